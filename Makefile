@@ -8,19 +8,20 @@ PYTHON  ?= python3
 WORKERS ?= 2
 VENV    := .venv
 BIN     := $(VENV)/bin
+EXTRAS  := dev,bench,bayes,report
 STAMP   := $(VENV)/.setup-stamp
 DOCS    := $(VENV)/.docs-stamp
 
 # One thread per process: the workers are what runs in parallel.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-# Install "$(1)", one short line per package; the full output is kept in the log
-# and its end is shown when the installation fails.
+# Install the package with the extras $(1), one short line per package. The full output
+# is kept in a log, and its end is shown when the installation fails.
 define install
 $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off \
-	-e '$(1)' -c constraints.txt 2>&1 | tee $(VENV)/setup.log \
-	| awk '/^(Collecting|Processing|Installing|Successfully built)/ \
-		{ sub(/[^ ]*\//, "", $$2); print "  " substr($$1 " " $$2 " " $$3, 1, 78); fflush() }' \
+	-e ".[$(1)]" -c constraints.txt 2>&1 | tee $(VENV)/setup.log \
+	| awk '/^(Collecting|Processing)/ { sub(/.*\//, "", $$2); print "  found " $$2; fflush() } \
+		/^Installing collected/ { print "  installing " NF - 3 " packages"; fflush() }' \
 	|| { tail -n 40 $(VENV)/setup.log >&2; exit 1; }
 endef
 
@@ -34,7 +35,7 @@ setup: $(STAMP) ## make .venv with all that development needs
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || { echo "Creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "Installing sharpgp and its development tools (minutes the first time)"
-	@$(call install,.[dev,bench,bayes,report])
+	@$(call install,$(EXTRAS))
 	@touch $@
 	@echo "Ready: $(BIN)/sharpgp"
 
@@ -58,7 +59,7 @@ bench: setup ## run every script in benchmarks/
 
 $(DOCS): $(STAMP)
 	@echo "Installing the documentation tools"
-	@$(call install,.[docs])
+	@$(call install,docs)
 	@touch $@
 
 docs: $(DOCS) ## build the site into docs/_build/html; warnings are errors
