@@ -101,7 +101,7 @@ class PredictiveDistribution:
     @property
     def levels(self) -> Array:
         """Levels of the table, shape (K,)."""
-        return self._answer(self._p)
+        return self._answer(self._p.clone())
 
     @property
     def quantiles(self) -> Array:
@@ -311,13 +311,14 @@ class PredictiveDistribution:
 
 
 def _as_tensor(x: Array, device: torch.device | None = None) -> Tensor:
-    x = x if isinstance(x, Tensor) else np.asarray(x, dtype=np.float64)
+    # torch refuses negative strides and warns about read-only memory: a copy has neither.
+    x = x if isinstance(x, Tensor) else np.array(x, dtype=np.float64, order="C")
     return torch.as_tensor(x, dtype=torch.float64, device=device)
 
 
 def _checked_table(levels: Array, quantiles: Array) -> tuple[Tensor, Tensor]:
     q = _as_tensor(quantiles)
-    p = _as_tensor(levels, q.device)
+    p = _as_tensor(levels, q.device).clone()
     inside = p.ndim == 1 and len(p) >= 2 and bool((p > 0).all() and (p < 1).all())
     if not inside or not (p.diff() > 0).all():
         raise InvalidInputError(

@@ -211,7 +211,7 @@ def predictive_std(quantiles: ArrayLike, levels: ArrayLike) -> float:
     >>> round(predictive_std([[-1.0, 1.0]], [0.25, 0.75]), 4)
     1.633
     """
-    _, dist = _distribution(np.zeros(len(np.asarray(quantiles))), quantiles, levels)
+    _, dist = _distribution(np.zeros(len(np.atleast_1d(quantiles))), quantiles, levels)
     return float(dist.std.mean())
 
 
