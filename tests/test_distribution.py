@@ -200,6 +200,15 @@ def test_quantiles_never_cross(q, p):
     assert (quantiles[:, 1:] >= quantiles[:, :-1]).all()
 
 
+def test_quantiles_do_not_cross_by_rounding_at_the_nodes():
+    rng = np.random.default_rng(0)
+    levels = np.sort(rng.uniform(size=25))
+    q = np.sort(rng.normal(size=(20_000, 25)) * 10.0 ** rng.integers(-3, 3, size=25), axis=1)
+    just_below = [levels - i * 2.0**-e for i in range(4) for e in range(53, 57)]
+    quantiles = make(levels, q).quantile(np.sort(np.concatenate(just_below)))
+    assert (np.diff(quantiles, axis=1) >= 0).all()
+
+
 @quick
 @given(tables)
 def test_table_moves_by_no_more_than_the_spread_of_ties(q):

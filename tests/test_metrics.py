@@ -238,7 +238,9 @@ def test_worst_slab_of_uniform_coverage_is_not_biased(rng):
     assert np.mean(figures) == pytest.approx(0.8, abs=4 * np.std(figures) / np.sqrt(60))
 
 
-def test_slab_search_matches_brute_force(rng):
+@pytest.mark.parametrize("seed", range(20))
+def test_slab_search_matches_brute_force_with_ties(seed):
+    rng = np.random.default_rng(seed)
     X, covered = rng.integers(0, 15, size=(60, 1)).astype(float), rng.integers(0, 2, 60) * 1.0
     values, best = np.unique(X), 1.0
     for a in values:
