@@ -1,0 +1,28 @@
+"""Gaussian-process regression with sharp, calibrated predictive distributions."""
+
+from sharpgp.calibration import (
+    Kuleshov18,
+    Marx22,
+    Recalibrator,
+    Sharp,
+    Vanilla,
+    Vovk20,
+)
+from sharpgp.distribution import PredictiveDistribution
+from sharpgp.estimator import SharpGPRegressor
+from sharpgp.exceptions import CalibrationWarning, SharpGPError
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CalibrationWarning",
+    "Kuleshov18",
+    "Marx22",
+    "PredictiveDistribution",
+    "Recalibrator",
+    "Sharp",
+    "SharpGPError",
+    "SharpGPRegressor",
+    "Vanilla",
+    "Vovk20",
+]

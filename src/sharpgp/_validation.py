@@ -1,0 +1,118 @@
+"""The one place where input is checked and turned into float64 tensors."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sharpgp.exceptions import InvalidInputError
+
+
+def as_features(X: Any, *, n_features: int | None = None, device: Any = None) -> Tensor:
+    """``X`` as a finite float64 tensor [T, d].
+
+    Examples
+    --------
+    >>> as_features([[1, 2], [3, 4]], n_features=2).shape
+    torch.Size([2, 2])
+    """
+    tensor = _as_float(X, "X", device)
+    if tensor.dim() != 2:
+        raise InvalidInputError(
+            f"X: expected a table of shape (rows, features), found {_shape(tensor)}; "
+            "reshape a single feature with X.reshape(-1, 1)"
+        )
+    if tensor.shape[0] == 0 or tensor.shape[1] == 0:
+        raise InvalidInputError(f"X: expected at least one row and one column, {_found(tensor)}")
+    if n_features is not None and tensor.shape[1] != n_features:
+        raise InvalidInputError(
+            f"X: expected {n_features} features as in training, found {tensor.shape[1]}"
+        )
+    _check_finite(tensor, "X")
+    return tensor
+
+
+def as_target(y: Any, *, n_rows: int | None = None, device: Any = None) -> Tensor:
+    """``y`` as a finite float64 tensor [T]; a single column is flattened.
+
+    Examples
+    --------
+    >>> as_target([[1], [2]], n_rows=2).tolist()
+    [1.0, 2.0]
+    """
+    tensor = _as_float(y, "y", device)
+    if tensor.dim() == 2 and tensor.shape[1] == 1:
+        tensor = tensor.squeeze(1)
+    if tensor.dim() != 1:
+        raise InvalidInputError(f"y: expected one value per row, {_found(tensor)}")
+    if n_rows is not None and tensor.shape[0] != n_rows:
+        raise InvalidInputError(
+            f"y: expected {n_rows} values, one per row of X, found {tensor.shape[0]}"
+        )
+    _check_finite(tensor, "y")
+    return tensor
+
+
+def as_coverage(coverage: Any) -> tuple[list[float], bool]:
+    """Coverages as a list, and whether a single one was given.
+
+    Examples
+    --------
+    >>> as_coverage(0.9), as_coverage([0.5, 0.9])
+    (([0.9], True), ([0.5, 0.9], False))
+    """
+    return _as_probabilities(coverage, "coverage")
+
+
+def as_levels(levels: Any) -> tuple[list[float], bool]:
+    """Levels as a list, and whether a single one was given."""
+    return _as_probabilities(levels, "levels")
+
+
+def _as_probabilities(values: Any, name: str) -> tuple[list[float], bool]:
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInputError(f"{name}: expected numbers in (0, 1), found {values!r}") from None
+    if array.ndim > 1 or array.size == 0:
+        raise InvalidInputError(
+            f"{name}: expected a number or a list of numbers in (0, 1), found shape {array.shape}"
+        )
+    flat = np.atleast_1d(array)
+    bad = flat[~((flat > 0) & (flat < 1))]
+    if bad.size:
+        raise InvalidInputError(f"{name}: expected numbers in (0, 1), found {bad[0]:g}")
+    return flat.tolist(), array.ndim == 0
+
+
+def _as_float(values: Any, name: str, device: Any) -> Tensor:
+    if isinstance(values, Tensor):
+        return values.detach().to(device=device, dtype=torch.float64)
+    try:
+        array = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInputError(
+            f"{name}: expected numbers, found values that are not "
+            f"({type(values).__name__}); encode strings and categories first"
+        ) from None
+    return torch.from_numpy(array).to(device)
+
+
+def _check_finite(tensor: Tensor, name: str) -> None:
+    bad = ~torch.isfinite(tensor)
+    if bad.any():
+        where = bad.nonzero()[0].tolist()
+        value = tensor[tuple(where)].item()
+        place = f"row {where[0]}" + (f", column {where[1]}" if len(where) > 1 else "")
+        raise InvalidInputError(
+            f"{name}: expected finite numbers, found {value} at {place}; remove or impute it"
+        )
+
+
+def _shape(tensor: Tensor) -> str:
+    return f"shape {tuple(tensor.shape)}"
+
+
+def _found(tensor: Tensor) -> str:
+    return f"found {_shape(tensor)}"

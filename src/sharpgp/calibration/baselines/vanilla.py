@@ -1,0 +1,51 @@
+"""The base GP as it is (B)."""
+
+import torch
+from torch import Tensor
+
+from sharpgp.calibration.recalibrator import Calibrated, Recalibrator, register
+from sharpgp.gp.posterior import Posterior
+
+
+class GaussianPredictor(Calibrated):
+    """Gaussian quantiles ``mu(x) + Phi^-1(delta) sigma(theta_R, x)``."""
+
+    n_cal = None
+
+    def __init__(self, posterior: Posterior) -> None:
+        self.posterior = posterior
+
+    def quantiles(self, X: Tensor, delta: Tensor) -> Tensor:
+        """See :meth:`Calibrated.quantiles`."""
+        sigma = self.posterior.sigma(self.posterior.theta_R.unsqueeze(0), X)
+        return self.posterior.mean(X) + torch.special.ndtri(delta).unsqueeze(-1) * sigma
+
+    def band(self, X: Tensor, coverage: float) -> tuple[Tensor, Tensor]:
+        """See :meth:`Calibrated.band`."""
+        levels = torch.tensor(self.centred_levels(coverage), dtype=torch.float64, device=X.device)
+        lower, upper = self.quantiles(X, levels)
+        return lower, upper
+
+    def table_levels(self) -> Tensor:
+        """Levels evenly spaced in z-scores, fine enough for a density good to 1e-3."""
+        scores = torch.linspace(-5.0, 5.0, 101, dtype=torch.float64, device=self.posterior.device)
+        return torch.special.ndtr(scores)
+
+
+@register("vanilla")
+class Vanilla(Recalibrator):
+    """No calibration: the Gaussian quantiles of the base GP; calibration data are ignored.
+
+    Examples
+    --------
+    >>> from sharpgp.gp.training import train
+    >>> X = torch.linspace(0, 6, 30, dtype=torch.float64)[:, None]
+    >>> posterior, _ = train(X, X[:, 0].sin())
+    >>> Vanilla().fit(posterior, None, None).predict_quantiles(X, 0.9).shape
+    torch.Size([30])
+    """
+
+    needs_calibration = False
+
+    def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> GaussianPredictor:
+        return GaussianPredictor(posterior)

@@ -1,0 +1,221 @@
+"""The interface of every calibration method, what it gives back, and the registry of methods."""
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from torch import Tensor
+
+from sharpgp._validation import as_coverage, as_features, as_levels, as_target
+from sharpgp.calibration.levels import Levels, table_levels
+from sharpgp.calibration.quantile import points_needed, supported
+from sharpgp.distribution import PredictiveDistribution
+from sharpgp.exceptions import CalibrationWarning, InvalidInputError
+from sharpgp.gp.posterior import Posterior
+
+
+class Calibrated(ABC):
+    """A calibrated predictor: what every recalibrator's ``fit`` returns.
+
+    A subclass answers quantiles and symmetric bands at levels that its ``C`` calibration points
+    support; this class adds checks, tails, shapes and the full distribution.  Answers are torch
+    tensors in the user's units.
+
+    Attributes
+    ----------
+    posterior : Posterior
+    n_cal : int or None
+        Number of calibration points ``C``; None where nothing is estimated from such points, and
+        every level in (0, 1) can be asked for.
+    """
+
+    posterior: Posterior
+    n_cal: int | None
+
+    @abstractmethod
+    def quantiles(self, X: Tensor, delta: Tensor) -> Tensor:
+        """Quantiles [K, T] at supported, increasing levels ``delta`` [K]."""
+
+    @abstractmethod
+    def band(self, X: Tensor, coverage: float) -> tuple[Tensor, Tensor]:
+        """Lower and upper end [T] of the symmetric band ``mu -+ radius`` at a coverage."""
+
+    def centred_levels(self, coverage: float) -> tuple[float, float]:
+        """Levels of the two ends of the centred interval."""
+        return (1.0 - coverage) / 2.0, (1.0 + coverage) / 2.0
+
+    def band_supported(self, coverage: float) -> bool:
+        """Whether the symmetric band at this coverage is backed by calibration points."""
+        return self.n_cal is None or bool(supported(_level(coverage), self.n_cal))
+
+    def predict_mean(self, X: Any) -> Tensor:
+        """Predictive mean [T]."""
+        return self.posterior.mean(self._features(X))
+
+    def predict_quantiles(self, X: Any, levels: Any) -> Tensor:
+        """Quantiles, shape (T,) for a single level and (T, k) for several, never crossing."""
+        X = self._features(X)
+        values, single = as_levels(levels)
+        delta = torch.tensor(values, dtype=torch.float64, device=self.posterior.device)
+        ordered, position = torch.unique(delta, return_inverse=True)
+        table = self._with_tails(X, ordered)[position]
+        return table[0] if single else table.mT
+
+    def predict_interval(
+        self, X: Any, coverage: Any = 0.95, *, symmetric: bool | None = None
+    ) -> Tensor:
+        """Interval ends, shape (T, 2) for a single coverage and (T, 2, k) for several.
+
+        ``symmetric=False`` takes two quantiles, ``True`` the band ``mu -+ radius`` from absolute
+        z-scores.  ``None`` takes the band where fewer than five calibration points lie in either
+        tail, that is for ``(1 - coverage)/2 * (C + 1) < 5``: a rule that looks at counts alone
+        and so leaves the coverage as promised.
+        """
+        X = self._features(X)
+        values, single = as_coverage(coverage)
+        ends = torch.stack([self._interval(X, value, symmetric) for value in values], dim=-1)
+        return ends[..., 0] if single else ends
+
+    def predict_dist(self, X: Any) -> PredictiveDistribution:
+        """Full predictive distribution at ``X``, tabulated at a fixed grid of levels."""
+        X = self._features(X)
+        delta = self.table_levels()
+        return PredictiveDistribution(delta, self.quantiles(X, delta))
+
+    def table_levels(self) -> Tensor:
+        """Levels [K] at which the distribution is tabulated."""
+        return table_levels(self.n_cal).to(self.posterior.device)
+
+    def _interval(self, X: Tensor, coverage: float, symmetric: bool | None) -> Tensor:
+        if symmetric is None:
+            tail = (1.0 - coverage) / 2.0
+            symmetric = self.n_cal is not None and tail * (self.n_cal + 1) < 5.0
+        if symmetric and self.band_supported(coverage):
+            return torch.stack(self.band(X, coverage), dim=-1)
+        levels = torch.tensor(self.centred_levels(coverage), dtype=torch.float64)
+        lower, upper = self._with_tails(X, levels.to(self.posterior.device), coverage, symmetric)
+        if symmetric:
+            mean = self.posterior.mean(X)
+            radius = torch.maximum(upper - mean, mean - lower)
+            lower, upper = mean - radius, mean + radius
+        return torch.stack([lower, upper], dim=-1)
+
+    def _with_tails(
+        self,
+        X: Tensor,
+        delta: Tensor,
+        coverage: float | None = None,
+        symmetric: bool | None = None,
+    ) -> Tensor:
+        """Quantiles [K, T] at any increasing levels: beyond the supported ones, modelled tails."""
+        if self.n_cal is None or bool((inside := supported(delta, self.n_cal)).all()):
+            return self.quantiles(X, delta)
+        worst = min(delta[~inside].tolist(), key=lambda p: min(p, 1.0 - p))
+        needed = points_needed(worst)
+        asked = f"level {worst:g}"
+        if coverage is not None:
+            needed = points_needed(coverage) if symmetric else needed
+            asked = f"coverage {coverage:g}"
+        warnings.warn(
+            f"{asked} needs at least {needed} calibration points, found {self.n_cal}: "
+            "the answer comes from a modelled exponential tail, without a guarantee",
+            CalibrationWarning,
+            stacklevel=4,
+        )
+        edge = torch.tensor([1.0, self.n_cal], dtype=torch.float64, device=delta.device)
+        asked_and_edges = torch.cat([delta[inside], edge / (self.n_cal + 1)]).unique()
+        known = self.quantiles(X, asked_and_edges)
+        modelled = self.predict_dist(X).quantile(delta).mT
+        out = torch.empty_like(modelled)
+        out[inside] = known[torch.isin(asked_and_edges, delta[inside])]
+        low, high = delta < asked_and_edges[0], delta > asked_and_edges[-1]
+        out[low] = torch.minimum(modelled[low], known[0])
+        out[high] = torch.maximum(modelled[high], known[-1])
+        return out
+
+    def _features(self, X: Any) -> Tensor:
+        return as_features(X, n_features=self.posterior.n_features, device=self.posterior.device)
+
+
+class Recalibrator(ABC):
+    """A calibration method: ``fit`` turns a posterior and held-out data into a predictor.
+
+    Parameters
+    ----------
+    levels : None, int, "all", float or array
+        Levels that a method trains; see :func:`sharpgp.calibration.levels.resolve_levels`.
+    random_state : int or None
+        Seed of whatever a method draws.
+    """
+
+    name: ClassVar[str]
+    #: Whether ``fit`` uses the calibration data at all.
+    needs_calibration: ClassVar[bool] = True
+
+    def __init__(self, *, levels: Levels = None, random_state: int | None = None) -> None:
+        self.levels = levels
+        self.random_state = random_state
+
+    def fit(self, posterior: Posterior, X_cal: Any, y_cal: Any) -> Calibrated:
+        """Calibrate ``posterior`` on data that it was not trained on; it is not changed."""
+        if not self.needs_calibration and X_cal is None:
+            return self._fit(posterior, *_nothing(posterior))
+        X = as_features(X_cal, n_features=posterior.n_features, device=posterior.device)
+        y = as_target(y_cal, n_rows=X.shape[0], device=posterior.device)
+        return self._fit(posterior, X, y)
+
+    @abstractmethod
+    def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> Calibrated:
+        """Calibrate on checked data ``X`` [C, d], ``y`` [C]."""
+
+    def __repr__(self) -> str:
+        given = ", ".join(f"{key}={value!r}" for key, value in vars(self).items())
+        return f"{type(self).__name__}({given})"
+
+
+_REGISTRY: dict[str, type[Recalibrator]] = {}
+R = TypeVar("R", bound=type[Recalibrator])
+
+
+def register(name: str) -> Callable[[R], R]:
+    """Class decorator: make a method available as ``SharpGPRegressor(calibration=name)``."""
+
+    def add(cls: R) -> R:
+        cls.name = name
+        _REGISTRY[name] = cls
+        return cls
+
+    return add
+
+
+def known_methods() -> list[str]:
+    """Names of all registered methods.
+
+    Examples
+    --------
+    >>> import sharpgp
+    >>> "kuleshov18" in known_methods()
+    True
+    """
+    return sorted(_REGISTRY)
+
+
+def make_recalibrator(name: str, **settings: Any) -> Recalibrator:
+    """Recalibrator by name; an unknown name gets an error that lists the known ones."""
+    if name not in _REGISTRY:
+        raise InvalidInputError(
+            f"calibration: expected one of {', '.join(known_methods())} or a Recalibrator, "
+            f"found {name!r}"
+        )
+    return _REGISTRY[name](**settings)
+
+
+def _level(value: float) -> Tensor:
+    return torch.tensor(value, dtype=torch.float64)
+
+
+def _nothing(posterior: Posterior) -> tuple[Tensor, Tensor]:
+    empty = posterior.theta_R.new_empty(0)
+    return empty.reshape(0, posterior.n_features), empty

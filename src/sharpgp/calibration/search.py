@@ -1,0 +1,140 @@
+"""The search space of calibration hyperparameters and the optimiser that walks it."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.optimize import minimize
+from torch import Tensor
+
+from sharpgp.exceptions import InvalidInputError, NumericalError
+from sharpgp.gp.posterior import Posterior
+
+# Box of the search in standardised units; theta_R times or by 10 is always inside.
+_SMALLEST, _LARGEST = 1e-3, 30.0
+
+
+class Family(ABC):
+    """A monotone map from search variables ``v`` to ``theta``: larger ``v``, larger ``theta``."""
+
+    def __init__(self, posterior: Posterior) -> None:
+        self.theta_R = posterior.theta_R
+
+    start: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+
+    @abstractmethod
+    def theta(self, v: Tensor) -> Tensor:
+        """``theta`` [P] at the search variables ``v``."""
+
+
+class Ard(Family):
+    """Every searched entry of ``theta`` on its own, in logarithms."""
+
+    def __init__(self, posterior: Posterior) -> None:
+        super().__init__(posterior)
+        self._index = posterior.searched.nonzero().squeeze(-1).to(self.theta_R.device)
+        self.start = self.theta_R[self._index].log().cpu().numpy()
+        self.lower = np.minimum(math.log(_SMALLEST), self.start - math.log(10.0))
+        self.upper = np.maximum(math.log(_LARGEST), self.start + math.log(10.0))
+
+    def theta(self, v: Tensor) -> Tensor:
+        """See :meth:`Family.theta`."""
+        return self.theta_R.index_put((self._index,), v.exp())
+
+
+class Scaled(Family):
+    """``theta = s * theta_R`` with one scalar ``s`` per level: a line search."""
+
+    def __init__(self, posterior: Posterior) -> None:
+        super().__init__(posterior)
+        self.start = np.zeros(1)
+        self.lower = np.full(1, -math.log(100.0))
+        self.upper = np.full(1, math.log(100.0))
+
+    def theta(self, v: Tensor) -> Tensor:
+        """See :meth:`Family.theta`."""
+        return self.theta_R * v.exp()
+
+
+#: ``shared`` searches the same space as ``ard`` but gives all levels one ``theta``.
+FAMILIES: dict[str, type[Family]] = {"ard": Ard, "scaled": Scaled, "shared": Ard}
+
+
+def get_family(name: str) -> type[Family]:
+    """Family by name; an unknown name gets an error that lists the known ones."""
+    if name not in FAMILIES:
+        raise InvalidInputError(f"family: expected one of {', '.join(FAMILIES)}, found {name!r}")
+    return FAMILIES[name]
+
+
+@dataclass
+class Budget:
+    """How many evaluations are left, and how many of them failed numerically."""
+
+    left: int
+    used: int = 0
+    failed: int = 0
+
+
+def descend(
+    evaluate: Callable[[np.ndarray], tuple[float, np.ndarray]],
+    start: np.ndarray,
+    lower: np.ndarray,
+    upper: np.ndarray,
+    *,
+    budget: Budget,
+    max_evaluations: int,
+    tolerance: float,
+) -> None:
+    """Bounded L-BFGS from ``start``; ``evaluate`` keeps what it sees, so nothing is returned.
+
+    A point where the covariance cannot be factorised counts as very bad, not as an error: the
+    line search then steps back.
+
+    Examples
+    --------
+    >>> seen = []
+    >>> def square(v):
+    ...     seen.append(float(v[0]))
+    ...     return float(v @ v), 2 * v
+    >>> one = np.ones(1)
+    >>> descend(
+    ...     square, 2 * one, -one, 3 * one, budget=Budget(50), max_evaluations=20, tolerance=1e-9
+    ... )
+    >>> abs(min(seen, key=abs)) < 1e-6
+    True
+    """
+
+    def guarded(v: np.ndarray) -> tuple[float, np.ndarray]:
+        budget.left -= 1
+        budget.used += 1
+        try:
+            return evaluate(v)
+        except NumericalError:
+            budget.failed += 1
+            return 1e10, np.zeros_like(v)
+
+    allowed = min(max_evaluations, budget.left)
+    if allowed < 1:
+        return
+    minimize(
+        guarded,
+        np.clip(start, lower, upper),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=list(zip(lower, upper, strict=True)),
+        options={"maxfun": allowed, "ftol": tolerance, "maxls": 8},
+    )
+
+
+def evaluate_at(
+    family: Family, posterior: Posterior, X: Tensor, v: np.ndarray
+) -> tuple[Tensor, Tensor]:
+    """Search variables as a leaf with gradient, and ``sigma(theta(v), X)`` [1, C] above it."""
+    leaf = torch.tensor(v, dtype=torch.float64, device=posterior.device, requires_grad=True)
+    return leaf, posterior.sigma(family.theta(leaf).unsqueeze(0), X)

@@ -1,0 +1,176 @@
+"""The paper's method: ``beta`` and ``theta`` per level, calibrated and as sharp as possible."""
+
+import warnings
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sharpgp.calibration.curves import Curves
+from sharpgp.calibration.levels import Levels, resolve_levels
+from sharpgp.calibration.objective import get_objective
+from sharpgp.calibration.path import LevelResult, Problem, keep_order, solve_path, solve_shared
+from sharpgp.calibration.quantile import q_lin
+from sharpgp.calibration.recalibrator import Recalibrator, register
+from sharpgp.calibration.scores import CurvePredictor
+from sharpgp.calibration.search import get_family
+from sharpgp.exceptions import CalibrationWarning
+from sharpgp.gp.posterior import Posterior
+
+
+class SharpPredictor(CurvePredictor):
+    """What :class:`Sharp` returns: the curves, and per trained level how they were found.
+
+    Attributes
+    ----------
+    results : list of LevelResult
+        One per trained level, increasing in ``delta``.
+    evaluations : int
+        Evaluations of the objective with its gradient, in all.
+    """
+
+    results: list[LevelResult]
+    evaluations: int
+
+
+@register("paper")
+class Sharp(Recalibrator):
+    r"""Sharp calibrated GP: the method of Capone, Hirche and Pleiss (2023).
+
+    At each level, ``theta`` minimises ``mean_i (beta sigma(theta, x_i))^2`` over the calibration
+    points, where ``beta = q_lin(delta, z)`` with ``z_i = r_i / sigma(theta, x_i)``.  Outward from
+    the level where ``beta`` is 0, ``theta`` and ``|beta|`` only grow, so that quantiles do not
+    cross.
+
+    Because ``theta`` is chosen on the points that fix ``beta``, coverage on new data falls short
+    of the level by a few points when calibration data are few; see the documentation.
+
+    Parameters
+    ----------
+    levels : None, int, "all", float or array
+        Levels to train.  ``None``: a grid of about 25; ``"all"``: the ``C`` levels ``j/(C+1)`` of
+        the theorem; one number: that level alone.
+    family : {"ard", "scaled", "shared"}
+        All hyperparameters per level; ``theta = s * theta_R`` per level (a line search); or one
+        ``theta`` for all levels.
+    objective : {"sharpness", "pinball"}
+        The paper's objective, or the pinball loss of the quantile.
+    subset : int, optional
+        Number of training points used while searching ``theta``; ``beta`` always uses all.
+    restarts : int
+        Random restarts of the first search.
+    random_state : int, optional
+        Seed of restarts and subset.
+
+    References
+    ----------
+    A. Capone, S. Hirche and G. Pleiss, "Sharp Calibrated Gaussian Processes", NeurIPS 2023.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sharpgp.gp.training import train
+    >>> X = torch.linspace(0, 6, 60, dtype=torch.float64)[:, None]
+    >>> y = X[:, 0].sin() + 0.1 * torch.cos(37 * X[:, 0])
+    >>> posterior, _ = train(X[::2], y[::2])
+    >>> calibrated = Sharp(levels=5).fit(posterior, X[1::2], y[1::2])
+    >>> calibrated.predict_quantiles(X[:3], [0.1, 0.5, 0.9]).shape
+    torch.Size([3, 3])
+    >>> [result.status for result in calibrated.results].count("optimised") > 0
+    True
+    """
+
+    def __init__(
+        self,
+        *,
+        levels: Levels = None,
+        family: str = "ard",
+        objective: str = "sharpness",
+        subset: int | None = None,
+        restarts: int = 0,
+        random_state: int | None = None,
+    ) -> None:
+        super().__init__(levels=levels, random_state=random_state)
+        self.family = family
+        self.objective = objective
+        self.subset = subset
+        self.restarts = restarts
+
+    def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> SharpPredictor:
+        r = y - posterior.mean(X)
+        delta = resolve_levels(self.levels, len(r)).to(posterior.device)
+        objective = get_objective(self.objective)
+        seed = 0 if self.random_state is None else self.random_state
+        searched = posterior
+        if self.subset is not None and self.subset < posterior.n_train:
+            searched = posterior.subset(self.subset, torch.Generator().manual_seed(seed))
+        problem = Problem(searched, get_family(self.family)(posterior), objective, X, r)
+        solve = solve_shared if self.family == "shared" else solve_path
+        rng = np.random.default_rng(seed)
+        theta, evaluations, budget = solve(problem, delta, restarts=self.restarts, rng=rng)
+        theta, beta, value, changed = keep_order(posterior, X, r, delta, theta, objective)
+        base = posterior.theta_R.expand(len(delta), -1)
+        value_base, _ = objective(delta, r, posterior.sigma(base[:1], X))
+        if budget.failed:
+            warnings.warn(
+                f"the covariance could not be factorised at {budget.failed} of {budget.used} "
+                "points of the calibration search; they were passed over",
+                CalibrationWarning,
+                stacklevel=3,
+            )
+        status = [
+            "neighbour" if moved else "base" if same else "optimised"
+            for moved, same in zip(changed.tolist(), (theta == base).all(-1).tolist(), strict=True)
+        ]
+        curves = self._curves(posterior, X, r, delta, beta, theta)
+        predictor = SharpPredictor(posterior, curves, X, r, whole_ranks=False)
+        predictor.evaluations = budget.used
+        predictor.results = [
+            LevelResult(
+                delta=float(delta[k]),
+                beta=float(beta[k]),
+                theta=theta[k],
+                objective=float(value[k]),
+                objective_base=float(value_base[k]),
+                evaluations=int(evaluations[k]),
+                status=status[k],
+            )
+            for k in range(len(delta))
+        ]
+        return predictor
+
+    def _curves(
+        self,
+        posterior: Posterior,
+        X: Tensor,
+        r: Tensor,
+        delta: Tensor,
+        beta: Tensor,
+        theta: Tensor,
+    ) -> Curves:
+        """Curves through the trained levels, continued by the outermost ``theta`` on both sides.
+
+        Every level ``j/(C+1)`` beyond the outermost trained one has its own ``beta``: the same
+        ``theta`` gives the same z-scores, whose order is kept.  With one ``theta`` for all levels
+        (the family ``shared``, or a single level) every level is such a level.
+        """
+        C = len(r)
+        every = torch.arange(1, C + 1, dtype=torch.float64, device=delta.device) / (C + 1)
+        one_theta = bool((theta == theta[:1]).all())
+        below = every[every < delta[0] - 1e-12]
+        above = every[every > delta[-1] + 1e-12]
+        if one_theta:
+            missing = every[(every.unsqueeze(-1) - delta).abs().amin(-1) > 1e-12]
+            below, above = missing[:0], missing
+        extra = torch.cat([below, above])
+        if len(extra) == 0:
+            return Curves.through(delta, beta, theta)
+        ends = torch.cat([theta[:1].expand(len(below), -1), theta[-1:].expand(len(above), -1)])
+        z = r / posterior.sigma(torch.stack([theta[0], theta[-1]]), X)
+        beta_ends = torch.cat([q_lin(below, z[0]), q_lin(above, z[1])])
+        order = torch.cat([delta, extra]).argsort()
+        return Curves.through(
+            torch.cat([delta, extra])[order],
+            torch.cat([beta, beta_ends])[order],
+            torch.cat([theta, ends])[order],
+        )

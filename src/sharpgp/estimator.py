@@ -1,0 +1,282 @@
+"""The scikit-learn estimator: the three lines that most users need."""
+
+import logging
+import numbers
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.model_selection import train_test_split
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from sharpgp import metrics
+from sharpgp._validation import as_features, as_target
+from sharpgp.calibration.levels import Levels
+from sharpgp.calibration.recalibrator import Recalibrator, make_recalibrator
+from sharpgp.distribution import PredictiveDistribution
+from sharpgp.exceptions import CalibrationWarning, InvalidInputError
+from sharpgp.gp.training import train
+
+logger = logging.getLogger("sharpgp")
+
+
+class SharpGPRegressor(RegressorMixin, BaseEstimator):
+    r"""Gaussian-process regression with calibrated, sharp predictive quantiles.
+
+    One GP, trained by marginal likelihood, gives the mean ``mu(x)``; quantiles are
+    ``mu(x) + beta(delta) sigma(theta(delta), x)`` with ``beta`` and ``theta`` from the chosen
+    calibration.
+
+    Parameters
+    ----------
+    kernel : {"rbf", "matern12", "matern32", "matern52"} or gpytorch kernel
+        With one lengthscale per feature; a kernel of your own is used as it is.
+    calibration : str or Recalibrator
+        A method's name (``"paper"``, ``"vanilla"``, ``"kuleshov18"``, ...) or an instance such as
+        ``Sharp(family="scaled")``.
+    cal_size : float or int
+        Fraction (or number) of the rows held out for calibration, unless ``fit`` is given
+        calibration data or the method needs none.
+    levels : None, int, "all", float or array
+        Levels to train: ``None`` is a grid of about 25.
+    device : {"auto", "cpu", "cuda"} or torch device
+    random_state : int, RandomState instance or None
+        Seed of the holdout split and of methods that draw.
+    verbose : int
+        1 logs progress on the logger ``sharpgp``.
+
+    Attributes
+    ----------
+    calibrated_ : Calibrated
+        The torch-level predictor.
+    posterior_ : Posterior
+        The trained GP.
+    training_ : TrainingResult
+        How training went.
+    n_features_in_, feature_names_in_
+        As in every scikit-learn estimator.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sharpgp import SharpGPRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-3, 3, (120, 1))
+    >>> y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=120)
+    >>> model = SharpGPRegressor(calibration="kuleshov18", random_state=0).fit(X, y)
+    >>> model.predict_interval(X[:5], coverage=0.9).shape
+    (5, 2)
+    """
+
+    def __init__(
+        self,
+        *,
+        kernel: Any = "rbf",
+        calibration: str | Recalibrator = "paper",
+        cal_size: float | int = 0.25,
+        levels: Levels = None,
+        device: Any = "auto",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.calibration = calibration
+        self.cal_size = cal_size
+        self.levels = levels
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, X_cal: Any = None, y_cal: Any = None) -> "SharpGPRegressor":
+        """Train the GP and calibrate it.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+        y : array of shape (n,)
+        X_cal, y_cal : arrays, optional
+            Your own calibration data; without them ``cal_size`` of the rows are held out.
+        """
+        if (X_cal is None) != (y_cal is None):
+            given, missing = ("X_cal", "y_cal") if y_cal is None else ("y_cal", "X_cal")
+            raise InvalidInputError(
+                f"expected both X_cal and y_cal, found {given} only; give {missing} too"
+            )
+        X, y = validate_data(
+            self, _plain(X), _plain(y), dtype=np.float64, y_numeric=True, ensure_min_samples=2
+        )
+        recalibrator = self._recalibrator()
+        if X_cal is not None:
+            X_cal = validate_data(self, _plain(X_cal), dtype=np.float64, reset=False)
+            y_cal = np.asarray(_plain(y_cal))
+        elif recalibrator.needs_calibration:
+            X, X_cal, y, y_cal = self._holdout(X, y)
+        _check_training_data(X, y)
+        device = _device(self.device)
+        self.posterior_, self.training_ = train(
+            as_features(X, device=device),
+            as_target(y, device=device),
+            self.kernel,
+            random_state=self._seed(),
+        )
+        self._log(f"calibrating with {recalibrator!r}")
+        self.calibrated_ = recalibrator.fit(self.posterior_, X_cal, y_cal)
+        return self
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Predictive mean (n,), and with ``return_std`` the predictive standard deviation (n,)."""
+        X = self._checked(X)
+        mean = _numpy(self.posterior_.mean(X))
+        if not return_std:
+            return mean
+        return mean, _numpy(self.calibrated_.predict_dist(X).std)
+
+    def predict_interval(
+        self, X: Any, coverage: Any = 0.95, *, symmetric: bool | None = None
+    ) -> np.ndarray:
+        """Prediction intervals.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+        coverage : float or sequence of float in (0, 1)
+        symmetric : bool, optional
+            False: centred quantiles; True: the band ``mu -+ radius`` from absolute z-scores.
+            None: the band where fewer than five calibration points lie in either tail.
+
+        Returns
+        -------
+        array of shape (n, 2), or (n, 2, k) for ``k`` coverages
+        """
+        return _numpy(
+            self.calibrated_.predict_interval(self._checked(X), coverage, symmetric=symmetric)
+        )
+
+    def predict_quantiles(self, X: Any, levels: Any) -> np.ndarray:
+        """Quantiles, (n,) for a single level and (n, k) for several; they never cross."""
+        return _numpy(self.calibrated_.predict_quantiles(self._checked(X), levels))
+
+    def predict_dist(self, X: Any) -> PredictiveDistribution:
+        """Full predictive distribution at ``X``, answering in NumPy arrays."""
+        return self.calibrated_.predict_dist(self._checked(X)).numpy()
+
+    def calibration_report(self, X: Any, y: Any) -> metrics.CalibrationReport:
+        """Every metric on test data, by name, with the ECE floor; prints as a table.
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.uniform(-3, 3, (200, 1))
+        >>> y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=200)
+        >>> model = SharpGPRegressor(calibration="kuleshov18", random_state=0).fit(X[:150], y[:150])
+        >>> report = model.calibration_report(X[150:], y[150:])
+        >>> sorted(report)[:3]
+        ['coverage_95', 'crps', 'ece']
+        """
+        X = self._checked(X)
+        y = _numpy(as_target(_plain(y), n_rows=X.shape[0]))
+        with warnings.catch_warnings():
+            # Levels that few calibration points cannot support show as a higher ECE floor.
+            warnings.simplefilter("ignore", CalibrationWarning)
+            quantiles = self.calibrated_.predict_quantiles(X, metrics.ECE_LEVELS[1:-1])
+            interval = self.calibrated_.predict_interval(X, 0.95)
+        return metrics.calibration_report(
+            y,
+            mean=_numpy(self.posterior_.mean(X)),
+            dist=self.calibrated_.predict_dist(X).numpy(),
+            quantiles=_numpy(quantiles),
+            interval=_numpy(interval),
+            n_cal=self.calibrated_.n_cal,
+        )
+
+    def _recalibrator(self) -> Recalibrator:
+        if isinstance(self.calibration, Recalibrator):
+            return self.calibration
+        if not isinstance(self.calibration, str):
+            raise InvalidInputError(
+                "calibration: expected a method's name or a Recalibrator, "
+                f"found {type(self.calibration).__name__}"
+            )
+        return make_recalibrator(self.calibration, levels=self.levels, random_state=self._seed())
+
+    def _holdout(self, X: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
+        size, n = self.cal_size, len(y)
+        whole = isinstance(size, numbers.Integral) and not isinstance(size, bool)
+        if not (isinstance(size, numbers.Real) and (0 < size < (n if whole else 1))):
+            raise InvalidInputError(
+                f"cal_size: expected a fraction in (0, 1) or a count below {n}, found {size!r}"
+            )
+        n_cal = int(size) if whole else max(2, round(float(size) * n))
+        if n - n_cal < 2:
+            raise InvalidInputError(
+                f"expected at least 4 samples, 2 to train on and 2 to calibrate with, found {n} "
+                f"with cal_size={size!r}; add data or give X_cal and y_cal"
+            )
+        split: list[np.ndarray] = train_test_split(X, y, test_size=n_cal, random_state=self._seed())
+        return split
+
+    def _seed(self) -> int | None:
+        if self.random_state is None or isinstance(self.random_state, numbers.Integral):
+            return None if self.random_state is None else int(self.random_state)
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _checked(self, X: Any) -> Tensor:
+        check_is_fitted(self)
+        X = validate_data(self, _plain(X), dtype=np.float64, reset=False)
+        return as_features(X, device=self.posterior_.device)
+
+    def _log(self, message: str) -> None:
+        logger.log(logging.INFO if self.verbose else logging.DEBUG, message)
+
+
+def _plain(data: Any) -> Any:
+    """Torch tensors as NumPy; everything else as it is, so that column names survive."""
+    return data.detach().cpu().numpy() if isinstance(data, Tensor) else data
+
+
+def _numpy(tensor: Tensor) -> np.ndarray:
+    array: np.ndarray = tensor.detach().cpu().numpy()
+    return array
+
+
+def _device(device: Any) -> torch.device:
+    if isinstance(device, str) and device == "auto":
+        return torch.device("cpu")
+    try:
+        chosen = torch.device(device)
+    except (RuntimeError, TypeError):
+        raise InvalidInputError(
+            f"device: expected 'auto', 'cpu' or 'cuda', found {device!r}"
+        ) from None
+    if chosen.type == "cuda" and not torch.cuda.is_available():
+        raise InvalidInputError("device: expected a CUDA device, found none; use device='cpu'")
+    return chosen
+
+
+def _check_training_data(X: np.ndarray, y: np.ndarray) -> None:
+    """Errors and warnings for data that a GP can be asked to fit but not sensibly."""
+    if np.ptp(y) == 0:
+        raise InvalidInputError(
+            f"y: expected a target that varies, found {y[0]:g} in all {len(y)} training rows"
+        )
+    constant = np.flatnonzero(np.ptp(X, axis=0) == 0)
+    if constant.size:
+        warnings.warn(
+            f"X: column(s) {constant.tolist()} are constant in the training rows and carry no "
+            "information; remove them",
+            UserWarning,
+            stacklevel=3,
+        )
+    seen: dict[bytes, int] = {}
+    for j in range(X.shape[1]):
+        first = seen.setdefault(X[:, j].tobytes(), j)
+        if first != j and j not in constant:
+            warnings.warn(
+                f"X: column {j} repeats column {first}; remove one of them",
+                UserWarning,
+                stacklevel=3,
+            )

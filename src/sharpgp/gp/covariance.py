@@ -1,0 +1,284 @@
+"""Covariance functions as functions of a flat vector ``theta``.
+
+The calibration hyperparameters ``theta`` are ordered so that larger entries mean larger posterior
+variance: inverse lengthscales first, then variances, and the noise variance last.  Two
+implementations share one interface: hand-differentiated stationary kernels, and any gpytorch
+kernel.
+"""
+
+import copy
+import math
+from abc import ABC, abstractmethod
+from typing import Any
+
+import gpytorch
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from sharpgp.exceptions import InvalidInputError
+
+#: Kernel names that the stationary implementation knows, with the Matern smoothness.
+STATIONARY = {"rbf": math.inf, "matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
+
+# exp(-100) is far below rounding, and products of such values stay clear of denormal numbers,
+# which slow a factorisation several times.
+_LARGEST_EXPONENT = 100.0
+
+
+class Covariance(ABC):
+    """``k(theta, x, x')`` for a batch of ``theta``, differentiable in ``theta`` and the inputs.
+
+    ``names`` labels the entries of ``theta``; the last one is always the noise variance.
+    """
+
+    names: tuple[str, ...]
+
+    @abstractmethod
+    def matrix(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
+        """Return ``k(theta, X1, X2)`` as [K, N, M]; without ``X2`` that of ``X1`` with itself."""
+
+    @abstractmethod
+    def diag(self, theta: Tensor, X: Tensor) -> Tensor:
+        """Prior variances ``k(theta, x, x)`` [K, T], without noise."""
+
+    @abstractmethod
+    def as_gpytorch(self) -> gpytorch.kernels.Kernel:
+        """A fresh gpytorch kernel of the same form, for training."""
+
+    @abstractmethod
+    def theta_of(self, kernel: gpytorch.kernels.Kernel, noise: Tensor) -> Tensor:
+        """Read ``theta`` [P] off a (trained) kernel made by :meth:`as_gpytorch`."""
+
+    @property
+    def n_theta(self) -> int:
+        """Length ``P`` of ``theta``."""
+        return len(self.names)
+
+    @property
+    def searched(self) -> Tensor:
+        """Mask [P] of the entries that a calibration search moves.
+
+        A common factor of all variances only rescales ``sigma``, which ``beta`` absorbs; the
+        first variance is therefore held at its trained value.
+        """
+        mask = torch.ones(self.n_theta, dtype=torch.bool)
+        fixed = next(i for i, name in enumerate(self.names) if not name.startswith("inverse"))
+        if fixed < self.n_theta - 1:
+            mask[fixed] = False
+        return mask
+
+
+class Stationary(Covariance):
+    """Squared-exponential and Matern kernels with one lengthscale per feature.
+
+    ``theta = (1/l_1, ..., 1/l_d, signal variance, noise variance)``.
+
+    Examples
+    --------
+    >>> kernel = Stationary("rbf", 1)
+    >>> theta = torch.tensor([[2.0, 3.0, 0.1]], dtype=torch.float64)
+    >>> X = torch.tensor([[0.0], [0.5]], dtype=torch.float64)
+    >>> [round(v, 4) for v in kernel.matrix(theta, X)[0, 0].tolist()]
+    [3.0, 1.8196]
+    """
+
+    def __init__(self, kind: str, n_features: int) -> None:
+        self.kind = kind
+        self.n_features = n_features
+        inverse = tuple(f"inverse_lengthscale_{j}" for j in range(n_features))
+        self.names = (*inverse, "signal_variance", "noise_variance")
+
+    def matrix(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
+        """See :meth:`Covariance.matrix`."""
+        correlation: Tensor = _Correlation.apply(
+            theta[:, :-2], X1, X1 if X2 is None else X2, X2 is None, STATIONARY[self.kind]
+        )
+        return theta[:, -2, None, None] * correlation
+
+    def diag(self, theta: Tensor, X: Tensor) -> Tensor:
+        """See :meth:`Covariance.diag`."""
+        return theta[:, -2, None].expand(-1, X.shape[0])
+
+    def as_gpytorch(self) -> gpytorch.kernels.Kernel:
+        """See :meth:`Covariance.as_gpytorch`."""
+        base: gpytorch.kernels.Kernel
+        if self.kind == "rbf":
+            base = gpytorch.kernels.RBFKernel(ard_num_dims=self.n_features)
+        else:
+            nu = STATIONARY[self.kind]
+            base = gpytorch.kernels.MaternKernel(nu=nu, ard_num_dims=self.n_features)
+        return gpytorch.kernels.ScaleKernel(base).double()
+
+    def theta_of(self, kernel: gpytorch.kernels.Kernel, noise: Tensor) -> Tensor:
+        """See :meth:`Covariance.theta_of`."""
+        inverse = 1.0 / kernel.base_kernel.lengthscale.reshape(-1)
+        parts = [inverse, kernel.outputscale.reshape(1), noise.reshape(1)]
+        return torch.cat(parts).detach().clone()
+
+
+class _Correlation(torch.autograd.Function):
+    """Correlation matrix of a stationary kernel, with gradients by matrix products only.
+
+    gpytorch's own kernels keep several N x N intermediates per call and take two to three times
+    as long; here the backward pass costs one N x M x d product.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, w: Tensor, X1: Tensor, X2: Tensor, same: bool, smoothness: float
+    ) -> Tensor:
+        Z1, Z2 = X1 * w.unsqueeze(-2), X2 * w.unsqueeze(-2)
+        squares = Z1.square().sum(-1).unsqueeze(-1) + Z2.square().sum(-1).unsqueeze(-2)
+        distance = torch.baddbmm(squares, Z1, Z2.mT, alpha=-2.0).clamp_(min=0.0)
+        if same:
+            distance.diagonal(dim1=-2, dim2=-1).zero_()
+        correlation, slope = _profile(distance, smoothness, any(ctx.needs_input_grad))
+        ctx.save_for_backward(w, X1, X2, correlation if slope is None else slope)
+        ctx.slope_factor = -0.5 if slope is None else 1.0
+        return correlation
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        w, X1, X2, slope = ctx.saved_tensors
+        A = grads[0] * slope
+        rows, columns = A.sum(-1), A.sum(-2)
+        AX2 = A @ X2
+        grad_w = grad_X1 = grad_X2 = None
+        scale = 2.0 * ctx.slope_factor
+        if ctx.needs_input_grad[0]:
+            spread = rows @ X1.square() + columns @ X2.square() - 2.0 * (X1 * AX2).sum(-2)
+            grad_w = scale * w * spread
+        if ctx.needs_input_grad[1]:
+            grad_X1 = scale * (w.square().unsqueeze(-2) * (X1 * rows.unsqueeze(-1) - AX2)).sum(0)
+        if ctx.needs_input_grad[2]:
+            back = X2 * columns.unsqueeze(-1) - A.mT @ X1
+            grad_X2 = scale * (w.square().unsqueeze(-2) * back).sum(0)
+        return grad_w, grad_X1, grad_X2, None, None
+
+
+def _profile(squared: Tensor, smoothness: float, with_slope: bool) -> tuple[Tensor, Tensor | None]:
+    """Correlation and its slope with respect to the squared distance.
+
+    The slope is None for the squared-exponential kernel, where it is ``-correlation / 2``.
+    """
+    if math.isinf(smoothness):
+        return squared.mul(-0.5).clamp_(min=-_LARGEST_EXPONENT).exp_(), None
+    r = squared.sqrt().mul_(math.sqrt(2.0 * smoothness))
+    decay = r.neg().clamp_(min=-_LARGEST_EXPONENT).exp_()
+    slope = None
+    if smoothness == 0.5:
+        correlation = decay
+        # The slope -exp(-r)/(2r) is unbounded at 0, but always multiplies a difference squared.
+        if with_slope:
+            slope = torch.where(r > 1e-7, -0.5 * decay / r.clamp(min=1e-7), 0.0)
+    elif smoothness == 1.5:
+        correlation = (1.0 + r) * decay
+        if with_slope:
+            slope = -1.5 * decay
+    else:
+        correlation = (1.0 + r + r.square() / 3.0) * decay
+        if with_slope:
+            slope = -(5.0 / 6.0) * (1.0 + r) * decay
+    return correlation, slope
+
+
+class FromGPyTorch(Covariance):
+    """Any gpytorch kernel, with its lengthscales and variances as ``theta``.
+
+    Lengthscales enter inverted; parameters called ``outputscale`` or ``variance`` enter as they
+    are; every other parameter (a period, a power, an offset) keeps its trained value, because
+    nothing is known about the sign of its influence on the posterior variance.
+
+    Examples
+    --------
+    >>> kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.PeriodicKernel())
+    >>> FromGPyTorch(kernel).names
+    ('inverse_base_kernel.lengthscale_0', 'outputscale_0', 'noise_variance')
+    """
+
+    def __init__(self, kernel: gpytorch.kernels.Kernel) -> None:
+        if kernel.batch_shape != torch.Size([]):
+            raise InvalidInputError(
+                f"expected a kernel without a batch, found batch_shape={tuple(kernel.batch_shape)}"
+            )
+        self.kernel = copy.deepcopy(kernel).double()
+        self._entries: list[tuple[str, Any, torch.Size, bool]] = []
+        names: list[str] = []
+        parameters = sorted(
+            self.kernel.named_parameters_and_constraints(),
+            key=lambda item: "lengthscale" not in item[0],
+        )
+        for raw_name, parameter, constraint in parameters:
+            name = raw_name.replace("raw_", "")
+            kind = name.rpartition(".")[2]
+            if kind not in ("lengthscale", "outputscale", "variance"):
+                continue
+            inverted = kind == "lengthscale"
+            self._entries.append((raw_name, constraint, parameter.shape, inverted))
+            prefix = "inverse_" if inverted else ""
+            names.extend(f"{prefix}{name}_{j}" for j in range(parameter.numel()))
+        self.names = (*names, "noise_variance")
+        self._fixed: dict[str, Tensor] = {}
+        self._freeze(self.kernel)
+
+    def _freeze(self, kernel: gpytorch.kernels.Kernel) -> None:
+        self._fixed = {name: value.detach().clone() for name, value in kernel.named_parameters()}
+
+    def _evaluate(self, row: Tensor, *args: Tensor, diag: bool = False) -> Tensor:
+        values = dict(self._fixed)
+        start = 0
+        for raw_name, constraint, shape, inverted in self._entries:
+            entry = row[start : start + shape.numel()].reshape(shape)
+            start += shape.numel()
+            value = 1.0 / entry if inverted else entry
+            values[raw_name] = value if constraint is None else constraint.inverse_transform(value)
+        with gpytorch.settings.lazily_evaluate_kernels(False):
+            out = functional_call(self.kernel, values, args, {"diag": diag}, strict=False)
+        return out if isinstance(out, Tensor) else out.to_dense()
+
+    def matrix(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
+        """See :meth:`Covariance.matrix`."""
+        X2 = X1 if X2 is None else X2
+        return torch.stack([self._evaluate(row, X1, X2) for row in theta])
+
+    def diag(self, theta: Tensor, X: Tensor) -> Tensor:
+        """See :meth:`Covariance.diag`."""
+        return torch.stack([self._evaluate(row, X, X, diag=True) for row in theta])
+
+    def as_gpytorch(self) -> gpytorch.kernels.Kernel:
+        """See :meth:`Covariance.as_gpytorch`."""
+        return copy.deepcopy(self.kernel)
+
+    def theta_of(self, kernel: gpytorch.kernels.Kernel, noise: Tensor) -> Tensor:
+        """See :meth:`Covariance.theta_of`; also takes over the parameters that stay fixed."""
+        self._freeze(kernel)
+        raw = dict(kernel.named_parameters())
+        parts = []
+        for raw_name, constraint, _, inverted in self._entries:
+            value = raw[raw_name].detach()
+            value = value if constraint is None else constraint.transform(value)
+            parts.append((1.0 / value if inverted else value).reshape(-1))
+        return torch.cat([*parts, noise.detach().reshape(1)]).clone()
+
+
+def make_covariance(kernel: str | gpytorch.kernels.Kernel, n_features: int) -> Covariance:
+    """Covariance for a kernel's name or a gpytorch kernel.
+
+    Examples
+    --------
+    >>> make_covariance("matern52", 2).names[-1]
+    'noise_variance'
+    """
+    if isinstance(kernel, str):
+        if kernel not in STATIONARY:
+            raise InvalidInputError(
+                f"kernel: expected one of {', '.join(STATIONARY)} or a gpytorch kernel, "
+                f"found {kernel!r}"
+            )
+        return Stationary(kernel, n_features)
+    if isinstance(kernel, gpytorch.kernels.Kernel):
+        return FromGPyTorch(kernel)
+    raise InvalidInputError(
+        f"kernel: expected a name or a gpytorch kernel, found {type(kernel).__name__}"
+    )

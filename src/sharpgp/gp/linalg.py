@@ -1,0 +1,179 @@
+"""Dense factorisations, and the two GP quantities that the rest of the package differentiates.
+
+Both functions below have hand-written derivatives: differentiating through a Cholesky factor
+costs several times the forward pass and is never needed, because the results depend on the
+covariance matrix only through ``Ky^-1``.  They work on plain matrices and so serve every kernel.
+All matrices may carry a leading batch of levels ``[K, ...]``.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sharpgp.exceptions import NumericalError
+
+#: Jitter tried in turn, relative to the mean of the diagonal; the first is no jitter at all.
+JITTER_SCHEDULE = (0.0, 1e-10, 1e-8, 1e-6)
+
+
+def cholesky(A: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Lower Cholesky factor of ``A + jitter * I``, with the least jitter that works.
+
+    Parameters
+    ----------
+    A : Tensor [..., N, N]
+        Symmetric matrices, positive definite up to rounding.
+
+    Returns
+    -------
+    L : Tensor [..., N, N]
+    jitter : Tensor [...]
+        What was added to each diagonal (absolute); 0 for a well-conditioned matrix.
+
+    Raises
+    ------
+    NumericalError
+        If the matrix is not finite, or not positive definite with the last jitter of
+        :data:`JITTER_SCHEDULE`.
+
+    Examples
+    --------
+    >>> L, jitter = cholesky(torch.tensor([[4.0, 2.0], [2.0, 3.0]], dtype=torch.float64))
+    >>> L[1, 0].item(), jitter.item()
+    (1.0, 0.0)
+    """
+    scale = A.diagonal(dim1=-2, dim2=-1).mean(-1)
+    L, info = torch.linalg.cholesky_ex(A)
+    jitter = torch.zeros_like(scale)
+    # A non-finite matrix can come back with info == 0, so the factor itself is looked at too.
+    failed = (info != 0) | ~torch.isfinite(L.diagonal(dim1=-2, dim2=-1)).all(-1)
+    for relative in JITTER_SCHEDULE[1:]:
+        if not failed.any():
+            return L, jitter
+        if not torch.isfinite(A).all():
+            raise NumericalError("expected a finite covariance matrix, found NaN or inf in it")
+        jitter = torch.where(failed, relative * scale, jitter)
+        repaired = A.clone()
+        repaired.diagonal(dim1=-2, dim2=-1).add_(jitter.unsqueeze(-1))
+        L, info = torch.linalg.cholesky_ex(repaired)
+        failed = info != 0
+    if failed.any():
+        raise NumericalError(
+            f"a {A.shape[-1]} x {A.shape[-1]} covariance matrix is singular even with a relative "
+            f"jitter of {JITTER_SCHEDULE[-1]:g}; remove duplicate rows or raise the noise variance"
+        )
+    return L, jitter
+
+
+class _PosteriorVariance(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, Ky: Tensor, Ks: Tensor, kss: Tensor, L: Tensor | None) -> Tensor:
+        factor = cholesky(Ky)[0] if L is None else L
+        V = torch.linalg.solve_triangular(factor, Ks, upper=False)
+        if any(ctx.needs_input_grad[:2]):
+            U = torch.linalg.solve_triangular(factor.mT, V, upper=True)
+            ctx.save_for_backward(U)
+        return kss - V.square().sum(-2)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (g,) = grads
+        grad_Ky = grad_Ks = None
+        if any(ctx.needs_input_grad[:2]):
+            (U,) = ctx.saved_tensors
+            Ug = U * g.unsqueeze(-2)
+            if ctx.needs_input_grad[0]:
+                grad_Ky = Ug @ U.mT
+            if ctx.needs_input_grad[1]:
+                grad_Ks = -2.0 * Ug
+        return grad_Ky, grad_Ks, g, None
+
+
+def posterior_variance(Ky: Tensor, Ks: Tensor, kss: Tensor, L: Tensor | None = None) -> Tensor:
+    r"""Posterior variance ``kss - diag(Ks' Ky^-1 Ks)``.
+
+    With ``U = Ky^-1 Ks`` and ``g`` the incoming gradient, the derivatives are
+    ``U diag(g) U'`` for ``Ky`` and ``-2 U diag(g)`` for ``Ks``.
+
+    Parameters
+    ----------
+    Ky : Tensor [..., N, N]
+        Covariance of the training observations, noise included.
+    Ks : Tensor [..., N, T]
+        Covariance between training and test points.
+    kss : Tensor [..., T]
+        Prior variance at the test points (with the noise, for a new observation).
+    L : Tensor [..., N, N], optional
+        A Cholesky factor of ``Ky`` that is known already.
+
+    Returns
+    -------
+    Tensor [..., T]
+
+    Examples
+    --------
+    >>> one = torch.ones(1, 1, dtype=torch.float64)
+    >>> posterior_variance(2 * one, one, one[0]).item()
+    0.5
+    """
+    variance: Tensor = _PosteriorVariance.apply(Ky, Ks, kss, L)
+    return variance
+
+
+class _LeaveOneOut(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, Ky: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        Ki = torch.cholesky_inverse(cholesky(Ky)[0])
+        diagonal = Ki.diagonal(dim1=-2, dim2=-1)
+        variance = 1.0 / diagonal
+        alpha = (Ki @ y.unsqueeze(-1)).squeeze(-1)
+        residual = alpha * variance
+        ctx.save_for_backward(Ki, alpha, variance, residual)
+        return residual, variance
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
+        g_residual, g_variance = grads
+        Ki, alpha, variance, residual = ctx.saved_tensors
+        # residual = alpha / d and variance = 1 / d with d = diag(Ki)
+        g_alpha = g_residual * variance
+        g_diagonal = -(g_residual * residual * variance + g_variance * variance.square())
+        Ki_g = (Ki @ g_alpha.unsqueeze(-1)).squeeze(-1)
+        outer = Ki_g.unsqueeze(-1) * alpha.unsqueeze(-2)
+        grad_Ky = -((Ki * g_diagonal.unsqueeze(-2)) @ Ki) - 0.5 * (outer + outer.mT)
+        return grad_Ky, Ki_g
+
+
+def leave_one_out(Ky: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Leave-one-out residuals and variances of a zero-mean GP from one factorisation.
+
+    ``r_i = [Ky^-1 y]_i / [Ky^-1]_ii`` and ``v_i = 1 / [Ky^-1]_ii``.
+
+    Parameters
+    ----------
+    Ky : Tensor [..., N, N]
+        Covariance of the observations, noise included.
+    y : Tensor [..., N]
+        Observations, centred.
+
+    Returns
+    -------
+    residual : Tensor [..., N]
+        ``y_i`` minus the prediction from all other points.
+    variance : Tensor [..., N]
+        Variance of that prediction, noise included.
+
+    References
+    ----------
+    Rasmussen and Williams, *Gaussian Processes for Machine Learning*, 2006, section 5.4.2.
+
+    Examples
+    --------
+    >>> Ky = torch.eye(2, dtype=torch.float64) * 4
+    >>> residual, variance = leave_one_out(Ky, torch.tensor([1.0, 2.0], dtype=torch.float64))
+    >>> residual.tolist(), variance.tolist()
+    ([1.0, 2.0], [4.0, 4.0])
+    """
+    residual, variance = _LeaveOneOut.apply(Ky, y)
+    return residual, variance

@@ -1,0 +1,221 @@
+"""What a trained GP can answer under any hyperparameters, in the user's units."""
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from sharpgp.exceptions import InvalidInputError
+from sharpgp.gp.covariance import Covariance
+from sharpgp.gp.linalg import cholesky, leave_one_out, posterior_variance
+from sharpgp.gp.scaling import Affine
+
+#: Matrix entries that one block of work may hold (2^25 doubles are 256 MiB).
+BLOCK_ENTRIES = 2**25
+
+
+class Posterior(ABC):
+    """A GP conditioned on data: the one interface that calibration works through.
+
+    ``theta_R`` [P] are the hyperparameters that the mean uses; ``sigma`` and ``loo`` take any
+    other ``theta`` [K, P], so that levels can be batched.  Inputs and answers are in the user's
+    units, inputs of shape [T, d].
+    """
+
+    theta_R: Tensor
+    names: tuple[str, ...]
+    searched: Tensor
+
+    @property
+    @abstractmethod
+    def n_train(self) -> int:
+        """Number of training points ``N``."""
+
+    @property
+    @abstractmethod
+    def n_features(self) -> int:
+        """Number of features ``d``."""
+
+    @property
+    @abstractmethod
+    def device(self) -> torch.device:
+        """Where tensors live."""
+
+    @abstractmethod
+    def mean(self, X: Tensor) -> Tensor:
+        """Predictive mean ``mu(x)`` [T] under ``theta_R``."""
+
+    @abstractmethod
+    def sigma(self, theta: Tensor, X: Tensor) -> Tensor:
+        """Standard deviation [K, T] of a new observation under ``theta``, noise included."""
+
+    @abstractmethod
+    def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        """Leave-one-out mean and standard deviation [K, N] of the training points."""
+
+    @abstractmethod
+    def subset(self, n: int, generator: torch.Generator) -> "Posterior":
+        """The same GP conditioned on ``n`` random training points only."""
+
+    @property
+    @abstractmethod
+    def y_train(self) -> Tensor:
+        """Training targets [N] in the user's units."""
+
+
+class Exact(Posterior):
+    r"""Posterior of an exact GP.
+
+    ``mu(x) = k(x)' Ky^-1 y`` under ``theta_R`` and
+    ``sigma^2(theta, x) = k(x, x) + noise - k(x)' Ky^-1 k(x)`` under ``theta``, where
+    ``Ky = K(theta) + noise I`` on the training points.
+
+    Parameters
+    ----------
+    X : Tensor [N, d]
+    y : Tensor [N]
+        Training data in the user's units.
+    covariance : Covariance
+    theta_R : Tensor [P]
+        Hyperparameters, in standardised units.
+    x_units, y_units : Affine
+        Maps from the user's units to the standardised ones.
+
+    Examples
+    --------
+    >>> from sharpgp.gp.covariance import Stationary
+    >>> X = torch.linspace(0, 1, 5, dtype=torch.float64)[:, None]
+    >>> y = X[:, 0].sin()
+    >>> theta = torch.tensor([1.0, 1.0, 0.01], dtype=torch.float64)
+    >>> gp = Exact(X, y, Stationary("rbf", 1), theta)
+    >>> gp.mean(X).shape, gp.sigma(theta[None], X).shape
+    (torch.Size([5]), torch.Size([1, 5]))
+    """
+
+    def __init__(
+        self,
+        X: Tensor,
+        y: Tensor,
+        covariance: Covariance,
+        theta_R: Tensor,
+        *,
+        x_units: Affine | None = None,
+        y_units: Affine | None = None,
+    ) -> None:
+        self.covariance = covariance
+        self.names = covariance.names
+        self.searched = covariance.searched
+        self.theta_R = theta_R
+        self.x_units = x_units or Affine.identity(X)
+        self.y_units = y_units or Affine.identity(y)
+        self._X = self.x_units.forward(X)
+        self._y = self.y_units.forward(y)
+        self._weights: Tensor | None = None
+        self._factors: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def n_train(self) -> int:
+        """Number of training points ``N``."""
+        return self._X.shape[0]
+
+    @property
+    def n_features(self) -> int:
+        """Number of features ``d``."""
+        return self._X.shape[1]
+
+    @property
+    def device(self) -> torch.device:
+        """Where tensors live."""
+        return self._X.device
+
+    @property
+    def y_train(self) -> Tensor:
+        """Training targets [N] in the user's units."""
+        return self.y_units.back(self._y)
+
+    def mean(self, X: Tensor) -> Tensor:
+        """Predictive mean ``mu(x)`` [T] under ``theta_R``."""
+        theta = self.theta_R.unsqueeze(0)
+        if self._weights is None:
+            L = self._factor(theta)[0]
+            self._weights = torch.cholesky_solve(self._y.unsqueeze(-1), L)
+        weights = self._weights
+        blocks = [
+            (self.covariance.matrix(theta, block, self._X)[0] @ weights).squeeze(-1)
+            for block in self.x_units.forward(X).split(self._rows_per_block(1))
+        ]
+        return self.y_units.back(torch.cat(blocks))
+
+    def sigma(self, theta: Tensor, X: Tensor) -> Tensor:
+        """Standard deviation [K, T] of a new observation under ``theta``, noise included."""
+        Z = self.x_units.forward(X)
+        levels = self._levels_per_block()
+        if theta.requires_grad or theta.shape[0] <= levels:
+            variance = self._variance(theta, Z)
+        else:
+            variance = torch.cat([self._variance(part, Z) for part in theta.split(levels)])
+        return variance.sqrt() * self.y_units.scale
+
+    def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        """Leave-one-out mean and standard deviation [K, N] of the training points."""
+        residual, variance = leave_one_out(
+            self._covariance_of_data(theta), self._y.expand(theta.shape[0], -1)
+        )
+        mean = self.y_units.back(self._y - residual)
+        return mean, variance.sqrt() * self.y_units.scale
+
+    def subset(self, n: int, generator: torch.Generator) -> "Exact":
+        """The same GP conditioned on ``n`` random training points only."""
+        if not 1 <= n <= self.n_train:
+            raise InvalidInputError(
+                f"subset: expected between 1 and {self.n_train} training points, found {n}"
+            )
+        chosen = torch.randperm(self.n_train, generator=generator)[:n].to(self.device)
+        return Exact(
+            self.x_units.back(self._X[chosen]),
+            self.y_train[chosen],
+            self.covariance,
+            self.theta_R,
+            x_units=self.x_units,
+            y_units=self.y_units,
+        )
+
+    def _variance(self, theta: Tensor, Z: Tensor) -> Tensor:
+        prior = self.covariance.diag(theta, Z) + theta[:, -1:]
+        floor = 1e-12 * prior.detach()
+        if theta.requires_grad:
+            Ky = self._covariance_of_data(theta)
+            Ks = self.covariance.matrix(theta, self._X, Z)
+            variance = posterior_variance(Ky, Ks, prior)
+        else:
+            L = self._factor(theta)
+            blocks = zip(
+                Z.split(self._rows_per_block(theta.shape[0])),
+                prior.split(self._rows_per_block(theta.shape[0]), -1),
+                strict=True,
+            )
+            parts = [
+                posterior_variance(L, self.covariance.matrix(theta, self._X, block), kss, L)
+                for block, kss in blocks
+            ]
+            variance = torch.cat(parts, -1)
+        # Rounding may take a near-noiseless variance below zero; it is never exactly zero.
+        return torch.maximum(variance, floor)
+
+    def _covariance_of_data(self, theta: Tensor) -> Tensor:
+        K = self.covariance.matrix(theta, self._X)
+        return K + torch.diag_embed(theta[:, -1:].expand(-1, self.n_train))
+
+    def _factor(self, theta: Tensor) -> Tensor:
+        """Cholesky factors for ``theta``; the last ones are kept, as predictions come in blocks."""
+        if self._factors is None or not torch.equal(self._factors[0], theta):
+            with torch.no_grad():
+                L = cholesky(self._covariance_of_data(theta))[0]
+            self._factors = (theta.detach().clone(), L)
+        return self._factors[1]
+
+    def _levels_per_block(self) -> int:
+        return max(1, BLOCK_ENTRIES // self.n_train**2)
+
+    def _rows_per_block(self, n_levels: int) -> int:
+        return max(1, BLOCK_ENTRIES // (self.n_train * n_levels))

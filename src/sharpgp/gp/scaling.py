@@ -1,0 +1,55 @@
+"""Affine maps between the user's units and the standardised ones that the GP works in."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Affine:
+    """``standardised = (value - shift) / scale``, columnwise.
+
+    Examples
+    --------
+    >>> units = Affine.standardising(torch.tensor([1.0, 3.0], dtype=torch.float64))
+    >>> units.forward(torch.tensor([1.0, 2.0], dtype=torch.float64)).tolist()
+    [-1.0, 0.0]
+    """
+
+    shift: Tensor
+    scale: Tensor
+
+    @classmethod
+    def standardising(cls, values: Tensor) -> "Affine":
+        """Zero mean and unit standard deviation over the first dimension.
+
+        A constant column keeps its scale.  Means and deviations are computed on values divided
+        by their largest magnitude, so that 1e150 does not overflow when squared.
+        """
+        magnitude = values.abs().amax(0)
+        magnitude = torch.where(magnitude > 0, magnitude, torch.ones_like(magnitude))
+        unit = values / magnitude
+        mean = unit.mean(0)
+        deviation = (unit - mean).square().mean(0).sqrt()
+        # Rounding leaves a constant column with a deviation of a few ulp, not exactly zero.
+        varies = deviation > 4 * torch.finfo(values.dtype).eps
+        scale = torch.where(varies, deviation * magnitude, torch.ones_like(deviation))
+        return cls(mean * magnitude, scale)
+
+    @classmethod
+    def identity(cls, like: Tensor) -> "Affine":
+        """The map that changes nothing, for values shaped like one row of ``like``."""
+        return cls(torch.zeros_like(like[0]), torch.ones_like(like[0]))
+
+    def forward(self, values: Tensor) -> Tensor:
+        """User's units to standardised."""
+        return (values - self.shift) / self.scale
+
+    def back(self, values: Tensor) -> Tensor:
+        """Standardised to user's units."""
+        return values * self.scale + self.shift
+
+    def to(self, device: torch.device | str) -> "Affine":
+        """The same map on another device."""
+        return Affine(self.shift.to(device), self.scale.to(device))

@@ -1,0 +1,51 @@
+"""Metrics for calibrated regression: flat functions on arrays.
+
+``y`` has shape (n,), interval bounds have shape (n,), quantiles have shape (n, k) with the
+``levels`` (k,) along the last axis. Scores are means over the points, smaller is better;
+sharpness (width, standard deviation) only means something beside coverage.
+"""
+
+from sharpgp.metrics.conditional import (
+    BinnedCoverage,
+    WorstSlab,
+    coverage_along,
+    coverage_by_width,
+    worst_slab_coverage,
+)
+from sharpgp.metrics.report import CalibrationReport, calibration_report
+from sharpgp.metrics.scores import (
+    ECE_LEVELS,
+    crps,
+    ece,
+    ece_floor,
+    interval_coverage,
+    interval_score,
+    interval_width,
+    nll,
+    observed_levels,
+    pinball_loss,
+    predictive_std,
+    rmse,
+)
+
+__all__ = [
+    "ECE_LEVELS",
+    "BinnedCoverage",
+    "CalibrationReport",
+    "WorstSlab",
+    "calibration_report",
+    "coverage_along",
+    "coverage_by_width",
+    "crps",
+    "ece",
+    "ece_floor",
+    "interval_coverage",
+    "interval_score",
+    "interval_width",
+    "nll",
+    "observed_levels",
+    "pinball_loss",
+    "predictive_std",
+    "rmse",
+    "worst_slab_coverage",
+]

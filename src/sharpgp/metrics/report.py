@@ -1,0 +1,101 @@
+"""All metrics of one predictor on one test set, as a dictionary that prints as a table."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sharpgp.distribution import PredictiveDistribution
+from sharpgp.metrics import scores
+from sharpgp.metrics._checks import Floats
+
+_LABELS = {
+    "ece": "ECE (21 levels)",
+    "ece_floor": "ECE floor",
+    "std": "predictive STD",
+    "nll": "NLL",
+    "width_95": "95 % width",
+    "coverage_95": "95 % coverage",
+    "interval_score_95": "95 % interval score",
+    "crps": "CRPS",
+    "pinball": "pinball loss",
+    "rmse": "RMSE of the mean",
+}
+
+
+class CalibrationReport(dict[str, float]):
+    """Metrics by name; ``print`` shows them as a table.
+
+    Examples
+    --------
+    >>> print(CalibrationReport(width_95=2.0, coverage_95=0.95))
+    metric              value
+    95 % width         2.0000
+    95 % coverage      0.9500
+    """
+
+    def __str__(self) -> str:
+        width = max(len(_LABELS.get(name, name)) for name in self) + 4
+        rows = [f"{'metric':<{width}}{'value':>8}"]
+        for name, value in self.items():
+            shown = f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e4 else f"{value:.3g}"
+            rows.append(f"{_LABELS.get(name, name):<{width}}{shown:>8}")
+        return "\n".join(rows)
+
+
+def calibration_report(
+    y: Floats,
+    *,
+    mean: Floats,
+    dist: PredictiveDistribution,
+    quantiles: Floats,
+    interval: Floats,
+    n_cal: int | None,
+) -> CalibrationReport:
+    """Every metric of a predictor on test data, sharpness always beside coverage.
+
+    Parameters
+    ----------
+    y : array of shape (n,)
+    mean : array of shape (n,)
+    dist : PredictiveDistribution
+        Answering in NumPy arrays.
+    quantiles : array of shape (n, 19)
+        At the inner 19 of the 21 levels of the ECE; the quantiles at 0 and 1 are infinite.
+    interval : array of shape (n, 2)
+        95 % intervals.
+    n_cal : int or None
+        Number of calibration points, for the ECE floor; None if there are none.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> y = rng.normal(size=2000)
+    >>> levels = scores.ECE_LEVELS[1:-1]
+    >>> table = np.quantile(rng.normal(size=(100_000)), levels)[None, :].repeat(2000, 0)
+    >>> report = calibration_report(
+    ...     y,
+    ...     mean=np.zeros(2000),
+    ...     dist=PredictiveDistribution(levels, table.T, numpy=True),
+    ...     quantiles=table,
+    ...     interval=np.tile([-1.96, 1.96], (2000, 1)),
+    ...     n_cal=None,
+    ... )
+    >>> report["ece"] < 5 * report["ece_floor"]
+    True
+    """
+    y = np.asarray(y, dtype=np.float64)
+    edge = np.full((len(y), 1), np.inf)
+    lower, upper = np.asarray(interval).T
+    inner = scores.ECE_LEVELS[1:-1]
+    return CalibrationReport(
+        ece=scores.ece(y, np.hstack([-edge, quantiles, edge])),
+        ece_floor=scores.ece_floor(n_cal, len(y)),
+        std=float(dist.std.mean()),
+        nll=float(-dist.log_prob(y).mean()),
+        width_95=scores.interval_width(lower, upper),
+        coverage_95=scores.interval_coverage(y, lower, upper),
+        interval_score_95=scores.interval_score(y, lower, upper, 0.95),
+        crps=float(dist.crps(y).mean()),
+        pinball=scores.pinball_loss(y, quantiles, inner),
+        rmse=scores.rmse(y, mean),
+    )
