@@ -91,10 +91,11 @@ class Stationary(Covariance):
 
     def matrix(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
         """See :meth:`Covariance.matrix`."""
-        correlation: Tensor = _Correlation.apply(
-            theta[:, :-2], X1, X1 if X2 is None else X2, X2 is None, STATIONARY[self.kind]
+        other = X1 if X2 is None else X2
+        K: Tensor = _StationaryMatrix.apply(
+            theta[:, :-2], theta[:, -2], X1, other, X2 is None, STATIONARY[self.kind]
         )
-        return theta[:, -2, None, None] * correlation
+        return K
 
     def diag(self, theta: Tensor, X: Tensor) -> Tensor:
         """See :meth:`Covariance.diag`."""
@@ -117,8 +118,8 @@ class Stationary(Covariance):
         return torch.cat(parts).detach().clone()
 
 
-class _Correlation(torch.autograd.Function):
-    """Correlation matrix of a stationary kernel, with gradients by matrix products only.
+class _StationaryMatrix(torch.autograd.Function):
+    """Covariance matrix of a stationary kernel, with gradients by matrix products only.
 
     gpytorch's own kernels keep several N x N intermediates per call and take two to three times
     as long; here the backward pass costs one N x M x d product.
@@ -126,60 +127,65 @@ class _Correlation(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, w: Tensor, X1: Tensor, X2: Tensor, same: bool, smoothness: float
+        ctx: Any, w: Tensor, s: Tensor, X1: Tensor, X2: Tensor, same: bool, smoothness: float
     ) -> Tensor:
         Z1, Z2 = X1 * w.unsqueeze(-2), X2 * w.unsqueeze(-2)
         squares = Z1.square().sum(-1).unsqueeze(-1) + Z2.square().sum(-1).unsqueeze(-2)
         distance = torch.baddbmm(squares, Z1, Z2.mT, alpha=-2.0).clamp_(min=0.0)
         if same:
             distance.diagonal(dim1=-2, dim2=-1).zero_()
-        correlation, slope = _profile(distance, smoothness, any(ctx.needs_input_grad))
-        ctx.save_for_backward(w, X1, X2, correlation if slope is None else slope)
-        ctx.slope_factor = -0.5 if slope is None else 1.0
-        return correlation
+        K, slope = _profile(distance, smoothness, any(ctx.needs_input_grad))
+        variance = s[:, None, None]
+        K.mul_(variance)
+        ctx.gaussian = slope is None
+        ctx.save_for_backward(w, s, X1, X2, K, K if slope is None else slope.mul_(variance))
+        return K
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        w, X1, X2, slope = ctx.saved_tensors
+        w, s, X1, X2, K, slope = ctx.saved_tensors
         A = grads[0] * slope
         rows, columns = A.sum(-1), A.sum(-2)
         AX2 = A @ X2
-        grad_w = grad_X1 = grad_X2 = None
-        scale = 2.0 * ctx.slope_factor
+        # The slope of the squared-exponential kernel is -K/2, so K itself serves as the slope.
+        scale = -1.0 if ctx.gaussian else 2.0
+        grad_w = grad_s = grad_X1 = grad_X2 = None
         if ctx.needs_input_grad[0]:
             spread = rows @ X1.square() + columns @ X2.square() - 2.0 * (X1 * AX2).sum(-2)
             grad_w = scale * w * spread
         if ctx.needs_input_grad[1]:
-            grad_X1 = scale * (w.square().unsqueeze(-2) * (X1 * rows.unsqueeze(-1) - AX2)).sum(0)
+            grad_s = (rows.sum(-1) if ctx.gaussian else (grads[0] * K).sum((-1, -2))) / s
         if ctx.needs_input_grad[2]:
+            grad_X1 = scale * (w.square().unsqueeze(-2) * (X1 * rows.unsqueeze(-1) - AX2)).sum(0)
+        if ctx.needs_input_grad[3]:
             back = X2 * columns.unsqueeze(-1) - A.mT @ X1
             grad_X2 = scale * (w.square().unsqueeze(-2) * back).sum(0)
-        return grad_w, grad_X1, grad_X2, None, None
+        return grad_w, grad_s, grad_X1, grad_X2, None, None
 
 
 def _profile(squared: Tensor, smoothness: float, with_slope: bool) -> tuple[Tensor, Tensor | None]:
-    """Correlation and its slope with respect to the squared distance.
+    """Correlation (in place of the squared distance) and its slope with respect to it.
 
     The slope is None for the squared-exponential kernel, where it is ``-correlation / 2``.
     """
     if math.isinf(smoothness):
-        return squared.mul(-0.5).clamp_(min=-_LARGEST_EXPONENT).exp_(), None
+        return squared.mul_(-0.5).clamp_(min=-_LARGEST_EXPONENT).exp_(), None
     r = squared.sqrt().mul_(math.sqrt(2.0 * smoothness))
     decay = r.neg().clamp_(min=-_LARGEST_EXPONENT).exp_()
     slope = None
     if smoothness == 0.5:
-        correlation = decay
         # The slope -exp(-r)/(2r) is unbounded at 0, but always multiplies a difference squared.
         if with_slope:
             slope = torch.where(r > 1e-7, -0.5 * decay / r.clamp(min=1e-7), 0.0)
+        correlation = decay
     elif smoothness == 1.5:
-        correlation = (1.0 + r) * decay
         if with_slope:
             slope = -1.5 * decay
+        correlation = (1.0 + r) * decay
     else:
-        correlation = (1.0 + r + r.square() / 3.0) * decay
         if with_slope:
             slope = -(5.0 / 6.0) * (1.0 + r) * decay
+        correlation = (1.0 + r + r.square() / 3.0) * decay
     return correlation, slope
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.covariance import Covariance
-from sharpgp.gp.linalg import cholesky, leave_one_out, posterior_variance
+from sharpgp.gp.linalg import add_to_diagonal, cholesky, leave_one_out, posterior_variance
 from sharpgp.gp.scaling import Affine
 
 #: Matrix entries that one block of work may hold (2^25 doubles are 256 MiB).
@@ -203,8 +203,7 @@ class Exact(Posterior):
         return torch.maximum(variance, floor)
 
     def _covariance_of_data(self, theta: Tensor) -> Tensor:
-        K = self.covariance.matrix(theta, self._X)
-        return K + torch.diag_embed(theta[:, -1:].expand(-1, self.n_train))
+        return add_to_diagonal(self.covariance.matrix(theta, self._X), theta[:, -1])
 
     def _factor(self, theta: Tensor) -> Tensor:
         """Cholesky factors for ``theta``; the last ones are kept, as predictions come in blocks."""
