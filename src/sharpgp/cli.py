@@ -61,7 +61,7 @@ def demo(
         bool, typer.Option("--all", help="Also the methods that take minutes.")
     ] = False,
 ) -> None:
-    """Compare every method on two small problems; needs no data and under a minute."""
+    """Compare every method on two small problems, in less than a minute."""
     from sharpgp.demo import run
 
     run(out, console=Console(), quiet=quiet, everything=everything)
@@ -73,8 +73,8 @@ def list_datasets(
     data_home: Annotated[
         Path | None,
         typer.Option(
-            help="Folder with your own copies: NAME.csv or NAME.csv.gz, the last column 'target'.",
-            envvar=datasets.ENVIRONMENT_VARIABLE,
+            help="Folder with your own copies: NAME.csv or NAME.csv.gz, the last column 'target'. "
+            f"Default: the environment variable {datasets.ENVIRONMENT_VARIABLE}.",
         ),
     ] = None,
 ) -> None:

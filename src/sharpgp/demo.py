@@ -1,6 +1,7 @@
 """The demonstration: every method on two small problems, as a table and two figures."""
 
 import csv
+import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -149,10 +150,7 @@ def run(out: Path, *, console: Console, quiet: bool = False, everything: bool = 
     everything : bool
         Slow methods too.
     """
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidInputError(f"--out: expected a folder to write to, found {error}") from error
+    _make_folder(out)
     start, chosen, compared = time.perf_counter(), methods(everything), problems()
     steps = sum(len(problem.splits) for problem in compared) * (1 + len(chosen))
     shown = console.is_terminal and not quiet
@@ -169,6 +167,18 @@ def run(out: Path, *, console: Console, quiet: bool = False, everything: bool = 
         written = _write(out, compared)
     console.print(f"Wrote {', '.join(written)} to {out}/", markup=False, soft_wrap=True)
     console.print(f"Took {time.perf_counter() - start:.0f} s", highlight=False)
+
+
+def _make_folder(out: Path) -> None:
+    reason = None
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = error.strerror
+    if reason or not os.access(out, os.W_OK):
+        raise InvalidInputError(
+            f"out: expected a folder to write to, found {out} ({reason or 'not writable'})"
+        )
 
 
 @contextmanager

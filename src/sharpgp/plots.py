@@ -56,7 +56,9 @@ def plot_intervals_1d(
     margin = 0.03 * np.ptp(every)
     grid = np.linspace(every.min() - margin, every.max() + margin, 500)[:, None]
     lower, upper = _interval(model, grid, coverage)
-    ax.fill_between(grid[:, 0], lower, upper, color=SHADE, lw=0, label=f"{100 * coverage:g} % interval")
+    ax.fill_between(
+        grid[:, 0], lower, upper, color=SHADE, lw=0, label=f"{100 * coverage:g} % interval"
+    )
     ax.scatter(
         data.X_cal, data.y_cal, s=7, marker="s", fc="none", ec=GREY, lw=0.5, label="calibration"
     )
@@ -67,7 +69,9 @@ def plot_intervals_1d(
     test = _interval(model, data.X_test, coverage)
     covered, width = interval_coverage(data.y_test, *test), interval_width(*test)
     ax.set_title(title or "", loc="left", fontsize=10, fontweight="bold", color=INK)
-    ax.set_title(f"covers {100 * covered:.1f} %, width {width:.2f}", loc="right", fontsize=9, color=GREY)
+    ax.set_title(
+        f"covers {100 * covered:.1f} %, width {width:.2f}", loc="right", fontsize=9, color=GREY
+    )
     ax.set_xlim(grid[0, 0], grid[-1, 0])
     return _plain(ax)
 
