@@ -1,0 +1,219 @@
+"""The paper's method: exact on its calibration points, monotone, never worse than theta_R."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from sharpgp import Sharp
+from sharpgp.calibration.objective import pinball, sharpness
+from sharpgp.calibration.path import MOST_EVALUATIONS, Pool, keep_order
+from sharpgp.calibration.quantile import rank
+from sharpgp.exceptions import InvalidInputError
+from sharpgp.gp import train
+from sharpgp.gp.covariance import STATIONARY
+from sharpgp.gp.posterior import Exact
+
+
+def simulate(n: int, d: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    noise = 0.02 + 0.1 * (X[:, 0] > 0)
+    y = np.sin(2 * X[:, 0]) * X[:, 1] + 0.5 * X[:, -1] ** 2 + noise * rng.standard_t(4, size=n)
+    return torch.from_numpy(X), torch.from_numpy(100.0 + 20.0 * y)
+
+
+@pytest.fixture(scope="module", params=sorted(STATIONARY))
+def problem(request):
+    X, y = simulate(240, 4, seed=1)
+    posterior, _ = train(X[:100], y[:100], request.param)
+    return posterior, X[100:171], y[100:171], X[171:]
+
+
+@pytest.fixture(scope="module")
+def rbf():
+    X, y = simulate(240, 4, seed=2)
+    posterior, _ = train(X[:100], y[:100])
+    return posterior, X[100:171], y[100:171], X[171:]
+
+
+@pytest.mark.parametrize("levels", [25, "all", [0.05, 0.3, 0.95]])
+def test_every_trained_level_holds_exactly_its_share_of_points(problem, levels):
+    posterior, X_cal, y_cal, _ = problem
+    calibrated = Sharp(levels=levels).fit(posterior, X_cal, y_cal)
+    delta = torch.tensor([r.delta for r in calibrated.results], dtype=torch.float64)
+    below = (y_cal[:, None] <= calibrated.predict_quantiles(X_cal, delta)).sum(0)
+    assert below.tolist() == rank(delta, len(y_cal)).floor().long().tolist()
+    if levels == "all":
+        assert below.tolist() == list(range(1, len(y_cal) + 1))
+
+
+def test_never_above_the_base_objective_and_beta_and_theta_monotone(problem):
+    posterior, X_cal, y_cal, _ = problem
+    calibrated = Sharp(levels=25).fit(posterior, X_cal, y_cal)
+    results = calibrated.results
+    assert all(r.objective <= r.objective_base * (1 + 1e-9) for r in results)
+    assert np.mean([r.objective / r.objective_base for r in results]) < 0.95
+    beta = np.array([r.beta for r in results])
+    assert (np.diff(beta) >= 0).all()
+    theta = torch.stack([r.theta for r in results])
+    upper = theta[torch.from_numpy(beta > 0)]
+    lower = theta[torch.from_numpy(beta < 0)]
+    assert (upper.diff(dim=0) >= -1e-9 * upper[1:]).all()
+    assert (lower.diff(dim=0) <= 1e-9 * lower[1:]).all()
+    # A search that starts on a bound and silently does nothing would leave one theta a side.
+    assert len(torch.unique(upper, dim=0)) >= 3
+    assert calibrated.evaluations <= MOST_EVALUATIONS
+    assert sum(r.evaluations for r in results) == calibrated.evaluations
+
+
+def test_quantiles_never_cross_anywhere(problem):
+    posterior, X_cal, y_cal, X = problem
+    calibrated = Sharp().fit(posterior, X_cal, y_cal)
+    everywhere = torch.cat([X, 10 * X, X_cal])
+    levels = torch.linspace(0.02, 0.98, 97, dtype=torch.float64)
+    assert (calibrated.predict_quantiles(everywhere, levels).diff(dim=1) >= 0).all()
+
+
+def test_objective_is_what_the_quantiles_show(rbf):
+    """beta and the width use the same sigma, noise included."""
+    posterior, X_cal, y_cal, _ = rbf
+    calibrated = Sharp(levels=[0.1, 0.9]).fit(posterior, X_cal, y_cal)
+    for result in calibrated.results:
+        distance = calibrated.predict_quantiles(X_cal, result.delta) - posterior.mean(X_cal)
+        assert distance.square().mean().item() == pytest.approx(result.objective, rel=1e-6)
+        assert (
+            distance.abs()
+            >= abs(result.beta) * posterior.y_units.scale * result.theta[-1].sqrt() * (1 - 1e-9)
+        ).all()
+
+
+@pytest.mark.parametrize("family", ["ard", "scaled", "shared"])
+def test_families(rbf, family):
+    posterior, X_cal, y_cal, X = rbf
+    calibrated = Sharp(levels=9, family=family).fit(posterior, X_cal, y_cal)
+    theta = torch.stack([r.theta for r in calibrated.results])
+    ratio = theta / posterior.theta_R
+    if family == "scaled":
+        torch.testing.assert_close(ratio, ratio[:, :1].expand_as(ratio))
+    if family == "shared":
+        assert len(torch.unique(theta, dim=0)) == 1
+    logs = [np.log(r.objective / r.objective_base) for r in calibrated.results]
+    assert np.mean(logs) < 0
+    assert torch.isfinite(calibrated.predict_quantiles(X, [0.1, 0.9])).all()
+
+
+def test_one_level_alone_still_gives_the_whole_distribution(rbf):
+    posterior, X_cal, y_cal, X = rbf
+    calibrated = Sharp(levels=0.9).fit(posterior, X_cal, y_cal)
+    assert [r.delta for r in calibrated.results] == [0.9]
+    dist = calibrated.predict_dist(X)
+    torch.testing.assert_close(dist.quantile(0.9), calibrated.predict_quantiles(X, 0.9))
+    C = len(y_cal)
+    for j in (5, 36, 60):
+        below = y_cal <= calibrated.predict_quantiles(X_cal, j / (C + 1))
+        assert int(below.sum()) == j
+
+
+def test_levels_beyond_the_outermost_trained_one_stay_exact(rbf):
+    posterior, X_cal, y_cal, _ = rbf
+    calibrated = Sharp(levels=[0.3, 0.7]).fit(posterior, X_cal, y_cal)
+    C = len(y_cal)
+    for j in (1, 4, C - 3, C):
+        below = y_cal <= calibrated.predict_quantiles(X_cal, j / (C + 1))
+        assert int(below.sum()) == j
+
+
+def test_theta_on_a_subset_beta_on_everything(rbf):
+    posterior, X_cal, y_cal, _ = rbf
+    calibrated = Sharp(levels=9, subset=40, random_state=3).fit(posterior, X_cal, y_cal)
+    for r in calibrated.results:
+        below = y_cal <= calibrated.predict_quantiles(X_cal, r.delta)
+        assert int(below.sum()) == int(np.floor(r.delta * (len(y_cal) + 1) + 1e-9))
+    assert (np.diff([r.beta for r in calibrated.results]) >= 0).all()
+
+
+def test_restarts_can_only_help_the_search_and_are_reproducible(rbf):
+    posterior, X_cal, y_cal, _ = rbf
+    fits = [
+        Sharp(levels=[0.9], restarts=n, random_state=5).fit(posterior, X_cal, y_cal)
+        for n in (0, 1, 1)
+    ]
+    plain, again, twin = (fit.results[0] for fit in fits)
+    assert fits[1].evaluations > fits[0].evaluations
+    assert again.objective <= plain.objective * (1 + 1e-9)
+    assert torch.equal(again.theta, twin.theta)
+
+
+def test_pinball_objective_lowers_the_pinball_loss(rbf):
+    posterior, X_cal, y_cal, _ = rbf
+    calibrated = Sharp(levels=[0.1, 0.9], objective="pinball").fit(posterior, X_cal, y_cal)
+    r = y_cal - posterior.mean(X_cal)
+    for result in calibrated.results:
+        value, _ = pinball(
+            torch.tensor([result.delta]).double(), r, posterior.sigma(result.theta[None], X_cal)
+        )
+        assert value.item() == pytest.approx(result.objective)
+        assert result.objective <= result.objective_base
+
+
+def test_unknown_names_list_the_known_ones(rbf):
+    posterior, X_cal, y_cal, _ = rbf
+    with pytest.raises(InvalidInputError, match="ard, scaled, shared"):
+        Sharp(family="isotropic").fit(posterior, X_cal, y_cal)
+    with pytest.raises(InvalidInputError, match="sharpness, pinball"):
+        Sharp(objective="width").fit(posterior, X_cal, y_cal)
+
+
+def test_fitting_leaves_the_posterior_as_it_was(rbf):
+    posterior, X_cal, y_cal, X = rbf
+    theta, mean = posterior.theta_R.clone(), posterior.mean(X).clone()
+    Sharp(levels=5).fit(posterior, X_cal, y_cal)
+    assert torch.equal(posterior.theta_R, theta)
+    assert torch.equal(posterior.mean(X), mean)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_shortest_path_is_the_best_of_all_monotone_paths(seed):
+    rng = np.random.default_rng(seed)
+    n, K = 7, 4
+    pool = Pool()
+    for i in range(n):
+        pool.v.append(rng.integers(0, 3, 2).astype(float))
+        gain = np.zeros(K) if i == 0 else rng.normal(-0.2, 0.5, K)
+        pool.log_ratio.append(gain)
+        pool.beta.append(np.sort(rng.uniform(0, 1, K)))
+    v, gain, beta = np.array(pool.v), np.array(pool.log_ratio), np.array(pool.beta)
+
+    def cost(path: tuple[int, ...]) -> float:
+        if any(i and gain[i, k] > 0 for k, i in enumerate(path)):
+            return np.inf
+        for k in range(K - 1):
+            a, b = path[k], path[k + 1]
+            if not (v[a] <= v[b]).all() or beta[a, k] > beta[b, k + 1]:
+                return np.inf
+        return sum(max(gain[i, k], -3.0) for k, i in enumerate(path))
+
+    best = min(itertools.product(range(n), repeat=K), key=cost)
+    assert cost(tuple(pool.shortest_path())) == pytest.approx(cost(best))
+
+
+def test_a_level_that_breaks_the_order_takes_its_neighbours_theta():
+    class Two(Exact):
+        """Two thetas: the second halves sigma, which doubles beta."""
+
+        def __init__(self) -> None:
+            self.theta_R = torch.ones(1, dtype=torch.float64)
+
+        def sigma(self, theta, X):
+            return theta.expand(-1, len(X))
+
+    r = torch.tensor([-2.0, -1.0, 1.0, 2.0, 3.0], dtype=torch.float64)
+    delta = torch.tensor([4 / 6, 5 / 6], dtype=torch.float64)
+    theta = torch.tensor([[0.5], [1.0]], dtype=torch.float64)
+    X = torch.zeros(5, 1, dtype=torch.float64)
+    theta, beta, _, changed = keep_order(Two(), X, r, delta, theta, sharpness)
+    assert changed.tolist() == [True, False]
+    assert theta.tolist() == [[1.0], [1.0]]
+    assert beta.tolist() == [2.0, 3.0]
