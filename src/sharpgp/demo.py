@@ -238,7 +238,7 @@ def _table(problem: Problem) -> Table:
 def _write(out: Path, compared: list[Problem]) -> list[str]:
     with (out / "results.csv").open("w", newline="", encoding="utf-8") as file:
         rows = [
-            {"data": problem.name, "method": method, "splits": len(problem.splits), **mean}
+            {"data": problem.name, "method": method, "splits": len(problem.reports[method]), **mean}
             for problem in compared
             for method, mean in problem.means().items()
         ]
