@@ -1,0 +1,115 @@
+"""Marginal-likelihood training: right optimum, right gradient, failures said aloud."""
+
+import gpytorch
+import numpy as np
+import pytest
+import torch
+
+from sharpgp.exceptions import NumericalError
+from sharpgp.gp import linalg, train, training
+from sharpgp.gp.linalg import log_marginal_likelihood
+from sharpgp.gp.scaling import Affine
+
+
+def simulate(n: int = 60, d: int = 2, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 2, (n, d))
+    y = np.sin(2 * X[:, 0]) + 0.1 * rng.normal(size=n)
+    return torch.from_numpy(X), torch.from_numpy(50 + 10 * y)
+
+
+def test_log_likelihood_matches_torch_and_its_gradient_finite_differences():
+    A = torch.randn(4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    Ky = (A @ A.T + torch.eye(4, dtype=torch.float64)).requires_grad_()
+    y = torch.arange(4, dtype=torch.float64, requires_grad=True)
+    expected = torch.distributions.MultivariateNormal(torch.zeros(4).double(), Ky).log_prob(y)
+    torch.testing.assert_close(log_marginal_likelihood(Ky, y), expected)
+    assert torch.autograd.gradcheck(
+        lambda K, t: log_marginal_likelihood(0.5 * (K + K.mT), t), (Ky, y)
+    )
+
+
+def test_reaches_botorchs_likelihood():
+    X, y = simulate()
+    _, own = train(X, y, "matern52")
+    kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.MaternKernel(nu=2.5, ard_num_dims=2))
+    _, botorch = train(X, y, kernel)
+    assert own.status == botorch.status == "converged"
+    assert own.log_likelihood >= botorch.log_likelihood - 1e-3
+
+
+def test_an_irrelevant_feature_gets_a_long_lengthscale():
+    X, y = simulate(n=100)
+    posterior, _ = train(X, y)
+    relevant, irrelevant = posterior.theta_R[:2]
+    assert relevant > 5 * irrelevant
+
+
+def test_units_do_not_matter():
+    X, y = simulate()
+    posterior, _ = train(X, y)
+    other, _ = train(1e6 * X - 3e5, 1e-3 * y + 7)
+    torch.testing.assert_close(other.theta_R, posterior.theta_R, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        other.mean(1e6 * X - 3e5), 1e-3 * posterior.mean(X) + 7, rtol=1e-5, atol=0
+    )
+
+
+def test_a_warm_start_is_used():
+    X, y = simulate()
+    posterior, cold = train(X, y)
+    again, warm = train(X, y, start=posterior.theta_R)
+    assert warm.evaluations < cold.evaluations / 3
+    torch.testing.assert_close(again.theta_R, posterior.theta_R, rtol=1e-2, atol=1e-4)
+
+
+def test_the_users_kernel_is_trained_but_left_alone():
+    X, y = simulate(d=1)
+    kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.PeriodicKernel())
+    before = kernel.base_kernel.period_length.item()
+    posterior, result = train(X, y, kernel)
+    assert kernel.base_kernel.period_length.item() == before
+    assert np.isfinite(result.log_likelihood)
+    assert posterior.theta_R.shape == (3,)
+
+
+@pytest.mark.parametrize(
+    "kernel", ["rbf", gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel())]
+)
+def test_training_that_fails_everywhere_says_so(monkeypatch, kernel):
+    def refuse(*args, **kwargs):
+        raise NumericalError("singular on purpose")
+
+    monkeypatch.setattr(training, "log_marginal_likelihood", refuse)
+    monkeypatch.setattr(
+        training, "_mean_log_likelihood", lambda *a: (_ for _ in ()).throw(ValueError("on purpose"))
+    )
+    with pytest.raises(NumericalError, match=r"training failed from \d starts.*on purpose"):
+        train(*simulate(), kernel)
+
+
+def test_a_failure_on_the_way_is_survived_and_reported(monkeypatch):
+    calls = {"n": 0}
+    real = linalg.log_marginal_likelihood
+
+    def flaky(Ky, y):
+        calls["n"] += 1
+        if calls["n"] == 3:
+            raise NumericalError("singular on purpose")
+        return real(Ky, y)
+
+    monkeypatch.setattr(training, "log_marginal_likelihood", flaky)
+    _, result = train(*simulate())
+    assert result.status == "retried"
+    assert result.failures == ("singular on purpose",)
+
+
+def test_standardising_survives_extreme_units():
+    values = torch.tensor([1e150, 2e150, 4e150], dtype=torch.float64)
+    for scale in (1.0, 1e-300):
+        units = Affine.standardising(values * scale)
+        z = units.forward(values * scale)
+        assert z.mean().abs() < 1e-12
+        assert z.square().mean().item() == pytest.approx(1.0)
+    constant = Affine.standardising(torch.full((5,), 0.1, dtype=torch.float64))
+    assert constant.scale.item() == 1.0
