@@ -9,6 +9,7 @@ from scipy import stats
 
 from sharpgp import metrics
 from sharpgp.exceptions import InvalidInputError
+from sharpgp.metrics import conditional
 
 
 @pytest.fixture
@@ -248,7 +249,7 @@ def test_slab_search_matches_brute_force_with_ties(seed):
             inside = (X[:, 0] >= a) & (X[:, 0] <= b)
             if inside.sum() >= 0.15 * 60:
                 best = min(best, covered[inside].mean())
-    _, a, b = metrics._search_slab(X, covered, np.eye(1), 0.15)
+    _, a, b = conditional._search_slab(X, covered, np.eye(1), 0.15)
     inside = (X[:, 0] >= a) & (X[:, 0] <= b)
     assert inside.sum() >= 0.15 * 60
     assert covered[inside].mean() == best

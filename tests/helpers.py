@@ -1,0 +1,112 @@
+"""Builders shared by the tests: a closed-form posterior, simulated data, tiny settings.
+
+Nothing here trains a GP except :func:`trained_posterior`; decisions are tested on
+:class:`FakePosterior`, whose mean and sigma are known in closed form.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sharpgp.calibration.recalibrator import Recalibrator, make_recalibrator
+from sharpgp.gp.posterior import Exact, Posterior
+from sharpgp.gp.training import train
+
+#: Settings that keep a slow method fast in the contract suite; a method that is not listed here
+#: runs with its defaults.
+SETTINGS: dict[str, dict[str, Any]] = {
+    "paper": {"levels": 7},
+    "kuleshov22": {"epochs": 30},
+    "fully_bayesian": {"warmup": 20, "samples": 20},
+}
+
+#: Methods whose quantiles come from calibration ranks, with a finite-sample promise.
+CONFORMAL = ("kuleshov18", "marx22")
+
+
+def method(name: str, **settings: Any) -> Recalibrator:
+    """A recalibrator by name with the tiny settings of this suite and a fixed seed."""
+    return make_recalibrator(name, **{"random_state": 0, **SETTINGS.get(name, {}), **settings})
+
+
+class FakePosterior(Posterior):
+    r"""``mu(x) = shift`` and ``sigma(theta, x)^2 = scale^2 (theta_0 x_1^2 + theta_1)``.
+
+    Under ``theta_R = (1, 1)`` and ``scale = 1`` this is ``sigma(x) = sqrt(1 + x_1^2)``: known,
+    heteroscedastic, increasing in ``theta``, noise included as its last entry, and free to
+    compute.  ``n_train`` and the leave-one-out answers are formal.
+    """
+
+    names = ("inverse_lengthscale_0", "noise_variance")
+
+    def __init__(self, *, n_features: int = 1, scale: float = 1.0, shift: float = 0.0) -> None:
+        self.theta_R = torch.ones(2, dtype=torch.float64)
+        self.searched = torch.tensor([True, True])
+        self.scale, self.shift, self._d = scale, shift, n_features
+
+    @property
+    def n_train(self) -> int:
+        return 10
+
+    @property
+    def n_features(self) -> int:
+        return self._d
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cpu")
+
+    @property
+    def y_train(self) -> Tensor:
+        return torch.zeros(self.n_train, dtype=torch.float64) + self.shift
+
+    def mean(self, X: Tensor) -> Tensor:
+        return X.new_full((X.shape[0],), self.shift)
+
+    def sigma(self, theta: Tensor, X: Tensor) -> Tensor:
+        return self.scale * (theta[:, :1] * X[:, 0].square() + theta[:, 1:2]).sqrt()
+
+    def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        mean = self.y_train.expand(theta.shape[0], -1)
+        return mean, torch.ones_like(mean)
+
+    def subset(self, n: int, generator: torch.Generator) -> "FakePosterior":
+        return self
+
+
+class HumpedPosterior(FakePosterior):
+    """Sigma falls as ``theta`` grows beyond ``theta_R``: monotonicity is broken on purpose."""
+
+    def sigma(self, theta: Tensor, X: Tensor) -> Tensor:
+        return self.scale * (1.0 + X[:, 0].square() / (0.1 + theta[:, :1])).sqrt()
+
+
+def fake_data(
+    n: int, *, seed: int = 0, scale: float = 1.0, shift: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """Data that :class:`FakePosterior` describes exactly: ``y ~ N(mu, sigma(theta_R, x)^2)``."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 1))
+    y = shift + scale * np.sqrt(1.0 + x[:, 0] ** 2) * rng.normal(size=n)
+    return torch.from_numpy(x), torch.from_numpy(y)
+
+
+def wavy(n: int, *, d: int = 2, noise: float = 0.1, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Smooth function of ``d`` features with Gaussian noise, as NumPy arrays."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2.0, 2.0, (n, d))
+    y = np.sin(2.0 * X[:, 0]) + 0.3 * X[:, -1] + noise * rng.normal(size=n)
+    return X, y
+
+
+def trained_posterior(n: int = 60, seed: int = 0) -> Exact:
+    """A GP trained on :func:`wavy` data."""
+    X, y = wavy(n, seed=seed)
+    return train(torch.from_numpy(X), torch.from_numpy(y))[0]
+
+
+def standard_error(p: float, n: int) -> float:
+    """Of a share observed in ``n`` independent trials of probability ``p``."""
+    return float(np.sqrt(p * (1.0 - p) / n))
