@@ -83,7 +83,10 @@ def main() -> None:
         ratio = float(np.mean([np.log(r.objective / r.objective_base) for r in far]))
 
         problem = Problem(
-            posterior, Ard(posterior), sharpness, X_cal, y_cal - posterior.mean(X_cal)
+            Ard(posterior),
+            sharpness,
+            lambda theta, p=posterior, X=X_cal: p.sigma(theta, X),
+            y_cal - posterior.mean(X_cal),
         )
         side = SideSearch(problem, torch.tensor([0.95], dtype=torch.float64), 1, 0.5)
 

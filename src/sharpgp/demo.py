@@ -104,18 +104,6 @@ def problems() -> list[Problem]:
     ]
 
 
-def evaluate(calibrated: Calibrated, X: np.ndarray, y: np.ndarray) -> dict[str, float]:
-    """Every metric of a calibrated predictor on test data, by name."""
-    return metrics.calibration_report(
-        y,
-        mean=calibrated.predict_mean(X).numpy(),
-        dist=calibrated.predict_dist(X).numpy(),
-        quantiles=calibrated.predict_quantiles(X, _LEVELS).numpy(),
-        interval=calibrated.predict_interval(X, 0.95).numpy(),
-        n_cal=calibrated.n_cal,
-    )
-
-
 def compare(problem: Problem, chosen: list[str]) -> Iterator[str]:
     """Calibrate one base model per split with every method; yields what it is about to do."""
     for seed, part in enumerate(problem.splits):
@@ -131,7 +119,7 @@ def compare(problem: Problem, chosen: list[str]) -> Iterator[str]:
                 problem.failures[method] = str(error)
                 continue
             seconds = time.perf_counter() - start
-            report = {**evaluate(calibrated, part.X_test, part.y_test), "seconds": seconds}
+            report = {**calibrated.calibration_report(part.X_test, part.y_test), "seconds": seconds}
             problem.reports.setdefault(method, []).append(report)
             problem.first.setdefault(method, calibrated)
 

@@ -13,13 +13,13 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from sharpgp import metrics
 from sharpgp._validation import as_features, as_target
 from sharpgp.calibration.levels import Levels
 from sharpgp.calibration.recalibrator import Recalibrator, make_recalibrator
 from sharpgp.distribution import PredictiveDistribution
-from sharpgp.exceptions import CalibrationWarning, InvalidInputError
+from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.training import train
+from sharpgp.metrics import CalibrationReport
 
 logger = logging.getLogger("sharpgp")
 
@@ -164,7 +164,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         """Full predictive distribution at ``X``, answering in NumPy arrays."""
         return self.calibrated_.predict_dist(self._checked(X)).numpy()
 
-    def calibration_report(self, X: Any, y: Any) -> metrics.CalibrationReport:
+    def calibration_report(self, X: Any, y: Any) -> CalibrationReport:
         """Every metric on test data, by name, with the ECE floor; prints as a table.
 
         Examples
@@ -177,21 +177,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         >>> sorted(report)[:3]
         ['coverage_95', 'crps', 'ece']
         """
-        X = self._checked(X)
-        y = _numpy(as_target(_plain(y), n_rows=X.shape[0]))
-        with warnings.catch_warnings():
-            # Levels that few calibration points cannot support show as a higher ECE floor.
-            warnings.simplefilter("ignore", CalibrationWarning)
-            quantiles = self.calibrated_.predict_quantiles(X, metrics.ECE_LEVELS[1:-1])
-            interval = self.calibrated_.predict_interval(X, 0.95)
-        return metrics.calibration_report(
-            y,
-            mean=_numpy(self.posterior_.mean(X)),
-            dist=self.calibrated_.predict_dist(X).numpy(),
-            quantiles=_numpy(quantiles),
-            interval=_numpy(interval),
-            n_cal=self.calibrated_.n_cal,
-        )
+        return self.calibrated_.calibration_report(self._checked(X), _plain(y))
 
     def _recalibrator(self) -> Recalibrator:
         if isinstance(self.calibration, Recalibrator):

@@ -13,6 +13,7 @@ only grow outward; then quantiles cannot cross.  Three facts make the path cheap
    order: one noisy tail level binding all others.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,7 +21,7 @@ import torch
 from torch import Tensor
 
 from sharpgp.calibration.objective import Objective
-from sharpgp.calibration.search import Budget, Family, descend, evaluate_at
+from sharpgp.calibration.search import Budget, Family, descend
 from sharpgp.gp.posterior import Posterior
 
 # Evaluations allowed to each search by depth: whole side, halves, quarters, ...
@@ -38,12 +39,15 @@ _LOWEST_LOG_RATIO = -3.0
 
 @dataclass(frozen=True)
 class Problem:
-    """Everything that the objective at a level depends on, except ``theta``."""
+    """Everything that the objective at a level depends on, except ``theta``.
 
-    posterior: Posterior
+    ``sigma`` maps ``theta`` [K, P] to standard deviations [K, n] of the points whose residuals
+    are ``r`` [n]: calibration points, or training points left out one at a time.
+    """
+
     family: Family
     objective: Objective
-    X: Tensor
+    sigma: Callable[[Tensor], Tensor]
     r: Tensor
 
 
@@ -202,7 +206,8 @@ class SideSearch:
     def _values(self, v: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
         """Search leaf, log of (objective / objective at theta_R) and beta, at every level."""
         problem = self.problem
-        leaf, sigma = evaluate_at(problem.family, problem.posterior, problem.X, v)
+        leaf = torch.tensor(v, dtype=torch.float64, device=problem.r.device, requires_grad=True)
+        sigma = problem.sigma(problem.family.theta(leaf).unsqueeze(0))
         value, beta = problem.objective(self.delta, problem.r, sigma)
         return leaf, value.clamp_min(1e-300).log() - self._log_base, beta
 
@@ -233,10 +238,10 @@ def solve_path(
     negative = int((problem.r < 0).sum())
     centre = (negative + 0.5) / (C + 1)
     with torch.no_grad():
-        sigma = problem.posterior.sigma(problem.posterior.theta_R.unsqueeze(0), problem.X)
-        _, beta = problem.objective(delta, problem.r, sigma)
+        theta_R = problem.family.theta_R
+        _, beta = problem.objective(delta, problem.r, problem.sigma(theta_R.unsqueeze(0)))
     upper_side = beta >= 0
-    theta = problem.posterior.theta_R.expand(len(delta), -1).clone()
+    theta = theta_R.expand(len(delta), -1).clone()
     evaluations = np.zeros(len(delta), dtype=int)
     most = max(_LEAST_EVALUATIONS, min(MOST_EVALUATIONS, EVALUATIONS_PER_LEVEL * len(delta)))
     used = failed = 0
@@ -278,7 +283,7 @@ def solve_shared(
         )
     score = np.array(side.pool.log_ratio) @ side._group_weights(everything)
     best = int(score.argmin())
-    theta_R = problem.posterior.theta_R
+    theta_R = family.theta_R
     theta = family.theta(torch.from_numpy(side.pool.v[best]).to(theta_R)) if best else theta_R
     return theta.expand(len(delta), -1).clone(), side.evaluations, budget
 

@@ -14,6 +14,7 @@ from sharpgp.calibration.quantile import points_needed, supported
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
 from sharpgp.gp.posterior import Posterior
+from sharpgp.metrics import ECE_LEVELS, CalibrationReport, calibration_report
 
 
 class Calibrated(ABC):
@@ -83,6 +84,24 @@ class Calibrated(ABC):
         X = self._features(X)
         delta = self.table_levels()
         return PredictiveDistribution(delta, self.quantiles(X, delta))
+
+    def calibration_report(self, X: Any, y: Any) -> CalibrationReport:
+        """Every metric on test data, by name, with the ECE floor; prints as a table."""
+        X = self._features(X)
+        y = as_target(y, n_rows=X.shape[0])
+        with warnings.catch_warnings():
+            # Levels that few calibration points cannot support show as a higher ECE floor.
+            warnings.simplefilter("ignore", CalibrationWarning)
+            quantiles = self.predict_quantiles(X, ECE_LEVELS[1:-1])
+            interval = self.predict_interval(X, 0.95)
+        return calibration_report(
+            y.cpu().numpy(),
+            mean=self.predict_mean(X).cpu().numpy(),
+            dist=self.predict_dist(X).numpy(),
+            quantiles=quantiles.cpu().numpy(),
+            interval=interval.cpu().numpy(),
+            n_cal=self.n_cal,
+        )
 
     def table_levels(self) -> Tensor:
         """Levels [K] at which the distribution is tabulated."""

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
@@ -130,11 +129,3 @@ def descend(
         bounds=list(zip(lower, upper, strict=True)),
         options={"maxfun": allowed, "ftol": tolerance, "maxls": 8},
     )
-
-
-def evaluate_at(
-    family: Family, posterior: Posterior, X: Tensor, v: np.ndarray
-) -> tuple[Tensor, Tensor]:
-    """Search variables as a leaf with gradient, and ``sigma(theta(v), X)`` [1, C] above it."""
-    leaf = torch.tensor(v, dtype=torch.float64, device=posterior.device, requires_grad=True)
-    return leaf, posterior.sigma(family.theta(leaf).unsqueeze(0), X)

@@ -104,7 +104,8 @@ class Sharp(Recalibrator):
         searched = posterior
         if self.subset is not None and self.subset < posterior.n_train:
             searched = posterior.subset(self.subset, torch.Generator().manual_seed(seed))
-        problem = Problem(searched, get_family(self.family)(posterior), objective, X, r)
+        family = get_family(self.family)(posterior)
+        problem = Problem(family, objective, lambda theta: searched.sigma(theta, X), r)
         solve = solve_shared if self.family == "shared" else solve_path
         rng = np.random.default_rng(seed)
         theta, evaluations, budget = solve(problem, delta, restarts=self.restarts, rng=rng)
