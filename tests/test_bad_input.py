@@ -8,7 +8,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from helpers import wavy
-from sharpgp import CalibrationWarning, Sharp, SharpGPError, SharpGPRegressor
+from sharpgp import CalibrationWarning, Sharp, SharpGPError, SharpGPRegressor, Vovk20
 
 K = gpytorch.kernels
 N = 40
@@ -90,6 +90,7 @@ def test_values_that_are_not_finite(calibration, value):
     [
         (changed(X, (0, 0), "a", object), Y),
         (X, changed(Y, 0, "a", object)),
+        (X, ["a"] * N),
         (X[:0], Y[:0]),
         (X[:, :0], Y),
         (X[:1], Y[:1]),
@@ -103,7 +104,7 @@ def test_values_that_are_not_finite(calibration, value):
         (X + 1j, Y),
     ],
     ids=[
-        *("X string", "y string", "no rows", "no columns", "one row", "two rows"),
+        *("X string", "y string", "y strings", "no rows", "no columns", "one row", "two rows"),
         *("three rows", "y short", "y two columns", "X 3-D", "X 1-D", "no y", "complex"),
     ],
 )
@@ -135,14 +136,22 @@ def test_numbers_as_objects_are_accepted():
     np.testing.assert_array_equal(plain.predict(X_TEST), boxed.predict(X_TEST.astype(object)))
 
 
-@pytest.mark.parametrize("dtype", [np.int32, np.float32])
+@pytest.mark.parametrize("dtype", [bool, np.int32, np.float32])
 def test_other_number_types(dtype):
-    X_int, X_test = (3 * X).astype(dtype), (3 * X_TEST).astype(dtype)
-    assert_sane(model().fit(X_int, (2 * Y).astype(dtype)), X_test)
+    X_other, X_test = (3 * X).astype(dtype), (3 * X_TEST).astype(dtype)
+    y_other = (Y > 0) if dtype is bool else (2 * Y).astype(dtype)
+    assert_sane(model().fit(X_other, y_other), X_test)
 
 
 def test_constant_target():
     message = assert_clean_error(lambda: model().fit(X, np.full(N, 3.0)))
+    assert "varies" in message
+
+
+def test_target_constant_but_for_rounding():
+    y = 1e150 * (1.0 + 2.3e-16 * (np.arange(N) % 2))
+    assert len(np.unique(y)) == 2
+    message = assert_clean_error(lambda: model().fit(X, y))
     assert "varies" in message
 
 
@@ -163,6 +172,14 @@ def test_all_columns_constant_warns():
     assert_sane(m)
 
 
+def test_column_constant_but_for_rounding():
+    jittered = 1e150 * (1.0 + 2.3e-16 * (np.arange(N) % 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        m = model().fit(np.column_stack([X[:, 0], jittered]), Y)
+    assert_sane(m, np.column_stack([X_TEST[:, 0], np.full(7, 1e150)]))
+
+
 def test_duplicate_column_warns():
     with pytest.warns(UserWarning, match="column 1 repeats column 0"):
         m = model().fit(X[:, [0, 0]], Y)
@@ -173,13 +190,13 @@ def test_duplicate_column_warns():
 
 
 @pytest.mark.parametrize("calibration", ["paper", "kuleshov18", "marx22", "vovk20"])
-@pytest.mark.parametrize("C", [2, 3, 6, 10, 13])
+@pytest.mark.parametrize("C", [2, 3, 4, 5, 6, 10, 13])
 def test_few_calibration_points(calibration, C):
     m = model(calibration=calibration, levels=None)
     assert_sane(m.fit(X, Y, X_cal=X_TEST.repeat(2, 0)[:C], y_cal=Y[:C]))
 
 
-@pytest.mark.parametrize("calibration", ["kuleshov18", "marx22", "vovk20"])
+@pytest.mark.parametrize("calibration", ["paper", "kuleshov18", "marx22", "vovk20"])
 def test_a_single_calibration_point_cannot_give_a_distribution(calibration):
     m = model(calibration=calibration, levels=None)
     message = assert_clean_error(lambda: answers(m.fit(X, Y, X_cal=X[:1], y_cal=Y[:1])))
@@ -226,6 +243,8 @@ SETTINGS = {
     "kernel name": {"kernel": "x"},
     "kernel number": {"kernel": 3},
     "kernel None": {"kernel": None},
+    "kernel of more features": {"kernel": K.RBFKernel(ard_num_dims=5)},
+    "kernel on a missing feature": {"kernel": K.RBFKernel(active_dims=[5])},
     "kernel with a batch": {"kernel": K.RBFKernel(batch_shape=(2,))},
     "calibration name": {"calibration": "x"},
     "calibration number": {"calibration": 3},
@@ -235,11 +254,21 @@ SETTINGS = {
     "objective": {"calibration": Sharp(objective="x")},
     "subset 0": {"calibration": Sharp(subset=0)},
     "subset -1": {"calibration": Sharp(subset=-1)},
+    "subset a": {"calibration": Sharp(subset="a")},
+    "subset 2.5": {"calibration": Sharp(subset=2.5)},
+    "restarts -1": {"calibration": Sharp(restarts=-1)},
+    "restarts 2.5": {"calibration": Sharp(restarts=2.5)},
+    "restarts a": {"calibration": Sharp(restarts="a")},
+    "seed of Sharp": {"calibration": Sharp(random_state="a")},
+    "seed of Vovk20": {"calibration": Vovk20(random_state="a")},
+    "fractional seed": {"calibration": Vovk20(random_state=2.5)},
     "seed": {"random_state": "a"},
     "negative seed": {"random_state": -1},
     "device name": {"device": "x"},
     "device None": {"device": None},
     "device number": {"device": 3.5},
+    "device without data": {"device": "meta"},
+    "device that is not there": {"device": "mps"},
 }
 
 
@@ -301,11 +330,18 @@ def test_probabilities_outside_the_unit_interval(fitted, value):
     assert_clean_error(lambda: fitted.predict_interval(X_TEST, value))
 
 
-@pytest.mark.parametrize("ask", ["predict", "calibration_report", "score"])
+@pytest.mark.parametrize(
+    "ask", ["predict", "predict_interval", "predict_dist", "calibration_report", "score"]
+)
 def test_not_fitted(ask):
     arguments = (X, Y) if ask in ("calibration_report", "score") else (X,)
     with pytest.raises(NotFittedError):
         getattr(SharpGPRegressor(), ask)(*arguments)
+
+
+def test_not_fitted_quantiles():
+    with pytest.raises(NotFittedError):
+        SharpGPRegressor().predict_quantiles(X, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -318,7 +354,7 @@ def test_unusable_report_data(fitted, y_bad):
 # ------------------------------------------------------------------ nasty but legal data
 
 
-@pytest.mark.parametrize("calibration", ["kuleshov18", "vanilla"])
+@pytest.mark.parametrize("calibration", ["paper", "kuleshov18", "vanilla"])
 @pytest.mark.parametrize("scale", [1e-150, 1e150])
 def test_extreme_units_change_nothing_but_units(calibration, scale):
     plain = answers(model(calibration=calibration).fit(X, Y))
@@ -365,7 +401,7 @@ def test_nasty_data_get_finite_answers(name, calibration):
     assert_sane(m, X_test)
 
 
-@pytest.mark.parametrize("kernel", ["rbf", "matern12"])
+@pytest.mark.parametrize("kernel", ["rbf", "matern12", "matern32", "matern52"])
 @pytest.mark.parametrize("distance", [1e3, 1e20, 1e100, 1e200, 1e300])
 def test_far_from_the_data_the_answer_is_the_prior(kernel, distance):
     m = model(calibration="vanilla", kernel=kernel).fit(X, Y)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from sharpgp.calibration.levels import resolve_levels, whole_rank
+from sharpgp.calibration.levels import resolve_levels, table_levels, whole_rank
 from sharpgp.calibration.quantile import points_needed, q_lin, rank, supported
 from sharpgp.exceptions import InvalidInputError
 
@@ -20,6 +20,16 @@ def test_trained_levels_are_supported_increasing_and_symmetric(levels):
         torch.testing.assert_close(delta, 1.0 - delta.flip(0), rtol=0, atol=1e-9)
         if isinstance(levels, int):
             assert len(delta) == levels
+
+
+def test_tables_have_two_supported_levels_and_are_symmetric():
+    for C in MANY_C:
+        delta = table_levels(C)
+        assert len(delta) >= 2, C
+        assert supported(delta, C).all(), C
+        assert (delta.diff() > 0).all(), C
+        # A lopsided table would give symmetric scores a lopsided distribution.
+        torch.testing.assert_close(delta, 1.0 - delta.flip(0), rtol=0, atol=1e-9, msg=f"C={C}")
 
 
 def test_all_levels_of_the_theorem():
@@ -65,6 +75,13 @@ def test_q_lin_takes_one_row_of_scores_per_level(rng):
     delta = torch.tensor([0.2, 0.55, 0.9], dtype=torch.float64)
     rows = torch.cat([q_lin(delta[k : k + 1], z[k]) for k in range(3)])
     torch.testing.assert_close(q_lin(delta, z), rows)
+
+
+def test_q_lin_of_a_single_score():
+    z = torch.tensor([4.0], dtype=torch.float64)
+    half = torch.tensor([0.5], dtype=torch.float64)
+    assert q_lin(half, z).item() == 4.0
+    assert q_lin(half, z[None]).item() == 4.0
 
 
 def test_q_lin_names_the_points_that_a_level_needs():

@@ -8,12 +8,11 @@ import torch
 
 from sharpgp import Sharp
 from sharpgp.calibration.objective import pinball, sharpness
-from sharpgp.calibration.path import MOST_EVALUATIONS, Pool, keep_order
+from sharpgp.calibration.path import MOST_EVALUATIONS, Pool, Problem, keep_order
 from sharpgp.calibration.quantile import rank
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import train
 from sharpgp.gp.covariance import STATIONARY
-from sharpgp.gp.posterior import Exact
 
 
 def simulate(n: int, d: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -82,7 +81,9 @@ def test_objective_is_what_the_quantiles_show(rbf):
     calibrated = Sharp(levels=[0.1, 0.9]).fit(posterior, X_cal, y_cal)
     for result in calibrated.results:
         distance = calibrated.predict_quantiles(X_cal, result.delta) - posterior.mean(X_cal)
-        assert distance.square().mean().item() == pytest.approx(result.objective, rel=1e-6)
+        unit = (y_cal - posterior.mean(X_cal)).abs().mean()
+        found = (distance / unit).square().mean().item()
+        assert found == pytest.approx(result.objective, rel=1e-6)
         assert (
             distance.abs()
             >= abs(result.beta) * posterior.y_units.scale * result.theta[-1].sqrt() * (1 - 1e-9)
@@ -151,9 +152,12 @@ def test_pinball_objective_lowers_the_pinball_loss(rbf):
     calibrated = Sharp(levels=[0.1, 0.9], objective="pinball").fit(posterior, X_cal, y_cal)
     r = y_cal - posterior.mean(X_cal)
     for result in calibrated.results:
-        value, _ = pinball(
-            torch.tensor([result.delta]).double(), r, posterior.sigma(result.theta[None], X_cal)
+        level, sigma = (
+            torch.tensor([result.delta]).double(),
+            posterior.sigma(result.theta[None], X_cal),
         )
+        unit = r.abs().mean()
+        value, _ = pinball(level, r / unit, sigma / unit)
         assert value.item() == pytest.approx(result.objective)
         assert result.objective <= result.objective_base
 
@@ -200,20 +204,12 @@ def test_shortest_path_is_the_best_of_all_monotone_paths(seed):
 
 
 def test_a_level_that_breaks_the_order_takes_its_neighbours_theta():
-    class Two(Exact):
-        """Two thetas: the second halves sigma, which doubles beta."""
-
-        def __init__(self) -> None:
-            self.theta_R = torch.ones(1, dtype=torch.float64)
-
-        def sigma(self, theta, X):
-            return theta.expand(-1, len(X))
-
+    """Of the two thetas the first halves sigma, which doubles beta."""
     r = torch.tensor([-2.0, -1.0, 1.0, 2.0, 3.0], dtype=torch.float64)
     delta = torch.tensor([4 / 6, 5 / 6], dtype=torch.float64)
     theta = torch.tensor([[0.5], [1.0]], dtype=torch.float64)
-    X = torch.zeros(5, 1, dtype=torch.float64)
-    theta, beta, _, changed = keep_order(Two(), X, r, delta, theta, sharpness)
+    problem = Problem(None, sharpness, lambda t: t.expand(-1, len(r)), r)
+    theta, beta, _, changed = keep_order(problem, delta, theta)
     assert changed.tolist() == [True, False]
     assert theta.tolist() == [[1.0], [1.0]]
     assert beta.tolist() == [2.0, 3.0]

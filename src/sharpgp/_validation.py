@@ -1,5 +1,6 @@
 """The one place where input is checked and turned into float64 tensors."""
 
+import numbers
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,22 @@ def as_coverage(coverage: Any) -> tuple[list[float], bool]:
 def as_levels(levels: Any) -> tuple[list[float], bool]:
     """Levels as a list, and whether a single one was given."""
     return _as_probabilities(levels, "levels")
+
+
+def as_count(value: Any, name: str, *, least: int) -> int:
+    """``value`` as a whole number not below ``least``.
+
+    Examples
+    --------
+    >>> as_count(3, "restarts", least=0)
+    3
+    """
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not whole or int(value) < least:
+        raise InvalidInputError(
+            f"{name}: expected a whole number of at least {least}, found {value!r}"
+        )
+    return int(value)
 
 
 def _as_probabilities(values: Any, name: str) -> tuple[list[float], bool]:

@@ -18,6 +18,7 @@ from sharpgp.calibration.levels import Levels
 from sharpgp.calibration.recalibrator import Recalibrator, make_recalibrator
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import InvalidInputError
+from sharpgp.gp.scaling import Affine
 from sharpgp.gp.training import train
 from sharpgp.metrics import CalibrationReport
 
@@ -109,6 +110,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         X, y = validate_data(
             self, _plain(X), _plain(y), dtype=np.float64, y_numeric=True, ensure_min_samples=2
         )
+        y = _numpy(as_target(y))
         recalibrator = self._recalibrator()
         if X_cal is not None:
             X_cal = validate_data(self, _plain(X_cal), dtype=np.float64, reset=False)
@@ -152,17 +154,18 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         -------
         array of shape (n, 2), or (n, 2, k) for ``k`` coverages
         """
-        return _numpy(
-            self.calibrated_.predict_interval(self._checked(X), coverage, symmetric=symmetric)
-        )
+        X = self._checked(X)
+        return _numpy(self.calibrated_.predict_interval(X, coverage, symmetric=symmetric))
 
     def predict_quantiles(self, X: Any, levels: Any) -> np.ndarray:
         """Quantiles, (n,) for a single level and (n, k) for several; they never cross."""
-        return _numpy(self.calibrated_.predict_quantiles(self._checked(X), levels))
+        X = self._checked(X)
+        return _numpy(self.calibrated_.predict_quantiles(X, levels))
 
     def predict_dist(self, X: Any) -> PredictiveDistribution:
         """Full predictive distribution at ``X``, answering in NumPy arrays."""
-        return self.calibrated_.predict_dist(self._checked(X)).numpy()
+        X = self._checked(X)
+        return self.calibrated_.predict_dist(X).numpy()
 
     def calibration_report(self, X: Any, y: Any) -> CalibrationReport:
         """Every metric on test data, by name, with the ECE floor; prints as a table.
@@ -177,7 +180,8 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         >>> sorted(report)[:3]
         ['coverage_95', 'crps', 'ece']
         """
-        return self.calibrated_.calibration_report(self._checked(X), _plain(y))
+        X = self._checked(X)
+        return self.calibrated_.calibration_report(X, _plain(y))
 
     def _recalibrator(self) -> Recalibrator:
         if isinstance(self.calibration, Recalibrator):
@@ -238,6 +242,8 @@ def _device(device: Any) -> torch.device:
         raise InvalidInputError(
             f"device: expected 'auto', 'cpu' or 'cuda', found {device!r}"
         ) from None
+    if chosen.type not in ("cpu", "cuda"):
+        raise InvalidInputError(f"device: expected 'auto', 'cpu' or 'cuda', found {device!r}")
     if chosen.type == "cuda" and not torch.cuda.is_available():
         raise InvalidInputError("device: expected a CUDA device, found none; use device='cpu'")
     return chosen
@@ -245,7 +251,7 @@ def _device(device: Any) -> torch.device:
 
 def _check_training_data(X: np.ndarray, y: np.ndarray) -> None:
     """Errors and warnings for data that a GP can be asked to fit but not sensibly."""
-    if np.ptp(y) == 0:
+    if bool(Affine.is_constant(torch.from_numpy(y))):
         raise InvalidInputError(
             f"y: expected a target that varies, found {y[0]:g} in all {len(y)} training rows"
         )

@@ -37,10 +37,11 @@ def resolve_levels(levels: Levels, n_scores: int) -> Tensor:
     """
     if n_scores < 1:
         raise InvalidInputError("expected at least 1 calibration point, found 0; add data")
-    lowest, highest = 1.0 / (n_scores + 1), n_scores / (n_scores + 1)
+    lowest = 1.0 / (n_scores + 1)
     if levels is None:
-        grid = torch.tensor(DEFAULT_GRID, dtype=torch.float64).clamp(lowest, highest)
-        return _thinned(grid, 0.5 * lowest)
+        grid = torch.tensor(DEFAULT_GRID, dtype=torch.float64).clamp(min=lowest)
+        lower = _thinned(grid[grid <= 0.5], 0.5 * lowest)
+        return torch.cat([lower, 1.0 - lower.flip(0)]).unique()
     if isinstance(levels, str):
         if levels != "all":
             raise InvalidInputError(
@@ -66,35 +67,26 @@ def table_levels(n_scores: int | None) -> Tensor:
     grid = torch.tensor(DEFAULT_GRID, dtype=torch.float64)
     if n_scores is None:
         return grid
+    if n_scores < 2:
+        raise InvalidInputError(
+            f"a predictive distribution needs at least 2 calibration points, found {n_scores}; "
+            "add data"
+        )
     gap = 2.0 / (n_scores + 1)
-    inside = grid[(grid > gap - 1e-12) & (grid < 1.0 - gap + 1e-12)]
-    if len(inside) < 2:
-        # Too few scores for any grid: the quartiles, or as near to them as there is support.
-        reach = max(0.25, 1.0 / (n_scores + 1))
-        if n_scores == 1:
-            raise InvalidInputError(
-                "a predictive distribution needs at least 2 calibration points, found 1; add data"
-            )
-        return torch.tensor([reach, 1.0 - reach], dtype=torch.float64)
-    return _thinned(inside, gap)
+    lower = _thinned(grid[(grid > gap - 1e-12) & (grid <= 0.5)], gap)
+    if len(lower) == 0 or lower[0] == 0.5:
+        # Too few scores for the rule: the two outermost levels that they support.
+        return torch.tensor([1.0, n_scores], dtype=torch.float64) / (n_scores + 1)
+    return torch.cat([lower, 1.0 - lower.flip(0)]).unique()
 
 
 def _thinned(grid: Tensor, gap: float) -> Tensor:
-    """Drop levels closer than ``gap`` to a neighbour, from both ends towards the middle."""
-    kept_low: list[float] = []
-    kept_high: list[float] = []
+    """Increasing levels with those dropped that are closer than ``gap`` to the one before."""
+    kept: list[float] = []
     for value in grid.tolist():
-        if value > 0.5:
-            break
-        if not kept_low or value - kept_low[-1] > gap - 1e-12:
-            kept_low.append(value)
-    for value in reversed(grid.tolist()):
-        last = kept_high[-1] if kept_high else math.inf
-        if value <= 0.5:
-            break
-        if last - value > gap - 1e-12 and (not kept_low or value - kept_low[-1] > gap - 1e-12):
-            kept_high.append(value)
-    return torch.tensor(kept_low + kept_high[::-1], dtype=torch.float64)
+        if not kept or value - kept[-1] > gap - 1e-12:
+            kept.append(value)
+    return torch.tensor(kept, dtype=torch.float64)
 
 
 def _spread(count: int, n_scores: int) -> Tensor:

@@ -22,7 +22,6 @@ from torch import Tensor
 
 from sharpgp.calibration.objective import Objective
 from sharpgp.calibration.search import Budget, Family, descend
-from sharpgp.gp.posterior import Posterior
 
 # Evaluations allowed to each search by depth: whole side, halves, quarters, ...
 _EVALUATIONS = (30, 12, 10, 8, 6)
@@ -58,7 +57,7 @@ class LevelResult:
     ``status`` is ``"optimised"`` (sharper than ``theta_R``), ``"base"`` (``theta_R`` kept) or
     ``"neighbour"`` (the outer neighbour's ``theta``, to keep ``|beta|`` in order).
     ``evaluations`` are charged to the outermost level of the group that was searched together,
-    so that they add up to the whole.
+    so that they add up to the whole.  Objectives are in units of the mean absolute residual.
     """
 
     delta: float
@@ -141,16 +140,11 @@ class SideSearch:
 
     def run(self, budget: Budget, restarts: int, rng: np.random.Generator) -> list[int]:
         """Search from coarse to fine; returns the path through the pool."""
-        family, n = self.problem.family, len(self.delta)
-        everything = list(range(n))
-        starts = [family.start]
-        for _ in range(restarts):
-            starts.append(family.start + rng.normal(0.0, 1.0, len(family.start)))
-        first = _EVALUATIONS[0] if n > 1 else _LEAST_EVALUATIONS
-        for start in starts:
-            self._search(everything, start, family.lower, family.upper, budget, first, 1e-4)
+        n = len(self.delta)
+        most = _EVALUATIONS[0] if n > 1 else _LEAST_EVALUATIONS
+        self.search_from_starts(budget, restarts, rng, most)
         path = self.pool.shortest_path()
-        groups, depth = [everything], 0
+        groups, depth = [list(range(n))], 0
         while len(groups) < n and budget.left > 0:
             depth = min(depth + 1, len(_EVALUATIONS) - 1)
             groups = [half for group in groups for half in _halves(group)]
@@ -158,6 +152,18 @@ class SideSearch:
             for group in groups if depth % 2 else reversed(groups):
                 path = self._refine(group, path, budget, _EVALUATIONS[depth])
         return path
+
+    def search_from_starts(
+        self, budget: Budget, restarts: int, rng: np.random.Generator, most: int
+    ) -> None:
+        """Search all levels together, from ``theta_R`` and from random points around it."""
+        family = self.problem.family
+        starts = [family.start]
+        for _ in range(restarts):
+            starts.append(family.start + rng.normal(0.0, 1.0, len(family.start)))
+        everything = list(range(len(self.delta)))
+        for start in starts:
+            self._search(everything, start, family.lower, family.upper, budget, most, 1e-4)
 
     def _refine(self, group: list[int], path: list[int], budget: Budget, most: int) -> list[int]:
         v, family = self.pool.v, self.problem.family
@@ -274,13 +280,7 @@ def solve_shared(
     side = SideSearch(problem, delta, 1, 0.5)
     budget = Budget(_LEAST_EVALUATIONS * (restarts + 1))
     family, everything = problem.family, list(range(len(delta)))
-    starts = [family.start]
-    for _ in range(restarts):
-        starts.append(family.start + rng.normal(0.0, 1.0, len(family.start)))
-    for start in starts:
-        side._search(
-            everything, start, family.lower, family.upper, budget, _LEAST_EVALUATIONS, 1e-4
-        )
+    side.search_from_starts(budget, restarts, rng, _LEAST_EVALUATIONS)
     score = np.array(side.pool.log_ratio) @ side._group_weights(everything)
     best = int(score.argmin())
     theta_R = family.theta_R
@@ -289,9 +289,9 @@ def solve_shared(
 
 
 def keep_order(
-    posterior: Posterior, X: Tensor, r: Tensor, delta: Tensor, theta: Tensor, objective: Objective
+    problem: Problem, delta: Tensor, theta: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """``beta`` and objective on all data, with ``|beta|`` growing outward.
+    """``beta`` and objective of a path, with ``|beta|`` growing outward.
 
     Where a level would break the order it takes its outer neighbour's ``theta``: the same
     z-scores give ordered quantiles.  Returns ``theta``, ``beta``, objective and the mask of the
@@ -299,14 +299,14 @@ def keep_order(
     """
     theta = theta.clone()
     with torch.no_grad():
-        value, beta = objective(delta, r, posterior.sigma(theta, X))
+        value, beta = problem.objective(delta, problem.r, problem.sigma(theta))
         changed = torch.zeros_like(beta, dtype=torch.bool)
         for order, outward in ((range(len(delta) - 2, -1, -1), 1), (range(1, len(delta)), -1)):
             for k in order:
                 same_side = beta[k] * outward > 0 and beta[k + outward] * outward > 0
                 if same_side and beta[k].abs() > beta[k + outward].abs():
                     theta[k], changed[k] = theta[k + outward], True
-                    one, X_sigma = delta[k : k + 1], posterior.sigma(theta[k : k + 1], X)
-                    value_k, beta_k = objective(one, r, X_sigma)
+                    sigma = problem.sigma(theta[k : k + 1])
+                    value_k, beta_k = problem.objective(delta[k : k + 1], problem.r, sigma)
                     value[k], beta[k] = value_k[0], beta_k[0]
     return theta, beta, value, changed

@@ -86,9 +86,10 @@ def q_lin(delta: Tensor, z: Tensor) -> Tensor:
     lower = h.floor().clamp(max=C - 1).long()
     weight = h - lower
     ordered = z.sort(dim=-1).values
+    at, after = (lower - 1).clamp(min=0), lower.clamp(max=C - 1)
     if ordered.dim() == 1:
-        below, above = ordered[lower - 1], ordered[(lower).clamp(max=C - 1)]
+        below, above = ordered[at], ordered[after]
     else:
-        below = ordered.gather(-1, (lower - 1).unsqueeze(-1)).squeeze(-1)
-        above = ordered.gather(-1, lower.clamp(max=C - 1).unsqueeze(-1)).squeeze(-1)
+        below = ordered.gather(-1, at.unsqueeze(-1)).squeeze(-1)
+        above = ordered.gather(-1, after.unsqueeze(-1)).squeeze(-1)
     return torch.lerp(below, above, weight)

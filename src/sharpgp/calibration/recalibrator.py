@@ -8,8 +8,8 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor
 
-from sharpgp._validation import as_coverage, as_features, as_levels, as_target
-from sharpgp.calibration.levels import Levels, table_levels
+from sharpgp._validation import as_count, as_coverage, as_features, as_levels, as_target
+from sharpgp.calibration.levels import Levels, table_levels, whole_rank
 from sharpgp.calibration.quantile import points_needed, supported
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
@@ -49,7 +49,7 @@ class Calibrated(ABC):
 
     def band_supported(self, coverage: float) -> bool:
         """Whether the symmetric band at this coverage is backed by calibration points."""
-        return self.n_cal is None or bool(supported(_level(coverage), self.n_cal))
+        return self.n_cal is None or whole_rank(coverage, self.n_cal, up=True) <= self.n_cal
 
     def predict_mean(self, X: Any) -> Tensor:
         """Predictive mean [T]."""
@@ -72,12 +72,16 @@ class Calibrated(ABC):
         ``symmetric=False`` takes two quantiles, ``True`` the band ``mu -+ radius`` from absolute
         z-scores.  ``None`` takes the band where fewer than five calibration points lie in either
         tail, that is for ``(1 - coverage)/2 * (C + 1) < 5``: a rule that looks at counts alone
-        and so leaves the coverage as promised.
+        and so leaves the coverage as promised.  Several coverages give nested intervals.
         """
         X = self._features(X)
         values, single = as_coverage(coverage)
-        ends = torch.stack([self._interval(X, value, symmetric) for value in values], dim=-1)
-        return ends[..., 0] if single else ends
+        if single:
+            return self._interval(X, values[0], symmetric)
+        ordered = sorted(set(values))
+        ends = torch.stack([self._interval(X, value, symmetric) for value in ordered], dim=-1)
+        nested = torch.stack([ends[:, 0].cummin(-1).values, ends[:, 1].cummax(-1).values], dim=1)
+        return nested[..., [ordered.index(value) for value in values]]
 
     def predict_dist(self, X: Any) -> PredictiveDistribution:
         """Full predictive distribution at ``X``, tabulated at a fixed grid of levels."""
@@ -177,6 +181,13 @@ class Recalibrator(ABC):
         self.levels = levels
         self.random_state = random_state
 
+    @property
+    def seed(self) -> int:
+        """``random_state`` as a number; None is 0, so that a fit can always be repeated."""
+        if self.random_state is None:
+            return 0
+        return as_count(self.random_state, "random_state", least=0)
+
     def fit(self, posterior: Posterior, X_cal: Any, y_cal: Any) -> Calibrated:
         """Calibrate ``posterior`` on data that it was not trained on; it is not changed."""
         if not self.needs_calibration and X_cal is None:
@@ -229,10 +240,6 @@ def make_recalibrator(name: str, **settings: Any) -> Recalibrator:
             f"found {name!r}"
         )
     return _REGISTRY[name](**settings)
-
-
-def _level(value: float) -> Tensor:
-    return torch.tensor(value, dtype=torch.float64)
 
 
 def _nothing(posterior: Posterior) -> tuple[Tensor, Tensor]:

@@ -1,11 +1,13 @@
 """The paper's method: ``beta`` and ``theta`` per level, calibrated and as sharp as possible."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from sharpgp._validation import as_count
 from sharpgp.calibration.curves import Curves
 from sharpgp.calibration.levels import Levels, resolve_levels
 from sharpgp.calibration.objective import get_objective
@@ -99,19 +101,23 @@ class Sharp(Recalibrator):
     def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> SharpPredictor:
         r = y - posterior.mean(X)
         delta = resolve_levels(self.levels, len(r)).to(posterior.device)
-        objective = get_objective(self.objective)
-        seed = 0 if self.random_state is None else self.random_state
+        restarts = as_count(self.restarts, "restarts", least=0)
         searched = posterior
-        if self.subset is not None and self.subset < posterior.n_train:
-            searched = posterior.subset(self.subset, torch.Generator().manual_seed(seed))
-        family = get_family(self.family)(posterior)
-        problem = Problem(family, objective, lambda theta: searched.sigma(theta, X), r)
+        if self.subset is not None:
+            n = min(as_count(self.subset, "subset", least=1), posterior.n_train)
+            searched = posterior.subset(n, torch.Generator().manual_seed(self.seed))
+        # In units of the residuals, so that the search does not depend on those of the target.
+        unit = r.abs().mean()
+        unit = torch.where(unit > 0, unit, torch.ones_like(unit))
+        problem = Problem(
+            get_family(self.family)(posterior),
+            get_objective(self.objective),
+            lambda theta: searched.sigma(theta, X) / unit,
+            r / unit,
+        )
         solve = solve_shared if self.family == "shared" else solve_path
-        rng = np.random.default_rng(seed)
-        theta, evaluations, budget = solve(problem, delta, restarts=self.restarts, rng=rng)
-        theta, beta, value, changed = keep_order(posterior, X, r, delta, theta, objective)
-        base = posterior.theta_R.expand(len(delta), -1)
-        value_base, _ = objective(delta, r, posterior.sigma(base[:1], X))
+        rng = np.random.default_rng(self.seed)
+        theta, evaluations, budget = solve(problem, delta, restarts=restarts, rng=rng)
         if budget.failed:
             warnings.warn(
                 f"the covariance could not be factorised at {budget.failed} of {budget.used} "
@@ -119,10 +125,11 @@ class Sharp(Recalibrator):
                 CalibrationWarning,
                 stacklevel=3,
             )
-        status = [
-            "neighbour" if moved else "base" if same else "optimised"
-            for moved, same in zip(changed.tolist(), (theta == base).all(-1).tolist(), strict=True)
-        ]
+        whole = replace(problem, sigma=lambda theta: posterior.sigma(theta, X) / unit)
+        theta, beta, value, changed = keep_order(whole, delta, theta)
+        base = posterior.theta_R.expand(len(delta), -1)
+        value_base, _ = problem.objective(delta, whole.r, whole.sigma(base[:1]))
+        kept = (theta == base).all(-1)
         curves = self._curves(posterior, X, r, delta, beta, theta)
         predictor = SharpPredictor(posterior, curves, X, r, whole_ranks=False)
         predictor.evaluations = budget.used
@@ -134,7 +141,7 @@ class Sharp(Recalibrator):
                 objective=float(value[k]),
                 objective_base=float(value_base[k]),
                 evaluations=int(evaluations[k]),
-                status=status[k],
+                status="neighbour" if changed[k] else "base" if kept[k] else "optimised",
             )
             for k in range(len(delta))
         ]

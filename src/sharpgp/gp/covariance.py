@@ -170,8 +170,8 @@ def _profile(squared: Tensor, smoothness: float, with_slope: bool) -> tuple[Tens
     """
     if math.isinf(smoothness):
         return squared.mul_(-0.5).clamp_(min=-_LARGEST_EXPONENT).exp_(), None
-    r = squared.sqrt().mul_(math.sqrt(2.0 * smoothness))
-    decay = r.neg().clamp_(min=-_LARGEST_EXPONENT).exp_()
+    r = squared.sqrt().mul_(math.sqrt(2.0 * smoothness)).clamp_(max=_LARGEST_EXPONENT)
+    decay = r.neg().exp_()
     slope = None
     if smoothness == 0.5:
         # The slope -exp(-r)/(2r) is unbounded at 0, but always multiplies a difference squared.

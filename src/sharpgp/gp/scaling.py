@@ -5,6 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+# Rounding leaves a constant column with a deviation of a few ulp, not exactly zero.
+_ROUNDING = 4 * torch.finfo(torch.float64).eps
+
 
 @dataclass(frozen=True)
 class Affine:
@@ -27,15 +30,24 @@ class Affine:
         A constant column keeps its scale.  Means and deviations are computed on values divided
         by their largest magnitude, so that 1e150 does not overflow when squared.
         """
+        mean, deviation, magnitude = cls._moments(values)
+        varies = deviation > _ROUNDING
+        scale = torch.where(varies, deviation * magnitude, torch.ones_like(deviation))
+        return cls(mean * magnitude, scale)
+
+    @classmethod
+    def is_constant(cls, values: Tensor) -> Tensor:
+        """Whether a column varies by no more than rounding."""
+        return cls._moments(values)[1] <= _ROUNDING
+
+    @staticmethod
+    def _moments(values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Mean and deviation in units of the largest magnitude, and that magnitude."""
         magnitude = values.abs().amax(0)
         magnitude = torch.where(magnitude > 0, magnitude, torch.ones_like(magnitude))
         unit = values / magnitude
         mean = unit.mean(0)
-        deviation = (unit - mean).square().mean(0).sqrt()
-        # Rounding leaves a constant column with a deviation of a few ulp, not exactly zero.
-        varies = deviation > 4 * torch.finfo(values.dtype).eps
-        scale = torch.where(varies, deviation * magnitude, torch.ones_like(deviation))
-        return cls(mean * magnitude, scale)
+        return mean, (unit - mean).square().mean(0).sqrt(), magnitude
 
     @classmethod
     def identity(cls, like: Tensor) -> "Affine":

@@ -1,10 +1,10 @@
 """Training of the base model by marginal likelihood, from several starts, with reported failures.
 
 Named kernels are trained by bounded L-BFGS on the log hyperparameters, with the hand-written
-gradient of :func:`sharpgp.gp.linalg.log_marginal_likelihood`: about ten times as fast as BoTorch's
-fit of the same model (``benchmarks/training.py``), which moreover gives up where the line search
-only stalls.  A gpytorch kernel of the user's own is trained by BoTorch, which knows all of its
-parameters and priors.
+gradient of :func:`sharpgp.gp.linalg.log_marginal_likelihood`: two to forty times as fast as
+BoTorch's fit of the same model (``benchmarks/training.py``), which moreover gives up where a line
+search only stalls.  A gpytorch kernel of the user's own is trained by BoTorch, which knows all of
+its parameters and priors.
 """
 
 import logging
@@ -25,7 +25,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from scipy.optimize import minimize
 from torch import Tensor
 
-from sharpgp.exceptions import NumericalError
+from sharpgp.exceptions import InvalidInputError, NumericalError
 from sharpgp.gp.covariance import FromGPyTorch, Stationary, make_covariance
 from sharpgp.gp.linalg import add_to_diagonal, log_marginal_likelihood
 from sharpgp.gp.posterior import Exact
@@ -124,6 +124,8 @@ class _Objective:
         try:
             Ky = add_to_diagonal(self.covariance.matrix(theta, self.Z), theta[:, -1])
             value = -log_marginal_likelihood(Ky, self.t.unsqueeze(0))[0] / len(self.t)
+            if not torch.isfinite(value):
+                raise NumericalError("the marginal likelihood came out as NaN or inf")
         except NumericalError as error:
             # Very bad, but finite: the line search then steps back.
             self.failures.append(str(error))
@@ -188,6 +190,13 @@ def _train_with_botorch(
     Z: Tensor, t: Tensor, covariance: FromGPyTorch, rng: np.random.Generator
 ) -> tuple[Tensor, TrainingResult]:
     """BoTorch's fit of a kernel with parameters that only gpytorch knows; retries from noise."""
+    try:
+        covariance.as_gpytorch().to(Z)(Z[:2]).to_dense()
+    except (RuntimeError, IndexError) as error:
+        raise InvalidInputError(
+            f"kernel: expected a kernel for {Z.shape[1]} feature(s), found one that fails on "
+            f"them: {str(error).splitlines()[0]}"
+        ) from None
     failures: list[str] = []
     evaluations = 0
     for attempt in range(4):

@@ -54,5 +54,5 @@ class Vovk20(Recalibrator):
         curves = ranked_curves(z, posterior.theta_R)
         predictor = RandomisedPredictor(posterior, curves, X, r, whole_ranks=True)
         predictor.scores = z.sort().values
-        predictor.tau = float(np.random.default_rng(self.random_state).uniform())
+        predictor.tau = float(np.random.default_rng(self.seed).uniform())
         return predictor
