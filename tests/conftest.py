@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from helpers import trained_posterior
-from sharpgp.gp.posterior import Exact
+from sharpgp.gp.posterior import Posterior
 
 
 @pytest.fixture(scope="session")
-def gp() -> Exact:
+def gp() -> Posterior:
     """A small GP, trained once; every test must leave it as it is."""
     return trained_posterior()
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sharpgp.calibration.recalibrator import Recalibrator, make_recalibrator
-from sharpgp.gp.posterior import Exact, Posterior
+from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.training import train
 
 #: Settings that keep a slow method fast in the contract suite; a method that is not listed here
@@ -59,6 +59,10 @@ class FakePosterior(Posterior):
         return torch.device("cpu")
 
     @property
+    def X_train(self) -> Tensor:
+        return torch.zeros(self.n_train, self.n_features, dtype=torch.float64)
+
+    @property
     def y_train(self) -> Tensor:
         return torch.zeros(self.n_train, dtype=torch.float64) + self.shift
 
@@ -101,7 +105,7 @@ def wavy(n: int, *, d: int = 2, noise: float = 0.1, seed: int = 0) -> tuple[np.n
     return X, y
 
 
-def trained_posterior(n: int = 60, seed: int = 0) -> Exact:
+def trained_posterior(n: int = 60, seed: int = 0) -> Posterior:
     """A GP trained on :func:`wavy` data."""
     X, y = wavy(n, seed=seed)
     return train(torch.from_numpy(X), torch.from_numpy(y))[0]
