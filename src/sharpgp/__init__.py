@@ -2,6 +2,7 @@
 
 from sharpgp.calibration import (
     Kuleshov18,
+    Kuleshov22,
     Marx22,
     Recalibrator,
     Sharp,
@@ -17,6 +18,7 @@ __version__ = "0.1.0"
 __all__ = [
     "CalibrationWarning",
     "Kuleshov18",
+    "Kuleshov22",
     "Marx22",
     "PredictiveDistribution",
     "Recalibrator",

@@ -1,12 +1,13 @@
 """Floor 2: from a posterior and data to a calibrated predictor."""
 
-from sharpgp.calibration.baselines import Kuleshov18, Marx22, Vanilla, Vovk20
+from sharpgp.calibration.baselines import Kuleshov18, Kuleshov22, Marx22, Vanilla, Vovk20
 from sharpgp.calibration.recalibrator import Calibrated, Recalibrator, known_methods
 from sharpgp.calibration.sharp import Sharp
 
 __all__ = [
     "Calibrated",
     "Kuleshov18",
+    "Kuleshov22",
     "Marx22",
     "Recalibrator",
     "Sharp",
