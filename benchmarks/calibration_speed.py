@@ -18,7 +18,7 @@ from sharpgp import Sharp, datasets
 from sharpgp.calibration.objective import sharpness
 from sharpgp.calibration.path import Problem, SideSearch
 from sharpgp.calibration.search import Ard
-from sharpgp.gp import Exact, train
+from sharpgp.gp import ExactPosterior, train
 
 
 def split(name: str, seed: int, data_home: str | None) -> tuple[torch.Tensor, ...]:
@@ -42,7 +42,7 @@ def seconds(actions: dict[str, Callable[[], object]], repeats: int = 60) -> dict
     return best
 
 
-def parts(posterior: Exact, X_cal: torch.Tensor) -> dict[str, Callable[[], object]]:
+def parts(posterior: ExactPosterior, X_cal: torch.Tensor) -> dict[str, Callable[[], object]]:
     """The parts of one evaluation."""
     theta = posterior.theta_R[None]
     Z = posterior.x_units.forward(X_cal)

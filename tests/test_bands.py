@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from helpers import FakePosterior, fake_data, method
 
 

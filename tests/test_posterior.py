@@ -10,22 +10,22 @@ from hypothesis import strategies as st
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import posterior as posterior_module
 from sharpgp.gp.covariance import STATIONARY, Stationary
-from sharpgp.gp.posterior import Exact
+from sharpgp.gp.posterior import ExactPosterior
 from sharpgp.gp.scaling import Affine
 
 
-def make(kind: str, d: int, noise: float, seed: int, n: int = 25) -> tuple[Exact, torch.Tensor]:
+def make(kind: str, d: int, noise: float, seed: int, n: int = 25) -> tuple[ExactPosterior, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
     draw = lambda *shape: torch.randn(*shape, dtype=torch.float64, generator=generator)  # noqa: E731
     X, y = 3.0 + 2.0 * draw(n, d), -5.0 + 7.0 * draw(n)
     inverse_lengthscales = torch.exp(0.3 * draw(d)) / d**0.5
     theta = torch.cat([inverse_lengthscales, torch.tensor([1.3, noise], dtype=torch.float64)])
     units = Affine.standardising(X), Affine.standardising(y)
-    gp = Exact(X, y, Stationary(kind, d), theta, x_units=units[0], y_units=units[1])
+    gp = ExactPosterior(X, y, Stationary(kind, d), theta, x_units=units[0], y_units=units[1])
     return gp, 3.0 + 2.0 * draw(8, d)
 
 
-def naive(gp: Exact, theta: torch.Tensor, X: torch.Tensor, rest: np.ndarray | None = None):
+def naive(gp: ExactPosterior, theta: torch.Tensor, X: torch.Tensor, rest: np.ndarray | None = None):
     """Mean and standard deviation by dense inversion, in the user's units."""
     keep = np.arange(gp.n_train) if rest is None else rest
     A, B = gp._X[keep], gp.x_units.forward(X)

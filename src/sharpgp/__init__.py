@@ -1,6 +1,9 @@
 """Gaussian-process regression with sharp, calibrated predictive distributions."""
 
 from sharpgp.calibration import (
+    CrossValidated,
+    Exact,
+    FullyBayesian,
     Kuleshov18,
     Kuleshov22,
     Marx22,
@@ -17,6 +20,9 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CalibrationWarning",
+    "CrossValidated",
+    "Exact",
+    "FullyBayesian",
     "Kuleshov18",
     "Kuleshov22",
     "Marx22",

@@ -24,6 +24,9 @@ from sharpgp.metrics import CalibrationReport
 
 logger = logging.getLogger("sharpgp")
 
+#: Rows up to which ``calibration="auto"`` cross-validates; ten refits cost too much beyond.
+MOST_CROSS_VALIDATED = 1000
+
 
 class SharpGPRegressor(RegressorMixin, BaseEstimator):
     r"""Gaussian-process regression with calibrated, sharp predictive quantiles.
@@ -37,8 +40,10 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
     kernel : {"rbf", "matern12", "matern32", "matern52"} or gpytorch kernel
         With one lengthscale per feature; a kernel of your own is used as it is.
     calibration : str or Recalibrator
-        A method's name (``"paper"``, ``"vanilla"``, ``"kuleshov18"``, ...) or an instance such as
-        ``Sharp(family="scaled")``.
+        ``"auto"``, a method's name (``"cv"``, ``"exact"``, ``"paper"``, ``"vanilla"``,
+        ``"kuleshov18"``, ...) or an instance such as ``Sharp(family="scaled")``.  ``"auto"`` is
+        ``"exact"`` where ``fit`` is given calibration data or more than 1,000 rows, and ``"cv"``
+        otherwise; ``calibration_`` tells which.
     cal_size : float or int
         Fraction (or number) of the rows held out for calibration, unless ``fit`` is given
         calibration data or the method needs none.
@@ -52,6 +57,8 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
 
     Attributes
     ----------
+    calibration_ : str
+        Name of the method that was used.
     calibrated_ : Calibrated
         The torch-level predictor.
     posterior_ : Posterior
@@ -77,7 +84,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         self,
         *,
         kernel: Any = "rbf",
-        calibration: str | Recalibrator = "paper",
+        calibration: str | Recalibrator = "auto",
         cal_size: float | int = 0.25,
         levels: Levels = None,
         device: Any = "auto",
@@ -111,7 +118,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
             self, _plain(X), _plain(y), dtype=np.float64, y_numeric=True, ensure_min_samples=2
         )
         y = _numpy(as_target(y))
-        recalibrator = self._recalibrator()
+        recalibrator = self._recalibrator(len(y), X_cal is not None)
         if X_cal is not None:
             X_cal = validate_data(self, _plain(X_cal), dtype=np.float64, reset=False)
             y_cal = np.asarray(_plain(y_cal))
@@ -119,20 +126,22 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
             X, X_cal, y, y_cal = self._holdout(X, y)
         _check_training_data(X, y)
         device = _device(self.device)
-        self.posterior_, self.training_ = train(
+        posterior, self.training_ = train(
             as_features(X, device=device),
             as_target(y, device=device),
             self.kernel,
             random_state=self._seed(),
         )
         self._log(f"calibrating with {recalibrator!r}")
-        self.calibrated_ = recalibrator.fit(self.posterior_, X_cal, y_cal)
+        self.calibrated_ = recalibrator.fit(posterior, X_cal, y_cal)
+        self.calibration_ = recalibrator.name
+        self.posterior_ = self.calibrated_.posterior
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Predictive mean (n,), and with ``return_std`` the predictive standard deviation (n,)."""
         X = self._checked(X)
-        mean = _numpy(self.posterior_.mean(X))
+        mean = _numpy(self.calibrated_.predict_mean(X))
         if not return_std:
             return mean
         return mean, _numpy(self.calibrated_.predict_dist(X).std)
@@ -183,7 +192,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         X = self._checked(X)
         return self.calibrated_.calibration_report(X, _plain(y))
 
-    def _recalibrator(self) -> Recalibrator:
+    def _recalibrator(self, n_rows: int, own_split: bool) -> Recalibrator:
         if isinstance(self.calibration, Recalibrator):
             return self.calibration
         if not isinstance(self.calibration, str):
@@ -191,7 +200,10 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
                 "calibration: expected a method's name or a Recalibrator, "
                 f"found {type(self.calibration).__name__}"
             )
-        return make_recalibrator(self.calibration, levels=self.levels, random_state=self._seed())
+        name = self.calibration
+        if name == "auto":
+            name = "exact" if own_split or n_rows > MOST_CROSS_VALIDATED else "cv"
+        return make_recalibrator(name, levels=self.levels, random_state=self._seed())
 
     def _holdout(self, X: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
         size, n = self.cal_size, len(y)

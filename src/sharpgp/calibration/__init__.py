@@ -1,11 +1,23 @@
 """Floor 2: from a posterior and data to a calibrated predictor."""
 
-from sharpgp.calibration.baselines import Kuleshov18, Kuleshov22, Marx22, Vanilla, Vovk20
+from sharpgp.calibration.baselines import (
+    FullyBayesian,
+    Kuleshov18,
+    Kuleshov22,
+    Marx22,
+    Vanilla,
+    Vovk20,
+)
+from sharpgp.calibration.cross_validated import CrossValidated
+from sharpgp.calibration.exact import Exact
 from sharpgp.calibration.recalibrator import Calibrated, Recalibrator, known_methods
 from sharpgp.calibration.sharp import Sharp
 
 __all__ = [
     "Calibrated",
+    "CrossValidated",
+    "Exact",
+    "FullyBayesian",
     "Kuleshov18",
     "Kuleshov22",
     "Marx22",

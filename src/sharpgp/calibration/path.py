@@ -42,12 +42,14 @@ class Problem:
 
     ``sigma`` maps ``theta`` [K, P] to standard deviations [K, n] of the points whose residuals
     are ``r`` [n]: calibration points, or training points left out one at a time.
+    ``shrinkage`` is the weight of the squared distance to ``theta_R``, in logarithms.
     """
 
     family: Family
     objective: Objective
     sigma: Callable[[Tensor], Tensor]
     r: Tensor
+    shrinkage: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -194,7 +196,7 @@ class SideSearch:
             leaf, values, beta = self._values(v)
             self._keep(v, values, beta)
             gain = values.clamp(min=_LOWEST_LOG_RATIO) + _PENALTY * values.clamp(min=0.0)
-            total = gain @ weights
+            total = gain @ weights + self._shrinkage(leaf)
             (gradient,) = torch.autograd.grad(total, leaf)
             return total.item(), gradient.cpu().numpy()
 
@@ -216,6 +218,10 @@ class SideSearch:
         sigma = problem.sigma(problem.family.theta(leaf).unsqueeze(0))
         value, beta = problem.objective(self.delta, problem.r, sigma)
         return leaf, value.clamp_min(1e-300).log() - self._log_base, beta
+
+    def _shrinkage(self, v: Tensor) -> Tensor:
+        start = torch.from_numpy(self.problem.family.start).to(v)
+        return self.problem.shrinkage * (v - start).square().sum()
 
     def _keep(self, v: np.ndarray, values: Tensor, beta: Tensor) -> None:
         self.pool.v.append(np.array(v))
@@ -271,17 +277,23 @@ def solve_path(
 
 
 def solve_shared(
-    problem: Problem, delta: Tensor, *, restarts: int, rng: np.random.Generator
+    problem: Problem,
+    delta: Tensor,
+    *,
+    restarts: int,
+    rng: np.random.Generator,
+    most: int = _LEAST_EVALUATIONS,
 ) -> tuple[Tensor, np.ndarray, Budget]:
     """One ``theta`` for all levels: the mean log objective over levels is minimised.
 
     Returns as :func:`solve_path`.
     """
     side = SideSearch(problem, delta, 1, 0.5)
-    budget = Budget(_LEAST_EVALUATIONS * (restarts + 1))
+    budget = Budget(most * (restarts + 1))
     family, everything = problem.family, list(range(len(delta)))
-    side.search_from_starts(budget, restarts, rng, _LEAST_EVALUATIONS)
+    side.search_from_starts(budget, restarts, rng, most)
     score = np.array(side.pool.log_ratio) @ side._group_weights(everything)
+    score += [float(side._shrinkage(torch.from_numpy(v))) for v in side.pool.v]
     best = int(score.argmin())
     theta_R = family.theta_R
     theta = family.theta(torch.from_numpy(side.pool.v[best]).to(theta_R)) if best else theta_R

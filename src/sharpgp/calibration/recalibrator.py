@@ -236,7 +236,7 @@ def make_recalibrator(name: str, **settings: Any) -> Recalibrator:
     """Recalibrator by name; an unknown name gets an error that lists the known ones."""
     if name not in _REGISTRY:
         raise InvalidInputError(
-            f"calibration: expected one of {', '.join(known_methods())} or a Recalibrator, "
+            f"calibration: expected auto, {', '.join(known_methods())} or a Recalibrator, "
             f"found {name!r}"
         )
     return _REGISTRY[name](**settings)

@@ -57,6 +57,10 @@ class CurvePredictor(Calibrated):
         upper = offset[below:].cummax(0).values
         return self.posterior.mean(X) + torch.cat([lower, upper])
 
+    def calibration_scores(self, theta: Tensor) -> Tensor:
+        """z-scores [C] of the calibration points under ``theta`` [1, P]."""
+        return self.r_cal / self.spread(theta, self.X_cal)[0]
+
     def centred_levels(self, coverage: float) -> tuple[float, float]:
         """Levels of the two ends of the centred interval, at whole ranks where so chosen."""
         lower, upper = super().centred_levels(coverage)
@@ -71,7 +75,7 @@ class CurvePredictor(Calibrated):
         """See :meth:`Calibrated.band`: the ``ceil(coverage (C+1))``-th absolute z-score."""
         upper_level = torch.tensor([(1.0 + coverage) / 2.0], dtype=torch.float64)
         theta = self.curves.theta_at(upper_level.to(self.posterior.device))
-        scores = (self.r_cal / self.spread(theta, self.X_cal)[0]).abs().sort().values
+        scores = self.calibration_scores(theta).abs().sort().values
         radius = scores[whole_rank(coverage, self.n_cal, up=True) - 1] * (1.0 + 1e-10)
         mean, half = self.posterior.mean(X), radius * self.spread(theta, X)[0]
         return mean - half, mean + half

@@ -59,11 +59,16 @@ class Posterior(ABC):
 
     @property
     @abstractmethod
+    def X_train(self) -> Tensor:
+        """Training inputs [N, d] in the user's units."""
+
+    @property
+    @abstractmethod
     def y_train(self) -> Tensor:
         """Training targets [N] in the user's units."""
 
 
-class Exact(Posterior):
+class ExactPosterior(Posterior):
     r"""Posterior of an exact GP.
 
     ``mu(x) = k(x)' Ky^-1 y`` under ``theta_R`` and
@@ -87,7 +92,7 @@ class Exact(Posterior):
     >>> X = torch.linspace(0, 1, 5, dtype=torch.float64)[:, None]
     >>> y = X[:, 0].sin()
     >>> theta = torch.tensor([1.0, 1.0, 0.01], dtype=torch.float64)
-    >>> gp = Exact(X, y, Stationary("rbf", 1), theta)
+    >>> gp = ExactPosterior(X, y, Stationary("rbf", 1), theta)
     >>> gp.mean(X).shape, gp.sigma(theta[None], X).shape
     (torch.Size([5]), torch.Size([1, 5]))
     """
@@ -129,9 +134,24 @@ class Exact(Posterior):
         return self._X.device
 
     @property
+    def X_train(self) -> Tensor:
+        """Training inputs [N, d] in the user's units."""
+        return self.x_units.back(self._X)
+
+    @property
     def y_train(self) -> Tensor:
         """Training targets [N] in the user's units."""
         return self.y_units.back(self._y)
+
+    @property
+    def X_standardised(self) -> Tensor:
+        """Training inputs [N, d] in the units that the covariance works in."""
+        return self._X
+
+    @property
+    def y_standardised(self) -> Tensor:
+        """Training targets [N] in the units that the covariance works in."""
+        return self._y
 
     def mean(self, X: Tensor) -> Tensor:
         """Predictive mean ``mu(x)`` [T] under ``theta_R``."""
@@ -164,20 +184,19 @@ class Exact(Posterior):
         mean = self.y_units.back(self._y - residual)
         return mean, variance.sqrt() * self.y_units.scale
 
-    def subset(self, n: int, generator: torch.Generator) -> "Exact":
+    def subset(self, n: int, generator: torch.Generator) -> "ExactPosterior":
         """The same GP conditioned on ``n`` random training points only."""
         if not 1 <= n <= self.n_train:
             raise InvalidInputError(
                 f"subset: expected between 1 and {self.n_train} training points, found {n}"
             )
         chosen = torch.randperm(self.n_train, generator=generator)[:n].to(self.device)
-        return Exact(
-            self.x_units.back(self._X[chosen]),
-            self.y_train[chosen],
-            self.covariance,
-            self.theta_R,
-            x_units=self.x_units,
-            y_units=self.y_units,
+        return self.conditioned_on(self.X_train[chosen], self.y_train[chosen])
+
+    def conditioned_on(self, X: Tensor, y: Tensor) -> "ExactPosterior":
+        """The same GP, hyperparameters and units included, conditioned on other data."""
+        return ExactPosterior(
+            X, y, self.covariance, self.theta_R, x_units=self.x_units, y_units=self.y_units
         )
 
     def _variance(self, theta: Tensor, Z: Tensor) -> Tensor:
@@ -218,3 +237,6 @@ class Exact(Posterior):
 
     def _rows_per_block(self, n_levels: int) -> int:
         return max(1, BLOCK_ENTRIES // (self.n_train * n_levels))
+
+
+Exact = ExactPosterior

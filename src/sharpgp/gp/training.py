@@ -28,7 +28,7 @@ from torch import Tensor
 from sharpgp.exceptions import InvalidInputError, NumericalError
 from sharpgp.gp.covariance import FromGPyTorch, Stationary, make_covariance
 from sharpgp.gp.linalg import add_to_diagonal, log_marginal_likelihood
-from sharpgp.gp.posterior import Exact
+from sharpgp.gp.posterior import ExactPosterior
 from sharpgp.gp.scaling import Affine
 
 logger = logging.getLogger("sharpgp")
@@ -63,7 +63,7 @@ def train(
     *,
     start: Tensor | None = None,
     random_state: int | None = 0,
-) -> tuple[Exact, TrainingResult]:
+) -> tuple[ExactPosterior, TrainingResult]:
     r"""Train an exact GP with zero prior mean by maximising its marginal likelihood.
 
     ``log p(y) = -1/2 y' Ky^-1 y - 1/2 log|Ky| - N/2 log(2 pi)`` over lengthscales, signal and
@@ -81,7 +81,7 @@ def train(
 
     Returns
     -------
-    posterior : Exact
+    posterior : ExactPosterior
     result : TrainingResult
 
     Raises
@@ -106,7 +106,23 @@ def train(
         assert isinstance(covariance, FromGPyTorch)
         theta, result = _train_with_botorch(Z, t, covariance, rng)
     logger.debug("training: %s", result)
-    return Exact(X, y, covariance, theta, x_units=x_units, y_units=y_units), result
+    return ExactPosterior(X, y, covariance, theta, x_units=x_units, y_units=y_units), result
+
+
+def retrain(posterior: ExactPosterior, X: Tensor, y: Tensor) -> ExactPosterior:
+    """Train the same kind of GP on other data, started from its hyperparameters.
+
+    Examples
+    --------
+    >>> X = torch.linspace(0, 6, 40, dtype=torch.float64)[:, None]
+    >>> posterior, _ = train(X, X[:, 0].sin())
+    >>> retrain(posterior, X[::2], X[::2, 0].sin()).n_train
+    20
+    """
+    covariance = posterior.covariance
+    if isinstance(covariance, Stationary):
+        return train(X, y, covariance.kind, start=posterior.theta_R)[0]
+    return train(X, y, covariance.as_gpytorch())[0]
 
 
 class _Objective:

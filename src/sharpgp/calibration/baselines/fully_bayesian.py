@@ -1,0 +1,398 @@
+"""The GP averaged over the posterior of its hyperparameters."""
+
+import logging
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sharpgp.calibration.levels import Levels
+from sharpgp.calibration.recalibrator import Calibrated, Recalibrator, register
+from sharpgp.exceptions import InvalidInputError, MissingExtraError, NumericalError
+from sharpgp.gp.covariance import STATIONARY, Stationary
+from sharpgp.gp.linalg import cholesky, posterior_variance
+from sharpgp.gp.posterior import BLOCK_ENTRIES, ExactPosterior, Posterior
+from sharpgp.gp.scaling import Affine
+
+logger = logging.getLogger("sharpgp")
+
+# Factors of all samples are kept between predictions up to this size (1 GiB).
+_KEPT_ENTRIES = 4 * BLOCK_ENTRIES
+
+
+class MixturePredictor(Calibrated):
+    r"""Quantiles of ``F(y | x) = mean_s Phi((y - mu_s(x)) / sigma_s(x))``, found as its roots.
+
+    Parameters
+    ----------
+    posterior : Posterior
+    gp : ExactPosterior
+        The data in standardised units, and the covariance.
+    theta : Tensor [S, P]
+        Samples of the hyperparameters, in ``gp``'s units.
+    """
+
+    n_cal = None
+
+    def __init__(self, posterior: Posterior, gp: ExactPosterior, theta: Tensor) -> None:
+        self.posterior = posterior
+        self.gp = gp
+        self.theta = theta
+        self._samples = theta.split(max(1, BLOCK_ENTRIES // gp.n_train**2))
+        self._factors: dict[int, Tensor] = {}
+        self._weights: dict[int, Tensor] = {}
+
+    def components(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation [S, T] of a new observation under every sample."""
+        Z = self.gp.x_units.forward(X)
+        means, variances = zip(*(self._part(i, Z) for i in range(len(self._samples))), strict=True)
+        sigma = torch.cat(variances).sqrt() * self.gp.y_units.scale
+        return self.gp.y_units.back(torch.cat(means)), sigma
+
+    def predict_mean(self, X: Any) -> Tensor:
+        """Mean [T] of the mixture, which is not the mean under the trained hyperparameters."""
+        blocks = self._features(X).split(self._rows(1))
+        return torch.cat([self.components(block)[0].mean(0) for block in blocks])
+
+    def quantiles(self, X: Tensor, delta: Tensor) -> Tensor:
+        """See :meth:`Calibrated.quantiles`."""
+        blocks = X.split(self._rows(len(delta)))
+        parts = [mixture_quantiles(*self.components(block), delta) for block in blocks]
+        return torch.cat(parts, dim=-1)
+
+    def band(self, X: Tensor, coverage: float) -> tuple[Tensor, Tensor]:
+        """See :meth:`Calibrated.band`: about the mixture's mean, with its exact coverage.
+
+        The mass outside ``mean -+ r`` is twice the lower tail of the mixture of all components
+        and their mirror images, so that ``r`` is a quantile, too.
+        """
+        tail = torch.tensor([(1.0 - coverage) / 2.0], dtype=torch.float64, device=X.device)
+        lower, upper = [], []
+        for block in X.split(self._rows(2)):
+            mu, sigma = self.components(block)
+            mean = mu.mean(0)
+            mirrored = torch.cat([mu - mean, mean - mu])
+            radius = -mixture_quantiles(mirrored, torch.cat([sigma, sigma]), tail)[0]
+            lower.append(mean - radius)
+            upper.append(mean + radius)
+        return torch.cat(lower), torch.cat(upper)
+
+    def table_levels(self) -> Tensor:
+        """Levels evenly spaced in z-scores, fine enough for a density good to 1e-3."""
+        scores = torch.linspace(-5.0, 5.0, 101, dtype=torch.float64, device=self.posterior.device)
+        return torch.special.ndtr(scores)
+
+    def _part(self, i: int, Z: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance [S_i, T] under the ``i``-th block of samples, standardised."""
+        theta, gp = self._samples[i], self.gp
+        L = self._factor(i)
+        if i not in self._weights:
+            y = gp.y_standardised.expand(len(theta), -1).unsqueeze(-1)
+            self._weights[i] = torch.cholesky_solve(y, L)
+        Ks = gp.covariance.matrix(theta, gp.X_standardised, Z)
+        prior = gp.covariance.diag(theta, Z) + theta[:, -1:]
+        variance = posterior_variance(L, Ks, prior, L)
+        # Rounding may take a near-noiseless variance below zero; it is never exactly zero.
+        variance = torch.maximum(variance, 1e-12 * prior)
+        return (Ks.mT @ self._weights[i]).squeeze(-1), variance
+
+    def _factor(self, i: int) -> Tensor:
+        """Cholesky factors [S_i, N, N] of the ``i``-th block, kept where memory allows."""
+        if i in self._factors:
+            return self._factors[i]
+        theta, n = self._samples[i], self.gp.n_train
+        with torch.no_grad():
+            Ky = self.gp.covariance.matrix(theta, self.gp.X_standardised)
+            Ky = Ky + torch.diag_embed(theta[:, -1:].expand(-1, n))
+            L = cholesky(Ky)[0]
+        if len(self.theta) * n**2 <= _KEPT_ENTRIES:
+            self._factors[i] = L
+        return L
+
+    def _rows(self, n_levels: int) -> int:
+        return max(1, BLOCK_ENTRIES // (len(self.theta) * max(self.gp.n_train, 4 * n_levels)))
+
+
+def mixture_quantiles(mu: Tensor, sigma: Tensor, delta: Tensor) -> Tensor:
+    r"""Quantiles of equally weighted Gaussian mixtures, to rounding.
+
+    Solves ``mean_s Phi((q - mu_s) / sigma_s) = delta`` by Newton steps on the logarithm of the
+    smaller tail, inside a bracket that the components' own quantiles give; a step that leaves the
+    bracket is replaced by a bisection.  Differentiable in ``mu`` and ``sigma``.
+
+    Parameters
+    ----------
+    mu, sigma : Tensor [S, T]
+    delta : Tensor [K]
+        Levels in (0, 1), increasing.
+
+    Returns
+    -------
+    Tensor [K, T]
+
+    Examples
+    --------
+    >>> mu = torch.tensor([[-1.0], [1.0]], dtype=torch.float64)
+    >>> levels = torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64)
+    >>> mixture_quantiles(mu, 0.5 * torch.ones_like(mu), levels)[:, 0]
+    tensor([-1.4208,  0.0000,  1.4208], dtype=torch.float64)
+    """
+    centre = mu.mean(0)
+    offset = mu - centre
+    upper = delta > 0.5
+    # Mirrored, the upper tail is a lower one, where probabilities keep their relative precision.
+    low = _lower_quantiles(offset, sigma, delta[~upper])
+    high = -_lower_quantiles(-offset, sigma, 1.0 - delta[upper])
+    return centre + torch.cat([low, high]).cummax(0).values
+
+
+def _lower_quantiles(mu: Tensor, sigma: Tensor, tail: Tensor) -> Tensor:
+    """Quantiles [K, T] at levels ``tail`` [K] up to 1/2."""
+    with torch.no_grad():
+        own = mu + torch.special.ndtri(tail)[:, None, None] * sigma  # [K, S, T]
+        low, high = own.amin(1), own.amax(1)
+        x = own.mean(1)
+        goal = tail.unsqueeze(-1)
+        tolerance = 1e-14 * torch.maximum(sigma.amin(0), high - low)
+        for iteration in range(100):
+            mass, density = _mass_and_density(x, mu, sigma)
+            below = mass < goal
+            low, high = torch.where(below, x, low), torch.where(below, high, x)
+            following = x - mass * (mass / goal).log() / density
+            inside = (following > low) & (following < high) & (iteration < 40)
+            following = torch.where(inside, following, 0.5 * (low + high))
+            following = torch.where(mass == goal, x, following)
+            done = bool(((following - x).abs() <= tolerance).all())
+            x = following
+            if done:
+                break
+    if torch.is_grad_enabled() and (mu.requires_grad or sigma.requires_grad):
+        # The value stays; the derivative is that of the implicit function F(x) = tail.
+        mass, density = _mass_and_density(x, mu, sigma)
+        x = x - (mass - mass.detach()) / density.detach().clamp(min=1e-300)
+    return x
+
+
+def _mass_and_density(x: Tensor, mu: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor]:
+    """Mixture cdf and density [K, T] at ``x`` [K, T]."""
+    t = (x.unsqueeze(1) - mu) / sigma
+    density = (-0.5 * t.square()).exp() / (sigma * math.sqrt(2.0 * math.pi))
+    # torch's ndtr is 1 + erf, which loses the tail; erfc keeps it.
+    mass = 0.5 * torch.special.erfc(-t / math.sqrt(2.0))
+    return mass.mean(1), density.mean(1)
+
+
+@register("fully_bayesian")
+class FullyBayesian(Recalibrator):
+    r"""Mixture over samples ``theta_s`` from the hyperparameters' posterior, drawn with NUTS.
+
+    ``F(y | x) = 1/S sum_s Phi((y - mu(theta_s, x)) / sigma(theta_s, x))``; its quantiles are
+    found as roots, not by matching moments.  The means differ between samples, too:
+    ``predict_mean`` of the result is the mixture's mean.  Calibration data are ignored.
+
+    With ``d`` features, the priors on standardised inputs and target are
+
+    - lengthscales: ``log l_j ~ N(log(d) / 2, 1.5^2)``;
+    - signal variance: ``log s^2 ~ N(0, 1.5^2)``;
+    - noise variance: ``log n^2 ~ N(-3, 2^2)``;
+
+    wide enough for smooth and wiggly functions and for noise of 3 % to 160 % of the target's
+    standard deviation.  The chains start at the trained hyperparameters.  Each of the at most
+    ``(warmup + samples) (2^max_tree_depth - 1)`` gradients costs one factorisation and one
+    inverse of an ``N x N`` matrix.  Needs an exact GP with one of the kernels ``"rbf"``,
+    ``"matern12"``, ``"matern32"``, ``"matern52"``, and ``pip install sharpgp[bayes]``.
+
+    Parameters
+    ----------
+    levels : ignored
+        The mixture has a quantile at every level.
+    random_state : int or None
+        Seed of the sampler.
+    warmup, samples : int
+        Iterations per chain that adapt the sampler, and that are kept.
+    chains : int
+        Run one after the other; the mixture has ``chains * samples`` components.
+    max_tree_depth : int
+        Bound on the length of a trajectory, ``2^max_tree_depth - 1`` steps.
+
+    References
+    ----------
+    M. Hoffman and A. Gelman, "The No-U-Turn Sampler: Adaptively Setting Path Lengths in
+    Hamiltonian Monte Carlo", JMLR, 2014.
+
+    Examples
+    --------
+    >>> from sharpgp.gp.training import train
+    >>> X = torch.linspace(0, 6, 20, dtype=torch.float64)[:, None]
+    >>> posterior, _ = train(X, X[:, 0].sin())
+    >>> method = FullyBayesian(warmup=5, samples=5, max_tree_depth=3, random_state=0)
+    >>> method.fit(posterior, None, None).predict_interval(X, coverage=0.9).shape
+    torch.Size([20, 2])
+    """
+
+    needs_calibration = False
+
+    def __init__(
+        self,
+        *,
+        levels: Levels = None,
+        random_state: int | None = None,
+        warmup: int = 100,
+        samples: int = 100,
+        chains: int = 1,
+        max_tree_depth: int = 7,
+    ) -> None:
+        super().__init__(levels=levels, random_state=random_state)
+        counts = {
+            "warmup": warmup,
+            "samples": samples,
+            "chains": chains,
+            "max_tree_depth": max_tree_depth,
+        }
+        for name, count in counts.items():
+            if count < 1:
+                raise InvalidInputError(f"{name}: expected at least 1, found {count}")
+        self.warmup = warmup
+        self.samples = samples
+        self.chains = chains
+        self.max_tree_depth = max_tree_depth
+
+    def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> MixturePredictor:
+        gp = _standardised(posterior)
+        theta = self._sampled(gp)
+        return MixturePredictor(posterior, gp, torch.from_numpy(theta).to(posterior.device))
+
+    def _sampled(self, gp: ExactPosterior) -> np.ndarray:
+        """Samples [S, P] of the hyperparameters, in the units of ``gp``."""
+        enable_x64, jax, infer = _sampler()
+        assert isinstance(gp.covariance, Stationary)
+        rng = np.random.default_rng(self.random_state)
+        location, scale = _prior(gp.n_features)
+        # A lengthscale that training sent to infinity is no place to start from.
+        trained = gp.theta_R.cpu().numpy()
+        start = np.clip((np.log(trained) - location) / scale, -2.0, 2.0)
+        start = start + 0.1 * rng.normal(size=(self.chains, len(start)))
+        with enable_x64(True):
+            potential = _potential(
+                gp.X_standardised.cpu().numpy(),
+                gp.y_standardised.cpu().numpy(),
+                gp.covariance.kind,
+                location,
+                scale,
+            )
+            chain = infer.MCMC(
+                infer.NUTS(potential_fn=potential, max_tree_depth=self.max_tree_depth),
+                num_warmup=self.warmup,
+                num_samples=self.samples,
+                num_chains=self.chains,
+                chain_method="sequential",
+                progress_bar=False,
+            )
+            initial = jax.numpy.asarray(start if self.chains > 1 else start[0])
+            key = jax.random.PRNGKey(int(rng.integers(2**31)))
+            chain.run(key, init_params=initial, extra_fields=("diverging",))
+            white = np.array(chain.get_samples())
+            diverging = int(np.sum(chain.get_extra_fields()["diverging"]))
+        logger.info("NUTS: %d samples, %d divergent transitions", len(white), diverging)
+        theta: np.ndarray = np.exp(location + scale * white)
+        if not np.isfinite(theta).all():
+            raise NumericalError(
+                "expected finite samples of the hyperparameters, found NaN or inf; check the data "
+                "for duplicate rows or use calibration='vanilla'"
+            )
+        return theta
+
+
+def _standardised(posterior: Posterior) -> ExactPosterior:
+    """The posterior's data with both units standardised, as the priors suppose."""
+    if not isinstance(posterior, ExactPosterior):
+        raise InvalidInputError(
+            f"fully_bayesian: expected an exact GP, found {type(posterior).__name__}; "
+            "train on fewer points or choose another calibration"
+        )
+    if not isinstance(posterior.covariance, Stationary):
+        raise InvalidInputError(
+            f"fully_bayesian: expected one of the kernels {', '.join(STATIONARY)}, found "
+            f"{type(posterior.covariance).__name__}; give the kernel by name or choose another "
+            "calibration"
+        )
+    X, y = posterior.x_units.back(posterior.X_standardised), posterior.y_train
+    x_units, y_units = Affine.standardising(X), Affine.standardising(y)
+    theta_R = posterior.theta_R
+    return ExactPosterior(X, y, posterior.covariance, theta_R, x_units=x_units, y_units=y_units)
+
+
+def _prior(n_features: int) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation [P] of ``log theta``; inverse lengthscales come first."""
+    location = np.array([-0.5 * math.log(n_features)] * n_features + [0.0, -3.0])
+    return location, np.array([1.5] * n_features + [1.5, 2.0])
+
+
+def _sampler() -> tuple[Any, Any, Any]:
+    """The optional packages: a context for double precision, ``jax`` and ``numpyro.infer``."""
+    try:
+        import jax
+        import jax.experimental
+        from numpyro import infer
+    except ImportError:
+        raise MissingExtraError(
+            "fully_bayesian: expected the packages jax and numpyro, found at least one missing; "
+            "install them with pip install sharpgp[bayes]"
+        ) from None
+    home: Any = jax if hasattr(jax, "enable_x64") else jax.experimental  # moved in 0.8
+    return home.enable_x64, jax, infer
+
+
+def _potential(
+    X_train: np.ndarray, y_train: np.ndarray, kind: str, location: np.ndarray, scale: np.ndarray
+) -> Any:
+    """Negative log posterior of whitened ``log theta``, as a function for NUTS."""
+    import jax
+    import jax.numpy as jnp
+
+    n, d = X_train.shape
+    X, y = jnp.asarray(X_train), jnp.asarray(y_train)
+    identity = jnp.eye(n)
+
+    def evaluate(Ky: Any) -> Any:
+        L = jnp.linalg.cholesky(Ky)
+        inverse = jax.scipy.linalg.cho_solve((L, True), identity)
+        alpha = inverse @ y
+        return -0.5 * y @ alpha - jnp.log(jnp.diagonal(L)).sum(), (inverse, alpha)
+
+    @jax.custom_vjp
+    def log_likelihood(Ky: Any) -> Any:
+        return evaluate(Ky)[0]
+
+    def backward(saved: Any, g: Any) -> tuple[Any]:
+        # Cheaper than differentiating through the factor.
+        inverse, alpha = saved
+        return (0.5 * g * (jnp.outer(alpha, alpha) - inverse),)
+
+    log_likelihood.defvjp(evaluate, backward)
+
+    def potential(white: Any) -> Any:
+        theta = jnp.exp(location + scale * white)
+        Z = X * theta[:d]
+        squares = (Z * Z).sum(1)
+        distance = (squares[:, None] + squares - 2.0 * Z @ Z.T) * (1.0 - identity)
+        K = theta[d] * _correlation(distance, STATIONARY[kind])
+        return 0.5 * white @ white - log_likelihood(K + theta[d + 1] * identity)
+
+    return potential
+
+
+def _correlation(squared: Any, smoothness: float) -> Any:
+    """Correlation at squared distances, with a finite gradient at 0."""
+    import jax.numpy as jnp
+
+    if math.isinf(smoothness):
+        return jnp.exp(-0.5 * jnp.maximum(squared, 0.0))
+    r = jnp.sqrt(2.0 * smoothness * jnp.where(squared > 1e-24, squared, 1e-24))
+    if smoothness == 0.5:
+        return jnp.exp(-r)
+    if smoothness == 1.5:
+        return (1.0 + r) * jnp.exp(-r)
+    return (1.0 + r + r * r / 3.0) * jnp.exp(-r)

@@ -1,0 +1,109 @@
+"""Calibration without a holdout: every point trains and every point calibrates."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sharpgp._validation import as_count
+from sharpgp.calibration.baselines.kuleshov18 import ranked_curves
+from sharpgp.calibration.exact import SpreadPredictor, needs_exact
+from sharpgp.calibration.levels import Levels
+from sharpgp.calibration.recalibrator import Recalibrator, register
+from sharpgp.calibration.spread import learn_spread, refit_spread
+from sharpgp.exceptions import InvalidInputError
+from sharpgp.gp.posterior import Posterior
+from sharpgp.gp.training import retrain
+
+
+class CrossValidatedPredictor(SpreadPredictor):
+    """A spread predictor whose scores come from cross-validation.
+
+    Attributes
+    ----------
+    scores : Tensor [N]
+        Honest z-scores of all points, each from a fit that did not see the point.
+    """
+
+    scores: Tensor
+
+    def calibration_scores(self, theta: Tensor) -> Tensor:
+        """The cross-validated z-scores, whatever ``theta``."""
+        return self.scores
+
+
+@register("cv")
+class CrossValidated(Recalibrator):
+    r"""Every point trains, every point calibrates: ``beta`` from cross-validated z-scores.
+
+    The whole pipeline (mean, ``theta``, scale model) is fitted on all data for prediction, and
+    refitted without each of ``folds`` parts in turn, started from the full fit; the z-scores of
+    the parts left out are pooled, and ``beta(delta) = q_lin(delta, z)``.  Predictions from all
+    data are at least as good as those from a part, so coverage is nominal in practice; there is
+    no finite-sample guarantee.
+
+    Parameters
+    ----------
+    folds : int
+        Number of parts.
+    levels, random_state
+        As in every recalibrator; the seed draws the parts.
+
+    Notes
+    -----
+    ``fit(posterior, None, None)`` uses the posterior's own training data.  Given calibration
+    data, it first trains the GP again on both together, so that nothing is wasted.
+
+    References
+    ----------
+    R. F. Barber, E. J. Candes, A. Ramdas and R. J. Tibshirani, "Predictive inference with the
+    jackknife+", Annals of Statistics, 2021.
+
+    Examples
+    --------
+    >>> from sharpgp.gp.training import train
+    >>> X = torch.linspace(0, 6, 60, dtype=torch.float64)[:, None]
+    >>> y = X[:, 0].sin() + 0.1 * torch.cos(37 * X[:, 0])
+    >>> posterior, _ = train(X, y)
+    >>> calibrated = CrossValidated(folds=5).fit(posterior, None, None)
+    >>> calibrated.n_cal
+    60
+    """
+
+    needs_calibration = False
+
+    def __init__(
+        self, *, folds: int = 10, levels: Levels = None, random_state: int | None = None
+    ) -> None:
+        super().__init__(levels=levels, random_state=random_state)
+        self.folds = folds
+
+    def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> CrossValidatedPredictor:
+        full = needs_exact(posterior, self.name)
+        if len(y):
+            everything = torch.cat([full.X_train, X]), torch.cat([full.y_train, y])
+            full = retrain(full, *everything)
+        X, y = full.X_train, full.y_train
+        folds = min(as_count(self.folds, "folds", least=2), len(y))
+        if len(y) < 4:
+            raise InvalidInputError(
+                f"cv: expected at least 4 points to cross-validate with, found {len(y)}; add data"
+            )
+        spread = learn_spread(full, self.seed)
+        order = torch.randperm(len(y), generator=torch.Generator().manual_seed(self.seed))
+        scores, residuals = torch.empty_like(y), torch.empty_like(y)
+        for part in order.to(y.device).chunk(folds):
+            rest = torch.ones_like(y, dtype=torch.bool)
+            rest[part] = False
+            fit = retrain(full, X[rest], y[rest])
+            residuals[part] = y[part] - fit.mean(X[part])
+            scores[part] = residuals[part] / refit_spread(spread, fit)(X[part])
+        curves = ranked_curves(scores, full.theta_R)
+        predictor = CrossValidatedPredictor(full, curves, X, residuals, whole_ranks=True)
+        predictor.spread_model = spread
+        predictor.scores = scores
+        return predictor
+
+    def fit(self, posterior: Posterior, X_cal: Any = None, y_cal: Any = None) -> Any:
+        """Calibrate on the posterior's training data, and on the calibration data if given."""
+        return super().fit(posterior, X_cal, y_cal)

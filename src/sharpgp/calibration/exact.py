@@ -1,0 +1,81 @@
+"""Finite-sample exact calibration: the spread from training data, ``beta`` from held-out data."""
+
+from torch import Tensor
+
+from sharpgp.calibration.baselines.kuleshov18 import ranked_curves
+from sharpgp.calibration.recalibrator import Recalibrator, register
+from sharpgp.calibration.scores import CurvePredictor
+from sharpgp.calibration.spread import Choice, Spread, learn_spread
+from sharpgp.exceptions import InvalidInputError
+from sharpgp.gp.posterior import ExactPosterior, Posterior
+
+
+class SpreadPredictor(CurvePredictor):
+    """``Q(delta, x) = mu(x) + beta(delta) sigma_total(x)``: one learned spread for all levels.
+
+    Attributes
+    ----------
+    spread_model : Spread
+    choice : Choice
+        Which spread was chosen, and its held-out score relative to the base GP's.
+    """
+
+    spread_model: Spread
+
+    @property
+    def choice(self) -> Choice:
+        """Which spread was chosen on the training data."""
+        return self.spread_model.choice
+
+    def spread(self, theta: Tensor, X: Tensor) -> Tensor:
+        """``sigma_total`` [K, T], the same for every level."""
+        return self.spread_model(X).expand(theta.shape[0], -1)
+
+
+@register("exact")
+class Exact(Recalibrator):
+    r"""Calibration with a finite-sample guarantee for exchangeable data.
+
+    The spread ``sigma_total(x)`` (hyperparameters ``theta`` and scale model) is learned from
+    leave-one-out quantities of the training data alone; ``beta(delta) = q_lin(delta, z)`` with
+    ``z_i = (y_i - mu(x_i)) / sigma_total(x_i)`` on the calibration data.  Since a new point's
+    score is exchangeable with those scores, ``P(y <= Q(delta)) = delta`` at
+    ``delta = j/(C+1)``, and within ``1/(C+1)`` of it in between.  Intervals take whole ranks, so
+    that ``coverage <= P(y in interval) <= coverage + 1/(C+1)`` for the symmetric band and
+    ``+ 2/(C+1)`` for the centred interval.  (Without ties among the scores.)
+
+    References
+    ----------
+    V. Vovk, A. Gammerman and G. Shafer, *Algorithmic Learning in a Random World*, 2005.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sharpgp.gp.training import train
+    >>> X = torch.linspace(0, 6, 90, dtype=torch.float64)[:, None]
+    >>> y = X[:, 0].sin() + 0.1 * torch.cos(37 * X[:, 0])
+    >>> posterior, _ = train(X[::2], y[::2])
+    >>> calibrated = Exact().fit(posterior, X[1::2], y[1::2])
+    >>> ends = calibrated.predict_interval(X[1::2], coverage=0.9)
+    >>> inside = (ends[:, 0] <= y[1::2]) & (y[1::2] <= ends[:, 1])
+    >>> int(inside.sum())  # of 45 calibration points: ceil(0.9 * 46)
+    42
+    """
+
+    def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> SpreadPredictor:
+        spread = learn_spread(needs_exact(posterior, self.name), self.seed)
+        r = y - posterior.mean(X)
+        curves = ranked_curves(r / spread(X), posterior.theta_R)
+        predictor = SpreadPredictor(posterior, curves, X, r, whole_ranks=True)
+        predictor.spread_model = spread
+        return predictor
+
+
+def needs_exact(posterior: Posterior, name: str) -> ExactPosterior:
+    """The posterior, if it can be refitted; else an error that says so."""
+    if not isinstance(posterior, ExactPosterior):
+        raise InvalidInputError(
+            f"{name}: expected a posterior that can be refitted, found {type(posterior).__name__}; "
+            "use another calibration"
+        )
+    return posterior

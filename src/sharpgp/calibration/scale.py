@@ -1,0 +1,59 @@
+"""The scale model: where the noise is large, learned from leave-one-out z-scores."""
+
+import torch
+from torch import Tensor
+
+from sharpgp.gp.training import train
+
+# E log(chi^2_1): what log z^2 is off by on average when z is standard normal.
+_LOG_CHI_SQUARE = -1.2704
+# Added to z^2 before the logarithm, which would make an outlier of a point hit by chance.
+_SOFTENING = 0.02
+#: Points that the scale model's hyperparameters are trained on; it is conditioned on all.
+MOST_TRAINED = 800
+
+
+class ScaleModel:
+    r"""A GP on the log of squared z-scores: ``log s^2(x) = g(x)``.
+
+    A stationary kernel's ``sigma`` only knows how far the data are; ``exp(g(x)/2)`` multiplies it
+    where the noise itself is larger or smaller.  ``g`` is a GP regression of
+    ``log(z_i^2 + 0.02)``, whose noise is that of a log chi-square, trained by marginal likelihood.
+
+    Parameters
+    ----------
+    X : Tensor [N, d]
+    z : Tensor [N]
+        Leave-one-out z-scores.
+    start : Tensor [P], optional
+        Hyperparameters to start training from.
+
+    Examples
+    --------
+    >>> X = torch.linspace(-1, 1, 80, dtype=torch.float64)[:, None]
+    >>> noise = torch.randn(80, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    >>> model = ScaleModel(X, noise * (0.1 + (X[:, 0] > 0)))
+    >>> g = model.log_square(X)
+    >>> bool(g[-10:].mean() > g[:10].mean())
+    True
+    """
+
+    def __init__(self, X: Tensor, z: Tensor, *, start: Tensor | None = None) -> None:
+        target = (z.square() + _SOFTENING).log() - _LOG_CHI_SQUARE
+        stride = -(-len(z) // MOST_TRAINED)
+        trained, _ = train(X[::stride], target[::stride], start=start)
+        self.gp = trained if stride == 1 else trained.conditioned_on(X, target)
+
+    def log_square(self, X: Tensor) -> Tensor:
+        """``g(x)`` [T] at new points."""
+        return self.gp.mean(X)
+
+    def log_square_loo(self) -> Tensor:
+        """``g(x_i)`` [N] at the training points, each predicted from the others."""
+        with torch.no_grad():
+            return self.gp.loo(self.gp.theta_R.unsqueeze(0))[0][0]
+
+    @property
+    def theta(self) -> Tensor:
+        """Trained hyperparameters [P], a warm start for a similar model."""
+        return self.gp.theta_R

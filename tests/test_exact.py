@@ -1,0 +1,184 @@
+"""exact and cv: what they promise, and that nothing leaks into what they promise it with."""
+
+import numpy as np
+import pytest
+import torch
+
+from sharpgp import CrossValidated, Exact, Kuleshov18, SharpGPRegressor
+from sharpgp.calibration import exact as exact_module
+from sharpgp.calibration.levels import whole_rank
+from sharpgp.calibration.scale import ScaleModel
+from sharpgp.calibration.spread import Choice, Spread, learn_spread
+from sharpgp.exceptions import InvalidInputError
+from sharpgp.gp import train
+
+
+def noisy(n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Noise ten times as large for x > 0."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 2, (n, 2))
+    noise = np.where(X[:, 0] > 0, 0.5, 0.05) * rng.normal(size=n)
+    return torch.from_numpy(X), torch.from_numpy(10 + 3 * (np.sin(2 * X[:, 1]) + noise))
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, y = noisy(150, seed=0)
+    posterior, _ = train(X, y)
+    return posterior, learn_spread(posterior, seed=0)
+
+
+def test_the_spread_does_not_depend_on_the_calibration_data(fitted):
+    posterior, _ = fitted
+    X, y = noisy(60, seed=1)
+    one = Exact(random_state=0).fit(posterior, X[:30], y[:30])
+    other = Exact(random_state=0).fit(posterior, X[30:], 50 * y[30:])
+    assert torch.equal(one.spread_model(X), other.spread_model(X))
+
+
+def test_the_scale_model_is_found_where_noise_varies_and_not_where_it_does_not(fitted):
+    _, spread = fitted
+    assert spread.choice.share > 0
+    assert spread.choice.score < 0.95
+    X, _ = noisy(200, seed=2)
+    wide = spread(X[X[:, 0] > 0.5]).mean() / spread(X[X[:, 0] < -0.5]).mean()
+    assert wide > 3
+    rng = np.random.default_rng(3)
+    even, _ = train(X, torch.from_numpy(np.sin(X[:, 1].numpy()) + 0.3 * rng.normal(size=200)))
+    assert learn_spread(even, seed=0).choice.score > 0.97
+
+
+def test_spreads_are_in_units_of_their_leave_one_out_residuals(fitted):
+    posterior, spread = fitted
+    mean, _ = posterior.loo(posterior.theta_R[None])
+    residual = posterior.y_train - mean[0]
+    plain = Spread(posterior, 3 * posterior.theta_R, Choice(False, 0.0, 1.0), None)
+    sigma = posterior.loo(3 * posterior.theta_R[None])[1][0] * plain.unit
+    assert (residual / sigma).square().mean().item() == pytest.approx(1.0)
+    assert spread.unit > 0
+
+
+@pytest.mark.parametrize("C", [20, 50, 100])
+def test_guarantee_over_20000_draws(fitted, C, monkeypatch):
+    """Quantiles at j/(C+1) are exact; intervals keep their bounds; within three standard errors."""
+    posterior, spread = fitted
+    draws = 20_000
+    X, y = noisy(200_000, seed=4)
+    with torch.no_grad():
+        z = torch.cat(
+            [
+                (y[part] - posterior.mean(X[part])) / spread(X[part])
+                for part in torch.arange(len(y)).split(20_000)
+            ]
+        )
+    pick = torch.randint(len(z), (draws, C + 1), generator=torch.Generator().manual_seed(C))
+    scores, new = z[pick[:, :C]].sort(dim=1).values, z[pick[:, C]]
+    magnitudes, new_magnitude = z[pick[:, :C]].abs().sort(dim=1).values, new.abs()
+
+    def close(hits: torch.Tensor, p: float) -> bool:
+        return abs(hits.double().mean().item() - p) <= 3 * (p * (1 - p) / draws) ** 0.5
+
+    for j in (1, C // 4, C // 2, C):
+        assert close(new <= scores[:, j - 1], j / (C + 1))
+    for coverage in (0.5, 0.8, 0.9):
+        k = whole_rank(coverage, C, up=True)
+        assert close(new_magnitude <= magnitudes[:, k - 1], k / (C + 1))
+        assert coverage <= k / (C + 1) <= coverage + 1 / (C + 1)
+        low = whole_rank((1 - coverage) / 2, C, up=False)
+        high = whole_rank((1 + coverage) / 2, C, up=True)
+        inside = (new > scores[:, low - 1]) & (new <= scores[:, high - 1])
+        assert close(inside, (high - low) / (C + 1))
+        assert coverage <= (high - low) / (C + 1) <= coverage + 2 / (C + 1)
+
+    # The predictor itself takes exactly these ranks.
+    monkeypatch.setattr(exact_module, "learn_spread", lambda *a: spread)
+    rows = pick[0, :C]
+    calibrated = Exact().fit(posterior, X[rows], y[rows])
+    at = X[:5]
+    for coverage in (0.5, 0.8, 0.9):
+        half = magnitudes[0, whole_rank(coverage, C, up=True) - 1] * spread(at)
+        ends = calibrated.predict_interval(at, coverage, symmetric=True)
+        torch.testing.assert_close(ends[:, 1], posterior.mean(at) + half)
+        low = whole_rank((1 - coverage) / 2, C, up=False)
+        ends = calibrated.predict_interval(at, coverage, symmetric=False)
+        torch.testing.assert_close(ends[:, 0], posterior.mean(at) + scores[0, low - 1] * spread(at))
+    torch.testing.assert_close(
+        calibrated.predict_quantiles(at, 5 / (C + 1)),
+        posterior.mean(at) + scores[0, 4] * spread(at),
+    )
+
+
+def test_exact_beats_plain_rescaling_where_noise_varies(fitted):
+    posterior, _ = fitted
+    X_cal, y_cal = noisy(100, seed=5)
+    X, y = noisy(2000, seed=6)
+
+    def score(method) -> float:
+        low, high = method.fit(posterior, X_cal, y_cal).predict_interval(X, 0.9).T
+        return float((high - low + 20 * ((low - y).clamp(min=0) + (y - high).clamp(min=0))).mean())
+
+    assert score(Exact()) < 0.9 * score(Kuleshov18())
+
+
+def test_cv_uses_every_point_and_covers():
+    hits, widths = [], []
+    for seed in range(8):
+        X, y = noisy(60, seed=100 + seed)
+        model = SharpGPRegressor(calibration="cv", random_state=0).fit(X, y)
+        assert model.calibrated_.n_cal == 60
+        assert model.posterior_.n_train == 60
+        X_test, y_test = noisy(500, seed=200 + seed)
+        low, high = model.predict_interval(X_test, 0.9).T
+        hits.append(((low <= y_test.numpy()) & (y_test.numpy() <= high)).mean())
+        widths.append((high - low).mean())
+    # The coverage of one fit with 60 scores has a standard deviation of about 0.04.
+    assert abs(np.mean(hits) - 0.9) <= 4 * 0.04 / 8**0.5
+
+
+def test_cv_scores_are_out_of_fold(monkeypatch):
+    """Each point's score comes from a fit without the point."""
+    X, y = noisy(40, seed=7)
+    posterior, _ = train(X, y)
+    from sharpgp.calibration import cross_validated as module
+
+    seen = []
+    real = module.retrain
+
+    def spy(full, X_part, y_part):
+        seen.append(y_part)
+        return real(full, X_part, y_part)
+
+    monkeypatch.setattr(module, "retrain", spy)
+    calibrated = CrossValidated(folds=5).fit(posterior)
+    assert [len(part) for part in seen] == [32] * 5
+    left_out = torch.cat([y[~torch.isin(y, part)] for part in seen])
+    assert torch.equal(left_out.sort().values, y.sort().values)
+    assert len(calibrated.scores) == 40
+
+
+def test_cv_joins_calibration_data_to_the_training_data():
+    X, y = noisy(60, seed=8)
+    posterior, _ = train(X[:40], y[:40])
+    calibrated = CrossValidated(folds=4).fit(posterior, X[40:], y[40:])
+    assert calibrated.n_cal == 60
+    assert posterior.n_train == 40
+
+
+def test_few_points_and_wrong_settings():
+    X, y = noisy(30, seed=9)
+    posterior, _ = train(X[:3], y[:3])
+    with pytest.raises(InvalidInputError, match="at least 4 points"):
+        CrossValidated().fit(posterior)
+    with pytest.raises(InvalidInputError, match="folds: expected a whole number of at least 2"):
+        CrossValidated(folds=1).fit(train(X, y)[0])
+    assert Exact().fit(train(X[:10], y[:10])[0], X[10:], y[10:]).choice == Choice(False, 0.0, 1.0)
+
+
+def test_a_large_scale_model_is_trained_on_a_part_and_conditioned_on_all(monkeypatch):
+    from sharpgp.calibration import scale as module
+
+    monkeypatch.setattr(module, "MOST_TRAINED", 50)
+    X, y = noisy(120, seed=10)
+    model = ScaleModel(X, y - y.mean())
+    assert model.gp.n_train == 120
+    assert model.log_square_loo().shape == (120,)
