@@ -183,7 +183,7 @@ def test_works_through_the_estimator():
     assert isinstance(by_name._recalibrator(40, False), FullyBayesian)
 
 
-@pytest.mark.parametrize("package", ["jax", "numpyro"])
+@pytest.mark.parametrize("package", ["jax", "numpyro.infer.hmc"])
 def test_a_missing_extra_is_named(posterior, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtraError, match=r"pip install sharpgp\[bayes\]"):

@@ -266,7 +266,7 @@ class FullyBayesian(Recalibrator):
 
     def _sampled(self, gp: ExactPosterior) -> np.ndarray:
         """Samples [S, P] of the hyperparameters, in the units of ``gp``."""
-        enable_x64, jax, infer = _sampler()
+        enable_x64, jax, hmc = _sampler()
         assert isinstance(gp.covariance, Stationary)
         rng = np.random.default_rng(self.random_state)
         location, scale = _prior(gp.n_features)
@@ -282,19 +282,23 @@ class FullyBayesian(Recalibrator):
                 location,
                 scale,
             )
-            chain = infer.MCMC(
-                infer.NUTS(potential_fn=potential, max_tree_depth=self.max_tree_depth),
-                num_warmup=self.warmup,
-                num_samples=self.samples,
-                num_chains=self.chains,
-                chain_method="sequential",
-                progress_bar=False,
-            )
-            initial = jax.numpy.asarray(start if self.chains > 1 else start[0])
-            key = jax.random.PRNGKey(int(rng.integers(2**31)))
-            chain.run(key, init_params=initial, extra_fields=("diverging",))
-            white = np.array(chain.get_samples())
-            diverging = int(np.sum(chain.get_extra_fields()["diverging"]))
+            begin, move = hmc(potential, algo="NUTS")
+            step = jax.jit(move)  # compiled once for all iterations of all chains
+            chains: list[Any] = []
+            diverging = 0
+            for initial in start:
+                state = begin(
+                    jax.numpy.asarray(initial),
+                    self.warmup,
+                    max_tree_depth=self.max_tree_depth,
+                    rng_key=jax.random.PRNGKey(int(rng.integers(2**31))),
+                )
+                for iteration in range(self.warmup + self.samples):
+                    state = step(state)
+                    if iteration >= self.warmup:
+                        chains.append(np.array(state.z))
+                        diverging += int(state.diverging)
+        white = np.stack(chains)
         logger.info("NUTS: %d samples, %d divergent transitions", len(white), diverging)
         theta: np.ndarray = np.exp(location + scale * white)
         if not np.isfinite(theta).all():
@@ -331,18 +335,18 @@ def _prior(n_features: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _sampler() -> tuple[Any, Any, Any]:
-    """The optional packages: a context for double precision, ``jax`` and ``numpyro.infer``."""
+    """The optional packages: a context for double precision, ``jax``, numpyro's ``hmc``."""
     try:
         import jax
         import jax.experimental
-        from numpyro import infer
+        from numpyro.infer.hmc import hmc
     except ImportError:
         raise MissingExtraError(
             "fully_bayesian: expected the packages jax and numpyro, found at least one missing; "
             "install them with pip install sharpgp[bayes]"
         ) from None
     home: Any = jax if hasattr(jax, "enable_x64") else jax.experimental  # moved in 0.8
-    return home.enable_x64, jax, infer
+    return home.enable_x64, jax, hmc
 
 
 def _potential(
