@@ -19,7 +19,8 @@ from sharpgp.gp.training import train
 SETTINGS: dict[str, dict[str, Any]] = {
     "paper": {"levels": 7},
     "kuleshov22": {"epochs": 30},
-    "fully_bayesian": {"warmup": 20, "samples": 20},
+    "fully_bayesian": {"warmup": 15, "samples": 15, "max_tree_depth": 4},
+    "cv": {"folds": 3},
 }
 
 #: Methods whose quantiles come from calibration ranks, with a finite-sample promise.
