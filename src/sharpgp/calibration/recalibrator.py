@@ -14,6 +14,7 @@ from sharpgp.calibration.quantile import points_needed, supported
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
 from sharpgp.gp.posterior import Posterior
+from sharpgp.gp.threads import threads_for
 from sharpgp.metrics import ECE_LEVELS, CalibrationReport, calibration_report
 
 
@@ -191,10 +192,12 @@ class Recalibrator(ABC):
     def fit(self, posterior: Posterior, X_cal: Any, y_cal: Any) -> Calibrated:
         """Calibrate ``posterior`` on data that it was not trained on; it is not changed."""
         if not self.needs_calibration and X_cal is None:
-            return self._fit(posterior, *_nothing(posterior))
-        X = as_features(X_cal, n_features=posterior.n_features, device=posterior.device)
-        y = as_target(y_cal, n_rows=X.shape[0], device=posterior.device)
-        return self._fit(posterior, X, y)
+            X, y = _nothing(posterior)
+        else:
+            X = as_features(X_cal, n_features=posterior.n_features, device=posterior.device)
+            y = as_target(y_cal, n_rows=X.shape[0], device=posterior.device)
+        with threads_for(posterior.n_train):
+            return self._fit(posterior, X, y)
 
     @abstractmethod
     def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> Calibrated:

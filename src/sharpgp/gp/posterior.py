@@ -237,6 +237,3 @@ class ExactPosterior(Posterior):
 
     def _rows_per_block(self, n_levels: int) -> int:
         return max(1, BLOCK_ENTRIES // (self.n_train * n_levels))
-
-
-Exact = ExactPosterior

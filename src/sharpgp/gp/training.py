@@ -30,6 +30,7 @@ from sharpgp.gp.covariance import FromGPyTorch, Stationary, make_covariance
 from sharpgp.gp.linalg import add_to_diagonal, log_marginal_likelihood
 from sharpgp.gp.posterior import ExactPosterior
 from sharpgp.gp.scaling import Affine
+from sharpgp.gp.threads import threads_for
 
 logger = logging.getLogger("sharpgp")
 
@@ -100,11 +101,12 @@ def train(
     Z, t = x_units.forward(X), y_units.forward(y)
     covariance = make_covariance(kernel, X.shape[1])
     rng = np.random.default_rng(random_state)
-    if isinstance(covariance, Stationary):
-        theta, result = _train_stationary(Z, t, covariance, start, rng)
-    else:
-        assert isinstance(covariance, FromGPyTorch)
-        theta, result = _train_with_botorch(Z, t, covariance, rng)
+    with threads_for(len(y)):
+        if isinstance(covariance, Stationary):
+            theta, result = _train_stationary(Z, t, covariance, start, rng)
+        else:
+            assert isinstance(covariance, FromGPyTorch)
+            theta, result = _train_with_botorch(Z, t, covariance, rng)
     logger.debug("training: %s", result)
     return ExactPosterior(X, y, covariance, theta, x_units=x_units, y_units=y_units), result
 
