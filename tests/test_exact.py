@@ -144,9 +144,10 @@ def test_cv_scores_are_out_of_fold(monkeypatch):
     seen = []
     real = module.retrain
 
-    def spy(full, X_part, y_part):
+    def spy(full, X_part, y_part, **settings):
+        assert not settings.get("warm")  # a warm start would know the part left out
         seen.append(y_part)
-        return real(full, X_part, y_part)
+        return real(full, X_part, y_part, **settings)
 
     monkeypatch.setattr(module, "retrain", spy)
     calibrated = CrossValidated(folds=5).fit(posterior)

@@ -37,8 +37,10 @@ class CrossValidated(Recalibrator):
     r"""Every point trains, every point calibrates: ``beta`` from cross-validated z-scores.
 
     The whole pipeline (mean, ``theta``, scale model) is fitted on all data for prediction, and
-    refitted without each of ``folds`` parts in turn, started from the full fit; the z-scores of
-    the parts left out are pooled, and ``beta(delta) = q_lin(delta, z)``.  Predictions from all
+    from scratch without each of ``folds`` parts in turn; the z-scores of the parts left out are
+    pooled, and ``beta(delta) = q_lin(delta, z)``.  (Started from the full fit, the refits would
+    know the parts that they leave out: their errors there came out up to 7 % smaller than on
+    fresh data.)  Predictions from all
     data are at least as good as those from a part, so coverage is nominal in practice; there is
     no finite-sample guarantee.
 
@@ -82,7 +84,7 @@ class CrossValidated(Recalibrator):
         full = needs_exact(posterior, self.name)
         if len(y):
             everything = torch.cat([full.X_train, X]), torch.cat([full.y_train, y])
-            full = retrain(full, *everything)
+            full = retrain(full, *everything, warm=True)
         X, y = full.X_train, full.y_train
         folds = min(as_count(self.folds, "folds", least=2), len(y))
         if len(y) < 4:

@@ -25,8 +25,6 @@ class ScaleModel:
     X : Tensor [N, d]
     z : Tensor [N]
         Leave-one-out z-scores.
-    start : Tensor [P], optional
-        Hyperparameters to start training from.
 
     Examples
     --------
@@ -38,10 +36,10 @@ class ScaleModel:
     True
     """
 
-    def __init__(self, X: Tensor, z: Tensor, *, start: Tensor | None = None) -> None:
+    def __init__(self, X: Tensor, z: Tensor) -> None:
         target = (z.square() + _SOFTENING).log() - _LOG_CHI_SQUARE
         stride = -(-len(z) // MOST_TRAINED)
-        trained, _ = train(X[::stride], target[::stride], start=start)
+        trained, _ = train(X[::stride], target[::stride])
         self.gp = trained if stride == 1 else trained.conditioned_on(X, target)
 
     def log_square(self, X: Tensor) -> Tensor:
@@ -52,8 +50,3 @@ class ScaleModel:
         """``g(x_i)`` [N] at the training points, each predicted from the others."""
         with torch.no_grad():
             return self.gp.loo(self.gp.theta_R.unsqueeze(0))[0][0]
-
-    @property
-    def theta(self) -> Tensor:
-        """Trained hyperparameters [P], a warm start for a similar model."""
-        return self.gp.theta_R

@@ -25,8 +25,9 @@ SCORED_COVERAGES = (0.8, 0.9, 0.95)
 _SHARES = (0.0, 0.5, 1.0)
 _SHRINKAGE = 0.003
 _SEARCH_EVALUATIONS = 30
-_SEARCH_POINTS = 600
 _MIN_POINTS = 40
+#: Points whose leave-one-out quantities a search uses at most.
+MOST_SEARCHED = 600
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Choice:
 
 
 class Spread:
-    """``sigma_total(x) = sigma(theta, x) exp(share g(x) / 2) / unit``, from training data alone.
+    """``sigma_total(x) = unit sigma(theta, x) exp(share g(x) / 2)``, from training data alone.
 
     ``unit`` makes the mean square of the leave-one-out z-scores 1, so that spreads of different
     fits can be pooled.
@@ -104,12 +105,12 @@ def learn_spread(posterior: ExactPosterior, seed: int) -> Spread:
 
 
 def refit_spread(spread: Spread, posterior: ExactPosterior) -> Spread:
-    """The same kind of spread on another fit of the same GP, started from this one."""
+    """The same kind of spread on another fit of the same GP, learned from scratch."""
     theta = _search(posterior, None) if spread.choice.searched else posterior.theta_R
     model = None
     if spread.scale is not None:
         residuals, sigma = _loo(posterior, theta)
-        model = ScaleModel(posterior.X_train, residuals / sigma, start=spread.scale.theta)
+        model = ScaleModel(posterior.X_train, residuals / sigma)
     return Spread(posterior, theta, spread.choice, model)
 
 
@@ -121,13 +122,19 @@ def _loo(posterior: Posterior, theta: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _search(posterior: ExactPosterior, rows: Tensor | None) -> Tensor:
-    """One ``theta`` for all levels, by the pinball loss of leave-one-out quantiles."""
+    """One ``theta`` for all levels, by the pinball loss of leave-one-out quantiles of ``rows``.
+
+    Beyond :data:`MOST_SEARCHED` points a random part of them stands for all.
+    """
+    n = posterior.n_train
+    rows = torch.arange(n, device=posterior.device) if rows is None else rows
     part = posterior
-    if rows is None and posterior.n_train > _SEARCH_POINTS:
-        part = posterior.subset(_SEARCH_POINTS, torch.Generator().manual_seed(0))
-    residuals, _ = _loo(part, part.theta_R)
-    rows = torch.arange(part.n_train, device=part.device) if rows is None else rows
-    r = residuals[rows]
+    if n > MOST_SEARCHED:
+        draw = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))
+        rows = rows[draw[:MOST_SEARCHED].to(rows.device)]
+        part = posterior.conditioned_on(posterior.X_train[rows], posterior.y_train[rows])
+        rows = torch.arange(len(rows), device=posterior.device)
+    r = _loo(part, part.theta_R)[0][rows]
     unit = r.abs().mean().clamp_min(torch.finfo(r.dtype).tiny)
     lowest = 1.0 / (len(r) + 1)
     delta = torch.tensor(SEARCH_LEVELS, dtype=torch.float64, device=r.device)
@@ -152,9 +159,6 @@ def _held_out_sigma(
     posterior: ExactPosterior, seed: int, residuals: Tensor, sigma: Tensor
 ) -> Tensor:
     """``sigma`` [N] of each half of the points under the ``theta`` searched on the other half."""
-    if posterior.n_train > _SEARCH_POINTS:
-        # The search saw a small random part of the points only: the others are held out anyway.
-        return sigma
     n = posterior.n_train
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed)).to(sigma.device)
     out = torch.empty_like(sigma)

@@ -37,7 +37,7 @@ logger = logging.getLogger("sharpgp")
 #: Smallest noise variance, relative to the target's variance.
 NOISE_FLOOR = 1e-6
 # (inverse lengthscale times sqrt(d), signal variance, noise variance) of each start.
-_STARTS = ((1.0, 1.0, 0.1), (3.0, 1.0, 0.1), (1.0, 10.0, 0.01))
+_STARTS = ((1.0, 1.0, 0.1), (3.0, 1.0, 0.1), (1.0, 10.0, 0.01), (3.0, 10.0, 0.01))
 # Evaluations that each start gets before only the best one goes on.
 _SCREENING = 20
 _MOST_EVALUATIONS = 300
@@ -111,8 +111,13 @@ def train(
     return ExactPosterior(X, y, covariance, theta, x_units=x_units, y_units=y_units), result
 
 
-def retrain(posterior: ExactPosterior, X: Tensor, y: Tensor) -> ExactPosterior:
-    """Train the same kind of GP on other data, started from its hyperparameters.
+def retrain(
+    posterior: ExactPosterior, X: Tensor, y: Tensor, *, warm: bool = False
+) -> ExactPosterior:
+    """Train the same kind of GP on other data, from scratch or from its hyperparameters.
+
+    A warm start saves most of the time, but keeps what the hyperparameters knew of the old data;
+    where that matters, as in cross-validation, start from scratch.
 
     Examples
     --------
@@ -123,7 +128,7 @@ def retrain(posterior: ExactPosterior, X: Tensor, y: Tensor) -> ExactPosterior:
     """
     covariance = posterior.covariance
     if isinstance(covariance, Stationary):
-        return train(X, y, covariance.kind, start=posterior.theta_R)[0]
+        return train(X, y, covariance.kind, start=posterior.theta_R if warm else None)[0]
     return train(X, y, covariance.as_gpytorch())[0]
 
 
