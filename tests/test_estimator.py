@@ -51,6 +51,7 @@ def test_calibration_data(fitted):
 
 @parametrize_with_checks(
     [
+        SharpGPRegressor(),
         SharpGPRegressor(calibration="paper", levels=5),
         SharpGPRegressor(calibration="kuleshov18"),
         SharpGPRegressor(calibration="vanilla"),
