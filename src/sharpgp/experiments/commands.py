@@ -1,0 +1,142 @@
+"""The benchmark's commands with plain ``argparse``, for machines without typer and rich."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+from sharpgp.exceptions import InvalidInputError, SharpGPError
+from sharpgp.experiments import progress, regression, tables
+from sharpgp.experiments.runner import Progress, Summary, run
+
+
+def names_of(text: str | None) -> list[str] | None:
+    """Comma-separated names as a list.
+
+    Examples
+    --------
+    >>> names_of("boston, yacht")
+    ['boston', 'yacht']
+    """
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def counts_of(text: str | None) -> dict[str, int]:
+    """``name=count`` pairs as a dictionary.
+
+    Examples
+    --------
+    >>> counts_of("kuleshov22=20,fully_bayesian=5")
+    {'kuleshov22': 20, 'fully_bayesian': 5}
+    """
+    counts = {}
+    for pair in names_of(text) or []:
+        name, _, count = pair.partition("=")
+        if not count.strip().isdigit():
+            raise InvalidInputError(f"repeats-of: expected METHOD=COUNT, found {pair!r}")
+        counts[name.strip()] = int(count)
+    return counts
+
+
+def run_regression(
+    out: Path,
+    *,
+    names: str | None = None,
+    methods: str | None = None,
+    repeats: int = 100,
+    repeats_of: str | None = None,
+    base: str = "trained",
+    max_train: int = regression.MAX_TRAIN,
+    data_home: Path | None = None,
+    engine: str = "local",
+    workers: int | None = None,
+    threads: int = 1,
+    address: str | None = None,
+    retry_failed: bool = False,
+    display: AbstractContextManager[Progress | None] | None = None,
+) -> Summary:
+    """Plan and run the regression benchmark; names and counts are given as on a command line."""
+    tasks = regression.plan(
+        names_of(names) or regression.SMALL,
+        names_of(methods),
+        repeats=repeats,
+        repeats_of=counts_of(repeats_of),
+        base=base,
+        max_train=max_train,
+    )
+    with display or nullcontext() as shown:
+        return run(
+            tasks,
+            out,
+            engine=engine,
+            workers=workers,
+            threads=threads,
+            address=address,
+            retry_failed=retry_failed,
+            context={"data_home": None if data_home is None else str(data_home.absolute())},
+            progress=shown,
+        )
+
+
+def closing(summary: Summary, out: Path) -> str:
+    """What to say at the end of a run.
+
+    Examples
+    --------
+    >>> closing(Summary(tasks=9, computed=3, failed=0), Path("results"))
+    '9 tasks, 3 computed now; see sharpgp bench table results'
+    """
+    said = f"{summary.tasks} tasks, {summary.computed} computed now"
+    if summary.failed:
+        said += f", {summary.failed} failed (try again with --retry-failed)"
+    return f"{said}; see sharpgp bench table {out}"
+
+
+INTERRUPTED = "interrupted; finished tasks are kept, and the same command goes on from there"
+
+
+def main(command: str, arguments: Sequence[str] | None = None) -> None:
+    """Entry of ``python -m sharpgp.experiments.regression`` and ``... .tables``."""
+    try:
+        _COMMANDS[command](arguments)
+    except SharpGPError as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print(INTERRUPTED, file=sys.stderr)
+        raise SystemExit(130) from None
+
+
+def _regression(arguments: Sequence[str] | None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m sharpgp.experiments.regression")
+    add = parser.add_argument
+    add("--out", type=Path, required=True, help="folder of results")
+    add("--datasets", dest="names", help=f"default: {','.join(regression.SMALL)}")
+    add("--methods", help="default: all but the slow ones; 'all' for all")
+    add("--repeats", type=int, default=100)
+    add("--repeats-of", help="other numbers by method, METHOD=COUNT,...")
+    add("--base", choices=regression.BASES, default="trained")
+    add("--max-train", type=int, default=regression.MAX_TRAIN)
+    add("--data-home", type=Path)
+    add("--engine", default="local")
+    add("--workers", type=int)
+    add("--threads", type=int, default=1)
+    add("--address")
+    add("--retry-failed", action="store_true")
+    add("--quiet", action="store_true")
+    given = vars(parser.parse_args(arguments))
+    quiet = given.pop("quiet")
+    summary = run_regression(**given, display=nullcontext(progress.lines(not quiet)))
+    print(closing(summary, given["out"]))
+
+
+def _tables(arguments: Sequence[str] | None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m sharpgp.experiments.tables")
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--format", choices=tables.FORMATS, default="text")
+    given = parser.parse_args(arguments)
+    sys.stdout.write(tables.render(given.results, given.format))
+
+
+_COMMANDS = {"regression": _regression, "tables": _tables}

@@ -1,0 +1,211 @@
+"""Where batches of tasks run: processes of this machine, or a ray or dask cluster, by joblib."""
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any, ClassVar
+
+import joblib
+
+from sharpgp.exceptions import InvalidInputError, MissingExtraError, SharpGPError
+
+Jobs = Iterable[Any]
+
+
+class Engine(ABC):
+    """A pool of workers that can be opened again after it broke.
+
+    Parameters
+    ----------
+    workers : int, optional
+        Tasks at a time; without it, as many as there are cores.
+    address : str, optional
+        Of a running cluster.
+    threads : int
+        That each worker may use.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, workers: int | None, address: str | None, threads: int) -> None:
+        self.workers, self.address, self.threads = workers, address, threads
+
+    @property
+    @abstractmethod
+    def deaths(self) -> tuple[type[BaseException], ...]:
+        """Errors that say that a worker, not a task, has failed."""
+
+    @abstractmethod
+    def open(self) -> Any:
+        """Context manager that gives the number of workers and a function from jobs to answers."""
+
+    def _answers(self, jobs: Jobs, n_jobs: int, at_once: int) -> Iterator[Any]:
+        # Tasks take long: joblib's own batching would only delay results.
+        pool = joblib.Parallel(
+            n_jobs=n_jobs,
+            return_as="generator_unordered",
+            batch_size=1,
+            pre_dispatch=at_once,
+        )
+        yield from pool(jobs)
+
+
+class Local(Engine):
+    """Processes of this machine."""
+
+    name = "local"
+
+    def __init__(self, workers: int | None, address: str | None, threads: int) -> None:
+        if address is not None:
+            raise InvalidInputError(
+                f"address: expected none with the engine local, found {address!r}; "
+                "choose the engine ray or dask"
+            )
+        super().__init__(workers, address, threads)
+
+    @property
+    def deaths(self) -> tuple[type[BaseException], ...]:
+        """A worker that crashed, or was killed."""
+        from concurrent.futures.process import BrokenProcessPool
+
+        return (BrokenProcessPool,)
+
+    @contextmanager
+    def open(self) -> Iterator[tuple[int, Callable[[Jobs], Iterator[Any]]]]:
+        """See :meth:`Engine.open`; one worker is a process of its own, too."""
+        workers = self.workers or max(1, joblib.cpu_count() // self.threads)
+        with joblib.parallel_config(backend="loky", inner_max_num_threads=self.threads):
+            # joblib runs n_jobs=1 in this process, which a crash would take down.
+            at_once = 2 * workers if workers > 1 else 1
+            yield workers, lambda jobs: self._answers(jobs, max(2, workers), at_once)
+
+
+class Ray(Engine):
+    """A ray cluster; without an address, one that lives as long as the run."""
+
+    name = "ray"
+
+    def __init__(self, workers: int | None, address: str | None, threads: int) -> None:
+        _need("ray", "ray")
+        super().__init__(workers, address, threads)
+
+    @property
+    def deaths(self) -> tuple[type[BaseException], ...]:
+        """A node that went away, or a worker on it."""
+        from ray.exceptions import RayError
+
+        return (RayError,)
+
+    @contextmanager
+    def open(self) -> Iterator[tuple[int, Callable[[Jobs], Iterator[Any]]]]:
+        """See :meth:`Engine.open`; a cluster that the caller has joined already is used."""
+        import ray
+        from ray.util.joblib.ray_backend import RayBackend
+
+        class Backend(RayBackend):
+            """Gives answers as they come."""
+
+            supports_return_generator = True
+
+        joblib.register_parallel_backend("ray", Backend)
+        mine = not ray.is_initialized()
+        if mine:
+            own: dict[str, Any] = (
+                {} if self.address else {"num_cpus": self.workers, "include_dashboard": False}
+            )
+            try:
+                ray.init(
+                    address=self.address,
+                    logging_level=logging.ERROR,
+                    log_to_driver=False,
+                    **own,
+                )
+            except (ConnectionError, RuntimeError, ValueError) as error:
+                raise _unreachable("ray", self.address, error) from None
+        try:
+            cores = int(ray.cluster_resources().get("CPU", 1))
+            workers = min(self.workers or cores, cores)
+            with joblib.parallel_config(backend="ray"):
+                at_once = 2 * workers if workers > 1 else 1
+                yield workers, lambda jobs: self._answers(jobs, max(2, workers), at_once)
+        finally:
+            if mine:
+                ray.shutdown()
+
+
+class Dask(Engine):
+    """A dask cluster; without an address, one that lives as long as the run."""
+
+    name = "dask"
+
+    def __init__(self, workers: int | None, address: str | None, threads: int) -> None:
+        _need("dask", "dask", "distributed")
+        super().__init__(workers, address, threads)
+
+    @property
+    def deaths(self) -> tuple[type[BaseException], ...]:
+        """A task whose workers died several times, or a scheduler that went away."""
+        from concurrent.futures import CancelledError
+
+        from distributed.comm.core import CommClosedError
+        from distributed.scheduler import KilledWorker
+
+        return (KilledWorker, CommClosedError, CancelledError)
+
+    @contextmanager
+    def open(self) -> Iterator[tuple[int, Callable[[Jobs], Iterator[Any]]]]:
+        """See :meth:`Engine.open`."""
+        from distributed import Client
+
+        own: dict[str, Any] = {
+            "n_workers": self.workers or max(1, joblib.cpu_count() // self.threads),
+            "threads_per_worker": 1,
+            "dashboard_address": None,
+        }
+        try:
+            client = Client(self.address, timeout=30) if self.address else Client(**own)
+        except (OSError, ValueError) as error:
+            raise _unreachable("dask", self.address, error) from None
+        with client, joblib.parallel_config(backend="dask", client=client):
+            cores = max(1, sum(client.nthreads().values()))
+            workers = min(self.workers or cores, cores)
+            yield workers, lambda jobs: self._answers(jobs, workers, 2 * workers)
+
+
+ENGINES: dict[str, type[Engine]] = {engine.name: engine for engine in (Local, Ray, Dask)}
+
+
+def make_engine(
+    name: str, *, workers: int | None = None, address: str | None = None, threads: int = 1
+) -> Engine:
+    """Engine by name.
+
+    Examples
+    --------
+    >>> make_engine("local", workers=2).workers
+    2
+    """
+    if name not in ENGINES:
+        raise InvalidInputError(f"engine: expected one of {', '.join(ENGINES)}, found {name!r}")
+    for setting, value in {"workers": workers, "threads": threads}.items():
+        if value is not None and value < 1:
+            raise InvalidInputError(f"{setting}: expected at least 1, found {value}")
+    return ENGINES[name](workers, address, threads)
+
+
+def _need(extra: str, *packages: str) -> None:
+    for package in packages:
+        if find_spec(package) is None:
+            raise MissingExtraError(
+                f"engine {extra}: expected the package {package}, found none; "
+                f"pip install 'sharpgp[{extra}]'"
+            )
+
+
+def _unreachable(name: str, address: str | None, error: Exception) -> SharpGPError:
+    reason = (str(error) or type(error).__name__).splitlines()[0]
+    return SharpGPError(
+        f"engine {name}: expected a cluster at {address or 'this machine'}, found: {reason}"
+    )
