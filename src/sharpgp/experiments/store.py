@@ -46,16 +46,7 @@ class Store:
 
     def prepare(self) -> "Store":
         """Make the folder, check that it can be written to, and clear away old temporary files."""
-        reason = None
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            reason = error.strerror
-        if reason or not os.access(self.folder, os.W_OK):
-            raise InvalidInputError(
-                f"out: expected a folder to write to, found {self.folder} "
-                f"({reason or 'not writable'})"
-            )
+        writable(self.folder)
         if not self.present:
             self._replace(MARKER, f"sharpgp results, schema {SCHEMA}\n")
         for left in self.folder.glob(".*.tmp"):
@@ -138,3 +129,16 @@ class Store:
 
 def _checksum(entries: dict[str, Any]) -> str:
     return hashlib.sha256(canonical_json(entries).encode()).hexdigest()
+
+
+def writable(folder: Path) -> None:
+    """Make a folder if it is not there; an error if it cannot be written to."""
+    reason = None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = error.strerror
+    if reason or not os.access(folder, os.W_OK):
+        raise InvalidInputError(
+            f"out: expected a folder to write to, found {folder} ({reason or 'not writable'})"
+        )
