@@ -8,7 +8,17 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from helpers import wavy
-from sharpgp import CalibrationWarning, Sharp, SharpGPError, SharpGPRegressor, Vovk20
+from sharpgp import (
+    CalibrationWarning,
+    CrossValidated,
+    Exact,
+    FullyBayesian,
+    Kuleshov22,
+    Sharp,
+    SharpGPError,
+    SharpGPRegressor,
+    Vovk20,
+)
 
 K = gpytorch.kernels
 N = 40
@@ -408,3 +418,26 @@ def test_far_from_the_data_the_answer_is_the_prior(kernel, distance):
     far = distance * np.array([[1.0, 0.0], [0.0, -1.0], [1.0, 1.0]])
     assert_sane(m, far)
     np.testing.assert_allclose(m.predict(far), Y.mean(), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Kuleshov22(epochs=2.5),
+        lambda: Kuleshov22(epochs="a"),
+        lambda: Kuleshov22(hidden=2.5),
+        lambda: Kuleshov22(max_points=2.5),
+        lambda: Kuleshov22(learning_rate=-1.0),
+        lambda: Kuleshov22(random_state=-1),
+        lambda: Kuleshov22(start="x"),
+        lambda: FullyBayesian(warmup=2.5),
+        lambda: FullyBayesian(samples="a"),
+        lambda: FullyBayesian(random_state=-1, warmup=2, samples=2),
+        lambda: CrossValidated(folds=1),
+        lambda: CrossValidated(folds="a"),
+        lambda: Exact(random_state=-1),
+    ],
+)
+def test_settings_of_the_methods(gp, make):
+    X_cal, y_cal = wavy(20, seed=1)
+    assert_clean_error(lambda: make().fit(gp, X_cal, y_cal))

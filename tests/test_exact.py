@@ -183,3 +183,13 @@ def test_a_large_scale_model_is_trained_on_a_part_and_conditioned_on_all(monkeyp
     model = ScaleModel(X, y - y.mean())
     assert model.gp.n_train == 120
     assert model.log_square_loo().shape == (120,)
+
+
+def test_the_scale_model_does_not_overshoot():
+    rng = np.random.default_rng(11)
+    X = torch.from_numpy(rng.normal(size=(60, 3)))
+    model = ScaleModel(X, torch.from_numpy(rng.standard_cauchy(60)))
+    inside = model.log_square_loo()
+    anywhere = model.log_square(torch.from_numpy(5 * rng.normal(size=(500, 3))))
+    assert anywhere.max() <= inside.max()
+    assert anywhere.min() >= inside.min()

@@ -200,5 +200,7 @@ def test_other_models_are_refused():
 
 
 def test_impossible_settings_are_refused():
-    with pytest.raises(InvalidInputError, match="samples: expected at least 1, found 0"):
+    with pytest.raises(
+        InvalidInputError, match="samples: expected a whole number of at least 1, found 0"
+    ):
         FullyBayesian(samples=0)

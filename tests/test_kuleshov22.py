@@ -168,7 +168,9 @@ def test_few_points_and_ties(base):
 
 
 def test_impossible_settings_are_refused():
-    with pytest.raises(InvalidInputError, match="epochs: expected at least 1, found 0"):
+    with pytest.raises(
+        InvalidInputError, match="epochs: expected a whole number of at least 1, found 0"
+    ):
         Kuleshov22(epochs=0)
 
 

@@ -14,7 +14,9 @@ from sharpgp.gp.posterior import ExactPosterior
 from sharpgp.gp.scaling import Affine
 
 
-def make(kind: str, d: int, noise: float, seed: int, n: int = 25) -> tuple[ExactPosterior, torch.Tensor]:
+def make(
+    kind: str, d: int, noise: float, seed: int, n: int = 25
+) -> tuple[ExactPosterior, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
     draw = lambda *shape: torch.randn(*shape, dtype=torch.float64, generator=generator)  # noqa: E731
     X, y = 3.0 + 2.0 * draw(n, d), -5.0 + 7.0 * draw(n)

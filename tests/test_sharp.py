@@ -213,3 +213,11 @@ def test_a_level_that_breaks_the_order_takes_its_neighbours_theta():
     assert changed.tolist() == [True, False]
     assert theta.tolist() == [[1.0], [1.0]]
     assert beta.tolist() == [2.0, 3.0]
+
+
+@pytest.mark.parametrize("seed", [3, 34])
+def test_neighbours_in_order_up_to_rounding_only(seed):
+    """The box between two neighbours may be inside out by a rounding error."""
+    X, y = simulate(79, 2, seed)
+    posterior, _ = train(X[:40], y[:40])
+    assert len(Sharp().fit(posterior, X[40:], y[40:]).results) > 10

@@ -171,6 +171,7 @@ class SideSearch:
         v, family = self.pool.v, self.problem.family
         lower = v[path[group[0] - 1]] if group[0] > 0 else family.lower
         upper = v[path[group[-1] + 1]] if group[-1] < len(path) - 1 else family.upper
+        upper = np.maximum(lower, upper)  # a path is in order up to rounding only
         if budget.left <= 0 or (upper - lower < 1e-9).all():
             return path
         start = self.pool.best_inside(lower, upper, self._group_weights(group))

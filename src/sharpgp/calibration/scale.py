@@ -41,12 +41,18 @@ class ScaleModel:
         stride = -(-len(z) // MOST_TRAINED)
         trained, _ = train(X[::stride], target[::stride])
         self.gp = trained if stride == 1 else trained.conditioned_on(X, target)
+        with torch.no_grad():
+            self._at_training = self.gp.loo(self.gp.theta_R.unsqueeze(0))[0][0]
 
     def log_square(self, X: Tensor) -> Tensor:
-        """``g(x)`` [T] at new points."""
-        return self.gp.mean(X)
+        """``g(x)`` [T] at new points, within the range of ``g`` at the training points.
+
+        A GP interpolating between noisy targets can overshoot, and an exponential makes of that a
+        spread that is off by orders of magnitude.
+        """
+        at_training = self._at_training
+        return self.gp.mean(X).clamp(at_training.min(), at_training.max())
 
     def log_square_loo(self) -> Tensor:
         """``g(x_i)`` [N] at the training points, each predicted from the others."""
-        with torch.no_grad():
-            return self.gp.loo(self.gp.theta_R.unsqueeze(0))[0][0]
+        return self._at_training

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sharpgp._validation import as_count
 from sharpgp.calibration.levels import Levels
 from sharpgp.calibration.recalibrator import Calibrated, Recalibrator, register
 from sharpgp.exceptions import InvalidInputError, MissingExtraError, NumericalError
@@ -252,8 +253,7 @@ class FullyBayesian(Recalibrator):
             "max_tree_depth": max_tree_depth,
         }
         for name, count in counts.items():
-            if count < 1:
-                raise InvalidInputError(f"{name}: expected at least 1, found {count}")
+            as_count(count, name, least=1)
         self.warmup = warmup
         self.samples = samples
         self.chains = chains
@@ -268,7 +268,7 @@ class FullyBayesian(Recalibrator):
         """Samples [S, P] of the hyperparameters, in the units of ``gp``."""
         enable_x64, jax, hmc = _sampler()
         assert isinstance(gp.covariance, Stationary)
-        rng = np.random.default_rng(self.random_state)
+        rng = np.random.default_rng(self.seed)
         location, scale = _prior(gp.n_features)
         # A lengthscale that training sent to infinity is no place to start from.
         trained = gp.theta_R.cpu().numpy()

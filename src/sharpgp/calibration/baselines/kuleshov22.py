@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from sharpgp._validation import as_features, as_target
+from sharpgp._validation import as_count, as_features, as_target
 from sharpgp.calibration.levels import Levels
 from sharpgp.calibration.recalibrator import Calibrated, Recalibrator, register
 from sharpgp.exceptions import InvalidInputError, NumericalError
@@ -214,8 +214,11 @@ class Kuleshov22(Recalibrator):
     ) -> None:
         super().__init__(levels=levels, random_state=random_state)
         for name, count in {"epochs": epochs, "max_points": max_points, "hidden": hidden}.items():
-            if count < 1:
-                raise InvalidInputError(f"{name}: expected at least 1, found {count}")
+            as_count(count, name, least=1)
+        if not learning_rate >= 0:
+            raise InvalidInputError(f"learning_rate: expected at least 0, found {learning_rate}")
+        if start is not None and not isinstance(start, Network):
+            raise InvalidInputError(f"start: expected a Network, found {type(start).__name__}")
         self.epochs = epochs
         self.max_points = max_points
         self.hidden = hidden
@@ -263,7 +266,7 @@ class Kuleshov22(Recalibrator):
 
     def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> NetworkPredictor:
         generator = torch.Generator()
-        generator.manual_seed(int(np.random.default_rng(self.random_state).integers(2**62)))
+        generator.manual_seed(int(np.random.default_rng(self.seed).integers(2**62)))
         start = self.start or Network.fresh(self.hidden, generator)
         X, y = self._chosen(X, y, generator)
         mu, sigma = base_prediction(posterior, X)
