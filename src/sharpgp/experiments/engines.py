@@ -28,6 +28,9 @@ class Engine(ABC):
     """
 
     name: ClassVar[str]
+    #: Seconds to wait before each attempt at a task whose worker has died: a cluster takes a while
+    #: to notice that a node is gone.
+    pauses: ClassVar[tuple[float, ...]] = (0.0,)
 
     def __init__(self, workers: int | None, address: str | None, threads: int) -> None:
         self.workers, self.address, self.threads = workers, address, threads
@@ -86,6 +89,7 @@ class Ray(Engine):
     """A ray cluster; without an address, one that lives as long as the run."""
 
     name = "ray"
+    pauses = (2.0, 10.0, 20.0)
 
     def __init__(self, workers: int | None, address: str | None, threads: int) -> None:
         _need("ray", "ray")
@@ -102,14 +106,8 @@ class Ray(Engine):
     def open(self) -> Iterator[tuple[int, Callable[[Jobs], Iterator[Any]]]]:
         """See :meth:`Engine.open`; a cluster that the caller has joined already is used."""
         import ray
-        from ray.util.joblib.ray_backend import RayBackend
 
-        class Backend(RayBackend):
-            """Gives answers as they come."""
-
-            supports_return_generator = True
-
-        joblib.register_parallel_backend("ray", Backend)
+        joblib.register_parallel_backend("ray", _ray_backend())
         mine = not ray.is_initialized()
         if mine:
             own: dict[str, Any] = (
@@ -128,17 +126,39 @@ class Ray(Engine):
             cores = int(ray.cluster_resources().get("CPU", 1))
             workers = min(self.workers or cores, cores)
             with joblib.parallel_config(backend="ray"):
-                at_once = 2 * workers if workers > 1 else 1
-                yield workers, lambda jobs: self._answers(jobs, max(2, workers), at_once)
+                yield workers, lambda jobs: self._answers(jobs, workers, 2 * workers)
         finally:
             if mine:
                 ray.shutdown()
+
+
+def _ray_backend() -> type[Any]:
+    from joblib.parallel import FallbackToBackend
+    from joblib.pool import MemmappingPool
+    from ray.util.joblib.ray_backend import RayBackend
+
+    class Backend(RayBackend):
+        """Ray's backend, made to give answers as they come and to take a single worker."""
+
+        supports_return_generator = True
+
+        def configure(self, n_jobs: int = 1, parallel: Any = None, *rest: Any, **more: Any) -> Any:
+            try:
+                return super().configure(n_jobs, parallel, *rest, **more)
+            except FallbackToBackend:
+                # joblib would run the tasks here; a cluster of one core can, too.
+                self._pool = MemmappingPool(1)
+                self.parallel = parallel
+                return 2  # joblib would not ask the pool if there were one job only
+
+    return Backend
 
 
 class Dask(Engine):
     """A dask cluster; without an address, one that lives as long as the run."""
 
     name = "dask"
+    pauses = (1.0, 5.0)
 
     def __init__(self, workers: int | None, address: str | None, threads: int) -> None:
         _need("dask", "dask", "distributed")
@@ -168,10 +188,33 @@ class Dask(Engine):
             client = Client(self.address, timeout=30) if self.address else Client(**own)
         except (OSError, ValueError) as error:
             raise _unreachable("dask", self.address, error) from None
-        with client, joblib.parallel_config(backend="dask", client=client):
+        with client, joblib.parallel_config(backend=_dask_backend(client)):
             cores = max(1, sum(client.nthreads().values()))
             workers = min(self.workers or cores, cores)
             yield workers, lambda jobs: self._answers(jobs, workers, 2 * workers)
+
+
+def _dask_backend(client: Any) -> Any:
+    from joblib._dask import DaskDistributedBackend
+
+    class Backend(DaskDistributedBackend):
+        """joblib's backend, which would wait for ever for a task whose workers all died."""
+
+        def submit(self, func: Any, callback: Any = None) -> Any:
+            def tell(future: Any) -> None:
+                if future.exception() is not None:
+                    callback(future.exception())
+
+            future = super().submit(func, callback)
+            future.add_done_callback(tell)
+            return future
+
+        def retrieve_result_callback(self, out: Any) -> Any:
+            if isinstance(out, BaseException):
+                raise out
+            return super().retrieve_result_callback(out)
+
+    return Backend(client=client)
 
 
 ENGINES: dict[str, type[Engine]] = {engine.name: engine for engine in (Local, Ray, Dask)}

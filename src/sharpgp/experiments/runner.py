@@ -4,6 +4,8 @@ import itertools
 import logging
 import os
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +26,7 @@ Progress = Callable[[int, int, int], None]
 SLOW = ("fully_bayesian", "capone22")
 #: How often all workers may die without a trace of the task that did it.
 _MOST_DEATHS = 3
+_DIED = "WorkerDied: the process that computed this task ended (out of memory, or a crash)"
 
 
 @dataclass(frozen=True)
@@ -51,8 +54,8 @@ def run(
 
     Every result is written as soon as it is there, so that whatever ends the run costs no more
     than the tasks in flight; the same call then goes on with what is missing.  A task that fails
-    is recorded with its error; one that takes its worker down is, too, after a second attempt
-    with a worker of its own.
+    is recorded with its error; one that takes its worker down is, too, after another attempt in
+    the pool and one with a worker of its own.
 
     Parameters
     ----------
@@ -116,6 +119,8 @@ class _Sweep:
         self.progress = progress or (lambda done, total, failed: None)
         self.left = {task.key: task for task in pending}
         self.total, self.failed = len(pending), 0
+        #: How often each task was in flight when a worker died.
+        self.suspected: Counter[str] = Counter()
 
     def run(self) -> None:
         deaths = 0
@@ -124,7 +129,7 @@ class _Sweep:
             try:
                 self._compute(list(self.left.values()))
             except self.engine.deaths as error:
-                logger.warning("a worker died (%s); going on with a new pool", _first_line(error))
+                logger.warning("a worker died; going on with a new pool (%s)", _first_line(error))
                 deaths += not self._examine()
                 if deaths >= _MOST_DEATHS:
                     raise SharpGPError(
@@ -151,25 +156,33 @@ class _Sweep:
         self.progress(self.total - len(self.left), self.total, self.failed)
 
     def _examine(self) -> bool:
-        """After a death: take what was finished, and try what was not one by one.
+        """Take what was finished before a death; what was in flight twice is tried alone.
 
-        Whether there was anything to try.
+        Returns whether anything was in flight.
         """
+        time.sleep(self.engine.pauses[0])
         suspects = []
         for task in list(self.left.values()):
             if self.store.started(task):
+                self.store.finish(task)
                 suspects.append(task)
             elif (result := self.store.read(task)) and result.status == "ok":
                 self._receive(result, written=True)
+        self.suspected.update(task.key for task in suspects)
         for task in suspects:
-            self.store.finish(task)
+            if self.suspected[task.key] > 1:
+                self._try_alone(task)
+        return bool(suspects)
+
+    def _try_alone(self, task: Task) -> None:
+        for pause in self.engine.pauses:
+            time.sleep(pause)
             try:
                 self._compute([task])
-            except self.engine.deaths as error:
+                return
+            except self.engine.deaths:
                 self.store.finish(task)
-                lost = f"WorkerDied: {_first_line(error)}"
-                self._receive(Result(task, "failed", error=lost), written=False)
-        return bool(suspects)
+        self._receive(Result(task, "failed", error=_DIED), written=False)
 
 
 def make_batches(tasks: Sequence[Task], workers: int) -> list[list[Task]]:
