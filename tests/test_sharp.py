@@ -13,6 +13,7 @@ from sharpgp.calibration.quantile import rank
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import train
 from sharpgp.gp.covariance import STATIONARY
+from sharpgp.gp.posterior import ExactPosterior
 
 
 def simulate(n: int, d: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -221,3 +222,15 @@ def test_neighbours_in_order_up_to_rounding_only(seed):
     X, y = simulate(79, 2, seed)
     posterior, _ = train(X[:40], y[:40])
     assert len(Sharp().fit(posterior, X[40:], y[40:]).results) > 10
+
+
+def test_a_hardly_trained_base_on_a_plateau_is_left_behind():
+    """Where noise drowns everything no entry of theta_R matters; the search starts elsewhere."""
+    X, y = simulate(240, 4, seed=4)
+    trained, _ = train(X[:100], y[:100])
+    theta = torch.full_like(trained.theta_R, 0.01)
+    theta[-2:] = torch.tensor([1.0, 100.0], dtype=torch.float64)
+    units = {"x_units": trained.x_units, "y_units": trained.y_units}
+    flat = ExactPosterior(X[:100], y[:100], trained.covariance, theta, **units)
+    results = Sharp(levels=[0.05, 0.95]).fit(flat, X[100:171], y[100:171]).results
+    assert all(r.objective < 0.95 * r.objective_base for r in results)

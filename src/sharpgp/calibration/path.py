@@ -34,6 +34,8 @@ _PENALTY = 3.0
 # Levels this close to delta_0 have objectives near zero, where ratios are mostly noise.
 _CENTRE, _CENTRE_WEIGHT = 0.1, 0.25
 _LOWEST_LOG_RATIO = -3.0
+# A mean log ratio above this counts as no gain.
+_STALLED = -0.02
 
 
 @dataclass(frozen=True)
@@ -102,15 +104,14 @@ class Pool:
 
     def best_inside(
         self, lower: np.ndarray, upper: np.ndarray, weights: np.ndarray
-    ) -> np.ndarray | None:
-        """The visited point inside a box with the lowest penalised objective, if there is one."""
+    ) -> tuple[np.ndarray, float]:
+        """The visited point inside a box with the lowest penalised objective, and that value."""
         v = np.array(self.v)
         inside = ((v >= lower - 1e-12) & (v <= upper + 1e-12)).all(1)
-        if not inside.any():
-            return None
         gain = np.array(self.log_ratio)
         score = (gain + _PENALTY * np.maximum(gain, 0.0)) @ weights
-        return self.v[int(np.where(inside, score, np.inf).argmin())]
+        best = int(np.where(inside, score, np.inf).argmin())
+        return self.v[best], float(score[best]) if bool(inside.any()) else np.inf
 
 
 class SideSearch:
@@ -132,6 +133,7 @@ class SideSearch:
         self.delta = delta
         self.sign = sign
         self.pool = Pool()
+        self.on_plateau = False
         near = (delta - centre).abs().cpu().numpy() < _CENTRE
         self.weights = np.where(near, _CENTRE_WEIGHT, 1.0)
         self.evaluations = np.zeros(len(delta), dtype=int)
@@ -158,13 +160,22 @@ class SideSearch:
     def search_from_starts(
         self, budget: Budget, restarts: int, rng: np.random.Generator, most: int
     ) -> None:
-        """Search all levels together, from ``theta_R`` and from random points around it."""
+        """Search all levels together, from ``theta_R`` and from random points around it.
+
+        A hardly trained ``theta_R`` can lie on a plateau, where noise drowns everything and no
+        entry of ``theta`` matters; a search that finds nothing goes on from a typical ``theta``.
+        """
         family = self.problem.family
+        everything = list(range(len(self.delta)))
+        weights = self._group_weights(everything)
         starts = [family.start]
         for _ in range(restarts):
             starts.append(family.start + rng.normal(0.0, 1.0, len(family.start)))
-        everything = list(range(len(self.delta)))
         for start in starts:
+            self._search(everything, start, family.lower, family.upper, budget, most, 1e-4)
+        self.on_plateau = bool((np.array(self.pool.log_ratio) @ weights).min() > _STALLED)
+        if self.on_plateau:
+            start = family.second_start
             self._search(everything, start, family.lower, family.upper, budget, most, 1e-4)
 
     def _refine(self, group: list[int], path: list[int], budget: Budget, most: int) -> list[int]:
@@ -174,9 +185,9 @@ class SideSearch:
         upper = np.maximum(lower, upper)  # a path is in order up to rounding only
         if budget.left <= 0 or (upper - lower < 1e-9).all():
             return path
-        start = self.pool.best_inside(lower, upper, self._group_weights(group))
-        if start is None:
-            return path
+        start, gain = self.pool.best_inside(lower, upper, self._group_weights(group))
+        if self.on_plateau and gain > _STALLED:
+            start = family.second_start
         self._search(group, start, lower, upper, budget, most, 1e-3)
         return self.pool.shortest_path()
 

@@ -22,7 +22,9 @@ class Family(ABC):
     def __init__(self, posterior: Posterior) -> None:
         self.theta_R = posterior.theta_R
 
+    #: Where a search begins (``theta_R``), and where it goes on if it finds nothing from there.
     start: np.ndarray
+    second_start: np.ndarray
     lower: np.ndarray
     upper: np.ndarray
 
@@ -40,6 +42,12 @@ class Ard(Family):
         self.start = self.theta_R[self._index].log().cpu().numpy()
         self.lower = np.minimum(math.log(_SMALLEST), self.start - math.log(10.0))
         self.upper = np.maximum(math.log(_LARGEST), self.start + math.log(10.0))
+        # Lengthscales of the order of the distances, and noise well below the signal.
+        inverse = np.array([name.startswith("inverse") for name in posterior.names])
+        signal = float(self.theta_R[int(inverse.sum())])
+        typical = np.where(inverse, 1.0 / math.sqrt(inverse.sum() or 1), self.theta_R.cpu().numpy())
+        typical[-1] = 0.1 * signal
+        self.second_start = np.log(typical[self._index.cpu().numpy()])
 
     def theta(self, v: Tensor) -> Tensor:
         """See :meth:`Family.theta`."""
@@ -52,6 +60,7 @@ class Scaled(Family):
     def __init__(self, posterior: Posterior) -> None:
         super().__init__(posterior)
         self.start = np.zeros(1)
+        self.second_start = np.full(1, math.log(3.0))
         self.lower = np.full(1, -math.log(100.0))
         self.upper = np.full(1, math.log(100.0))
 

@@ -1,7 +1,7 @@
 """Training of the base model by marginal likelihood, from several starts, with reported failures.
 
 Named kernels are trained by bounded L-BFGS on the log hyperparameters, with the hand-written
-gradient of :func:`sharpgp.gp.linalg.log_marginal_likelihood`: two to forty times as fast as
+gradient of :func:`sharpgp.gp.linalg.log_marginal_likelihood`: up to thirty times as fast as
 BoTorch's fit of the same model (``benchmarks/training.py``), which moreover gives up where a line
 search only stalls.  A gpytorch kernel of the user's own is trained by BoTorch, which knows all of
 its parameters and priors.
