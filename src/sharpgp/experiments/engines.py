@@ -45,11 +45,11 @@ class Engine(ABC):
         """Context manager that gives the number of workers and a function from jobs to answers."""
 
     def _answers(self, jobs: Jobs, n_jobs: int, at_once: int) -> Iterator[Any]:
-        # Tasks take long: joblib's own batching would only delay results.
+        # joblib sends short jobs several at a time, and those of a second and more one by one.
         pool = joblib.Parallel(
             n_jobs=n_jobs,
             return_as="generator_unordered",
-            batch_size=1,
+            batch_size="auto",
             pre_dispatch=at_once,
         )
         yield from pool(jobs)

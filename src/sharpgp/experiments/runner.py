@@ -1,5 +1,6 @@
 """Runs tasks on any engine: resumable, whatever stops it, and past tasks and workers that fail."""
 
+import gc
 import itertools
 import logging
 import os
@@ -8,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -94,12 +96,13 @@ def run(
     store = Store(out).prepare()
     pending = []
     for task in unique:
-        store.finish(task)
         known = store.read(task)
         if known is None or (known.status == "failed" and retry_failed):
             pending.append(task)
     sweep = _Sweep(store, chosen, dict(context or {}), progress, pending)
+    store.take_notes()  # of a run that was killed
     sweep.run()
+    store.take_notes()
     failed = sum(known.status == "failed" for task in unique if (known := store.read(task)))
     return Summary(len(unique), len(pending), failed)
 
@@ -161,13 +164,12 @@ class _Sweep:
         Returns whether anything was in flight.
         """
         time.sleep(self.engine.pauses[0])
-        suspects = []
+        noted, suspects = self.store.take_notes(), []
         for task in list(self.left.values()):
-            if self.store.started(task):
-                self.store.finish(task)
-                suspects.append(task)
-            elif (result := self.store.read(task)) and result.status == "ok":
+            if (result := self.store.read(task)) and result.status == "ok":
                 self._receive(result, written=True)
+            elif task.key in noted:
+                suspects.append(task)
         self.suspected.update(task.key for task in suspects)
         for task in suspects:
             if self.suspected[task.key] > 1:
@@ -181,7 +183,7 @@ class _Sweep:
                 self._compute([task])
                 return
             except self.engine.deaths:
-                self.store.finish(task)
+                continue
         self._receive(Result(task, "failed", error=_DIED), written=False)
 
 
@@ -226,22 +228,22 @@ def work(
         Whether the folder could be seen.
     """
     with _busy:
-        limit_threads(threads)
+        settle(threads)
         store, results = Store(folder), []
         shared = store.present
         for task in tasks:
             if shared:
-                store.start(task)
+                store.note(task)
             result = perform(task, context)
             if shared:
                 store.write(result)
-                store.finish(task)
             results.append(result)
     return results, shared
 
 
-def limit_threads(threads: int) -> None:
-    """Keep this process, and the libraries it has yet to load, to a number of threads."""
+@lru_cache(maxsize=1)
+def settle(threads: int) -> None:
+    """Prepare a worker, once: keep it, and libraries that it has yet to load, to some threads."""
     import torch
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
@@ -250,6 +252,7 @@ def limit_threads(threads: int) -> None:
     os.environ.setdefault("NPROC", str(threads))  # of XLA, which jax runs on
     torch.set_num_threads(threads)
     threadpool_limits(threads)
+    gc.freeze()  # loky collects garbage every second; what is loaded by now is none
 
 
 def _first_line(error: BaseException) -> str:

@@ -4,10 +4,10 @@ import hashlib
 import json
 import logging
 import os
+import platform
 import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,7 @@ class Store:
 
     def write(self, result: Result) -> None:
         """Write a result so that it appears whole or not at all, whenever the process dies."""
-        entries = {"schema": SCHEMA, **asdict(result)}
+        entries = {"schema": SCHEMA, **vars(result), "task": result.task.entries()}
         text = json.dumps({**entries, "checksum": _checksum(entries)}, indent=1, sort_keys=True)
         self._replace(f"{result.task.key}.json", text + "\n")
 
@@ -78,17 +78,17 @@ class Store:
             if result is not None:
                 yield result
 
-    def start(self, task: Task) -> None:
-        """Leave a note that a task is being computed, in case it takes its worker down."""
-        (self.folder / f".{task.key}.running").touch()
+    def note(self, task: Task) -> None:
+        """Leave a note of what this process is computing, in case the task takes it down."""
+        (self.folder / f".{platform.node()}-{os.getpid()}.running").write_text(task.key)
 
-    def finish(self, task: Task) -> None:
-        """Take the note of :meth:`start` away."""
-        (self.folder / f".{task.key}.running").unlink(missing_ok=True)
-
-    def started(self, task: Task) -> bool:
-        """Whether a note of :meth:`start` is left."""
-        return (self.folder / f".{task.key}.running").exists()
+    def take_notes(self) -> set[str]:
+        """Keys of the tasks that processes noted last, finished or not; the notes are removed."""
+        keys = set()
+        for note in self.folder.glob(".*.running"):
+            keys.add(note.read_text())
+            note.unlink(missing_ok=True)
+        return keys
 
     def _read(self, file: Path) -> Result | None:
         try:
@@ -113,9 +113,9 @@ class Store:
         temporary = self.folder / f".{name}.{uuid.uuid4().hex}.tmp"
         try:
             with temporary.open("x", encoding="utf-8") as file:
+                # No fsync, which a busy disk makes dearer than a short task: a killed process loses
+                # nothing, and what a power cut damages is found by its checksum.
                 file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
             temporary.replace(self.folder / name)
         except OSError as error:
             temporary.unlink(missing_ok=True)

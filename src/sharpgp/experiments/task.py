@@ -7,7 +7,8 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError, NumericalError
@@ -53,9 +54,13 @@ class Task:
 
     def canonical(self) -> str:
         """The task as JSON text, the same for equal tasks."""
-        return canonical_json(asdict(self))
+        return canonical_json(self.entries())
 
-    @property
+    def entries(self) -> dict[str, Any]:
+        """The five entries by name."""
+        return {name: getattr(self, name) for name in _ENTRIES}
+
+    @cached_property
     def key(self) -> str:
         """Name of the result: a hash of the task and of the results' schema."""
         return hashlib.sha256(f"{SCHEMA}\n{self.canonical()}".encode()).hexdigest()[:32]
@@ -64,6 +69,9 @@ class Task:
     def group(self) -> tuple[str, str, int, str]:
         """Equal for tasks that share data and base model, and are best run by one worker."""
         return self.experiment, self.dataset, self.seed, canonical_json(dict(self.settings))
+
+
+_ENTRIES = tuple(entry.name for entry in fields(Task))
 
 
 @dataclass(frozen=True)
