@@ -39,7 +39,7 @@ class ScaleModel:
     def __init__(self, X: Tensor, z: Tensor) -> None:
         target = (z.square() + _SOFTENING).log() - _LOG_CHI_SQUARE
         stride = -(-len(z) // MOST_TRAINED)
-        trained, _ = train(X[::stride], target[::stride])
+        trained, _ = train(X[::stride], target[::stride], start=0)
         self.gp = trained if stride == 1 else trained.conditioned_on(X, target)
         with torch.no_grad():
             self._at_training = self.gp.loo(self.gp.theta_R.unsqueeze(0))[0][0]

@@ -115,6 +115,8 @@ class ExactPosterior(Posterior):
         self.y_units = y_units or Affine.identity(y)
         self._X = self.x_units.forward(X)
         self._y = self.y_units.forward(y)
+        #: Which of the built-in starts training took; None for a GP that came otherwise.
+        self.training_start: int | None = None
         self._weights: Tensor | None = None
         self._factors: tuple[Tensor, Tensor] | None = None
 

@@ -48,13 +48,15 @@ class TrainingResult:
     """How the training of a base model went.
 
     ``status`` is ``"converged"``, ``"stopped"`` (evaluations ran out) or ``"retried"`` (some
-    starts failed); ``log_likelihood`` is per training point, in standardised units.
+    starts failed); ``log_likelihood`` is per training point, in standardised units; ``start`` is
+    the number of the built-in start that won, if one did.
     """
 
     status: str
     log_likelihood: float
     evaluations: int
     failures: tuple[str, ...] = ()
+    start: int | None = None
 
 
 def train(
@@ -62,7 +64,7 @@ def train(
     y: Tensor,
     kernel: str | gpytorch.kernels.Kernel = "rbf",
     *,
-    start: Tensor | None = None,
+    start: Tensor | int | None = None,
     random_state: int | None = 0,
 ) -> tuple[ExactPosterior, TrainingResult]:
     r"""Train an exact GP with zero prior mean by maximising its marginal likelihood.
@@ -75,8 +77,9 @@ def train(
     X : Tensor [N, d]
     y : Tensor [N]
     kernel : str or gpytorch kernel
-    start : Tensor [P], optional
-        Hyperparameters to start from, instead of the built-in starts (named kernels only).
+    start : Tensor [P] or int, optional
+        Hyperparameters to start from, or the number of one of the built-in starts, instead of
+        trying all of these (named kernels only).
     random_state : int, optional
         Seed of further starts, which are drawn only when the first ones fail.
 
@@ -108,7 +111,9 @@ def train(
             assert isinstance(covariance, FromGPyTorch)
             theta, result = _train_with_botorch(Z, t, covariance, rng)
     logger.debug("training: %s", result)
-    return ExactPosterior(X, y, covariance, theta, x_units=x_units, y_units=y_units), result
+    posterior = ExactPosterior(X, y, covariance, theta, x_units=x_units, y_units=y_units)
+    posterior.training_start = result.start
+    return posterior, result
 
 
 def retrain(
@@ -117,7 +122,8 @@ def retrain(
     """Train the same kind of GP on other data, from scratch or from its hyperparameters.
 
     A warm start saves most of the time, but keeps what the hyperparameters knew of the old data;
-    where that matters, as in cross-validation, start from scratch.
+    where that matters, as in cross-validation, start from scratch: from the built-in start that
+    served the old data best.
 
     Examples
     --------
@@ -127,9 +133,12 @@ def retrain(
     20
     """
     covariance = posterior.covariance
-    if isinstance(covariance, Stationary):
-        return train(X, y, covariance.kind, start=posterior.theta_R if warm else None)[0]
-    return train(X, y, covariance.as_gpytorch())[0]
+    if not isinstance(covariance, Stationary):
+        return train(X, y, covariance.as_gpytorch())[0]
+    start = posterior.theta_R if warm else posterior.training_start
+    again, _ = train(X, y, covariance.kind, start=start)
+    again.training_start = posterior.training_start
+    return again
 
 
 class _Objective:
@@ -161,7 +170,7 @@ def _train_stationary(
     Z: Tensor,
     t: Tensor,
     covariance: Stationary,
-    start: Tensor | None,
+    start: Tensor | int | None,
     rng: np.random.Generator,
 ) -> tuple[Tensor, TrainingResult]:
     d = covariance.n_features
@@ -180,14 +189,17 @@ def _train_stationary(
         )
         return float(found.fun), found.x, bool(found.nfev < evaluations)
 
-    if start is not None:
+    starts = [np.log(np.r_[np.full(d, w / math.sqrt(d)), s, n]) for w, s, n in _STARTS]
+    if isinstance(start, Tensor):
         starts = [start.log().cpu().numpy()]
-    else:
-        starts = [np.log(np.r_[np.full(d, w / math.sqrt(d)), s, n]) for w, s, n in _STARTS]
-    value, u, done = _best_of(descend, starts)
+    elif start is not None:
+        starts = [starts[start]]
+    (value, u, done), winner = _best_of(descend, starts)
+    number = winner if start is None else start if isinstance(start, int) else None
     if value >= 1e10:  # every start failed: draw others before giving up
         drawn = [starts[0] + rng.normal(0.0, 1.0, d + 2) for _ in range(4)]
-        value, u, done = _best_of(descend, drawn)
+        (value, u, done), _ = _best_of(descend, drawn)
+        number = None
     if value >= 1e10:
         raise NumericalError(
             f"training failed from {len(starts) + len(drawn)} starts; last failure: "
@@ -198,15 +210,17 @@ def _train_stationary(
     status = "retried" if objective.failures else "converged" if done else "stopped"
     theta = torch.from_numpy(np.exp(u)).to(Z)
     failures = tuple(dict.fromkeys(objective.failures))
-    return theta, TrainingResult(status, -value, objective.evaluations, failures)
+    return theta, TrainingResult(status, -value, objective.evaluations, failures, number)
 
 
 def _best_of(
     descend: Callable[[np.ndarray, int], tuple[float, np.ndarray, bool]],
     starts: list[np.ndarray],
-) -> tuple[float, np.ndarray, bool]:
+) -> tuple[tuple[float, np.ndarray, bool], int]:
     most = _SCREENING if len(starts) > 1 else _MOST_EVALUATIONS
-    return min((descend(u, most) for u in starts), key=lambda found: found[0])
+    found = [descend(u, most) for u in starts]
+    winner = min(range(len(found)), key=lambda i: found[i][0])
+    return found[winner], winner
 
 
 def _train_with_botorch(
