@@ -115,3 +115,18 @@ def trained_posterior(n: int = 60, seed: int = 0) -> Posterior:
 def standard_error(p: float, n: int) -> float:
     """Of a share observed in ``n`` independent trials of probability ``p``."""
     return float(np.sqrt(p * (1.0 - p) / n))
+
+
+def solve_slowly(A: np.ndarray, B: np.ndarray) -> np.ndarray:
+    """Gauss-Jordan elimination in extended precision."""
+    A, B = A.astype(np.longdouble), B.astype(np.longdouble)
+    n = len(A)
+    M = np.hstack([A, B])
+    for i in range(n):
+        pivot = i + int(np.abs(M[i:, i]).argmax())
+        M[[i, pivot]] = M[[pivot, i]]
+        M[i] /= M[i, i]
+        for j in range(n):
+            if j != i:
+                M[j] -= M[j, i] * M[i]
+    return M[:, n:]

@@ -4,23 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from helpers import solve_slowly
 from sharpgp.exceptions import NumericalError
 from sharpgp.gp.linalg import JITTER_SCHEDULE, cholesky, leave_one_out, posterior_variance
-
-
-def solve_slowly(A: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """Gauss-Jordan elimination in extended precision."""
-    A, B = A.astype(np.longdouble), B.astype(np.longdouble)
-    n = len(A)
-    M = np.hstack([A, B])
-    for i in range(n):
-        pivot = i + int(np.abs(M[i:, i]).argmax())
-        M[[i, pivot]] = M[[pivot, i]]
-        M[i] /= M[i, i]
-        for j in range(n):
-            if j != i:
-                M[j] -= M[j, i] * M[i]
-    return M[:, n:]
 
 
 def random_problem(seed: int, noise: float, n: int = 30, t: int = 7):
