@@ -1,6 +1,8 @@
 """Where batches of tasks run: processes of this machine, or a ray or dask cluster, by joblib."""
 
 import logging
+import re
+import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -10,6 +12,7 @@ from typing import Any, ClassVar
 import joblib
 
 from sharpgp.exceptions import InvalidInputError, MissingExtraError, SharpGPError
+from sharpgp.experiments.backends import dask_backend, ray_backend
 
 Jobs = Iterable[Any]
 
@@ -107,9 +110,10 @@ class Ray(Engine):
         """See :meth:`Engine.open`; a cluster that the caller has joined already is used."""
         import ray
 
-        joblib.register_parallel_backend("ray", _ray_backend())
+        joblib.register_parallel_backend("ray", ray_backend())
         mine = not ray.is_initialized()
         if mine:
+            _knock("ray", self.address)
             own: dict[str, Any] = (
                 {} if self.address else {"num_cpus": self.workers, "include_dashboard": False}
             )
@@ -130,28 +134,6 @@ class Ray(Engine):
         finally:
             if mine:
                 ray.shutdown()
-
-
-def _ray_backend() -> type[Any]:
-    from joblib.parallel import FallbackToBackend
-    from joblib.pool import MemmappingPool
-    from ray.util.joblib.ray_backend import RayBackend
-
-    class Backend(RayBackend):
-        """Ray's backend, made to give answers as they come and to take a single worker."""
-
-        supports_return_generator = True
-
-        def configure(self, n_jobs: int = 1, parallel: Any = None, *rest: Any, **more: Any) -> Any:
-            try:
-                return super().configure(n_jobs, parallel, *rest, **more)
-            except FallbackToBackend:
-                # joblib would run the tasks here; a cluster of one core can, too.
-                self._pool = MemmappingPool(1)
-                self.parallel = parallel
-                return 2  # joblib would not ask the pool if there were one job only
-
-    return Backend
 
 
 class Dask(Engine):
@@ -184,37 +166,15 @@ class Dask(Engine):
             "threads_per_worker": 1,
             "dashboard_address": None,
         }
+        _knock("dask", self.address)
         try:
             client = Client(self.address, timeout=30) if self.address else Client(**own)
         except (OSError, ValueError) as error:
             raise _unreachable("dask", self.address, error) from None
-        with client, joblib.parallel_config(backend=_dask_backend(client)):
+        with client, joblib.parallel_config(backend=dask_backend(client)):
             cores = max(1, sum(client.nthreads().values()))
             workers = min(self.workers or cores, cores)
             yield workers, lambda jobs: self._answers(jobs, workers, 2 * workers)
-
-
-def _dask_backend(client: Any) -> Any:
-    from joblib._dask import DaskDistributedBackend
-
-    class Backend(DaskDistributedBackend):
-        """joblib's backend, which would wait for ever for a task whose workers all died."""
-
-        def submit(self, func: Any, callback: Any = None) -> Any:
-            def tell(future: Any) -> None:
-                if future.exception() is not None:
-                    callback(future.exception())
-
-            future = super().submit(func, callback)
-            future.add_done_callback(tell)
-            return future
-
-        def retrieve_result_callback(self, out: Any) -> Any:
-            if isinstance(out, BaseException):
-                raise out
-            return super().retrieve_result_callback(out)
-
-    return Backend(client=client)
 
 
 ENGINES: dict[str, type[Engine]] = {engine.name: engine for engine in (Local, Ray, Dask)}
@@ -245,6 +205,16 @@ def _need(extra: str, *packages: str) -> None:
                 f"engine {extra}: expected the package {package}, found none; "
                 f"pip install 'sharpgp[{extra}]'"
             )
+
+
+def _knock(name: str, address: str | None) -> None:
+    """See whether somebody listens at ``host:port``; ray alone would try for minutes."""
+    found = re.fullmatch(r"(?:\w+://)?([^:/]+):(\d+)/?", address or "")
+    if found is not None:
+        try:
+            socket.create_connection((found[1], int(found[2])), timeout=10).close()
+        except OSError as error:
+            raise _unreachable(name, address, error) from None
 
 
 def _unreachable(name: str, address: str | None, error: Exception) -> SharpGPError:
