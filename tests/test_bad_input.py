@@ -153,6 +153,12 @@ def test_other_number_types(dtype):
     assert_sane(model().fit(X_other, y_other), X_test)
 
 
+@pytest.mark.parametrize("setting", [{"mean": "ridge"}, {"inducing": 300}])
+def test_settings_that_are_not_supported_yet_say_so(setting):
+    message = assert_clean_error(lambda: model(**setting).fit(X, Y))
+    assert "expected None" in message
+
+
 def test_constant_target():
     message = assert_clean_error(lambda: model().fit(X, np.full(N, 3.0)))
     assert "varies" in message

@@ -19,7 +19,14 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from helpers import wavy
-from sharpgp import CalibrationWarning, Sharp, SharpGPError, SharpGPRegressor, Vovk20
+from sharpgp import (
+    CalibrationWarning,
+    Kuleshov18,
+    Sharp,
+    SharpGPError,
+    SharpGPRegressor,
+    Vovk20,
+)
 from sharpgp.calibration import known_methods
 from sharpgp.calibration.quantile import rank
 
@@ -330,3 +337,12 @@ def test_import_is_light():
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_a_method_of_the_users_own_needs_no_registration():
+    class Mine(Kuleshov18):
+        name = ""
+
+    X, y = wavy(40)
+    model = SharpGPRegressor(calibration=Mine(), random_state=0).fit(X, y)
+    assert model.calibration_ == "Mine"

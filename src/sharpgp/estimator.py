@@ -44,12 +44,17 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         ``"kuleshov18"``, ...) or an instance such as ``Sharp(family="scaled")``.  ``"auto"`` is
         ``"exact"`` where ``fit`` is given calibration data or more than 1,000 rows, and ``"cv"``
         otherwise; ``calibration_`` tells which.
+    mean : None
+        The GP's own posterior mean; no other is supported yet.
+    inducing : None
+        An exact GP; sparse ones are not supported yet.
     cal_size : float or int
         Fraction (or number) of the rows held out for calibration, unless ``fit`` is given
         calibration data or the method needs none.
     levels : None, int, "all", float or array
         Levels to train: ``None`` is a grid of about 25.
     device : {"auto", "cpu", "cuda"} or torch device
+        Where to compute; ``"auto"`` is the CPU.
     random_state : int, RandomState instance or None
         Seed of the holdout split and of methods that draw.
     verbose : int
@@ -85,6 +90,8 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         *,
         kernel: Any = "rbf",
         calibration: str | Recalibrator = "auto",
+        mean: None = None,
+        inducing: None = None,
         cal_size: float | int = 0.25,
         levels: Levels = None,
         device: Any = "auto",
@@ -93,6 +100,8 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
     ) -> None:
         self.kernel = kernel
         self.calibration = calibration
+        self.mean = mean
+        self.inducing = inducing
         self.cal_size = cal_size
         self.levels = levels
         self.device = device
@@ -109,6 +118,11 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         X_cal, y_cal : arrays, optional
             Your own calibration data; without them ``cal_size`` of the rows are held out.
         """
+        for name in ("mean", "inducing"):
+            if getattr(self, name) is not None:
+                raise InvalidInputError(
+                    f"{name}: expected None, the only choice so far, found {getattr(self, name)!r}"
+                )
         if (X_cal is None) != (y_cal is None):
             given, missing = ("X_cal", "y_cal") if y_cal is None else ("y_cal", "X_cal")
             raise InvalidInputError(
@@ -134,7 +148,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         )
         self._log(f"calibrating with {recalibrator!r}")
         self.calibrated_ = recalibrator.fit(posterior, X_cal, y_cal)
-        self.calibration_ = recalibrator.name
+        self.calibration_ = recalibrator.name or type(recalibrator).__name__
         self.posterior_ = self.calibrated_.posterior
         return self
 

@@ -174,7 +174,8 @@ class Recalibrator(ABC):
         Seed of whatever a method draws.
     """
 
-    name: ClassVar[str]
+    #: Name in the registry; empty for a method that is not registered.
+    name: ClassVar[str] = ""
     #: Whether ``fit`` uses the calibration data at all.
     needs_calibration: ClassVar[bool] = True
 
