@@ -94,17 +94,18 @@ def run(
         find_experiment(experiment)
     chosen = make_engine(engine, workers=workers, address=address, threads=threads)
     store = Store(out).prepare()
-    pending = []
+    pending, failed = [], 0
     for task in unique:
         known = store.read(task)
         if known is None or (known.status == "failed" and retry_failed):
             pending.append(task)
+        else:
+            failed += known.status == "failed"
     sweep = _Sweep(store, chosen, dict(context or {}), progress, pending)
     store.take_notes()  # of a run that was killed
     sweep.run()
     store.take_notes()
-    failed = sum(known.status == "failed" for task in unique if (known := store.read(task)))
-    return Summary(len(unique), len(pending), failed)
+    return Summary(len(unique), len(pending), failed + sweep.failed)
 
 
 class _Sweep:
