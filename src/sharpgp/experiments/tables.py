@@ -23,6 +23,8 @@ METHODS = {
     "vanilla": "B",
 }
 _BEYOND = ("exact", "cv", "fully_bayesian", "capone22")
+#: Methods that do not keep the base model that they are given.
+_OWN_MODEL = ("cv", "fully_bayesian", "capone22")
 #: Label and factor of the metrics, in the order of the rows.
 METRICS = {
     "ece": ("ECE x 1000", 1e3),
@@ -158,6 +160,9 @@ def _block(heading: str, dataset: str, results: list[Result]) -> Block:
             notes.append(f"{label(method)} failed {len(failed)} of {len(mine)} times ({first})")
     if len(found := {str(r.info["data"]) for r in results if "data" in r.info}) > 1:
         notes.append(f"the results come from {len(found)} different copies of the data")
+    own = [label(method) for method in _OWN_MODEL if method in cells]
+    if own and results[0].task.settings.get("base") == "undertrained":
+        notes.append(f"{' and '.join(own)} train their own models, not undertrained ones")
     return Block(heading, dataset, _sizes(results), cells, counts, tuple(notes))
 
 
