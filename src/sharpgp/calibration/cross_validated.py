@@ -39,8 +39,7 @@ class CrossValidated(Recalibrator):
     The whole pipeline (mean, ``theta``, scale model) is fitted on all data for prediction, and
     from scratch without each of ``folds`` parts in turn; the z-scores of the parts left out are
     pooled, and ``beta(delta) = q_lin(delta, z)``.  (Started from the full fit, the refits would
-    know the parts that they leave out: their errors there came out up to 7 % smaller than on
-    fresh data.)  Predictions from all
+    stay close to it and so know the parts that they leave out.)  Predictions from all
     data are at least as good as those from a part, so coverage is nominal in practice; there is
     no finite-sample guarantee.
 

@@ -14,7 +14,7 @@ def threads_for(n_points: int) -> Iterator[None]:
     """Run small problems on one thread, and put the setting back afterwards.
 
     With a few hundred points one operation takes less than a millisecond, and threads spend their
-    time waiting for one another: on a busy machine a fit took ten times as long on two threads.
+    time waiting for one another, most of all on a busy machine.
 
     Examples
     --------
