@@ -8,7 +8,7 @@ PYTHON  ?= python3
 WORKERS ?= 2
 VENV    := .venv
 BIN     := $(VENV)/bin
-EXTRAS  := dev,bench,bayes,report
+EXTRAS  := dev,bench,bayes,report,ray,dask
 STAMP   := $(VENV)/.setup-stamp
 DOCS    := $(VENV)/.docs-stamp
 
