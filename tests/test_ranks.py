@@ -16,8 +16,7 @@ import pytest
 import torch
 from crepes import ConformalPredictiveSystem, ConformalRegressor
 
-import sharpgp.calibration.baselines.kuleshov18 as kuleshov18
-import sharpgp.calibration.baselines.marx22 as marx22
+import sharpgp.calibration.ranked as ranked
 import sharpgp.calibration.scores as scores_module
 from helpers import CONFORMAL, FakePosterior, fake_data, method
 from sharpgp.calibration.curves import Curves
@@ -200,8 +199,7 @@ def test_levels_that_forget_the_plus_one_would_be_seen(monkeypatch, name, C):
         delta = torch.arange(1, len(z) + 1, dtype=torch.float64) / len(z)
         return Curves.through(delta, z.sort().values, theta_R.expand(len(z), -1))
 
-    monkeypatch.setattr(kuleshov18, "ranked_curves", forgetful)
-    monkeypatch.setattr(marx22, "ranked_curves", forgetful)
+    monkeypatch.setattr(ranked, "ranked_curves", forgetful)
     whole, sets = whole_ranks(C), 200
     shares = simulate(name, C, quantiles_at([j / (C + 1) for j in whole]), sets=sets)
     assert deviations(shares, whole, C, sets).max() > 3

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from sharpgp._validation import as_count
-from sharpgp.calibration.baselines.kuleshov18 import ranked_curves
 from sharpgp.calibration.exact import SpreadPredictor, needs_exact
 from sharpgp.calibration.levels import Levels
 from sharpgp.calibration.recalibrator import Recalibrator, register
@@ -17,19 +16,7 @@ from sharpgp.gp.training import retrain
 
 
 class CrossValidatedPredictor(SpreadPredictor):
-    """A spread predictor whose scores come from cross-validation.
-
-    Attributes
-    ----------
-    scores : Tensor [N]
-        Honest z-scores of all points, each from a fit that did not see the point.
-    """
-
-    scores: Tensor
-
-    def calibration_scores(self, theta: Tensor) -> Tensor:
-        """The cross-validated z-scores, whatever ``theta``."""
-        return self.scores
+    """A spread predictor whose scores come from fits that did not see the point they score."""
 
 
 @register("cv")
@@ -99,11 +86,7 @@ class CrossValidated(Recalibrator):
             fit = retrain(full, X[rest], y[rest])
             residuals[part] = y[part] - fit.mean(X[part])
             scores[part] = residuals[part] / refit_spread(spread, fit)(X[part])
-        curves = ranked_curves(scores, full.theta_R)
-        predictor = CrossValidatedPredictor(full, curves, X, residuals, whole_ranks=True)
-        predictor.spread_model = spread
-        predictor.scores = scores
-        return predictor
+        return CrossValidatedPredictor(full, spread, X, residuals, scores)
 
     def fit(self, posterior: Posterior, X_cal: Any = None, y_cal: Any = None) -> Any:
         """Calibrate on the posterior's training data, and on the calibration data if given."""

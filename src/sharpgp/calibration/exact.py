@@ -2,15 +2,14 @@
 
 from torch import Tensor
 
-from sharpgp.calibration.baselines.kuleshov18 import ranked_curves
+from sharpgp.calibration.ranked import RankedPredictor
 from sharpgp.calibration.recalibrator import Recalibrator, register
-from sharpgp.calibration.scores import CurvePredictor
 from sharpgp.calibration.spread import Choice, Spread, learn_spread
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.posterior import ExactPosterior, Posterior
 
 
-class SpreadPredictor(CurvePredictor):
+class SpreadPredictor(RankedPredictor):
     """``Q(delta, x) = mu(x) + beta(delta) sigma_total(x)``: one learned spread for all levels.
 
     Attributes
@@ -20,7 +19,11 @@ class SpreadPredictor(CurvePredictor):
         Which spread was chosen, and its held-out score relative to the base GP's.
     """
 
-    spread_model: Spread
+    def __init__(
+        self, posterior: Posterior, spread: Spread, X_cal: Tensor, r_cal: Tensor, scores: Tensor
+    ) -> None:
+        super().__init__(posterior, X_cal, r_cal, scores)
+        self.spread_model = spread
 
     @property
     def choice(self) -> Choice:
@@ -65,10 +68,7 @@ class Exact(Recalibrator):
     def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> SpreadPredictor:
         spread = learn_spread(needs_exact(posterior, self.name), self.seed)
         r = y - posterior.mean(X)
-        curves = ranked_curves(r / spread(X), posterior.theta_R)
-        predictor = SpreadPredictor(posterior, curves, X, r, whole_ranks=True)
-        predictor.spread_model = spread
-        return predictor
+        return SpreadPredictor(posterior, spread, X, r, r / spread(X))
 
 
 def needs_exact(posterior: Posterior, name: str) -> ExactPosterior:

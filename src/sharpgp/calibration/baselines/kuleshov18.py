@@ -1,19 +1,10 @@
 """Recalibration of z-scores (RK)."""
 
-import torch
 from torch import Tensor
 
-from sharpgp.calibration.curves import Curves
+from sharpgp.calibration.ranked import RankedPredictor
 from sharpgp.calibration.recalibrator import Recalibrator, register
-from sharpgp.calibration.scores import CurvePredictor
 from sharpgp.gp.posterior import Posterior
-
-
-def ranked_curves(scores: Tensor, theta_R: Tensor) -> Curves:
-    """Curves through the sorted scores at the levels ``j/(C+1)``, with ``theta_R`` throughout."""
-    C = len(scores)
-    delta = torch.arange(1, C + 1, dtype=scores.dtype, device=scores.device) / (C + 1)
-    return Curves.through(delta, scores.sort().values, theta_R.expand(C, -1))
 
 
 @register("kuleshov18")
@@ -27,6 +18,7 @@ class Kuleshov18(Recalibrator):
 
     Examples
     --------
+    >>> import torch
     >>> from sharpgp.gp.training import train
     >>> X = torch.linspace(0, 6, 60, dtype=torch.float64)[:, None]
     >>> y = X[:, 0].sin() + 0.1 * torch.cos(37 * X[:, 0])
@@ -36,8 +28,7 @@ class Kuleshov18(Recalibrator):
     torch.Size([3, 2])
     """
 
-    def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> CurvePredictor:
+    def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> RankedPredictor:
         r = y - posterior.mean(X)
         z = r / posterior.sigma(posterior.theta_R.unsqueeze(0), X)[0]
-        curves = ranked_curves(z, posterior.theta_R)
-        return CurvePredictor(posterior, curves, X, r, whole_ranks=True)
+        return RankedPredictor(posterior, X, r, z)

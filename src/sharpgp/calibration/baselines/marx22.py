@@ -2,13 +2,12 @@
 
 from torch import Tensor
 
-from sharpgp.calibration.baselines.kuleshov18 import ranked_curves
+from sharpgp.calibration.ranked import RankedPredictor
 from sharpgp.calibration.recalibrator import Recalibrator, register
-from sharpgp.calibration.scores import CurvePredictor
 from sharpgp.gp.posterior import Posterior
 
 
-class ConstantWidthPredictor(CurvePredictor):
+class ConstantWidthPredictor(RankedPredictor):
     """``Q(delta, x) = mu(x) + beta(delta)``: the spread is 1 everywhere."""
 
     def spread(self, theta: Tensor, X: Tensor) -> Tensor:
@@ -39,5 +38,4 @@ class Marx22(Recalibrator):
 
     def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> ConstantWidthPredictor:
         r = y - posterior.mean(X)
-        curves = ranked_curves(r, posterior.theta_R)
-        return ConstantWidthPredictor(posterior, curves, X, r, whole_ranks=True)
+        return ConstantWidthPredictor(posterior, X, r, r)

@@ -3,23 +3,21 @@
 import numpy as np
 from torch import Tensor
 
-from sharpgp.calibration.baselines.kuleshov18 import ranked_curves
 from sharpgp.calibration.quantile import rank
+from sharpgp.calibration.ranked import RankedPredictor
 from sharpgp.calibration.recalibrator import Recalibrator, register
-from sharpgp.calibration.scores import CurvePredictor
 from sharpgp.gp.posterior import Posterior
 
 
-class RandomisedPredictor(CurvePredictor):
+class RandomisedPredictor(RankedPredictor):
     """Takes one of two neighbouring scores, drawn, where others interpolate between them."""
 
-    scores: Tensor
     tau: float
 
     def beta_at(self, delta: Tensor) -> Tensor:
         """The ``ceil(delta (C+1) - tau)``-th smallest z-score."""
         chosen = (rank(delta, self.n_cal) - self.tau).ceil().clamp(1, self.n_cal).long()
-        return self.scores[chosen - 1]
+        return self.scores.sort().values[chosen - 1]
 
 
 @register("vovk20")
@@ -51,8 +49,6 @@ class Vovk20(Recalibrator):
     def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> RandomisedPredictor:
         r = y - posterior.mean(X)
         z = r / posterior.sigma(posterior.theta_R.unsqueeze(0), X)[0]
-        curves = ranked_curves(z, posterior.theta_R)
-        predictor = RandomisedPredictor(posterior, curves, X, r, whole_ranks=True)
-        predictor.scores = z.sort().values
+        predictor = RandomisedPredictor(posterior, X, r, z)
         predictor.tau = float(np.random.default_rng(self.seed).uniform())
         return predictor
