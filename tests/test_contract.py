@@ -19,6 +19,7 @@ from sharpgp.calibration import Calibrated, Recalibrator, known_methods
 from sharpgp.calibration.recalibrator import make_recalibrator
 from sharpgp.exceptions import MissingExtraError
 from sharpgp.gp.training import train
+from sharpgp.persistence import load, save
 
 #: Methods whose answers do not depend on the calibration data at all.
 IGNORE_CALIBRATION = ("vanilla", "fully_bayesian")
@@ -167,6 +168,21 @@ def test_pickle(calibrated):
     assert torch.equal(
         again.predict_quantiles(X_TEST, LEVELS), calibrated.predict_quantiles(X_TEST, LEVELS)
     )
+
+
+def test_saving(calibrated, tmp_path):
+    """Saved and loaded, the same to the last bit; fails for a class that lacks ``@stored``."""
+    save(calibrated, tmp_path / "a.sgp")
+    again = load(tmp_path / "a.sgp")
+    assert type(again) is type(calibrated)
+    assert vars(again).keys() == vars(calibrated).keys()
+    for ask in (
+        lambda c: c.predict_mean(X_TEST),
+        lambda c: c.predict_quantiles(X_TEST, LEVELS),
+        lambda c: c.predict_interval(X_TEST, [0.5, 0.9], symmetric=True),
+        lambda c: c.predict_dist(X_TEST).std,
+    ):
+        assert torch.equal(ask(again), ask(calibrated))
 
 
 # ------------------------------------------------------------------ answers

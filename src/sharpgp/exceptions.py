@@ -13,6 +13,10 @@ class NumericalError(SharpGPError, ArithmeticError):
     """A factorisation or a training run failed after every retry."""
 
 
+class SavedModelError(SharpGPError, ValueError):
+    """A model cannot be saved, or a file is not a model that can be loaded."""
+
+
 class MissingExtraError(SharpGPError, ImportError):
     """An optional dependency is needed; the message names the extra that installs it."""
 

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sharpgp._stored import stored
 from sharpgp._validation import as_count
 from sharpgp.calibration.exact import SpreadPredictor, needs_exact
 from sharpgp.calibration.levels import Levels
@@ -15,6 +16,7 @@ from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.training import retrain
 
 
+@stored("CrossValidatedPredictor")
 class CrossValidatedPredictor(SpreadPredictor):
     """A spread predictor whose scores come from fits that did not see the point they score."""
 

@@ -5,11 +5,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sharpgp._stored import Array, agree, stored
+
 # A quantile goes through a calibration point itself; this much of a z-score keeps rounding from
 # taking the point out again.
 _NUDGE = 1e-10
 
 
+@stored(
+    "Curves",
+    delta=Array("K", positive=True, increasing=True),
+    beta=Array("K"),
+    theta=Array("K P", positive=True),
+)
 @dataclass(frozen=True)
 class Curves:
     """Knots ``delta`` [K] (increasing), ``beta`` [K] (nondecreasing) and ``theta`` [K, P].
@@ -48,6 +56,10 @@ class Curves:
             beta = torch.cat([beta[:below], torch.zeros_like(zero)[None], beta[below:]])
             theta = torch.cat([theta[:below], least[None], theta[below:]])
         return cls(delta, beta, theta)
+
+    def _restored(self) -> None:
+        agree("levels below 1", bool(self.delta[-1] < 1), True)
+        agree("increasing beta", bool((self.beta.diff() >= 0).all()), True)
 
     def beta_at(self, delta: Tensor) -> Tensor:
         """``beta`` at the levels ``delta`` [k], constant beyond the outermost knots."""

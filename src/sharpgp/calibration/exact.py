@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from sharpgp._stored import agree, stored
 from sharpgp.calibration.ranked import RankedPredictor
 from sharpgp.calibration.recalibrator import Recalibrator, register
 from sharpgp.calibration.spread import Choice, Spread, learn_spread
@@ -9,6 +10,7 @@ from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.posterior import ExactPosterior, Posterior
 
 
+@stored("SpreadPredictor", spread_model=Spread)
 class SpreadPredictor(RankedPredictor):
     """``Q(delta, x) = mu(x) + beta(delta) sigma_total(x)``: one learned spread for all levels.
 
@@ -24,6 +26,10 @@ class SpreadPredictor(RankedPredictor):
     ) -> None:
         super().__init__(posterior, X_cal, r_cal, scores)
         self.spread_model = spread
+
+    def _restored(self) -> None:
+        super()._restored()
+        agree("posterior of the spread", self.spread_model.posterior is self.posterior, True)
 
     @property
     def choice(self) -> Choice:

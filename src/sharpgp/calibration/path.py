@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sharpgp._stored import Array, stored
 from sharpgp.calibration.objective import Objective
 from sharpgp.calibration.search import Budget, Family, descend
 
@@ -54,6 +55,16 @@ class Problem:
     shrinkage: float = 0.0
 
 
+@stored(
+    "LevelResult",
+    delta=float,
+    beta=float,
+    theta=Array("P"),
+    objective=float,
+    objective_base=float,
+    evaluations=int,
+    status=str,
+)
 @dataclass(frozen=True)
 class LevelResult:
     """What the search found for one level.

@@ -5,6 +5,7 @@ import copy
 import torch
 from torch import Tensor
 
+from sharpgp._stored import Array, stored
 from sharpgp.calibration.curves import Curves
 from sharpgp.calibration.scores import CurvePredictor
 from sharpgp.gp.posterior import Posterior
@@ -17,6 +18,7 @@ def ranked_curves(scores: Tensor, theta_R: Tensor) -> Curves:
     return Curves.through(delta, scores.sort().values, theta_R.expand(C, -1))
 
 
+@stored("RankedPredictor", scores=Array("C"))
 class RankedPredictor(CurvePredictor):
     """``Q(delta, x) = mu(x) + q_lin(delta, z) spread(x)``, with whole ranks for intervals.
 

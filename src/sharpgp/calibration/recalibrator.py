@@ -8,6 +8,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor
 
+from sharpgp._stored import Codec, add_codec
 from sharpgp._validation import as_count, as_coverage, as_features, as_levels, as_target
 from sharpgp.calibration.levels import Levels, table_levels, whole_rank
 from sharpgp.calibration.quantile import points_needed, supported
@@ -219,6 +220,10 @@ def register(name: str) -> Callable[[R], R]:
     def add(cls: R) -> R:
         cls.name = name
         _REGISTRY[name] = cls
+        # Its attributes are its settings, by the convention that its repr and clone rely on, too.
+        add_codec(
+            cls, Codec(f"method.{name}", lambda method: dict(vars(method)), lambda s: cls(**s))
+        )
         return cls
 
     return add

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from sharpgp._stored import Array, agree, stored
+from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.training import train
 
 # E log(chi^2_1): what log z^2 is off by on average when z is standard normal.
@@ -13,6 +15,7 @@ _SOFTENING = 0.02
 MOST_TRAINED = 800
 
 
+@stored("ScaleModel", gp=Posterior, _at_training=Array("N"))
 class ScaleModel:
     r"""A GP on the log of squared z-scores: ``log s^2(x) = g(x)``.
 
@@ -43,6 +46,9 @@ class ScaleModel:
         self.gp = trained if stride == 1 else trained.conditioned_on(X, target)
         with torch.no_grad():
             self._at_training = self.gp.loo(self.gp.theta_R.unsqueeze(0))[0][0]
+
+    def _restored(self) -> None:
+        agree("points of the scale model", len(self._at_training), self.gp.n_train)
 
     def log_square(self, X: Tensor) -> Tensor:
         """``g(x)`` [T] at new points, within the range of ``g`` at the training points.

@@ -3,12 +3,22 @@
 import torch
 from torch import Tensor
 
+from sharpgp._stored import Array, agree, stored
 from sharpgp.calibration.curves import Curves
 from sharpgp.calibration.levels import whole_rank
 from sharpgp.calibration.recalibrator import Calibrated
 from sharpgp.gp.posterior import Posterior
 
 
+@stored(
+    "CurvePredictor",
+    posterior=Posterior,
+    curves=Curves,
+    X_cal=Array("C d"),
+    r_cal=Array("C"),
+    n_cal=int,
+    whole_ranks=bool,
+)
 class CurvePredictor(Calibrated):
     """``Q(delta, x) = mu(x) + beta(delta) sigma(theta(delta), x)`` along calibrated curves.
 
@@ -38,6 +48,11 @@ class CurvePredictor(Calibrated):
         self.r_cal = r_cal
         self.n_cal: int = len(r_cal)
         self.whole_ranks = whole_ranks
+
+    def _restored(self) -> None:
+        agree("number of calibration points", self.n_cal, len(self.r_cal))
+        agree("features", self.X_cal.shape[1], self.posterior.n_features)
+        agree("length of theta", self.curves.theta.shape[1], len(self.posterior.theta_R))
 
     def spread(self, theta: Tensor, X: Tensor) -> Tensor:
         """``sigma`` [K, T] under ``theta`` [K, P], each distinct ``theta`` computed once."""

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sharpgp._stored import Several, stored
 from sharpgp._validation import as_count
 from sharpgp.calibration.curves import Curves
 from sharpgp.calibration.levels import Levels, resolve_levels
@@ -20,6 +21,7 @@ from sharpgp.exceptions import CalibrationWarning
 from sharpgp.gp.posterior import Posterior
 
 
+@stored("SharpPredictor", results=Several(LevelResult), evaluations=int)
 class SharpPredictor(CurvePredictor):
     """What :class:`Sharp` returns: the curves, and per trained level how they were found.
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sharpgp._stored import Array, agree, stored
 from sharpgp.calibration.objective import pinball
 from sharpgp.calibration.path import Problem, solve_shared
 from sharpgp.calibration.scale import ScaleModel
@@ -30,6 +31,7 @@ _MIN_POINTS = 40
 MOST_SEARCHED = 600
 
 
+@stored("Choice", searched=bool, share=float, score=float)
 @dataclass(frozen=True)
 class Choice:
     """Which candidate was taken: ``theta`` searched or not, and the share of the scale model.
@@ -42,6 +44,14 @@ class Choice:
     score: float
 
 
+@stored(
+    "Spread",
+    posterior=Posterior,
+    theta=Array("P", positive=True),
+    choice=Choice,
+    scale=ScaleModel | None,
+    unit=Array(positive=True),
+)
 class Spread:
     """``sigma_total(x) = unit sigma(theta, x) exp(share g(x) / 2)``, from training data alone.
 
@@ -60,6 +70,13 @@ class Spread:
         if scale is not None:
             sigma = sigma * (0.5 * choice.share * scale.log_square_loo()).exp()
         self.unit = (residuals / sigma).square().mean().sqrt()
+
+    def _restored(self) -> None:
+        agree("length of theta", len(self.theta), len(self.posterior.theta_R))
+        if self.scale is not None:
+            agree(
+                "features of the scale model", self.scale.gp.n_features, self.posterior.n_features
+            )
 
     def __call__(self, X: Tensor) -> Tensor:
         """``sigma_total`` [T]."""

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
+from sharpgp._stored import Several, agree, stored
 from sharpgp.exceptions import InvalidInputError
 
 #: Kernel names that the stationary implementation knows, with the Matern smoothness.
@@ -69,6 +70,7 @@ class Covariance(ABC):
         return mask
 
 
+@stored("Stationary", kind=str, n_features=int, names=Several(str))
 class Stationary(Covariance):
     """Squared-exponential and Matern kernels with one lengthscale per feature.
 
@@ -86,8 +88,16 @@ class Stationary(Covariance):
     def __init__(self, kind: str, n_features: int) -> None:
         self.kind = kind
         self.n_features = n_features
-        inverse = tuple(f"inverse_lengthscale_{j}" for j in range(n_features))
-        self.names = (*inverse, "signal_variance", "noise_variance")
+        self.names = self._names()
+
+    def _names(self) -> tuple[str, ...]:
+        inverse = tuple(f"inverse_lengthscale_{j}" for j in range(self.n_features))
+        return (*inverse, "signal_variance", "noise_variance")
+
+    def _restored(self) -> None:
+        agree("kernel", self.kind in STATIONARY, True)
+        agree("number of hyperparameters", len(self.names), self.n_features + 2)
+        agree("hyperparameters", self.names, self._names())
 
     def matrix(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
         """See :meth:`Covariance.matrix`."""
@@ -189,6 +199,12 @@ def _profile(squared: Tensor, smoothness: float, with_slope: bool) -> tuple[Tens
     return correlation, slope
 
 
+@stored(
+    "FromGPyTorch",
+    kernel=gpytorch.kernels.Kernel,
+    _fixed=dict,
+    transient={"_entries": None, "names": None},
+)
 class FromGPyTorch(Covariance):
     """Any gpytorch kernel, with its lengthscales and variances as ``theta``.
 
@@ -209,6 +225,12 @@ class FromGPyTorch(Covariance):
                 f"expected a kernel without a batch, found batch_shape={tuple(kernel.batch_shape)}"
             )
         self.kernel = copy.deepcopy(kernel).double()
+        self._read_entries()
+        self._fixed: dict[str, Tensor] = {}
+        self._freeze(self.kernel)
+
+    def _read_entries(self) -> None:
+        """Find the parameters of the kernel that are entries of ``theta``, and name them."""
         self._entries: list[tuple[str, Any, torch.Size, bool]] = []
         names: list[str] = []
         parameters = sorted(
@@ -225,8 +247,12 @@ class FromGPyTorch(Covariance):
             prefix = "inverse_" if inverted else ""
             names.extend(f"{prefix}{name}_{j}" for j in range(parameter.numel()))
         self.names = (*names, "noise_variance")
-        self._fixed: dict[str, Tensor] = {}
-        self._freeze(self.kernel)
+
+    def _restored(self) -> None:
+        own = {name: (p.dtype, p.shape) for name, p in self.kernel.named_parameters()}
+        fixed = {name: (p.dtype, p.shape) for name, p in self._fixed.items()}
+        agree("parameters of the kernel", fixed, own)
+        self._read_entries()
 
     def _freeze(self, kernel: gpytorch.kernels.Kernel) -> None:
         self._fixed = {name: value.detach().clone() for name, value in kernel.named_parameters()}

@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
+from sharpgp._stored import Array, agree, stored
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.covariance import Covariance
 from sharpgp.gp.linalg import add_to_diagonal, cholesky, leave_one_out, posterior_variance
@@ -68,6 +69,17 @@ class Posterior(ABC):
         """Training targets [N] in the user's units."""
 
 
+@stored(
+    "ExactPosterior",
+    covariance=Covariance,
+    theta_R=Array("P", positive=True),
+    x_units=Affine,
+    y_units=Affine,
+    _X=Array("N d"),
+    _y=Array("N"),
+    training_start=int | None,
+    transient={"names": None, "searched": None, "_weights": None, "_factors": None},
+)
 class ExactPosterior(Posterior):
     r"""Posterior of an exact GP.
 
@@ -119,6 +131,15 @@ class ExactPosterior(Posterior):
         self.training_start: int | None = None
         self._weights: Tensor | None = None
         self._factors: tuple[Tensor, Tensor] | None = None
+
+    def _restored(self) -> None:
+        agree("length of theta_R", len(self.theta_R), self.covariance.n_theta)
+        agree("units of the inputs", self.x_units.shift.shape, self._X[0].shape)
+        agree("units of the target", self.y_units.shift.shape, self._y[0].shape)
+        # Kernels of gpytorch do not tell how many features they take.
+        theta = self.theta_R.unsqueeze(0)
+        agree("kernel of a point", self.covariance.matrix(theta, self._X[:1]).shape, (1, 1, 1))
+        self.names, self.searched = self.covariance.names, self.covariance.searched
 
     @property
     def n_train(self) -> int:

@@ -5,10 +5,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sharpgp._stored import Array, agree, stored
+
 # Rounding leaves a constant column with a deviation of a few ulp, not exactly zero.
 _ROUNDING = 4 * torch.finfo(torch.float64).eps
 
 
+@stored("Affine", shift=Tensor, scale=Tensor)
 @dataclass(frozen=True)
 class Affine:
     """``standardised = (value - shift) / scale``, columnwise.
@@ -61,6 +64,11 @@ class Affine:
     def back(self, values: Tensor) -> Tensor:
         """Standardised to user's units."""
         return values * self.scale + self.shift
+
+    def _restored(self) -> None:
+        agree("units", self.scale.shape, self.shift.shape)
+        for values in (self.shift, self.scale):
+            Array("d" if values.dim() else "", positive=values is self.scale).check(values, {})
 
     def to(self, device: torch.device | str) -> "Affine":
         """The same map on another device."""

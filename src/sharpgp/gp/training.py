@@ -25,6 +25,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from scipy.optimize import minimize
 from torch import Tensor
 
+from sharpgp._stored import Several, stored
 from sharpgp.exceptions import InvalidInputError, NumericalError
 from sharpgp.gp.covariance import FromGPyTorch, Stationary, make_covariance
 from sharpgp.gp.linalg import add_to_diagonal, log_marginal_likelihood
@@ -43,6 +44,14 @@ _SCREENING = 20
 _MOST_EVALUATIONS = 300
 
 
+@stored(
+    "TrainingResult",
+    status=str,
+    log_likelihood=float,
+    evaluations=int,
+    failures=Several(str),
+    start=int | None,
+)
 @dataclass(frozen=True)
 class TrainingResult:
     """How the training of a base model went.

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sharpgp._stored import Array, agree, stored
 from sharpgp._validation import as_count
 from sharpgp.calibration.levels import Levels
 from sharpgp.calibration.recalibrator import Calibrated, Recalibrator, register
@@ -23,6 +24,13 @@ logger = logging.getLogger("sharpgp")
 _KEPT_ENTRIES = 4 * BLOCK_ENTRIES
 
 
+@stored(
+    "MixturePredictor",
+    posterior=Posterior,
+    gp=ExactPosterior,
+    theta=Array("S P", positive=True),
+    transient={"_samples": None, "_factors": None, "_weights": None},
+)
 class MixturePredictor(Calibrated):
     r"""Quantiles of ``F(y | x) = mean_s Phi((y - mu_s(x)) / sigma_s(x))``, found as its roots.
 
@@ -41,9 +49,17 @@ class MixturePredictor(Calibrated):
         self.posterior = posterior
         self.gp = gp
         self.theta = theta
-        self._samples = theta.split(max(1, BLOCK_ENTRIES // gp.n_train**2))
+        self._prepare()
+
+    def _prepare(self) -> None:
+        self._samples = self.theta.split(max(1, BLOCK_ENTRIES // self.gp.n_train**2))
         self._factors: dict[int, Tensor] = {}
         self._weights: dict[int, Tensor] = {}
+
+    def _restored(self) -> None:
+        agree("features", self.gp.n_features, self.posterior.n_features)
+        agree("length of theta", self.theta.shape[1], len(self.gp.theta_R))
+        self._prepare()
 
     def components(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation [S, T] of a new observation under every sample."""

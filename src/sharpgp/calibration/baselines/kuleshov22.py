@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from sharpgp._stored import Array, Several, agree, stored
 from sharpgp._validation import as_count, as_features, as_target
 from sharpgp.calibration.levels import Levels
 from sharpgp.calibration.recalibrator import Calibrated, Recalibrator, register
@@ -25,6 +26,7 @@ _LEVELS_PER_EPOCH = 32
 _UNIT_SLOPE = math.log(math.e - 1.0)  # softplus of it is 1
 
 
+@stored("Network", weights=Several(Tensor))
 @dataclass(frozen=True, repr=False)
 class Network:
     r"""A monotone map from a base z-score ``u`` to a recalibrated one, given base quantiles.
@@ -59,6 +61,13 @@ class Network:
         weights += [draw.new_zeros(sizes[2], sizes[3]), draw.new_zeros(sizes[3])]
         return cls(tuple(weights))
 
+    def _restored(self) -> None:
+        agree("layers of the network", len(self.weights), 6)
+        sizes = {"in": len(BASE_LEVELS), "out": len(BASE_LEVELS) + 2}
+        shapes = ("in one", "one", "one two", "two", "two out", "out")
+        for weight, shape in zip(self.weights, shapes, strict=True):
+            Array(shape).check(weight, sizes)
+
     def to(self, device: torch.device) -> "Network":
         """The same network on another device."""
         return Network(tuple(w.to(device) for w in self.weights))
@@ -81,6 +90,7 @@ class Network:
         return f"Network({self.weights[0].shape[1]} hidden units)"
 
 
+@stored("NetworkPredictor", posterior=Posterior, network=Network, units=Affine, n_cal=int)
 class NetworkPredictor(Calibrated):
     """``Q(delta, x) = mu(x) + g(Phi^-1(delta); f(x)) sigma(theta_R, x)``.
 
@@ -99,6 +109,10 @@ class NetworkPredictor(Calibrated):
         self.network = network
         self.units = units
         self.n_cal: int = n_cal
+
+    def _restored(self) -> None:
+        agree("number of calibration points", self.n_cal > 0, True)
+        agree("units of the network", self.units.shift.dim(), 0)
 
     def quantiles(self, X: Tensor, delta: Tensor) -> Tensor:
         """See :meth:`Calibrated.quantiles`."""

@@ -2,11 +2,13 @@
 
 from torch import Tensor
 
+from sharpgp._stored import stored
 from sharpgp.calibration.ranked import RankedPredictor
 from sharpgp.calibration.recalibrator import Recalibrator, register
 from sharpgp.gp.posterior import Posterior
 
 
+@stored("ConstantWidthPredictor")
 class ConstantWidthPredictor(RankedPredictor):
     """``Q(delta, x) = mu(x) + beta(delta)``: the spread is 1 everywhere."""
 

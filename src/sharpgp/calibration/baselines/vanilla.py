@@ -3,10 +3,12 @@
 import torch
 from torch import Tensor
 
+from sharpgp._stored import stored
 from sharpgp.calibration.recalibrator import Calibrated, Recalibrator, register
 from sharpgp.gp.posterior import Posterior
 
 
+@stored("GaussianPredictor", posterior=Posterior)
 class GaussianPredictor(Calibrated):
     """Gaussian quantiles ``mu(x) + Phi^-1(delta) sigma(theta_R, x)``."""
 

@@ -3,12 +3,14 @@
 import numpy as np
 from torch import Tensor
 
+from sharpgp._stored import stored
 from sharpgp.calibration.quantile import rank
 from sharpgp.calibration.ranked import RankedPredictor
 from sharpgp.calibration.recalibrator import Recalibrator, register
 from sharpgp.gp.posterior import Posterior
 
 
+@stored("RandomisedPredictor", tau=float)
 class RandomisedPredictor(RankedPredictor):
     """Takes one of two neighbouring scores, drawn, where others interpolate between them."""
 

@@ -1,0 +1,325 @@
+"""Objects as JSON and tensors, and back, by a closed table of classes.
+
+A class joins with the decorator :func:`stored`, next to its definition, which lists its attributes
+and what each has to be.  Decoding looks names up in the table and sets plain attributes: nothing
+is imported, evaluated or called by a name from the file.  The objects of a model form a flat list
+in which each refers to earlier ones only, so that what was shared stays shared and no file can
+make a loop.
+"""
+
+import math
+import numbers
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sharpgp.exceptions import SavedModelError
+
+T = TypeVar("T", bound=type)
+_DTYPES = (torch.float64, torch.float32, torch.int64, torch.bool)
+#: As a value in ``transient``: the attribute is not set again.
+ABSENT: Any = object()
+
+
+@dataclass(frozen=True)
+class Codec:
+    """How objects of one class are taken apart into named values and built from them."""
+
+    name: str
+    take: Callable[[Any], dict[str, Any]]
+    build: Callable[[dict[str, Any]], Any]
+
+
+_BY_NAME: dict[str, Codec] = {}
+_BY_TYPE: dict[type, Codec] = {}
+
+
+def add_codec(cls: type, codec: Codec) -> None:
+    """Put a class into the table, under a name that no other class has."""
+    taken = [other for other, known in _BY_TYPE.items() if known.name == codec.name]
+    if any(other.__qualname__ != cls.__qualname__ for other in taken):
+        raise ValueError(f"two classes are stored as {codec.name!r}")
+    _BY_NAME[codec.name] = _BY_TYPE[cls] = codec
+
+
+# ------------------------------------------------------------------ what an attribute has to be
+
+
+class Spec:
+    """What a value has to be, beyond being of a class."""
+
+    def check(self, value: Any, sizes: dict[str, int]) -> None:
+        """Raise unless ``value`` fits; sizes met for the first time are added to ``sizes``."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Array(Spec):
+    """A float64 tensor of finite numbers, with named sizes that agree within an object.
+
+    Examples
+    --------
+    >>> Array("K P", positive=True).check(torch.ones(3, 2, dtype=torch.float64), {"K": 3})
+    >>> Array("K").check(torch.ones(4, dtype=torch.float64), {"K": 3})
+    Traceback (most recent call last):
+    sharpgp.exceptions.SavedModelError: expected size K = 3, found 4
+    """
+
+    sizes: str = ""
+    positive: bool = False
+    increasing: bool = False
+
+    def check(self, value: Any, sizes: dict[str, int]) -> None:
+        """See :meth:`Spec.check`."""
+        if not isinstance(value, Tensor) or value.dtype != torch.float64:
+            raise SavedModelError(f"expected a float64 tensor, found {_kind(value)}")
+        names = self.sizes.split()
+        if value.dim() != len(names) or value.numel() == 0:
+            raise SavedModelError(f"expected sizes {names}, found {tuple(value.shape)}")
+        for name, size in zip(names, value.shape, strict=True):
+            if sizes.setdefault(name, size) != size:
+                raise SavedModelError(f"expected size {name} = {sizes[name]}, found {size}")
+        if not bool(torch.isfinite(value).all()):
+            raise SavedModelError("expected finite numbers, found NaN or inf")
+        if self.positive and not bool((value > 0).all()):
+            raise SavedModelError("expected positive numbers")
+        if self.increasing and not bool((value.diff() > 0).all()):
+            raise SavedModelError("expected increasing numbers")
+
+
+@dataclass(frozen=True)
+class Several(Spec):
+    """A list or tuple of values that all fit ``spec``; sizes are those of each value alone."""
+
+    spec: Any
+
+    def check(self, value: Any, sizes: dict[str, int]) -> None:
+        """See :meth:`Spec.check`."""
+        require(value, list | tuple)
+        for element in value:
+            require(element, self.spec)
+
+
+@dataclass(frozen=True)
+class Maybe(Spec):
+    """An attribute that an object may lack."""
+
+    spec: Any
+
+    def check(self, value: Any, sizes: dict[str, int]) -> None:
+        """See :meth:`Spec.check`."""
+        require(value, self.spec, sizes)
+
+
+def require(value: Any, spec: Any, sizes: dict[str, int] | None = None) -> None:
+    """Raise unless ``value`` fits ``spec``: a :class:`Spec`, a class or a union of classes."""
+    if isinstance(spec, Spec):
+        spec.check(value, {} if sizes is None else sizes)
+    elif not isinstance(value, spec):
+        raise SavedModelError(f"expected {getattr(spec, '__name__', spec)}, found {_kind(value)}")
+
+
+def agree(what: str, ours: Any, theirs: Any) -> None:
+    """Raise unless two parts of a model agree, for use in ``_restored``."""
+    if ours != theirs:
+        raise SavedModelError(f"{what}: expected {theirs}, found {ours}")
+
+
+# ------------------------------------------------------------------ the table
+
+
+def stored(
+    name: str, *, transient: Mapping[str, Any] | None = None, **fields: Any
+) -> Callable[[T], T]:
+    """Class decorator: objects of exactly this class can be saved, as ``name``.
+
+    Parameters
+    ----------
+    name : str
+        What the class is called in files; it must not change.
+    transient : mapping, optional
+        Attributes that are not saved, with the value that each has after loading.
+    **fields
+        Every other attribute, with a class, a union of classes or a :class:`Spec`.  Those of a
+        stored base class need not be repeated.
+
+    Notes
+    -----
+    An attribute that is listed nowhere is an error when a model is saved.  A method ``_restored``
+    is called after loading: it derives what was not saved, and raises if parts do not agree.
+
+    Examples
+    --------
+    >>> @stored("example.Line", slope=float, knots=Array("K"))
+    ... class Line:
+    ...     def __init__(self):
+    ...         self.slope, self.knots = 2.0, torch.zeros(3, dtype=torch.float64)
+    >>> writer = Writer()
+    >>> content = writer.encode(Line(), "line")
+    >>> Reader(writer.objects, writer.tensors).decode(content).slope
+    2.0
+    """
+
+    def add(cls: T) -> T:
+        declared = {**getattr(cls, "__stored__", {}), **fields}
+        unsaved = {**getattr(cls, "__transient__", {}), **(transient or {})}
+        setattr(cls, "__stored__", declared)  # noqa: B010 (attributes that the class does not declare)
+        setattr(cls, "__transient__", unsaved)  # noqa: B010
+
+        def take(instance: Any) -> dict[str, Any]:
+            found = {key: value for key, value in vars(instance).items() if key not in unsaved}
+            if unknown := sorted(found.keys() - declared.keys()):
+                raise SavedModelError(
+                    f"cannot save {cls.__name__}: its attribute {unknown[0]!r} is not declared in "
+                    "@stored"
+                )
+            return found
+
+        def build(values: dict[str, Any]) -> Any:
+            optional = {key for key, spec in declared.items() if isinstance(spec, Maybe)}
+            missing = declared.keys() - optional - values.keys()
+            if missing or values.keys() - declared.keys():
+                odd = sorted(missing or values.keys() - declared.keys())
+                raise SavedModelError(
+                    f"{name}: {'no' if missing else 'an unknown'} field {odd[0]!r}"
+                )
+            sizes: dict[str, int] = {}
+            for key, value in values.items():
+                try:
+                    require(value, declared[key], sizes)
+                except SavedModelError as error:
+                    raise SavedModelError(f"{name}.{key}: {error}") from None
+            instance: Any = object.__new__(cls)
+            vars(instance).update(values)
+            vars(instance).update({k: v for k, v in unsaved.items() if v is not ABSENT})
+            if hasattr(instance, "_restored"):
+                instance._restored()
+            return instance
+
+        add_codec(cls, Codec(name, take, build))
+        return cls
+
+    return add
+
+
+# ------------------------------------------------------------------ encoding and decoding
+
+
+@dataclass
+class Writer:
+    """Collects ``objects`` (JSON) and ``tensors`` by name while values are encoded."""
+
+    objects: list[dict[str, Any]] = field(default_factory=list)
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    _seen: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+
+    def encode(self, value: Any, where: str) -> Any:
+        """JSON for a value; ``where`` names it in errors and in the names of tensors."""
+        if value is None or isinstance(value, str):
+            return value
+        if isinstance(value, bool | np.bool_):
+            return bool(value)
+        if isinstance(value, numbers.Integral):
+            return int(value)
+        if isinstance(value, numbers.Real):
+            number = float(value)
+            return number if math.isfinite(number) else {"number": str(number)}
+        if isinstance(value, list | tuple):
+            items = [self.encode(item, where) for item in value]
+            return items if isinstance(value, list) else {"tuple": items}
+        if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+            return {"dict": {key: self.encode(item, where) for key, item in value.items()}}
+        if isinstance(value, np.ndarray) and value.dtype.kind in "OU":
+            return {"strings": [self.encode(str(item), where) for item in value.ravel()]}
+        if id(value) in self._seen:
+            return self._seen[id(value)][1]
+        if isinstance(value, np.ndarray):
+            # NumPy refuses to wrap read-only arrays without a warning, hence the copy.
+            code: dict[str, Any] = {"array": self._tensor(torch.from_numpy(value.copy()), where)}
+        elif isinstance(value, Tensor):
+            code = {"tensor": self._tensor(value.detach(), where)}
+        else:
+            code = {"object": self._object(value, where)}
+        self._seen[id(value)] = value, code  # the reference keeps the id from being used again
+        return code
+
+    def _tensor(self, tensor: Tensor, where: str) -> dict[str, Any]:
+        if tensor.dtype not in _DTYPES:
+            raise SavedModelError(f"cannot save {where}: found a tensor of {tensor.dtype}")
+        name = f"{len(self.tensors)}.{where}"
+        # Matrix products round differently for rows and columns, so the order in memory stays.
+        by_columns = tensor.dim() == 2 and not tensor.is_contiguous() and tensor.t().is_contiguous()
+        self.tensors[name] = (tensor.t() if by_columns else tensor).cpu().contiguous()
+        return {"name": name, "by_columns": by_columns}
+
+    def _object(self, value: Any, where: str) -> int:
+        codec = _BY_TYPE.get(type(value))
+        if codec is None:
+            raise SavedModelError(
+                f"cannot save {where}: {type(value).__name__} objects have no form without code "
+                "in it; see the guide on files"
+            )
+        values = {
+            key: self.encode(part, f"{codec.name}.{key}") for key, part in codec.take(value).items()
+        }
+        self.objects.append({"class": codec.name, "fields": values})
+        return len(self.objects) - 1
+
+
+class Reader:
+    """Builds values from what a :class:`Writer` collected; anything odd is a SavedModelError."""
+
+    def __init__(
+        self, objects: list[Any], tensors: Mapping[str, Tensor], device: Any = "cpu"
+    ) -> None:
+        self._tensors = tensors
+        self._device = device
+        self._built: list[Any] = []
+        for entry in objects:
+            require(entry, dict)
+            codec = _BY_NAME.get(str(entry.get("class")))
+            if codec is None:
+                raise SavedModelError(f"expected a known class, found {entry.get('class')!r}")
+            fields = entry.get("fields")
+            require(fields, dict)
+            values = {key: self.decode(code) for key, code in fields.items()}
+            self._built.append(codec.build(values))
+
+    def decode(self, code: Any) -> Any:
+        """The value that was encoded as ``code``."""
+        if isinstance(code, list):
+            return [self.decode(item) for item in code]
+        if not isinstance(code, dict):
+            return code
+        if len(code) != 1:
+            raise SavedModelError("expected one tag per value")
+        ((tag, content),) = code.items()
+        if tag == "tuple":
+            return tuple(self.decode(item) for item in content)
+        if tag == "dict":
+            return {key: self.decode(item) for key, item in content.items()}
+        if tag == "number":
+            return float(content)
+        if tag == "strings":
+            return np.array(content, dtype=object)
+        if tag == "object":
+            return self._built[self._index(content)]
+        if tag in ("tensor", "array"):
+            tensor = self._tensors[content["name"]]
+            tensor = tensor.t() if content["by_columns"] else tensor
+            return tensor.numpy() if tag == "array" else tensor.to(self._device)
+        raise SavedModelError(f"expected a known kind of value, found {tag!r}")
+
+    def _index(self, content: Any) -> int:
+        require(content, int)
+        if not 0 <= content < len(self._built):
+            raise SavedModelError(f"expected a reference to an earlier object, found {content}")
+        return int(content)
+
+
+def _kind(value: Any) -> str:
+    return str(value.dtype) if isinstance(value, Tensor) else type(value).__name__

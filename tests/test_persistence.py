@@ -1,0 +1,310 @@
+"""Saved models come back bit for bit; files that are damaged, forged or foreign do no harm."""
+
+import builtins
+import contextlib
+import json
+import os
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from gpytorch import kernels
+from safetensors.torch import save_file
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LinearRegression
+
+from helpers import wavy
+from random_models import answers, damaged, forged, random_kernel, random_model
+from sharpgp import Sharp, SharpGPError, SharpGPRegressor, persistence
+from sharpgp._files import replacing
+from sharpgp._stored import Array, Maybe, Reader, Writer, stored
+from sharpgp.exceptions import InvalidInputError, SavedModelError
+
+pytestmark = pytest.mark.filterwarnings("ignore::sharpgp.CalibrationWarning")
+X_TEST = torch.from_numpy(wavy(50, seed=2)[0])
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, y = wavy(40)
+    return SharpGPRegressor(calibration="exact", random_state=0).fit(X, y)
+
+
+@pytest.fixture
+def file(fitted, tmp_path):
+    path = tmp_path / "model.sgp"
+    fitted.save(path)
+    return path
+
+
+def rewritten(path, change):
+    """Apply ``change`` to the header of a file."""
+    data = path.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    change(header["__metadata__"])
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + length :])
+
+
+# ------------------------------------------------------------------ round trips
+
+
+@pytest.mark.parametrize("seed", range(9))
+def test_random_models(seed, tmp_path):
+    model, X = random_model(seed)
+    model.save(tmp_path / "a.sgp")
+    again = SharpGPRegressor.load(tmp_path / "a.sgp")
+    for ours, theirs in zip(answers(model, X), answers(again, X), strict=True):
+        np.testing.assert_array_equal(theirs, ours)
+    assert vars(again).keys() == vars(model).keys()
+    assert repr(again.training_) == repr(model.training_)
+    if not isinstance(model.kernel, kernels.Kernel):
+        assert repr(again) == repr(model)
+    if hasattr(model, "feature_names_in_"):
+        assert list(again.feature_names_in_) == list(model.feature_names_in_)
+
+
+def test_a_loaded_model_is_a_whole_estimator(fitted, file):
+    again = SharpGPRegressor.load(file)
+    X, y = wavy(40)
+    np.testing.assert_array_equal(again.fit(X, y).predict(X), fitted.predict(X))
+
+
+def test_shared_parts_stay_shared(fitted, file):
+    again = SharpGPRegressor.load(file)
+    assert again.posterior_ is again.calibrated_.posterior
+    assert again.calibrated_.spread_model.posterior is again.posterior_
+
+
+def test_settings_of_a_method_come_back(tmp_path):
+    X, y = wavy(40)
+    ours = Sharp(levels=[0.1, 0.9], family="scaled", random_state=3)
+    model = SharpGPRegressor(calibration=ours, levels=np.array([0.2, 0.8])).fit(X, y)
+    model.save(tmp_path / "a.sgp")
+    again = SharpGPRegressor.load(tmp_path / "a.sgp")
+    assert repr(again.calibration) == repr(ours)
+    np.testing.assert_array_equal(again.levels, model.levels)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_kernels_come_back_with_constraints_and_priors(seed, tmp_path):
+    kernel = random_kernel(np.random.default_rng(seed), 3)
+    for parameter in list(kernel.parameters())[:1]:
+        parameter.requires_grad_(False)
+    writer = Writer()
+    code = writer.encode(kernel, "kernel")
+    again = Reader(json.loads(json.dumps(writer.objects)), writer.tensors).decode(code)
+    assert str(again) == str(kernel)
+    ours, theirs = kernel.state_dict(), again.state_dict()
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    flags = [p.requires_grad for p in kernel.parameters()]
+    assert [p.requires_grad for p in again.parameters()] == flags
+    X = torch.randn(5, 3)
+    assert torch.equal(kernel(X).to_dense(), again(X).to_dense())
+    for (_, _, prior, _, _), (_, module, other, read, _) in zip(
+        kernel.named_priors(), again.named_priors(), strict=True
+    ):
+        assert torch.equal(prior.log_prob(torch.tensor(0.7)), other.log_prob(torch.tensor(0.7)))
+        assert torch.is_tensor(read(module))
+
+
+def test_order_in_memory_is_kept():
+    """Products of matrices stored by rows and by columns differ in the last bit."""
+    by_columns = torch.arange(6.0, dtype=torch.float64).reshape(2, 3).t()
+    writer = Writer()
+    code = writer.encode([by_columns, by_columns.t()], "it")
+    again = Reader([], writer.tensors).decode(code)
+    assert [tensor.stride() for tensor in again] == [(1, 3), (3, 1)]
+    assert torch.equal(again[0], by_columns)
+
+
+def test_a_posterior_alone(gp, tmp_path):
+    persistence.save(gp, tmp_path / "gp.sgp")
+    again = persistence.load(tmp_path / "gp.sgp")
+    assert torch.equal(again.mean(X_TEST), gp.mean(X_TEST))
+    theta = 2 * gp.theta_R.unsqueeze(0)
+    assert torch.equal(again.sigma(theta, X_TEST), gp.sigma(theta, X_TEST))
+    assert torch.equal(again.loo(theta)[1], gp.loo(theta)[1])
+    with pytest.raises(SavedModelError, match="expected a SharpGPRegressor, found ExactPosterior"):
+        SharpGPRegressor.load(tmp_path / "gp.sgp")
+
+
+# ------------------------------------------------------------------ what cannot be saved
+
+
+class OwnKernel(kernels.RBFKernel):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("part", "named"),
+    [
+        (OwnKernel(), "OwnKernel"),
+        (kernels.RBFKernel() + OwnKernel(), "OwnKernel"),
+        (kernels.ScaleKernel(kernels.RBFKernel(batch_shape=torch.Size([2]))), "batch"),
+        (LinearRegression(), "LinearRegression"),
+        (np.random.RandomState(0), "RandomState"),
+        (torch.zeros(2, dtype=torch.complex128), "complex"),
+    ],
+)
+def test_what_cannot_be_saved_is_named(fitted, file, part, named):
+    before = file.read_bytes()
+    X, y = wavy(40)
+    other = SharpGPRegressor(calibration="exact", random_state=0).fit(X, y)
+    other.kernel = part
+    with pytest.raises(SavedModelError, match=named) as caught:
+        other.save(file)
+    assert "\n" not in str(caught.value)
+    assert file.read_bytes() == before
+
+
+def test_only_fitted_models_are_saved(tmp_path):
+    with pytest.raises(NotFittedError):
+        SharpGPRegressor().save(tmp_path / "a.sgp")
+    assert not list(tmp_path.iterdir())
+
+
+def test_undeclared_attributes_are_refused(fitted, tmp_path):
+    @stored("test.Undeclared", a=int)
+    class Undeclared:
+        def __init__(self):
+            self.a, self.b = 1, 2
+
+    with pytest.raises(SavedModelError, match="'b' is not declared"):
+        Writer().encode(Undeclared(), "it")
+
+
+def test_subclasses_are_not_taken_for_their_base():
+    @stored("test.Base", a=int, c=Maybe(Array("K")))
+    class Base:
+        def __init__(self):
+            self.a = 1
+
+    class Derived(Base):
+        pass
+
+    writer = Writer()
+    code = writer.encode(Base(), "it")
+    assert Reader(writer.objects, {}).decode(code).a == 1
+    with pytest.raises(SavedModelError, match="Derived"):
+        Writer().encode(Derived(), "it")
+
+
+# ------------------------------------------------------------------ files
+
+
+def test_interrupted_writing_leaves_the_old_file(fitted, file, monkeypatch):
+    before = file.read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(SharpGPError, match="No space left"):
+        fitted.save(file)
+    assert file.read_bytes() == before
+    assert os.listdir(file.parent) == [file.name]
+
+
+def test_ctrl_c_while_writing_leaves_nothing(tmp_path):
+    def interrupted():
+        with replacing(tmp_path / "a") as temporary:
+            temporary.write_text("half of")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_is_not_there(fitted, tmp_path):
+    with pytest.raises(SharpGPError, match="No such file"):
+        fitted.save(tmp_path / "none" / "model.sgp")
+
+
+def test_loading_runs_no_code(file, monkeypatch):
+    """Neither pickle nor eval nor an import by a name from the file."""
+
+    def forbidden(*_, **__):
+        raise AssertionError("code from a file")
+
+    for module, name in ((pickle, "loads"), (pickle, "load"), (builtins, "eval"), (torch, "load")):
+        monkeypatch.setattr(module, name, forbidden)
+    SharpGPRegressor.load(file)
+
+
+def set_schema(header):
+    header["schema"] = "2"
+
+
+def set_format(header):
+    header["format"] = "other"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (set_schema, "schema 2, and sharpgp .* reads schema 1; update sharpgp"),
+        (set_format, "not a sharpgp model"),
+        (lambda h: h.update(content=h["content"].replace("rbf", "dna")), "checksum"),
+        (lambda h: h.pop("content"), "damaged"),
+    ],
+)
+def test_other_versions_and_changes_are_refused(file, change, message):
+    rewritten(file, change)
+    with pytest.raises(SavedModelError, match=message):
+        SharpGPRegressor.load(file)
+
+
+def test_other_files_are_refused(tmp_path):
+    (tmp_path / "text").write_text("x1,x2,y\n1,2,3\n")
+    (tmp_path / "empty").write_bytes(b"")
+    save_file({"weight": torch.ones(2)}, tmp_path / "other")
+    for name in ("text", "empty", "other", "missing", "."):
+        with pytest.raises(SavedModelError, match="cannot load") as caught:
+            SharpGPRegressor.load(tmp_path / name)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("change", [damaged, forged])
+def test_damaged_files_load_or_give_an_error(file, change):
+    data = file.read_bytes()
+    rng = np.random.default_rng(0)
+    refused = 0
+    for _ in range(150):
+        file.write_bytes(change(data, rng))
+        try:
+            model = SharpGPRegressor.load(file)
+        except SharpGPError as error:
+            assert "\n" not in str(error)  # noqa: PT017
+            refused += 1
+        else:
+            assert change is forged
+            with contextlib.suppress(SharpGPError):
+                model.predict_interval(X_TEST.numpy())
+    assert refused == 150 if change is damaged else 75 <= refused < 150
+
+
+def test_devices(file):
+    assert SharpGPRegressor.load(file, device="cpu").posterior_.device.type == "cpu"
+    for device in ("tpu", "cuda:99", 3.5):
+        with pytest.raises(InvalidInputError, match="device: expected"):
+            SharpGPRegressor.load(file, device=device)
+
+
+def test_a_model_of_a_gpu_loads_on_a_cpu(file):
+    header_says_cuda = file.with_name("cuda.sgp")
+    header_says_cuda.write_bytes(file.read_bytes())
+
+    def moved(header):
+        header["content"] = header["content"].replace('"device": "cpu"', '"device": "cuda"', 1)
+        tensors = persistence._opened(file)[1]
+        header["checksum"] = persistence._checksum(header["content"], tensors)
+
+    rewritten(header_says_cuda, moved)
+    model = SharpGPRegressor.load(header_says_cuda)
+    expected = "cuda" if torch.cuda.is_available() else "cpu"
+    assert model.posterior_.device.type == expected
