@@ -154,7 +154,7 @@ def forged(data: bytes, rng: np.random.Generator) -> bytes:
 
 def _forged_tensor(tensor: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
     flat = tensor.reshape(-1).clone()
-    odd = [0, -1, 1, 3] + ([float("nan"), float("inf"), 1e300] if flat.is_floating_point() else [])
+    odd = [0, -1, 1, 3] + ([float("nan"), float("inf"), 1e38] if flat.is_floating_point() else [])
     fault = rng.integers(6)
     if fault == 0:
         flat[rng.integers(len(flat))] = odd[rng.integers(len(odd))]
