@@ -8,7 +8,7 @@ PYTHON  ?= python3
 WORKERS ?= 2
 VENV    := .venv
 BIN     := $(VENV)/bin
-EXTRAS  := dev,bench,bayes,report,ray,dask
+EXTRAS  := dev,bench,bayes,ray,dask
 STAMP   := $(VENV)/.setup-stamp
 DOCS    := $(VENV)/.docs-stamp
 

@@ -13,6 +13,12 @@ from sharpgp.metrics.conditional import (
     worst_slab_coverage,
 )
 from sharpgp.metrics.report import CalibrationReport, calibration_report
+from sharpgp.metrics.sampling import (
+    PitHistogram,
+    coverage_band,
+    pit_histogram,
+    sampling_band,
+)
 from sharpgp.metrics.scores import (
     ECE_LEVELS,
     crps,
@@ -32,9 +38,11 @@ __all__ = [
     "ECE_LEVELS",
     "BinnedCoverage",
     "CalibrationReport",
+    "PitHistogram",
     "WorstSlab",
     "calibration_report",
     "coverage_along",
+    "coverage_band",
     "coverage_by_width",
     "crps",
     "ece",
@@ -45,7 +53,9 @@ __all__ = [
     "nll",
     "observed_levels",
     "pinball_loss",
+    "pit_histogram",
     "predictive_std",
     "rmse",
+    "sampling_band",
     "worst_slab_coverage",
 ]

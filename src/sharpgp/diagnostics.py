@@ -1,0 +1,245 @@
+"""What a fitted model says about test data, collected once for figures and for the report."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sharpgp._validation import as_target
+from sharpgp.calibration import Calibrated
+from sharpgp.calibration.baselines.marx22 import ConstantWidthPredictor
+from sharpgp.exceptions import CalibrationWarning, InvalidInputError
+from sharpgp.metrics import ECE_LEVELS, CalibrationReport
+
+Floats = NDArray[np.float64]
+
+#: Coverages at which intervals are looked at, unless the caller asks for others.
+COVERAGES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+#: Knots of a curve that are kept; more of them cannot be told apart in a figure.
+MOST_KNOTS = 200
+
+
+@dataclass(frozen=True)
+class LevelCurves:
+    """``beta(delta)`` (K,) and ``theta(delta) / theta_R`` (K, P) at the levels ``delta`` (K,).
+
+    ``names`` labels the entries of ``theta``; a feature's inverse lengthscale carries its name.
+    ``scores`` says whether ``beta`` multiplies a standard deviation; else it is in target units.
+    """
+
+    delta: Floats
+    beta: Floats
+    theta: Floats
+    names: tuple[str, ...]
+    scores: bool = True
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """Predictions at test points beside what was observed there.
+
+    Attributes
+    ----------
+    method : str
+        Name of the calibration.
+    n_train, n_cal : int, int or None
+        Sizes; ``n_cal`` is None where nothing is estimated from calibration points.
+    X, y : arrays of shape (n, d) and (n,)
+    feature_names : tuple of d str
+    mean, pit : arrays of shape (n,)
+        Predictive mean, and ``F(y)`` under the predictive distribution.
+    quantiles : array of shape (n, 19)
+        At the inner 19 of the 21 levels of the ECE.
+    coverages : array of shape (k,)
+    lower, upper : arrays of shape (n, k)
+        Interval ends at these coverages.
+    backed : tuple of k bool
+        Whether the calibration points support the coverage; a modelled tail answers otherwise.
+    curves : LevelCurves or None
+        None for methods that have no such curves.
+    report : CalibrationReport
+    """
+
+    method: str
+    n_train: int
+    n_cal: int | None
+    X: Floats
+    y: Floats
+    feature_names: tuple[str, ...]
+    mean: Floats
+    pit: Floats
+    quantiles: Floats
+    coverages: Floats
+    lower: Floats
+    upper: Floats
+    backed: tuple[bool, ...]
+    curves: LevelCurves | None
+    report: CalibrationReport
+
+    @property
+    def levels(self) -> Floats:
+        """Levels of ``quantiles``, shape (19,)."""
+        return ECE_LEVELS[1:-1]
+
+
+def diagnose(
+    model: Any,
+    X: Any,
+    y: Any,
+    *,
+    feature_names: Sequence[str] | None = None,
+    coverages: Sequence[float] = COVERAGES,
+) -> Diagnostics:
+    """Collect the predictions of a fitted model at test points.
+
+    Parameters
+    ----------
+    model : SharpGPRegressor, Calibrated, or a fitted Pipeline or search that ends in one
+    X : array or frame of shape (n, d)
+    y : array of shape (n,)
+    feature_names : sequence of d str, optional
+        Default: those that the model was fitted with, or the columns of ``X``, or ``x0, x1, ...``
+    coverages : sequence of float in (0, 1)
+
+    Examples
+    --------
+    >>> from sharpgp import SharpGPRegressor
+    >>> from sharpgp.datasets import make_toy
+    >>> toy = make_toy(random_state=0)
+    >>> model = SharpGPRegressor(calibration="kuleshov18")
+    >>> model = model.fit(toy.X_train, toy.y_train, toy.X_cal, toy.y_cal)
+    >>> found = diagnose(model, toy.X_test, toy.y_test, coverages=[0.9])
+    >>> found.method, found.lower.shape, found.curves.beta.shape
+    ('kuleshov18', (1000, 1), (200,))
+    """
+    model, X = last_step(model, X)
+    calibrated = getattr(model, "calibrated_", model)
+    if not isinstance(calibrated, Calibrated):
+        raise InvalidInputError(
+            f"model: expected a fitted SharpGPRegressor or what a recalibrator's fit returns, "
+            f"found {type(model).__name__}"
+        )
+    asked = np.unique(np.asarray(coverages, dtype=np.float64))
+    with warnings.catch_warnings():
+        # Levels without enough calibration points are marked in ``backed`` instead.
+        warnings.simplefilter("ignore", CalibrationWarning)
+        report = model.calibration_report(X, y)
+        # One by one, so that they are the intervals that a user gets who asks for one coverage.
+        ends = np.stack([as_numpy(model.predict_interval(X, float(c))) for c in asked], axis=-1)
+        quantiles = as_numpy(model.predict_quantiles(X, ECE_LEVELS[1:-1]))
+        predict_mean = getattr(model, "predict_mean", None) or model.predict
+        mean = as_numpy(predict_mean(X))
+        plain_X, plain_y = as_numpy(X), as_numpy(as_target(y))
+        pit = model.predict_dist(X).numpy().cdf(plain_y)
+    names = _feature_names(model, X, plain_X.shape[1], feature_names)
+    method = getattr(model, "calibration_", None) or type(calibrated).__name__
+    return Diagnostics(
+        method=method,
+        n_train=calibrated.posterior.n_train,
+        n_cal=calibrated.n_cal,
+        X=plain_X,
+        y=plain_y,
+        feature_names=names,
+        mean=mean,
+        pit=pit,
+        quantiles=quantiles,
+        coverages=asked,
+        lower=ends[:, 0],
+        upper=ends[:, 1],
+        backed=tuple(calibrated.band_supported(float(c)) for c in asked),
+        curves=level_curves(calibrated, names),
+        report=report,
+    )
+
+
+def level_curves(calibrated: Any, feature_names: Sequence[str] = ()) -> LevelCurves | None:
+    """The calibrated curves of a predictor as arrays, or None where it has none.
+
+    Where one spread serves all levels (``exact``, ``cv``), ``theta`` is that of the spread.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sharpgp import Vanilla
+    >>> from sharpgp.gp.training import train
+    >>> X = torch.linspace(0, 6, 30, dtype=torch.float64)[:, None]
+    >>> posterior, _ = train(X, X[:, 0].sin())
+    >>> level_curves(Vanilla().fit(posterior, None, None)) is None
+    True
+    """
+    curves = getattr(calibrated, "curves", None)
+    if curves is None:
+        return None
+    posterior = calibrated.posterior
+    theta = as_numpy(curves.theta / posterior.theta_R)
+    spread = getattr(calibrated, "spread_model", None)
+    if spread is not None:
+        theta = np.broadcast_to(as_numpy(spread.theta / posterior.theta_R), theta.shape)
+    knots = len(theta)
+    kept = np.unique(np.linspace(0, knots - 1, min(knots, MOST_KNOTS)).round().astype(np.int64))
+    return LevelCurves(
+        delta=as_numpy(curves.delta)[kept],
+        beta=as_numpy(curves.beta)[kept],
+        theta=theta[kept],
+        names=tuple(_theta_name(name, feature_names) for name in posterior.names),
+        scores=not isinstance(calibrated, ConstantWidthPredictor),
+    )
+
+
+def last_step(model: Any, X: Any) -> tuple[Any, Any]:
+    """The estimator at the end of a search or pipeline, and ``X`` as that estimator sees it.
+
+    A scikit-learn ``Pipeline`` passes on ``predict`` alone; this is the way to intervals,
+    quantiles and distributions of a model inside one.
+
+    Examples
+    --------
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from sharpgp import SharpGPRegressor
+    >>> from sharpgp.datasets import make_toy
+    >>> toy = make_toy(random_state=0)
+    >>> pipeline = make_pipeline(StandardScaler(), SharpGPRegressor(calibration="kuleshov18"))
+    >>> model, X = last_step(pipeline.fit(toy.X_cal, toy.y_cal), toy.X_test)
+    >>> model.predict_interval(X, coverage=0.9).shape
+    (1000, 2)
+    """
+    while True:
+        if hasattr(model, "best_estimator_"):
+            model = model.best_estimator_
+        elif hasattr(model, "steps"):
+            if len(model.steps) > 1:
+                X = model[:-1].transform(X)
+            model = model[-1]
+        else:
+            return model, X
+
+
+def as_numpy(data: Any) -> Floats:
+    """Tensors, frames and sequences as float arrays."""
+    if isinstance(data, Tensor):
+        data = data.detach().cpu()
+    return np.asarray(data, dtype=np.float64)
+
+
+def _feature_names(model: Any, X: Any, d: int, given: Sequence[str] | None) -> tuple[str, ...]:
+    names = given
+    if names is None:
+        names = getattr(model, "feature_names_in_", getattr(X, "columns", None))
+    if names is None:
+        names = [f"x{j}" for j in range(d)]
+    if len(names) != d:
+        raise InvalidInputError(f"feature_names: expected {d}, one per column, found {len(names)}")
+    return tuple(str(name) for name in names)
+
+
+def _theta_name(name: str, feature_names: Sequence[str]) -> str:
+    """``inverse_lengthscale_3`` with the name of feature 3; the others in words."""
+    stem, _, number = name.rpartition("_")
+    if stem == "inverse_lengthscale" and number.isdecimal() and int(number) < len(feature_names):
+        return f"1/lengthscale of {feature_names[int(number)]}"
+    return name.replace("_", " ")

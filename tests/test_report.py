@@ -1,0 +1,287 @@
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from importlib.resources import files
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from sharpgp.diagnostics import COVERAGES, Diagnostics, LevelCurves
+from sharpgp.distribution import PredictiveDistribution
+from sharpgp.exceptions import InvalidInputError
+from sharpgp.metrics import ECE_LEVELS, calibration_report
+from sharpgp.report import page, render_report, words
+from sharpgp.report.numbers import MOST_FEATURES, numbers_of
+
+EVIL = "<script>alert(1)</script>\"'&<!--script-->"
+
+
+def predictions(y, *, sigma=1.0, method="exact", n_cal=400, d=3, names=None, curves=None, X=None):
+    """Gaussian predictions N(0, sigma^2) beside the observations ``y``."""
+    n = len(y)
+    sigma = np.broadcast_to(np.asarray(sigma, dtype=float), (n,))
+    inner = ECE_LEVELS[1:-1]
+    quantiles = norm.ppf(inner) * sigma[:, None]
+    half = norm.ppf((1 + np.array(COVERAGES)) / 2) * sigma[:, None]
+    fine = norm.cdf(np.linspace(-5, 5, 101))
+    dist = PredictiveDistribution(fine, norm.ppf(fine)[:, None] * sigma, numpy=True)
+    k = COVERAGES.index(0.95)
+    return Diagnostics(
+        method=method,
+        n_train=500,
+        n_cal=n_cal,
+        X=np.random.default_rng(1).normal(size=(n, d)) if X is None else X,
+        y=y,
+        feature_names=tuple(names or (f"x{j}" for j in range(d))),
+        mean=np.zeros(n),
+        pit=norm.cdf(y / sigma),
+        quantiles=quantiles,
+        coverages=np.array(COVERAGES),
+        lower=-half,
+        upper=half,
+        backed=(True,) * len(COVERAGES),
+        curves=curves,
+        report=calibration_report(
+            y,
+            mean=np.zeros(n),
+            dist=dist,
+            quantiles=quantiles,
+            interval=np.stack([-half[:, k], half[:, k]], axis=1),
+            n_cal=n_cal,
+        ),
+    )
+
+
+@pytest.fixture
+def calm(rng):
+    return predictions(rng.normal(size=600))
+
+
+def at(numbers, coverage=0.95):
+    return numbers["intervals"][COVERAGES.index(coverage)]
+
+
+def test_a_calibrated_predictor_is_told_so(calm):
+    numbers = numbers_of(calm)
+    assert words.reliability(calm, numbers).well
+    assert words.pit(calm, numbers).well
+    assert words.widths(calm, at(numbers)).well
+    assert "<strong>Calibrated</strong>" in render_report(calm)
+
+
+@pytest.mark.parametrize(
+    ("shift", "spread", "fault", "shape"),
+    [
+        (0.0, 1.6, "too sure of itself", "ends are too high"),
+        (0.0, 0.5, "too cautious", "middle is too high"),
+        (0.6, 1.0, "too low as a whole", "lean to the right"),
+        (-0.6, 1.0, "too high as a whole", "lean to the left"),
+    ],
+)
+def test_each_fault_is_named(rng, shift, spread, fault, shape):
+    found = predictions(shift + spread * rng.normal(size=800))
+    numbers = numbers_of(found)
+    reliability, pit = words.reliability(found, numbers), words.pit(found, numbers)
+    assert fault in reliability.advice
+    assert shape in pit.advice
+    assert not reliability.well
+    assert not pit.well
+    assert "Not calibrated" in render_report(found)
+
+
+def test_advice_depends_on_the_method(rng):
+    y = 1.6 * rng.normal(size=800)
+    advice = {
+        method: words.reliability(found, numbers_of(found)).advice
+        for method in ("vanilla", "paper", "exact")
+        if (found := predictions(y, method=method))
+    }
+    assert 'calibration="cv"' in advice["vanilla"]
+    assert "calibration points" in advice["paper"]
+    assert "drift" in advice["exact"]
+
+
+def test_false_alarms_are_as_rare_as_the_page_says(rng):
+    """Of calibrated predictors about one in twenty is told that something is off."""
+    alarms = dict.fromkeys(("reliability", "pit", "widths", "by_width", "by_feature"), 0)
+    draws = 120
+    for _ in range(draws):
+        n, sigma = 200, np.exp(rng.normal(size=200))
+        found = predictions(sigma * rng.normal(size=n), sigma=sigma, n_cal=None, d=1)
+        numbers = numbers_of(found)
+        part = at(numbers, 0.8)
+        alarms["reliability"] += not words.reliability(found, numbers).well
+        alarms["pit"] += not words.pit(found, numbers).well
+        alarms["widths"] += not words.widths(found, part).well
+        alarms["by_width"] += not words.by_width(found, part).well
+        alarms["by_feature"] += not words.by_feature(found, part, 0, ["x0"]).well
+    assert all(count / draws <= 0.1 for count in alarms.values()), alarms
+    assert sum(alarms.values()) > 0.02 * draws * len(alarms) / 2, alarms
+
+
+def test_noise_that_grows_along_a_feature_is_found(rng):
+    X = rng.uniform(0, 1, (1000, 2))
+    found = predictions(rng.normal(size=1000) * (0.3 + 1.5 * X[:, 1]), X=X, d=2)
+    numbers = numbers_of(found)
+    part = at(numbers, 0.8)
+    assert words.by_feature(found, part, 0, ["a", "b"]).well
+    finding = words.by_feature(found, part, 1, ["a", "b"])
+    assert not finding.well
+    assert "too narrow" in finding.advice
+    first = json.loads(_numbers(render_report(found)))["first"]
+    assert first["feature"] == 1, "the page opens at the feature that strays most"
+
+
+def test_narrow_intervals_that_miss_are_found(rng):
+    sigma = np.repeat([0.4, 2.0], 500)
+    found = predictions(rng.normal(size=1000), sigma=sigma, method="kuleshov18")
+    finding = words.by_width(found, at(numbers_of(found), 0.9))
+    assert "narrowest hold" in finding.shows
+    assert "misses noise" in finding.advice
+    assert not finding.well
+
+
+def test_too_few_calibration_points_are_said(calm):
+    part = at(numbers_of(calm), 0.99) | {"backed": False}
+    finding = words.widths(calm, part)
+    assert "modelled tail" in finding.advice.replace("\n", " ")
+    assert not finding.well
+
+
+def test_groups_of_a_few_points_are_not_judged(rng):
+    X = np.repeat([0.0, 1.0], [595, 5])[:, None]
+    y = np.append(rng.normal(size=595), np.full(5, 9.0))
+    found = predictions(y, X=X, d=1)
+    part = at(numbers_of(found), 0.8)
+    assert part["by_feature"][0][-1]["covered"] == 0
+    assert words.by_feature(found, part, 0, ["x0"]).well
+
+
+def _curves(theta, scores=True):
+    delta = np.linspace(0.02, 0.98, 25)
+    names = ("1/lengthscale of x0", "signal variance", "noise variance")
+    return LevelCurves(delta, 1.5 * norm.ppf(delta), theta, names, scores)
+
+
+def test_sentences_about_the_curves(rng):
+    y = rng.normal(size=300)
+    plain = predictions(y, curves=_curves(np.ones((25, 3))))
+    numbers = numbers_of(plain)
+    assert "1.50 times as long" in words.beta_curve(plain, numbers).advice
+    assert "trained ones, at every level" in words.theta_curve(plain, numbers).shows
+    shared = predictions(y, curves=_curves(np.tile([2.5, 1.0, 1.0], (25, 1))))
+    assert "2.5 times" in words.theta_curve(shared, numbers_of(shared)).shows
+    assert "One spread" in words.theta_curve(shared, numbers_of(shared)).advice
+    theta = np.ones((25, 3))
+    theta[:, 0] = np.linspace(0.5, 4, 25)
+    path = predictions(y, curves=_curves(theta), n_cal=15, method="paper")
+    numbers = numbers_of(path)
+    assert numbers["curves"]["gauss"] is None
+    assert numbers["curves"]["names"] == ["1/lengthscale of x0"]
+    assert "read the two together" in words.beta_curve(path, numbers).advice
+    assert "With 15 calibration points" in words.theta_curve(path, numbers).advice
+    constant = predictions(y, curves=_curves(np.ones((25, 3)), scores=False), method="marx22")
+    assert "plain residuals" in words.beta_curve(constant, numbers_of(constant)).shows
+
+
+class Elements(HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.comments = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+
+    def handle_comment(self, data):
+        self.comments.append(data)
+
+
+def _numbers(text):
+    return re.search(r'id="numbers">(.*?)</script>', text, re.DOTALL)[1]
+
+
+def test_names_and_titles_cannot_break_out(rng):
+    found = predictions(rng.normal(size=60), names=[EVIL, "b", "c"], method=EVIL)
+    text = render_report(found, title=EVIL)
+    parsed = Elements(text)
+    assert [tag for tag, _ in parsed.tags].count("script") == 2
+    assert not parsed.comments, "every place of the template is filled, and only once"
+    assert json.loads(_numbers(text))["features"][0] == EVIL
+
+
+def test_the_page_needs_nothing_from_elsewhere(calm):
+    text = render_report(calm)
+    for tag, attributes in Elements(text).tags:
+        assert not {"src", "href", "action", "style", "onclick"} & set(attributes), (
+            tag,
+            attributes,
+        )
+    assert "url(" not in text
+    assert "@import" not in text
+    assert set(re.findall(r"https?://[^\"' )]+", text)) == {"http://www.w3.org/2000/svg"}
+
+
+def test_only_the_page_s_own_script_and_style_are_allowed(calm):
+    text = render_report(calm)
+    policy = next(a["content"] for t, a in Elements(text).tags if a.get("http-equiv"))
+    assert policy.startswith("default-src 'none';")
+    assert "unsafe" not in policy
+    for tag in ("style", "script"):
+        content = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)[-1]
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy
+
+
+def test_every_control_and_picture_has_a_label(calm):
+    tags = Elements(render_report(calm)).tags
+    labelled = {attributes.get("for") for tag, attributes in tags if tag == "label"}
+    controls = {a["id"] for tag, a in tags if tag in ("input", "select")}
+    assert controls == {"coverage", "feature", "entry"}
+    assert controls <= labelled
+
+
+def _luminance(colour):
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return float(np.dot([0.2126, 0.7152, 0.0722], linear))
+
+
+def test_colours_have_enough_contrast_in_light_and_dark():
+    style = files("sharpgp.report").joinpath("style.css").read_text()
+    themes = [
+        dict(re.findall(r"--(\w+): (#\w{6})", block)) for block in re.findall(r"{[^{}]*}", style)
+    ]
+    themes = [theme for theme in themes if "page" in theme]
+    assert len(themes) == 3
+    assert themes[1] == themes[2], "dark by choice and dark by preference are the same"
+    for theme in themes:
+        for text in ("ink", "soft", "line", "off", "well"):
+            for ground in ("page", "card") if text in ("ink", "soft") else ("card",):
+                a, b = sorted([_luminance(theme[text]), _luminance(theme[ground])])
+                assert (b + 0.05) / (a + 0.05) >= 4.5, (text, ground, theme)
+
+
+def test_very_many_features_leave_those_that_stray(rng):
+    X = rng.normal(size=(400, MOST_FEATURES + 20))
+    y = rng.normal(size=400) * np.where(X[:, 3] > 0.8, 4.0, 0.7)
+    found = predictions(y, X=X, d=X.shape[1])
+    kept = numbers_of(found)["features"]
+    assert len(kept) == MOST_FEATURES
+    assert "x3" in kept
+    assert kept == sorted(kept, key=lambda name: int(name[1:]))
+
+
+def test_widths_that_are_all_alike_can_be_shown(calm):
+    part = at(numbers_of(calm))
+    assert "equally wide" in words.widths(calm, part).shows
+    assert sum(part["widths"]["count"]) == len(calm.y)
+
+
+def test_a_file_that_cannot_be_written_is_one_line(tmp_path, monkeypatch, calm):
+    monkeypatch.setattr(page, "diagnose", lambda *_, **__: calm)
+    with pytest.raises(InvalidInputError, match="out: expected a file that can be written"):
+        page.write_report(None, None, None, tmp_path / "no" / "folder.html")
