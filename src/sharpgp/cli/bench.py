@@ -1,105 +1,11 @@
-"""The command ``sharpgp``."""
+"""``sharpgp bench``."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from typer.core import TyperGroup
 
-from sharpgp import __version__, datasets
-from sharpgp.exceptions import SharpGPError
-
-
-class _Commands(TyperGroup):
-    """Turns expected errors into one line and status 2, and ctrl-C into status 130."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except SharpGPError as error:
-            typer.echo(f"error: {' '.join(str(error).split())}", err=True)
-            raise typer.Exit(2) from None
-        except KeyboardInterrupt:
-            typer.echo("interrupted", err=True)
-            raise typer.Exit(130) from None
-
-
-app = typer.Typer(
-    name="sharpgp",
-    cls=_Commands,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    help="Gaussian-process regression with sharp, calibrated predictive distributions.",
-)
-
-
-def _show_version(asked: bool) -> None:
-    if asked:
-        typer.echo(f"sharpgp {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def main(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
-        ),
-    ] = False,
-) -> None:
-    """Gaussian-process regression with sharp, calibrated predictive distributions."""
-
-
-@app.command()
-def demo(
-    out: Annotated[Path, typer.Option(help="Folder for tables and figures.")] = Path("demo"),
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress display.")] = False,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Also the methods that take minutes.")
-    ] = False,
-) -> None:
-    """Compare every method on two small problems, in less than a minute."""
-    from sharpgp.demo import run
-
-    run(out, console=Console(), quiet=quiet, everything=everything)
-
-
-@app.command("datasets")
-def list_datasets(
-    name: Annotated[str | None, typer.Argument(help="Load this set and describe it.")] = None,
-    data_home: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder with your own copies: NAME.csv or NAME.csv.gz, the last column 'target'. "
-            f"Default: the environment variable {datasets.ENVIRONMENT_VARIABLE}.",
-        ),
-    ] = None,
-) -> None:
-    """List the benchmark sets and where each would come from."""
-    console = Console()
-    if name is not None:
-        data = datasets.load(name, data_home)
-        console.print(
-            f"{data.name}: {data.X.shape[0]} rows, {data.X.shape[1]} features "
-            f"({', '.join(data.feature_names)}), target {data.y.mean():.4g} ± {data.y.std():.4g}, "
-            f"from {data.origin}",
-            markup=False,
-            soft_wrap=True,
-            highlight=False,
-        )
-        return
-    table = Table("name", box=None)
-    table.add_column("rows", justify="right")
-    table.add_column("features", justify="right")
-    table.add_column("from", overflow="fold")
-    for known in datasets.names():
-        rows, features = datasets.size(known)
-        table.add_row(known, str(rows), str(features), datasets.source(known, data_home))
-    console.print(table)
-
+from sharpgp.cli._app import app
 
 bench = typer.Typer(
     name="bench", no_args_is_help=True, help="Run the paper's experiments, and print their tables."

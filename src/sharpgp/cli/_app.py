@@ -1,0 +1,50 @@
+"""The application: its name, its version, and how errors look."""
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from sharpgp import __version__
+from sharpgp.exceptions import SharpGPError
+
+
+class _Commands(TyperGroup):
+    """Turns expected errors into one line and status 2, and ctrl-C into status 130."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except SharpGPError as error:
+            typer.echo(f"error: {' '.join(str(error).split())}", err=True)
+            raise typer.Exit(2) from None
+        except KeyboardInterrupt:
+            typer.echo("interrupted", err=True)
+            raise typer.Exit(130) from None
+
+
+app = typer.Typer(
+    name="sharpgp",
+    cls=_Commands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Gaussian-process regression with sharp, calibrated predictive distributions.",
+)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"sharpgp {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Gaussian-process regression with sharp, calibrated predictive distributions."""
