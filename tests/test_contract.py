@@ -22,7 +22,7 @@ from sharpgp.gp.training import train
 from sharpgp.persistence import load, save
 
 #: Methods whose answers do not depend on the calibration data at all.
-IGNORE_CALIBRATION = ("vanilla", "fully_bayesian")
+IGNORE_CALIBRATION = ("vanilla", "fully_bayesian", "capone22")
 USE_CALIBRATION = [name for name in known_methods() if name not in IGNORE_CALIBRATION]
 #: Methods that draw by row, so that the order of the rows matters as much as a seed does.
 DRAW_BY_ROW = ("cv",)
@@ -32,6 +32,8 @@ RANKED = ("kuleshov18", "marx22", "vovk20", "exact")
 #: points that calibrate it; by how much at most with 39 of them and a GP that is right (measured
 #: at 80 %: 0.01 and 0.03; more with more hyperparameters and a GP that is wrong).
 UNDER_COVERING = {"paper": 0.03, "kuleshov22": 0.05}
+#: Methods whose intervals hold for many points at once, and so cover more than they say at one.
+OVER_COVERING = ("capone22",)
 
 C = 39
 X_CAL, Y_CAL = map(torch.from_numpy, wavy(C, seed=1))
@@ -413,9 +415,10 @@ def test_coverage_of_a_trained_gp(name, gp, calibrated):
         share, error = share_inside(calibrated, X, y), 0.04
     else:
         share, error = coverage_and_error(name, gp, wavy, 5)
-    assert abs(share - 0.8) < 3 * error
+    assert share - 0.8 > -3 * error
+    assert name in OVER_COVERING or share - 0.8 < 3 * error
 
 
 def test_lists_name_methods_that_exist():
-    listed = {*IGNORE_CALIBRATION, *DRAW_BY_ROW, *RANKED, *UNDER_COVERING}
+    listed = {*IGNORE_CALIBRATION, *DRAW_BY_ROW, *RANKED, *UNDER_COVERING, *OVER_COVERING}
     assert listed <= set(known_methods())

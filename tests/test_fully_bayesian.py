@@ -11,12 +11,8 @@ from scipy.stats import norm
 
 from helpers import FakePosterior
 from sharpgp import FullyBayesian, SharpGPRegressor
-from sharpgp.calibration.baselines.fully_bayesian import (
-    MixturePredictor,
-    _correlation,
-    _sampler,
-    mixture_quantiles,
-)
+from sharpgp.calibration.baselines.fully_bayesian import MixturePredictor, mixture_quantiles
+from sharpgp.calibration.baselines.nuts import _correlation, _sampler
 from sharpgp.exceptions import InvalidInputError, MissingExtraError
 from sharpgp.gp.covariance import STATIONARY, Stationary
 from sharpgp.gp.training import train

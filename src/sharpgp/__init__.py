@@ -1,6 +1,7 @@
 """Gaussian-process regression with sharp, calibrated predictive distributions."""
 
 from sharpgp.calibration import (
+    Capone22,
     CrossValidated,
     Exact,
     FullyBayesian,
@@ -20,6 +21,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CalibrationWarning",
+    "Capone22",
     "CrossValidated",
     "Exact",
     "FullyBayesian",

@@ -1,6 +1,7 @@
 """Floor 2: from a posterior and data to a calibrated predictor."""
 
 from sharpgp.calibration.baselines import (
+    Capone22,
     FullyBayesian,
     Kuleshov18,
     Kuleshov22,
@@ -15,6 +16,7 @@ from sharpgp.calibration.sharp import Sharp
 
 __all__ = [
     "Calibrated",
+    "Capone22",
     "CrossValidated",
     "Exact",
     "FullyBayesian",

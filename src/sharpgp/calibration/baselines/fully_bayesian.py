@@ -1,24 +1,19 @@
 """The GP averaged over the posterior of its hyperparameters."""
 
-import logging
 import math
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from sharpgp._stored import Array, agree, stored
 from sharpgp._validation import as_count
+from sharpgp.calibration.baselines.hyperposterior import standardised
+from sharpgp.calibration.baselines.nuts import sample
 from sharpgp.calibration.levels import Levels
 from sharpgp.calibration.recalibrator import Calibrated, Recalibrator, register
-from sharpgp.exceptions import InvalidInputError, MissingExtraError, NumericalError
-from sharpgp.gp.covariance import STATIONARY, Stationary
 from sharpgp.gp.linalg import cholesky, posterior_variance
 from sharpgp.gp.posterior import BLOCK_ENTRIES, ExactPosterior, Posterior
-from sharpgp.gp.scaling import Affine
-
-logger = logging.getLogger("sharpgp")
 
 # Factors of all samples are kept between predictions up to this size (1 GiB).
 _KEPT_ENTRIES = 4 * BLOCK_ENTRIES
@@ -276,143 +271,14 @@ class FullyBayesian(Recalibrator):
         self.max_tree_depth = max_tree_depth
 
     def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> MixturePredictor:
-        gp = _standardised(posterior)
-        theta = self._sampled(gp)
-        return MixturePredictor(posterior, gp, torch.from_numpy(theta).to(posterior.device))
-
-    def _sampled(self, gp: ExactPosterior) -> np.ndarray:
-        """Samples [S, P] of the hyperparameters, in the units of ``gp``."""
-        enable_x64, jax, hmc = _sampler()
-        assert isinstance(gp.covariance, Stationary)
-        rng = np.random.default_rng(self.seed)
-        location, scale = _prior(gp.n_features)
-        # A lengthscale that training sent to infinity is no place to start from.
-        trained = gp.theta_R.cpu().numpy()
-        start = np.clip((np.log(trained) - location) / scale, -2.0, 2.0)
-        start = start + 0.1 * rng.normal(size=(self.chains, len(start)))
-        with enable_x64(True):
-            potential = _potential(
-                gp.X_standardised.cpu().numpy(),
-                gp.y_standardised.cpu().numpy(),
-                gp.covariance.kind,
-                location,
-                scale,
-            )
-            begin, move = hmc(potential, algo="NUTS")
-            step = jax.jit(move)  # compiled once for all iterations of all chains
-            chains: list[Any] = []
-            diverging = 0
-            for initial in start:
-                state = begin(
-                    jax.numpy.asarray(initial),
-                    self.warmup,
-                    max_tree_depth=self.max_tree_depth,
-                    rng_key=jax.random.PRNGKey(int(rng.integers(2**31))),
-                )
-                for iteration in range(self.warmup + self.samples):
-                    state = step(state)
-                    if iteration >= self.warmup:
-                        chains.append(np.array(state.z))
-                        diverging += int(state.diverging)
-        white = np.stack(chains)
-        logger.info("NUTS: %d samples, %d divergent transitions", len(white), diverging)
-        theta: np.ndarray = np.exp(location + scale * white)
-        if not np.isfinite(theta).all():
-            raise NumericalError(
-                "expected finite samples of the hyperparameters, found NaN or inf; check the data "
-                "for duplicate rows or use calibration='vanilla'"
-            )
-        return theta
-
-
-def _standardised(posterior: Posterior) -> ExactPosterior:
-    """The posterior's data with both units standardised, as the priors suppose."""
-    if not isinstance(posterior, ExactPosterior):
-        raise InvalidInputError(
-            f"fully_bayesian: expected an exact GP, found {type(posterior).__name__}; "
-            "train on fewer points or choose another calibration"
+        gp = standardised(posterior, self.name)
+        theta = sample(
+            gp,
+            seed=self.seed,
+            warmup=self.warmup,
+            samples=self.samples,
+            chains=self.chains,
+            max_tree_depth=self.max_tree_depth,
+            name=self.name,
         )
-    if not isinstance(posterior.covariance, Stationary):
-        raise InvalidInputError(
-            f"fully_bayesian: expected one of the kernels {', '.join(STATIONARY)}, found "
-            f"{type(posterior.covariance).__name__}; give the kernel by name or choose another "
-            "calibration"
-        )
-    X, y = posterior.x_units.back(posterior.X_standardised), posterior.y_train
-    x_units, y_units = Affine.standardising(X), Affine.standardising(y)
-    theta_R = posterior.theta_R
-    return ExactPosterior(X, y, posterior.covariance, theta_R, x_units=x_units, y_units=y_units)
-
-
-def _prior(n_features: int) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation [P] of ``log theta``; inverse lengthscales come first."""
-    location = np.array([-0.5 * math.log(n_features)] * n_features + [0.0, -3.0])
-    return location, np.array([1.5] * n_features + [1.5, 2.0])
-
-
-def _sampler() -> tuple[Any, Any, Any]:
-    """The optional packages: a context for double precision, ``jax``, numpyro's ``hmc``."""
-    try:
-        import jax
-        import jax.experimental
-        from numpyro.infer.hmc import hmc
-    except ImportError:
-        raise MissingExtraError(
-            "fully_bayesian: expected the packages jax and numpyro, found at least one missing; "
-            "install them with pip install sharpgp[bayes]"
-        ) from None
-    home: Any = jax if hasattr(jax, "enable_x64") else jax.experimental  # moved in 0.8
-    return home.enable_x64, jax, hmc
-
-
-def _potential(
-    X_train: np.ndarray, y_train: np.ndarray, kind: str, location: np.ndarray, scale: np.ndarray
-) -> Any:
-    """Negative log posterior of whitened ``log theta``, as a function for NUTS."""
-    import jax
-    import jax.numpy as jnp
-
-    n, d = X_train.shape
-    X, y = jnp.asarray(X_train), jnp.asarray(y_train)
-    identity = jnp.eye(n)
-
-    def evaluate(Ky: Any) -> Any:
-        L = jnp.linalg.cholesky(Ky)
-        inverse = jax.scipy.linalg.cho_solve((L, True), identity)
-        alpha = inverse @ y
-        return -0.5 * y @ alpha - jnp.log(jnp.diagonal(L)).sum(), (inverse, alpha)
-
-    @jax.custom_vjp
-    def log_likelihood(Ky: Any) -> Any:
-        return evaluate(Ky)[0]
-
-    def backward(saved: Any, g: Any) -> tuple[Any]:
-        # Cheaper than differentiating through the factor.
-        inverse, alpha = saved
-        return (0.5 * g * (jnp.outer(alpha, alpha) - inverse),)
-
-    log_likelihood.defvjp(evaluate, backward)
-
-    def potential(white: Any) -> Any:
-        theta = jnp.exp(location + scale * white)
-        Z = X * theta[:d]
-        squares = (Z * Z).sum(1)
-        distance = (squares[:, None] + squares - 2.0 * Z @ Z.T) * (1.0 - identity)
-        K = theta[d] * _correlation(distance, STATIONARY[kind])
-        return 0.5 * white @ white - log_likelihood(K + theta[d + 1] * identity)
-
-    return potential
-
-
-def _correlation(squared: Any, smoothness: float) -> Any:
-    """Correlation at squared distances, with a finite gradient at 0."""
-    import jax.numpy as jnp
-
-    if math.isinf(smoothness):
-        return jnp.exp(-0.5 * jnp.maximum(squared, 0.0))
-    r = jnp.sqrt(2.0 * smoothness * jnp.where(squared > 1e-24, squared, 1e-24))
-    if smoothness == 0.5:
-        return jnp.exp(-r)
-    if smoothness == 1.5:
-        return (1.0 + r) * jnp.exp(-r)
-    return (1.0 + r + r * r / 3.0) * jnp.exp(-r)
+        return MixturePredictor(posterior, gp, theta)

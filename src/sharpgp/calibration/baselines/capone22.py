@@ -1,0 +1,274 @@
+"""Uniform error bounds that hold for a whole region of hyperparameters."""
+
+import torch
+from torch import Tensor
+
+from sharpgp._validation import as_count
+from sharpgp.calibration.baselines.hyperposterior import laplace, standardised
+from sharpgp.calibration.baselines.nuts import sample
+from sharpgp.calibration.levels import Levels
+from sharpgp.calibration.recalibrator import Calibrated, Recalibrator, register
+from sharpgp.exceptions import InvalidInputError
+from sharpgp.gp.posterior import ExactPosterior, Posterior
+
+#: Training points up to which ``hyperposterior="auto"`` samples; a gradient costs ``N^3`` beyond.
+MOST_SAMPLED = 500
+HYPERPOSTERIORS = ("auto", "nuts", "laplace")
+SCALINGS = ("theorem", "practical")
+
+
+def simultaneous_score(coverage: Tensor, points: int) -> Tensor:
+    r"""Factor of the standard deviation that bounds ``M`` jointly Gaussian errors at once.
+
+    By Sidak's inequality ``P(|z_i| <= b for all i) >= (2 Phi(b) - 1)^M`` whatever the
+    correlations, so that ``b = Phi^-1((1 + coverage^(1/M)) / 2)`` is enough.
+
+    References
+    ----------
+    Z. Sidak, "Rectangular confidence regions for the means of multivariate normal
+    distributions", JASA, 1967.
+
+    Examples
+    --------
+    >>> round(float(simultaneous_score(torch.tensor(0.95).double(), 1)), 4)
+    1.96
+    >>> round(float(simultaneous_score(torch.tensor(0.95).double(), 100)), 4)
+    3.474
+    """
+    # 1 - coverage^(1/M) without cancellation, as coverage goes to 1.
+    outside = -torch.expm1(coverage.log() / points)
+    return -torch.special.ndtri(0.5 * outside)
+
+
+class BoundingBox:
+    r"""Boxes ``theta' <= theta <= theta''`` that hold a given share of a hyperposterior.
+
+    Boxes are nested, around the centre of ``log theta`` and in units of its spread:
+    ``|log theta_j - centre_j| <= t spread_j`` for all ``j``, with ``t`` such that the box holds
+    the share that is asked for.
+
+    Parameters
+    ----------
+    centre, spread : Tensor [P]
+        Of ``log theta``.
+    radii : Tensor [S] or None
+        ``max_j |log theta_j - centre_j| / spread_j`` of ``S`` samples: ``t`` is their
+        ``ceil(share (S + 1))``-th smallest.  Beyond the largest, and without samples at all, it
+        follows a Gaussian ``log theta``, for which Sidak's inequality gives ``t``.
+
+    Examples
+    --------
+    >>> box = BoundingBox(torch.zeros(1).double(), torch.ones(1).double(), None)
+    >>> lower, upper = box.bounds(torch.tensor([0.95]).double())
+    >>> [round(float(v.log()), 2) for v in (lower, upper)]
+    [-1.96, 1.96]
+    """
+
+    def __init__(self, centre: Tensor, spread: Tensor, radii: Tensor | None) -> None:
+        self.centre = centre
+        self.spread = spread
+        self.radii = None if radii is None else radii.sort().values
+
+    @classmethod
+    def of_samples(cls, theta: Tensor) -> "BoundingBox":
+        """Boxes around samples [S, P]: their medians, and deviations from these."""
+        log = theta.log()
+        centre = log.median(0).values
+        spread = (log - centre).square().mean(0).sqrt()
+        spread = spread.clamp_min(1e-12 * (1.0 + centre.abs()))
+        return cls(centre, spread, ((log - centre).abs() / spread).amax(-1))
+
+    def radius(self, share: Tensor) -> Tensor:
+        """``t`` [K] of the boxes that hold these shares [K]."""
+        gaussian = simultaneous_score(share, len(self.centre))
+        if self.radii is None:
+            return gaussian
+        S = len(self.radii)
+        rank = (share * (S + 1) - 1e-9).ceil().long()
+        inside = self.radii[rank.clamp(1, S) - 1]
+        last = simultaneous_score(share.new_tensor(S / (S + 1)), len(self.centre))
+        return torch.where(rank <= S, inside, self.radii[-1] * gaussian / last)
+
+    def bounds(self, share: Tensor) -> tuple[Tensor, Tensor]:
+        """Componentwise bounds ``theta'`` and ``theta''`` [K, P]."""
+        half = self.radius(share).unsqueeze(-1) * self.spread
+        return (self.centre - half).exp(), (self.centre + half).exp()
+
+
+class UniformBoundPredictor(Calibrated):
+    r"""``mu(x) -+ beta_bar sigma(theta'', x)`` at the bounding hyperparameters of each coverage.
+
+    Parameters
+    ----------
+    posterior : Posterior
+    gp : ExactPosterior
+        The same GP in standardised units, which the box refers to.
+    box : BoundingBox
+    points : int
+        Number ``M`` of points at which the bound holds at once.
+    scaling : {"theorem", "practical"}
+    """
+
+    n_cal = None
+
+    def __init__(
+        self, posterior: Posterior, gp: ExactPosterior, box: BoundingBox, points: int, scaling: str
+    ) -> None:
+        self.posterior = posterior
+        self.gp = gp
+        self.box = box
+        self.points = points
+        self.scaling = scaling
+
+    def bound(self, X: Tensor, coverage: Tensor) -> Tensor:
+        """Half-widths [K, T] of the bounds at increasing coverages [K], nondecreasing."""
+        share = coverage.sqrt()  # one half of the risk for theta, the other for y given theta
+        lower, upper = self.box.bounds(share)
+        upper = torch.maximum(upper, self.gp.theta_R)  # the mean's own theta belongs to the box
+        factor = simultaneous_score(share, self.points)
+        if self.scaling == "theorem":
+            factor = self._robust(factor, torch.minimum(lower, self.gp.theta_R), upper)
+        half = factor.unsqueeze(-1) * self.gp.sigma(upper, X)
+        return half.cummax(0).values  # sigma need not grow with every inverse lengthscale
+
+    def _robust(self, factor: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+        d = self.gp.n_features
+        log_gamma = 0.5 * (upper[:, :d] / lower[:, :d]).log().sum(-1)
+        norm = self.gp.y_standardised.square().sum().sqrt()
+        beta_bar = (factor + 2.0 * norm / lower[:, -1].sqrt()).log() + log_gamma
+        return beta_bar.clamp(max=_LOG_LARGEST).exp()
+
+    def quantiles(self, X: Tensor, delta: Tensor) -> Tensor:
+        """See :meth:`Calibrated.quantiles`: an end of the bound at coverage ``|2 delta - 1|``."""
+        coverage = (2.0 * delta - 1.0).abs()
+        distinct, position = coverage.unique(return_inverse=True)
+        half = self.bound(X, distinct.clamp_min(torch.finfo(distinct.dtype).tiny))[position]
+        return self.posterior.mean(X) + (delta - 0.5).sign().unsqueeze(-1) * half
+
+    def band(self, X: Tensor, coverage: float) -> tuple[Tensor, Tensor]:
+        """See :meth:`Calibrated.band`."""
+        mean = self.posterior.mean(X)
+        half = self.bound(X, torch.tensor([coverage], dtype=torch.float64, device=X.device))[0]
+        return mean - half, mean + half
+
+
+# Bounds beyond say nothing, and infinite ones would break whatever is computed from them.
+_LOG_LARGEST = 100.0
+
+
+@register("capone22")
+class Capone22(Recalibrator):
+    r"""Uniform error bounds from bounding hyperparameters of the hyperposterior.
+
+    A box ``theta' <= theta <= theta''`` holds ``sqrt(coverage)`` of the posterior of the
+    hyperparameters; for every ``theta`` in it, ``M`` observations lie within
+    ``b sigma(theta, x_i)`` of ``mu(theta, x_i)`` at once with probability ``sqrt(coverage)``.
+    With probability ``coverage`` therefore, at all ``M`` points,
+    ``|y - mu(x)| <= beta_bar sigma(theta'', x)``, where ``theta''`` bounds inverse lengthscales
+    and variances from above and
+
+    - ``scaling="theorem"``: ``beta_bar = gamma (b + 2 |y| / sigma_n')`` with
+      ``gamma^2 = prod_j theta''_j / theta'_j`` over the inverse lengthscales, which bounds
+      ``sigma(theta, x) <= gamma sigma(theta'', x)`` for every ``theta`` in the box, and with the
+      norm ``|y|`` of the training targets over the least noise ``sigma_n'``, which bounds the
+      difference of the means; rigorous, and enormous for more than one or two features;
+    - ``scaling="practical"``: ``beta_bar = b``, which is rigorous up to two assumptions: that
+      ``sigma`` grows with the inverse lengthscales, as the paper supposes throughout, and that
+      the mean under ``theta_R`` is as good as that under ``theta``.
+
+    The quantile at level ``delta`` is an end of the bound at coverage ``|2 delta - 1|``, so that
+    intervals are much wider than quantiles at one point need to be.  The prior is that of
+    :class:`FullyBayesian`.  Calibration data are ignored.
+
+    Parameters
+    ----------
+    levels : ignored
+        There is a bound at every level.
+    random_state : int or None
+        Seed of the sampler.
+    hyperposterior : {"auto", "nuts", "laplace"}
+        NUTS samples of the hyperparameters (``pip install sharpgp[bayes]``), or a Gaussian
+        approximation of their logarithms at the mode; ``"auto"`` samples up to 500 training
+        points, :data:`MOST_SAMPLED`.
+    scaling : {"theorem", "practical"}
+    points : int
+        Number ``M`` of points at which the bound is to hold at once.
+    warmup, samples, max_tree_depth : int
+        As in :class:`FullyBayesian`.
+
+    References
+    ----------
+    A. Capone, A. Lederer and S. Hirche, "Gaussian Process Uniform Error Bounds with Unknown
+    Hyperparameters for Safety-Critical Applications", ICML 2022.
+
+    Examples
+    --------
+    >>> from sharpgp.gp.training import train
+    >>> X = torch.linspace(0, 6, 40, dtype=torch.float64)[:, None]
+    >>> y = X[:, 0].sin() + 0.1 * torch.cos(37 * X[:, 0])
+    >>> posterior, _ = train(X[::2], y[::2])
+    >>> bounds = Capone22(hyperposterior="laplace", points=20).fit(posterior, None, None)
+    >>> lower, upper = bounds.predict_interval(X[1::2], coverage=0.99).T
+    >>> bool(((lower <= y[1::2]) & (y[1::2] <= upper)).all())
+    True
+    """
+
+    needs_calibration = False
+
+    def __init__(
+        self,
+        *,
+        levels: Levels = None,
+        random_state: int | None = None,
+        hyperposterior: str = "auto",
+        scaling: str = "theorem",
+        points: int = 100,
+        warmup: int = 100,
+        samples: int = 100,
+        max_tree_depth: int = 7,
+    ) -> None:
+        super().__init__(levels=levels, random_state=random_state)
+        for name, value, known in (
+            ("hyperposterior", hyperposterior, HYPERPOSTERIORS),
+            ("scaling", scaling, SCALINGS),
+        ):
+            if value not in known:
+                raise InvalidInputError(
+                    f"{name}: expected one of {', '.join(known)}, found {value!r}"
+                )
+        counts = {
+            "points": points,
+            "warmup": warmup,
+            "samples": samples,
+            "max_tree_depth": max_tree_depth,
+        }
+        for name, count in counts.items():
+            as_count(count, name, least=1)
+        self.hyperposterior = hyperposterior
+        self.scaling = scaling
+        self.points = points
+        self.warmup = warmup
+        self.samples = samples
+        self.max_tree_depth = max_tree_depth
+
+    def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> UniformBoundPredictor:
+        gp = standardised(posterior, self.name)
+        return UniformBoundPredictor(posterior, gp, self._box(gp), self.points, self.scaling)
+
+    def _box(self, gp: ExactPosterior) -> BoundingBox:
+        kind = self.hyperposterior
+        if kind == "auto":
+            kind = "nuts" if gp.n_train <= MOST_SAMPLED else "laplace"
+        if kind == "laplace":
+            approximation = laplace(gp)
+            return BoundingBox(approximation.mode, approximation.scale, None)
+        theta = sample(
+            gp,
+            seed=self.seed,
+            warmup=self.warmup,
+            samples=self.samples,
+            chains=1,
+            max_tree_depth=self.max_tree_depth,
+            name=self.name,
+        )
+        return BoundingBox.of_samples(theta)
