@@ -187,6 +187,29 @@ def test_saving(calibrated, tmp_path):
         assert torch.equal(ask(again), ask(calibrated))
 
 
+def test_update(name, calibrated):
+    """A new predictor; the old one stays; several updates are one, to what cv may know by then."""
+    before = calibrated.predict_quantiles(X_TEST, LEVELS)
+    X, y = map(torch.from_numpy, wavy(30, seed=4))
+    whole = calibrated.updated(X, y)
+    assert isinstance(whole, Calibrated)
+    assert torch.equal(calibrated.predict_quantiles(X_TEST, LEVELS), before)
+    quantiles = whole.predict_quantiles(X_TEST, LEVELS)
+    assert (quantiles != before).any()
+    assert (quantiles.diff(dim=1) >= 0).all()
+    n = [len(predictor.labelled_data()[1]) for predictor in (calibrated, whole)]
+    assert n == [60 + (C if name in USE_CALIBRATION else 0), n[0] + 30]
+    pieces = calibrated.updated(X[:10], y[:10]).updated(X[10:], y[10:])
+    assert_same(
+        pieces.predict_quantiles(X_TEST, LEVELS),
+        quantiles,
+        whole.predict_dist(X_TEST).std,
+        0.1 if name in DRAW_BY_ROW else 1e-9,
+    )
+    with pytest.raises(SharpGPError, match="y: expected 30 values"):
+        calibrated.updated(X, y[:3])
+
+
 # ------------------------------------------------------------------ answers
 
 

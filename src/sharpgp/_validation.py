@@ -55,6 +55,27 @@ def as_target(y: Any, *, n_rows: int | None = None, device: Any = None) -> Tenso
     return tensor
 
 
+def as_weights(weights: Any, *, n_rows: int, device: Any = None) -> Tensor:
+    """Weights as a float64 tensor [n]: finite, not negative, one per row.
+
+    Examples
+    --------
+    >>> as_weights([1, 0.5], n_rows=2).tolist()
+    [1.0, 0.5]
+    """
+    tensor = _as_float(weights, "sample_weight", device)
+    if tensor.shape != (n_rows,):
+        raise InvalidInputError(
+            f"sample_weight: expected {n_rows} numbers, one per row, {_found(tensor)}"
+        )
+    _check_finite(tensor, "sample_weight")
+    if (tensor < 0).any():
+        raise InvalidInputError(
+            f"sample_weight: expected numbers of at least 0, found {tensor.min().item():g}"
+        )
+    return tensor
+
+
 def as_coverage(coverage: Any) -> tuple[list[float], bool]:
     """Coverages as a list, and whether a single one was given.
 

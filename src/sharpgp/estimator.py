@@ -16,7 +16,7 @@ from torch import Tensor
 
 from sharpgp import persistence
 from sharpgp._stored import ABSENT, Maybe, agree, stored
-from sharpgp._validation import as_features, as_target
+from sharpgp._validation import as_features, as_target, as_weights
 from sharpgp.calibration.levels import Levels
 from sharpgp.calibration.recalibrator import Calibrated, Recalibrator, make_recalibrator
 from sharpgp.distribution import PredictiveDistribution
@@ -132,7 +132,15 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, X_cal: Any = None, y_cal: Any = None) -> "SharpGPRegressor":
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        X_cal: Any = None,
+        y_cal: Any = None,
+        *,
+        sample_weight_cal: Any = None,
+    ) -> "SharpGPRegressor":
         """Train the GP and calibrate it.
 
         Parameters
@@ -141,6 +149,11 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         y : array of shape (n,)
         X_cal, y_cal : arrays, optional
             Your own calibration data; without them ``cal_size`` of the rows are held out.
+        sample_weight_cal : array or callable, optional
+            For a covariate shift, weights of the calibration points: how much more frequent their
+            inputs are among the points to predict.  One per row of ``X_cal``, or, without it, of
+            ``X`` (only those of rows that calibrate are used); or a function of ``X`` (n, d) that
+            gives them, which then serves the points to predict, too.
         """
         for name in ("mean", "inducing"):
             if getattr(self, name) is not None:
@@ -156,12 +169,22 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
             self, _plain(X), _plain(y), dtype=np.float64, y_numeric=True, ensure_min_samples=2
         )
         y = _numpy(as_target(y))
-        recalibrator = self._recalibrator(len(y), X_cal is not None)
         if X_cal is not None:
             X_cal = validate_data(self, _plain(X_cal), dtype=np.float64, reset=False)
             y_cal = np.asarray(_plain(y_cal))
-        elif recalibrator.needs_calibration:
-            X, X_cal, y, y_cal = self._holdout(X, y)
+        weights = sample_weight_cal
+        if not (weights is None or callable(weights)):
+            n_rows = len(X if X_cal is None else X_cal)
+            weights = _numpy(as_weights(_plain(weights), n_rows=n_rows))
+        return self._fit(X, y, X_cal, y_cal, weights)
+
+    def _fit(
+        self, X: np.ndarray, y: np.ndarray, X_cal: Any, y_cal: Any, weights: Any
+    ) -> "SharpGPRegressor":
+        """``fit`` on checked data; ``weights`` are an array, a callable or None."""
+        recalibrator = self._recalibrator(len(y), X_cal is not None)
+        if X_cal is None and recalibrator.needs_calibration:
+            X, X_cal, y, y_cal, weights = self._holdout(X, y, weights)
         _check_training_data(X, y)
         device = _device(self.device)
         posterior, self.training_ = train(
@@ -171,10 +194,55 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
             random_state=self._seed(),
         )
         self._log(f"calibrating with {recalibrator!r}")
-        self.calibrated_ = recalibrator.fit(posterior, X_cal, y_cal)
+        self.calibrated_ = recalibrator.fit(posterior, X_cal, y_cal, sample_weight=weights)
         self.calibration_ = recalibrator.name or type(recalibrator).__name__
         self.posterior_ = self.calibrated_.posterior
         return self
+
+    def update(
+        self, X: Any, y: Any, *, sample_weight: Any = None, refit: bool = False
+    ) -> "SharpGPRegressor":
+        """Learn from further labelled points, without starting over.
+
+        Trained hyperparameters stay.  New points join the calibration data, which keeps the
+        guarantee of ``"exact"`` for exchangeable data; where every point trains and calibrates
+        (``"cv"``), they are scored by the present model and then join its training data, too.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+        y : array of shape (n,)
+            Points that the model has not seen.
+        sample_weight : array of shape (n,), optional
+            Their weights, where ``fit`` was given weights as an array.
+        refit : bool
+            Start over after all: ``fit`` on all points so far, with a new split.
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.uniform(-3, 3, (200, 1))
+        >>> y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=200)
+        >>> model = SharpGPRegressor(calibration="exact", random_state=0).fit(X[:100], y[:100])
+        >>> model.calibrated_.n_cal, model.update(X[100:], y[100:]).calibrated_.n_cal
+        (25, 125)
+        """
+        X = self._checked(X)
+        y = as_target(_plain(y), n_rows=X.shape[0], device=X.device)
+        if not refit:
+            self.calibrated_ = self.calibrated_.updated(X, y, sample_weight=_plain(sample_weight))
+            self.posterior_ = self.calibrated_.posterior
+            return self
+        X_old, y_old = self.calibrated_.labelled_data()
+        weights = getattr(self.calibrated_, "ratio", None)
+        if weights is None and hasattr(self.calibrated_, "weights"):
+            raise InvalidInputError(
+                "refit: expected weights of all points, found those of calibration points only; "
+                "call fit with all points and their weights"
+            )
+        return self._fit(
+            _numpy(torch.cat([X_old, X])), _numpy(torch.cat([y_old, y])), None, None, weights
+        )
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Predictive mean (n,), and with ``return_std`` the predictive standard deviation (n,)."""
@@ -185,7 +253,12 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         return mean, _numpy(self.calibrated_.predict_dist(X).std)
 
     def predict_interval(
-        self, X: Any, coverage: Any = 0.95, *, symmetric: bool | None = None
+        self,
+        X: Any,
+        coverage: Any = 0.95,
+        *,
+        symmetric: bool | None = None,
+        sample_weight: Any = None,
     ) -> np.ndarray:
         """Prediction intervals.
 
@@ -196,13 +269,20 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         symmetric : bool, optional
             False: centred quantiles; True: the band ``mu -+ radius`` from absolute z-scores.
             None: the band where fewer than five calibration points lie in either tail.
+        sample_weight : array of shape (n,), optional
+            Weights of these points, where ``fit`` was given weights; without them the function
+            given to ``fit`` is asked, or the largest weight of a calibration point is used.
 
         Returns
         -------
         array of shape (n, 2), or (n, 2, k) for ``k`` coverages
         """
         X = self._checked(X)
-        return _numpy(self.calibrated_.predict_interval(X, coverage, symmetric=symmetric))
+        return _numpy(
+            self.calibrated_.predict_interval(
+                X, coverage, symmetric=symmetric, sample_weight=_plain(sample_weight)
+            )
+        )
 
     def predict_quantiles(self, X: Any, levels: Any) -> np.ndarray:
         """Quantiles, (n,) for a single level and (n, k) for several; they never cross."""
@@ -281,7 +361,8 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
             name = "exact" if own_split or n_rows > MOST_CROSS_VALIDATED else "cv"
         return make_recalibrator(name, levels=self.levels, random_state=self._seed())
 
-    def _holdout(self, X: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
+    def _holdout(self, X: np.ndarray, y: np.ndarray, weights: Any) -> tuple[Any, ...]:
+        """Training and calibration part of ``X`` and ``y``, and the latter part of the weights."""
         size, n = self.cal_size, len(y)
         whole = isinstance(size, numbers.Integral) and not isinstance(size, bool)
         if not (isinstance(size, numbers.Real) and (0 < size < (n if whole else 1))):
@@ -294,8 +375,10 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
                 f"expected at least 4 samples, 2 to train on and 2 to calibrate with, found {n} "
                 f"with cal_size={size!r}; add data or give X_cal and y_cal"
             )
-        split: list[np.ndarray] = train_test_split(X, y, test_size=n_cal, random_state=self._seed())
-        return split
+        rows, cal = train_test_split(np.arange(n), test_size=n_cal, random_state=self._seed())
+        if isinstance(weights, np.ndarray):
+            weights = weights[cal]
+        return X[rows], X[cal], y[rows], y[cal], weights
 
     def _seed(self) -> int | None:
         if self.random_state is None or isinstance(self.random_state, numbers.Integral):

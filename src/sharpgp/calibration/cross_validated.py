@@ -1,6 +1,6 @@
 """Calibration without a holdout: every point trains and every point calibrates."""
 
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from sharpgp._validation import as_count
 from sharpgp.calibration.exact import SpreadPredictor, needs_exact
 from sharpgp.calibration.levels import Levels
 from sharpgp.calibration.recalibrator import Recalibrator, register
-from sharpgp.calibration.spread import learn_spread, refit_spread
+from sharpgp.calibration.spread import conditioned_spread, learn_spread, refit_spread
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.training import retrain
@@ -19,6 +19,17 @@ from sharpgp.gp.training import retrain
 @stored("CrossValidatedPredictor")
 class CrossValidatedPredictor(SpreadPredictor):
     """A spread predictor whose scores come from fits that did not see the point they score."""
+
+    def labelled_data(self) -> tuple[Tensor, Tensor]:
+        """The training points, which are those that calibrate."""
+        return self.posterior.X_train, self.posterior.y_train
+
+    def _updated(self, X: Tensor, y: Tensor) -> Self:
+        """New points are scored by the present fit, which has not seen them, then join it."""
+        later = self._rescored(X, y, None)
+        later.posterior = self.posterior.extended(X, y)
+        later.spread_model = conditioned_spread(self.spread_model, later.posterior)
+        return later
 
 
 @register("cv")
@@ -90,6 +101,16 @@ class CrossValidated(Recalibrator):
             scores[part] = residuals[part] / refit_spread(spread, fit)(X[part])
         return CrossValidatedPredictor(full, spread, X, residuals, scores)
 
-    def fit(self, posterior: Posterior, X_cal: Any = None, y_cal: Any = None) -> Any:
-        """Calibrate on the posterior's training data, and on the calibration data if given."""
-        return super().fit(posterior, X_cal, y_cal)
+    def fit(
+        self,
+        posterior: Posterior,
+        X_cal: Any = None,
+        y_cal: Any = None,
+        *,
+        sample_weight: Any = None,
+    ) -> Any:
+        """Calibrate on the posterior's training data, and on the calibration data if given.
+
+        ``sample_weight`` then has one entry per point of both, training points first.
+        """
+        return super().fit(posterior, X_cal, y_cal, sample_weight=sample_weight)

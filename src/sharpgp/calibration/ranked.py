@@ -1,12 +1,14 @@
 """Predictors whose ``beta`` is the sorted calibration scores, with one spread for all levels."""
 
 import copy
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from sharpgp._stored import Array, stored
 from sharpgp.calibration.curves import Curves
+from sharpgp.calibration.recalibrator import Calibrated
 from sharpgp.calibration.scores import CurvePredictor
 from sharpgp.gp.posterior import Posterior
 
@@ -45,18 +47,24 @@ class RankedPredictor(CurvePredictor):
         r = y - self.posterior.mean(X)
         return r, r / self.spread(self.posterior.theta_R.unsqueeze(0), X)[0]
 
-    def _rescored(self, X: Tensor, y: Tensor, keep: int | None) -> "RankedPredictor":
+    def _rescored(self, X: Tensor, y: Tensor, keep: int | None) -> Self:
         r, z = self.score(X, y)
         return self.with_scores(
             newest(self.X_cal, X, keep), newest(self.r_cal, r, keep), newest(self.scores, z, keep)
         )
 
-    def with_scores(self, X_cal: Tensor, r_cal: Tensor, scores: Tensor) -> "RankedPredictor":
+    def with_scores(self, X_cal: Tensor, r_cal: Tensor, scores: Tensor) -> Self:
         """The same mean and spread with ``beta`` from other scores."""
         later = copy.copy(self)
         later.X_cal, later.r_cal, later.scores, later.n_cal = X_cal, r_cal, scores, len(scores)
         later.curves = ranked_curves(scores, self.posterior.theta_R)
         return later
+
+    def weighted(self, sample_weight: Any) -> Calibrated:
+        """The same mean and spread with weighted scores, for a covariate shift."""
+        from sharpgp.calibration.weighted import WeightedPredictor  # which is built on this class
+
+        return WeightedPredictor.of(self, sample_weight)
 
 
 def newest(old: Tensor, new: Tensor, keep: int | None) -> Tensor:

@@ -67,7 +67,12 @@ class Calibrated(ABC):
         return table[0] if single else table.mT
 
     def predict_interval(
-        self, X: Any, coverage: Any = 0.95, *, symmetric: bool | None = None
+        self,
+        X: Any,
+        coverage: Any = 0.95,
+        *,
+        symmetric: bool | None = None,
+        sample_weight: Any = None,
     ) -> Tensor:
         """Interval ends, shape (T, 2) for a single coverage and (T, 2, k) for several.
 
@@ -75,15 +80,11 @@ class Calibrated(ABC):
         z-scores.  ``None`` takes the band where fewer than five calibration points lie in either
         tail, that is for ``(1 - coverage)/2 * (C + 1) < 5``: a rule that looks at counts alone
         and so leaves the coverage as promised.  Several coverages give nested intervals.
+        ``sample_weight`` is for predictors with weighted scores, see :meth:`weighted`.
         """
+        self._no_weights(sample_weight)
         X = self._features(X)
-        values, single = as_coverage(coverage)
-        if single:
-            return self._interval(X, values[0], symmetric)
-        ordered = sorted(set(values))
-        ends = torch.stack([self._interval(X, value, symmetric) for value in ordered], dim=-1)
-        nested = torch.stack([ends[:, 0].cummin(-1).values, ends[:, 1].cummax(-1).values], dim=1)
-        return nested[..., [ordered.index(value) for value in values]]
+        return nested_intervals(coverage, lambda value: self._interval(X, value, symmetric))
 
     def predict_dist(self, X: Any) -> PredictiveDistribution:
         """Full predictive distribution at ``X``, tabulated at a fixed grid of levels."""
@@ -108,6 +109,67 @@ class Calibrated(ABC):
             interval=interval.cpu().numpy(),
             n_cal=self.n_cal,
         )
+
+    def updated(self, X: Any, y: Any, *, sample_weight: Any = None) -> "Calibrated":
+        """A new predictor that has learned from further labelled points; this one stays.
+
+        Trained hyperparameters are kept.  The points join those that fix ``beta``; where the
+        training points do that themselves (``cv``), or nothing does (``vanilla``), the GP is
+        conditioned on the new points, too.  Several updates add up to one; only ``cv`` scores
+        each batch with what it knew before that batch.
+
+        Parameters
+        ----------
+        X, y : arrays of shape (n, d) and (n,)
+            Points that the predictor has not seen.
+        sample_weight : array of shape (n,), optional
+            Their weights, where the others have weights.
+        """
+        X, y = self._labelled(X, y)
+        self._no_weights(sample_weight)
+        with torch.no_grad(), threads_for(self.posterior.n_train):
+            return self._updated(X, y)
+
+    def rescored(self, X: Any, y: Any, *, keep: int | None = None) -> "Calibrated":
+        """A new predictor with the same mean and spread, and ``beta`` from further points, too.
+
+        With ``keep``, from the ``keep`` newest points only: a window that forgets.
+        """
+        X, y = self._labelled(X, y)
+        keep = None if keep is None else as_count(keep, "keep", least=1)
+        with torch.no_grad(), threads_for(self.posterior.n_train):
+            return self._rescored(X, y, keep)
+
+    def weighted(self, sample_weight: Any) -> "Calibrated":
+        """The same predictor with weighted scores, for a covariate shift."""
+        raise InvalidInputError(
+            "sample_weight: expected a method that ranks scores (exact, cv, kuleshov18, marx22), "
+            f"found one that gives a {type(self).__name__}"
+        )
+
+    def labelled_data(self) -> tuple[Tensor, Tensor]:
+        """All labelled points that this predictor rests on: training, then calibration."""
+        return self.posterior.X_train, self.posterior.y_train
+
+    def _updated(self, X: Tensor, y: Tensor) -> "Calibrated":
+        return self._rescored(X, y, None)
+
+    def _rescored(self, X: Tensor, y: Tensor, keep: int | None) -> "Calibrated":
+        raise InvalidInputError(
+            "expected a predictor with scores that new points can join, found "
+            f"{type(self).__name__}; choose another calibration"
+        )
+
+    def _labelled(self, X: Any, y: Any) -> tuple[Tensor, Tensor]:
+        X = self._features(X)
+        return X, as_target(y, n_rows=X.shape[0], device=self.posterior.device)
+
+    def _no_weights(self, sample_weight: Any) -> None:
+        if sample_weight is not None:
+            raise InvalidInputError(
+                "sample_weight: expected a model that was calibrated with weights, found one "
+                "without; give them to fit, too"
+            )
 
     def table_levels(self) -> Tensor:
         """Levels [K] at which the distribution is tabulated."""
@@ -164,6 +226,17 @@ class Calibrated(ABC):
         return as_features(X, n_features=self.posterior.n_features, device=self.posterior.device)
 
 
+def nested_intervals(coverage: Any, interval: Callable[[float], Tensor]) -> Tensor:
+    """Ends (T, 2) at one coverage, or (T, 2, k) at several, of which larger contain smaller."""
+    values, single = as_coverage(coverage)
+    if single:
+        return interval(values[0])
+    ordered = sorted(set(values))
+    ends = torch.stack([interval(value) for value in ordered], dim=-1)
+    nested = torch.stack([ends[:, 0].cummin(-1).values, ends[:, 1].cummax(-1).values], dim=1)
+    return nested[..., [ordered.index(value) for value in values]]
+
+
 class Recalibrator(ABC):
     """A calibration method: ``fit`` turns a posterior and held-out data into a predictor.
 
@@ -191,15 +264,22 @@ class Recalibrator(ABC):
             return 0
         return as_count(self.random_state, "random_state", least=0)
 
-    def fit(self, posterior: Posterior, X_cal: Any, y_cal: Any) -> Calibrated:
-        """Calibrate ``posterior`` on data that it was not trained on; it is not changed."""
+    def fit(
+        self, posterior: Posterior, X_cal: Any, y_cal: Any, *, sample_weight: Any = None
+    ) -> Calibrated:
+        """Calibrate ``posterior`` on data that it was not trained on; it is not changed.
+
+        ``sample_weight``, an array (C,) or a function of ``X`` (n, d) that gives one, weights the
+        calibration points; see :class:`sharpgp.calibration.weighted.WeightedPredictor`.
+        """
         if not self.needs_calibration and X_cal is None:
             X, y = _nothing(posterior)
         else:
             X = as_features(X_cal, n_features=posterior.n_features, device=posterior.device)
             y = as_target(y_cal, n_rows=X.shape[0], device=posterior.device)
         with threads_for(posterior.n_train):
-            return self._fit(posterior, X, y)
+            calibrated = self._fit(posterior, X, y)
+        return calibrated if sample_weight is None else calibrated.weighted(sample_weight)
 
     @abstractmethod
     def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> Calibrated:

@@ -1,5 +1,7 @@
 """The scale model: where the noise is large, learned from leave-one-out z-scores."""
 
+import copy
+
 import torch
 from torch import Tensor
 
@@ -13,6 +15,11 @@ _LOG_CHI_SQUARE = -1.2704
 _SOFTENING = 0.02
 #: Points that the scale model's hyperparameters are trained on; it is conditioned on all.
 MOST_TRAINED = 800
+
+
+def log_squares(z: Tensor) -> Tensor:
+    """``log z^2``, softened near 0 and with mean 0 for standard normal ``z``."""
+    return (z.square() + _SOFTENING).log() - _LOG_CHI_SQUARE
 
 
 @stored("ScaleModel", gp=Posterior, _at_training=Array("N"))
@@ -40,15 +47,25 @@ class ScaleModel:
     """
 
     def __init__(self, X: Tensor, z: Tensor) -> None:
-        target = (z.square() + _SOFTENING).log() - _LOG_CHI_SQUARE
+        target = log_squares(z)
         stride = -(-len(z) // MOST_TRAINED)
         trained, _ = train(X[::stride], target[::stride], start=0)
         self.gp = trained if stride == 1 else trained.conditioned_on(X, target)
+        self._look_back()
+
+    def _look_back(self) -> None:
         with torch.no_grad():
             self._at_training = self.gp.loo(self.gp.theta_R.unsqueeze(0))[0][0]
 
     def _restored(self) -> None:
         agree("points of the scale model", len(self._at_training), self.gp.n_train)
+
+    def conditioned_on(self, X: Tensor, z: Tensor) -> "ScaleModel":
+        """The same model, hyperparameters kept, of other z-scores."""
+        other = copy.copy(self)
+        other.gp = self.gp.conditioned_on(X, log_squares(z))
+        other._look_back()
+        return other
 
     def log_square(self, X: Tensor) -> Tensor:
         """``g(x)`` [T] at new points, within the range of ``g`` at the training points.

@@ -76,6 +76,12 @@ class CurvePredictor(Calibrated):
         """z-scores [C] of the calibration points under ``theta`` [1, P]."""
         return self.r_cal / self.spread(theta, self.X_cal)[0]
 
+    def labelled_data(self) -> tuple[Tensor, Tensor]:
+        """Training points, then calibration points."""
+        X, y = self.posterior.X_train, self.posterior.y_train
+        y_cal = self.r_cal + self.posterior.mean(self.X_cal)
+        return torch.cat([X, self.X_cal]), torch.cat([y, y_cal])
+
     def centred_levels(self, coverage: float) -> tuple[float, float]:
         """Levels of the two ends of the centred interval, at whole ranks where so chosen."""
         lower, upper = super().centred_levels(coverage)

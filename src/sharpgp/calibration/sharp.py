@@ -1,19 +1,21 @@
 """The paper's method: ``beta`` and ``theta`` per level, calibrated and as sharp as possible."""
 
+import copy
 import warnings
-from dataclasses import replace
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sharpgp._stored import Several, stored
+from sharpgp._stored import Array, Several, stored
 from sharpgp._validation import as_count
 from sharpgp.calibration.curves import Curves
 from sharpgp.calibration.levels import Levels, resolve_levels
 from sharpgp.calibration.objective import get_objective
 from sharpgp.calibration.path import LevelResult, Problem, keep_order, solve_path, solve_shared
 from sharpgp.calibration.quantile import q_lin
+from sharpgp.calibration.ranked import newest
 from sharpgp.calibration.recalibrator import Recalibrator, register
 from sharpgp.calibration.scores import CurvePredictor
 from sharpgp.calibration.search import get_family
@@ -21,7 +23,13 @@ from sharpgp.exceptions import CalibrationWarning
 from sharpgp.gp.posterior import Posterior
 
 
-@stored("SharpPredictor", results=Several(LevelResult), evaluations=int)
+@stored(
+    "SharpPredictor",
+    results=Several(LevelResult),
+    evaluations=int,
+    method=Recalibrator,
+    theta_searched=Array("K P", positive=True),
+)
 class SharpPredictor(CurvePredictor):
     """What :class:`Sharp` returns: the curves, and per trained level how they were found.
 
@@ -31,10 +39,30 @@ class SharpPredictor(CurvePredictor):
         One per trained level, increasing in ``delta``.
     evaluations : int
         Evaluations of the objective with its gradient, in all.
+    method : Sharp
+        The settings.
+    theta_searched : Tensor [K, P]
+        ``theta`` of each trained level as the search left it, before ``|beta|`` was put in order.
     """
 
     results: list[LevelResult]
     evaluations: int
+    method: "Sharp"
+    theta_searched: Tensor
+
+    def _rescored(self, X: Tensor, y: Tensor, keep: int | None) -> "SharpPredictor":
+        """Every level keeps the ``theta`` that was searched for it and gets a new ``beta``."""
+        r = newest(self.r_cal, y - self.posterior.mean(X), keep)
+        later = self.method._calibrated(
+            self.posterior,
+            newest(self.X_cal, X, keep),
+            r,
+            r.new_tensor([result.delta for result in self.results]),
+            self.theta_searched,
+            [result.evaluations for result in self.results],
+        )
+        later.evaluations = self.evaluations
+        return later
 
 
 @register("paper")
@@ -108,15 +136,7 @@ class Sharp(Recalibrator):
         if self.subset is not None:
             n = min(as_count(self.subset, "subset", least=1), posterior.n_train)
             searched = posterior.subset(n, torch.Generator().manual_seed(self.seed))
-        # In units of the residuals, so that the search does not depend on those of the target.
-        unit = r.abs().mean()
-        unit = torch.where(unit > 0, unit, torch.ones_like(unit))
-        problem = Problem(
-            get_family(self.family)(posterior),
-            get_objective(self.objective),
-            lambda theta: searched.sigma(theta, X) / unit,
-            r / unit,
-        )
+        problem = self._problem(posterior, searched, X, r)
         solve = solve_shared if self.family == "shared" else solve_path
         rng = np.random.default_rng(self.seed)
         theta, evaluations, budget = solve(problem, delta, restarts=restarts, rng=rng)
@@ -127,14 +147,43 @@ class Sharp(Recalibrator):
                 CalibrationWarning,
                 stacklevel=3,
             )
-        whole = replace(problem, sigma=lambda theta: posterior.sigma(theta, X) / unit)
-        theta, beta, value, changed = keep_order(whole, delta, theta)
+        predictor = self._calibrated(posterior, X, r, delta, theta, evaluations)
+        predictor.evaluations = budget.used
+        return predictor
+
+    def _problem(self, posterior: Posterior, searched: Posterior, X: Tensor, r: Tensor) -> Problem:
+        """What to minimise, with ``sigma`` of ``searched``.
+
+        In units of the residuals, so that the search does not depend on those of the target.
+        """
+        unit = r.abs().mean()
+        unit = torch.where(unit > 0, unit, torch.ones_like(unit))
+        return Problem(
+            get_family(self.family)(posterior),
+            get_objective(self.objective),
+            lambda theta: searched.sigma(theta, X) / unit,
+            r / unit,
+        )
+
+    def _calibrated(
+        self,
+        posterior: Posterior,
+        X: Tensor,
+        r: Tensor,
+        delta: Tensor,
+        theta_searched: Tensor,
+        evaluations: Sequence[int] | np.ndarray,
+    ) -> SharpPredictor:
+        """Given ``theta`` [K, P] per level: ``|beta|`` in order, the curves and the results."""
+        whole = self._problem(posterior, posterior, X, r)
+        theta, beta, value, changed = keep_order(whole, delta, theta_searched)
         base = posterior.theta_R.expand(len(delta), -1)
-        value_base, _ = problem.objective(delta, whole.r, whole.sigma(base[:1]))
+        value_base, _ = whole.objective(delta, whole.r, whole.sigma(base[:1]))
         kept = (theta == base).all(-1)
         curves = self._curves(posterior, X, r, delta, beta, theta)
         predictor = SharpPredictor(posterior, curves, X, r, whole_ranks=False)
-        predictor.evaluations = budget.used
+        predictor.method = copy.copy(self)
+        predictor.theta_searched = theta_searched
         predictor.results = [
             LevelResult(
                 delta=float(delta[k]),

@@ -131,6 +131,15 @@ def refit_spread(spread: Spread, posterior: ExactPosterior) -> Spread:
     return Spread(posterior, theta, spread.choice, model)
 
 
+def conditioned_spread(spread: Spread, posterior: Posterior) -> Spread:
+    """The same spread, every hyperparameter kept, on a posterior conditioned on other data."""
+    model = None
+    if spread.scale is not None:
+        residuals, sigma = _loo(posterior, spread.theta)
+        model = spread.scale.conditioned_on(posterior.X_train, residuals / sigma)
+    return Spread(posterior, spread.theta, spread.choice, model)
+
+
 def _loo(posterior: Posterior, theta: Tensor) -> tuple[Tensor, Tensor]:
     """Leave-one-out residuals under ``theta_R`` and standard deviations under ``theta`` [N]."""
     with torch.no_grad():

@@ -1,6 +1,7 @@
 """What a trained GP can answer under any hyperparameters, in the user's units."""
 
 from abc import ABC, abstractmethod
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -55,8 +56,16 @@ class Posterior(ABC):
         """Leave-one-out mean and standard deviation [K, N] of the training points."""
 
     @abstractmethod
+    def conditioned_on(self, X: Tensor, y: Tensor) -> Self:
+        """The same GP, hyperparameters and units included, conditioned on other data."""
+
+    @abstractmethod
     def subset(self, n: int, generator: torch.Generator) -> "Posterior":
         """The same GP conditioned on ``n`` random training points only."""
+
+    def extended(self, X: Tensor, y: Tensor) -> Self:
+        """The same GP, hyperparameters and units included, conditioned on further data, too."""
+        return self.conditioned_on(torch.cat([self.X_train, X]), torch.cat([self.y_train, y]))
 
     @property
     @abstractmethod

@@ -145,6 +145,10 @@ class UniformBoundPredictor(Calibrated):
         half = self.bound(X, distinct.clamp_min(torch.finfo(distinct.dtype).tiny))[position]
         return self.posterior.mean(X) + (delta - 0.5).sign().unsqueeze(-1) * half
 
+    def _updated(self, X: Tensor, y: Tensor) -> "UniformBoundPredictor":
+        posterior, gp = self.posterior.extended(X, y), self.gp.extended(X, y)
+        return UniformBoundPredictor(posterior, gp, self.box, self.points, self.scaling)
+
     def band(self, X: Tensor, coverage: float) -> tuple[Tensor, Tensor]:
         """See :meth:`Calibrated.band`."""
         mean = self.posterior.mean(X)

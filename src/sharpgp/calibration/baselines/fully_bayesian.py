@@ -96,6 +96,9 @@ class MixturePredictor(Calibrated):
         scores = torch.linspace(-5.0, 5.0, 101, dtype=torch.float64, device=self.posterior.device)
         return torch.special.ndtr(scores)
 
+    def _updated(self, X: Tensor, y: Tensor) -> "MixturePredictor":
+        return MixturePredictor(self.posterior.extended(X, y), self.gp.extended(X, y), self.theta)
+
     def _part(self, i: int, Z: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance [S_i, T] under the ``i``-th block of samples, standardised."""
         theta, gp = self._samples[i], self.gp

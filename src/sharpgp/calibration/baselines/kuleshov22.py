@@ -14,6 +14,7 @@ from torch.nn.functional import softplus
 from sharpgp._stored import Array, Several, agree, stored
 from sharpgp._validation import as_count, as_features, as_target
 from sharpgp.calibration.levels import Levels
+from sharpgp.calibration.ranked import newest
 from sharpgp.calibration.recalibrator import Calibrated, Recalibrator, register
 from sharpgp.exceptions import InvalidInputError, NumericalError
 from sharpgp.gp.posterior import Posterior
@@ -90,7 +91,16 @@ class Network:
         return f"Network({self.weights[0].shape[1]} hidden units)"
 
 
-@stored("NetworkPredictor", posterior=Posterior, network=Network, units=Affine, n_cal=int)
+@stored(
+    "NetworkPredictor",
+    posterior=Posterior,
+    network=Network,
+    units=Affine,
+    method=Recalibrator,
+    X_cal=Array("C d"),
+    y_cal=Array("C"),
+    n_cal=int,
+)
 class NetworkPredictor(Calibrated):
     """``Q(delta, x) = mu(x) + g(Phi^-1(delta); f(x)) sigma(theta_R, x)``.
 
@@ -100,15 +110,39 @@ class NetworkPredictor(Calibrated):
     network : Network
     units : Affine
         Units of the features.
-    n_cal : int
-        Number of calibration points that the network was trained on.
+    method : Kuleshov22
+        The settings that the network was trained with.
+    X_cal, y_cal : Tensor [C, d], Tensor [C]
+        The calibration points, of which ``n_cal`` trained the network.
     """
 
-    def __init__(self, posterior: Posterior, network: Network, units: Affine, n_cal: int) -> None:
+    def __init__(
+        self,
+        posterior: Posterior,
+        network: Network,
+        units: Affine,
+        method: "Kuleshov22",
+        X_cal: Tensor,
+        y_cal: Tensor,
+    ) -> None:
         self.posterior = posterior
         self.network = network
         self.units = units
-        self.n_cal: int = n_cal
+        self.method = method
+        self.X_cal = X_cal
+        self.y_cal = y_cal
+        self.n_cal: int = min(len(y_cal), method.max_points)
+
+    def labelled_data(self) -> tuple[Tensor, Tensor]:
+        """Training points, then calibration points."""
+        X, y = self.posterior.X_train, self.posterior.y_train
+        return torch.cat([X, self.X_cal]), torch.cat([y, self.y_cal])
+
+    def _rescored(self, X: Tensor, y: Tensor, keep: int | None) -> "NetworkPredictor":
+        """The network is trained again, on old and new points."""
+        return self.method._fit(
+            self.posterior, newest(self.X_cal, X, keep), newest(self.y_cal, y, keep)
+        )
 
     def _restored(self) -> None:
         agree("number of calibration points", self.n_cal > 0, True)
@@ -282,13 +316,14 @@ class Kuleshov22(Recalibrator):
         generator = torch.Generator()
         generator.manual_seed(int(np.random.default_rng(self.seed).integers(2**62)))
         start = self.start or Network.fresh(self.hidden, generator)
+        X_cal, y_cal = X, y
         X, y = self._chosen(X, y, generator)
         mu, sigma = base_prediction(posterior, X)
         units = base_units(mu, sigma)
         features = base_quantiles(mu, sigma, units)
         residual, spread = (y - mu) / units.scale, sigma / units.scale
         network = self._trained(start.to(X.device), features, residual, spread, generator)
-        return NetworkPredictor(posterior, network, units, len(y))
+        return NetworkPredictor(posterior, network, units, copy.copy(self), X_cal, y_cal)
 
     def _chosen(self, X: Tensor, y: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """At most ``max_points`` points; sorted first, as their order must not matter."""

@@ -28,6 +28,9 @@ class GaussianPredictor(Calibrated):
         lower, upper = self.quantiles(X, levels)
         return lower, upper
 
+    def _updated(self, X: Tensor, y: Tensor) -> "GaussianPredictor":
+        return GaussianPredictor(self.posterior.extended(X, y))
+
     def table_levels(self) -> Tensor:
         """Levels evenly spaced in z-scores, fine enough for a density good to 1e-3."""
         scores = torch.linspace(-5.0, 5.0, 101, dtype=torch.float64, device=self.posterior.device)

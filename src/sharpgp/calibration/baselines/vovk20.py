@@ -1,12 +1,14 @@
 """Recalibration of z-scores with randomised ranks (RV)."""
 
+from typing import Any
+
 import numpy as np
 from torch import Tensor
 
 from sharpgp._stored import stored
 from sharpgp.calibration.quantile import rank
 from sharpgp.calibration.ranked import RankedPredictor
-from sharpgp.calibration.recalibrator import Recalibrator, register
+from sharpgp.calibration.recalibrator import Calibrated, Recalibrator, register
 from sharpgp.gp.posterior import Posterior
 
 
@@ -20,6 +22,10 @@ class RandomisedPredictor(RankedPredictor):
         """The ``ceil(delta (C+1) - tau)``-th smallest z-score."""
         chosen = (rank(delta, self.n_cal) - self.tau).ceil().clamp(1, self.n_cal).long()
         return self.scores.sort().values[chosen - 1]
+
+    def weighted(self, sample_weight: Any) -> Calibrated:
+        """Not offered: the draw is made for equal weights."""
+        return Calibrated.weighted(self, sample_weight)
 
 
 @register("vovk20")
