@@ -1,13 +1,19 @@
 import io
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
+from scipy.stats import norm
 
-from sharpgp import plots
+from sharpgp import SharpGPRegressor, plots
 from sharpgp.datasets import make_toy, split
+from sharpgp.diagnostics import diagnose
 from sharpgp.exceptions import InvalidInputError
+from sharpgp.plots.style import ORANGE
+from sharpgp.report.numbers import numbers_of
 
 
 class ConstantBand:
@@ -72,8 +78,72 @@ def test_reliability_band_has_the_binomial_width():
     np.testing.assert_allclose(ax.lines[-1].get_ydata(), levels)
     vertices = ax.collections[0].get_paths()[0].vertices
     at_half = vertices[np.isclose(vertices[:, 0], 0.5), 1]
-    half = 1.96 * np.sqrt(0.25 * (1 / 100 + 1 / 25))
+    half = norm.ppf(0.975) * np.sqrt(0.25 * (1 / 100 + 1 / 25))
     np.testing.assert_allclose([at_half.min(), at_half.max()], [0.5 - half, 0.5 + half])
+
+
+@pytest.fixture(scope="module")
+def found():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (260, 2))
+    y = np.sin(2 * X[:, 0]) + np.where(X[:, 1] > 1, 1.0, 0.1) * rng.normal(size=260)
+    model = SharpGPRegressor(calibration="paper", levels=5, random_state=0)
+    return diagnose(model.fit(X[:160], y[:160]), X[160:], y[160:], feature_names=["a", "b"])
+
+
+def test_the_sheet_has_every_figure_of_the_report(found):
+    figure = plots.calibration_figure(found, coverage=0.8)
+    titles = [ax.get_title(loc="left") for ax in figure.axes if ax.axison]
+    assert titles == [
+        "Reliability", "PIT", "Widths", "Coverage by width", "Coverage by feature",
+        "beta by level", "theta by level",
+    ]  # fmt: skip
+    assert figure.axes[4].get_xlabel() == "b", "where coverage strays most"
+    figure.savefig(io.BytesIO(), dpi=30)
+    without = plots.calibration_figure(replace(found, curves=None), feature="a")
+    assert [ax.get_title(loc="left") for ax in without.axes if ax.axison] == titles[:5]
+    assert without.axes[4].get_xlabel() == "a"
+
+
+def test_figures_and_report_draw_the_same_numbers(found):
+    numbers = numbers_of(found)
+    figure = plots.calibration_figure(found, coverage=0.9, feature=1)
+    part = numbers["intervals"][found.coverages.tolist().index(0.9)]
+    line = figure.axes[0].lines[-1].get_ydata()
+    np.testing.assert_allclose(line, numbers["reliability"]["observed"])
+    bars = [bar[0].get_height() for bar in figure.axes[1].containers]
+    np.testing.assert_allclose(bars, numbers["pit"]["share"])
+    for ax, bins in ((figure.axes[3], part["by_width"]), (figure.axes[4], part["by_feature"][1])):
+        np.testing.assert_allclose(
+            ax.collections[-1].get_offsets()[:, 1], [b["covered"] for b in bins]
+        )
+        bands = [(bar.get_y(), bar.get_y() + bar.get_height()) for bar in ax.containers[0]]
+        np.testing.assert_allclose(bands, [(b["low"], b["high"]) for b in bins])
+    np.testing.assert_allclose(
+        figure.axes[5].lines[-1].get_ydata(), numbers["curves"]["beta"], rtol=1e-4
+    )
+    drawn = [line.get_label() for line in figure.axes[6].lines[1:]]
+    assert drawn == numbers["curves"]["names"]
+
+
+def test_bars_outside_the_band_stand_out():
+    ax = plots.pit(Figure().subplots(), np.full(100, 0.55), n_bins=4)
+    colours = {bar[0].get_facecolor() for bar in ax.containers}
+    assert len(ax.containers) == 4
+    assert colours == {to_rgba(ORANGE)}, "three bars that are empty and one that is full"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"coverage": 0.42}, "coverage: expected one of 0.5, 0.6"),
+        ({"feature": "c"}, "feature: expected a name or a column below 2, found 'c'"),
+        ({"feature": 2}, "feature: expected a name or a column below 2, found 2"),
+    ],
+)
+def test_what_the_sheet_cannot_show_is_named(found, settings, message):
+    with pytest.raises(InvalidInputError, match=message):
+        plots.calibration_figure(found, **settings)
 
 
 def test_pyplot_stays_out():

@@ -7,18 +7,27 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 from torch import Tensor
 
 from sharpgp._validation import as_target
 from sharpgp.calibration import Calibrated
 from sharpgp.calibration.baselines.marx22 import ConstantWidthPredictor
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
-from sharpgp.metrics import ECE_LEVELS, CalibrationReport
+from sharpgp.metrics import (
+    ECE_LEVELS,
+    BinnedCoverage,
+    CalibrationReport,
+    coverage_along,
+    coverage_band,
+)
 
 Floats = NDArray[np.float64]
 
 #: Coverages at which intervals are looked at, unless the caller asks for others.
 COVERAGES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+#: Points from which a group is judged at all.
+FEWEST_JUDGED = 10
 #: Knots of a curve that are kept; more of them cannot be told apart in a figure.
 MOST_KNOTS = 200
 
@@ -36,6 +45,21 @@ class LevelCurves:
     theta: Floats
     names: tuple[str, ...]
     scores: bool = True
+
+    @property
+    def moved(self) -> NDArray[np.bool_]:
+        """Mask (P,) of the entries of ``theta`` that differ from the trained ones."""
+        return np.array([not np.allclose(column, 1.0) for column in self.theta.T])
+
+    @property
+    def by_level(self) -> bool:
+        """Whether ``theta`` depends on the level."""
+        return not np.allclose(self.theta, self.theta[:1])
+
+    @property
+    def gauss(self) -> Floats | None:
+        """``beta`` (K,) of a Gaussian, where ``beta`` multiplies one standard deviation."""
+        return np.asarray(ndtri(self.delta)) if self.scores and not self.by_level else None
 
 
 @dataclass(frozen=True)
@@ -84,6 +108,39 @@ class Diagnostics:
     def levels(self) -> Floats:
         """Levels of ``quantiles``, shape (19,)."""
         return ECE_LEVELS[1:-1]
+
+    def straying_feature(self, k: int) -> int:
+        """Column along which the intervals of ``coverages[k]`` leave the band of chance most."""
+        coverage, strays = float(self.coverages[k]), []
+        for column in self.X.T:
+            bins = coverage_along(column, self.y, self.lower[:, k], self.upper[:, k])
+            low, high = bands_of_chance(bins, coverage, self.n_cal)
+            strays.append(np.maximum(low - bins.coverage, bins.coverage - high).max())
+        return int(np.argmax(strays))
+
+
+def bands_of_chance(
+    bins: BinnedCoverage, coverage: float, n_cal: int | None
+) -> tuple[Floats, Floats]:
+    """Where the coverage of each bin falls for calibrated intervals, for all bins together.
+
+    19 in 20 calibrated predictors have all of their bins inside. Bins of fewer than
+    :data:`FEWEST_JUDGED` points are not judged: their band is [0, 1].
+
+    Examples
+    --------
+    >>> bins = coverage_along(np.arange(24), np.zeros(24), -np.ones(24), np.ones(24), n_bins=2)
+    >>> low, high = bands_of_chance(bins, 0.5, None)
+    >>> [round(float(v), 3) for v in low], [round(float(v), 3) for v in high]
+    ([0.167, 0.167], [0.833, 0.833])
+    """
+    confidence = 1 - 0.05 / len(bins.n_points)
+    bands = [
+        coverage_band(coverage, n_cal, int(n), confidence) if n >= FEWEST_JUDGED else (0.0, 1.0)
+        for n in bins.n_points
+    ]
+    low, high = np.array(bands).T
+    return low, high
 
 
 def diagnose(

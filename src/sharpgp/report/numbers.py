@@ -3,9 +3,8 @@
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
 
-from sharpgp.diagnostics import Diagnostics, Floats
+from sharpgp.diagnostics import Diagnostics, Floats, bands_of_chance
 from sharpgp.metrics import (
     BinnedCoverage,
     coverage_along,
@@ -23,8 +22,6 @@ from sharpgp.metrics import (
 MOST_FEATURES = 40
 #: Bins of equal count along a width or a feature, and of the histogram of widths.
 COVERAGE_BINS, WIDTH_BINS = 5, 24
-#: Points from which a group is judged at all.
-FEWEST_JUDGED = 10
 #: Test points from which the PIT histogram gets 20 bins instead of 10.
 MANY_POINTS = 1000
 
@@ -92,24 +89,18 @@ def _intervals(found: Diagnostics, k: int, features: list[int]) -> Numbers:
 
 
 def _bins(bins: BinnedCoverage, coverage: float, n_cal: int | None) -> list[Numbers]:
-    """Bins with the band of a calibrated predictor, widened for looking at all of them."""
-    confidence = 1 - 0.05 / len(bins.n_points)
-    out = []
-    for i, n in enumerate(bins.n_points.tolist()):
-        low, high = 0.0, 1.0
-        if n >= FEWEST_JUDGED:
-            low, high = coverage_band(coverage, n_cal, n, confidence)
-        out.append(
-            {
-                "from": float(bins.edges[i]),
-                "to": float(bins.edges[i + 1]),
-                "n": n,
-                "covered": float(bins.coverage[i]),
-                "low": low,
-                "high": high,
-            }
-        )
-    return out
+    low, high = bands_of_chance(bins, coverage, n_cal)
+    return [
+        {
+            "from": float(bins.edges[i]),
+            "to": float(bins.edges[i + 1]),
+            "n": int(n),
+            "covered": float(bins.coverage[i]),
+            "low": float(low[i]),
+            "high": float(high[i]),
+        }
+        for i, n in enumerate(bins.n_points)
+    ]
 
 
 def _shown_features(found: Diagnostics) -> list[int]:
@@ -132,17 +123,14 @@ def _curves(found: Diagnostics) -> Numbers | None:
     curves = found.curves
     if curves is None:
         return None
-    moved = [not np.allclose(column, 1.0) for column in curves.theta.T]
-    by_level = not np.allclose(curves.theta, curves.theta[:1])
     return {
         "delta": _list(curves.delta),
         "beta": _list(curves.beta),
         "scores": curves.scores,
-        # Comparable only where beta multiplies the same standard deviation at every level.
-        "gauss": _list(ndtri(curves.delta)) if curves.scores and not by_level else None,
-        "by_level": by_level,
-        "names": [name for name, kept in zip(curves.names, moved, strict=True) if kept],
-        "theta": [_list(column) for column in curves.theta.T[moved]],
+        "gauss": None if curves.gauss is None else _list(curves.gauss),
+        "by_level": curves.by_level,
+        "names": [name for name, moved in zip(curves.names, curves.moved, strict=True) if moved],
+        "theta": [_list(column) for column in curves.theta.T[curves.moved]],
     }
 
 

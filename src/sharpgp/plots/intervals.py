@@ -1,4 +1,4 @@
-"""Figures on matplotlib axes; nothing here touches pyplot's global state."""
+"""Intervals of models of one feature."""
 
 import math
 from collections.abc import Mapping
@@ -7,16 +7,11 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike
 
 from sharpgp.datasets import Split
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.metrics import interval_coverage, interval_width, observed_levels
-
-#: Ink and fills: one hue for the model, neutral greys for the data.
-INK, BLUE, SHADE, GREY, PALE = "#1f2933", "#1f5fa8", "#c9dcf1", "#6b7785", "#e9edf1"
-#: Line colours for several methods in one diagram, distinct also without colour vision.
-CYCLE = ("#1f5fa8", "#d1601f", "#2a8a5c", "#8a4fa8", "#b58900", "#4a5560", "#c2386b", "#2b9db0")
+from sharpgp.metrics import interval_coverage, interval_width
+from sharpgp.plots.style import BLUE, GREY, INK, SHADE, plain
 
 
 def plot_intervals_1d(
@@ -73,7 +68,7 @@ def plot_intervals_1d(
         f"covers {100 * covered:.1f} %, width {width:.2f}", loc="right", fontsize=9, color=GREY
     )
     ax.set_xlim(grid[0, 0], grid[-1, 0])
-    return _plain(ax)
+    return plain(ax)
 
 
 def toy_figure(models: Mapping[str, Any], data: Split, coverage: float = 0.99) -> Figure:
@@ -116,58 +111,6 @@ def toy_figure(models: Mapping[str, Any], data: Split, coverage: float = 0.99) -
     return figure
 
 
-def reliability(
-    ax: Axes,
-    y: ArrayLike,
-    quantiles: ArrayLike,
-    levels: ArrayLike,
-    n_cal: int | None = None,
-    *,
-    label: str | None = None,
-    color: str = BLUE,
-    band: bool = True,
-) -> Axes:
-    r"""Draw observed against nominal levels, with the band that sampling alone would give.
-
-    The band is :math:`p \pm 1.96 \sqrt{p (1 - p) (1/C + 1/T)}`: at each level, 95 % of perfectly
-    calibrated predictors with ``C`` calibration points fall inside it on ``T`` test points.
-
-    Parameters
-    ----------
-    ax : matplotlib Axes
-    y : array of shape (T,)
-    quantiles : array of shape (T, k)
-    levels : array of shape (k,)
-    n_cal : int or None
-        ``C``; None leaves its term out.
-    label, color : str
-        Of the line.
-    band : bool
-        False for further methods in the same axes.
-
-    Examples
-    --------
-    >>> y = np.linspace(-1, 1, 50)
-    >>> ax = reliability(Figure().subplots(), y, np.tile([-0.5, 0.5], (50, 1)), [0.25, 0.75])
-    >>> [float(v) for v in ax.lines[-1].get_ydata()]
-    [0.26, 0.74]
-    """
-    y, p = np.asarray(y, dtype=np.float64), np.asarray(levels, dtype=np.float64)
-    if band:
-        every = np.linspace(0, 1, 201)
-        fluctuation = 1 / len(y) + (0.0 if n_cal is None else 1 / n_cal)
-        half = 1.96 * np.sqrt(every * (1 - every) * fluctuation)
-        low, high = np.clip(every - half, 0, 1), np.clip(every + half, 0, 1)
-        ax.fill_between(every, low, high, color=PALE, lw=0, label="95 % sampling band")
-        ax.plot([0, 1], [0, 1], color=GREY, lw=0.8, ls=(0, (4, 3)))
-    observed = observed_levels(y, quantiles)
-    ax.plot(p, observed, color=color, lw=1.4, marker="o", ms=2.8, label=label)
-    ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
-    ax.set_xlabel("nominal level", fontsize=9, color=INK)
-    ax.set_ylabel("observed share at or below", fontsize=9, color=INK)
-    return _plain(ax)
-
-
 def _interval(model: Any, X: np.ndarray, coverage: float) -> tuple[np.ndarray, np.ndarray]:
     ends = np.asarray(model.predict_interval(X, coverage, symmetric=False))
     return ends[:, 0], ends[:, 1]
@@ -177,10 +120,3 @@ def _mean(model: Any, X: np.ndarray) -> np.ndarray:
     """The mean of a torch-level predictor or of an estimator."""
     predict = getattr(model, "predict_mean", None) or model.predict
     return np.asarray(predict(X))
-
-
-def _plain(ax: Axes) -> Axes:
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.spines[["left", "bottom"]].set_color(GREY)
-    ax.tick_params(colors=GREY, labelsize=8, width=0.6)
-    return ax

@@ -1,0 +1,314 @@
+"""The figures of the calibration report: reliability, PIT, widths, coverage, curves."""
+
+from typing import Any
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
+from numpy.typing import ArrayLike
+
+from sharpgp.diagnostics import Diagnostics, LevelCurves, bands_of_chance
+from sharpgp.exceptions import InvalidInputError
+from sharpgp.metrics import (
+    BinnedCoverage,
+    coverage_along,
+    interval_coverage,
+    interval_width,
+    observed_levels,
+    pit_histogram,
+    sampling_band,
+)
+from sharpgp.metrics import coverage_by_width as coverage_in_width_bins
+from sharpgp.plots.style import BLUE, DASHED, GREY, INK, ORANGE, PALE, SHADE, plain
+
+
+def reliability(
+    ax: Axes,
+    y: ArrayLike,
+    quantiles: ArrayLike,
+    levels: ArrayLike,
+    n_cal: int | None = None,
+    *,
+    label: str | None = None,
+    color: str = BLUE,
+    band: bool = True,
+) -> Axes:
+    r"""Draw observed against nominal levels, with the band that sampling alone would give.
+
+    The band is that of :func:`sharpgp.metrics.sampling_band`: at each level, 95 % of perfectly
+    calibrated predictors with ``C`` calibration points fall inside it on ``T`` test points.
+
+    Parameters
+    ----------
+    ax : matplotlib Axes
+    y : array of shape (T,)
+    quantiles : array of shape (T, k)
+    levels : array of shape (k,)
+    n_cal : int or None
+        ``C``; None leaves its term out.
+    label, color : str
+        Of the line.
+    band : bool
+        False for further methods in the same axes.
+
+    Examples
+    --------
+    >>> y = np.linspace(-1, 1, 50)
+    >>> ax = reliability(Figure().subplots(), y, np.tile([-0.5, 0.5], (50, 1)), [0.25, 0.75])
+    >>> [float(v) for v in ax.lines[-1].get_ydata()]
+    [0.26, 0.74]
+    """
+    y, p = np.asarray(y, dtype=np.float64), np.asarray(levels, dtype=np.float64)
+    if band:
+        every = np.linspace(0, 1, 201)
+        low, high = sampling_band(every, n_cal, len(y))
+        ax.fill_between(every, low, high, color=PALE, lw=0, label="95 % sampling band")
+        ax.plot([0, 1], [0, 1], color=GREY, lw=0.8, ls=DASHED)
+    observed = observed_levels(y, quantiles)
+    ax.plot(p, observed, color=color, lw=1.4, marker="o", ms=2.8, label=label)
+    ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    return plain(ax, "nominal level", "observed share at or below")
+
+
+def pit(ax: Axes, values: ArrayLike, n_cal: int | None = None, *, n_bins: int = 10) -> Axes:
+    """Draw the histogram of PIT values ``F(y)``, with the band of a calibrated predictor.
+
+    The band is for all bars together: 95 % of calibrated predictors keep every bar inside.
+
+    Parameters
+    ----------
+    ax : matplotlib Axes
+    values : array of shape (n,)
+        ``dist.cdf(y)``.
+    n_cal : int or None
+    n_bins : int
+
+    Examples
+    --------
+    >>> ax = pit(Figure().subplots(), np.linspace(0.01, 0.99, 100), n_bins=4)
+    >>> [round(float(bar[0].get_height()), 2) for bar in ax.containers]
+    [0.25, 0.25, 0.25, 0.25]
+    """
+    found = pit_histogram(values, n_cal, n_bins, confidence=1 - 0.05 / n_bins)
+    ax.axhspan(found.low, found.high, color=PALE, lw=0, label="95 % sampling band")
+    outside = (found.share < found.low) | (found.share > found.high)
+    for left, width, share, off in zip(
+        found.edges[:-1], np.diff(found.edges), found.share, outside, strict=True
+    ):
+        ax.bar(left, share, 0.94 * width, align="edge", color=ORANGE if off else SHADE)
+    ax.axhline(1 / n_bins, color=GREY, lw=0.8, ls=DASHED)
+    ax.set_xlim(0, 1)
+    return plain(ax, "place in the predictive distribution", "share of points")
+
+
+def widths(ax: Axes, y: ArrayLike, lower: ArrayLike, upper: ArrayLike, *, n_bins: int = 24) -> Axes:
+    """Draw the histogram of interval widths; the title gives mean width and coverage.
+
+    Examples
+    --------
+    >>> ax = widths(Figure().subplots(), [0.0, 3.0], [-1.0, -1.0], [1.0, 2.0])
+    >>> ax.get_title(loc="right")
+    'width 2.5, covers 50.0 %'
+    """
+    mean, covered = interval_width(lower, upper), interval_coverage(y, lower, upper)
+    ax.hist(np.asarray(upper) - np.asarray(lower), bins=n_bins, color=SHADE, rwidth=0.94)
+    ax.axvline(mean, color=GREY, lw=0.8, ls=DASHED)
+    ax.set_title(
+        f"width {mean:.3g}, covers {100 * covered:.1f} %", loc="right", fontsize=9, color=GREY
+    )
+    return plain(ax, "width of the interval", "points")
+
+
+def coverage_by_width(
+    ax: Axes,
+    y: ArrayLike,
+    lower: ArrayLike,
+    upper: ArrayLike,
+    coverage: float,
+    n_cal: int | None = None,
+    *,
+    n_bins: int = 5,
+) -> Axes:
+    """Draw the share covered in groups from the narrowest to the widest intervals.
+
+    See :func:`sharpgp.metrics.coverage_by_width`; the bands are those of
+    :func:`sharpgp.diagnostics.bands_of_chance`.
+
+    Examples
+    --------
+    >>> ends = np.array([1.0, 1.0, 2.0, 2.0])
+    >>> ax = coverage_by_width(Figure().subplots(), [0.0, 0, 5, 0], -ends, ends, 0.9, n_bins=2)
+    >>> [float(y) for y in ax.collections[-1].get_offsets()[:, 1]]
+    [1.0, 0.5]
+    """
+    bins = coverage_in_width_bins(y, lower, upper, n_bins)
+    return _binned(ax, bins, coverage, n_cal, "width of the interval")
+
+
+def coverage_by_feature(
+    ax: Axes,
+    feature: ArrayLike,
+    y: ArrayLike,
+    lower: ArrayLike,
+    upper: ArrayLike,
+    coverage: float,
+    n_cal: int | None = None,
+    *,
+    name: str = "feature",
+    n_bins: int = 5,
+) -> Axes:
+    """Draw the share covered in groups along a feature; see :func:`coverage_by_width`.
+
+    Examples
+    --------
+    >>> one = np.ones(4)
+    >>> ax = coverage_by_feature(Figure().subplots(), [0, 0, 1, 1], [0, 0, 5, 0], -one, one, 0.9)
+    >>> [text.get_text() for text in ax.get_xticklabels()]
+    ['≤ 0', '≤ 1']
+    """
+    return _binned(ax, coverage_along(feature, y, lower, upper, n_bins), coverage, n_cal, name)
+
+
+def beta_curve(ax: Axes, curves: LevelCurves) -> Axes:
+    """Draw the scale ``beta(delta)``, beside a Gaussian's where the two can be compared.
+
+    They can where ``beta`` multiplies one standard deviation at all levels.
+
+    Examples
+    --------
+    >>> delta = np.array([0.1, 0.5, 0.9])
+    >>> curves = LevelCurves(delta, np.array([-2.0, 0, 2]), np.ones((3, 1)), ("noise variance",))
+    >>> len(beta_curve(Figure().subplots(), curves).lines)
+    2
+    """
+    if curves.gauss is not None:
+        ax.plot(curves.delta, curves.gauss, color=GREY, lw=0.8, ls=DASHED, label="Gaussian")
+    ax.plot(curves.delta, curves.beta, color=BLUE, lw=1.4, label="beta")
+    ax.set_xlim(0, 1)
+    unit = "standard deviations" if curves.scores else "units of the target"
+    return plain(ax, "level", f"beta, {unit}")
+
+
+def theta_curves(ax: Axes, curves: LevelCurves) -> Axes:
+    """Draw the entries of ``theta(delta)`` that differ from the trained ones, relative to these.
+
+    Examples
+    --------
+    >>> theta = np.array([[2.0, 1.0], [1.0, 1.0], [3.0, 1.0]])
+    >>> delta = np.array([0.1, 0.5, 0.9])
+    >>> curves = LevelCurves(delta, delta - 0.5, theta, ("1/lengthscale of a", "noise variance"))
+    >>> ax = theta_curves(Figure().subplots(), curves)
+    >>> ax.get_legend_handles_labels()[1]
+    ['1/lengthscale of a']
+    """
+    ax.axhline(1.0, color=GREY, lw=0.8, ls=DASHED)
+    shades = np.linspace(0.15, 0.85, max(1, int(curves.moved.sum())))
+    for shade, j in zip(shades, np.flatnonzero(curves.moved), strict=False):
+        colour = colormaps["viridis"](shade)
+        ax.plot(curves.delta, curves.theta[:, j], color=colour, lw=1.2, label=curves.names[j])
+    ax.set(xlim=(0, 1), yscale="log")
+    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.yaxis.set_major_formatter(FormatStrFormatter("%g"))
+    ax.yaxis.set_minor_formatter(NullFormatter())
+    return plain(ax, "level", "theta / trained theta")
+
+
+def calibration_figure(
+    found: Diagnostics, *, coverage: float = 0.95, feature: int | str | None = None
+) -> Figure:
+    """All figures of the calibration report on one sheet.
+
+    Parameters
+    ----------
+    found : Diagnostics
+        From :func:`sharpgp.diagnostics.diagnose`.
+    coverage : float
+        Of the intervals; one of ``found.coverages``.
+    feature : int or str, optional
+        Column or name of the feature for coverage along it.  Default: where it strays most.
+
+    Examples
+    --------
+    >>> from sharpgp import SharpGPRegressor
+    >>> from sharpgp.datasets import make_toy
+    >>> from sharpgp.diagnostics import diagnose
+    >>> toy = make_toy(random_state=0)
+    >>> model = SharpGPRegressor(calibration="kuleshov18")
+    >>> model = model.fit(toy.X_train, toy.y_train, toy.X_cal, toy.y_cal)
+    >>> figure = calibration_figure(diagnose(model, toy.X_test, toy.y_test))
+    >>> [ax.get_title(loc="left") for ax in figure.axes][:3]
+    ['Reliability', 'PIT', 'Widths']
+    """
+    k = _position(found, coverage)
+    lower, upper = found.lower[:, k], found.upper[:, k]
+    j = _column(found, feature, k)
+    columns = 3 if found.curves is None else 4
+    figure = Figure(figsize=(3.5 * columns, 7), layout="constrained")
+    axes = iter(figure.subplots(2, columns).ravel())
+    title = f"{found.method}: {len(found.y):,} test points, {100 * coverage:g} % intervals"
+    figure.suptitle(title, fontsize=10, color=GREY)
+
+    def following(title: str) -> Axes:
+        ax: Axes = next(axes)
+        ax.set_title(title, loc="left", fontsize=10, fontweight="bold", color=INK)
+        return ax
+
+    reliability(following("Reliability"), found.y, found.quantiles, found.levels, found.n_cal)
+    pit(following("PIT"), found.pit, found.n_cal)
+    widths(following("Widths"), found.y, lower, upper)
+    coverage_by_width(following("Coverage by width"), found.y, lower, upper, coverage, found.n_cal)
+    coverage_by_feature(
+        following("Coverage by feature"),
+        found.X[:, j],
+        found.y,
+        lower,
+        upper,
+        coverage,
+        found.n_cal,
+        name=found.feature_names[j],
+    )
+    if found.curves is not None:
+        beta_curve(following("beta by level"), found.curves)
+        entries = theta_curves(following("theta by level"), found.curves)
+    for ax in axes:
+        ax.set_axis_off()
+        if found.curves is not None and found.curves.moved.any():
+            handles = entries.get_legend_handles_labels()
+            ax.legend(*handles, loc="center left", frameon=False, fontsize=8)
+    return figure
+
+
+def _binned(
+    ax: Axes, bins: BinnedCoverage, coverage: float, n_cal: int | None, xlabel: str
+) -> Axes:
+    where = np.arange(len(bins.n_points))
+    low, high = bands_of_chance(bins, coverage, n_cal)
+    ax.bar(where, high - low, 0.76, bottom=low, color=PALE, label="95 % sampling band")
+    ax.axhline(coverage, color=GREY, lw=0.8, ls=DASHED)
+    off = (bins.coverage < low) | (bins.coverage > high)
+    ax.scatter(where, bins.coverage, s=28, c=[ORANGE if o else BLUE for o in off], zorder=3)
+    ax.set_xticks(where, [f"≤ {edge:.3g}" for edge in bins.edges[1:]])
+    return plain(ax, xlabel, "share covered")
+
+
+def _position(found: Diagnostics, coverage: float) -> int:
+    (near,) = np.nonzero(np.isclose(found.coverages, coverage))
+    if not len(near):
+        known = ", ".join(f"{c:g}" for c in found.coverages)
+        raise InvalidInputError(f"coverage: expected one of {known}, found {coverage!r}")
+    return int(near[0])
+
+
+def _column(found: Diagnostics, feature: Any, k: int) -> int:
+    names = found.feature_names
+    if feature is None:
+        return found.straying_feature(k)
+    if feature in names:
+        return names.index(feature)
+    if isinstance(feature, int | np.integer) and 0 <= feature < len(names):
+        return int(feature)
+    raise InvalidInputError(
+        f"feature: expected a name or a column below {len(names)}, found {feature!r}"
+    )
