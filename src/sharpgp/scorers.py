@@ -1,0 +1,124 @@
+"""Scorers for scikit-learn's ``cross_validate`` and ``GridSearchCV``.
+
+A scorer is called as ``scorer(estimator, X, y)``; larger is better, so losses come with a minus
+sign, as scikit-learn's own do. The estimator may be a pipeline that ends in a
+`sharpgp.SharpGPRegressor`.
+"""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sharpgp._validation import as_coverage, as_target
+from sharpgp.diagnostics import as_numpy, last_step
+from sharpgp.exceptions import CalibrationWarning, InvalidInputError
+from sharpgp.metrics import interval_coverage, interval_score, interval_width
+
+__all__ = [
+    "IntervalScorer",
+    "ReportScorer",
+    "coverage_scorer",
+    "crps_scorer",
+    "ece_scorer",
+    "interval_score_scorer",
+    "nll_scorer",
+    "pinball_scorer",
+    "width_scorer",
+]
+
+
+@dataclass(frozen=True)
+class ReportScorer:
+    """Minus one of the losses in ``calibration_report``, so that larger is better.
+
+    Examples
+    --------
+    >>> from sklearn.model_selection import cross_val_score
+    >>> from sharpgp import SharpGPRegressor
+    >>> from sharpgp.datasets import make_toy
+    >>> toy = make_toy(random_state=0)
+    >>> model = SharpGPRegressor(calibration="kuleshov18", random_state=0)
+    >>> scores = cross_val_score(model, toy.X_cal, toy.y_cal, scoring=crps_scorer, cv=3)
+    >>> scores.shape, bool((scores < 0).all())
+    ((3,), True)
+    """
+
+    metric: str
+
+    def __call__(self, estimator: Any, X: Any, y: Any) -> float:
+        """Score of a fitted estimator on test data."""
+        model, X = _predictor(estimator, X)
+        return -float(model.calibration_report(X, y)[self.metric])
+
+
+@dataclass(frozen=True)
+class IntervalScorer:
+    """A score of the intervals at one coverage: ``"score"``, ``"coverage"`` or ``"width"``.
+
+    ``"score"`` is minus the interval score and ``"width"`` minus the mean width, which means
+    nothing without the coverage beside it; ``"coverage"`` is the share covered, to report, not
+    to maximise.
+
+    Examples
+    --------
+    >>> from sharpgp import SharpGPRegressor
+    >>> from sharpgp.datasets import make_toy
+    >>> toy = make_toy(random_state=0)
+    >>> model = SharpGPRegressor(calibration="kuleshov18")
+    >>> model = model.fit(toy.X_train, toy.y_train, toy.X_cal, toy.y_cal)
+    >>> covered = IntervalScorer("coverage", 0.8)(model, toy.X_test, toy.y_test)
+    >>> 0.7 < covered < 0.9
+    True
+    """
+
+    kind: str = "score"
+    coverage: float = 0.95
+
+    def __post_init__(self) -> None:
+        if self.kind not in _KINDS:
+            raise InvalidInputError(f"kind: expected {', '.join(_KINDS)}, found {self.kind!r}")
+        as_coverage(self.coverage)
+
+    def __call__(self, estimator: Any, X: Any, y: Any) -> float:
+        """Score of a fitted estimator on test data."""
+        model, X = _predictor(estimator, X)
+        with warnings.catch_warnings():
+            # Coverages that the calibration points cannot support show in the score.
+            warnings.simplefilter("ignore", CalibrationWarning)
+            lower, upper = as_numpy(model.predict_interval(X, self.coverage)).T
+        return _KINDS[self.kind](as_numpy(as_target(y)), lower, upper, self.coverage)
+
+
+_KINDS: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray, float], float]] = {
+    "score": lambda y, lower, upper, coverage: -interval_score(y, lower, upper, coverage),
+    "coverage": lambda y, lower, upper, _: interval_coverage(y, lower, upper),
+    "width": lambda _y, lower, upper, _: -interval_width(lower, upper),
+}
+
+#: Minus the mean CRPS: calibration and sharpness of the whole distribution.
+crps_scorer = ReportScorer("crps")
+#: Minus the mean negative log density.
+nll_scorer = ReportScorer("nll")
+#: Minus the pinball loss, averaged over 19 levels.
+pinball_scorer = ReportScorer("pinball")
+#: Minus the expected calibration error: calibration alone, blind to sharpness.
+ece_scorer = ReportScorer("ece")
+#: Minus the interval score at 95 %.
+interval_score_scorer = IntervalScorer("score")
+#: Share of points in their 95 % interval.
+coverage_scorer = IntervalScorer("coverage")
+#: Minus the mean width of 95 % intervals; look at the coverage beside it.
+width_scorer = IntervalScorer("width")
+
+
+def _predictor(estimator: Any, X: Any) -> tuple[Any, Any]:
+    model, X = last_step(estimator, X)
+    if not hasattr(model, "predict_interval"):
+        raise InvalidInputError(
+            "estimator: expected a SharpGPRegressor or a pipeline that ends in one, "
+            f"found {type(model).__name__}"
+        )
+    return model, X
