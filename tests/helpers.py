@@ -78,10 +78,10 @@ class FakePosterior(Posterior):
         mean = self.y_train.expand(theta.shape[0], -1)
         return mean, torch.ones_like(mean)
 
-    def conditioned_on(self, X: Tensor, y: Tensor) -> "FakePosterior":
+    def subset(self, n: int, generator: torch.Generator) -> "FakePosterior":
         return self
 
-    def subset(self, n: int, generator: torch.Generator) -> "FakePosterior":
+    def conditioned_on(self, X: Tensor, y: Tensor) -> "FakePosterior":
         return self
 
 

@@ -175,5 +175,7 @@ def test_what_is_refused():
     ):
         with pytest.raises(InvalidInputError, match=message):
             Capone22(**wrong)
-    with pytest.raises(InvalidInputError, match="capone22: expected an exact GP, found Fake"):
+    with pytest.raises(
+        InvalidInputError, match="capone22: expected a GP with its training data, found Fake"
+    ):
         Capone22().fit(FakePosterior(), None, None)

@@ -18,6 +18,8 @@ from sharpgp import PredictiveDistribution, SharpGPError, SharpGPRegressor
 from sharpgp.calibration import Calibrated, Recalibrator, known_methods
 from sharpgp.calibration.recalibrator import make_recalibrator
 from sharpgp.exceptions import MissingExtraError
+from sharpgp.gp.sparse import SparsePosterior
+from sharpgp.gp.sparse_training import train_sparse
 from sharpgp.gp.training import train
 from sharpgp.persistence import load, save
 
@@ -26,6 +28,8 @@ IGNORE_CALIBRATION = ("vanilla", "fully_bayesian", "capone22")
 USE_CALIBRATION = [name for name in known_methods() if name not in IGNORE_CALIBRATION]
 #: Methods that draw by row, so that the order of the rows matters as much as a seed does.
 DRAW_BY_ROW = ("cv",)
+#: Methods that train GPs of their own.
+RETRAINING = ("cv",)
 #: Quantiles are calibration scores at whole ranks ``j/(C+1)``, whatever the data.
 RANKED = ("kuleshov18", "marx22", "vovk20", "exact")
 #: Methods that cover less than they say, because ``theta`` or the network is fitted to the very
@@ -442,6 +446,53 @@ def test_coverage_of_a_trained_gp(name, gp, calibrated):
     assert name in OVER_COVERING or share - 0.8 < 3 * error
 
 
+# ------------------------------------------------------------------ sparse GPs
+
+
+@pytest.fixture(scope="module")
+def few_inducing():
+    """A sparse GP trained on the same data as ``gp``."""
+    return train_sparse(*map(torch.from_numpy, wavy(60)), n_inducing=25)[0]
+
+
+def test_every_method_works_on_a_sparse_gp(name, few_inducing):
+    predictor = fit(name, few_inducing)
+    assert_sound(predictor, X_TEST)
+    again = pickle.loads(pickle.dumps(predictor))
+    assert torch.equal(
+        again.predict_quantiles(X_TEST, LEVELS), predictor.predict_quantiles(X_TEST, LEVELS)
+    )
+    if name not in IGNORE_CALIBRATION:
+        assert abs(share_inside(predictor, X_CAL, Y_CAL) - 0.8) < 0.1
+
+
+def test_inducing_every_point_changes_nothing(name, gp, calibrated):
+    if name in RETRAINING:
+        pytest.skip("chooses inducing inputs of its own")
+    if name == "fully_bayesian":
+        pytest.skip("too slow for what is tested on the posterior already")
+    data = gp.X_train, gp.y_train, gp.covariance, gp.theta_R, gp.X_train
+    sparse = SparsePosterior(*data, x_units=gp.x_units, y_units=gp.y_units)
+    assert_same(
+        fit(name, sparse).predict_quantiles(X_TEST, LEVELS),
+        calibrated.predict_quantiles(X_TEST, LEVELS),
+        calibrated.predict_dist(X_TEST).std,
+        1e-4,
+    )
+
+
+def test_a_gp_that_cannot_be_retrained_is_refused_by_name():
+    with pytest.raises(SharpGPError, match="trained again on other data, found FakePosterior"):
+        fit("cv", FakePosterior(), None, None)
+
+
 def test_lists_name_methods_that_exist():
-    listed = {*IGNORE_CALIBRATION, *DRAW_BY_ROW, *RANKED, *UNDER_COVERING, *OVER_COVERING}
+    listed = {
+        *IGNORE_CALIBRATION,
+        *DRAW_BY_ROW,
+        *RETRAINING,
+        *RANKED,
+        *UNDER_COVERING,
+        *OVER_COVERING,
+    }
     assert listed <= set(known_methods())

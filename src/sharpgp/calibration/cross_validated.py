@@ -7,13 +7,12 @@ from torch import Tensor
 
 from sharpgp._stored import stored
 from sharpgp._validation import as_count
-from sharpgp.calibration.exact import SpreadPredictor, needs_exact
+from sharpgp.calibration.exact import SpreadPredictor
 from sharpgp.calibration.levels import Levels
 from sharpgp.calibration.recalibrator import Recalibrator, register
 from sharpgp.calibration.spread import conditioned_spread, learn_spread, refit_spread
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.posterior import Posterior
-from sharpgp.gp.training import retrain
 
 
 @stored("CrossValidatedPredictor")
@@ -80,10 +79,10 @@ class CrossValidated(Recalibrator):
         self.folds = folds
 
     def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> CrossValidatedPredictor:
-        full = needs_exact(posterior, self.name)
+        full = posterior
         if len(y):
             everything = torch.cat([full.X_train, X]), torch.cat([full.y_train, y])
-            full = retrain(full, *everything, warm=True)
+            full = full.retrained(*everything, warm=True)
         X, y = full.X_train, full.y_train
         folds = min(as_count(self.folds, "folds", least=2), len(y))
         if len(y) < 4:
@@ -96,7 +95,7 @@ class CrossValidated(Recalibrator):
         for part in order.to(y.device).chunk(folds):
             rest = torch.ones_like(y, dtype=torch.bool)
             rest[part] = False
-            fit = retrain(full, X[rest], y[rest])
+            fit = full.retrained(X[rest], y[rest])
             residuals[part] = y[part] - fit.mean(X[part])
             scores[part] = residuals[part] / refit_spread(spread, fit)(X[part])
         return CrossValidatedPredictor(full, spread, X, residuals, scores)

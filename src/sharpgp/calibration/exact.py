@@ -6,8 +6,7 @@ from sharpgp._stored import agree, stored
 from sharpgp.calibration.ranked import RankedPredictor
 from sharpgp.calibration.recalibrator import Recalibrator, register
 from sharpgp.calibration.spread import Choice, Spread, learn_spread
-from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.posterior import ExactPosterior, Posterior
+from sharpgp.gp.posterior import Posterior
 
 
 @stored("SpreadPredictor", spread_model=Spread)
@@ -72,16 +71,6 @@ class Exact(Recalibrator):
     """
 
     def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> SpreadPredictor:
-        spread = learn_spread(needs_exact(posterior, self.name), self.seed)
+        spread = learn_spread(posterior, self.seed)
         r = y - posterior.mean(X)
         return SpreadPredictor(posterior, spread, X, r, r / spread(X))
-
-
-def needs_exact(posterior: Posterior, name: str) -> ExactPosterior:
-    """The posterior, if it can be refitted; else an error that says so."""
-    if not isinstance(posterior, ExactPosterior):
-        raise InvalidInputError(
-            f"{name}: expected a posterior that can be refitted, found {type(posterior).__name__}; "
-            "use another calibration"
-        )
-    return posterior

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import Array, agree, stored
+from sharpgp.gp.choice import condition
 from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.training import train
 
@@ -50,7 +51,7 @@ class ScaleModel:
         target = log_squares(z)
         stride = -(-len(z) // MOST_TRAINED)
         trained, _ = train(X[::stride], target[::stride], start=0)
-        self.gp = trained if stride == 1 else trained.conditioned_on(X, target)
+        self.gp = trained if stride == 1 else condition(trained, X, target)
         self._look_back()
 
     def _look_back(self) -> None:

@@ -17,7 +17,7 @@ from sharpgp.calibration.objective import pinball
 from sharpgp.calibration.path import Problem, solve_shared
 from sharpgp.calibration.scale import ScaleModel
 from sharpgp.calibration.search import Ard
-from sharpgp.gp.posterior import ExactPosterior, Posterior
+from sharpgp.gp.posterior import Posterior
 
 #: Levels whose pinball losses the search of ``theta`` averages.
 SEARCH_LEVELS = (0.025, 0.05, 0.1, 0.25, 0.75, 0.9, 0.95, 0.975)
@@ -86,12 +86,12 @@ class Spread:
         return sigma * self.unit
 
 
-def learn_spread(posterior: ExactPosterior, seed: int) -> Spread:
+def learn_spread(posterior: Posterior, seed: int) -> Spread:
     """Choose and fit a spread on the posterior's training data.
 
     Parameters
     ----------
-    posterior : ExactPosterior
+    posterior : Posterior
     seed : int
         Seed of the two halves on which a searched ``theta`` is judged.
     """
@@ -121,7 +121,7 @@ def learn_spread(posterior: ExactPosterior, seed: int) -> Spread:
     return Spread(posterior, theta, choice, model)
 
 
-def refit_spread(spread: Spread, posterior: ExactPosterior) -> Spread:
+def refit_spread(spread: Spread, posterior: Posterior) -> Spread:
     """The same kind of spread on another fit of the same GP, learned from scratch."""
     theta = _search(posterior, None) if spread.choice.searched else posterior.theta_R
     model = None
@@ -147,7 +147,7 @@ def _loo(posterior: Posterior, theta: Tensor) -> tuple[Tensor, Tensor]:
     return posterior.y_train - mean[0], sigma[1]
 
 
-def _search(posterior: ExactPosterior, rows: Tensor | None) -> Tensor:
+def _search(posterior: Posterior, rows: Tensor | None) -> Tensor:
     """One ``theta`` for all levels, by the pinball loss of leave-one-out quantiles of ``rows``.
 
     Beyond :data:`MOST_SEARCHED` points a random part of them stands for all.
@@ -181,9 +181,7 @@ def _search(posterior: ExactPosterior, rows: Tensor | None) -> Tensor:
     return theta[0]
 
 
-def _held_out_sigma(
-    posterior: ExactPosterior, seed: int, residuals: Tensor, sigma: Tensor
-) -> Tensor:
+def _held_out_sigma(posterior: Posterior, seed: int, residuals: Tensor, sigma: Tensor) -> Tensor:
     """``sigma`` [N] of each half of the points under the ``theta`` searched on the other half."""
     n = posterior.n_train
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed)).to(sigma.device)

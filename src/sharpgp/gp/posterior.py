@@ -14,6 +14,8 @@ from sharpgp.gp.scaling import Affine
 
 #: Matrix entries that one block of work may hold (2^25 doubles are 256 MiB).
 BLOCK_ENTRIES = 2**25
+#: Entries of the factors of several ``theta`` that are kept between predictions (1 GiB).
+KEPT_ENTRIES = 4 * BLOCK_ENTRIES
 
 
 class Posterior(ABC):
@@ -37,6 +39,11 @@ class Posterior(ABC):
     @abstractmethod
     def n_features(self) -> int:
         """Number of features ``d``."""
+
+    @property
+    def n_inducing(self) -> int | None:
+        """Number of inducing inputs of a sparse GP; None for an exact one."""
+        return None
 
     @property
     @abstractmethod
@@ -67,6 +74,18 @@ class Posterior(ABC):
         """The same GP, hyperparameters and units included, conditioned on further data, too."""
         return self.conditioned_on(torch.cat([self.X_train, X]), torch.cat([self.y_train, y]))
 
+    def retrained(self, X: Tensor, y: Tensor, *, warm: bool = False) -> "Posterior":
+        """The same kind of GP, trained on other data from scratch or from its hyperparameters.
+
+        A warm start saves most of the time, but keeps what the hyperparameters knew of the old
+        data; where that matters, as in cross-validation, training starts from scratch.  A
+        posterior that came trained from elsewhere need not be able to do this.
+        """
+        raise InvalidInputError(
+            "expected a GP that can be trained again on other data, found "
+            f"{type(self).__name__}; use a calibration that keeps the model, such as 'exact'"
+        )
+
     @property
     @abstractmethod
     def X_train(self) -> Tensor:
@@ -78,45 +97,8 @@ class Posterior(ABC):
         """Training targets [N] in the user's units."""
 
 
-@stored(
-    "ExactPosterior",
-    covariance=Covariance,
-    theta_R=Array("P", positive=True),
-    x_units=Affine,
-    y_units=Affine,
-    _X=Array("N d"),
-    _y=Array("N"),
-    training_start=int | None,
-    transient={"names": None, "searched": None, "_weights": None, "_factors": None},
-)
-class ExactPosterior(Posterior):
-    r"""Posterior of an exact GP.
-
-    ``mu(x) = k(x)' Ky^-1 y`` under ``theta_R`` and
-    ``sigma^2(theta, x) = k(x, x) + noise - k(x)' Ky^-1 k(x)`` under ``theta``, where
-    ``Ky = K(theta) + noise I`` on the training points.
-
-    Parameters
-    ----------
-    X : Tensor [N, d]
-    y : Tensor [N]
-        Training data in the user's units.
-    covariance : Covariance
-    theta_R : Tensor [P]
-        Hyperparameters, in standardised units.
-    x_units, y_units : Affine
-        Maps from the user's units to the standardised ones.
-
-    Examples
-    --------
-    >>> from sharpgp.gp.covariance import Stationary
-    >>> X = torch.linspace(0, 1, 5, dtype=torch.float64)[:, None]
-    >>> y = X[:, 0].sin()
-    >>> theta = torch.tensor([1.0, 1.0, 0.01], dtype=torch.float64)
-    >>> gp = ExactPosterior(X, y, Stationary("rbf", 1), theta)
-    >>> gp.mean(X).shape, gp.sigma(theta[None], X).shape
-    (torch.Size([5]), torch.Size([1, 5]))
-    """
+class DataPosterior(Posterior):
+    """A GP that holds its covariance, hyperparameters, units and standardised training data."""
 
     def __init__(
         self,
@@ -138,8 +120,6 @@ class ExactPosterior(Posterior):
         self._y = self.y_units.forward(y)
         #: Which of the built-in starts training took; None for a GP that came otherwise.
         self.training_start: int | None = None
-        self._weights: Tensor | None = None
-        self._factors: tuple[Tensor, Tensor] | None = None
 
     def _restored(self) -> None:
         agree("length of theta_R", len(self.theta_R), self.covariance.n_theta)
@@ -185,6 +165,78 @@ class ExactPosterior(Posterior):
         """Training targets [N] in the units that the covariance works in."""
         return self._y
 
+    @abstractmethod
+    def moments(self, theta: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Predictive mean and standard deviation [K, T], both under each ``theta`` [K, P]."""
+
+    @abstractmethod
+    def in_units(self, theta_R: Tensor, x_units: Affine, y_units: Affine) -> "DataPosterior":
+        """The same data and covariance in other standardised units, with ``theta_R`` in those."""
+
+    def subset(self, n: int, generator: torch.Generator) -> Posterior:
+        """The same GP conditioned on ``n`` random training points only."""
+        if not 1 <= n <= self.n_train:
+            raise InvalidInputError(
+                f"subset: expected between 1 and {self.n_train} training points, found {n}"
+            )
+        chosen = torch.randperm(self.n_train, generator=generator)[:n].to(self.device)
+        return self.conditioned_on(self.X_train[chosen], self.y_train[chosen])
+
+
+@stored(
+    "ExactPosterior",
+    covariance=Covariance,
+    theta_R=Array("P", positive=True),
+    x_units=Affine,
+    y_units=Affine,
+    _X=Array("N d"),
+    _y=Array("N"),
+    training_start=int | None,
+    transient={"names": None, "searched": None, "_weights": None, "_factors": None},
+)
+class ExactPosterior(DataPosterior):
+    r"""Posterior of an exact GP.
+
+    ``mu(x) = k(x)' Ky^-1 y`` under ``theta_R`` and
+    ``sigma^2(theta, x) = k(x, x) + noise - k(x)' Ky^-1 k(x)`` under ``theta``, where
+    ``Ky = K(theta) + noise I`` on the training points.
+
+    Parameters
+    ----------
+    X : Tensor [N, d]
+    y : Tensor [N]
+        Training data in the user's units.
+    covariance : Covariance
+    theta_R : Tensor [P]
+        Hyperparameters, in standardised units.
+    x_units, y_units : Affine
+        Maps from the user's units to the standardised ones.
+
+    Examples
+    --------
+    >>> from sharpgp.gp.covariance import Stationary
+    >>> X = torch.linspace(0, 1, 5, dtype=torch.float64)[:, None]
+    >>> y = X[:, 0].sin()
+    >>> theta = torch.tensor([1.0, 1.0, 0.01], dtype=torch.float64)
+    >>> gp = ExactPosterior(X, y, Stationary("rbf", 1), theta)
+    >>> gp.mean(X).shape, gp.sigma(theta[None], X).shape
+    (torch.Size([5]), torch.Size([1, 5]))
+    """
+
+    def __init__(
+        self,
+        X: Tensor,
+        y: Tensor,
+        covariance: Covariance,
+        theta_R: Tensor,
+        *,
+        x_units: Affine | None = None,
+        y_units: Affine | None = None,
+    ) -> None:
+        super().__init__(X, y, covariance, theta_R, x_units=x_units, y_units=y_units)
+        self._weights: Tensor | None = None
+        self._factors: tuple[Tensor, Tensor] | None = None
+
     def mean(self, X: Tensor) -> Tensor:
         """Predictive mean ``mu(x)`` [T] under ``theta_R``."""
         theta = self.theta_R.unsqueeze(0)
@@ -216,20 +268,41 @@ class ExactPosterior(Posterior):
         mean = self.y_units.back(self._y - residual)
         return mean, variance.sqrt() * self.y_units.scale
 
-    def subset(self, n: int, generator: torch.Generator) -> "ExactPosterior":
-        """The same GP conditioned on ``n`` random training points only."""
-        if not 1 <= n <= self.n_train:
-            raise InvalidInputError(
-                f"subset: expected between 1 and {self.n_train} training points, found {n}"
-            )
-        chosen = torch.randperm(self.n_train, generator=generator)[:n].to(self.device)
-        return self.conditioned_on(self.X_train[chosen], self.y_train[chosen])
-
     def conditioned_on(self, X: Tensor, y: Tensor) -> "ExactPosterior":
         """The same GP, hyperparameters and units included, conditioned on other data."""
         return ExactPosterior(
             X, y, self.covariance, self.theta_R, x_units=self.x_units, y_units=self.y_units
         )
+
+    def moments(self, theta: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`DataPosterior.moments`."""
+        Z = self.x_units.forward(X)
+        whole = len(theta) * self.n_train**2 <= KEPT_ENTRIES
+        size = len(theta) if whole else self._levels_per_block()
+        parts = [self._moments(part, Z) for part in theta.split(size)]
+        mean, variance = (torch.cat(part) for part in zip(*parts, strict=True))
+        return self.y_units.back(mean), variance.sqrt() * self.y_units.scale
+
+    def in_units(self, theta_R: Tensor, x_units: Affine, y_units: Affine) -> "ExactPosterior":
+        """See :meth:`DataPosterior.in_units`."""
+        data = self.X_train, self.y_train
+        return ExactPosterior(*data, self.covariance, theta_R, x_units=x_units, y_units=y_units)
+
+    def _moments(self, theta: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
+        L = self._factor(theta)
+        weights = torch.cholesky_solve(self._y.expand(len(theta), -1).unsqueeze(-1), L)
+        Ks = self.covariance.matrix(theta, self._X, Z)
+        prior = self.covariance.diag(theta, Z) + theta[:, -1:]
+        variance = posterior_variance(L, Ks, prior, L)
+        # Rounding may take a near-noiseless variance below zero; it is never exactly zero.
+        variance = torch.maximum(variance, 1e-12 * prior)
+        return (Ks.mT @ weights).squeeze(-1), variance
+
+    def retrained(self, X: Tensor, y: Tensor, *, warm: bool = False) -> "ExactPosterior":
+        """See :meth:`Posterior.retrained`."""
+        from sharpgp.gp.training import retrain  # training makes posteriors
+
+        return retrain(self, X, y, warm=warm)
 
     def _variance(self, theta: Tensor, Z: Tensor) -> Tensor:
         prior = self.covariance.diag(theta, Z) + theta[:, -1:]

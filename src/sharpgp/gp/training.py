@@ -27,7 +27,7 @@ from torch import Tensor
 
 from sharpgp._stored import Several, stored
 from sharpgp.exceptions import InvalidInputError, NumericalError
-from sharpgp.gp.covariance import FromGPyTorch, Stationary, make_covariance
+from sharpgp.gp.covariance import Covariance, FromGPyTorch, Stationary, make_covariance
 from sharpgp.gp.linalg import add_to_diagonal, log_marginal_likelihood
 from sharpgp.gp.posterior import ExactPosterior
 from sharpgp.gp.scaling import Affine
@@ -114,11 +114,7 @@ def train(
     covariance = make_covariance(kernel, X.shape[1])
     rng = np.random.default_rng(random_state)
     with threads_for(len(y)):
-        if isinstance(covariance, Stationary):
-            theta, result = _train_stationary(Z, t, covariance, start, rng)
-        else:
-            assert isinstance(covariance, FromGPyTorch)
-            theta, result = _train_with_botorch(Z, t, covariance, rng)
+        theta, result = maximise_likelihood(Z, t, covariance, start, rng)
     logger.debug("training: %s", result)
     posterior = ExactPosterior(X, y, covariance, theta, x_units=x_units, y_units=y_units)
     posterior.training_start = result.start
@@ -148,6 +144,20 @@ def retrain(
     again, _ = train(X, y, covariance.kind, start=start)
     again.training_start = posterior.training_start
     return again
+
+
+def maximise_likelihood(
+    Z: Tensor,
+    t: Tensor,
+    covariance: Covariance,
+    start: Tensor | int | None,
+    rng: np.random.Generator,
+) -> tuple[Tensor, TrainingResult]:
+    """Hyperparameters [P] with the greatest marginal likelihood, for standardised data."""
+    if isinstance(covariance, Stationary):
+        return _train_stationary(Z, t, covariance, start, rng)
+    assert isinstance(covariance, FromGPyTorch)
+    return _train_with_botorch(Z, t, covariance, rng)
 
 
 class _Objective:

@@ -4,12 +4,12 @@ import torch
 from torch import Tensor
 
 from sharpgp._validation import as_count
-from sharpgp.calibration.baselines.hyperposterior import laplace, standardised
+from sharpgp.calibration.baselines.hyperposterior import laplace, observed, standardised
 from sharpgp.calibration.baselines.nuts import sample
 from sharpgp.calibration.levels import Levels
 from sharpgp.calibration.recalibrator import Calibrated, Recalibrator, register
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.posterior import ExactPosterior, Posterior
+from sharpgp.gp.posterior import DataPosterior, ExactPosterior, Posterior
 
 #: Training points up to which ``hyperposterior="auto"`` samples; a gradient costs ``N^3`` beyond.
 MOST_SAMPLED = 500
@@ -101,7 +101,7 @@ class UniformBoundPredictor(Calibrated):
     Parameters
     ----------
     posterior : Posterior
-    gp : ExactPosterior
+    gp : DataPosterior
         The same GP in standardised units, which the box refers to.
     box : BoundingBox
     points : int
@@ -112,7 +112,7 @@ class UniformBoundPredictor(Calibrated):
     n_cal = None
 
     def __init__(
-        self, posterior: Posterior, gp: ExactPosterior, box: BoundingBox, points: int, scaling: str
+        self, posterior: Posterior, gp: DataPosterior, box: BoundingBox, points: int, scaling: str
     ) -> None:
         self.posterior = posterior
         self.gp = gp
@@ -257,7 +257,9 @@ class Capone22(Recalibrator):
 
     def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> UniformBoundPredictor:
         gp = standardised(posterior, self.name)
-        return UniformBoundPredictor(posterior, gp, self._box(gp), self.points, self.scaling)
+        return UniformBoundPredictor(
+            posterior, gp, self._box(observed(gp, self.seed)), self.points, self.scaling
+        )
 
     def _box(self, gp: ExactPosterior) -> BoundingBox:
         kind = self.hyperposterior

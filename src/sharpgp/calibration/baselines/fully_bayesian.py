@@ -8,23 +8,18 @@ from torch import Tensor
 
 from sharpgp._stored import Array, agree, stored
 from sharpgp._validation import as_count
-from sharpgp.calibration.baselines.hyperposterior import standardised
+from sharpgp.calibration.baselines.hyperposterior import observed, standardised
 from sharpgp.calibration.baselines.nuts import sample
 from sharpgp.calibration.levels import Levels
 from sharpgp.calibration.recalibrator import Calibrated, Recalibrator, register
-from sharpgp.gp.linalg import cholesky, posterior_variance
-from sharpgp.gp.posterior import BLOCK_ENTRIES, ExactPosterior, Posterior
-
-# Factors of all samples are kept between predictions up to this size (1 GiB).
-_KEPT_ENTRIES = 4 * BLOCK_ENTRIES
+from sharpgp.gp.posterior import BLOCK_ENTRIES, DataPosterior, Posterior
 
 
 @stored(
     "MixturePredictor",
     posterior=Posterior,
-    gp=ExactPosterior,
+    gp=DataPosterior,
     theta=Array("S P", positive=True),
-    transient={"_samples": None, "_factors": None, "_weights": None},
 )
 class MixturePredictor(Calibrated):
     r"""Quantiles of ``F(y | x) = mean_s Phi((y - mu_s(x)) / sigma_s(x))``, found as its roots.
@@ -32,7 +27,7 @@ class MixturePredictor(Calibrated):
     Parameters
     ----------
     posterior : Posterior
-    gp : ExactPosterior
+    gp : DataPosterior
         The data in standardised units, and the covariance.
     theta : Tensor [S, P]
         Samples of the hyperparameters, in ``gp``'s units.
@@ -40,28 +35,18 @@ class MixturePredictor(Calibrated):
 
     n_cal = None
 
-    def __init__(self, posterior: Posterior, gp: ExactPosterior, theta: Tensor) -> None:
+    def __init__(self, posterior: Posterior, gp: DataPosterior, theta: Tensor) -> None:
         self.posterior = posterior
         self.gp = gp
         self.theta = theta
-        self._prepare()
-
-    def _prepare(self) -> None:
-        self._samples = self.theta.split(max(1, BLOCK_ENTRIES // self.gp.n_train**2))
-        self._factors: dict[int, Tensor] = {}
-        self._weights: dict[int, Tensor] = {}
 
     def _restored(self) -> None:
         agree("features", self.gp.n_features, self.posterior.n_features)
         agree("length of theta", self.theta.shape[1], len(self.gp.theta_R))
-        self._prepare()
 
     def components(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation [S, T] of a new observation under every sample."""
-        Z = self.gp.x_units.forward(X)
-        means, variances = zip(*(self._part(i, Z) for i in range(len(self._samples))), strict=True)
-        sigma = torch.cat(variances).sqrt() * self.gp.y_units.scale
-        return self.gp.y_units.back(torch.cat(means)), sigma
+        return self.gp.moments(self.theta, X)
 
     def predict_mean(self, X: Any) -> Tensor:
         """Mean [T] of the mixture, which is not the mean under the trained hyperparameters."""
@@ -99,35 +84,9 @@ class MixturePredictor(Calibrated):
     def _updated(self, X: Tensor, y: Tensor) -> "MixturePredictor":
         return MixturePredictor(self.posterior.extended(X, y), self.gp.extended(X, y), self.theta)
 
-    def _part(self, i: int, Z: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance [S_i, T] under the ``i``-th block of samples, standardised."""
-        theta, gp = self._samples[i], self.gp
-        L = self._factor(i)
-        if i not in self._weights:
-            y = gp.y_standardised.expand(len(theta), -1).unsqueeze(-1)
-            self._weights[i] = torch.cholesky_solve(y, L)
-        Ks = gp.covariance.matrix(theta, gp.X_standardised, Z)
-        prior = gp.covariance.diag(theta, Z) + theta[:, -1:]
-        variance = posterior_variance(L, Ks, prior, L)
-        # Rounding may take a near-noiseless variance below zero; it is never exactly zero.
-        variance = torch.maximum(variance, 1e-12 * prior)
-        return (Ks.mT @ self._weights[i]).squeeze(-1), variance
-
-    def _factor(self, i: int) -> Tensor:
-        """Cholesky factors [S_i, N, N] of the ``i``-th block, kept where memory allows."""
-        if i in self._factors:
-            return self._factors[i]
-        theta, n = self._samples[i], self.gp.n_train
-        with torch.no_grad():
-            Ky = self.gp.covariance.matrix(theta, self.gp.X_standardised)
-            Ky = Ky + torch.diag_embed(theta[:, -1:].expand(-1, n))
-            L = cholesky(Ky)[0]
-        if len(self.theta) * n**2 <= _KEPT_ENTRIES:
-            self._factors[i] = L
-        return L
-
     def _rows(self, n_levels: int) -> int:
-        return max(1, BLOCK_ENTRIES // (len(self.theta) * max(self.gp.n_train, 4 * n_levels)))
+        width = self.gp.n_inducing or self.gp.n_train
+        return max(1, BLOCK_ENTRIES // (len(self.theta) * max(width, 4 * n_levels)))
 
 
 def mixture_quantiles(mu: Tensor, sigma: Tensor, delta: Tensor) -> Tensor:
@@ -216,8 +175,9 @@ class FullyBayesian(Recalibrator):
     wide enough for smooth and wiggly functions and for noise of 3 % to 160 % of the target's
     standard deviation.  The chains start at the trained hyperparameters.  Each of the at most
     ``(warmup + samples) (2^max_tree_depth - 1)`` gradients costs one factorisation and one
-    inverse of an ``N x N`` matrix.  Needs an exact GP with one of the kernels ``"rbf"``,
-    ``"matern12"``, ``"matern32"``, ``"matern52"``, and ``pip install sharpgp[bayes]``.
+    inverse of an ``N x N`` matrix; for a sparse GP, the sampler sees at most 1,000 random training
+    points, and predictions use all of them.  Needs one of the kernels ``"rbf"``, ``"matern12"``,
+    ``"matern32"``, ``"matern52"``, and ``pip install sharpgp[bayes]``.
 
     Parameters
     ----------
@@ -276,7 +236,7 @@ class FullyBayesian(Recalibrator):
     def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> MixturePredictor:
         gp = standardised(posterior, self.name)
         theta = sample(
-            gp,
+            observed(gp, self.seed),
             seed=self.seed,
             warmup=self.warmup,
             samples=self.samples,

@@ -11,12 +11,14 @@ from torch import Tensor
 from sharpgp.exceptions import InvalidInputError, NumericalError
 from sharpgp.gp.covariance import STATIONARY, Stationary
 from sharpgp.gp.linalg import add_to_diagonal, log_marginal_likelihood
-from sharpgp.gp.posterior import ExactPosterior, Posterior
+from sharpgp.gp.posterior import DataPosterior, ExactPosterior, Posterior
 from sharpgp.gp.scaling import Affine
 
 # Whitened steps of the second differences: far above the gradient's rounding, far below 1.
 _STEP = 1e-3
 _MOST_EVALUATIONS = 200
+#: Training points of a sparse GP that its hyperposterior is computed from, at most.
+MOST_OBSERVED = 1000
 
 
 def prior(n_features: int) -> tuple[np.ndarray, np.ndarray]:
@@ -35,20 +37,20 @@ def prior(n_features: int) -> tuple[np.ndarray, np.ndarray]:
     return location, np.array([1.5] * n_features + [1.5, 2.0])
 
 
-def standardised(posterior: Posterior, name: str) -> ExactPosterior:
+def standardised(posterior: Posterior, name: str) -> DataPosterior:
     """The same GP with both units standardised, as the prior supposes.
 
     Parameters
     ----------
     posterior : Posterior
-        An exact GP with a stationary kernel; anything else is refused.
+        A GP of this package with a stationary kernel; anything else is refused.
     name : str
         Of the method, for messages.
     """
-    if not isinstance(posterior, ExactPosterior):
+    if not isinstance(posterior, DataPosterior):
         raise InvalidInputError(
-            f"{name}: expected an exact GP, found {type(posterior).__name__}; "
-            "train on fewer points or choose another calibration"
+            f"{name}: expected a GP with its training data, found {type(posterior).__name__}; "
+            "choose another calibration"
         )
     if not isinstance(posterior.covariance, Stationary):
         raise InvalidInputError(
@@ -61,7 +63,27 @@ def standardised(posterior: Posterior, name: str) -> ExactPosterior:
     stretch = x_units.scale / posterior.x_units.scale
     square = (posterior.y_units.scale / y_units.scale).square().expand(2)
     theta_R = posterior.theta_R * torch.cat([stretch, square])
-    return ExactPosterior(X, y, posterior.covariance, theta_R, x_units=x_units, y_units=y_units)
+    return posterior.in_units(theta_R, x_units, y_units)
+
+
+def observed(gp: DataPosterior, seed: int) -> ExactPosterior:
+    """The exact GP whose hyperposterior stands for that of ``gp``.
+
+    That of all points for an exact GP, and of :data:`MOST_OBSERVED` random ones at most for a
+    sparse one, whose predictions use all of them nevertheless.
+    """
+    rows = torch.arange(gp.n_train, device=gp.device)
+    if gp.n_inducing is not None:
+        draw = torch.randperm(gp.n_train, generator=torch.Generator().manual_seed(seed))
+        rows = draw[:MOST_OBSERVED].sort().values.to(gp.device)
+    return ExactPosterior(
+        gp.X_train[rows],
+        gp.y_train[rows],
+        gp.covariance,
+        gp.theta_R,
+        x_units=gp.x_units,
+        y_units=gp.y_units,
+    )
 
 
 @dataclass(frozen=True)

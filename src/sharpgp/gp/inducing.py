@@ -1,0 +1,41 @@
+"""Where to put the inducing inputs of a sparse GP."""
+
+import warnings
+
+import numpy as np
+import torch
+from sklearn.cluster import MiniBatchKMeans
+from torch import Tensor
+
+#: Rows that the clustering looks at, at most, per inducing input.
+_ROWS_PER_CENTRE = 100
+
+
+def cluster_centres(X: Tensor, n: int, relevance: Tensor, seed: int = 0) -> Tensor:
+    r"""``n`` inducing inputs [n, d]: centres of k-means clusters of the rows of ``X`` [N, d].
+
+    Distances are those that the kernel sees: every feature is multiplied by its ``relevance``
+    [d], the inverse lengthscale, so that no centres are spent on features that do not matter.
+    With as many centres as distinct rows, the rows themselves are returned.
+
+    Examples
+    --------
+    >>> X = torch.linspace(0, 1, 100, dtype=torch.float64)[:, None]
+    >>> cluster_centres(X, 4, torch.ones(1, dtype=torch.float64)).shape
+    torch.Size([4, 1])
+    """
+    points = X.detach().cpu().numpy()
+    rng = np.random.default_rng(seed)
+    if len(points) > n * _ROWS_PER_CENTRE:
+        points = points[rng.choice(len(points), n * _ROWS_PER_CENTRE, replace=False)]
+    distinct = np.unique(points, axis=0)
+    if len(distinct) <= n:
+        return torch.from_numpy(distinct).to(X)
+    weight = relevance.detach().cpu().numpy()
+    weight = np.maximum(weight, 1e-3 * weight.max())
+    # Small batches of a few thousand rows find centres as good as whole passes, and much faster.
+    clusters = MiniBatchKMeans(n, batch_size=4096, n_init=1, max_iter=20, random_state=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about threads, on some systems
+        clusters.fit(distinct * weight)
+    return torch.from_numpy(clusters.cluster_centers_ / weight).to(X)

@@ -1,0 +1,222 @@
+"""The posterior of a sparse GP: the same answers as the exact one, in ``O(N M^2)``."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from sharpgp._stored import Array, stored
+from sharpgp.exceptions import InvalidInputError
+from sharpgp.gp.covariance import Covariance
+from sharpgp.gp.memory import block_entries
+from sharpgp.gp.posterior import DataPosterior
+from sharpgp.gp.scaling import Affine
+from sharpgp.gp.woodbury import (
+    Data,
+    Factors,
+    factorise,
+    row_blocks,
+    sparse_leave_one_out,
+    sparse_variance,
+    variance_reduction,
+)
+
+
+@stored(
+    "SparsePosterior",
+    covariance=Covariance,
+    theta_R=Array("P", positive=True),
+    x_units=Affine,
+    y_units=Affine,
+    _X=Array("N d"),
+    _y=Array("N"),
+    _Z=Array("M d"),
+    training_start=int | None,
+    transient={"names": None, "searched": None, "_data": None, "_weights": None, "_factors": None},
+)
+class SparsePosterior(DataPosterior):
+    r"""Posterior of a sparse GP, by Titsias' variational approximation.
+
+    With ``M`` inducing inputs ``Z``, ``k = k(Z, x)`` and
+    ``A = Kmm + Kmn Knm / noise``,
+
+    ``mu(x) = k' A^-1 Kmn y / noise`` under ``theta_R``, and
+    ``sigma^2(theta, x) = k(x, x) + noise - k' Kmm^-1 k + k' A^-1 k`` under ``theta``.
+
+    Leave-one-out answers are those of this predictor without the point, with hyperparameters and
+    inducing inputs held fixed (:func:`sharpgp.gp.woodbury.sparse_leave_one_out`).  With the
+    training inputs as inducing inputs everything equals :class:`ExactPosterior`.
+
+    Parameters
+    ----------
+    X : Tensor [N, d]
+    y : Tensor [N]
+        Training data in the user's units.
+    covariance : Covariance
+    theta_R : Tensor [P]
+        Hyperparameters, in standardised units: the same as those of an exact GP.
+    inducing : Tensor [M, d]
+        Inducing inputs in the user's units.
+    x_units, y_units : Affine
+        Maps from the user's units to the standardised ones.
+
+    References
+    ----------
+    M. Titsias, "Variational Learning of Inducing Variables in Sparse Gaussian Processes",
+    AISTATS 2009.
+
+    Examples
+    --------
+    >>> from sharpgp.gp.covariance import Stationary
+    >>> X = torch.linspace(0, 1, 50, dtype=torch.float64)[:, None]
+    >>> y = X[:, 0].sin()
+    >>> theta = torch.tensor([1.0, 1.0, 0.01], dtype=torch.float64)
+    >>> gp = SparsePosterior(X, y, Stationary("rbf", 1), theta, X[::10])
+    >>> gp.mean(X).shape, gp.sigma(theta[None], X).shape, gp.n_inducing
+    (torch.Size([50]), torch.Size([1, 50]), 5)
+    """
+
+    def __init__(
+        self,
+        X: Tensor,
+        y: Tensor,
+        covariance: Covariance,
+        theta_R: Tensor,
+        inducing: Tensor,
+        *,
+        x_units: Affine | None = None,
+        y_units: Affine | None = None,
+    ) -> None:
+        super().__init__(X, y, covariance, theta_R, x_units=x_units, y_units=y_units)
+        if inducing.ndim != 2 or inducing.shape[1] != X.shape[1] or not len(inducing):
+            raise InvalidInputError(
+                f"inducing: expected inputs of shape (M, {X.shape[1]}), "
+                f"found {tuple(inducing.shape)}"
+            )
+        self._Z = self.x_units.forward(inducing)
+        self._data = Data(covariance, self._X, self._y)
+        self._factors: tuple[Tensor, list[Factors]] | None = None
+        self._weights: Tensor | None = None
+
+    def _restored(self) -> None:
+        super()._restored()
+        self._data = Data(self.covariance, self._X, self._y)
+
+    @property
+    def n_inducing(self) -> int:
+        """Number of inducing inputs ``M``."""
+        return len(self._Z)
+
+    @property
+    def inducing(self) -> Tensor:
+        """Inducing inputs [M, d] in the user's units."""
+        return self.x_units.back(self._Z)
+
+    def mean(self, X: Tensor) -> Tensor:
+        """Predictive mean ``mu(x)`` [T] under ``theta_R``."""
+        theta = self.theta_R.unsqueeze(0)
+        if self._weights is None:
+            (factors,) = self._factor(theta)
+            c = factors.c.unsqueeze(-1)
+            self._weights = factors.unwhiten(torch.zeros_like(c), c)[0]
+        weights = self._weights
+        S = self.x_units.forward(X)
+        blocks = [
+            (self.covariance.matrix(theta, S[rows], self._Z)[0] @ weights).squeeze(-1)
+            for rows in row_blocks(len(S), self.n_inducing, S.device)
+        ]
+        return self.y_units.back(torch.cat(blocks) if blocks else S.new_empty(0))
+
+    def sigma(self, theta: Tensor, X: Tensor) -> Tensor:
+        """Standard deviation [K, T] of a new observation under ``theta``, noise included."""
+        S = self.x_units.forward(X)
+        prior = self.covariance.diag(theta, S) + theta[:, -1:]
+        if theta.requires_grad or self._Z.requires_grad:
+            variance = sparse_variance(self._data, theta, self._Z, S, prior)
+        else:
+            variance = prior - self._reduction(theta, S)
+        # Rounding may take a near-noiseless variance below zero; it is never exactly zero.
+        variance = torch.maximum(variance, 1e-12 * prior.detach())
+        return variance.sqrt() * self.y_units.scale
+
+    def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        """Leave-one-out mean and standard deviation [K, N] of the training points."""
+        parts = [self._loo(part) for part in theta.split(self._levels_per_block())]
+        mean, sigma = (torch.cat(part) for part in zip(*parts, strict=True))
+        return mean, sigma
+
+    def conditioned_on(self, X: Tensor, y: Tensor) -> "SparsePosterior":
+        """The same GP, hyperparameters, units and inducing inputs included, on other data."""
+        return SparsePosterior(
+            X,
+            y,
+            self.covariance,
+            self.theta_R,
+            self.inducing,
+            x_units=self.x_units,
+            y_units=self.y_units,
+        )
+
+    def moments(self, theta: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`DataPosterior.moments`."""
+        S = self.x_units.forward(X)
+        means = []
+        for factors, part in self._parts(theta):
+            c = factors.c.unsqueeze(-1)
+            weights = factors.unwhiten(torch.zeros_like(c), c)
+            rows = [
+                (self.covariance.matrix(part, S[rows], self._Z) @ weights).squeeze(-1)
+                for rows in row_blocks(len(S), len(part) * self.n_inducing, S.device)
+            ]
+            means.append(torch.cat(rows, -1) if rows else S.new_empty(len(part), 0))
+        return self.y_units.back(torch.cat(means)), self.sigma(theta, X)
+
+    def in_units(self, theta_R: Tensor, x_units: Affine, y_units: Affine) -> "SparsePosterior":
+        """See :meth:`DataPosterior.in_units`."""
+        return SparsePosterior(
+            self.X_train,
+            self.y_train,
+            self.covariance,
+            theta_R,
+            self.inducing,
+            x_units=x_units,
+            y_units=y_units,
+        )
+
+    def retrained(self, X: Tensor, y: Tensor, *, warm: bool = False) -> "SparsePosterior":
+        """See :meth:`Posterior.retrained`; inducing inputs are chosen anew unless ``warm``."""
+        from sharpgp.gp.sparse_training import retrain_sparse  # training makes posteriors
+
+        return retrain_sparse(self, X, y, warm=warm)
+
+    def _reduction(self, theta: Tensor, S: Tensor) -> Tensor:
+        """What the data take off the prior variance [K, T], in blocks of levels and rows."""
+        levels = []
+        for factors, part in self._parts(theta):
+            rows = [
+                variance_reduction(factors, self.covariance.matrix(part, self._Z, S[rows]))
+                for rows in row_blocks(len(S), len(part) * self.n_inducing, S.device)
+            ]
+            levels.append(torch.cat(rows, -1) if rows else S.new_empty(len(part), 0))
+        return torch.cat(levels)
+
+    def _loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        prior = self.covariance.diag(theta, self._X)
+        residual, variance = sparse_leave_one_out(self._data, theta, self._Z, prior)
+        variance = torch.maximum(variance, 1e-12 * prior.detach())
+        return self.y_units.back(self._y - residual), variance.sqrt() * self.y_units.scale
+
+    def _factor(self, theta: Tensor) -> list[Factors]:
+        """Factors for ``theta``, by blocks of levels; the last ones are kept for more rows."""
+        if self._factors is None or not torch.equal(self._factors[0], theta):
+            parts = theta.detach().split(self._levels_per_block())
+            found = [factorise(self._data, part, self._Z) for part in parts]
+            self._factors = (theta.detach().clone(), found)
+        return self._factors[1]
+
+    def _parts(self, theta: Tensor) -> Iterator[tuple[Factors, Tensor]]:
+        """Blocks of levels, with their factors."""
+        return zip(self._factor(theta), theta.split(self._levels_per_block()), strict=True)
+
+    def _levels_per_block(self) -> int:
+        return max(1, block_entries(self.device) // self.n_inducing**2)

@@ -1,0 +1,177 @@
+"""Training of a sparse GP: hyperparameters and inducing inputs, by Titsias' bound."""
+
+import logging
+
+import gpytorch
+import numpy as np
+import torch
+from scipy.optimize import minimize
+from torch import Tensor
+
+from sharpgp.exceptions import NumericalError
+from sharpgp.gp.covariance import Covariance, Stationary, make_covariance
+from sharpgp.gp.inducing import cluster_centres
+from sharpgp.gp.scaling import Affine
+from sharpgp.gp.sparse import SparsePosterior
+from sharpgp.gp.threads import threads_for
+from sharpgp.gp.training import NOISE_FLOOR, TrainingResult, maximise_likelihood
+from sharpgp.gp.woodbury import Data, variational_bound
+
+logger = logging.getLogger("sharpgp")
+
+#: Rows of the exact GP whose hyperparameters training starts from.
+FIRST_ROWS = 1000
+_MOST_EVALUATIONS = 100
+
+
+def train_sparse(
+    X: Tensor,
+    y: Tensor,
+    kernel: str | gpytorch.kernels.Kernel = "rbf",
+    *,
+    n_inducing: int = 300,
+    start: Tensor | int | None = None,
+    inducing: Tensor | None = None,
+    random_state: int | None = 0,
+) -> tuple[SparsePosterior, TrainingResult]:
+    r"""Train a sparse GP by maximising Titsias' bound of the marginal likelihood.
+
+    1. Hyperparameters of an exact GP on :data:`FIRST_ROWS` random rows;
+    2. inducing inputs by k-means, in the metric of those hyperparameters;
+    3. bounded L-BFGS on the bound of all rows, over both.
+
+    Parameters
+    ----------
+    X : Tensor [N, d]
+    y : Tensor [N]
+    kernel : str or gpytorch kernel
+    n_inducing : int
+        Number of inducing inputs ``M``.
+    start : Tensor [P] or int, optional
+        Hyperparameters to start from instead of step 1, or the number of the built-in start that
+        step 1 uses.
+    inducing : Tensor [M, d], optional
+        Inducing inputs to start from, instead of step 2.
+    random_state : int, optional
+        Seed of the random rows and of k-means.
+
+    Returns
+    -------
+    posterior : SparsePosterior
+    result : TrainingResult
+        With the bound per point as ``log_likelihood``.
+
+    References
+    ----------
+    M. Titsias, "Variational Learning of Inducing Variables in Sparse Gaussian Processes",
+    AISTATS 2009.
+
+    Examples
+    --------
+    >>> X = torch.linspace(0, 6, 200, dtype=torch.float64)[:, None]
+    >>> posterior, result = train_sparse(X, X[:, 0].sin(), n_inducing=15)
+    >>> posterior.n_inducing
+    15
+    """
+    x_units, y_units = Affine.standardising(X), Affine.standardising(y)
+    data = Data(make_covariance(kernel, X.shape[1]), x_units.forward(X), y_units.forward(y))
+    rng = np.random.default_rng(random_state)
+    number = start if isinstance(start, int) else None
+    with threads_for(len(y)):
+        if isinstance(start, Tensor):
+            theta = start
+        else:
+            rows = torch.from_numpy(rng.permutation(len(y))[:FIRST_ROWS]).to(X.device)
+            first = data.X[rows], data.y[rows]
+            theta, first_result = maximise_likelihood(*first, data.covariance, start, rng)
+            number = first_result.start
+        if inducing is None:
+            weight = relevance(data.covariance, theta)
+            Z = cluster_centres(data.X, n_inducing, weight, seed=int(rng.integers(2**31)))
+        else:
+            Z = x_units.forward(inducing)
+        theta, Z, result = maximise_bound(data, theta, Z, most=_MOST_EVALUATIONS, number=number)
+    logger.debug("training: %s", result)
+    posterior = SparsePosterior(
+        X, y, data.covariance, theta, x_units.back(Z), x_units=x_units, y_units=y_units
+    )
+    posterior.training_start = number
+    return posterior, result
+
+
+def retrain_sparse(
+    posterior: SparsePosterior, X: Tensor, y: Tensor, *, warm: bool = False
+) -> SparsePosterior:
+    """Train the same kind of sparse GP on other data: see ``Posterior.retrained``."""
+    covariance = posterior.covariance
+    named = isinstance(covariance, Stationary)
+    kernel = covariance.kind if isinstance(covariance, Stationary) else covariance.as_gpytorch()
+    again, _ = train_sparse(
+        X,
+        y,
+        kernel,
+        n_inducing=min(posterior.n_inducing, len(y)),
+        start=posterior.theta_R if warm else posterior.training_start if named else None,
+        inducing=posterior.inducing if warm else None,
+    )
+    again.training_start = posterior.training_start
+    return again
+
+
+def maximise_bound(
+    data: Data, theta: Tensor, Z: Tensor, *, most: int, number: int | None = None
+) -> tuple[Tensor, Tensor, TrainingResult]:
+    """Bounded L-BFGS on ``log theta`` and ``Z`` together, from a given point."""
+    p, failures, evaluations = len(theta), [], 0
+    shape, n = Z.shape, len(data.y)
+    log_lower = np.full(p, np.log(1e-4))
+    log_lower[-1] = np.log(NOISE_FLOOR)
+    low, high = data.X.amin(0) - 1.0, data.X.amax(0) + 1.0
+    lower = np.r_[log_lower, low.expand(shape).cpu().numpy().ravel()]
+    upper = np.r_[np.full(p, np.log(1e4)), high.expand(shape).cpu().numpy().ravel()]
+
+    def evaluate(v: np.ndarray) -> tuple[float, np.ndarray]:
+        nonlocal evaluations
+        evaluations += 1
+        leaf = torch.from_numpy(v).to(data.X).requires_grad_()
+        try:
+            bound = variational_bound(data, leaf[:p].exp().unsqueeze(0), leaf[p:].reshape(shape))
+            value = -bound[0] / n
+            if not torch.isfinite(value):
+                raise NumericalError("the bound of the marginal likelihood came out as NaN or inf")
+        except NumericalError as error:
+            # Very bad, but finite: the line search then steps back.
+            failures.append(str(error))
+            return 1e10, np.zeros_like(v)
+        (gradient,) = torch.autograd.grad(value, leaf)
+        return value.item(), gradient.cpu().numpy()
+
+    start = np.r_[theta.log().cpu().numpy(), Z.cpu().numpy().ravel()]
+    found = minimize(
+        evaluate,
+        np.clip(start, lower, upper),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=list(zip(lower, upper, strict=True)),
+        options={"maxfun": most, "maxiter": most, "ftol": 1e-6, "gtol": 1e-5, "maxcor": 20},
+    )
+    if found.fun >= 1e10:
+        raise NumericalError(f"training of the sparse GP failed: {failures[-1]}")
+    best = torch.from_numpy(found.x).to(theta)
+    status = "converged" if found.nfev < most else "stopped"
+    result = TrainingResult(
+        "retried" if failures else status,
+        -float(found.fun),
+        evaluations,
+        tuple(dict.fromkeys(failures)),
+        number,
+    )
+    return best[:p].exp(), best[p:].reshape(shape), result
+
+
+def relevance(covariance: Covariance, theta: Tensor) -> Tensor:
+    """Inverse lengthscale of every feature [d]; ones where the kernel has no such thing."""
+    inverse = [i for i, name in enumerate(covariance.names) if name.startswith("inverse")]
+    if isinstance(covariance, Stationary):
+        return theta[inverse]
+    return theta.new_ones(1)

@@ -1,0 +1,169 @@
+"""The sparse posterior against the exact one, brute force and finite differences."""
+
+import pytest
+import torch
+
+from helpers import wavy
+from sharpgp import Kuleshov18
+from sharpgp.gp import memory, train
+from sharpgp.gp.choice import inducing_for, train_chosen
+from sharpgp.gp.covariance import STATIONARY, Stationary
+from sharpgp.gp.inducing import cluster_centres
+from sharpgp.gp.posterior import ExactPosterior
+from sharpgp.gp.scaling import Affine
+from sharpgp.gp.sparse import SparsePosterior
+from sharpgp.gp.sparse_training import train_sparse
+from sharpgp.gp.woodbury import (
+    Data,
+    sparse_leave_one_out,
+    sparse_variance,
+    variational_bound,
+)
+from sharpgp.persistence import load, save
+
+
+def setting(kind: str = "rbf", n: int = 200, d: int = 3, noise: float = 0.01, seed: int = 0):
+    """Keyword arguments of both posteriors, and test points."""
+    draw = torch.Generator().manual_seed(seed)
+    X = 3.0 + 2.0 * torch.randn(n, d, dtype=torch.float64, generator=draw)
+    y = X[:, 0].sin() + 0.1 * torch.randn(n, dtype=torch.float64, generator=draw)
+    theta = torch.tensor([*[0.8, 0.5, 0.3][:d], 1.3, noise], dtype=torch.float64)
+    units = {"x_units": Affine.standardising(X), "y_units": Affine.standardising(y)}
+    S = 3.0 + 2.0 * torch.randn(20, d, dtype=torch.float64, generator=draw)
+    return (X, y, Stationary(kind, d), theta), units, S
+
+
+@pytest.mark.parametrize("noise", [1e-3, 1e-2, 1.0])
+@pytest.mark.parametrize("kind", sorted(STATIONARY))
+def test_all_points_inducing_is_the_exact_gp(kind, noise):
+    given, units, S = setting(kind, noise=noise)
+    exact = ExactPosterior(*given, **units)
+    sparse = SparsePosterior(*given, given[0], **units)
+    thetas = torch.stack([given[3], 1.5 * given[3]])
+    scale = float(given[1].std())
+    close = {"rtol": 1e-6, "atol": 1e-6 * scale}
+    torch.testing.assert_close(sparse.mean(S), exact.mean(S), **close)
+    torch.testing.assert_close(sparse.sigma(thetas, S), exact.sigma(thetas, S), rtol=1e-6, atol=0)
+    for ours, expected in zip(sparse.loo(thetas), exact.loo(thetas), strict=True):
+        torch.testing.assert_close(ours, expected, **close)
+    near = exact.X_train[:9] + 0.01
+    for ours, expected in zip(
+        sparse.moments(thetas, near), exact.moments(thetas, near), strict=True
+    ):
+        torch.testing.assert_close(ours, expected, **close)
+
+
+def test_leave_one_out_is_brute_force():
+    given, units, _ = setting()
+    X, y, covariance, theta = given
+    Z = X[::6] + 0.1
+    sparse = SparsePosterior(*given, Z, **units)
+    thetas = torch.stack([theta, 1.5 * theta])
+    mean, sigma = sparse.loo(thetas)
+    for i in range(len(y)):
+        rest = torch.arange(len(y)) != i
+        for k in range(2):
+            other = SparsePosterior(X[rest], y[rest], covariance, thetas[k], Z, **units)
+            torch.testing.assert_close(other.mean(X[i : i + 1])[0], mean[k, i], rtol=1e-6, atol=0)
+            found = other.sigma(thetas[k : k + 1], X[i : i + 1])[0, 0]
+            torch.testing.assert_close(found, sigma[k, i], rtol=1e-6, atol=0)
+
+
+def test_bound_is_dense_and_below_the_likelihood():
+    given, _, _ = setting(n=40)
+    X, y, covariance, theta = given
+    Z, y = X[:7], y - y.mean()
+    Kmn = covariance.matrix(theta[None], Z, X)[0]
+    Q = Kmn.T @ torch.linalg.solve(covariance.matrix(theta[None], Z)[0], Kmn)
+
+    def density(K):
+        Ky = K + theta[-1] * torch.eye(len(y), dtype=torch.float64)
+        return torch.distributions.MultivariateNormal(torch.zeros_like(y), Ky).log_prob(y)
+
+    expected = density(Q) - (len(y) * theta[-2] - Q.trace()) / (2 * theta[-1])
+    found = variational_bound(Data(covariance, X, y), theta[None], Z)[0]
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
+    assert found < density(covariance.matrix(theta[None], X)[0])
+
+
+@pytest.mark.parametrize("kind", ["rbf", "matern32"])
+@pytest.mark.parametrize("entries", [60, 2**20])
+def test_gradients_are_finite_differences_in_blocks_of_any_size(kind, entries, monkeypatch):
+    monkeypatch.setitem(memory.BLOCK_ENTRIES, "cpu", entries)
+    (X, y, covariance, theta), _, S = setting(kind, n=20, noise=0.1)
+    data = Data(covariance, X, y)
+    thetas = torch.stack([theta, 1.5 * theta]).requires_grad_()
+    Z, S = (X[:6] + 0.05).requires_grad_(), S[:4].requires_grad_()
+
+    def variance(theta, Z, S):
+        return sparse_variance(data, theta, Z, S, covariance.diag(theta, S) + theta[:, -1:])
+
+    def loo(theta, Z):
+        return sparse_leave_one_out(data, theta, Z, covariance.diag(theta, X))
+
+    assert torch.autograd.gradcheck(variance, (thetas, Z, S))
+    assert torch.autograd.gradcheck(loo, (thetas, Z))
+    assert torch.autograd.gradcheck(lambda t, Z: variational_bound(data, t, Z), (thetas, Z))
+
+
+def test_known_factors_give_the_same_sigma_and_gradients_of_inputs(monkeypatch):
+    given, units, S = setting()
+    sparse = SparsePosterior(*given, given[0][::9], **units)
+    thetas = torch.stack([given[3] * s for s in (0.5, 1.0, 2.0)])
+    whole = sparse.mean(S), sparse.sigma(thetas, S)
+    torch.testing.assert_close(sparse.sigma(thetas.requires_grad_(), S).detach(), whole[1])
+    monkeypatch.setitem(memory.BLOCK_ENTRIES, "cpu", 60)
+    blocks = SparsePosterior(*given, given[0][::9], **units)
+    torch.testing.assert_close(blocks.mean(S), whole[0])
+    torch.testing.assert_close(blocks.sigma(thetas.detach(), S), whole[1])
+    S = S[:3].requires_grad_()
+    assert torch.autograd.gradcheck(sparse.mean, (S,))
+    assert torch.autograd.gradcheck(lambda a: sparse.sigma(given[3][None], a), (S,))
+
+
+def test_training_comes_close_to_the_exact_gp():
+    X, y = map(torch.from_numpy, wavy(400))
+    S, truth = map(torch.from_numpy, wavy(200, seed=1))
+    exact, likelihood = train(X, y)
+    sparse, bound = train_sparse(X, y, n_inducing=40)
+    assert bound.status == "converged"
+    assert likelihood.log_likelihood - 0.01 < bound.log_likelihood < likelihood.log_likelihood
+    error = [float((gp.mean(S) - truth).square().mean().sqrt()) for gp in (exact, sparse)]
+    assert error[1] < 1.02 * error[0]
+    ratio = sparse.sigma(sparse.theta_R[None], S) / exact.sigma(exact.theta_R[None], S)
+    assert (ratio.log().abs() < 0.1).all()
+
+
+def test_cluster_centres_spend_nothing_on_features_that_do_not_matter():
+    draw = torch.Generator().manual_seed(0)
+    X = torch.rand(500, 2, dtype=torch.float64, generator=draw)
+    Z = cluster_centres(X, 10, torch.tensor([1.0, 1e-9]))
+    nearest = (X[:, :1] - Z[:, 0]).abs().amin(1)
+    assert float(nearest.max()) < 0.1
+    few = cluster_centres(X[:3].repeat(5, 1), 10, torch.ones(2))
+    assert torch.equal(few.sort(0).values, X[:3].sort(0).values)
+
+
+def test_the_rule():
+    assert inducing_for(3000, "cpu") is None
+    assert inducing_for(3001, "cpu") == 300
+    assert inducing_for(50, "cpu", 100) == 50
+    X, y = map(torch.from_numpy, wavy(60))
+    assert train_chosen(X, y)[0].n_inducing is None
+    assert train_chosen(X, y, inducing=7)[0].n_inducing == 7
+
+
+def test_saved_and_loaded(tmp_path):
+    X, y = map(torch.from_numpy, wavy(60))
+    posterior, _ = train_sparse(X, y, n_inducing=12)
+    calibrated = Kuleshov18().fit(posterior, X[::2] + 0.01, y[::2])
+    save(calibrated, tmp_path / "a.sgp")
+    again = load(tmp_path / "a.sgp")
+    assert again.posterior.n_inducing == 12
+    assert torch.equal(again.predict_interval(X), calibrated.predict_interval(X))
+    for ours, expected in zip(
+        again.posterior.loo(2 * posterior.theta_R[None]),
+        posterior.loo(2 * posterior.theta_R[None]),
+        strict=True,
+    ):
+        assert torch.equal(ours, expected)
