@@ -13,7 +13,7 @@ from sharpgp.datasets import make_toy
 from sharpgp.exceptions import InvalidInputError, NumericalError
 
 README = Path(__file__).resolve().parents[1] / "README.md"
-FILES = {"results.csv", "results.md", "toy_intervals.png", "reliability.png"}
+FILES = {"results.csv", "results.md", "toy_intervals.png", "reliability.png", "report.html"}
 
 
 @pytest.fixture
@@ -47,6 +47,9 @@ def test_run_writes_tables_and_figures(small, tmp_path):
         (data, method) for data in ("one", "two") for method in demo.methods()
     ]
     assert all(0.5 < float(row["coverage_95"]) <= 1 for row in rows)
+    page = (out / "report.html").read_text()
+    assert "<h1>Calibration report: two</h1>" in page
+    assert "Calibration cv; 60 training" in page
     text = screen.file.getvalue()
     assert "one: mean of 2 splits into 20 training, 40 calibration, 60 test points" in text
     assert "floor" in text

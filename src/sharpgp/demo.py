@@ -1,4 +1,4 @@
-"""The demonstration: every method on two small problems, as a table and two figures."""
+"""The demonstration: every method on two small problems: a table, two figures and a report."""
 
 import csv
 import os
@@ -20,8 +20,10 @@ from sharpgp import metrics, plots
 from sharpgp.calibration import Calibrated, known_methods
 from sharpgp.calibration.recalibrator import make_recalibrator
 from sharpgp.datasets import Split, load, make_toy, split
+from sharpgp.diagnostics import diagnose
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError, SharpGPError
 from sharpgp.gp.training import train
+from sharpgp.report import render_report
 
 #: Methods that sample hyperparameters take minutes and run on request only.
 SLOW = ("capone22", "fully_bayesian")
@@ -60,6 +62,7 @@ class Problem:
     #: Predictors on the first split, by method.
     first: dict[str, Calibrated] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
+    feature_names: tuple[str, ...] | None = None
 
     @property
     def title(self) -> str:
@@ -100,7 +103,11 @@ def problems() -> list[Problem]:
     y = diabetes.y / diabetes.y.std()
     return [
         Problem("toy", [make_toy(random_state=seed) for seed in range(3)]),
-        Problem("diabetes", [split(diabetes.X, y, random_state=seed) for seed in range(2)]),
+        Problem(
+            "diabetes",
+            [split(diabetes.X, y, random_state=seed) for seed in range(2)],
+            feature_names=diabetes.feature_names,
+        ),
     ]
 
 
@@ -130,8 +137,8 @@ def run(out: Path, *, console: Console, quiet: bool = False, everything: bool = 
     Parameters
     ----------
     out : Path
-        Made if it is not there; gets ``results.csv``, ``results.md``, ``toy_intervals.png`` and
-        ``reliability.png``.
+        Made if it is not there; gets ``results.csv``, ``results.md``, ``toy_intervals.png``,
+        ``reliability.png`` and ``report.html``.
     console : rich Console
     quiet : bool
         Without the progress display, which is also left out when the console is no terminal.
@@ -240,7 +247,21 @@ def _write(out: Path, compared: list[Problem]) -> list[str]:
     toy = compared[0]
     plots.toy_figure(toy.first, toy.splits[0]).savefig(out / "toy_intervals.png", dpi=150)
     _reliability_figure(compared).savefig(out / "reliability.png", dpi=150)
-    return ["results.csv", "results.md", "toy_intervals.png", "reliability.png"]
+    (out / "report.html").write_text(_report(compared[-1]), encoding="utf-8")
+    return ["results.csv", "results.md", "toy_intervals.png", "reliability.png", "report.html"]
+
+
+def _report(problem: Problem) -> str:
+    """The calibration report of ``cv`` on the first split; of the last method if that failed."""
+    part, method = problem.splits[0], "cv" if "cv" in problem.first else list(problem.first)[-1]
+    found = diagnose(
+        problem.first[method],
+        part.X_test,
+        part.y_test,
+        feature_names=problem.feature_names,
+        method=method,
+    )
+    return render_report(found, title=f"Calibration report: {problem.name}")
 
 
 def _markdown(problem: Problem) -> list[str]:

@@ -150,6 +150,7 @@ def diagnose(
     *,
     feature_names: Sequence[str] | None = None,
     coverages: Sequence[float] = COVERAGES,
+    method: str | None = None,
 ) -> Diagnostics:
     """Collect the predictions of a fitted model at test points.
 
@@ -161,6 +162,8 @@ def diagnose(
     feature_names : sequence of d str, optional
         Default: those that the model was fitted with, or the columns of ``X``, or ``x0, x1, ...``
     coverages : sequence of float in (0, 1)
+    method : str, optional
+        Name of the calibration, for a predictor that does not know it.
 
     Examples
     --------
@@ -193,7 +196,7 @@ def diagnose(
         plain_X, plain_y = as_numpy(X), as_numpy(as_target(y))
         pit = model.predict_dist(X).numpy().cdf(plain_y)
     names = _feature_names(model, X, plain_X.shape[1], feature_names)
-    method = getattr(model, "calibration_", None) or type(calibrated).__name__
+    method = method or getattr(model, "calibration_", None) or type(calibrated).__name__
     return Diagnostics(
         method=method,
         n_train=calibrated.posterior.n_train,

@@ -13,7 +13,9 @@ from sharpgp.cli._app import app
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for tables and figures.")] = Path("demo"),
+    out: Annotated[Path, typer.Option(help="Folder for tables, figures and report.")] = Path(
+        "demo"
+    ),
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress display.")] = False,
     everything: Annotated[
         bool, typer.Option("--all", help="Also the methods that take minutes.")
