@@ -16,6 +16,7 @@ from sharpgp.calibration import (
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.estimator import SharpGPRegressor
 from sharpgp.exceptions import CalibrationWarning, SharpGPError
+from sharpgp.online import Online
 
 __version__ = "0.1.0"
 
@@ -28,6 +29,7 @@ __all__ = [
     "Kuleshov18",
     "Kuleshov22",
     "Marx22",
+    "Online",
     "PredictiveDistribution",
     "Recalibrator",
     "Sharp",

@@ -1,5 +1,6 @@
 """The interface of every calibration method, what it gives back, and the registry of methods."""
 
+import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -47,7 +48,8 @@ class Calibrated(ABC):
 
     def centred_levels(self, coverage: float) -> tuple[float, float]:
         """Levels of the two ends of the centred interval."""
-        return (1.0 - coverage) / 2.0, (1.0 + coverage) / 2.0
+        # Next to 1, the upper level would round to 1, where no distribution has a quantile.
+        return (1.0 - coverage) / 2.0, min((1.0 + coverage) / 2.0, math.nextafter(1.0, 0.0))
 
     def band_supported(self, coverage: float) -> bool:
         """Whether the symmetric band at this coverage is backed by calibration points."""

@@ -1,0 +1,176 @@
+"""Streams that drift: intervals whose long-run coverage holds whatever the data do."""
+
+import math
+import numbers
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sharpgp._validation import as_count, as_coverage, as_features, as_target
+from sharpgp.calibration.recalibrator import Calibrated
+from sharpgp.estimator import SharpGPRegressor
+from sharpgp.exceptions import CalibrationWarning, InvalidInputError
+
+
+class Online:
+    r"""Adaptive conformal inference: the level moves so that coverage is right in the long run.
+
+    With the target ``alpha = 1 - coverage``, the interval for step ``t`` is the model's at coverage
+    ``1 - alpha_t``, where ``alpha_1 = alpha`` and
+
+    ``alpha_(t+1) = alpha_t + gamma (alpha - err_t)``,
+
+    ``err_t`` being 1 if the interval missed ``y_t`` and 0 otherwise (over several rows observed
+    together, the share of those missed).  Where ``alpha_t <= 0`` the interval is infinite, where
+    ``alpha_t >= 1`` it is the mean alone and counts as missed.  Then for every sequence of data
+    whatsoever, and for every ``T``,
+
+    ``|err_1 + ... + err_T - alpha T| <= (max(alpha, 1 - alpha) + gamma) / gamma``,
+
+    so that the share of missed steps tends to ``alpha`` like ``1/T``.  Between the two extremes,
+    levels beyond what the calibration points support use modelled tails, without a warning: the
+    statement does not rest on them.
+
+    Parameters
+    ----------
+    model : SharpGPRegressor or Calibrated
+        Fitted; it is not changed.
+    coverage : float in (0, 1)
+    gamma : float
+        Step: larger ones follow faster changes, smaller ones give steadier widths.
+    window : int or None
+        Take ``beta`` from this many of the newest points, calibration points to begin with; mean
+        and spread stay.  With None the scores stay, too, and the level alone adapts, which takes
+        more infinite intervals to keep up with a change.
+    symmetric : bool, optional
+        As in ``predict_interval``.
+
+    Attributes
+    ----------
+    alpha : float
+        The present ``alpha_t``.
+    steps : int
+        Number of steps observed.
+    missed : float
+        Sum of ``err_t`` so far.
+    calibrated : Calibrated
+        The present predictor, which changes if there is a window.
+
+    References
+    ----------
+    I. Gibbs and E. J. Candes, "Adaptive Conformal Inference Under Distribution Shift",
+    NeurIPS 2021.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-3, 3, (400, 1))
+    >>> noise = np.where(np.arange(400) < 250, 0.1, 0.2)  # doubles in the middle
+    >>> y = np.sin(X[:, 0]) + noise * rng.normal(size=400)
+    >>> model = SharpGPRegressor(calibration="exact", random_state=0).fit(X[:100], y[:100])
+    >>> online = Online(model, coverage=0.9, gamma=0.02, window=75)
+    >>> for x_t, y_t in zip(X[100:, None], y[100:, None]):
+    ...     ends = online.predict_interval(x_t)
+    ...     online = online.observe(x_t, y_t)
+    >>> abs(online.missed / online.steps - 0.1) < 0.02
+    True
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        coverage: float = 0.95,
+        *,
+        gamma: float = 0.01,
+        window: int | None = 200,
+        symmetric: bool | None = None,
+    ) -> None:
+        calibrated = getattr(model, "calibrated_", model)
+        if not isinstance(calibrated, Calibrated):
+            found = "one that is not fitted" if _is_estimator(model) else type(model).__name__
+            raise InvalidInputError(
+                "model: expected a fitted SharpGPRegressor or what a recalibrator's fit returned, "
+                f"found {found}"
+            )
+        values, single = as_coverage(coverage)
+        if not single:
+            raise InvalidInputError(f"coverage: expected one number, found {coverage!r}")
+        self.calibrated = calibrated
+        self.coverage = values[0]
+        self.gamma = _as_step(gamma)
+        self.window = None if window is None else as_count(window, "window", least=2)
+        self.symmetric = symmetric
+        self.alpha = 1.0 - values[0]
+        self.steps = 0
+        self.missed = 0.0
+        self._numpy = _is_estimator(model)
+
+    def predict_interval(self, X: Any) -> Any:
+        """Ends of the intervals for the coming step, shape (n, 2).
+
+        NumPy if the model is an estimator, torch otherwise; infinite where ``alpha <= 0``.
+        """
+        ends = self._ends(self._features(X))
+        return ends.cpu().numpy() if self._numpy else ends
+
+    def observe(self, X: Any, y: Any) -> "Online":
+        """Learn what the step brought: labels ``y`` (n,) of the rows ``X`` (n, d)."""
+        X = self._features(X)
+        self._observe(X, as_target(y, n_rows=X.shape[0], device=X.device))
+        return self
+
+    def track(self, X: Any, y: Any) -> Any:
+        """Predict and observe row after row; the intervals (n, 2), each made before its label.
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.uniform(-3, 3, (200, 1))
+        >>> y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=200)
+        >>> model = SharpGPRegressor(calibration="kuleshov18", random_state=0).fit(X[:100], y[:100])
+        >>> online = Online(model, coverage=0.9)
+        >>> online.track(X[100:], y[100:]).shape, online.steps
+        ((100, 2), 100)
+        """
+        X = self._features(X)
+        y = as_target(y, n_rows=X.shape[0], device=X.device)
+        ends = torch.cat([self._observe(X[i : i + 1], y[i : i + 1]) for i in range(len(y))])
+        return ends.cpu().numpy() if self._numpy else ends
+
+    def _observe(self, X: Tensor, y: Tensor) -> Tensor:
+        ends = self._ends(X)
+        inside = (ends[:, 0] <= y) & (y <= ends[:, 1])
+        error = 1.0 if self.alpha >= 1.0 else float((~inside).double().mean())
+        if self.window is not None:
+            self.calibrated = self.calibrated.rescored(X, y, keep=self.window)
+        self.alpha += self.gamma * (1.0 - self.coverage - error)
+        self.steps += 1
+        self.missed += error
+        return ends
+
+    def _ends(self, X: Tensor) -> Tensor:
+        coverage = 1.0 - self.alpha
+        if coverage <= 0.0:
+            return self.calibrated.predict_mean(X).unsqueeze(-1).expand(-1, 2)
+        if coverage >= 1.0:
+            return X.new_tensor([-np.inf, np.inf]).expand(X.shape[0], 2)
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore", CalibrationWarning)
+            return self.calibrated.predict_interval(X, coverage, symmetric=self.symmetric)
+
+    def _features(self, X: Any) -> Tensor:
+        posterior = self.calibrated.posterior
+        return as_features(X, n_features=posterior.n_features, device=posterior.device)
+
+
+def _as_step(gamma: Any) -> float:
+    if not (isinstance(gamma, numbers.Real) and 0.0 < float(gamma) < math.inf):
+        raise InvalidInputError(f"gamma: expected a positive number, found {gamma!r}")
+    return float(gamma)
+
+
+def _is_estimator(model: Any) -> bool:
+    return isinstance(model, SharpGPRegressor)
