@@ -356,9 +356,9 @@ def test_bad_plans(bad):
 def test_results_do_not_depend_on_order_or_company(small_data):
     tasks = regression.plan(["yacht"], ["kuleshov18", "exact", "vovk20"], repeats=2)
     context = {"data_home": str(small_data)}
-    regression._problem.cache_clear()
+    regression.make_problem.cache_clear()
     forward = {task.key: perform(task, context) for task in tasks}
-    regression._problem.cache_clear()
+    regression.make_problem.cache_clear()
     backward = {task.key: perform(task, context) for task in reversed(tasks)}
     for key, result in forward.items():
         assert result.status == "ok"

@@ -1,5 +1,7 @@
 """Finite-sample exact calibration: the spread from training data, ``beta`` from held-out data."""
 
+from typing import Self
+
 from torch import Tensor
 
 from sharpgp._stored import agree, stored
@@ -29,6 +31,11 @@ class SpreadPredictor(RankedPredictor):
     def _restored(self) -> None:
         super()._restored()
         agree("posterior of the spread", self.spread_model.posterior is self.posterior, True)
+
+    def _on(self, posterior: Posterior) -> Self:
+        other = super()._on(posterior)
+        other.spread_model = self.spread_model.on(posterior)
+        return other
 
     @property
     def choice(self) -> Choice:

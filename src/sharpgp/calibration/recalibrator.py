@@ -1,10 +1,11 @@
 """The interface of every calibration method, what it gives back, and the registry of methods."""
 
+import copy
 import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -173,6 +174,34 @@ class Calibrated(ABC):
                 "without; give them to fit, too"
             )
 
+    def condition_on_observations(self, X: Any, y: Any) -> Self:
+        """The same calibration on a GP that has also seen ``X``, ``y``; this one stays.
+
+        Mean and ``sigma`` learn from the new points; hyperparameters and the curves ``beta`` and
+        ``theta`` are kept.  Cheap: one factorisation, at the next prediction.
+
+        Parameters
+        ----------
+        X, y : arrays of shape (n, d) and (n,)
+
+        Examples
+        --------
+        >>> from sharpgp import Vanilla
+        >>> from sharpgp.gp.training import train
+        >>> X = torch.linspace(0, 6, 20, dtype=torch.float64)[:, None]
+        >>> calibrated = Vanilla().fit(train(X, X[:, 0].sin())[0], None, None)
+        >>> calibrated.condition_on_observations([[7.0]], [0.7]).posterior.n_train
+        21
+        """
+        X, y = self._labelled(X, y)
+        return self._on(self.posterior.extended(X, y))
+
+    def _on(self, posterior: Posterior) -> Self:
+        """The same calibration on another posterior; whatever else holds one has to follow."""
+        other = copy.copy(self)
+        other.posterior = posterior
+        return other
+
     def table_levels(self) -> Tensor:
         """Levels [K] at which the distribution is tabulated."""
         return table_levels(self.n_cal).to(self.posterior.device)
@@ -198,7 +227,7 @@ class Calibrated(ABC):
         coverage: float | None = None,
         symmetric: bool | None = None,
     ) -> Tensor:
-        """Quantiles [K, T] at any increasing levels: beyond the supported ones, modelled tails."""
+        """Quantiles [K, T] at any increasing levels, with a warning beyond the supported ones."""
         if self.n_cal is None or bool((inside := supported(delta, self.n_cal)).all()):
             return self.quantiles(X, delta)
         worst = min(delta[~inside].tolist(), key=lambda p: min(p, 1.0 - p))
@@ -213,6 +242,15 @@ class Calibrated(ABC):
             CalibrationWarning,
             stacklevel=4,
         )
+        return self.extended_quantiles(X, delta)
+
+    def extended_quantiles(self, X: Tensor, delta: Tensor) -> Tensor:
+        """Quantiles [K, T] at any increasing levels: beyond the supported ones, modelled tails.
+
+        Differentiable in ``X``; unlike :meth:`predict_quantiles` without checks and warnings.
+        """
+        if self.n_cal is None or bool((inside := supported(delta, self.n_cal)).all()):
+            return self.quantiles(X, delta)
         edge = torch.tensor([1.0, self.n_cal], dtype=torch.float64, device=delta.device)
         asked_and_edges = torch.cat([delta[inside], edge / (self.n_cal + 1)]).unique()
         known = self.quantiles(X, asked_and_edges)

@@ -1,9 +1,11 @@
 """Predictors of the form ``mu(x) + beta(delta) sigma(theta(delta), x)``."""
 
+from typing import Self
+
 import torch
 from torch import Tensor
 
-from sharpgp._stored import Array, agree, stored
+from sharpgp._stored import Array, Maybe, agree, stored
 from sharpgp.calibration.curves import Curves
 from sharpgp.calibration.levels import whole_rank
 from sharpgp.calibration.recalibrator import Calibrated
@@ -18,6 +20,7 @@ from sharpgp.gp.posterior import Posterior
     r_cal=Array("C"),
     n_cal=int,
     whole_ranks=bool,
+    scored_by=Maybe(Posterior),
 )
 class CurvePredictor(Calibrated):
     """``Q(delta, x) = mu(x) + beta(delta) sigma(theta(delta), x)`` along calibrated curves.
@@ -31,7 +34,15 @@ class CurvePredictor(Calibrated):
     whole_ranks : bool
         Whether centred intervals move outward to whole ranks, as conformal prediction does, or
         take the interpolated quantiles, as the paper does.
+
+    Attributes
+    ----------
+    scored_by : Posterior or None
+        The posterior that the calibration points were held out from, once ``posterior`` has seen
+        more than that.
     """
+
+    scored_by: Posterior | None = None
 
     def __init__(
         self,
@@ -74,7 +85,13 @@ class CurvePredictor(Calibrated):
 
     def calibration_scores(self, theta: Tensor) -> Tensor:
         """z-scores [C] of the calibration points under ``theta`` [1, P]."""
-        return self.r_cal / self.spread(theta, self.X_cal)[0]
+        scored_by = self.scored_by or self.posterior
+        return self.r_cal / scored_by.sigma(theta, self.X_cal)[0]
+
+    def _on(self, posterior: Posterior) -> Self:
+        other = super()._on(posterior)
+        other.scored_by = self.scored_by or self.posterior
+        return other
 
     def labelled_data(self) -> tuple[Tensor, Tensor]:
         """Training points, then calibration points."""

@@ -6,6 +6,7 @@ used only where its held-out interval score beats that of plain ``sigma(theta_R,
 standard error.  Nothing here sees the points that later fix ``beta``.
 """
 
+import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,6 +78,12 @@ class Spread:
             agree(
                 "features of the scale model", self.scale.gp.n_features, self.posterior.n_features
             )
+
+    def on(self, posterior: Posterior) -> "Spread":
+        """The same ``theta``, unit and scale model on a posterior that has seen other data."""
+        other = copy.copy(self)
+        other.posterior = posterior
+        return other
 
     def __call__(self, X: Tensor) -> Tensor:
         """``sigma_total`` [T]."""

@@ -1,7 +1,7 @@
 """``sharpgp bench``."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,9 +13,36 @@ bench = typer.Typer(
 app.add_typer(bench)
 
 
+# Options that all experiments have.
+Out = Annotated[Path, typer.Option(help="Folder of results; a run goes on where it stopped.")]
+Base = Annotated[str, typer.Option(help="trained, or undertrained as the paper's figures imply.")]
+DataHome = Annotated[Path | None, typer.Option(help="Folder with your copies.")]
+EngineName = Annotated[str, typer.Option("--engine", help="local, ray or dask.")]
+Workers = Annotated[int | None, typer.Option(help="Tasks at a time. Default: one per core.")]
+Threads = Annotated[int, typer.Option(help="Of each worker.")]
+Address = Annotated[str | None, typer.Option(help="Of a ray or dask cluster.")]
+RetryFailed = Annotated[
+    bool, typer.Option("--retry-failed", help="Also run those tasks again that failed.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress display.")]
+
+
+def _run(command: str, out: Path, *, quiet: bool, **settings: Any) -> None:
+    from sharpgp.experiments import commands, progress
+
+    try:
+        summary = getattr(commands, f"run_{command}")(
+            out, display=progress.bar(not quiet), **settings
+        )
+    except KeyboardInterrupt:
+        typer.echo(commands.INTERRUPTED, err=True)
+        raise typer.Exit(130) from None
+    typer.echo(commands.closing(summary, out))
+
+
 @bench.command("regression")
 def bench_regression(
-    out: Annotated[Path, typer.Option(help="Folder of results; a run goes on where it stopped.")],
+    out: Out,
     names: Annotated[
         str | None,
         typer.Option("--datasets", help="Names with commas. Default: the five small sets."),
@@ -32,48 +59,70 @@ def bench_regression(
             "Default: kuleshov22=20,fully_bayesian=5."
         ),
     ] = None,
-    base: Annotated[
-        str, typer.Option(help="trained, or undertrained as the paper's figures imply.")
-    ] = "trained",
+    base: Base = "trained",
     max_train: Annotated[
         int, typer.Option(help="Larger training parts are cut down to this size.")
     ] = 2000,
-    data_home: Annotated[Path | None, typer.Option(help="Folder with your copies.")] = None,
-    engine: Annotated[str, typer.Option(help="local, ray or dask.")] = "local",
-    workers: Annotated[
-        int | None, typer.Option(help="Tasks at a time. Default: one per core.")
-    ] = None,
-    threads: Annotated[int, typer.Option(help="Of each worker.")] = 1,
-    address: Annotated[str | None, typer.Option(help="Of a ray or dask cluster.")] = None,
-    retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Also run those tasks again that failed.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress display.")] = False,
+    data_home: DataHome = None,
+    engine: EngineName = "local",
+    workers: Workers = None,
+    threads: Threads = 1,
+    address: Address = None,
+    retry_failed: RetryFailed = False,
+    quiet: Quiet = False,
 ) -> None:
     """Compare all methods on the benchmark sets."""
-    from sharpgp.experiments import commands, progress
+    _run("regression", **locals())
 
-    try:
-        summary = commands.run_regression(
-            out,
-            names=names,
-            methods=methods,
-            repeats=repeats,
-            repeats_of=repeats_of,
-            base=base,
-            max_train=max_train,
-            data_home=data_home,
-            engine=engine,
-            workers=workers,
-            threads=threads,
-            address=address,
-            retry_failed=retry_failed,
-            display=progress.bar(not quiet),
-        )
-    except KeyboardInterrupt:
-        typer.echo(commands.INTERRUPTED, err=True)
-        raise typer.Exit(130) from None
-    typer.echo(commands.closing(summary, out))
+
+@bench.command("bounds")
+def bench_bounds(
+    out: Out,
+    names: Annotated[
+        str | None, typer.Option("--datasets", help="Names with commas. Default: boston,mpg,wine.")
+    ] = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(help="Names with commas. Default: all but cv."),
+    ] = None,
+    repeats: Annotated[int, typer.Option(help="Splits of each set.")] = 10,
+    base: Base = "trained",
+    data_home: DataHome = None,
+    engine: EngineName = "local",
+    workers: Workers = None,
+    threads: Threads = 1,
+    address: Address = None,
+    retry_failed: RetryFailed = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compare 100 % intervals with uniform error bounds."""
+    _run("bounds", **locals())
+
+
+@bench.command("bo")
+def bench_bo(
+    out: Out,
+    names: Annotated[
+        str | None,
+        typer.Option(
+            "--datasets",
+            help="Functions with commas. Default: ackley,rosenbrock,branin,hartmann6.",
+        ),
+    ] = None,
+    methods: Annotated[
+        str | None, typer.Option(help="Names with commas. Default: all six.")
+    ] = None,
+    repeats: Annotated[int, typer.Option(help="Initial designs of each function.")] = 20,
+    iterations: Annotated[int, typer.Option(help="Points to ask for.")] = 100,
+    engine: EngineName = "local",
+    workers: Workers = None,
+    threads: Threads = 1,
+    address: Address = None,
+    retry_failed: RetryFailed = False,
+    quiet: Quiet = False,
+) -> None:
+    """Optimise test functions with calibrated and other acquisition functions."""
+    _run("bo", **locals())
 
 
 @bench.command("toy")
@@ -94,8 +143,15 @@ def bench_toy(
 def bench_table(
     results: Annotated[Path, typer.Argument(help="Folder that a run has written.")],
     form: Annotated[str, typer.Option("--format", help="text, md, latex or csv.")] = "text",
+    figures: Annotated[
+        Path | None, typer.Option(help="Folder for the figures of optimisations.")
+    ] = None,
 ) -> None:
     """Print the tables of a run, from its result files alone."""
     from sharpgp.experiments.tables import render
 
     typer.echo(render(results, form), nl=False)
+    if figures is not None:
+        from sharpgp.experiments.regret import draw
+
+        typer.echo(f"Wrote {', '.join(draw(results, figures))} to {figures}/", err=True)

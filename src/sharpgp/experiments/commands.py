@@ -2,13 +2,15 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 from sharpgp.exceptions import InvalidInputError, SharpGPError
-from sharpgp.experiments import progress, regression, tables
+from sharpgp.experiments import bounds, progress, regression, tables
 from sharpgp.experiments.runner import Progress, Summary, run
+from sharpgp.experiments.task import Task
 
 
 def names_of(text: str | None) -> list[str] | None:
@@ -48,13 +50,7 @@ def run_regression(
     repeats_of: str | None = None,
     base: str = "trained",
     max_train: int = regression.MAX_TRAIN,
-    data_home: Path | None = None,
-    engine: str = "local",
-    workers: int | None = None,
-    threads: int = 1,
-    address: str | None = None,
-    retry_failed: bool = False,
-    display: AbstractContextManager[Progress | None] | None = None,
+    **how: Any,
 ) -> Summary:
     """Plan and run the regression benchmark; names and counts are given as on a command line."""
     tasks = regression.plan(
@@ -65,17 +61,55 @@ def run_regression(
         base=base,
         max_train=max_train,
     )
+    return run_tasks(tasks, out, **how)
+
+
+def run_bounds(
+    out: Path,
+    *,
+    names: str | None = None,
+    methods: str | None = None,
+    repeats: int = 10,
+    base: str = "trained",
+    **how: Any,
+) -> Summary:
+    """Plan and run the comparison of uniform error bounds."""
+    tasks = bounds.plan(names_of(names), names_of(methods), repeats=repeats, base=base)
+    return run_tasks(tasks, out, **how)
+
+
+def run_bo(
+    out: Path,
+    *,
+    names: str | None = None,
+    methods: str | None = None,
+    repeats: int = 20,
+    iterations: int = 100,
+    **how: Any,
+) -> Summary:
+    """Plan and run the optimisation of test functions."""
+    from sharpgp.experiments import bo  # BoTorch's optimisers take a second to import
+
+    tasks = bo.plan(names_of(names), names_of(methods), repeats=repeats, iterations=iterations)
+    return run_tasks(tasks, out, **how)
+
+
+def run_tasks(
+    tasks: Sequence[Task],
+    out: Path,
+    *,
+    data_home: Path | None = None,
+    display: AbstractContextManager[Progress | None] | None = None,
+    **engine: Any,
+) -> Summary:
+    """Run tasks, with the settings of an engine as in :func:`sharpgp.experiments.runner.run`."""
     with display or nullcontext() as shown:
         return run(
             tasks,
             out,
-            engine=engine,
-            workers=workers,
-            threads=threads,
-            address=address,
-            retry_failed=retry_failed,
             context={"data_home": None if data_home is None else str(data_home.absolute())},
             progress=shown,
+            **engine,
         )
 
 
@@ -97,7 +131,7 @@ INTERRUPTED = "interrupted; finished tasks are kept, and the same command goes o
 
 
 def main(command: str, arguments: Sequence[str] | None = None) -> None:
-    """Entry of ``python -m sharpgp.experiments.regression`` and ``... .tables``."""
+    """Entry of ``python -m sharpgp.experiments.regression``, ``bounds``, ``bo`` and ``tables``."""
     try:
         _COMMANDS[command](arguments)
     except SharpGPError as error:
@@ -109,25 +143,52 @@ def main(command: str, arguments: Sequence[str] | None = None) -> None:
 
 
 def _regression(arguments: Sequence[str] | None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m sharpgp.experiments.regression")
+    parser = _parser("regression", 100, f"default: {','.join(regression.SMALL)}")
+    parser.add_argument("--repeats-of", help="other numbers by method, METHOD=COUNT,...")
+    parser.add_argument("--base", choices=regression.BASES, default="trained")
+    parser.add_argument("--max-train", type=int, default=regression.MAX_TRAIN)
+    parser.add_argument("--data-home", type=Path)
+    _run(run_regression, parser, arguments)
+
+
+def _bounds(arguments: Sequence[str] | None) -> None:
+    parser = _parser("bounds", 10, f"default: {','.join(bounds.DATASETS)}")
+    parser.add_argument("--base", choices=regression.BASES, default="trained")
+    parser.add_argument("--data-home", type=Path)
+    _run(run_bounds, parser, arguments)
+
+
+def _bo(arguments: Sequence[str] | None) -> None:
+    parser = _parser("bo", 20, "functions; default: all")
+    parser.add_argument("--iterations", type=int, default=100)
+    _run(run_bo, parser, arguments)
+
+
+def _parser(name: str, repeats: int, datasets: str) -> argparse.ArgumentParser:
+    """Arguments that all experiments have."""
+    parser = argparse.ArgumentParser(prog=f"python -m sharpgp.experiments.{name}")
     add = parser.add_argument
     add("--out", type=Path, required=True, help="folder of results")
-    add("--datasets", dest="names", help=f"default: {','.join(regression.SMALL)}")
+    add("--datasets", dest="names", help=datasets)
     add("--methods", help="default: all but the slow ones; 'all' for all")
-    add("--repeats", type=int, default=100)
-    add("--repeats-of", help="other numbers by method, METHOD=COUNT,...")
-    add("--base", choices=regression.BASES, default="trained")
-    add("--max-train", type=int, default=regression.MAX_TRAIN)
-    add("--data-home", type=Path)
+    add("--repeats", type=int, default=repeats)
     add("--engine", default="local")
     add("--workers", type=int)
     add("--threads", type=int, default=1)
     add("--address")
     add("--retry-failed", action="store_true")
     add("--quiet", action="store_true")
+    return parser
+
+
+def _run(
+    command: Callable[..., Summary],
+    parser: argparse.ArgumentParser,
+    arguments: Sequence[str] | None,
+) -> None:
     given = vars(parser.parse_args(arguments))
     quiet = given.pop("quiet")
-    summary = run_regression(**given, display=nullcontext(progress.lines(not quiet)))
+    summary = command(**given, display=nullcontext(progress.lines(not quiet)))
     print(closing(summary, given["out"]))
 
 
@@ -135,8 +196,13 @@ def _tables(arguments: Sequence[str] | None) -> None:
     parser = argparse.ArgumentParser(prog="python -m sharpgp.experiments.tables")
     parser.add_argument("results", type=Path)
     parser.add_argument("--format", choices=tables.FORMATS, default="text")
+    parser.add_argument("--figures", type=Path, help="folder for figures of optimisations")
     given = parser.parse_args(arguments)
     sys.stdout.write(tables.render(given.results, given.format))
+    if given.figures is not None:
+        from sharpgp.experiments.regret import draw
+
+        draw(given.results, given.figures)
 
 
-_COMMANDS = {"regression": _regression, "tables": _tables}
+_COMMANDS = {"regression": _regression, "bounds": _bounds, "bo": _bo, "tables": _tables}

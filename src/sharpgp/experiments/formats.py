@@ -9,13 +9,30 @@ from itertools import groupby
 from sharpgp.experiments.published import REFERENCE
 from sharpgp.experiments.tables import METRICS, Block, Cell, label
 
-READING = (
-    "Mean ± standard error over repetitions; rows 'in print' repeat the figures of table 1 in "
-    f"{REFERENCE}. 95 % CI is the centred interval between the quantiles 0.025 and 0.975, "
-    "coverage the share of test points in it; 95 % band is the symmetric one from absolute "
-    "z-scores. Widths are in standard deviations of the target (kin8nm: in its units). A "
-    "perfectly calibrated predictor's ECE is at the floor on average, not at zero."
-)
+#: How to read the tables, by experiment; ``{REFERENCE}`` alone for those without an entry.
+READING = {
+    "regression": (
+        "Mean ± standard error over repetitions; rows 'in print' repeat the figures of table 1 in "
+        f"{REFERENCE}. 95 % CI is the centred interval between the quantiles 0.025 and 0.975, "
+        "coverage the share of test points in it; 95 % band is the symmetric one from absolute "
+        "z-scores. Widths are in standard deviations of the target (kin8nm: in its units). A "
+        "perfectly calibrated predictor's ECE is at the floor on average, not at zero."
+    ),
+    "bounds": (
+        "Mean ± standard error over repetitions; rows 'in print' repeat the figures of the "
+        f"supplement of {REFERENCE}. The 100 % interval of a calibrated method lies between the "
+        "quantiles at the outermost ranks 1 and C of its calibration scores, so that a new point "
+        "lies outside with probability 2/(C+1); that of a uniform bound is its band that holds at "
+        "all test points at once with probability 0.99. Lengths are in standard deviations of the "
+        "target. capone22_practical takes the theorem's factors for 1."
+    ),
+    "bo": (
+        "Mean ± standard error over repetitions, after so many iterations or after all. Simple "
+        "regret is the distance of the best point asked for from the maximum, cumulative regret "
+        "the sum of the distances of all; the initial design, the same for all methods, does not "
+        "count."
+    ),
+}
 _LATEX = {
     "%": r"\%",
     "±": r"$\pm$",
@@ -40,7 +57,7 @@ def as_text(blocks: Sequence[Block]) -> str:
                 cells = [c.rjust(w) for c, w in zip(others, widths[1:], strict=True)]
                 out.append("  ".join([first.ljust(widths[0]), *cells]).rstrip())
             out += [*(f"note: {note}" for note in block.notes), ""]
-    return "\n".join([*out, READING, ""])
+    return "\n".join([*out, _reading(blocks), ""])
 
 
 def as_md(blocks: Sequence[Block]) -> str:
@@ -54,7 +71,7 @@ def as_md(blocks: Sequence[Block]) -> str:
             out += [f"**{_caption(block)}**", ""]
             out += [f"| {' | '.join(row)} |" for row in (head, rule, *body)]
             out += ["", *(f"Note: {note}\n" for note in block.notes)]
-    return "\n".join([*out, READING, ""])
+    return "\n".join([*out, _reading(blocks), ""])
 
 
 def as_latex(blocks: Sequence[Block]) -> str:
@@ -78,7 +95,7 @@ def as_latex(blocks: Sequence[Block]) -> str:
         out += [f"% {_caption(block)}" for block in members]
         out += [f"% {block.dataset}: {note}" for block in members for note in block.notes]
         out.append("")
-    return "\n".join([*out, f"% {READING}", ""])
+    return "\n".join([*out, f"% {_reading(blocks)}", ""])
 
 
 def as_csv(blocks: Sequence[Block]) -> str:
@@ -97,6 +114,13 @@ def as_csv(blocks: Sequence[Block]) -> str:
                     figure = "" if cell.printed is None else repr(cell.printed)
                     writer.writerow([*where, repr(cell.mean), error, cell.count, figure])
     return text.getvalue()
+
+
+def _reading(blocks: Sequence[Block]) -> str:
+    """How to read the tables of the experiments that the blocks are from."""
+    kinds = dict.fromkeys(block.heading.split(",")[0] for block in blocks)
+    known = [READING[kind] for kind in kinds if kind in READING]
+    return " ".join(known or [READING["regression"]])
 
 
 def _rows(block: Block, methods: Sequence[str] | None = None) -> list[list[str]]:
@@ -122,6 +146,8 @@ def _shown(cell: Cell | None, factor: float) -> str:
     mean, error = cell.mean * factor, cell.error * factor
     if not error > 1e-9 * abs(mean):  # one repetition, or a constant
         return f"{mean:.3g}"
+    if mean >= 1e7:
+        return f"{mean:.1e} ± {error:.0e}"
     decimals = min(max(1 - math.floor(math.log10(error)), 0), 4)
     return f"{mean:.{decimals}f} ± {error:.{decimals}f}"
 

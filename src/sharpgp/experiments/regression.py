@@ -5,7 +5,7 @@ neither typer nor rich.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -94,10 +94,10 @@ def plan(
     elif list(methods) == ["all"]:
         methods = known
     for method in (*methods, *(repeats_of or {})):
-        _expect("methods", method, known)
+        expect("methods", method, known)
     for name in names:
-        _expect("datasets", name, datasets.names())
-    _expect("base", base, BASES)
+        expect("datasets", name, datasets.names())
+    expect("base", base, BASES)
     counts = {
         m: repeats if m not in FEWER_REPEATS else min(repeats, FEWER_REPEATS[m]) for m in methods
     }
@@ -120,7 +120,7 @@ def plan(
 
 def run_task(task: Task, context: Mapping[str, Any]) -> Outcome:
     """Calibrate one base model with one method, and measure it on the test part."""
-    problem = _problem(
+    problem = make_problem(
         task.dataset,
         task.seed,
         task.settings["base"],
@@ -162,7 +162,7 @@ class Problem:
 
 
 @lru_cache(maxsize=2)
-def _problem(
+def make_problem(
     dataset: str, seed: int, base: str, max_train: int | None, data_home: str | None
 ) -> Problem:
     """Load, split and train; the last ones are kept, as all methods of a batch share them."""
@@ -189,7 +189,8 @@ def _problem(
     return Problem(part, posterior, info)
 
 
-def _expect(what: str, name: str, known: Sequence[str]) -> None:
+def expect(what: str, name: str, known: Iterable[str]) -> None:
+    """Raise unless a name is known."""
     if name not in known:
         raise InvalidInputError(f"{what}: expected one of {', '.join(known)}, found {name!r}")
 

@@ -22,9 +22,14 @@ METHODS = {
     "kuleshov22": "NN",
     "vanilla": "B",
 }
-_BEYOND = ("exact", "cv", "fully_bayesian", "capone22")
+_BEYOND = (
+    "exact", "cv", "fully_bayesian", "capone22", "capone22_practical",
+    "calibrated", "recalibrated", "ucb", "ucb_retrained", "logei", "random",
+)  # fmt: skip
 #: Methods that do not keep the base model that they are given.
 _OWN_MODEL = ("cv", "fully_bayesian", "capone22")
+#: Iterations of an optimisation whose regrets are shown, besides the last.
+SHOWN_REGRETS = (10, 25, 50)
 #: Label and factor of the metrics, in the order of the rows.
 METRICS = {
     "ece": ("ECE x 1000", 1e3),
@@ -38,6 +43,12 @@ METRICS = {
     "rmse": ("RMSE", 1.0),
     "width_95_symmetric": ("95 % band", 1.0),
     "coverage_95_symmetric": ("its coverage, %", 1e2),
+    "violation_rate": ("violations, %", 1e2),
+    "length_100": ("100 % interval", 1.0),
+    **{f"simple_regret_{t}": (f"simple regret, {t}", 1.0) for t in SHOWN_REGRETS},
+    "simple_regret": ("simple regret", 1.0),
+    **{f"cumulative_regret_{t}": (f"cumulative regret, {t}", 1.0) for t in SHOWN_REGRETS},
+    "cumulative_regret": ("cumulative regret", 1.0),
 }
 FORMATS = ("text", "md", "latex", "csv")
 

@@ -18,6 +18,8 @@ SCHEMA = 1
 
 #: Where each experiment's function lives; workers look it up by name, so any engine can.
 EXPERIMENTS = {
+    "bo": "sharpgp.experiments.bo:run_task",
+    "bounds": "sharpgp.experiments.bounds:run_task",
     "regression": "sharpgp.experiments.regression:run_task",
     "rehearsal": "sharpgp.experiments.rehearsal:run_task",
 }

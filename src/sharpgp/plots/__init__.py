@@ -11,6 +11,7 @@ from sharpgp.plots.calibration import (
     widths,
 )
 from sharpgp.plots.intervals import plot_intervals_1d, toy_figure
+from sharpgp.plots.regret import regret_figure
 from sharpgp.plots.style import BLUE, CYCLE, GREY, INK, PALE, SHADE
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "coverage_by_width",
     "pit",
     "plot_intervals_1d",
+    "regret_figure",
     "reliability",
     "theta_curves",
     "toy_figure",

@@ -1,8 +1,11 @@
 """Uniform error bounds that hold for a whole region of hyperparameters."""
 
+from typing import Self
+
 import torch
 from torch import Tensor
 
+from sharpgp._stored import Array, agree, stored
 from sharpgp._validation import as_count
 from sharpgp.calibration.baselines.hyperposterior import laplace, observed, standardised
 from sharpgp.calibration.baselines.nuts import sample
@@ -40,6 +43,7 @@ def simultaneous_score(coverage: Tensor, points: int) -> Tensor:
     return -torch.special.ndtri(0.5 * outside)
 
 
+@stored("BoundingBox", centre=Array("P"), spread=Array("P", positive=True), radii=Tensor | None)
 class BoundingBox:
     r"""Boxes ``theta' <= theta <= theta''`` that hold a given share of a hyperposterior.
 
@@ -95,6 +99,14 @@ class BoundingBox:
         return (self.centre - half).exp(), (self.centre + half).exp()
 
 
+@stored(
+    "UniformBoundPredictor",
+    posterior=Posterior,
+    gp=ExactPosterior,
+    box=BoundingBox,
+    points=int,
+    scaling=str,
+)
 class UniformBoundPredictor(Calibrated):
     r"""``mu(x) -+ beta_bar sigma(theta'', x)`` at the bounding hyperparameters of each coverage.
 
@@ -120,6 +132,18 @@ class UniformBoundPredictor(Calibrated):
         self.points = points
         self.scaling = scaling
 
+    def _restored(self) -> None:
+        agree("features", self.gp.n_features, self.posterior.n_features)
+        agree("length of theta", len(self.box.centre), len(self.gp.theta_R))
+
+    def _updated(self, X: Tensor, y: Tensor) -> Self:
+        return self._on(self.posterior.extended(X, y))
+
+    def _on(self, posterior: Posterior) -> Self:
+        other = super()._on(posterior)
+        other.gp = self.gp.conditioned_on(posterior.X_train, posterior.y_train)
+        return other
+
     def bound(self, X: Tensor, coverage: Tensor) -> Tensor:
         """Half-widths [K, T] of the bounds at increasing coverages [K], nondecreasing."""
         share = coverage.sqrt()  # one half of the risk for theta, the other for y given theta
@@ -144,10 +168,6 @@ class UniformBoundPredictor(Calibrated):
         distinct, position = coverage.unique(return_inverse=True)
         half = self.bound(X, distinct.clamp_min(torch.finfo(distinct.dtype).tiny))[position]
         return self.posterior.mean(X) + (delta - 0.5).sign().unsqueeze(-1) * half
-
-    def _updated(self, X: Tensor, y: Tensor) -> "UniformBoundPredictor":
-        posterior, gp = self.posterior.extended(X, y), self.gp.extended(X, y)
-        return UniformBoundPredictor(posterior, gp, self.box, self.points, self.scaling)
 
     def band(self, X: Tensor, coverage: float) -> tuple[Tensor, Tensor]:
         """See :meth:`Calibrated.band`."""

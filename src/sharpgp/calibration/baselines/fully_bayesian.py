@@ -1,7 +1,7 @@
 """The GP averaged over the posterior of its hyperparameters."""
 
 import math
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -81,8 +81,13 @@ class MixturePredictor(Calibrated):
         scores = torch.linspace(-5.0, 5.0, 101, dtype=torch.float64, device=self.posterior.device)
         return torch.special.ndtr(scores)
 
-    def _updated(self, X: Tensor, y: Tensor) -> "MixturePredictor":
-        return MixturePredictor(self.posterior.extended(X, y), self.gp.extended(X, y), self.theta)
+    def _updated(self, X: Tensor, y: Tensor) -> Self:
+        return self._on(self.posterior.extended(X, y))
+
+    def _on(self, posterior: Posterior) -> Self:
+        other = super()._on(posterior)
+        other.gp = self.gp.conditioned_on(posterior.X_train, posterior.y_train)
+        return other
 
     def _rows(self, n_levels: int) -> int:
         width = self.gp.n_inducing or self.gp.n_train
