@@ -133,7 +133,7 @@ def agree(what: str, ours: Any, theirs: Any) -> None:
 
 
 def stored(
-    name: str, *, transient: Mapping[str, Any] | None = None, **fields: Any
+    name: str, /, *, transient: Mapping[str, Any] | None = None, **fields: Any
 ) -> Callable[[T], T]:
     """Class decorator: objects of exactly this class can be saved, as ``name``.
 

@@ -107,33 +107,38 @@ class Ray(Engine):
 
     @contextmanager
     def open(self) -> Iterator[tuple[int, Callable[[Jobs], Iterator[Any]]]]:
-        """See :meth:`Engine.open`; a cluster that the caller has joined already is used."""
-        import ray
-
+        """See :meth:`Engine.open`."""
         joblib.register_parallel_backend("ray", ray_backend())
-        mine = not ray.is_initialized()
-        if mine:
-            _knock("ray", self.address)
-            own: dict[str, Any] = (
-                {} if self.address else {"num_cpus": self.workers, "include_dashboard": False}
-            )
-            try:
-                ray.init(
-                    address=self.address,
-                    logging_level=logging.ERROR,
-                    log_to_driver=False,
-                    **own,
-                )
-            except (ConnectionError, RuntimeError, ValueError) as error:
-                raise _unreachable("ray", self.address, error) from None
+        with (
+            ray_cluster(self.address, self.workers) as workers,
+            joblib.parallel_config(backend="ray"),
+        ):
+            yield workers, lambda jobs: self._answers(jobs, workers, 2 * workers)
+
+
+@contextmanager
+def ray_cluster(address: str | None, workers: int | None) -> Iterator[int]:
+    """Join a ray cluster, or start one of this machine without an address; workers to use.
+
+    A cluster that the caller has joined already is used, and not left at the end.
+    """
+    _need("ray", "ray")
+    import ray
+
+    mine = not ray.is_initialized()
+    if mine:
+        _knock("ray", address)
+        own: dict[str, Any] = {} if address else {"num_cpus": workers, "include_dashboard": False}
         try:
-            cores = int(ray.cluster_resources().get("CPU", 1))
-            workers = min(self.workers or cores, cores)
-            with joblib.parallel_config(backend="ray"):
-                yield workers, lambda jobs: self._answers(jobs, workers, 2 * workers)
-        finally:
-            if mine:
-                ray.shutdown()
+            ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **own)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise _unreachable("ray", address, error) from None
+    try:
+        cores = int(ray.cluster_resources().get("CPU", 1))
+        yield min(workers or cores, cores)
+    finally:
+        if mine:
+            ray.shutdown()
 
 
 class Dask(Engine):

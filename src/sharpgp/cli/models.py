@@ -1,0 +1,195 @@
+"""``sharpgp fit`` and ``sharpgp predict``."""
+
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sharpgp.cli._app import app
+from sharpgp.exceptions import InvalidInputError
+
+QUIET = Annotated[bool, typer.Option("--quiet", help="No progress display.")]
+DEVICE = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+
+
+@app.command()
+def fit(
+    data: Annotated[Path, typer.Argument(help="Table with a header: .csv, .csv.gz or .parquet.")],
+    target: Annotated[str, typer.Option(help="Column to predict.")],
+    out: Annotated[Path, typer.Option(help="File to write the model to.")],
+    calibration: Annotated[
+        str, typer.Option(help="auto, cv, exact, paper or a baseline's name.")
+    ] = "auto",
+    kernel: Annotated[str, typer.Option(help="rbf, matern12, matern32 or matern52.")] = "rbf",
+    drop: Annotated[
+        list[str] | None,
+        typer.Option(help="Column not to use, such as an identifier; may be repeated."),
+    ] = None,
+    cal_size: Annotated[
+        float, typer.Option(help="Fraction of the rows held out, where the calibration needs any.")
+    ] = 0.25,
+    levels: Annotated[int | None, typer.Option(help="Levels to train. Default: about 25.")] = None,
+    inducing: Annotated[
+        int | None,
+        typer.Option(help="Inducing points of a sparse GP. Default: chosen by the number of rows."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the split and of methods that draw.")] = 0,
+    device: DEVICE = "auto",
+    quiet: QUIET = False,
+) -> None:
+    """Fit and calibrate a model on a table.
+
+    Columns of text become one feature per category, and the model remembers which. Columns in
+    the data that are neither features nor the target are named with --drop.
+    """
+    from sharpgp import SharpGPRegressor
+    from sharpgp.tabular import fit_file
+
+    settings: dict[str, Any] = {
+        "kernel": kernel,
+        "calibration": calibration,
+        "cal_size": cal_size,
+        "levels": levels,
+        "inducing": inducing,
+        "device": device,
+        "random_state": seed,
+    }
+    _writable(out)
+    with short_warnings(), _spinner("fitting", not quiet):
+        saved = fit_file(data, target, SharpGPRegressor(**settings), drop=drop or [])
+        saved.save(out)
+    encoded, fitted = saved.encoding, saved.model
+    assert encoded is not None
+    typer.echo(
+        f"Fitted {target} on {len(encoded.columns)} columns ({fitted.n_features_in_} features), "
+        f"{fitted.posterior_.n_train} training rows, calibration {fitted.calibration_}; "
+        f"wrote {out}"
+    )
+
+
+@app.command()
+def predict(
+    model: Annotated[Path, typer.Argument(help="Model that `sharpgp fit` or `save` wrote.")],
+    data: Annotated[Path, typer.Argument(help="Table with a header: .csv, .csv.gz or .parquet.")],
+    out: Annotated[Path, typer.Option(help="File to write: .csv or .parquet; - for the terminal.")],
+    coverage: Annotated[
+        list[float] | None,
+        typer.Option(help="Coverage of an interval; may be repeated. Default: 0.95."),
+    ] = None,
+    quantiles: Annotated[
+        str | None, typer.Option(help="Levels with commas, such as 0.05,0.5,0.95.")
+    ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(help="Column to copy to the output, such as an identifier; may be repeated."),
+    ] = None,
+    device: DEVICE = "auto",
+    engine: Annotated[str, typer.Option(help="local, or ray for a cluster.")] = "local",
+    address: Annotated[str | None, typer.Option(help="Of a ray cluster.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes of the engine ray.")] = None,
+    quiet: QUIET = False,
+) -> None:
+    """Predict every row of a table: mean, intervals and quantiles.
+
+    Rows are read, predicted and written in batches, so that a table of any length needs little
+    memory. The output has one row per row of the table, in its order; it appears when it is
+    complete.
+    """
+    from sharpgp.tabular import load_model
+    from sharpgp.tabular.files import format_of, rows_in
+    from sharpgp.tabular.prediction import Request, predict_file
+
+    if engine not in ("local", "ray"):
+        raise InvalidInputError(f"engine: expected local or ray, found {engine!r}")
+    if engine == "local" and (address or workers):
+        raise InvalidInputError("address and workers: expected the engine ray, found local")
+    format_of(out)
+    _writable(out)
+    request = Request(coverage or [0.95], _numbers(quantiles), keep or [])
+    saved = load_model(model, device=device)
+    with short_warnings(), _bar(not quiet, rows_in(data)) as progress:
+        if engine == "ray":
+            from sharpgp.tabular.cluster import predict_on_ray
+
+            rows = predict_on_ray(
+                saved, data, out, request, address=address, workers=workers, progress=progress
+            )
+        else:
+            rows = predict_file(saved, data, out, request, progress=progress)
+    if str(out) != "-":
+        typer.echo(f"Predicted {rows} rows: {', '.join(request.names)}; wrote {out}")
+
+
+def _numbers(text: str | None) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")] if text else []
+    except ValueError:
+        raise InvalidInputError(
+            f"quantiles: expected numbers with commas, found {text!r}"
+        ) from None
+
+
+def _writable(out: Path) -> None:
+    """An error now, rather than after minutes of work."""
+    if str(out) != "-" and not out.parent.is_dir():
+        raise InvalidInputError(f"out: expected a folder that exists, found {out.parent}")
+    if out.is_dir():
+        raise InvalidInputError(f"out: expected a file to write, found the folder {out}")
+
+
+@contextmanager
+def short_warnings() -> Iterator[None]:
+    """Warnings as one line on standard error, each of them once."""
+    seen = set()
+
+    def show(message: Warning | str, category: Any, *_: Any, **__: Any) -> None:
+        text = " ".join(str(message).split())
+        if issubclass(category, UserWarning) and text not in seen:
+            seen.add(text)
+            typer.echo(f"warning: {text}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = show
+        yield
+
+
+@contextmanager
+def _spinner(text: str, shown: bool) -> Iterator[None]:
+    if not (shown and sys.stderr.isatty()):
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(text):
+        yield
+
+
+@contextmanager
+def _bar(shown: bool, total: int | None) -> Iterator[Callable[[int], None] | None]:
+    """Rows done, rows per second and time left, on standard error."""
+    if not (shown and sys.stderr.isatty()):
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        BarColumn(),
+        TextColumn("{task.completed:,.0f} rows"),
+        TextColumn("{task.fields[rate]}"),
+        *([TimeRemainingColumn()] if total else []),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as display:
+        task = display.add_task("", total=total, rate="")
+
+        def update(done: int) -> None:
+            elapsed = display.tasks[0].elapsed or 0.0
+            rate = f"{done / elapsed:,.0f} rows/s" if elapsed > 0 else ""
+            display.update(task, completed=done, rate=rate)
+
+        yield update

@@ -1,0 +1,229 @@
+"""CSV and Parquet files as Arrow tables: whole, in batches, and written batch by batch.
+
+Rows are counted from 1 in messages, without the header.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from sharpgp._files import replacing
+from sharpgp.exceptions import InvalidInputError
+
+Format = Literal["csv", "parquet"]
+#: Text that stands for a missing value in CSV files.
+MISSING = ["", "NA", "N/A", "#N/A", "NaN", "nan", "NULL", "null", "None", "none"]
+#: Rows that are held in memory at a time.
+ROWS = 10_000
+_BLOCK_BYTES = 2**21
+
+
+def format_of(path: str | os.PathLike[str]) -> Format:
+    """``"csv"`` or ``"parquet"``, by the file's name.
+
+    Examples
+    --------
+    >>> format_of("data.csv.gz"), format_of("data.parquet")
+    ('csv', 'parquet')
+    """
+    name = Path(path).name.lower()
+    if name.endswith((".parquet", ".pq")):
+        return "parquet"
+    if re.search(r"\.(csv|tsv|txt)(\.(gz|bz2|zst))?$", name) or name == "-":
+        return "csv"
+    raise InvalidInputError(f"expected a .csv, .csv.gz or .parquet file, found {path}")
+
+
+def read_whole(path: str | os.PathLike[str]) -> Any:
+    """The whole file as an Arrow table, with types inferred from all rows."""
+    form = format_of(path)
+    with _reading(path):
+        if form == "parquet":
+            import pyarrow.parquet as pq
+
+            table = pq.ParquetFile(path).read()
+        else:
+            from pyarrow import csv
+
+            with _opened(path) as (stream, parsing):
+                table = csv.read_csv(
+                    stream,
+                    csv.ReadOptions(use_threads=False),
+                    parsing,
+                    csv.ConvertOptions(null_values=MISSING, strings_can_be_null=True),
+                )
+    _check_names(path, table.column_names)
+    if table.num_rows == 0:
+        raise InvalidInputError(f"{path}: expected rows, found only a header")
+    return table
+
+
+def names_in(path: str | os.PathLike[str]) -> list[str]:
+    """Names of the columns of a file."""
+    form = format_of(path)
+    with _reading(path):
+        if form == "parquet":
+            import pyarrow.parquet as pq
+
+            names = pq.ParquetFile(path).schema_arrow.names
+        else:
+            from pyarrow import csv
+
+            with _opened(path) as (stream, parsing):
+                names = csv.open_csv(stream, parse_options=parsing).schema.names
+    _check_names(path, names)
+    return list(names)
+
+
+def rows_in(path: str | os.PathLike[str]) -> int | None:
+    """Number of rows of a Parquet file; None for a CSV file, which does not tell."""
+    if format_of(path) != "parquet":
+        return None
+    import pyarrow.parquet as pq
+
+    with _reading(path):
+        return int(pq.ParquetFile(path).metadata.num_rows)
+
+
+def read_batches(
+    path: str | os.PathLike[str], types: Mapping[str, Any], rows: int = ROWS
+) -> Iterator[Any]:
+    """The columns named in ``types`` as Arrow record batches of at most ``rows`` rows.
+
+    ``types`` gives the Arrow type that a CSV column is read as, or None to infer it.
+    """
+    form = format_of(path)
+    with _reading(path, list(types) if form == "csv" else None):
+        if form == "parquet":
+            import pyarrow.parquet as pq
+
+            yield from pq.ParquetFile(path).iter_batches(rows, columns=list(types))
+            return
+        from pyarrow import csv
+
+        converting = csv_conversion(types)
+        reading = csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES)
+        with _opened(path) as (stream, parsing):
+            for block in csv.open_csv(stream, reading, parsing, converting):
+                for start in range(0, block.num_rows, rows):
+                    yield block.slice(start, rows)
+
+
+def csv_conversion(types: Mapping[str, Any]) -> Any:
+    """How the columns of a CSV file are converted."""
+    from pyarrow import csv
+
+    return csv.ConvertOptions(
+        null_values=MISSING,
+        strings_can_be_null=True,
+        include_columns=list(types),
+        column_types={name: kind for name, kind in types.items() if kind is not None},
+    )
+
+
+class Writer(Protocol):
+    """Writes a table batch by batch."""
+
+    def write(self, table: Any) -> None:
+        """Append the rows of an Arrow table."""
+
+
+@contextmanager
+def writing(path: str | os.PathLike[str], schema: Any) -> Iterator[Writer]:
+    """A writer of tables with this schema; the file appears only at the end, and whole.
+
+    ``"-"`` is the standard output, as CSV.
+    """
+    from pyarrow import csv
+    from pyarrow import parquet as pq
+
+    form = format_of(path)
+    if os.fspath(path) == "-":
+        with csv.CSVWriter(sys.stdout.buffer, schema) as writer:
+            yield writer
+        return
+    with replacing(path) as temporary:
+        make = pq.ParquetWriter if form == "parquet" else csv.CSVWriter
+        with make(str(temporary), schema) as writer:
+            yield writer
+
+
+def delimiter_of(path: str | os.PathLike[str]) -> str:
+    """Comma, semicolon or tab: whichever the header has most of."""
+    from pyarrow import input_stream
+
+    with _reading(path), input_stream(os.fspath(path)) as stream:
+        header = stream.read(65536).split(b"\n", 1)[0].decode("utf-8", "replace")
+    return max(",;\t", key=header.count)
+
+
+@contextmanager
+def _opened(path: str | os.PathLike[str]) -> Iterator[tuple[Any, Any]]:
+    """The (decompressed) stream of a CSV file and how to parse it."""
+    from pyarrow import csv, input_stream
+
+    delimiter = delimiter_of(path)
+    with input_stream(os.fspath(path)) as stream:
+        yield stream, csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+
+
+@contextmanager
+def _reading(path: str | os.PathLike[str], wanted: list[str] | None = None) -> Iterator[None]:
+    """Arrow's and the system's errors about a file, as one line."""
+    from pyarrow import ArrowException
+
+    try:
+        yield
+    except FileNotFoundError:
+        raise InvalidInputError(f"expected a file, found none at {path}") from None
+    except (ArrowException, OSError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"{path}: {_reason(str(error), path, wanted)}") from None
+
+
+def _reason(text: str, path: str | os.PathLike[str], wanted: list[str] | None) -> str:
+    first = text.splitlines()[0] if text else "cannot be read"
+    row = re.search(r"Row #(\d+)", first)
+    where = f" in row {int(row[1]) - 1}" if row else ""
+    value = re.search(r"column #(\d+).* to (\w+): invalid value '(.*)'", first)
+    if value:
+        name = _header(path)[int(value[1])]
+        expected = "numbers" if value[2] == "double" else value[2]
+        return f"column {name!r}: expected {expected}, found {value[3]!r}{where}"
+    count = re.search(r"Expected (\d+) columns, got (\d+)", first)
+    if count:
+        return f"expected {count[1]} values, found {count[2]}{where}"
+    if "invalid UTF8" in first:
+        return f"expected text in UTF-8, found other bytes{where}; convert the file first"
+    missing = re.search(r"Column '(.*)' in include_columns", first)
+    if missing and wanted is not None:
+        return missing_columns(wanted, _header(path))
+    return first
+
+
+def missing_columns(wanted: list[str], found: list[str]) -> str:
+    """Message about columns that a file lacks."""
+    lacking = [name for name in wanted if name not in found]
+    shown = ", ".join(found[:8]) + (", ..." if len(found) > 8 else "")
+    return f"expected the column(s) {', '.join(lacking)}, found {shown}"
+
+
+def _header(path: str | os.PathLike[str]) -> list[str]:
+    from pyarrow import csv, input_stream
+
+    with input_stream(os.fspath(path)) as stream:
+        parsing = csv.ParseOptions(delimiter=delimiter_of(path), newlines_in_values=True)
+        text = csv.ConvertOptions(check_utf8=False)
+        return list(csv.open_csv(stream, parse_options=parsing, convert_options=text).schema.names)
+
+
+def _check_names(path: str | os.PathLike[str], names: list[str]) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InvalidInputError(f"{path}: expected distinct names, found {twice[0]!r} twice")
+    if "" in names:
+        place = names.index("") + 1
+        raise InvalidInputError(f"{path}: expected a name for column {place}, found none")

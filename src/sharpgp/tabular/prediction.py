@@ -1,0 +1,144 @@
+"""Predictions for a file of any length, in bounded memory."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sharpgp._validation import as_coverage, as_levels
+from sharpgp.estimator import SharpGPRegressor
+from sharpgp.exceptions import InvalidInputError
+from sharpgp.tabular.encoding import TableEncoding
+from sharpgp.tabular.files import ROWS, missing_columns, names_in, read_batches, writing
+from sharpgp.tabular.models import SavedModel
+
+#: Called with the number of rows done so far.
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to predict for every row.
+
+    Attributes
+    ----------
+    coverages : list of float
+        Intervals, as columns ``lower_90`` and ``upper_90``.
+    quantiles : list of float
+        Levels, as columns ``quantile_0.05``.
+    keep : list of str
+        Columns of the input to copy.
+    """
+
+    coverages: Sequence[float] = (0.95,)
+    quantiles: Sequence[float] = ()
+    keep: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if self.coverages:
+            as_coverage(list(self.coverages))
+        if self.quantiles:
+            as_levels(list(self.quantiles))
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the predicted columns."""
+        ends = [f"{end}_{100 * c:.10g}" for c in self.coverages for end in ("lower", "upper")]
+        return ["mean", *ends, *(f"quantile_{level:.10g}" for level in self.quantiles)]
+
+    def values(self, model: SharpGPRegressor, X: np.ndarray) -> np.ndarray:
+        """The predicted columns [n, k]."""
+        parts = [model.predict(X)[:, None]]
+        if self.coverages:
+            ends = model.predict_interval(X, list(self.coverages))
+            parts.append(ends.transpose(0, 2, 1).reshape(len(X), -1))
+        if self.quantiles:
+            parts.append(model.predict_quantiles(X, list(self.quantiles)))
+        return np.hstack(parts)
+
+    def answer(self, model: SharpGPRegressor, X: np.ndarray, batch: Any) -> Any:
+        """An Arrow table with what is kept of the batch and the predicted columns."""
+        import pyarrow as pa
+
+        columns = {name: batch[name] for name in self.keep}
+        values = np.asfortranarray(self.values(model, X))
+        columns |= {name: pa.array(values[:, j]) for j, name in enumerate(self.names)}
+        return pa.table(columns)
+
+    def types(self, encoding: TableEncoding) -> dict[str, Any]:
+        """Columns of the input that are needed, with the types that CSV files are read as."""
+        wanted = {name: None for name in self.keep}
+        return wanted | {column.name: column.arrow_type() for column in encoding.columns}
+
+
+def predict_file(
+    saved: SavedModel,
+    source: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    request: Request,
+    *,
+    progress: Progress | None = None,
+) -> int:
+    """Predict every row of a CSV or Parquet file into another; the number of rows.
+
+    Rows are read, predicted and written in batches; the file ``out`` appears whole at the end, or
+    not at all.
+    """
+    encoding = check_file(saved, source, request)
+    batches = read_batches(source, request.types(encoding))
+    return write(out, predictions(saved.model, encoding, batches, request), source, progress)
+
+
+def check_file(
+    saved: SavedModel, source: str | os.PathLike[str], request: Request
+) -> TableEncoding:
+    """The encoding for a file that has all columns that are needed."""
+    encoding = saved.encoding_for(source)
+    found = names_in(source)
+    if any(name not in found for name in request.keep):
+        raise InvalidInputError(f"{source}: {missing_columns(list(request.keep), found)}")
+    both = sorted(set(request.keep) & set(request.names))
+    if both:
+        raise InvalidInputError(f"keep: expected names other than {both[0]!r}, which is predicted")
+    return encoding
+
+
+def predictions(
+    model: SharpGPRegressor, encoding: TableEncoding, batches: Iterator[Any], request: Request
+) -> Iterator[Any]:
+    """An Arrow table of answers for each batch."""
+    row = 1
+    for batch in batches:
+        yield request.answer(model, encoding.encode(batch, row), batch)
+        row += batch.num_rows
+
+
+def write(
+    out: str | os.PathLike[str],
+    tables: Iterator[Any],
+    source: str | os.PathLike[str],
+    progress: Progress | None = None,
+) -> int:
+    """Write tables one after the other into one file; the number of rows."""
+    rows = 0
+    try:
+        first = next(tables, None)
+        if first is None:
+            raise InvalidInputError("expected rows, found only a header")
+        with writing(out, first.schema) as writer:
+            table = first
+            while table is not None:
+                writer.write(table)
+                rows += table.num_rows
+                if progress is not None:
+                    progress(rows)
+                table = next(tables, None)
+    except InvalidInputError as error:
+        text = str(error)
+        raise InvalidInputError(text if str(source) in text else f"{source}: {text}") from None
+    return rows
+
+
+__all__ = ["ROWS", "Request", "check_file", "predict_file", "predictions", "write"]

@@ -1,0 +1,327 @@
+"""Models on tables: reading, encoding, prediction as a stream, and the commands around them."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+import sharpgp
+from sharpgp import SharpGPRegressor
+from sharpgp.cli import app
+from sharpgp.exceptions import InvalidInputError
+from sharpgp.tabular import Column, TableEncoding, files, load_model
+from sharpgp.tabular.cluster import predict_on_ray
+from sharpgp.tabular.prediction import Request, predict_file
+
+runner = CliRunner()
+SOURCE = Path(sharpgp.__file__).parents[1]
+
+
+def frame(n, seed=0):
+    rng = np.random.default_rng(seed)
+    x, kind = rng.uniform(-3, 3, n), rng.choice(["red", "blue", "dark, green"], n)
+    y = np.sin(x) + (kind == "red") + 0.1 * rng.normal(size=n)
+    return pd.DataFrame({"id": np.arange(n), "x": x, "kind": kind, "on": x > 0, "y": y})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Training data, new data and a model, as the command line makes them."""
+    folder = tmp_path_factory.mktemp("tables")
+    frame(80).to_csv(folder / "train.csv", index=False)
+    new = frame(500, seed=1).drop(columns="y")
+    new.to_csv(folder / "new.csv", index=False)
+    new.to_parquet(folder / "new.parquet")
+    result = runner.invoke(
+        app,
+        [
+            *("fit", str(folder / "train.csv"), "--target", "y", "--drop", "id"),
+            *("--calibration", "kuleshov18", "--out", str(folder / "model.sgp")),
+        ],
+    )
+    assert result.exit_code == 0, result.output
+    assert "3 columns (5 features), 60 training rows, calibration kuleshov18" in result.stdout
+    return folder
+
+
+@pytest.fixture(scope="module")
+def saved(folder):
+    return load_model(folder / "model.sgp")
+
+
+def ask(*arguments):
+    result = runner.invoke(app, [str(argument) for argument in arguments])
+    if result.exit_code == 2:
+        assert result.stderr.count("\n") == 1, result.stderr
+    return result
+
+
+# ------------------------------------------------------------------ prediction
+
+
+def test_predictions_are_those_of_the_model_on_encoded_columns(folder, saved, tmp_path):
+    out = tmp_path / "pred.parquet"
+    result = ask(
+        *("predict", folder / "model.sgp", folder / "new.csv", "--out", out, "--keep", "id"),
+        *("--coverage", 0.9, "--coverage", 0.625, "--quantiles", "0.1,0.5"),
+    )
+    assert result.exit_code == 0, result.output
+    assert "Predicted 500 rows" in result.stdout
+    answer = pd.read_parquet(out)
+    new = frame(500, seed=1)
+    X = np.column_stack(
+        [new["x"]] + [new["kind"] == kind for kind in ("blue", "dark, green", "red")] + [new["on"]]
+    ).astype(float)
+    model = saved.model
+    expected = {
+        "id": new["id"],
+        "mean": model.predict(X),
+        "lower_90": model.predict_interval(X, [0.9, 0.625])[:, 0, 0],
+        "upper_90": model.predict_interval(X, [0.9, 0.625])[:, 1, 0],
+        "lower_62.5": model.predict_interval(X, [0.9, 0.625])[:, 0, 1],
+        "upper_62.5": model.predict_interval(X, [0.9, 0.625])[:, 1, 1],
+        "quantile_0.1": model.predict_quantiles(X, 0.1),
+        "quantile_0.5": model.predict_quantiles(X, 0.5),
+    }
+    assert list(answer.columns) == list(expected)
+    for name, values in expected.items():
+        np.testing.assert_allclose(answer[name], values, rtol=1e-12)
+
+
+def test_formats_and_batches_agree(folder, saved, tmp_path, monkeypatch):
+    request = Request([0.9], [0.25])
+    predict_file(saved, folder / "new.csv", tmp_path / "a.parquet", request)
+    expected = pd.read_parquet(tmp_path / "a.parquet")
+    predict_file(saved, folder / "new.parquet", tmp_path / "b.csv", request)
+    np.testing.assert_allclose(pd.read_csv(tmp_path / "b.csv"), expected, rtol=1e-12)
+    new = frame(500, seed=1)
+    new.to_csv(tmp_path / "new.csv.gz", index=False, sep=";")
+    done = []
+    monkeypatch.setattr(files.read_batches, "__defaults__", (64,))
+    predict_file(
+        saved, tmp_path / "new.csv.gz", tmp_path / "c.parquet", request, progress=done.append
+    )
+    np.testing.assert_allclose(pd.read_parquet(tmp_path / "c.parquet"), expected, rtol=1e-12)
+    assert done == [64 * k for k in range(1, 8)] + [500]
+
+
+def test_standard_output(folder):
+    result = ask("predict", folder / "model.sgp", folder / "new.parquet", "--out", "-")
+    lines = result.stdout.splitlines()
+    assert lines[0] == '"mean","lower_95","upper_95"'
+    assert len(lines) == 501
+
+
+def test_ray_gives_the_same_file(folder, saved, tmp_path):
+    pytest.importorskip("ray", reason="needs pip install 'sharpgp[ray]'")
+    import ray
+
+    request = Request([0.9], keep=["id"])
+    predict_file(saved, folder / "new.csv", tmp_path / "here.parquet", request)
+    expected = pd.read_parquet(tmp_path / "here.parquet")
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    try:
+        rows = predict_on_ray(saved, folder / "new.parquet", tmp_path / "there.parquet", request)
+        assert rows == 500
+        pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "there.parquet"), expected)
+        bad = frame(500, seed=1)
+        bad.loc[321, "kind"] = "pink"
+        bad.to_csv(tmp_path / "bad.csv", index=False)
+        with pytest.raises(InvalidInputError, match=r"bad.csv: column 'kind'.*'pink' in row 322"):
+            predict_on_ray(saved, tmp_path / "bad.csv", tmp_path / "none.parquet", request)
+    finally:
+        ray.shutdown()
+    assert not (tmp_path / "none.parquet").exists()
+
+
+def test_models_saved_from_python(tmp_path):
+    data = frame(60)[["x", "y"]].assign(z=lambda d: d["x"] ** 2)
+    by_name = SharpGPRegressor(calibration="vanilla").fit(data[["z", "x"]], data["y"])
+    by_name.save(tmp_path / "named.sgp")
+    data.to_csv(tmp_path / "data.csv", index=False)
+    saved = load_model(tmp_path / "named.sgp")
+    X, y, names = saved.read(tmp_path / "data.csv", target="y")
+    assert names == ["z", "x"]
+    np.testing.assert_allclose(X, data[["z", "x"]], rtol=1e-12)
+    np.testing.assert_allclose(y, data["y"], rtol=1e-12)
+    by_order = SharpGPRegressor(calibration="vanilla").fit(data[["x", "z"]].to_numpy(), data["y"])
+    by_order.save(tmp_path / "unnamed.sgp")
+    saved = load_model(tmp_path / "unnamed.sgp")
+    assert saved.read(tmp_path / "data.csv", target="y")[2] == ["x", "z"]
+    with pytest.raises(InvalidInputError, match=r"expected 2 columns, .* found 3"):
+        saved.encoding_for(tmp_path / "data.csv")
+
+
+# ------------------------------------------------------------------ bad input
+
+
+GOOD = "x,kind,on\n1,red,true\n2,blue,false\n3,red,true\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (GOOD.replace("2,blue", ",blue"), "column 'x': expected a value, found none in row 2"),
+        (GOOD.replace("2,blue", "NaN,blue"), "column 'x': expected a value, found none in row 2"),
+        (GOOD.replace("2,blue", "2,NA"), "column 'kind': expected a value, found none in row 2"),
+        (GOOD.replace("2,blue", "2,pink"), "column 'kind': expected one of blue, dark, green, red"),
+        (GOOD.replace("2,blue", "two,blue"), "column 'x': expected numbers, found 'two' in row 2"),
+        (GOOD.replace("2,blue", "inf,blue"), "column 'x': expected finite numbers, found inf in"),
+        (GOOD.replace("false", "maybe"), "column 'on': expected bool, found 'maybe' in row 2"),
+        (GOOD.replace("2,blue,false", "2,blue"), "expected 3 values, found 2 in row 2"),
+        (GOOD.replace("x,kind", "u,kind"), "expected the column(s) x, found u, kind, on"),
+        (GOOD.replace("on", "x"), "expected distinct names, found 'x' twice"),
+        (GOOD.splitlines()[0] + "\n", "expected rows, found only a header"),
+        ("", "Empty CSV file"),
+    ],
+)
+def test_bad_rows_are_named(folder, tmp_path, text, message):
+    source, out = tmp_path / "new.csv", tmp_path / "pred.csv"
+    source.write_text(text)
+    result = ask("predict", folder / "model.sgp", source, "--out", out)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert str(source) in result.stderr
+    assert os.listdir(tmp_path) == ["new.csv"]
+
+
+TRAIN = "x,kind,y\n" + "".join(f"{i},{'ab'[i % 2]},{i % 5}\n" for i in range(40))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (TRAIN.replace("7,b,2", "?,b,2"), "column 'x': expected numbers, found '?' in row 8"),
+        (TRAIN.replace("7,b,2", "7,b,"), "column 'y': expected a value, found none in row 8"),
+        (TRAIN.replace("7,b,2", "7,,2"), "column 'kind': expected a value, found none in row 8"),
+        (TRAIN.replace("y\n", "z\n", 1), "expected the column(s) y, found x, kind, z"),
+        ("y\n1\n2\n", "expected at least one column beside the target"),
+        (
+            "".join(
+                f"{'d' if i < 0 else f'2020-01-{i + 1:02}'},{i}\n" for i in range(-1, 20)
+            ).replace("d,-1", "d,y"),
+            "column 'd': expected numbers or categories, found date32",
+        ),
+        (
+            "name,y\n" + "".join(f"name {i},{i}\n" for i in range(150)),
+            "expected at most 100 categories, found 150 different texts",
+        ),
+        ("x,y\n" + "1,red\n2,blue\n" * 20, "column 'y': expected numbers, found string"),
+        ("x,,y\n1,2,3\n", "expected a name for column 2, found none"),
+    ],
+)
+def test_bad_training_tables_are_explained(tmp_path, text, message):
+    (tmp_path / "train.csv").write_text(text)
+    result = ask("fit", tmp_path / "train.csv", "--target", "y", "--out", tmp_path / "model.sgp")
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert os.listdir(tmp_path) == ["train.csv"]
+
+
+def test_other_bad_arguments(folder, tmp_path):
+    model, new = folder / "model.sgp", folder / "new.csv"
+    for arguments, message in (
+        (["predict", model, new, "--out", "pred.xlsx"], "expected a .csv"),
+        (["predict", model, new, "--out", tmp_path / "no" / "p.csv"], "a folder that exists"),
+        (["predict", model, new, "--out", "p.csv", "--coverage", 95], "coverage: expected numbers"),
+        (["predict", model, new, "--out", "p.csv", "--quantiles", "a"], "quantiles: expected"),
+        (
+            ["predict", model, new, "--out", "p.csv", "--keep", "mean"],
+            "expected the column(s) mean",
+        ),
+        (["predict", model, new, "--out", "p.csv", "--engine", "slurm"], "engine: expected local"),
+        (["predict", model, new, "--out", "p.csv", "--address", "a:1"], "expected the engine ray"),
+        (["predict", new, new, "--out", "p.csv"], "cannot load"),
+        (
+            ["predict", model, tmp_path / "none.csv", "--out", "p.csv"],
+            "expected a file, found none",
+        ),
+        (["predict", model, tmp_path / "none.parquet", "--out", "p.csv"], "found none at"),
+        (["fit", tmp_path / "none.csv", "--target", "y", "--out", "m.sgp"], "found none at"),
+        (["fit", new, "--target", "x", "--out", tmp_path], "found the folder"),
+    ):
+        result = ask(*arguments)
+        assert result.exit_code == 2, arguments
+        assert message in result.stderr, arguments
+    assert not os.path.exists("p.csv")
+
+
+def test_parquet_with_other_types(saved, tmp_path):
+    new = frame(20, seed=1)
+    new["x"] = new["x"].astype(str)
+    new.to_parquet(tmp_path / "new.parquet")
+    with pytest.raises(InvalidInputError, match=r"column 'x': expected numbers, found .*string"):
+        predict_file(saved, tmp_path / "new.parquet", tmp_path / "a.csv", Request())
+    (tmp_path / "damaged.parquet").write_bytes(b"PAR1 and no more")
+    with pytest.raises(InvalidInputError, match=r"damaged.parquet: "):
+        predict_file(saved, tmp_path / "damaged.parquet", tmp_path / "a.csv", Request())
+
+
+def test_categories_may_be_arrow_dictionaries():
+    table = pa.table({"k": pa.array(["a", "b", "a"]).dictionary_encode(), "y": [1, 2, 3]})
+    encoding = TableEncoding.learn(table, "y")
+    assert encoding.columns == (Column("k", "category", ("a", "b")),)
+    assert encoding.encode(table).tolist() == [[1, 0], [0, 1], [1, 0]]
+
+
+def test_warnings_are_short_and_come_once(folder, tmp_path):
+    result = ask(
+        *("predict", folder / "model.sgp", folder / "new.csv", "--coverage", 0.99),
+        *("--out", tmp_path / "a.csv"),
+    )
+    assert result.exit_code == 0
+    assert result.stderr.count("warning: coverage 0.99 needs at least") == 1
+    assert result.stderr.count("\n") == 1
+
+
+def test_ctrl_c_leaves_no_half_file(folder, tmp_path):
+    new = pd.concat([frame(500, seed=1)] * 400).drop(columns="y")
+    new.to_parquet(tmp_path / "new.parquet")
+    command = [sys.executable, "-m", "sharpgp", "predict", str(folder / "model.sgp")]
+    process = subprocess.Popen(
+        [*command, "new.parquet", "--out", "pred.csv"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SOURCE)},
+    )
+    end = time.monotonic() + 60
+    while not list(tmp_path.glob(".pred*")) and time.monotonic() < end:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    assert process.stderr.read() == b"interrupted\n"
+    assert os.listdir(tmp_path) == ["new.parquet"]
+
+
+def test_the_encoding_survives_in_the_file(folder, saved):
+    assert saved.encoding == TableEncoding(
+        (
+            Column("x"),
+            Column("kind", "category", ("blue", "dark, green", "red")),
+            Column("on", "boolean"),
+        ),
+        "y",
+    )
+    # The estimator alone loads, too, for use on encoded arrays.
+    assert SharpGPRegressor.load(folder / "model.sgp").n_features_in_ == 5
+
+
+def test_help_names_every_option():
+    for command in ("fit", "predict"):
+        result = ask(command, "--help")
+        assert result.exit_code == 0
+        assert "--out" in result.stdout
+
+
+def test_completion():
+    environment = {"_SHARPGP_COMPLETE": "complete_bash", "COMP_WORDS": "sharpgp pre"}
+    result = runner.invoke(app, env={**environment, "COMP_CWORD": "1"}, prog_name="sharpgp")
+    assert result.stdout.split() == ["predict"]
