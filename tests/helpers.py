@@ -62,7 +62,8 @@ class FakePosterior(Posterior):
 
     @property
     def X_train(self) -> Tensor:
-        return torch.zeros(self.n_train, self.n_features, dtype=torch.float64)
+        ends = torch.linspace(-5.0, 5.0, self.n_train, dtype=torch.float64)
+        return ends[:, None].expand(-1, self.n_features)
 
     @property
     def y_train(self) -> Tensor:

@@ -3,7 +3,6 @@
 import logging
 import numbers
 import os
-import warnings
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from sharpgp._validation import as_features, as_target, as_weights
 from sharpgp.calibration.levels import Levels
 from sharpgp.calibration.recalibrator import Calibrated, Recalibrator, make_recalibrator
 from sharpgp.distribution import PredictiveDistribution
-from sharpgp.exceptions import InvalidInputError, SavedModelError
+from sharpgp.exceptions import InvalidInputError, SavedModelError, warn
 from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.training import TrainingResult, train
@@ -30,6 +29,9 @@ logger = logging.getLogger("sharpgp")
 
 #: Rows up to which ``calibration="auto"`` cross-validates; ten refits cost too much beyond.
 MOST_CROSS_VALIDATED = 1000
+#: Least spread of the middle half of a column, in standard deviations, that passes without a
+#: warning: the noise floor of training is 1e-3 standard deviations of the target.
+SMALLEST_MIDDLE = 1e-3
 
 
 @stored(
@@ -428,18 +430,30 @@ def _check_training_data(X: np.ndarray, y: np.ndarray) -> None:
         )
     constant = np.flatnonzero(np.ptp(X, axis=0) == 0)
     if constant.size:
-        warnings.warn(
+        warn(
             f"X: column(s) {constant.tolist()} are constant in the training rows and carry no "
             "information; remove them",
             UserWarning,
-            stacklevel=3,
         )
     seen: dict[bytes, int] = {}
     for j in range(X.shape[1]):
         first = seen.setdefault(X[:, j].tobytes(), j)
         if first != j and j not in constant:
-            warnings.warn(
-                f"X: column {j} repeats column {first}; remove one of them",
+            warn(f"X: column {j} repeats column {first}; remove one of them", UserWarning)
+    _warn_of_outliers(X, y)
+
+
+def _warn_of_outliers(X: np.ndarray, y: np.ndarray) -> None:
+    """A few values so large that, in their units, all the others are one and the same."""
+    columns = [f"X: column {j}" for j in range(X.shape[1])]
+    for name, values in zip([*columns, "y"], [*X.T, y], strict=True):
+        values = values / (np.abs(values).max() or 1.0)
+        low, quarter, three_quarters, high = np.quantile(values, [0.1, 0.25, 0.75, 0.9])
+        middle = (three_quarters - quarter) or (high - low)
+        if 0 < middle < SMALLEST_MIDDLE * values.std():
+            warn(
+                f"{name}: a few values lie so far out that the others differ by less than "
+                f"{SMALLEST_MIDDLE:g} standard deviations, which the GP cannot resolve; "
+                "check them, remove them or take logarithms",
                 UserWarning,
-                stacklevel=3,
             )

@@ -1,5 +1,8 @@
 """Errors and warnings: one tree, so that a caller can catch all of them at once."""
 
+import sys
+import warnings
+
 
 class SharpGPError(Exception):
     """Base class of every error that sharpgp raises on purpose."""
@@ -23,3 +26,24 @@ class MissingExtraError(SharpGPError, ImportError):
 
 class CalibrationWarning(UserWarning):
     """An answer is given, but with less than the usual promise; the message says why."""
+
+
+def warn(message: str, category: type[Warning] = CalibrationWarning) -> None:
+    """Warn at the line outside of this package that asked for the answer.
+
+    Examples
+    --------
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     warn("level 0.99 needs at least 99 calibration points")
+    >>> caught[0].category.__name__
+    'CalibrationWarning'
+    """
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and _own(frame.f_globals.get("__name__", "")):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
+
+
+def _own(module: str) -> bool:
+    return module == "sharpgp" or module.startswith("sharpgp.")

@@ -64,6 +64,7 @@ class Problem:
     objective_base=float,
     evaluations=int,
     status=str,
+    jitter=float,
 )
 @dataclass(frozen=True)
 class LevelResult:
@@ -73,6 +74,7 @@ class LevelResult:
     ``"neighbour"`` (the outer neighbour's ``theta``, to keep ``|beta|`` in order).
     ``evaluations`` are charged to the outermost level of the group that was searched together,
     so that they add up to the whole.  Objectives are in units of the mean absolute residual.
+    ``jitter`` is what the covariance needed to be factorised, relative to its diagonal; mostly 0.
     """
 
     delta: float
@@ -82,6 +84,7 @@ class LevelResult:
     objective_base: float
     evaluations: int
     status: str
+    jitter: float = 0.0
 
 
 @dataclass

@@ -13,9 +13,10 @@ from torch import Tensor
 from sharpgp._stored import Codec, add_codec
 from sharpgp._validation import as_count, as_coverage, as_features, as_levels, as_target
 from sharpgp.calibration.levels import Levels, table_levels, whole_rank
+from sharpgp.calibration.limits import warn_if_far
 from sharpgp.calibration.quantile import points_needed, supported
 from sharpgp.distribution import PredictiveDistribution
-from sharpgp.exceptions import CalibrationWarning, InvalidInputError
+from sharpgp.exceptions import CalibrationWarning, InvalidInputError, warn
 from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.threads import threads_for
 from sharpgp.metrics import ECE_LEVELS, CalibrationReport, calibration_report
@@ -63,6 +64,7 @@ class Calibrated(ABC):
     def predict_quantiles(self, X: Any, levels: Any) -> Tensor:
         """Quantiles, shape (T,) for a single level and (T, k) for several, never crossing."""
         X = self._features(X)
+        warn_if_far(self.posterior, X)
         values, single = as_levels(levels)
         delta = torch.tensor(values, dtype=torch.float64, device=self.posterior.device)
         ordered, position = torch.unique(delta, return_inverse=True)
@@ -87,13 +89,14 @@ class Calibrated(ABC):
         """
         self._no_weights(sample_weight)
         X = self._features(X)
+        warn_if_far(self.posterior, X)
         return nested_intervals(coverage, lambda value: self._interval(X, value, symmetric))
 
     def predict_dist(self, X: Any) -> PredictiveDistribution:
         """Full predictive distribution at ``X``, tabulated at a fixed grid of levels."""
         X = self._features(X)
-        delta = self.table_levels()
-        return PredictiveDistribution(delta, self.quantiles(X, delta))
+        warn_if_far(self.posterior, X)
+        return self._table(X)
 
     def calibration_report(self, X: Any, y: Any) -> CalibrationReport:
         """Every metric on test data, by name, with the ECE floor; prints as a table."""
@@ -104,10 +107,11 @@ class Calibrated(ABC):
             warnings.simplefilter("ignore", CalibrationWarning)
             quantiles = self.predict_quantiles(X, ECE_LEVELS[1:-1])
             interval = self.predict_interval(X, 0.95)
+        warn_if_far(self.posterior, X)
         return calibration_report(
             y.cpu().numpy(),
             mean=self.predict_mean(X).cpu().numpy(),
-            dist=self.predict_dist(X).numpy(),
+            dist=self._table(X).numpy(),
             quantiles=quantiles.cpu().numpy(),
             interval=interval.cpu().numpy(),
             n_cal=self.n_cal,
@@ -236,11 +240,9 @@ class Calibrated(ABC):
         if coverage is not None:
             needed = points_needed(coverage) if symmetric else needed
             asked = f"coverage {coverage:g}"
-        warnings.warn(
+        warn(
             f"{asked} needs at least {needed} calibration points, found {self.n_cal}: "
-            "the answer comes from a modelled exponential tail, without a guarantee",
-            CalibrationWarning,
-            stacklevel=4,
+            "the answer comes from a modelled exponential tail, without a guarantee"
         )
         return self.extended_quantiles(X, delta)
 
@@ -254,13 +256,17 @@ class Calibrated(ABC):
         edge = torch.tensor([1.0, self.n_cal], dtype=torch.float64, device=delta.device)
         asked_and_edges = torch.cat([delta[inside], edge / (self.n_cal + 1)]).unique()
         known = self.quantiles(X, asked_and_edges)
-        modelled = self.predict_dist(X).quantile(delta).mT
+        modelled = self._table(X).quantile(delta).mT
         out = torch.empty_like(modelled)
         out[inside] = known[torch.isin(asked_and_edges, delta[inside])]
         low, high = delta < asked_and_edges[0], delta > asked_and_edges[-1]
         out[low] = torch.minimum(modelled[low], known[0])
         out[high] = torch.maximum(modelled[high], known[-1])
         return out
+
+    def _table(self, X: Tensor) -> PredictiveDistribution:
+        delta = self.table_levels()
+        return PredictiveDistribution(delta, self.quantiles(X, delta))
 
     def _features(self, X: Any) -> Tensor:
         return as_features(X, n_features=self.posterior.n_features, device=self.posterior.device)

@@ -1,7 +1,6 @@
 """The paper's method: ``beta`` and ``theta`` per level, calibrated and as sharp as possible."""
 
 import copy
-import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,7 +18,7 @@ from sharpgp.calibration.ranked import newest
 from sharpgp.calibration.recalibrator import Recalibrator, register
 from sharpgp.calibration.scores import CurvePredictor
 from sharpgp.calibration.search import get_family
-from sharpgp.exceptions import CalibrationWarning
+from sharpgp.exceptions import warn
 from sharpgp.gp.posterior import Posterior
 
 
@@ -141,11 +140,9 @@ class Sharp(Recalibrator):
         rng = np.random.default_rng(self.seed)
         theta, evaluations, budget = solve(problem, delta, restarts=restarts, rng=rng)
         if budget.failed:
-            warnings.warn(
+            warn(
                 f"the covariance could not be factorised at {budget.failed} of {budget.used} "
-                "points of the calibration search; they were passed over",
-                CalibrationWarning,
-                stacklevel=3,
+                "points of the calibration search; they were passed over"
             )
         predictor = self._calibrated(posterior, X, r, delta, theta, evaluations)
         predictor.evaluations = budget.used
@@ -180,6 +177,13 @@ class Sharp(Recalibrator):
         base = posterior.theta_R.expand(len(delta), -1)
         value_base, _ = whole.objective(delta, whole.r, whole.sigma(base[:1]))
         kept = (theta == base).all(-1)
+        jitter = posterior.jitter(theta)
+        if bool((jitter > 0).any()):
+            shaky = ", ".join(f"{level:g}" for level in delta[jitter > 0].tolist())
+            warn(
+                f"the covariance at level(s) {shaky} needed a jitter of {float(jitter.max()):g} of "
+                "its diagonal; remove rows that repeat one another"
+            )
         curves = self._curves(posterior, X, r, delta, beta, theta)
         predictor = SharpPredictor(posterior, curves, X, r, whole_ranks=False)
         predictor.method = copy.copy(self)
@@ -193,6 +197,7 @@ class Sharp(Recalibrator):
                 objective_base=float(value_base[k]),
                 evaluations=int(evaluations[k]),
                 status="neighbour" if changed[k] else "base" if kept[k] else "optimised",
+                jitter=float(jitter[k]),
             )
             for k in range(len(delta))
         ]

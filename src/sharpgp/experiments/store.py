@@ -80,7 +80,13 @@ class Store:
 
     def note(self, task: Task) -> None:
         """Leave a note of what this process is computing, in case the task takes it down."""
-        (self.folder / f".{platform.node()}-{os.getpid()}.running").write_text(task.key)
+        note = self.folder / f".{platform.node()}-{os.getpid()}.running"
+        try:
+            note.write_text(task.key)
+        except OSError as error:
+            raise SharpGPError(
+                f"out: expected to write to {self.folder}, found: {error.strerror}"
+            ) from error
 
     def take_notes(self) -> set[str]:
         """Keys of the tasks that processes noted last, finished or not; the notes are removed."""

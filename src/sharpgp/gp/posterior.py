@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import Array, agree, stored
-from sharpgp.exceptions import InvalidInputError
+from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.gp.covariance import Covariance
 from sharpgp.gp.linalg import add_to_diagonal, cholesky, leave_one_out, posterior_variance
 from sharpgp.gp.scaling import Affine
@@ -16,6 +16,8 @@ from sharpgp.gp.scaling import Affine
 BLOCK_ENTRIES = 2**25
 #: Entries of the factors of several ``theta`` that are kept between predictions (1 GiB).
 KEPT_ENTRIES = 4 * BLOCK_ENTRIES
+# Noise above this share of the signal variance, per training point, is out of rounding's reach.
+_ROUNDING_PER_POINT = 1e-14
 
 
 class Posterior(ABC):
@@ -85,6 +87,10 @@ class Posterior(ABC):
             "expected a GP that can be trained again on other data, found "
             f"{type(self).__name__}; use a calibration that keeps the model, such as 'exact'"
         )
+
+    def jitter(self, theta: Tensor) -> Tensor:
+        """What factorising the covariance under ``theta`` takes, relative to its diagonal [K]."""
+        return torch.zeros(len(theta), dtype=theta.dtype, device=theta.device)
 
     @property
     @abstractmethod
@@ -268,6 +274,17 @@ class ExactPosterior(DataPosterior):
         mean = self.y_units.back(self._y - residual)
         return mean, variance.sqrt() * self.y_units.scale
 
+    def jitter(self, theta: Tensor) -> Tensor:
+        """See :meth:`Posterior.jitter`; factorises only where rounding may reach the noise."""
+        signal = self.covariance.diag(theta, self._X).amax(-1)
+        doubtful = (theta[:, -1] < _ROUNDING_PER_POINT * self.n_train * signal).nonzero()[:, 0]
+        out = torch.zeros_like(signal)
+        with torch.no_grad():
+            for k in doubtful.tolist():
+                Ky = self._covariance_of_data(theta[k : k + 1])
+                out[k] = cholesky(Ky)[1][0] / Ky.diagonal(dim1=-2, dim2=-1).mean()
+        return out
+
     def conditioned_on(self, X: Tensor, y: Tensor) -> "ExactPosterior":
         """The same GP, hyperparameters and units included, conditioned on other data."""
         return ExactPosterior(
@@ -333,7 +350,13 @@ class ExactPosterior(DataPosterior):
         """Cholesky factors for ``theta``; the last ones are kept, as predictions come in blocks."""
         if self._factors is None or not torch.equal(self._factors[0], theta):
             with torch.no_grad():
-                L = cholesky(self._covariance_of_data(theta))[0]
+                L, jitter = cholesky(self._covariance_of_data(theta))
+            if bool((jitter > 0).any()):
+                warn(
+                    f"the covariance of the {self.n_train} training points is singular to "
+                    f"rounding: a jitter of {float(jitter.max()):.1e} was added to its diagonal "
+                    "(in standardised units); remove rows that repeat one another"
+                )
             self._factors = (theta.detach().clone(), L)
         return self._factors[1]
 

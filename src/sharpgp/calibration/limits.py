@@ -1,0 +1,55 @@
+"""Where an answer is given, but the calibration data say nothing about it: far from all data."""
+
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from sharpgp.exceptions import warn
+from sharpgp.gp.posterior import Posterior
+
+# Lowest and highest value of every feature in training, by posterior: predictions come in blocks.
+_SEEN: WeakKeyDictionary[Posterior, tuple[int, Tensor, Tensor]] = WeakKeyDictionary()
+# Of a feature's magnitude: a constant column may differ by rounding.
+_ROUNDING = 1e-9
+
+
+def is_far(posterior: Posterior, X: Tensor) -> Tensor:
+    """Whether some feature lies farther outside its training range than that range is wide [T, d].
+
+    Points of the same population hardly ever do; beyond, a GP knows nothing but its prior.
+
+    Examples
+    --------
+    >>> from sharpgp.gp.training import train
+    >>> X = torch.linspace(0, 6, 40, dtype=torch.float64)[:, None]
+    >>> posterior, _ = train(X, X[:, 0].sin())
+    >>> is_far(posterior, torch.tensor([[-5.0], [13.0]], dtype=torch.float64))[:, 0].tolist()
+    [False, True]
+    """
+    low, high = _range(posterior)
+    slack = (high - low) + _ROUNDING * torch.maximum(low.abs(), high.abs())
+    return X.lt(low - slack) | X.gt(high + slack)
+
+
+def warn_if_far(posterior: Posterior, X: Tensor) -> None:
+    """Warn of points far outside the training data, naming the first one and its feature."""
+    with torch.no_grad():
+        far = is_far(posterior, X.detach())
+        if not bool(far.any()):
+            return
+        row, feature = far.nonzero()[0].tolist()
+        low, high = (float(end[feature]) for end in _range(posterior))
+    warn(
+        f"{int(far.any(-1).sum())} of {len(X)} points lie far outside the training data (row "
+        f"{row}: feature {feature} is {float(X[row, feature]):g}, in training {low:g} to "
+        f"{high:g}): there the spread is the GP's prior, and calibration promises nothing"
+    )
+
+
+def _range(posterior: Posterior) -> tuple[Tensor, Tensor]:
+    known = _SEEN.get(posterior)
+    if known is None or known[0] != posterior.n_train:
+        X = posterior.X_train
+        known = _SEEN[posterior] = (posterior.n_train, X.amin(0), X.amax(0))
+    return known[1], known[2]
