@@ -176,6 +176,6 @@ def test_what_is_refused():
         with pytest.raises(InvalidInputError, match=message):
             Capone22(**wrong)
     with pytest.raises(
-        InvalidInputError, match="capone22: expected a GP with its training data, found Fake"
+        InvalidInputError, match="capone22: expected a GP with its training data and its own"
     ):
         Capone22().fit(FakePosterior(), None, None)

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
+from sklearn.linear_model import Ridge
+from sklearn.metrics import r2_score
 
 import sharpgp
 from helpers import FakePosterior, fake_data, method, wavy
@@ -26,6 +28,8 @@ from sharpgp.persistence import load, save
 #: Methods whose answers do not depend on the calibration data at all.
 IGNORE_CALIBRATION = ("vanilla", "fully_bayesian", "capone22")
 USE_CALIBRATION = [name for name in known_methods() if name not in IGNORE_CALIBRATION]
+#: Methods that sample the GP's hyperparameters, and its mean with them.
+OWN_MEAN = ("fully_bayesian", "capone22")
 #: Methods that draw by row, so that the order of the rows matters as much as a seed does.
 DRAW_BY_ROW = ("cv",)
 #: Methods that train GPs of their own.
@@ -126,6 +130,27 @@ def test_works_in_the_estimator(name):
     # The estimator's mean is that of its distribution, which is skewed at most by the scores.
     assert (np.abs(dist.mean - mean) < std).all()
     assert all(math.isfinite(v) for v in model.calibration_report(X_TEST, Y_TEST).values())
+
+
+def test_any_mean(name):
+    """Predictions are the regressor's, and everything else is about them."""
+    X, y = wavy(60)
+    model = SharpGPRegressor(calibration=method(name), mean=Ridge(), random_state=0)
+    fit_it = (lambda: model.fit(X, y)) if name == "cv" else (lambda: model.fit(X, y, X_CAL, Y_CAL))
+    if name in OWN_MEAN:
+        with pytest.raises(SharpGPError, match=r"expected a GP .* its own mean"):
+            fit_it()
+        return
+    fit_it()
+    expected = Ridge().fit(X, y).predict(X_TEST)
+    np.testing.assert_allclose(model.predict(X_TEST), expected)
+    assert_sound(model.calibrated_, X_TEST)
+    band = model.predict_interval(X_TEST, 0.8, symmetric=True)
+    np.testing.assert_allclose(band.mean(1), expected)
+    assert model.score(X_TEST, Y_TEST) == pytest.approx(r2_score(Y_TEST, expected))
+    # The GP knows where the line misses the wave: the bands follow it, and cover.
+    share = ((band[:, 0] <= Y_TEST.numpy()) & (Y_TEST.numpy() <= band[:, 1])).mean()
+    assert share > 0.6
 
 
 # ------------------------------------------------------------------ fit

@@ -282,3 +282,13 @@ def test_saving(gp, tmp_path):
     assert again.n_cal == predictor.n_cal
     with pytest.raises(SharpGPError, match="function objects have no form without code"):
         save(fitted("kuleshov18", gp, ratio), tmp_path / "b.sgp")
+
+
+def test_a_conditioned_gp_keeps_the_weights(gp):
+    predictor = fitted("kuleshov18", gp, np.linspace(0, 1, 39))
+    later = predictor.condition_on_observations(X_CAL[:5], Y_CAL[:5])
+    assert later.posterior is later.base.posterior
+    assert later.posterior.n_train == gp.n_train + 5
+    assert torch.equal(later.weights, predictor.weights)
+    difference = later.predict_quantiles(X_TEST, 0.5) - predictor.predict_quantiles(X_TEST, 0.5)
+    assert difference.abs().max() > 0

@@ -20,9 +20,11 @@ from sharpgp.calibration.levels import Levels
 from sharpgp.calibration.recalibrator import Calibrated, Recalibrator, make_recalibrator
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import InvalidInputError, SavedModelError, warn
+from sharpgp.gp.centred import CentredPosterior
 from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.training import TrainingResult, train
+from sharpgp.means import ScikitMean
 from sharpgp.metrics import CalibrationReport
 
 logger = logging.getLogger("sharpgp")
@@ -70,8 +72,10 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         ``"kuleshov18"``, ...) or an instance such as ``Sharp(family="scaled")``.  ``"auto"`` is
         ``"exact"`` where ``fit`` is given calibration data or more than 1,000 rows, and ``"cv"``
         otherwise; ``calibration_`` tells which.
-    mean : None
-        The GP's own posterior mean; no other is supported yet.
+    mean : None or scikit-learn regressor
+        ``None``: the GP's own posterior mean.  A regressor or pipeline is cloned and fitted
+        inside, to the points that train; ``predict`` then gives its predictions, and the GP, of
+        its out-of-fold residuals, supplies the spread.  ``"cv"`` fits it ``6 (folds + 1)`` times.
     inducing : None
         An exact GP; sparse ones are not supported yet.
     cal_size : float or int
@@ -116,7 +120,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         *,
         kernel: Any = "rbf",
         calibration: str | Recalibrator = "auto",
-        mean: None = None,
+        mean: Any = None,
         inducing: None = None,
         cal_size: float | int = 0.25,
         levels: Levels = None,
@@ -157,11 +161,10 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
             ``X`` (only those of rows that calibrate are used); or a function of ``X`` (n, d) that
             gives them, which then serves the points to predict, too.
         """
-        for name in ("mean", "inducing"):
-            if getattr(self, name) is not None:
-                raise InvalidInputError(
-                    f"{name}: expected None, the only choice so far, found {getattr(self, name)!r}"
-                )
+        if self.inducing is not None:
+            raise InvalidInputError(
+                f"inducing: expected None, the only choice so far, found {self.inducing!r}"
+            )
         if (X_cal is None) != (y_cal is None):
             given, missing = ("X_cal", "y_cal") if y_cal is None else ("y_cal", "X_cal")
             raise InvalidInputError(
@@ -189,17 +192,25 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
             X, X_cal, y, y_cal, weights = self._holdout(X, y, weights)
         _check_training_data(X, y)
         device = _device(self.device)
-        posterior, self.training_ = train(
-            as_features(X, device=device),
-            as_target(y, device=device),
-            self.kernel,
-            random_state=self._seed(),
+        posterior, self.training_ = self._train(
+            as_features(X, device=device), as_target(y, device=device)
         )
         self._log(f"calibrating with {recalibrator!r}")
         self.calibrated_ = recalibrator.fit(posterior, X_cal, y_cal, sample_weight=weights)
         self.calibration_ = recalibrator.name or type(recalibrator).__name__
         self.posterior_ = self.calibrated_.posterior
         return self
+
+    def _train(self, X: Tensor, y: Tensor) -> tuple[Posterior, TrainingResult]:
+        """The GP, of ``y`` itself or of what a regressor misses of it."""
+        seed = self._seed()
+        if self.mean is None:
+            return train(X, y, self.kernel, random_state=seed)
+        regression, centre = ScikitMean(
+            self.mean, names=getattr(self, "feature_names_in_", None), seed=seed or 0
+        ).fitted(X, y)
+        gp, result = train(X, y - centre, self.kernel, random_state=seed)
+        return CentredPosterior(regression, gp, centre), result
 
     def update(
         self, X: Any, y: Any, *, sample_weight: Any = None, refit: bool = False

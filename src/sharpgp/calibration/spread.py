@@ -70,7 +70,8 @@ class Spread:
         residuals, sigma = _loo(posterior, theta)
         if scale is not None:
             sigma = sigma * (0.5 * choice.share * scale.log_square_loo()).exp()
-        self.unit = (residuals / sigma).square().mean().sqrt()
+        # Residuals that are all 0, of a mean that is perfect, must not make a spread of 0.
+        self.unit = (residuals / sigma).square().mean().sqrt().clamp_min(1e-12)
 
     def _restored(self) -> None:
         agree("length of theta", len(self.theta), len(self.posterior.theta_R))
@@ -165,7 +166,7 @@ def _search(posterior: Posterior, rows: Tensor | None) -> Tensor:
     if n > MOST_SEARCHED:
         draw = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))
         rows = rows[draw[:MOST_SEARCHED].to(rows.device)]
-        part = posterior.conditioned_on(posterior.X_train[rows], posterior.y_train[rows])
+        part = posterior.at_rows(rows)
         rows = torch.arange(len(rows), device=posterior.device)
     r = _loo(part, part.theta_R)[0][rows]
     unit = r.abs().mean().clamp_min(torch.finfo(r.dtype).tiny)

@@ -198,6 +198,9 @@ class WeightedPredictor(Calibrated):
         """The same scores with other weights."""
         return WeightedPredictor.of(self.base, sample_weight)
 
+    def _on(self, posterior: Posterior) -> "WeightedPredictor":
+        return WeightedPredictor(self.base._on(posterior), self.weights, self.ratio)
+
     def _weighted_curves(self) -> Curves:
         """Score ``j`` at the level ``(W_j + W_(j-1) + w) / (2 (W + w))`` of sorted weights."""
         order = self.base.scores.argsort()

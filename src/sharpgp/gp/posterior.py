@@ -68,9 +68,17 @@ class Posterior(ABC):
     def conditioned_on(self, X: Tensor, y: Tensor) -> Self:
         """The same GP, hyperparameters and units included, conditioned on other data."""
 
-    @abstractmethod
-    def subset(self, n: int, generator: torch.Generator) -> "Posterior":
+    def at_rows(self, rows: Tensor) -> Self:
+        """The same GP conditioned on some of its training points only, by their numbers."""
+        return self.conditioned_on(self.X_train[rows], self.y_train[rows])
+
+    def subset(self, n: int, generator: torch.Generator) -> Self:
         """The same GP conditioned on ``n`` random training points only."""
+        if not 1 <= n <= self.n_train:
+            raise InvalidInputError(
+                f"subset: expected between 1 and {self.n_train} training points, found {n}"
+            )
+        return self.at_rows(torch.randperm(self.n_train, generator=generator)[:n].to(self.device))
 
     def extended(self, X: Tensor, y: Tensor) -> Self:
         """The same GP, hyperparameters and units included, conditioned on further data, too."""
@@ -178,15 +186,6 @@ class DataPosterior(Posterior):
     @abstractmethod
     def in_units(self, theta_R: Tensor, x_units: Affine, y_units: Affine) -> "DataPosterior":
         """The same data and covariance in other standardised units, with ``theta_R`` in those."""
-
-    def subset(self, n: int, generator: torch.Generator) -> Posterior:
-        """The same GP conditioned on ``n`` random training points only."""
-        if not 1 <= n <= self.n_train:
-            raise InvalidInputError(
-                f"subset: expected between 1 and {self.n_train} training points, found {n}"
-            )
-        chosen = torch.randperm(self.n_train, generator=generator)[:n].to(self.device)
-        return self.conditioned_on(self.X_train[chosen], self.y_train[chosen])
 
 
 @stored(

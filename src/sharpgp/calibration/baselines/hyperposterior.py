@@ -49,8 +49,8 @@ def standardised(posterior: Posterior, name: str) -> DataPosterior:
     """
     if not isinstance(posterior, DataPosterior):
         raise InvalidInputError(
-            f"{name}: expected a GP with its training data, found {type(posterior).__name__}; "
-            "choose another calibration"
+            f"{name}: expected a GP with its training data and its own mean, found "
+            f"{type(posterior).__name__}; choose another calibration"
         )
     if not isinstance(posterior.covariance, Stationary):
         raise InvalidInputError(

@@ -1,0 +1,139 @@
+"""A mean from elsewhere, with a GP of its residuals for the spread."""
+
+from abc import ABC, abstractmethod
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from sharpgp.gp.posterior import Posterior
+
+
+class Mean(ABC):
+    """A regression of the user's own, which takes the place of the GP's mean."""
+
+    @abstractmethod
+    def fitted(self, X: Tensor, y: Tensor) -> "tuple[Mean, Tensor]":
+        """The same regression fitted to these data, and its out-of-fold predictions [N] there.
+
+        Each point's prediction comes from a fit that has not seen the point.
+        """
+
+    @abstractmethod
+    def __call__(self, X: Tensor) -> Tensor:
+        """Predictions [T]."""
+
+
+class CentredPosterior(Posterior):
+    r"""``mu(x)`` from a regression, ``sigma`` from a GP of what the regression misses.
+
+    The GP is trained on honest residuals ``e_i = y_i - m_(-i)(x_i)``, where ``m_(-i)`` has not seen
+    point ``i``: residuals of points that a regression was fitted to are too small.  With the GP's
+    mean ``g`` and standard deviation ``s`` of such a residual,
+
+    ``mu(x) = m(x)`` and ``sigma^2(theta, x) = s^2(theta, x) + g^2(x)``,
+
+    the mean square of ``y - m(x)`` as the GP sees it.  (Adding ``g`` to the mean instead helps a
+    regression that is too stiff and hurts one that is not, as the whole regression has fewer such
+    errors than those fitted to parts.)
+
+    Parameters
+    ----------
+    regression : Mean
+        Fitted to the training data.
+    gp : Posterior
+        Of the honest residuals.
+    centre : Tensor [N]
+        Out-of-fold predictions of the training points.
+
+    Examples
+    --------
+    >>> from sharpgp.gp.training import train
+    >>> class Line(Mean):
+    ...     def fitted(self, X, y):
+    ...         return self, self(X)
+    ...
+    ...     def __call__(self, X):
+    ...         return 2 * X[:, 0]
+    >>> X = torch.linspace(0, 6, 40, dtype=torch.float64)[:, None]
+    >>> y = 2 * X[:, 0] + 0.1 * torch.cos(37 * X[:, 0])
+    >>> line, centre = Line().fitted(X, y)
+    >>> posterior = CentredPosterior(line, train(X, y - centre)[0], centre)
+    >>> bool(torch.equal(posterior.mean(X), 2 * X[:, 0]))
+    True
+    """
+
+    def __init__(self, regression: Mean, gp: Posterior, centre: Tensor) -> None:
+        self.regression = regression
+        self.gp = gp
+        self.centre = centre
+        self.theta_R, self.names, self.searched = gp.theta_R, gp.names, gp.searched
+        self._g_loo: Tensor | None = None
+
+    @property
+    def n_train(self) -> int:
+        """Number of training points ``N``."""
+        return self.gp.n_train
+
+    @property
+    def n_features(self) -> int:
+        """Number of features ``d``."""
+        return self.gp.n_features
+
+    @property
+    def n_inducing(self) -> int | None:
+        """Number of inducing inputs of a sparse GP; None for an exact one."""
+        return self.gp.n_inducing
+
+    @property
+    def device(self) -> torch.device:
+        """Where tensors live."""
+        return self.gp.device
+
+    @property
+    def X_train(self) -> Tensor:
+        """Training inputs [N, d] in the user's units."""
+        return self.gp.X_train
+
+    @property
+    def y_train(self) -> Tensor:
+        """Training targets [N] in the user's units."""
+        return self.centre + self.gp.y_train
+
+    def mean(self, X: Tensor) -> Tensor:
+        """Predictions ``m(x)`` [T] of the regression."""
+        return self.regression(X)
+
+    def sigma(self, theta: Tensor, X: Tensor) -> Tensor:
+        """Root mean square [K, T] of a new observation's distance from ``m(x)``."""
+        return (self.gp.sigma(theta, X).square() + self.gp.mean(X).square()).sqrt()
+
+    def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        """Out-of-fold mean, and ``sigma`` without the point itself [K, N]."""
+        if self._g_loo is None:
+            with torch.no_grad():
+                self._g_loo = self.gp.loo(self.theta_R.unsqueeze(0))[0][0]
+        s = self.gp.loo(theta)[1]
+        return self.centre.expand_as(s), (s.square() + self._g_loo.square()).sqrt()
+
+    def conditioned_on(self, X: Tensor, y: Tensor) -> Self:
+        """The same regression and GP, conditioned on points that the regression has not seen."""
+        centre = self.regression(X)
+        return self._with(self.gp.conditioned_on(X, y - centre), centre)
+
+    def extended(self, X: Tensor, y: Tensor) -> Self:
+        """The same, conditioned on further points that the regression has not seen."""
+        centre = self.regression(X)
+        return self._with(self.gp.extended(X, y - centre), torch.cat([self.centre, centre]))
+
+    def at_rows(self, rows: Tensor) -> Self:
+        """The same, conditioned on some of the training points only."""
+        return self._with(self.gp.at_rows(rows), self.centre[rows])
+
+    def retrained(self, X: Tensor, y: Tensor, *, warm: bool = False) -> "CentredPosterior":
+        """Regression and GP fitted to other data, the regression from scratch."""
+        regression, centre = self.regression.fitted(X, y)
+        return CentredPosterior(regression, self.gp.retrained(X, y - centre, warm=warm), centre)
+
+    def _with(self, gp: Posterior, centre: Tensor) -> Self:
+        return type(self)(self.regression, gp, centre)

@@ -1,0 +1,93 @@
+"""Means from scikit-learn: any regressor or pipeline, fitted inside."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import clone
+from sklearn.model_selection import KFold, cross_val_predict
+from torch import Tensor
+
+from sharpgp.exceptions import InvalidInputError
+from sharpgp.gp.centred import Mean
+
+#: Parts in which out-of-fold predictions are made.
+FOLDS = 5
+
+
+class ScikitMean(Mean):
+    """A scikit-learn regressor as the mean; the one that is given is cloned, never fitted.
+
+    Parameters
+    ----------
+    regressor : scikit-learn regressor
+        Whatever has ``fit`` and ``predict``.
+    names : array of str, optional
+        Column names; with them the regressor is given data frames, as its ``ColumnTransformer``
+        may want.
+    seed : int
+        Draws the parts of out-of-fold predictions.
+
+    Attributes
+    ----------
+    regressor : scikit-learn regressor
+        As given or, after :meth:`fitted`, fitted.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LinearRegression
+    >>> X = torch.linspace(0, 1, 20, dtype=torch.float64)[:, None]
+    >>> mean, out_of_fold = ScikitMean(LinearRegression()).fitted(X, 3 * X[:, 0])
+    >>> mean(X[:2]).shape, out_of_fold.shape
+    (torch.Size([2]), torch.Size([20]))
+    """
+
+    def __init__(self, regressor: Any, *, names: Any = None, seed: int = 0) -> None:
+        usable = all(callable(getattr(regressor, name, None)) for name in ("fit", "predict"))
+        if isinstance(regressor, type) or not usable:
+            found = f"the class {regressor.__name__}" if isinstance(regressor, type) else regressor
+            raise InvalidInputError(
+                f"mean: expected None or a scikit-learn regressor, found {found!r}"
+            )
+        self.regressor = regressor
+        self.names = names
+        self.seed = seed
+
+    def fitted(self, X: Tensor, y: Tensor) -> tuple["ScikitMean", Tensor]:
+        """See :meth:`Mean.fitted`: out-of-fold predictions from five parts."""
+        table, target = self._table(X), y.cpu().numpy()
+        parts = KFold(min(FOLDS, len(target)), shuffle=True, random_state=self.seed)
+        out_of_fold = cross_val_predict(clone(self.regressor), table, target, cv=parts)
+        whole = ScikitMean(
+            clone(self.regressor).fit(table, target), names=self.names, seed=self.seed
+        )
+        return whole, _checked(out_of_fold, y)
+
+    def __call__(self, X: Tensor) -> Tensor:
+        """Predictions [T]."""
+        if X.requires_grad:
+            raise InvalidInputError(
+                "mean: expected the GP's own mean where gradients are needed, found "
+                f"{type(self.regressor).__name__}, which has none"
+            )
+        return _checked(self.regressor.predict(self._table(X)), X[:, 0])
+
+    def _table(self, X: Tensor) -> Any:
+        array = X.detach().cpu().numpy()
+        if self.names is None:
+            return array
+        from pandas import DataFrame  # there is one, since the names came with a data frame
+
+        return DataFrame(array, columns=self.names)
+
+
+def _checked(predictions: Any, like: Tensor) -> Tensor:
+    """Predictions [T] as a tensor on the device of ``like`` [T]."""
+    array = np.asarray(predictions, dtype=np.float64)
+    array = array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
+    if array.shape != tuple(like.shape) or not np.isfinite(array).all():
+        found = "NaN or inf" if array.shape == tuple(like.shape) else f"shape {array.shape}"
+        raise InvalidInputError(
+            f"mean: expected {len(like)} finite predictions, one per row, found {found}"
+        )
+    return torch.from_numpy(np.ascontiguousarray(array)).to(like.device)
