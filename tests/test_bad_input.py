@@ -153,10 +153,15 @@ def test_other_number_types(dtype):
     assert_sane(model().fit(X_other, y_other), X_test)
 
 
-@pytest.mark.parametrize("setting", [{"mean": "ridge"}, {"inducing": 300}])
-def test_settings_that_are_not_supported_yet_say_so(setting):
-    message = assert_clean_error(lambda: model(**setting).fit(X, Y))
+def test_a_mean_is_a_regressor():
+    message = assert_clean_error(lambda: model(mean="ridge").fit(X, Y))
     assert "expected None" in message
+
+
+@pytest.mark.parametrize("inducing", [0, 2.5, "many"])
+def test_inducing_is_a_count(inducing):
+    message = assert_clean_error(lambda: model(inducing=inducing).fit(X, Y))
+    assert "inducing: expected a whole number of at least 1" in message
 
 
 def test_constant_target():

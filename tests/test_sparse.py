@@ -1,11 +1,12 @@
 """The sparse posterior against the exact one, brute force and finite differences."""
 
+import numpy as np
 import pytest
 import torch
 
 from helpers import wavy
-from sharpgp import Kuleshov18
-from sharpgp.gp import memory, train
+from sharpgp import CrossValidated, Kuleshov18, SharpGPRegressor
+from sharpgp.gp import choice, memory, sparse_training, train
 from sharpgp.gp.choice import inducing_for, train_chosen
 from sharpgp.gp.covariance import STATIONARY, Stationary
 from sharpgp.gp.inducing import cluster_centres
@@ -167,3 +168,116 @@ def test_saved_and_loaded(tmp_path):
         strict=True,
     ):
         assert torch.equal(ours, expected)
+
+
+# ------------------------------------------------------------------ in the estimator
+
+
+@pytest.mark.parametrize("calibration", ["exact", "cv"])
+def test_estimator(calibration, caplog):
+    X, y = wavy(120)
+    method = CrossValidated(folds=2) if calibration == "cv" else calibration
+    model = SharpGPRegressor(calibration=method, inducing=30, random_state=0, verbose=1)
+    with caplog.at_level("INFO", logger="sharpgp"):
+        model.fit(X, y)
+    assert "30 inducing" in caplog.text
+    assert model.inducing_ == model.posterior_.n_inducing == 30
+    X_test, y_test = wavy(400, seed=1)
+    lower, upper = model.predict_interval(X_test, 0.9).T
+    assert 0.8 < ((lower <= y_test) & (y_test <= upper)).mean() < 0.99
+    assert SharpGPRegressor(calibration="vanilla").fit(X, y).inducing_ is None
+
+
+def test_estimator_follows_the_rule(monkeypatch):
+    monkeypatch.setitem(choice.MOST_EXACT, "cpu", 50)
+    monkeypatch.setattr(choice, "INDUCING", 20)
+    X, y = wavy(70)
+    assert SharpGPRegressor(calibration="vanilla").fit(X[:50], y[:50]).inducing_ is None
+    assert SharpGPRegressor(calibration="vanilla").fit(X, y).inducing_ == 20
+
+
+def test_large_sets_are_trained_in_batches(monkeypatch):
+    monkeypatch.setitem(sparse_training.MOST_FULL_BATCH, "cpu", 300)
+    monkeypatch.setitem(sparse_training.BATCH_ROWS, "cpu", 150)
+    seen = []
+    real = sparse_training.maximise_bound
+
+    def spy(data, *args, **settings):
+        seen.append(len(data.y))
+        return real(data, *args, **settings)
+
+    monkeypatch.setattr(sparse_training, "maximise_bound", spy)
+    X, y = map(torch.from_numpy, wavy(600))
+    posterior, _ = train_sparse(X, y, n_inducing=30)
+    assert seen == [150] * 4 + [600]
+    S, truth = map(torch.from_numpy, wavy(200, seed=1))
+    assert float((posterior.mean(S) - truth).square().mean().sqrt()) < 0.115  # the noise is 0.1
+
+
+# ------------------------------------------------------------------ devices
+
+
+def test_auto_takes_a_gpu_for_many_rows_only(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert memory.choose_device("auto", 1999).type == "cpu"
+    assert memory.choose_device("auto", 2000).type == "cuda"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert memory.choose_device("auto", 10**6).type == "cpu"
+
+
+def test_out_of_memory_means_smaller_blocks_and_then_the_cpu(monkeypatch):
+    monkeypatch.setitem(memory.BLOCK_ENTRIES, "cuda", 2**26)
+    tried = []
+
+    def work(device):
+        tried.append((device.type, memory.block_entries(device)))
+        if device.type == "cuda" and memory.block_entries(device) > enough:
+            raise torch.cuda.OutOfMemoryError
+        return device.type
+
+    enough = 0
+    with pytest.warns(UserWarning, match="going on with the CPU"):
+        assert memory.within_memory(torch.device("cuda"), work) == "cpu"
+    assert tried[:3] == [("cuda", 2**26), ("cuda", 2**23), ("cuda", 2**20)]
+    enough = 2**20
+    assert memory.within_memory(torch.device("cuda"), work) == "cuda"
+
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+
+
+@needs_cuda
+@pytest.mark.parametrize("inducing", [None, 50])
+def test_cpu_and_gpu_agree(inducing):
+    X, y = wavy(400)
+    X_test, _ = wavy(100, seed=1)
+    answers = []
+    for device in ("cpu", "cuda"):
+        model = SharpGPRegressor(
+            calibration="paper", levels=7, inducing=inducing, device=device, random_state=0
+        ).fit(X, y)
+        assert model.posterior_.device.type == device
+        answers.append(model.predict_interval(X_test, 0.9))
+    np.testing.assert_allclose(*answers, rtol=1e-3)
+
+
+@needs_cuda
+@pytest.mark.parametrize("inducing", [None, 50])
+def test_quantities_on_cpu_and_gpu_agree(inducing):
+    X, y = map(torch.from_numpy, wavy(400))
+    gp, _ = train_chosen(X, y, inducing=inducing)
+    state = {"x_units": gp.x_units.to("cuda"), "y_units": gp.y_units.to("cuda")}
+    given = [X.cuda(), y.cuda(), gp.covariance, gp.theta_R.cuda()]
+    if inducing is None:
+        other = ExactPosterior(*given, **state)
+    else:
+        other = SparsePosterior(*given, gp.inducing.cuda(), **state)
+    theta = torch.stack([gp.theta_R, 1.3 * gp.theta_R])
+    close = {"rtol": 1e-6, "atol": 1e-9}
+    torch.testing.assert_close(other.mean(X.cuda()).cpu(), gp.mean(X), **close)
+    for ask in (lambda p, t, X: p.sigma(t, X), lambda p, t, X: p.loo(t)[1]):
+        leaves = [theta.clone().requires_grad_(), theta.cuda().requires_grad_()]
+        values = [ask(p, t, x) for p, t, x in zip((gp, other), leaves, (X, X.cuda()), strict=True)]
+        torch.testing.assert_close(values[1].cpu(), values[0], **close)
+        grads = [torch.autograd.grad(v.sum(), t)[0] for v, t in zip(values, leaves, strict=True)]
+        torch.testing.assert_close(grads[1].cpu(), grads[0], **close)

@@ -21,9 +21,11 @@ from sharpgp.calibration.recalibrator import Calibrated, Recalibrator, make_reca
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import InvalidInputError, SavedModelError, warn
 from sharpgp.gp.centred import CentredPosterior
+from sharpgp.gp.choice import train_chosen
+from sharpgp.gp.memory import choose_device, within_memory
 from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.scaling import Affine
-from sharpgp.gp.training import TrainingResult, train
+from sharpgp.gp.training import TrainingResult
 from sharpgp.means import ScikitMean
 from sharpgp.metrics import CalibrationReport
 
@@ -76,15 +78,18 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         ``None``: the GP's own posterior mean.  A regressor or pipeline is cloned and fitted
         inside, to the points that train; ``predict`` then gives its predictions, and the GP, of
         its out-of-fold residuals, supplies the spread.  ``"cv"`` fits it ``6 (folds + 1)`` times.
-    inducing : None
-        An exact GP; sparse ones are not supported yet.
+    inducing : int, optional
+        Number of inducing inputs of a sparse GP.  None: an exact GP up to 3,000 training rows (on
+        a GPU 10,000), beyond that a sparse one with 300; ``inducing_`` tells which.
     cal_size : float or int
         Fraction (or number) of the rows held out for calibration, unless ``fit`` is given
         calibration data or the method needs none.
     levels : None, int, "all", float or array
         Levels to train: ``None`` is a grid of about 25.
     device : {"auto", "cpu", "cuda"} or torch device
-        Where to compute; ``"auto"`` is the CPU.
+        Where to compute; ``"auto"`` is a GPU from 2,000 training rows on, if there is one, and else
+        the CPU.  Out of GPU memory, work goes on in smaller blocks, and then on the CPU with a
+        warning.
     random_state : int, RandomState instance or None
         Seed of the holdout split and of methods that draw.
     verbose : int
@@ -98,6 +103,8 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         The torch-level predictor.
     posterior_ : Posterior
         The trained GP.
+    inducing_ : int or None
+        Number of inducing inputs; None for an exact GP.
     training_ : TrainingResult
         How training went.
     n_features_in_, feature_names_in_
@@ -121,7 +128,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         kernel: Any = "rbf",
         calibration: str | Recalibrator = "auto",
         mean: Any = None,
-        inducing: None = None,
+        inducing: int | None = None,
         cal_size: float | int = 0.25,
         levels: Levels = None,
         device: Any = "auto",
@@ -161,10 +168,6 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
             ``X`` (only those of rows that calibrate are used); or a function of ``X`` (n, d) that
             gives them, which then serves the points to predict, too.
         """
-        if self.inducing is not None:
-            raise InvalidInputError(
-                f"inducing: expected None, the only choice so far, found {self.inducing!r}"
-            )
         if (X_cal is None) != (y_cal is None):
             given, missing = ("X_cal", "y_cal") if y_cal is None else ("y_cal", "X_cal")
             raise InvalidInputError(
@@ -191,12 +194,16 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         if X_cal is None and recalibrator.needs_calibration:
             X, X_cal, y, y_cal, weights = self._holdout(X, y, weights)
         _check_training_data(X, y)
-        device = _device(self.device)
-        posterior, self.training_ = self._train(
-            as_features(X, device=device), as_target(y, device=device)
-        )
-        self._log(f"calibrating with {recalibrator!r}")
-        self.calibrated_ = recalibrator.fit(posterior, X_cal, y_cal, sample_weight=weights)
+
+        def work(device: torch.device) -> tuple[TrainingResult, Calibrated]:
+            posterior, result = self._train(
+                as_features(X, device=device), as_target(y, device=device)
+            )
+            kind = "exact" if posterior.n_inducing is None else f"{posterior.n_inducing} inducing"
+            self._log(f"trained on {len(y)} rows ({kind}, {device}); now {recalibrator!r}")
+            return result, recalibrator.fit(posterior, X_cal, y_cal, sample_weight=weights)
+
+        self.training_, self.calibrated_ = within_memory(choose_device(self.device, len(y)), work)
         self.calibration_ = recalibrator.name or type(recalibrator).__name__
         self.posterior_ = self.calibrated_.posterior
         return self
@@ -205,11 +212,13 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         """The GP, of ``y`` itself or of what a regressor misses of it."""
         seed = self._seed()
         if self.mean is None:
-            return train(X, y, self.kernel, random_state=seed)
+            return train_chosen(X, y, self.kernel, inducing=self.inducing, random_state=seed)
         regression, centre = ScikitMean(
             self.mean, names=getattr(self, "feature_names_in_", None), seed=seed or 0
         ).fitted(X, y)
-        gp, result = train(X, y - centre, self.kernel, random_state=seed)
+        gp, result = train_chosen(
+            X, y - centre, self.kernel, inducing=self.inducing, random_state=seed
+        )
         return CentredPosterior(regression, gp, centre), result
 
     def update(
@@ -256,6 +265,12 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         return self._fit(
             _numpy(torch.cat([X_old, X])), _numpy(torch.cat([y_old, y])), None, None, weights
         )
+
+    @property
+    def inducing_(self) -> int | None:
+        """Number of inducing inputs of the trained GP; None for an exact one."""
+        check_is_fitted(self)
+        return self.posterior_.n_inducing
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Predictive mean (n,), and with ``return_std`` the predictive standard deviation (n,)."""
@@ -415,22 +430,6 @@ def _plain(data: Any) -> Any:
 def _numpy(tensor: Tensor) -> np.ndarray:
     array: np.ndarray = tensor.detach().cpu().numpy()
     return array
-
-
-def _device(device: Any) -> torch.device:
-    if isinstance(device, str) and device == "auto":
-        return torch.device("cpu")
-    try:
-        chosen = torch.device(device)
-    except (RuntimeError, TypeError):
-        raise InvalidInputError(
-            f"device: expected 'auto', 'cpu' or 'cuda', found {device!r}"
-        ) from None
-    if chosen.type not in ("cpu", "cuda"):
-        raise InvalidInputError(f"device: expected 'auto', 'cpu' or 'cuda', found {device!r}")
-    if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise InvalidInputError("device: expected a CUDA device, found none; use device='cpu'")
-    return chosen
 
 
 def _check_training_data(X: np.ndarray, y: np.ndarray) -> None:

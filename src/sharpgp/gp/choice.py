@@ -57,7 +57,7 @@ def train_chosen(
     """
     m = inducing_for(len(y), X.device.type, inducing)
     kind = "an exact GP" if m is None else f"a sparse GP with {m} inducing inputs"
-    logger.info("training %s on %d points (%s)", kind, len(y), X.device)
+    logger.debug("training %s on %d points (%s)", kind, len(y), X.device)
     if m is None:
         return train(X, y, kernel, random_state=random_state)
     return train_sparse(X, y, kernel, n_inducing=m, random_state=random_state)

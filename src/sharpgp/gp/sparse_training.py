@@ -1,6 +1,7 @@
 """Training of a sparse GP: hyperparameters and inducing inputs, by Titsias' bound."""
 
 import logging
+from dataclasses import replace
 
 import gpytorch
 import numpy as np
@@ -21,7 +22,14 @@ logger = logging.getLogger("sharpgp")
 
 #: Rows of the exact GP whose hyperparameters training starts from.
 FIRST_ROWS = 1000
-_MOST_EVALUATIONS = 100
+#: Rows up to which every step of training sees all of them, by kind of device.
+MOST_FULL_BATCH = {"cpu": 20_000, "cuda": 200_000}
+# Beyond: so many batches of so many rows, one after the other, and few steps on all rows.
+BATCH_ROWS = {"cpu": 10_000, "cuda": 50_000}
+_BATCHES = 4
+_BATCH_EVALUATIONS = 40
+_MOST_EVALUATIONS = 200
+_LAST_EVALUATIONS = 20
 
 
 def train_sparse(
@@ -38,7 +46,11 @@ def train_sparse(
 
     1. Hyperparameters of an exact GP on :data:`FIRST_ROWS` random rows;
     2. inducing inputs by k-means, in the metric of those hyperparameters;
-    3. bounded L-BFGS on the bound of all rows, over both.
+    3. bounded L-BFGS on the bound of all rows, over both.  Beyond :data:`MOST_FULL_BATCH` rows it
+       first goes through a few random batches of :data:`BATCH_ROWS` rows, each from where the
+       last one left off, and takes only the last steps on all rows: a batch that holds many times
+       the number of inducing inputs already tells where these belong, while the noise and the
+       lengthscales gain from all rows.
 
     Parameters
     ----------
@@ -90,7 +102,7 @@ def train_sparse(
             Z = cluster_centres(data.X, n_inducing, weight, seed=int(rng.integers(2**31)))
         else:
             Z = x_units.forward(inducing)
-        theta, Z, result = maximise_bound(data, theta, Z, most=_MOST_EVALUATIONS, number=number)
+        theta, Z, result = _in_batches(data, theta, Z, rng, number)
     logger.debug("training: %s", result)
     posterior = SparsePosterior(
         X, y, data.covariance, theta, x_units.back(Z), x_units=x_units, y_units=y_units
@@ -116,6 +128,34 @@ def retrain_sparse(
     )
     again.training_start = posterior.training_start
     return again
+
+
+def _in_batches(
+    data: Data, theta: Tensor, Z: Tensor, rng: np.random.Generator, number: int | None
+) -> tuple[Tensor, Tensor, TrainingResult]:
+    n, device = len(data.y), data.X.device
+    if n <= MOST_FULL_BATCH[device.type]:
+        return maximise_bound(data, theta, Z, most=_MOST_EVALUATIONS, number=number)
+    evaluations, failures = 0, list[str]()
+    for rows in np.array_split(rng.permutation(n), -(-n // BATCH_ROWS[device.type]))[:_BATCHES]:
+        chosen = torch.from_numpy(np.sort(rows)).to(device)
+        batch = Data(data.covariance, data.X[chosen], data.y[chosen])
+        theta, Z, part = maximise_bound(batch, theta, Z, most=_BATCH_EVALUATIONS)
+        evaluations, failures = evaluations + part.evaluations, [*failures, *part.failures]
+        logger.debug("training on a batch of %d rows: %s", len(chosen), part)
+    theta, Z, last = maximise_bound(data, theta, Z, most=_LAST_EVALUATIONS, number=number)
+    # The steps on all rows are few by design, so that using them up is no sign of trouble.
+    status = "retried" if failures or last.failures else "converged"
+    return (
+        theta,
+        Z,
+        replace(
+            last,
+            status=status,
+            evaluations=evaluations + last.evaluations,
+            failures=tuple(dict.fromkeys([*failures, *last.failures])),
+        ),
+    )
 
 
 def maximise_bound(
