@@ -266,12 +266,14 @@ def theta_curve(found: Diagnostics, numbers: Numbers) -> Finding:
     """The calibration hyperparameters per level, against the trained ones."""
     part = numbers["curves"]
     if part is None or not part["theta"]:
-        return Finding(
-            "The hyperparameters behind the spread are the trained ones, at every level.",
+        advice = (
             'To let them follow the level, fit with calibration="paper"; to have them chosen on '
-            'training data, with "exact" or "cv".',
-            True,
+            'training data, with "exact" or "cv".'
         )
+        if found.method in ("exact", "cv"):
+            advice = "Others were tried on the training data and did not score better there."
+        shows = "The hyperparameters behind the spread are the trained ones, at every level."
+        return Finding(shows, advice, True)
     theta = np.array(part["theta"])
     farthest = np.abs(np.log(theta)).max(axis=1)
     i = int(farthest.argmax())
