@@ -8,9 +8,8 @@ PYTHON  ?= python3
 WORKERS ?= 2
 VENV    := .venv
 BIN     := $(VENV)/bin
-EXTRAS  := dev,bench,bayes,ray,dask
+EXTRAS  := dev,bench,bayes,ray,dask,docs
 STAMP   := $(VENV)/.setup-stamp
-DOCS    := $(VENV)/.docs-stamp
 
 # One thread per process: the workers are what runs in parallel.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
@@ -56,16 +55,11 @@ bench: setup ## run the benchmarks that take minutes (benchmarks/peers.py takes 
 		echo "== benchmarks/$$name.py"; $(ONE_THREAD) $(BIN)/python "benchmarks/$$name.py" || exit 1; \
 	done
 
-$(DOCS): $(STAMP)
-	@echo "Installing the documentation tools"
-	@$(call install,docs)
-	@touch $@
-
-docs: $(DOCS) ## build the site into docs/_build/html; warnings are errors
-	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+docs: setup ## build the site into docs/_build/html; warnings are errors
+	$(ONE_THREAD) $(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo "Open docs/_build/html/index.html"
 
 clean: ## remove build products and caches; keeps .venv
-	rm -rf build dist src/*.egg-info docs/_build demo \
+	rm -rf build dist src/*.egg-info docs/_build docs/examples demo \
 		.pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis .coverage htmlcov
 	find src tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

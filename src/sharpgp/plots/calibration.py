@@ -216,7 +216,11 @@ def theta_curves(ax: Axes, curves: LevelCurves) -> Axes:
 
 
 def calibration_figure(
-    found: Diagnostics, *, coverage: float = 0.95, feature: int | str | None = None
+    found: Diagnostics,
+    *,
+    coverage: float = 0.95,
+    feature: int | str | None = None,
+    figure: Figure | None = None,
 ) -> Figure:
     """All figures of the calibration report on one sheet.
 
@@ -228,6 +232,8 @@ def calibration_figure(
         Of the intervals; one of ``found.coverages``.
     feature : int or str, optional
         Column or name of the feature for coverage along it.  Default: where it strays most.
+    figure : matplotlib Figure, optional
+        To draw on, such as ``plt.figure(figsize=(14, 7))``; a new one otherwise.
 
     Examples
     --------
@@ -245,7 +251,9 @@ def calibration_figure(
     lower, upper = found.lower[:, k], found.upper[:, k]
     j = _column(found, feature, k)
     columns = 3 if found.curves is None else 4
-    figure = Figure(figsize=(3.5 * columns, 7), layout="constrained")
+    if figure is None:
+        figure = Figure(figsize=(3.5 * columns, 7))
+    figure.set_layout_engine("constrained")
     axes = iter(figure.subplots(2, columns).ravel())
     title = f"{found.method}: {len(found.y):,} test points, {100 * coverage:g} % intervals"
     figure.suptitle(title, fontsize=10, color=GREY)

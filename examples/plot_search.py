@@ -1,0 +1,50 @@
+"""
+Choosing by score
+=================
+
+A grid search over kernels and calibrations, with this library's scorers.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from sklearn.model_selection import GridSearchCV
+
+from sharpgp import SharpGPRegressor
+from sharpgp.scorers import coverage_scorer, crps_scorer, interval_score_scorer
+
+# %%
+# Noise that grows along one feature, which a stationary kernel cannot know.
+
+rng = np.random.default_rng(0)
+X = rng.uniform(0, 1, (240, 2))
+y = np.sin(6 * X[:, 0]) + 0.6 * X[:, 1] ** 2 * rng.normal(size=240)
+
+# %%
+# Scorers follow scikit-learn's rule that larger is better, so losses come with a minus sign.
+# Coverage is there to be looked at, not to be maximised: the search refits by the CRPS.
+
+search = GridSearchCV(
+    SharpGPRegressor(random_state=0),
+    {"kernel": ["rbf", "matern32"], "calibration": ["vanilla", "kuleshov18", "exact"]},
+    scoring={"crps": crps_scorer, "score": interval_score_scorer, "coverage": coverage_scorer},
+    refit="crps",
+    cv=3,
+)
+search.fit(X, y)
+
+# %%
+columns = ["param_kernel", "param_calibration", "mean_test_crps", "mean_test_score"]
+table = pd.DataFrame(search.cv_results_)[[*columns, "mean_test_coverage"]]
+print(table.sort_values("mean_test_crps", ascending=False).round(3).to_string(index=False))
+
+# %%
+figure, ax = plt.subplots(figsize=(5.5, 3.2), layout="constrained")
+for kernel, part in table.groupby("param_kernel"):
+    ax.scatter(part["mean_test_coverage"], -part["mean_test_score"], label=kernel)
+    for row in part.itertuples():
+        place = row.mean_test_coverage, -row.mean_test_score
+        ax.annotate(row.param_calibration, place, fontsize=8)
+ax.axvline(0.95, color="grey", lw=0.8, ls="--")
+ax.set(xlabel="coverage of 95 % intervals", ylabel="interval score, smaller is better")
+ax.legend(frameon=False)

@@ -1,0 +1,109 @@
+"""The site: it builds without a warning, its examples run, its links lead somewhere."""
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+import transcripts
+
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLES = sorted((ROOT / "examples").glob("plot_*.py"))
+
+
+class Page(HTMLParser):
+    """Links and anchors of an HTML file."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.links, self.anchors = [], set()
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        self.anchors |= {found[key] for key in ("id", "name") if key in found}
+        self.links += [found[key] for key in ("href", "src") if found.get(key)]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    for package in ("sphinx", "myst_parser", "sphinx_gallery", "furo"):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"no {package}; the extra docs installs it")
+    folder = tmp_path_factory.mktemp("site")
+    ignored = shutil.ignore_patterns("_build", "examples", "__pycache__")
+    shutil.copytree(ROOT / "docs", folder / "docs", ignore=ignored)
+    shutil.copytree(ROOT / "examples", folder / "examples")
+    for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md"):
+        shutil.copy(ROOT / name, folder)
+    done = subprocess.run(
+        [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "docs", "html"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder / "html"
+
+
+@pytest.mark.slow
+def test_every_link_of_the_site_leads_somewhere(site):
+    pages = {path: Page(path) for path in site.rglob("*.html")}
+    assert len(pages) > 20
+    broken = []
+    for path, page in pages.items():
+        for link in page.links:
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc:
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            anchors = pages[target].anchors | {""} if target in pages else {parts.fragment}
+            if not target.is_file() or unquote(parts.fragment) not in anchors:
+                broken.append(f"{path.name}: {link}")
+    assert not broken
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_every_example_ran_and_is_on_the_site(site, example):
+    text = (site / "examples" / f"{example.stem}.html").read_text()
+    title = example.read_text().splitlines()[1]
+    assert f"{title}<a" in text
+    assert "sphx-glr-script-out" in text or "sphx-glr-single-img" in text
+    assert "Traceback" not in text
+
+
+@pytest.mark.slow
+def test_every_public_name_is_on_the_site(site):
+    import sharpgp
+
+    listed = (site / "genindex.html").read_text()
+    missing = [name for name in sharpgp.__all__ if not re.search(rf">{name}\b", listed)]
+    assert not missing
+
+
+@pytest.mark.slow
+def test_the_tutorial_shows_what_its_blocks_print(tmp_path):
+    page = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    again = transcripts.replay(page, tmp_path)
+    assert not transcripts.differences(page, again)
+
+
+def test_a_page_that_shows_something_else_is_noticed(tmp_path):
+    page = "```python\nprint('width', 1.00)\n```\n\n```text\nwidth {}\n```\n"
+    again = transcripts.replay(page.format("1.0"), tmp_path)
+    assert again == page.format("1.0")
+    assert not transcripts.differences(page.format("1.01"), again)
+    assert transcripts.differences(page.format("1.2"), again)
+    assert transcripts.differences(page.format("1.0 wide"), again)
+    assert (
+        transcripts.replay("```console\n$ echo 2\n1\n```\n", tmp_path)
+        == "```console\n$ echo 2\n2\n```\n"
+    )
