@@ -67,7 +67,7 @@ def test_one_task_of_the_bounds(monkeypatch, tmp_path):
     monkeypatch.setattr("sharpgp.calibration.baselines.capone22.MOST_SAMPLED", 1)
     context = {"data_home": str(tmp_path)}
     lengths = {}
-    for method in ("kuleshov18", "capone22_practical", "capone22"):
+    for method in ("kuleshov18", "capone22", "capone22_theorem"):
         task = Task("bounds", "mpg", method, 0, {"base": "trained"})
         try:
             found = bounds.run_task(task, context).metrics
@@ -75,7 +75,7 @@ def test_one_task_of_the_bounds(monkeypatch, tmp_path):
             pytest.skip(str(error))
         assert 0 <= found["violation_rate"] <= 1
         lengths[method] = found["length_100"]
-    assert lengths["kuleshov18"] < lengths["capone22_practical"] < lengths["capone22"]
+    assert lengths["kuleshov18"] < lengths["capone22"] < lengths["capone22_theorem"]
 
 
 # ------------------------------------------------------------------ optimisation

@@ -156,8 +156,8 @@ def test_practical_bound_by_hand():
     top = torch.maximum(bounds.box.bounds(share)[1], bounds.gp.theta_R)
     expected = 2 * simultaneous_score(share, 7) * bounds.gp.sigma(top, X)[0]
     torch.testing.assert_close(upper - lower, expected)
-    theorem = Capone22(hyperposterior="laplace", points=7).fit(posterior, None, None)
-    wider = theorem.predict_interval(X, 0.9)
+    theorem = Capone22(hyperposterior="laplace", points=7, scaling="theorem")
+    wider = theorem.fit(posterior, None, None).predict_interval(X, 0.9)
     assert ((wider[:, 1] - wider[:, 0]) > 10 * (upper - lower)).all()
 
 
@@ -170,7 +170,7 @@ def test_large_data_take_the_laplace_approximation(monkeypatch, small):
 def test_what_is_refused():
     for wrong, message in (
         ({"hyperposterior": "vi"}, "hyperposterior: expected one of auto, nuts, laplace, found"),
-        ({"scaling": 2}, "scaling: expected one of theorem, practical, found 2"),
+        ({"scaling": 2}, "scaling: expected one of practical, theorem, found 2"),
         ({"points": 0}, "points: expected a whole number of at least 1, found 0"),
     ):
         with pytest.raises(InvalidInputError, match=message):

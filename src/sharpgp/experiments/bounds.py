@@ -22,8 +22,8 @@ DATASETS = ("boston", "mpg", "wine")
 CONFIDENCE = 0.99
 #: Methods whose 100 % interval ends at the outermost calibration scores.
 RANKED = ("paper", "kuleshov18", "exact", "cv")
-#: Uniform bounds: the theorem's, and the one that takes its factors for 1.
-UNIFORM = ("capone22", "capone22_practical")
+#: Uniform bounds: the practical one, and the theorem's.
+UNIFORM = ("capone22", "capone22_theorem")
 METHODS = ("paper", "kuleshov18", "exact", *UNIFORM)
 
 
@@ -91,7 +91,7 @@ def whole_interval(calibrated: Calibrated, X: Tensor) -> tuple[Tensor, Tensor]:
 def _method(name: str, seed: int, points: int) -> Recalibrator:
     if name not in UNIFORM:
         return make_recalibrator(name, random_state=seed)
-    scaling = "practical" if name.endswith("practical") else "theorem"
+    scaling = "theorem" if name.endswith("theorem") else "practical"
     return Capone22(random_state=seed, points=points, scaling=scaling)
 
 

@@ -23,7 +23,7 @@ METHODS = {
     "vanilla": "B",
 }
 _BEYOND = (
-    "exact", "cv", "fully_bayesian", "capone22", "capone22_practical",
+    "exact", "cv", "fully_bayesian", "capone22", "capone22_theorem",
     "calibrated", "recalibrated", "ucb", "ucb_retrained", "logei", "random",
 )  # fmt: skip
 #: Methods that do not keep the base model that they are given.

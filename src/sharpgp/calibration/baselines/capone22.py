@@ -17,7 +17,7 @@ from sharpgp.gp.posterior import DataPosterior, ExactPosterior, Posterior
 #: Training points up to which ``hyperposterior="auto"`` samples; a gradient costs ``N^3`` beyond.
 MOST_SAMPLED = 500
 HYPERPOSTERIORS = ("auto", "nuts", "laplace")
-SCALINGS = ("theorem", "practical")
+SCALINGS = ("practical", "theorem")
 
 
 def simultaneous_score(coverage: Tensor, points: int) -> Tensor:
@@ -118,7 +118,7 @@ class UniformBoundPredictor(Calibrated):
     box : BoundingBox
     points : int
         Number ``M`` of points at which the bound holds at once.
-    scaling : {"theorem", "practical"}
+    scaling : {"practical", "theorem"}
     """
 
     n_cal = None
@@ -191,14 +191,14 @@ class Capone22(Recalibrator):
     ``|y - mu(x)| <= beta_bar sigma(theta'', x)``, where ``theta''`` bounds inverse lengthscales
     and variances from above and
 
-    - ``scaling="theorem"``: ``beta_bar = gamma (b + 2 |y| / sigma_n')`` with
-      ``gamma^2 = prod_j theta''_j / theta'_j`` over the inverse lengthscales, which bounds
-      ``sigma(theta, x) <= gamma sigma(theta'', x)`` for every ``theta`` in the box, and with the
-      norm ``|y|`` of the training targets over the least noise ``sigma_n'``, which bounds the
-      difference of the means; rigorous, and enormous for more than one or two features;
-    - ``scaling="practical"``: ``beta_bar = b``, which is rigorous up to two assumptions: that
-      ``sigma`` grows with the inverse lengthscales, as the paper supposes throughout, and that
-      the mean under ``theta_R`` is as good as that under ``theta``.
+    - ``scaling="practical"``: ``beta_bar = b``.  This supposes that ``sigma`` grows with the
+      inverse lengthscales, as the papers on this method and on :class:`Sharp` do, and that the
+      mean under ``theta_R`` is as good as that under ``theta``;
+    - ``scaling="theorem"``: ``beta_bar = gamma (b + 2 |y| / sigma_n')``, which supposes neither:
+      ``gamma^2 = prod_j theta''_j / theta'_j`` over the inverse lengthscales bounds
+      ``sigma(theta, x) <= gamma sigma(theta'', x)`` for every ``theta`` in the box, and the norm
+      ``|y|`` of the training targets over the least noise ``sigma_n'`` the difference of the
+      means.  Enormous for more than one or two features.
 
     The quantile at level ``delta`` is an end of the bound at coverage ``|2 delta - 1|``, so that
     intervals are much wider than quantiles at one point need to be.  The prior is that of
@@ -214,7 +214,7 @@ class Capone22(Recalibrator):
         NUTS samples of the hyperparameters (``pip install sharpgp[bayes]``), or a Gaussian
         approximation of their logarithms at the mode; ``"auto"`` samples up to 500 training
         points, :data:`MOST_SAMPLED`.
-    scaling : {"theorem", "practical"}
+    scaling : {"practical", "theorem"}
     points : int
         Number ``M`` of points at which the bound is to hold at once.
     warmup, samples, max_tree_depth : int
@@ -245,7 +245,7 @@ class Capone22(Recalibrator):
         levels: Levels = None,
         random_state: int | None = None,
         hyperposterior: str = "auto",
-        scaling: str = "theorem",
+        scaling: str = "practical",
         points: int = 100,
         warmup: int = 100,
         samples: int = 100,
