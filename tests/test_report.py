@@ -11,7 +11,7 @@ from scipy.stats import norm
 
 from sharpgp.diagnostics import COVERAGES, Diagnostics, LevelCurves
 from sharpgp.distribution import PredictiveDistribution
-from sharpgp.exceptions import InvalidInputError
+from sharpgp.exceptions import SharpGPError
 from sharpgp.metrics import ECE_LEVELS, calibration_report
 from sharpgp.report import page, render_report, words
 from sharpgp.report.numbers import MOST_FEATURES, numbers_of
@@ -283,5 +283,5 @@ def test_widths_that_are_all_alike_can_be_shown(calm):
 
 def test_a_file_that_cannot_be_written_is_one_line(tmp_path, monkeypatch, calm):
     monkeypatch.setattr(page, "diagnose", lambda *_, **__: calm)
-    with pytest.raises(InvalidInputError, match="out: expected a file that can be written"):
+    with pytest.raises(SharpGPError, match=r"expected to write .*folder\.html, found: No such"):
         page.write_report(None, None, None, tmp_path / "no" / "folder.html")

@@ -1,4 +1,4 @@
-"""``sharpgp fit`` and ``sharpgp predict``."""
+"""``sharpgp fit``, ``sharpgp predict`` and ``sharpgp report``."""
 
 import sys
 import warnings
@@ -124,6 +124,48 @@ def predict(
         typer.echo(f"Predicted {rows} rows: {', '.join(request.names)}; wrote {out}")
 
 
+@app.command()
+def report(
+    model: Annotated[Path, typer.Argument(help="Model that `sharpgp fit` or `save` wrote.")],
+    data: Annotated[
+        Path, typer.Argument(help="Test data, neither trained nor calibrated on; as for fit.")
+    ],
+    out: Annotated[Path, typer.Option(help="HTML file to write.")],
+    target: Annotated[
+        str | None, typer.Option(help="Column with what came. Default: the one fitted on.")
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
+    device: DEVICE = "auto",
+    quiet: QUIET = False,
+) -> None:
+    """Write an HTML page that says whether a model keeps its word on test data.
+
+    Reliability, widths, coverage by width and by feature, PIT, the calibrated curves and all
+    metrics, each with a sentence about what it shows and what to do. One file, no network.
+    """
+    from sharpgp._files import replacing
+    from sharpgp.diagnostics import diagnose
+    from sharpgp.report import render_report
+    from sharpgp.tabular import load_model
+
+    _writable(out)
+    saved = load_model(model, device=device)
+    X, y, names = saved.read(data, target=target)
+    with short_warnings(), _spinner("predicting", not quiet):
+        found = diagnose(saved.model, X, y, feature_names=names)
+    with replacing(out) as path:
+        path.write_text(
+            render_report(found, title=title or f"Calibration report: {data.name}"),
+            encoding="utf-8",
+        )
+    metrics = found.report
+    typer.echo(
+        f"{len(y)} rows: 95 % intervals cover {100 * metrics['coverage_95']:.1f} % at mean width "
+        f"{metrics['width_95']:.4g}, CRPS {metrics['crps']:.4g}, ECE "
+        f"{metrics['ece'] / metrics['ece_floor']:.2f} times its floor; wrote {out}"
+    )
+
+
 def _numbers(text: str | None) -> list[float]:
     try:
         return [float(part) for part in text.split(",")] if text else []
@@ -154,6 +196,8 @@ def short_warnings() -> Iterator[None]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
+        # Columns were chosen by their names when the file was read.
+        warnings.filterwarnings("ignore", "X does not have valid feature names")
         warnings.showwarning = show
         yield
 

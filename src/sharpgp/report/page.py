@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from sharpgp._files import replacing
 from sharpgp.diagnostics import Diagnostics, diagnose
-from sharpgp.exceptions import InvalidInputError
 from sharpgp.report import words
 from sharpgp.report.numbers import Numbers, numbers_of
 from sharpgp.report.words import Finding
@@ -83,14 +83,9 @@ def write_report(
     '<!doctype html>'
     """
     page = render_report(diagnose(model, X, y, feature_names=feature_names), title=title)
-    path = Path(out)
-    try:
-        path.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise InvalidInputError(
-            f"out: expected a file that can be written, found {path} ({error.strerror})"
-        ) from None
-    return path
+    with replacing(out) as temporary:
+        temporary.write_text(page, encoding="utf-8")
+    return Path(out)
 
 
 def render_report(found: Diagnostics, *, title: str = "Calibration report") -> str:
