@@ -1,6 +1,6 @@
 """A series whose noise doubles in the middle: coverage before and after, for four ways to go on.
 
-Run with ``python benchmarks/drift.py [--seeds 10] [--steps 2000]``.
+Run with ``python benchmarks/drift.py [--seeds 6] [--steps 2000]``.
 
 A model is fitted with ``calibration="exact"`` on 300 points, 100 of them for calibration.  Then
 points arrive one by one, each predicted before it is seen: by the model as it is; updated after
@@ -80,7 +80,7 @@ def figures(ends: np.ndarray, y: np.ndarray) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--seeds", type=int, default=6)
     parser.add_argument("--steps", type=int, default=2000)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", CalibrationWarning)

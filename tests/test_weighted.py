@@ -62,6 +62,23 @@ def test_steps_by_hand():
     assert backed > 100
 
 
+def test_both_tails_are_treated_alike():
+    """Mirrored scores give mirrored quantiles; weighted like the other tail, they would not."""
+    rng = np.random.default_rng(1)
+    X = torch.zeros(60, 1, dtype=torch.float64)
+    y, weights = rng.normal(size=60), rng.uniform(0.1, 3, 60)
+    levels = np.linspace(0.1, 0.9, 17)
+    ours, mirrored = (
+        method("marx22").fit(FakePosterior(), X, z, sample_weight=weights) for z in (y, -y)
+    )
+    torch.testing.assert_close(
+        ours.predict_quantiles(X[:1], levels),
+        -mirrored.predict_quantiles(X[:1], levels).flip(-1),
+        rtol=1e-8,
+        atol=1e-8,
+    )
+
+
 def test_effective_number_of_points():
     X, y = fake_data(40)
     weights = np.r_[np.ones(10), np.zeros(30)]

@@ -2,7 +2,6 @@
 
 import copy
 import math
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -12,9 +11,10 @@ from torch import Tensor
 from sharpgp._stored import Array, agree, stored
 from sharpgp._validation import as_weights
 from sharpgp.calibration.curves import Curves
+from sharpgp.calibration.limits import warn_if_far
 from sharpgp.calibration.ranked import RankedPredictor
 from sharpgp.calibration.recalibrator import Calibrated, nested_intervals
-from sharpgp.exceptions import CalibrationWarning, InvalidInputError
+from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.gp.posterior import Posterior
 
 #: ``(X (n, d)) -> weights (n,)``, both NumPy arrays.
@@ -150,6 +150,7 @@ class WeightedPredictor(Calibrated):
             Weights of these points; see the class for what is used without them.
         """
         X = self._features(X)
+        warn_if_far(self.posterior, X)
         w = self._test_weights(X, sample_weight)
         mu = self.posterior.mean(X)
         spread = self.base.spread(self.posterior.theta_R.unsqueeze(0), X)[0]
@@ -170,7 +171,7 @@ class WeightedPredictor(Calibrated):
             high = mu + torch.where(band, radius, upper) * spread
             if not bool(backed.all()):
                 self._warn(c, int((~backed).sum()), len(mu))
-                tails = self.predict_dist(X).interval(c)
+                tails = self._table(X).interval(c)
                 reach = torch.maximum(tails[:, 1] - mu, mu - tails[:, 0])
                 low = torch.where(
                     backed, low, torch.minimum(low, torch.where(band, mu - reach, tails[:, 0]))
@@ -243,12 +244,10 @@ class WeightedPredictor(Calibrated):
         return _evaluate(self.ratio, X)
 
     def _warn(self, coverage: float, unbacked: int, n: int) -> None:
-        warnings.warn(
+        warn(
             f"coverage {coverage:g} is not backed at {unbacked} of {n} points: their weights are "
             f"too large for {self.n_effective:.1f} effective calibration points; the answer comes "
-            "from a modelled exponential tail, without a guarantee",
-            CalibrationWarning,
-            stacklevel=5,
+            "from a modelled exponential tail, without a guarantee"
         )
 
 

@@ -116,6 +116,10 @@ class CentredPosterior(Posterior):
         s = self.gp.loo(theta)[1]
         return self.centre.expand_as(s), (s.square() + self._g_loo.square()).sqrt()
 
+    def jitter(self, theta: Tensor) -> Tensor:
+        """See :meth:`Posterior.jitter`."""
+        return self.gp.jitter(theta)
+
     def conditioned_on(self, X: Tensor, y: Tensor) -> Self:
         """The same regression and GP, conditioned on points that the regression has not seen."""
         centre = self.regression(X)
