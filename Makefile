@@ -51,7 +51,7 @@ test: lint ## lint, then the tests and doctests
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS)
 
 bench: setup ## run the benchmarks that take minutes (benchmarks/peers.py takes hours)
-	@for name in calibration_speed training baselines_check runner_overhead bo_overhead; do \
+	@for name in calibration_speed training baselines_check runner_overhead bo_overhead any_mean drift; do \
 		echo "== benchmarks/$$name.py"; $(ONE_THREAD) $(BIN)/python "benchmarks/$$name.py" || exit 1; \
 	done
 

@@ -72,8 +72,8 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
     calibration : str or Recalibrator
         ``"auto"``, a method's name (``"cv"``, ``"exact"``, ``"paper"``, ``"vanilla"``,
         ``"kuleshov18"``, ...) or an instance such as ``Sharp(family="scaled")``.  ``"auto"`` is
-        ``"exact"`` where ``fit`` is given calibration data or more than 1,000 rows, and ``"cv"``
-        otherwise; ``calibration_`` tells which.
+        ``"exact"`` where ``fit`` is given calibration data, weights or more than 1,000 rows, and
+        ``"cv"`` otherwise; ``calibration_`` tells which.
     mean : None or scikit-learn regressor
         ``None``: the GP's own posterior mean.  A regressor or pipeline is cloned and fitted
         inside, to the points that train; ``predict`` then gives its predictions, and the GP, of
@@ -190,7 +190,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         self, X: np.ndarray, y: np.ndarray, X_cal: Any, y_cal: Any, weights: Any
     ) -> "SharpGPRegressor":
         """``fit`` on checked data; ``weights`` are an array, a callable or None."""
-        recalibrator = self._recalibrator(len(y), X_cal is not None)
+        recalibrator = self._recalibrator(len(y), X_cal is not None or weights is not None)
         if X_cal is None and recalibrator.needs_calibration:
             X, X_cal, y, y_cal, weights = self._holdout(X, y, weights)
         _check_training_data(X, y)
@@ -376,7 +376,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
             self.n_features_in_,
         )
 
-    def _recalibrator(self, n_rows: int, own_split: bool) -> Recalibrator:
+    def _recalibrator(self, n_rows: int, guarantee: bool) -> Recalibrator:
         if isinstance(self.calibration, Recalibrator):
             return self.calibration
         if not isinstance(self.calibration, str):
@@ -386,7 +386,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
             )
         name = self.calibration
         if name == "auto":
-            name = "exact" if own_split or n_rows > MOST_CROSS_VALIDATED else "cv"
+            name = "exact" if guarantee or n_rows > MOST_CROSS_VALIDATED else "cv"
         return make_recalibrator(name, levels=self.levels, random_state=self._seed())
 
     def _holdout(self, X: np.ndarray, y: np.ndarray, weights: Any) -> tuple[Any, ...]:
