@@ -7,11 +7,13 @@ typer nor rich.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from sharpgp import metrics
 from sharpgp.calibration import Calibrated, Capone22, Recalibrator
+from sharpgp.calibration.baselines.capone22 import UniformBoundPredictor
 from sharpgp.calibration.recalibrator import make_recalibrator
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.experiments.regression import BASES, expect, make_problem
@@ -22,9 +24,7 @@ DATASETS = ("boston", "mpg", "wine")
 CONFIDENCE = 0.99
 #: Methods whose 100 % interval ends at the outermost calibration scores.
 RANKED = ("paper", "kuleshov18", "exact", "cv")
-#: Uniform bounds: the practical one, and the theorem's.
-UNIFORM = ("capone22", "capone22_theorem")
-METHODS = ("paper", "kuleshov18", "exact", *UNIFORM)
+METHODS = ("paper", "kuleshov18", "exact", "capone22")
 
 
 def plan(
@@ -45,7 +45,7 @@ def plan(
     for name in names:
         expect("datasets", name, DATASETS)
     for method in methods:
-        expect("methods", method, (*RANKED, *UNIFORM))
+        expect("methods", method, (*RANKED, "capone22"))
     expect("base", base, BASES)
     if repeats < 1:
         raise InvalidInputError(f"repeats: expected at least 1, found {repeats}")
@@ -58,20 +58,31 @@ def plan(
 
 
 def run_task(task: Task, context: Mapping[str, Any]) -> Outcome:
-    """Rate of violation and mean length of one method's 100 % interval on the test part."""
+    """Rate of violation and mean length of one method's 100 % interval on the test part.
+
+    A uniform bound is measured twice, as it is in practice and with the theorem's factors, which
+    need no assumptions.
+    """
     problem = make_problem(
         task.dataset, task.seed, task.settings["base"], None, context.get("data_home")
     )
     part = problem.part
-    X = torch.from_numpy(part.X_test)
-    method = _method(task.method, task.seed, len(part.y_test))
-    lower, upper = whole_interval(method.fit(problem.posterior, part.X_cal, part.y_cal), X)
-    ends = lower.numpy(), upper.numpy()
-    found = {
-        "violation_rate": 1.0 - metrics.interval_coverage(part.y_test, *ends),
-        "length_100": metrics.interval_width(*ends),
-    }
+    calibrated = _method(task, len(part.y_test)).fit(problem.posterior, part.X_cal, part.y_cal)
+    found = measure(calibrated, part.X_test, part.y_test)
+    if isinstance(calibrated, UniformBoundPredictor):
+        calibrated.scaling = "theorem"
+        rigorous = measure(calibrated, part.X_test, part.y_test)
+        found |= {f"{name}_theorem": value for name, value in rigorous.items()}
     return Outcome(found, problem.info)
+
+
+def measure(calibrated: Calibrated, X: np.ndarray, y: np.ndarray) -> dict[str, float]:
+    """Rate of violation and mean length of the 100 % interval."""
+    lower, upper = whole_interval(calibrated, torch.from_numpy(X))
+    return {
+        "violation_rate": 1.0 - metrics.interval_coverage(y, lower.numpy(), upper.numpy()),
+        "length_100": metrics.interval_width(lower.numpy(), upper.numpy()),
+    }
 
 
 def whole_interval(calibrated: Calibrated, X: Tensor) -> tuple[Tensor, Tensor]:
@@ -88,11 +99,10 @@ def whole_interval(calibrated: Calibrated, X: Tensor) -> tuple[Tensor, Tensor]:
     return lower, upper
 
 
-def _method(name: str, seed: int, points: int) -> Recalibrator:
-    if name not in UNIFORM:
-        return make_recalibrator(name, random_state=seed)
-    scaling = "theorem" if name.endswith("theorem") else "practical"
-    return Capone22(random_state=seed, points=points, scaling=scaling)
+def _method(task: Task, points: int) -> Recalibrator:
+    if task.method in RANKED:
+        return make_recalibrator(task.method, random_state=task.seed)
+    return Capone22(random_state=task.seed, points=points)
 
 
 if __name__ == "__main__":

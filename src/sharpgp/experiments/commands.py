@@ -205,4 +205,18 @@ def _tables(arguments: Sequence[str] | None) -> None:
         draw(given.results, given.figures)
 
 
-_COMMANDS = {"regression": _regression, "bounds": _bounds, "bo": _bo, "tables": _tables}
+def _regret(arguments: Sequence[str] | None) -> None:
+    from sharpgp.experiments.regret import compare
+
+    parser = argparse.ArgumentParser(prog="python -m sharpgp.experiments.regret")
+    parser.add_argument("results", type=Path)
+    sys.stdout.write(compare(parser.parse_args(arguments).results) + "\n")
+
+
+_COMMANDS = {
+    "regression": _regression,
+    "bounds": _bounds,
+    "bo": _bo,
+    "tables": _tables,
+    "regret": _regret,
+}

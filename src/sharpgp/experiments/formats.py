@@ -24,7 +24,7 @@ READING = {
         "quantiles at the outermost ranks 1 and C of its calibration scores, so that a new point "
         "lies outside with probability 2/(C+1); that of a uniform bound is its band that holds at "
         "all test points at once with probability 0.99. Lengths are in standard deviations of the "
-        "target. capone22_theorem has the rigorous factors, which capone22 takes for 1."
+        "target. Rows 'theorem' have the rigorous factors, which are 1 in practice."
     ),
     "bo": (
         "Mean ± standard error over repetitions, after so many iterations or after all. Simple "

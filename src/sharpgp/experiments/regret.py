@@ -1,9 +1,14 @@
-"""Figures of optimisations, from result files alone."""
+"""Figures and comparisons of optimisations, from result files alone.
+
+``python -m sharpgp.experiments.regret RESULTS`` prints the comparison.
+"""
 
 from pathlib import Path
+from statistics import median, quantiles
 
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.experiments.store import Store, writable
+from sharpgp.experiments.task import Result
 
 #: Names of the methods in the legend, in this order.
 LABELS = {
@@ -50,3 +55,70 @@ def draw(results: str | Path, out: Path) -> list[str]:
     writable(out)
     plots.regret_figure(regrets, LABELS).savefig(out / "bo_regret.png", dpi=150)
     return ["bo_regret.png"]
+
+
+#: Methods that differ in the bound alone.
+PAIRS = (("calibrated", "ucb"), ("recalibrated", "ucb_retrained"), ("recalibrated", "calibrated"))
+
+
+def compare(results: str | Path) -> str:
+    """Repetition by repetition: how often one method's regret is below another's, and by how much.
+
+    Also what the calibrated bounds were at the end of each run: ``beta`` and their lengthscales,
+    relative to those of the base GP, as quartiles over repetitions.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from sharpgp.experiments.task import Task
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = Store(folder).prepare()
+    ...     for method, regret in (("calibrated", [1.0, 1.0]), ("ucb", [2.0, 1.0])):
+    ...         task = Task("bo", "ackley", method, 0, {"iterations": 2})
+    ...         store.write(Result(task, "ok", info={"regret": regret}))
+    ...     print(compare(folder))
+    ackley: calibrated against ucb, 1 repetition(s)
+      cumulative regret lower in 1, equal in 0, median ratio 0.667
+      simple regret     lower in 0, equal in 1, median ratio 1
+    """
+    runs: dict[tuple[str, str], dict[int, Result]] = {}
+    for result in Store(results).results():
+        if result.task.experiment == "bo" and result.status == "ok":
+            key = result.task.dataset, result.task.method
+            runs.setdefault(key, {})[result.task.seed] = result
+    lines = []
+    for function in ORDER:
+        for ours, theirs in PAIRS:
+            first, second = (runs.get((function, name), {}) for name in (ours, theirs))
+            seeds = sorted(first.keys() & second.keys())
+            if not seeds:
+                continue
+            lines.append(f"{function}: {ours} against {theirs}, {len(seeds)} repetition(s)")
+            for what, measure in (("cumulative", sum), ("simple", min)):
+                a, b = ([measure(run[s].info["regret"]) for s in seeds] for run in (first, second))
+                lower = sum(x < y for x, y in zip(a, b, strict=True))
+                equal = sum(x == y for x, y in zip(a, b, strict=True))
+                ratio = median(x / y for x, y in zip(a, b, strict=True))
+                lines.append(
+                    f"  {what + ' regret':17} lower in {lower}, equal in {equal}, "
+                    f"median ratio {ratio:.3g}"
+                )
+        for method in ("calibrated", "recalibrated"):
+            facts = [run.info for run in runs.get((function, method), {}).values()]
+            facts = [info for info in facts if "beta" in info]
+            if len(facts) > 1:
+                shown = [
+                    "{:.2g}, {:.2g}, {:.2g}".format(*quantiles([i[key] for i in facts], n=4))
+                    for key in ("beta", "lengthscale_ratio")
+                ]
+                lines.append(
+                    f"  {method}: quartiles of beta {shown[0]}; of lengthscales, relative to the "
+                    f"base GP's, {shown[1]}"
+                )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    from sharpgp.experiments.commands import main
+
+    main("regret")

@@ -25,7 +25,7 @@ logger = logging.getLogger("sharpgp")
 #: Tasks done, tasks to do, and how many of the done ones failed.
 Progress = Callable[[int, int, int], None]
 #: Methods that take minutes: each such task is a batch of its own, and starts first.
-SLOW = ("fully_bayesian", "capone22", "capone22_theorem")
+SLOW = ("fully_bayesian", "capone22")
 #: How often all workers may die without a trace of the task that did it.
 _MOST_DEATHS = 3
 _DIED = "WorkerDied: the process that computed this task ended (out of memory, or a crash)"

@@ -23,7 +23,7 @@ METHODS = {
     "vanilla": "B",
 }
 _BEYOND = (
-    "exact", "cv", "fully_bayesian", "capone22", "capone22_theorem",
+    "exact", "cv", "fully_bayesian", "capone22",
     "calibrated", "recalibrated", "ucb", "ucb_retrained", "logei", "random",
 )  # fmt: skip
 #: Methods that do not keep the base model that they are given.
@@ -45,6 +45,8 @@ METRICS = {
     "coverage_95_symmetric": ("its coverage, %", 1e2),
     "violation_rate": ("violations, %", 1e2),
     "length_100": ("100 % interval", 1.0),
+    "violation_rate_theorem": ("violations, %, theorem", 1e2),
+    "length_100_theorem": ("100 % interval, theorem", 1.0),
     **{f"simple_regret_{t}": (f"simple regret, {t}", 1.0) for t in SHOWN_REGRETS},
     "simple_regret": ("simple regret", 1.0),
     **{f"cumulative_regret_{t}": (f"cumulative regret, {t}", 1.0) for t in SHOWN_REGRETS},
