@@ -9,7 +9,8 @@ from torch import Tensor
 from sharpgp._stored import Array, agree, stored
 from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.gp.covariance import Covariance
-from sharpgp.gp.linalg import add_to_diagonal, cholesky, leave_one_out, posterior_variance
+from sharpgp.gp.large import MOST_BATCHED, factor_of, loo_of, variance_of
+from sharpgp.gp.linalg import add_to_diagonal, cholesky, posterior_variance
 from sharpgp.gp.scaling import Affine
 
 #: Matrix entries that one block of work may hold (2^25 doubles are 256 MiB).
@@ -267,9 +268,7 @@ class ExactPosterior(DataPosterior):
 
     def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """Leave-one-out mean and standard deviation [K, N] of the training points."""
-        residual, variance = leave_one_out(
-            self._covariance_of_data(theta), self._y.expand(theta.shape[0], -1)
-        )
+        residual, variance = loo_of(self.covariance, theta, self._X, self._y)
         mean = self.y_units.back(self._y - residual)
         return mean, variance.sqrt() * self.y_units.scale
 
@@ -324,9 +323,7 @@ class ExactPosterior(DataPosterior):
         prior = self.covariance.diag(theta, Z) + theta[:, -1:]
         floor = 1e-12 * prior.detach()
         if theta.requires_grad:
-            Ky = self._covariance_of_data(theta)
-            Ks = self.covariance.matrix(theta, self._X, Z)
-            variance = posterior_variance(Ky, Ks, prior)
+            variance = variance_of(self.covariance, theta, self._X, Z, prior)
         else:
             L = self._factor(theta)
             blocks = zip(
@@ -349,7 +346,12 @@ class ExactPosterior(DataPosterior):
         """Cholesky factors for ``theta``; the last ones are kept, as predictions come in blocks."""
         if self._factors is None or not torch.equal(self._factors[0], theta):
             with torch.no_grad():
-                L, jitter = cholesky(self._covariance_of_data(theta))
+                if len(theta) == 1 and self.n_train > MOST_BATCHED:
+                    self._factors = None  # one matrix at a time
+                    L, jitter = factor_of(self.covariance, theta[0], self._X)
+                    L = L.unsqueeze(0)
+                else:
+                    L, jitter = cholesky(self._covariance_of_data(theta))
             if bool((jitter > 0).any()):
                 warn(
                     f"the covariance of the {self.n_train} training points is singular to "

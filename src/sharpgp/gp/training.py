@@ -11,7 +11,7 @@ import logging
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import gpytorch
 import numpy as np
@@ -28,7 +28,7 @@ from torch import Tensor
 from sharpgp._stored import Several, stored
 from sharpgp.exceptions import InvalidInputError, NumericalError
 from sharpgp.gp.covariance import Covariance, FromGPyTorch, Stationary, make_covariance
-from sharpgp.gp.linalg import add_to_diagonal, log_marginal_likelihood
+from sharpgp.gp.large import likelihood_of
 from sharpgp.gp.posterior import ExactPosterior
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.threads import threads_for
@@ -42,6 +42,9 @@ _STARTS = ((1.0, 1.0, 0.1), (3.0, 1.0, 0.1), (1.0, 10.0, 0.01), (3.0, 10.0, 0.01
 # Evaluations that each start gets before only the best one goes on.
 _SCREENING = 20
 _MOST_EVALUATIONS = 300
+#: Points beyond which starts are tried on a part of them only, and how many that part has.
+MOST_FROM_SCRATCH = 4000
+_FIRST_ROWS = 2000
 
 
 @stored(
@@ -153,9 +156,18 @@ def maximise_likelihood(
     start: Tensor | int | None,
     rng: np.random.Generator,
 ) -> tuple[Tensor, TrainingResult]:
-    """Hyperparameters [P] with the greatest marginal likelihood, for standardised data."""
+    """Hyperparameters [P] with the greatest marginal likelihood, for standardised data.
+
+    Beyond :data:`MOST_FROM_SCRATCH` points, starts are tried on a random part of them, and only
+    what that part gives is improved on all points.
+    """
     if isinstance(covariance, Stationary):
-        return _train_stationary(Z, t, covariance, start, rng)
+        if len(t) <= MOST_FROM_SCRATCH or isinstance(start, Tensor):
+            return _train_stationary(Z, t, covariance, start, rng)
+        rows = torch.from_numpy(rng.permutation(len(t))[:_FIRST_ROWS]).to(Z.device)
+        theta, first = _train_stationary(Z[rows], t[rows], covariance, start, rng)
+        theta, result = _train_stationary(Z, t, covariance, theta, rng)
+        return theta, replace(result, start=first.start)
     assert isinstance(covariance, FromGPyTorch)
     return _train_with_botorch(Z, t, covariance, rng)
 
@@ -173,8 +185,7 @@ class _Objective:
         leaf = torch.tensor(u, dtype=torch.float64, device=self.Z.device, requires_grad=True)
         theta = leaf.exp().unsqueeze(0)
         try:
-            Ky = add_to_diagonal(self.covariance.matrix(theta, self.Z), theta[:, -1])
-            value = -log_marginal_likelihood(Ky, self.t.unsqueeze(0))[0] / len(self.t)
+            value = -likelihood_of(self.covariance, theta, self.Z, self.t)[0] / len(self.t)
             if not torch.isfinite(value):
                 raise NumericalError("the marginal likelihood came out as NaN or inf")
         except NumericalError as error:

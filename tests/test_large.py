@@ -1,0 +1,134 @@
+"""One matrix worked on in place against the batched functions, and its memory."""
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from helpers import wavy
+from sharpgp.exceptions import NumericalError
+from sharpgp.gp import large, memory, training
+from sharpgp.gp.covariance import STATIONARY, FromGPyTorch, Stationary
+from sharpgp.gp.posterior import ExactPosterior
+from sharpgp.gp.training import train
+
+
+def problem(n: int = 90, d: int = 3, seed: int = 0):
+    rng = np.random.default_rng(seed)
+    X, S, y = rng.normal(size=(n, d)), rng.normal(size=(7, d)), rng.normal(size=n)
+    theta = np.array([[0.7, 0.4, 0.2, 1.3, 0.05], [1.0, 0.5, 0.3, 0.8, 0.2]])
+    return [torch.from_numpy(a) for a in (theta, X, S, y)]
+
+
+def answers(covariance, theta, X, S, y):
+    """All three quantities and the gradient of a mixture of them."""
+    theta = theta.clone().requires_grad_()
+    residual, variance = large.loo_of(covariance, theta, X, y)
+    at_S = large.variance_of(covariance, theta, X, S, covariance.diag(theta, S) + theta[:, -1:])
+    likelihood = large.likelihood_of(covariance, theta, X, y)
+    weights = torch.linspace(-1.0, 2.0, len(y), dtype=torch.float64)
+    parts = (residual @ weights, variance @ weights, at_S.sum(-1), likelihood)
+    grads = [torch.autograd.grad(part.sum(), theta, retain_graph=True)[0] for part in parts[:3]]
+    grads.append(torch.autograd.grad(likelihood.sum(), theta)[0])
+    return [v.detach() for v in (residual, variance, at_S, likelihood)] + grads
+
+
+@pytest.mark.parametrize("entries", [50, 2**20])
+@pytest.mark.parametrize("triangle", [16, 1024])
+@pytest.mark.parametrize("kind", sorted(STATIONARY))
+def test_in_place_is_the_batched_answer(kind, triangle, entries, monkeypatch):
+    given = Stationary(kind, 3), *problem()
+    expected = answers(*given)
+    monkeypatch.setattr(large, "MOST_BATCHED", 10)
+    monkeypatch.setattr(large, "_SMALL_TRIANGLE", triangle)
+    monkeypatch.setitem(memory.BLOCK_ENTRIES, "cpu", entries)
+    # Distances of points from themselves are off by a rounding error, whose root matern12 takes.
+    close = 1e-6 if kind == "matern12" else 1e-9
+    for ours, theirs in zip(answers(*given), expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=close, atol=close)
+
+
+def test_kernels_of_gpytorch_too(monkeypatch):
+    import gpytorch
+
+    kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=3))
+    given = FromGPyTorch(kernel), *problem(40)
+    expected = answers(*given)
+    monkeypatch.setattr(large, "MOST_BATCHED", 10)
+    for ours, theirs in zip(answers(*given), expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
+
+
+def test_posterior_and_training_use_it(monkeypatch):
+    X, y = map(torch.from_numpy, wavy(80))
+    expected, _ = train(X, y)
+    theta = torch.stack([expected.theta_R, 1.5 * expected.theta_R])
+    S = X[:9] + 0.1
+    for module in ("large", "posterior"):
+        monkeypatch.setattr(f"sharpgp.gp.{module}.MOST_BATCHED", 10)
+    again, _ = train(X, y)
+    torch.testing.assert_close(again.theta_R, expected.theta_R, rtol=1e-3, atol=0)
+    data = X, y, expected.covariance, expected.theta_R
+    ours = ExactPosterior(*data, x_units=expected.x_units, y_units=expected.y_units)
+    torch.testing.assert_close(ours.mean(S), expected.mean(S))
+    torch.testing.assert_close(ours.sigma(theta, S), expected.sigma(theta, S))
+    for a, b in zip(ours.loo(theta), expected.loo(theta), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_many_points_are_trained_from_what_a_part_gives(monkeypatch):
+    X, y = map(torch.from_numpy, wavy(300))
+    _, result = train(X, y)
+    monkeypatch.setattr(training, "MOST_FROM_SCRATCH", 200)
+    monkeypatch.setattr(training, "_FIRST_ROWS", 80)
+    _, again = train(X, y)
+    assert again.log_likelihood == pytest.approx(result.log_likelihood, abs=1e-4)
+    assert again.start is not None
+    assert again.evaluations < result.evaluations
+
+
+def test_jitter_and_failure():
+    theta, X, _, _ = problem(12)
+    twice = X.repeat(2, 1)
+    row = theta[0].clone()
+    row[-1] = 0.0
+    _, jitter = large.factor_of(Stationary("rbf", 3), row, twice)
+    assert 0 < float(jitter) < 1e-5
+    row[-1] = -0.1
+    with pytest.raises(NumericalError, match="singular even with a relative jitter"):
+        large.factor_of(Stationary("rbf", 3), row, twice)
+
+
+class LargeStorages(TorchDispatchMode):
+    """Remembers every piece of memory of a given size that an operation returns."""
+
+    def __init__(self, bytes_: int) -> None:
+        super().__init__()
+        self.bytes, self.seen = bytes_, set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(out):
+            if isinstance(tensor, torch.Tensor) and tensor.untyped_storage().nbytes() >= self.bytes:
+                self.seen.add(tensor.untyped_storage().data_ptr())
+        return out
+
+
+def test_each_quantity_with_its_gradient_holds_one_matrix(monkeypatch):
+    """Of 20,000 points seven matrices fit in 24 GiB, of 40,000 ten in 139 GiB."""
+    monkeypatch.setattr(large, "MOST_BATCHED", 10)
+    monkeypatch.setattr(large, "_SMALL_TRIANGLE", 16)
+    monkeypatch.setitem(memory.BLOCK_ENTRIES, "cpu", 400)
+    n, covariance = 300, Stationary("rbf", 3)
+    theta, X, S, y = problem(n)
+    theta = theta[:1].requires_grad_()
+    prior = covariance.diag(theta, S)
+    for ask in (
+        lambda: large.loo_of(covariance, theta, X, y)[1],
+        lambda: large.variance_of(covariance, theta, X, S, prior),
+        lambda: large.likelihood_of(covariance, theta, X, y),
+    ):
+        with LargeStorages(8 * n * n // 2) as large_storages:
+            torch.autograd.grad(ask().sum(), theta, retain_graph=True)
+        assert len(large_storages.seen) == 1
