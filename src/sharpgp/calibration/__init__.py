@@ -9,7 +9,7 @@ from sharpgp.calibration.baselines import (
     Vanilla,
     Vovk20,
 )
-from sharpgp.calibration.cross_validated import CrossValidated
+from sharpgp.calibration.cross_validated import CrossValidated, LeaveOneOut
 from sharpgp.calibration.exact import Exact
 from sharpgp.calibration.recalibrator import Calibrated, Recalibrator, known_methods
 from sharpgp.calibration.sharp import Sharp
@@ -22,6 +22,7 @@ __all__ = [
     "FullyBayesian",
     "Kuleshov18",
     "Kuleshov22",
+    "LeaveOneOut",
     "Marx22",
     "Recalibrator",
     "Sharp",

@@ -1,5 +1,6 @@
 """Calibration without a holdout: every point trains and every point calibrates."""
 
+import copy
 from typing import Any, Self
 
 import torch
@@ -9,10 +10,18 @@ from sharpgp._stored import stored
 from sharpgp._validation import as_count
 from sharpgp.calibration.exact import SpreadPredictor
 from sharpgp.calibration.levels import Levels
-from sharpgp.calibration.recalibrator import Recalibrator, register
-from sharpgp.calibration.spread import conditioned_spread, learn_spread, refit_spread
+from sharpgp.calibration.plus import PlusPredictor
+from sharpgp.calibration.recalibrator import Calibrated, Recalibrator, register
+from sharpgp.calibration.spread import (
+    Spread,
+    conditioned_spread,
+    learn_spread,
+    refit_spread,
+    runs_in_threads,
+)
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.posterior import Posterior
+from sharpgp.gp.posterior import DataPosterior, Posterior
+from sharpgp.gp.threads import side_by_side
 
 
 @stored("CrossValidatedPredictor")
@@ -36,23 +45,29 @@ class CrossValidated(Recalibrator):
     r"""Every point trains, every point calibrates: ``beta`` from cross-validated z-scores.
 
     The whole pipeline (mean, ``theta``, scale model) is fitted on all data for prediction, and
-    from scratch without each of ``folds`` parts in turn; the z-scores of the parts left out are
-    pooled, and ``beta(delta) = q_lin(delta, z)``.  (Started from the full fit, the refits would
-    stay close to it and so know the parts that they leave out.)  Predictions from all
-    data are at least as good as those from a part, so coverage is nominal in practice; there is
-    no finite-sample guarantee.
+    from scratch without each of ``folds`` parts in turn, side by side; the z-scores of the parts
+    left out are pooled, and ``beta(delta) = q_lin(delta, z)``.  (Started from the full fit, the
+    refits would stay close to it and so know the parts that they leave out.)  Predictions from
+    all data are at least as good as those from a part, so coverage is nominal in practice; there
+    is no finite-sample guarantee.
 
     Parameters
     ----------
-    folds : int
-        Number of parts.
+    folds : int or None
+        Number of parts.  None: leave-one-out scores of the one fit, without refits; fast, and
+        optimistic, because the hyperparameters have seen every point (see the documentation).
+    plus : bool
+        CV+: intervals compare every point with the fit that did not see it, which covers with
+        probability ``1 - 2 alpha`` (less a little) whatever the data; each fit then also makes
+        its own choice between the candidates for mean and spread, and all of them are kept.
     levels, random_state
         As in every recalibrator; the seed draws the parts.
 
     Notes
     -----
     ``fit(posterior, None, None)`` uses the posterior's own training data.  Given calibration
-    data, it first trains the GP again on both together, so that nothing is wasted.
+    data, it first trains the GP again on both together, so that nothing is wasted.  The parts run
+    in as many threads as torch has, one each; results do not depend on how many.
 
     References
     ----------
@@ -68,37 +83,68 @@ class CrossValidated(Recalibrator):
     >>> calibrated = CrossValidated(folds=5).fit(posterior, None, None)
     >>> calibrated.n_cal
     60
+    >>> plus = CrossValidated(folds=5, plus=True).fit(posterior)
+    >>> round(plus.worst_case(0.95), 3)
+    0.777
     """
 
     needs_calibration = False
 
     def __init__(
-        self, *, folds: int = 10, levels: Levels = None, random_state: int | None = None
+        self,
+        *,
+        folds: int | None = 10,
+        plus: bool = False,
+        levels: Levels = None,
+        random_state: int | None = None,
     ) -> None:
         super().__init__(levels=levels, random_state=random_state)
         self.folds = folds
+        self.plus = plus
 
-    def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> CrossValidatedPredictor:
+    def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> Calibrated:
         full = posterior
         if len(y):
             everything = torch.cat([full.X_train, X]), torch.cat([full.y_train, y])
             full = full.retrained(*everything, warm=True)
         X, y = full.X_train, full.y_train
-        folds = min(as_count(self.folds, "folds", least=2), len(y))
         if len(y) < 4:
             raise InvalidInputError(
                 f"cv: expected at least 4 points to cross-validate with, found {len(y)}; add data"
             )
-        spread = learn_spread(full, self.seed)
+        if self.folds is None:
+            return self._without_refits(full)
+        folds = min(as_count(self.folds, "folds", least=2), len(y))
         order = torch.randperm(len(y), generator=torch.Generator().manual_seed(self.seed))
-        scores, residuals = torch.empty_like(y), torch.empty_like(y)
-        for part in order.to(y.device).chunk(folds):
+        parts = order.to(y.device).chunk(folds)
+        spread = learn_spread(full, self.seed)
+
+        def without(part: Tensor) -> tuple[Tensor, Tensor, Spread | None]:
             rest = torch.ones_like(y, dtype=torch.bool)
             rest[part] = False
-            fit = full.retrained(X[rest], y[rest])
-            residuals[part] = y[part] - fit.mean(X[part])
-            scores[part] = residuals[part] / refit_spread(spread, fit)(X[part])
-        return CrossValidatedPredictor(full, spread, X, residuals, scores)
+            if self.plus:
+                fit = learn_spread(anew(full).retrained(X[rest], y[rest]), self.seed)
+            else:
+                fit = refit_spread(spread.choice, full, X[rest], y[rest])
+            r = y[part] - fit.posterior.mean(X[part])
+            return r, r / fit(X[part]), fit if self.plus else None
+
+        r, z, fits = zip(
+            *side_by_side(without, parts, alone=not runs_in_threads(full)), strict=True
+        )
+        if self.plus:
+            return PlusPredictor(spread.posterior, list(fits), list(z))
+        back = torch.cat(parts).argsort()
+        return CrossValidatedPredictor(spread, X, torch.cat(r)[back], torch.cat(z)[back])
+
+    def _without_refits(self, full: Posterior) -> CrossValidatedPredictor:
+        if self.plus:
+            raise InvalidInputError("plus: expected a number of folds, found folds=None; give one")
+        spread = learn_spread(full, self.seed)
+        with torch.no_grad():
+            mean, _ = spread.posterior.loo(spread.posterior.theta_R.unsqueeze(0))
+        r = full.y_train - mean[0]
+        return CrossValidatedPredictor(spread, full.X_train, r, spread.scores)
 
     def fit(
         self,
@@ -113,3 +159,31 @@ class CrossValidated(Recalibrator):
         ``sample_weight`` then has one entry per point of both, training points first.
         """
         return super().fit(posterior, X_cal, y_cal, sample_weight=sample_weight)
+
+
+@register("loo")
+class LeaveOneOut(CrossValidated):
+    """``CrossValidated(folds=None)``: leave-one-out scores without refits.
+
+    Examples
+    --------
+    >>> from sharpgp.gp.training import train
+    >>> X = torch.linspace(0, 6, 60, dtype=torch.float64)[:, None]
+    >>> posterior, _ = train(X, X[:, 0].sin() + 0.1 * torch.cos(37 * X[:, 0]))
+    >>> LeaveOneOut().fit(posterior).n_cal
+    60
+    """
+
+    def __init__(self, *, levels: Levels = None, random_state: int | None = None) -> None:
+        Recalibrator.__init__(self, levels=levels, random_state=random_state)
+
+    folds = None
+    plus = False
+
+
+def anew(posterior: Posterior) -> Posterior:
+    """The same posterior with nothing to tell about how to train it."""
+    fresh = copy.copy(posterior)
+    if isinstance(fresh, DataPosterior):
+        fresh.training_start = None
+    return fresh

@@ -5,6 +5,7 @@ from typing import Self
 from torch import Tensor
 
 from sharpgp._stored import agree, stored
+from sharpgp.calibration.bands import band_is_better
 from sharpgp.calibration.ranked import RankedPredictor
 from sharpgp.calibration.recalibrator import Recalibrator, register
 from sharpgp.calibration.spread import Choice, Spread, learn_spread
@@ -22,10 +23,8 @@ class SpreadPredictor(RankedPredictor):
         Which spread was chosen, and its held-out score relative to the base GP's.
     """
 
-    def __init__(
-        self, posterior: Posterior, spread: Spread, X_cal: Tensor, r_cal: Tensor, scores: Tensor
-    ) -> None:
-        super().__init__(posterior, X_cal, r_cal, scores)
+    def __init__(self, spread: Spread, X_cal: Tensor, r_cal: Tensor, scores: Tensor) -> None:
+        super().__init__(spread.posterior, X_cal, r_cal, scores)
         self.spread_model = spread
 
     def _restored(self) -> None:
@@ -41,6 +40,10 @@ class SpreadPredictor(RankedPredictor):
     def choice(self) -> Choice:
         """Which spread was chosen on the training data."""
         return self.spread_model.choice
+
+    def prefers_band(self, coverage: float) -> bool:
+        """Whether ``C`` scores distributed as the training points' estimate a band better."""
+        return band_is_better(self.spread_model.scores, self.n_cal, coverage)
 
     def spread(self, theta: Tensor, X: Tensor) -> Tensor:
         """``sigma_total`` [K, T], the same for every level."""
@@ -79,5 +82,5 @@ class Exact(Recalibrator):
 
     def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> SpreadPredictor:
         spread = learn_spread(posterior, self.seed)
-        r = y - posterior.mean(X)
-        return SpreadPredictor(posterior, spread, X, r, r / spread(X))
+        r = y - spread.posterior.mean(X)
+        return SpreadPredictor(spread, X, r, r / spread(X))

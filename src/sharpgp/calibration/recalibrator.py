@@ -57,6 +57,14 @@ class Calibrated(ABC):
         """Whether the symmetric band at this coverage is backed by calibration points."""
         return self.n_cal is None or whole_rank(coverage, self.n_cal, up=True) <= self.n_cal
 
+    def prefers_band(self, coverage: float) -> bool:
+        """Whether intervals are symmetric bands unless the user says otherwise.
+
+        Where fewer than five calibration points lie in either tail, that is for
+        ``(1 - coverage)/2 * (C + 1) < 5``.
+        """
+        return self.n_cal is not None and (1.0 - coverage) / 2.0 * (self.n_cal + 1) < 5.0
+
     def predict_mean(self, X: Any) -> Tensor:
         """Predictive mean [T]."""
         return self.posterior.mean(self._features(X))
@@ -82,10 +90,10 @@ class Calibrated(ABC):
         """Interval ends, shape (T, 2) for a single coverage and (T, 2, k) for several.
 
         ``symmetric=False`` takes two quantiles, ``True`` the band ``mu -+ radius`` from absolute
-        z-scores.  ``None`` takes the band where fewer than five calibration points lie in either
-        tail, that is for ``(1 - coverage)/2 * (C + 1) < 5``: a rule that looks at counts alone
-        and so leaves the coverage as promised.  Several coverages give nested intervals.
-        ``sample_weight`` is for predictors with weighted scores, see :meth:`weighted`.
+        z-scores.  ``None`` chooses by a rule that never looks at the scores that fix ``beta``, and
+        so leaves the coverage as promised: see :meth:`prefers_band`.  Several coverages give
+        nested intervals.  ``sample_weight`` is for predictors with weighted scores, see
+        :meth:`weighted`.
         """
         self._no_weights(sample_weight)
         X = self._features(X)
@@ -211,9 +219,7 @@ class Calibrated(ABC):
         return table_levels(self.n_cal).to(self.posterior.device)
 
     def _interval(self, X: Tensor, coverage: float, symmetric: bool | None) -> Tensor:
-        if symmetric is None:
-            tail = (1.0 - coverage) / 2.0
-            symmetric = self.n_cal is not None and tail * (self.n_cal + 1) < 5.0
+        symmetric = self.prefers_band(coverage) if symmetric is None else symmetric
         if symmetric and self.band_supported(coverage):
             return torch.stack(self.band(X, coverage), dim=-1)
         levels = torch.tensor(self.centred_levels(coverage), dtype=torch.float64)

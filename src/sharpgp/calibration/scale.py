@@ -14,6 +14,14 @@ from sharpgp.gp.training import train
 _LOG_CHI_SQUARE = -1.2704
 # Added to z^2 before the logarithm, which would make an outlier of a point hit by chance.
 _SOFTENING = 0.02
+# Degrees of freedom of the Student distribution that z-scores are taken to have: an outlier is
+# evidence of a large scale, but of no more than that.
+_FREEDOM = 5.0
+# What one z-score tells about the log of its squared scale.
+_INFORMATION = _FREEDOM / (2.0 * (_FREEDOM + 3.0))
+_STEPS = 8
+# The likelihood of a scale model is flat: more evaluations move nothing that can be seen.
+_TOLERANCE = 1e-4
 #: Points that the scale model's hyperparameters are trained on; it is conditioned on all.
 MOST_TRAINED = 800
 
@@ -25,17 +33,20 @@ def log_squares(z: Tensor) -> Tensor:
 
 @stored("ScaleModel", gp=Posterior, _at_training=Array("N"))
 class ScaleModel:
-    r"""A GP on the log of squared z-scores: ``log s^2(x) = g(x)``.
+    r"""A GP ``g(x)`` for the log of the squared scale of z-scores: ``z ~ exp(g(x)/2) t_5``.
 
     A stationary kernel's ``sigma`` only knows how far the data are; ``exp(g(x)/2)`` multiplies it
-    where the noise itself is larger or smaller.  ``g`` is a GP regression of
-    ``log(z_i^2 + 0.02)``, whose noise is that of a log chi-square, trained by marginal likelihood.
+    where the noise itself is larger or smaller.  Kernel hyperparameters come from a GP regression
+    of ``log(z_i^2 + 0.02)``, by marginal likelihood.  Given them, ``g`` is found by Fisher
+    scoring: a GP regression of working responses ``g_i + s_i / I`` with noise variance ``1 / I``,
+    where ``s_i`` is the derivative of the log density of ``z_i`` and ``I`` its information.  Of
+    what z-scores tell about ``g``, logarithms of squares keep 40 %.
 
     Parameters
     ----------
     X : Tensor [N, d]
     z : Tensor [N]
-        Leave-one-out z-scores.
+        Leave-one-out z-scores; a common factor does not matter.
 
     Examples
     --------
@@ -43,20 +54,29 @@ class ScaleModel:
     >>> noise = torch.randn(80, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     >>> model = ScaleModel(X, noise * (0.1 + (X[:, 0] > 0)))
     >>> g = model.log_square(X)
-    >>> bool(g[-10:].mean() > g[:10].mean())
+    >>> bool(g[-10:].mean() > g[:10].mean() + 2)
     True
     """
 
     def __init__(self, X: Tensor, z: Tensor) -> None:
-        target = log_squares(z)
         stride = -(-len(z) // MOST_TRAINED)
-        trained, _ = train(X[::stride], target[::stride], start=0)
-        self.gp = trained if stride == 1 else condition(trained, X, target)
-        self._look_back()
-
-    def _look_back(self) -> None:
+        logs = log_squares(_normalised(z))
+        trained, _ = train(X[::stride], logs[::stride], start=0, tolerance=_TOLERANCE)
+        prior = copy.copy(trained)
+        prior.theta_R = trained.theta_R.clone()
+        prior.theta_R[-1] = 1.0 / (_INFORMATION * trained.y_units.scale.square())
         with torch.no_grad():
-            self._at_training = self.gp.loo(self.gp.theta_R.unsqueeze(0))[0][0]
+            self._score(condition(prior, X, torch.zeros_like(z)), z)
+
+    def _score(self, gp: Posterior, z: Tensor) -> None:
+        """Fisher scoring from ``g = 0`` at the inputs of ``gp``."""
+        z, g, X = _normalised(z), torch.zeros_like(z), gp.X_train
+        with torch.no_grad():
+            for _ in range(_STEPS):
+                gp = gp.retargeted(working_response(g, z))
+                g = gp.mean(X)
+            self.gp = gp
+            self._at_training = gp.loo(gp.theta_R.unsqueeze(0))[0][0]
 
     def _restored(self) -> None:
         agree("points of the scale model", len(self._at_training), self.gp.n_train)
@@ -64,8 +84,7 @@ class ScaleModel:
     def conditioned_on(self, X: Tensor, z: Tensor) -> "ScaleModel":
         """The same model, hyperparameters kept, of other z-scores."""
         other = copy.copy(self)
-        other.gp = self.gp.conditioned_on(X, log_squares(z))
-        other._look_back()
+        other._score(self.gp.conditioned_on(X, torch.zeros_like(z)), z)
         return other
 
     def log_square(self, X: Tensor) -> Tensor:
@@ -80,3 +99,22 @@ class ScaleModel:
     def log_square_loo(self) -> Tensor:
         """``g(x_i)`` [N] at the training points, each predicted from the others."""
         return self._at_training
+
+
+def _normalised(z: Tensor) -> Tensor:
+    """Scores with mean square 1: what they have in common is not the scale model's business."""
+    return z / z.square().mean().sqrt().clamp_min(torch.finfo(z.dtype).tiny)
+
+
+def working_response(g: Tensor, z: Tensor) -> Tensor:
+    """What a GP regression has to fit in one step of Fisher scoring from ``g`` [N].
+
+    Examples
+    --------
+    >>> one = torch.ones(1, dtype=torch.float64)
+    >>> working_response(0 * one, one).item()  # a z-score of 1 has the scale that it should have
+    0.0
+    """
+    square = z.square()
+    slope = 0.5 * ((_FREEDOM + 1.0) * square / (_FREEDOM * g.exp() + square) - 1.0)
+    return g + slope / _INFORMATION

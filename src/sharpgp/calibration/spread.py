@@ -1,13 +1,16 @@
-r"""A spread ``sigma_total(x)`` learned from training data alone, by leave-one-out.
+r"""Mean and spread ``sigma_total(x)`` learned from training data alone, by leave-one-out.
 
-Candidates are ``sigma(theta, x) exp(b g(x) / 2)`` with ``theta`` either ``theta_R`` or searched on
-leave-one-out residuals, and with a share ``b`` of the scale model of 0, 1/2 or 1.  A candidate is
-used only where its held-out interval score beats that of plain ``sigma(theta_R, x)`` by one
-standard error.  Nothing here sees the points that later fix ``beta``.
+Candidates are ``sigma(theta, x) exp(b g(x) / 2)``: with ``theta`` either ``theta_R`` or searched on
+leave-one-out residuals, of the GP as trained or of one on a warped target, and with a share ``b``
+of the scale model ``g`` of 0, 1/2 or 1.  A candidate is used only where its leave-one-out score
+beats that of plain ``sigma(theta_R, x)`` by one standard error, and by 1 % more where ``theta`` or
+the mean change.  Nothing here sees the points that
+later fix ``beta``.
 """
 
 import copy
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -16,33 +19,43 @@ from torch import Tensor
 from sharpgp._stored import Array, agree, stored
 from sharpgp.calibration.objective import pinball
 from sharpgp.calibration.path import Problem, solve_shared
+from sharpgp.calibration.quantile import q_lin
 from sharpgp.calibration.scale import ScaleModel
 from sharpgp.calibration.search import Ard
-from sharpgp.gp.posterior import Posterior
+from sharpgp.gp.covariance import Stationary
+from sharpgp.gp.posterior import ExactPosterior, Posterior
+from sharpgp.gp.threads import side_by_side
+from sharpgp.gp.warped import train_warped
 
 #: Levels whose pinball losses the search of ``theta`` averages.
 SEARCH_LEVELS = (0.025, 0.05, 0.1, 0.25, 0.75, 0.9, 0.95, 0.975)
-#: Coverages whose interval scores decide between the candidates.
+#: Coverages whose interval scores, and levels whose pinball losses, decide between candidates.
 SCORED_COVERAGES = (0.8, 0.9, 0.95)
+SCORED_LEVELS = tuple(round(0.05 * j, 2) for j in range(1, 20))
 _SHARES = (0.0, 0.5, 1.0)
 _SHRINKAGE = 0.003
+# What another mean or theta has to gain beyond its standard error, to be worth the change.
+_HANDICAP = 0.01
 _SEARCH_EVALUATIONS = 30
 _MIN_POINTS = 40
 #: Points whose leave-one-out quantities a search uses at most.
 MOST_SEARCHED = 600
+#: Points beyond which no second GP is trained on a warped target.
+MOST_WARPED = 4000
 
 
-@stored("Choice", searched=bool, share=float, score=float)
+@stored("Choice", searched=bool, share=float, score=float, warped=bool)
 @dataclass(frozen=True)
 class Choice:
-    """Which candidate was taken: ``theta`` searched or not, and the share of the scale model.
+    """Which candidate was taken: ``theta`` searched or not, scale model's share, target warped.
 
-    ``score`` is the held-out interval score relative to that of ``sigma(theta_R, x)``.
+    ``score`` is the leave-one-out score relative to that of ``sigma(theta_R, x)``.
     """
 
-    searched: bool
-    share: float
-    score: float
+    searched: bool = False
+    share: float = 0.0
+    score: float = 1.0
+    warped: bool = False
 
 
 @stored(
@@ -52,12 +65,20 @@ class Choice:
     choice=Choice,
     scale=ScaleModel | None,
     unit=Array(positive=True),
+    scores=Array("N"),
 )
 class Spread:
     """``sigma_total(x) = unit sigma(theta, x) exp(share g(x) / 2)``, from training data alone.
 
-    ``unit`` makes the mean square of the leave-one-out z-scores 1, so that spreads of different
-    fits can be pooled.
+    ``unit`` makes the :func:`magnitude` of the leave-one-out z-scores 1, so that scores of
+    different fits can be pooled.
+
+    Attributes
+    ----------
+    posterior : Posterior
+        Gives the mean, too: the GP as it was trained, or one on a warped target.
+    scores : Tensor [N]
+        Leave-one-out z-scores of the training points.
     """
 
     def __init__(
@@ -70,8 +91,9 @@ class Spread:
         residuals, sigma = _loo(posterior, theta)
         if scale is not None:
             sigma = sigma * (0.5 * choice.share * scale.log_square_loo()).exp()
-        # Residuals that are all 0, of a mean that is perfect, must not make a spread of 0.
-        self.unit = (residuals / sigma).square().mean().sqrt().clamp_min(1e-12)
+        z = residuals / sigma
+        self.unit = magnitude(z)
+        self.scores = z / self.unit
 
     def _restored(self) -> None:
         agree("length of theta", len(self.theta), len(self.posterior.theta_R))
@@ -94,8 +116,28 @@ class Spread:
         return sigma * self.unit
 
 
+@dataclass(frozen=True)
+class Candidate:
+    """A posterior with ``theta``, and leave-one-out residuals and deviations [N] to judge it by.
+
+    ``judged`` is ``sigma`` where nothing was searched, and from a search that did not use the
+    point otherwise.
+    """
+
+    posterior: Posterior
+    theta: Tensor
+    residuals: Tensor
+    sigma: Tensor
+    judged: Tensor
+    choice: Choice
+
+    def with_scale(self) -> tuple["Candidate", ScaleModel]:
+        """The same with its scale model."""
+        return self, ScaleModel(self.posterior.X_train, self.residuals / self.sigma)
+
+
 def learn_spread(posterior: Posterior, seed: int) -> Spread:
-    """Choose and fit a spread on the posterior's training data.
+    """Choose and fit mean and spread on the posterior's training data.
 
     Parameters
     ----------
@@ -103,40 +145,96 @@ def learn_spread(posterior: Posterior, seed: int) -> Spread:
     seed : int
         Seed of the two halves on which a searched ``theta`` is judged.
     """
-    plain = Choice(False, 0.0, 1.0)
+    plain = _as_trained(posterior)
     if posterior.n_train < _MIN_POINTS:
-        return Spread(posterior, posterior.theta_R, plain, None)
-    residuals, sigma_R = _loo(posterior, posterior.theta_R)
-    theta = _search(posterior, None)
-    sigma = _loo(posterior, theta)[1]
-    held_out = _held_out_sigma(posterior, seed, residuals, sigma)
-    baseline = _interval_scores(residuals, sigma_R)
-    best: tuple[Choice, Tensor, ScaleModel | None] = (plain, posterior.theta_R, None)
+        return Spread(posterior, posterior.theta_R, plain.choice, None)
+    makers: list[Callable[[], Candidate | None]] = [
+        lambda: plain,
+        lambda: _searched(posterior, seed),
+        lambda: _warped(posterior),
+    ]
+
+    def make(maker: Callable[[], Candidate | None]) -> tuple[Candidate, ScaleModel] | None:
+        candidate = maker()
+        return None if candidate is None else candidate.with_scale()
+
+    made = side_by_side(make, makers, alone=not runs_in_threads(posterior))
+    reference = _parts(plain.residuals, plain.judged)
+    best: tuple[Candidate, ScaleModel | None] = plain, None
     best_gain = 0.0
-    for searched, fitted, judged in ((False, sigma_R, sigma_R), (True, sigma, held_out)):
-        scale = ScaleModel(posterior.X_train, residuals / fitted)
-        g = scale.log_square_loo()
+    for candidate, scale in (pair for pair in made if pair is not None):
         for share in _SHARES:
-            scores = _interval_scores(residuals, judged * (0.5 * share * g).exp())
-            gain = baseline - scores
-            gain_beyond_noise = float(gain.mean() - gain.std() / len(gain) ** 0.5)
-            if gain_beyond_noise > best_gain:
-                choice = Choice(searched, share, float(scores.mean() / baseline.mean()))
-                model = scale if share > 0 else None
-                best = choice, theta if searched else posterior.theta_R, model
-                best_gain = gain_beyond_noise
-    choice, theta, model = best
-    return Spread(posterior, theta, choice, model)
+            sigma = candidate.judged * (0.5 * share * scale.log_square_loo()).exp()
+            gain = _gain(reference, _parts(candidate.residuals, sigma))
+            hurdle = float(gain.std()) / len(gain) ** 0.5
+            if candidate is not plain:
+                hurdle += _HANDICAP
+            if float(gain.mean()) - hurdle > best_gain:
+                best_gain = float(gain.mean()) - hurdle
+                choice = replace(candidate.choice, share=share, score=1.0 - float(gain.mean()))
+                best = replace(candidate, choice=choice), scale if share > 0 else None
+    taken, model = best
+    return Spread(taken.posterior, taken.theta, taken.choice, model)
 
 
-def refit_spread(spread: Spread, posterior: Posterior) -> Spread:
-    """The same kind of spread on another fit of the same GP, learned from scratch."""
-    theta = _search(posterior, None) if spread.choice.searched else posterior.theta_R
+def refit_spread(choice: Choice, posterior: Posterior, X: Tensor, y: Tensor) -> Spread:
+    """The same kind of mean and spread on other data, learned from scratch."""
+    fit: Posterior | None = None
+    if choice.warped and isinstance(posterior, ExactPosterior):
+        fit = train_warped(X, y, posterior.covariance, start=posterior.training_start)
+    if fit is None:
+        fit = posterior.retrained(X, y)
+    theta = _search(fit, None) if choice.searched else fit.theta_R
     model = None
-    if spread.scale is not None:
-        residuals, sigma = _loo(posterior, theta)
-        model = ScaleModel(posterior.X_train, residuals / sigma)
-    return Spread(posterior, theta, spread.choice, model)
+    if choice.share > 0:
+        residuals, sigma = _loo(fit, theta)
+        model = ScaleModel(X, residuals / sigma)
+    return Spread(fit, theta, choice, model)
+
+
+def magnitude(z: Tensor) -> Tensor:
+    """Typical size of z-scores: their mean absolute quantile over the levels 0.5 to 0.9.
+
+    A mean square would be that of a few outliers, and as different between fits as these are.
+
+    Examples
+    --------
+    >>> z = torch.ones(20, dtype=torch.float64)
+    >>> z[0], z[1] = 99.0, -1.0
+    >>> magnitude(z).item()
+    1.0
+    """
+    levels = torch.tensor([0.5, 0.6, 0.7, 0.8, 0.9], dtype=z.dtype, device=z.device)
+    found = q_lin(levels.clamp(1.0 / (len(z) + 1), len(z) / (len(z) + 1)), z.abs()).mean()
+    # Residuals that are all 0, of a mean that is perfect, must not make a spread of 0.
+    return found.clamp_min(1e-12)
+
+
+def runs_in_threads(posterior: Posterior) -> bool:
+    """Whether several fits may run at once: BoTorch's change global settings."""
+    return isinstance(getattr(posterior, "covariance", None), Stationary)
+
+
+def _as_trained(posterior: Posterior) -> Candidate:
+    residuals, sigma = _loo(posterior, posterior.theta_R)
+    return Candidate(posterior, posterior.theta_R, residuals, sigma, sigma, Choice())
+
+
+def _searched(posterior: Posterior, seed: int) -> Candidate:
+    theta = _search(posterior, None)
+    residuals, sigma = _loo(posterior, theta)
+    judged = _held_out_sigma(posterior, seed, residuals, sigma)
+    return Candidate(posterior, theta, residuals, sigma, judged, Choice(searched=True))
+
+
+def _warped(posterior: Posterior) -> Candidate | None:
+    if not isinstance(posterior, ExactPosterior) or posterior.n_train > MOST_WARPED:
+        return None
+    data = posterior.X_train, posterior.y_train
+    warped = train_warped(*data, posterior.covariance, start=posterior.training_start)
+    if warped is None:
+        return None
+    return replace(_as_trained(warped), choice=Choice(warped=True))
 
 
 def conditioned_spread(spread: Spread, posterior: Posterior) -> Spread:
@@ -203,11 +301,26 @@ def _held_out_sigma(posterior: Posterior, seed: int, residuals: Tensor, sigma: T
     return out
 
 
-def _interval_scores(r: Tensor, sigma: Tensor) -> Tensor:
-    """Interval score [N] of symmetric bands, averaged over :data:`SCORED_COVERAGES`."""
-    z = (r / sigma).abs()
-    total = torch.zeros_like(r)
+def _gain(reference: tuple[Tensor, ...], scores: tuple[Tensor, ...]) -> Tensor:
+    """How much lower scores [N] are than the reference's, in units of the reference's mean."""
+    gains = [
+        (theirs - ours) / theirs.mean() for theirs, ours in zip(reference, scores, strict=True)
+    ]
+    return torch.stack(gains).mean(0)
+
+
+def _parts(r: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor]:
+    """Interval score and pinball loss [N] of each point, in the target's units.
+
+    The first is that of symmetric bands, averaged over :data:`SCORED_COVERAGES`, and looks at the
+    tails; the second, averaged over :data:`SCORED_LEVELS`, approximates the CRPS.
+    """
+    z = r / sigma
+    interval, loss = torch.zeros_like(r), torch.zeros_like(r)
     for coverage in SCORED_COVERAGES:
-        half = torch.quantile(z, coverage) * sigma
-        total += 2.0 * half + 2.0 / (1.0 - coverage) * (r.abs() - half).clamp(min=0.0)
-    return total / len(SCORED_COVERAGES)
+        half = torch.quantile(z.abs(), coverage) * sigma
+        interval += 2.0 * half + 2.0 / (1.0 - coverage) * (r.abs() - half).clamp(min=0.0)
+    for level in SCORED_LEVELS:
+        error = r - torch.quantile(z, level) * sigma
+        loss += error * (level - (error < 0).to(error))
+    return interval / len(SCORED_COVERAGES), loss / len(SCORED_LEVELS)

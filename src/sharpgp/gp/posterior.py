@@ -1,5 +1,6 @@
 """What a trained GP can answer under any hyperparameters, in the user's units."""
 
+import copy
 from abc import ABC, abstractmethod
 from typing import Self
 
@@ -100,6 +101,10 @@ class Posterior(ABC):
     def jitter(self, theta: Tensor) -> Tensor:
         """What factorising the covariance under ``theta`` takes, relative to its diagonal [K]."""
         return torch.zeros(len(theta), dtype=theta.dtype, device=theta.device)
+
+    def retargeted(self, y: Tensor) -> Self:
+        """The same GP conditioned on other targets [N] at the same training inputs."""
+        return self.conditioned_on(self.X_train, y)
 
     @property
     @abstractmethod
@@ -318,6 +323,12 @@ class ExactPosterior(DataPosterior):
         from sharpgp.gp.training import retrain  # training makes posteriors
 
         return retrain(self, X, y, warm=warm)
+
+    def retargeted(self, y: Tensor) -> Self:
+        """See :meth:`Posterior.retargeted`; factors are kept, they do not depend on targets."""
+        other = copy.copy(self)
+        other._y, other._weights = self.y_units.forward(y), None
+        return other
 
     def _variance(self, theta: Tensor, Z: Tensor) -> Tensor:
         prior = self.covariance.diag(theta, Z) + theta[:, -1:]

@@ -45,6 +45,8 @@ _MOST_EVALUATIONS = 300
 #: Points beyond which starts are tried on a part of them only, and how many that part has.
 MOST_FROM_SCRATCH = 4000
 _FIRST_ROWS = 2000
+# A refit stops where 400 points would gain less than a hundredth in log likelihood.
+_REFIT_TOLERANCE = 1e-5
 
 
 @stored(
@@ -78,6 +80,7 @@ def train(
     *,
     start: Tensor | int | None = None,
     random_state: int | None = 0,
+    tolerance: float = 1e-7,
 ) -> tuple[ExactPosterior, TrainingResult]:
     r"""Train an exact GP with zero prior mean by maximising its marginal likelihood.
 
@@ -94,6 +97,8 @@ def train(
         trying all of these (named kernels only).
     random_state : int, optional
         Seed of further starts, which are drawn only when the first ones fail.
+    tolerance : float
+        Gain in log likelihood per point below which training stops (named kernels only).
 
     Returns
     -------
@@ -117,7 +122,7 @@ def train(
     covariance = make_covariance(kernel, X.shape[1])
     rng = np.random.default_rng(random_state)
     with threads_for(len(y)):
-        theta, result = maximise_likelihood(Z, t, covariance, start, rng)
+        theta, result = maximise_likelihood(Z, t, covariance, start, rng, tolerance)
     logger.debug("training: %s", result)
     posterior = ExactPosterior(X, y, covariance, theta, x_units=x_units, y_units=y_units)
     posterior.training_start = result.start
@@ -144,7 +149,7 @@ def retrain(
     if not isinstance(covariance, Stationary):
         return train(X, y, covariance.as_gpytorch())[0]
     start = posterior.theta_R if warm else posterior.training_start
-    again, _ = train(X, y, covariance.kind, start=start)
+    again, _ = train(X, y, covariance.kind, start=start, tolerance=_REFIT_TOLERANCE)
     again.training_start = posterior.training_start
     return again
 
@@ -155,6 +160,7 @@ def maximise_likelihood(
     covariance: Covariance,
     start: Tensor | int | None,
     rng: np.random.Generator,
+    tolerance: float = 1e-7,
 ) -> tuple[Tensor, TrainingResult]:
     """Hyperparameters [P] with the greatest marginal likelihood, for standardised data.
 
@@ -163,10 +169,10 @@ def maximise_likelihood(
     """
     if isinstance(covariance, Stationary):
         if len(t) <= MOST_FROM_SCRATCH or isinstance(start, Tensor):
-            return _train_stationary(Z, t, covariance, start, rng)
+            return _train_stationary(Z, t, covariance, start, rng, tolerance)
         rows = torch.from_numpy(rng.permutation(len(t))[:_FIRST_ROWS]).to(Z.device)
-        theta, first = _train_stationary(Z[rows], t[rows], covariance, start, rng)
-        theta, result = _train_stationary(Z, t, covariance, theta, rng)
+        theta, first = _train_stationary(Z[rows], t[rows], covariance, start, rng, tolerance)
+        theta, result = _train_stationary(Z, t, covariance, theta, rng, tolerance)
         return theta, replace(result, start=first.start)
     assert isinstance(covariance, FromGPyTorch)
     return _train_with_botorch(Z, t, covariance, rng)
@@ -196,16 +202,28 @@ class _Objective:
         return value.item(), gradient.cpu().numpy()
 
 
+def bounds_of(n_features: int) -> tuple[np.ndarray, np.ndarray]:
+    """Box of ``log theta`` that training stays in."""
+    lower = np.log(np.r_[np.full(n_features, 1e-4), 1e-4, NOISE_FLOOR])
+    return lower, np.log(np.r_[np.full(n_features, 1e2), 1e4, 10.0])
+
+
+def built_in_start(number: int, n_features: int) -> np.ndarray:
+    """``log theta`` of one of the starts that training tries."""
+    inverse, signal, noise = _STARTS[number]
+    return np.log(np.r_[np.full(n_features, inverse / math.sqrt(n_features)), signal, noise])
+
+
 def _train_stationary(
     Z: Tensor,
     t: Tensor,
     covariance: Stationary,
     start: Tensor | int | None,
     rng: np.random.Generator,
+    tolerance: float,
 ) -> tuple[Tensor, TrainingResult]:
     d = covariance.n_features
-    lower = np.log(np.r_[np.full(d, 1e-4), 1e-4, NOISE_FLOOR])
-    upper = np.log(np.r_[np.full(d, 1e2), 1e4, 10.0])
+    lower, upper = bounds_of(d)
     objective = _Objective(Z, t, covariance)
 
     def descend(u: np.ndarray, evaluations: int) -> tuple[float, np.ndarray, bool]:
@@ -215,11 +233,11 @@ def _train_stationary(
             jac=True,
             method="L-BFGS-B",
             bounds=list(zip(lower, upper, strict=True)),
-            options={"maxfun": evaluations, "ftol": 1e-7, "gtol": 1e-6},
+            options={"maxfun": evaluations, "ftol": tolerance, "gtol": 1e-6},
         )
         return float(found.fun), found.x, bool(found.nfev < evaluations)
 
-    starts = [np.log(np.r_[np.full(d, w / math.sqrt(d)), s, n]) for w, s, n in _STARTS]
+    starts = [built_in_start(number, d) for number in range(len(_STARTS))]
     if isinstance(start, Tensor):
         starts = [start.log().cpu().numpy()]
     elif start is not None:

@@ -1,0 +1,108 @@
+"""CV+ intervals: every point is compared with the fit that did not see it."""
+
+import torch
+from torch import Tensor
+
+from sharpgp._stored import Array, Several, agree, stored
+from sharpgp.calibration.levels import whole_rank
+from sharpgp.calibration.quantile import rank
+from sharpgp.calibration.recalibrator import Calibrated
+from sharpgp.calibration.spread import Spread
+from sharpgp.gp.posterior import BLOCK_ENTRIES, Posterior
+
+
+@stored(
+    "PlusPredictor",
+    posterior=Posterior,
+    fits=Several(Spread),
+    scores=Several(Array("n")),
+    n_cal=int,
+)
+class PlusPredictor(Calibrated):
+    r"""Quantiles of ``mu_k(x) + z_i sigma_k(x)`` over all points ``i``, left out by fit ``k``.
+
+    The symmetric band at coverage ``c`` runs from the ``floor((1-c)(N+1))``-th smallest
+    ``mu_k(x) - |z_i| sigma_k(x)`` to the ``ceil(c(N+1))``-th smallest
+    ``mu_k(x) + |z_i| sigma_k(x)``.  Whatever the fits, it covers with the probability that
+    :meth:`worst_case` gives.  The mean is that of the fit on all data.
+
+    Parameters
+    ----------
+    posterior : Posterior
+        Fit on all data.
+    fits : list of Spread
+        Fits without each of the parts.
+    scores : list of Tensor [n]
+        z-scores of each part under the fit without it.
+
+    References
+    ----------
+    R. F. Barber, E. J. Candes, A. Ramdas and R. J. Tibshirani, "Predictive inference with the
+    jackknife+", Annals of Statistics, 2021, theorem 4; for scores other than residuals, C. Gupta,
+    A. Kuchibhotla and A. Ramdas, "Nested conformal prediction", Pattern Recognition, 2022.
+    """
+
+    n_cal: int
+
+    def __init__(self, posterior: Posterior, fits: list[Spread], scores: list[Tensor]) -> None:
+        self.posterior = posterior
+        self.fits = fits
+        self.scores = scores
+        self.n_cal = sum(len(part) for part in scores)
+
+    def _restored(self) -> None:
+        agree("fits and parts", len(self.fits), len(self.scores))
+        agree("number of scores", sum(len(part) for part in self.scores), self.n_cal)
+
+    def worst_case(self, coverage: float) -> float:
+        """Probability with which the band at ``coverage`` covers at least, for exchangeable data.
+
+        ``1 - 2 alpha - min(2 (1 - 1/K) / (N/K + 1), (1 - K/N) / (K + 1))`` with ``K`` parts of
+        equal size and ``alpha = 1 - coverage``.
+        """
+        K, N = len(self.fits), self.n_cal
+        slack = min(2.0 * (1.0 - 1.0 / K) / (N / K + 1.0), (1.0 - K / N) / (K + 1.0))
+        return max(0.0, 1.0 - 2.0 * (1.0 - coverage) - slack)
+
+    def prefers_band(self, coverage: float) -> bool:
+        """Always: the worst case is stated for the band."""
+        return True
+
+    def centred_levels(self, coverage: float) -> tuple[float, float]:
+        """Levels of the two ends of the centred interval, moved outward to whole ranks."""
+        lower, upper = super().centred_levels(coverage)
+        N = self.n_cal
+        low, high = whole_rank(lower, N, up=False), whole_rank(upper, N, up=True)
+        return (low / (N + 1) if low >= 1 else lower), (high / (N + 1) if high <= N else upper)
+
+    def quantiles(self, X: Tensor, delta: Tensor) -> Tensor:
+        """See :meth:`Calibrated.quantiles`."""
+        h = rank(delta, self.n_cal)
+        below = h.floor().clamp(1, self.n_cal - 1).long()
+        blocks = []
+        for block in X.split(max(1, BLOCK_ENTRIES // self.n_cal)):
+            ordered = self._pooled(block, [z for z in self.scores]).sort(dim=-1).values
+            lower, upper = ordered[:, below - 1], ordered[:, below]
+            blocks.append(torch.lerp(lower, upper, (h - below).expand_as(lower)))
+        return torch.cat(blocks).mT
+
+    def band(self, X: Tensor, coverage: float) -> tuple[Tensor, Tensor]:
+        """See :meth:`Calibrated.band`."""
+        k = whole_rank(coverage, self.n_cal, up=True)
+        ends = []
+        for block in X.split(max(1, BLOCK_ENTRIES // self.n_cal)):
+            above = self._pooled(block, [z.abs() for z in self.scores])
+            below = self._pooled(block, [-z.abs() for z in self.scores])
+            # The floor((1-c)(N+1))-th smallest from below is the ceil(c(N+1))-th largest.
+            low = -(-below).kthvalue(k, dim=-1).values
+            ends.append(torch.stack([low, above.kthvalue(k, dim=-1).values]))
+        lower, upper = torch.cat(ends, dim=-1)
+        return lower, upper
+
+    def _pooled(self, X: Tensor, scores: list[Tensor]) -> Tensor:
+        """``mu_k(x) + z_i sigma_k(x)`` [T, N] for the scores of all parts."""
+        parts = [
+            fit.posterior.mean(X).unsqueeze(-1) + fit(X).unsqueeze(-1) * z
+            for fit, z in zip(self.fits, scores, strict=True)
+        ]
+        return torch.cat(parts, dim=-1)

@@ -1,0 +1,163 @@
+"""CV+ and leave-one-out: what each point is compared with, and what that is worth."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from sharpgp import CrossValidated, LeaveOneOut
+from sharpgp.calibration.bands import band_is_better
+from sharpgp.calibration.plus import PlusPredictor
+from sharpgp.exceptions import InvalidInputError
+from sharpgp.gp import train
+from sharpgp.gp.threads import side_by_side, threads_for
+
+
+def data(n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 2, (n, 1))
+    return torch.from_numpy(X), torch.from_numpy(np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=n))
+
+
+class Constant:
+    """A fit that predicts the mean of its data, and their deviation as the spread."""
+
+    def __init__(self, y: torch.Tensor) -> None:
+        self.level, self.deviation = y.mean(), y.std()
+        self.posterior = self
+
+    def mean(self, X: torch.Tensor) -> torch.Tensor:
+        return self.level.expand(len(X))
+
+    def __call__(self, X: torch.Tensor) -> torch.Tensor:
+        return self.deviation.expand(len(X))
+
+
+def plus_of(y: torch.Tensor, folds: int) -> PlusPredictor:
+    parts = torch.arange(len(y)).chunk(folds)
+    fits, scores = [], []
+    for part in parts:
+        fit = Constant(y[~torch.isin(torch.arange(len(y)), part)])
+        fits.append(fit)
+        scores.append((y[part] - fit.level) / fit.deviation)
+    return PlusPredictor(Constant(y), fits, scores)
+
+
+def test_band_is_the_textbook_one():
+    """Barber et al., section 3, point by point and with a loop."""
+    y = data(23, seed=0)[1]
+    plus, X = plus_of(y, folds=5), torch.zeros(1, 1, dtype=torch.float64)
+    for coverage in (0.5, 0.8, 0.9):
+        below, above = [], []
+        for fit, scores in zip(plus.fits, plus.scores, strict=True):
+            for z in scores:
+                below.append((fit.level - z.abs() * fit.deviation).item())
+                above.append((fit.level + z.abs() * fit.deviation).item())
+        lower, upper = plus.band(X, coverage)
+        assert upper.item() == sorted(above)[math.ceil(coverage * 24 - 1e-9) - 1]
+        assert lower.item() == sorted(below)[math.floor((1 - coverage) * 24 + 1e-9) - 1]
+
+
+def test_quantiles_are_order_statistics():
+    y = data(19, seed=1)[1]
+    plus, X = plus_of(y, folds=4), torch.zeros(2, 1, dtype=torch.float64)
+    pooled = plus._pooled(X, plus.scores)[0].sort().values
+    delta = torch.tensor([0.05, 0.5, 0.525, 0.95], dtype=torch.float64)
+    expected = torch.stack([pooled[0], pooled[9], (pooled[9] + pooled[10]) / 2, pooled[18]])
+    torch.testing.assert_close(plus.quantiles(X, delta)[:, 1], expected)
+
+
+@pytest.mark.parametrize(("n", "folds"), [(20, 5), (40, 10)])
+def test_coverage_over_1500_draws(n, folds):
+    """At least the worst case; nominal, in fact, for a stable fit."""
+    rng = np.random.default_rng(2)
+    hits, draws, X = 0, 1500, torch.zeros(1, 1, dtype=torch.float64)
+    for _ in range(draws):
+        y = torch.from_numpy(rng.standard_exponential(n + 1))
+        plus = plus_of(y[:n], folds)
+        lower, upper = plus.band(X, 0.8)
+        hits += int(lower.item() <= y[n].item() <= upper.item())
+    error = math.sqrt(0.16 / draws)
+    assert hits / draws > plus.worst_case(0.8)
+    assert abs(hits / draws - 0.8) < 1 / (n + 1) + 4 * error
+
+
+def test_worst_case():
+    y = data(100, seed=3)[1]
+    assert plus_of(y, folds=10).worst_case(0.9) == pytest.approx(0.8 - 0.9 / 11)
+    assert plus_of(y, folds=2).worst_case(0.9) == pytest.approx(0.8 - 1 / 51)
+
+
+def test_every_fit_of_plus_is_without_its_part():
+    X, y = data(45, seed=4)
+    posterior, _ = train(X, y)
+    plus = CrossValidated(folds=3, plus=True, random_state=0).fit(posterior)
+    assert [fit.posterior.n_train for fit in plus.fits] == [30, 30, 30]
+    order = torch.randperm(45, generator=torch.Generator().manual_seed(0))
+    for part, fit, z in zip(order.chunk(3), plus.fits, plus.scores, strict=True):
+        assert not torch.isin(y[part], fit.posterior.y_train).any()
+        torch.testing.assert_close(z, (y[part] - fit.posterior.mean(X[part])) / fit(X[part]))
+    ends = plus.predict_interval(X, 0.8)
+    assert 0.7 < ((ends[:, 0] <= y) & (y <= ends[:, 1])).double().mean() < 0.95
+    levels = plus.predict_quantiles(X, [0.1, 0.5, 0.9])
+    assert (levels.diff(dim=1) >= 0).all()
+
+
+def test_leave_one_out_scores_are_those_of_the_one_fit():
+    X, y = data(50, seed=5)
+    posterior, _ = train(X, y)
+    loo = LeaveOneOut(random_state=0).fit(posterior)
+    fit = loo.spread_model
+    mean, sigma = fit.posterior.loo(torch.stack([fit.posterior.theta_R, fit.theta]))
+    total = sigma[1] * fit.unit
+    if fit.scale is not None:
+        total = total * (0.5 * fit.choice.share * fit.scale.log_square_loo()).exp()
+    torch.testing.assert_close(loo.scores, (y - mean[0]) / total)
+    same = CrossValidated(folds=None, random_state=0).fit(posterior)
+    assert torch.equal(same.scores, loo.scores)
+    with pytest.raises(InvalidInputError, match="plus: expected a number of folds"):
+        CrossValidated(folds=None, plus=True).fit(posterior)
+
+
+def test_results_do_not_depend_on_the_number_of_threads():
+    X, y = data(60, seed=6)
+    posterior, _ = train(X, y)
+    before, scores = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            scores.append(CrossValidated(folds=4, random_state=0).fit(posterior).scores)
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(scores[0], scores[1])
+    assert torch.equal(scores[0], scores[2])
+
+
+def test_side_by_side_runs_in_threads_of_one_thread_each():
+    import threading
+
+    before = torch.get_num_threads()
+    barrier = threading.Barrier(2, timeout=20)
+
+    def work(item: int) -> tuple[int, int]:
+        barrier.wait()  # passes only if two run at once
+        return item, torch.get_num_threads()
+
+    try:
+        torch.set_num_threads(2)
+        with threads_for(10):
+            assert side_by_side(work, [1, 2]) == [(1, 1), (2, 1)]
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert side_by_side(lambda item: 2 * item, [1, 2], alone=True) == [2, 4]
+
+
+def test_bands_for_few_points_and_intervals_for_skewed_ones():
+    rng = np.random.default_rng(7)
+    even, skewed = torch.from_numpy(rng.normal(size=800)), torch.from_numpy(rng.gamma(1, 1, 800))
+    skewed = skewed - skewed.mean()
+    assert band_is_better(even, 50, 0.95)
+    assert band_is_better(skewed, 30, 0.95)  # too few points for two tails of 2.5 %
+    assert not band_is_better(skewed, 400, 0.9)

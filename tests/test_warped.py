@@ -1,0 +1,119 @@
+"""GPs on a warped target: right in the user's units, and used where noise grows with the level."""
+
+import numpy as np
+import pytest
+import torch
+
+from sharpgp import Exact, SharpGPRegressor
+from sharpgp.calibration.spread import learn_spread
+from sharpgp.gp import train
+from sharpgp.gp.covariance import FromGPyTorch, Stationary
+from sharpgp.gp.scaling import Affine
+from sharpgp.gp.warped import Warp, WarpedPosterior, _Objective, train_warped
+
+
+def multiplicative(n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, (n, 2))
+    y = 5 * np.exp(1.5 * X[:, 0] + X[:, 1] + 0.2 * rng.normal(size=n))
+    return torch.from_numpy(X), torch.from_numpy(y)
+
+
+@pytest.fixture(scope="module")
+def warped():
+    X, y = multiplicative(80, seed=0)
+    return train_warped(X, y, Stationary("rbf", 2))
+
+
+def test_units(warped):
+    """Mean and deviation through the inverse map and its slope, by finite differences."""
+    X, y = multiplicative(80, seed=0)
+    new = multiplicative(10, seed=1)[0]
+    torch.testing.assert_close(warped.y_train, y)
+    torch.testing.assert_close(warped.X_train, X)
+    u, theta = warped.inner.mean(new), warped.theta_R[None]
+    back = warped.warp.back
+    torch.testing.assert_close(warped.mean(new), back(u))
+    slope = (back(u + 1e-6) - back(u - 1e-6)) / 2e-6
+    torch.testing.assert_close(
+        warped.sigma(theta, new)[0], slope * warped.inner.sigma(theta, new)[0]
+    )
+
+
+def test_leave_one_out_is_conditioning_on_the_others(warped):
+    X, y = warped.X_train, warped.y_train
+    theta = torch.stack([warped.theta_R, 2 * warped.theta_R])
+    mean, sigma = warped.loo(theta)
+    for i in (0, 7, 79):
+        others = torch.arange(80) != i
+        rest = warped.conditioned_on(X[others], y[others])
+        torch.testing.assert_close(mean[0, i], rest.mean(X[i : i + 1])[0], rtol=1e-6, atol=0)
+        torch.testing.assert_close(sigma[0, i], rest.sigma(theta, X[i : i + 1])[0, 0])
+
+
+def test_means_stay_near_the_range_of_the_targets(warped):
+    far = torch.full((1, 2), 3.0, dtype=torch.float64)
+    limit = warped.warp.forward(warped.y_train).max() + 0.5 * warped.inner.y_train.std()
+    assert warped.mean(far).item() <= warped.warp.back(limit).item() + 1e-9
+    inner = warped.inner.retargeted(warped.inner.y_train + 100)
+    held = WarpedPosterior(warped.inner, warped.warp)
+    held.inner = inner  # a GP that overshoots
+    assert torch.isfinite(held.mean(far)).all()
+    assert held.mean(far).item() == pytest.approx(warped.warp.back(limit).item())
+
+
+def test_gradient_of_the_likelihood():
+    X, y = multiplicative(30, seed=2)
+    Z, t = Affine.standardising(X).forward(X), Affine.standardising(y).forward(y)
+    objective = _Objective(Z, t, Stationary("rbf", 2))
+    v = np.log([0.7, 0.9, 1.3, 0.05, 1.0, 0.4])
+    v[-2] = -0.6
+    gradient = objective(v)[1]
+    for i, step in enumerate(1e-6 * np.eye(6)):
+        slope = (objective(v + step)[0] - objective(v - step)[0]) / 2e-6
+        assert gradient[i] == pytest.approx(slope, rel=1e-5, abs=1e-8)
+    # The density of the data: that of the plain GP, where the warp is as good as linear.
+    plain = v.copy()
+    plain[-2:] = 0.0, np.log(1e4)
+    theta = torch.from_numpy(np.exp(v[:-2]))
+    Ky = Stationary("rbf", 2).matrix(theta[None], Z)[0] + theta[-1] * torch.eye(30)
+    normal = torch.distributions.MultivariateNormal(torch.zeros(30, dtype=torch.float64), Ky)
+    assert objective(plain)[0] == pytest.approx(-normal.log_prob(t).item() / 30, rel=1e-5)
+
+
+def test_it_is_used_where_noise_grows_with_the_level():
+    X, y = multiplicative(120, seed=3)
+    spread = learn_spread(train(X, y)[0], seed=0)
+    assert spread.choice.warped
+    assert spread.choice.score < 0.9
+    even = learn_spread(train(X, y.log())[0], seed=0)
+    assert not even.choice.warped
+    X_cal, y_cal = multiplicative(99, seed=4)
+    X_new, y_new = multiplicative(2000, seed=5)
+    low, high = Exact().fit(train(X, y)[0], X_cal, y_cal).predict_interval(X_new, 0.9).T
+    assert abs(((low <= y_new) & (y_new <= high)).double().mean().item() - 0.9) < 3 * 0.03
+    assert (high - low)[y_new > 20].mean() > 4 * (high - low)[y_new < 4].mean()
+
+
+def test_kernels_of_the_users_own_are_not_warped():
+    import gpytorch
+
+    X, y = multiplicative(20, seed=6)
+    kernel = FromGPyTorch(gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel()))
+    assert train_warped(X, y, kernel) is None
+
+
+def test_saving(tmp_path):
+    X, y = multiplicative(100, seed=7)
+    model = SharpGPRegressor(calibration="loo", random_state=0).fit(X, y)
+    assert isinstance(model.posterior_, WarpedPosterior)
+    model.save(tmp_path / "model.sgp")
+    again = SharpGPRegressor.load(tmp_path / "model.sgp")
+    np.testing.assert_array_equal(again.predict_interval(X), model.predict_interval(X))
+
+
+def test_warp_is_odd_about_its_centre():
+    warp = Warp(torch.tensor(2.0).double(), torch.tensor(0.5).double())
+    u = torch.linspace(-4, 4, 9, dtype=torch.float64)
+    torch.testing.assert_close(warp.back(u) - 2.0, -(warp.back(-u) - 2.0))
+    torch.testing.assert_close(warp.forward(warp.back(u)), u)
