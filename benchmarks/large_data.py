@@ -1,0 +1,403 @@
+"""Large data: growth, memory and speed of sparse and exact GPs, on a CPU or a GPU.
+
+Run with ``python benchmarks/large_data.py [PART ...] [--device cuda] [--data-home FOLDER]``;
+without parts, all that the device is meant for.  Times are wall-clock seconds, with those of the
+processor beside them on a CPU: other work on a shared machine counts into the former only.
+"""
+
+import argparse
+import math
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+
+from sharpgp import Exact, Sharp, SharpGPRegressor, datasets
+from sharpgp.calibration.exact import SpreadPredictor
+from sharpgp.calibration.spread import learn_spread
+from sharpgp.gp import ExactPosterior, SparsePosterior, large, train, train_sparse, woodbury
+
+D = 8
+
+
+def simulate(n: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """A smooth function of eight features, with noise that depends on one of them."""
+    draw = torch.Generator().manual_seed(seed)
+    X = torch.rand(n, D, dtype=torch.float64, generator=draw) * 2.0 - 1.0
+    f = torch.sin(3.0 * X[:, 0]) * X[:, 1] + X[:, 2].square() + 0.5 * X[:, 3:6].sum(-1).cos()
+    noise = 0.05 + 0.1 * (X[:, 6] > 0)
+    return X, f + noise * torch.randn(n, dtype=torch.float64, generator=draw)
+
+
+class Clock:
+    """Wall-clock and processor seconds of a block; waits for the GPU."""
+
+    def __init__(self, device: str = "cpu") -> None:
+        self.device = device
+
+    def __enter__(self) -> "Clock":
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+        self.wall = time.perf_counter() - self._wall
+        self.cpu = time.process_time() - self._cpu
+
+
+def best(action: Callable[[], object], device: str, repeats: int = 3) -> float:
+    """Fastest of a few runs, after one that does not count."""
+    action()
+    times = []
+    for _ in range(repeats):
+        with Clock(device) as clock:
+            action()
+        times.append(clock.wall)
+    return min(times)
+
+
+def table(title: str, head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print a Markdown table."""
+    print(f"\n{title}\n\n| {' | '.join(head)} |\n| {' | '.join('---' for _ in head)} |")
+    for row in rows:
+        cells = [f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row]
+        print(f"| {' | '.join(cells)} |")
+    sys.stdout.flush()
+
+
+def exponent(sizes: Sequence[int], times: Sequence[float]) -> float:
+    """Slope of the logarithms of the times, from a straight line through all of them."""
+    return float(np.polyfit(np.log(sizes), np.log(times), 1)[0])
+
+
+# ------------------------------------------------------------------ on a CPU
+
+
+def kin8nm(data_home: str | None) -> None:
+    """Fit and calibrate the sparse GP, and its growth in N and in M."""
+    data = datasets.load("kin8nm", data_home=data_home)
+    part = datasets.split(data.X, data.y, train=0.6, cal=0.2, random_state=0)
+    X, y, X_cal, y_cal, X_test, y_test = map(torch.from_numpy, part)
+    with Clock() as training:
+        posterior, result = train_sparse(X, y, n_inducing=300)
+    rows = [["training", training.wall, training.cpu, result.evaluations, "", ""]]
+    for name, method in (("Sharp, 25 levels", Sharp(levels=25)), ("Exact", Exact())):
+        with Clock() as clock:
+            calibrated = method.fit(posterior, X_cal, y_cal)
+        lower, upper = calibrated.predict_interval(X_test, 0.95).T
+        inside = ((lower <= y_test) & (y_test <= upper)).double().mean()
+        evaluations = getattr(calibrated, "evaluations", "")
+        width = float((upper - lower).mean())
+        rows.append([name, clock.wall, clock.cpu, evaluations, float(inside), width])
+    table(
+        f"kin8nm, N = {len(y)}, C = {len(y_cal)}, M = 300",
+        ["step", "wall s", "processor s", "evaluations", "coverage at 95 %", "width at 95 %"],
+        rows,
+    )
+
+
+def growth(_: str | None) -> None:
+    """One evaluation of bound, variance and leave-one-out with gradients, by N and by M."""
+    rows, by_n, by_m = [], [], []
+    sizes = [(n, 300) for n in (5_000, 10_000, 20_000)]
+    sizes += [(10_000, m) for m in (150, 600)]
+    for n, m in sizes:
+        data, theta, Z = sparse_problem(n, m, "cpu")
+        seconds = [_processor_seconds(action) for action in evaluations(data, theta, Z)]
+        rows.append([n, m, *seconds])
+        if m == 300:
+            by_n.append((n, seconds))
+        if n == 10_000:
+            by_m.append((m, seconds))
+    for label, series in (("exponent in N", by_n), ("exponent in M", by_m)):
+        series = sorted(series)
+        places, times = zip(*series, strict=True)
+        rows.append([label, "", *(exponent(places, [t[i] for t in times]) for i in range(3))])
+    table(
+        "One evaluation with its gradient, in processor seconds (one thread)",
+        ["N", "M", "bound", "sigma at 1,000 points", "leave-one-out"],
+        rows,
+    )
+
+
+def _processor_seconds(action: Callable[[], object]) -> float:
+    action()
+    times = []
+    for _ in range(3):
+        with Clock() as clock:
+            action()
+        times.append(clock.cpu)
+    return min(times)
+
+
+def sparse_problem(n: int, m: int, device: str) -> tuple[woodbury.Data, torch.Tensor, torch.Tensor]:
+    """Data, hyperparameters and inducing inputs as training ends with."""
+    from sharpgp.gp.covariance import Stationary
+
+    X, y = (a.to(device) for a in simulate(n))
+    theta = torch.tensor([[0.8, 0.8, 0.8, 0.5, 0.5, 0.5, 0.1, 0.1, 1.0, 0.02]]).double()
+    Z = X[:m].clone()
+    return woodbury.Data(Stationary("rbf", D), X, y - y.mean()), theta.to(device), Z
+
+
+def evaluations(
+    data: woodbury.Data, theta: torch.Tensor, Z: torch.Tensor
+) -> list[Callable[[], object]]:
+    """Bound, variance and leave-one-out, each with its gradient."""
+    covariance, S = data.covariance, data.X[:1000]
+    theta = theta.clone().requires_grad_()
+    Z = Z.clone().requires_grad_()
+
+    def bound() -> object:
+        return torch.autograd.grad(woodbury.variational_bound(data, theta, Z).sum(), (theta, Z))
+
+    def sigma() -> object:
+        prior = covariance.diag(theta, S) + theta[:, -1:]
+        variance = woodbury.sparse_variance(data, theta, Z.detach(), S, prior)
+        return torch.autograd.grad(variance.sum(), theta)
+
+    def loo() -> object:
+        prior = covariance.diag(theta, data.X)
+        _, variance = woodbury.sparse_leave_one_out(data, theta, Z.detach(), prior)
+        return torch.autograd.grad(variance.sum(), theta)
+
+    return [bound, sigma, loo]
+
+
+def memory(_: str | None) -> None:
+    """Peak memory of a whole fit with 100,000 training rows, in a process of its own."""
+    code = (
+        "import sys; sys.path.insert(0, 'benchmarks'); import large_data as b;b.fit_many(100_000)"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    print(out.stdout, end="")
+
+
+def fit_many(n: int) -> None:
+    """Fit and calibrate, and print the peak of the whole process."""
+    X, y = simulate(n + n // 4 + 2000)
+    with Clock() as clock:
+        model = SharpGPRegressor(inducing=300, calibration=Sharp(levels=25), device="cpu")
+        model.fit(X[:n], y[:n], X_cal=X[n:-2000], y_cal=y[n:-2000])
+    lower, upper = model.predict_interval(X[-2000:], 0.95).T
+    inside = ((lower <= y[-2000:].numpy()) & (y[-2000:].numpy() <= upper)).mean()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    table(
+        f"Fit and calibrate (Sharp, 25 levels), N = {n:,}, C = {n // 4:,}, M = 300",
+        ["wall s", "processor s", "peak GiB of the process", "coverage at 95 %"],
+        [[clock.wall, clock.cpu, peak, float(inside)]],
+    )
+
+
+def predict(_: str | None) -> None:
+    """A million rows at 95 %, in a process of its own."""
+    code = (
+        "import sys; sys.path.insert(0, 'benchmarks'); import large_data as b;"
+        "b.predict_many(1_000_000)"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    print(out.stdout, end="")
+
+
+def predict_many(n: int) -> None:
+    """Predict, and print how much the peak memory grew meanwhile."""
+    rows = []
+    X, y = simulate(6000)
+    for method in ("paper", "exact"):
+        model = SharpGPRegressor(inducing=300, calibration=method, device="cpu").fit(X, y)
+        X_new = simulate(n, seed=1)[0].numpy()
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        with Clock() as clock:
+            ends = model.predict_interval(X_new, 0.95)
+        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**20
+        rows.append([method, clock.wall, clock.cpu, grown, float(np.diff(ends).mean())])
+    table(
+        f"{n:,} rows predicted at 95 %, M = 300",
+        ["calibration", "wall s", "processor s", "GiB beyond the input", "mean width"],
+        rows,
+    )
+
+
+# ------------------------------------------------------------------ on a GPU
+
+
+def ceiling() -> float:
+    """Rate of matrix products in float64, FLOP/s."""
+    A = torch.randn(8192, 8192, dtype=torch.float64, device="cuda")
+    return 2.0 * 8192**3 / best(lambda: A @ A, "cuda", repeats=5)
+
+
+def agreement(_: str | None) -> None:
+    """Relative difference between CPU and GPU of every quantity and its gradient."""
+    X, y = simulate(6000)
+    S = simulate(500, seed=1)[0]
+    theta = torch.tensor([0.8, 0.8, 0.8, 0.5, 0.5, 0.5, 0.1, 0.1, 1.0, 0.02]).double()
+    rows = []
+    from sharpgp.gp.covariance import Stationary
+
+    for kind in ("exact", "sparse"):
+        answers = []
+        for device in ("cpu", "cuda"):
+            given = X.to(device), y.to(device), Stationary("rbf", D), theta.to(device)
+            gp = (
+                ExactPosterior(*given)
+                if kind == "exact"
+                else SparsePosterior(*given, X[:300].to(device))
+            )
+            thetas = torch.stack([gp.theta_R, 1.5 * gp.theta_R]).requires_grad_()
+            sigma, (loo, loo_sigma) = gp.sigma(thetas, S.to(device)), gp.loo(thetas)
+            grads = [torch.autograd.grad(v.sum(), thetas)[0] for v in (sigma, loo_sigma)]
+            found = [gp.mean(S.to(device)), sigma, loo, loo_sigma, *grads]
+            answers.append([v.detach().cpu() for v in found])
+        differences = [
+            float(((a - b).abs() / b.abs().max()).max()) for b, a in zip(*answers, strict=True)
+        ]
+        rows.append([kind, *differences])
+    table(
+        "CPU against GPU, N = 6,000: greatest difference relative to the greatest value",
+        ["GP", "mean", "sigma", "loo mean", "loo sigma", "gradient of sigma", "of loo sigma"],
+        rows,
+    )
+
+
+def exact(_: str | None, sizes: Sequence[int] = (20_000, 40_000)) -> None:
+    """Parts of one leave-one-out evaluation, evaluations with gradients, and peak memory."""
+    from sharpgp.gp.covariance import Stationary
+
+    rate, covariance, rows = ceiling(), Stationary("rbf", D), []
+    print(f"\nmatrix products: {rate / 1e12:.1f} TFLOP/s in float64")
+    theta = torch.tensor([[0.8, 0.8, 0.8, 0.5, 0.5, 0.5, 0.1, 0.1, 1.0, 0.02]]).double().cuda()
+    theta.requires_grad_()
+    for n in sizes:
+        torch.cuda.empty_cache()
+        X, y = (a.cuda() for a in simulate(n))
+        S = simulate(5000, seed=1)[0].cuda()
+        y = y - y.mean()
+
+        def loo(X: torch.Tensor = X, y: torch.Tensor = y) -> object:
+            residual, variance = large.loo_of(covariance, theta, X, y)
+            return torch.autograd.grad((residual.square() / variance).sum(), theta)
+
+        def holdout(X: torch.Tensor = X, S: torch.Tensor = S) -> object:
+            prior = covariance.diag(theta, S) + theta[:, -1:]
+            return torch.autograd.grad(
+                large.variance_of(covariance, theta, X, S, prior).sum(), theta
+            )
+
+        def likelihood(X: torch.Tensor = X, y: torch.Tensor = y) -> object:
+            return torch.autograd.grad(large.likelihood_of(covariance, theta, X, y).sum(), theta)
+
+        # Products that cannot be avoided: factor N^3/3, inverse 2N^3/3, gradient N^3 (symmetric).
+        work = {"leave-one-out": 2.0 * n**3, "holdout, C = 5,000": n**3 / 3 + 3.0 * n**2 * 5000}
+        work["likelihood"] = 1.0 * n**3
+        L = large.factor_of(covariance, theta[0].detach(), X)[0]
+        factor = best(lambda X=X: large.factor_of(covariance, theta[0].detach(), X), "cuda", 2)
+        inverse = best(lambda L=L: large.invert_factor(L), "cuda", 2)
+        del L
+        print(f"N = {n:,}: kernel and factor {factor:.3f} s, inverse {inverse:.3f} s")
+        for name, action in zip(work, (loo, holdout, likelihood), strict=True):
+            torch.cuda.reset_peak_memory_stats()
+            seconds = best(action, "cuda", 2)
+            peak = torch.cuda.max_memory_allocated() / 2**30
+            rows.append([f"{n:,}", name, seconds, work[name] / seconds / rate, peak])
+    table(
+        "One evaluation with its gradient, exact GP, 8 features",
+        ["N", "objective", "s", "share of the ceiling", "peak GiB"],
+        rows,
+    )
+
+
+def no_holdout(_: str | None, n: int = 20_000) -> None:
+    """Train on all points, learn the spread by leave-one-out, and calibrate on the same points."""
+    X, y = (a.cuda() for a in simulate(n + 5000))
+    X, y, X_test, y_test = X[:n], y[:n], X[n:], y[n:]
+    torch.cuda.reset_peak_memory_stats()
+    with Clock("cuda") as training:
+        posterior, result = train(X, y)
+    with Clock("cuda") as calibration:
+        spread = learn_spread(posterior, 0)
+        with torch.no_grad():
+            mean, sigma = posterior.loo(torch.stack([posterior.theta_R, spread.theta]))
+        r, scores = y - mean[0], (y - mean[0]) / (sigma[1] * spread.unit)
+        if spread.scale is not None:
+            scores = scores / (0.5 * spread.choice.share * spread.scale.log_square_loo()).exp()
+        predictor = SpreadPredictor(posterior, spread, X, r, scores)
+    lower, upper = predictor.predict_interval(X_test, 0.95).T
+    inside = float(((lower <= y_test) & (y_test <= upper)).double().mean())
+    peak, width = torch.cuda.max_memory_allocated() / 2**30, float((upper - lower).mean())
+    table(
+        f"Exact GP, N = {n:,}: every point trains and calibrates (leave-one-out)",
+        ["training s", "evaluations", "calibration s", "peak GiB", "coverage at 95 %", "width"],
+        [[training.wall, result.evaluations, calibration.wall, peak, inside, width]],
+    )
+
+
+def million(_: str | None, n: int = 1_000_000, m: int = 500) -> None:
+    """Sparse GP: one evaluation, then training and calibration."""
+    rate = ceiling()
+    data, theta, Z = sparse_problem(n, m, "cuda")
+    # Products that cannot be avoided, forward and backward: whiten, Gram matrix, gradient.
+    seconds = [best(action, "cuda", 2) for action in evaluations(data, theta, Z)]
+    shares = [5.0 * n * m**2 / s / rate for s in seconds[:2]] + [9.0 * n * m**2 / seconds[2] / rate]
+    table(
+        f"One evaluation with its gradient, sparse GP, N = {n:,}, M = {m}",
+        ["", "bound", "sigma at 1,000 points", "leave-one-out"],
+        [["s", *seconds], ["share of the ceiling", *shares]],
+    )
+    X, y = (a.cuda() for a in simulate(n + 25_000))
+    part = slice(n, n + 20_000)
+    torch.cuda.reset_peak_memory_stats()
+    with Clock("cuda") as training:
+        posterior, result = train_sparse(X[:n], y[:n], n_inducing=m)
+    with Clock("cuda") as calibration:
+        predictor = Sharp(levels=25).fit(posterior, X[part], y[part])
+    lower, upper = predictor.predict_interval(X[-5000:], 0.95).T
+    inside = float(((lower <= y[-5000:]) & (y[-5000:] <= upper)).double().mean())
+    peak, width = torch.cuda.max_memory_allocated() / 2**30, float((upper - lower).mean())
+    table(
+        f"Sparse GP, N = {n:,}, M = {m}, C = 20,000, Sharp with 25 levels",
+        ["step", "s", "evaluations", "peak GiB", "coverage at 95 %", "width"],
+        [
+            ["training", training.wall, result.evaluations, "", "", ""],
+            ["calibration", calibration.wall, predictor.evaluations, peak, inside, width],
+        ],
+    )
+
+
+PARTS = {
+    "cpu": {"kin8nm": kin8nm, "growth": growth, "memory": memory, "predict": predict},
+    "cuda": {
+        "agreement": agreement,
+        "exact": exact,
+        "no_holdout": no_holdout,
+        "million": million,
+    },
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--data-home", default=None)
+    given = parser.parse_args()
+    if given.device == "cuda" and not torch.cuda.is_available():
+        parser.error("no CUDA device here")
+    known = PARTS[given.device]
+    for part in given.parts or known:
+        if part not in known:
+            parser.error(f"parts on {given.device}: {', '.join(known)}")
+        with Clock(given.device) as clock:
+            known[part](given.data_home)
+        print(f"\n({part}: {math.ceil(clock.wall)} s)", flush=True)
+
+
+if __name__ == "__main__":
+    main()
