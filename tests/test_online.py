@@ -94,10 +94,10 @@ def drifting(n, seed):
 def test_coverage_when_the_noise_doubles(window):
     """Within one point of nominal in the long run, for every seed, where a fixed model is off.
 
-    The bound leaves 0.92 / (0.02 * 1200) = 4 points; the steps taken at the end are known, so
+    The bound leaves 0.92 / (0.02 * 1000) = 5 points; the steps taken at the end are known, so
     that what is left is the distance of the last level from the first.
     """
-    n = 1200
+    n = 1000
     for seed in range(2):
         X, y = drifting(n, seed)
         online = Online(KNOWN, 0.9, gamma=0.02, window=window)
