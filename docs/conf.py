@@ -24,6 +24,7 @@ myst_enable_extensions = ["amsmath", "colon_fence", "dollarmath"]
 myst_heading_anchors = 3
 napoleon_google_docstring = False
 napoleon_numpy_docstring = True
+napoleon_use_ivar = True  # attributes in the class, not as entries of their own
 napoleon_use_rtype = False
 
 # Examples run when the site is built; one that fails stops the build.
