@@ -49,8 +49,8 @@ def regret_figure(
                 ax.plot(steps, middle, color=colour, lw=1.4, label=name)
         for ax, what in zip(axes, ("cumulative regret", "simple regret"), strict=True):
             plain(ax, "iteration" if function == list(regrets)[-1] else "", what, function)
-            ax.set_xlim(1, None)
-        axes[1].set_yscale("log")
+            ax.set_xlim(1, each.shape[1])
+            ax.set_yscale("log")
     handles, names = grid[0, 0].get_legend_handles_labels()
     figure.legend(
         handles, names, loc="outside lower center", ncols=len(names), frameon=False, fontsize=9
