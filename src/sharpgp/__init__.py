@@ -17,6 +17,7 @@ from sharpgp.calibration import (
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.estimator import SharpGPRegressor
 from sharpgp.exceptions import CalibrationWarning, SharpGPError
+from sharpgp.gp.adapters import as_posterior
 from sharpgp.online import Online
 
 __version__ = "0.1.0"
@@ -39,4 +40,5 @@ __all__ = [
     "SharpGPRegressor",
     "Vanilla",
     "Vovk20",
+    "as_posterior",
 ]

@@ -4,7 +4,6 @@ import warnings
 
 import numpy as np
 import torch
-from sklearn.cluster import MiniBatchKMeans
 from torch import Tensor
 
 #: Rows that the clustering looks at, at most, per inducing input.
@@ -24,6 +23,8 @@ def cluster_centres(X: Tensor, n: int, relevance: Tensor, seed: int = 0) -> Tens
     >>> cluster_centres(X, 4, torch.ones(1, dtype=torch.float64)).shape
     torch.Size([4, 1])
     """
+    from sklearn.cluster import MiniBatchKMeans  # slow to import, and only sparse GPs need it
+
     points = X.detach().cpu().numpy()
     rng = np.random.default_rng(seed)
     if len(points) > n * _ROWS_PER_CENTRE:

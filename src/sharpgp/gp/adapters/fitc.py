@@ -1,0 +1,187 @@
+"""The posterior that gpytorch's SGPR predicts with: the fully independent training conditional."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from sharpgp._stored import Array, agree, stored
+from sharpgp.gp.covariance import Covariance
+from sharpgp.gp.linalg import cholesky
+from sharpgp.gp.posterior import BLOCK_ENTRIES, DataPosterior
+from sharpgp.gp.scaling import Affine
+from sharpgp.gp.sparse import SparsePosterior
+
+
+class _Parts(NamedTuple):
+    """Of one ``theta``: ``L``, ``V = L^-1 Kmn``, ``1 / lambda`` [N] and the factor of ``B``."""
+
+    L: Tensor
+    V: Tensor
+    precision: Tensor
+    LB: Tensor
+
+
+@stored(
+    "FitcPosterior",
+    covariance=Covariance,
+    theta_R=Array("P", positive=True),
+    x_units=Affine,
+    y_units=Affine,
+    _X=Array("N d"),
+    _y=Array("N"),
+    _Z=Array("M d"),
+    training_start=int | None,
+    transient={"names": None, "searched": None, "_kept": None},
+)
+class FitcPosterior(DataPosterior):
+    r"""Posterior of a sparse GP whose training points are independent given the inducing ones.
+
+    With ``a = L^-1 k(Z, x)``, ``V = L^-1 Kmn``, ``L L' = Kmm``,
+    ``lambda_i = noise + k(x_i, x_i) - V_i' V_i`` and ``B = I + V diag(1/lambda) V'``,
+
+    ``mu(x) = a' B^-1 V diag(1/lambda) y`` under ``theta_R`` and
+    ``sigma^2(theta, x) = k(x, x) + noise - a' a + a' B^-1 a`` under ``theta``.
+
+    gpytorch trains its SGPR by Titsias' bound and predicts with this posterior (its setting
+    ``sgpr_diagonal_correction``, which is on by default).
+
+    Parameters
+    ----------
+    X, y, covariance, theta_R, inducing, x_units, y_units
+        As in :class:`sharpgp.gp.sparse.SparsePosterior`.
+
+    References
+    ----------
+    E. Snelson and Z. Ghahramani, "Sparse Gaussian Processes using Pseudo-inputs", NeurIPS 2005.
+    """
+
+    def __init__(
+        self,
+        X: Tensor,
+        y: Tensor,
+        covariance: Covariance,
+        theta_R: Tensor,
+        inducing: Tensor,
+        *,
+        x_units: Affine | None = None,
+        y_units: Affine | None = None,
+    ) -> None:
+        super().__init__(X, y, covariance, theta_R, x_units=x_units, y_units=y_units)
+        self._Z = self.x_units.forward(inducing)
+        self._kept: tuple[Tensor, list[_Parts]] | None = None
+
+    def _restored(self) -> None:
+        super()._restored()
+        agree("features of the inducing inputs", self._Z.shape[1], self.n_features)
+
+    @property
+    def n_inducing(self) -> int:
+        """Number of inducing inputs ``M``."""
+        return len(self._Z)
+
+    @property
+    def inducing(self) -> Tensor:
+        """Inducing inputs [M, d] in the user's units."""
+        return self.x_units.back(self._Z)
+
+    def mean(self, X: Tensor) -> Tensor:
+        """See :meth:`Posterior.mean`."""
+        return self._means(self.theta_R.unsqueeze(0), X)[0]
+
+    def sigma(self, theta: Tensor, X: Tensor) -> Tensor:
+        """See :meth:`Posterior.sigma`."""
+        S = self.x_units.forward(X)
+        prior = self.covariance.diag(theta, S) + theta[:, -1:]
+        levels = []
+        for row, parts in zip(theta, self._parts(theta), strict=True):
+            reduction = []
+            for block in S.split(self._rows()):
+                a = self._whitened(row, parts.L, block)
+                b = torch.linalg.solve_triangular(parts.LB, a, upper=False)
+                reduction.append(a.square().sum(-2) - b.square().sum(-2))
+            levels.append(torch.cat(reduction))
+        # Rounding may take a near-noiseless variance below zero; it is never exactly zero.
+        variance = torch.maximum(prior - torch.stack(levels), 1e-12 * prior.detach())
+        return variance.sqrt() * self.y_units.scale
+
+    def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`Posterior.loo`: one minus the Woodbury form of ``(Q + diag(lambda))^-1``."""
+        means, sigmas = [], []
+        for parts in self._parts(theta):
+            W = torch.linalg.solve_triangular(parts.LB, parts.V * parts.precision, upper=False)
+            diagonal = parts.precision - W.square().sum(-2)
+            weights = parts.precision * self._y - W.mT @ (W @ self._y)
+            means.append(self._y - weights / diagonal)
+            sigmas.append(diagonal.rsqrt())
+        return self.y_units.back(torch.stack(means)), torch.stack(sigmas) * self.y_units.scale
+
+    def moments(self, theta: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`DataPosterior.moments`."""
+        return self._means(theta, X), self.sigma(theta, X)
+
+    def conditioned_on(self, X: Tensor, y: Tensor) -> "FitcPosterior":
+        """See :meth:`Posterior.conditioned_on`; inducing inputs stay."""
+        return self._like(X, y, self.theta_R, self.inducing, self.x_units, self.y_units)
+
+    def in_units(self, theta_R: Tensor, x_units: Affine, y_units: Affine) -> "FitcPosterior":
+        """See :meth:`DataPosterior.in_units`."""
+        return self._like(self.X_train, self.y_train, theta_R, self.inducing, x_units, y_units)
+
+    def retrained(self, X: Tensor, y: Tensor, *, warm: bool = False) -> "FitcPosterior":
+        """See :meth:`Posterior.retrained`; by Titsias' bound, as gpytorch's SGPR is trained."""
+        data = self.X_train, self.y_train, self.covariance, self.theta_R, self.inducing
+        sparse = SparsePosterior(*data, x_units=self.x_units, y_units=self.y_units)
+        again = sparse.retrained(X, y, warm=warm)
+        units = again.x_units, again.y_units
+        return self._like(X, y, again.theta_R, again.inducing, *units, again.covariance)
+
+    def _like(
+        self,
+        X: Tensor,
+        y: Tensor,
+        theta_R: Tensor,
+        inducing: Tensor,
+        x_units: Affine,
+        y_units: Affine,
+        covariance: Covariance | None = None,
+    ) -> "FitcPosterior":
+        covariance = covariance or self.covariance
+        return FitcPosterior(X, y, covariance, theta_R, inducing, x_units=x_units, y_units=y_units)
+
+    def _means(self, theta: Tensor, X: Tensor) -> Tensor:
+        S = self.x_units.forward(X)
+        levels = []
+        for row, parts in zip(theta, self._parts(theta), strict=True):
+            right = parts.V @ (parts.precision * self._y)
+            weights = torch.cholesky_solve(right.unsqueeze(-1), parts.LB)
+            weights = torch.linalg.solve_triangular(parts.L.mT, weights, upper=True)
+            blocks = S.split(self._rows())
+            Ks = (self.covariance.matrix(row.unsqueeze(0), block, self._Z)[0] for block in blocks)
+            levels.append(torch.cat([(K @ weights).squeeze(-1) for K in Ks]))
+        return self.y_units.back(torch.stack(levels))
+
+    def _parts(self, theta: Tensor) -> list[_Parts]:
+        """Factors for every ``theta``; the last ones are kept where they need no gradient."""
+        if theta.requires_grad:
+            return [self._factorised(row) for row in theta]
+        if self._kept is None or not torch.equal(self._kept[0], theta):
+            with torch.no_grad():
+                self._kept = theta.clone(), [self._factorised(row) for row in theta]
+        return self._kept[1]
+
+    def _factorised(self, theta: Tensor) -> _Parts:
+        L, _ = cholesky(self.covariance.matrix(theta.unsqueeze(0), self._Z)[0])
+        V = self._whitened(theta, L, self._X)
+        own = self.covariance.diag(theta.unsqueeze(0), self._X)[0]
+        precision = 1.0 / (theta[-1] + (own - V.square().sum(-2)).clamp(min=0.0))
+        B = (V * precision) @ V.mT + torch.eye(len(V), dtype=V.dtype, device=V.device)
+        return _Parts(L, V, precision, cholesky(B)[0])
+
+    def _whitened(self, theta: Tensor, L: Tensor, S: Tensor) -> Tensor:
+        Ks = self.covariance.matrix(theta.unsqueeze(0), self._Z, S)[0]
+        a: Tensor = torch.linalg.solve_triangular(L, Ks, upper=False)
+        return a
+
+    def _rows(self) -> int:
+        return max(1, BLOCK_ENTRIES // len(self._Z))

@@ -1,0 +1,211 @@
+"""gpytorch's ApproximateGP (SVGP): a posterior that is given by its variational distribution."""
+
+from typing import Any, Self
+
+import gpytorch
+import torch
+from gpytorch.models import ApproximateGP
+from gpytorch.variational import UnwhitenedVariationalStrategy, VariationalStrategy
+from torch import Tensor
+
+from sharpgp.exceptions import InvalidInputError
+from sharpgp.gp.adapters.mapped import Map
+from sharpgp.gp.adapters.parts import (
+    covariance_of,
+    double,
+    input_map,
+    noise_of,
+    prior_mean_of,
+    target_units,
+)
+from sharpgp.gp.covariance import Covariance
+from sharpgp.gp.linalg import cholesky
+from sharpgp.gp.posterior import BLOCK_ENTRIES, Posterior
+
+
+class VariationalPosterior(Posterior):
+    r"""Posterior of a stochastic variational GP, without its training data.
+
+    With inducing inputs ``Z``, ``L L' = k(theta, Z, Z)``, ``a = L^-1 k(theta, Z, x)`` and the
+    whitened variational distribution ``N(m, S)``,
+
+    ``mu(x) = m_0(x) + a' m`` under ``theta_R`` and
+    ``sigma^2(theta, x) = k(x, x) + noise - a' a + a' S a`` under ``theta``.
+
+    What the data said is kept in whitened coordinates while ``theta`` moves; under ``theta_R``
+    this is the model's own variance.
+
+    References
+    ----------
+    J. Hensman, N. Fusi and N. Lawrence, "Gaussian Processes for Big Data", UAI 2013.
+    """
+
+    def __init__(
+        self,
+        covariance: Covariance,
+        theta_R: Tensor,
+        inducing: Tensor,
+        m: Tensor,
+        S: Tensor,
+        *,
+        n_features: int,
+        inputs: Map,
+        prior_mean: Map,
+        scale: Tensor,
+        jitter: float,
+        extra: float,
+    ) -> None:
+        self.covariance = covariance
+        self.theta_R, self.names, self.searched = theta_R, covariance.names, covariance.searched
+        self._Z, self._m, self._S = inducing, m, S
+        self._n_features, self._scale = n_features, scale
+        # gpytorch adds jitter to the covariance of the inducing points and of new ones.
+        self._jitter, self._extra = jitter, extra
+        self._inputs, self._prior_mean = inputs, prior_mean
+
+    @property
+    def n_train(self) -> int:
+        """Number of inducing inputs, which is all that is known of the training data."""
+        return len(self._Z)
+
+    @property
+    def n_inducing(self) -> int:
+        """Number of inducing inputs ``M``."""
+        return len(self._Z)
+
+    @property
+    def n_features(self) -> int:
+        """Number of features ``d``."""
+        return self._n_features
+
+    @property
+    def device(self) -> torch.device:
+        """Where tensors live."""
+        return self._Z.device
+
+    @property
+    def X_train(self) -> Tensor:
+        """Not known."""
+        raise self._without_data()
+
+    @property
+    def y_train(self) -> Tensor:
+        """Not known."""
+        raise self._without_data()
+
+    def mean(self, X: Tensor) -> Tensor:
+        """See :meth:`Posterior.mean`."""
+        theta = self.theta_R.unsqueeze(0)
+        L = self._factor(theta)
+        parts = []
+        for Z in self._inputs(X).split(self._rows(1)):
+            a = torch.linalg.solve_triangular(
+                L, self.covariance.matrix(theta, self._Z, Z), upper=False
+            )
+            parts.append(self._prior_mean(Z) + self._scale * (self._m @ a[0]))
+        return torch.cat(parts)
+
+    def sigma(self, theta: Tensor, X: Tensor) -> Tensor:
+        """See :meth:`Posterior.sigma`."""
+        L = self._factor(theta)
+        parts = []
+        for Z in self._inputs(X).split(self._rows(len(theta))):
+            a = torch.linalg.solve_triangular(
+                L, self.covariance.matrix(theta, self._Z, Z), upper=False
+            )
+            prior = self.covariance.diag(theta, Z) + theta[:, -1:] + self._extra
+            variance = prior - a.square().sum(-2) + (a * (self._S @ a)).sum(-2)
+            # Rounding may take a near-noiseless variance below zero; it is never exactly zero.
+            parts.append(torch.maximum(variance, 1e-12 * prior.detach()))
+        return torch.cat(parts, -1).sqrt() * self._scale
+
+    def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        """Not defined without training data."""
+        raise self._without_data()
+
+    def conditioned_on(self, X: Tensor, y: Tensor) -> Self:
+        """Not defined without training data."""
+        raise self._without_data()
+
+    def subset(self, n: int, generator: torch.Generator) -> Posterior:
+        """Not defined without training data."""
+        raise self._without_data()
+
+    def retrained(self, X: Tensor, y: Tensor, *, warm: bool = False) -> Posterior:
+        """Not defined without training data."""
+        raise self._without_data()
+
+    def _factor(self, theta: Tensor) -> Tensor:
+        K = self.covariance.matrix(theta, self._Z)
+        eye = torch.eye(len(self._Z), dtype=K.dtype, device=K.device)
+        return cholesky(K + self._jitter * eye)[0]
+
+    def _whitened(self, theta: Tensor, L: Tensor, Z: Tensor) -> Tensor:
+        Ks = self.covariance.matrix(theta, self._Z, Z)
+        a: Tensor = torch.linalg.solve_triangular(L, Ks, upper=False)
+        return a
+
+    def _rows(self, n_levels: int) -> int:
+        return max(1, BLOCK_ENTRIES // (len(self._Z) * n_levels))
+
+    def _without_data(self) -> InvalidInputError:
+        return InvalidInputError(
+            "expected a GP that knows its training data, found a variational one; use a "
+            "calibration that needs held-out data only, such as 'paper' or 'kuleshov18'"
+        )
+
+
+def from_approximate_gp(model: Any, likelihood: Any) -> VariationalPosterior:
+    """The posterior of a gpytorch ``ApproximateGP`` or BoTorch's ``SingleTaskVariationalGP``."""
+    gp: Any = model if isinstance(model, ApproximateGP) else model.model
+    likelihood = likelihood or getattr(model, "likelihood", None)
+    if likelihood is None:
+        raise InvalidInputError(
+            "likelihood: expected that of the ApproximateGP, which does not hold one, found none; "
+            "as_posterior(model, likelihood=...)"
+        )
+    strategy = gp.variational_strategy
+    whitened = type(strategy) is VariationalStrategy
+    if not whitened and type(strategy) is not UnwhitenedVariationalStrategy:
+        raise InvalidInputError(
+            f"model: expected a VariationalStrategy, found {type(strategy).__name__}"
+        )
+    Z = double(strategy.inducing_points)
+    with torch.no_grad():
+        q = strategy._variational_distribution()
+    if not isinstance(q, gpytorch.distributions.MultivariateNormal) or q.mean.dim() != 1:
+        raise InvalidInputError(
+            f"model: expected a Gaussian variational distribution, found {type(q).__name__}"
+        )
+    m, S = double(q.mean), double(q.covariance_matrix)
+    units = target_units(model)
+    noise = noise_of(likelihood)
+    covariance, theta = covariance_of(gp.covar_module, noise, Z.shape[1])
+    _, prior_mean = prior_mean_of(gp.mean_module, units)
+    posterior = VariationalPosterior(
+        covariance,
+        theta,
+        Z,
+        m,
+        S,
+        n_features=_n_features(model, Z),
+        inputs=input_map(model),
+        prior_mean=lambda Z: prior_mean(Z) + units.shift,
+        scale=units.scale,
+        jitter=float(strategy.jitter_val),
+        extra=float(strategy.jitter_val) if whitened else 0.0,
+    )
+    if not whitened:
+        with torch.no_grad():
+            L = posterior._factor(theta.unsqueeze(0))[0]
+            centred = m - prior_mean(Z) / units.scale
+        solve = torch.linalg.solve_triangular
+        posterior._m = solve(L, centred.unsqueeze(-1), upper=False).squeeze(-1)
+        posterior._S = solve(L, solve(L, S, upper=False).mT, upper=False)
+    return posterior
+
+
+def _n_features(model: Any, Z: Tensor) -> int:
+    """Features before the input transforms, which may change their number."""
+    inputs = getattr(model, "train_inputs", None)
+    return int(inputs[0].shape[-1]) if inputs else Z.shape[1]

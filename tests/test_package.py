@@ -1,0 +1,58 @@
+"""What is imported, and what is in the distribution."""
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import sharpgp
+
+ROOT = Path(__file__).resolve().parents[1]
+#: Packages of the optional extras, and those that only the command line needs.
+EXTRAS = (
+    *("crepes", "dask", "distributed", "jax", "jinja2", "mapie", "matplotlib", "numpyro"),
+    *("pandas", "pyarrow", "ray", "rich", "typer"),
+)
+
+
+def test_importing_sharpgp_imports_no_extra():
+    """Beyond those that scikit-learn and BoTorch import themselves where they find them."""
+    names = "{name.partition('.')[0] for name in sys.modules}"
+    code = (
+        "import sys, botorch, botorch.models, sklearn.model_selection\n"
+        f"before = {names}\nimport sharpgp\nprint(*({names} - before))"
+    )
+    found = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        env={**os.environ, "PYTHONPATH": str(Path(sharpgp.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    imported = set(found.stdout.split())
+    assert "sharpgp" in imported
+    assert not imported & set(EXTRAS)
+
+
+def test_data_files_are_declared():
+    """Every file of the package that is not code is in the wheel."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    patterns = project["tool"]["setuptools"]["package-data"]
+    package = ROOT / "src" / "sharpgp"
+    declared = set()
+    for name, globs in patterns.items():
+        folder = package.parent.joinpath(*name.split("."))
+        declared |= {file for pattern in globs for file in folder.glob(pattern)}
+    others = {
+        file
+        for file in package.rglob("*")
+        if file.is_file() and file.suffix != ".py" and "__pycache__" not in file.parts
+    }
+    assert package / "py.typed" in declared
+    assert others == declared
+
+
+def test_versions_agree():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert sharpgp.__version__ == project["project"]["version"]
