@@ -85,11 +85,6 @@ class MappedPosterior(Posterior):
         Z = self._inputs(X)
         return self._around(self.base.conditioned_on(Z, y - self._prior_mean(Z)), X, y)
 
-    def subset(self, n: int, generator: torch.Generator) -> Posterior:
-        """See :meth:`Posterior.subset`."""
-        chosen = torch.randperm(self.n_train, generator=generator)[:n].to(self.device)
-        return self.conditioned_on(self._X[chosen], self._y[chosen])
-
     def retrained(self, X: Tensor, y: Tensor, *, warm: bool = False) -> Posterior:
         """See :meth:`Posterior.retrained`; the maps and the prior mean stay as they are."""
         Z = self._inputs(X)

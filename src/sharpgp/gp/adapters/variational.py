@@ -13,7 +13,7 @@ from sharpgp.gp.adapters.mapped import Map
 from sharpgp.gp.adapters.parts import (
     covariance_of,
     double,
-    input_map,
+    input_units,
     noise_of,
     prior_mean_of,
     target_units,
@@ -21,6 +21,7 @@ from sharpgp.gp.adapters.parts import (
 from sharpgp.gp.covariance import Covariance
 from sharpgp.gp.linalg import cholesky
 from sharpgp.gp.posterior import BLOCK_ENTRIES, Posterior
+from sharpgp.gp.scaling import Affine
 
 
 class VariationalPosterior(Posterior):
@@ -48,8 +49,7 @@ class VariationalPosterior(Posterior):
         m: Tensor,
         S: Tensor,
         *,
-        n_features: int,
-        inputs: Map,
+        x_units: Affine,
         prior_mean: Map,
         scale: Tensor,
         jitter: float,
@@ -58,10 +58,10 @@ class VariationalPosterior(Posterior):
         self.covariance = covariance
         self.theta_R, self.names, self.searched = theta_R, covariance.names, covariance.searched
         self._Z, self._m, self._S = inducing, m, S
-        self._n_features, self._scale = n_features, scale
+        self._units, self._scale = x_units, scale
         # gpytorch adds jitter to the covariance of the inducing points and of new ones.
         self._jitter, self._extra = jitter, extra
-        self._inputs, self._prior_mean = inputs, prior_mean
+        self._prior_mean = prior_mean
 
     @property
     def n_train(self) -> int:
@@ -76,7 +76,7 @@ class VariationalPosterior(Posterior):
     @property
     def n_features(self) -> int:
         """Number of features ``d``."""
-        return self._n_features
+        return self._Z.shape[1]
 
     @property
     def device(self) -> torch.device:
@@ -85,8 +85,8 @@ class VariationalPosterior(Posterior):
 
     @property
     def X_train(self) -> Tensor:
-        """Not known."""
-        raise self._without_data()
+        """Inducing inputs [M, d] in the user's units, for want of the training inputs."""
+        return self._units.back(self._Z)
 
     @property
     def y_train(self) -> Tensor:
@@ -98,7 +98,7 @@ class VariationalPosterior(Posterior):
         theta = self.theta_R.unsqueeze(0)
         L = self._factor(theta)
         parts = []
-        for Z in self._inputs(X).split(self._rows(1)):
+        for Z in self._units.forward(X).split(self._rows(1)):
             a = torch.linalg.solve_triangular(
                 L, self.covariance.matrix(theta, self._Z, Z), upper=False
             )
@@ -109,7 +109,7 @@ class VariationalPosterior(Posterior):
         """See :meth:`Posterior.sigma`."""
         L = self._factor(theta)
         parts = []
-        for Z in self._inputs(X).split(self._rows(len(theta))):
+        for Z in self._units.forward(X).split(self._rows(len(theta))):
             a = torch.linalg.solve_triangular(
                 L, self.covariance.matrix(theta, self._Z, Z), upper=False
             )
@@ -124,10 +124,6 @@ class VariationalPosterior(Posterior):
         raise self._without_data()
 
     def conditioned_on(self, X: Tensor, y: Tensor) -> Self:
-        """Not defined without training data."""
-        raise self._without_data()
-
-    def subset(self, n: int, generator: torch.Generator) -> Posterior:
         """Not defined without training data."""
         raise self._without_data()
 
@@ -182,14 +178,19 @@ def from_approximate_gp(model: Any, likelihood: Any) -> VariationalPosterior:
     noise = noise_of(likelihood)
     covariance, theta = covariance_of(gp.covar_module, noise, Z.shape[1])
     _, prior_mean = prior_mean_of(gp.mean_module, units)
+    x_units = input_units(model, Z.shape[1])
+    if x_units is None:
+        raise InvalidInputError(
+            "model: expected input transforms that shift and scale, as Normalize does, found "
+            f"{type(model.input_transform).__name__} in a variational GP"
+        )
     posterior = VariationalPosterior(
         covariance,
         theta,
         Z,
         m,
         S,
-        n_features=_n_features(model, Z),
-        inputs=input_map(model),
+        x_units=x_units,
         prior_mean=lambda Z: prior_mean(Z) + units.shift,
         scale=units.scale,
         jitter=float(strategy.jitter_val),
@@ -203,9 +204,3 @@ def from_approximate_gp(model: Any, likelihood: Any) -> VariationalPosterior:
         posterior._m = solve(L, centred.unsqueeze(-1), upper=False).squeeze(-1)
         posterior._S = solve(L, solve(L, S, upper=False).mT, upper=False)
     return posterior
-
-
-def _n_features(model: Any, Z: Tensor) -> int:
-    """Features before the input transforms, which may change their number."""
-    inputs = getattr(model, "train_inputs", None)
-    return int(inputs[0].shape[-1]) if inputs else Z.shape[1]
