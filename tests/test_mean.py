@@ -57,7 +57,9 @@ def centred(regressor, X, y, seed=0):
 
 @pytest.mark.parametrize("calibration", ["exact", "kuleshov18"])
 def test_calibration_points_are_not_seen(calibration, fits):
-    model = SharpGPRegressor(calibration=calibration, mean=Recording(), random_state=0).fit(X, Y)
+    model = SharpGPRegressor(
+        calibration=calibration, mean=Recording(), cal_size=30, random_state=0
+    ).fit(X, Y)
     calibrated = model.calibrated_
     held_out = set((calibrated.r_cal + torch.as_tensor(model.predict(calibrated.X_cal))).tolist())
     assert len(held_out) == 30

@@ -140,7 +140,8 @@ def frame(X):
 
 
 def test_estimator():
-    model = SharpGPRegressor(calibration="exact", random_state=0).fit(frame(X[:80]), Y[:80])
+    model = SharpGPRegressor(calibration="exact", cal_size=20, random_state=0)
+    model.fit(frame(X[:80]), Y[:80])
     posterior = model.posterior_
     again = copy.deepcopy(model).update(frame(X[80:]), Y[80:].numpy())
     assert again.calibrated_.n_cal == 60

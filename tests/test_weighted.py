@@ -262,7 +262,7 @@ def test_update():
 
 def test_estimator():
     X, y = wavy(100, seed=3)
-    model = SharpGPRegressor(calibration="kuleshov18", random_state=0)
+    model = SharpGPRegressor(calibration="kuleshov18", cal_size=25, random_state=0)
     weights = np.exp(X[:, 0])
     given = model.fit(X, y, sample_weight_cal=weights).calibrated_
     # Each held-out row got its own weight.
@@ -278,7 +278,7 @@ def test_estimator():
         model.predict_interval(X_TEST, 0.5),
         given.predict_interval(X_TEST, 0.5, sample_weight=X_TEST[:, 0].exp()),
     )
-    assert len(model.update(X[:5], y[:5], refit=True).calibrated_.weights) == 26
+    assert len(model.update(X[:5], y[:5], refit=True).calibrated_.weights) == 25
     auto = SharpGPRegressor(random_state=0).fit(X, y, sample_weight_cal=weights)
     assert auto.calibration_ == "exact"  # weights ask for a guarantee
     own = model.fit(X[:70], y[:70], X[70:], y[70:], sample_weight_cal=weights[70:]).calibrated_

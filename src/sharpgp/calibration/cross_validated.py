@@ -20,6 +20,7 @@ from sharpgp.calibration.spread import (
     runs_in_threads,
 )
 from sharpgp.exceptions import InvalidInputError
+from sharpgp.gp.centred import CentredPosterior
 from sharpgp.gp.posterior import DataPosterior, Posterior
 from sharpgp.gp.threads import side_by_side
 
@@ -186,4 +187,6 @@ def anew(posterior: Posterior) -> Posterior:
     fresh = copy.copy(posterior)
     if isinstance(fresh, DataPosterior):
         fresh.training_start = None
+    elif isinstance(fresh, CentredPosterior):
+        fresh.gp = anew(fresh.gp)
     return fresh

@@ -138,8 +138,8 @@ class WeightedPredictor(Calibrated):
     ) -> Tensor:
         """Interval ends, shape (T, 2) for a single coverage and (T, 2, k) for several.
 
-        ``symmetric=None`` takes the band where fewer than five effective points lie in either
-        tail: for ``(1 - coverage)/2 * (W + w)^2 / (sum w_i^2 + w^2) < 5``.
+        ``symmetric=None`` takes the rule of the scores without weights, for the number of points
+        ``(W + w)^2 / (sum w_i^2 + w^2) - 1`` that the weights are worth.
 
         Parameters
         ----------
@@ -154,8 +154,6 @@ class WeightedPredictor(Calibrated):
         w = self._test_weights(X, sample_weight)
         mu = self.posterior.mean(X)
         spread = self.base.spread(self.posterior.theta_R.unsqueeze(0), X)[0]
-        squares = self._relative.square().sum() + w.square()
-        effective = (self._total + w).square() / squares
 
         def interval(c: float) -> Tensor:
             z = self.base.scores
@@ -163,7 +161,7 @@ class WeightedPredictor(Calibrated):
             lower, _ = self._step(-z, (1.0 + c) / 2.0, w)
             radius, band_backed = self._step(z.abs(), c, w)
             if symmetric is None:
-                band = (1.0 - c) / 2.0 * effective < 5.0
+                band = self._prefers_band(c, w)
             else:
                 band = torch.full_like(backed, symmetric)
             backed = torch.where(band, band_backed, backed)
@@ -209,6 +207,23 @@ class WeightedPredictor(Calibrated):
         z, w = self.base.scores[order], self._relative[order]
         level = (2.0 * w.cumsum(0) - w + self._typical) / (2.0 * (self._total + self._typical))
         return Curves.through(level, z, self.posterior.theta_R.expand(len(z), -1))
+
+    def _prefers_band(self, coverage: float, w: Tensor) -> Tensor:
+        """Whether test points of weights ``w`` [T] get bands [T].
+
+        By a number that all ``C + 1`` weights enter alike, on a grid of factors of 1.05 below
+        ``C``, so that few cases have to be decided.
+        """
+        C = len(self.weights)
+        squares = self._relative.square().sum() + w.square()
+        worth = ((self._total + w).square() / squares - 1.0).clamp(1.0, C)
+        steps, position = ((C / worth).log() / math.log(1.05)).round().unique(return_inverse=True)
+        shown = copy.copy(self.base)
+        decided = []
+        for step in steps.tolist():
+            shown.n_cal = max(1, round(C * 1.05**-step))
+            decided.append(shown.prefers_band(coverage))
+        return torch.tensor(decided, device=w.device)[position]
 
     def _step(self, z: Tensor, level: float, w: Tensor) -> tuple[Tensor, Tensor]:
         """Smallest score with ``level`` of the mass at or below it [T], and whether there is one.
