@@ -172,7 +172,7 @@ class Calibrated(ABC):
     def _rescored(self, X: Tensor, y: Tensor, keep: int | None) -> "Calibrated":
         raise InvalidInputError(
             "expected a predictor with scores that new points can join, found "
-            f"{type(self).__name__}; choose another calibration"
+            f"{type(self).__name__}; choose another calibration, or start over with refit=True"
         )
 
     def _labelled(self, X: Any, y: Any) -> tuple[Tensor, Tensor]:
