@@ -15,6 +15,7 @@ from sklearn.linear_model import Ridge
 from sklearn.metrics import r2_score
 
 import sharpgp
+import sharpgp.persistence
 from helpers import FakePosterior, fake_data, method, wavy
 from sharpgp import PredictiveDistribution, SharpGPError, SharpGPRegressor
 from sharpgp.calibration import Calibrated, Recalibrator, known_methods
@@ -237,6 +238,28 @@ def test_update(name, calibrated):
     )
     with pytest.raises(SharpGPError, match="y: expected 30 values"):
         calibrated.updated(X, y[:3])
+
+
+def test_conditioning_on_more_points(calibrated, tmp_path):
+    """The GP learns from them, the calibration stays, and the result can be saved, too."""
+    X, y = X_TEST[:6], Y_TEST[:6]
+    before = calibrated.predict_quantiles(X, LEVELS), calibrated.posterior.n_train
+    later = calibrated.condition_on_observations(X, y)
+    assert type(later) is type(calibrated)
+    assert later.n_cal == calibrated.n_cal
+    assert later.posterior.n_train == before[1] + 6
+    assert torch.equal(calibrated.predict_quantiles(X, LEVELS), before[0])
+    assert calibrated.posterior.n_train == before[1]
+    width = later.predict_quantiles(X, LEVELS)[:, -1] - later.predict_quantiles(X, LEVELS)[:, 0]
+    assert (width <= (before[0][:, -1] - before[0][:, 0]) * (1 + 1e-9)).all()
+    assert_sound(later, X_TEST)
+    sharpgp.persistence.save(later, tmp_path / "later.sgp")
+    again = sharpgp.persistence.load(tmp_path / "later.sgp")
+    for ask in (
+        lambda c: c.predict_quantiles(X, LEVELS),
+        lambda c: c.predict_interval(X, 0.8, symmetric=True),
+    ):
+        assert torch.equal(ask(again), ask(later))
 
 
 # ------------------------------------------------------------------ answers
