@@ -156,9 +156,20 @@ def test_practical_bound_by_hand():
     top = torch.maximum(bounds.box.bounds(share)[1], bounds.gp.theta_R)
     expected = 2 * simultaneous_score(share, 7) * bounds.gp.sigma(top, X)[0]
     torch.testing.assert_close(upper - lower, expected)
+
+
+def test_theorem_by_hand():
+    X, y = map(torch.from_numpy, wavy(30))
     theorem = Capone22(hyperposterior="laplace", points=7, scaling="theorem")
-    wider = theorem.fit(posterior, None, None).predict_interval(X, 0.9)
-    assert ((wider[:, 1] - wider[:, 0]) > 10 * (upper - lower)).all()
+    bounds = theorem.fit(train(X, y)[0], None, None)
+    lower, upper = bounds.predict_interval(X, 0.9).T
+    share = tensor(math.sqrt(0.9))
+    low, top = (bound[0] for bound in bounds.box.bounds(share))
+    low, top = low.minimum(bounds.gp.theta_R), top.maximum(bounds.gp.theta_R)
+    gamma = math.sqrt(float(top[0] / low[0] * top[1] / low[1]))
+    norm_of_y = math.sqrt(30)  # standardised
+    beta_bar = gamma * (float(simultaneous_score(share, 7)) + 2 * norm_of_y / math.sqrt(low[-1]))
+    torch.testing.assert_close(upper - lower, 2 * beta_bar * bounds.gp.sigma(top[None], X)[0])
 
 
 def test_large_data_take_the_laplace_approximation(monkeypatch, small):
