@@ -5,7 +5,9 @@ import pytest
 import torch
 
 from helpers import wavy
-from sharpgp import CrossValidated, Kuleshov18, SharpGPRegressor
+from sharpgp import CrossValidated, Kuleshov18, Sharp, SharpGPRegressor, Vanilla
+from sharpgp.calibration import recalibrator
+from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import choice, memory, sparse_training, train
 from sharpgp.gp.choice import inducing_for, train_chosen
 from sharpgp.gp.covariance import STATIONARY, Stationary
@@ -168,6 +170,72 @@ def test_saved_and_loaded(tmp_path):
         strict=True,
     ):
         assert torch.equal(ours, expected)
+
+
+# ------------------------------------------------------------------ moved inducing inputs
+
+
+def uneven(n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """A flat function whose noise is ten times as large on one side."""
+    draw = torch.Generator().manual_seed(seed)
+    X = 4.0 * torch.rand(n, 1, dtype=torch.float64, generator=draw) - 2.0
+    noise = torch.where(X[:, 0] > 0, 1.0, 0.1)
+    return X, noise * torch.randn(n, dtype=torch.float64, generator=draw)
+
+
+def test_moving_inducing_inputs_sharpens_and_leaves_the_mean(tmp_path):
+    """Where inputs are missing, ``sigma`` is large: they can tell where the noise is."""
+    X, y = uneven(200, seed=0)
+    theta = torch.tensor([2.0, 1.0, 0.1], dtype=torch.float64)
+    Z = torch.tensor([[-1.5], [0.0], [1.5]], dtype=torch.float64)
+    gp = SparsePosterior(X, y, Stationary("rbf", 1), theta, Z)
+    X_cal, y_cal = uneven(199, seed=1)
+    plain = Sharp(levels=5).fit(gp, X_cal, y_cal)
+    moved = Sharp(levels=5, move_inducing=True).fit(gp, X_cal, y_cal)
+    assert moved.posterior.n_inducing == 3
+    assert not torch.equal(moved.posterior.inducing, gp.inducing)
+    torch.testing.assert_close(moved.predict_mean(X_cal), plain.predict_mean(X_cal))
+    widths = [float(p.predict_interval(X_cal, 0.9).diff(dim=1).mean()) for p in (plain, moved)]
+    assert widths[1] < 0.9 * widths[0]
+    save(moved, tmp_path / "a.sgp")
+    again = load(tmp_path / "a.sgp")
+    assert torch.equal(again.predict_interval(X_cal), moved.predict_interval(X_cal))
+    further = moved.condition_on_observations(X_cal[:5], y_cal[:5]).posterior
+    assert torch.equal(further.inducing_standardised, moved.posterior.inducing_standardised)
+
+
+def test_only_sparse_gps_have_inducing_inputs_to_move(gp):
+    X, y = map(torch.from_numpy, wavy(39, seed=1))
+    with pytest.raises(InvalidInputError, match="move_inducing: expected a sparse GP, found Exact"):
+        Sharp(move_inducing=True).fit(gp, X, y)
+
+
+# ------------------------------------------------------------------ many rows
+
+
+@pytest.mark.parametrize("method", [Kuleshov18(), Sharp(levels=5), Vanilla()])
+def test_predictions_in_blocks_are_the_same(method, gp, monkeypatch):
+    X, y = map(torch.from_numpy, wavy(39, seed=1))
+    predictor = method.fit(gp, X, y)
+    asked = (
+        lambda: predictor.predict_interval(X, [0.5, 0.8], symmetric=True),
+        lambda: predictor.predict_interval(X, 0.8, symmetric=False),
+        lambda: predictor.predict_quantiles(X, [0.2, 0.5, 0.9]),
+        lambda: predictor.predict_std(X),
+    )
+    whole = [ask() for ask in asked]
+    torch.testing.assert_close(whole[-1], predictor.predict_dist(X).std)
+    rows = []
+    real = type(predictor).quantiles
+    monkeypatch.setattr(
+        type(predictor),
+        "quantiles",
+        lambda self, X, delta: rows.append(len(X)) or real(self, X, delta),
+    )
+    monkeypatch.setattr(recalibrator, "ROWS_AT_ONCE", 10)
+    for ask, expected in zip(asked, whole, strict=True):
+        torch.testing.assert_close(ask(), expected)
+    assert max(rows) == 10
 
 
 # ------------------------------------------------------------------ in the estimator

@@ -279,7 +279,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         mean = _numpy(self.calibrated_.predict_mean(X))
         if not return_std:
             return mean
-        return mean, _numpy(self.calibrated_.predict_dist(X).std)
+        return mean, _numpy(self.calibrated_.predict_std(X))
 
     def predict_interval(
         self,

@@ -21,6 +21,9 @@ from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.threads import threads_for
 from sharpgp.metrics import ECE_LEVELS, CalibrationReport, calibration_report
 
+#: Rows that are predicted at a time, so that memory grows with the answers only.
+ROWS_AT_ONCE = 2**15
+
 
 class Calibrated(ABC):
     """A calibrated predictor: what every recalibrator's ``fit`` returns.
@@ -99,6 +102,12 @@ class Calibrated(ABC):
         X = self._features(X)
         warn_if_far(self.posterior, X)
         return nested_intervals(coverage, lambda value: self._interval(X, value, symmetric))
+
+    def predict_std(self, X: Any) -> Tensor:
+        """Standard deviation [T] of the predictive distribution, without keeping all of it."""
+        X = self._features(X)
+        warn_if_far(self.posterior, X)
+        return _in_blocks(X, lambda rows: self._table(rows).std)
 
     def predict_dist(self, X: Any) -> PredictiveDistribution:
         """Full predictive distribution at ``X``, tabulated at a fixed grid of levels."""
@@ -221,7 +230,7 @@ class Calibrated(ABC):
     def _interval(self, X: Tensor, coverage: float, symmetric: bool | None) -> Tensor:
         symmetric = self.prefers_band(coverage) if symmetric is None else symmetric
         if symmetric and self.band_supported(coverage):
-            return torch.stack(self.band(X, coverage), dim=-1)
+            return _in_blocks(X, lambda rows: torch.stack(self.band(rows, coverage))).mT
         levels = torch.tensor(self.centred_levels(coverage), dtype=torch.float64)
         lower, upper = self._with_tails(X, levels.to(self.posterior.device), coverage, symmetric)
         if symmetric:
@@ -239,7 +248,7 @@ class Calibrated(ABC):
     ) -> Tensor:
         """Quantiles [K, T] at any increasing levels, with a warning beyond the supported ones."""
         if self.n_cal is None or bool((inside := supported(delta, self.n_cal)).all()):
-            return self.quantiles(X, delta)
+            return _in_blocks(X, lambda rows: self.quantiles(rows, delta))
         worst = min(delta[~inside].tolist(), key=lambda p: min(p, 1.0 - p))
         needed = points_needed(worst)
         asked = f"level {worst:g}"
@@ -250,7 +259,7 @@ class Calibrated(ABC):
             f"{asked} needs at least {needed} calibration points, found {self.n_cal}: "
             "the answer comes from a modelled exponential tail, without a guarantee"
         )
-        return self.extended_quantiles(X, delta)
+        return _in_blocks(X, lambda rows: self.extended_quantiles(rows, delta))
 
     def extended_quantiles(self, X: Tensor, delta: Tensor) -> Tensor:
         """Quantiles [K, T] at any increasing levels: beyond the supported ones, modelled tails.
@@ -276,6 +285,12 @@ class Calibrated(ABC):
 
     def _features(self, X: Any) -> Tensor:
         return as_features(X, n_features=self.posterior.n_features, device=self.posterior.device)
+
+
+def _in_blocks(X: Tensor, ask: Callable[[Tensor], Tensor]) -> Tensor:
+    """``ask`` for blocks of rows of ``X``, whose answers have the rows last."""
+    blocks = [ask(rows) for rows in X.split(ROWS_AT_ONCE)]
+    return blocks[0] if len(blocks) == 1 else torch.cat(blocks, dim=-1)
 
 
 def nested_intervals(coverage: Any, interval: Callable[[float], Tensor]) -> Tensor:

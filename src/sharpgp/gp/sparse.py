@@ -112,6 +112,20 @@ class SparsePosterior(DataPosterior):
         """Inducing inputs [M, d] in the user's units."""
         return self.x_units.back(self._Z)
 
+    @property
+    def inducing_standardised(self) -> Tensor:
+        """Inducing inputs [M, d] in the units that the covariance works in."""
+        return self._Z
+
+    @property
+    def range_standardised(self) -> tuple[Tensor, Tensor]:
+        """Bounds [d] within which inducing inputs make sense: those of the data, and a bit."""
+        return self._X.amin(0) - 1.0, self._X.amax(0) + 1.0
+
+    def moved(self, inducing: Tensor) -> "MovedPosterior":
+        """The same mean, with ``sigma`` and ``loo`` from other inducing inputs, standardised."""
+        return MovedPosterior(self, inducing)
+
     def mean(self, X: Tensor) -> Tensor:
         """Predictive mean ``mu(x)`` [T] under ``theta_R``."""
         theta = self.theta_R.unsqueeze(0)
@@ -220,3 +234,57 @@ class SparsePosterior(DataPosterior):
 
     def _levels_per_block(self) -> int:
         return max(1, block_entries(self.device) // self.n_inducing**2)
+
+
+@stored("MovedPosterior", _original=SparsePosterior)
+class MovedPosterior(SparsePosterior):
+    """The mean of a sparse GP, and ``sigma`` from other inducing inputs.
+
+    Parameters
+    ----------
+    original : SparsePosterior
+        Gives the mean.
+    inducing : Tensor [M, d]
+        Inducing inputs of ``sigma``, in standardised units; gradients flow through them.
+
+    Examples
+    --------
+    >>> from sharpgp.gp.covariance import Stationary
+    >>> X = torch.linspace(0, 1, 50, dtype=torch.float64)[:, None]
+    >>> theta = torch.tensor([1.0, 1.0, 0.01], dtype=torch.float64)
+    >>> gp = SparsePosterior(X, X[:, 0].sin(), Stationary("rbf", 1), theta, X[::10])
+    >>> moved = gp.moved(gp.inducing_standardised + 0.1)
+    >>> bool(torch.equal(moved.mean(X), gp.mean(X)))
+    True
+    """
+
+    def __init__(self, original: SparsePosterior, inducing: Tensor) -> None:
+        self.__dict__.update(original.__dict__)
+        self._Z = inducing
+        self._factors = self._weights = None
+        self._original = original
+
+    def mean(self, X: Tensor) -> Tensor:
+        """Predictive mean ``mu(x)`` [T] of the original."""
+        return self._original.mean(X)
+
+    def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        """Leave-one-out mean of the original, and standard deviation with the moved inputs."""
+        return self._original.loo(theta)[0], super().loo(theta)[1]
+
+    def moments(self, theta: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`DataPosterior.moments`."""
+        return self._original.moments(theta, X)[0], self.sigma(theta, X)
+
+    def conditioned_on(self, X: Tensor, y: Tensor) -> "MovedPosterior":
+        """The same GP, hyperparameters, units and inducing inputs included, on other data."""
+        return MovedPosterior(self._original.conditioned_on(X, y), self._Z)
+
+    def in_units(self, theta_R: Tensor, x_units: Affine, y_units: Affine) -> "MovedPosterior":
+        """See :meth:`DataPosterior.in_units`."""
+        original = self._original.in_units(theta_R, x_units, y_units)
+        return MovedPosterior(original, x_units.forward(self.inducing))
+
+    def retrained(self, X: Tensor, y: Tensor, *, warm: bool = False) -> SparsePosterior:
+        """The original, retrained: inducing inputs moved for other data are not kept."""
+        return self._original.retrained(X, y, warm=warm)
