@@ -23,6 +23,7 @@ from sharpgp.calibration.quantile import q_lin
 from sharpgp.calibration.scale import ScaleModel
 from sharpgp.calibration.search import Ard
 from sharpgp.gp.covariance import Stationary
+from sharpgp.gp.large import MOST_BATCHED
 from sharpgp.gp.posterior import ExactPosterior, Posterior
 from sharpgp.gp.threads import side_by_side
 from sharpgp.gp.warped import train_warped
@@ -211,8 +212,12 @@ def magnitude(z: Tensor) -> Tensor:
 
 
 def runs_in_threads(posterior: Posterior) -> bool:
-    """Whether several fits may run at once: BoTorch's change global settings."""
-    return isinstance(getattr(posterior, "covariance", None), Stationary)
+    """Whether several fits may run at once.
+
+    BoTorch's change global settings, and large ones fill threads and memory on their own.
+    """
+    named = isinstance(getattr(posterior, "covariance", None), Stationary)
+    return named and posterior.n_train <= MOST_BATCHED
 
 
 def _as_trained(posterior: Posterior) -> Candidate:

@@ -403,11 +403,28 @@ class _KernelGradient:
 
 
 def _solve(L: Tensor, right: Tensor) -> Tensor:
+    if _by_product(L, right):
+        return _inverse(L) @ right
     return torch.linalg.solve_triangular(L, right, upper=False)
 
 
 def _solve_transposed(L: Tensor, right: Tensor) -> Tensor:
+    if _by_product(L, right):
+        return _inverse(L).mT @ right
     return torch.linalg.solve_triangular(L.mT, right, upper=True)
+
+
+def _by_product(L: Tensor, right: Tensor) -> bool:
+    """Whether to multiply by the inverse: on a GPU that takes a fifth of the time of a solve.
+
+    The condition of ``L`` is bounded by its jitter, so that eleven digits are left or so.
+    """
+    return right.is_cuda and right.shape[-1] > 4 * L.shape[-1]
+
+
+def _inverse(L: Tensor) -> Tensor:
+    identity = torch.eye(L.shape[-1], dtype=L.dtype, device=L.device)
+    return torch.linalg.solve_triangular(L, identity.expand_as(L), upper=False)
 
 
 def _congruent(L: Tensor, inner: Tensor) -> Tensor:
