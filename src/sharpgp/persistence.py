@@ -18,10 +18,10 @@ from torch import Tensor
 import sharpgp.calibration
 import sharpgp.gp.stored_kernels  # with the line above: the classes that can be stored
 from sharpgp._files import replacing
-from sharpgp._stored import Reader, Writer
+from sharpgp._stored import Array, Maybe, Reader, Several, Writer, stored
 from sharpgp.exceptions import InvalidInputError, SavedModelError, SharpGPError
 
-__all__ = ["SCHEMA", "load", "read", "save"]
+__all__ = ["SCHEMA", "Array", "Maybe", "Several", "load", "read", "save", "stored"]
 
 FORMAT = "sharpgp model"
 #: Number of the layout of files; one that this version does not know is refused.
