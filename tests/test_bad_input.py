@@ -14,6 +14,7 @@ from sharpgp import (
     Exact,
     FullyBayesian,
     Kuleshov22,
+    PredictiveDistribution,
     Sharp,
     SharpGPError,
     SharpGPRegressor,
@@ -452,3 +453,59 @@ def test_far_from_the_data_the_answer_is_the_prior(kernel, distance):
 def test_settings_of_the_methods(gp, make):
     X_cal, y_cal = wavy(20, seed=1)
     assert_clean_error(lambda: make().fit(gp, X_cal, y_cal))
+
+
+# ------------------------------------------------------------------ what NumPy would let pass
+
+
+ODD = {
+    "complex": (X + 1j, Y + 1j),
+    "dates": (np.full(X.shape, np.datetime64("2020-01-01")), np.full(N, np.datetime64("2020"))),
+    "durations": (np.ones(X.shape, "m8[s]"), np.ones(N, "m8[s]")),
+    "masked": (np.ma.masked_greater(X, 1.0), np.ma.masked_greater(Y, 0.5)),
+    "whole numbers of 400 digits": ([[10**400, 1]] * N, [10**400] * N),
+}
+
+
+@pytest.mark.parametrize("name", list(ODD))
+def test_values_that_would_lose_their_meaning_as_floats(fitted, name):
+    odd_X, odd_y = ODD[name]
+    for call in (
+        lambda: model().fit(odd_X, Y),
+        lambda: model().fit(X, odd_y),
+        lambda: model().fit(X, Y, X_cal=odd_X, y_cal=Y),
+        lambda: model().fit(X, Y, X_cal=X, y_cal=odd_y),
+        lambda: fitted.predict_interval(odd_X),
+        lambda: fitted.calibration_report(X, odd_y),
+        lambda: fitted.calibrated_.predict_interval(odd_X),
+    ):
+        assert_clean_error(call)
+
+
+@pytest.mark.parametrize("junk", [10**400, {}, object(), 1j, "a", np.array([1j])])
+def test_levels_and_tables_that_are_no_numbers(fitted, junk):
+    dist = fitted.predict_dist(X_TEST)
+    for call in (
+        lambda: fitted.predict_interval(X_TEST, junk),
+        lambda: fitted.predict_quantiles(X_TEST, junk),
+        lambda: dist.quantile(junk),
+        lambda: dist.cdf(junk),
+        lambda: PredictiveDistribution(junk, [[0.0], [1.0]]),
+        lambda: PredictiveDistribution([0.1, 0.9], junk),
+    ):
+        assert_clean_error(call)
+
+
+def test_the_largest_features_are_far_away(fitted):
+    """Units that overflow do not make NaN of an answer."""
+    far = np.array([[1.7e308, -1.7e308], [-1.7e308, 0.0]])
+    assert_sane(fitted, far)
+    assert_sane(model().fit(np.where(X > 0, 1.7e308, -1.7e308), Y), far)
+
+
+@pytest.mark.parametrize("calibration", ["kuleshov18", "vanilla", "cv"])
+@pytest.mark.parametrize("unit", [5e-324, 1e-290, 1e300])
+def test_targets_next_to_the_ends_of_the_numbers(calibration, unit):
+    message = assert_clean_error(lambda: model(calibration=calibration).fit(X, unit * np.sign(Y)))
+    assert "choose other units" in message or "varies" in message
+    assert_clean_error(lambda: model().fit(X, Y, X_cal=X, y_cal=np.where(Y > 0, 1.7e308, -1.7e308)))

@@ -88,9 +88,12 @@ def test_a_bad_file_is_named_in_one_line(tmp_path, text, message):
 
 
 def test_a_damaged_archive_is_an_error_not_a_crash(tmp_path):
-    (tmp_path / "boston.csv.gz").write_bytes(b"\x1f\x8b\x08broken")
-    with pytest.raises(InvalidInputError, match="numeric CSV"):
-        datasets.load("boston", tmp_path)
+    packed = bytearray(gzip.compress(b"a,target\n" + b"1.5,2.5\n" * 50))
+    packed[12:20] = b"\xff" * 8
+    for data in (b"\x1f\x8b\x08broken", bytes(packed)):
+        (tmp_path / "boston.csv.gz").write_bytes(data)
+        with pytest.raises(InvalidInputError, match="numeric CSV"):
+            datasets.load("boston", tmp_path)
 
 
 def test_unknown_name_and_missing_folder(tmp_path):

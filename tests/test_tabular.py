@@ -326,3 +326,22 @@ def test_completion():
     environment = {"_SHARPGP_COMPLETE": "complete_bash", "COMP_WORDS": "sharpgp pre"}
     result = runner.invoke(app, env={**environment, "COMP_CWORD": "1"}, prog_name="sharpgp")
     assert result.stdout.split() == ["predict"]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("a,b,y\n1,2,3\n".encode("utf-16"), "expected"),
+        (b"a,b\n1,2,3\n", "expected 2 values, found 3"),
+        (b"\xff\xfe\x00,b,y\n1,2,3\n", "expected"),
+        (b"b,y\n1,2\n3\n", "expected"),
+    ],
+    ids=["utf-16", "short header", "odd header", "short row"],
+)
+def test_files_whose_header_cannot_be_read_either_get_one_line(tmp_path, data, message):
+    file = tmp_path / "broken.csv"
+    file.write_bytes(data)
+    for read in (files.read_whole, lambda path: list(files.read_batches(path, {"a": None}))):
+        with pytest.raises(InvalidInputError, match=message) as caught:
+            read(file)
+        assert "\n" not in str(caught.value)

@@ -1,6 +1,7 @@
 """The one place where input is checked and turned into float64 tensors."""
 
 import numbers
+import reprlib
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,9 @@ import torch
 from torch import Tensor
 
 from sharpgp.exceptions import InvalidInputError
+
+#: Targets above this leave no room for the width of an interval.
+LARGEST_TARGET = 1e280
 
 
 def as_features(X: Any, *, n_features: int | None = None, device: Any = None) -> Tensor:
@@ -52,6 +56,12 @@ def as_target(y: Any, *, n_rows: int | None = None, device: Any = None) -> Tenso
             f"y: expected {n_rows} values, one per row of X, found {tensor.shape[0]}"
         )
     _check_finite(tensor, "y")
+    largest = float(tensor.abs().max()) if tensor.numel() else 0.0
+    if largest > LARGEST_TARGET:
+        raise InvalidInputError(
+            f"y: expected magnitudes below {LARGEST_TARGET:g}, found {largest:g}; "
+            "choose other units"
+        )
     return tensor
 
 
@@ -110,9 +120,12 @@ def as_count(value: Any, name: str, *, least: int) -> int:
 
 def _as_probabilities(values: Any, name: str) -> tuple[list[float], bool]:
     try:
+        refuse_other_kinds(values, name)
         array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InvalidInputError(f"{name}: expected numbers in (0, 1), found {values!r}") from None
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidInputError(
+            f"{name}: expected numbers in (0, 1), found {reprlib.repr(values)}"
+        ) from None
     if array.ndim > 1 or array.size == 0:
         raise InvalidInputError(
             f"{name}: expected a number or a list of numbers in (0, 1), found shape {array.shape}"
@@ -124,12 +137,37 @@ def _as_probabilities(values: Any, name: str) -> tuple[list[float], bool]:
     return flat.tolist(), array.ndim == 0
 
 
+def refuse_other_kinds(values: Any, name: str, *, but: str = "") -> None:
+    """Raise for arrays that NumPy would turn into floats by dropping what they say.
+
+    ``but`` is the letter of a kind that passes.
+
+    Examples
+    --------
+    >>> refuse_other_kinds(np.array([1j]), "y")
+    Traceback (most recent call last):
+    ...
+    sharpgp.exceptions.InvalidInputError: y: expected real numbers, found complex numbers
+    """
+    if isinstance(values, Tensor):
+        kind = "c" if values.is_complex() else "f"
+    else:
+        kind = getattr(getattr(values, "dtype", None), "kind", "f")
+    kinds = {"c": "complex numbers", "M": "dates", "m": "durations"}
+    found = None if kind == but else kinds.get(kind)
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        found = "masked values; remove or impute them"
+    if found:
+        raise InvalidInputError(f"{name}: expected real numbers, found {found}")
+
+
 def _as_float(values: Any, name: str, device: Any) -> Tensor:
+    refuse_other_kinds(values, name)
     if isinstance(values, Tensor):
         return values.detach().to(device=device, dtype=torch.float64)
     try:
         array = np.array(values, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InvalidInputError(
             f"{name}: expected numbers, found values that are not "
             f"({type(values).__name__}); encode strings and categories first"

@@ -7,12 +7,14 @@ target nor a large offset costs precision, and so that squares cannot overflow.
 from __future__ import annotations
 
 import copy
+import reprlib
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from sharpgp._validation import refuse_other_kinds
 from sharpgp.exceptions import InvalidInputError
 
 __all__ = ["PredictiveDistribution"]
@@ -311,8 +313,13 @@ class PredictiveDistribution:
 
 
 def _as_tensor(x: Array, device: torch.device | None = None) -> Tensor:
-    # torch refuses negative strides and warns about read-only memory: a copy has neither.
-    x = x if isinstance(x, Tensor) else np.array(x, dtype=np.float64, order="C")
+    refuse_other_kinds(x, "values")
+    if not isinstance(x, Tensor):
+        try:
+            # torch refuses negative strides and warns about read-only memory: a copy has neither.
+            x = np.array(x, dtype=np.float64, order="C")
+        except (TypeError, ValueError, OverflowError):
+            raise InvalidInputError(f"expected numbers, got {reprlib.repr(x)}.") from None
     return torch.as_tensor(x, dtype=torch.float64, device=device)
 
 

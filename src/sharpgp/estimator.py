@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sharpgp import persistence
 from sharpgp._stored import ABSENT, Maybe, agree, stored
-from sharpgp._validation import as_features, as_target, as_weights
+from sharpgp._validation import as_features, as_target, as_weights, refuse_other_kinds
 from sharpgp.calibration.levels import Levels
 from sharpgp.calibration.recalibrator import Calibrated, Recalibrator, make_recalibrator
 from sharpgp.distribution import PredictiveDistribution
@@ -36,6 +36,8 @@ MOST_CROSS_VALIDATED = 1000
 #: Least spread of the middle half of a column, in standard deviations, that passes without a
 #: warning: the noise floor of training is 1e-3 standard deviations of the target.
 SMALLEST_MIDDLE = 1e-3
+#: Targets below this are next to the numbers that have no precision left.
+SMALLEST_TARGET = 1e-280
 
 
 @stored(
@@ -175,12 +177,10 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
             raise InvalidInputError(
                 f"expected both X_cal and y_cal, found {given} only; give {missing} too"
             )
-        X, y = validate_data(
-            self, _plain(X), _plain(y), dtype=np.float64, y_numeric=True, ensure_min_samples=2
-        )
+        X, y = _validated(self, X, y, y_numeric=True, ensure_min_samples=2)
         y = _numpy(as_target(y))
         if X_cal is not None:
-            X_cal = validate_data(self, _plain(X_cal), dtype=np.float64, reset=False)
+            X_cal = _validated(self, X_cal, reset=False)
             y_cal = np.asarray(_plain(y_cal))
         weights = sample_weight_cal
         if not (weights is None or callable(weights)):
@@ -417,7 +417,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
 
     def _checked(self, X: Any) -> Tensor:
         check_is_fitted(self)
-        X = validate_data(self, _plain(X), dtype=np.float64, reset=False)
+        X = _validated(self, X, reset=False)
         return as_features(X, device=self.posterior_.device)
 
     def _log(self, message: str) -> None:
@@ -439,9 +439,23 @@ def _without_waste(n_cal: int) -> int:
     return better if abs(better - n_cal) <= 0.05 * n_cal else n_cal
 
 
+def _validated(estimator: BaseEstimator, *data: Any, **checks: Any) -> Any:
+    """scikit-learn's checks, and our error for whole numbers that no float can hold."""
+    try:
+        return validate_data(estimator, *map(_plain, data), dtype=np.float64, **checks)
+    except OverflowError:
+        raise InvalidInputError("expected numbers up to 1.8e308, found larger ones") from None
+
+
 def _plain(data: Any) -> Any:
-    """Torch tensors as NumPy; everything else as it is, so that column names survive."""
-    return data.detach().cpu().numpy() if isinstance(data, Tensor) else data
+    """Torch tensors as NumPy; everything else as it is, so that column names survive.
+
+    Dates and masks are refused here, because scikit-learn's checks let them pass as numbers.
+    """
+    if isinstance(data, Tensor):
+        return data.detach().cpu().numpy()
+    refuse_other_kinds(data, "data", but="c")  # scikit-learn refuses complex numbers by itself
+    return data
 
 
 def _numpy(tensor: Tensor) -> np.ndarray:
@@ -454,6 +468,11 @@ def _check_training_data(X: np.ndarray, y: np.ndarray) -> None:
     if bool(Affine.is_constant(torch.from_numpy(y))):
         raise InvalidInputError(
             f"y: expected a target that varies, found {y[0]:g} in all {len(y)} training rows"
+        )
+    if float(np.abs(y).max()) < SMALLEST_TARGET:
+        raise InvalidInputError(
+            f"y: expected magnitudes above {SMALLEST_TARGET:g}, found {np.abs(y).max():g} at most; "
+            "choose other units"
         )
     constant = np.flatnonzero(np.ptp(X, axis=0) == 0)
     if constant.size:

@@ -1,5 +1,6 @@
 """``sharpgp fit``, ``sharpgp predict`` and ``sharpgp report``."""
 
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -185,13 +186,14 @@ def _writable(out: Path) -> None:
 
 @contextmanager
 def short_warnings() -> Iterator[None]:
-    """Warnings as one line on standard error, each of them once."""
+    """Warnings as one line on standard error, each of them once, whatever numbers it names."""
     seen = set()
 
     def show(message: Warning | str, category: Any, *_: Any, **__: Any) -> None:
         text = " ".join(str(message).split())
-        if issubclass(category, UserWarning) and text not in seen:
-            seen.add(text)
+        kind = re.sub(r"[\d.e+-]+", "", text)
+        if issubclass(category, UserWarning) and kind not in seen:
+            seen.add(kind)
             typer.echo(f"warning: {text}", err=True)
 
     with warnings.catch_warnings():

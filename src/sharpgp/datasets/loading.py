@@ -4,6 +4,7 @@ import gzip
 import logging
 import os
 import warnings
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +127,7 @@ def _from_file(name: str, file: Path) -> Dataset:
             if bare:
                 text.seek(0)
             table = np.loadtxt(text, delimiter=",", ndmin=2)
-    except (OSError, EOFError, UnicodeDecodeError, ValueError) as error:
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError, ValueError) as error:
         if isinstance(error, SharpGPError):
             raise
         reason = str(error).splitlines()[0]

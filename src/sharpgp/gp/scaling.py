@@ -9,6 +9,8 @@ from sharpgp._stored import Array, agree, stored
 
 # Rounding leaves a constant column with a deviation of a few ulp, not exactly zero.
 _ROUNDING = 4 * torch.finfo(torch.float64).eps
+#: Largest standardised value.
+FARTHEST = 1e100
 
 
 @stored("Affine", shift=Tensor, scale=Tensor)
@@ -58,8 +60,11 @@ class Affine:
         return cls(torch.zeros_like(like[0]), torch.ones_like(like[0]))
 
     def forward(self, values: Tensor) -> Tensor:
-        """User's units to standardised."""
-        return (values - self.shift) / self.scale
+        """User's units to standardised, at most :data:`FARTHEST` units away.
+
+        Beyond that nothing changes but that squares overflow.
+        """
+        return ((values - self.shift) / self.scale).clamp(-FARTHEST, FARTHEST)
 
     def back(self, values: Tensor) -> Tensor:
         """Standardised to user's units."""

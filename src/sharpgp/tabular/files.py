@@ -56,7 +56,8 @@ def read_whole(path: str | os.PathLike[str]) -> Any:
                     parsing,
                     csv.ConvertOptions(null_values=MISSING, strings_can_be_null=True),
                 )
-    _check_names(path, table.column_names)
+        names = table.column_names
+    _check_names(path, names)
     if table.num_rows == 0:
         raise InvalidInputError(f"{path}: expected rows, found only a header")
     return table
@@ -190,7 +191,8 @@ def _reason(text: str, path: str | os.PathLike[str], wanted: list[str] | None) -
     where = f" in row {int(row[1]) - 1}" if row else ""
     value = re.search(r"column #(\d+).* to (\w+): invalid value '(.*)'", first)
     if value:
-        name = _header(path)[int(value[1])]
+        names, place = _header(path), int(value[1])
+        name = names[place] if place < len(names) else f"number {place + 1}"
         expected = "numbers" if value[2] == "double" else value[2]
         return f"column {name!r}: expected {expected}, found {value[3]!r}{where}"
     count = re.search(r"Expected (\d+) columns, got (\d+)", first)
@@ -201,6 +203,8 @@ def _reason(text: str, path: str | os.PathLike[str], wanted: list[str] | None) -
     missing = re.search(r"Column '(.*)' in include_columns", first)
     if missing and wanted is not None:
         return missing_columns(wanted, _header(path))
+    if "codec can't decode" in first:
+        return "expected text in UTF-8, found other bytes in the header; convert the file first"
     return first
 
 
@@ -212,12 +216,17 @@ def missing_columns(wanted: list[str], found: list[str]) -> str:
 
 
 def _header(path: str | os.PathLike[str]) -> list[str]:
-    from pyarrow import csv, input_stream
+    """Names of the columns for a message about them; none where the file cannot be read at all."""
+    from pyarrow import ArrowException, csv, input_stream
 
-    with input_stream(os.fspath(path)) as stream:
-        parsing = csv.ParseOptions(delimiter=delimiter_of(path), newlines_in_values=True)
-        text = csv.ConvertOptions(check_utf8=False)
-        return list(csv.open_csv(stream, parse_options=parsing, convert_options=text).schema.names)
+    try:
+        with input_stream(os.fspath(path)) as stream:
+            parsing = csv.ParseOptions(delimiter=delimiter_of(path), newlines_in_values=True)
+            text = csv.ConvertOptions(check_utf8=False)
+            reader = csv.open_csv(stream, parse_options=parsing, convert_options=text)
+            return list(reader.schema.names)
+    except (ArrowException, OSError, UnicodeDecodeError, InvalidInputError):
+        return []
 
 
 def _check_names(path: str | os.PathLike[str], names: list[str]) -> None:
