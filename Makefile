@@ -6,10 +6,13 @@ SHELL := bash
 
 PYTHON  ?= python3
 WORKERS ?= 2
+MINUTES ?= 20
 VENV    := .venv
 BIN     := $(VENV)/bin
 EXTRAS  := dev,bench,bayes,ray,dask,docs
 STAMP   := $(VENV)/.setup-stamp
+COVERED := src/sharpgp/gp/*,src/sharpgp/calibration/*,src/sharpgp/distribution.py,src/sharpgp/metrics/*
+COVERED_BY := tests src/sharpgp/gp src/sharpgp/calibration src/sharpgp/metrics src/sharpgp/distribution.py
 
 # One thread per process: the workers are what runs in parallel.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
@@ -24,10 +27,10 @@ $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off \
 	|| { tail -n 40 $(VENV)/setup.log >&2; exit 1; }
 endef
 
-.PHONY: help setup demo test lint bench docs clean
+.PHONY: help setup demo test lint stress planted coverage test-oldest bench docs clean
 
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## make .venv with all that development needs
 
@@ -49,6 +52,23 @@ lint: setup ## style, format, types and import rules
 
 test: lint ## lint, then the tests and doctests
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS)
+
+stress: setup ## generated data, bad input, damaged files, faults (MINUTES=20)
+	$(ONE_THREAD) PYTHONPATH=tests $(BIN)/python -m stress --workers $(WORKERS) --minutes $(MINUTES)
+
+planted: setup ## plant known bugs in a copy of the source; the tests must notice each
+	$(ONE_THREAD) $(BIN)/python tests/stress/planted.py
+
+coverage: setup ## line and branch coverage of the numerical parts; fails below 95 %
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) -m "not slow" --cov=sharpgp --cov-report= \
+		$(COVERED_BY)
+	$(BIN)/python -m coverage report --skip-covered --fail-under=95 --include="$(COVERED)"
+
+test-oldest: ## the tests with the oldest versions that pyproject.toml allows, in .venv-oldest
+	@test -x .venv-oldest/bin/python || $(PYTHON) -m venv .venv-oldest
+	.venv-oldest/bin/python -m pip install -q --disable-pip-version-check \
+		-e ".[$(EXTRAS)]" -c constraints-oldest.txt
+	$(ONE_THREAD) .venv-oldest/bin/python -m pytest -n $(WORKERS)
 
 bench: setup ## run the benchmarks that take minutes (benchmarks/peers.py takes hours)
 	@for name in calibration_speed training baselines_check runner_overhead bo_overhead any_mean drift; do \

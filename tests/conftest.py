@@ -6,6 +6,8 @@ import pytest
 from helpers import trained_posterior
 from sharpgp.gp.posterior import Posterior
 
+collect_ignore = ["stress"]  # run by `make stress`
+
 
 @pytest.fixture(scope="session")
 def gp() -> Posterior:

@@ -1,0 +1,153 @@
+"""Bugs planted one at a time in a copy of the source: the tests must notice every one of them.
+
+``python tests/stress/planted.py`` prints, for each, the first test that failed.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+STATISTICS = ("tests/test_statistics.py", "tests/test_ranks.py")
+
+
+@dataclass(frozen=True)
+class Bug:
+    """One line of the source, and what it is replaced by."""
+
+    name: str
+    file: str
+    line: str
+    planted: str
+    tests: tuple[str, ...] = STATISTICS
+    only: str = ""
+
+
+BUGS = (
+    Bug(
+        "rank one too high in whole ranks",
+        "calibration/levels.py",
+        "return math.ceil(h) if up else math.floor(h)",
+        "return math.ceil(h) + 1 if up else math.floor(h)",
+    ),
+    Bug(
+        "rank one too low in whole ranks",
+        "calibration/levels.py",
+        "return math.ceil(h) if up else math.floor(h)",
+        "return math.ceil(h) - 1 if up else math.floor(h)",
+    ),
+    Bug(
+        "scores at j/C instead of j/(C+1)",
+        "calibration/ranked.py",
+        "device=scores.device) / (C + 1)",
+        "device=scores.device) / C",
+    ),
+    Bug(
+        "calibration points leak into training",
+        "estimator.py",
+        "            X, X_cal, y, y_cal, weights = self._holdout(X, y, weights)\n",
+        "            everything = X, y\n"
+        "            X, X_cal, y, y_cal, weights = self._holdout(X, y, weights)\n"
+        "            X, y = everything\n",
+    ),
+    Bug(
+        "folds see the points that they leave out (cv)",
+        "calibration/cross_validated.py",
+        "rest[part] = False",
+        "rest[part] = True",
+        only="cv",
+    ),
+    Bug(
+        "noise left out of sigma",
+        "gp/posterior.py",
+        "prior = self.covariance.diag(theta, Z) + theta[:, -1:]",
+        "prior = self.covariance.diag(theta, Z)",
+        tests=("tests/test_posterior.py", "tests/test_estimator.py", "tests/test_contract.py"),
+    ),
+    Bug(
+        "noise in beta's sigma, but not in the width's",
+        "calibration/baselines/kuleshov18.py",
+        "r = y - posterior.mean(X)",
+        "r = 0.7 * (y - posterior.mean(X))",
+    ),
+    Bug(
+        "wrong sign of delta: the upper quantile below",
+        "calibration/scores.py",
+        "offset = beta * self.spread(self.curves.theta_at(delta), X)",
+        "offset = -(beta * self.spread(self.curves.theta_at(delta), X)).flip(0)",
+    ),
+    Bug(
+        "wrong sign of the residuals (kuleshov18)",
+        "calibration/baselines/kuleshov18.py",
+        "r = y - posterior.mean(X)",
+        "r = posterior.mean(X) - y",
+    ),
+    Bug(
+        "wrong sign of the residuals (exact)",
+        "calibration/exact.py",
+        "r = y - posterior.mean(X)",
+        "r = posterior.mean(X) - y",
+        only="exact",
+    ),
+    Bug(
+        "wrong sign of the residuals (paper)",
+        "calibration/sharp.py",
+        "r = y - posterior.mean(X)",
+        "r = posterior.mean(X) - y",
+        only="paper",
+    ),
+    Bug(
+        "wrong sign of the residuals (cv)",
+        "calibration/cross_validated.py",
+        "residuals[part] = y[part] - fit.mean(X[part])",
+        "residuals[part] = fit.mean(X[part]) - y[part]",
+        only="cv",
+    ),
+)
+
+
+def first_failure(bug: Bug) -> str | None:
+    """The first test that fails with the bug, or None where all pass."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "src"
+        shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
+        file = source / "sharpgp" / bug.file
+        text = file.read_text()
+        if text.count(bug.line) < 1:
+            raise SystemExit(f"{bug.name}: {bug.file} has no line {bug.line!r}")
+        file.write_text(text.replace(bug.line, bug.planted, 1))
+        chosen = ["-k", bug.only] if bug.only else []
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p",
+             "no:doctest", "-o", "addopts=--import-mode=importlib", *bug.tests, *chosen],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
+            timeout=900,
+        )  # fmt: skip
+    found = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+    if done.returncode == 0:
+        return None
+    if found is None or done.returncode != 1:
+        raise SystemExit(f"{bug.name}: the tests did not run\n{done.stdout}\n{done.stderr}")
+    return found[1]
+
+
+def main() -> int:
+    missed = 0
+    for bug in BUGS:
+        caught = first_failure(bug)
+        missed += caught is None
+        print(f"{bug.name}: {caught or 'NOT CAUGHT'}", flush=True)
+    print(f"planted bugs: {len(BUGS)}, caught: {len(BUGS) - missed}")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

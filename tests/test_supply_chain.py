@@ -1,0 +1,119 @@
+"""Nothing in the package runs code that data bring along, and what is downloaded is checked."""
+
+import ast
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import sharpgp
+
+SOURCE = Path(sharpgp.__file__).parent
+FILES = sorted(SOURCE.rglob("*.py"))
+ROOT = Path(__file__).parents[1]
+
+#: Modules that turn bytes into objects by running what the bytes say, or fetch over the network.
+FORBIDDEN_MODULES = {
+    *("pickle", "_pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "jsonpickle"),
+    *("yaml", "urllib.request", "requests", "http.client", "ftplib", "imp"),
+}
+#: Calls by their last name, or by module and name.
+FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__", "read_pickle", "system", "popen"}
+FORBIDDEN_PAIRS = {("torch", "load"), ("joblib", "load"), ("joblib", "dump"), ("np", "load")}
+
+
+def findings(tree: ast.AST) -> list[str]:
+    """Imports and calls that the package does without."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [a.name for a in node.names if a.name in FORBIDDEN_MODULES]
+        elif isinstance(node, ast.ImportFrom):
+            names = {node.module or "", *(f"{node.module}.{a.name}" for a in node.names)}
+            found += sorted(names & FORBIDDEN_MODULES)
+        elif isinstance(node, ast.Call):
+            function = node.func
+            if isinstance(function, ast.Name) and function.id in FORBIDDEN_CALLS:
+                found.append(function.id)
+            if isinstance(function, ast.Attribute):
+                owner = function.value.id if isinstance(function.value, ast.Name) else ""
+                pair = owner, function.attr
+                known = {"re": "compile", "torch": "compile"}
+                if pair in FORBIDDEN_PAIRS or (
+                    function.attr in FORBIDDEN_CALLS - {"eval"} and known.get(owner) != "compile"
+                ):
+                    found.append(f"{owner}.{function.attr}")
+            for keyword in node.keywords:
+                value = keyword.value
+                on = isinstance(value, ast.Constant) and value.value is True
+                if keyword.arg in ("allow_pickle", "shell") and on:
+                    found.append(f"{keyword.arg}=True")
+    return found
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(SOURCE)))
+def test_no_code_from_data(file):
+    assert findings(ast.parse(file.read_text(encoding="utf-8"))) == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import pickle",
+        "from pickle import loads",
+        "from urllib import request",
+        "eval('1')",
+        "exec(text)",
+        "torch.load(path, weights_only=False)",
+        "np.load(path, allow_pickle=True)",
+        "pd.read_pickle(path)",
+        "subprocess.run(text, shell=True)",
+        "os.system(text)",
+    ],
+)
+def test_the_search_finds_what_it_looks_for(code):
+    assert findings(ast.parse(code))
+
+
+def test_openml_tables_are_checked_against_their_checksum_and_content(monkeypatch):
+    """scikit-learn compares the MD5 sum of a download; rows and mean target are ours to check."""
+    import inspect
+
+    from sklearn.datasets import _openml
+
+    from sharpgp import datasets
+    from sharpgp.datasets import loading
+    from sharpgp.exceptions import SharpGPError
+
+    assert "md5_checksum" in inspect.signature(_openml._download_data_to_bunch).parameters
+    downloaded = [n for n in datasets.names() if loading.get_entry(n).openml is not None]
+    assert downloaded
+    for name in downloaded:
+        entry = loading.get_entry(name)
+        assert entry.target_mean is not None
+        wrong = [[0.0] * (len(entry.feature_names) + 1)] * entry.rows
+        with pytest.raises(SharpGPError, match="expected a table"):
+            loading._checked(name, entry, loading.np.array(wrong), "test")
+
+
+# ------------------------------------------------------------------ dependencies
+
+
+def test_the_oldest_versions_are_those_of_the_ranges():
+    """Every lower bound in pyproject.toml is a version that ``make test-oldest`` installs."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    ranges = list(project["dependencies"])
+    for extra in ("bench", "bayes", "ray", "dask"):
+        ranges += extras.get(extra, [])
+    oldest = {}
+    for line in (ROOT / "constraints-oldest.txt").read_text().splitlines():
+        if "==" in line:
+            name, version = line.split("==")
+            oldest[name.lower()] = version
+    for requirement in ranges:
+        name, _, bound = requirement.partition(">=")
+        lower = bound.split(",")[0]
+        assert name in oldest, f"{name} is missing from constraints-oldest.txt"
+        found = oldest[name].removesuffix(".0")
+        assert (oldest[name] + ".").startswith(lower + ".") or lower.startswith(found), requirement
