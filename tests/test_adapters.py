@@ -375,12 +375,22 @@ def test_conditioning_and_leave_one_out(name):
     torch.testing.assert_close(without.sigma(theta, X[7:8])[0], sigma[0, 7:8])
 
 
-def test_usual_models_get_the_fast_kernels_and_can_be_saved(tmp_path):
-    posterior = MODELS["botorch"]()
-    assert isinstance(posterior.covariance, Stationary)
-    calibrated = sharpgp.Sharp(levels=5).fit(posterior, X_CAL, Y_CAL)
+def test_usual_kernels_get_the_fast_gradients():
+    assert isinstance(MODELS["botorch"]().covariance, Stationary)
+    assert isinstance(MODELS["sgpr"]().covariance, Stationary)
+
+
+@pytest.mark.parametrize("name", ["botorch", "sgpr", "sklearn"])
+def test_calibrated_models_can_be_saved(name, tmp_path):
+    calibrated = sharpgp.Kuleshov18().fit(MODELS[name](), X_CAL, Y_CAL)
     save(calibrated, tmp_path / "a.sgp")
     again = load(tmp_path / "a.sgp")
     assert torch.equal(again.predict_interval(X_NEW), calibrated.predict_interval(X_NEW))
+    theta = 2 * calibrated.posterior.theta_R.unsqueeze(0)
+    ours, theirs = (c.posterior.sigma(theta, X_NEW) for c in (calibrated, again))
+    assert torch.equal(ours, theirs)
+
+
+def test_models_behind_code_cannot_be_saved(tmp_path):
     with pytest.raises(SavedModelError, match="MappedPosterior"):
         save(MODELS["warped"](), tmp_path / "b.sgp")
