@@ -223,7 +223,7 @@ def fit_many(n: int) -> None:
     inside = ((lower <= y[-2000:].numpy()) & (y[-2000:].numpy() <= upper)).mean()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     table(
-        f"Fit and calibrate (Sharp, 25 levels, subset of 10,000), N = {n:,}, C = {n // 4:,}, M = 300",
+        f"Fit and calibrate (Sharp, 25 levels, subset=10_000), N = {n:,}, C = {n // 4:,}, M = 300",
         ["wall s", "processor s", "peak GiB of the process", "coverage at 95 %"],
         [[clock.wall, clock.cpu, peak, float(inside)]],
     )

@@ -328,11 +328,28 @@ def test_plan_repeats_slow_methods_less():
     assert not {"fully_bayesian", "capone22"} & {task.method for task in regression.plan()}
 
 
-def test_only_large_sets_are_cut_down_and_that_is_part_of_the_task():
-    (task,) = regression.plan(["kin8nm"], ["vanilla"], repeats=1)
-    assert task.settings == {"base": "trained", "max_train": 2000}
-    (whole,) = regression.plan(["kin8nm"], ["vanilla"], repeats=1, max_train=5000)
-    assert whole.settings == {"base": "trained"}
+@pytest.mark.parametrize(
+    ("given", "settings"),
+    [
+        ({}, {"inducing": 300}),
+        ({"inducing": 50}, {"inducing": 50}),
+        ({"max_train": 2000}, {"max_train": 2000}),
+        ({"max_train": 5000}, {"inducing": 300}),
+        ({"base": "undertrained"}, {"base": "undertrained", "max_train": 2000}),
+        ({"split": "30/20/50"}, {"split": "30/20/50"}),
+    ],
+)
+def test_how_large_sets_are_treated_is_part_of_the_task(given, settings):
+    (task,) = regression.plan(["kin8nm"], ["vanilla"], repeats=1, **given)
+    assert task.settings == {"base": "trained", **settings}
+
+
+def test_sparse_base_models(small_data, tmp_path):
+    tasks = regression.plan(["facebook2"], ["kuleshov18"], repeats=1, inducing=9, split="60/20/20")
+    assert run(tasks, tmp_path, workers=1, context={"data_home": str(small_data)}).failed == 0
+    result = Store(tmp_path).read(tasks[0])
+    assert result.info["n_train"] == 3 * result.info["n_cal"]
+    assert "inducing 9, split 60/20/20" in tables.render(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -344,6 +361,8 @@ def test_only_large_sets_are_cut_down_and_that_is_part_of_the_task():
         {"repeats": 0},
         {"repeats_of": {"magic": 1}},
         {"max_train": 1},
+        {"inducing": 0},
+        {"split": "60/40"},
     ],
 )
 def test_bad_plans(bad):

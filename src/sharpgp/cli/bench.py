@@ -61,8 +61,22 @@ def bench_regression(
     ] = None,
     base: Base = "trained",
     max_train: Annotated[
-        int, typer.Option(help="Larger training parts are cut down to this size.")
-    ] = 2000,
+        int | None,
+        typer.Option(
+            help="Larger training parts are cut down to this size. Default: only those of hardly "
+            "trained GPs, to 2,000."
+        ),
+    ] = None,
+    inducing: Annotated[
+        int | None,
+        typer.Option(
+            help="Inducing inputs of sparse GPs. Default: exact up to 3,000 training points, "
+            "300 beyond."
+        ),
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Such as 60/20/20. Default: the paper's.")
+    ] = None,
     data_home: DataHome = None,
     engine: EngineName = "local",
     workers: Workers = None,

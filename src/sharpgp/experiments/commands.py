@@ -49,7 +49,9 @@ def run_regression(
     repeats: int = 100,
     repeats_of: str | None = None,
     base: str = "trained",
-    max_train: int = regression.MAX_TRAIN,
+    max_train: int | None = None,
+    inducing: int | None = None,
+    split: str | None = None,
     **how: Any,
 ) -> Summary:
     """Plan and run the regression benchmark; names and counts are given as on a command line."""
@@ -60,6 +62,8 @@ def run_regression(
         repeats_of=counts_of(repeats_of),
         base=base,
         max_train=max_train,
+        inducing=inducing,
+        split=split,
     )
     return run_tasks(tasks, out, **how)
 
@@ -146,7 +150,9 @@ def _regression(arguments: Sequence[str] | None) -> None:
     parser = _parser("regression", 100, f"default: {','.join(regression.SMALL)}")
     parser.add_argument("--repeats-of", help="other numbers by method, METHOD=COUNT,...")
     parser.add_argument("--base", choices=regression.BASES, default="trained")
-    parser.add_argument("--max-train", type=int, default=regression.MAX_TRAIN)
+    parser.add_argument("--max-train", type=int, help="larger training parts are cut down")
+    parser.add_argument("--inducing", type=int, help="of sparse GPs; default: by size")
+    parser.add_argument("--split", help="such as 60/20/20; default: the paper's")
     parser.add_argument("--data-home", type=Path)
     _run(run_regression, parser, arguments)
 

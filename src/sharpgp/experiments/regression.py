@@ -20,7 +20,9 @@ from sharpgp.datasets import Split
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.experiments.task import Outcome, Task
 from sharpgp.experiments.undertrained import undertrain
-from sharpgp.gp.posterior import ExactPosterior
+from sharpgp.gp.choice import inducing_for
+from sharpgp.gp.posterior import DataPosterior
+from sharpgp.gp.sparse_training import train_sparse
 from sharpgp.gp.training import train
 
 BASES = ("trained", "undertrained")
@@ -35,8 +37,8 @@ ORDER = (
 SLOW = ("fully_bayesian", "capone22")
 #: Repetitions of methods that take long, unless more are asked for by name.
 FEWER_REPEATS = {"kuleshov22": 20, "fully_bayesian": 5, "capone22": 5}
-#: Training points that an exact GP gets at most.
-MAX_TRAIN = 2000
+#: Training points that hardly trained GPs get at most, unless more are asked for: they are exact.
+MAX_UNDERTRAINED = 2000
 #: Sets whose target the paper reports in its own units.
 RAW_UNITS = ("kin8nm",)
 
@@ -47,14 +49,24 @@ def all_methods() -> list[str]:
     return sorted(known_methods(), key=lambda name: (position.get(name, len(ORDER)), name))
 
 
-def fractions(dataset: str) -> tuple[float, float]:
-    """Shares of the training and the calibration part.
+def fractions(dataset: str, split: str | None = None) -> tuple[float, float]:
+    """Shares of the training and the calibration part: the paper's, or those of ``split``.
 
     Examples
     --------
     >>> fractions("boston"), fractions("facebook1")
     ((0.6, 0.2), (0.08, 0.02))
+    >>> fractions("facebook1", "60/20/20")
+    (0.6, 0.2)
     """
+    if split is not None:
+        shares = split.split("/")
+        if len(shares) != 3 or not all(share.isdigit() and int(share) > 0 for share in shares):
+            raise InvalidInputError(
+                f"split: expected training/calibration/test such as 60/20/20, found {split!r}"
+            )
+        total = sum(map(int, shares))
+        return int(shares[0]) / total, int(shares[1]) / total
     return (0.08, 0.02) if dataset.startswith("facebook") else (0.6, 0.2)
 
 
@@ -65,7 +77,9 @@ def plan(
     repeats: int = 100,
     repeats_of: Mapping[str, int] | None = None,
     base: str = "trained",
-    max_train: int = MAX_TRAIN,
+    max_train: int | None = None,
+    inducing: int | None = None,
+    split: str | None = None,
 ) -> list[Task]:
     """Tasks of a run, by data set, then seed, then method.
 
@@ -80,8 +94,14 @@ def plan(
     repeats_of : mapping, optional
         Other numbers of splits by method; by default, fewer for those that take long.
     base : {"trained", "undertrained"}
-    max_train : int
-        Larger training parts are cut down to a random subset of this size.
+    max_train : int, optional
+        Larger training parts are cut down to a random subset of this size; without it, only
+        those of hardly trained GPs, to :data:`MAX_UNDERTRAINED`.
+    inducing : int, optional
+        Inducing inputs of sparse GPs; without it, the estimator's rule: exact up to 3,000
+        training points, 300 inducing inputs beyond.
+    split : str, optional
+        Such as ``"60/20/20"``, in place of the paper's.
 
     Examples
     --------
@@ -105,13 +125,19 @@ def plan(
     for what, count in {"repeats": repeats, **counts}.items():
         if count < 1:
             raise InvalidInputError(f"repeats: expected at least 1, found {count} ({what})")
-    if max_train < 2:
+    if max_train is not None and max_train < 2:
         raise InvalidInputError(f"max_train: expected at least 2, found {max_train}")
     tasks = []
     for name in names:
         settings: dict[str, Any] = {"base": base}
-        if round(fractions(name)[0] * datasets.size(name)[0]) > max_train:
-            settings["max_train"] = max_train
+        n_train = round(fractions(name, split)[0] * datasets.size(name)[0])
+        most = MAX_UNDERTRAINED if max_train is None and base == "undertrained" else max_train
+        if most is not None and n_train > most:
+            settings["max_train"] = n_train = most
+        if base == "trained" and (m := inducing_for(n_train, "cpu", inducing)) is not None:
+            settings["inducing"] = m
+        if split is not None:
+            settings["split"] = split
         for seed in range(max(counts.values(), default=0)):
             chosen = [method for method in methods if seed < counts[method]]
             tasks += [Task("regression", name, method, seed, settings) for method in chosen]
@@ -126,6 +152,8 @@ def run_task(task: Task, context: Mapping[str, Any]) -> Outcome:
         task.settings["base"],
         task.settings.get("max_train"),
         context.get("data_home"),
+        task.settings.get("inducing"),
+        task.settings.get("split"),
     )
     part = problem.part
     recalibrator = make_recalibrator(task.method, random_state=task.seed)
@@ -157,25 +185,34 @@ class Problem:
     """One split in reporting units, its base model, and facts for the table."""
 
     part: Split
-    posterior: ExactPosterior
+    posterior: DataPosterior
     info: Mapping[str, Any]
 
 
 @lru_cache(maxsize=2)
 def make_problem(
-    dataset: str, seed: int, base: str, max_train: int | None, data_home: str | None
+    dataset: str,
+    seed: int,
+    base: str,
+    max_train: int | None,
+    data_home: str | None,
+    inducing: int | None = None,
+    split: str | None = None,
 ) -> Problem:
     """Load, split and train; the last ones are kept, as all methods of a batch share them."""
     data = datasets.load(dataset, data_home)
     y = data.y if dataset in RAW_UNITS else (data.y - data.y.mean()) / data.y.std()
-    train_share, cal_share = fractions(dataset)
+    train_share, cal_share = fractions(dataset, split)
     part = datasets.split(data.X, y, train=train_share, cal=cal_share, random_state=seed)
     X_train, y_train = part.X_train, part.y_train
     if max_train is not None:  # rows are shuffled already
         X_train, y_train = X_train[:max_train], y_train[:max_train]
     tensors = torch.from_numpy(X_train), torch.from_numpy(y_train)
+    posterior: DataPosterior
     if base == "undertrained":
         posterior = undertrain(*tensors, dataset)
+    elif inducing is not None:
+        posterior = train_sparse(*tensors, n_inducing=inducing, random_state=seed)[0]
     else:
         posterior = train(*tensors, random_state=seed)[0]
     table = np.ascontiguousarray(np.column_stack([data.X, data.y]))
