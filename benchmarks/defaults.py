@@ -60,7 +60,8 @@ def judge(
     """Pinball loss on the test part, width and coverage between the outermost levels."""
     with torch.no_grad():
         r = cal[1] - posterior.mean(cal[0])
-        beta = q_lin(delta, r / posterior.sigma(theta, cal[0]))
+        z = r / posterior.sigma(theta, cal[0])
+        beta = q_lin(delta, z.expand(len(delta), -1))
         offset = beta.unsqueeze(-1) * posterior.sigma(theta, test[0])
         error = test[1] - posterior.mean(test[0]) - offset
     loss = (error * (delta.unsqueeze(-1) - (error < 0).to(error))).mean()

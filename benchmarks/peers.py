@@ -2,7 +2,7 @@
 
 Run with ``python benchmarks/peers.py --data-home FOLDER --out results.csv``.  Every result is
 appended to the file as soon as it is known, and what the file holds is not computed again: start
-a new file after changing a method.
+a new file after changing a method.  ``--table`` only prints what the file holds.
 
 Protocol.  The rows of a data set are shuffled by the seed into training (60 %, at most ``--most``),
 calibration (a third of that, to the nearest ``C`` with ``C + 1`` a multiple of 20, so that every
@@ -476,6 +476,7 @@ def main() -> None:
     parser.add_argument("--data-home", default=None, help="or environment variable SHARPGP_DATA")
     parser.add_argument("--device", default="cpu", help="for the GPs of sharpgp and BoTorch")
     parser.add_argument("--jobs", type=int, default=1, help="splits at a time, a process each")
+    parser.add_argument("--table", action="store_true", help="only print what the file holds")
     parser.add_argument("--out", type=Path, default=Path("results.csv"))
     arguments = parser.parse_args()
     if unknown := set(arguments.methods) - set(METHODS):
@@ -483,7 +484,8 @@ def main() -> None:
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     status = 0
     try:
-        run(arguments)
+        if not arguments.table:
+            run(arguments)
     except KeyboardInterrupt:
         print("interrupted; the same command goes on from here", file=sys.stderr)
         status = 130

@@ -47,7 +47,8 @@ def side_by_side(
     """``[function(item) for item in items]``, as many at once as there are threads, one each.
 
     Every call runs on one thread, however many run at once, so that results are the same to the
-    last bit.  ``alone`` runs one after the other, for functions that change global settings.
+    last bit.  ``alone`` runs one after the other with all threads, for functions that change global
+    settings or are large.
 
     Examples
     --------
@@ -55,22 +56,21 @@ def side_by_side(
     [1, 4, 9]
     """
     items = list(items)
-    workers = 1 if alone else min(len(items), _given.get() or torch.get_num_threads())
+    if alone:
+        return [function(item) for item in items]
+    workers = min(len(items), _given.get() or torch.get_num_threads())
 
     def one(item: Item) -> Result:
-        _given.set(1)
+        token = _given.set(1)
         before = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
             return function(item)
         finally:
             torch.set_num_threads(before)
+            _given.reset(token)
 
     if workers <= 1:
-        given = _given.get()
-        try:
-            return [one(item) for item in items]
-        finally:
-            _given.set(given)
+        return [one(item) for item in items]
     with ThreadPoolExecutor(workers) as pool:
         return list(pool.map(one, items))
