@@ -1,6 +1,10 @@
+import subprocess
+import sys
+
 import pytest
 from typer.testing import CliRunner
 
+import sharpgp
 from sharpgp import __version__, datasets
 from sharpgp.cli import app
 
@@ -76,3 +80,28 @@ def test_ctrl_c_is_short_and_has_status_130(monkeypatch, tmp_path):
     result = runner.invoke(app, ["demo", "--out", str(tmp_path)])
     assert result.exit_code == 130
     assert result.stderr == "interrupted\n"
+
+
+def test_names_are_imported_when_asked_for():
+    code = (
+        "import sys, sharpgp; assert 'torch' not in sys.modules; "
+        "assert all(getattr(sharpgp, name) is not None for name in sharpgp.__all__); "
+        "assert set(sharpgp.__all__) <= set(dir(sharpgp)); "
+        "assert set(sharpgp._HOMES) == set(sharpgp.__all__); print('ok')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "ok\n", done.stderr
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        sharpgp.nothing  # noqa: B018
+
+
+def test_ctrl_c_while_libraries_are_loaded_is_one_line():
+    """A signal as soon as the entry point runs, long before the command itself does."""
+    code = (
+        "import os, signal, sys, threading; from sharpgp.__main__ import main; "
+        "sys.argv = ['sharpgp', 'demo']; "
+        "threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start(); main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 130
+    assert done.stderr.strip() == "interrupted"

@@ -1,24 +1,28 @@
 """Gaussian-process regression with sharp, calibrated predictive distributions."""
 
-from sharpgp.calibration import (
-    Capone22,
-    CrossValidated,
-    Exact,
-    FullyBayesian,
-    Kuleshov18,
-    Kuleshov22,
-    LeaveOneOut,
-    Marx22,
-    Recalibrator,
-    Sharp,
-    Vanilla,
-    Vovk20,
-)
-from sharpgp.distribution import PredictiveDistribution
-from sharpgp.estimator import SharpGPRegressor
-from sharpgp.exceptions import CalibrationWarning, SharpGPError
-from sharpgp.gp.adapters import as_posterior
-from sharpgp.online import Online
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sharpgp.calibration import (
+        Capone22,
+        CrossValidated,
+        Exact,
+        FullyBayesian,
+        Kuleshov18,
+        Kuleshov22,
+        LeaveOneOut,
+        Marx22,
+        Recalibrator,
+        Sharp,
+        Vanilla,
+        Vovk20,
+    )
+    from sharpgp.distribution import PredictiveDistribution
+    from sharpgp.estimator import SharpGPRegressor
+    from sharpgp.exceptions import CalibrationWarning, SharpGPError
+    from sharpgp.gp.adapters import as_posterior
+    from sharpgp.online import Online
 
 __version__ = "0.1.0"
 
@@ -42,3 +46,39 @@ __all__ = [
     "Vovk20",
     "as_posterior",
 ]
+
+# Names are imported when they are first asked for: the libraries below take seconds to load, and
+# a command that was mistyped can be stopped before that.
+_HOMES = {
+    "CalibrationWarning": "exceptions",
+    "Capone22": "calibration",
+    "CrossValidated": "calibration",
+    "Exact": "calibration",
+    "FullyBayesian": "calibration",
+    "Kuleshov18": "calibration",
+    "Kuleshov22": "calibration",
+    "LeaveOneOut": "calibration",
+    "Marx22": "calibration",
+    "Online": "online",
+    "PredictiveDistribution": "distribution",
+    "Recalibrator": "calibration",
+    "Sharp": "calibration",
+    "SharpGPError": "exceptions",
+    "SharpGPRegressor": "estimator",
+    "Vanilla": "calibration",
+    "Vovk20": "calibration",
+    "as_posterior": "gp.adapters",
+}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
