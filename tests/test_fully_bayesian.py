@@ -190,7 +190,7 @@ def test_other_models_are_refused():
     kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.PeriodicKernel())
     with pytest.raises(InvalidInputError, match="expected one of the kernels rbf"):
         FullyBayesian(**TINY).fit(train(X, y, kernel)[0], None, None)
-    with pytest.raises(InvalidInputError, match="a GP with its training data, found Fake"):
+    with pytest.raises(InvalidInputError, match="training data and its own mean, found Fake"):
         FullyBayesian(**TINY).fit(FakePosterior(), None, None)
 
 
