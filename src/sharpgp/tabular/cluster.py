@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from sharpgp.exceptions import SharpGPError
 from sharpgp.experiments.engines import ray_cluster
 from sharpgp.tabular.encoding import TableEncoding
@@ -14,14 +16,15 @@ from sharpgp.tabular.files import ROWS, csv_conversion, delimiter_of, format_of,
 from sharpgp.tabular.models import SavedModel, load_model
 from sharpgp.tabular.prediction import Progress, Request, check_file, write
 
-# Part of a core that reading takes; without it, workers on all cores would wait for ever for rows.
-_READER_CPUS = 0.25
+# Rows travel in blocks of this size; ray's own is so large that one worker would get a whole file.
+_BLOCK_BYTES = 2**23
 
 
 class Worker:
     """One process of the cluster: loads the model once, then predicts batches."""
 
     def __init__(self, content: bytes, encoding: TableEncoding, request: Request) -> None:
+        torch.set_num_threads(1)  # there is a worker for every core
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.sgp"
             path.write_bytes(content)
@@ -57,13 +60,17 @@ def predict_on_ray(
         context = ray.data.DataContext.get_current()
         context.execution_options.preserve_order = True
         context.enable_progress_bars = False
+        context.target_max_block_size = _BLOCK_BYTES
         answers = _read(ray.data, source, request.types(encoding)).map_batches(
             Worker,
             fn_constructor_args=(_bytes_of(saved), encoding, request),
             batch_format="pyarrow",
             batch_size=ROWS,
-            compute=ray.data.ActorPoolStrategy(size=cores),
-            num_cpus=1 - _READER_CPUS,
+            compute=ray.data.ActorPoolStrategy(min_size=1, max_size=cores),
+            # One worker per core, but without a claim on it: where they claim all of them, those
+            # that read the file wait for ever for a core of their own.
+            num_cpus=0,
+            scheduling_strategy="SPREAD",
         )
         tables = _plain_errors(answers, encoding, source, request)
         return write(out, tables, source, progress)
@@ -90,11 +97,9 @@ def _plain_errors(
 def _read(data: Any, source: Any, types: dict[str, Any]) -> Any:
     path = os.path.abspath(source)
     if format_of(source) == "parquet":
-        # Not select_columns, which is a task of its own and asks for a core that nobody has left.
         return data.read_parquet(
             path,
             columns=list(types),
-            num_cpus=_READER_CPUS,
             partitioning=None,
             file_extensions=None,
         )
@@ -105,7 +110,6 @@ def _read(data: Any, source: Any, types: dict[str, Any]) -> Any:
         path,
         parse_options=parsing,
         convert_options=csv_conversion(types),
-        num_cpus=_READER_CPUS,
         partitioning=None,
     )
 
