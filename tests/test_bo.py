@@ -1,5 +1,7 @@
 """Calibrated bounds as acquisition functions: values, gradients, searches, pending points."""
 
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -262,6 +264,11 @@ def test_on_a_gpu(data):
         for model, points in ((here, X_NEW), (there, X_NEW.cuda()))
     ]
     torch.testing.assert_close(*values, rtol=1e-4, atol=1e-4)
+
+
+def test_modules_are_there_after_one_import():
+    code = "import sharpgp; sharpgp.bo.CalibratedUpperConfidenceBound; sharpgp.metrics.crps"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_fake_posterior_stays_itself():

@@ -70,9 +70,17 @@ _HOMES = {
     "as_posterior": "gp.adapters",
 }
 
+# Modules that work as ``sharpgp.bo`` after ``import sharpgp`` alone.
+_MODULES = (
+    "bo", "calibration", "datasets", "exceptions", "gp", "metrics", "persistence", "plots",
+    "report", "scorers",
+)  # fmt: skip
+
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
+        if name in _MODULES:
+            return import_module(f"{__name__}.{name}")
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
