@@ -70,7 +70,6 @@ def predict_on_ray(
             # One worker per core, but without a claim on it: where they claim all of them, those
             # that read the file wait for ever for a core of their own.
             num_cpus=0,
-            scheduling_strategy="SPREAD",
         )
         tables = _plain_errors(answers, encoding, source, request)
         return write(out, tables, source, progress)
