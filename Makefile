@@ -27,7 +27,7 @@ $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off \
 	|| { tail -n 40 $(VENV)/setup.log >&2; exit 1; }
 endef
 
-.PHONY: help setup demo test lint stress planted coverage test-oldest bench docs clean
+.PHONY: help setup demo test lint stress planted coverage test-oldest audit bench docs clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +69,11 @@ test-oldest: ## the tests with the oldest versions that pyproject.toml allows, i
 	.venv-oldest/bin/python -m pip install -q --disable-pip-version-check \
 		-e ".[$(EXTRAS)]" -c constraints-oldest.txt
 	$(ONE_THREAD) .venv-oldest/bin/python -m pytest -n $(WORKERS)
+
+audit: ## known vulnerabilities of the pinned versions; asks pypi.org
+	@test -x .venv-audit/bin/python || $(PYTHON) -m venv .venv-audit
+	.venv-audit/bin/python -m pip install -q --disable-pip-version-check pip-audit
+	.venv-audit/bin/pip-audit -r constraints.txt --no-deps --disable-pip
 
 bench: setup ## run the benchmarks that take minutes (benchmarks/peers.py takes hours)
 	@for name in calibration_speed training baselines_check runner_overhead bo_overhead any_mean drift; do \

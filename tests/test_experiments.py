@@ -635,3 +635,12 @@ def test_toy_figures(tmp_path, monkeypatch):
     assert result.exit_code == 0
     assert {file.name for file in tmp_path.iterdir()} == {"toy.png", "toy_95.png"}
     assert all(file.read_bytes().startswith(b"\x89PNG") for file in tmp_path.iterdir())
+
+
+def test_a_machine_without_semaphores_is_an_error_of_one_line(tmp_path, monkeypatch):
+    def refuse(**settings):
+        raise AssertionError("ThreadingBackend does not accept ...")
+
+    monkeypatch.setattr(engines.joblib, "parallel_config", refuse)
+    with pytest.raises(SharpGPError, match="expected to start processes"):
+        run(draws(1), tmp_path, workers=2)

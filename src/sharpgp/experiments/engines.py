@@ -82,7 +82,14 @@ class Local(Engine):
     def open(self) -> Iterator[tuple[int, Callable[[Jobs], Iterator[Any]]]]:
         """See :meth:`Engine.open`; one worker is a process of its own, too."""
         workers = self.workers or max(1, joblib.cpu_count() // self.threads)
-        with joblib.parallel_config(backend="loky", inner_max_num_threads=self.threads):
+        try:
+            processes = joblib.parallel_config(backend="loky", inner_max_num_threads=self.threads)
+        except AssertionError:  # joblib falls back to threads, which take no such setting
+            raise SharpGPError(
+                "workers: expected to start processes, found no semaphores for them; "
+                "is /dev/shm full, or not there?"
+            ) from None
+        with processes:
             # joblib runs n_jobs=1 in this process, which a crash would take down.
             at_once = 2 * workers if workers > 1 else 1
             yield workers, lambda jobs: self._answers(jobs, max(2, workers), at_once)
