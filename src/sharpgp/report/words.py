@@ -7,6 +7,7 @@ crosses about one time in twenty.
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import ndtri
 
 from sharpgp.diagnostics import Diagnostics
 from sharpgp.report.numbers import Numbers
@@ -235,9 +236,9 @@ def beta_curve(found: Diagnostics, numbers: Numbers) -> Finding:
             True,
         )
     delta, beta = np.array(part["delta"]), np.array(part["beta"])
-    level = min(0.975, float(delta[-1]))
+    level = float(delta[np.abs(delta - 0.975).argmin()])
     low, high = np.interp([1 - level, level], delta, beta)
-    gauss = float(np.interp(level, delta, part["gauss"]))
+    gauss = float(ndtri(level))
     factor = (high - low) / (2 * gauss) if gauss > 0 else 1.0
     shows = (
         "beta(delta) is how many standard deviations the quantile of a level lies from the mean; "
