@@ -150,3 +150,10 @@ def test_noise_is_part_of_sigma():
     gp, _ = make("rbf", 2, 0.5, seed=6)
     at_training_point = gp.sigma(gp.theta_R[None], gp.x_units.back(gp._X))
     assert (at_training_point >= (0.5**0.5) * gp.y_units.scale).all()
+
+
+def test_moments_are_mean_and_sigma_noise_included(gp):
+    X = gp.X_train[:7] + 0.1
+    mean, sigma = gp.moments(gp.theta_R.unsqueeze(0), X)
+    torch.testing.assert_close(mean[0], gp.mean(X))
+    torch.testing.assert_close(sigma, gp.sigma(gp.theta_R.unsqueeze(0), X))

@@ -20,6 +20,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make stress", description=__doc__)
     parser.add_argument("--minutes", type=float, default=20.0, help="data sets stop after this")
     parser.add_argument("--data-sets", type=int, default=LEAST_DATA_SETS, help="at most this many")
+    parser.add_argument("--first", type=int, default=0, help="number of the first data set")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kills", type=int, default=20)
@@ -83,7 +84,7 @@ def _faults(given: argparse.Namespace, problems: list[str]) -> None:
 def _data_sets(given: argparse.Namespace, start: float, problems: list[str]) -> None:
     summary = data_sets.Summary()
     with ProcessPoolExecutor(given.workers) as pool:
-        numbers = iter(range(given.data_sets))
+        numbers = iter(range(given.first, given.first + given.data_sets))
         running = set()
         while True:
             in_time = (time.monotonic() - start) / 60 < given.minutes

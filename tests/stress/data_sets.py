@@ -20,12 +20,12 @@ from sharpgp.gp.training import train
 from stress.shapes import Case, draw
 
 #: Methods that take long run on every so many data sets only.
-SELDOM = {"fully_bayesian": 250, "capone22": 10, "cv": 3, "exact": 2}
+SELDOM = {"fully_bayesian": 250, "capone22": 10, "cv": 3, "loo": 3, "exact": 2}
 FASTER = {"capone22": {"hyperposterior": "laplace"}, "paper": {"levels": 5}}
 #: Methods whose coverage is exact on exchangeable data, up to ties.
 EXACT = ("kuleshov18", "marx22", "exact")
 #: Methods that may cover less than they say, and by how much on average over all data sets.
-SHORT = {"paper": 0.10, "kuleshov22": 0.12, "cv": 0.03, "vovk20": 0.03}
+SHORT = {"paper": 0.10, "kuleshov22": 0.12, "cv": 0.03, "loo": 0.05, "vovk20": 0.03}
 COVERAGE = 0.8
 KERNELS = ("rbf", "matern12", "matern32", "matern52")
 LEVELS = (0.001, 0.05, 0.2, 0.5, 0.8, 0.95, 0.999)

@@ -90,8 +90,8 @@ BUGS = (
     Bug(
         "wrong sign of the residuals (exact)",
         "calibration/exact.py",
-        "r = y - posterior.mean(X)",
-        "r = posterior.mean(X) - y",
+        "r = y - spread.posterior.mean(X)",
+        "r = spread.posterior.mean(X) - y",
         only="exact",
     ),
     Bug(
@@ -104,8 +104,8 @@ BUGS = (
     Bug(
         "wrong sign of the residuals (cv)",
         "calibration/cross_validated.py",
-        "residuals[part] = y[part] - fit.mean(X[part])",
-        "residuals[part] = fit.mean(X[part]) - y[part]",
+        "r = y[part] - fit.posterior.mean(X[part])",
+        "r = fit.posterior.mean(X[part]) - y[part]",
         only="cv",
     ),
 )
@@ -120,7 +120,7 @@ def first_failure(bug: Bug) -> str | None:
         text = file.read_text()
         if text.count(bug.line) < 1:
             raise SystemExit(f"{bug.name}: {bug.file} has no line {bug.line!r}")
-        file.write_text(text.replace(bug.line, bug.planted, 1))
+        file.write_text(text.replace(bug.line, bug.planted))
         chosen = ["-k", bug.only] if bug.only else []
         done = subprocess.run(
             [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p",
