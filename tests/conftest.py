@@ -1,10 +1,15 @@
 """Fixtures shared by the tests."""
 
+import hypothesis
 import numpy as np
 import pytest
 
 from helpers import trained_posterior
 from sharpgp.gp.posterior import Posterior
+
+# A busy machine may take a second over anything: time limits are no property of the code.
+hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.load_profile("patient")
 
 collect_ignore = ["stress"]  # run by `make stress`
 
