@@ -6,7 +6,7 @@ SHELL := bash
 
 PYTHON  ?= python3
 WORKERS ?= 2
-MINUTES ?= 20
+MINUTES ?= 40
 VENV    := .venv
 BIN     := $(VENV)/bin
 EXTRAS  := dev,bench,bayes,ray,dask,docs
@@ -53,7 +53,7 @@ lint: setup ## style, format, types and import rules
 test: lint ## lint, then the tests and doctests
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS)
 
-stress: setup ## generated data, bad input, damaged files, faults (MINUTES=20)
+stress: setup ## generated data, bad input, damaged files, faults (MINUTES=40)
 	$(ONE_THREAD) PYTHONPATH=tests $(BIN)/python -m stress --workers $(WORKERS) --minutes $(MINUTES)
 
 planted: setup ## plant known bugs in a copy of the source; the tests must notice each

@@ -18,7 +18,7 @@ LEAST_DATA_SETS, LEAST_BAD_INPUTS = 1000, 300
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make stress", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=20.0, help="data sets stop after this")
+    parser.add_argument("--minutes", type=float, default=40.0, help="data sets stop after this")
     parser.add_argument("--data-sets", type=int, default=LEAST_DATA_SETS, help="at most this many")
     parser.add_argument("--first", type=int, default=0, help="number of the first data set")
     parser.add_argument("--workers", type=int, default=2)
