@@ -1,5 +1,8 @@
 """Fixtures shared by the tests."""
 
+import signal
+import threading
+
 import hypothesis
 import numpy as np
 import pytest
@@ -10,6 +13,14 @@ from sharpgp.gp.posterior import Posterior
 # A busy machine may take a second over anything: time limits are no property of the code.
 hypothesis.settings.register_profile("patient", deadline=None)
 hypothesis.settings.load_profile("patient")
+
+# A shell starts background jobs with ctrl-C switched off, and what they start inherits that: the
+# tests that interrupt a command need it.
+if (
+    threading.current_thread() is threading.main_thread()
+    and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 collect_ignore = ["stress"]  # run by `make stress`
 

@@ -69,7 +69,7 @@ def test_beyond_the_ends():
     online.observe(ORIGIN, [100.0])
     assert online.alpha < 0
     assert online.predict_interval(X0[:2]).tolist() == [[-np.inf, np.inf]] * 2
-    online.observe(ORIGIN, [1e300])
+    online.observe(ORIGIN, [1e250])
     assert online.missed == 1
     # Where everything is asked to be missed, the mean alone is left, and it counts as missed.
     online = Online(KNOWN, 0.1, gamma=0.5, window=None)
