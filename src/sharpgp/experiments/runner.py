@@ -3,7 +3,9 @@
 import gc
 import itertools
 import logging
+import multiprocessing
 import os
+import signal
 import threading
 import time
 from collections import Counter
@@ -254,6 +256,9 @@ def settle(threads: int) -> None:
     torch.set_num_threads(threads)
     threadpool_limits(threads)
     gc.freeze()  # loky collects garbage every second; what is loaded by now is none
+    if multiprocessing.current_process().name != "MainProcess":
+        # ctrl-C reaches every process of a terminal; the one that started this one answers it.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _first_line(error: BaseException) -> str:
