@@ -256,7 +256,8 @@ def settle(threads: int) -> None:
     torch.set_num_threads(threads)
     threadpool_limits(threads)
     gc.freeze()  # loky collects garbage every second; what is loaded by now is none
-    if multiprocessing.current_process().name != "MainProcess":
+    started = multiprocessing.current_process().name != "MainProcess"
+    if started and threading.current_thread() is threading.main_thread():
         # ctrl-C reaches every process of a terminal; the one that started this one answers it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
