@@ -1,0 +1,1 @@
+"""The comparison of methods on the same splits: protocol, methods, results, tables, command."""
