@@ -254,18 +254,6 @@ def test_what_is_refused(calibrated):
         calibrated.condition_on_observations(X_NEW[:2], [1.0])
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_on_a_gpu(data):
-    X, y, X_cal, y_cal = (t.cuda() for t in data)
-    here = Kuleshov18().fit(train(*data[:2])[0], *data[2:])
-    there = Kuleshov18().fit(train(X, y)[0], X_cal, y_cal)
-    values = [
-        CalibratedUpperConfidenceBound(model, 0.95)(points.unsqueeze(1)).cpu()
-        for model, points in ((here, X_NEW), (there, X_NEW.cuda()))
-    ]
-    torch.testing.assert_close(*values, rtol=1e-4, atol=1e-4)
-
-
 def test_modules_are_there_after_one_import():
     code = "import sharpgp; sharpgp.bo.CalibratedUpperConfidenceBound; sharpgp.metrics.crps"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -503,13 +503,14 @@ def few_inducing():
     return train_sparse(*map(torch.from_numpy, wavy(60)), n_inducing=25)[0]
 
 
-def test_every_method_works_on_a_sparse_gp(name, few_inducing):
+def test_every_method_works_on_a_sparse_gp(name, few_inducing, tmp_path):
     predictor = fit(name, few_inducing)
     assert_sound(predictor, X_TEST)
-    again = pickle.loads(pickle.dumps(predictor))
-    assert torch.equal(
-        again.predict_quantiles(X_TEST, LEVELS), predictor.predict_quantiles(X_TEST, LEVELS)
-    )
+    save(predictor, tmp_path / "sparse.sgp")
+    for again in (pickle.loads(pickle.dumps(predictor)), load(tmp_path / "sparse.sgp")):
+        assert torch.equal(
+            again.predict_quantiles(X_TEST, LEVELS), predictor.predict_quantiles(X_TEST, LEVELS)
+        )
     if name in RETRAINING:  # these points train, too, and so are covered more often
         assert share_inside(predictor, X_CAL, Y_CAL) > 0.7
     elif name not in IGNORE_CALIBRATION:

@@ -1,6 +1,5 @@
 """The sparse posterior against the exact one, brute force and finite differences."""
 
-import numpy as np
 import pytest
 import torch
 
@@ -309,43 +308,3 @@ def test_out_of_memory_means_smaller_blocks_and_then_the_cpu(monkeypatch):
     assert tried[:3] == [("cuda", 2**26), ("cuda", 2**23), ("cuda", 2**20)]
     enough = 2**20
     assert memory.within_memory(torch.device("cuda"), work) == "cuda"
-
-
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
-
-
-@needs_cuda
-@pytest.mark.parametrize("inducing", [None, 50])
-def test_cpu_and_gpu_agree(inducing):
-    X, y = wavy(400)
-    X_test, _ = wavy(100, seed=1)
-    answers = []
-    for device in ("cpu", "cuda"):
-        model = SharpGPRegressor(
-            calibration="paper", levels=7, inducing=inducing, device=device, random_state=0
-        ).fit(X, y)
-        assert model.posterior_.device.type == device
-        answers.append(model.predict_interval(X_test, 0.9))
-    np.testing.assert_allclose(*answers, rtol=1e-3)
-
-
-@needs_cuda
-@pytest.mark.parametrize("inducing", [None, 50])
-def test_quantities_on_cpu_and_gpu_agree(inducing):
-    X, y = map(torch.from_numpy, wavy(400))
-    gp, _ = train_chosen(X, y, inducing=inducing)
-    state = {"x_units": gp.x_units.to("cuda"), "y_units": gp.y_units.to("cuda")}
-    given = [X.cuda(), y.cuda(), gp.covariance, gp.theta_R.cuda()]
-    if inducing is None:
-        other = ExactPosterior(*given, **state)
-    else:
-        other = SparsePosterior(*given, gp.inducing.cuda(), **state)
-    theta = torch.stack([gp.theta_R, 1.3 * gp.theta_R])
-    close = {"rtol": 1e-6, "atol": 1e-9}
-    torch.testing.assert_close(other.mean(X.cuda()).cpu(), gp.mean(X), **close)
-    for ask in (lambda p, t, X: p.sigma(t, X), lambda p, t, X: p.loo(t)[1]):
-        leaves = [theta.clone().requires_grad_(), theta.cuda().requires_grad_()]
-        values = [ask(p, t, x) for p, t, x in zip((gp, other), leaves, (X, X.cuda()), strict=True)]
-        torch.testing.assert_close(values[1].cpu(), values[0], **close)
-        grads = [torch.autograd.grad(v.sum(), t)[0] for v, t in zip(values, leaves, strict=True)]
-        torch.testing.assert_close(grads[1].cpu(), grads[0], **close)

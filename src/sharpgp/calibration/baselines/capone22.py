@@ -102,7 +102,7 @@ class BoundingBox:
 @stored(
     "UniformBoundPredictor",
     posterior=Posterior,
-    gp=ExactPosterior,
+    gp=DataPosterior,
     box=BoundingBox,
     points=int,
     scaling=str,
