@@ -313,6 +313,17 @@ def test_ctrl_c_is_one_line_with_status_130_and_the_command_goes_on(tmp_path):
     assert results_in(tmp_path / "out") == 24
 
 
+def test_nothing_is_said_about_shared_memory_that_an_interrupted_run_left():
+    code = """
+from joblib.externals.loky.backend import resource_tracker
+from sharpgp.experiments.engines import Local
+with Local(1, None, 1).open():
+    resource_tracker.register("/sharpgp-gone-already", "semlock")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 # ----------------------------------------------------------------------------------- regression
 
 

@@ -1,6 +1,7 @@
 """Where batches of tasks run: processes of this machine, or a ray or dask cluster, by joblib."""
 
 import logging
+import os
 import re
 import socket
 from abc import ABC, abstractmethod
@@ -82,6 +83,7 @@ class Local(Engine):
     def open(self) -> Iterator[tuple[int, Callable[[Jobs], Iterator[Any]]]]:
         """See :meth:`Engine.open`; one worker is a process of its own, too."""
         workers = self.workers or max(1, joblib.cpu_count() // self.threads)
+        _start_quiet_tracker()
         try:
             processes = joblib.parallel_config(backend="loky", inner_max_num_threads=self.threads)
         except AssertionError:  # joblib falls back to threads, which take no such setting
@@ -93,6 +95,25 @@ class Local(Engine):
             # joblib runs n_jobs=1 in this process, which a crash would take down.
             at_once = 2 * workers if workers > 1 else 1
             yield workers, lambda jobs: self._answers(jobs, max(2, workers), at_once)
+
+
+def _start_quiet_tracker() -> None:
+    """Start loky's process that removes what an interrupted run leaves in shared memory.
+
+    After ctrl-C it finds some of it gone already and says so after the message for the user.
+    """
+    from joblib.externals.loky.backend import resource_tracker
+
+    before = os.environ.get("PYTHONWARNINGS")
+    mine = f"ignore::UserWarning:{resource_tracker.__name__}"
+    os.environ["PYTHONWARNINGS"] = mine if before is None else f"{before},{mine}"
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        if before is None:
+            del os.environ["PYTHONWARNINGS"]
+        else:
+            os.environ["PYTHONWARNINGS"] = before
 
 
 class Ray(Engine):
