@@ -19,7 +19,15 @@ import torch
 
 from sharpgp import Exact, Sharp, datasets
 from sharpgp.calibration.cross_validated import LeaveOneOut
-from sharpgp.gp import ExactPosterior, SparsePosterior, large, train, train_sparse, woodbury
+from sharpgp.gp import (
+    ExactPosterior,
+    SparsePosterior,
+    large,
+    train,
+    train_sparse,
+    whitening,
+    woodbury,
+)
 from sharpgp.gp.covariance import Stationary
 from sharpgp.gp.inducing import cluster_centres
 from sharpgp.gp.sparse_training import maximise_bound
@@ -172,15 +180,17 @@ def _processor_seconds(action: Callable[[], object]) -> float:
     return min(times)
 
 
-def sparse_problem(n: int, m: int, device: str) -> tuple[woodbury.Data, torch.Tensor, torch.Tensor]:
+def sparse_problem(
+    n: int, m: int, device: str
+) -> tuple[whitening.Data, torch.Tensor, torch.Tensor]:
     """Data, hyperparameters and inducing inputs as training ends with."""
 
     X, y = (a.to(device) for a in simulate(n))
-    return woodbury.Data(Stationary("rbf", D), X, y - y.mean()), THETA.to(device), X[:m].clone()
+    return whitening.Data(Stationary("rbf", D), X, y - y.mean()), THETA.to(device), X[:m].clone()
 
 
 def evaluations(
-    data: woodbury.Data, theta: torch.Tensor, Z: torch.Tensor
+    data: whitening.Data, theta: torch.Tensor, Z: torch.Tensor
 ) -> list[Callable[[], object]]:
     """Bound, variance and leave-one-out, each with its gradient."""
     covariance, S = data.covariance, data.X[:1000]
@@ -215,7 +225,7 @@ def memory(_: str | None) -> None:
 def fit_many(n: int) -> None:
     """Train and calibrate with few evaluations, whose number memory does not depend on."""
     X, y = simulate(n + n // 4)
-    data = woodbury.Data(Stationary("rbf", D), X[:n], y[:n] - y[:n].mean())
+    data = whitening.Data(Stationary("rbf", D), X[:n], y[:n] - y[:n].mean())
     theta = THETA[0]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     with Clock() as clock:

@@ -15,12 +15,8 @@ from sharpgp.gp.posterior import ExactPosterior
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.sparse import SparsePosterior
 from sharpgp.gp.sparse_training import train_sparse
-from sharpgp.gp.woodbury import (
-    Data,
-    sparse_leave_one_out,
-    sparse_variance,
-    variational_bound,
-)
+from sharpgp.gp.whitening import Data
+from sharpgp.gp.woodbury import sparse_leave_one_out, sparse_variance, variational_bound
 from sharpgp.persistence import load, save
 
 

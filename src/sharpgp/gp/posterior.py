@@ -2,7 +2,7 @@
 
 import copy
 from abc import ABC, abstractmethod
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -194,17 +194,20 @@ class DataPosterior(Posterior):
         """The same data and covariance in other standardised units, with ``theta_R`` in those."""
 
 
-@stored(
-    "ExactPosterior",
-    covariance=Covariance,
-    theta_R=Array("P", positive=True),
-    x_units=Affine,
-    y_units=Affine,
-    _X=Array("N d"),
-    _y=Array("N"),
-    training_start=int | None,
-    transient={"names": None, "searched": None, "_weights": None, "_factors": None},
-)
+#: What files hold of every GP with its data; names and searched follow from the covariance.
+STORED: dict[str, Any] = {
+    "covariance": Covariance,
+    "theta_R": Array("P", positive=True),
+    "x_units": Affine,
+    "y_units": Affine,
+    "_X": Array("N d"),
+    "_y": Array("N"),
+    "training_start": int | None,
+}
+DERIVED: dict[str, Any] = {"names": None, "searched": None}
+
+
+@stored("ExactPosterior", **STORED, transient={**DERIVED, "_weights": None, "_factors": None})
 class ExactPosterior(DataPosterior):
     r"""Posterior of an exact GP.
 

@@ -1,40 +1,92 @@
 """The posterior of a sparse GP: the same answers as the exact one, in ``O(N M^2)``."""
 
 from collections.abc import Iterator
+from typing import Self
 
 import torch
 from torch import Tensor
 
-from sharpgp._stored import Array, stored
+from sharpgp._stored import Array, agree, stored
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.covariance import Covariance
 from sharpgp.gp.memory import block_entries
-from sharpgp.gp.posterior import DataPosterior
+from sharpgp.gp.posterior import DERIVED, STORED, DataPosterior
 from sharpgp.gp.scaling import Affine
-from sharpgp.gp.woodbury import (
-    Data,
-    Factors,
-    factorise,
-    row_blocks,
-    sparse_leave_one_out,
-    sparse_variance,
-    variance_reduction,
-)
+from sharpgp.gp.whitening import Data, Factors, factorise, row_blocks
+from sharpgp.gp.woodbury import sparse_leave_one_out, sparse_variance, variance_reduction
+
+
+class InducingPosterior(DataPosterior):
+    """A GP whose data are seen through inducing inputs ``Z`` [M, d].
+
+    Subclasses take the arguments of this class, no others: they are made anew on other data and in
+    other units.
+
+    Parameters
+    ----------
+    X : Tensor [N, d]
+    y : Tensor [N]
+        Training data in the user's units.
+    covariance : Covariance
+    theta_R : Tensor [P]
+        Hyperparameters, in standardised units: the same as those of an exact GP.
+    inducing : Tensor [M, d]
+        Inducing inputs in the user's units.
+    x_units, y_units : Affine
+        Maps from the user's units to the standardised ones.
+    """
+
+    def __init__(
+        self,
+        X: Tensor,
+        y: Tensor,
+        covariance: Covariance,
+        theta_R: Tensor,
+        inducing: Tensor,
+        *,
+        x_units: Affine | None = None,
+        y_units: Affine | None = None,
+    ) -> None:
+        super().__init__(X, y, covariance, theta_R, x_units=x_units, y_units=y_units)
+        if inducing.ndim != 2 or inducing.shape[1] != X.shape[1] or not len(inducing):
+            raise InvalidInputError(
+                f"inducing: expected inputs of shape (M, {X.shape[1]}), "
+                f"found {tuple(inducing.shape)}"
+            )
+        self._Z = self.x_units.forward(inducing)
+
+    def _restored(self) -> None:
+        super()._restored()
+        agree("features of the inducing inputs", self._Z.shape[1], self.n_features)
+
+    @property
+    def n_inducing(self) -> int:
+        """Number of inducing inputs ``M``."""
+        return len(self._Z)
+
+    @property
+    def inducing(self) -> Tensor:
+        """Inducing inputs [M, d] in the user's units."""
+        return self.x_units.back(self._Z)
+
+    def conditioned_on(self, X: Tensor, y: Tensor) -> Self:
+        """The same GP, hyperparameters, units and inducing inputs included, on other data."""
+        given = X, y, self.covariance, self.theta_R, self.inducing
+        return type(self)(*given, x_units=self.x_units, y_units=self.y_units)
+
+    def in_units(self, theta_R: Tensor, x_units: Affine, y_units: Affine) -> Self:
+        """See :meth:`DataPosterior.in_units`."""
+        given = self.X_train, self.y_train, self.covariance, theta_R, self.inducing
+        return type(self)(*given, x_units=x_units, y_units=y_units)
 
 
 @stored(
     "SparsePosterior",
-    covariance=Covariance,
-    theta_R=Array("P", positive=True),
-    x_units=Affine,
-    y_units=Affine,
-    _X=Array("N d"),
-    _y=Array("N"),
+    **STORED,
     _Z=Array("M d"),
-    training_start=int | None,
-    transient={"names": None, "searched": None, "_data": None, "_weights": None, "_factors": None},
+    transient={**DERIVED, "_data": None, "_weights": None, "_factors": None},
 )
-class SparsePosterior(DataPosterior):
+class SparsePosterior(InducingPosterior):
     r"""Posterior of a sparse GP, by Titsias' variational approximation.
 
     With ``M`` inducing inputs ``Z``, ``k = k(Z, x)`` and
@@ -49,16 +101,8 @@ class SparsePosterior(DataPosterior):
 
     Parameters
     ----------
-    X : Tensor [N, d]
-    y : Tensor [N]
-        Training data in the user's units.
-    covariance : Covariance
-    theta_R : Tensor [P]
-        Hyperparameters, in standardised units: the same as those of an exact GP.
-    inducing : Tensor [M, d]
-        Inducing inputs in the user's units.
-    x_units, y_units : Affine
-        Maps from the user's units to the standardised ones.
+    X, y, covariance, theta_R, inducing, x_units, y_units
+        As in :class:`InducingPosterior`.
 
     References
     ----------
@@ -87,13 +131,7 @@ class SparsePosterior(DataPosterior):
         x_units: Affine | None = None,
         y_units: Affine | None = None,
     ) -> None:
-        super().__init__(X, y, covariance, theta_R, x_units=x_units, y_units=y_units)
-        if inducing.ndim != 2 or inducing.shape[1] != X.shape[1] or not len(inducing):
-            raise InvalidInputError(
-                f"inducing: expected inputs of shape (M, {X.shape[1]}), "
-                f"found {tuple(inducing.shape)}"
-            )
-        self._Z = self.x_units.forward(inducing)
+        super().__init__(X, y, covariance, theta_R, inducing, x_units=x_units, y_units=y_units)
         self._data = Data(covariance, self._X, self._y)
         self._factors: tuple[Tensor, list[Factors]] | None = None
         self._weights: Tensor | None = None
@@ -101,16 +139,6 @@ class SparsePosterior(DataPosterior):
     def _restored(self) -> None:
         super()._restored()
         self._data = Data(self.covariance, self._X, self._y)
-
-    @property
-    def n_inducing(self) -> int:
-        """Number of inducing inputs ``M``."""
-        return len(self._Z)
-
-    @property
-    def inducing(self) -> Tensor:
-        """Inducing inputs [M, d] in the user's units."""
-        return self.x_units.back(self._Z)
 
     @property
     def inducing_standardised(self) -> Tensor:
@@ -159,18 +187,6 @@ class SparsePosterior(DataPosterior):
         mean, sigma = (torch.cat(part) for part in zip(*parts, strict=True))
         return mean, sigma
 
-    def conditioned_on(self, X: Tensor, y: Tensor) -> "SparsePosterior":
-        """The same GP, hyperparameters, units and inducing inputs included, on other data."""
-        return SparsePosterior(
-            X,
-            y,
-            self.covariance,
-            self.theta_R,
-            self.inducing,
-            x_units=self.x_units,
-            y_units=self.y_units,
-        )
-
     def moments(self, theta: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
         """See :meth:`DataPosterior.moments`."""
         S = self.x_units.forward(X)
@@ -184,18 +200,6 @@ class SparsePosterior(DataPosterior):
             ]
             means.append(torch.cat(rows, -1) if rows else S.new_empty(len(part), 0))
         return self.y_units.back(torch.cat(means)), self.sigma(theta, X)
-
-    def in_units(self, theta_R: Tensor, x_units: Affine, y_units: Affine) -> "SparsePosterior":
-        """See :meth:`DataPosterior.in_units`."""
-        return SparsePosterior(
-            self.X_train,
-            self.y_train,
-            self.covariance,
-            theta_R,
-            self.inducing,
-            x_units=x_units,
-            y_units=y_units,
-        )
 
     def retrained(self, X: Tensor, y: Tensor, *, warm: bool = False) -> "SparsePosterior":
         """See :meth:`Posterior.retrained`; inducing inputs are chosen anew unless ``warm``."""
@@ -276,14 +280,14 @@ class MovedPosterior(SparsePosterior):
         """See :meth:`DataPosterior.moments`."""
         return self._original.moments(theta, X)[0], self.sigma(theta, X)
 
-    def conditioned_on(self, X: Tensor, y: Tensor) -> "MovedPosterior":
+    def conditioned_on(self, X: Tensor, y: Tensor) -> Self:
         """The same GP, hyperparameters, units and inducing inputs included, on other data."""
-        return MovedPosterior(self._original.conditioned_on(X, y), self._Z)
+        return type(self)(self._original.conditioned_on(X, y), self._Z)
 
-    def in_units(self, theta_R: Tensor, x_units: Affine, y_units: Affine) -> "MovedPosterior":
+    def in_units(self, theta_R: Tensor, x_units: Affine, y_units: Affine) -> Self:
         """See :meth:`DataPosterior.in_units`."""
         original = self._original.in_units(theta_R, x_units, y_units)
-        return MovedPosterior(original, x_units.forward(self.inducing))
+        return type(self)(original, x_units.forward(self.inducing))
 
     def retrained(self, X: Tensor, y: Tensor, *, warm: bool = False) -> SparsePosterior:
         """The original, retrained: inducing inputs moved for other data are not kept."""

@@ -16,7 +16,8 @@ from sharpgp.gp.scaling import Affine
 from sharpgp.gp.sparse import SparsePosterior
 from sharpgp.gp.threads import threads_for
 from sharpgp.gp.training import NOISE_FLOOR, TrainingResult, maximise_likelihood
-from sharpgp.gp.woodbury import Data, variational_bound
+from sharpgp.gp.whitening import Data
+from sharpgp.gp.woodbury import variational_bound
 
 logger = logging.getLogger("sharpgp")
 

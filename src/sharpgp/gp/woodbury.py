@@ -1,108 +1,27 @@
-r"""The three quantities of a sparse GP, with hand-written gradients, in blocks of rows.
+r"""The three quantities of a sparse GP, with hand-written gradients.
 
-With inducing inputs ``Z`` [M, d], ``Kmm = k(Z, Z)``, ``Kmn = k(Z, X)`` and noise ``s``, Titsias'
-approximation replaces the prior covariance of the data by ``Q = Knm Kmm^-1 Kmn``.  Everything it
-predicts goes through ``A = Kmm + Kmn Knm / s``, here in whitened form:
-
-``L L' = Kmm``,  ``V = L^-1 Kmn``,  ``B = I + V V' / s = LB LB'``,  ``A^-1 = R R'`` with
-``R = L^-T LB^-T``.
-
-For a point with ``w = L^-1 k(Z, x)`` and ``u = LB^-1 w``, three numbers are enough:
-``p = |w|^2 = k' Kmm^-1 k``, ``q = |u|^2 = k' A^-1 k`` and ``mu = u' c`` with
-``c = LB^-1 V y / s``.
-
-The data enter through sums over rows, so that rows are visited in blocks, forward and backward;
-kernel values are computed anew in the backward pass instead of being kept.  Time is
-``O(N M^2)`` and memory ``O(M^2)`` plus one block, whatever ``N``.  All matrices carry a leading
-batch of levels ``[K, ...]``.
+In the notation of :mod:`sharpgp.gp.whitening`, for a point with ``w = L^-1 k(Z, x)`` and
+``u = LB^-1 w`` three numbers are enough: ``p = |w|^2 = k' Kmm^-1 k``, ``q = |u|^2 = k' A^-1 k``
+and ``mu = u' c`` with ``c = LB^-1 V y / s``.
 """
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sharpgp.gp.covariance import Covariance
-from sharpgp.gp.linalg import add_to_diagonal, cholesky
-from sharpgp.gp.memory import block_entries
-
-#: Added to the diagonal of ``Kmm``, relative to its mean: inducing points may coincide.
-JITTER = 1e-11
-
-
-@dataclass(frozen=True)
-class Data:
-    """Rows that a sparse GP is conditioned on, standardised: inputs [N, d] and targets [N]."""
-
-    covariance: Covariance
-    X: Tensor
-    y: Tensor
-
-    def blocks(self, n_levels: int, n_inducing: int) -> Iterator[slice]:
-        """Slices of the rows, none with more than a block of kernel entries."""
-        yield from row_blocks(len(self.X), n_levels * n_inducing, self.X.device)
-
-
-@dataclass(frozen=True)
-class Factors:
-    """``L``, ``LB``, ``B - I`` [K, M, M], ``c`` [K, M] and the noise ``s`` [K]."""
-
-    L: Tensor
-    LB: Tensor
-    excess: Tensor
-    c: Tensor
-    noise: Tensor
-
-    def whiten(self, Kx: Tensor) -> tuple[Tensor, Tensor]:
-        """``w = L^-1 Kx`` and ``u = LB^-1 w`` [K, M, n]."""
-        w = _solve(self.L, Kx)
-        return w, _solve(self.LB, w)
-
-    def unwhiten(self, w: Tensor, u: Tensor) -> Tensor:
-        """``L^-T (w + LB^-T u)`` [K, M, n]: the transpose of :meth:`whiten`."""
-        return _solve_transposed(self.L, w + _solve_transposed(self.LB, u))
-
-    def congruent(self, inner: Tensor) -> Tensor:
-        """``R inner R'`` for a symmetric ``inner`` [K, M, M]."""
-        return _congruent(self.L, _congruent(self.LB, inner))
-
-
-def row_blocks(n_rows: int, entries_per_row: int, device: torch.device) -> Iterator[slice]:
-    """Slices of rows that hold at most a block of entries each.
-
-    Examples
-    --------
-    >>> len(list(row_blocks(10, 2**40, torch.device("cpu"))))
-    10
-    """
-    size = max(1, block_entries(device) // max(1, entries_per_row))
-    for start in range(0, n_rows, size):
-        yield slice(start, min(start + size, n_rows))
-
-
-def inducing_covariance(covariance: Covariance, theta: Tensor, Z: Tensor) -> Tensor:
-    """``Kmm`` [K, M, M] with its jitter, differentiable in ``theta`` and ``Z``."""
-    return add_to_diagonal(covariance.matrix(theta, Z), JITTER * covariance.diag(theta, Z).mean(-1))
-
-
-def factorise(data: Data, theta: Tensor, Z: Tensor, Kmm: Tensor | None = None) -> Factors:
-    """Visit all rows once; the result answers every question under ``theta`` [K, P]."""
-    with torch.no_grad():
-        Kmm = inducing_covariance(data.covariance, theta, Z) if Kmm is None else Kmm
-        L = cholesky(Kmm)[0]
-        excess, Vy = torch.zeros_like(L), torch.zeros_like(L[..., 0])
-        noise = theta[:, -1]
-        for rows in data.blocks(len(theta), len(Z)):
-            V = _solve(L, data.covariance.matrix(theta, Z, data.X[rows]))
-            excess.baddbmm_(V, V.mT)
-            Vy += V @ data.y[rows]
-        excess /= noise[:, None, None]
-        LB = cholesky(add_to_diagonal(excess, torch.ones_like(noise)))[0]
-        c = _solve(LB, (Vy / noise[:, None]).unsqueeze(-1)).squeeze(-1)
-    return Factors(L, LB, excess, c, noise)
+from sharpgp.gp.whitening import (
+    Data,
+    Factors,
+    KernelGradient,
+    congruent,
+    factorise,
+    inducing_covariance,
+    row_blocks,
+    solve,
+    solve_transposed,
+)
 
 
 class _Reduction(torch.autograd.Function):
@@ -148,7 +67,7 @@ class _SparseVariance(torch.autograd.Function):
         (g,) = grads
         theta, Z, S = ctx.saved_tensors
         factors, data = ctx.factors, ctx.data
-        pull = _KernelGradient(ctx, data.covariance, theta, Z)
+        pull = KernelGradient(ctx, data.covariance, theta, Z)
         wgw, ugu = torch.zeros_like(factors.L), torch.zeros_like(factors.L)
         grad_S, points = torch.zeros_like(S), ctx.needs_input_grad[3]
         for rows in row_blocks(len(S), theta.shape[0] * len(Z), S.device):
@@ -161,15 +80,15 @@ class _SparseVariance(torch.autograd.Function):
             if grad_rows is not None:
                 grad_S[rows] = grad_rows
         # Whitened by L, the gradient is -inner for A.
-        inner = _congruent(factors.LB, ugu)
+        inner = congruent(factors.LB, ugu)
         noise = factors.noise
         scaled = (-2.0 / noise)[:, None, None] * inner
         for rows in data.blocks(theta.shape[0], len(Z)):
-            V = _solve(factors.L, data.covariance.matrix(theta, Z, data.X[rows]))
+            V = solve(factors.L, data.covariance.matrix(theta, Z, data.X[rows]))
             # Not P @ K: what L^-1 blows up would come back as rounding errors.
-            pull.add(data.X[rows], _solve_transposed(factors.L, scaled @ V))
+            pull.add(data.X[rows], solve_transposed(factors.L, scaled @ V))
         pull.theta[:, -1] += (inner * factors.excess).sum((-1, -2)) / noise
-        return _congruent(factors.L, wgw - inner), pull.theta, pull.Z, grad_S, g, None
+        return congruent(factors.L, wgw - inner), pull.theta, pull.Z, grad_S, g, None
 
 
 def sparse_variance(data: Data, theta: Tensor, Z: Tensor, S: Tensor, kss: Tensor) -> Tensor:
@@ -246,7 +165,7 @@ class _SparseLeaveOneOut(torch.autograd.Function):
         # The gradient is -R H R' for A, and R e / noise for Kmn y.
         outer = e.unsqueeze(-1) * factors.c.unsqueeze(-2)
         H = ugu + 0.5 * (outer + outer.mT)
-        pull = _KernelGradient(ctx, data.covariance, theta, Z)
+        pull = KernelGradient(ctx, data.covariance, theta, Z)
         for rows in data.blocks(theta.shape[0], len(Z)):
             w, u = factors.whiten(data.covariance.matrix(theta, Z, data.X[rows]))
             back = 2.0 * u * g_q[:, None, rows]
@@ -254,11 +173,11 @@ class _SparseLeaveOneOut(torch.autograd.Function):
             back += (e / noise).unsqueeze(-1) * data.y[rows]
             back -= (2.0 / noise).unsqueeze(-1) * (H @ u)
             pull.add(data.X[rows], factors.unwhiten(2.0 * w * g_p[:, None, rows], back))
-        inner = _congruent(factors.LB, H)
+        inner = congruent(factors.LB, H)
         pull.theta[:, -1] += ((inner * factors.excess).sum((-1, -2)) / noise.squeeze(-1)) + (
             g_variance / rest - (g_h * q / noise + g_mu * mu) / noise
         ).sum(-1)
-        grad_Kmm = -_congruent(factors.L, inner + wgw)
+        grad_Kmm = -congruent(factors.L, inner + wgw)
         return grad_Kmm, pull.theta, pull.Z, g_variance, None
 
 
@@ -329,14 +248,14 @@ class _Bound(torch.autograd.Function):
         trace = excess.diagonal(dim1=-2, dim2=-1).sum(-1)
         identity = torch.eye(len(Z), dtype=c.dtype, device=c.device)
         # Whitened by L, the gradient is -inner for A and a / noise for Kmn y.
-        inner = 0.5 * _congruent(factors.LB, identity + c.unsqueeze(-1) * c.unsqueeze(-2))
-        a = _solve_transposed(factors.LB, c.unsqueeze(-1))
+        inner = 0.5 * congruent(factors.LB, identity + c.unsqueeze(-1) * c.unsqueeze(-2))
+        a = solve_transposed(factors.LB, c.unsqueeze(-1))
         scale = (g / noise)[:, None, None]
-        pull = _KernelGradient(ctx, data.covariance, theta, Z)
+        pull = KernelGradient(ctx, data.covariance, theta, Z)
         for rows in data.blocks(theta.shape[0], len(Z)):
-            V = _solve(factors.L, data.covariance.matrix(theta, Z, data.X[rows]))
+            V = solve(factors.L, data.covariance.matrix(theta, Z, data.X[rows]))
             back = scale * (V - 2.0 * (inner @ V) + a * data.y[rows])
-            pull.add(data.X[rows], _solve_transposed(factors.L, back))
+            pull.add(data.X[rows], solve_transposed(factors.L, back))
         square = (data.y @ data.y) / noise - c.square().sum(-1)
         pull.theta[:, -1] += (g / noise) * (
             (inner * excess).sum((-1, -2))
@@ -345,7 +264,7 @@ class _Bound(torch.autograd.Function):
             - 0.5 * c.square().sum(-1)
             + 0.5 * (total / noise - trace)
         )
-        grad_Kmm = g[:, None, None] * _congruent(factors.L, 0.5 * identity - inner - 0.5 * excess)
+        grad_Kmm = g[:, None, None] * congruent(factors.L, 0.5 * identity - inner - 0.5 * excess)
         return grad_Kmm, pull.theta, pull.Z, -0.5 * g / noise, None
 
 
@@ -368,66 +287,3 @@ def variational_bound(data: Data, theta: Tensor, Z: Tensor) -> Tensor:
     total = data.covariance.diag(theta, data.X).sum(-1)
     bound: Tensor = _Bound.apply(Kmm, theta, Z, total, data)
     return bound
-
-
-class _KernelGradient:
-    """Sums over blocks of rows what the gradient of ``k(Z, X)`` gives for ``theta`` and ``Z``.
-
-    Inputs 1 and 2 of the function being differentiated are ``theta`` and ``Z``.
-    """
-
-    def __init__(self, ctx: Any, covariance: Covariance, theta: Tensor, Z: Tensor) -> None:
-        self._covariance = covariance
-        self._needed: tuple[bool, bool] = ctx.needs_input_grad[1:3]
-        self._theta = theta.detach().requires_grad_(self._needed[0])
-        self._Z = Z.detach().requires_grad_(self._needed[1])
-        self.theta = torch.zeros_like(theta)
-        self.Z = torch.zeros_like(Z) if self._needed[1] else None
-
-    def add(self, X: Tensor, gradient: Tensor, points: bool = False) -> Tensor | None:
-        """Add one block; with ``points``, return the gradient for its rows ``X``."""
-        X = X.detach().requires_grad_(points)
-        wanted = zip((self._theta, self._Z, X), (*self._needed, points), strict=True)
-        leaves = [leaf for leaf, needed in wanted if needed]
-        with torch.enable_grad():
-            K = self._covariance.matrix(self._theta, self._Z, X)
-        if not leaves:
-            return None
-        # A kernel without parameters of its own does not depend on theta.
-        found = iter(torch.autograd.grad(K, leaves, gradient, allow_unused=self._needed[0]))
-        if self._needed[0] and (part := next(found)) is not None:
-            self.theta += part
-        if self.Z is not None:
-            self.Z += next(found)
-        return next(found) if points else None
-
-
-def _solve(L: Tensor, right: Tensor) -> Tensor:
-    if _by_product(L, right):
-        return _inverse(L) @ right
-    return torch.linalg.solve_triangular(L, right, upper=False)
-
-
-def _solve_transposed(L: Tensor, right: Tensor) -> Tensor:
-    if _by_product(L, right):
-        return _inverse(L).mT @ right
-    return torch.linalg.solve_triangular(L.mT, right, upper=True)
-
-
-def _by_product(L: Tensor, right: Tensor) -> bool:
-    """Whether to multiply by the inverse: on a GPU that takes a fifth of the time of a solve.
-
-    The condition of ``L`` is bounded by its jitter, so that eleven digits are left or so.
-    """
-    return right.is_cuda and right.shape[-1] > 4 * L.shape[-1]
-
-
-def _inverse(L: Tensor) -> Tensor:
-    identity = torch.eye(L.shape[-1], dtype=L.dtype, device=L.device)
-    return torch.linalg.solve_triangular(L, identity.expand_as(L), upper=False)
-
-
-def _congruent(L: Tensor, inner: Tensor) -> Tensor:
-    """``L^-T inner L^-1`` for a symmetric ``inner``."""
-    half = _solve_transposed(L, inner)
-    return _solve_transposed(L, half.mT)

@@ -5,12 +5,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sharpgp._stored import Array, agree, stored
+from sharpgp._stored import Array, stored
 from sharpgp.gp.covariance import Covariance
 from sharpgp.gp.linalg import cholesky
-from sharpgp.gp.posterior import BLOCK_ENTRIES, DataPosterior
+from sharpgp.gp.posterior import BLOCK_ENTRIES, DERIVED, STORED
 from sharpgp.gp.scaling import Affine
-from sharpgp.gp.sparse import SparsePosterior
+from sharpgp.gp.sparse import InducingPosterior, SparsePosterior
 
 
 class _Parts(NamedTuple):
@@ -22,19 +22,8 @@ class _Parts(NamedTuple):
     LB: Tensor
 
 
-@stored(
-    "FitcPosterior",
-    covariance=Covariance,
-    theta_R=Array("P", positive=True),
-    x_units=Affine,
-    y_units=Affine,
-    _X=Array("N d"),
-    _y=Array("N"),
-    _Z=Array("M d"),
-    training_start=int | None,
-    transient={"names": None, "searched": None, "_kept": None},
-)
-class FitcPosterior(DataPosterior):
+@stored("FitcPosterior", **STORED, _Z=Array("M d"), transient={**DERIVED, "_kept": None})
+class FitcPosterior(InducingPosterior):
     r"""Posterior of a sparse GP whose training points are independent given the inducing ones.
 
     With ``a = L^-1 k(Z, x)``, ``V = L^-1 Kmn``, ``L L' = Kmm``,
@@ -49,7 +38,7 @@ class FitcPosterior(DataPosterior):
     Parameters
     ----------
     X, y, covariance, theta_R, inducing, x_units, y_units
-        As in :class:`sharpgp.gp.sparse.SparsePosterior`.
+        As in :class:`sharpgp.gp.sparse.InducingPosterior`.
 
     References
     ----------
@@ -67,23 +56,8 @@ class FitcPosterior(DataPosterior):
         x_units: Affine | None = None,
         y_units: Affine | None = None,
     ) -> None:
-        super().__init__(X, y, covariance, theta_R, x_units=x_units, y_units=y_units)
-        self._Z = self.x_units.forward(inducing)
+        super().__init__(X, y, covariance, theta_R, inducing, x_units=x_units, y_units=y_units)
         self._kept: tuple[Tensor, list[_Parts]] | None = None
-
-    def _restored(self) -> None:
-        super()._restored()
-        agree("features of the inducing inputs", self._Z.shape[1], self.n_features)
-
-    @property
-    def n_inducing(self) -> int:
-        """Number of inducing inputs ``M``."""
-        return len(self._Z)
-
-    @property
-    def inducing(self) -> Tensor:
-        """Inducing inputs [M, d] in the user's units."""
-        return self.x_units.back(self._Z)
 
     def mean(self, X: Tensor) -> Tensor:
         """See :meth:`Posterior.mean`."""
@@ -120,34 +94,13 @@ class FitcPosterior(DataPosterior):
         """See :meth:`DataPosterior.moments`."""
         return self._means(theta, X), self.sigma(theta, X)
 
-    def conditioned_on(self, X: Tensor, y: Tensor) -> "FitcPosterior":
-        """See :meth:`Posterior.conditioned_on`; inducing inputs stay."""
-        return self._like(X, y, self.theta_R, self.inducing, self.x_units, self.y_units)
-
-    def in_units(self, theta_R: Tensor, x_units: Affine, y_units: Affine) -> "FitcPosterior":
-        """See :meth:`DataPosterior.in_units`."""
-        return self._like(self.X_train, self.y_train, theta_R, self.inducing, x_units, y_units)
-
     def retrained(self, X: Tensor, y: Tensor, *, warm: bool = False) -> "FitcPosterior":
         """See :meth:`Posterior.retrained`; by Titsias' bound, as gpytorch's SGPR is trained."""
         data = self.X_train, self.y_train, self.covariance, self.theta_R, self.inducing
         sparse = SparsePosterior(*data, x_units=self.x_units, y_units=self.y_units)
         again = sparse.retrained(X, y, warm=warm)
-        units = again.x_units, again.y_units
-        return self._like(X, y, again.theta_R, again.inducing, *units, again.covariance)
-
-    def _like(
-        self,
-        X: Tensor,
-        y: Tensor,
-        theta_R: Tensor,
-        inducing: Tensor,
-        x_units: Affine,
-        y_units: Affine,
-        covariance: Covariance | None = None,
-    ) -> "FitcPosterior":
-        covariance = covariance or self.covariance
-        return FitcPosterior(X, y, covariance, theta_R, inducing, x_units=x_units, y_units=y_units)
+        given = X, y, again.covariance, again.theta_R, again.inducing
+        return FitcPosterior(*given, x_units=again.x_units, y_units=again.y_units)
 
     def _means(self, theta: Tensor, X: Tensor) -> Tensor:
         S = self.x_units.forward(X)

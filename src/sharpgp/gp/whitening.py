@@ -1,0 +1,161 @@
+r"""The data of a sparse GP, whitened, in blocks of rows: what all its quantities are made of.
+
+With inducing inputs ``Z`` [M, d], ``Kmm = k(Z, Z)``, ``Kmn = k(Z, X)`` and noise ``s``, Titsias'
+approximation replaces the prior covariance of the data by ``Q = Knm Kmm^-1 Kmn``.  Everything it
+predicts goes through ``A = Kmm + Kmn Knm / s``, here in whitened form:
+
+``L L' = Kmm``,  ``V = L^-1 Kmn``,  ``B = I + V V' / s = LB LB'``,  ``A^-1 = R R'`` with
+``R = L^-T LB^-T``.
+
+The data enter through sums over rows, so that rows are visited in blocks, forward and backward;
+kernel values are computed anew in the backward pass instead of being kept.  Time is
+``O(N M^2)`` and memory ``O(M^2)`` plus one block, whatever ``N``.  All matrices carry a leading
+batch of levels ``[K, ...]``.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sharpgp.gp.covariance import Covariance
+from sharpgp.gp.linalg import add_to_diagonal, cholesky
+from sharpgp.gp.memory import block_entries
+
+#: Added to the diagonal of ``Kmm``, relative to its mean: inducing points may coincide.
+JITTER = 1e-11
+
+
+@dataclass(frozen=True)
+class Data:
+    """Rows that a sparse GP is conditioned on, standardised: inputs [N, d] and targets [N]."""
+
+    covariance: Covariance
+    X: Tensor
+    y: Tensor
+
+    def blocks(self, n_levels: int, n_inducing: int) -> Iterator[slice]:
+        """Slices of the rows, none with more than a block of kernel entries."""
+        yield from row_blocks(len(self.X), n_levels * n_inducing, self.X.device)
+
+
+@dataclass(frozen=True)
+class Factors:
+    """``L``, ``LB``, ``B - I`` [K, M, M], ``c`` [K, M] and the noise ``s`` [K]."""
+
+    L: Tensor
+    LB: Tensor
+    excess: Tensor
+    c: Tensor
+    noise: Tensor
+
+    def whiten(self, Kx: Tensor) -> tuple[Tensor, Tensor]:
+        """``w = L^-1 Kx`` and ``u = LB^-1 w`` [K, M, n]."""
+        w = solve(self.L, Kx)
+        return w, solve(self.LB, w)
+
+    def unwhiten(self, w: Tensor, u: Tensor) -> Tensor:
+        """``L^-T (w + LB^-T u)`` [K, M, n]: the transpose of :meth:`whiten`."""
+        return solve_transposed(self.L, w + solve_transposed(self.LB, u))
+
+
+def row_blocks(n_rows: int, entries_per_row: int, device: torch.device) -> Iterator[slice]:
+    """Slices of rows that hold at most a block of entries each.
+
+    Examples
+    --------
+    >>> len(list(row_blocks(10, 2**40, torch.device("cpu"))))
+    10
+    """
+    size = max(1, block_entries(device) // max(1, entries_per_row))
+    for start in range(0, n_rows, size):
+        yield slice(start, min(start + size, n_rows))
+
+
+def inducing_covariance(covariance: Covariance, theta: Tensor, Z: Tensor) -> Tensor:
+    """``Kmm`` [K, M, M] with its jitter, differentiable in ``theta`` and ``Z``."""
+    return add_to_diagonal(covariance.matrix(theta, Z), JITTER * covariance.diag(theta, Z).mean(-1))
+
+
+def factorise(data: Data, theta: Tensor, Z: Tensor, Kmm: Tensor | None = None) -> Factors:
+    """Visit all rows once; the result answers every question under ``theta`` [K, P]."""
+    with torch.no_grad():
+        Kmm = inducing_covariance(data.covariance, theta, Z) if Kmm is None else Kmm
+        L = cholesky(Kmm)[0]
+        excess, Vy = torch.zeros_like(L), torch.zeros_like(L[..., 0])
+        noise = theta[:, -1]
+        for rows in data.blocks(len(theta), len(Z)):
+            V = solve(L, data.covariance.matrix(theta, Z, data.X[rows]))
+            excess.baddbmm_(V, V.mT)
+            Vy += V @ data.y[rows]
+        excess /= noise[:, None, None]
+        LB = cholesky(add_to_diagonal(excess, torch.ones_like(noise)))[0]
+        c = solve(LB, (Vy / noise[:, None]).unsqueeze(-1)).squeeze(-1)
+    return Factors(L, LB, excess, c, noise)
+
+
+class KernelGradient:
+    """Sums over blocks of rows what the gradient of ``k(Z, X)`` gives for ``theta`` and ``Z``.
+
+    Inputs 1 and 2 of the function being differentiated are ``theta`` and ``Z``.
+    """
+
+    def __init__(self, ctx: Any, covariance: Covariance, theta: Tensor, Z: Tensor) -> None:
+        self._covariance = covariance
+        self._needed: tuple[bool, bool] = ctx.needs_input_grad[1:3]
+        self._theta = theta.detach().requires_grad_(self._needed[0])
+        self._Z = Z.detach().requires_grad_(self._needed[1])
+        self.theta = torch.zeros_like(theta)
+        self.Z = torch.zeros_like(Z) if self._needed[1] else None
+
+    def add(self, X: Tensor, gradient: Tensor, points: bool = False) -> Tensor | None:
+        """Add one block; with ``points``, return the gradient for its rows ``X``."""
+        X = X.detach().requires_grad_(points)
+        wanted = zip((self._theta, self._Z, X), (*self._needed, points), strict=True)
+        leaves = [leaf for leaf, needed in wanted if needed]
+        with torch.enable_grad():
+            K = self._covariance.matrix(self._theta, self._Z, X)
+        if not leaves:
+            return None
+        # A kernel without parameters of its own does not depend on theta.
+        found = iter(torch.autograd.grad(K, leaves, gradient, allow_unused=self._needed[0]))
+        if self._needed[0] and (part := next(found)) is not None:
+            self.theta += part
+        if self.Z is not None:
+            self.Z += next(found)
+        return next(found) if points else None
+
+
+def solve(L: Tensor, right: Tensor) -> Tensor:
+    """``L^-1 right`` for a lower triangle ``L``."""
+    if _by_product(L, right):
+        return _inverse(L) @ right
+    return torch.linalg.solve_triangular(L, right, upper=False)
+
+
+def solve_transposed(L: Tensor, right: Tensor) -> Tensor:
+    """``L^-T right`` for a lower triangle ``L``."""
+    if _by_product(L, right):
+        return _inverse(L).mT @ right
+    return torch.linalg.solve_triangular(L.mT, right, upper=True)
+
+
+def _by_product(L: Tensor, right: Tensor) -> bool:
+    """Whether to multiply by the inverse: on a GPU that takes a fifth of the time of a solve.
+
+    The condition of ``L`` is bounded by its jitter, so that eleven digits are left or so.
+    """
+    return right.is_cuda and right.shape[-1] > 4 * L.shape[-1]
+
+
+def _inverse(L: Tensor) -> Tensor:
+    identity = torch.eye(L.shape[-1], dtype=L.dtype, device=L.device)
+    return torch.linalg.solve_triangular(L, identity.expand_as(L), upper=False)
+
+
+def congruent(L: Tensor, inner: Tensor) -> Tensor:
+    """``L^-T inner L^-1`` for a symmetric ``inner``."""
+    half = solve_transposed(L, inner)
+    return solve_transposed(L, half.mT)
