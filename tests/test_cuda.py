@@ -189,7 +189,7 @@ def little_memory(monkeypatch):
 
 def test_out_of_memory_means_smaller_blocks(little_memory):
     little_memory(600)
-    model = SharpGPRegressor("rbf", calibration="vanilla", inducing=64, device="cuda")
+    model = SharpGPRegressor(kernel="rbf", calibration="vanilla", inducing=64, device="cuda")
     model.fit(*wavy(600_000))
     assert model.posterior_.device.type == "cuda"
     assert memory.BLOCK_ENTRIES["cuda"] < 2**26
