@@ -5,7 +5,7 @@ import torch
 
 from helpers import wavy
 from sharpgp import CrossValidated, Kuleshov18, Sharp, SharpGPRegressor, Vanilla
-from sharpgp.calibration import recalibrator
+from sharpgp.calibration import calibrated
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import choice, memory, sparse_training, train
 from sharpgp.gp.choice import inducing_for, train_chosen
@@ -227,7 +227,7 @@ def test_predictions_in_blocks_are_the_same(method, gp, monkeypatch):
         "quantiles",
         lambda self, X, delta: rows.append(len(X)) or real(self, X, delta),
     )
-    monkeypatch.setattr(recalibrator, "ROWS_AT_ONCE", 10)
+    monkeypatch.setattr(calibrated, "ROWS_AT_ONCE", 10)
     for ask, expected in zip(asked, whole, strict=True):
         torch.testing.assert_close(ask(), expected)
     assert max(rows) == 10

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and folders to write to."""
 
 import os
 import uuid
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sharpgp.exceptions import SharpGPError
+from sharpgp.exceptions import InvalidInputError, SharpGPError
 
 
 @contextmanager
@@ -39,3 +39,16 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         ) from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder if it is not there; an error if it cannot be written to."""
+    reason = None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = error.strerror
+    if reason or not os.access(folder, os.W_OK):
+        raise InvalidInputError(
+            f"out: expected a folder to write to, found {folder} ({reason or 'not writable'})"
+        )

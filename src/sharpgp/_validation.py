@@ -1,7 +1,8 @@
-"""The one place where input is checked and turned into float64 tensors."""
+"""The one place where input is checked and turned into float64 tensors, and back."""
 
 import numbers
 import reprlib
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -116,6 +117,48 @@ def as_count(value: Any, name: str, *, least: int) -> int:
             f"{name}: expected a whole number of at least {least}, found {value!r}"
         )
     return int(value)
+
+
+def as_numpy(data: Any) -> np.ndarray:
+    """Tensors, frames and sequences as float64 arrays.
+
+    Examples
+    --------
+    >>> as_numpy(torch.ones(2))
+    array([1., 1.])
+    """
+    if isinstance(data, Tensor):
+        data = data.detach().cpu()
+    return np.asarray(data, dtype=np.float64)
+
+
+def check_counts(**counts: Any) -> None:
+    """Raise unless every one of the named values is a whole number of at least 1.
+
+    Examples
+    --------
+    >>> check_counts(warmup=100, samples=0)
+    Traceback (most recent call last):
+    ...
+    sharpgp.exceptions.InvalidInputError: samples: expected a whole number of at least 1, found 0
+    """
+    for name, count in counts.items():
+        as_count(count, name, least=1)
+
+
+def check_choice(value: Any, name: str, known: Iterable[str]) -> None:
+    """Raise unless ``value`` is one of the known names.
+
+    Examples
+    --------
+    >>> check_choice("blue", "colour", ("red", "green"))
+    Traceback (most recent call last):
+    ...
+    sharpgp.exceptions.InvalidInputError: colour: expected one of red, green, found 'blue'
+    """
+    names = list(known)
+    if not (isinstance(value, str) and value in names):
+        raise InvalidInputError(f"{name}: expected one of {', '.join(names)}, found {value!r}")
 
 
 def _as_probabilities(values: Any, name: str) -> tuple[list[float], bool]:

@@ -1,7 +1,6 @@
 """The demonstration: every method on two small problems: a table, two figures and a report."""
 
 import csv
-import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -17,11 +16,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from sharpgp import metrics, plots
+from sharpgp._files import make_folder
 from sharpgp.calibration import Calibrated, known_methods
 from sharpgp.calibration.recalibrator import make_recalibrator
 from sharpgp.datasets import Split, load, make_toy, split
 from sharpgp.diagnostics import diagnose
-from sharpgp.exceptions import CalibrationWarning, InvalidInputError, SharpGPError
+from sharpgp.exceptions import CalibrationWarning, SharpGPError
 from sharpgp.gp.training import train
 from sharpgp.report import render_report
 
@@ -145,7 +145,7 @@ def run(out: Path, *, console: Console, quiet: bool = False, everything: bool = 
     everything : bool
         Slow methods too.
     """
-    _make_folder(out)
+    make_folder(out)
     start, chosen, compared = time.perf_counter(), methods(everything), problems()
     steps = sum(len(problem.splits) for problem in compared) * (1 + len(chosen))
     shown = console.is_terminal and not quiet
@@ -162,18 +162,6 @@ def run(out: Path, *, console: Console, quiet: bool = False, everything: bool = 
         written = _write(out, compared)
     console.print(f"Wrote {', '.join(written)} to {out}/", markup=False, soft_wrap=True)
     console.print(f"Took {time.perf_counter() - start:.0f} s", highlight=False)
-
-
-def _make_folder(out: Path) -> None:
-    reason = None
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        reason = error.strerror
-    if reason or not os.access(out, os.W_OK):
-        raise InvalidInputError(
-            f"out: expected a folder to write to, found {out} ({reason or 'not writable'})"
-        )
 
 
 @contextmanager

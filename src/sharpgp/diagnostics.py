@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
-from torch import Tensor
 
-from sharpgp._validation import as_target
+from sharpgp._validation import as_numpy, as_target
 from sharpgp.calibration import Calibrated
 from sharpgp.calibration.baselines.marx22 import ConstantWidthPredictor
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
@@ -277,13 +276,6 @@ def last_step(model: Any, X: Any) -> tuple[Any, Any]:
             model = model[-1]
         else:
             return model, X
-
-
-def as_numpy(data: Any) -> Floats:
-    """Tensors, frames and sequences as float arrays."""
-    if isinstance(data, Tensor):
-        data = data.detach().cpu()
-    return np.asarray(data, dtype=np.float64)
 
 
 def _feature_names(model: Any, X: Any, d: int, given: Sequence[str] | None) -> tuple[str, ...]:

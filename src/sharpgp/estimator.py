@@ -8,23 +8,23 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from sharpgp import persistence
+from sharpgp._inputs import check_training_data, holdout, plain, validated
 from sharpgp._stored import ABSENT, Maybe, agree, stored
-from sharpgp._validation import as_features, as_target, as_weights, refuse_other_kinds
+from sharpgp._validation import as_features, as_numpy, as_target, as_weights
+from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.levels import Levels
-from sharpgp.calibration.recalibrator import Calibrated, Recalibrator, make_recalibrator
+from sharpgp.calibration.recalibrator import Recalibrator, make_recalibrator
 from sharpgp.distribution import PredictiveDistribution
-from sharpgp.exceptions import InvalidInputError, SavedModelError, warn
+from sharpgp.exceptions import InvalidInputError, SavedModelError
 from sharpgp.gp.centred import CentredPosterior
 from sharpgp.gp.choice import train_chosen
 from sharpgp.gp.memory import choose_device, within_memory
 from sharpgp.gp.posterior import Posterior
-from sharpgp.gp.scaling import Affine
 from sharpgp.gp.training import TrainingResult
 from sharpgp.means import ScikitMean
 from sharpgp.metrics import CalibrationReport
@@ -33,11 +33,6 @@ logger = logging.getLogger("sharpgp")
 
 #: Rows up to which ``calibration="auto"`` cross-validates; ten refits cost too much beyond.
 MOST_CROSS_VALIDATED = 1000
-#: Least spread of the middle half of a column, in standard deviations, that passes without a
-#: warning: the noise floor of training is 1e-3 standard deviations of the target.
-SMALLEST_MIDDLE = 1e-3
-#: Targets below this are next to the numbers that have no precision left.
-SMALLEST_TARGET = 1e-280
 
 
 @stored(
@@ -177,15 +172,15 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
             raise InvalidInputError(
                 f"expected both X_cal and y_cal, found {given} only; give {missing} too"
             )
-        X, y = _validated(self, X, y, y_numeric=True, ensure_min_samples=2)
-        y = _numpy(as_target(y))
+        X, y = validated(self, X, y, y_numeric=True, ensure_min_samples=2)
+        y = as_numpy(as_target(y))
         if X_cal is not None:
-            X_cal = _validated(self, X_cal, reset=False)
-            y_cal = np.asarray(_plain(y_cal))
+            X_cal = validated(self, X_cal, reset=False)
+            y_cal = np.asarray(plain(y_cal))
         weights = sample_weight_cal
         if not (weights is None or callable(weights)):
             n_rows = len(X if X_cal is None else X_cal)
-            weights = _numpy(as_weights(_plain(weights), n_rows=n_rows))
+            weights = as_numpy(as_weights(plain(weights), n_rows=n_rows))
         return self._fit(X, y, X_cal, y_cal, weights)
 
     def _fit(
@@ -195,7 +190,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         recalibrator = self._recalibrator(len(y), X_cal is not None or weights is not None)
         if X_cal is None and recalibrator.needs_calibration:
             X, X_cal, y, y_cal, weights = self._holdout(X, y, weights)
-        _check_training_data(X, y)
+        check_training_data(X, y)
 
         def work(device: torch.device) -> tuple[TrainingResult, Calibrated]:
             posterior, result = self._train(
@@ -252,9 +247,9 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         (25, 125)
         """
         X = self._checked(X)
-        y = as_target(_plain(y), n_rows=X.shape[0], device=X.device)
+        y = as_target(plain(y), n_rows=X.shape[0], device=X.device)
         if not refit:
-            self.calibrated_ = self.calibrated_.updated(X, y, sample_weight=_plain(sample_weight))
+            self.calibrated_ = self.calibrated_.updated(X, y, sample_weight=plain(sample_weight))
             self.posterior_ = self.calibrated_.posterior
             return self
         X_old, y_old = self.calibrated_.labelled_data()
@@ -265,7 +260,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
                 "call fit with all points and their weights"
             )
         return self._fit(
-            _numpy(torch.cat([X_old, X])), _numpy(torch.cat([y_old, y])), None, None, weights
+            as_numpy(torch.cat([X_old, X])), as_numpy(torch.cat([y_old, y])), None, None, weights
         )
 
     @property
@@ -277,10 +272,10 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Predictive mean (n,), and with ``return_std`` the predictive standard deviation (n,)."""
         X = self._checked(X)
-        mean = _numpy(self.calibrated_.predict_mean(X))
+        mean = as_numpy(self.calibrated_.predict_mean(X))
         if not return_std:
             return mean
-        return mean, _numpy(self.calibrated_.predict_std(X))
+        return mean, as_numpy(self.calibrated_.predict_std(X))
 
     def predict_interval(
         self,
@@ -308,16 +303,16 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         array of shape (n, 2), or (n, 2, k) for ``k`` coverages
         """
         X = self._checked(X)
-        return _numpy(
+        return as_numpy(
             self.calibrated_.predict_interval(
-                X, coverage, symmetric=symmetric, sample_weight=_plain(sample_weight)
+                X, coverage, symmetric=symmetric, sample_weight=plain(sample_weight)
             )
         )
 
     def predict_quantiles(self, X: Any, levels: Any) -> np.ndarray:
         """Quantiles, (n,) for a single level and (n, k) for several; they never cross."""
         X = self._checked(X)
-        return _numpy(self.calibrated_.predict_quantiles(X, levels))
+        return as_numpy(self.calibrated_.predict_quantiles(X, levels))
 
     def predict_dist(self, X: Any) -> PredictiveDistribution:
         """Full predictive distribution at ``X``, answering in NumPy arrays."""
@@ -338,7 +333,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         ['coverage_95', 'crps', 'ece']
         """
         X = self._checked(X)
-        return self.calibrated_.calibration_report(X, _plain(y))
+        return self.calibrated_.calibration_report(X, plain(y))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the fitted model in one file, without pickle; see :func:`sharpgp.persistence.save`.
@@ -393,19 +388,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
 
     def _holdout(self, X: np.ndarray, y: np.ndarray, weights: Any) -> tuple[Any, ...]:
         """Training and calibration part of ``X`` and ``y``, and the latter part of the weights."""
-        size, n = self.cal_size, len(y)
-        whole = isinstance(size, numbers.Integral) and not isinstance(size, bool)
-        if not (isinstance(size, numbers.Real) and (0 < size < (n if whole else 1))):
-            raise InvalidInputError(
-                f"cal_size: expected a fraction in (0, 1) or a count below {n}, found {size!r}"
-            )
-        n_cal = int(size) if whole else max(2, _without_waste(round(float(size) * n)))
-        if n - n_cal < 2:
-            raise InvalidInputError(
-                f"expected at least 4 samples, 2 to train on and 2 to calibrate with, found {n} "
-                f"with cal_size={size!r}; add data or give X_cal and y_cal"
-            )
-        rows, cal = train_test_split(np.arange(n), test_size=n_cal, random_state=self._seed())
+        rows, cal = holdout(len(y), self.cal_size, self._seed())
         if isinstance(weights, np.ndarray):
             weights = weights[cal]
         return X[rows], X[cal], y[rows], y[cal], weights
@@ -417,89 +400,8 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
 
     def _checked(self, X: Any) -> Tensor:
         check_is_fitted(self)
-        X = _validated(self, X, reset=False)
+        X = validated(self, X, reset=False)
         return as_features(X, device=self.posterior_.device)
 
     def _log(self, message: str) -> None:
         logger.log(logging.INFO if self.verbose else logging.DEBUG, message)
-
-
-def _without_waste(n_cal: int) -> int:
-    """A ``C`` for which 80, 90 and 95 % intervals end at whole ranks, if one is within 5 %.
-
-    An interval at coverage ``c`` ends at rank ``ceil(c (C + 1))``: with 78 points, 95 % intervals
-    would cover 96.2 %, with 79 they cover 95 %.
-
-    Examples
-    --------
-    >>> [_without_waste(n_cal) for n_cal in (78, 101, 25)]
-    [79, 99, 25]
-    """
-    better = 20 * round((n_cal + 1) / 20) - 1
-    return better if abs(better - n_cal) <= 0.05 * n_cal else n_cal
-
-
-def _validated(estimator: BaseEstimator, *data: Any, **checks: Any) -> Any:
-    """scikit-learn's checks, and our error for whole numbers that no float can hold."""
-    try:
-        return validate_data(estimator, *map(_plain, data), dtype=np.float64, **checks)
-    except OverflowError:
-        raise InvalidInputError("expected numbers up to 1.8e308, found larger ones") from None
-
-
-def _plain(data: Any) -> Any:
-    """Torch tensors as NumPy; everything else as it is, so that column names survive.
-
-    Dates and masks are refused here, because scikit-learn's checks let them pass as numbers.
-    """
-    if isinstance(data, Tensor):
-        return data.detach().cpu().numpy()
-    refuse_other_kinds(data, "data", but="c")  # scikit-learn refuses complex numbers by itself
-    return data
-
-
-def _numpy(tensor: Tensor) -> np.ndarray:
-    array: np.ndarray = tensor.detach().cpu().numpy()
-    return array
-
-
-def _check_training_data(X: np.ndarray, y: np.ndarray) -> None:
-    """Errors and warnings for data that a GP can be asked to fit but not sensibly."""
-    if bool(Affine.is_constant(torch.from_numpy(y))):
-        raise InvalidInputError(
-            f"y: expected a target that varies, found {y[0]:g} in all {len(y)} training rows"
-        )
-    if float(np.abs(y).max()) < SMALLEST_TARGET:
-        raise InvalidInputError(
-            f"y: expected magnitudes above {SMALLEST_TARGET:g}, found {np.abs(y).max():g} at most; "
-            "choose other units"
-        )
-    constant = np.flatnonzero(np.ptp(X, axis=0) == 0)
-    if constant.size:
-        warn(
-            f"X: column(s) {constant.tolist()} are constant in the training rows and carry no "
-            "information; remove them",
-            UserWarning,
-        )
-    seen: dict[bytes, int] = {}
-    for j in range(X.shape[1]):
-        first = seen.setdefault(X[:, j].tobytes(), j)
-        if first != j and j not in constant:
-            warn(f"X: column {j} repeats column {first}; remove one of them", UserWarning)
-    _warn_of_outliers(X, y)
-
-
-def _warn_of_outliers(X: np.ndarray, y: np.ndarray) -> None:
-    """A few values so large that, in their units, all the others are one and the same."""
-    columns = [f"X: column {j}" for j in range(X.shape[1])]
-    for name, values in zip([*columns, "y"], [*X.T, y], strict=True):
-        values = values / (np.abs(values).max() or 1.0)
-        low, quarter, three_quarters, high = np.quantile(values, [0.1, 0.25, 0.75, 0.9])
-        middle = (three_quarters - quarter) or (high - low)
-        if 0 < middle < SMALLEST_MIDDLE * values.std():
-            warn(
-                f"{name}: a few values lie so far out that the others differ by less than "
-                f"{SMALLEST_MIDDLE:g} standard deviations, which the GP cannot resolve; "
-                "check them, remove them or take logarithms",
-                UserWarning,
-            )

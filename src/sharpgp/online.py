@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sharpgp._validation import as_count, as_coverage, as_features, as_target
-from sharpgp.calibration.recalibrator import Calibrated
+from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.estimator import SharpGPRegressor
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
 

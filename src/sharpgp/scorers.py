@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from sharpgp._validation import as_coverage, as_target
-from sharpgp.diagnostics import as_numpy, last_step
+from sharpgp._validation import as_coverage, as_numpy, as_target
+from sharpgp.diagnostics import last_step
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
 from sharpgp.metrics import interval_coverage, interval_score, interval_width
 

@@ -9,9 +9,10 @@ from sharpgp.calibration.baselines import (
     Vanilla,
     Vovk20,
 )
+from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.cross_validated import CrossValidated, LeaveOneOut
 from sharpgp.calibration.exact import Exact
-from sharpgp.calibration.recalibrator import Calibrated, Recalibrator, known_methods
+from sharpgp.calibration.recalibrator import Recalibrator, known_methods
 from sharpgp.calibration.sharp import Sharp
 
 __all__ = [

@@ -8,10 +8,11 @@ from torch import Tensor
 
 from sharpgp._stored import stored
 from sharpgp._validation import as_count
+from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.exact import SpreadPredictor
 from sharpgp.calibration.levels import Levels
 from sharpgp.calibration.plus import PlusPredictor
-from sharpgp.calibration.recalibrator import Calibrated, Recalibrator, register
+from sharpgp.calibration.recalibrator import Recalibrator, register
 from sharpgp.calibration.spread import (
     Spread,
     conditioned_spread,

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from sharpgp._validation import check_choice
 from sharpgp.calibration.quantile import q_lin
-from sharpgp.exceptions import InvalidInputError
 
 #: ``(delta [K], residuals [C], sigma [K or 1, C]) -> (objective [K], beta [K])``
 Objective = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -63,8 +63,5 @@ OBJECTIVES: dict[str, Objective] = {"sharpness": sharpness, "pinball": pinball}
 
 def get_objective(name: str) -> Objective:
     """Objective by name; an unknown name gets an error that lists the known ones."""
-    if name not in OBJECTIVES:
-        raise InvalidInputError(
-            f"objective: expected one of {', '.join(OBJECTIVES)}, found {name!r}"
-        )
+    check_choice(name, "objective", OBJECTIVES)
     return OBJECTIVES[name]

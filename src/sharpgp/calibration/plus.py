@@ -4,9 +4,9 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import Array, Several, agree, stored
+from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.levels import whole_rank
 from sharpgp.calibration.quantile import rank
-from sharpgp.calibration.recalibrator import Calibrated
 from sharpgp.calibration.spread import Spread
 from sharpgp.gp.posterior import BLOCK_ENTRIES, Posterior
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import Array, stored
+from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.curves import Curves
-from sharpgp.calibration.recalibrator import Calibrated
 from sharpgp.calibration.scores import CurvePredictor
 from sharpgp.gp.posterior import Posterior
 

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import Array, Maybe, agree, stored
+from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.curves import Curves
 from sharpgp.calibration.levels import whole_rank
-from sharpgp.calibration.recalibrator import Calibrated
 from sharpgp.gp.posterior import Posterior
 
 

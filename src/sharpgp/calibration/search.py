@@ -9,7 +9,8 @@ import numpy as np
 from scipy.optimize import minimize
 from torch import Tensor
 
-from sharpgp.exceptions import InvalidInputError, NumericalError
+from sharpgp._validation import check_choice
+from sharpgp.exceptions import NumericalError
 from sharpgp.gp.posterior import Posterior
 
 # Box of the search in standardised units; theta_R times or by 10 is always inside.
@@ -75,8 +76,7 @@ FAMILIES: dict[str, type[Family]] = {"ard": Ard, "scaled": Scaled, "shared": Ard
 
 def get_family(name: str) -> type[Family]:
     """Family by name; an unknown name gets an error that lists the known ones."""
-    if name not in FAMILIES:
-        raise InvalidInputError(f"family: expected one of {', '.join(FAMILIES)}, found {name!r}")
+    check_choice(name, "family", FAMILIES)
     return FAMILIES[name]
 
 

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from sharpgp._stored import Array, agree, stored
 from sharpgp._validation import as_weights
+from sharpgp.calibration.calibrated import Calibrated, nested_intervals
 from sharpgp.calibration.curves import Curves
 from sharpgp.calibration.limits import warn_if_far
 from sharpgp.calibration.ranked import RankedPredictor
-from sharpgp.calibration.recalibrator import Calibrated, nested_intervals
 from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.gp.posterior import Posterior
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sharpgp.exceptions import InvalidInputError
+from sharpgp._validation import check_choice
 
 _UCI_FACEBOOK = "UCI data set 363 (Facebook Comment Volume), file Features_Variant_{}.csv"
 
@@ -52,8 +52,7 @@ class Entry:
 
 def get_entry(name: str) -> Entry:
     """Entry by name; an unknown name gets an error that lists the known ones."""
-    if name not in ENTRIES:
-        raise InvalidInputError(f"data set: expected one of {', '.join(ENTRIES)}, found {name!r}")
+    check_choice(name, "data set", ENTRIES)
     return ENTRIES[name]
 
 

@@ -19,10 +19,10 @@ from botorch.test_functions.synthetic import SyntheticTestFunction
 from botorch.utils.sampling import draw_sobol_samples
 from torch import Tensor
 
+from sharpgp._validation import check_choice
 from sharpgp.bo import Optimiser, as_botorch
 from sharpgp.calibration import Calibrated, Sharp, Vanilla
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.experiments.regression import expect
 from sharpgp.experiments.tables import SHOWN_REGRETS
 from sharpgp.experiments.task import Outcome, Task
 from sharpgp.gp.posterior import ExactPosterior
@@ -63,7 +63,7 @@ def plan(
     names, methods = list(names or FUNCTIONS), list(methods or METHODS)
     for what, given, known in (("datasets", names, FUNCTIONS), ("methods", methods, METHODS)):
         for name in given:
-            expect(what, name, known)
+            check_choice(name, what, known)
     for what, count in (("repeats", repeats), ("iterations", iterations)):
         if count < 1:
             raise InvalidInputError(f"{what}: expected at least 1, found {count}")

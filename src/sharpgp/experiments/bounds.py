@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from sharpgp import metrics
+from sharpgp._validation import check_choice
 from sharpgp.calibration import Calibrated, Capone22, Recalibrator
 from sharpgp.calibration.baselines.capone22 import UniformBoundPredictor
 from sharpgp.calibration.recalibrator import make_recalibrator
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.experiments.regression import BASES, expect, make_problem
+from sharpgp.experiments.regression import BASES, make_problem
 from sharpgp.experiments.task import Outcome, Task
 
 DATASETS = ("boston", "mpg", "wine")
@@ -43,10 +44,10 @@ def plan(
     """
     names, methods = list(names or DATASETS), list(methods or METHODS)
     for name in names:
-        expect("datasets", name, DATASETS)
+        check_choice(name, "datasets", DATASETS)
     for method in methods:
-        expect("methods", method, (*RANKED, "capone22"))
-    expect("base", base, BASES)
+        check_choice(method, "methods", (*RANKED, "capone22"))
+    check_choice(base, "base", BASES)
     if repeats < 1:
         raise InvalidInputError(f"repeats: expected at least 1, found {repeats}")
     return [

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import joblib
 
+from sharpgp._validation import check_choice
 from sharpgp.exceptions import InvalidInputError, MissingExtraError, SharpGPError
 from sharpgp.experiments.backends import dask_backend, ray_backend
 
@@ -223,8 +224,7 @@ def make_engine(
     >>> make_engine("local", workers=2).workers
     2
     """
-    if name not in ENGINES:
-        raise InvalidInputError(f"engine: expected one of {', '.join(ENGINES)}, found {name!r}")
+    check_choice(name, "engine", ENGINES)
     for setting, value in {"workers": workers, "threads": threads}.items():
         if value is not None and value < 1:
             raise InvalidInputError(f"{setting}: expected at least 1, found {value}")

@@ -5,7 +5,7 @@ neither typer nor rich.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -14,8 +14,10 @@ import numpy as np
 import torch
 
 from sharpgp import datasets, metrics
+from sharpgp._validation import check_choice
 from sharpgp.calibration import known_methods
-from sharpgp.calibration.recalibrator import Calibrated, make_recalibrator
+from sharpgp.calibration.calibrated import Calibrated
+from sharpgp.calibration.recalibrator import make_recalibrator
 from sharpgp.datasets import Split
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.experiments.task import Outcome, Task
@@ -114,10 +116,10 @@ def plan(
     elif list(methods) == ["all"]:
         methods = known
     for method in (*methods, *(repeats_of or {})):
-        expect("methods", method, known)
+        check_choice(method, "methods", known)
     for name in names:
-        expect("datasets", name, datasets.names())
-    expect("base", base, BASES)
+        check_choice(name, "datasets", datasets.names())
+    check_choice(base, "base", BASES)
     counts = {
         m: repeats if m not in FEWER_REPEATS else min(repeats, FEWER_REPEATS[m]) for m in methods
     }
@@ -224,12 +226,6 @@ def make_problem(
         "data": hashlib.sha256(table.tobytes()).hexdigest()[:16],
     }
     return Problem(part, posterior, info)
-
-
-def expect(what: str, name: str, known: Iterable[str]) -> None:
-    """Raise unless a name is known."""
-    if name not in known:
-        raise InvalidInputError(f"{what}: expected one of {', '.join(known)}, found {name!r}")
 
 
 if __name__ == "__main__":

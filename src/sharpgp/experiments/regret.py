@@ -6,8 +6,9 @@
 from pathlib import Path
 from statistics import median, quantiles
 
+from sharpgp._files import make_folder
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.experiments.store import Store, writable
+from sharpgp.experiments.store import Store
 from sharpgp.experiments.task import Result
 
 #: Names of the methods in the legend, in this order.
@@ -52,7 +53,7 @@ def draw(results: str | Path, out: Path) -> list[str]:
             f"results: expected a folder with optimisations, found none in {results}; "
             "run sharpgp bench bo first"
         )
-    writable(out)
+    make_folder(out)
     plots.regret_figure(regrets, LABELS).savefig(out / "bo_regret.png", dpi=150)
     return ["bo_regret.png"]
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from sharpgp._files import make_folder
 from sharpgp.exceptions import InvalidInputError, SharpGPError
 from sharpgp.experiments.task import SCHEMA, Result, Task, canonical_json
 
@@ -46,7 +47,7 @@ class Store:
 
     def prepare(self) -> "Store":
         """Make the folder, check that it can be written to, and clear away old temporary files."""
-        writable(self.folder)
+        make_folder(self.folder)
         if not self.present:
             self._replace(MARKER, f"sharpgp results, schema {SCHEMA}\n")
         for left in self.folder.glob(".*.tmp"):
@@ -135,16 +136,3 @@ class Store:
 
 def _checksum(entries: dict[str, Any]) -> str:
     return hashlib.sha256(canonical_json(entries).encode()).hexdigest()
-
-
-def writable(folder: Path) -> None:
-    """Make a folder if it is not there; an error if it cannot be written to."""
-    reason = None
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        reason = error.strerror
-    if reason or not os.access(folder, os.W_OK):
-        raise InvalidInputError(
-            f"out: expected a folder to write to, found {folder} ({reason or 'not writable'})"
-        )

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from sharpgp._validation import check_choice
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.experiments.published import DATASETS, printed
 from sharpgp.experiments.store import Store
@@ -107,8 +108,7 @@ def render(results: str | Path, form: str = "text") -> str:
     """
     from sharpgp.experiments import formats
 
-    if form not in FORMATS:
-        raise InvalidInputError(f"format: expected one of {', '.join(FORMATS)}, found {form!r}")
+    check_choice(form, "format", FORMATS)
     blocks = summarise(Store(results).results())
     if not blocks:
         raise InvalidInputError(

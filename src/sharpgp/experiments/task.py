@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
-from sharpgp.exceptions import CalibrationWarning, InvalidInputError, NumericalError
+from sharpgp._validation import check_choice
+from sharpgp.exceptions import CalibrationWarning, NumericalError
 
 #: Part of every key: raise it when results of the same task are no longer comparable.
 SCHEMA = 1
@@ -112,10 +113,7 @@ def find_experiment(name: str) -> Callable[[Task, Mapping[str, Any]], Outcome]:
     >>> find_experiment("rehearsal").__module__
     'sharpgp.experiments.rehearsal'
     """
-    if name not in EXPERIMENTS:
-        raise InvalidInputError(
-            f"experiment: expected one of {', '.join(EXPERIMENTS)}, found {name!r}"
-        )
+    check_choice(name, "experiment", EXPERIMENTS)
     module, function = EXPERIMENTS[name].split(":")
     found: Callable[[Task, Mapping[str, Any]], Outcome] = getattr(
         importlib.import_module(module), function

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import torch
 
+from sharpgp._files import make_folder
 from sharpgp.calibration import Calibrated
 from sharpgp.calibration.recalibrator import make_recalibrator
 from sharpgp.datasets import Split, make_toy
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
-from sharpgp.experiments.store import writable
 from sharpgp.gp.training import train
 
 #: Titles of the panels, in the order of the paper's figure.
@@ -63,7 +63,7 @@ def draw(out: Path, *, fully_bayesian: bool = False, seed: int = 0) -> list[str]
 
     if seed < 0:
         raise InvalidInputError(f"seed: expected a whole number >= 0, found {seed}")
-    writable(out)
+    make_folder(out)
     data = make_toy(random_state=seed)
     methods = {**PANELS, **(_BAYES if fully_bayesian else {})}
     with warnings.catch_warnings():

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import Array, agree, stored
-from sharpgp._validation import as_count
+from sharpgp._validation import check_choice, check_counts
 from sharpgp.calibration.baselines.hyperposterior import laplace, observed, standardised
 from sharpgp.calibration.baselines.nuts import sample
+from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.levels import Levels
-from sharpgp.calibration.recalibrator import Calibrated, Recalibrator, register
-from sharpgp.exceptions import InvalidInputError
+from sharpgp.calibration.recalibrator import Recalibrator, register
 from sharpgp.gp.posterior import DataPosterior, ExactPosterior, Posterior
 
 #: Training points up to which ``hyperposterior="auto"`` samples; a gradient costs ``N^3`` beyond.
@@ -252,22 +252,9 @@ class Capone22(Recalibrator):
         max_tree_depth: int = 7,
     ) -> None:
         super().__init__(levels=levels, random_state=random_state)
-        for name, value, known in (
-            ("hyperposterior", hyperposterior, HYPERPOSTERIORS),
-            ("scaling", scaling, SCALINGS),
-        ):
-            if value not in known:
-                raise InvalidInputError(
-                    f"{name}: expected one of {', '.join(known)}, found {value!r}"
-                )
-        counts = {
-            "points": points,
-            "warmup": warmup,
-            "samples": samples,
-            "max_tree_depth": max_tree_depth,
-        }
-        for name, count in counts.items():
-            as_count(count, name, least=1)
+        check_choice(hyperposterior, "hyperposterior", HYPERPOSTERIORS)
+        check_choice(scaling, "scaling", SCALINGS)
+        check_counts(points=points, warmup=warmup, samples=samples, max_tree_depth=max_tree_depth)
         self.hyperposterior = hyperposterior
         self.scaling = scaling
         self.points = points

@@ -7,11 +7,12 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import Array, agree, stored
-from sharpgp._validation import as_count
+from sharpgp._validation import check_counts
 from sharpgp.calibration.baselines.hyperposterior import observed, standardised
 from sharpgp.calibration.baselines.nuts import sample
+from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.levels import Levels
-from sharpgp.calibration.recalibrator import Calibrated, Recalibrator, register
+from sharpgp.calibration.recalibrator import Recalibrator, register
 from sharpgp.gp.posterior import BLOCK_ENTRIES, DataPosterior, Posterior
 
 
@@ -225,14 +226,7 @@ class FullyBayesian(Recalibrator):
         max_tree_depth: int = 7,
     ) -> None:
         super().__init__(levels=levels, random_state=random_state)
-        counts = {
-            "warmup": warmup,
-            "samples": samples,
-            "chains": chains,
-            "max_tree_depth": max_tree_depth,
-        }
-        for name, count in counts.items():
-            as_count(count, name, least=1)
+        check_counts(warmup=warmup, samples=samples, chains=chains, max_tree_depth=max_tree_depth)
         self.warmup = warmup
         self.samples = samples
         self.chains = chains

@@ -12,10 +12,11 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from sharpgp._stored import Array, Several, agree, stored
-from sharpgp._validation import as_count, as_features, as_target
+from sharpgp._validation import as_features, as_target, check_counts
+from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.levels import Levels
 from sharpgp.calibration.ranked import newest
-from sharpgp.calibration.recalibrator import Calibrated, Recalibrator, register
+from sharpgp.calibration.recalibrator import Recalibrator, register
 from sharpgp.exceptions import InvalidInputError, NumericalError
 from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.scaling import Affine
@@ -261,8 +262,7 @@ class Kuleshov22(Recalibrator):
         start: Network | None = None,
     ) -> None:
         super().__init__(levels=levels, random_state=random_state)
-        for name, count in {"epochs": epochs, "max_points": max_points, "hidden": hidden}.items():
-            as_count(count, name, least=1)
+        check_counts(epochs=epochs, max_points=max_points, hidden=hidden)
         if not learning_rate >= 0:
             raise InvalidInputError(f"learning_rate: expected at least 0, found {learning_rate}")
         if start is not None and not isinstance(start, Network):

@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import stored
-from sharpgp.calibration.recalibrator import Calibrated, Recalibrator, register
+from sharpgp.calibration.calibrated import Calibrated
+from sharpgp.calibration.recalibrator import Recalibrator, register
 from sharpgp.gp.posterior import Posterior
 
 

@@ -6,9 +6,10 @@ import numpy as np
 from torch import Tensor
 
 from sharpgp._stored import stored
+from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.quantile import rank
 from sharpgp.calibration.ranked import RankedPredictor
-from sharpgp.calibration.recalibrator import Calibrated, Recalibrator, register
+from sharpgp.calibration.recalibrator import Recalibrator, register
 from sharpgp.gp.posterior import Posterior
 
 
