@@ -3,13 +3,14 @@ A calibrated bound in Ax
 ========================
 
 Ax takes acquisition functions of BoTorch by class; how to make one from its data is said once, by
-an input constructor. Needs ``pip install ax-platform`` (written for its release 1.3, which pins
-its own version of BoTorch).
+an input constructor. Needs ``pip install ax-platform``; it was run with Ax 1.3.1, which pins
+BoTorch 0.18.1.
 """
 
 import warnings
 from typing import Any
 
+import numpy as np
 from ax.adapter.registry import Generators
 from ax.api.client import Client
 from ax.api.configs import RangeParameterConfig
@@ -75,13 +76,14 @@ client.configure_optimization(objective="score")
 client.set_generation_strategy(strategy)
 
 # %%
-# The largest value, 0, lies at (0.3, -0.2).
+# Sixteen observations with a little noise. The largest value, 0, lies at (0.3, -0.2).
 
+rng = np.random.default_rng(0)
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", CalibrationWarning)
     for _ in range(16):
         for trial, point in client.get_next_trials(1).items():
-            score = -((point["a"] - 0.3) ** 2) - (point["b"] + 0.2) ** 2
+            score = -((point["a"] - 0.3) ** 2) - (point["b"] + 0.2) ** 2 + 0.02 * rng.normal()
             client.complete_trial(trial, raw_data={"score": score})
 
 best, *_ = client.get_best_parameterization()

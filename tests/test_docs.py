@@ -10,11 +10,17 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+import torch
 
 import transcripts
+from helpers import wavy
+from sharpgp import SharpGPRegressor
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("plot_*.py"))
+GUIDES = sorted(
+    path for path in (ROOT / "docs" / "guides").glob("*.md") if "```python" in path.read_text()
+)
 
 
 class Page(HTMLParser):
@@ -118,3 +124,40 @@ def test_a_page_that_shows_something_else_is_noticed(tmp_path):
         transcripts.replay("```console\n$ echo 2\n1\n```\n", tmp_path)
         == "```console\n$ echo 2\n2\n```\n"
     )
+
+
+@pytest.fixture(scope="module")
+def readers_names():
+    """What a guide's blocks take for granted: data, a fitted model, something to optimise."""
+    X, y = wavy(40)
+    names = {
+        "X": X,
+        "y": y,
+        "X_target": X[:9],
+        "value": [0.3],
+        "SharpGPRegressor": SharpGPRegressor,
+    }
+    for seed, suffix in enumerate(("_new", "_newer", "_test", "_cal"), start=1):
+        names["X" + suffix], names["y" + suffix] = wavy(20, seed=seed)
+    names["stream"] = list(zip(X[:3, None], y[:3, None], strict=True))
+    names["bounds"] = torch.tensor([[-2.0, -2.0], [2.0, 2.0]], dtype=torch.float64)
+    names["objective"] = lambda x: x.sum(-1)
+    names["model"] = SharpGPRegressor(calibration="kuleshov18").fit(X, y)
+    return names
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.stem)
+def test_the_blocks_of_a_guide_run_in_order(guide, readers_names, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    scope = dict(readers_names)
+    for block in re.findall(r"```python\n(.*?)```", guide.read_text(encoding="utf-8"), re.S):
+        # The same with fewer steps, cheaper calibration and no processes.
+        for long, short in (
+            ("range(50)", "range(2)"),
+            ('"cv"', '"exact"'),
+            ("n_jobs=-1", "n_jobs=1"),
+        ):
+            block = block.replace(long, short)
+        exec(compile(block, guide.name, "exec"), scope)

@@ -147,7 +147,7 @@ def test_estimators_answer_in_numpy():
         assert isinstance(online.predict_interval(X[50:]), np.ndarray)
         assert online.track(X[50:], y[50:]).shape == (10, 2)
     with pytest.raises(InvalidInputError, match="scores that new points can join"):
-        Online(model, 0.8, window=20).observe(X[50:], y[50:])
+        Online(model, 0.8, window=20)
 
 
 WRONG = {

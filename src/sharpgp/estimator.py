@@ -396,7 +396,13 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
     def _seed(self) -> int | None:
         if self.random_state is None or isinstance(self.random_state, numbers.Integral):
             return None if self.random_state is None else int(self.random_state)
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
+        try:
+            return int(check_random_state(self.random_state).randint(2**31 - 1))
+        except ValueError:
+            raise InvalidInputError(
+                "random_state: expected None, a whole number or a numpy RandomState, "
+                f"found {self.random_state!r}"
+            ) from None
 
     def _checked(self, X: Any) -> Tensor:
         check_is_fitted(self)

@@ -98,6 +98,11 @@ class Online:
         values, single = as_coverage(coverage)
         if not single:
             raise InvalidInputError(f"coverage: expected one number, found {coverage!r}")
+        if window is not None and not calibrated.can_be_rescored:
+            raise InvalidInputError(
+                "window: expected a model with scores that new points can join, found a "
+                f"{type(calibrated).__name__}; choose another calibration, or window=None"
+            )
         self.calibrated = calibrated
         self.coverage = values[0]
         self.gamma = _as_step(gamma)

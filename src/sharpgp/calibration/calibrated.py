@@ -153,6 +153,11 @@ class Calibrated(ABC):
         with torch.no_grad(), threads_for(self.posterior.n_train):
             return self._updated(X, y)
 
+    @property
+    def can_be_rescored(self) -> bool:
+        """Whether this predictor has scores that new points can join, see :meth:`rescored`."""
+        return type(self)._rescored is not Calibrated._rescored
+
     def rescored(self, X: Any, y: Any, *, keep: int | None = None) -> "Calibrated":
         """A new predictor with the same mean and spread, and ``beta`` from further points, too.
 
