@@ -1,5 +1,6 @@
 """The sparse posterior against the exact one, brute force and finite differences."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -130,6 +131,16 @@ def test_training_comes_close_to_the_exact_gp():
     assert error[1] < 1.02 * error[0]
     ratio = sparse.sigma(sparse.theta_R[None], S) / exact.sigma(exact.theta_R[None], S)
     assert (ratio.log().abs() < 0.1).all()
+
+
+def test_few_inducing_inputs_do_not_make_noise_of_everything():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (600, 8))
+    y = np.sin(3 * X[:, 0]) * X[:, 1] + X[:, 2] ** 2 + np.cos(3 * X[:, 3] + X[:, 4] * X[:, 5])
+    y += 0.1 * rng.normal(size=len(y))
+    posterior, _ = train_sparse(*map(torch.from_numpy, (X, y)), n_inducing=20)
+    missed = posterior.mean(posterior.X_train) - posterior.y_train
+    assert float(missed.std()) < 0.6 * y.std()  # a GP that calls everything noise misses all
 
 
 def test_cluster_centres_spend_nothing_on_features_that_do_not_matter():

@@ -12,11 +12,12 @@ from torch import Tensor
 from sharpgp.exceptions import NumericalError
 from sharpgp.gp.covariance import Covariance, Stationary, make_covariance
 from sharpgp.gp.inducing import cluster_centres
+from sharpgp.gp.linalg import cholesky
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.sparse import SparsePosterior
 from sharpgp.gp.threads import threads_for
 from sharpgp.gp.training import NOISE_FLOOR, TrainingResult, maximise_likelihood
-from sharpgp.gp.whitening import Data
+from sharpgp.gp.whitening import Data, inducing_covariance, solve
 from sharpgp.gp.woodbury import variational_bound
 
 logger = logging.getLogger("sharpgp")
@@ -47,7 +48,8 @@ def train_sparse(
 
     1. Hyperparameters of an exact GP on :data:`FIRST_ROWS` random rows;
     2. inducing inputs by k-means, in the metric of those hyperparameters;
-    3. bounded L-BFGS on the bound of all rows, over both.  Beyond :data:`MOST_FULL_BATCH` rows it
+    3. noise raised by what these inducing inputs cannot explain, see :func:`unexplained`;
+    4. bounded L-BFGS on the bound of all rows, over both.  Beyond :data:`MOST_FULL_BATCH` rows it
        first goes through a few random batches of :data:`BATCH_ROWS` rows, each from where the
        last one left off, and takes only the last steps on all rows: a batch that holds many times
        the number of inducing inputs already tells where these belong, while the noise and the
@@ -103,6 +105,10 @@ def train_sparse(
             Z = cluster_centres(data.X, n_inducing, weight, seed=int(rng.integers(2**31)))
         else:
             Z = x_units.forward(inducing)
+        if not isinstance(start, Tensor):
+            # Under the noise of an exact GP, the bound punishes few inducing inputs so much that
+            # the first steps would make noise of everything, and stay there.
+            theta = torch.cat([theta[:-1], theta[-1:] + unexplained(data, theta, Z)])
         theta, Z, result = _in_batches(data, theta, Z, rng, number)
     logger.debug("training: %s", result)
     posterior = SparsePosterior(
@@ -208,6 +214,24 @@ def maximise_bound(
         number,
     )
     return best[:p].exp(), best[p:].reshape(shape), result
+
+
+def unexplained(data: Data, theta: Tensor, Z: Tensor) -> Tensor:
+    """Mean of ``k_ii - q_ii`` over some rows: prior variance that ``Z`` leaves unexplained.
+
+    Examples
+    --------
+    >>> X = torch.linspace(0, 1, 5, dtype=torch.float64)[:, None]
+    >>> data = Data(Stationary("rbf", 1), X, X[:, 0])
+    >>> theta = torch.tensor([3.0, 1.0, 0.1], dtype=torch.float64)
+    >>> few, all_of_them = (float(unexplained(data, theta, Z)) for Z in (X[:1], X))
+    >>> few > 0.1, all_of_them < 1e-9
+    (True, True)
+    """
+    S, levels = data.X[:FIRST_ROWS], theta.unsqueeze(0)
+    L = cholesky(inducing_covariance(data.covariance, levels, Z))[0]
+    V = solve(L, data.covariance.matrix(levels, Z, S))
+    return (data.covariance.diag(levels, S) - V.square().sum(-2)).mean().clamp_min(0.0)
 
 
 def relevance(covariance: Covariance, theta: Tensor) -> Tensor:
