@@ -277,15 +277,18 @@ def test_large_sets_are_trained_in_batches(monkeypatch):
     real = sparse_training.maximise_bound
 
     def spy(data, *args, **settings):
-        seen.append(len(data.y))
+        seen.append((len(data.y), settings["most"]))
         return real(data, *args, **settings)
 
     monkeypatch.setattr(sparse_training, "maximise_bound", spy)
     X, y = map(torch.from_numpy, wavy(600))
     posterior, _ = train_sparse(X, y, n_inducing=30)
-    assert seen == [150] * 4 + [600]
+    assert seen == [(150, 40)] * 4 + [(600, 20)]
     S, truth = map(torch.from_numpy, wavy(200, seed=1))
     assert float((posterior.mean(S) - truth).square().mean().sqrt()) < 0.115  # the noise is 0.1
+    seen.clear()
+    posterior.retrained(X, y)
+    assert seen == [(150, 12)] * 4 + [(600, 6)]  # refits, of which there are many, are shorter
 
 
 # ------------------------------------------------------------------ devices
