@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from sharpgp import demo
+from sharpgp import demo, plots
 from sharpgp.calibration import known_methods
 from sharpgp.calibration.recalibrator import Recalibrator
 from sharpgp.datasets import make_toy
@@ -32,6 +32,7 @@ def console(**settings):
 def test_methods_are_the_registered_ones_without_the_slow():
     assert set(demo.methods()) == set(known_methods()) - set(demo.SLOW)
     assert set(demo.methods(everything=True)) == set(known_methods())
+    assert len(set(plots.CYCLE)) >= len(known_methods())  # a colour for each
 
 
 @pytest.mark.slow

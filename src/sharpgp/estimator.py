@@ -52,7 +52,7 @@ MOST_CROSS_VALIDATED = 1000
     posterior_=Posterior,
     n_features_in_=int,
     feature_names_in_=Maybe(np.ndarray),
-    # scikit-learn's routing and output settings belong to a session.
+    # scikit-learn's routing and output settings belong to the running program.
     transient={"_metadata_request": ABSENT, "_sklearn_output_config": ABSENT},
 )
 class SharpGPRegressor(RegressorMixin, BaseEstimator):

@@ -16,11 +16,17 @@ app.add_typer(bench)
 # Options that all experiments have.
 Out = Annotated[Path, typer.Option(help="Folder of results; a run goes on where it stopped.")]
 Base = Annotated[str, typer.Option(help="trained, or undertrained as the paper's figures imply.")]
-DataHome = Annotated[Path | None, typer.Option(help="Folder with your copies.")]
+DataHome = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder with your own copies of the sets, NAME.csv. "
+        "Default: the environment variable SHARPGP_DATA."
+    ),
+]
 EngineName = Annotated[str, typer.Option("--engine", help="local, ray or dask.")]
 Workers = Annotated[int | None, typer.Option(help="Tasks at a time. Default: one per core.")]
-Threads = Annotated[int, typer.Option(help="Of each worker.")]
-Address = Annotated[str | None, typer.Option(help="Of a ray or dask cluster.")]
+Threads = Annotated[int, typer.Option(help="Threads of each worker.")]
+Address = Annotated[str | None, typer.Option(help="Address of a ray or dask cluster.")]
 RetryFailed = Annotated[
     bool, typer.Option("--retry-failed", help="Also run those tasks again that failed.")
 ]
@@ -97,7 +103,9 @@ def bench_bounds(
     ] = None,
     methods: Annotated[
         str | None,
-        typer.Option(help="Names with commas. Default: all but cv."),
+        typer.Option(
+            help="Names with commas. Default: paper,kuleshov18,exact,capone22; cv is the fifth."
+        ),
     ] = None,
     repeats: Annotated[int, typer.Option(help="Splits of each set.")] = 10,
     base: Base = "trained",
@@ -124,7 +132,11 @@ def bench_bo(
         ),
     ] = None,
     methods: Annotated[
-        str | None, typer.Option(help="Names with commas. Default: all six.")
+        str | None,
+        typer.Option(
+            help="Names with commas. Default: "
+            "calibrated,recalibrated,ucb,ucb_retrained,logei,random."
+        ),
     ] = None,
     repeats: Annotated[int, typer.Option(help="Initial designs of each function.")] = 20,
     iterations: Annotated[int, typer.Option(help="Points to ask for.")] = 100,
@@ -145,7 +157,7 @@ def bench_toy(
     bayes: Annotated[
         bool, typer.Option("--fully-bayesian", help="A seventh panel; takes a minute.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Of the data.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the data.")] = 0,
 ) -> None:
     """Draw the paper's figures of the one-dimensional problem."""
     from sharpgp.experiments.toy import draw

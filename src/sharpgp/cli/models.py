@@ -38,7 +38,7 @@ def fit(
         int | None,
         typer.Option(help="Inducing points of a sparse GP. Default: chosen by the number of rows."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the split and of methods that draw.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the split and of methods that draw.")] = 0,
     device: DEVICE = "auto",
     quiet: QUIET = False,
 ) -> None:
@@ -90,7 +90,7 @@ def predict(
     ] = None,
     device: DEVICE = "auto",
     engine: Annotated[str, typer.Option(help="local, or ray for a cluster.")] = "local",
-    address: Annotated[str | None, typer.Option(help="Of a ray cluster.")] = None,
+    address: Annotated[str | None, typer.Option(help="Address of a ray cluster.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes of the engine ray.")] = None,
     quiet: QUIET = False,
 ) -> None:

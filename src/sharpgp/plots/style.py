@@ -6,8 +6,11 @@ from matplotlib.axes import Axes
 INK, BLUE, SHADE, GREY, PALE = "#1f2933", "#1f5fa8", "#c9dcf1", "#6b7785", "#e9edf1"
 #: What lies outside the band of chance.
 ORANGE = "#b3400e"
-#: Line colours for several methods in one diagram, distinct also without colour vision.
-CYCLE = ("#1f5fa8", "#d1601f", "#2a8a5c", "#8a4fa8", "#b58900", "#4a5560", "#c2386b", "#2b9db0")
+#: Line colours for several methods in one diagram, one for each method there is.
+CYCLE = (
+    *("#1f5fa8", "#d1601f", "#2a8a5c", "#8a4fa8", "#b58900", "#4a5560"),
+    *("#c2386b", "#2b9db0", "#7a4a21", "#9bb53c", "#e58fb5"),
+)
 DASHED = (0, (4, 3))
 
 
