@@ -405,9 +405,9 @@ def test_no_points():
         ([0.5, 0.5], [[1.0], [2.0]], "strictly increasing"),
         ([0.5, np.nan], [[1.0], [2.0]], "strictly increasing"),
         ([[0.5, 0.6]], [[1.0], [2.0]], "levels"),
-        ([0.4, 0.5], [[1.0, 2.0, 3.0]], r"expected shape \(2, n\).*got \(1, 3\)"),
-        ([0.4, 0.5], [1.0, 2.0], r"got \(2,\)"),
-        ([0.4, 0.5], [[1.0], [np.inf]], "finite values, got 1"),
+        ([0.4, 0.5], [[1.0, 2.0, 3.0]], r"expected shape \(2, n\).*found \(1, 3\)"),
+        ([0.4, 0.5], [1.0, 2.0], r"found \(2,\)"),
+        ([0.4, 0.5], [[1.0], [np.inf]], "finite values, found 1"),
     ],
 )
 def test_bad_tables(levels, quantiles, message):
@@ -423,9 +423,9 @@ def test_bad_questions():
     with pytest.raises(InvalidInputError, match="coverage: expected"):
         dist.interval(95)
     for ask in (dist.cdf, dist.log_prob, dist.crps):
-        with pytest.raises(InvalidInputError, match=r"expected shape \(3,\).*got \(2,\)"):
+        with pytest.raises(InvalidInputError, match=r"expected shape \(3,\).*found \(2,\)"):
             ask([0.0, 1.0])
-        with pytest.raises(InvalidInputError, match="finite values, got 2"):
+        with pytest.raises(InvalidInputError, match="finite values, found 2"):
             ask([0.0, np.nan, np.inf])
     for k in (-1, 2.5, True):
         with pytest.raises(InvalidInputError, match="number of draws"):

@@ -279,7 +279,7 @@ def test_worst_slab_on_a_binary_feature_and_a_constant_one(rng):
         (lambda: metrics.rmse([np.inf], [1.0]), "y: expected finite"),
         (lambda: metrics.interval_width([np.nan], [1.0]), "lower: expected no NaN"),
         (lambda: metrics.interval_score([1.0], [0.0], [2.0], 95), "coverage: expected"),
-        (lambda: metrics.ece([1.0], [[1.0, 2.0]]), "levels: expected 2, .* got 21"),
+        (lambda: metrics.ece([1.0], [[1.0, 2.0]]), "levels: expected 2, .* found 21"),
         (lambda: metrics.ece([1.0, 2.0], [[1.0, 2.0]], [0.1, 0.2]), r"expected shape \(2, k\)"),
         (lambda: metrics.nll([1.0], [[1.0, np.nan]], [0.1, 0.2]), "1 NaN"),
         (lambda: metrics.crps([1.0], [[1.0, np.inf]], [0.1, 0.2]), "finite"),

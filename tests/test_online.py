@@ -152,7 +152,7 @@ def test_estimators_answer_in_numpy():
 
 WRONG = {
     "model": ({"model": 3}, "found int"),
-    "unfitted": ({"model": SharpGPRegressor()}, "found one that is not fitted"),
+    "unfitted": ({"model": SharpGPRegressor()}, "found SharpGPRegressor, which is not fitted"),
     "coverage": ({"coverage": 1.0}, r"numbers in \(0, 1\), found 1"),
     "coverages": ({"coverage": [0.5, 0.9]}, "expected one number"),
     "gamma": ({"gamma": 0.0}, "gamma: expected a positive number, found 0.0"),

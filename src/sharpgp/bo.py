@@ -18,6 +18,7 @@ from torch import Tensor
 
 from sharpgp._validation import as_count, as_features, as_levels
 from sharpgp.calibration import Calibrated
+from sharpgp.calibration.calibrated import calibrated_of
 from sharpgp.calibration.quantile import points_needed, supported
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
 from sharpgp.gp.covariance import STATIONARY, Stationary
@@ -116,24 +117,6 @@ class CalibratedUpperConfidenceBound(AcquisitionFunction):
         quantile = self._now.extended_quantiles(points, self.delta)[0]
         value = quantile if self.maximize else -quantile
         return value.reshape(X.shape[:-2]).to(X)
-
-
-def calibrated_of(model: Any) -> Calibrated:
-    """The torch-level predictor of a fitted estimator; a predictor is returned as it is.
-
-    Examples
-    --------
-    >>> calibrated_of("model")
-    Traceback (most recent call last):
-    sharpgp.exceptions.InvalidInputError: model: expected a fitted SharpGPRegressor or what ...
-    """
-    calibrated = getattr(model, "calibrated_", model)
-    if not isinstance(calibrated, Calibrated):
-        raise InvalidInputError(
-            "model: expected a fitted SharpGPRegressor or what a recalibrator's fit returned, "
-            f"found {type(model).__name__}"
-        )
-    return calibrated
 
 
 def as_botorch(posterior: ExactPosterior) -> SingleTaskGP:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from sharpgp._validation import as_numpy, as_target
-from sharpgp.calibration import Calibrated
 from sharpgp.calibration.baselines.marx22 import ConstantWidthPredictor
+from sharpgp.calibration.calibrated import calibrated_of
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
 from sharpgp.metrics import (
     ECE_LEVELS,
@@ -176,12 +176,7 @@ def diagnose(
     ('kuleshov18', (1000, 1), (200,))
     """
     model, X = last_step(model, X)
-    calibrated = getattr(model, "calibrated_", model)
-    if not isinstance(calibrated, Calibrated):
-        raise InvalidInputError(
-            f"model: expected a fitted SharpGPRegressor or what a recalibrator's fit returns, "
-            f"found {type(model).__name__}"
-        )
+    calibrated = calibrated_of(model)
     asked = np.unique(np.asarray(coverages, dtype=np.float64))
     with warnings.catch_warnings():
         # Levels without enough calibration points are marked in ``backed`` instead.

@@ -187,7 +187,7 @@ class PredictiveDistribution:
         """
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 0:
             raise InvalidInputError(
-                f"sample: expected a number of draws >= 0, got {k!r}; pass an integer."
+                f"sample: expected a number of draws >= 0, found {k!r}; pass an integer"
             )
         p = np.random.default_rng(random_state).random((len(self), int(k)))
         # random() includes 0, whose quantile is infinite.
@@ -286,13 +286,13 @@ class PredictiveDistribution:
         y = self._tensor(y)
         if y.shape != (len(self),):
             raise InvalidInputError(
-                f"y: expected shape ({len(self)},), one value per point, got {tuple(y.shape)}; "
-                "pass the observations of the points that were predicted."
+                f"y: expected shape ({len(self)},), one value per point, found {tuple(y.shape)}; "
+                "pass the observations of the points that were predicted"
             )
         if not torch.isfinite(y).all():
             raise InvalidInputError(
-                f"y: expected finite values, got {int((~torch.isfinite(y)).sum())} that are not; "
-                "remove or impute them."
+                f"y: expected finite values, found {int((~torch.isfinite(y)).sum())} that are not; "
+                "remove or impute them"
             )
         return (y[:, None] - self._centre) / self._scale
 
@@ -300,8 +300,8 @@ class PredictiveDistribution:
         p = self._tensor(p)
         if p.ndim > 1 or not ((p >= 0) & (p <= 1)).all():
             raise InvalidInputError(
-                f"{name}: expected a number or a flat array in [0, 1], got {_summary(p)}; "
-                "pass probabilities, not percentages."
+                f"{name}: expected a number or a flat array in [0, 1], found {_summary(p)}; "
+                "pass probabilities, not percentages"
             )
         return p
 
@@ -319,7 +319,7 @@ def _as_tensor(x: Array, device: torch.device | None = None) -> Tensor:
             # torch refuses negative strides and warns about read-only memory: a copy has neither.
             x = np.array(x, dtype=np.float64, order="C")
         except (TypeError, ValueError, OverflowError):
-            raise InvalidInputError(f"expected numbers, got {reprlib.repr(x)}.") from None
+            raise InvalidInputError(f"expected numbers, found {reprlib.repr(x)}") from None
     return torch.as_tensor(x, dtype=torch.float64, device=device)
 
 
@@ -330,17 +330,17 @@ def _checked_table(levels: Array, quantiles: Array) -> tuple[Tensor, Tensor]:
     if not inside or not (p.diff() > 0).all():
         raise InvalidInputError(
             "levels: expected at least two, strictly increasing in (0, 1), "
-            f"got {_summary(p)}; sort them and drop repeats, 0 and 1."
+            f"found {_summary(p)}; sort them and drop repeats, 0 and 1"
         )
     if q.ndim != 2 or len(q) != len(p):
         raise InvalidInputError(
-            f"quantiles: expected shape ({len(p)}, n), levels first, got {tuple(q.shape)}; "
-            "transpose a table whose levels come last."
+            f"quantiles: expected shape ({len(p)}, n), levels first, found {tuple(q.shape)}; "
+            "transpose a table whose levels come last"
         )
     if not torch.isfinite(q).all():
         raise InvalidInputError(
-            f"quantiles: expected finite values, got {int((~torch.isfinite(q)).sum())} that are "
-            "not; drop levels without a finite quantile."
+            f"quantiles: expected finite values, found {int((~torch.isfinite(q)).sum())} that are "
+            "not; drop levels without a finite quantile"
         )
     return p, q
 

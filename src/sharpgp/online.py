@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sharpgp._validation import as_count, as_coverage, as_features, as_target
-from sharpgp.calibration.calibrated import Calibrated
+from sharpgp.calibration.calibrated import calibrated_of
 from sharpgp.estimator import SharpGPRegressor
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
 
@@ -88,13 +88,7 @@ class Online:
         window: int | None = 200,
         symmetric: bool | None = None,
     ) -> None:
-        calibrated = getattr(model, "calibrated_", model)
-        if not isinstance(calibrated, Calibrated):
-            found = "one that is not fitted" if _is_estimator(model) else type(model).__name__
-            raise InvalidInputError(
-                "model: expected a fitted SharpGPRegressor or what a recalibrator's fit returned, "
-                f"found {found}"
-            )
+        calibrated = calibrated_of(model)
         values, single = as_coverage(coverage)
         if not single:
             raise InvalidInputError(f"coverage: expected one number, found {coverage!r}")
@@ -111,7 +105,7 @@ class Online:
         self.alpha = 1.0 - values[0]
         self.steps = 0
         self.missed = 0.0
-        self._numpy = _is_estimator(model)
+        self._numpy = isinstance(model, SharpGPRegressor)
 
     def predict_interval(self, X: Any) -> Any:
         """Ends of the intervals for the coming step, shape (n, 2).
@@ -175,7 +169,3 @@ def _as_step(gamma: Any) -> float:
     if not (isinstance(gamma, numbers.Real) and 0.0 < float(gamma) < math.inf):
         raise InvalidInputError(f"gamma: expected a positive number, found {gamma!r}")
     return float(gamma)
-
-
-def _is_estimator(model: Any) -> bool:
-    return isinstance(model, SharpGPRegressor)

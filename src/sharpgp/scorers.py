@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sharpgp._validation import as_coverage, as_numpy, as_target
+from sharpgp._validation import as_coverage, as_numpy, as_target, check_choice
 from sharpgp.diagnostics import last_step
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
 from sharpgp.metrics import interval_coverage, interval_score, interval_width
@@ -78,8 +78,7 @@ class IntervalScorer:
     coverage: float = 0.95
 
     def __post_init__(self) -> None:
-        if self.kind not in _KINDS:
-            raise InvalidInputError(f"kind: expected {', '.join(_KINDS)}, found {self.kind!r}")
+        check_choice(self.kind, "kind", _KINDS)
         as_coverage(self.coverage)
 
     def __call__(self, estimator: Any, X: Any, y: Any) -> float:

@@ -297,6 +297,27 @@ def _in_blocks(X: Tensor, ask: Callable[[Tensor], Tensor]) -> Tensor:
     return blocks[0] if len(blocks) == 1 else torch.cat(blocks, dim=-1)
 
 
+def calibrated_of(model: Any) -> Calibrated:
+    """The torch-level predictor of a fitted estimator; a predictor is returned as it is.
+
+    Examples
+    --------
+    >>> calibrated_of("model")
+    Traceback (most recent call last):
+    sharpgp.exceptions.InvalidInputError: model: expected a fitted SharpGPRegressor or what ...
+    """
+    calibrated = getattr(model, "calibrated_", model)
+    if not isinstance(calibrated, Calibrated):
+        found = type(model).__name__
+        if hasattr(model, "fit"):
+            found += ", which is not fitted; call its fit first"
+        raise InvalidInputError(
+            "model: expected a fitted SharpGPRegressor or what a recalibrator's fit returned, "
+            f"found {found}"
+        )
+    return calibrated
+
+
 def nested_intervals(coverage: Any, interval: Callable[[float], Tensor]) -> Tensor:
     """Ends (T, 2) at one coverage, or (T, 2, k) at several, of which larger contain smaller."""
     values, single = as_coverage(coverage)

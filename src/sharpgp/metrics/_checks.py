@@ -23,12 +23,12 @@ def flat_columns(**arrays: ArrayLike) -> list[Floats]:
         if a.ndim != 1 or a.shape != first.shape or not len(a):
             shapes = ", ".join(f"{key} {value.shape}" for key, value in columns.items())
             raise InvalidInputError(
-                f"expected flat arrays of one length n >= 1, got {shapes}; pass one value a point."
+                f"expected flat arrays of one length n >= 1, found {shapes}; pass one value a point"
             )
         if np.isnan(a).any() or (name == "y" and np.isinf(a).any()):
             raise InvalidInputError(
-                f"{name}: expected {'finite values' if name == 'y' else 'no NaN'}, got "
-                f"{int((~np.isfinite(a)).sum())} non-finite of {len(a)}; remove or impute them."
+                f"{name}: expected {'finite values' if name == 'y' else 'no NaN'}, found "
+                f"{int((~np.isfinite(a)).sum())} non-finite of {len(a)}; remove or impute them"
             )
     return list(columns.values())
 
@@ -37,12 +37,12 @@ def flat_levels(levels: ArrayLike, k: int | None = None) -> Floats:
     p = np.asarray(levels, dtype=np.float64)
     if p.ndim != 1 or not len(p) or not ((p >= 0) & (p <= 1)).all():
         raise InvalidInputError(
-            f"levels: expected a flat array in [0, 1], got {p.tolist()!r:.60}; pass probabilities."
+            f"levels: expected a flat array in [0, 1], found {p.tolist()!r:.60}; pass probabilities"
         )
     if k is not None and len(p) != k:
         raise InvalidInputError(
-            f"levels: expected {k}, one per column of the quantiles, got {len(p)}; "
-            "pass the quantiles as (n, k), points first."
+            f"levels: expected {k}, one per column of the quantiles, found {len(p)}; "
+            "pass the quantiles as (n, k), points first"
         )
     return p
 
@@ -52,8 +52,8 @@ def quantile_table(y: ArrayLike, quantiles: ArrayLike) -> tuple[Floats, Floats]:
     q = np.asarray(quantiles, dtype=np.float64)
     if q.ndim != 2 or len(q) != len(y) or np.isnan(q).any():
         raise InvalidInputError(
-            f"quantiles: expected shape ({len(y)}, k) without NaN, got {q.shape} with "
-            f"{int(np.isnan(q).sum())} NaN; pass one row per observation, levels along columns."
+            f"quantiles: expected shape ({len(y)}, k) without NaN, found {q.shape} with "
+            f"{int(np.isnan(q).sum())} NaN; pass one row per observation, levels along columns"
         )
     return y, q
 
@@ -63,6 +63,6 @@ def feature_table(X: ArrayLike, y: ArrayLike) -> Floats:
     if X.ndim != 2 or len(X) != n or n < 2 or not X.shape[1] or not np.isfinite(X).all():
         raise InvalidInputError(
             f"X: expected finite features of shape ({n}, d) for at least 2 points, "
-            f"got shape {X.shape}; reshape a single feature with X[:, None]."
+            f"found shape {X.shape}; reshape a single feature with X[:, None]"
         )
     return X

@@ -50,7 +50,7 @@ def coverage_along(
     ([2, 2], [1.0, 0.5])
     """
     if n_bins < 1:
-        raise InvalidInputError(f"n_bins: expected at least 1, got {n_bins}; pass a number >= 1.")
+        raise InvalidInputError(f"n_bins: expected at least 1, found {n_bins}; pass a number >= 1")
     feature, y = flat_columns(feature=feature, y=y)
     covered = covered_points(y, lower, upper)
     # Upper edges are data points, so each bin holds at least the points on its upper edge.
@@ -112,7 +112,7 @@ def worst_slab_coverage(
     if not 0 < min_share <= 1 or n_directions < 0:
         raise InvalidInputError(
             "worst_slab_coverage: expected min_share in (0, 1] and n_directions >= 0, "
-            f"got {min_share!r} and {n_directions!r}; the defaults are 0.1 and 1000."
+            f"found {min_share!r} and {n_directions!r}; the defaults are 0.1 and 1000"
         )
     rng = np.random.default_rng(random_state)
     order = rng.permutation(len(X))

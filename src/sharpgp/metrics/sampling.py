@@ -32,7 +32,7 @@ def sampling_band(
     """
     if not 0 < confidence < 1:
         raise InvalidInputError(
-            f"confidence: expected a number in (0, 1), got {confidence!r}; the default is 0.95."
+            f"confidence: expected a number in (0, 1), found {confidence!r}; the default is 0.95"
         )
     _check_sizes("sampling_band", n_cal, n_test)
     p = flat_levels(levels)
@@ -69,7 +69,7 @@ def coverage_band(
     if not (0 < confidence < 1 and 0 < coverage < 1):
         raise InvalidInputError(
             "coverage_band: expected coverage and confidence in (0, 1), "
-            f"got {coverage!r} and {confidence!r}; pass probabilities."
+            f"found {coverage!r} and {confidence!r}; pass probabilities"
         )
     low, high = _covered_counts(coverage, n_cal, n_test, confidence)
     return low / n_test, high / n_test
@@ -110,8 +110,8 @@ def pit_histogram(
     (values,) = flat_columns(pit=pit)
     if n_bins < 1 or not ((values >= 0) & (values <= 1)).all():
         raise InvalidInputError(
-            "pit_histogram: expected values in [0, 1] and n_bins >= 1, got values in "
-            f"[{values.min():g}, {values.max():g}] and {n_bins}; pass dist.cdf(y)."
+            "pit_histogram: expected values in [0, 1] and n_bins >= 1, found values in "
+            f"[{values.min():g}, {values.max():g}] and {n_bins}; pass dist.cdf(y)"
         )
     count, edges = np.histogram(values, bins=n_bins, range=(0.0, 1.0))
     low, high = sampling_band([1 / n_bins], n_cal, len(values), confidence)
@@ -121,6 +121,6 @@ def pit_histogram(
 def _check_sizes(name: str, n_cal: int | None, n_test: int) -> None:
     if (n_cal is not None and n_cal < 1) or n_test < 1:
         raise InvalidInputError(
-            f"{name}: expected n_cal >= 1 and n_test >= 1, got {n_cal} and {n_test}; "
-            "pass the sizes of the calibration and test sets."
+            f"{name}: expected n_cal >= 1 and n_test >= 1, found {n_cal} and {n_test}; "
+            "pass the sizes of the calibration and test sets"
         )

@@ -67,8 +67,8 @@ def ece_floor(n_cal: int | None, n_test: int, levels: ArrayLike = ECE_LEVELS) ->
     """
     if (n_cal is not None and n_cal < 1) or n_test < 1:
         raise InvalidInputError(
-            f"ece_floor: expected n_cal >= 1 and n_test >= 1, got {n_cal} and {n_test}; "
-            "pass the sizes of the calibration and test sets."
+            f"ece_floor: expected n_cal >= 1 and n_test >= 1, found {n_cal} and {n_test}; "
+            "pass the sizes of the calibration and test sets"
         )
     p = flat_levels(levels)
     fluctuation = 1 / n_test + (0.0 if n_cal is None else 1 / n_cal)
@@ -128,7 +128,7 @@ def interval_score(y: ArrayLike, lower: ArrayLike, upper: ArrayLike, coverage: f
     y, lower, upper = flat_columns(y=y, lower=lower, upper=upper)
     if not 0 < coverage < 1:
         raise InvalidInputError(
-            f"coverage: expected a number in (0, 1), got {coverage!r}; pass 0.95 for 95 %."
+            f"coverage: expected a number in (0, 1), found {coverage!r}; pass 0.95 for 95 %"
         )
     miss = np.maximum(lower - y, 0) + np.maximum(y - upper, 0)
     return float(np.mean(upper - lower + 2 / (1 - coverage) * miss))
