@@ -81,7 +81,7 @@ class PlusPredictor(Calibrated):
         below = h.floor().clamp(1, self.n_cal - 1).long()
         blocks = []
         for block in X.split(max(1, BLOCK_ENTRIES // self.n_cal)):
-            ordered = self._pooled(block, [z for z in self.scores]).sort(dim=-1).values
+            ordered = self._pooled(block, self.scores).sort(dim=-1).values
             lower, upper = ordered[:, below - 1], ordered[:, below]
             blocks.append(torch.lerp(lower, upper, (h - below).expand_as(lower)))
         return torch.cat(blocks).mT
