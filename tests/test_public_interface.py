@@ -1,0 +1,141 @@
+"""The public interface, name by name: what users type must go on working."""
+
+import inspect
+
+import numpy as np
+import pytest
+import torch
+import typer.main
+
+import sharpgp
+from helpers import wavy
+from sharpgp import PredictiveDistribution, SharpGPRegressor
+from sharpgp.bo import CalibratedUpperConfidenceBound
+from sharpgp.calibration import Recalibrator
+from sharpgp.cli import app
+
+SETTINGS = {
+    "kernel": "rbf",
+    "calibration": "auto",
+    "mean": None,
+    "inducing": None,
+    "cal_size": 0.25,
+    "levels": None,
+    "device": "auto",
+    "random_state": None,
+    "verbose": 0,
+}
+RECALIBRATORS = (
+    *("Sharp", "Exact", "CrossValidated", "Vanilla", "Kuleshov18", "Vovk20", "Marx22"),
+    *("Kuleshov22", "FullyBayesian", "Capone22", "LeaveOneOut"),
+)
+COMMANDS = {
+    "demo": [],
+    "datasets": ["--data-home"],
+    "fit": ["--target", "--out"],
+    "predict": ["--coverage", "--out", "--quiet"],
+    "report": ["--target", "--out"],
+    "bench regression": [
+        "--datasets",
+        "--methods",
+        "--repeats",
+        "--engine",
+        "--data-home",
+        "--out",
+    ],
+    "bench toy": ["--out"],
+    "bench bounds": ["--datasets", "--methods", "--repeats", "--engine", "--data-home", "--out"],
+    "bench bo": ["--datasets", "--methods", "--repeats", "--engine", "--out", "--quiet"],
+    "bench table": ["--format"],
+}
+n = 7
+
+
+@pytest.fixture(scope="module")
+def model():
+    return SharpGPRegressor(calibration="kuleshov18", random_state=0).fit(*wavy(80))
+
+
+def defaults(function):
+    parameters = list(inspect.signature(function).parameters.values())
+    return {p.name: p.default for p in parameters if p.name != "self"}
+
+
+def test_settings_are_keywords_with_these_defaults():
+    assert defaults(SharpGPRegressor.__init__) == SETTINGS
+    with pytest.raises(TypeError):
+        SharpGPRegressor("matern32")
+
+
+def test_arguments_of_the_estimator():
+    assert list(defaults(SharpGPRegressor.fit))[:4] == ["X", "y", "X_cal", "y_cal"]
+    assert defaults(SharpGPRegressor.predict)["return_std"] is False
+    asked = defaults(SharpGPRegressor.predict_interval)
+    assert (asked["coverage"], asked["symmetric"]) == (0.95, None)
+
+
+def test_answers_of_the_estimator_are_numpy_of_these_shapes(model):
+    X = wavy(n, seed=1)[0]
+    mean, std = model.predict(X, return_std=True)
+    answers = {
+        (n,): [model.predict(X), mean, std, model.predict_quantiles(X, 0.3)],
+        (n, 2): [model.predict_interval(X), model.predict_interval(X, coverage=0.8)],
+        (n, 3): [model.predict_quantiles(X, [0.05, 0.5, 0.95])],
+        (n, 2, 1): [model.predict_interval(X, coverage=[0.8])],
+        (n, 2, 2): [model.predict_interval(X, coverage=np.array([0.8, 0.5]), symmetric=False)],
+    }
+    for shape, found in answers.items():
+        for answer in found:
+            assert isinstance(answer, np.ndarray)
+            assert answer.shape == shape
+
+
+def test_answers_of_the_distribution(model):
+    X, y = wavy(n, seed=1)
+    dist = model.predict_dist(X)
+    assert isinstance(dist, PredictiveDistribution)
+    shapes = {
+        (n,): [
+            dist.mean,
+            dist.std,
+            dist.quantile(0.3),
+            dist.cdf(y),
+            dist.log_prob(y),
+            dist.crps(y),
+        ],
+        (n, 2): [dist.interval(0.9), dist.quantile([0.2, 0.9])],
+        (n, 2, 3): [dist.interval([0.1, 0.5, 0.9])],
+        (n, 5): [dist.sample(5, random_state=0)],
+    }
+    for shape, found in shapes.items():
+        assert [np.shape(answer) for answer in found] == [shape] * len(found)
+    np.testing.assert_allclose(dist.cdf(dist.quantile(0.37)), 0.37)
+
+
+@pytest.mark.parametrize("name", RECALIBRATORS)
+def test_recalibrators_share_one_interface(name):
+    assert name in sharpgp.__all__
+    method = getattr(sharpgp, name)
+    assert issubclass(method, Recalibrator)
+    assert list(inspect.signature(method.fit).parameters)[1:4] == ["posterior", "X_cal", "y_cal"]
+    settings = inspect.signature(method.__init__).parameters
+    assert all(p.kind is p.KEYWORD_ONLY for key, p in settings.items() if key != "self")
+    assert {"levels", "random_state"} <= set(settings)
+
+
+def test_the_bound_is_the_quantile(model):
+    assert defaults(CalibratedUpperConfidenceBound.__init__)["delta"] == 0.99
+    X = torch.from_numpy(wavy(n, seed=1)[0])
+    for fitted in (model, model.calibrated_):
+        bound = CalibratedUpperConfidenceBound(fitted, delta=0.9)
+        expected = model.predict_quantiles(X, 0.9)
+        np.testing.assert_allclose(bound(X.unsqueeze(1)).detach(), expected, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_commands_and_their_options(path):
+    command = typer.main.get_command(app)
+    for name in path.split():
+        command = command.commands[name]
+    options = {option for parameter in command.params for option in parameter.opts}
+    assert set(COMMANDS[path]) <= options
