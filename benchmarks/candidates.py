@@ -19,6 +19,7 @@ from torch import Tensor
 from sharpgp import datasets, metrics
 from sharpgp.calibration import spread as parts
 from sharpgp.calibration.levels import whole_rank
+from sharpgp.calibration.scale import ScaleModel
 from sharpgp.calibration.spread import Spread, learn_spread
 from sharpgp.gp import train
 
@@ -34,7 +35,8 @@ def candidates(posterior) -> dict[str, Spread]:
         "warped": lambda: parts._warped(posterior),
     }
     for name, make in makers.items():
-        candidate, scale = make().with_scale()
+        candidate = make()
+        scale = ScaleModel(posterior.X_train, candidate.residuals / candidate.sigma)
         for share in (0.0, 0.5, 1.0):
             choice = replace(candidate.choice, share=share)
             model = scale if share > 0 else None

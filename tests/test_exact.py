@@ -7,7 +7,7 @@ import torch
 from sharpgp import CrossValidated, Exact, Kuleshov18, SharpGPRegressor
 from sharpgp.calibration import exact as exact_module
 from sharpgp.calibration.levels import whole_rank
-from sharpgp.calibration.scale import ScaleModel
+from sharpgp.calibration.scale import ScaleModel, held_out_log_squares
 from sharpgp.calibration.spread import Choice, Spread, learn_spread, magnitude
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import train
@@ -46,6 +46,36 @@ def test_the_scale_model_is_found_where_noise_varies_and_not_where_it_does_not(f
     rng = np.random.default_rng(3)
     even, _ = train(X, torch.from_numpy(np.sin(X[:, 1].numpy()) + 0.3 * rng.normal(size=200)))
     assert learn_spread(even, seed=0).choice.score > 0.97
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_nothing_is_found_in_pure_noise(seed):
+    """Leave-one-out scores alone would find a scale model here: they share hyperparameters."""
+    rng = np.random.default_rng(seed)
+    X, y = torch.from_numpy(rng.normal(size=(80, 20))), torch.from_numpy(rng.normal(size=80))
+    posterior, _ = train(X, y)
+    assert learn_spread(posterior, seed=0).choice == Choice()
+
+
+def test_scale_models_are_judged_by_points_that_they_have_not_seen(monkeypatch):
+    from sharpgp.calibration import scale as module
+
+    X, y = noisy(60, seed=12)
+    seen = []
+    real = module.ScaleModel
+
+    def spy(X_part, z_part):
+        seen.append(z_part)
+        return real(X_part, z_part)
+
+    monkeypatch.setattr(module, "ScaleModel", spy)
+    z = y - y.mean()
+    g = held_out_log_squares(X, z, seed=0)
+    assert [len(part) for part in seen] == [48] * 5
+    left_out = [~torch.isin(z, part) for part in seen]
+    assert (torch.stack(left_out).sum(0) == 1).all()
+    for part, mask in zip(seen, left_out, strict=True):
+        torch.testing.assert_close(g[mask], real(X[~mask], part).log_square(X[mask]))
 
 
 def test_spreads_are_in_units_of_their_leave_one_out_residuals(fitted):

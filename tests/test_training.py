@@ -4,11 +4,14 @@ import gpytorch
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 from sharpgp.exceptions import NumericalError
 from sharpgp.gp import train, training
+from sharpgp.gp.covariance import Stationary
 from sharpgp.gp.linalg import log_marginal_likelihood
 from sharpgp.gp.scaling import Affine
+from sharpgp.gp.training import _Objective
 
 
 def simulate(n: int = 60, d: int = 2, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -113,3 +116,23 @@ def test_standardising_survives_extreme_units():
         assert z.square().mean().item() == pytest.approx(1.0)
     constant = Affine.standardising(torch.full((5,), 0.1, dtype=torch.float64))
     assert constant.scale.item() == 1.0
+
+
+def test_prior_on_lengthscales():
+    """The penalty is a normal density of log inverse lengthscales, and the fit obeys it."""
+    rng = np.random.default_rng(5)
+    Z, t = torch.from_numpy(rng.normal(size=(60, 8))), torch.from_numpy(rng.normal(size=60))
+    covariance = Stationary("rbf", 8)
+    plain, penalised = _Objective(Z, t, covariance), _Objective(Z, t, covariance, prior=0.7)
+    centre = -np.sqrt(2.0) - 0.5 * np.log(8)
+    v, w = rng.normal(size=10), rng.normal(size=10)
+    added = [penalised(u)[0] - plain(u)[0] for u in (v, w)]
+    density = [stats.norm.logpdf(u[:8], centre, 0.7).sum() for u in (v, w)]
+    assert added[1] - added[0] == pytest.approx((density[0] - density[1]) / 60)
+    slope = (penalised(v + 1e-6 * np.eye(10)[2])[0] - penalised(v - 1e-6 * np.eye(10)[2])[0]) / 2e-6
+    assert penalised(v)[1][2] == pytest.approx(slope, rel=1e-5)
+
+    def largest(prior: float | None) -> float:
+        return train(Z, t, prior=prior)[0].theta_R[:8].log().max().item()
+
+    assert largest(0.3) < centre + 1.0 < largest(None)

@@ -22,6 +22,11 @@ _INFORMATION = _FREEDOM / (2.0 * (_FREEDOM + 3.0))
 _STEPS = 8
 # The likelihood of a scale model is flat: more evaluations move nothing that can be seen.
 _TOLERANCE = 1e-4
+# Standard deviation of the prior on its log inverse lengthscales: z-scores tell so little about
+# their scale that without one many features fit noise.
+_PRIOR = 1.0
+# Parts of the points, each judged by a scale model that was trained without it.
+_PARTS = 5
 #: Points that the scale model's hyperparameters are trained on; it is conditioned on all.
 MOST_TRAINED = 800
 
@@ -61,7 +66,7 @@ class ScaleModel:
     def __init__(self, X: Tensor, z: Tensor) -> None:
         stride = -(-len(z) // MOST_TRAINED)
         logs = log_squares(_normalised(z))
-        trained, _ = train(X[::stride], logs[::stride], start=0, tolerance=_TOLERANCE)
+        trained, _ = train(X[::stride], logs[::stride], start=0, tolerance=_TOLERANCE, prior=_PRIOR)
         prior = copy.copy(trained)
         prior.theta_R = trained.theta_R.clone()
         prior.theta_R[-1] = 1.0 / (_INFORMATION * trained.y_units.scale.square())
@@ -99,6 +104,32 @@ class ScaleModel:
     def log_square_loo(self) -> Tensor:
         """``g(x_i)`` [N] at the training points, each predicted from the others."""
         return self._at_training
+
+
+def held_out_log_squares(X: Tensor, z: Tensor, seed: int) -> Tensor:
+    """``g(x_i)`` [N], each from a scale model trained without the fifth that ``i`` is in.
+
+    :meth:`ScaleModel.log_square_loo` predicts each point from the others, too, but with
+    hyperparameters that have seen all: too good for a decision on whether there is anything to
+    learn.
+
+    Examples
+    --------
+    >>> X = torch.linspace(-1, 1, 80, dtype=torch.float64)[:, None]
+    >>> noise = torch.randn(80, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    >>> g = held_out_log_squares(X, noise * (0.1 + (X[:, 0] > 0)), seed=0)
+    >>> bool(g[-10:].mean() > g[:10].mean() + 2)
+    True
+    """
+    order = torch.randperm(len(z), generator=torch.Generator().manual_seed(seed)).to(z.device)
+    g = torch.empty_like(z)
+    for part in order.chunk(_PARTS):
+        rest = torch.ones_like(z, dtype=torch.bool)
+        rest[part] = False
+        model = ScaleModel(X[rest], z[rest])
+        with torch.no_grad():
+            g[part] = model.log_square(X[part])
+    return g
 
 
 def _normalised(z: Tensor) -> Tensor:

@@ -2,10 +2,10 @@ r"""Mean and spread ``sigma_total(x)`` learned from training data alone, by leav
 
 Candidates are ``sigma(theta, x) exp(b g(x) / 2)``: with ``theta`` either ``theta_R`` or searched on
 leave-one-out residuals, of the GP as trained or of one on a warped target, and with a share ``b``
-of the scale model ``g`` of 0, 1/2 or 1.  A candidate is used only where its leave-one-out score
-beats that of plain ``sigma(theta_R, x)`` by one standard error, and by 1 % more where ``theta`` or
-the mean change.  Nothing here sees the points that
-later fix ``beta``.
+of the scale model ``g`` of 0, 1/2 or 1.  A candidate is used only where its leave-one-out score,
+with ``g`` from parts of the points that do not hold the one it is asked for, beats that of plain
+``sigma(theta_R, x)`` by one standard error, and by more where ``theta`` or the mean change.
+Nothing here sees the points that later fix ``beta``.
 """
 
 import copy
@@ -20,7 +20,7 @@ from sharpgp._stored import Array, agree, stored
 from sharpgp.calibration.objective import pinball
 from sharpgp.calibration.path import Problem, solve_shared
 from sharpgp.calibration.quantile import q_lin
-from sharpgp.calibration.scale import ScaleModel
+from sharpgp.calibration.scale import ScaleModel, held_out_log_squares
 from sharpgp.calibration.search import Ard
 from sharpgp.gp.covariance import Stationary
 from sharpgp.gp.large import MOST_BATCHED
@@ -35,8 +35,9 @@ SCORED_COVERAGES = (0.8, 0.9, 0.95)
 SCORED_LEVELS = tuple(round(0.05 * j, 2) for j in range(1, 20))
 _SHARES = (0.0, 0.5, 1.0)
 _SHRINKAGE = 0.003
-# What another mean or theta has to gain beyond its standard error, to be worth the change.
-_HANDICAP = 0.01
+# What another mean or theta has to gain beyond its standard error, to be worth the change: a
+# constant, and a part for each hyperparameter per point, which may fit noise.
+_HANDICAP, _HANDICAP_PER_PARAMETER = 0.01, 0.25
 _SEARCH_EVALUATIONS = 30
 _MIN_POINTS = 40
 #: Points whose leave-one-out quantities a search uses at most.
@@ -132,10 +133,6 @@ class Candidate:
     judged: Tensor
     choice: Choice
 
-    def with_scale(self) -> tuple["Candidate", ScaleModel]:
-        """The same with its scale model."""
-        return self, ScaleModel(self.posterior.X_train, self.residuals / self.sigma)
-
 
 def learn_spread(posterior: Posterior, seed: int) -> Spread:
     """Choose and fit mean and spread on the posterior's training data.
@@ -144,7 +141,7 @@ def learn_spread(posterior: Posterior, seed: int) -> Spread:
     ----------
     posterior : Posterior
     seed : int
-        Seed of the two halves on which a searched ``theta`` is judged.
+        Seed of the parts on which a searched ``theta`` and a scale model are judged.
     """
     plain = _as_trained(posterior)
     if posterior.n_train < _MIN_POINTS:
@@ -154,28 +151,65 @@ def learn_spread(posterior: Posterior, seed: int) -> Spread:
         lambda: _searched(posterior, seed),
         lambda: _warped(posterior),
     ]
-
-    def make(maker: Callable[[], Candidate | None]) -> tuple[Candidate, ScaleModel] | None:
-        candidate = maker()
-        return None if candidate is None else candidate.with_scale()
-
-    made = side_by_side(make, makers, alone=not runs_in_threads(posterior))
     reference = _parts(plain.residuals, plain.judged)
-    best: tuple[Candidate, ScaleModel | None] = plain, None
-    best_gain = 0.0
-    for candidate, scale in (pair for pair in made if pair is not None):
-        for share in _SHARES:
-            sigma = candidate.judged * (0.5 * share * scale.log_square_loo()).exp()
-            gain = _gain(reference, _parts(candidate.residuals, sigma))
-            hurdle = float(gain.std()) / len(gain) ** 0.5
-            if candidate is not plain:
-                hurdle += _HANDICAP
-            if float(gain.mean()) - hurdle > best_gain:
-                best_gain = float(gain.mean()) - hurdle
-                choice = replace(candidate.choice, share=share, score=1.0 - float(gain.mean()))
-                best = replace(candidate, choice=choice), scale if share > 0 else None
-    taken, model = best
-    return Spread(taken.posterior, taken.theta, taken.choice, model)
+
+    def judge(maker: Callable[[], Candidate | None]) -> list[_Judged]:
+        candidate = maker()
+        if candidate is None:
+            return []
+        handicap = 0.0
+        if candidate is not plain:
+            parameters = len(candidate.theta) / posterior.n_train
+            handicap = _HANDICAP + _HANDICAP_PER_PARAMETER * parameters
+        return _judge(candidate, reference, seed, handicap)
+
+    judged = side_by_side(judge, makers, alone=not runs_in_threads(posterior))
+    best = max((one for several in judged for one in several), key=lambda one: one.margin)
+    if not best.margin > 0.0:
+        return Spread(posterior, posterior.theta_R, plain.choice, None)
+    taken = best.candidate
+    return Spread(taken.posterior, taken.theta, taken.choice, best.scale)
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """A candidate with its share of the scale model, and its gain beyond what it has to gain."""
+
+    candidate: Candidate
+    scale: ScaleModel | None
+    margin: float
+
+
+def _judge(
+    candidate: Candidate, reference: tuple[Tensor, ...], seed: int, handicap: float
+) -> list[_Judged]:
+    """Judge a candidate with every share of its scale model.
+
+    A scale model is first judged by its leave-one-out predictions, which cost nothing; where even
+    these gain nothing it is not looked at again.  Where they do, models trained without a fifth
+    of the points in turn decide.
+    """
+    X, z = candidate.posterior.X_train, candidate.residuals / candidate.sigma
+    scale = ScaleModel(X, z)
+
+    def gain(share: float, g: Tensor) -> Tensor:
+        sigma = candidate.judged * (0.5 * share * g).exp()
+        return _gain(reference, _parts(candidate.residuals, sigma))
+
+    g = scale.log_square_loo()
+    gains = {share: gain(share, g) for share in _SHARES}
+    if max(_SHARES, key=lambda share: float(gains[share].mean())) == 0.0:
+        gains = {0.0: gains[0.0]}
+    else:
+        g = held_out_log_squares(X, z, seed)
+        gains = {share: gain(share, g) for share in _SHARES}
+    found = []
+    for share, gained in gains.items():
+        margin = float(gained.mean()) - float(gained.std()) / len(gained) ** 0.5 - handicap
+        choice = replace(candidate.choice, share=share, score=1.0 - float(gained.mean()))
+        model = scale if share > 0.0 else None
+        found.append(_Judged(replace(candidate, choice=choice), model, margin))
+    return found
 
 
 def refit_spread(choice: Choice, posterior: Posterior, X: Tensor, y: Tensor) -> Spread:

@@ -81,6 +81,7 @@ def train(
     start: Tensor | int | None = None,
     random_state: int | None = 0,
     tolerance: float = 1e-7,
+    prior: float | None = None,
 ) -> tuple[ExactPosterior, TrainingResult]:
     r"""Train an exact GP with zero prior mean by maximising its marginal likelihood.
 
@@ -99,6 +100,10 @@ def train(
         Seed of further starts, which are drawn only when the first ones fail.
     tolerance : float
         Gain in log likelihood per point below which training stops (named kernels only).
+    prior : float, optional
+        Standard deviation of a normal prior on the logarithms of the inverse lengthscales, with
+        mean ``-sqrt(2) - log(d) / 2``: inputs matter little unless the data say so, and the less
+        the more there are (named kernels only).  None: no prior.
 
     Returns
     -------
@@ -109,6 +114,11 @@ def train(
     ------
     NumericalError
         If every start fails.
+
+    References
+    ----------
+    The prior's mean is that of C. Hvarfner, E. O. Hellsten and L. Nardi, "Vanilla Bayesian
+    optimization performs great in high dimensions", ICML 2024.
 
     Examples
     --------
@@ -122,7 +132,7 @@ def train(
     covariance = make_covariance(kernel, X.shape[1])
     rng = np.random.default_rng(random_state)
     with threads_for(len(y)):
-        theta, result = maximise_likelihood(Z, t, covariance, start, rng, tolerance)
+        theta, result = maximise_likelihood(Z, t, covariance, start, rng, tolerance, prior)
     logger.debug("training: %s", result)
     posterior = ExactPosterior(X, y, covariance, theta, x_units=x_units, y_units=y_units)
     posterior.training_start = result.start
@@ -161,6 +171,7 @@ def maximise_likelihood(
     start: Tensor | int | None,
     rng: np.random.Generator,
     tolerance: float = 1e-7,
+    prior: float | None = None,
 ) -> tuple[Tensor, TrainingResult]:
     """Hyperparameters [P] with the greatest marginal likelihood, for standardised data.
 
@@ -169,20 +180,23 @@ def maximise_likelihood(
     """
     if isinstance(covariance, Stationary):
         if len(t) <= MOST_FROM_SCRATCH or isinstance(start, Tensor):
-            return _train_stationary(Z, t, covariance, start, rng, tolerance)
+            return _train_stationary(Z, t, covariance, start, rng, tolerance, prior)
         rows = torch.from_numpy(rng.permutation(len(t))[:_FIRST_ROWS]).to(Z.device)
-        theta, first = _train_stationary(Z[rows], t[rows], covariance, start, rng, tolerance)
-        theta, result = _train_stationary(Z, t, covariance, theta, rng, tolerance)
+        part = Z[rows], t[rows]
+        theta, first = _train_stationary(*part, covariance, start, rng, tolerance, prior)
+        theta, result = _train_stationary(Z, t, covariance, theta, rng, tolerance, prior)
         return theta, replace(result, start=first.start)
     assert isinstance(covariance, FromGPyTorch)
     return _train_with_botorch(Z, t, covariance, rng)
 
 
 class _Objective:
-    """Negative log likelihood per point as a function of ``log theta``; remembers the best."""
+    """Negative log likelihood, or posterior, per point as a function of ``log theta``."""
 
-    def __init__(self, Z: Tensor, t: Tensor, covariance: Stationary) -> None:
-        self.Z, self.t, self.covariance = Z, t, covariance
+    def __init__(
+        self, Z: Tensor, t: Tensor, covariance: Stationary, prior: float | None = None
+    ) -> None:
+        self.Z, self.t, self.covariance, self.prior = Z, t, covariance, prior
         self.evaluations = 0
         self.failures: list[str] = []
 
@@ -194,12 +208,20 @@ class _Objective:
             value = -likelihood_of(self.covariance, theta, self.Z, self.t)[0] / len(self.t)
             if not torch.isfinite(value):
                 raise NumericalError("the marginal likelihood came out as NaN or inf")
+            if self.prior is not None:
+                value = value + self._penalty(leaf, self.prior) / len(self.t)
         except NumericalError as error:
             # Very bad, but finite: the line search then steps back.
             self.failures.append(str(error))
             return 1e10, np.zeros_like(u)
         (gradient,) = torch.autograd.grad(value, leaf)
         return value.item(), gradient.cpu().numpy()
+
+    def _penalty(self, log_theta: Tensor, spread: float) -> Tensor:
+        """Negative log density of the prior, up to a constant."""
+        d = self.covariance.n_features
+        distance = log_theta[:d] + math.sqrt(2.0) + 0.5 * math.log(d)
+        return 0.5 * (distance / spread).square().sum()
 
 
 def bounds_of(n_features: int) -> tuple[np.ndarray, np.ndarray]:
@@ -221,10 +243,11 @@ def _train_stationary(
     start: Tensor | int | None,
     rng: np.random.Generator,
     tolerance: float,
+    prior: float | None = None,
 ) -> tuple[Tensor, TrainingResult]:
     d = covariance.n_features
     lower, upper = bounds_of(d)
-    objective = _Objective(Z, t, covariance)
+    objective = _Objective(Z, t, covariance, prior)
 
     def descend(u: np.ndarray, evaluations: int) -> tuple[float, np.ndarray, bool]:
         found = minimize(
