@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from helpers import method, wavy
+from helpers import FakePosterior, fake_data, method, wavy
 from sharpgp import CalibrationWarning, SharpGPRegressor
 from sharpgp.calibration import known_methods
 from sharpgp.calibration.limits import is_far
@@ -133,6 +133,40 @@ def test_points_like_the_training_points_are_hardly_ever_called_far(draw):
     posterior, _ = train(X, X.sum(-1))
     new = torch.from_numpy(getattr(rng, draw)(size=(20_000, 5)))
     assert is_far(posterior, new).any(-1).double().mean() < 0.001
+
+
+# ------------------------------------------------------------------ coverage below what is asked
+
+
+def many_features(n, d=20):
+    """So many lengthscales that 40 points fit them too well: a GP that is far too sure."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(n, d))
+    return torch.from_numpy(X), torch.from_numpy(np.sin(X.sum(1)) + 0.2 * rng.normal(size=n))
+
+
+def test_loo_says_that_its_points_have_trained_too_many_hyperparameters():
+    X, y = many_features(240)
+    posterior, _ = train(X[:40], y[:40])
+    message = "40 points have trained 22 hyperparameters.*cover much less"
+    with pytest.warns(CalibrationWarning, match=message):
+        loo = method("loo").fit(posterior)
+    lower, upper = loo.predict_interval(X[40:], 0.8).T
+    assert ((lower <= y[40:]) & (y[40:] <= upper)).double().mean() < 0.7  # the warning is true
+    few, _ = train(X[:40, :2], y[:40])
+    assert caught(lambda: method("loo").fit(few)) == []
+    assert caught(lambda: method("cv").fit(posterior)) == []  # refits, and has nothing to confess
+
+
+def test_a_network_says_that_it_does_not_hold_its_own_points():
+    X, y = fake_data(50)
+    sure, right = FakePosterior(scale=0.05), FakePosterior()
+    with pytest.warns(CalibrationWarning, match="for 80% hold .*% of the 50 .*cover much less"):
+        network = method("kuleshov22").fit(sure, X, y)
+    X_new, y_new = fake_data(400, seed=1)
+    lower, upper = network.predict_interval(X_new, 0.8, symmetric=True).T
+    assert ((lower <= y_new) & (y_new <= upper)).double().mean() < 0.3
+    assert caught(lambda: method("kuleshov22").fit(right, X, y)) == []
 
 
 # ------------------------------------------------------------------ numerics that show

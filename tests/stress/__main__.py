@@ -11,7 +11,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
-from stress import bad_input, data_sets, faults, files
+from stress import bad_input, data_sets, faults, files, threads
 
 LEAST_DATA_SETS, LEAST_BAD_INPUTS = 1000, 300
 
@@ -38,6 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     _bad_inputs(problems)
     _files(given.files, given.seed, problems)
     _faults(given, problems)
+    _threads(problems)
     _data_sets(given, start, problems)
     for problem in problems:
         print(f"PROBLEM {problem}")
@@ -81,6 +82,13 @@ def _faults(given: argparse.Namespace, problems: list[str]) -> None:
         problems += found
 
 
+def _threads(problems: list[str]) -> None:
+    for name, fits, answers, problem in threads.changes():
+        print(f"one thread or two, {name}: fits differ by {fits:.1e} standard deviations, "
+              f"one model's answers by {answers:.1e}", flush=True)  # fmt: skip
+        problems += [problem] if problem else []
+
+
 def _data_sets(given: argparse.Namespace, start: float, problems: list[str]) -> None:
     summary = data_sets.Summary()
     with ProcessPoolExecutor(given.workers) as pool:
@@ -103,6 +111,7 @@ def _data_sets(given: argparse.Namespace, start: float, problems: list[str]) -> 
     clean = sum(summary.errors.values())
     print(f"data sets: {summary.data_sets}, fits with all answers: {summary.fits}, "
           f"clean errors: {clean}, problems: {len(summary.problems)}")  # fmt: skip
+    print("  models: " + ", ".join(f"{kind} {count}" for kind, count in summary.models.most_common()))
     for error, count in summary.errors.most_common(8):
         print(f"  clean error, {count} times: {error}")
     for name, share, promised, error, fine in summary.coverage():

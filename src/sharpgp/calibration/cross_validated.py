@@ -11,6 +11,7 @@ from sharpgp._validation import as_count
 from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.exact import SpreadPredictor
 from sharpgp.calibration.levels import Levels
+from sharpgp.calibration.limits import warn_if_overfitted
 from sharpgp.calibration.plus import PlusPredictor
 from sharpgp.calibration.recalibrator import Recalibrator, register
 from sharpgp.calibration.spread import (
@@ -142,6 +143,7 @@ class CrossValidated(Recalibrator):
     def _without_refits(self, full: Posterior) -> CrossValidatedPredictor:
         if self.plus:
             raise InvalidInputError("plus: expected a number of folds, found folds=None; give one")
+        warn_if_overfitted(full)
         spread = learn_spread(full, self.seed)
         with torch.no_grad():
             mean, _ = spread.posterior.loo(spread.posterior.theta_R.unsqueeze(0))

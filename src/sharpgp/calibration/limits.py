@@ -1,5 +1,6 @@
-"""Where an answer is given, but the calibration data say nothing about it: far from all data."""
+"""Warnings of answers with less than the usual promise: far from all data, or from too few."""
 
+import math
 from weakref import WeakKeyDictionary
 
 import torch
@@ -12,6 +13,8 @@ from sharpgp.gp.posterior import Posterior
 _SEEN: WeakKeyDictionary[Posterior, tuple[int, Tensor, Tensor]] = WeakKeyDictionary()
 # Of a feature's magnitude: a constant column may differ by rounding.
 _ROUNDING = 1e-9
+#: Training points per hyperparameter below which leave-one-out without refits is no evidence.
+LEAST_PER_HYPERPARAMETER = 10
 
 
 def is_far(posterior: Posterior, X: Tensor) -> Tensor:
@@ -45,6 +48,28 @@ def warn_if_far(posterior: Posterior, X: Tensor) -> None:
         f"{row}: feature {feature} is {float(X[row, feature]):g}, in training {low:g} to "
         f"{high:g}): there the spread is the GP's prior, and calibration promises nothing"
     )
+
+
+def warn_if_overfitted(posterior: Posterior) -> None:
+    """Warn where hyperparameters are so many that scores of the points they saw say little."""
+    N, P = posterior.n_train, len(posterior.theta_R)
+    if N < LEAST_PER_HYPERPARAMETER * P:
+        warn(
+            f"loo: {N} points have trained {P} hyperparameters, which fit so few too well: "
+            "intervals may cover much less than asked for; use calibration='cv', which refits"
+        )
+
+
+def warn_if_short(inside: float, coverage: float, n_cal: int) -> None:
+    """Warn where intervals hold fewer of the points that fixed them than chance explains.
+
+    ``inside`` is their share of the ``C`` points; chance is two standard errors.
+    """
+    if inside < coverage - 2.0 * math.sqrt(coverage * (1.0 - coverage) / n_cal):
+        warn(
+            f"intervals for {coverage:.0%} hold {inside:.0%} of the {n_cal} calibration points "
+            "themselves: they will cover much less than asked for; use calibration='exact'"
+        )
 
 
 def _range(posterior: Posterior) -> tuple[Tensor, Tensor]:

@@ -15,6 +15,7 @@ from sharpgp._stored import Array, Several, agree, stored
 from sharpgp._validation import as_features, as_target, check_counts
 from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.levels import Levels
+from sharpgp.calibration.limits import warn_if_short
 from sharpgp.calibration.ranked import newest
 from sharpgp.calibration.recalibrator import Recalibrator, register
 from sharpgp.exceptions import InvalidInputError, NumericalError
@@ -25,6 +26,7 @@ from sharpgp.gp.scaling import Affine
 BASE_LEVELS = tuple(round(0.1 * j, 1) for j in range(1, 10))
 
 _LEVELS_PER_EPOCH = 32
+_CHECKED = 0.8  # coverage that the network has to reach on the points that it was trained on
 _UNIT_SLOPE = math.log(math.e - 1.0)  # softplus of it is 1
 
 
@@ -211,7 +213,9 @@ class Kuleshov22(Recalibrator):
     the identity, that is at the base GP's own quantiles.  Training is AdamW on all calibration
     points at once, with 32 levels per epoch that are spread evenly and shifted at random.
     Nothing in it enforces calibration: expect narrower intervals than those from ranks, and
-    coverage below the nominal one with few calibration points.
+    coverage below the nominal one with few calibration points, or with a base model so far off
+    that training does not make up for it; a warning then says that its intervals do not even hold
+    the points that it was trained on.
 
     Parameters
     ----------
@@ -323,7 +327,10 @@ class Kuleshov22(Recalibrator):
         features = base_quantiles(mu, sigma, units)
         residual, spread = (y - mu) / units.scale, sigma / units.scale
         network = self._trained(start.to(X.device), features, residual, spread, generator)
-        return NetworkPredictor(posterior, network, units, copy.copy(self), X_cal, y_cal)
+        fitted = NetworkPredictor(posterior, network, units, copy.copy(self), X_cal, y_cal)
+        lower, upper = fitted.band(X, _CHECKED)
+        warn_if_short(float(((lower <= y) & (y <= upper)).double().mean()), _CHECKED, len(y))
+        return fitted
 
     def _chosen(self, X: Tensor, y: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """At most ``max_points`` points; sorted first, as their order must not matter."""
