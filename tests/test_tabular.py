@@ -128,7 +128,7 @@ def test_ray_gives_the_same_file(folder, saved, tmp_path):
     request = Request([0.9], keep=["id"])
     predict_file(saved, folder / "new.csv", tmp_path / "here.parquet", request)
     expected = pd.read_parquet(tmp_path / "here.parquet")
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     try:
         rows = predict_on_ray(saved, folder / "new.parquet", tmp_path / "there.parquet", request)
         assert rows == 500

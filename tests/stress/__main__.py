@@ -111,7 +111,8 @@ def _data_sets(given: argparse.Namespace, start: float, problems: list[str]) -> 
     clean = sum(summary.errors.values())
     print(f"data sets: {summary.data_sets}, fits with all answers: {summary.fits}, "
           f"clean errors: {clean}, problems: {len(summary.problems)}")  # fmt: skip
-    print("  models: " + ", ".join(f"{kind} {count}" for kind, count in summary.models.most_common()))
+    models = (f"{kind} {count}" for kind, count in summary.models.most_common())
+    print("  models: " + ", ".join(models))
     for error, count in summary.errors.most_common(8):
         print(f"  clean error, {count} times: {error}")
     for name, share, promised, error, fine in summary.coverage():

@@ -32,7 +32,8 @@ def changes() -> Iterator[tuple[str, float, float, str | None]]:
     X_new, _ = wavy(300, d=3, seed=1)
 
     def fitted(inducing: int | None) -> SharpGPRegressor:
-        return SharpGPRegressor(calibration="kuleshov18", inducing=inducing, random_state=3).fit(X, y)
+        model = SharpGPRegressor(calibration="kuleshov18", inducing=inducing, random_state=3)
+        return model.fit(X, y)
 
     def answers(model: SharpGPRegressor) -> np.ndarray:
         ends = model.predict_interval(X_new, 0.9)
