@@ -19,6 +19,8 @@ from botorch.models.transforms.outcome import Log, Standardize
 from gpytorch import kernels, likelihoods, means
 from gpytorch.variational import (
     CholeskyVariationalDistribution,
+    CiqVariationalStrategy,
+    DeltaVariationalDistribution,
     MeanFieldVariationalDistribution,
     UnwhitenedVariationalStrategy,
     VariationalStrategy,
@@ -94,6 +96,20 @@ class Variational(gpytorch.models.ApproximateGP):
 
     def forward(self, x):
         return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+GAUSSIAN = likelihoods.GaussianLikelihood().double()
+
+
+def without(model, part):
+    delattr(model, part)
+    return model
+
+
+def warped_svgp():
+    return SingleTaskVariationalGP(
+        X, y[:, None], inducing_points=8, input_transform=Warp(d=2, indices=[0, 1])
+    )
 
 
 def variational(**settings):
@@ -304,6 +320,30 @@ def test_sklearn_on_one_feature():
         ),
         (lambda: GaussianProcessRegressor().fit(X, torch.stack([y, y], -1)), "one output"),
         (lambda: np.zeros(3), "ndarray"),
+        (lambda: Plain(kernels.RBFKernel(batch_shape=torch.Size([2]))), "kernel without a batch"),
+        (
+            lambda: Plain(kernels.RBFKernel(), None, likelihoods.MultitaskGaussianLikelihood(2)),
+            "GaussianLikelihood, found Multitask",
+        ),
+        (lambda: without(Plain(kernels.RBFKernel()), "covar_module"), "without covar_module"),
+        (
+            lambda: SingleTaskGP(
+                X, y[:, None], input_transform=Warp(d=2, indices=[0], transform_on_train=False)
+            ),
+            "Warp that does not",
+        ),
+        (
+            lambda: GaussianProcessRegressor(sk.WhiteKernel(), optimizer=None).fit(X, y),
+            "a kernel beside the noise",
+        ),
+        (
+            lambda: GaussianProcessRegressor(alpha=np.linspace(1, 2, 40)).fit(X, y),
+            "the same alpha",
+        ),
+        (
+            lambda: GaussianProcessRegressor(sk.RBF() ** 2, optimizer=None).fit(X, y),
+            "Exponentiation of RBF",
+        ),
     ],
 )
 def test_other_models_are_named(make, named):
@@ -311,6 +351,37 @@ def test_other_models_are_named(make, named):
     with pytest.raises(InvalidInputError, match=named) as caught:
         sharpgp.as_posterior(model)
     assert "\n" not in str(caught.value)
+
+
+def test_a_posterior_is_one_already(gp):
+    assert sharpgp.as_posterior(gp) is gp
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: (variational(), None), "likelihood: expected that of the ApproximateGP"),
+        (lambda: (variational(strategy=CiqVariationalStrategy), GAUSSIAN), "CiqVariational"),
+        (lambda: (variational(distribution=DeltaVariationalDistribution), GAUSSIAN), "Gaussian"),
+        (lambda: (warped_svgp(), None), "Warp in a variational GP"),
+    ],
+)
+def test_other_variational_gps_are_named(make, named):
+    model, likelihood = make()
+    with pytest.raises(InvalidInputError, match=named):
+        sharpgp.as_posterior(model, likelihood=likelihood)
+
+
+def test_a_variational_gp_has_no_training_data_to_work_with():
+    posterior = sharpgp.as_posterior(variational(), likelihood=GAUSSIAN)
+    assert posterior.n_inducing == posterior.n_train == 12
+    for ask in (
+        lambda: posterior.loo(posterior.theta_R[None]),
+        lambda: posterior.conditioned_on(X, y),
+        lambda: posterior.retrained(X, y),
+    ):
+        with pytest.raises(InvalidInputError, match="a GP that knows its training data"):
+            ask()
 
 
 # ------------------------------------------------------------------ calibration

@@ -93,3 +93,18 @@ def test_rank_snaps_only_rounding():
     delta = torch.tensor([0.07, 0.0701], dtype=torch.float64)
     np.testing.assert_allclose(rank(delta, 99), [7.0, 7.01], rtol=0, atol=1e-12)
     assert rank(delta, 99)[0] == 7.0
+
+
+@pytest.mark.parametrize(
+    ("levels", "n_scores", "message"),
+    [
+        (None, 0, "at least 1 calibration point, found 0"),
+        (0, 10, "at least 1 level, found 0"),
+        (3, 1, "3 levels need at least 2 calibration points, found 1"),
+        ("some", 10, "found 'some'"),
+        ([0.5, "x"], 10, "expected numbers"),
+    ],
+)
+def test_levels_that_cannot_be(levels, n_scores, message):
+    with pytest.raises(InvalidInputError, match=message):
+        resolve_levels(levels, n_scores)

@@ -3,13 +3,14 @@
 import builtins
 import contextlib
 import json
+import math
 import os
 import pickle
 
 import numpy as np
 import pytest
 import torch
-from gpytorch import kernels
+from gpytorch import constraints, kernels, priors
 from safetensors.torch import save_file
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression
@@ -20,6 +21,7 @@ from sharpgp import Sharp, SharpGPError, SharpGPRegressor, persistence
 from sharpgp._files import replacing
 from sharpgp._stored import Array, Maybe, Reader, Writer, stored
 from sharpgp.exceptions import InvalidInputError, SavedModelError
+from sharpgp.gp import stored_kernels
 
 pytestmark = pytest.mark.filterwarnings("ignore::sharpgp.CalibrationWarning")
 X_TEST = torch.from_numpy(wavy(50, seed=2)[0])
@@ -257,6 +259,61 @@ def test_other_versions_and_changes_are_refused(file, change, message):
     rewritten(file, change)
     with pytest.raises(SavedModelError, match=message):
         SharpGPRegressor.load(file)
+
+
+def _first(values, **changes):
+    """Change the entry of one parameter."""
+    name = next(iter(values))
+    values[name] = {**values[name], **changes} if changes else torch.zeros(7)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda v: v["settings"].pop("ard_num_dims"), "RBFKernel: found the settings"),
+        (lambda v: v["settings"].update(ard_num_dims=10**9), "ard_num_dims: found 1000000000"),
+        (lambda v: v["parts"].append(torch.zeros(1)), "expected .*Kernel"),
+        (lambda v: v["parameters"].clear(), r"RBFKernel: found the parameters \[\]"),
+        (lambda v: _first(v["parameters"]), "raw_lengthscale: found"),
+        (lambda v: v["parameters"]["raw_lengthscale"].fill_(math.nan), "or no number"),
+        (lambda v: v["constraints"].update(other=dict(v["constraints"])), "constraint on other"),
+        (lambda v: _first(v["constraints"], lower=torch.tensor(9.0)), "a lower bound below"),
+        (lambda v: v.update(active_dims=torch.tensor([-1])), "expected active dimensions"),
+        (lambda v: v.update(active_dims=torch.tensor([0.5])), "expected active dimensions"),
+    ],
+)
+def test_forged_kernels_are_refused(change, message):
+    kernel = kernels.RBFKernel(ard_num_dims=2, lengthscale_constraint=constraints.Interval(0.1, 5))
+    values = stored_kernels._take(kernel)
+    values["parameters"] = {name: value.clone() for name, value in values["parameters"].items()}
+    assert str(stored_kernels._build(kernels.RBFKernel, values)) == str(kernel)
+    change(values)
+    with pytest.raises(SavedModelError, match=message) as caught:
+        stored_kernels._build(kernels.RBFKernel, values)
+    assert "\n" not in str(caught.value)
+
+
+class OwnPrior(priors.GammaPrior):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("kernel", "named"),
+    [
+        (kernels.RBFKernel(lengthscale_prior=OwnPrior(2.0, 1.0)), "found OwnPrior"),
+        (
+            kernels.RBFKernel(
+                lengthscale_constraint=constraints.Positive(
+                    transform=torch.square, inv_transform=torch.sqrt
+                )
+            ),
+            "Positive with the transform",
+        ),
+    ],
+)
+def test_priors_and_constraints_with_code_are_named(kernel, named):
+    with pytest.raises(SavedModelError, match=f"cannot save RBFKernel: .*{named}"):
+        Writer().encode(kernel, "kernel")
 
 
 def test_other_files_are_refused(tmp_path):

@@ -83,6 +83,14 @@ def test_coverage_over_1500_draws(n, folds):
     assert abs(hits / draws - 0.8) < 1 / (n + 1) + 4 * error
 
 
+def test_centred_intervals_end_at_whole_ranks():
+    """Of 19 points, 80 % centred are ranks 2 and 18; levels beyond the ranks stay as they are."""
+    plus = plus_of(data(19, seed=0)[1], folds=4)
+    assert plus.centred_levels(0.8) == (2 / 20, 18 / 20)
+    assert plus.centred_levels(0.75) == (2 / 20, 18 / 20)  # 2.5 and 17.5, moved outward
+    assert plus.centred_levels(0.99) == pytest.approx((0.005, 0.995))
+
+
 def test_worst_case():
     y = data(100, seed=3)[1]
     assert plus_of(y, folds=10).worst_case(0.9) == pytest.approx(0.8 - 0.9 / 11)

@@ -8,8 +8,8 @@ from helpers import wavy
 from sharpgp import CrossValidated, Kuleshov18, Sharp, SharpGPRegressor, Vanilla
 from sharpgp.calibration import calibrated
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp import choice, memory, sparse_training, train
-from sharpgp.gp.choice import inducing_for, train_chosen
+from sharpgp.gp import choice, inducing, memory, sparse_training, train
+from sharpgp.gp.choice import condition, inducing_for, train_chosen
 from sharpgp.gp.covariance import STATIONARY, Stationary
 from sharpgp.gp.inducing import cluster_centres
 from sharpgp.gp.posterior import ExactPosterior
@@ -151,6 +151,29 @@ def test_cluster_centres_spend_nothing_on_features_that_do_not_matter():
     assert float(nearest.max()) < 0.1
     few = cluster_centres(X[:3].repeat(5, 1), 10, torch.ones(2))
     assert torch.equal(few.sort(0).values, X[:3].sort(0).values)
+
+
+def test_cluster_centres_of_many_rows_come_from_a_part_of_them(monkeypatch):
+    monkeypatch.setattr(inducing, "_ROWS_PER_CENTRE", 20)
+    X = torch.linspace(0, 1, 2000, dtype=torch.float64)[:, None]
+    Z = cluster_centres(X, 8, torch.ones(1))
+    assert Z.shape == (8, 1)
+    assert float((X - Z[:, 0]).abs().amin(1).max()) < 0.25
+
+
+def test_a_gp_trained_on_a_part_is_conditioned_on_all_by_the_same_rule(monkeypatch):
+    X, y = map(torch.from_numpy, wavy(120))
+    part, _ = train(X[:60], y[:60])
+    exact = condition(part, X, y)
+    assert exact.n_inducing is None
+    monkeypatch.setitem(choice.MOST_EXACT, "cpu", 100)
+    sparse = condition(part, X, y)
+    assert sparse.n_inducing == 120  # as many as there are points, below 300
+    assert torch.equal(sparse.theta_R, part.theta_R)
+    torch.testing.assert_close(sparse.mean(X), exact.mean(X), rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        sparse.sigma(part.theta_R[None], X), exact.sigma(part.theta_R[None], X), rtol=1e-4, atol=0
+    )
 
 
 def test_the_rule():

@@ -51,6 +51,14 @@ def test_leave_one_out_is_conditioning_on_the_others(warped):
         torch.testing.assert_close(sigma[0, i], rest.sigma(theta, X[i : i + 1])[0, 0])
 
 
+def test_a_subset_is_warped_alike(warped):
+    part = warped.subset(12, torch.Generator().manual_seed(0))
+    assert part.n_train == 12
+    assert part.warp is warped.warp
+    distance = (part.y_train[:, None] - warped.y_train).abs().amin(1)
+    assert (distance < 1e-12 * part.y_train).all()  # there and back through the warp
+
+
 def test_means_stay_near_the_range_of_the_targets(warped):
     far = torch.full((1, 2), 3.0, dtype=torch.float64)
     limit = warped.warp.forward(warped.y_train).max() + 0.5 * warped.inner.y_train.std()

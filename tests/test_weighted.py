@@ -120,6 +120,17 @@ def test_equal_weights_change_nothing(name, gp):
 
 
 @pytest.mark.filterwarnings("ignore::sharpgp.CalibrationWarning")
+def test_other_weights_take_the_place_of_the_first(gp):
+    """A predictor weighted twice forgets its first weights; its band is the symmetric interval."""
+    X_cal, y_cal = map(torch.from_numpy, wavy(40, seed=1))
+    X_new = torch.from_numpy(wavy(10, seed=2)[0])
+    plain = method("kuleshov18").fit(gp, X_cal, y_cal)
+    first, second = torch.linspace(0.1, 2, 40), torch.linspace(2, 0.1, 40)
+    again = plain.weighted(first).weighted(second)
+    expected = plain.weighted(second).predict_interval(X_new, 0.8, symmetric=True)
+    torch.testing.assert_close(torch.stack(again.band(X_new, 0.8), -1), expected)
+
+
 def test_larger_test_weights_give_wider_intervals(gp):
     weights = torch.rand(39, generator=torch.Generator().manual_seed(0)).double()
     predictor = fitted("kuleshov18", gp, weights)
