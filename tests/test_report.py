@@ -96,12 +96,23 @@ def test_advice_depends_on_the_method(rng):
     y = 1.6 * rng.normal(size=800)
     advice = {
         method: words.reliability(found, numbers_of(found)).advice
-        for method in ("vanilla", "paper", "exact")
+        for method in ("vanilla", "paper", "kuleshov22", "loo", "exact")
         if (found := predictions(y, method=method))
     }
     assert 'calibration="cv"' in advice["vanilla"]
     assert "calibration points" in advice["paper"]
+    assert "network" in advice["kuleshov22"]
+    assert 'use calibration="cv"' in advice["loo"]
     assert "drift" in advice["exact"]
+
+
+def test_methods_that_learn_where_the_noise_is_are_not_told_to(rng):
+    y, sigma = rng.normal(size=1000), np.repeat([0.4, 2.0], 500)
+    for method in ("cv", "exact", "loo"):
+        found = predictions(y, sigma=sigma, method=method)
+        numbers = numbers_of(found)
+        assert "More data" in words.by_width(found, at(numbers, 0.9)).advice
+        assert "were tried" in words.theta_curve(found, numbers).advice
 
 
 def test_false_alarms_are_as_rare_as_the_page_says(rng):

@@ -15,6 +15,8 @@ from sharpgp.report.numbers import Numbers
 #: A calibrated predictor's ECE exceeds this multiple of its floor one time in twenty: the ratio
 #: of the 95 % point of the Cramer-von Mises statistic, 0.461, to its mean, 1/6.
 MOST_ECE = 2.77
+#: Methods that learn from training data where the noise is large.
+LEARNED_SPREAD = ("cv", "exact", "loo")
 
 
 @dataclass(frozen=True)
@@ -271,7 +273,7 @@ def theta_curve(found: Diagnostics, numbers: Numbers) -> Finding:
             'To let them follow the level, fit with calibration="paper"; to have them chosen on '
             'training data, with "exact" or "cv".'
         )
-        if found.method in ("exact", "cv"):
+        if found.method in LEARNED_SPREAD:
             advice = "Others were tried on the training data and did not score better there."
         shows = "The hyperparameters behind the spread are the trained ones, at every level."
         return Finding(shows, advice, True)
@@ -311,6 +313,16 @@ def _narrow_advice(method: str) -> str:
             "The paper's mode chooses its kernel on the calibration points and tends to this when "
             'they are few: give it more, or use calibration="exact" or "cv".'
         )
+    if method == "kuleshov22":
+        return (
+            "A network that is fitted to the points that calibrate it tends to this: give it more, "
+            'or use calibration="exact" or "cv".'
+        )
+    if method == "loo":
+        return (
+            "Leave-one-out scores are optimistic by about a point at 95 %, because the "
+            'hyperparameters have seen every point: use calibration="cv".'
+        )
     return (
         "If the calibration data are like the test data this is rare; check for drift, duplicates "
         "across the split, or a target that was transformed."
@@ -327,7 +339,7 @@ def _wide_advice(method: str) -> str:
 
 
 def _spread_advice(method: str) -> str:
-    if method in ("cv", "exact"):
+    if method in LEARNED_SPREAD:
         return "More data in this region, or a feature that explains the noise, would help."
     return 'calibration="cv" or "exact" learns where the noise is large.'
 

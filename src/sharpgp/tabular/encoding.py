@@ -59,7 +59,7 @@ class Column:
             known = ", ".join(self.categories[:8]) + (", ..." if len(self.categories) > 8 else "")
             raise InvalidInputError(
                 f"column {self.name!r}: expected one of {known}, found {value!r} in row "
-                f"{first_row + row}"
+                f"{first_row + row}; no row of the training data has it"
             )
         out = np.zeros((len(text), len(self.categories)))
         out[np.arange(len(text)), position.to_numpy(zero_copy_only=False)] = 1.0
