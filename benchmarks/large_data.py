@@ -213,13 +213,39 @@ def evaluations(
     return [bound, sigma, loo]
 
 
-def memory(_: str | None) -> None:
-    """Peak memory of a whole fit with 100,000 training rows, in a process of its own."""
-    code = (
-        "import sys; sys.path.insert(0, 'benchmarks'); import large_data as b;b.fit_many(100_000)"
-    )
+def _apart(call: str) -> None:
+    """Run a function of this file in a process of its own, whose peak memory is then its own."""
+    code = f"import sys; sys.path.insert(0, 'benchmarks'); import large_data as b; b.{call}"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    print(out.stdout, end="")
+    print(out.stdout, end="", flush=True)
+
+
+def memory(_: str | None) -> None:
+    """Peak memory of a whole fit with 100,000 training rows."""
+    _apart("fit_many(100_000)")
+
+
+def loo_memory(_: str | None) -> None:
+    """Peak memory of one leave-one-out evaluation of an exact GP, with its gradient."""
+    for n in (7_000, 10_000, 14_000, 20_000):
+        _apart(f"leave_one_out_once({n})")
+
+
+def leave_one_out_once(n: int) -> None:
+    """Evaluate once; the matrix of the data has 8 n^2 bytes."""
+    X, y = simulate(n)
+    theta = THETA.clone().requires_grad_()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    with Clock() as clock:
+        residual, variance = large.loo_of(Stationary("rbf", D), theta, X, y - y.mean())
+        (residual.square() / variance + variance.log()).sum().backward()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    matrix = 8 * n**2 / 2**30
+    table(
+        f"One leave-one-out evaluation with its gradient, exact GP, N = {n:,}",
+        ["wall s", "processor s", "one matrix, GiB", "peak GiB", "matrices beyond what was in use"],
+        [[clock.wall, clock.cpu, matrix, peak, (peak - before) / matrix]],
+    )
 
 
 def fit_many(n: int) -> None:
@@ -245,13 +271,8 @@ def fit_many(n: int) -> None:
 
 
 def predict(_: str | None) -> None:
-    """A million rows at 95 %, in a process of its own."""
-    code = (
-        "import sys; sys.path.insert(0, 'benchmarks'); import large_data as b;"
-        "b.predict_many(1_000_000)"
-    )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    print(out.stdout, end="")
+    """A million rows at 95 %."""
+    _apart("predict_many(1_000_000)")
 
 
 def predict_many(n: int) -> None:
@@ -423,6 +444,7 @@ PARTS = {
         "moved": moved,
         "growth": growth,
         "memory": memory,
+        "loo_memory": loo_memory,
         "predict": predict,
     },
     "cuda": {
