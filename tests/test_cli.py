@@ -105,3 +105,24 @@ def test_ctrl_c_while_libraries_are_loaded_is_one_line():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 130
     assert done.stderr.strip() == "interrupted"
+
+
+def test_ctrl_c_waits_for_the_library_that_is_being_loaded(tmp_path):
+    """In C++ code of a library an exception would end the process: it comes right after that."""
+    (tmp_path / "large.py").write_text(
+        "import os, signal, time\n"
+        "os.kill(os.getpid(), signal.SIGINT)\n"
+        "time.sleep(0.2)\n"
+        "print('loaded', flush=True)\n"
+    )
+    code = (
+        "import sys, time; from sharpgp.__main__ import wait_for_imports; wait_for_imports()\n"
+        f"sys.path.append({str(tmp_path)!r})\n"
+        "try:\n"
+        "    import large\n"
+        "    time.sleep(20)\n"
+        "except KeyboardInterrupt:\n"
+        "    print('interrupted')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["loaded", "interrupted"], done.stderr

@@ -1,17 +1,46 @@
 """The command ``sharpgp``, also as ``python -m sharpgp``."""
 
+import signal
 import sys
+import threading
+from types import FrameType
+
+# How long after a ctrl-C to look again whether a library is still loading, in seconds.
+_PATIENCE = 0.05
 
 
 def main() -> None:
     """Run the command; ctrl-C is one line, also while the libraries are still being loaded."""
     try:
+        wait_for_imports()
         from sharpgp.cli import app
 
         app(prog_name="sharpgp")
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         sys.exit(130)
+
+
+def wait_for_imports() -> None:
+    """Let ctrl-C interrupt whatever runs but the loading of a library, which it waits for.
+
+    An exception in there would pass through C++ code that does not expect one, and the process
+    would end by a signal, with a message of its own.
+    """
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    main_thread = threading.current_thread() is threading.main_thread()
+    if usual and main_thread and hasattr(signal, "setitimer"):
+        signal.signal(signal.SIGINT, _interrupt)
+        signal.signal(signal.SIGALRM, _interrupt)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            signal.setitimer(signal.ITIMER_REAL, _PATIENCE)
+            return
+        frame = frame.f_back
+    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

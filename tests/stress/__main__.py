@@ -6,6 +6,7 @@ has run. A failure prints the number from which the case can be drawn again.
 
 import argparse
 import logging
+import signal
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -29,6 +30,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--case", type=int, help="only this data set")
     given = parser.parse_args(arguments)
     logging.getLogger("sharpgp").setLevel(logging.ERROR)
+    # A shell's background jobs ignore ctrl-C, and what they start inherits that: undo it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if given.case is not None:
         tally = data_sets.examine(given.case, given.seed)
         print(tally.name, *tally.problems, *tally.errors, sep="\n  ")
