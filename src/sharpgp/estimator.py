@@ -319,6 +319,11 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         X = self._checked(X)
         return self.calibrated_.predict_dist(X).numpy()
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Coefficient of determination of the predictive mean, as of every regressor."""
+        # Not every version of scikit-learn takes torch tensors, and none those of a GPU.
+        return float(super().score(X, plain(y), plain(sample_weight)))
+
     def calibration_report(self, X: Any, y: Any) -> CalibrationReport:
         """Every metric on test data, by name, with the ECE floor; prints as a table.
 

@@ -96,12 +96,8 @@ def _plain_errors(
 def _read(data: Any, source: Any, types: dict[str, Any]) -> Any:
     path = os.path.abspath(source)
     if format_of(source) == "parquet":
-        return data.read_parquet(
-            path,
-            columns=list(types),
-            partitioning=None,
-            file_extensions=None,
-        )
+        table = data.read_parquet(path, partitioning=None, file_extensions=None)
+        return table.select_columns(list(types))
     from pyarrow import csv
 
     parsing = csv.ParseOptions(delimiter=delimiter_of(source), newlines_in_values=True)
