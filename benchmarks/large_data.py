@@ -227,7 +227,7 @@ def memory(_: str | None) -> None:
 
 def loo_memory(_: str | None) -> None:
     """Peak memory of one leave-one-out evaluation of an exact GP, with its gradient."""
-    for n in (7_000, 10_000, 14_000, 20_000):
+    for n in (6_000, 10_000, 14_000, 20_000):
         _apart(f"leave_one_out_once({n})")
 
 
