@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from helpers import FakePosterior, fake_data
 from sharpgp import Kuleshov18, Vanilla
+from sharpgp.calibration.baselines.capone22 import BoundingBox
 from sharpgp.cli import app
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.experiments import bo, bounds, formats, regret
@@ -42,6 +43,15 @@ def test_bayesian_bounds_give_their_band():
     calibrated = Vanilla().fit(FakePosterior(), None, None)
     lower, upper = bounds.whole_interval(calibrated, torch.zeros(1, 1).double())
     assert (upper - lower).item() == pytest.approx(2 * 2.5758, abs=1e-3)
+
+
+def test_samples_back_the_box_of_a_bound():
+    """The box has to end at a sample, not beyond all of them."""
+    share = torch.tensor([bounds.CONFIDENCE], dtype=torch.float64).sqrt()
+    theta = torch.linspace(-1, 1, bounds.SAMPLES, dtype=torch.float64).exp()[:, None]
+    box = BoundingBox.of_samples(theta)
+    assert box.radius(share) < box.radii[-1]
+    assert BoundingBox.of_samples(theta[::4]).radius(share) > box.radii[-1]
 
 
 def test_bounds_plan():

@@ -23,6 +23,10 @@ from sharpgp.experiments.task import Outcome, Task
 DATASETS = ("boston", "mpg", "wine")
 #: Probability with which a Bayesian bound is to hold at all test points at once.
 CONFIDENCE = 0.99
+#: NUTS samples of the hyperparameters.  The box of a bound has to hold the share
+#: ``sqrt(CONFIDENCE)`` of their posterior, which fewer than 199 samples cannot show; twice as many,
+#: as neighbours in a chain resemble each other.
+SAMPLES = 400
 #: Methods whose 100 % interval ends at the outermost calibration scores.
 RANKED = ("paper", "kuleshov18", "exact", "cv")
 METHODS = ("paper", "kuleshov18", "exact", "capone22")
@@ -103,7 +107,7 @@ def whole_interval(calibrated: Calibrated, X: Tensor) -> tuple[Tensor, Tensor]:
 def _method(task: Task, points: int) -> Recalibrator:
     if task.method in RANKED:
         return make_recalibrator(task.method, random_state=task.seed)
-    return Capone22(random_state=task.seed, points=points)
+    return Capone22(random_state=task.seed, points=points, warmup=SAMPLES // 2, samples=SAMPLES)
 
 
 if __name__ == "__main__":
