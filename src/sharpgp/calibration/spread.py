@@ -4,11 +4,12 @@ Candidates are ``sigma(theta, x) exp(b g(x) / 2)``: with ``theta`` either ``thet
 leave-one-out residuals, of the GP as trained or of one on a warped target, and with a share ``b``
 of the scale model ``g`` of 0, 1/2 or 1.  A candidate is used only where its leave-one-out score,
 with ``g`` from parts of the points that do not hold the one it is asked for, beats that of plain
-``sigma(theta_R, x)`` by one standard error, and by more where ``theta`` or the mean change.
-Nothing here sees the points that later fix ``beta``.
+``sigma(theta_R, x)`` by one standard error, and by more where ``theta`` or the mean change, and
+where it is worse at no coverage.  Nothing here sees the points that later fix ``beta``.
 """
 
 import copy
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import Array, agree, stored
+from sharpgp.calibration.judging import Scores, scores_of
 from sharpgp.calibration.objective import pinball
 from sharpgp.calibration.path import Problem, solve_shared
 from sharpgp.calibration.quantile import q_lin
@@ -30,9 +32,6 @@ from sharpgp.gp.warped import train_warped
 
 #: Levels whose pinball losses the search of ``theta`` averages.
 SEARCH_LEVELS = (0.025, 0.05, 0.1, 0.25, 0.75, 0.9, 0.95, 0.975)
-#: Coverages whose interval scores, and levels whose pinball losses, decide between candidates.
-SCORED_COVERAGES = (0.8, 0.9, 0.95)
-SCORED_LEVELS = tuple(round(0.05 * j, 2) for j in range(1, 20))
 _SHARES = (0.0, 0.5, 1.0)
 _SHRINKAGE = 0.003
 # What another mean or theta has to gain beyond its standard error, to be worth the change: a
@@ -151,7 +150,7 @@ def learn_spread(posterior: Posterior, seed: int) -> Spread:
         lambda: _searched(posterior, seed),
         lambda: _warped(posterior),
     ]
-    reference = _parts(plain.residuals, plain.judged)
+    reference = scores_of(plain.residuals, plain.judged)
 
     def judge(maker: Callable[[], Candidate | None]) -> list[_Judged]:
         candidate = maker()
@@ -180,9 +179,7 @@ class _Judged:
     margin: float
 
 
-def _judge(
-    candidate: Candidate, reference: tuple[Tensor, ...], seed: int, handicap: float
-) -> list[_Judged]:
+def _judge(candidate: Candidate, reference: Scores, seed: int, handicap: float) -> list[_Judged]:
     """Judge a candidate with every share of its scale model.
 
     A scale model is first judged by its leave-one-out predictions, which cost nothing; where even
@@ -192,21 +189,24 @@ def _judge(
     X, z = candidate.posterior.X_train, candidate.residuals / candidate.sigma
     scale = ScaleModel(X, z)
 
-    def gain(share: float, g: Tensor) -> Tensor:
+    def gain(share: float, g: Tensor) -> Scores:
         sigma = candidate.judged * (0.5 * share * g).exp()
-        return _gain(reference, _parts(candidate.residuals, sigma))
+        return scores_of(candidate.residuals, sigma).gain_on(reference)
 
     g = scale.log_square_loo()
     gains = {share: gain(share, g) for share in _SHARES}
-    if max(_SHARES, key=lambda share: float(gains[share].mean())) == 0.0:
+    if max(_SHARES, key=lambda share: float(gains[share].total.mean())) == 0.0:
         gains = {0.0: gains[0.0]}
     else:
         g = held_out_log_squares(X, z, seed)
         gains = {share: gain(share, g) for share in _SHARES}
     found = []
     for share, gained in gains.items():
-        margin = float(gained.mean()) - float(gained.std()) / len(gained) ** 0.5 - handicap
-        choice = replace(candidate.choice, share=share, score=1.0 - float(gained.mean()))
+        mean, error = float(gained.total.mean()), float(gained.total.std()) / len(z) ** 0.5
+        margin = mean - error - handicap
+        if gained.least < 0.0:
+            margin = -math.inf
+        choice = replace(candidate.choice, share=share, score=1.0 - mean)
         model = scale if share > 0.0 else None
         found.append(_Judged(replace(candidate, choice=choice), model, margin))
     return found
@@ -338,28 +338,3 @@ def _held_out_sigma(posterior: Posterior, seed: int, residuals: Tensor, sigma: T
         factor = (residuals[others] / half[others]).square().mean() / square
         out[rows] = half[rows] * factor.sqrt()
     return out
-
-
-def _gain(reference: tuple[Tensor, ...], scores: tuple[Tensor, ...]) -> Tensor:
-    """How much lower scores [N] are than the reference's, in units of the reference's mean."""
-    gains = [
-        (theirs - ours) / theirs.mean() for theirs, ours in zip(reference, scores, strict=True)
-    ]
-    return torch.stack(gains).mean(0)
-
-
-def _parts(r: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor]:
-    """Interval score and pinball loss [N] of each point, in the target's units.
-
-    The first is that of symmetric bands, averaged over :data:`SCORED_COVERAGES`, and looks at the
-    tails; the second, averaged over :data:`SCORED_LEVELS`, approximates the CRPS.
-    """
-    z = r / sigma
-    interval, loss = torch.zeros_like(r), torch.zeros_like(r)
-    for coverage in SCORED_COVERAGES:
-        half = torch.quantile(z.abs(), coverage) * sigma
-        interval += 2.0 * half + 2.0 / (1.0 - coverage) * (r.abs() - half).clamp(min=0.0)
-    for level in SCORED_LEVELS:
-        error = r - torch.quantile(z, level) * sigma
-        loss += error * (level - (error < 0).to(error))
-    return interval / len(SCORED_COVERAGES), loss / len(SCORED_LEVELS)
