@@ -1,9 +1,9 @@
 """Evidence for what ``exact`` and ``cv`` search ``theta`` with: objective, family and shrinkage.
 
-Run with ``python benchmarks/defaults.py --data-home FOLDER``.  For each data set, number of
-training points and seed, a GP is trained, ``theta`` is searched on its leave-one-out residuals with
-each setting, ``beta`` is read off a third as many calibration points, and the rest of the rows (at
-most 1,000) judge.  The table has, relative to ``theta_R`` with the same ``beta`` rule (RK),
+Run with ``python benchmarks/defaults.py --data-home FOLDER``.  For each data set (of the benchmark
+or of ``benchmarks/extra_sets.py``), number of training points and seed, a GP is trained, ``theta``
+is searched on its leave-one-out residuals with each setting, ``beta`` is read off a third as many
+calibration points, and the rest of the rows (at most 1,000) judge.  The table has, relative to ``theta_R`` with the same ``beta`` rule (RK),
 geometric means over everything of the mean pinball loss of eight levels and of the width between
 the levels 0.025 and 0.975, with its coverage, and the share of cases with a loss above RK's.
 """
@@ -15,9 +15,9 @@ from functools import partial
 
 import numpy as np
 import torch
+from extra_sets import load
 from torch import Tensor
 
-from sharpgp import datasets
 from sharpgp.calibration.objective import OBJECTIVES
 from sharpgp.calibration.path import Problem, solve_path, solve_shared
 from sharpgp.calibration.quantile import q_lin
@@ -74,7 +74,7 @@ def compare(case: tuple[str, int, int], data_home: str | None) -> tuple[float, n
     name, n, seed = case
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    data = datasets.load(name, data_home=data_home)
+    data = load(name, data_home)
     delta = torch.tensor(SEARCH_LEVELS, dtype=torch.float64)
     order = np.random.default_rng(seed).permutation(len(data.y))
     ends = np.cumsum([n, n // 3, 1000])
