@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.model_selection import train_test_split
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
@@ -38,6 +39,25 @@ def plain(data: Any) -> Any:
         return data.detach().cpu().numpy()
     refuse_other_kinds(data, "data", but="c")  # scikit-learn refuses complex numbers by itself
     return data
+
+
+def seed_of(random_state: Any) -> int | None:
+    """A seed from what scikit-learn takes for one; a RandomState instance draws it.
+
+    Examples
+    --------
+    >>> seed_of(3), seed_of(None), seed_of(np.random.RandomState(0))
+    (3, None, 209652396)
+    """
+    if random_state is None or isinstance(random_state, numbers.Integral):
+        return None if random_state is None else int(random_state)
+    try:
+        return int(check_random_state(random_state).randint(2**31 - 1))
+    except ValueError:
+        raise InvalidInputError(
+            "random_state: expected None, a whole number or a numpy RandomState, "
+            f"found {random_state!r}"
+        ) from None
 
 
 def holdout(n_rows: int, cal_size: float, seed: int | None) -> tuple[np.ndarray, np.ndarray]:

@@ -1,19 +1,17 @@
 """The scikit-learn estimator: the three lines that most users need."""
 
 import logging
-import numbers
 import os
 from typing import Any
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from sharpgp import persistence
-from sharpgp._inputs import check_training_data, holdout, plain, validated
+from sharpgp._inputs import check_training_data, holdout, plain, seed_of, validated
 from sharpgp._stored import ABSENT, Maybe, agree, stored
 from sharpgp._validation import as_features, as_numpy, as_target, as_weights
 from sharpgp.calibration.calibrated import Calibrated
@@ -207,7 +205,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
 
     def _train(self, X: Tensor, y: Tensor) -> tuple[Posterior, TrainingResult]:
         """The GP, of ``y`` itself or of what a regressor misses of it."""
-        seed = self._seed()
+        seed = seed_of(self.random_state)
         if self.mean is None:
             return train_chosen(X, y, self.kernel, inducing=self.inducing, random_state=seed)
         regression, centre = ScikitMean(
@@ -389,25 +387,14 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         name = self.calibration
         if name == "auto":
             name = "exact" if guarantee or n_rows > MOST_CROSS_VALIDATED else "cv"
-        return make_recalibrator(name, levels=self.levels, random_state=self._seed())
+        return make_recalibrator(name, levels=self.levels, random_state=seed_of(self.random_state))
 
     def _holdout(self, X: np.ndarray, y: np.ndarray, weights: Any) -> tuple[Any, ...]:
         """Training and calibration part of ``X`` and ``y``, and the latter part of the weights."""
-        rows, cal = holdout(len(y), self.cal_size, self._seed())
+        rows, cal = holdout(len(y), self.cal_size, seed_of(self.random_state))
         if isinstance(weights, np.ndarray):
             weights = weights[cal]
         return X[rows], X[cal], y[rows], y[cal], weights
-
-    def _seed(self) -> int | None:
-        if self.random_state is None or isinstance(self.random_state, numbers.Integral):
-            return None if self.random_state is None else int(self.random_state)
-        try:
-            return int(check_random_state(self.random_state).randint(2**31 - 1))
-        except ValueError:
-            raise InvalidInputError(
-                "random_state: expected None, a whole number or a numpy RandomState, "
-                f"found {self.random_state!r}"
-            ) from None
 
     def _checked(self, X: Any) -> Tensor:
         check_is_fitted(self)
