@@ -1,11 +1,15 @@
 """exact and cv: what they promise, and that nothing leaks into what they promise it with."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from sharpgp import CrossValidated, Exact, Kuleshov18, SharpGPRegressor
+from sharpgp import CrossValidated, Exact, Kuleshov18, SharpGPRegressor, metrics
 from sharpgp.calibration import exact as exact_module
+from sharpgp.calibration import spread as spread_module
+from sharpgp.calibration.judging import SCORED_COVERAGES, SCORED_LEVELS, scores_of
 from sharpgp.calibration.levels import whole_rank
 from sharpgp.calibration.scale import ScaleModel, held_out_log_squares
 from sharpgp.calibration.spread import Choice, Spread, learn_spread, magnitude
@@ -223,3 +227,36 @@ def test_the_scale_model_does_not_overshoot():
     anywhere = model.log_square(torch.from_numpy(5 * rng.normal(size=(500, 3))))
     assert anywhere.max() <= inside.max()
     assert anywhere.min() >= inside.min()
+
+
+def test_scores_are_those_of_the_metrics():
+    rng = np.random.default_rng(13)
+    r, sigma = rng.standard_t(3, 70), rng.uniform(0.5, 2.0, 70)
+    scores = scores_of(torch.from_numpy(r), torch.from_numpy(sigma))
+    z = r / sigma
+    for row, coverage in enumerate(SCORED_COVERAGES):
+        half = np.quantile(np.abs(z), coverage) * sigma
+        ends = [np.quantile(z, (1 + side * coverage) / 2) * sigma for side in (-1, 1)]
+        for ours, (lower, upper) in ((scores.bands, (-half, half)), (scores.centred, ends)):
+            theirs = metrics.interval_score(r, lower, upper, coverage=coverage)
+            assert ours[row].mean().item() == pytest.approx(theirs)
+    quantiles = np.quantile(z, SCORED_LEVELS)[None] * sigma[:, None]
+    theirs = metrics.pinball_loss(r, quantiles, SCORED_LEVELS)
+    assert scores.pinball.mean().item() == pytest.approx(theirs)
+
+
+def test_nothing_is_taken_that_loses_in_the_tails(fitted):
+    """Right for 94 points in 100 and far too narrow for the others: a gain on the whole."""
+    posterior, _ = fitted
+    plain = spread_module._as_trained(posterior)
+    size = plain.residuals.abs()
+    usual = size < size.quantile(0.94)
+    sigma = torch.where(usual, size + 0.02 * size.mean(), 0.15 * size)
+    reference = scores_of(plain.residuals, plain.judged)
+    gain = scores_of(plain.residuals, sigma).gain_on(reference)
+    assert gain.total.mean() > 2 * gain.total.std() / len(size) ** 0.5
+    assert gain.bands[2].mean() < 0
+    other = replace(plain, sigma=sigma, judged=sigma, choice=Choice(warped=True))
+    judged = spread_module._judge(other, reference, 0, 0.0)
+    assert judged[0].candidate.choice.share == 0.0
+    assert not judged[0].margin > 0
