@@ -207,7 +207,7 @@ STORED: dict[str, Any] = {
 DERIVED: dict[str, Any] = {"names": None, "searched": None}
 
 
-@stored("ExactPosterior", **STORED, transient={**DERIVED, "_weights": None, "_factors": None})
+@stored("ExactPosterior", **STORED, transient=DERIVED | {"_weights": None, "_factors": None})
 class ExactPosterior(DataPosterior):
     r"""Posterior of an exact GP.
 

@@ -84,7 +84,7 @@ class InducingPosterior(DataPosterior):
     "SparsePosterior",
     **STORED,
     _Z=Array("M d"),
-    transient={**DERIVED, "_data": None, "_weights": None, "_factors": None},
+    transient=DERIVED | {"_data": None, "_weights": None, "_factors": None},
 )
 class SparsePosterior(InducingPosterior):
     r"""Posterior of a sparse GP, by Titsias' variational approximation.

@@ -22,7 +22,7 @@ class _Parts(NamedTuple):
     LB: Tensor
 
 
-@stored("FitcPosterior", **STORED, _Z=Array("M d"), transient={**DERIVED, "_kept": None})
+@stored("FitcPosterior", **STORED, _Z=Array("M d"), transient=DERIVED | {"_kept": None})
 class FitcPosterior(InducingPosterior):
     r"""Posterior of a sparse GP whose training points are independent given the inducing ones.
 
