@@ -3,9 +3,10 @@
 Run with ``python benchmarks/defaults.py --data-home FOLDER``.  For each data set (of the benchmark
 or of ``benchmarks/extra_sets.py``), number of training points and seed, a GP is trained, ``theta``
 is searched on its leave-one-out residuals with each setting, ``beta`` is read off a third as many
-calibration points, and the rest of the rows (at most 1,000) judge.  The table has, relative to ``theta_R`` with the same ``beta`` rule (RK),
-geometric means over everything of the mean pinball loss of eight levels and of the width between
-the levels 0.025 and 0.975, with its coverage, and the share of cases with a loss above RK's.
+calibration points, and the rest of the rows (at most 1,000) judge.  The table has, relative to
+``theta_R`` with the same ``beta`` rule (RK), geometric means over everything of the mean pinball
+loss of eight levels and of the width between the levels 0.025 and 0.975, with its coverage, and the
+share of cases with a loss above RK's.
 """
 
 import argparse
