@@ -31,6 +31,7 @@ def main(description: str, names: Sequence[str], load: Load) -> None:
     parser.add_argument("--device", default="cpu", help="for the GPs of sharpgp and BoTorch")
     parser.add_argument("--jobs", type=int, default=1, help="splits at a time, a process each")
     parser.add_argument("--table", action="store_true", help="only print what the file holds")
+    parser.add_argument("--brief", action="store_true", help="one line per data set, no tables")
     parser.add_argument("--out", type=Path, default=Path("results.csv"))
     arguments = parser.parse_args()
     if unknown := set(arguments.methods) - set(METHODS):

@@ -24,7 +24,9 @@ def summarise(arguments: Namespace) -> None:
     rows = rows[rows["dataset"].isin(arguments.datasets) & rows["method"].isin(methods)]
     failed = rows[rows["error"].notna()].groupby(["dataset", "method"])["error"].agg(list)
     rows = better_band(rows[rows["error"].isna()])
-    for name, group in rows.groupby("dataset", sort=False):
+    if arguments.brief:
+        show_by_set(rows, methods)
+    for name, group in () if arguments.brief else rows.groupby("dataset", sort=False):
         sizes = group[["n_train", "n_cal", "n_test"]].iloc[0].tolist()
         print("\n{}: {} training, {} calibration, {} test rows".format(name, *sizes))
         by_method = group.groupby("method")
@@ -37,11 +39,33 @@ def summarise(arguments: Namespace) -> None:
         show_overall(rows, methods)
 
 
-def show_overall(rows: pd.DataFrame, methods: list[str]) -> None:
-    """Print geometric means over data sets relative to RK on the same seeds, and coverages."""
+def paired_with_rk(rows: pd.DataFrame) -> pd.DataFrame:
+    """Means by method and data set, and of RK (``_rk``) on the seeds that the method has."""
     rk = rows[rows["method"] == "rk"]
     paired = rows.merge(rk, on=["dataset", "seed"], suffixes=("", "_rk"))
-    means = paired.groupby(["method", "dataset"])[VALUES + [f"{v}_rk" for v in VALUES]].mean()
+    by_method = paired.groupby(["method", "dataset"])
+    means = by_method[VALUES + [f"{v}_rk" for v in VALUES]].mean()
+    means["seeds"] = by_method.size()
+    return means
+
+
+def show_by_set(rows: pd.DataFrame, methods: list[str]) -> None:
+    """Print a line for each data set: interval scores relative to RK's, coverages and seeds."""
+    means = paired_with_rk(rows)
+    columns = {}
+    for method in [m for m in methods if m in means.index.unique("method")]:
+        own = means.loc[method]
+        columns[method, "score"] = (own["score"] / own["score_rk"]).map("{:.3f}".format)
+        columns[method, "covers"] = own["coverage"].map("{:.1%}".format)
+        columns[method, "seeds"] = own["seeds"].map("{:.0f}".format)
+    table = pd.DataFrame(columns).loc[rows["dataset"].unique()].fillna("")
+    table.index.name = None
+    print(table.to_string())
+
+
+def show_overall(rows: pd.DataFrame, methods: list[str]) -> None:
+    """Print geometric means over data sets relative to RK on the same seeds, and coverages."""
+    means = paired_with_rk(rows)
     by_method = means.groupby("method")
     ratios = ("width", "score", "crps", "seconds")
     logs = pd.DataFrame({v: np.log(means[v] / means[f"{v}_rk"]) for v in ratios})
