@@ -1,4 +1,4 @@
-"""The comparison of ``benchmarks/peers.py`` on sets that no choice of this library looked at.
+"""The comparison of ``benchmarks/peers.py`` on thirty sets outside the paper.
 
 Run with ``python benchmarks/more_sets.py --out results.csv --methods rk,exact,cv``.  Protocol,
 methods and tables are those of ``benchmarks/peers.py``; the sets are in
