@@ -30,8 +30,8 @@ MOST_FULL_BATCH = {"cpu": 20_000, "cuda": 200_000}
 BATCH_ROWS = {"cpu": 10_000, "cuda": 50_000}
 _BATCHES = 4
 _MOST_EVALUATIONS = 200
-#: Evaluations of a fit that goes on from another.  Fits from scratch, as in cross-validation, get as
-#: many as the fit that they stand for: one that stops early has a spread of another size.
+#: Evaluations of a fit that goes on from another.  Fits from scratch, as in cross-validation, get
+#: as many as the fit that they stand for: one that stops early has a spread of another size.
 REFIT_EVALUATIONS = 60
 
 
