@@ -34,6 +34,8 @@ SETTINGS = [
     for family in ("shared", "scaled", "ard")
     for shrinkage in SHRINKAGES
 ]
+#: Rows that have to be left to judge by.
+LEAST_TEST = 50
 
 
 def searched(
@@ -79,6 +81,8 @@ def compare(case: tuple[str, int, int], data_home: str | None) -> tuple[float, n
     delta = torch.tensor(SEARCH_LEVELS, dtype=torch.float64)
     order = np.random.default_rng(seed).permutation(len(data.y))
     ends = np.cumsum([n, n // 3, 1000])
+    if len(order) < ends[1] + LEAST_TEST:
+        raise SystemExit(f"{name}: {len(order)} rows are too few for {n} training points")
     parts = [
         (torch.from_numpy(data.X[part]), torch.from_numpy(data.y[part]))
         for part in np.split(order[: ends[-1]], ends[:2])
