@@ -291,7 +291,9 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         coverage : float or sequence of float in (0, 1)
         symmetric : bool, optional
             False: centred quantiles; True: the band ``mu -+ radius`` from absolute z-scores.
-            None: the band where fewer than five calibration points lie in either tail.
+            None: the better of the two for scores like those of the training points with
+            ``"exact"``, ``"cv"`` and ``"loo"``; otherwise the band where fewer than five
+            calibration points lie in either tail.
         sample_weight : array of shape (n,), optional
             Weights of these points, where ``fit`` was given weights; without them the function
             given to ``fit`` is asked, or the largest weight of a calibration point is used.

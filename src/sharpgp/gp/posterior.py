@@ -237,19 +237,8 @@ class ExactPosterior(DataPosterior):
     (torch.Size([5]), torch.Size([1, 5]))
     """
 
-    def __init__(
-        self,
-        X: Tensor,
-        y: Tensor,
-        covariance: Covariance,
-        theta_R: Tensor,
-        *,
-        x_units: Affine | None = None,
-        y_units: Affine | None = None,
-    ) -> None:
-        super().__init__(X, y, covariance, theta_R, x_units=x_units, y_units=y_units)
-        self._weights: Tensor | None = None
-        self._factors: tuple[Tensor, Tensor] | None = None
+    _weights: Tensor | None = None
+    _factors: tuple[Tensor, Tensor] | None = None
 
     def mean(self, X: Tensor) -> Tensor:
         """Predictive mean ``mu(x)`` [T] under ``theta_R``."""

@@ -6,10 +6,8 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import Array, stored
-from sharpgp.gp.covariance import Covariance
 from sharpgp.gp.linalg import cholesky
 from sharpgp.gp.posterior import BLOCK_ENTRIES, DERIVED, STORED
-from sharpgp.gp.scaling import Affine
 from sharpgp.gp.sparse import InducingPosterior, SparsePosterior
 
 
@@ -45,19 +43,7 @@ class FitcPosterior(InducingPosterior):
     E. Snelson and Z. Ghahramani, "Sparse Gaussian Processes using Pseudo-inputs", NeurIPS 2005.
     """
 
-    def __init__(
-        self,
-        X: Tensor,
-        y: Tensor,
-        covariance: Covariance,
-        theta_R: Tensor,
-        inducing: Tensor,
-        *,
-        x_units: Affine | None = None,
-        y_units: Affine | None = None,
-    ) -> None:
-        super().__init__(X, y, covariance, theta_R, inducing, x_units=x_units, y_units=y_units)
-        self._kept: tuple[Tensor, list[_Parts]] | None = None
+    _kept: tuple[Tensor, list[_Parts]] | None = None
 
     def mean(self, X: Tensor) -> Tensor:
         """See :meth:`Posterior.mean`."""
