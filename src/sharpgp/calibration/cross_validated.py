@@ -1,6 +1,9 @@
 """Calibration without a holdout: every point trains and every point calibrates."""
 
 import copy
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
@@ -26,6 +29,12 @@ from sharpgp.gp.centred import CentredPosterior
 from sharpgp.gp.posterior import DataPosterior, Posterior
 from sharpgp.gp.threads import side_by_side
 
+logger = logging.getLogger("sharpgp")
+
+# A refit is unlike the fit on all data if that explains the refit's own data better by so much, in
+# log likelihood per point; and so many of the refits may be.
+_SHORTFALL, _MOST_UNLIKE = 0.01, 0.2
+
 
 @stored("CrossValidatedPredictor")
 class CrossValidatedPredictor(SpreadPredictor):
@@ -43,6 +52,15 @@ class CrossValidatedPredictor(SpreadPredictor):
         return later
 
 
+@dataclass(frozen=True)
+class _Refit:
+    """Residuals and z-scores of a part under the fit without it, and the fit where it is kept."""
+
+    r: Tensor
+    z: Tensor
+    fit: Spread | None
+
+
 @register("cv")
 class CrossValidated(Recalibrator):
     r"""Every point trains, every point calibrates: ``beta`` from cross-validated z-scores.
@@ -50,7 +68,9 @@ class CrossValidated(Recalibrator):
     The whole pipeline (mean, ``theta``, scale model) is fitted on all data for prediction, and
     from scratch without each of ``folds`` parts in turn, side by side; the z-scores of the parts
     left out are pooled, and ``beta(delta) = q_lin(delta, z)``.  (Started from the full fit, the
-    refits would stay close to it and so know the parts that they leave out.)  Predictions from
+    refits would stay close to it and so know the parts that they leave out.)  Where refits end in
+    poorer maxima of the likelihood than the full fit, so that their scores do not speak for it,
+    all of them are trained once more, from all built-in starts alike.  Predictions from
     all data are at least as good as those from a part, so coverage is nominal in practice; there
     is no finite-sample guarantee.
 
@@ -122,23 +142,46 @@ class CrossValidated(Recalibrator):
         parts = order.to(y.device).chunk(folds)
         spread = learn_spread(full, self.seed)
 
-        def without(part: Tensor) -> tuple[Tensor, Tensor, Spread | None]:
+        refits = self._refits(full, spread, parts)
+        if refits is None:
+            logger.info("cv: the likelihood has several maxima; every fit starts from scratch")
+            fresh = anew(full)
+            spread = learn_spread(fresh.retrained(X, y), self.seed)
+            refits = self._refits(fresh, spread, parts, compare=False)
+        assert refits is not None
+        if self.plus:
+            fits = [refit.fit for refit in refits if refit.fit is not None]
+            return PlusPredictor(spread.posterior, fits, [refit.z for refit in refits])
+        back = torch.cat(parts).argsort()
+        r, z = torch.cat([refit.r for refit in refits]), torch.cat([refit.z for refit in refits])
+        return CrossValidatedPredictor(spread, X, r[back], z[back])
+
+    def _refits(
+        self, origin: Posterior, spread: Spread, parts: Sequence[Tensor], *, compare: bool = True
+    ) -> "list[_Refit] | None":
+        """Fits without each of the parts, trained as ``origin`` says, and their scores.
+
+        None where more than a few of them are unlike the fit on all data that predicts.
+        """
+        X, y, unlike = origin.X_train, origin.y_train, list[Tensor]()
+
+        def without(part: Tensor) -> _Refit | None:
+            if len(unlike) > _MOST_UNLIKE * len(parts):
+                return None
             rest = torch.ones_like(y, dtype=torch.bool)
             rest[part] = False
             if self.plus:
-                fit = learn_spread(anew(full).retrained(X[rest], y[rest]), self.seed)
+                fit = learn_spread(anew(origin).retrained(X[rest], y[rest]), self.seed)
             else:
-                fit = refit_spread(spread.choice, full, X[rest], y[rest])
+                fit = refit_spread(spread.choice, origin, X[rest], y[rest])
+                if compare and falls_short(fit.posterior, spread.posterior.at_rows(rest)):
+                    unlike.append(part)
             r = y[part] - fit.posterior.mean(X[part])
-            return r, r / fit(X[part]), fit if self.plus else None
+            return _Refit(r, r / fit(X[part]), fit if self.plus else None)
 
-        r, z, fits = zip(
-            *side_by_side(without, parts, alone=not runs_in_threads(full)), strict=True
-        )
-        if self.plus:
-            return PlusPredictor(spread.posterior, list(fits), list(z))
-        back = torch.cat(parts).argsort()
-        return CrossValidatedPredictor(spread, X, torch.cat(r)[back], torch.cat(z)[back])
+        found = side_by_side(without, parts, alone=not runs_in_threads(origin))
+        refits = [refit for refit in found if refit is not None]
+        return None if len(unlike) > _MOST_UNLIKE * len(parts) else refits
 
     def _without_refits(self, full: Posterior) -> CrossValidatedPredictor:
         if self.plus:
@@ -183,6 +226,26 @@ class LeaveOneOut(CrossValidated):
 
     folds = None
     plus = False
+
+
+def falls_short(refit: Posterior, whole: Posterior) -> bool:
+    """Whether a GP explains its own data worse than another one's hyperparameters do.
+
+    ``whole`` is the fit on all data, conditioned on those of ``refit`` only.  Where training ends
+    in the same maximum of the likelihood the refit is ahead, as it was made for these data.
+
+    Examples
+    --------
+    >>> from sharpgp.gp.training import train
+    >>> X = torch.linspace(0, 6, 60, dtype=torch.float64)[:, None]
+    >>> y = X[:, 0].sin() + 0.1 * torch.cos(37 * X[:, 0])
+    >>> good, _ = train(X, y)
+    >>> poor = train(X, torch.cos(37 * X[:, 0]))[0].conditioned_on(X, y)
+    >>> falls_short(poor, good), falls_short(good, poor)
+    (True, False)
+    """
+    found, asked = refit.log_likelihood(), whole.log_likelihood()
+    return found is not None and asked is not None and found < asked - _SHORTFALL
 
 
 def anew(posterior: Posterior) -> Posterior:

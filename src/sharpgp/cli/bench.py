@@ -83,6 +83,7 @@ def bench_regression(
     split: Annotated[
         str | None, typer.Option(help="Such as 60/20/20. Default: the paper's.")
     ] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda or auto: where the GPs compute.")] = "cpu",
     data_home: DataHome = None,
     engine: EngineName = "local",
     workers: Workers = None,

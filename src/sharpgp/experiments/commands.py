@@ -103,6 +103,7 @@ def run_tasks(
     out: Path,
     *,
     data_home: Path | None = None,
+    device: str = "cpu",
     display: AbstractContextManager[Progress | None] | None = None,
     **engine: Any,
 ) -> Summary:
@@ -111,7 +112,10 @@ def run_tasks(
         return run(
             tasks,
             out,
-            context={"data_home": None if data_home is None else str(data_home.absolute())},
+            context={
+                "data_home": None if data_home is None else str(data_home.absolute()),
+                "device": device,
+            },
             progress=shown,
             **engine,
         )
@@ -153,6 +157,7 @@ def _regression(arguments: Sequence[str] | None) -> None:
     parser.add_argument("--max-train", type=int, help="larger training parts are cut down")
     parser.add_argument("--inducing", type=int, help="of sparse GPs; default: by size")
     parser.add_argument("--split", help="such as 60/20/20; default: the paper's")
+    parser.add_argument("--device", default="cpu", help="cpu (default), cuda or auto")
     parser.add_argument("--data-home", type=Path)
     _run(run_regression, parser, arguments)
 

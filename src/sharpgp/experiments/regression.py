@@ -23,6 +23,7 @@ from sharpgp.exceptions import InvalidInputError
 from sharpgp.experiments.task import Outcome, Task
 from sharpgp.experiments.undertrained import undertrain
 from sharpgp.gp.choice import inducing_for
+from sharpgp.gp.memory import choose_device
 from sharpgp.gp.posterior import DataPosterior
 from sharpgp.gp.sparse_training import train_sparse
 from sharpgp.gp.training import train
@@ -156,6 +157,7 @@ def run_task(task: Task, context: Mapping[str, Any]) -> Outcome:
         context.get("data_home"),
         task.settings.get("inducing"),
         task.settings.get("split"),
+        context.get("device") or "cpu",
     )
     part = problem.part
     recalibrator = make_recalibrator(task.method, random_state=task.seed)
@@ -200,6 +202,7 @@ def make_problem(
     data_home: str | None,
     inducing: int | None = None,
     split: str | None = None,
+    device: str = "cpu",
 ) -> Problem:
     """Load, split and train; the last ones are kept, as all methods of a batch share them."""
     data = datasets.load(dataset, data_home)
@@ -209,7 +212,8 @@ def make_problem(
     X_train, y_train = part.X_train, part.y_train
     if max_train is not None:  # rows are shuffled already
         X_train, y_train = X_train[:max_train], y_train[:max_train]
-    tensors = torch.from_numpy(X_train), torch.from_numpy(y_train)
+    where = choose_device(device, len(y_train))
+    tensors = torch.from_numpy(X_train).to(where), torch.from_numpy(y_train).to(where)
     posterior: DataPosterior
     if base == "undertrained":
         posterior = undertrain(*tensors, dataset)

@@ -77,7 +77,8 @@ def run(
     retry_failed : bool
         Compute those tasks again that have failed before.
     context : mapping, optional
-        Passed to the experiment; says where things are and never changes a result.
+        Passed to the experiment; says where things are and where to compute, and changes no
+        result beyond rounding.
     progress : callable, optional
         Told of every step.
 

@@ -128,7 +128,8 @@ def perform(task: Task, context: Mapping[str, Any]) -> Result:
     ----------
     task : Task
     context : mapping
-        Where to find things on this machine, such as ``data_home``; never changes a result.
+        Where to find things on this machine, such as ``data_home``, and the ``device`` to compute
+        on: nothing that changes a result beyond rounding.
 
     Examples
     --------

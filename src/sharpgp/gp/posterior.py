@@ -10,7 +10,7 @@ from torch import Tensor
 from sharpgp._stored import Array, agree, stored
 from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.gp.covariance import Covariance
-from sharpgp.gp.large import MOST_BATCHED, factor_of, loo_of, variance_of
+from sharpgp.gp.large import MOST_BATCHED, factor_of, likelihood_of, loo_of, variance_of
 from sharpgp.gp.linalg import add_to_diagonal, cholesky, posterior_variance
 from sharpgp.gp.scaling import Affine
 
@@ -102,6 +102,13 @@ class Posterior(ABC):
         """What factorising the covariance under ``theta`` takes, relative to its diagonal [K]."""
         return torch.zeros(len(theta), dtype=theta.dtype, device=theta.device)
 
+    def log_likelihood(self) -> float | None:
+        """Log density of the targets under ``theta_R``, per training point, in the user's units.
+
+        Of a sparse GP a lower bound of it; None where there is no such thing.
+        """
+        return None
+
     def retargeted(self, y: Tensor) -> Self:
         """The same GP conditioned on other targets [N] at the same training inputs."""
         return self.conditioned_on(self.X_train, y)
@@ -184,6 +191,10 @@ class DataPosterior(Posterior):
     def y_standardised(self) -> Tensor:
         """Training targets [N] in the units that the covariance works in."""
         return self._y
+
+    def _per_point(self, log_likelihood: Tensor) -> float:
+        """A log likelihood [1] of the standardised targets as :meth:`log_likelihood` has it."""
+        return float(log_likelihood[0] / self.n_train - self.y_units.scale.log())
 
     @abstractmethod
     def moments(self, theta: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
@@ -321,6 +332,12 @@ class ExactPosterior(DataPosterior):
         other = copy.copy(self)
         other._y, other._weights = self.y_units.forward(y), None
         return other
+
+    def log_likelihood(self) -> float:
+        """See :meth:`Posterior.log_likelihood`."""
+        theta = self.theta_R.unsqueeze(0)
+        with torch.no_grad():
+            return self._per_point(likelihood_of(self.covariance, theta, self._X, self._y))
 
     def _variance(self, theta: Tensor, Z: Tensor) -> Tensor:
         prior = self.covariance.diag(theta, Z) + theta[:, -1:]

@@ -13,7 +13,12 @@ from sharpgp.gp.memory import block_entries
 from sharpgp.gp.posterior import DERIVED, STORED, DataPosterior
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.whitening import Data, Factors, factorise, row_blocks
-from sharpgp.gp.woodbury import sparse_leave_one_out, sparse_variance, variance_reduction
+from sharpgp.gp.woodbury import (
+    sparse_leave_one_out,
+    sparse_variance,
+    variance_reduction,
+    variational_bound,
+)
 
 
 class InducingPosterior(DataPosterior):
@@ -206,6 +211,13 @@ class SparsePosterior(InducingPosterior):
         from sharpgp.gp.sparse_training import retrain_sparse  # training makes posteriors
 
         return retrain_sparse(self, X, y, warm=warm)
+
+    def log_likelihood(self) -> float:
+        """See :meth:`Posterior.log_likelihood`; Titsias' bound."""
+        with torch.no_grad():
+            return self._per_point(
+                variational_bound(self._data, self.theta_R.unsqueeze(0), self._Z)
+            )
 
     def _reduction(self, theta: Tensor, S: Tensor) -> Tensor:
         """What the data take off the prior variance [K, T], in blocks of levels and rows."""

@@ -144,6 +144,13 @@ class WarpedPosterior(Posterior):
         mean = self._held(mean)
         return self.warp.back(mean), sigma * self.warp.slope(mean)
 
+    def log_likelihood(self) -> float | None:
+        """See :meth:`Posterior.log_likelihood`."""
+        inner = self.inner.log_likelihood()
+        if inner is None:
+            return None
+        return inner - float(self.warp.slope(self.inner.y_train).log().mean())
+
     def subset(self, n: int, generator: torch.Generator) -> "WarpedPosterior":
         """The same GP conditioned on ``n`` random training points only."""
         return WarpedPosterior(self.inner.subset(n, generator), self.warp)
