@@ -19,6 +19,7 @@ from sharpgp._stored import Reader, Writer
 from sharpgp.bo import CalibratedUpperConfidenceBound
 from sharpgp.calibration import known_methods
 from sharpgp.exceptions import MissingExtraError
+from sharpgp.experiments import regression
 from sharpgp.gp import large, memory
 from sharpgp.gp.adapters.fitc import FitcPosterior
 from sharpgp.gp.choice import train_chosen
@@ -248,3 +249,16 @@ def test_acquisition_agrees(name):
     best, value = optimize_acqf(acquisitions[1], bounds, q=1, num_restarts=4, raw_samples=128)
     assert best.device.type == "cuda"
     assert float(value) >= float(values[1].detach().max()) - 1e-2
+
+
+def test_experiments_compute_there(tmp_path):
+    table = np.column_stack([X.numpy(), Y.numpy()])
+    header = ",".join([*(f"x{i}" for i in range(X.shape[1])), "target"])
+    np.savetxt(tmp_path / "yacht.csv", table, delimiter=",", header=header, comments="")
+    (task,) = regression.plan(["yacht"], ["kuleshov18"], repeats=1)
+    found = [
+        regression.run_task(task, {"data_home": str(tmp_path), "device": device}).metrics
+        for device in ("cpu", "cuda")
+    ]
+    for name, value in found[0].items():
+        assert found[1][name] == pytest.approx(value, rel=1e-4, abs=1e-6), name

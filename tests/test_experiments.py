@@ -21,7 +21,7 @@ from sharpgp.calibration.scores import CurvePredictor
 from sharpgp.cli import app
 from sharpgp.exceptions import InvalidInputError, MissingExtraError, SharpGPError
 from sharpgp.experiments import Store, Task, engines, regression, run, runner, tables, toy
-from sharpgp.experiments.commands import counts_of, main
+from sharpgp.experiments.commands import counts_of, main, run_regression
 from sharpgp.experiments.progress import describe
 from sharpgp.experiments.task import Result, perform
 from sharpgp.experiments.undertrained import undertrain
@@ -361,6 +361,32 @@ def test_sparse_base_models(small_data, tmp_path):
     result = Store(tmp_path).read(tasks[0])
     assert result.info["n_train"] == 3 * result.info["n_cal"]
     assert "inducing 9, split 60/20/20" in tables.render(tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore::sharpgp.CalibrationWarning")
+def test_the_device_is_where_the_base_model_computes(small_data, monkeypatch):
+    asked = []
+
+    def choose(device, n_rows):
+        asked.append(device)
+        return torch.device("cpu")
+
+    monkeypatch.setattr(regression, "choose_device", choose)
+    tasks = regression.plan(["yacht"], ["kuleshov18"], repeats=1)
+    context = {"data_home": str(small_data), "device": "cuda"}
+    regression.make_problem.cache_clear()
+    regression.run_task(tasks[0], context)
+    regression.make_problem.cache_clear()
+    assert asked == ["cuda"]
+
+
+@pytest.mark.parametrize("device", ["tpu", "cuda"])
+def test_a_device_that_is_not_there_is_refused_before_anything_runs(device, tmp_path):
+    if device == "cuda" and torch.cuda.is_available():
+        pytest.skip("there is one here")
+    with pytest.raises(InvalidInputError, match="device: expected"):
+        run_regression(tmp_path / "out", device=device)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import copy
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -13,6 +12,7 @@ from sharpgp._stored import stored
 from sharpgp._validation import as_count
 from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.exact import SpreadPredictor
+from sharpgp.calibration.judging import SCORED_LEVELS
 from sharpgp.calibration.levels import Levels
 from sharpgp.calibration.limits import warn_if_overfitted
 from sharpgp.calibration.plus import PlusPredictor
@@ -32,7 +32,7 @@ from sharpgp.gp.threads import side_by_side
 logger = logging.getLogger("sharpgp")
 
 # A refit is unlike the fit on all data if that explains the refit's own data better by so much, in
-# log likelihood per point; and so many of the refits may be.
+# log likelihood per point; and this share of the refits may be.
 _SHORTFALL, _MOST_UNLIKE = 0.01, 0.2
 
 
@@ -54,11 +54,17 @@ class CrossValidatedPredictor(SpreadPredictor):
 
 @dataclass(frozen=True)
 class _Refit:
-    """Residuals and z-scores of a part under the fit without it, and the fit where it is kept."""
+    """A part under the fit without it: residuals and z-scores [n].
+
+    ``own`` are leave-one-out scores of the fit's own points; ``unlike``, whether it is another kind
+    of fit than the one that predicts; ``kept``, the fit itself where it is used later.
+    """
 
     r: Tensor
     z: Tensor
-    fit: Spread | None
+    own: Tensor
+    unlike: bool = False
+    kept: Spread | None = None
 
 
 @register("cv")
@@ -68,9 +74,9 @@ class CrossValidated(Recalibrator):
     The whole pipeline (mean, ``theta``, scale model) is fitted on all data for prediction, and
     from scratch without each of ``folds`` parts in turn, side by side; the z-scores of the parts
     left out are pooled, and ``beta(delta) = q_lin(delta, z)``.  (Started from the full fit, the
-    refits would stay close to it and so know the parts that they leave out.)  Where refits end in
-    poorer maxima of the likelihood than the full fit, so that their scores do not speak for it,
-    all of them are trained once more, from all built-in starts alike.  Predictions from
+    refits would stay close to it and so know the parts that they leave out.)  Where many refits end
+    in poorer maxima of the likelihood than the full fit, their scores are of another shape than
+    its; :func:`carried_over` then gives them the shape of its.  Predictions from
     all data are at least as good as those from a part, so coverage is nominal in practice; there
     is no finite-sample guarantee.
 
@@ -142,46 +148,31 @@ class CrossValidated(Recalibrator):
         parts = order.to(y.device).chunk(folds)
         spread = learn_spread(full, self.seed)
 
-        refits = self._refits(full, spread, parts)
-        if refits is None:
-            logger.info("cv: the likelihood has several maxima; every fit starts from scratch")
-            fresh = anew(full)
-            spread = learn_spread(fresh.retrained(X, y), self.seed)
-            refits = self._refits(fresh, spread, parts, compare=False)
-        assert refits is not None
-        if self.plus:
-            fits = [refit.fit for refit in refits if refit.fit is not None]
-            return PlusPredictor(spread.posterior, fits, [refit.z for refit in refits])
-        back = torch.cat(parts).argsort()
-        r, z = torch.cat([refit.r for refit in refits]), torch.cat([refit.z for refit in refits])
-        return CrossValidatedPredictor(spread, X, r[back], z[back])
-
-    def _refits(
-        self, origin: Posterior, spread: Spread, parts: Sequence[Tensor], *, compare: bool = True
-    ) -> "list[_Refit] | None":
-        """Fits without each of the parts, trained as ``origin`` says, and their scores.
-
-        None where more than a few of them are unlike the fit on all data that predicts.
-        """
-        X, y, unlike = origin.X_train, origin.y_train, list[Tensor]()
-
-        def without(part: Tensor) -> _Refit | None:
-            if len(unlike) > _MOST_UNLIKE * len(parts):
-                return None
+        def without(part: Tensor) -> _Refit:
             rest = torch.ones_like(y, dtype=torch.bool)
             rest[part] = False
             if self.plus:
-                fit = learn_spread(anew(origin).retrained(X[rest], y[rest]), self.seed)
+                fit = learn_spread(anew(full).retrained(X[rest], y[rest]), self.seed)
             else:
-                fit = refit_spread(spread.choice, origin, X[rest], y[rest])
-                if compare and falls_short(fit.posterior, spread.posterior.at_rows(rest)):
-                    unlike.append(part)
+                fit = refit_spread(spread.choice, full, X[rest], y[rest])
             r = y[part] - fit.posterior.mean(X[part])
-            return _Refit(r, r / fit(X[part]), fit if self.plus else None)
+            if self.plus:
+                return _Refit(r, r / fit(X[part]), fit.scores, kept=fit)
+            unlike = falls_short(fit.posterior, spread.posterior.at_rows(rest))
+            return _Refit(r, r / fit(X[part]), fit.scores, unlike)
 
-        found = side_by_side(without, parts, alone=not runs_in_threads(origin))
-        refits = [refit for refit in found if refit is not None]
-        return None if len(unlike) > _MOST_UNLIKE * len(parts) else refits
+        refits = side_by_side(without, parts, alone=not runs_in_threads(full))
+        if self.plus:
+            fits = [refit.kept for refit in refits if refit.kept is not None]
+            return PlusPredictor(spread.posterior, fits, [refit.z for refit in refits])
+        r = torch.cat([refit.r for refit in refits])
+        z = torch.cat([refit.z for refit in refits])
+        unlike = sum(refit.unlike for refit in refits)
+        if unlike > _MOST_UNLIKE * folds:
+            logger.info("cv: %d of %d refits are at poorer maxima of the likelihood", unlike, folds)
+            z = torch.cat([carried_over(f.z, f.own, spread.scores) for f in refits])
+        back = torch.cat(parts).argsort()
+        return CrossValidatedPredictor(spread, X, r[back], z[back])
 
     def _without_refits(self, full: Posterior) -> CrossValidatedPredictor:
         if self.plus:
@@ -246,6 +237,35 @@ def falls_short(refit: Posterior, whole: Posterior) -> bool:
     """
     found, asked = refit.log_likelihood(), whole.log_likelihood()
     return found is not None and asked is not None and found < asked - _SHORTFALL
+
+
+def carried_over(z: Tensor, own: Tensor, whole: Tensor) -> Tensor:
+    """Scores of one fit at the same places among the scores of another one.
+
+    A score between two quantiles of ``own`` goes to the same place between those of ``whole``, at
+    :data:`SCORED_LEVELS`; beyond the outermost ones distances grow as the range of quantiles does.
+
+    Parameters
+    ----------
+    z : Tensor [n]
+        Scores of new points under one fit.
+    own, whole : Tensor
+        Leave-one-out scores of the points that the two fits were trained on.
+
+    Examples
+    --------
+    >>> own = torch.linspace(-1, 1, 101, dtype=torch.float64)
+    >>> carried_over(torch.tensor([-2.0, 0.5], dtype=torch.float64), own, 3 * own)
+    tensor([-6.0000,  1.5000], dtype=torch.float64)
+    """
+    levels = torch.tensor(SCORED_LEVELS, dtype=z.dtype, device=z.device)
+    a, b = torch.quantile(own, levels), torch.quantile(whole, levels)
+    i = torch.searchsorted(a, z.contiguous()).clamp(1, len(a) - 1)
+    width = (a[i] - a[i - 1]).clamp_min(torch.finfo(z.dtype).tiny)
+    place = ((z - a[i - 1]) / width).clamp(0.0, 1.0)
+    inside = b[i - 1] + place * (b[i] - b[i - 1])
+    growth = (b[-1] - b[0]) / (a[-1] - a[0]) if a[-1] > a[0] else torch.ones_like(a[0])
+    return inside + growth * (z - z.clamp(a[0], a[-1]))
 
 
 def anew(posterior: Posterior) -> Posterior:

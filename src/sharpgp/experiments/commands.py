@@ -11,6 +11,7 @@ from sharpgp.exceptions import InvalidInputError, SharpGPError
 from sharpgp.experiments import bounds, progress, regression, tables
 from sharpgp.experiments.runner import Progress, Summary, run
 from sharpgp.experiments.task import Task
+from sharpgp.gp.memory import choose_device
 
 
 def names_of(text: str | None) -> list[str] | None:
@@ -52,9 +53,13 @@ def run_regression(
     max_train: int | None = None,
     inducing: int | None = None,
     split: str | None = None,
+    device: str = "cpu",
+    engine: str = "local",
     **how: Any,
 ) -> Summary:
     """Plan and run the regression benchmark; names and counts are given as on a command line."""
+    if engine == "local":  # the machines of a cluster need not be like this one
+        choose_device(device, n_rows=0)
     tasks = regression.plan(
         names_of(names) or regression.SMALL,
         names_of(methods),
@@ -65,7 +70,7 @@ def run_regression(
         inducing=inducing,
         split=split,
     )
-    return run_tasks(tasks, out, **how)
+    return run_tasks(tasks, out, device=device, engine=engine, **how)
 
 
 def run_bounds(
