@@ -3,11 +3,14 @@
 import numpy as np
 import pytest
 import torch
+from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from helpers import method, wavy
 from sharpgp import SharpGPRegressor
 from sharpgp.calibration import known_methods
 from sharpgp.experiments import Store, Task, run
+from sharpgp.gp import memory
+from sharpgp.gp.sparse_training import train_sparse
 
 X, Y = wavy(70)
 X_TEST, _ = wavy(20, seed=1)
@@ -29,6 +32,29 @@ def test_threads_change_nothing_beyond_rounding(name):
     one = answers(name, 1)
     np.testing.assert_array_equal(answers(name, 1), one)
     np.testing.assert_allclose(answers(name, 2), one, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "gpytorch"])
+def test_threads_do_not_change_a_sparse_gp_at_all(kernel, monkeypatch):
+    monkeypatch.setitem(memory.BLOCK_ENTRIES, "cpu", 2**13)  # six blocks and more
+    X, y = map(torch.from_numpy, wavy(1300, d=3))
+    given = {"rbf": "rbf", "gpytorch": ScaleKernel(RBFKernel(ard_num_dims=3))}[kernel]
+    methods = [method("kuleshov18")]
+    if kernel == "rbf":
+        methods += [method("exact"), method("paper", levels=3)]
+    start = torch.tensor([1.0, 1.0, 1.0, 1.0, 0.1], dtype=torch.float64)
+    found, before = [], torch.get_num_threads()
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            gp, _ = train_sparse(X[:1050], y[:1050], given, n_inducing=40, start=start, most=12)
+            rows = [gp.theta_R, gp.inducing, *gp.loo(gp.theta_R[None]), gp.mean(X)]
+            models = [one.fit(gp, X[1050:], y[1050:]) for one in methods]
+            rows += [torch.as_tensor(model.predict_interval(X, 0.7)) for model in models]
+            found.append(torch.cat([row.ravel() for row in rows]))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(*found)
 
 
 def test_workers_change_nothing_at_all(tmp_path):

@@ -1,4 +1,7 @@
-"""Small problems run on one thread, and the user's setting comes back."""
+"""Small problems run on one thread, blocks side by side, and the user's setting comes back."""
+
+import os
+import threading
 
 import pytest
 import torch
@@ -14,9 +17,11 @@ def two_threads():
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize(("n", "expected"), [(10, 1), (threads.MANY_POINTS, 2)])
-def test_one_thread_below_a_size(two_threads, n, expected):
-    with threads.threads_for(n):
+@pytest.mark.parametrize(
+    ("size", "expected"), [((10,), 1), ((threads.MANY_POINTS,), 2), ((threads.MANY_POINTS, 50), 1)]
+)
+def test_one_thread_below_a_size_and_for_sparse_gps(two_threads, size, expected):
+    with threads.threads_for(*size):
         assert torch.get_num_threads() == expected
     assert torch.get_num_threads() == 2
 
@@ -25,3 +30,53 @@ def test_the_setting_survives_an_error(two_threads):
     with pytest.raises(ZeroDivisionError), threads.threads_for(10):
         raise ZeroDivisionError
     assert torch.get_num_threads() == 2
+
+
+def test_results_come_in_order_and_few_at_a_time(two_threads):
+    unread, most = threading.Semaphore(0), 0
+    later = threading.Event()
+
+    def work(item):
+        nonlocal most
+        if item == 0:
+            assert later.wait(20)  # set by another item, which so runs at the same time
+        later.set()
+        unread.release()
+        most = max(most, unread._value)
+        return item, torch.get_num_threads(), torch.is_grad_enabled()
+
+    found = []
+    with torch.no_grad():
+        for result in threads.in_order(work, range(20)):
+            found.append(result)
+            unread.acquire()
+    assert found == [(item, 1, False) for item in range(20)]
+    assert most <= 4
+    assert torch.get_num_threads() == 2
+
+
+def test_an_error_in_a_block_ends_the_others(two_threads):
+    started = []
+
+    def work(item):
+        started.append(item)
+        if item == 1:
+            raise ZeroDivisionError
+        return item
+
+    with pytest.raises(ZeroDivisionError):
+        list(threads.in_order(work, range(50)))
+    count = len(started)
+    assert count < 6
+    assert list(threads.in_order(abs, range(3))) == [0, 1, 2]
+    assert len(started) == count
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_process_has_threads_of_its_own(two_threads):
+    assert threads.side_by_side(abs, [1, -2]) == [1, 2]
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if threads.side_by_side(abs, [1, -2]) == [1, 2] else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -150,7 +150,7 @@ class Calibrated(ABC):
         """
         X, y = self._labelled(X, y)
         self._no_weights(sample_weight)
-        with torch.no_grad(), threads_for(self.posterior.n_train):
+        with torch.no_grad(), threads_for(self.posterior.n_train, self.posterior.n_inducing):
             return self._updated(X, y)
 
     @property
@@ -165,7 +165,7 @@ class Calibrated(ABC):
         """
         X, y = self._labelled(X, y)
         keep = None if keep is None else as_count(keep, "keep", least=1)
-        with torch.no_grad(), threads_for(self.posterior.n_train):
+        with torch.no_grad(), threads_for(self.posterior.n_train, self.posterior.n_inducing):
             return self._rescored(X, y, keep)
 
     def weighted(self, sample_weight: Any) -> "Calibrated":

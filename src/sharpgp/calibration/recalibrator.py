@@ -55,7 +55,7 @@ class Recalibrator(ABC):
         else:
             X = as_features(X_cal, n_features=posterior.n_features, device=posterior.device)
             y = as_target(y_cal, n_rows=X.shape[0], device=posterior.device)
-        with threads_for(posterior.n_train):
+        with threads_for(posterior.n_train, posterior.n_inducing):
             calibrated = self._fit(posterior, X, y)
         return calibrated if sample_weight is None else calibrated.weighted(sample_weight)
 

@@ -249,7 +249,7 @@ def work(
 def settle(threads: int) -> None:
     """Prepare a worker, once: keep it, and libraries that it has yet to load, to some threads."""
     import torch
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+    from threadpoolctl import threadpool_limits
 
     for variable in ("OMP", "MKL", "OPENBLAS"):
         os.environ[f"{variable}_NUM_THREADS"] = str(threads)

@@ -9,6 +9,7 @@ kernel.
 import copy
 import math
 from abc import ABC, abstractmethod
+from threading import Lock
 from typing import Any
 
 import gpytorch
@@ -25,6 +26,7 @@ STATIONARY = {"rbf": math.inf, "matern12": 0.5, "matern32": 1.5, "matern52": 2.5
 # exp(-100) is far below rounding, and products of such values stay clear of denormal numbers,
 # which slow a factorisation several times.
 _LARGEST_EXPONENT = 100.0
+_gpytorch = Lock()
 
 
 class Covariance(ABC):
@@ -265,7 +267,8 @@ class FromGPyTorch(Covariance):
             start += shape.numel()
             value = 1.0 / entry if inverted else entry
             values[raw_name] = value if constraint is None else constraint.inverse_transform(value)
-        with gpytorch.settings.lazily_evaluate_kernels(False):
+        # Both change what other threads see: a setting, and the parameters of the kernel.
+        with _gpytorch, gpytorch.settings.lazily_evaluate_kernels(False):
             out = functional_call(self.kernel, values, args, {"diag": diag}, strict=False)
         return out if isinstance(out, Tensor) else out.to_dense()
 

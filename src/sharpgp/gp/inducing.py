@@ -23,7 +23,9 @@ def cluster_centres(X: Tensor, n: int, relevance: Tensor, seed: int = 0) -> Tens
     >>> cluster_centres(X, 4, torch.ones(1, dtype=torch.float64)).shape
     torch.Size([4, 1])
     """
-    from sklearn.cluster import MiniBatchKMeans  # slow to import, and only sparse GPs need it
+    # Slow to import, and only sparse GPs need it.
+    from sklearn.cluster import MiniBatchKMeans
+    from threadpoolctl import threadpool_limits
 
     points = X.detach().cpu().numpy()
     rng = np.random.default_rng(seed)
@@ -36,7 +38,8 @@ def cluster_centres(X: Tensor, n: int, relevance: Tensor, seed: int = 0) -> Tens
     weight = np.maximum(weight, 1e-3 * weight.max())
     # Small batches of a few thousand rows find centres as good as whole passes, and much faster.
     clusters = MiniBatchKMeans(n, batch_size=4096, n_init=1, max_iter=20, random_state=seed)
-    with warnings.catch_warnings():
+    # When to stop is decided by a sum over points, which depends on the number of threads.
+    with warnings.catch_warnings(), threadpool_limits(1, user_api="openmp"):
         warnings.simplefilter("ignore")  # about threads, on some systems
         clusters.fit(distinct * weight)
     return torch.from_numpy(clusters.cluster_centers_ / weight).to(X)

@@ -27,6 +27,9 @@ from sharpgp.gp.memory import block_entries
 
 #: Training points beyond which one matrix at a time is worked on in place.
 MOST_BATCHED = 5000
+# Blocks of rows of a square matrix hold so many blocks of entries: operations on them use all
+# threads of a CPU.
+_BLOCKS = {"cpu": 64, "cuda": 4}
 # Triangles up to this size are inverted by substitution, larger ones by products of their parts.
 _SMALL_TRIANGLE = 1024
 
@@ -274,6 +277,6 @@ def _kernel_gradient(
 
 
 def _row_blocks(n: int, device: torch.device) -> Iterator[slice]:
-    size = max(1, 4 * block_entries(device) // n)
+    size = max(1, _BLOCKS[device.type] * block_entries(device) // n)
     for start in range(0, n, size):
         yield slice(start, min(start + size, n))

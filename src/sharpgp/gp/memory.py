@@ -10,9 +10,9 @@ from sharpgp.exceptions import InvalidInputError, warn
 
 logger = logging.getLogger("sharpgp")
 
-#: Matrix entries in one block of rows: 32 MiB on a CPU, where larger ones leave the cache, and
-#: 512 MiB on a GPU, where smaller ones leave it idle.
-BLOCK_ENTRIES = {"cpu": 2**22, "cuda": 2**26}
+#: Matrix entries in one block of rows: 2 MiB on a CPU, where larger ones leave the cache and are
+#: too few for all its threads, and 512 MiB on a GPU, where smaller ones leave it idle.
+BLOCK_ENTRIES = {"cpu": 2**18, "cuda": 2**26}
 #: Training rows from which ``device="auto"`` takes a GPU, where there is one.
 LEAST_ON_GPU = 2000
 # How often blocks are made eight times smaller before a GPU without memory is given up.
@@ -27,7 +27,7 @@ def block_entries(device: torch.device) -> int:
     Examples
     --------
     >>> block_entries(torch.device("cpu"))
-    4194304
+    262144
     """
     return BLOCK_ENTRIES[device.type]
 

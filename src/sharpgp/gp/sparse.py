@@ -1,6 +1,7 @@
 """The posterior of a sparse GP: the same answers as the exact one, in ``O(N M^2)``."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Self
 
 import torch
@@ -12,7 +13,8 @@ from sharpgp.gp.covariance import Covariance
 from sharpgp.gp.memory import block_entries
 from sharpgp.gp.posterior import DERIVED, STORED, DataPosterior
 from sharpgp.gp.scaling import Affine
-from sharpgp.gp.whitening import Data, Factors, factorise, row_blocks
+from sharpgp.gp.threads import threads_for
+from sharpgp.gp.whitening import Data, Factors, by_rows, factorise
 from sharpgp.gp.woodbury import (
     sparse_leave_one_out,
     sparse_variance,
@@ -85,6 +87,12 @@ class InducingPosterior(DataPosterior):
         return type(self)(*given, x_units=x_units, y_units=y_units)
 
 
+def _weights(factors: Factors) -> Tensor:
+    """``A^-1 Kmn y / noise`` [K, M, 1]: the mean is ``k' weights``."""
+    c = factors.c.unsqueeze(-1)
+    return factors.unwhiten(torch.zeros_like(c), c)
+
+
 @stored(
     "SparsePosterior",
     **STORED,
@@ -102,7 +110,9 @@ class SparsePosterior(InducingPosterior):
 
     Leave-one-out answers are those of this predictor without the point, with hyperparameters and
     inducing inputs held fixed (:func:`sharpgp.gp.woodbury.sparse_leave_one_out`).  With the
-    training inputs as inducing inputs everything equals :class:`ExactPosterior`.
+    training inputs as inducing inputs everything equals :class:`ExactPosterior`.  Blocks of rows
+    run side by side, everything else on one thread (``threads_for(0)``): answers do not depend on
+    the number of threads.
 
     Parameters
     ----------
@@ -159,51 +169,46 @@ class SparsePosterior(InducingPosterior):
         """The same mean, with ``sigma`` and ``loo`` from other inducing inputs, standardised."""
         return MovedPosterior(self, inducing)
 
+    @threads_for(0)
     def mean(self, X: Tensor) -> Tensor:
         """Predictive mean ``mu(x)`` [T] under ``theta_R``."""
         theta = self.theta_R.unsqueeze(0)
         if self._weights is None:
             (factors,) = self._factor(theta)
-            c = factors.c.unsqueeze(-1)
-            self._weights = factors.unwhiten(torch.zeros_like(c), c)[0]
-        weights = self._weights
-        S = self.x_units.forward(X)
-        blocks = [
-            (self.covariance.matrix(theta, S[rows], self._Z)[0] @ weights).squeeze(-1)
-            for rows in row_blocks(len(S), self.n_inducing, S.device)
-        ]
-        return self.y_units.back(torch.cat(blocks) if blocks else S.new_empty(0))
+            self._weights = _weights(factors)[0]
+        means = self._means(theta, self._weights.unsqueeze(0), self.x_units.forward(X))
+        return self.y_units.back(means[0])
 
+    @threads_for(0)
     def sigma(self, theta: Tensor, X: Tensor) -> Tensor:
         """Standard deviation [K, T] of a new observation under ``theta``, noise included."""
         S = self.x_units.forward(X)
         prior = self.covariance.diag(theta, S) + theta[:, -1:]
         if theta.requires_grad or self._Z.requires_grad:
-            variance = sparse_variance(self._data, theta, self._Z, S, prior)
+            parts = (part.split(self._levels_per_block()) for part in (theta, prior))
+            levels = [
+                sparse_variance(self._data, part, self._Z, S, kss)
+                for part, kss in zip(*parts, strict=True)
+            ]
+            variance = torch.cat(levels)
         else:
             variance = prior - self._reduction(theta, S)
         # Rounding may take a near-noiseless variance below zero; it is never exactly zero.
         variance = torch.maximum(variance, 1e-12 * prior.detach())
         return variance.sqrt() * self.y_units.scale
 
+    @threads_for(0)
     def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """Leave-one-out mean and standard deviation [K, N] of the training points."""
         parts = [self._loo(part) for part in theta.split(self._levels_per_block())]
         mean, sigma = (torch.cat(part) for part in zip(*parts, strict=True))
         return mean, sigma
 
+    @threads_for(0)
     def moments(self, theta: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
         """See :meth:`DataPosterior.moments`."""
         S = self.x_units.forward(X)
-        means = []
-        for factors, part in self._parts(theta):
-            c = factors.c.unsqueeze(-1)
-            weights = factors.unwhiten(torch.zeros_like(c), c)
-            rows = [
-                (self.covariance.matrix(part, S[rows], self._Z) @ weights).squeeze(-1)
-                for rows in row_blocks(len(S), len(part) * self.n_inducing, S.device)
-            ]
-            means.append(torch.cat(rows, -1) if rows else S.new_empty(len(part), 0))
+        means = [self._means(part, _weights(f), S) for f, part in self._parts(theta)]
         return self.y_units.back(torch.cat(means)), self.sigma(theta, X)
 
     def retrained(self, X: Tensor, y: Tensor, *, warm: bool = False) -> "SparsePosterior":
@@ -212,6 +217,7 @@ class SparsePosterior(InducingPosterior):
 
         return retrain_sparse(self, X, y, warm=warm)
 
+    @threads_for(0)
     def log_likelihood(self) -> float:
         """See :meth:`Posterior.log_likelihood`; Titsias' bound."""
         with torch.no_grad():
@@ -219,16 +225,30 @@ class SparsePosterior(InducingPosterior):
                 variational_bound(self._data, self.theta_R.unsqueeze(0), self._Z)
             )
 
+    def _means(self, theta: Tensor, weights: Tensor, S: Tensor) -> Tensor:
+        """``k(x, Z) weights`` [K, T] for ``weights`` [K, M, 1], in blocks of rows."""
+
+        def block(rows: slice) -> Tensor:
+            return (self.covariance.matrix(theta, S[rows], self._Z) @ weights).squeeze(-1)
+
+        return self._by_rows(block, theta, S)
+
     def _reduction(self, theta: Tensor, S: Tensor) -> Tensor:
         """What the data take off the prior variance [K, T], in blocks of levels and rows."""
-        levels = []
-        for factors, part in self._parts(theta):
-            rows = [
-                variance_reduction(factors, self.covariance.matrix(part, self._Z, S[rows]))
-                for rows in row_blocks(len(S), len(part) * self.n_inducing, S.device)
-            ]
-            levels.append(torch.cat(rows, -1) if rows else S.new_empty(len(part), 0))
+
+        def block(factors: Factors, part: Tensor, rows: slice) -> Tensor:
+            return variance_reduction(factors, self.covariance.matrix(part, self._Z, S[rows]))
+
+        levels = [
+            self._by_rows(partial(block, factors, part), part, S)
+            for factors, part in self._parts(theta)
+        ]
         return torch.cat(levels)
+
+    def _by_rows(self, block: Callable[[slice], Tensor], theta: Tensor, S: Tensor) -> Tensor:
+        """Answers [K, T] at ``S``, from those at blocks of its rows."""
+        rows = list(by_rows(block, len(S), len(theta) * self.n_inducing, S.device))
+        return torch.cat(rows, -1) if rows else S.new_empty(len(theta), 0)
 
     def _loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         prior = self.covariance.diag(theta, self._X)

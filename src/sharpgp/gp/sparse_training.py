@@ -97,7 +97,7 @@ def train_sparse(
     data = Data(make_covariance(kernel, X.shape[1]), x_units.forward(X), y_units.forward(y))
     rng = np.random.default_rng(random_state)
     number = start if isinstance(start, int) else None
-    with threads_for(len(y)):
+    with threads_for(len(y), n_inducing):
         if isinstance(start, Tensor):
             theta = start
         else:

@@ -1,9 +1,12 @@
 """How many threads a computation is worth, and independent computations side by side."""
 
+import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from typing import TypeVar
 
 import torch
@@ -18,11 +21,13 @@ Result = TypeVar("Result")
 
 
 @contextmanager
-def threads_for(n_points: int) -> Iterator[None]:
-    """Run small problems on one thread, and put the setting back afterwards.
+def threads_for(n_points: int, n_inducing: int | None = None) -> Iterator[None]:
+    """Run small problems and sparse GPs on one thread, and put the setting back afterwards.
 
     With a few hundred points one operation takes less than a millisecond, and threads spend their
-    time waiting for one another, most of all on a busy machine.
+    time waiting for one another, most of all on a busy machine.  Sparse GPs use their threads for
+    blocks of rows instead, see :func:`in_order`: an operation that is spread over threads adds up
+    in another order for every number of threads.
 
     Examples
     --------
@@ -32,7 +37,7 @@ def threads_for(n_points: int) -> Iterator[None]:
     """
     before = torch.get_num_threads()
     token = _given.set(_given.get() or before)
-    if n_points < MANY_POINTS:
+    if n_points < MANY_POINTS or n_inducing is not None:
         torch.set_num_threads(1)
     try:
         yield
@@ -41,36 +46,70 @@ def threads_for(n_points: int) -> Iterator[None]:
         _given.reset(token)
 
 
+def in_order(
+    function: Callable[[Item], Result], items: Iterable[Item], *, alone: bool = False
+) -> Iterator[Result]:
+    """``function(item)`` for all items, in their order, as many at once as there are threads.
+
+    Every call runs on one thread, however many run at once, so that results are the same to the
+    last bit; there are never many more results than threads.  ``alone`` runs one after the other
+    with all threads, for functions that change global settings, are large or use a GPU.
+
+    Examples
+    --------
+    >>> list(in_order(lambda n: n * n, [1, 2, 3]))
+    [1, 4, 9]
+    """
+    if alone:
+        yield from map(function, items)
+        return
+    items = list(items)
+    before, gradients = torch.get_num_threads(), torch.is_grad_enabled()
+    workers = min(_given.get() or before, len(items))
+
+    def one(item: Item) -> Result:
+        torch.set_num_threads(1)  # this, and whether gradients are recorded, belongs to a thread
+        with torch.set_grad_enabled(gradients):
+            return function(item)
+
+    running: deque[Future[Result]] = deque()
+    try:
+        for item in items:
+            if workers > 1:
+                running.append(_pool(workers).submit(one, item))
+            else:
+                result = one(item)
+                torch.set_num_threads(before)
+                yield result
+            if len(running) > workers:
+                yield running.popleft().result()
+        while running:
+            yield running.popleft().result()
+    finally:
+        torch.set_num_threads(before)
+        for future in running:  # after an error
+            future.cancel()
+        wait(running)
+
+
 def side_by_side(
     function: Callable[[Item], Result], items: Iterable[Item], *, alone: bool = False
 ) -> list[Result]:
-    """``[function(item) for item in items]``, as many at once as there are threads, one each.
-
-    Every call runs on one thread, however many run at once, so that results are the same to the
-    last bit.  ``alone`` runs one after the other with all threads, for functions that change global
-    settings or are large.
+    """``[function(item) for item in items]``, computed by :func:`in_order`.
 
     Examples
     --------
     >>> side_by_side(lambda n: n * n, [1, 2, 3])
     [1, 4, 9]
     """
-    items = list(items)
-    if alone:
-        return [function(item) for item in items]
-    workers = min(len(items), _given.get() or torch.get_num_threads())
+    return list(in_order(function, items, alone=alone))
 
-    def one(item: Item) -> Result:
-        token = _given.set(1)
-        before = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            return function(item)
-        finally:
-            torch.set_num_threads(before)
-            _given.reset(token)
 
-    if workers <= 1:
-        return [one(item) for item in items]
-    with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(one, items))
+@cache
+def _pool(workers: int) -> ThreadPoolExecutor:
+    """Threads that wait for work: new ones take milliseconds to set up their algebra."""
+    return ThreadPoolExecutor(workers, thread_name_prefix="sharpgp")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # threads stay with the parent

@@ -9,13 +9,15 @@ predicts goes through ``A = Kmm + Kmn Knm / s``, here in whitened form:
 
 The data enter through sums over rows, so that rows are visited in blocks, forward and backward;
 kernel values are computed anew in the backward pass instead of being kept.  Time is
-``O(N M^2)`` and memory ``O(M^2)`` plus one block, whatever ``N``.  All matrices carry a leading
-batch of levels ``[K, ...]``.
+``O(N M^2)`` and memory ``O(M^2)`` plus one block per thread, whatever ``N``.  All matrices carry a
+leading batch of levels ``[K, ...]``.
+
+Blocks and the order of their sums do not depend on the number of threads, and neither do results.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,9 +25,14 @@ from torch import Tensor
 from sharpgp.gp.covariance import Covariance
 from sharpgp.gp.linalg import add_to_diagonal, cholesky
 from sharpgp.gp.memory import block_entries
+from sharpgp.gp.threads import in_order
 
 #: Added to the diagonal of ``Kmm``, relative to its mean: inducing points may coincide.
 JITTER = 1e-11
+
+Result = TypeVar("Result")
+#: Takes a gradient of ``k(Z, X)`` back to ``theta``, ``Z`` and ``X``.
+Pull = Callable[[Tensor], list[Tensor | None]]
 
 
 @dataclass(frozen=True)
@@ -36,9 +43,11 @@ class Data:
     X: Tensor
     y: Tensor
 
-    def blocks(self, n_levels: int, n_inducing: int) -> Iterator[slice]:
-        """Slices of the rows, none with more than a block of kernel entries."""
-        yield from row_blocks(len(self.X), n_levels * n_inducing, self.X.device)
+    def by_rows(
+        self, function: Callable[[slice], Result], n_levels: int, n_inducing: int
+    ) -> Iterator[Result]:
+        """See :func:`by_rows`."""
+        return by_rows(function, len(self.X), n_levels * n_inducing, self.X.device)
 
 
 @dataclass(frozen=True)
@@ -61,17 +70,39 @@ class Factors:
         return solve_transposed(self.L, w + solve_transposed(self.LB, u))
 
 
+def by_rows(
+    function: Callable[[slice], Result], n_rows: int, entries_per_row: int, device: torch.device
+) -> Iterator[Result]:
+    """``function(rows)`` for blocks of rows, in their order; several at once on a CPU.
+
+    Examples
+    --------
+    >>> list(by_rows(lambda rows: rows.stop, 3, 2**40, torch.device("cpu")))
+    [1, 2, 3]
+    """
+    blocks = row_blocks(n_rows, entries_per_row, device)
+    return in_order(function, blocks, alone=device.type != "cpu")
+
+
 def row_blocks(n_rows: int, entries_per_row: int, device: torch.device) -> Iterator[slice]:
-    """Slices of rows that hold at most a block of entries each.
+    """Slices of rows of about the same length that hold at most a block of entries each.
 
     Examples
     --------
     >>> len(list(row_blocks(10, 2**40, torch.device("cpu"))))
     10
     """
-    size = max(1, block_entries(device) // max(1, entries_per_row))
-    for start in range(0, n_rows, size):
-        yield slice(start, min(start + size, n_rows))
+    most = max(1, block_entries(device) // max(1, entries_per_row))
+    count = -(-n_rows // most)
+    for i in range(count):
+        yield slice(n_rows * i // count, n_rows * (i + 1) // count)
+
+
+def add_up(totals: Sequence[Tensor], parts: Iterable[Sequence[Tensor]]) -> None:
+    """Add all ``parts``, in their order, to the ``totals``, in place."""
+    for part in parts:
+        for total, term in zip(totals, part, strict=True):
+            total += term
 
 
 def inducing_covariance(covariance: Covariance, theta: Tensor, Z: Tensor) -> Tensor:
@@ -86,10 +117,12 @@ def factorise(data: Data, theta: Tensor, Z: Tensor, Kmm: Tensor | None = None) -
         L = cholesky(Kmm)[0]
         excess, Vy = torch.zeros_like(L), torch.zeros_like(L[..., 0])
         noise = theta[:, -1]
-        for rows in data.blocks(len(theta), len(Z)):
+
+        def sums(rows: slice) -> tuple[Tensor, Tensor]:
             V = solve(L, data.covariance.matrix(theta, Z, data.X[rows]))
-            excess.baddbmm_(V, V.mT)
-            Vy += V @ data.y[rows]
+            return V @ V.mT, V @ data.y[rows]
+
+        add_up((excess, Vy), data.by_rows(sums, len(theta), len(Z)))
         excess /= noise[:, None, None]
         LB = cholesky(add_to_diagonal(excess, torch.ones_like(noise)))[0]
         c = solve(LB, (Vy / noise[:, None]).unsqueeze(-1)).squeeze(-1)
@@ -110,22 +143,33 @@ class KernelGradient:
         self.theta = torch.zeros_like(theta)
         self.Z = torch.zeros_like(Z) if self._needed[1] else None
 
-    def add(self, X: Tensor, gradient: Tensor, points: bool = False) -> Tensor | None:
-        """Add one block; with ``points``, return the gradient for its rows ``X``."""
+    def kernel(self, X: Tensor, points: bool = False) -> tuple[Tensor, Pull]:
+        """``k(Z, X)`` [K, M, n] of one block, and what takes its gradient back.
+
+        That gives the gradients for ``theta``, ``Z`` and, with ``points``, ``X``, None where not
+        needed: :meth:`add` sums them.
+        """
         X = X.detach().requires_grad_(points)
-        wanted = zip((self._theta, self._Z, X), (*self._needed, points), strict=True)
-        leaves = [leaf for leaf, needed in wanted if needed]
+        needed = (*self._needed, points)
+        leaves = [
+            leaf for leaf, wanted in zip((self._theta, self._Z, X), needed, strict=True) if wanted
+        ]
         with torch.enable_grad():
             K = self._covariance.matrix(self._theta, self._Z, X)
-        if not leaves:
-            return None
-        # A kernel without parameters of its own does not depend on theta.
-        found = iter(torch.autograd.grad(K, leaves, gradient, allow_unused=self._needed[0]))
-        if self._needed[0] and (part := next(found)) is not None:
-            self.theta += part
-        if self.Z is not None:
-            self.Z += next(found)
-        return next(found) if points else None
+
+        def pull(gradient: Tensor) -> list[Tensor | None]:
+            # A kernel without parameters of its own does not depend on theta.
+            found = torch.autograd.grad(K, leaves, gradient, allow_unused=True) if leaves else ()
+            each = iter(found)
+            return [next(each) if wanted else None for wanted in needed]
+
+        return K.detach(), pull
+
+    def add(self, parts: Sequence[Tensor | None]) -> None:
+        """Add what a block gives for ``theta`` and ``Z``."""
+        for total, part in zip((self.theta, self.Z), parts, strict=False):
+            if total is not None and part is not None:
+                total += part
 
 
 def solve(L: Tensor, right: Tensor) -> Tensor:

@@ -15,10 +15,11 @@ from sharpgp.gp.whitening import (
     Data,
     Factors,
     KernelGradient,
+    add_up,
+    by_rows,
     congruent,
     factorise,
     inducing_covariance,
-    row_blocks,
     solve,
     solve_transposed,
 )
@@ -54,13 +55,15 @@ class _SparseVariance(torch.autograd.Function):
         ctx: Any, Kmm: Tensor, theta: Tensor, Z: Tensor, S: Tensor, kss: Tensor, data: Data
     ) -> Tensor:
         factors = factorise(data, theta, Z, Kmm)
-        out = torch.empty_like(kss)
-        for rows in row_blocks(len(S), theta.shape[0] * len(Z), S.device):
+
+        def reduction(rows: slice) -> Tensor:
             w, u = factors.whiten(data.covariance.matrix(theta, Z, S[rows]))
-            out[:, rows] = kss[:, rows] - w.square().sum(-2) + u.square().sum(-2)
+            return w.square().sum(-2) - u.square().sum(-2)
+
+        parts = list(by_rows(reduction, len(S), theta.shape[0] * len(Z), S.device))
         ctx.save_for_backward(theta, Z, S)
         ctx.factors, ctx.data = factors, data
-        return out
+        return kss - torch.cat(parts, -1) if parts else kss.clone()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -70,23 +73,32 @@ class _SparseVariance(torch.autograd.Function):
         pull = KernelGradient(ctx, data.covariance, theta, Z)
         wgw, ugu = torch.zeros_like(factors.L), torch.zeros_like(factors.L)
         grad_S, points = torch.zeros_like(S), ctx.needs_input_grad[3]
-        for rows in row_blocks(len(S), theta.shape[0] * len(Z), S.device):
-            w, u = factors.whiten(data.covariance.matrix(theta, Z, S[rows]))
+
+        def at_points(rows: slice) -> tuple[Tensor, Tensor, list[Tensor | None], slice]:
+            K, back = pull.kernel(S[rows], points)
+            w, u = factors.whiten(K)
             gw, gu = w * g[:, None, rows], u * g[:, None, rows]
-            wgw.baddbmm_(gw, w.mT)
-            ugu.baddbmm_(gu, u.mT)
-            back = factors.unwhiten(-2.0 * gw, 2.0 * gu)
-            grad_rows = pull.add(S[rows], back, points)
-            if grad_rows is not None:
-                grad_S[rows] = grad_rows
+            parts = back(factors.unwhiten(-2.0 * gw, 2.0 * gu))
+            return gw @ w.mT, gu @ u.mT, parts, rows
+
+        for *sums, parts, rows in by_rows(at_points, len(S), theta.shape[0] * len(Z), S.device):
+            add_up((wgw, ugu), [sums])
+            pull.add(parts)
+            if parts[-1] is not None:
+                grad_S[rows] = parts[-1]
         # Whitened by L, the gradient is -inner for A.
         inner = congruent(factors.LB, ugu)
         noise = factors.noise
         scaled = (-2.0 / noise)[:, None, None] * inner
-        for rows in data.blocks(theta.shape[0], len(Z)):
-            V = solve(factors.L, data.covariance.matrix(theta, Z, data.X[rows]))
+
+        def at_data(rows: slice) -> list[Tensor | None]:
+            K, back = pull.kernel(data.X[rows])
+            V = solve(factors.L, K)
             # Not P @ K: what L^-1 blows up would come back as rounding errors.
-            pull.add(data.X[rows], solve_transposed(factors.L, scaled @ V))
+            return back(solve_transposed(factors.L, scaled @ V))
+
+        for parts in data.by_rows(at_data, theta.shape[0], len(Z)):
+            pull.add(parts)
         pull.theta[:, -1] += (inner * factors.excess).sum((-1, -2)) / noise
         return congruent(factors.L, wgw - inner), pull.theta, pull.Z, grad_S, g, None
 
@@ -133,11 +145,13 @@ class _SparseLeaveOneOut(torch.autograd.Function):
         ctx: Any, Kmm: Tensor, theta: Tensor, Z: Tensor, prior: Tensor, data: Data
     ) -> tuple[Tensor, Tensor]:
         factors = factorise(data, theta, Z, Kmm)
-        p, q, mu = (torch.empty_like(prior) for _ in range(3))
-        for rows in data.blocks(theta.shape[0], len(Z)):
+
+        def norms(rows: slice) -> Tensor:
             w, u = factors.whiten(data.covariance.matrix(theta, Z, data.X[rows]))
-            p[:, rows], q[:, rows] = w.square().sum(-2), u.square().sum(-2)
-            mu[:, rows] = (factors.c.unsqueeze(-2) @ u).squeeze(-2)
+            mu = (factors.c.unsqueeze(-2) @ u).squeeze(-2)
+            return torch.stack([w.square().sum(-2), u.square().sum(-2), mu])
+
+        p, q, mu = torch.cat(list(data.by_rows(norms, theta.shape[0], len(Z))), -1)
         noise = factors.noise.unsqueeze(-1)
         rest = (1.0 - q / noise).clamp_min(1e-14)
         residual = (data.y - mu) / rest
@@ -157,22 +171,29 @@ class _SparseLeaveOneOut(torch.autograd.Function):
         g_q, g_p = g_h / noise, -g_variance
         wgw, ugu = torch.zeros_like(factors.L), torch.zeros_like(factors.L)
         e = torch.zeros_like(factors.c)
-        for rows in data.blocks(theta.shape[0], len(Z)):
+
+        def sums(rows: slice) -> tuple[Tensor, Tensor, Tensor]:
             w, u = factors.whiten(data.covariance.matrix(theta, Z, data.X[rows]))
-            wgw.baddbmm_(w * g_p[:, None, rows], w.mT)
-            ugu.baddbmm_(u * g_q[:, None, rows], u.mT)
-            e += (u @ g_mu[:, rows].unsqueeze(-1)).squeeze(-1)
+            wg, ug = w * g_p[:, None, rows], u * g_q[:, None, rows]
+            return wg @ w.mT, ug @ u.mT, (u @ g_mu[:, rows].unsqueeze(-1)).squeeze(-1)
+
+        add_up((wgw, ugu, e), data.by_rows(sums, theta.shape[0], len(Z)))
         # The gradient is -R H R' for A, and R e / noise for Kmn y.
         outer = e.unsqueeze(-1) * factors.c.unsqueeze(-2)
         H = ugu + 0.5 * (outer + outer.mT)
         pull = KernelGradient(ctx, data.covariance, theta, Z)
-        for rows in data.blocks(theta.shape[0], len(Z)):
-            w, u = factors.whiten(data.covariance.matrix(theta, Z, data.X[rows]))
+
+        def pulled(rows: slice) -> list[Tensor | None]:
+            K, pull_back = pull.kernel(data.X[rows])
+            w, u = factors.whiten(K)
             back = 2.0 * u * g_q[:, None, rows]
             back += factors.c.unsqueeze(-1) * g_mu[:, None, rows]
             back += (e / noise).unsqueeze(-1) * data.y[rows]
             back -= (2.0 / noise).unsqueeze(-1) * (H @ u)
-            pull.add(data.X[rows], factors.unwhiten(2.0 * w * g_p[:, None, rows], back))
+            return pull_back(factors.unwhiten(2.0 * w * g_p[:, None, rows], back))
+
+        for parts in data.by_rows(pulled, theta.shape[0], len(Z)):
+            pull.add(parts)
         inner = congruent(factors.LB, H)
         pull.theta[:, -1] += ((inner * factors.excess).sum((-1, -2)) / noise.squeeze(-1)) + (
             g_variance / rest - (g_h * q / noise + g_mu * mu) / noise
@@ -252,10 +273,15 @@ class _Bound(torch.autograd.Function):
         a = solve_transposed(factors.LB, c.unsqueeze(-1))
         scale = (g / noise)[:, None, None]
         pull = KernelGradient(ctx, data.covariance, theta, Z)
-        for rows in data.blocks(theta.shape[0], len(Z)):
-            V = solve(factors.L, data.covariance.matrix(theta, Z, data.X[rows]))
+
+        def pulled(rows: slice) -> list[Tensor | None]:
+            K, pull_back = pull.kernel(data.X[rows])
+            V = solve(factors.L, K)
             back = scale * (V - 2.0 * (inner @ V) + a * data.y[rows])
-            pull.add(data.X[rows], solve_transposed(factors.L, back))
+            return pull_back(solve_transposed(factors.L, back))
+
+        for parts in data.by_rows(pulled, theta.shape[0], len(Z)):
+            pull.add(parts)
         square = (data.y @ data.y) / noise - c.square().sum(-1)
         pull.theta[:, -1] += (g / noise) * (
             (inner * excess).sum((-1, -2))
