@@ -14,7 +14,7 @@ from sharpgp.gp.memory import block_entries
 from sharpgp.gp.posterior import DERIVED, STORED, DataPosterior
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.threads import threads_for
-from sharpgp.gp.whitening import Data, Factors, by_rows, factorise
+from sharpgp.gp.whitening import Data, Factors, by_rows, factorise, join
 from sharpgp.gp.woodbury import (
     sparse_leave_one_out,
     sparse_variance,
@@ -247,8 +247,8 @@ class SparsePosterior(InducingPosterior):
 
     def _by_rows(self, block: Callable[[slice], Tensor], theta: Tensor, S: Tensor) -> Tensor:
         """Answers [K, T] at ``S``, from those at blocks of its rows."""
-        rows = list(by_rows(block, len(S), len(theta) * self.n_inducing, S.device))
-        return torch.cat(rows, -1) if rows else S.new_empty(len(theta), 0)
+        blocks = by_rows(block, len(S), len(theta) * self.n_inducing, S.device)
+        return join(blocks, S.new_empty(len(theta), len(S)))
 
     def _loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         prior = self.covariance.diag(theta, self._X)

@@ -98,6 +98,20 @@ def row_blocks(n_rows: int, entries_per_row: int, device: torch.device) -> Itera
         yield slice(n_rows * i // count, n_rows * (i + 1) // count)
 
 
+def join(parts: Iterable[Tensor], out: Tensor) -> Tensor:
+    """Write what blocks of rows gave side by side, along the last dimension, to ``out``.
+
+    Kept until the end instead, small results would keep the memory around them, where blocks were
+    worked on, from being used again.
+    """
+    start = 0
+    for part in parts:
+        stop = start + part.shape[-1]
+        out[..., start:stop] = part
+        start = stop
+    return out
+
+
 def add_up(totals: Sequence[Tensor], parts: Iterable[Sequence[Tensor]]) -> None:
     """Add all ``parts``, in their order, to the ``totals``, in place."""
     for part in parts:

@@ -20,6 +20,7 @@ from sharpgp.gp.whitening import (
     congruent,
     factorise,
     inducing_covariance,
+    join,
     solve,
     solve_transposed,
 )
@@ -60,10 +61,10 @@ class _SparseVariance(torch.autograd.Function):
             w, u = factors.whiten(data.covariance.matrix(theta, Z, S[rows]))
             return w.square().sum(-2) - u.square().sum(-2)
 
-        parts = list(by_rows(reduction, len(S), theta.shape[0] * len(Z), S.device))
+        blocks = by_rows(reduction, len(S), theta.shape[0] * len(Z), S.device)
         ctx.save_for_backward(theta, Z, S)
         ctx.factors, ctx.data = factors, data
-        return kss - torch.cat(parts, -1) if parts else kss.clone()
+        return kss - join(blocks, torch.empty_like(kss))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -151,7 +152,8 @@ class _SparseLeaveOneOut(torch.autograd.Function):
             mu = (factors.c.unsqueeze(-2) @ u).squeeze(-2)
             return torch.stack([w.square().sum(-2), u.square().sum(-2), mu])
 
-        p, q, mu = torch.cat(list(data.by_rows(norms, theta.shape[0], len(Z))), -1)
+        blocks = data.by_rows(norms, theta.shape[0], len(Z))
+        p, q, mu = join(blocks, prior.new_empty(3, *prior.shape))
         noise = factors.noise.unsqueeze(-1)
         rest = (1.0 - q / noise).clamp_min(1e-14)
         residual = (data.y - mu) / rest
