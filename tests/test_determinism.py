@@ -11,6 +11,7 @@ from sharpgp.calibration import known_methods
 from sharpgp.experiments import Store, Task, run
 from sharpgp.gp import memory
 from sharpgp.gp.sparse_training import train_sparse
+from sharpgp.gp.training import train
 
 X, Y = wavy(70)
 X_TEST, _ = wavy(20, seed=1)
@@ -32,6 +33,21 @@ def test_threads_change_nothing_beyond_rounding(name):
     one = answers(name, 1)
     np.testing.assert_array_equal(answers(name, 1), one)
     np.testing.assert_allclose(answers(name, 2), one, rtol=1e-10, atol=1e-10)
+
+
+def test_starts_side_by_side_are_those_one_after_the_other():
+    X, y = map(torch.from_numpy, wavy(330, d=3))
+    found, before = [], torch.get_num_threads()
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            found.append(train(X, y))
+    finally:
+        torch.set_num_threads(before)
+    (one, result), (two, same) = found
+    assert torch.equal(one.theta_R, two.theta_R)
+    assert result == same
+    assert result.evaluations > 40
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "gpytorch"])

@@ -10,7 +10,6 @@ its parameters and priors.
 import logging
 import math
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import gpytorch
@@ -31,7 +30,7 @@ from sharpgp.gp.covariance import Covariance, FromGPyTorch, Stationary, make_cov
 from sharpgp.gp.large import likelihood_of
 from sharpgp.gp.posterior import ExactPosterior
 from sharpgp.gp.scaling import Affine
-from sharpgp.gp.threads import threads_for
+from sharpgp.gp.threads import side_by_side, threads_for
 
 logger = logging.getLogger("sharpgp")
 
@@ -42,6 +41,8 @@ _STARTS = ((1.0, 1.0, 0.1), (3.0, 1.0, 0.1), (1.0, 10.0, 0.01), (3.0, 10.0, 0.01
 # Evaluations that each start gets before only the best one goes on.
 _SCREENING = 20
 _MOST_EVALUATIONS = 300
+# Points from which starts run side by side; fewer take no time.
+_SIDE_BY_SIDE = 300
 #: Points beyond which starts are tried on a part of them only, and how many that part has.
 MOST_FROM_SCRATCH = 4000
 _FIRST_ROWS = 2000
@@ -247,9 +248,9 @@ def _train_stationary(
 ) -> tuple[Tensor, TrainingResult]:
     d = covariance.n_features
     lower, upper = bounds_of(d)
-    objective = _Objective(Z, t, covariance, prior)
 
-    def descend(u: np.ndarray, evaluations: int) -> tuple[float, np.ndarray, bool]:
+    def descend(u: np.ndarray, evaluations: int) -> _Descent:
+        objective = _Objective(Z, t, covariance, prior)
         found = minimize(
             objective,
             np.clip(u, lower, upper),
@@ -258,40 +259,49 @@ def _train_stationary(
             bounds=list(zip(lower, upper, strict=True)),
             options={"maxfun": evaluations, "ftol": tolerance, "gtol": 1e-6},
         )
-        return float(found.fun), found.x, bool(found.nfev < evaluations)
+        return _Descent(float(found.fun), found.x, bool(found.nfev < evaluations), objective)
+
+    def descents(starts: list[np.ndarray]) -> list[_Descent]:
+        if len(starts) == 1:
+            return [descend(starts[0], _MOST_EVALUATIONS)]
+        alone = len(t) < _SIDE_BY_SIDE or Z.device.type != "cpu"
+        return side_by_side(lambda u: descend(u, _SCREENING), starts, alone=alone)
 
     starts = [built_in_start(number, d) for number in range(len(_STARTS))]
     if isinstance(start, Tensor):
         starts = [start.log().cpu().numpy()]
     elif start is not None:
         starts = [starts[start]]
-    (value, u, done), winner = _best_of(descend, starts)
-    number = winner if start is None else start if isinstance(start, int) else None
-    if value >= 1e10:  # every start failed: draw others before giving up
-        drawn = [starts[0] + rng.normal(0.0, 1.0, d + 2) for _ in range(4)]
-        (value, u, done), _ = _best_of(descend, drawn)
+    tried = descents(starts)
+    best = min(tried, key=lambda one: one.value)
+    number = tried.index(best) if start is None else start if isinstance(start, int) else None
+    if best.value >= 1e10:  # every start failed: draw others before giving up
+        tried += descents([starts[0] + rng.normal(0.0, 1.0, d + 2) for _ in range(4)])
+        best = min(tried, key=lambda one: one.value)
         number = None
-    if value >= 1e10:
+    if best.value >= 1e10:
         raise NumericalError(
-            f"training failed from {len(starts) + len(drawn)} starts; last failure: "
-            f"{objective.failures[-1]}"
+            f"training failed from {len(tried)} starts; last failure: "
+            f"{tried[-1].objective.failures[-1]}"
         )
-    if not done:
-        value, u, done = descend(u, _MOST_EVALUATIONS - _SCREENING)
-    status = "retried" if objective.failures else "converged" if done else "stopped"
-    theta = torch.from_numpy(np.exp(u)).to(Z)
-    failures = tuple(dict.fromkeys(objective.failures))
-    return theta, TrainingResult(status, -value, objective.evaluations, failures, number)
+    if not best.done:
+        best = descend(best.u, _MOST_EVALUATIONS - _SCREENING)
+        tried.append(best)
+    failures = tuple(dict.fromkeys(f for one in tried for f in one.objective.failures))
+    status = "retried" if failures else "converged" if best.done else "stopped"
+    theta = torch.from_numpy(np.exp(best.u)).to(Z)
+    evaluations = sum(one.objective.evaluations for one in tried)
+    return theta, TrainingResult(status, -best.value, evaluations, failures, number)
 
 
-def _best_of(
-    descend: Callable[[np.ndarray, int], tuple[float, np.ndarray, bool]],
-    starts: list[np.ndarray],
-) -> tuple[tuple[float, np.ndarray, bool], int]:
-    most = _SCREENING if len(starts) > 1 else _MOST_EVALUATIONS
-    found = [descend(u, most) for u in starts]
-    winner = min(range(len(found)), key=lambda i: found[i][0])
-    return found[winner], winner
+@dataclass(frozen=True, eq=False)
+class _Descent:
+    """Where the optimiser got from one start, whether it was done, and what it evaluated."""
+
+    value: float
+    u: np.ndarray
+    done: bool
+    objective: _Objective
 
 
 def _train_with_botorch(
