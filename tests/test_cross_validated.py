@@ -7,7 +7,7 @@ from scipy.stats import multivariate_normal
 from helpers import wavy
 from sharpgp import CrossValidated
 from sharpgp.calibration import cross_validated
-from sharpgp.calibration.cross_validated import carried_over, falls_short
+from sharpgp.calibration.cross_validated import carried_over, lead_of
 from sharpgp.gp import SparsePosterior, train
 from sharpgp.gp.posterior import ExactPosterior
 from sharpgp.gp.warped import train_warped
@@ -72,12 +72,12 @@ def test_cv_carries_scores_over_where_refits_are_unlike_the_fit(monkeypatch):
     X, y = wavy(60)
     posterior, _ = train(torch.from_numpy(X), torch.from_numpy(y))
     as_they_are = CrossValidated(folds=5).fit(posterior).scores
-    answers = iter([True, False, False, False, False])
-    monkeypatch.setattr(cross_validated, "falls_short", lambda *_: next(answers))
+    leads = iter([-1.0, 0.0, 0.0, 0.2, 0.0])
+    monkeypatch.setattr(cross_validated, "lead_of", lambda *_: next(leads))
     torch.testing.assert_close(
         CrossValidated(folds=5).fit(posterior).scores, as_they_are, rtol=0, atol=0
     )
-    monkeypatch.setattr(cross_validated, "falls_short", lambda *_: True)
+    monkeypatch.setattr(cross_validated, "lead_of", lambda *_: -0.02)
     moved = CrossValidated(folds=5).fit(posterior).scores
     assert not torch.equal(moved, as_they_are)
     # Within each part the order is kept.
@@ -94,6 +94,18 @@ def test_a_refit_at_a_poorer_maximum_falls_short():
     rough = good.theta_R.clone()
     rough[:4] = 50.0  # every input on its own, but for its copy
     poor = ExactPosterior(X, y, good.covariance, rough, x_units=good.x_units, y_units=good.y_units)
-    assert falls_short(poor, good)
-    assert not falls_short(good, poor)
-    assert not falls_short(good, good)
+    assert lead_of(poor, good) < -1.0
+    assert lead_of(good, poor) > 1.0
+
+
+def test_a_fit_on_all_data_that_is_far_behind_starts_again():
+    X, y = (torch.from_numpy(v) for v in wavy(60))
+    good, _ = train(X, y)
+    poor = ExactPosterior(
+        X, y, good.covariance, 30.0 * good.theta_R, x_units=good.x_units, y_units=good.y_units
+    )
+    poor.training_start = good.training_start
+    found, expected = (CrossValidated(folds=5).fit(gp) for gp in (poor, good))
+    assert found.posterior.log_likelihood() > poor.log_likelihood() + 1.0
+    torch.testing.assert_close(found.posterior.theta_R, good.theta_R, rtol=0.05, atol=1e-4)
+    assert expected.posterior is good

@@ -2,6 +2,7 @@
 
 import copy
 import logging
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -31,9 +32,9 @@ from sharpgp.gp.threads import side_by_side
 
 logger = logging.getLogger("sharpgp")
 
-# A refit is unlike the fit on all data if that explains the refit's own data better by so much, in
-# log likelihood per point; and this share of the refits may be.
-_SHORTFALL, _MOST_UNLIKE = 0.01, 0.2
+# Leads of refits, in log likelihood per point, from which they are of another kind than the fit on
+# all data; and the share of them that may be.
+_BEHIND, _FAR_AHEAD, _FEW = 0.01, 0.25, 0.2
 
 
 @stored("CrossValidatedPredictor")
@@ -56,15 +57,15 @@ class CrossValidatedPredictor(SpreadPredictor):
 class _Refit:
     """A part under the fit without it: residuals and z-scores [n].
 
-    ``own`` are leave-one-out scores of the fit's own points; ``unlike``, whether it is another kind
-    of fit than the one that predicts; ``kept``, the fit itself where it is used later.
+    ``own`` are leave-one-out scores of the fit's own points; ``lead``, how much better it explains
+    these than the fit on all data does; ``kept``, the fit itself where it is used later.
     """
 
     r: Tensor
     z: Tensor
     own: Tensor
-    unlike: bool = False
-    kept: Spread | None = None
+    lead: float
+    kept: Spread | None
 
 
 @register("cv")
@@ -76,7 +77,8 @@ class CrossValidated(Recalibrator):
     left out are pooled, and ``beta(delta) = q_lin(delta, z)``.  (Started from the full fit, the
     refits would stay close to it and so know the parts that they leave out.)  Where many refits end
     in poorer maxima of the likelihood than the full fit, their scores are of another shape than
-    its; :func:`carried_over` then gives them the shape of its.  Predictions from
+    its; :func:`carried_over` then gives them the shape of its.  Where they end in far better ones,
+    the full fit starts from scratch, too.  Predictions from
     all data are at least as good as those from a part, so coverage is nominal in practice; there
     is no finite-sample guarantee.
 
@@ -148,6 +150,28 @@ class CrossValidated(Recalibrator):
         parts = order.to(y.device).chunk(folds)
         spread = learn_spread(full, self.seed)
 
+        refits = self._refits(full, spread, parts)
+        if _many(refit.lead > _FAR_AHEAD for refit in refits):
+            logger.info("cv: refits are far ahead of the full fit, which starts from scratch")
+            full = full.retrained(X, y)
+            spread = learn_spread(full, self.seed)
+            refits = self._refits(full, spread, parts)
+        if self.plus:
+            fits = [refit.kept for refit in refits if refit.kept is not None]
+            return PlusPredictor(spread.posterior, fits, [refit.z for refit in refits])
+        r = torch.cat([refit.r for refit in refits])
+        z = torch.cat([refit.z for refit in refits])
+        if _many(refit.lead < -_BEHIND for refit in refits):
+            logger.info(
+                "cv: refits are at poorer maxima of the likelihood than the fit on all data"
+            )
+            z = torch.cat([carried_over(f.z, f.own, spread.scores) for f in refits])
+        back = torch.cat(parts).argsort()
+        return CrossValidatedPredictor(spread, X, r[back], z[back])
+
+    def _refits(self, full: Posterior, spread: Spread, parts: Sequence[Tensor]) -> "list[_Refit]":
+        X, y = full.X_train, full.y_train
+
         def without(part: Tensor) -> _Refit:
             rest = torch.ones_like(y, dtype=torch.bool)
             rest[part] = False
@@ -156,23 +180,10 @@ class CrossValidated(Recalibrator):
             else:
                 fit = refit_spread(spread.choice, full, X[rest], y[rest])
             r = y[part] - fit.posterior.mean(X[part])
-            if self.plus:
-                return _Refit(r, r / fit(X[part]), fit.scores, kept=fit)
-            unlike = falls_short(fit.posterior, spread.posterior.at_rows(rest))
-            return _Refit(r, r / fit(X[part]), fit.scores, unlike)
+            lead = 0.0 if self.plus else lead_of(fit.posterior, spread.posterior.at_rows(rest))
+            return _Refit(r, r / fit(X[part]), fit.scores, lead, fit if self.plus else None)
 
-        refits = side_by_side(without, parts, alone=not runs_in_threads(full))
-        if self.plus:
-            fits = [refit.kept for refit in refits if refit.kept is not None]
-            return PlusPredictor(spread.posterior, fits, [refit.z for refit in refits])
-        r = torch.cat([refit.r for refit in refits])
-        z = torch.cat([refit.z for refit in refits])
-        unlike = sum(refit.unlike for refit in refits)
-        if unlike > _MOST_UNLIKE * folds:
-            logger.info("cv: %d of %d refits are at poorer maxima of the likelihood", unlike, folds)
-            z = torch.cat([carried_over(f.z, f.own, spread.scores) for f in refits])
-        back = torch.cat(parts).argsort()
-        return CrossValidatedPredictor(spread, X, r[back], z[back])
+        return side_by_side(without, parts, alone=not runs_in_threads(full))
 
     def _without_refits(self, full: Posterior) -> CrossValidatedPredictor:
         if self.plus:
@@ -219,11 +230,11 @@ class LeaveOneOut(CrossValidated):
     plus = False
 
 
-def falls_short(refit: Posterior, whole: Posterior) -> bool:
-    """Whether a GP explains its own data worse than another one's hyperparameters do.
+def lead_of(refit: Posterior, whole: Posterior) -> float:
+    """How much better a GP explains its data than another one's hyperparameters do, per point.
 
     ``whole`` is the fit on all data, conditioned on those of ``refit`` only.  Where training ends
-    in the same maximum of the likelihood the refit is ahead, as it was made for these data.
+    in the same maximum of the likelihood the refit leads a little, as it was made for these data.
 
     Examples
     --------
@@ -232,11 +243,16 @@ def falls_short(refit: Posterior, whole: Posterior) -> bool:
     >>> y = X[:, 0].sin() + 0.1 * torch.cos(37 * X[:, 0])
     >>> good, _ = train(X, y)
     >>> poor = train(X, torch.cos(37 * X[:, 0]))[0].conditioned_on(X, y)
-    >>> falls_short(poor, good), falls_short(good, poor)
-    (True, False)
+    >>> lead_of(good, poor) > 1.0, lead_of(good, good)
+    (True, 0.0)
     """
-    found, asked = refit.log_likelihood(), whole.log_likelihood()
-    return found is not None and asked is not None and found < asked - _SHORTFALL
+    ours, theirs = refit.log_likelihood(), whole.log_likelihood()
+    return 0.0 if ours is None or theirs is None else ours - theirs
+
+
+def _many(refits: Iterable[bool]) -> bool:
+    found = list(refits)
+    return sum(found) > _FEW * len(found)
 
 
 def carried_over(z: Tensor, own: Tensor, whole: Tensor) -> Tensor:
