@@ -1,4 +1,4 @@
-"""Small problems run on one thread, blocks side by side, and the user's setting comes back."""
+"""One thread for an operation, several for blocks of work, and the user's setting comes back."""
 
 import os
 import threading
@@ -18,9 +18,9 @@ def two_threads():
 
 
 @pytest.mark.parametrize(
-    ("size", "expected"), [((10,), 1), ((threads.MANY_POINTS,), 2), ((threads.MANY_POINTS, 50), 1)]
+    ("size", "expected"), [((10,), 1), ((3000,), 1), ((3001,), 2), ((3001, 50), 1)]
 )
-def test_one_thread_below_a_size_and_for_sparse_gps(two_threads, size, expected):
+def test_one_thread_up_to_a_size_and_for_sparse_gps(two_threads, size, expected):
     with threads.threads_for(*size):
         assert torch.get_num_threads() == expected
     assert torch.get_num_threads() == 2

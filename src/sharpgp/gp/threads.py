@@ -11,8 +11,8 @@ from typing import TypeVar
 
 import torch
 
-#: Training points from which more than one thread pays.
-MANY_POINTS = 1000
+#: Training points up to which every operation runs on one thread: what the defaults fit exactly.
+MOST_ON_ONE_THREAD = 3000
 
 # Threads that the caller had before an outer block took them away.
 _given: ContextVar[int | None] = ContextVar("given", default=None)
@@ -22,12 +22,13 @@ Result = TypeVar("Result")
 
 @contextmanager
 def threads_for(n_points: int, n_inducing: int | None = None) -> Iterator[None]:
-    """Run small problems and sparse GPs on one thread, and put the setting back afterwards.
+    """One thread for an operation, but in large exact GPs; the setting comes back afterwards.
 
-    With a few hundred points one operation takes less than a millisecond, and threads spend their
-    time waiting for one another, most of all on a busy machine.  Sparse GPs use their threads for
-    blocks of rows instead, see :func:`in_order`: an operation that is spread over threads adds up
-    in another order for every number of threads.
+    An operation that is spread over threads adds up in another order for every number of threads,
+    and searches make much of that: rounding errors can end in another minimum.  Threads are used
+    for independent work instead, see :func:`in_order`: starts, folds, candidates, and blocks of
+    rows of a sparse GP.  That also wastes less time on a busy machine, where the threads of one
+    operation wait for one another.  A large exact GP has too little of such work.
 
     Examples
     --------
@@ -37,7 +38,7 @@ def threads_for(n_points: int, n_inducing: int | None = None) -> Iterator[None]:
     """
     before = torch.get_num_threads()
     token = _given.set(_given.get() or before)
-    if n_points < MANY_POINTS or n_inducing is not None:
+    if n_points <= MOST_ON_ONE_THREAD or n_inducing is not None:
         torch.set_num_threads(1)
     try:
         yield
