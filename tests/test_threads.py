@@ -80,3 +80,16 @@ def test_a_forked_process_has_threads_of_its_own(two_threads):
     if child == 0:
         os._exit(0 if threads.side_by_side(abs, [1, -2]) == [1, 2] else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_work_within_work_does_not_wait_for_its_own_threads(two_threads, monkeypatch):
+    # As where the setting is the same for all threads: each would see two.
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    inner = []
+
+    def outer(item):
+        inner.append(threads._given.get())
+        return threads.side_by_side(abs, [item, -item, item]) if inner[-1] == 1 else None
+
+    assert threads.side_by_side(outer, range(4)) == [[n] * 3 for n in range(4)]
+    assert threads._given.get() is None

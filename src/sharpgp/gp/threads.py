@@ -70,8 +70,12 @@ def in_order(
 
     def one(item: Item) -> Result:
         torch.set_num_threads(1)  # this, and whether gradients are recorded, belongs to a thread
-        with torch.set_grad_enabled(gradients):
-            return function(item)
+        token = _given.set(1)  # what it calls must not wait for the threads that it holds
+        try:
+            with torch.set_grad_enabled(gradients):
+                return function(item)
+        finally:
+            _given.reset(token)
 
     running: deque[Future[Result]] = deque()
     try:
