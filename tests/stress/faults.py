@@ -3,6 +3,7 @@
 import contextlib
 import os
 import random
+import re
 import resource
 import signal
 import subprocess
@@ -130,11 +131,16 @@ def _unclean(
         return f"{where}: exit status {status}: {stderr.strip()[-300:]}"
     if "Traceback" in stderr or (status == 130 and len(stderr.strip().splitlines()) > 3):
         return f"{where}: not a short message: {stderr.strip()[-300:]}"
-    if command == "fit" and (folder / "model.sgp").read_bytes() != old:
-        same = status == 0  # the same data and seed give the same file, unless it is half a file
-        return f"{where}: the model changed" if not same else None
+    # The same data and seed give the same model, where the fit was through before the signal.
+    if command == "fit" and _content((folder / "model.sgp").read_bytes()) != _content(old):
+        return f"{where}: the model changed"
     left = [str(f) for f in folder.glob(".*.tmp")]
     return f"{where}: left behind {left}" if left else None
+
+
+def _content(model: bytes) -> tuple[int, list[bytes]]:
+    """Length and checksum of a model's file, whose header comes in any order."""
+    return len(model), re.findall(rb'"checksum":"([0-9a-f]{64})"', model)
 
 
 def full_disk() -> Iterator[tuple[str, str | None]]:
