@@ -33,12 +33,10 @@ def ray_cluster():
     pytest.importorskip("ray", reason="needs pip install 'sharpgp[ray]'")
     from ray.cluster_utils import Cluster
 
-    # A killed node is missed after five seconds.  Not sooner: a machine that stalls for a second
-    # would lose the head node, too, and with it all that waits for the cluster.
     quick = {
         "health_check_initial_delay_ms": 0,
-        "health_check_period_ms": 1000,
-        "health_check_failure_threshold": 5,
+        "health_check_period_ms": 200,
+        "health_check_failure_threshold": 3,
     }
     head = {"num_cpus": 1, "include_dashboard": False, "_system_config": quick}
     cluster = Cluster(initialize_head=True, head_node_args=head)

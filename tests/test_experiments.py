@@ -11,6 +11,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import joblib
 import numpy as np
 import pytest
 import torch
@@ -361,6 +362,20 @@ def test_sparse_base_models(small_data, tmp_path):
     result = Store(tmp_path).read(tasks[0])
     assert result.info["n_train"] == 3 * result.info["n_cal"]
     assert "inducing 9, split 60/20/20" in tables.render(tmp_path)
+
+
+def test_workers_do_not_hear_ctrl_c_and_their_parent_does():
+    from joblib.externals.loky import get_reusable_executor
+
+    get_reusable_executor().shutdown(wait=True)  # of an earlier test
+
+    def hears():
+        return signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+    with engines.Local(2, None, 1).open() as (_, answers):
+        found = list(answers(joblib.delayed(hears)() for _ in range(4)))
+    assert found == [False] * 4
+    assert hears()
 
 
 @pytest.mark.filterwarnings("ignore::sharpgp.CalibrationWarning")

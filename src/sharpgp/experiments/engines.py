@@ -3,10 +3,11 @@
 import logging
 import os
 import re
+import signal
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
@@ -57,7 +58,13 @@ class Engine(ABC):
             batch_size="auto",
             pre_dispatch=at_once,
         )
-        yield from pool(jobs)
+        with self._starting():
+            answers = pool(jobs)
+        yield from answers
+
+    def _starting(self) -> AbstractContextManager[None]:
+        """What holds while joblib starts workers."""
+        return nullcontext()
 
 
 class Local(Engine):
@@ -96,6 +103,23 @@ class Local(Engine):
             # joblib runs n_jobs=1 in this process, which a crash would take down.
             at_once = 2 * workers if workers > 1 else 1
             yield workers, lambda jobs: self._answers(jobs, max(2, workers), at_once)
+
+    def _starting(self) -> AbstractContextManager[None]:
+        """Workers do not hear ctrl-C: one that loads its libraries would print a traceback.
+
+        This process hears it, and ends them.
+        """
+        return _without_ctrl_c() if hasattr(signal, "pthread_sigmask") else nullcontext()
+
+
+@contextmanager
+def _without_ctrl_c() -> Iterator[None]:
+    """Ctrl-C waits for the end of the block, and never reaches processes started in it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _start_quiet_tracker() -> None:
