@@ -149,7 +149,6 @@ class CrossValidated(Recalibrator):
         order = torch.randperm(len(y), generator=torch.Generator().manual_seed(self.seed))
         parts = order.to(y.device).chunk(folds)
         spread = learn_spread(full, self.seed)
-
         refits = self._refits(full, spread, parts)
         if _many(refit.lead > _FAR_AHEAD for refit in refits):
             logger.info("cv: refits are far ahead of the full fit, which starts from scratch")
