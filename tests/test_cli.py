@@ -107,6 +107,26 @@ def test_ctrl_c_while_libraries_are_loaded_is_one_line():
     assert done.stderr.strip() == "interrupted"
 
 
+@pytest.mark.parametrize("moment", ["atexit", "finalisation"])
+def test_ctrl_c_while_python_closes_down_does_not_change_how_the_command_ended(moment):
+    """The work is done and its files are written by then."""
+    when = {
+        "atexit": "import atexit; atexit.register(hit)",
+        # Objects of a module that is still there at the very end, when Python has given
+        # signals back to the system.
+        "finalisation": "sys.last_one = type('Last', (), {'__del__': lambda self: hit()})()",
+    }
+    code = (
+        "import os, signal, sys; from sharpgp.__main__ import main\n"
+        "def hit(kill=os.kill, process=os.getpid()): kill(process, 2)\n"
+        f"{when[moment]}\n"
+        "sys.argv = ['sharpgp', '--version']; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"sharpgp {sharpgp.__version__}\n"
+
+
 def test_ctrl_c_waits_for_the_library_that_is_being_loaded(tmp_path):
     """In C++ code of a library an exception would end the process: it comes right after that."""
     (tmp_path / "large.py").write_text(

@@ -10,7 +10,7 @@ _PATIENCE = 0.05
 
 
 def main() -> None:
-    """Run the command; ctrl-C is one line, also while the libraries are still being loaded."""
+    """Run the command; ctrl-C is one line, also while libraries load or Python closes down."""
     try:
         wait_for_imports()
         from sharpgp.cli import app
@@ -19,6 +19,8 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         sys.exit(130)
+    finally:
+        _stop_listening()
 
 
 def wait_for_imports() -> None:
@@ -41,6 +43,13 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
             return
         frame = frame.f_back
     raise KeyboardInterrupt
+
+
+def _stop_listening() -> None:
+    """The command is done: a ctrl-C while Python closes down would only hide how it ended."""
+    if signal.getsignal(signal.SIGINT) is _interrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
 
 
 if __name__ == "__main__":

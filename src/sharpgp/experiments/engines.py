@@ -91,7 +91,7 @@ class Local(Engine):
     def open(self) -> Iterator[tuple[int, Callable[[Jobs], Iterator[Any]]]]:
         """See :meth:`Engine.open`; one worker is a process of its own, too."""
         workers = self.workers or max(1, joblib.cpu_count() // self.threads)
-        _start_quiet_tracker()
+        _start_trackers()
         try:
             processes = joblib.parallel_config(backend="loky", inner_max_num_threads=self.threads)
         except AssertionError:  # joblib falls back to threads, which take no such setting
@@ -122,12 +122,18 @@ def _without_ctrl_c() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _start_quiet_tracker() -> None:
-    """Start loky's process that removes what an interrupted run leaves in shared memory.
+def _start_trackers() -> None:
+    """Start the processes that remove what an interrupted run leaves in shared memory.
 
-    After ctrl-C it finds some of it gone already and says so after the message for the user.
+    After ctrl-C loky's finds some of it gone already and would say so after the message for the
+    user. That of Python unblocks ctrl-C when it starts, and must not do so among the workers.
     """
+    from multiprocessing import resource_tracker as python_tracker
+
     from joblib.externals.loky.backend import resource_tracker
+
+    if hasattr(signal, "pthread_sigmask"):
+        python_tracker.ensure_running()
 
     before = os.environ.get("PYTHONWARNINGS")
     mine = f"ignore::UserWarning:{resource_tracker.__name__}"
