@@ -127,7 +127,14 @@ def test_ctrl_c_while_python_closes_down_does_not_change_how_the_command_ended(m
     assert done.stdout == f"sharpgp {sharpgp.__version__}\n"
 
 
-def test_ctrl_c_waits_for_the_library_that_is_being_loaded(tmp_path):
+@pytest.mark.parametrize(
+    ("meanwhile", "answer"),
+    [
+        ("pass", "interrupted"),
+        ("signal.signal(signal.SIGINT, lambda *_: (print('noted'), sys.exit()))", "noted"),
+    ],
+)
+def test_ctrl_c_waits_for_the_library_that_is_being_loaded(tmp_path, meanwhile, answer):
     """In C++ code of a library an exception would end the process: it comes right after that."""
     (tmp_path / "large.py").write_text(
         "import os, signal, time\n"
@@ -136,13 +143,15 @@ def test_ctrl_c_waits_for_the_library_that_is_being_loaded(tmp_path):
         "print('loaded', flush=True)\n"
     )
     code = (
-        "import sys, time; from sharpgp.__main__ import wait_for_imports; wait_for_imports()\n"
+        "import signal, sys, time; from sharpgp.__main__ import wait_for_imports\n"
+        "wait_for_imports()\n"
         f"sys.path.append({str(tmp_path)!r})\n"
         "try:\n"
         "    import large\n"
+        f"    {meanwhile}\n"
         "    time.sleep(20)\n"
         "except KeyboardInterrupt:\n"
         "    print('interrupted')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert done.stdout.split() == ["loaded", "interrupted"], done.stderr
+    assert done.stdout.split() == ["loaded", answer], done.stderr

@@ -290,11 +290,14 @@ def test_killed_at_random_moments_the_run_ends_in_the_same_table(tmp_path):
     assert {file.name for file in cut.glob("*.json")} == {f.name for f in whole.glob("*.json")}
 
 
-def test_ctrl_c_is_one_line_with_status_130_and_the_command_goes_on(tmp_path):
+@pytest.mark.parametrize("engine", ["local", "dask"])
+def test_ctrl_c_is_one_line_with_status_130_and_the_command_goes_on(engine, tmp_path):
+    if engine == "dask":
+        pytest.importorskip("distributed", reason="needs pip install 'sharpgp[dask]'")
     command = [
         sys.executable, "-c", "from sharpgp.cli import app; app()", "bench", "regression",
         "--datasets", "diabetes", "--methods", "vanilla,kuleshov18", "--repeats", "12",
-        "--workers", "2", "--out", str(tmp_path / "out"),
+        "--engine", engine, "--workers", "2", "--out", str(tmp_path / "out"),
     ]  # fmt: skip
     process = subprocess.Popen(
         command, start_new_session=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -306,6 +309,7 @@ def test_ctrl_c_is_one_line_with_status_130_and_the_command_goes_on(tmp_path):
     assert stdout == ""
     assert stderr.splitlines()[-1].startswith("interrupted; finished tasks are kept")
     assert "Traceback" not in stderr
+    assert "distributed" not in stderr
     assert results_in(tmp_path / "out") < 24
     done = cli.invoke(app, command[3:])
     assert done.stdout.startswith("24 tasks, ")
@@ -363,20 +367,45 @@ def test_sparse_base_models(small_data, tmp_path):
     assert "inducing 9, split 60/20/20" in tables.render(tmp_path)
 
 
-def test_workers_do_not_hear_ctrl_c_and_their_parent_does():
+@pytest.mark.parametrize("engine", ["local", "dask"])
+def test_workers_do_not_hear_ctrl_c_and_their_parent_does(engine):
     """In a process of its own: the first pool of a process starts more than workers."""
-    code = """
+    if engine == "dask":
+        pytest.importorskip("distributed", reason="needs pip install 'sharpgp[dask]'")
+    code = f"""
 import signal, joblib
 from sharpgp.experiments import engines
 
 def hears():
     return signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
-with engines.Local(2, None, 1).open() as (_, answers):
+with engines.make_engine({engine!r}, workers=2).open() as (_, answers):
     print(*answers(joblib.delayed(hears)() for _ in range(4)), hears())
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert (done.stdout, done.stderr) == ("False False False False True\n", "")
+
+
+def test_ctrl_c_waits_until_workers_have_started():
+    handler = signal.getsignal(signal.SIGINT)
+    begun, steps = threading.Event(), []
+
+    def ctrl_c():  # this thread hears it, as it is older than the block
+        begun.wait()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def start():
+        with engines._without_ctrl_c():
+            begun.set()
+            thread.join()
+            steps.append("started")
+
+    thread = threading.Thread(target=ctrl_c)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        start()
+    assert steps == ["started"]
+    assert signal.getsignal(signal.SIGINT) is handler
 
 
 @pytest.mark.filterwarnings("ignore::sharpgp.CalibrationWarning")

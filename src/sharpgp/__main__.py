@@ -33,7 +33,7 @@ def wait_for_imports() -> None:
     main_thread = threading.current_thread() is threading.main_thread()
     if usual and main_thread and hasattr(signal, "setitimer"):
         signal.signal(signal.SIGINT, _interrupt)
-        signal.signal(signal.SIGALRM, _interrupt)
+        signal.signal(signal.SIGALRM, _interrupt_again)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
@@ -43,6 +43,10 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
             return
         frame = frame.f_back
     raise KeyboardInterrupt
+
+
+def _interrupt_again(number: int, frame: FrameType | None) -> None:
+    signal.raise_signal(signal.SIGINT)  # which may be blocked, or answered otherwise, by now
 
 
 def _stop_listening() -> None:

@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--interruptions", type=int, default=9)
+    parser.add_argument("--interruptions", type=int, default=24)
     parser.add_argument("--files", type=int, default=300, help="damaged files of each kind")
     parser.add_argument("--case", type=int, help="only this data set")
     given = parser.parse_args(arguments)

@@ -5,12 +5,14 @@ import os
 import random
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -99,10 +101,13 @@ def interruptions(count: int, seed: int) -> Iterator[tuple[str, str | None]]:
             ],
             "demo": ["demo", "--out", str(folder / "demo")],
         }
+        if find_spec("distributed") is not None:
+            commands["bench, dask"] = [*commands["bench"], "--engine", "dask"]
         _sharpgp(commands["fit"])  # a file that every interrupted fit has to leave as it is
         old = model.read_bytes()
         for number in range(count):
             command = list(commands)[number % len(commands)]
+            shutil.rmtree(folder / "out", ignore_errors=True)  # so that there is work to interrupt
             process = subprocess.Popen(
                 [sys.executable, "-m", "sharpgp", *commands[command]],
                 start_new_session=True,

@@ -5,10 +5,12 @@ import os
 import re
 import signal
 import socket
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from importlib.util import find_spec
+from multiprocessing import resource_tracker
 from typing import Any, ClassVar
 
 import joblib
@@ -91,7 +93,7 @@ class Local(Engine):
     def open(self) -> Iterator[tuple[int, Callable[[Jobs], Iterator[Any]]]]:
         """See :meth:`Engine.open`; one worker is a process of its own, too."""
         workers = self.workers or max(1, joblib.cpu_count() // self.threads)
-        _start_trackers()
+        _start_quiet_tracker()
         try:
             processes = joblib.parallel_config(backend="loky", inner_max_num_threads=self.threads)
         except AssertionError:  # joblib falls back to threads, which take no such setting
@@ -105,35 +107,42 @@ class Local(Engine):
             yield workers, lambda jobs: self._answers(jobs, max(2, workers), at_once)
 
     def _starting(self) -> AbstractContextManager[None]:
-        """Workers do not hear ctrl-C: one that loads its libraries would print a traceback.
-
-        This process hears it, and ends them.
-        """
-        return _without_ctrl_c() if hasattr(signal, "pthread_sigmask") else nullcontext()
+        return _without_ctrl_c()
 
 
 @contextmanager
 def _without_ctrl_c() -> Iterator[None]:
-    """Ctrl-C waits for the end of the block, and never reaches processes started in it."""
+    """Ctrl-C waits for the end of the block, and never reaches processes started in it.
+
+    A worker would print a traceback, and so would the threads of a cluster that is half there.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    # Python's tracker of shared memory unblocks ctrl-C when it starts; so it starts before.
+    resource_tracker.ensure_running()
+    heard: list[int] = []
+    handler = signal.getsignal(signal.SIGINT)
+    mine = handler is not None and threading.current_thread() is threading.main_thread()
+    if mine:  # other threads hear ctrl-C, and this one would answer it
+        signal.signal(signal.SIGINT, lambda number, _: heard.append(number))
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if mine:
+            signal.signal(signal.SIGINT, handler)
+        if heard:
+            signal.raise_signal(signal.SIGINT)
 
 
-def _start_trackers() -> None:
-    """Start the processes that remove what an interrupted run leaves in shared memory.
+def _start_quiet_tracker() -> None:
+    """Start loky's process that removes what an interrupted run leaves in shared memory.
 
-    After ctrl-C loky's finds some of it gone already and would say so after the message for the
-    user. That of Python unblocks ctrl-C when it starts, and must not do so among the workers.
+    After ctrl-C it finds some of it gone already and says so after the message for the user.
     """
-    from multiprocessing import resource_tracker as python_tracker
-
     from joblib.externals.loky.backend import resource_tracker
-
-    if hasattr(signal, "pthread_sigmask"):
-        python_tracker.ensure_running()
 
     before = os.environ.get("PYTHONWARNINGS")
     mine = f"ignore::UserWarning:{resource_tracker.__name__}"
@@ -229,16 +238,39 @@ class Dask(Engine):
             "n_workers": self.workers or max(1, joblib.cpu_count() // self.threads),
             "threads_per_worker": 1,
             "dashboard_address": None,
+            "silence_logs": logging.ERROR,  # it warns of workers that a ctrl-C has ended
         }
         _knock("dask", self.address)
         try:
-            client = Client(self.address, timeout=30) if self.address else Client(**own)
+            if self.address:
+                client = Client(self.address, timeout=30)
+            else:
+                with _without_ctrl_c():
+                    client = Client(**own)
         except (OSError, ValueError) as error:
             raise _unreachable("dask", self.address, error) from None
         with client, joblib.parallel_config(backend=dask_backend(client)):
             cores = max(1, sum(client.nthreads().values()))
             workers = min(self.workers or cores, cores)
-            yield workers, lambda jobs: self._answers(jobs, workers, 2 * workers)
+            try:
+                yield workers, lambda jobs: self._answers(jobs, workers, 2 * workers)
+            except KeyboardInterrupt:
+                if not self.address:
+                    _kill(client.cluster)
+                raise
+
+
+def _kill(cluster: Any) -> None:
+    """End a local cluster's workers at once: left to itself, dask waits for their tasks.
+
+    It also speaks of connections that are gone, even after the cluster has been closed.
+    """
+    logging.getLogger("distributed").setLevel(logging.ERROR)
+    for nanny in cluster.workers.values():
+        nanny.auto_restart = False
+        if nanny.pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(nanny.pid, signal.SIGKILL)
 
 
 ENGINES: dict[str, type[Engine]] = {engine.name: engine for engine in (Local, Ray, Dask)}
