@@ -142,13 +142,13 @@ def _start_quiet_tracker() -> None:
 
     After ctrl-C it finds some of it gone already and says so after the message for the user.
     """
-    from joblib.externals.loky.backend import resource_tracker
+    from joblib.externals.loky.backend import resource_tracker as loky_tracker
 
     before = os.environ.get("PYTHONWARNINGS")
-    mine = f"ignore::UserWarning:{resource_tracker.__name__}"
+    mine = f"ignore::UserWarning:{loky_tracker.__name__}"
     os.environ["PYTHONWARNINGS"] = mine if before is None else f"{before},{mine}"
     try:
-        resource_tracker.ensure_running()
+        loky_tracker.ensure_running()
     finally:
         if before is None:
             del os.environ["PYTHONWARNINGS"]
