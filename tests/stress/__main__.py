@@ -88,7 +88,7 @@ def _faults(given: argparse.Namespace, problems: list[str]) -> None:
 def _threads(problems: list[str]) -> None:
     for name, fits, answers, problem in threads.changes():
         print(f"one thread or two, {name}: fits differ by {fits:.1e} standard deviations, "
-              f"one model's answers by {answers:.1e}", flush=True)  # fmt: skip
+              f"answers by {answers:.1e}", flush=True)  # fmt: skip
         problems += [problem] if problem else []
 
 
