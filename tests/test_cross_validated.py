@@ -104,7 +104,7 @@ def test_a_fit_on_all_data_that_is_far_behind_starts_again():
     poor = ExactPosterior(
         X, y, good.covariance, 30.0 * good.theta_R, x_units=good.x_units, y_units=good.y_units
     )
-    poor.training_start = good.training_start
+    poor.training_start, poor.training_prior = good.training_start, good.training_prior
     found, expected = (CrossValidated(folds=5).fit(gp) for gp in (poor, good))
     assert found.posterior.log_likelihood() > poor.log_likelihood() + 1.0
     torch.testing.assert_close(found.posterior.theta_R, good.theta_R, rtol=0.05, atol=1e-4)

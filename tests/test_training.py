@@ -10,6 +10,7 @@ from sharpgp.exceptions import NumericalError
 from sharpgp.gp import train, training
 from sharpgp.gp.covariance import Stationary
 from sharpgp.gp.linalg import log_marginal_likelihood
+from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.training import _Objective
 
@@ -34,7 +35,7 @@ def test_log_likelihood_matches_torch_and_its_gradient_finite_differences():
 
 def test_reaches_botorchs_likelihood():
     X, y = simulate()
-    _, own = train(X, y, "matern52")
+    _, own = train(X, y, "matern52", prior=None)
     kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.MaternKernel(nu=2.5, ard_num_dims=2))
     _, botorch = train(X, y, kernel)
     assert own.status == botorch.status == "converged"
@@ -118,12 +119,19 @@ def test_standardising_survives_extreme_units():
     assert constant.scale.item() == 1.0
 
 
+def in_deviations(deviation: float) -> LengthscalePrior:
+    return LengthscalePrior(deviation, in_ranges=False, fades=False)
+
+
 def test_prior_on_lengthscales():
     """The penalty is a normal density of log inverse lengthscales, and the fit obeys it."""
     rng = np.random.default_rng(5)
     Z, t = torch.from_numpy(rng.normal(size=(60, 8))), torch.from_numpy(rng.normal(size=60))
     covariance = Stationary("rbf", 8)
-    plain, penalised = _Objective(Z, t, covariance), _Objective(Z, t, covariance, prior=0.7)
+    plain, penalised = (
+        _Objective(Z, t, covariance),
+        _Objective(Z, t, covariance, in_deviations(0.7)),
+    )
     centre = -np.sqrt(2.0) - 0.5 * np.log(8)
     v, w = rng.normal(size=10), rng.normal(size=10)
     added = [penalised(u)[0] - plain(u)[0] for u in (v, w)]
@@ -132,7 +140,7 @@ def test_prior_on_lengthscales():
     slope = (penalised(v + 1e-6 * np.eye(10)[2])[0] - penalised(v - 1e-6 * np.eye(10)[2])[0]) / 2e-6
     assert penalised(v)[1][2] == pytest.approx(slope, rel=1e-5)
 
-    def largest(prior: float | None) -> float:
+    def largest(prior: LengthscalePrior | None) -> float:
         return train(Z, t, prior=prior)[0].theta_R[:8].log().max().item()
 
-    assert largest(0.3) < centre + 1.0 < largest(None)
+    assert largest(in_deviations(0.3)) < centre + 1.0 < largest(None)

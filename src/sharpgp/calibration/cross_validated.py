@@ -232,6 +232,8 @@ class LeaveOneOut(CrossValidated):
 def lead_of(refit: Posterior, whole: Posterior) -> float:
     """How much better a GP explains its data than another one's hyperparameters do, per point.
 
+    By log likelihood, and by the log density of the prior that both were trained with, if any.
+
     ``whole`` is the fit on all data, conditioned on those of ``refit`` only.  Where training ends
     in the same maximum of the likelihood the refit leads a little, as it was made for these data.
 
@@ -246,7 +248,9 @@ def lead_of(refit: Posterior, whole: Posterior) -> float:
     (True, 0.0)
     """
     ours, theirs = refit.log_likelihood(), whole.log_likelihood()
-    return 0.0 if ours is None or theirs is None else ours - theirs
+    if ours is None or theirs is None:
+        return 0.0
+    return ours + refit.log_prior() - theirs - whole.log_prior()
 
 
 def _many(refits: Iterable[bool]) -> bool:

@@ -8,13 +8,12 @@ from torch import Tensor
 
 from sharpgp.exceptions import warn
 from sharpgp.gp.posterior import Posterior
+from sharpgp.gp.priors import LEAST_PER_HYPERPARAMETER
 
 # Lowest and highest value of every feature in training, by posterior: predictions come in blocks.
 _SEEN: WeakKeyDictionary[Posterior, tuple[int, Tensor, Tensor]] = WeakKeyDictionary()
 # Of a feature's magnitude: a constant column may differ by rounding.
 _ROUNDING = 1e-9
-#: Training points per hyperparameter below which leave-one-out without refits is no evidence.
-LEAST_PER_HYPERPARAMETER = 10
 
 
 def is_far(posterior: Posterior, X: Tensor) -> Tensor:

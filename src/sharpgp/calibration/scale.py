@@ -8,6 +8,7 @@ from torch import Tensor
 from sharpgp._stored import Array, agree, stored
 from sharpgp.gp.choice import condition
 from sharpgp.gp.posterior import Posterior
+from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.training import train
 
 # E log(chi^2_1): what log z^2 is off by on average when z is standard normal.
@@ -22,9 +23,9 @@ _INFORMATION = _FREEDOM / (2.0 * (_FREEDOM + 3.0))
 _STEPS = 8
 # The likelihood of a scale model is flat: more evaluations move nothing that can be seen.
 _TOLERANCE = 1e-4
-# Standard deviation of the prior on its log inverse lengthscales: z-scores tell so little about
-# their scale that without one many features fit noise.
-_PRIOR = 1.0
+# Prior on its lengthscales: z-scores tell so little about their scale that without one many
+# features fit noise, however many points there are.
+_PRIOR = LengthscalePrior(deviation=1.0, in_ranges=False, fades=False)
 # Parts of the points, each judged by a scale model that was trained without it.
 _PARTS = 5
 #: Points that the scale model's hyperparameters are trained on; it is conditioned on all.

@@ -28,7 +28,7 @@ from sharpgp.gp.covariance import Stationary
 from sharpgp.gp.large import MOST_BATCHED
 from sharpgp.gp.posterior import ExactPosterior, Posterior
 from sharpgp.gp.threads import side_by_side
-from sharpgp.gp.warped import train_warped
+from sharpgp.gp.warped import WarpedPosterior, train_warped
 
 #: Levels whose pinball losses the search of ``theta`` averages.
 SEARCH_LEVELS = (0.025, 0.05, 0.1, 0.25, 0.75, 0.9, 0.95, 0.975)
@@ -216,7 +216,7 @@ def refit_spread(choice: Choice, posterior: Posterior, X: Tensor, y: Tensor) -> 
     """The same kind of mean and spread on other data, learned from scratch."""
     fit: Posterior | None = None
     if choice.warped and isinstance(posterior, ExactPosterior):
-        fit = train_warped(X, y, posterior.covariance, start=posterior.training_start)
+        fit = _train_warped(posterior, X, y)
     if fit is None:
         fit = posterior.retrained(X, y)
     theta = _search(fit, None) if choice.searched else fit.theta_R
@@ -269,11 +269,16 @@ def _searched(posterior: Posterior, seed: int) -> Candidate:
 def _warped(posterior: Posterior) -> Candidate | None:
     if not isinstance(posterior, ExactPosterior) or posterior.n_train > MOST_WARPED:
         return None
-    data = posterior.X_train, posterior.y_train
-    warped = train_warped(*data, posterior.covariance, start=posterior.training_start)
+    warped = _train_warped(posterior, posterior.X_train, posterior.y_train)
     if warped is None:
         return None
     return replace(_as_trained(warped), choice=Choice(warped=True))
+
+
+def _train_warped(posterior: ExactPosterior, X: Tensor, y: Tensor) -> WarpedPosterior | None:
+    """A GP on a warped target, from the start and with the prior that ``posterior`` had."""
+    start, prior = posterior.training_start, posterior.training_prior
+    return train_warped(X, y, posterior.covariance, start=start, prior=prior)
 
 
 def conditioned_spread(spread: Spread, posterior: Posterior) -> Spread:

@@ -172,7 +172,7 @@ def spread_of(name: str) -> float:
 
 def calibrate(X: Tensor, y: Tensor, n_train: int) -> Calibrated:
     """The paper's method at one level, and then a posterior conditioned on all points."""
-    posterior, _ = train(X[:n_train], y[:n_train])
+    posterior, _ = train(X[:n_train], y[:n_train], prior=None)
     calibrated = Sharp(levels=DELTA).fit(posterior, X[n_train:], y[n_train:])
     return calibrated.condition_on_observations(X[n_train:], y[n_train:])
 
@@ -185,7 +185,7 @@ def recalibrate(X: Tensor, y: Tensor) -> Calibrated:
 
 def base(X: Tensor, y: Tensor, n_train: int) -> Calibrated:
     """The base GP as it is: trained on the same points, conditioned on all."""
-    posterior, _ = train(X[:n_train], y[:n_train])
+    posterior, _ = train(X[:n_train], y[:n_train], prior=None)
     return Vanilla().fit(posterior.conditioned_on(X, y), None, None)
 
 

@@ -218,9 +218,9 @@ def make_problem(
     if base == "undertrained":
         posterior = undertrain(*tensors, dataset)
     elif inducing is not None:
-        posterior = train_sparse(*tensors, n_inducing=inducing, random_state=seed)[0]
+        posterior = train_sparse(*tensors, n_inducing=inducing, random_state=seed, prior=None)[0]
     else:
-        posterior = train(*tensors, random_state=seed)[0]
+        posterior = train(*tensors, random_state=seed, prior=None)[0]
     table = np.ascontiguousarray(np.column_stack([data.X, data.y]))
     info = {
         "n_train": len(y_train),

@@ -34,7 +34,7 @@ def calibrate(methods: Mapping[str, str], data: Split, seed: int = 0) -> dict[st
     >>> list(models)
     ['vanilla GP', 'RK']
     """
-    posterior, _ = train(torch.from_numpy(data.X_train), torch.from_numpy(data.y_train))
+    posterior, _ = train(torch.from_numpy(data.X_train), torch.from_numpy(data.y_train), prior=None)
     return {
         title: make_recalibrator(method, random_state=seed).fit(posterior, data.X_cal, data.y_cal)
         for method, title in methods.items()

@@ -120,6 +120,10 @@ class CentredPosterior(Posterior):
         """See :meth:`Posterior.jitter`."""
         return self.gp.jitter(theta)
 
+    def log_prior(self) -> float:
+        """See :meth:`Posterior.log_prior`."""
+        return self.gp.log_prior()
+
     def conditioned_on(self, X: Tensor, y: Tensor) -> Self:
         """The same regression and GP, conditioned on points that the regression has not seen."""
         centre = self.regression(X)

@@ -7,11 +7,12 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from sharpgp._stored import Array, agree, stored
+from sharpgp._stored import Array, Maybe, agree, stored
 from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.gp.covariance import Covariance
 from sharpgp.gp.large import MOST_BATCHED, factor_of, likelihood_of, loo_of, variance_of
 from sharpgp.gp.linalg import add_to_diagonal, cholesky, posterior_variance
+from sharpgp.gp.priors import LengthscalePrior, penalty_of
 from sharpgp.gp.scaling import Affine
 
 #: Matrix entries that one block of work may hold (2^25 doubles are 256 MiB).
@@ -109,6 +110,13 @@ class Posterior(ABC):
         """
         return None
 
+    def log_prior(self) -> float:
+        """Log density of ``theta_R`` under the prior that it was trained with, per training point.
+
+        Up to a constant; 0 without a prior.  With :meth:`log_likelihood`, what training maximised.
+        """
+        return 0.0
+
     def retargeted(self, y: Tensor) -> Self:
         """The same GP conditioned on other targets [N] at the same training inputs."""
         return self.conditioned_on(self.X_train, y)
@@ -126,6 +134,9 @@ class Posterior(ABC):
 
 class DataPosterior(Posterior):
     """A GP that holds its covariance, hyperparameters, units and standardised training data."""
+
+    #: The prior on lengthscales that training used; None for a GP that came otherwise.
+    training_prior: LengthscalePrior | None = None
 
     def __init__(
         self,
@@ -196,6 +207,11 @@ class DataPosterior(Posterior):
         """A log likelihood [1] of the standardised targets as :meth:`log_likelihood` has it."""
         return float(log_likelihood[0] / self.n_train - self.y_units.scale.log())
 
+    def log_prior(self) -> float:
+        """See :meth:`Posterior.log_prior`."""
+        penalty = penalty_of(self.training_prior, self._X)
+        return -float(penalty(self.theta_R.log())) / self.n_train
+
     @abstractmethod
     def moments(self, theta: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
         """Predictive mean and standard deviation [K, T], both under each ``theta`` [K, P]."""
@@ -214,6 +230,7 @@ STORED: dict[str, Any] = {
     "_X": Array("N d"),
     "_y": Array("N"),
     "training_start": int | None,
+    "training_prior": Maybe(LengthscalePrior | None),
 }
 DERIVED: dict[str, Any] = {"names": None, "searched": None}
 
@@ -293,9 +310,11 @@ class ExactPosterior(DataPosterior):
 
     def conditioned_on(self, X: Tensor, y: Tensor) -> "ExactPosterior":
         """The same GP, hyperparameters and units included, conditioned on other data."""
-        return ExactPosterior(
+        other = ExactPosterior(
             X, y, self.covariance, self.theta_R, x_units=self.x_units, y_units=self.y_units
         )
+        other.training_prior = self.training_prior
+        return other
 
     def moments(self, theta: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
         """See :meth:`DataPosterior.moments`."""
@@ -309,7 +328,9 @@ class ExactPosterior(DataPosterior):
     def in_units(self, theta_R: Tensor, x_units: Affine, y_units: Affine) -> "ExactPosterior":
         """See :meth:`DataPosterior.in_units`."""
         data = self.X_train, self.y_train
-        return ExactPosterior(*data, self.covariance, theta_R, x_units=x_units, y_units=y_units)
+        other = ExactPosterior(*data, self.covariance, theta_R, x_units=x_units, y_units=y_units)
+        other.training_prior = self.training_prior
+        return other
 
     def _moments(self, theta: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
         L = self._factor(theta)

@@ -79,12 +79,16 @@ class InducingPosterior(DataPosterior):
     def conditioned_on(self, X: Tensor, y: Tensor) -> Self:
         """The same GP, hyperparameters, units and inducing inputs included, on other data."""
         given = X, y, self.covariance, self.theta_R, self.inducing
-        return type(self)(*given, x_units=self.x_units, y_units=self.y_units)
+        other = type(self)(*given, x_units=self.x_units, y_units=self.y_units)
+        other.training_prior = self.training_prior
+        return other
 
     def in_units(self, theta_R: Tensor, x_units: Affine, y_units: Affine) -> Self:
         """See :meth:`DataPosterior.in_units`."""
         given = self.X_train, self.y_train, self.covariance, theta_R, self.inducing
-        return type(self)(*given, x_units=x_units, y_units=y_units)
+        other = type(self)(*given, x_units=x_units, y_units=y_units)
+        other.training_prior = self.training_prior
+        return other
 
 
 def _weights(factors: Factors) -> Tensor:

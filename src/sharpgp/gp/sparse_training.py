@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import replace
+from typing import Literal
 
 import gpytorch
 import numpy as np
@@ -13,10 +14,17 @@ from sharpgp.exceptions import NumericalError
 from sharpgp.gp.covariance import Covariance, Stationary, make_covariance
 from sharpgp.gp.inducing import cluster_centres
 from sharpgp.gp.linalg import cholesky
+from sharpgp.gp.priors import LengthscalePrior, penalty_of
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.sparse import SparsePosterior
 from sharpgp.gp.threads import threads_for
-from sharpgp.gp.training import NOISE_FLOOR, TrainingResult, maximise_likelihood
+from sharpgp.gp.training import (
+    NOISE_FLOOR,
+    TrainingResult,
+    chosen_prior,
+    maximise_likelihood,
+    passed_on,
+)
 from sharpgp.gp.whitening import Data, inducing_covariance, solve
 from sharpgp.gp.woodbury import variational_bound
 
@@ -45,6 +53,7 @@ def train_sparse(
     inducing: Tensor | None = None,
     random_state: int | None = 0,
     most: int = _MOST_EVALUATIONS,
+    prior: LengthscalePrior | Literal["auto"] | None = "auto",
 ) -> tuple[SparsePosterior, TrainingResult]:
     r"""Train a sparse GP by maximising Titsias' bound of the marginal likelihood.
 
@@ -74,6 +83,8 @@ def train_sparse(
     most : int
         Evaluations of the bound on all rows; with batches, a tenth of it on all rows and a fifth
         on each batch.
+    prior : LengthscalePrior or None
+        As in :func:`sharpgp.gp.training.train`; added to the bound, too.
 
     Returns
     -------
@@ -96,6 +107,7 @@ def train_sparse(
     x_units, y_units = Affine.standardising(X), Affine.standardising(y)
     data = Data(make_covariance(kernel, X.shape[1]), x_units.forward(X), y_units.forward(y))
     rng = np.random.default_rng(random_state)
+    prior = chosen_prior(prior, data.covariance, len(y))
     number = start if isinstance(start, int) else None
     with threads_for(len(y), n_inducing):
         if isinstance(start, Tensor):
@@ -103,7 +115,9 @@ def train_sparse(
         else:
             rows = torch.from_numpy(rng.permutation(len(y))[:FIRST_ROWS]).to(X.device)
             first = data.X[rows], data.y[rows]
-            theta, first_result = maximise_likelihood(*first, data.covariance, start, rng)
+            theta, first_result = maximise_likelihood(
+                *first, data.covariance, start, rng, prior=prior
+            )
             number = first_result.start
         if inducing is None:
             weight = relevance(data.covariance, theta)
@@ -114,12 +128,12 @@ def train_sparse(
             # Under the noise of an exact GP, the bound punishes few inducing inputs so much that
             # the first steps would make noise of everything, and stay there.
             theta = torch.cat([theta[:-1], theta[-1:] + unexplained(data, theta, Z)])
-        theta, Z, result = _in_batches(data, theta, Z, rng, number, most)
+        theta, Z, result = _in_batches(data, theta, Z, rng, number, most, prior)
     logger.debug("training: %s", result)
     posterior = SparsePosterior(
         X, y, data.covariance, theta, x_units.back(Z), x_units=x_units, y_units=y_units
     )
-    posterior.training_start = number
+    posterior.training_start, posterior.training_prior = number, prior
     return posterior, result
 
 
@@ -138,25 +152,32 @@ def retrain_sparse(
         start=posterior.theta_R if warm else posterior.training_start if named else None,
         inducing=posterior.inducing if warm else None,
         most=REFIT_EVALUATIONS if warm else _MOST_EVALUATIONS,
+        prior=passed_on(posterior, len(y), warm=warm),
     )
     again.training_start = posterior.training_start
     return again
 
 
 def _in_batches(
-    data: Data, theta: Tensor, Z: Tensor, rng: np.random.Generator, number: int | None, most: int
+    data: Data,
+    theta: Tensor,
+    Z: Tensor,
+    rng: np.random.Generator,
+    number: int | None,
+    most: int,
+    prior: LengthscalePrior | None,
 ) -> tuple[Tensor, Tensor, TrainingResult]:
     n, device = len(data.y), data.X.device
     if n <= MOST_FULL_BATCH[device.type]:
-        return maximise_bound(data, theta, Z, most=most, number=number)
+        return maximise_bound(data, theta, Z, most=most, number=number, prior=prior)
     evaluations, failures = 0, list[str]()
     for rows in np.array_split(rng.permutation(n), -(-n // BATCH_ROWS[device.type]))[:_BATCHES]:
         chosen = torch.from_numpy(np.sort(rows)).to(device)
         batch = Data(data.covariance, data.X[chosen], data.y[chosen])
-        theta, Z, part = maximise_bound(batch, theta, Z, most=most // 5)
+        theta, Z, part = maximise_bound(batch, theta, Z, most=most // 5, prior=prior)
         evaluations, failures = evaluations + part.evaluations, [*failures, *part.failures]
         logger.debug("training on a batch of %d rows: %s", len(chosen), part)
-    theta, Z, last = maximise_bound(data, theta, Z, most=most // 10, number=number)
+    theta, Z, last = maximise_bound(data, theta, Z, most=most // 10, number=number, prior=prior)
     # The steps on all rows are few by design, so that using them up is no sign of trouble.
     status = "retried" if failures or last.failures else "converged"
     return (
@@ -172,11 +193,18 @@ def _in_batches(
 
 
 def maximise_bound(
-    data: Data, theta: Tensor, Z: Tensor, *, most: int, number: int | None = None
+    data: Data,
+    theta: Tensor,
+    Z: Tensor,
+    *,
+    most: int,
+    number: int | None = None,
+    prior: LengthscalePrior | None = None,
 ) -> tuple[Tensor, Tensor, TrainingResult]:
     """Bounded L-BFGS on ``log theta`` and ``Z`` together, from a given point."""
     p, failures, evaluations = len(theta), [], 0
     shape, n = Z.shape, len(data.y)
+    penalty = penalty_of(prior, data.X)
     log_lower = np.full(p, np.log(1e-4))
     log_lower[-1] = np.log(NOISE_FLOOR)
     low, high = data.X.amin(0) - 1.0, data.X.amax(0) + 1.0
@@ -189,7 +217,7 @@ def maximise_bound(
         leaf = torch.from_numpy(v).to(data.X).requires_grad_()
         try:
             bound = variational_bound(data, leaf[:p].exp().unsqueeze(0), leaf[p:].reshape(shape))
-            value = -bound[0] / n
+            value = (penalty(leaf[:p]) - bound[0]) / n
             if not torch.isfinite(value):
                 raise NumericalError("the bound of the marginal likelihood came out as NaN or inf")
         except NumericalError as error:
@@ -214,10 +242,11 @@ def maximise_bound(
     status = "converged" if found.nfev < most else "stopped"
     result = TrainingResult(
         "retried" if failures else status,
-        -float(found.fun),
+        -float(found.fun) + float(penalty(best[:p])) / n,
         evaluations,
         tuple(dict.fromkeys(failures)),
         number,
+        prior.weight if prior is not None else 0.0,
     )
     return best[:p].exp(), best[p:].reshape(shape), result
 

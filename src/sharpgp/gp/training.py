@@ -4,13 +4,15 @@ Named kernels are trained by bounded L-BFGS on the log hyperparameters, with the
 gradient of :func:`sharpgp.gp.linalg.log_marginal_likelihood`: up to thirty times as fast as
 BoTorch's fit of the same model (``benchmarks/training.py``), which moreover gives up where a line
 search only stalls.  A gpytorch kernel of the user's own is trained by BoTorch, which knows all of
-its parameters and priors.
+its parameters and priors.  With few points per hyperparameter, named kernels get a weak prior on
+lengthscales (:mod:`sharpgp.gp.priors`).
 """
 
 import logging
 import math
 import warnings
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import gpytorch
 import numpy as np
@@ -24,11 +26,12 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from scipy.optimize import minimize
 from torch import Tensor
 
-from sharpgp._stored import Several, stored
+from sharpgp._stored import Maybe, Several, stored
 from sharpgp.exceptions import InvalidInputError, NumericalError
 from sharpgp.gp.covariance import Covariance, FromGPyTorch, Stationary, make_covariance
 from sharpgp.gp.large import likelihood_of
-from sharpgp.gp.posterior import ExactPosterior
+from sharpgp.gp.posterior import DataPosterior, ExactPosterior
+from sharpgp.gp.priors import LengthscalePrior, penalty_of
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.threads import side_by_side, threads_for
 
@@ -57,6 +60,7 @@ _REFIT_TOLERANCE = 1e-5
     evaluations=int,
     failures=Several(str),
     start=int | None,
+    prior_weight=Maybe(float),
 )
 @dataclass(frozen=True)
 class TrainingResult:
@@ -64,7 +68,8 @@ class TrainingResult:
 
     ``status`` is ``"converged"``, ``"stopped"`` (evaluations ran out) or ``"retried"`` (some
     starts failed); ``log_likelihood`` is per training point, in standardised units; ``start`` is
-    the number of the built-in start that won, if one did.
+    the number of the built-in start that won, if one did; ``prior_weight`` is the weight of the
+    prior on lengthscales: 1 below ten points per hyperparameter, 0 from twenty on.
     """
 
     status: str
@@ -72,6 +77,7 @@ class TrainingResult:
     evaluations: int
     failures: tuple[str, ...] = ()
     start: int | None = None
+    prior_weight: float = 0.0
 
 
 def train(
@@ -82,12 +88,13 @@ def train(
     start: Tensor | int | None = None,
     random_state: int | None = 0,
     tolerance: float = 1e-7,
-    prior: float | None = None,
+    prior: LengthscalePrior | Literal["auto"] | None = "auto",
 ) -> tuple[ExactPosterior, TrainingResult]:
     r"""Train an exact GP with zero prior mean by maximising its marginal likelihood.
 
     ``log p(y) = -1/2 y' Ky^-1 y - 1/2 log|Ky| - N/2 log(2 pi)`` over lengthscales, signal and
-    noise variance, on standardised inputs and target.
+    noise variance, on standardised inputs and target; plus the log density of the prior on
+    lengthscales, where there is one.
 
     Parameters
     ----------
@@ -101,10 +108,10 @@ def train(
         Seed of further starts, which are drawn only when the first ones fail.
     tolerance : float
         Gain in log likelihood per point below which training stops (named kernels only).
-    prior : float, optional
-        Standard deviation of a normal prior on the logarithms of the inverse lengthscales, with
-        mean ``-sqrt(2) - log(d) / 2``: inputs matter little unless the data say so, and the less
-        the more there are (named kernels only).  None: no prior.
+    prior : LengthscalePrior or None
+        Prior on lengthscales (named kernels only).  By default a weak one, which counts in full
+        below ten points per hyperparameter and not at all from twenty on: maximum likelihood
+        overfits that many lengthscales.  None: no prior.
 
     Returns
     -------
@@ -116,28 +123,43 @@ def train(
     NumericalError
         If every start fails.
 
-    References
-    ----------
-    The prior's mean is that of C. Hvarfner, E. O. Hellsten and L. Nardi, "Vanilla Bayesian
-    optimization performs great in high dimensions", ICML 2024.
-
     Examples
     --------
     >>> X = torch.linspace(0, 6, 40, dtype=torch.float64)[:, None]
     >>> posterior, result = train(X, X[:, 0].sin())
     >>> result.status
     'converged'
+    >>> round(result.prior_weight, 3)  # 13 points per hyperparameter
+    0.667
     """
     x_units, y_units = Affine.standardising(X), Affine.standardising(y)
     Z, t = x_units.forward(X), y_units.forward(y)
     covariance = make_covariance(kernel, X.shape[1])
     rng = np.random.default_rng(random_state)
+    prior = chosen_prior(prior, covariance, len(y))
     with threads_for(len(y)):
         theta, result = maximise_likelihood(Z, t, covariance, start, rng, tolerance, prior)
     logger.debug("training: %s", result)
     posterior = ExactPosterior(X, y, covariance, theta, x_units=x_units, y_units=y_units)
-    posterior.training_start = result.start
+    posterior.training_start, posterior.training_prior = result.start, prior
     return posterior, result
+
+
+def chosen_prior(
+    prior: LengthscalePrior | Literal["auto"] | None, covariance: Covariance, n_train: int
+) -> LengthscalePrior | None:
+    """The prior as asked for; by default that for so many points, for a named kernel.
+
+    Examples
+    --------
+    >>> chosen_prior("auto", Stationary("rbf", 4), 90).weight
+    0.5
+    """
+    if not isinstance(covariance, Stationary):
+        return None
+    if prior == "auto":
+        return LengthscalePrior().for_size(n_train, covariance.n_theta)
+    return prior
 
 
 def retrain(
@@ -147,7 +169,8 @@ def retrain(
 
     A warm start saves most of the time, but keeps what the hyperparameters knew of the old data;
     where that matters, as in cross-validation, start from scratch: from the built-in start that
-    served the old data best.
+    served the old data best, and with the prior that they had, so that a refit without a few
+    points is of the same kind.  After a warm start the number of points tells the prior's weight.
 
     Examples
     --------
@@ -160,9 +183,18 @@ def retrain(
     if not isinstance(covariance, Stationary):
         return train(X, y, covariance.as_gpytorch())[0]
     start = posterior.theta_R if warm else posterior.training_start
-    again, _ = train(X, y, covariance.kind, start=start, tolerance=_REFIT_TOLERANCE)
+    prior = passed_on(posterior, len(y), warm=warm)
+    again, _ = train(X, y, covariance.kind, start=start, tolerance=_REFIT_TOLERANCE, prior=prior)
     again.training_start = posterior.training_start
     return again
+
+
+def passed_on(posterior: DataPosterior, n_train: int, *, warm: bool) -> LengthscalePrior | None:
+    """The prior with which the same kind of GP is trained on other data."""
+    prior = posterior.training_prior
+    if prior is None or not warm:
+        return prior
+    return prior.for_size(n_train, posterior.covariance.n_theta)
 
 
 def maximise_likelihood(
@@ -172,7 +204,7 @@ def maximise_likelihood(
     start: Tensor | int | None,
     rng: np.random.Generator,
     tolerance: float = 1e-7,
-    prior: float | None = None,
+    prior: LengthscalePrior | None = None,
 ) -> tuple[Tensor, TrainingResult]:
     """Hyperparameters [P] with the greatest marginal likelihood, for standardised data.
 
@@ -195,9 +227,10 @@ class _Objective:
     """Negative log likelihood, or posterior, per point as a function of ``log theta``."""
 
     def __init__(
-        self, Z: Tensor, t: Tensor, covariance: Stationary, prior: float | None = None
+        self, Z: Tensor, t: Tensor, covariance: Stationary, prior: LengthscalePrior | None = None
     ) -> None:
-        self.Z, self.t, self.covariance, self.prior = Z, t, covariance, prior
+        self.Z, self.t, self.covariance = Z, t, covariance
+        self.penalty = penalty_of(prior, Z)
         self.evaluations = 0
         self.failures: list[str] = []
 
@@ -209,20 +242,13 @@ class _Objective:
             value = -likelihood_of(self.covariance, theta, self.Z, self.t)[0] / len(self.t)
             if not torch.isfinite(value):
                 raise NumericalError("the marginal likelihood came out as NaN or inf")
-            if self.prior is not None:
-                value = value + self._penalty(leaf, self.prior) / len(self.t)
+            value = value + self.penalty(leaf) / len(self.t)
         except NumericalError as error:
             # Very bad, but finite: the line search then steps back.
             self.failures.append(str(error))
             return 1e10, np.zeros_like(u)
         (gradient,) = torch.autograd.grad(value, leaf)
         return value.item(), gradient.cpu().numpy()
-
-    def _penalty(self, log_theta: Tensor, spread: float) -> Tensor:
-        """Negative log density of the prior, up to a constant."""
-        d = self.covariance.n_features
-        distance = log_theta[:d] + math.sqrt(2.0) + 0.5 * math.log(d)
-        return 0.5 * (distance / spread).square().sum()
 
 
 def bounds_of(n_features: int) -> tuple[np.ndarray, np.ndarray]:
@@ -244,7 +270,7 @@ def _train_stationary(
     start: Tensor | int | None,
     rng: np.random.Generator,
     tolerance: float,
-    prior: float | None = None,
+    prior: LengthscalePrior | None = None,
 ) -> tuple[Tensor, TrainingResult]:
     d = covariance.n_features
     lower, upper = bounds_of(d)
@@ -291,7 +317,9 @@ def _train_stationary(
     status = "retried" if failures else "converged" if best.done else "stopped"
     theta = torch.from_numpy(np.exp(best.u)).to(Z)
     evaluations = sum(one.objective.evaluations for one in tried)
-    return theta, TrainingResult(status, -best.value, evaluations, failures, number)
+    value = -best.value + float(best.objective.penalty(theta.log())) / len(t)
+    weight = prior.weight if prior is not None else 0.0
+    return theta, TrainingResult(status, value, evaluations, failures, number, weight)
 
 
 @dataclass(frozen=True, eq=False)

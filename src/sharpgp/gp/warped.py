@@ -20,6 +20,7 @@ from sharpgp.exceptions import NumericalError
 from sharpgp.gp.covariance import Covariance, Stationary
 from sharpgp.gp.linalg import add_to_diagonal, log_marginal_likelihood
 from sharpgp.gp.posterior import ExactPosterior, Posterior
+from sharpgp.gp.priors import LengthscalePrior, penalty_of
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.threads import threads_for
 from sharpgp.gp.training import bounds_of, built_in_start
@@ -151,6 +152,10 @@ class WarpedPosterior(Posterior):
             return None
         return inner - float(self.warp.slope(self.inner.y_train).log().mean())
 
+    def log_prior(self) -> float:
+        """See :meth:`Posterior.log_prior`."""
+        return self.inner.log_prior()
+
     def subset(self, n: int, generator: torch.Generator) -> "WarpedPosterior":
         """The same GP conditioned on ``n`` random training points only."""
         return WarpedPosterior(self.inner.subset(n, generator), self.warp)
@@ -165,7 +170,12 @@ class WarpedPosterior(Posterior):
 
 
 def train_warped(
-    X: Tensor, y: Tensor, covariance: Covariance, *, start: int | None = None
+    X: Tensor,
+    y: Tensor,
+    covariance: Covariance,
+    *,
+    start: int | None = None,
+    prior: LengthscalePrior | None = None,
 ) -> WarpedPosterior | None:
     r"""Train a warped GP from scratch by marginal likelihood.
 
@@ -179,11 +189,13 @@ def train_warped(
     covariance : Covariance
     start : int, optional
         Number of the built-in start of the hyperparameters.
+    prior : LengthscalePrior, optional
+        As in :func:`sharpgp.gp.training.train`.
     """
     if not isinstance(covariance, Stationary):
         return None
     x_units, y_units = Affine.standardising(X), Affine.standardising(y)
-    objective = _Objective(x_units.forward(X), y_units.forward(y), covariance)
+    objective = _Objective(x_units.forward(X), y_units.forward(y), covariance, prior)
     t = objective.t
     # A tail to the right asks for a logarithm that begins on the left, and the other way round.
     skew = (t - t.mean()).pow(3).mean()
@@ -214,15 +226,21 @@ def train_warped(
     inner = ExactPosterior(
         X, u, covariance, theta, x_units=x_units, y_units=Affine.standardising(u)
     )
-    inner.training_start = start
+    inner.training_start, inner.training_prior = start, prior
     return WarpedPosterior(inner, warp)
 
 
 class _Objective:
-    """Negative log likelihood per point as a function of ``log theta``, centre and log scale."""
+    """Negative log likelihood, or posterior, per point.
 
-    def __init__(self, Z: Tensor, t: Tensor, covariance: Stationary) -> None:
+    A function of ``log theta``, centre and log scale.
+    """
+
+    def __init__(
+        self, Z: Tensor, t: Tensor, covariance: Stationary, prior: LengthscalePrior | None = None
+    ) -> None:
         self.Z, self.t, self.covariance = Z, t, covariance
+        self.penalty = penalty_of(prior, Z)
 
     def __call__(self, v: np.ndarray) -> tuple[float, np.ndarray]:
         leaf = torch.tensor(v, dtype=torch.float64, device=self.t.device, requires_grad=True)
@@ -233,7 +251,7 @@ class _Objective:
         try:
             Ky = add_to_diagonal(self.covariance.matrix(theta, self.Z), theta[:, -1])
             fit = log_marginal_likelihood(Ky, ((u - u.mean()) / deviation).unsqueeze(0))[0]
-            value = -(fit + log_slopes.sum()) / len(self.t)
+            value = -(fit + log_slopes.sum() - self.penalty(leaf)) / len(self.t)
             if not torch.isfinite(value):
                 raise NumericalError("the marginal likelihood came out as NaN or inf")
         except NumericalError:

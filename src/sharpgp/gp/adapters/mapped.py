@@ -80,6 +80,10 @@ class MappedPosterior(Posterior):
         mean, sigma = self.base.loo(theta)
         return mean + self._prior_mean(self._inputs(self._X)), sigma
 
+    def log_prior(self) -> float:
+        """See :meth:`Posterior.log_prior`."""
+        return self.base.log_prior()
+
     def conditioned_on(self, X: Tensor, y: Tensor) -> Self:
         """See :meth:`Posterior.conditioned_on`."""
         Z = self._inputs(X)
