@@ -74,7 +74,7 @@ def test_scale_models_are_judged_by_points_that_they_have_not_seen(monkeypatch):
 
     monkeypatch.setattr(module, "ScaleModel", spy)
     z = y - y.mean()
-    g = held_out_log_squares(X, z, seed=0)
+    g = held_out_log_squares(X, z, torch.arange(60), seed=0)
     assert [len(part) for part in seen] == [48] * 5
     left_out = [~torch.isin(z, part) for part in seen]
     assert (torch.stack(left_out).sum(0) == 1).all()
@@ -257,6 +257,6 @@ def test_nothing_is_taken_that_loses_in_the_tails(fitted):
     assert gain.total.mean() > 2 * gain.total.std() / len(size) ** 0.5
     assert gain.bands[2].mean() < 0
     other = replace(plain, sigma=sigma, judged=sigma, choice=Choice(warped=True))
-    judged = spread_module._judge(other, reference, 0, 0.0)
+    judged = spread_module._judge(other, reference, torch.arange(len(size)), 0, 0.0)
     assert judged[0].candidate.choice.share == 0.0
     assert not judged[0].margin > 0

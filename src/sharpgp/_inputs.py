@@ -1,6 +1,7 @@
 """What the estimator takes: arrays, frames and tensors; and data that a GP cannot fit sensibly."""
 
 import numbers
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from sharpgp._validation import refuse_other_kinds
+from sharpgp._validation import as_labels, refuse_other_kinds
 from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.gp.scaling import Affine
+from sharpgp.models import folds
+from sharpgp.models.copies import without_copies
+from sharpgp.models.folds import together
 
 #: Least spread of the middle half of a column, in standard deviations, that passes without a
 #: warning: the noise floor of training is 1e-3 standard deviations of the target.
@@ -60,22 +64,90 @@ def seed_of(random_state: Any) -> int | None:
         ) from None
 
 
-def holdout(n_rows: int, cal_size: float, seed: int | None) -> tuple[np.ndarray, np.ndarray]:
+@dataclass(frozen=True)
+class Rows:
+    """Labelled rows: ``X`` (n, d), ``y`` (n,), and whole numbers (n,) for groups if there are."""
+
+    X: np.ndarray
+    y: np.ndarray
+    groups: np.ndarray | None = None
+
+    def __getitem__(self, rows: np.ndarray) -> "Rows":
+        groups = None if self.groups is None else self.groups[rows]
+        return Rows(self.X[rows], self.y[rows], groups)
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def labels(self) -> Tensor:
+        """Which rows belong :func:`~sharpgp.models.folds.together`."""
+        groups = None if self.groups is None else torch.tensor(self.groups)
+        return together(torch.tensor(self.X), groups)
+
+
+def group_numbers(
+    groups: Any, n_rows: int, groups_cal: Any, n_cal: int
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Groups of training and calibration rows as whole numbers, the same for the same name.
+
+    Examples
+    --------
+    >>> group_numbers(["a", "b"], 2, ["b", "c", "c"], 3)
+    (array([0, 1]), array([1, 2, 2]))
+    """
+    given = [(groups, n_rows), (groups_cal, n_cal)]
+    named = [(names, n) for names, n in given if names is not None]
+    for names, n in named:
+        as_labels(names, n_rows=n)
+    if not named:
+        return None, None
+    every = np.concatenate([np.asarray(plain(names), dtype=object).ravel() for names, _ in named])
+    numbers_of = as_labels(every, n_rows=len(every)).numpy()
+    first = n_rows if groups is not None else 0
+    return (
+        None if groups is None else numbers_of[:first],
+        None if groups_cal is None else numbers_of[first:],
+    )
+
+
+def each_once(train: Rows, cal: Rows | None, weights: Any) -> tuple[Rows, Rows | None, Any]:
+    """The same rows and calibration weights without copies, of which there is a warning.
+
+    Of copies on both sides the one that calibrates stays: a model that has seen a row is no
+    judge of it.
+    """
+    sides = [train] if cal is None else [cal, train]
+    X, y = (np.concatenate([getattr(side, key) for side in sides]) for key in ("X", "y"))
+    groups = None
+    if all(side.groups is not None for side in sides):
+        groups = torch.from_numpy(np.concatenate([side.groups for side in sides]))
+    kept = without_copies(torch.from_numpy(X), torch.from_numpy(y), groups).numpy()
+    if kept.all():
+        return train, cal, weights
+    first = kept[: len(sides[0])]
+    if isinstance(weights, np.ndarray):
+        weights = weights[first]
+    return train[kept[-len(train) :]], None if cal is None else cal[first], weights
+
+
+def holdout(labels: Tensor, cal_size: float, seed: int | None) -> tuple[np.ndarray, np.ndarray]:
     """Rows to train on and rows to calibrate with, drawn at random.
 
     Parameters
     ----------
-    n_rows : int
+    labels : Tensor [n]
+        Rows that share one are on the same side.
     cal_size : float or int
         Fraction or number of the rows that calibrate; see :class:`sharpgp.SharpGPRegressor`.
     seed : int or None
 
     Examples
     --------
-    >>> rows, cal = holdout(400, 0.25, 0)
+    >>> rows, cal = holdout(torch.arange(400), 0.25, 0)
     >>> len(rows), len(cal)
     (301, 99)
     """
+    n_rows = len(labels)
     whole = isinstance(cal_size, numbers.Integral) and not isinstance(cal_size, bool)
     most = n_rows if whole else 1
     if not (isinstance(cal_size, numbers.Real) and 0 < cal_size < most):
@@ -88,8 +160,12 @@ def holdout(n_rows: int, cal_size: float, seed: int | None) -> tuple[np.ndarray,
             f"expected at least 4 samples, 2 to train on and 2 to calibrate with, found {n_rows} "
             f"with cal_size={cal_size!r}; add data or give X_cal and y_cal"
         )
-    rows, cal = train_test_split(np.arange(n_rows), test_size=n_cal, random_state=seed)
-    return rows, cal
+    if len(labels.unique()) == n_rows:
+        rows, cal = train_test_split(np.arange(n_rows), test_size=n_cal, random_state=seed)
+        return rows, cal
+    drawn = int(check_random_state(seed).randint(2**31 - 1))
+    kept, held_out = folds.holdout(labels, n_cal, drawn)
+    return kept.numpy(), held_out.numpy()
 
 
 def _without_waste(n_cal: int) -> int:

@@ -87,6 +87,39 @@ def as_weights(weights: Any, *, n_rows: int, device: Any = None) -> Tensor:
     return tensor
 
 
+def as_labels(groups: Any, *, n_rows: int, device: Any = None) -> Tensor:
+    """Groups as whole numbers [n], equal where groups are; anything hashable names one.
+
+    Examples
+    --------
+    >>> as_labels(["ann", "bob", "ann"], n_rows=3).tolist()
+    [0, 1, 0]
+    """
+    if isinstance(groups, Tensor):
+        groups = groups.detach().cpu().numpy()
+    try:
+        array = groups if hasattr(groups, "shape") else np.array([*groups, None], dtype=object)[:-1]
+        shape = tuple(array.shape)
+    except (TypeError, ValueError):
+        shape = None
+    if shape not in ((n_rows,), (n_rows, 1)):
+        found = type(groups).__name__ if shape is None else f"shape {shape}"
+        raise InvalidInputError(f"groups: expected {n_rows} labels, one per row, found {found}")
+    names = np.asarray(array, dtype=object).reshape(-1)
+    numbers_of: dict[Any, int] = {}
+    try:
+        labels = [numbers_of.setdefault(name, len(numbers_of)) for name in names]
+        missing = [name for name in numbers_of if name is None or not bool(name == name)]
+    except TypeError:  # not hashable, or pandas' NA, which is not equal to anything
+        missing, labels = ["values that cannot be compared"], []
+    if missing:
+        raise InvalidInputError(
+            f"groups: expected a label for every row, found {missing[0]}; "
+            "give a row that stands alone a label of its own"
+        )
+    return torch.tensor(labels, dtype=torch.long, device=device)
+
+
 def as_coverage(coverage: Any) -> tuple[list[float], bool]:
     """Coverages as a list, and whether a single one was given.
 

@@ -11,7 +11,16 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from sharpgp import persistence
-from sharpgp._inputs import check_training_data, holdout, plain, seed_of, validated
+from sharpgp._inputs import (
+    Rows,
+    check_training_data,
+    each_once,
+    group_numbers,
+    holdout,
+    plain,
+    seed_of,
+    validated,
+)
 from sharpgp._stored import ABSENT, Maybe, agree, stored
 from sharpgp._validation import as_features, as_numpy, as_target, as_weights
 from sharpgp.calibration.calibrated import Calibrated
@@ -50,6 +59,7 @@ MOST_CROSS_VALIDATED = 1000
     posterior_=Posterior,
     n_features_in_=int,
     feature_names_in_=Maybe(np.ndarray),
+    grouped_=Maybe(bool),
     # scikit-learn's routing and output settings belong to the running program.
     transient={"_metadata_request": ABSENT, "_sklearn_output_config": ABSENT},
 )
@@ -104,6 +114,8 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         Number of inducing inputs; None for an exact GP.
     training_ : TrainingResult
         How training went.
+    grouped_ : bool
+        Whether ``fit`` was given groups.
     n_features_in_, feature_names_in_
         As in every scikit-learn estimator.
 
@@ -149,9 +161,14 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         X_cal: Any = None,
         y_cal: Any = None,
         *,
+        groups: Any = None,
+        groups_cal: Any = None,
         sample_weight_cal: Any = None,
     ) -> "SharpGPRegressor":
         """Train the GP and calibrate it.
+
+        Rows that are copies of others are used once, with a warning; rows with equal ``X`` are
+        never on two sides of a split.
 
         Parameters
         ----------
@@ -159,6 +176,12 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         y : array of shape (n,)
         X_cal, y_cal : arrays, optional
             Your own calibration data; without them ``cal_size`` of the rows are held out.
+        groups : array of shape (n,), optional
+            Which rows belong together, such as those of one patient: strings, numbers or whatever
+            can be compared.  They are never on two sides of a split, so that answers are for new
+            groups.
+        groups_cal : array, optional
+            The same for the rows of ``X_cal``.
         sample_weight_cal : array or callable, optional
             For a covariate shift, weights of the calibration points: how much more frequent their
             inputs are among the points to predict.  One per row of ``X_cal``, or, without it, of
@@ -172,44 +195,65 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
             )
         X, y = validated(self, X, y, y_numeric=True, ensure_min_samples=2)
         y = as_numpy(as_target(y))
+        cal, n_cal = None, 0
         if X_cal is not None:
             X_cal = validated(self, X_cal, reset=False)
-            y_cal = np.asarray(plain(y_cal))
+            n_cal = len(X_cal)
+            y_cal = as_numpy(as_target(plain(y_cal), n_rows=n_cal))
+        elif groups_cal is not None:
+            raise InvalidInputError("expected groups_cal with X_cal only, found it alone")
+        of_train, of_cal = group_numbers(groups, len(y), groups_cal, n_cal)
+        if X_cal is not None:
+            cal = Rows(X_cal, y_cal, of_cal)
         weights = sample_weight_cal
         if not (weights is None or callable(weights)):
-            n_rows = len(X if X_cal is None else X_cal)
-            weights = as_numpy(as_weights(plain(weights), n_rows=n_rows))
-        return self._fit(X, y, X_cal, y_cal, weights)
+            weights = as_numpy(as_weights(plain(weights), n_rows=n_cal or len(y)))
+        return self._fit(*each_once(Rows(X, y, of_train), cal, weights))
 
-    def _fit(
-        self, X: np.ndarray, y: np.ndarray, X_cal: Any, y_cal: Any, weights: Any
-    ) -> "SharpGPRegressor":
+    def _fit(self, train: Rows, cal: Rows | None, weights: Any) -> "SharpGPRegressor":
         """``fit`` on checked data; ``weights`` are an array, a callable or None."""
-        recalibrator = self._recalibrator(len(y), X_cal is not None or weights is not None)
-        if X_cal is None and recalibrator.needs_calibration:
-            X, X_cal, y, y_cal, weights = self._holdout(X, y, weights)
+        recalibrator = self._recalibrator(len(train), cal is not None or weights is not None)
+        grouped = train.groups is not None or (cal is not None and cal.groups is not None)
+        if cal is None and recalibrator.needs_calibration:
+            train, cal, weights = self._holdout(train, weights)
+        X, y, groups = train.X, train.y, train.groups
         check_training_data(X, y)
+        held_out = (None, None, None) if cal is None else (cal.X, cal.y, cal.groups)
 
         def work(device: torch.device) -> tuple[TrainingResult, Calibrated]:
             posterior, result = self._train(
-                as_features(X, device=device), as_target(y, device=device)
+                as_features(X, device=device), as_target(y, device=device), groups
             )
             kind = "exact" if posterior.n_inducing is None else f"{posterior.n_inducing} inducing"
             self._log(f"trained on {len(y)} rows ({kind}, {device}); now {recalibrator!r}")
-            return result, recalibrator.fit(posterior, X_cal, y_cal, sample_weight=weights)
+            X_cal, y_cal, groups_cal = held_out
+            return result, recalibrator.fit(
+                posterior,
+                X_cal,
+                y_cal,
+                sample_weight=weights,
+                groups=groups,
+                groups_cal=groups_cal,
+            )
 
         self.training_, self.calibrated_ = within_memory(choose_device(self.device, len(y)), work)
         self.calibration_ = recalibrator.name or type(recalibrator).__name__
         self.posterior_ = self.calibrated_.posterior
+        self.grouped_ = grouped
         return self
 
-    def _train(self, X: Tensor, y: Tensor) -> tuple[Posterior, TrainingResult]:
+    def _train(
+        self, X: Tensor, y: Tensor, groups: np.ndarray | None
+    ) -> tuple[Posterior, TrainingResult]:
         """The GP, of ``y`` itself or of what a regressor misses of it."""
         seed = seed_of(self.random_state)
         if self.mean is None:
             return train_chosen(X, y, self.kernel, inducing=self.inducing, random_state=seed)
         regression, centre = ScikitMean(
-            self.mean, names=getattr(self, "feature_names_in_", None), seed=seed or 0
+            self.mean,
+            names=getattr(self, "feature_names_in_", None),
+            seed=seed or 0,
+            groups=None if groups is None else torch.from_numpy(groups),
         ).fitted(X, y)
         gp, result = train_chosen(
             X, y - centre, self.kernel, inducing=self.inducing, random_state=seed
@@ -233,7 +277,8 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         sample_weight : array of shape (n,), optional
             Their weights, where ``fit`` was given weights as an array.
         refit : bool
-            Start over after all: ``fit`` on all points so far, with a new split.
+            Start over after all: ``fit`` on all points so far, with a new split.  Not where
+            ``fit`` was given groups, which a model does not keep.
 
         Examples
         --------
@@ -250,6 +295,11 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
             self.calibrated_ = self.calibrated_.updated(X, y, sample_weight=plain(sample_weight))
             self.posterior_ = self.calibrated_.posterior
             return self
+        if getattr(self, "grouped_", False):
+            raise InvalidInputError(
+                "refit: expected a model that was fitted without groups, found one with, which it "
+                "does not keep; call fit with all points and their groups"
+            )
         X_old, y_old = self.calibrated_.labelled_data()
         weights = getattr(self.calibrated_, "ratio", None)
         if weights is None and hasattr(self.calibrated_, "weights"):
@@ -257,9 +307,8 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
                 "refit: expected weights of all points, found those of calibration points only; "
                 "call fit with all points and their weights"
             )
-        return self._fit(
-            as_numpy(torch.cat([X_old, X])), as_numpy(torch.cat([y_old, y])), None, None, weights
-        )
+        everything = Rows(as_numpy(torch.cat([X_old, X])), as_numpy(torch.cat([y_old, y])))
+        return self._fit(*each_once(everything, None, weights))
 
     @property
     def inducing_(self) -> int | None:
@@ -391,12 +440,12 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
             name = "exact" if guarantee or n_rows > MOST_CROSS_VALIDATED else "cv"
         return make_recalibrator(name, levels=self.levels, random_state=seed_of(self.random_state))
 
-    def _holdout(self, X: np.ndarray, y: np.ndarray, weights: Any) -> tuple[Any, ...]:
-        """Training and calibration part of ``X`` and ``y``, and the latter part of the weights."""
-        rows, cal = holdout(len(y), self.cal_size, seed_of(self.random_state))
+    def _holdout(self, rows: Rows, weights: Any) -> tuple[Rows, Rows, Any]:
+        """Rows to train on and to calibrate with, and the weights of the latter."""
+        train, cal = holdout(rows.labels(), self.cal_size, seed_of(self.random_state))
         if isinstance(weights, np.ndarray):
             weights = weights[cal]
-        return X[rows], X[cal], y[rows], y[cal], weights
+        return rows[train], rows[cal], weights
 
     def _checked(self, X: Any) -> Tensor:
         check_is_fitted(self)

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.centred import Mean
+from sharpgp.models.folds import parts, together
+from sharpgp.models.splitters import complements
 
 #: Parts in which out-of-fold predictions are made.
 FOLDS = 5
@@ -27,6 +29,8 @@ class ScikitMean(Mean):
         may want.
     seed : int
         Draws the parts of out-of-fold predictions.
+    groups : Tensor [N], optional
+        Which rows that it will be fitted to belong together, and so into one part.
 
     Attributes
     ----------
@@ -42,7 +46,9 @@ class ScikitMean(Mean):
     (torch.Size([2]), torch.Size([20]))
     """
 
-    def __init__(self, regressor: Any, *, names: Any = None, seed: int = 0) -> None:
+    def __init__(
+        self, regressor: Any, *, names: Any = None, seed: int = 0, groups: Tensor | None = None
+    ) -> None:
         usable = all(callable(getattr(regressor, name, None)) for name in ("fit", "predict"))
         if isinstance(regressor, type) or not usable:
             found = f"the class {regressor.__name__}" if isinstance(regressor, type) else regressor
@@ -52,16 +58,28 @@ class ScikitMean(Mean):
         self.regressor = regressor
         self.names = names
         self.seed = seed
+        self.groups = groups
+
+    def keeping_together(self, groups: Tensor | None) -> "ScikitMean":
+        """See :meth:`Mean.keeping_together`."""
+        return ScikitMean(self.regressor, names=self.names, seed=self.seed, groups=groups)
 
     def fitted(self, X: Tensor, y: Tensor) -> tuple["ScikitMean", Tensor]:
         """See :meth:`Mean.fitted`: out-of-fold predictions from five parts."""
         table, target = self._table(X), y.cpu().numpy()
-        parts = KFold(min(FOLDS, len(target)), shuffle=True, random_state=self.seed)
-        out_of_fold = cross_val_predict(clone(self.regressor), table, target, cv=parts)
+        out_of_fold = cross_val_predict(
+            clone(self.regressor), table, target, cv=self._splits(together(X, self.groups).cpu())
+        )
         whole = ScikitMean(
             clone(self.regressor).fit(table, target), names=self.names, seed=self.seed
         )
         return whole, _checked(out_of_fold, y)
+
+    def _splits(self, labels: Tensor) -> Any:
+        if len(labels.unique()) == len(labels):
+            return KFold(min(FOLDS, len(labels)), shuffle=True, random_state=self.seed)
+        tests = parts(labels, FOLDS, self.seed)
+        return [(rest.numpy(), test.numpy()) for rest, test in complements(len(labels), tests)]
 
     def __call__(self, X: Tensor) -> Tensor:
         """Predictions [T]."""

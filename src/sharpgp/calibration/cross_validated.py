@@ -4,13 +4,13 @@ import copy
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from sharpgp._stored import stored
-from sharpgp._validation import as_count
 from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.exact import SpreadPredictor
 from sharpgp.calibration.judging import SCORED_LEVELS
@@ -25,16 +25,20 @@ from sharpgp.calibration.spread import (
     refit_spread,
     runs_in_threads,
 )
-from sharpgp.exceptions import InvalidInputError
+from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.gp.centred import CentredPosterior
 from sharpgp.gp.posterior import DataPosterior, Posterior
 from sharpgp.gp.threads import side_by_side
+from sharpgp.models.folds import parts, together
+from sharpgp.models.splitters import Split, complements, splits
 
 logger = logging.getLogger("sharpgp")
 
 # Leads of refits, in log likelihood per point, from which they are of another kind than the fit on
 # all data; and the share of them that may be.
 _BEHIND, _FAR_AHEAD, _FEW = 0.01, 0.25, 0.2
+# Parts that are left out in turn where inputs repeat, so that no single point can be.
+_MOST_LEFT_OUT = 50
 
 
 @stored("CrossValidatedPredictor")
@@ -84,8 +88,12 @@ class CrossValidated(Recalibrator):
 
     Parameters
     ----------
-    folds : int or None
-        Number of parts.  None: leave-one-out scores of the one fit, without refits; fast, and
+    folds : int, splitter, list of pairs or None
+        Number of parts; points that belong :func:`~sharpgp.models.folds.together` (equal inputs,
+        and groups given to ``fit``) are in one.  Or whatever has scikit-learn's
+        ``split(X, y, groups)``, or its pairs (rows to train on, rows to test with): each refit
+        then trains on its rows only, and points that no pair tests do not calibrate.
+        None: leave-one-out scores of the one fit, without refits; fast, and
         optimistic, because the hyperparameters have seen every point (see the documentation).
     plus : bool
         CV+: intervals compare every point with the fit that did not see it, which covers with
@@ -124,7 +132,7 @@ class CrossValidated(Recalibrator):
     def __init__(
         self,
         *,
-        folds: int | None = 10,
+        folds: Any = 10,
         plus: bool = False,
         levels: Levels = None,
         random_state: int | None = None,
@@ -134,27 +142,42 @@ class CrossValidated(Recalibrator):
         self.plus = plus
 
     def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> Calibrated:
+        return self._fit_groups(posterior, X, y, None, None)
+
+    def _fit_groups(
+        self,
+        posterior: Posterior,
+        X: Tensor,
+        y: Tensor,
+        groups: Tensor | None,
+        groups_cal: Tensor | None,
+    ) -> Calibrated:
         full = posterior
         if len(y):
+            groups = _both(groups, groups_cal)
             everything = torch.cat([full.X_train, X]), torch.cat([full.y_train, y])
-            full = full.retrained(*everything, warm=True)
+            full = _keeping_together(full, groups).retrained(*everything, warm=True)
         X, y = full.X_train, full.y_train
         if len(y) < 4:
             raise InvalidInputError(
                 f"cv: expected at least 4 points to cross-validate with, found {len(y)}; add data"
             )
         if self.folds is None:
-            return self._without_refits(full)
-        folds = min(as_count(self.folds, "folds", least=2), len(y))
-        order = torch.randperm(len(y), generator=torch.Generator().manual_seed(self.seed))
-        parts = order.to(y.device).chunk(folds)
-        spread = learn_spread(full, self.seed)
-        refits = self._refits(full, spread, parts)
+            return self._without_refits(full, groups)
+        pairs = splits(self.folds, X, y, groups, self.seed)
+        labels = together(X, groups)
+        if groups is not None and isinstance(self.folds, Integral) and len(pairs) < int(self.folds):
+            warn(
+                f"{len(pairs)} groups for {self.folds} folds: every group is left out in turn; "
+                "what is said of new groups rests on few"
+            )
+        spread = learn_spread(full, self.seed, labels)
+        refits = self._refits(full, spread, pairs, labels)
         if _many(refit.lead > _FAR_AHEAD for refit in refits):
             logger.info("cv: refits are far ahead of the full fit, which starts from scratch")
-            full = full.retrained(X, y)
-            spread = learn_spread(full, self.seed)
-            refits = self._refits(full, spread, parts)
+            full = _keeping_together(full, groups).retrained(X, y)
+            spread = learn_spread(full, self.seed, labels)
+            refits = self._refits(full, spread, pairs, labels)
         if self.plus:
             fits = [refit.kept for refit in refits if refit.kept is not None]
             return PlusPredictor(spread.posterior, fits, [refit.z for refit in refits])
@@ -165,34 +188,45 @@ class CrossValidated(Recalibrator):
                 "cv: refits are at poorer maxima of the likelihood than the fit on all data"
             )
             z = torch.cat([carried_over(f.z, f.own, spread.scores) for f in refits])
-        back = torch.cat(parts).argsort()
-        return CrossValidatedPredictor(spread, X, r[back], z[back])
+        tested, back = torch.cat([test for _, test in pairs]).sort()
+        return CrossValidatedPredictor(spread, X[tested], r[back], z[back])
 
-    def _refits(self, full: Posterior, spread: Spread, parts: Sequence[Tensor]) -> "list[_Refit]":
+    def _refits(
+        self, full: Posterior, spread: Spread, pairs: Sequence[Split], labels: Tensor
+    ) -> "list[_Refit]":
         X, y = full.X_train, full.y_train
 
-        def without(part: Tensor) -> _Refit:
-            rest = torch.ones_like(y, dtype=torch.bool)
-            rest[part] = False
+        def without(pair: Split) -> _Refit:
+            rest, part = pair
+            start = _keeping_together(full, labels[rest])
             if self.plus:
-                fit = learn_spread(anew(full).retrained(X[rest], y[rest]), self.seed)
+                refit = anew(start).retrained(X[rest], y[rest])
+                fit = learn_spread(refit, self.seed, labels[rest])
             else:
-                fit = refit_spread(spread.choice, full, X[rest], y[rest])
+                fit = refit_spread(spread.choice, start, X[rest], y[rest])
             r = y[part] - fit.posterior.mean(X[part])
             lead = 0.0 if self.plus else lead_of(fit.posterior, spread.posterior.at_rows(rest))
             return _Refit(r, r / fit(X[part]), fit.scores, lead, fit if self.plus else None)
 
-        return side_by_side(without, parts, alone=not runs_in_threads(full))
+        return side_by_side(without, pairs, alone=not runs_in_threads(full))
 
-    def _without_refits(self, full: Posterior) -> CrossValidatedPredictor:
+    def _without_refits(self, full: Posterior, groups: Tensor | None) -> CrossValidatedPredictor:
         if self.plus:
             raise InvalidInputError("plus: expected a number of folds, found folds=None; give one")
+        if groups is not None:
+            raise InvalidInputError(
+                "loo: expected points that each stand alone, found groups, of which it would "
+                "leave out one point only; use calibration='cv'"
+            )
         warn_if_overfitted(full)
         spread = learn_spread(full, self.seed)
         with torch.no_grad():
             mean, _ = spread.posterior.loo(spread.posterior.theta_R.unsqueeze(0))
-        r = full.y_train - mean[0]
-        return CrossValidatedPredictor(spread, full.X_train, r, spread.scores)
+        r, z = full.y_train - mean[0], spread.scores
+        labels = together(full.X_train)
+        if len(labels.unique()) < len(labels) and not isinstance(full, CentredPosterior):
+            r, z = _leaving_out(spread, parts(labels, _MOST_LEFT_OUT, self.seed))
+        return CrossValidatedPredictor(spread, full.X_train, r, z)
 
     def fit(
         self,
@@ -201,12 +235,23 @@ class CrossValidated(Recalibrator):
         y_cal: Any = None,
         *,
         sample_weight: Any = None,
+        groups: Any = None,
+        groups_cal: Any = None,
     ) -> Any:
         """Calibrate on the posterior's training data, and on the calibration data if given.
 
         ``sample_weight`` then has one entry per point of both, training points first.
         """
-        return super().fit(posterior, X_cal, y_cal, sample_weight=sample_weight)
+        found = super().fit(posterior, X_cal, y_cal, groups=groups, groups_cal=groups_cal)
+        if sample_weight is None:
+            return found
+        n_points = found.posterior.n_train
+        if not callable(sample_weight) and found.n_cal != n_points:
+            raise InvalidInputError(
+                "sample_weight: expected a function of X where folds leave points out that do not "
+                f"calibrate, found numbers for {found.n_cal} of {n_points} points"
+            )
+        return found.weighted(sample_weight)
 
 
 @register("loo")
@@ -295,3 +340,34 @@ def anew(posterior: Posterior) -> Posterior:
     elif isinstance(fresh, CentredPosterior):
         fresh.gp = anew(fresh.gp)
     return fresh
+
+
+def _leaving_out(spread: Spread, tests: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Residuals and z-scores [N] of parts, without them but with every hyperparameter kept."""
+    X, y = spread.posterior.X_train, spread.posterior.y_train
+    r, z = torch.empty_like(y), torch.empty_like(y)
+    with torch.no_grad():
+        for rest, part in complements(len(y), tests):
+            fit = conditioned_spread(spread, spread.posterior.at_rows(rest))
+            r[part] = y[part] - fit.posterior.mean(X[part])
+            z[part] = r[part] / fit(X[part])
+    return r, z
+
+
+def _keeping_together(posterior: Posterior, groups: Tensor | None) -> Posterior:
+    """The same posterior, whose regression, if it has one, will be fitted to rows of groups."""
+    if not isinstance(posterior, CentredPosterior):
+        return posterior
+    told = copy.copy(posterior)
+    told.regression = posterior.regression.keeping_together(groups)
+    return told
+
+
+def _both(groups: Tensor | None, groups_cal: Tensor | None) -> Tensor | None:
+    """Groups of training and calibration points, in which a name means the same group."""
+    if (groups is None) != (groups_cal is None):
+        raise InvalidInputError(
+            "groups: expected those of training and of calibration points, as both train and "
+            "calibrate here, found one of them; give groups and groups_cal"
+        )
+    return None if groups is None or groups_cal is None else torch.cat([groups, groups_cal])

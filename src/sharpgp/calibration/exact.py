@@ -1,15 +1,19 @@
 """Finite-sample exact calibration: the spread from training data, ``beta`` from held-out data."""
 
-from typing import Self
+from typing import Any, Self
 
 from torch import Tensor
 
 from sharpgp._stored import agree, stored
+from sharpgp._validation import as_features, as_labels, as_target, as_weights
 from sharpgp.calibration.bands import band_is_better
+from sharpgp.calibration.levels import Levels
 from sharpgp.calibration.ranked import RankedPredictor
 from sharpgp.calibration.recalibrator import Recalibrator, register
 from sharpgp.calibration.spread import Choice, Spread, learn_spread
+from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.posterior import Posterior
+from sharpgp.models.folds import one_of_each, together
 
 
 @stored("SpreadPredictor", spread_model=Spread)
@@ -62,6 +66,16 @@ class Exact(Recalibrator):
     that ``coverage <= P(y in interval) <= coverage + 1/(C+1)`` for the symmetric band and
     ``+ 2/(C+1)`` for the centred interval.  (Without ties among the scores.)
 
+    Parameters
+    ----------
+    one_per_group : bool
+        Calibrate with one random point of each group of calibration points.  Where groups, not
+        rows, are exchangeable, all that is said above then holds for a random point of a new
+        group, with the number of groups for ``C``.  With all points (the default) coverage is
+        about right on average over new groups, with no finite-sample guarantee.
+    levels, random_state
+        As in every recalibrator; the seed draws parts, and points of groups.
+
     References
     ----------
     V. Vovk, A. Gammerman and G. Shafer, *Algorithmic Learning in a Random World*, 2005.
@@ -80,7 +94,60 @@ class Exact(Recalibrator):
     42
     """
 
+    def __init__(
+        self,
+        *,
+        one_per_group: bool = False,
+        levels: Levels = None,
+        random_state: int | None = None,
+    ) -> None:
+        super().__init__(levels=levels, random_state=random_state)
+        self.one_per_group = one_per_group
+
+    def fit(
+        self,
+        posterior: Posterior,
+        X_cal: Any,
+        y_cal: Any,
+        *,
+        sample_weight: Any = None,
+        groups: Any = None,
+        groups_cal: Any = None,
+    ) -> Any:
+        """See :meth:`Recalibrator.fit`; ``one_per_group`` takes its pick of ``groups_cal``."""
+        if self.one_per_group:
+            if groups_cal is None:
+                raise InvalidInputError(
+                    "one_per_group: expected the groups of the calibration points, found none; "
+                    "give groups to fit, and groups_cal with X_cal"
+                )
+            X = as_features(X_cal, device=posterior.device)
+            n, device = len(X), posterior.device
+            rows = one_of_each(as_labels(groups_cal, n_rows=n, device=device), self.seed)
+            X_cal, y_cal = X[rows], as_target(y_cal, n_rows=n, device=device)[rows]
+            groups_cal = None
+            if not (sample_weight is None or callable(sample_weight)):
+                sample_weight = as_weights(sample_weight, n_rows=n, device=device)[rows]
+        return super().fit(
+            posterior,
+            X_cal,
+            y_cal,
+            sample_weight=sample_weight,
+            groups=groups,
+            groups_cal=groups_cal,
+        )
+
     def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> SpreadPredictor:
-        spread = learn_spread(posterior, self.seed)
+        return self._fit_groups(posterior, X, y, None, None)
+
+    def _fit_groups(
+        self,
+        posterior: Posterior,
+        X: Tensor,
+        y: Tensor,
+        groups: Tensor | None,
+        groups_cal: Tensor | None,
+    ) -> SpreadPredictor:
+        spread = learn_spread(posterior, self.seed, together(posterior.X_train, groups))
         r = y - spread.posterior.mean(X)
         return SpreadPredictor(spread, X, r, r / spread(X))

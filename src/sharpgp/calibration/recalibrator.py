@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
+import torch
 from torch import Tensor
 
 from sharpgp._stored import Codec, add_codec
@@ -43,25 +44,47 @@ class Recalibrator(ABC):
         return as_count(self.random_state, "random_state", least=0)
 
     def fit(
-        self, posterior: Posterior, X_cal: Any, y_cal: Any, *, sample_weight: Any = None
+        self,
+        posterior: Posterior,
+        X_cal: Any,
+        y_cal: Any,
+        *,
+        sample_weight: Any = None,
+        groups: Any = None,
+        groups_cal: Any = None,
     ) -> Calibrated:
         """Calibrate ``posterior`` on data that it was not trained on; it is not changed.
 
         ``sample_weight``, an array (C,) or a function of ``X`` (n, d) that gives one, weights the
         calibration points; see :class:`sharpgp.calibration.weighted.WeightedPredictor`.
+        ``groups`` (N,) and ``groups_cal`` (C,), whole numbers, tell which training and which
+        calibration points belong together; methods that split points keep these on one side.
         """
         if not self.needs_calibration and X_cal is None:
             X, y = _nothing(posterior)
         else:
             X = as_features(X_cal, n_features=posterior.n_features, device=posterior.device)
             y = as_target(y_cal, n_rows=X.shape[0], device=posterior.device)
+        labels = None if groups is None else _labels(groups, posterior.n_train, posterior)
+        labels_cal = None if groups_cal is None else _labels(groups_cal, len(y), posterior)
         with threads_for(posterior.n_train, posterior.n_inducing):
-            calibrated = self._fit(posterior, X, y)
+            calibrated = self._fit_groups(posterior, X, y, labels, labels_cal)
         return calibrated if sample_weight is None else calibrated.weighted(sample_weight)
 
     @abstractmethod
     def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> Calibrated:
         """Calibrate on checked data ``X`` [C, d], ``y`` [C]."""
+
+    def _fit_groups(
+        self,
+        posterior: Posterior,
+        X: Tensor,
+        y: Tensor,
+        groups: Tensor | None,
+        groups_cal: Tensor | None,
+    ) -> Calibrated:
+        """:meth:`_fit` where points belong together; most methods split none and need not know."""
+        return self._fit(posterior, X, y)
 
     def __repr__(self) -> str:
         given = ", ".join(f"{key}={value!r}" for key, value in vars(self).items())
@@ -107,6 +130,16 @@ def make_recalibrator(name: str, **settings: Any) -> Recalibrator:
             f"found {name!r}"
         )
     return _REGISTRY[name](**settings)
+
+
+def _labels(groups: Any, n_rows: int, posterior: Posterior) -> Tensor:
+    labels = torch.as_tensor(groups, device=posterior.device)
+    if labels.shape != (n_rows,) or labels.is_floating_point() or labels.is_complex():
+        raise InvalidInputError(
+            f"groups: expected {n_rows} whole numbers, one per point, found "
+            f"{labels.dtype} of shape {tuple(labels.shape)}"
+        )
+    return labels.long()
 
 
 def _nothing(posterior: Posterior) -> tuple[Tensor, Tensor]:

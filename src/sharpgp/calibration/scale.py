@@ -10,6 +10,8 @@ from sharpgp.gp.choice import condition
 from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.training import train
+from sharpgp.models.folds import parts
+from sharpgp.models.splitters import complements
 
 # E log(chi^2_1): what log z^2 is off by on average when z is standard normal.
 _LOG_CHI_SQUARE = -1.2704
@@ -107,8 +109,10 @@ class ScaleModel:
         return self._at_training
 
 
-def held_out_log_squares(X: Tensor, z: Tensor, seed: int) -> Tensor:
+def held_out_log_squares(X: Tensor, z: Tensor, labels: Tensor, seed: int) -> Tensor:
     """``g(x_i)`` [N], each from a scale model trained without the fifth that ``i`` is in.
+
+    Rows that share a label [N] are in one fifth.
 
     :meth:`ScaleModel.log_square_loo` predicts each point from the others, too, but with
     hyperparameters that have seen all: too good for a decision on whether there is anything to
@@ -118,15 +122,12 @@ def held_out_log_squares(X: Tensor, z: Tensor, seed: int) -> Tensor:
     --------
     >>> X = torch.linspace(-1, 1, 80, dtype=torch.float64)[:, None]
     >>> noise = torch.randn(80, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    >>> g = held_out_log_squares(X, noise * (0.1 + (X[:, 0] > 0)), seed=0)
+    >>> g = held_out_log_squares(X, noise * (0.1 + (X[:, 0] > 0)), torch.arange(80), seed=0)
     >>> bool(g[-10:].mean() > g[:10].mean() + 2)
     True
     """
-    order = torch.randperm(len(z), generator=torch.Generator().manual_seed(seed)).to(z.device)
     g = torch.empty_like(z)
-    for part in order.chunk(_PARTS):
-        rest = torch.ones_like(z, dtype=torch.bool)
-        rest[part] = False
+    for rest, part in complements(len(z), parts(labels, _PARTS, seed)):
         model = ScaleModel(X[rest], z[rest])
         with torch.no_grad():
             g[part] = model.log_square(X[part])

@@ -29,6 +29,7 @@ from sharpgp.gp.large import MOST_BATCHED
 from sharpgp.gp.posterior import ExactPosterior, Posterior
 from sharpgp.gp.threads import side_by_side
 from sharpgp.gp.warped import WarpedPosterior, train_warped
+from sharpgp.models.folds import parts, together
 
 #: Levels whose pinball losses the search of ``theta`` averages.
 SEARCH_LEVELS = (0.025, 0.05, 0.1, 0.25, 0.75, 0.9, 0.95, 0.975)
@@ -133,7 +134,7 @@ class Candidate:
     choice: Choice
 
 
-def learn_spread(posterior: Posterior, seed: int) -> Spread:
+def learn_spread(posterior: Posterior, seed: int, labels: Tensor | None = None) -> Spread:
     """Choose and fit mean and spread on the posterior's training data.
 
     Parameters
@@ -141,13 +142,16 @@ def learn_spread(posterior: Posterior, seed: int) -> Spread:
     posterior : Posterior
     seed : int
         Seed of the parts on which a searched ``theta`` and a scale model are judged.
+    labels : Tensor [N], optional
+        Rows that share one are in one part; None: those with equal inputs.
     """
     plain = _as_trained(posterior)
     if posterior.n_train < _MIN_POINTS:
         return Spread(posterior, posterior.theta_R, plain.choice, None)
+    kept = together(posterior.X_train) if labels is None else labels
     makers: list[Callable[[], Candidate | None]] = [
         lambda: plain,
-        lambda: _searched(posterior, seed),
+        lambda: _searched(posterior, kept, seed),
         lambda: _warped(posterior),
     ]
     reference = scores_of(plain.residuals, plain.judged)
@@ -160,7 +164,7 @@ def learn_spread(posterior: Posterior, seed: int) -> Spread:
         if candidate is not plain:
             parameters = len(candidate.theta) / posterior.n_train
             handicap = _HANDICAP + _HANDICAP_PER_PARAMETER * parameters
-        return _judge(candidate, reference, seed, handicap)
+        return _judge(candidate, reference, kept, seed, handicap)
 
     judged = side_by_side(judge, makers, alone=not runs_in_threads(posterior))
     best = max((one for several in judged for one in several), key=lambda one: one.margin)
@@ -179,7 +183,9 @@ class _Judged:
     margin: float
 
 
-def _judge(candidate: Candidate, reference: Scores, seed: int, handicap: float) -> list[_Judged]:
+def _judge(
+    candidate: Candidate, reference: Scores, labels: Tensor, seed: int, handicap: float
+) -> list[_Judged]:
     """Judge a candidate with every share of its scale model.
 
     A scale model is first judged by its leave-one-out predictions, which cost nothing; where even
@@ -198,7 +204,7 @@ def _judge(candidate: Candidate, reference: Scores, seed: int, handicap: float) 
     if max(_SHARES, key=lambda share: float(gains[share].total.mean())) == 0.0:
         gains = {0.0: gains[0.0]}
     else:
-        g = held_out_log_squares(X, z, seed)
+        g = held_out_log_squares(X, z, labels, seed)
         gains = {share: gain(share, g) for share in _SHARES}
     found = []
     for share, gained in gains.items():
@@ -259,10 +265,10 @@ def _as_trained(posterior: Posterior) -> Candidate:
     return Candidate(posterior, posterior.theta_R, residuals, sigma, sigma, Choice())
 
 
-def _searched(posterior: Posterior, seed: int) -> Candidate:
+def _searched(posterior: Posterior, labels: Tensor, seed: int) -> Candidate:
     theta = _search(posterior, None)
     residuals, sigma = _loo(posterior, theta)
-    judged = _held_out_sigma(posterior, seed, residuals, sigma)
+    judged = _held_out_sigma(posterior, parts(labels, 2, seed), residuals, sigma)
     return Candidate(posterior, theta, residuals, sigma, judged, Choice(searched=True))
 
 
@@ -331,12 +337,12 @@ def _search(posterior: Posterior, rows: Tensor | None) -> Tensor:
     return theta[0]
 
 
-def _held_out_sigma(posterior: Posterior, seed: int, residuals: Tensor, sigma: Tensor) -> Tensor:
+def _held_out_sigma(
+    posterior: Posterior, halves: list[Tensor], residuals: Tensor, sigma: Tensor
+) -> Tensor:
     """``sigma`` [N] of each half of the points under the ``theta`` searched on the other half."""
-    n = posterior.n_train
-    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed)).to(sigma.device)
     out = torch.empty_like(sigma)
-    for rows, others in ((order[: n // 2], order[n // 2 :]), (order[n // 2 :], order[: n // 2])):
+    for rows, others in (halves, halves[::-1]):
         half = _loo(posterior, _search(posterior, others))[1]
         # The two halves are compared as one: bring both to the scale of the fit on all points.
         square = (residuals[others] / sigma[others]).square().mean()

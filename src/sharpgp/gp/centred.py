@@ -23,6 +23,10 @@ class Mean(ABC):
     def __call__(self, X: Tensor) -> Tensor:
         """Predictions [T]."""
 
+    def keeping_together(self, groups: Tensor | None) -> "Mean":
+        """The same regression, whose next :meth:`fitted` gets rows [N] of these groups."""
+        return self
+
 
 class CentredPosterior(Posterior):
     r"""``mu(x)`` from a regression, ``sigma`` from a GP of what the regression misses.

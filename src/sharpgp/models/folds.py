@@ -1,0 +1,177 @@
+"""Which rows belong together, and splits that keep them on one side."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sharpgp.exceptions import InvalidInputError
+
+# Inputs are few if there are fewer than this share of the rows, or fewer than this many (and than
+# half of the rows).
+_FEW_SHARE, _FEW = 0.1, 10.0
+
+#: Rows to train on and rows to test with.
+Split = tuple[Tensor, Tensor]
+
+
+def equal_rows(X: Tensor) -> Tensor:
+    """Label [N] of the rows of a table [N, d], the same for equal ones, counting from 0.
+
+    Examples
+    --------
+    >>> equal_rows(torch.tensor([[2.0, 1.0], [0.0, 1.0], [2.0, 1.0]])).tolist()
+    [0, 1, 0]
+    """
+    table = np.ascontiguousarray(X.detach().cpu().numpy() + 0.0)  # which makes 0 of -0
+    whole = table.view(np.dtype((np.void, table.itemsize * table.shape[1])))[:, 0]
+    return _counted(torch.from_numpy(np.unique(whole, return_inverse=True)[1].reshape(-1)))
+
+
+def together(X: Tensor, groups: Tensor | None = None) -> Tensor:
+    r"""Label [N] of the rows that belong together: those of a group and those with equal inputs.
+
+    A row whose input, or whose group, a model has seen does not show what it does with new ones.
+    Rows that are connected through equal inputs and groups, also by way of others, share a label.
+
+    **Where inputs are few** new rows repeat known inputs, and leaving out whole inputs would ask
+    the wrong question: rows with equal inputs are then not kept together, groups are.  With ``n``
+    rows (or groups, if given) and ``n_j`` of them under label ``j``, inputs are few if
+    ``n^2 / sum_j n_j^2``, the number of labels if all are of one size, is below ``n / 10`` or
+    below 10 and ``n / 2``.
+
+    Parameters
+    ----------
+    X : Tensor [N, d]
+    groups : Tensor [N], optional
+        Whole numbers, equal for rows of one group.
+
+    Examples
+    --------
+    >>> X = torch.tensor([[0.0], [1.0], [1.0], [2.0], [3.0], [4.0]])
+    >>> together(X).tolist()
+    [0, 1, 1, 2, 3, 4]
+    >>> together(X, torch.tensor([7, 7, 8, 9, 9, 9])).tolist()
+    [0, 0, 0, 1, 1, 1]
+    >>> together(torch.tensor([[0.0], [1.0]]).repeat(40, 1)).unique().numel()  # two categories
+    80
+    """
+    units = torch.arange(len(X)) if groups is None else _counted(groups.cpu())
+    joined = _counted(_connected(units, equal_rows(X)))
+    of_units = torch.zeros(int(units.max()) + 1, dtype=torch.long)
+    of_units[units] = joined
+    n, sizes = len(of_units), of_units.bincount().double()
+    few = n**2 / float(sizes.square().sum()) < max(_FEW_SHARE * n, min(_FEW, n / 2))
+    return (units if few else joined).to(X.device)
+
+
+def parts(labels: Tensor, k: int, seed: int) -> list[Tensor]:
+    """Rows in ``k`` parts of about equal size, drawn at random; rows of one label in one part.
+
+    Fewer parts where there are fewer labels.  Rows of a single label are split one by one, as
+    there is nothing else to split.
+
+    Parameters
+    ----------
+    labels : Tensor [N]
+    k : int
+    seed : int
+
+    Examples
+    --------
+    >>> [len(part) for part in parts(torch.arange(31), 10, seed=0)]
+    [4, 3, 3, 3, 3, 3, 3, 3, 3, 3]
+    >>> [part.tolist() for part in parts(torch.tensor([0, 0, 1, 1, 2, 2]), 3, seed=0)]
+    [[2, 3], [4, 5], [0, 1]]
+    """
+    order, counted = _shuffled(len(labels), seed), _counted(labels.cpu())
+    sizes = counted.bincount()
+    if len(sizes) in (1, len(labels)):
+        return list(order.to(labels.device).tensor_split(min(k, len(labels))))
+    k = min(k, len(sizes))
+    # Largest labels first, each into the part that has the fewest rows; equal ones at random.
+    drawn = counted[order][_first_of_each(counted[order])]
+    rows_in, part_of = torch.zeros(k, dtype=torch.long), torch.empty_like(sizes)
+    for label in drawn[sizes[drawn].argsort(descending=True, stable=True)].tolist():
+        smallest = int(rows_in.argmin())
+        part_of[label] = smallest
+        rows_in[smallest] += sizes[label]
+    of_rows = part_of[counted]
+    return [(of_rows == j).nonzero()[:, 0].to(labels.device) for j in range(k)]
+
+
+def holdout(labels: Tensor, n_held_out: int, seed: int) -> Split:
+    """Rows to keep and about ``n_held_out`` to hold out, whole labels drawn at random.
+
+    Labels are taken in a random order until the number of rows is as close as it gets; at least
+    one label stays on each side.
+
+    Examples
+    --------
+    >>> kept, held_out = holdout(torch.arange(12) // 3, 4, seed=0)
+    >>> kept.tolist(), held_out.tolist()
+    ([3, 4, 5, 6, 7, 8, 9, 10, 11], [0, 1, 2])
+    """
+    counted = _counted(labels.cpu())
+    sizes = counted.bincount()
+    check_several(len(sizes))
+    drawn = _shuffled(len(sizes), seed)
+    total = sizes[drawn].cumsum(0)[:-1]
+    n = int((total - n_held_out).abs().argmin()) + 1
+    out = torch.isin(counted, drawn[:n]).to(labels.device)
+    return (~out).nonzero()[:, 0], out.nonzero()[:, 0]
+
+
+def one_of_each(labels: Tensor, seed: int) -> Tensor:
+    """A random row of every label, in the order of the rows.
+
+    Examples
+    --------
+    >>> one_of_each(torch.tensor([5, 5, 5, 2, 2, 9]), seed=0).tolist()
+    [2, 3, 5]
+    """
+    order = _shuffled(len(labels), seed).to(labels.device)
+    return order[_first_of_each(labels[order])].sort().values
+
+
+def check_several(n_labels: int) -> None:
+    """Raise unless there are two sides to put something on."""
+    if n_labels < 2:
+        raise InvalidInputError(
+            "groups: expected at least 2 groups of rows that belong together, found 1; "
+            "a split would have an empty side"
+        )
+
+
+def _shuffled(n: int, seed: int) -> Tensor:
+    return torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+
+
+def _counted(labels: Tensor) -> Tensor:
+    """Labels numbered from 0 in the order in which they first occur."""
+    values, place = labels.unique(return_inverse=True)
+    first = torch.full((len(values),), len(labels)).scatter_reduce(
+        0, place, torch.arange(len(labels)), "amin"
+    )
+    return first.argsort().argsort()[place]
+
+
+def _first_of_each(labels: Tensor) -> Tensor:
+    """Places [L] at which each label first occurs."""
+    values, place = labels.unique(return_inverse=True)
+    nowhere = torch.full((len(values),), len(labels), device=labels.device)
+    at = torch.arange(len(labels), device=labels.device)
+    return nowhere.scatter_reduce(0, place, at, "amin").sort().values
+
+
+def _connected(a: Tensor, b: Tensor) -> Tensor:
+    """Label [N] of the connected parts of rows that share ``a`` or ``b``."""
+    label = a.clone()
+    while True:
+        before = label
+        for link in (b, a):
+            least = torch.full((int(link.max()) + 1,), len(link)).scatter_reduce(
+                0, link, label, "amin"
+            )
+            label = least[link]
+        if torch.equal(label, before):
+            return label

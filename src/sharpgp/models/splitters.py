@@ -1,0 +1,97 @@
+"""Splits for cross-validation: into a number of parts, or as a splitter says."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sharpgp._validation import as_count
+from sharpgp.exceptions import InvalidInputError
+from sharpgp.models.folds import Split, check_several, parts, together
+
+
+def complements(n: int, tests: Iterable[Tensor]) -> list[Split]:
+    """Splits with these rows to test with, of ``n``, and all others to train on.
+
+    Examples
+    --------
+    >>> complements(4, [torch.tensor([3, 1])])
+    [(tensor([0, 2]), tensor([3, 1]))]
+    """
+    found = []
+    for test in tests:
+        rest = torch.ones(n, dtype=torch.bool, device=test.device)
+        rest[test] = False
+        found.append((rest.nonzero()[:, 0], test))
+    return found
+
+
+def splits(folds: Any, X: Tensor, y: Tensor, groups: Tensor | None, seed: int) -> list[Split]:
+    """Splits for cross-validation: a number of parts, or what a splitter says.
+
+    Parameters
+    ----------
+    folds : int, splitter or list of pairs
+        A number gives :func:`parts` of what belongs :func:`together`.  A splitter is whatever has
+        scikit-learn's ``split(X, y, groups)``, and is taken at its word, as is a list of pairs
+        (rows to train on, rows to test with).
+    X, y : Tensor [N, d], Tensor [N]
+    groups : Tensor [N], optional
+    seed : int
+
+    Examples
+    --------
+    >>> X = torch.arange(6.0)[:, None]
+    >>> pairs = [([0, 1, 2, 3], [4]), ([0, 1, 2, 3, 4], [5])]
+    >>> [test.tolist() for _, test in splits(pairs, X, X, None, 0)]
+    [[4], [5]]
+    """
+    n = len(y)
+    if callable(getattr(folds, "split", None)):
+        of_groups = None if groups is None else groups.cpu().numpy()
+        pairs = list(folds.split(X.cpu().numpy(), y.cpu().numpy(), of_groups))
+    elif isinstance(folds, list | tuple):
+        pairs = list(folds)
+    else:
+        labels = together(X, groups)
+        k = min(as_count(folds, "folds", least=2), n)
+        check_several(len(labels.unique()))
+        return complements(n, parts(labels, k, seed))
+    found = [_rows_of(pair, n, X.device) for pair in pairs]
+    tested = torch.cat([test for _, test in found]) if found else torch.empty(0)
+    if len(tested.unique()) < len(tested):
+        raise InvalidInputError(
+            "folds: expected test sets that do not overlap, found a row in two of them; "
+            "use a splitter that tests each row once at most"
+        )
+    if len(tested) < 2:
+        raise InvalidInputError(f"folds: expected 2 rows to test with or more, found {len(tested)}")
+    return found
+
+
+def _rows_of(pair: Any, n: int, device: torch.device) -> Split:
+    """One split as tensors, checked."""
+    try:
+        train, test = (np.asarray(side) for side in pair)
+    except (TypeError, ValueError):
+        raise InvalidInputError(
+            "folds: expected a number, a splitter or pairs of rows (train, test), "
+            f"found {type(pair).__name__}"
+        ) from None
+    sides = []
+    for side in (train, test):
+        rows = np.flatnonzero(side) if side.dtype == bool else side
+        whole = rows.ndim == 1 and rows.dtype.kind in "iu" and len(rows) > 0
+        if not whole or rows.min() < 0 or rows.max() >= n or len(set(rows.tolist())) < len(rows):
+            raise InvalidInputError(
+                f"folds: expected distinct row numbers from 0 to {n - 1}, found {side!r:.60}"
+            )
+        sides.append(torch.from_numpy(rows.astype(np.int64)).to(device))
+    if len(sides[0]) < 4 or bool(torch.isin(*sides).any()):
+        raise InvalidInputError(
+            "folds: expected at least 4 rows to train on and none of them to test with, found "
+            f"{len(sides[0])} rows, {int(torch.isin(*sides).sum())} of them on both sides"
+        )
+    return sides[0], sides[1]
