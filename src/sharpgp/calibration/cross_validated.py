@@ -205,7 +205,9 @@ class CrossValidated(Recalibrator):
             else:
                 fit = refit_spread(spread.choice, start, X[rest], y[rest])
             r = y[part] - fit.posterior.mean(X[part])
-            lead = 0.0 if self.plus else lead_of(fit.posterior, spread.posterior.at_rows(rest))
+            # A fit to few of the points leads by what it overfits: that says nothing.
+            compared = not self.plus and 2 * len(rest) > len(y)
+            lead = lead_of(fit.posterior, spread.posterior.at_rows(rest)) if compared else 0.0
             return _Refit(r, r / fit(X[part]), fit.scores, lead, fit if self.plus else None)
 
         return side_by_side(without, pairs, alone=not runs_in_threads(full))

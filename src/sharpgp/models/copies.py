@@ -13,8 +13,9 @@ _OFTEN, _NEARLY_ALL, _MUCH_MORE = 10.0, 0.9, 2.0
 # Pairs that agree, for each that differs by one or two steps of the target's resolution: separate
 # measurements that are rounded to a step differ by one about as often as they agree.
 _ROUNDED = 2.0
-# Distinct rows, and distinct inputs where targets are discrete, below which nothing is concluded.
-_LEAST_ROWS, _LEAST_INPUTS = 5, 20
+# Distinct rows, or inputs, below which nothing is concluded; and times that a row occurs on
+# average beyond which it is a category with its usual value.
+_LEAST_ROWS, _LEAST_INPUTS, _MOST_TIMES = 20, 5, 20
 
 
 def without_copies(X: Tensor, y: Tensor, groups: Tensor | None = None) -> Tensor:
@@ -26,12 +27,13 @@ def without_copies(X: Tensor, y: Tensor, groups: Tensor | None = None) -> Tensor
     with ``s`` the share of pairs with equal ``X`` whose ``y`` agree, and ``o`` that share among
     pairs with different ``X``, candidates are copies if
 
-    - ``s > 10 o``, or, with 20 distinct inputs or more, ``s > 0.9`` and ``s > 2 o``; and
+    - ``s > 10 o``, or, with 20 distinct inputs or more, ``s > 0.9`` and ``s > 2 o``;
     - pairs with equal ``X`` agree more than twice as often as they differ by one or two steps of
-      the smallest difference between targets, as rounded measurements would.
+      the smallest difference between targets, as rounded measurements would; and
+    - there are 20 distinct rows or 5 distinct inputs, and each occurs 20 times at most on
+      average.
 
-    Counts or grades at a few categories pass neither.  Fewer than 5 distinct rows are kept as
-    they are.
+    Counts or grades at a few categories do not pass.
 
     Parameters
     ----------
@@ -60,7 +62,7 @@ def without_copies(X: Tensor, y: Tensor, groups: Tensor | None = None) -> Tensor
     rows = equal_rows(torch.stack([inputs.double(), given.double(), y], dim=1)).numpy()
     first = np.zeros(len(y), dtype=bool)
     first[np.unique(rows, return_index=True)[1]] = True
-    if first.all() or first.sum() < _LEAST_ROWS or not _are_copies(inputs.numpy(), y.numpy()):
+    if first.all() or not _are_copies(inputs.numpy(), y.numpy()):
         return everything
     n, alike = len(y), "equal in every feature and in y"
     if groups is not None:
@@ -83,8 +85,14 @@ def _are_copies(inputs: np.ndarray, y: np.ndarray) -> bool:
     s = agreeing / max(same, 1.0)
     o = (_pairs(np.bincount(place)) - agreeing) / max(others, 1.0)
     often = s > _OFTEN * o
-    nearly_all = s > max(_NEARLY_ALL, _MUCH_MORE * o) and len(at_inputs) >= _LEAST_INPUTS
-    return (often or nearly_all) and agreeing > _ROUNDED * _close(cells, counts, values)
+    nearly_all = s > max(_NEARLY_ALL, _MUCH_MORE * o) and len(at_inputs) >= _LEAST_ROWS
+    enough = len(cells) >= _LEAST_ROWS or len(at_inputs) >= _LEAST_INPUTS
+    return bool(
+        (often or nearly_all)
+        and enough
+        and len(y) <= _MOST_TIMES * len(cells)
+        and agreeing > _ROUNDED * _close(cells, counts, values)
+    )
 
 
 def _close(cells: np.ndarray, counts: np.ndarray, values: np.ndarray) -> float:

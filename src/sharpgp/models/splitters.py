@@ -49,7 +49,7 @@ def splits(folds: Any, X: Tensor, y: Tensor, groups: Tensor | None, seed: int) -
     [[4], [5]]
     """
     n = len(y)
-    if callable(getattr(folds, "split", None)):
+    if callable(getattr(folds, "split", None)) and not isinstance(folds, str):
         of_groups = None if groups is None else groups.cpu().numpy()
         pairs = list(folds.split(X.cpu().numpy(), y.cpu().numpy(), of_groups))
     elif isinstance(folds, list | tuple):

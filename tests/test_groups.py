@@ -1,0 +1,413 @@
+"""Copies, replicates, groups and splitters through the estimator and the recalibrators."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn
+import torch
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import (
+    GridSearchCV,
+    GroupKFold,
+    KFold,
+    LeaveOneGroupOut,
+    TimeSeriesSplit,
+    cross_validate,
+)
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from helpers import wavy
+from sharpgp import CrossValidated, Exact, SharpGPRegressor
+from sharpgp.calibration import cross_validated, scale, spread
+from sharpgp.calibration.recalibrator import Recalibrator
+from sharpgp.exceptions import CalibrationWarning, InvalidInputError
+from sharpgp.gp import train
+from sharpgp.means import ScikitMean
+from sharpgp.models.folds import equal_rows
+
+
+def coverage(model, X, y, at=0.9):
+    ends = model.predict_interval(X, at)
+    return float(((ends[:, 0] <= y) & (y <= ends[:, 1])).mean())
+
+
+def grouped(rng, n_groups, size):
+    """Features of the group and one of the row; an effect of the group beside the noise."""
+    Z, effect = rng.normal(size=(n_groups, 3)), 0.5 * rng.normal(size=n_groups)
+    g = np.repeat(np.arange(n_groups), size)
+    X = np.c_[Z[g], rng.normal(size=(len(g), 1))]
+    noise = effect[g] + 0.2 * rng.normal(size=len(g))
+    return X, np.sin(Z[g, 0]) + 0.5 * Z[g, 1] + 0.2 * X[:, 3] + noise, g
+
+
+@pytest.fixture(scope="module")
+def replicated():
+    """A GP on 24 inputs with two measurements each, and which rows share an input."""
+    X, y = wavy(24, noise=0.3)
+    again = np.repeat(X, 2, 0)
+    y = np.repeat(y, 2) + 0.3 * np.random.default_rng(1).normal(size=48)
+    return train(torch.from_numpy(again), torch.from_numpy(y))[0], np.repeat(np.arange(24), 2)
+
+
+# ------------------------------------------------------------------ copies
+
+
+@pytest.mark.parametrize("calibration", ["cv", "exact", "vanilla"])
+def test_a_fit_to_copies_is_the_fit_to_single_rows(calibration):
+    X, y = wavy(40, noise=0.3)
+    once = SharpGPRegressor(calibration=calibration, random_state=0).fit(X, y)
+    again = SharpGPRegressor(calibration=calibration, random_state=0)
+    with pytest.warns(CalibrationWarning, match="80 of 120 rows are copies"):
+        again.fit(np.repeat(X, 3, 0), np.repeat(y, 3))
+    np.testing.assert_array_equal(again.predict_interval(X, 0.9), once.predict_interval(X, 0.9))
+    X_test, y_test = wavy(500, noise=0.3, seed=9)
+    assert coverage(again, X_test, y_test) > 0.8
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What recalibrators were asked to fit: inputs and weights of calibration points."""
+    seen = []
+    real = Recalibrator.fit
+
+    def spy(self, posterior, X_cal, y_cal, *, sample_weight=None, **groups):
+        seen.append((np.asarray(X_cal), np.asarray(sample_weight)))
+        return real(self, posterior, X_cal, y_cal, sample_weight=sample_weight, **groups)
+
+    monkeypatch.setattr(Recalibrator, "fit", spy)
+    return seen
+
+
+def test_of_copies_on_both_sides_of_the_users_split_the_calibrating_one_stays(asked):
+    X, y = wavy(60, noise=0.3)
+    weights = np.arange(1.0, 22.0)
+    with pytest.warns(CalibrationWarning, match="11 of 71 rows are copies"):
+        model = SharpGPRegressor(calibration="exact").fit(
+            X[:50],
+            y[:50],
+            np.r_[X[40:], X[40:41]],
+            np.r_[y[40:], y[40]],
+            sample_weight_cal=weights,
+        )
+    assert (model.posterior_.n_train, model.calibrated_.n_cal) == (40, 20)
+    np.testing.assert_array_equal(asked[0][0], X[40:])
+    assert asked[0][1].tolist() == weights[:20].tolist()
+
+
+def test_categories_keep_their_distribution():
+    """Equal rows are the distribution here: used once, zeros would be as rare as sevens."""
+    rng = np.random.default_rng(0)
+    g = rng.integers(0, 3, 160)
+    y = np.where(rng.random(160) < 0.35, 0, rng.poisson(np.array([1.0, 2.0, 4.0])[g])).astype(float)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CalibrationWarning)
+        model = SharpGPRegressor(calibration="exact", random_state=0).fit(g[:, None] * 1.0, y)
+    assert model.posterior_.n_train + model.calibrated_.n_cal == 160
+    known = {row.tobytes() for row in model.posterior_.X_train.numpy()}
+    calibrating = {row.tobytes() for row in model.calibrated_.X_cal.numpy()}
+    assert len(known) == len(calibrating) == 3
+
+
+# ------------------------------------------------------------------ equal inputs
+
+
+def test_refits_do_not_see_a_replicate_of_what_they_score(replicated, monkeypatch):
+    posterior, _ = replicated
+    seen = []
+    real = cross_validated.refit_spread
+
+    def spy(choice, start, X, y):
+        seen.append(X)
+        return real(choice, start, X, y)
+
+    monkeypatch.setattr(cross_validated, "refit_spread", spy)
+    found = CrossValidated(folds=4).fit(posterior)
+    assert found.n_cal == 48
+    assert [len(X) for X in seen] == [36] * 4
+    for X in seen:
+        assert (equal_rows(X).bincount() == 2).all()
+
+
+def test_the_judges_of_a_spread_do_not_see_replicates(replicated, monkeypatch):
+    posterior, inputs = replicated
+    models, searches = [], []
+    monkeypatch.setattr(
+        scale, "ScaleModel", lambda X, z: models.append(X) or spread.ScaleModel(X, z)
+    )
+    monkeypatch.setattr(
+        spread,
+        "_search",
+        lambda gp, rows: searches.append(rows) or gp.theta_R,
+    )
+    scale.held_out_log_squares(
+        posterior.X_train, posterior.y_train, equal_rows(posterior.X_train), seed=0
+    )
+    assert len(models) == 5
+    assert all((equal_rows(X).bincount() == 2).all() for X in models)
+    spread.learn_spread(posterior, seed=0)
+    halves = [rows for rows in searches if rows is not None]
+    assert len(halves) == 2
+    for rows in halves:
+        assert (np.bincount(inputs[rows.numpy()], minlength=24) % 2 == 0).all()
+
+
+def test_loo_leaves_out_all_measurements_at_an_input(replicated):
+    posterior, inputs = replicated
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        loo = CrossValidated(folds=None).fit(posterior)
+    rest = torch.from_numpy(inputs != 7)
+    if not loo.choice.warped:
+        without = posterior.at_rows(rest)
+        expected = posterior.y_train[~rest] - without.mean(posterior.X_train[~rest])
+        torch.testing.assert_close(loo.r_cal[~rest], expected, rtol=1e-8, atol=1e-10)
+
+
+def test_a_holdout_has_no_input_of_the_training_rows():
+    X, y = wavy(40)
+    again = np.repeat(X, 2, 0)
+    y = np.repeat(y, 2) + 0.1 * np.random.default_rng(0).normal(size=80)
+    model = SharpGPRegressor(calibration="kuleshov18", random_state=1).fit(again, y)
+    rows = np.r_[model.posterior_.X_train.numpy(), model.calibrated_.X_cal.numpy()]
+    # Training inputs went through other units and back.
+    labels = equal_rows(torch.from_numpy(rows.round(9)))
+    n = model.posterior_.n_train
+    assert len(rows) == 80
+    assert not set(labels[:n].tolist()) & set(labels[n:].tolist())
+
+
+def test_out_of_fold_means_have_not_seen_the_group():
+    g = np.repeat(np.arange(12), 3)
+    X = torch.from_numpy(np.c_[g + 0.01 * np.arange(36) % 0.03, g]).double()
+    y = torch.from_numpy(g).double()
+    nearest = KNeighborsRegressor(1)
+    _, by_row = ScikitMean(nearest).fitted(X, y)
+    _, by_group = ScikitMean(nearest, groups=torch.from_numpy(g)).fitted(X, y)
+    assert (by_row == y).double().mean() > 0.7
+    assert (by_group != y).all()
+    twice = X[:, 1:]  # the same through equal inputs
+    assert (ScikitMean(nearest).fitted(twice, y)[1] != y).all()
+
+
+# ------------------------------------------------------------------ groups
+
+
+@pytest.mark.parametrize("calibration", [CrossValidated(folds=5), "exact"])
+def test_intervals_hold_for_new_groups(calibration):
+    found = []
+    for seed in range(2 if calibration != "exact" else 4):
+        rng = np.random.default_rng(seed)
+        X, y, g = grouped(rng, 30, 4)
+        X_new, y_new, _ = grouped(rng, 500, 1)
+        model = SharpGPRegressor(calibration=calibration, random_state=seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CalibrationWarning)
+            found.append(coverage(model.fit(X, y, groups=g), X_new, y_new))
+    assert np.mean(found) >= 0.88
+
+
+def test_groups_by_name_stay_together_in_refits_of_cv_and_its_mean(monkeypatch):
+    rng = np.random.default_rng(0)
+    X, y, g = grouped(rng, 12, 4)
+    names = pd.Series([f"patient {i}" for i in g], index=rng.permutation(48))
+    seen = []
+    real = ScikitMean.fitted
+
+    def spy(self, X, y):
+        seen.append((X, self.groups))
+        return real(self, X, y)
+
+    monkeypatch.setattr(ScikitMean, "fitted", spy)
+    model = SharpGPRegressor(calibration=CrossValidated(folds=4), mean=LinearRegression())
+    model.fit(X, y, groups=names)
+    assert model.grouped_
+    assert [len(rows) for rows, _ in seen] == [48, 36, 36, 36, 36]
+    for rows, groups in seen:
+        assert len(groups) == len(rows)
+        # All four rows of a group, which share three features (up to a change of units).
+        features = equal_rows(rows[:, :3].round(decimals=9))
+        assert (features.bincount() == 4).all()
+        assert len(np.unique(np.c_[features, groups], axis=0)) == len(features.unique())
+
+
+def test_a_holdout_by_groups_has_about_its_size():
+    rng = np.random.default_rng(0)
+    X, y, g = grouped(rng, 40, 3)
+    model = SharpGPRegressor(calibration="kuleshov18", random_state=0).fit(X, y, groups=g)
+    assert model.calibrated_.n_cal == 30
+    assert len(np.unique(model.calibrated_.X_cal[:, 0].numpy())) == 10
+
+
+def test_fewer_groups_than_folds_and_a_single_one():
+    rng = np.random.default_rng(0)
+    X, y, g = grouped(rng, 4, 10)
+    model = SharpGPRegressor(calibration="cv")
+    with pytest.warns(CalibrationWarning, match="4 groups for 10 folds"):
+        model.fit(X, y, groups=g)
+    for calibration in ("cv", "exact"):
+        with pytest.raises(InvalidInputError, match="at least 2 groups"):
+            SharpGPRegressor(calibration=calibration).fit(X, y, groups=np.zeros(40))
+
+
+def test_groups_that_cannot_be_used():
+    X, y = wavy(40)
+    model = SharpGPRegressor(calibration="kuleshov18")
+    with pytest.raises(InvalidInputError, match="groups: expected 40 labels"):
+        model.fit(X, y, groups=np.arange(39))
+    with pytest.raises(InvalidInputError, match="groups_cal with X_cal"):
+        model.fit(X, y, groups_cal=np.arange(40))
+    with pytest.raises(InvalidInputError, match="give groups and groups_cal"):
+        SharpGPRegressor(calibration="cv").fit(X, y, X[:9] + 5, y[:9], groups=np.arange(40))
+    with pytest.raises(InvalidInputError, match="loo: expected points that each stand alone"):
+        SharpGPRegressor(calibration="loo").fit(X, y, groups=np.arange(40) // 2)
+    posterior, _ = train(torch.from_numpy(X), torch.from_numpy(y))
+    with pytest.raises(InvalidInputError, match="40 whole numbers"):
+        Exact().fit(posterior, X, y, groups=torch.rand(40))
+
+
+def test_a_model_of_groups_is_not_refitted_without_them():
+    rng = np.random.default_rng(0)
+    X, y, g = grouped(rng, 20, 3)
+    model = SharpGPRegressor(calibration="kuleshov18").fit(X, y, groups=g)
+    n_cal = model.calibrated_.n_cal
+    assert model.update(X[:3] + 0.1, y[:3]).calibrated_.n_cal == n_cal + 3
+    with pytest.raises(InvalidInputError, match="call fit with all points and their groups"):
+        model.update(X[:3] + 0.2, y[:3], refit=True)
+
+
+def test_one_per_group_calibrates_with_one_row_of_each(asked):
+    rng = np.random.default_rng(0)
+    X, y, g = grouped(rng, 40, 3)
+    model = SharpGPRegressor(calibration=Exact(one_per_group=True), random_state=0)
+    model.fit(X, y, groups=g)
+    assert model.calibrated_.n_cal == 10
+    assert len(np.unique(model.calibrated_.X_cal[:, 0].numpy())) == 10
+    assert model.posterior_.n_train == 90
+    own = SharpGPRegressor(calibration=Exact(one_per_group=True, random_state=3))
+    weights = np.arange(60.0) + 1
+    own.fit(X[:60], y[:60], X[60:], y[60:], groups_cal=g[60:], sample_weight_cal=weights)
+    assert own.calibrated_.n_cal == 20
+    X_cal, found = asked[-1]
+    rows = [np.flatnonzero((X[60:] == x).all(1))[0] for x in X_cal]
+    assert found.tolist() == weights[rows].tolist()
+    with pytest.raises(InvalidInputError, match="one_per_group: expected the groups"):
+        SharpGPRegressor(calibration=Exact(one_per_group=True)).fit(X, y)
+
+
+def test_one_per_group_keeps_the_guarantee_where_all_rows_do_not():
+    """Sizes go with the noise: most rows are of calm groups, half of the groups are not."""
+    rng = np.random.default_rng(0)
+    posterior, _ = train(*map(torch.from_numpy, wavy(30, d=1)))
+    inside = {True: [], False: []}
+    learned = spread.learn_spread(posterior, 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sharpgp.calibration.exact.learn_spread", lambda *_: learned)
+        for seed in range(150):
+            noisy = rng.random(20) < 0.5
+            noisy[-1] = rng.random() < 0.5
+            sizes = np.where(noisy, 1, 15)
+            g = np.repeat(np.arange(20), sizes)
+            X = rng.uniform(-2, 2, (len(g), 1))
+            y = (
+                np.sin(2 * X[:, 0])
+                + 0.3 * X[:, 0]
+                + np.where(noisy[g], 1.0, 0.1) * rng.normal(size=len(g))
+            )
+            cal, new = g < 19, np.flatnonzero(g == 19)[0]
+            for one in inside:
+                found = Exact(one_per_group=one, random_state=seed).fit(
+                    posterior, X[cal], y[cal], groups_cal=g[cal]
+                )
+                low, high = found.predict_interval(X[[new]], 0.9, symmetric=True)[0].tolist()
+                inside[one].append(low <= y[new] <= high)
+    error = np.sqrt(0.9 * 0.1 / 150)
+    assert np.mean(inside[True]) > 0.9 - 3 * error
+    assert np.mean(inside[False]) < 0.9 - 3 * error
+
+
+# ------------------------------------------------------------------ splitters
+
+
+def test_a_number_of_folds_gives_as_many_refits(monkeypatch):
+    X, y = wavy(31)
+    sizes = []
+    real = cross_validated.refit_spread
+
+    def spy(choice, start, X, y):
+        sizes.append(len(y))
+        return real(choice, start, X, y)
+
+    monkeypatch.setattr(cross_validated, "refit_spread", spy)
+    SharpGPRegressor(calibration=CrossValidated(folds=10)).fit(X, y)
+    assert sorted(sizes) == [27] + [28] * 9
+
+
+@pytest.mark.parametrize(
+    ("splitter", "n_scored"),
+    [
+        (KFold(4, shuffle=True, random_state=1), 40),
+        (GroupKFold(4), 40),
+        (LeaveOneGroupOut(), 40),
+        (TimeSeriesSplit(4), 32),
+        (list(KFold(4).split(np.zeros(40))), 40),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+@pytest.mark.parametrize("plus", [False, True])
+def test_any_splitter_decides_what_trains_and_what_is_scored(splitter, n_scored, plus, monkeypatch):
+    X, y = wavy(40)
+    groups = np.arange(40) // 10
+    pairs = splitter
+    if not isinstance(splitter, list):
+        pairs = list(splitter.split(X, y, groups))
+    sizes = []
+    real = type(train(torch.from_numpy(X[:9]), torch.from_numpy(y[:9]))[0]).retrained
+
+    def spy(self, X, y, **settings):
+        sizes.append(len(y))
+        return real(self, X, y, **settings)
+
+    monkeypatch.setattr("sharpgp.gp.posterior.ExactPosterior.retrained", spy)
+    model = SharpGPRegressor(calibration=CrossValidated(folds=splitter, plus=plus))
+    model.fit(X, y, groups=groups)
+    assert model.calibrated_.n_cal == n_scored
+    assert sorted(sizes) == sorted(len(rest) for rest, _ in pairs)
+    if not plus:
+        scored = np.sort(np.concatenate([test for _, test in pairs]))
+        np.testing.assert_allclose(model.calibrated_.X_cal.numpy(), X[scored], atol=1e-12)
+
+
+def test_weights_of_points_that_no_fold_tests():
+    X, y = wavy(40)
+    cv = SharpGPRegressor(calibration=CrossValidated(folds=TimeSeriesSplit(4)))
+    with pytest.raises(InvalidInputError, match="expected a function of X"):
+        cv.fit(X, y, sample_weight_cal=np.ones(40))
+    assert cv.fit(X, y, sample_weight_cal=lambda X: np.ones(len(X))).calibrated_.n_cal == 32
+
+
+# ------------------------------------------------------------------ scikit-learn's routing
+
+
+def test_groups_are_routed(monkeypatch):
+    X, y, g = grouped(np.random.default_rng(0), 12, 4)
+    seen = []
+    real = SharpGPRegressor.fit
+
+    def spy(self, X, y, *args, groups=None, **settings):
+        seen.append((len(X), None if groups is None else len(np.unique(groups))))
+        return real(self, X, y, *args, groups=groups, **settings)
+
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = SharpGPRegressor(calibration="kuleshov18", random_state=0)
+        model = model.set_fit_request(groups=True)
+        monkeypatch.setattr(SharpGPRegressor, "fit", spy)
+        cross_validate(model, X, y, cv=GroupKFold(3), params={"groups": g}, error_score="raise")
+        pipeline = make_pipeline(StandardScaler(), model)
+        pipeline.fit(X, y, groups=g)
+        search = GridSearchCV(pipeline, {"sharpgpregressor__cal_size": [0.25]}, cv=GroupKFold(3))
+        search.fit(X, y, groups=g)
+    assert seen == [(32, 8)] * 3 + [(48, 12)] + [(32, 8)] * 3 + [(48, 12)]
