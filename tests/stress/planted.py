@@ -50,16 +50,16 @@ BUGS = (
     Bug(
         "calibration points leak into training",
         "estimator.py",
-        "            X, X_cal, y, y_cal, weights = self._holdout(X, y, weights)\n",
-        "            everything = X, y\n"
-        "            X, X_cal, y, y_cal, weights = self._holdout(X, y, weights)\n"
-        "            X, y = everything\n",
+        "            train, cal, weights = self._holdout(train, weights)\n",
+        "            everything = train\n"
+        "            train, cal, weights = self._holdout(train, weights)\n"
+        "            train = everything\n",
     ),
     Bug(
         "folds see the points that they leave out (cv)",
-        "calibration/cross_validated.py",
-        "rest[part] = False",
-        "rest[part] = True",
+        "models/splitters.py",
+        "rest[test] = False",
+        "rest[test] = True",
         only="cv",
     ),
     Bug(
