@@ -468,6 +468,7 @@ def coverage_and_error(name, posterior, draw, sets, **how):
     return np.mean(shares), math.sqrt(0.16 / (sets * points) * (1 + (points - 1) / (C + 2)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("symmetric", [True, False])
 @pytest.mark.parametrize("name", RANKED)
 def test_ranks_cover_exactly_whatever_the_gp(name, gp, symmetric):
@@ -476,6 +477,7 @@ def test_ranks_cover_exactly_whatever_the_gp(name, gp, symmetric):
     assert abs(share - 0.8) < 3 * error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", UNDER_COVERING)
 def test_known_shortfall(name):
     share, error = coverage_and_error(name, FakePosterior(), fake_data, 20, symmetric=False)
@@ -491,6 +493,7 @@ def test_vanilla_covers_where_the_gp_is_right():
 REST = sorted(set(known_methods()) - {*RANKED, *UNDER_COVERING})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REST, indirect=True)
 def test_coverage_of_a_trained_gp(name, gp, calibrated):
     """Smooth function, Gaussian noise: a GP is nearly right.
