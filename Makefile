@@ -17,6 +17,10 @@ COVERED_BY := tests src/sharpgp/gp src/sharpgp/calibration src/sharpgp/metrics s
 # One thread per process: the workers are what runs in parallel.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
+# Half of the tests for each worker, one after the other, so that few fixtures are made twice; who
+# is done first takes from the other.
+PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
 # Install the package with the extras $(1), one short line per package. The full output
 # is kept in a log, and its end is shown when the installation fails.
 define install
@@ -27,7 +31,7 @@ $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off \
 	|| { tail -n 40 $(VENV)/setup.log >&2; exit 1; }
 endef
 
-.PHONY: help setup demo test lint stress planted coverage test-oldest audit bench docs clean
+.PHONY: help setup demo test test-slow lint stress planted coverage test-oldest audit bench docs clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,8 +54,11 @@ lint: setup ## style, format, types and import rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: lint ## lint, then the tests and doctests
-	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS)
+test: lint ## lint, then the tests and doctests that take seconds: minutes in all
+	$(PYTEST) -m "not slow"
+
+test-slow: setup ## the other tests: the site, the examples, samplers, simulations
+	$(PYTEST) -m slow
 
 stress: setup ## generated data, bad input, damaged files, faults (MINUTES=40)
 	$(ONE_THREAD) PYTHONPATH=tests $(BIN)/python -m stress --workers $(WORKERS) --minutes $(MINUTES)

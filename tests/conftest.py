@@ -24,6 +24,16 @@ if (
 
 collect_ignore = ["stress"]  # run by `make stress`
 
+#: Methods that sample hyperparameters take seconds to compile, wherever they are one of many.
+SAMPLING = {"fully_bayesian", "capone22"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        given = getattr(item, "callspec", None)
+        if given and any(isinstance(v, str) and v in SAMPLING for v in given.params.values()):
+            item.add_marker(pytest.mark.slow)
+
 
 @pytest.fixture(scope="session")
 def gp() -> Posterior:

@@ -4,6 +4,7 @@ Nothing here trains a GP except :func:`trained_posterior`; decisions are tested 
 :class:`FakePosterior`, whose mean and sigma are known in closed form.
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -123,15 +124,31 @@ def standard_error(p: float, n: int) -> float:
 
 
 def solve_slowly(A: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """Gauss-Jordan elimination in extended precision."""
-    A, B = A.astype(np.longdouble), B.astype(np.longdouble)
-    n = len(A)
-    M = np.hstack([A, B])
-    for i in range(n):
-        pivot = i + int(np.abs(M[i:, i]).argmax())
-        M[[i, pivot]] = M[[pivot, i]]
-        M[i] /= M[i, i]
-        for j in range(n):
-            if j != i:
-                M[j] -= M[j, i] * M[i]
-    return M[:, n:]
+    """``A^-1 B`` to the last digit: refined with residuals that are summed without rounding.
+
+    Each round divides the error by ``1 / (n eps cond(A))``.  Extended precision would do as well,
+    but not every machine has it.
+    """
+    X = np.linalg.solve(A, B)
+    for _ in range(3):
+        X = X + np.linalg.solve(A, _residual(A, X, B))
+    return X
+
+
+def _residual(A: np.ndarray, X: np.ndarray, B: np.ndarray) -> np.ndarray:
+    """``B - A X``, each entry rounded once."""
+    product, lost = _two_products(A[:, :, None], X[None])
+    terms = np.concatenate([B[:, None], -product, -lost], axis=1)
+    return np.apply_along_axis(math.fsum, 1, terms)
+
+
+def _two_products(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """``a b`` rounded, and what rounding took away (Dekker, 1971)."""
+
+    def halves(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        scaled = (2.0**27 + 1.0) * x
+        high = scaled - (scaled - x)
+        return high, x - high
+
+    (a1, a2), (b1, b2), product = halves(a), halves(b), a * b
+    return product, a2 * b2 - (((product - a1 * b1) - a2 * b1) - a1 * b2)

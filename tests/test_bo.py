@@ -73,7 +73,7 @@ def test_value_under_the_estimator(data):
 
 def test_gaussian_quantile_is_botorchs_bound_up_to_the_noise(data):
     """Vanilla GP, noise taken out: the same numbers as BoTorch's own UCB."""
-    theta = torch.tensor([1.0, 0.7, 1.0, 1e-9], dtype=torch.float64)
+    theta = torch.tensor([1.0, 0.7, 1.0, 1e-7], dtype=torch.float64)
     gp = ExactPosterior(data[0][:20], data[1][:20], Stationary("rbf", 2), theta)
     delta = float(torch.special.ndtr(torch.tensor(2.0).double()))
     ours = CalibratedUpperConfidenceBound(Vanilla().fit(gp, None, None), delta)
@@ -156,7 +156,7 @@ def test_conditioning_is_training_data_from_the_start(calibrated, data):
     near = X.unsqueeze(1) + 1e-3
     width = later.predict_quantiles(near[:, 0], 0.95) - later.predict_mean(near[:, 0])
     before = calibrated.predict_quantiles(near[:, 0], 0.95) - calibrated.predict_mean(near[:, 0])
-    assert (width < before + 1e-12).all()
+    assert (width < before + 1e-9).all()
     assert calibrated.posterior.n_train == 60
 
 

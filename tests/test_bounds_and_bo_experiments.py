@@ -202,6 +202,7 @@ def test_figure_from_results_alone(tmp_path):
         regret.draw(Store(tmp_path / "none").prepare().folder, tmp_path)
 
 
+@pytest.mark.slow
 def test_commands(tmp_path):
     run = ["bench", "bo", "--out", str(tmp_path), "--datasets", "branin", "--methods", "random"]
     out = CliRunner().invoke(app, [*run, "--repeats", "1", "--iterations", "2", "--workers", "1"])

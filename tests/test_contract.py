@@ -21,10 +21,12 @@ from sharpgp import PredictiveDistribution, SharpGPError, SharpGPRegressor
 from sharpgp.calibration import Calibrated, Recalibrator, known_methods
 from sharpgp.calibration.recalibrator import make_recalibrator
 from sharpgp.exceptions import MissingExtraError
+from sharpgp.gp.posterior import ExactPosterior
+from sharpgp.gp.scaling import Affine
 from sharpgp.gp.sparse import SparsePosterior
 from sharpgp.gp.sparse_training import train_sparse
-from sharpgp.gp.training import train
 from sharpgp.persistence import load, save
+from tolerances import same_optimum
 
 #: Methods whose answers do not depend on the calibration data at all.
 IGNORE_CALIBRATION = ("vanilla", "fully_bayesian", "capone22")
@@ -35,6 +37,10 @@ OWN_MEAN = ("fully_bayesian", "capone22")
 DRAW_BY_ROW = ("cv", "loo")
 #: Methods that train GPs of their own.
 RETRAINING = ("cv", "loo")
+#: What other rounding may move answers by, in predictive standard deviations: a search stops a
+#: step earlier or later, a sampler goes another way.
+MOVES = dict.fromkeys(("paper", "exact", "cv", "loo", "kuleshov22"), same_optimum(60))
+MOVES |= dict.fromkeys(OWN_MEAN, 0.5)
 #: Quantiles are calibration scores at whole ranks ``j/(C+1)``, whatever the data.
 RANKED = ("kuleshov18", "marx22", "vovk20", "exact")
 #: Methods that cover less than they say, because ``theta`` or the network is fitted to the very
@@ -234,7 +240,7 @@ def test_update(name, calibrated):
         pieces.predict_quantiles(X_TEST, LEVELS),
         quantiles,
         whole.predict_dist(X_TEST).std,
-        0.1 if name in DRAW_BY_ROW else 1e-9,
+        0.1 if name in DRAW_BY_ROW else 1e-8,
     )
     with pytest.raises(SharpGPError, match="y: expected 30 values"):
         calibrated.updated(X, y[:3])
@@ -290,10 +296,10 @@ def test_shapes(calibrated):
 def test_order_of_levels_and_points_is_kept(calibrated):
     expected = calibrated.predict_quantiles(X_TEST, LEVELS)
     alone = torch.cat([calibrated.predict_quantiles(x[None], LEVELS) for x in X_TEST[:5]])
-    torch.testing.assert_close(alone, expected[:5], rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(alone, expected[:5], rtol=1e-9, atol=1e-9)
     mixed = calibrated.predict_quantiles(X_TEST.flip(0), [*LEVELS[::-1], LEVELS[2]])
-    torch.testing.assert_close(mixed.flip(0)[:, :-1].flip(1), expected, rtol=1e-9, atol=1e-12)
-    torch.testing.assert_close(mixed.flip(0)[:, -1], expected[:, 2], rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(mixed.flip(0)[:, :-1].flip(1), expected, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(mixed.flip(0)[:, -1], expected[:, 2], rtol=1e-9, atol=1e-9)
 
 
 def test_never_crossing(calibrated, rng):
@@ -360,15 +366,23 @@ def test_order_of_calibration_points(name, gp, calibrated):
         permuted.predict_quantiles(X_TEST, LEVELS),
         calibrated.predict_quantiles(X_TEST, LEVELS),
         calibrated.predict_dist(X_TEST).std,
-        0.5 if name in DRAW_BY_ROW else 1e-6,
+        0.5 if name in DRAW_BY_ROW else MOVES.get(name, 1e-6),
     )
 
 
+def at_theta_of(gp, X, y):
+    """The same kind of GP on other data; hyperparameters are those of standardised ones."""
+    units = {"x_units": Affine.standardising(X), "y_units": Affine.standardising(y)}
+    other = ExactPosterior(X, y, gp.covariance, gp.theta_R, **units)
+    other.training_start = gp.training_start
+    return other
+
+
 def test_units_of_the_target(name, gp, calibrated):
-    """A GP retrained in other units gives the same answers in those units."""
+    """The GP in other units gives the same answers in those units."""
     a, b = 0.037, -250.0
     X, y = map(torch.from_numpy, wavy(60))
-    other = fit(name, train(X, a * y + b)[0], X_CAL, a * Y_CAL + b)
+    other = fit(name, at_theta_of(gp, X, a * y + b), X_CAL, a * Y_CAL + b)
     spread = calibrated.predict_dist(X_TEST).std
     for ask in (
         lambda c: c.predict_quantiles(X_TEST, LEVELS),
@@ -376,25 +390,24 @@ def test_units_of_the_target(name, gp, calibrated):
         lambda c: c.predict_mean(X_TEST).unsqueeze(-1),
         lambda c: c.predict_dist(X_TEST).quantile([0.001, 0.999]),
     ):
-        assert_same((ask(other) - b) / a, ask(calibrated), spread, 1e-6)
-    assert_same(
-        (other.predict_dist(X_TEST).std / a).unsqueeze(-1), spread.unsqueeze(-1), spread, 1e-6
-    )
+        assert_same((ask(other) - b) / a, ask(calibrated), spread, MOVES.get(name, 1e-6))
+    ratio = other.predict_dist(X_TEST).std / a / spread
+    assert (ratio - 1).abs().max() < MOVES.get(name, 1e-6)
 
 
-def test_units_of_the_features(name, calibrated):
+def test_units_of_the_features(name, gp, calibrated):
     X, y = map(torch.from_numpy, wavy(60))
     a, b = torch.tensor([[64.0, 1 / 512]], dtype=torch.float64), torch.tensor([[0.0, 3.0]])
 
     def moved(X):
         return a * X + b
 
-    other = fit(name, train(moved(X), y)[0], moved(X_CAL), Y_CAL)
+    other = fit(name, at_theta_of(gp, moved(X), y), moved(X_CAL), Y_CAL)
     assert_same(
         other.predict_quantiles(moved(X_TEST), LEVELS),
         calibrated.predict_quantiles(X_TEST, LEVELS),
         calibrated.predict_dist(X_TEST).std,
-        1e-6,
+        MOVES.get(name, 1e-6),
     )
 
 
@@ -455,6 +468,7 @@ def coverage_and_error(name, posterior, draw, sets, **how):
     return np.mean(shares), math.sqrt(0.16 / (sets * points) * (1 + (points - 1) / (C + 2)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("symmetric", [True, False])
 @pytest.mark.parametrize("name", RANKED)
 def test_ranks_cover_exactly_whatever_the_gp(name, gp, symmetric):
@@ -463,6 +477,7 @@ def test_ranks_cover_exactly_whatever_the_gp(name, gp, symmetric):
     assert abs(share - 0.8) < 3 * error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", UNDER_COVERING)
 def test_known_shortfall(name):
     share, error = coverage_and_error(name, FakePosterior(), fake_data, 20, symmetric=False)
@@ -478,6 +493,7 @@ def test_vanilla_covers_where_the_gp_is_right():
 REST = sorted(set(known_methods()) - {*RANKED, *UNDER_COVERING})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REST, indirect=True)
 def test_coverage_of_a_trained_gp(name, gp, calibrated):
     """Smooth function, Gaussian noise: a GP is nearly right.
@@ -528,7 +544,7 @@ def test_inducing_every_point_changes_nothing(name, gp, calibrated):
         fit(name, sparse).predict_quantiles(X_TEST, LEVELS),
         calibrated.predict_quantiles(X_TEST, LEVELS),
         calibrated.predict_dist(X_TEST).std,
-        1e-4,
+        MOVES.get(name, 1e-4),
     )
 
 
@@ -542,6 +558,7 @@ def test_lists_name_methods_that_exist():
         *IGNORE_CALIBRATION,
         *DRAW_BY_ROW,
         *RETRAINING,
+        *MOVES,
         *RANKED,
         *UNDER_COVERING,
         *OVER_COVERING,

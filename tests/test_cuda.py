@@ -261,4 +261,5 @@ def test_experiments_compute_there(tmp_path):
         for device in ("cpu", "cuda")
     ]
     for name, value in found[0].items():
-        assert found[1][name] == pytest.approx(value, rel=1e-4, abs=1e-6), name
+        # Trained on both: as close as two optima; and one point may fall on the other side.
+        assert found[1][name] == pytest.approx(value, rel=0.02, abs=1.5 / len(Y)), name

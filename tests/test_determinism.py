@@ -73,6 +73,7 @@ def test_threads_do_not_change_a_sparse_gp_at_all(kernel, monkeypatch):
     assert torch.equal(*found)
 
 
+@pytest.mark.slow
 def test_workers_change_nothing_at_all(tmp_path):
     table = np.column_stack([*X.T, Y])
     np.savetxt(tmp_path / "yacht.csv", table, delimiter=",", header="a,b,target", comments="")

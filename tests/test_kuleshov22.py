@@ -9,6 +9,7 @@ from sharpgp.calibration.baselines.kuleshov22 import BASE_LEVELS, Network
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.training import train
 from sharpgp.metrics import pinball_loss
+from tolerances import same_optimum
 
 LEVELS = torch.linspace(0.02, 0.98, 49, dtype=torch.float64)
 
@@ -130,7 +131,8 @@ def test_shift_and_scale_of_the_target_carry_over():
         .quantiles(X, LEVELS)
         for units in [(1.0, 0.0), (1e4, 5e5)]
     )
-    torch.testing.assert_close((moved - 5e5) / 1e4, plain, rtol=0, atol=2e-4)
+    close = same_optimum(60) * float(plain.diff(dim=0).sum(0).max()) / 4  # of about four deviations
+    torch.testing.assert_close((moved - 5e5) / 1e4, plain, rtol=0, atol=close)
 
 
 def test_pretraining_gives_a_new_method_that_starts_elsewhere(base):

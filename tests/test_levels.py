@@ -33,7 +33,7 @@ def test_tables_have_two_supported_levels_and_are_symmetric():
 
 
 def test_all_levels_of_the_theorem():
-    np.testing.assert_allclose(resolve_levels("all", 4), [0.2, 0.4, 0.6, 0.8], atol=1e-15)
+    np.testing.assert_allclose(resolve_levels("all", 4), [0.2, 0.4, 0.6, 0.8], atol=1e-12)
 
 
 def test_given_levels_are_sorted_without_repeats():

@@ -138,11 +138,12 @@ def test_the_package_is_marked_as_typed():
 def test_importing_the_library_is_quick_and_imports_no_extra():
     code = (
         "import sys, time, botorch, sklearn.model_selection; before = set(sys.modules)\n"
-        "start = time.process_time(); import sharpgp; print(time.process_time() - start)\n"
+        "start = time.process_time(); import sharpgp\n"
+        "print((time.process_time() - start) / start)\n"
         "print(*set(sys.modules) - before)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    seconds, modules = done.stdout.splitlines()
+    share, modules = done.stdout.splitlines()
     extras = {"pandas", "pyarrow", "ray", "dask", "distributed", "jax", "numpyro", "matplotlib"}
     assert not extras & set(modules.split())
-    assert float(seconds) < 2
+    assert float(share) < 0.1  # of what the packages take that it stands on

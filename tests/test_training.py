@@ -13,6 +13,7 @@ from sharpgp.gp.linalg import log_marginal_likelihood
 from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.training import _Objective
+from tolerances import same_optimum, slopes
 
 
 def simulate(n: int = 60, d: int = 2, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -53,18 +54,19 @@ def test_units_do_not_matter():
     X, y = simulate()
     posterior, _ = train(X, y)
     other, _ = train(1e6 * X - 3e5, 1e-3 * y + 7)
-    torch.testing.assert_close(other.theta_R, posterior.theta_R, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(
-        other.mean(1e6 * X - 3e5), 1e-3 * posterior.mean(X) + 7, rtol=1e-5, atol=0
-    )
+    spread = 1e-3 * posterior.sigma(posterior.theta_R[None], X)[0]
+    close = same_optimum(len(y)) * spread
+    difference = other.mean(1e6 * X - 3e5) - (1e-3 * posterior.mean(X) + 7)
+    assert (difference.abs() < close).all()
+    assert (other.sigma(other.theta_R[None], 1e6 * X - 3e5)[0] - spread).abs().le(close).all()
 
 
 def test_a_warm_start_is_used():
     X, y = simulate()
     posterior, cold = train(X, y)
-    again, warm = train(X, y, start=posterior.theta_R)
+    _, warm = train(X, y, start=posterior.theta_R)
     assert warm.evaluations < cold.evaluations / 3
-    torch.testing.assert_close(again.theta_R, posterior.theta_R, rtol=1e-2, atol=1e-4)
+    assert warm.log_likelihood == pytest.approx(cold.log_likelihood, abs=1e-6)
 
 
 def test_the_users_kernel_is_trained_but_left_alone():
@@ -137,8 +139,8 @@ def test_prior_on_lengthscales():
     added = [penalised(u)[0] - plain(u)[0] for u in (v, w)]
     density = [stats.norm.logpdf(u[:8], centre, 0.7).sum() for u in (v, w)]
     assert added[1] - added[0] == pytest.approx((density[0] - density[1]) / 60)
-    slope = (penalised(v + 1e-6 * np.eye(10)[2])[0] - penalised(v - 1e-6 * np.eye(10)[2])[0]) / 2e-6
-    assert penalised(v)[1][2] == pytest.approx(slope, rel=1e-5)
+    slope, error = slopes(lambda u: penalised(u)[0], v)
+    np.testing.assert_allclose(penalised(v)[1], slope, rtol=0, atol=error.max() + 1e-9)
 
     def largest(prior: LengthscalePrior | None) -> float:
         return train(Z, t, prior=prior)[0].theta_R[:8].log().max().item()

@@ -13,10 +13,13 @@ from sharpgp.calibration import spread as spread_module
 from sharpgp.calibration.scale import working_response
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import training
+from tolerances import same_optimum
 
 X, Y = map(torch.from_numpy, wavy(120, seed=5))
 X_TEST = torch.from_numpy(wavy(30, seed=6)[0])
 LEVELS = (0.05, 0.3, 0.5, 0.9)
+#: Blocks of other sizes: rounding, which a GP of a condition number near 10^4 makes 10^-10.
+CLOSE = 1e-9
 
 
 def answers(predictor):
@@ -40,12 +43,12 @@ def test_update_is_a_fit_with_more_calibration_points(name, gp, monkeypatch):
     forbid_training(monkeypatch)
     later = small.updated(X[40:], Y[40:])
     assert later.n_cal == 120
-    torch.testing.assert_close(answers(later), answers(whole), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(answers(later), answers(whole), rtol=CLOSE, atol=CLOSE)
     assert torch.equal(answers(small), before)
     one_by_one = small
     for i in range(40, 120, 16):
         one_by_one = one_by_one.updated(X[i : i + 16], Y[i : i + 16])
-    torch.testing.assert_close(answers(one_by_one), answers(whole), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(answers(one_by_one), answers(whole), rtol=CLOSE, atol=CLOSE)
 
 
 def test_paper_keeps_theta_and_reads_beta_again(gp):
@@ -57,7 +60,7 @@ def test_paper_keeps_theta_and_reads_beta_again(gp):
     # q_lin: ranks 12.1, 60.5 and 108.9 of 120, so that 12, 60 and 108 points lie below.
     assert below.tolist() == [12, 60, 108]
     one_by_one = small.updated(X[40:70], Y[40:70]).updated(X[70:], Y[70:])
-    torch.testing.assert_close(answers(one_by_one), answers(later), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(answers(one_by_one), answers(later), rtol=CLOSE, atol=CLOSE)
 
 
 def test_cv_scores_new_points_before_it_learns_from_them(monkeypatch):
@@ -112,7 +115,7 @@ def test_a_window_forgets(gp):
     present = Exact().fit(gp, X[:40], Y[:40])
     later = present.rescored(X[40:60], Y[40:60], keep=30)
     direct = Exact().fit(gp, X[30:60], Y[30:60])
-    torch.testing.assert_close(answers(later), answers(direct), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(answers(later), answers(direct), rtol=CLOSE, atol=CLOSE)
     with pytest.raises(InvalidInputError, match="keep: expected a whole number of at least 1"):
         present.rescored(X[:2], Y[:2], keep=0)
     with pytest.raises(InvalidInputError, match="scores that new points can join"):
@@ -170,8 +173,8 @@ def test_refit_starts_over_on_all_points(calibration):
     np.testing.assert_allclose(
         model.predict_quantiles(frame(X_TEST), LEVELS),
         fresh.predict_quantiles(X_TEST, LEVELS),
-        rtol=1e-4,
-        atol=1e-4,
+        rtol=0,
+        atol=0.1 * same_optimum(40, stop=1e-5),  # the noise is 0.1, and refits stop early
     )
 
 
