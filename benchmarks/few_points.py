@@ -50,7 +50,7 @@ SYNTHETIC: dict[str, Callable[[], Table]] = {
 CASES = (
     [(name, 60) for name in ("2 of 20", "20 of 20", "3 of 20 curved", "diabetes", "boston")]
     + [("smooth 2d", 30), ("smooth 2d", 60), ("smooth 3d", 60)]
-    + [("diabetes", 120), ("concrete", 120), ("friedman1", 120)]
+    + [("diabetes", 120), ("friedman1", 120)]
     + [(name, 240) for name in ("diabetes", "boston", "concrete", "mpg", "friedman1")]
 )
 
