@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from sharpgp.calibration.recalibrator import Recalibrator, make_recalibrator
-from sharpgp.gp.posterior import Posterior
+from sharpgp.gp.posterior import DataPosterior, Posterior
 from sharpgp.gp.training import train
 
 #: Settings that keep a slow method fast in the contract suite; a method that is not listed here
@@ -34,7 +34,7 @@ def method(name: str, **settings: Any) -> Recalibrator:
     return make_recalibrator(name, **{"random_state": 0, **SETTINGS.get(name, {}), **settings})
 
 
-class FakePosterior(Posterior):
+class FakePosterior(DataPosterior):
     r"""``mu(x) = shift`` and ``sigma(theta, x)^2 = scale^2 (theta_0 x_1^2 + theta_1)``.
 
     Under ``theta_R = (1, 1)`` and ``scale = 1`` this is ``sigma(x) = sqrt(1 + x_1^2)``: known,
@@ -79,6 +79,12 @@ class FakePosterior(Posterior):
     def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         mean = self.y_train.expand(theta.shape[0], -1)
         return mean, torch.ones_like(mean)
+
+    def log_likelihood(self) -> float:
+        return 0.0
+
+    def log_prior(self) -> float:
+        return 0.0
 
     def subset(self, n: int, generator: torch.Generator) -> "FakePosterior":
         return self

@@ -24,7 +24,7 @@ from sharpgp.calibration.baselines.capone22 import BoundingBox, UniformBoundPred
 from sharpgp.calibration.baselines.fully_bayesian import MixturePredictor
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.covariance import Stationary
-from sharpgp.gp.posterior import ExactPosterior
+from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.training import train
 
 X_NEW = torch.from_numpy(wavy(12, seed=5)[0])

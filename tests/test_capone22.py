@@ -14,7 +14,7 @@ from sharpgp.calibration.baselines.hyperposterior import laplace, prior, standar
 from sharpgp.calibration.baselines.nuts import sample
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.covariance import Stationary
-from sharpgp.gp.posterior import ExactPosterior
+from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.training import train
 
 

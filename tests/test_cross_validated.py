@@ -9,7 +9,7 @@ from sharpgp import CrossValidated
 from sharpgp.calibration import cross_validated
 from sharpgp.calibration.cross_validated import carried_over, lead_of
 from sharpgp.gp import SparsePosterior, train
-from sharpgp.gp.posterior import ExactPosterior
+from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.warped import train_warped
 
 
@@ -42,7 +42,7 @@ def test_log_likelihood_of_a_warped_gp_counts_the_warp():
     gp = train_warped(X, y, train(X, y)[0].covariance)
     step = 1e-5
     slopes = (gp.warp.forward(y + step) - gp.warp.forward(y - step)) / (2 * step)
-    expected = density(gp.inner) + float(slopes.log().mean())
+    expected = density(gp.base) + float(slopes.log().mean())
     np.testing.assert_allclose(gp.log_likelihood(), expected, rtol=1e-6)
 
 
@@ -104,7 +104,7 @@ def test_a_fit_on_all_data_that_is_far_behind_starts_again():
     poor = ExactPosterior(
         X, y, good.covariance, 30.0 * good.theta_R, x_units=good.x_units, y_units=good.y_units
     )
-    poor.training_start, poor.training_prior = good.training_start, good.training_prior
+    poor.training = good.training
     found, expected = (CrossValidated(folds=5).fit(gp) for gp in (poor, good))
     assert found.posterior.log_likelihood() > poor.log_likelihood() + 1.0
     assert abs(found.posterior.log_likelihood() - good.log_likelihood()) < 1e-3

@@ -9,7 +9,7 @@ from helpers import method, wavy
 from sharpgp import SharpGPRegressor
 from sharpgp.calibration import known_methods
 from sharpgp.experiments import Store, Task, run
-from sharpgp.gp import memory
+from sharpgp.gp import compute
 from sharpgp.gp.sparse_training import train_sparse
 from sharpgp.gp.training import train
 
@@ -52,7 +52,7 @@ def test_starts_side_by_side_are_those_one_after_the_other():
 
 @pytest.mark.parametrize("kernel", ["rbf", "gpytorch"])
 def test_threads_do_not_change_a_sparse_gp_at_all(kernel, monkeypatch):
-    monkeypatch.setitem(memory.BLOCK_ENTRIES, "cpu", 2**13)  # six blocks and more
+    monkeypatch.setattr(compute, "THREAD_ENTRIES", 2**13)  # six blocks and more
     X, y = map(torch.from_numpy, wavy(1300, d=3))
     given = {"rbf": "rbf", "gpytorch": ScaleKernel(RBFKernel(ard_num_dims=3))}[kernel]
     methods = [method("kuleshov18")]

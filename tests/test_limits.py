@@ -12,7 +12,7 @@ from sharpgp.calibration import known_methods
 from sharpgp.calibration.limits import is_far
 from sharpgp.exceptions import MissingExtraError
 from sharpgp.gp.covariance import Stationary
-from sharpgp.gp.posterior import ExactPosterior
+from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.training import train
 
 C = 15

@@ -92,7 +92,7 @@ def test_the_gp_is_trained_on_out_of_fold_residuals():
     posterior = centred(forest, X, Y, seed=3)
     parts = KFold(5, shuffle=True, random_state=3)
     honest = Y - cross_val_predict(clone(forest), X, Y, cv=parts)
-    np.testing.assert_allclose(posterior.gp.y_train, honest, atol=1e-12)
+    np.testing.assert_allclose(posterior.base.y_train, honest, atol=1e-12)
     np.testing.assert_allclose(posterior.y_train, Y, atol=1e-12)
     in_sample = Y - clone(forest).fit(X, Y).predict(X)
     assert np.mean(honest**2) > 1.5 * np.mean(in_sample**2)
@@ -109,13 +109,13 @@ def test_sigma_is_the_root_mean_square_about_the_mean():
     posterior = centred(Ridge(), X, Y)
     points = torch.as_tensor(X_TEST)
     theta = 2 * posterior.theta_R[None]
-    g, s = posterior.gp.mean(points), posterior.gp.sigma(theta, points)
+    g, s = posterior.base.mean(points), posterior.base.sigma(theta, points)
     torch.testing.assert_close(posterior.sigma(theta, points), (g**2 + s**2).sqrt())
     # Leave-one-out, the slow way: the same GP without a point.
     _, sigma = posterior.loo(theta)
     for i in (0, 50):
         rest = torch.arange(120) != i
-        without = posterior.gp.at_rows(rest.nonzero()[:, 0])
+        without = posterior.base.at_rows(rest.nonzero()[:, 0])
         g, s = (
             without.mean(points.new_tensor(X[i : i + 1])),
             without.sigma(theta, torch.as_tensor(X[i : i + 1])),

@@ -11,8 +11,8 @@ from sharpgp.calibration.baselines import hyperposterior
 from sharpgp.calibration.search import Budget, descend
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError, NumericalError
 from sharpgp.gp import sparse_training, warped
+from sharpgp.gp.compute import choose_device
 from sharpgp.gp.covariance import Stationary
-from sharpgp.gp.memory import choose_device
 from sharpgp.gp.sparse_training import train_sparse
 from sharpgp.gp.warped import train_warped
 

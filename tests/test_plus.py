@@ -11,7 +11,7 @@ from sharpgp.calibration.bands import band_is_better
 from sharpgp.calibration.plus import PlusPredictor
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import train
-from sharpgp.gp.threads import side_by_side, threads_for
+from sharpgp.gp.compute import side_by_side, threads_for
 
 
 def data(n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:

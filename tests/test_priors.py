@@ -81,7 +81,7 @@ def test_gradient():
     for kind, at in ((_Objective, u), (WarpedObjective, warp)):
         covariance = Stationary("rbf", 4)
         plain, penalised = kind(Z, t, covariance), kind(Z, t, covariance, FULL)
-        (f, g), (fp, gp) = plain(at), penalised(at)
+        (f, g), (fp, gp) = plain.evaluate(at), penalised.evaluate(at)
         atol = 8 * EPS * (abs(f) + abs(fp))
         np.testing.assert_allclose(fp - f, value / 25, rtol=0, atol=atol)
         atol = 8 * EPS * (np.abs(g).max() + np.abs(gp).max())
@@ -100,7 +100,7 @@ def test_weight_fades():
 def test_used_where_points_are_few_and_off_where_they_are_many():
     few, many = two_of_many(60, 10), two_of_many(250, 10)
     assert train(*few)[1].prior_weight == 1.0
-    assert "prior_weight=1.0" in repr(train(*few)[1])
+    assert "weight=1.0" in repr(train(*few)[1])
     assert train(*few, prior=None)[1].prior_weight == 0.0
     posterior, result = train(*many)
     assert result.prior_weight == 0.0
@@ -138,26 +138,26 @@ def test_it_keeps_many_features_from_fitting_noise():
 def test_refits_have_the_prior_of_the_fit_they_stand_for(fit):
     X, y = two_of_many(60, 2)  # 15 points per hyperparameter: weight 1/2
     full = fit(X, y)[0]
-    assert full.training_prior.weight == 0.5
-    assert full.retrained(X[:54], y[:54]).training_prior == full.training_prior
+    assert full.training.prior.weight == 0.5
+    assert full.retrained(X[:54], y[:54]).training.prior == full.training.prior
     # A warm start goes on to another full fit, of another size.
-    assert full.retrained(X[:40], y[:40], warm=True).training_prior.weight == 1.0
-    assert full.conditioned_on(X[:9], y[:9]).training_prior == full.training_prior
+    assert full.retrained(X[:40], y[:40], start="warm").training.prior.weight == 1.0
+    assert full.conditioned_on(X[:9], y[:9]).training.prior == full.training.prior
     never = fit(X, y, prior=None)[0]
-    for warm in (False, True):
-        assert never.retrained(X[:30], y[:30], warm=warm).training_prior is None
+    for start in ("same", "warm"):
+        assert never.retrained(X[:30], y[:30], start=start).training.prior is None
 
 
 def test_refits_on_a_warped_target_have_it_too():
     X, y = two_of_many(60, 2)
     full = train(X, y.exp())[0]
     again = refit_spread(Choice(warped=True), full, X[:54], y[:54].exp()).posterior
-    assert again.inner.training_prior == full.training_prior
-    assert again.log_prior() == again.inner.log_prior() < 0.0
+    assert again.base.training.prior == full.training.prior
+    assert again.log_prior() == again.base.log_prior() < 0.0
     strong = LengthscalePrior(deviation=0.05, fades=False)
     kernel = Stationary("rbf", 2)
     held, free = (train_warped(X, y.exp(), kernel, prior=prior) for prior in (strong, None))
-    distance = (held.theta_R[:2].log() - strong.centre(held.inner.X_standardised)).abs().max()
+    distance = (held.theta_R[:2].log() - strong.centre(held.base.X_standardised)).abs().max()
     assert distance < 0.5 < (free.theta_R.log()[0] - held.theta_R.log()[0]).abs()
 
 
@@ -197,4 +197,4 @@ def test_files(tmp_path):
     posterior = train(X, y)[0]
     persistence.save(CrossValidated(folds=3).fit(posterior), tmp_path / "model")
     again = persistence.load(tmp_path / "model").posterior
-    assert again.training_prior == posterior.training_prior
+    assert again.training.prior == posterior.training.prior

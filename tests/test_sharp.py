@@ -13,7 +13,7 @@ from sharpgp.calibration.quantile import rank
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import train
 from sharpgp.gp.covariance import STATIONARY
-from sharpgp.gp.posterior import ExactPosterior
+from sharpgp.gp.exact import ExactPosterior
 
 
 def simulate(n: int, d: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:

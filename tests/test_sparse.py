@@ -8,14 +8,14 @@ from helpers import wavy
 from sharpgp import CrossValidated, Kuleshov18, Sharp, SharpGPRegressor, Vanilla
 from sharpgp.calibration import calibrated
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp import choice, inducing, memory, sparse_training, train
-from sharpgp.gp.choice import condition, inducing_for, train_chosen
+from sharpgp.gp import compute, inducing, sizes, sparse_training, train
 from sharpgp.gp.covariance import STATIONARY, Stationary
+from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.inducing import cluster_centres
-from sharpgp.gp.posterior import ExactPosterior
 from sharpgp.gp.scaling import Affine
+from sharpgp.gp.sizes import inducing_for
 from sharpgp.gp.sparse import SparsePosterior
-from sharpgp.gp.sparse_training import train_sparse
+from sharpgp.gp.sparse_training import condition, train_chosen, train_sparse
 from sharpgp.gp.whitening import JITTER, Data
 from sharpgp.gp.woodbury import sparse_leave_one_out, sparse_variance, variational_bound
 from sharpgp.persistence import load, save
@@ -90,7 +90,7 @@ def test_bound_is_dense_and_below_the_likelihood():
 @pytest.mark.parametrize("kind", ["rbf", "matern32"])
 @pytest.mark.parametrize("entries", [60, 2**20])
 def test_gradients_are_finite_differences_in_blocks_of_any_size(kind, entries, monkeypatch):
-    monkeypatch.setitem(memory.BLOCK_ENTRIES, "cpu", entries)
+    monkeypatch.setattr(compute, "THREAD_ENTRIES", entries)
     (X, y, covariance, theta), _, S = setting(kind, n=20, noise=0.1)
     data = Data(covariance, X, y)
     thetas = torch.stack([theta, 1.5 * theta]).requires_grad_()
@@ -113,7 +113,7 @@ def test_known_factors_give_the_same_sigma_and_gradients_of_inputs(monkeypatch):
     thetas = torch.stack([given[3] * s for s in (0.5, 1.0, 2.0)])
     whole = sparse.mean(S), sparse.sigma(thetas, S)
     torch.testing.assert_close(sparse.sigma(thetas.requires_grad_(), S).detach(), whole[1])
-    monkeypatch.setitem(memory.BLOCK_ENTRIES, "cpu", 60)
+    monkeypatch.setattr(compute, "THREAD_ENTRIES", 60)
     blocks = SparsePosterior(*given, given[0][::9], **units)
     torch.testing.assert_close(blocks.mean(S), whole[0])
     torch.testing.assert_close(blocks.sigma(thetas.detach(), S), whole[1])
@@ -168,7 +168,7 @@ def test_a_gp_trained_on_a_part_is_conditioned_on_all_by_the_same_rule(monkeypat
     part, _ = train(X[:60], y[:60])
     exact = condition(part, X, y)
     assert exact.n_inducing is None
-    monkeypatch.setitem(choice.MOST_EXACT, "cpu", 100)
+    monkeypatch.setitem(sizes.MOST_EXACT, "cpu", 100)
     sparse = condition(part, X, y)
     assert sparse.n_inducing == 120  # as many as there are points, below 300
     assert torch.equal(sparse.theta_R, part.theta_R)
@@ -288,16 +288,16 @@ def test_estimator(calibration, caplog):
 
 
 def test_estimator_follows_the_rule(monkeypatch):
-    monkeypatch.setitem(choice.MOST_EXACT, "cpu", 50)
-    monkeypatch.setattr(choice, "INDUCING", 20)
+    monkeypatch.setitem(sizes.MOST_EXACT, "cpu", 50)
+    monkeypatch.setattr(sizes, "INDUCING", 20)
     X, y = wavy(70)
     assert SharpGPRegressor(calibration="vanilla").fit(X[:50], y[:50]).inducing_ is None
     assert SharpGPRegressor(calibration="vanilla").fit(X, y).inducing_ == 20
 
 
 def test_large_sets_are_trained_in_batches(monkeypatch):
-    monkeypatch.setitem(sparse_training.MOST_FULL_BATCH, "cpu", 300)
-    monkeypatch.setitem(sparse_training.BATCH_ROWS, "cpu", 150)
+    monkeypatch.setitem(sizes.MOST_FULL_BATCH, "cpu", 300)
+    monkeypatch.setitem(sizes.BATCH_ROWS, "cpu", 150)
     seen = []
     real = sparse_training.maximise_bound
 
@@ -312,7 +312,7 @@ def test_large_sets_are_trained_in_batches(monkeypatch):
     S, truth = map(torch.from_numpy, wavy(200, seed=1))
     assert float((posterior.mean(S) - truth).square().mean().sqrt()) < 0.115  # the noise is 0.1
     seen.clear()
-    posterior.retrained(X, y, warm=True)
+    posterior.retrained(X, y, start="warm")
     assert seen == [(150, 12)] * 4 + [(600, 6)]  # fewer where a fit goes on from another
 
 
@@ -321,25 +321,45 @@ def test_large_sets_are_trained_in_batches(monkeypatch):
 
 def test_auto_takes_a_gpu_for_many_rows_only(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert memory.choose_device("auto", 1999).type == "cpu"
-    assert memory.choose_device("auto", 2000).type == "cuda"
+    assert compute.choose_device("auto", 1999).type == "cpu"
+    assert compute.choose_device("auto", 2000).type == "cuda"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert memory.choose_device("auto", 10**6).type == "cpu"
+    assert compute.choose_device("auto", 10**6).type == "cpu"
 
 
-def test_out_of_memory_means_smaller_blocks_and_then_the_cpu(monkeypatch):
-    monkeypatch.setitem(memory.BLOCK_ENTRIES, "cuda", 2**26)
+def test_out_of_memory_means_smaller_blocks_and_then_the_cpu():
     tried = []
 
     def work(device):
-        tried.append((device.type, memory.block_entries(device)))
-        if device.type == "cuda" and memory.block_entries(device) > enough:
+        tried.append((device.type, compute.block_entries(device)))
+        if device.type == "cuda" and compute.block_entries(device) > enough:
             raise torch.cuda.OutOfMemoryError
         return device.type
 
     enough = 0
     with pytest.warns(UserWarning, match="going on with the CPU"):
-        assert memory.within_memory(torch.device("cuda"), work) == "cpu"
+        assert compute.within_memory(torch.device("cuda"), work) == "cpu"
     assert tried[:3] == [("cuda", 2**26), ("cuda", 2**23), ("cuda", 2**20)]
     enough = 2**20
-    assert memory.within_memory(torch.device("cuda"), work) == "cuda"
+    assert compute.within_memory(torch.device("cuda"), work) == "cuda"
+    # Nothing of it outlives the call.
+    assert compute.block_entries(torch.device("cuda")) == 2**26
+
+
+def test_smaller_blocks_hold_in_the_threads_of_the_call():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+
+    def size(_):
+        return compute.block_entries(torch.device("cuda"))
+
+    def work(device):
+        sizes = compute.side_by_side(size, range(4))
+        if sizes[0] > 2**23:
+            raise torch.cuda.OutOfMemoryError
+        return sizes
+
+    try:
+        assert compute.within_memory(torch.device("cuda"), work) == [2**23] * 4
+    finally:
+        torch.set_num_threads(before)

@@ -12,7 +12,7 @@ from sharpgp import CrossValidated, Exact, Sharp, SharpGPRegressor
 from sharpgp.calibration import spread as spread_module
 from sharpgp.calibration.scale import working_response
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp import training
+from sharpgp.gp import optimise, training
 from tolerances import same_optimum
 
 X, Y = map(torch.from_numpy, wavy(120, seed=5))
@@ -31,7 +31,7 @@ def forbid_training(monkeypatch):
     def refuse(*args, **settings):
         raise AssertionError("trained again")
 
-    monkeypatch.setattr(training, "minimize", refuse)
+    monkeypatch.setattr(optimise, "minimize", refuse)
     monkeypatch.setattr(spread_module, "_search", refuse)
 
 

@@ -32,12 +32,12 @@ def test_units(warped):
     new = multiplicative(10, seed=1)[0]
     torch.testing.assert_close(warped.y_train, y)
     torch.testing.assert_close(warped.X_train, X)
-    u, theta = warped.inner.mean(new), warped.theta_R[None]
+    u, theta = warped.base.mean(new), warped.theta_R[None]
     back = warped.warp.back
     torch.testing.assert_close(warped.mean(new), back(u))
     slope = (back(u + 1e-4) - back(u - 1e-4)) / 2e-4
     torch.testing.assert_close(
-        warped.sigma(theta, new)[0], slope * warped.inner.sigma(theta, new)[0]
+        warped.sigma(theta, new)[0], slope * warped.base.sigma(theta, new)[0]
     )
 
 
@@ -62,11 +62,11 @@ def test_a_subset_is_warped_alike(warped):
 
 def test_means_stay_near_the_range_of_the_targets(warped):
     far = torch.full((1, 2), 3.0, dtype=torch.float64)
-    limit = warped.warp.forward(warped.y_train).max() + 0.5 * warped.inner.y_train.std()
+    limit = warped.warp.forward(warped.y_train).max() + 0.5 * warped.base.y_train.std()
     assert warped.mean(far).item() <= warped.warp.back(limit).item() + 1e-9
-    inner = warped.inner.retargeted(warped.inner.y_train + 100)
-    held = WarpedPosterior(warped.inner, warped.warp)
-    held.inner = inner  # a GP that overshoots
+    inner = warped.base.retargeted(warped.base.y_train + 100)
+    held = WarpedPosterior(warped.base, warped.warp)
+    held.base = inner  # a GP that overshoots
     assert torch.isfinite(held.mean(far)).all()
     assert held.mean(far).item() == pytest.approx(warped.warp.back(limit).item())
 
@@ -74,7 +74,7 @@ def test_means_stay_near_the_range_of_the_targets(warped):
 def test_gradient_of_the_likelihood():
     X, y = multiplicative(30, seed=2)
     Z, t = Affine.standardising(X).forward(X), Affine.standardising(y).forward(y)
-    objective = _Objective(Z, t, Stationary("rbf", 2))
+    objective = _Objective(Z, t, Stationary("rbf", 2)).evaluate
     v = np.log([0.7, 0.9, 1.3, 0.05, 1.0, 0.4])
     v[-2] = -0.6
     value, gradient = objective(v)

@@ -22,7 +22,7 @@ from sharpgp.calibration.calibrated import calibrated_of
 from sharpgp.calibration.quantile import points_needed, supported
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
 from sharpgp.gp.covariance import STATIONARY, Stationary
-from sharpgp.gp.posterior import ExactPosterior
+from sharpgp.gp.exact import ExactPosterior
 
 # Steps of the search for the best point; bounds are smooth, and the next point need not be exact.
 _MOST_STEPS = 100

@@ -29,17 +29,14 @@ from sharpgp.calibration.recalibrator import Recalibrator, make_recalibrator
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import InvalidInputError, SavedModelError
 from sharpgp.gp.centred import CentredPosterior
-from sharpgp.gp.choice import train_chosen
-from sharpgp.gp.memory import choose_device, within_memory
-from sharpgp.gp.posterior import Posterior
-from sharpgp.gp.training import TrainingResult
+from sharpgp.gp.compute import choose_device, within_memory
+from sharpgp.gp.posterior import DataPosterior, Posterior, TrainingResult
+from sharpgp.gp.sizes import MOST_CROSS_VALIDATED
+from sharpgp.gp.sparse_training import train_chosen
 from sharpgp.means import ScikitMean
 from sharpgp.metrics import CalibrationReport
 
 logger = logging.getLogger("sharpgp")
-
-#: Rows up to which ``calibration="auto"`` cross-validates; ten refits cost too much beyond.
-MOST_CROSS_VALIDATED = 1000
 
 
 @stored(
@@ -53,7 +50,6 @@ MOST_CROSS_VALIDATED = 1000
     device=object,
     random_state=object,
     verbose=int | float,
-    training_=TrainingResult,
     calibrated_=Calibrated,
     calibration_=str,
     posterior_=Posterior,
@@ -113,7 +109,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
     inducing_ : int or None
         Number of inducing inputs; None for an exact GP.
     training_ : TrainingResult
-        How training went.
+        How the training of ``posterior_`` went.
     grouped_ : bool
         Whether ``fit`` was given groups.
     n_features_in_, feature_names_in_
@@ -220,14 +216,14 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         check_training_data(X, y)
         held_out = (None, None, None) if cal is None else (cal.X, cal.y, cal.groups)
 
-        def work(device: torch.device) -> tuple[TrainingResult, Calibrated]:
-            posterior, result = self._train(
+        def work(device: torch.device) -> Calibrated:
+            posterior = self._train(
                 as_features(X, device=device), as_target(y, device=device), groups
             )
             kind = "exact" if posterior.n_inducing is None else f"{posterior.n_inducing} inducing"
             self._log(f"trained on {len(y)} rows ({kind}, {device}); now {recalibrator!r}")
             X_cal, y_cal, groups_cal = held_out
-            return result, recalibrator.fit(
+            return recalibrator.fit(
                 posterior,
                 X_cal,
                 y_cal,
@@ -236,29 +232,26 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
                 groups_cal=groups_cal,
             )
 
-        self.training_, self.calibrated_ = within_memory(choose_device(self.device, len(y)), work)
+        self.calibrated_ = within_memory(choose_device(self.device, len(y)), work)
         self.calibration_ = recalibrator.name or type(recalibrator).__name__
         self.posterior_ = self.calibrated_.posterior
         self.grouped_ = grouped
         return self
 
-    def _train(
-        self, X: Tensor, y: Tensor, groups: np.ndarray | None
-    ) -> tuple[Posterior, TrainingResult]:
+    def _train(self, X: Tensor, y: Tensor, groups: np.ndarray | None) -> DataPosterior:
         """The GP, of ``y`` itself or of what a regressor misses of it."""
         seed = seed_of(self.random_state)
         if self.mean is None:
-            return train_chosen(X, y, self.kernel, inducing=self.inducing, random_state=seed)
+            return train_chosen(X, y, self.kernel, inducing=self.inducing, random_state=seed)[0]
         regression, centre = ScikitMean(
             self.mean,
             names=getattr(self, "feature_names_in_", None),
             seed=seed or 0,
             groups=None if groups is None else torch.from_numpy(groups),
         ).fitted(X, y)
-        gp, result = train_chosen(
-            X, y - centre, self.kernel, inducing=self.inducing, random_state=seed
-        )
-        return CentredPosterior(regression, gp, centre), result
+        settings = {"inducing": self.inducing, "random_state": seed}
+        gp, _ = train_chosen(X, y - centre, self.kernel, **settings)
+        return CentredPosterior(regression, gp, centre)
 
     def update(
         self, X: Any, y: Any, *, sample_weight: Any = None, refit: bool = False
@@ -309,6 +302,12 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
             )
         everything = Rows(as_numpy(torch.cat([X_old, X])), as_numpy(torch.cat([y_old, y])))
         return self._fit(*each_once(everything, None, weights))
+
+    @property
+    def training_(self) -> TrainingResult | None:
+        """How the training of ``posterior_`` went."""
+        check_is_fitted(self)
+        return self.posterior_.training
 
     @property
     def inducing_(self) -> int | None:

@@ -16,8 +16,8 @@ from sharpgp.calibration.limits import warn_if_far
 from sharpgp.calibration.quantile import points_needed, supported
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError, warn
+from sharpgp.gp.compute import threads_for
 from sharpgp.gp.posterior import Posterior
-from sharpgp.gp.threads import threads_for
 from sharpgp.metrics import ECE_LEVELS, CalibrationReport, calibration_report
 
 #: Rows that are predicted at a time, so that memory grows with the answers only.
@@ -150,7 +150,7 @@ class Calibrated(ABC):
         """
         X, y = self._labelled(X, y)
         self._no_weights(sample_weight)
-        with torch.no_grad(), threads_for(self.posterior.n_train, self.posterior.n_inducing):
+        with torch.no_grad(), threads_for(self.posterior.n_dense):
             return self._updated(X, y)
 
     @property
@@ -165,7 +165,7 @@ class Calibrated(ABC):
         """
         X, y = self._labelled(X, y)
         keep = None if keep is None else as_count(keep, "keep", least=1)
-        with torch.no_grad(), threads_for(self.posterior.n_train, self.posterior.n_inducing):
+        with torch.no_grad(), threads_for(self.posterior.n_dense):
             return self._rescored(X, y, keep)
 
     def weighted(self, sample_weight: Any) -> "Calibrated":

@@ -27,8 +27,8 @@ from sharpgp.calibration.spread import (
 )
 from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.gp.centred import CentredPosterior
-from sharpgp.gp.posterior import DataPosterior, Posterior
-from sharpgp.gp.threads import side_by_side
+from sharpgp.gp.compute import side_by_side
+from sharpgp.gp.posterior import Posterior
 from sharpgp.models.folds import parts, together
 from sharpgp.models.splitters import Split, complements, splits
 
@@ -156,7 +156,7 @@ class CrossValidated(Recalibrator):
         if len(y):
             groups = _both(groups, groups_cal)
             everything = torch.cat([full.X_train, X]), torch.cat([full.y_train, y])
-            full = _keeping_together(full, groups).retrained(*everything, warm=True)
+            full = _keeping_together(full, groups).retrained(*everything, start="warm")
         X, y = full.X_train, full.y_train
         if len(y) < 4:
             raise InvalidInputError(
@@ -200,14 +200,14 @@ class CrossValidated(Recalibrator):
             rest, part = pair
             start = _keeping_together(full, labels[rest])
             if self.plus:
-                refit = anew(start).retrained(X[rest], y[rest])
+                refit = start.retrained(X[rest], y[rest], start="fresh")
                 fit = learn_spread(refit, self.seed, labels[rest])
             else:
                 fit = refit_spread(spread.choice, start, X[rest], y[rest])
             r = y[part] - fit.posterior.mean(X[part])
             # A fit to few of the points leads by what it overfits: that says nothing.
             compared = not self.plus and 2 * len(rest) > len(y)
-            lead = lead_of(fit.posterior, spread.posterior.at_rows(rest)) if compared else 0.0
+            lead = lead_of(fit.posterior, spread.posterior) if compared else 0.0
             return _Refit(r, r / fit(X[part]), fit.scores, lead, fit if self.plus else None)
 
         return side_by_side(without, pairs, alone=not runs_in_threads(full))
@@ -281,7 +281,7 @@ def lead_of(refit: Posterior, whole: Posterior) -> float:
 
     By log likelihood, and by the log density of the prior that both were trained with, if any.
 
-    ``whole`` is the fit on all data, conditioned on those of ``refit`` only.  Where training ends
+    ``whole`` is the fit on all data; it is conditioned on those of ``refit``.  Where training ends
     in the same maximum of the likelihood the refit leads a little, as it was made for these data.
 
     Examples
@@ -294,10 +294,10 @@ def lead_of(refit: Posterior, whole: Posterior) -> float:
     >>> lead_of(good, poor) > 1.0, lead_of(good, good)
     (True, 0.0)
     """
-    ours, theirs = refit.log_likelihood(), whole.log_likelihood()
-    if ours is None or theirs is None:
-        return 0.0
-    return ours + refit.log_prior() - theirs - whole.log_prior()
+    there = whole.at_data_of(refit)
+    ours: float = refit.log_likelihood() + refit.log_prior()
+    theirs: float = there.log_likelihood() + there.log_prior()
+    return ours - theirs
 
 
 def _many(refits: Iterable[bool]) -> bool:
@@ -332,16 +332,6 @@ def carried_over(z: Tensor, own: Tensor, whole: Tensor) -> Tensor:
     inside = b[i - 1] + place * (b[i] - b[i - 1])
     growth = (b[-1] - b[0]) / (a[-1] - a[0]) if a[-1] > a[0] else torch.ones_like(a[0])
     return inside + growth * (z - z.clamp(a[0], a[-1]))
-
-
-def anew(posterior: Posterior) -> Posterior:
-    """The same posterior with nothing to tell about how to train it."""
-    fresh = copy.copy(posterior)
-    if isinstance(fresh, DataPosterior):
-        fresh.training_start = None
-    elif isinstance(fresh, CentredPosterior):
-        fresh.gp = anew(fresh.gp)
-    return fresh
 
 
 def _leaving_out(spread: Spread, tests: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

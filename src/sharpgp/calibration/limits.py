@@ -1,7 +1,6 @@
 """Warnings of answers with less than the usual promise: far from all data, or from too few."""
 
 import math
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -10,8 +9,6 @@ from sharpgp.exceptions import warn
 from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.priors import LEAST_PER_HYPERPARAMETER
 
-# Lowest and highest value of every feature in training, by posterior: predictions come in blocks.
-_SEEN: WeakKeyDictionary[Posterior, tuple[int, Tensor, Tensor]] = WeakKeyDictionary()
 # Of a feature's magnitude: a constant column may differ by rounding.
 _ROUNDING = 1e-9
 
@@ -29,7 +26,7 @@ def is_far(posterior: Posterior, X: Tensor) -> Tensor:
     >>> is_far(posterior, torch.tensor([[-5.0], [13.0]], dtype=torch.float64))[:, 0].tolist()
     [False, True]
     """
-    low, high = _range(posterior)
+    low, high = posterior.input_range
     slack = (high - low) + _ROUNDING * torch.maximum(low.abs(), high.abs())
     return X.lt(low - slack) | X.gt(high + slack)
 
@@ -41,7 +38,7 @@ def warn_if_far(posterior: Posterior, X: Tensor) -> None:
         if not bool(far.any()):
             return
         row, feature = far.nonzero()[0].tolist()
-        low, high = (float(end[feature]) for end in _range(posterior))
+        low, high = (float(end[feature]) for end in posterior.input_range)
     warn(
         f"{int(far.any(-1).sum())} of {len(X)} points lie far outside the training data (row "
         f"{row}: feature {feature} is {float(X[row, feature]):g}, in training {low:g} to "
@@ -69,11 +66,3 @@ def warn_if_short(inside: float, coverage: float, n_cal: int) -> None:
             f"intervals for {coverage:.0%} hold {inside:.0%} of the {n_cal} calibration points "
             "themselves: they will cover much less than asked for; use calibration='exact'"
         )
-
-
-def _range(posterior: Posterior) -> tuple[Tensor, Tensor]:
-    known = _SEEN.get(posterior)
-    if known is None or known[0] != posterior.n_train:
-        X = posterior.X_train
-        known = _SEEN[posterior] = (posterior.n_train, X.amin(0), X.amax(0))
-    return known[1], known[2]

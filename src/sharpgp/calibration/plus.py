@@ -8,7 +8,8 @@ from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.levels import whole_rank
 from sharpgp.calibration.quantile import rank
 from sharpgp.calibration.spread import Spread
-from sharpgp.gp.posterior import BLOCK_ENTRIES, Posterior
+from sharpgp.gp.compute import block_entries
+from sharpgp.gp.posterior import Posterior
 
 
 @stored(
@@ -80,7 +81,7 @@ class PlusPredictor(Calibrated):
         h = rank(delta, self.n_cal)
         below = h.floor().clamp(1, self.n_cal - 1).long()
         blocks = []
-        for block in X.split(max(1, BLOCK_ENTRIES // self.n_cal)):
+        for block in X.split(max(1, block_entries(X.device) // self.n_cal)):
             ordered = self._pooled(block, self.scores).sort(dim=-1).values
             lower, upper = ordered[:, below - 1], ordered[:, below]
             blocks.append(torch.lerp(lower, upper, (h - below).expand_as(lower)))
@@ -90,7 +91,7 @@ class PlusPredictor(Calibrated):
         """See :meth:`Calibrated.band`."""
         k = whole_rank(coverage, self.n_cal, up=True)
         ends = []
-        for block in X.split(max(1, BLOCK_ENTRIES // self.n_cal)):
+        for block in X.split(max(1, block_entries(X.device) // self.n_cal)):
             above = self._pooled(block, [z.abs() for z in self.scores])
             below = self._pooled(block, [-z.abs() for z in self.scores])
             # The floor((1-c)(N+1))-th smallest from below is the ceil(c(N+1))-th largest.

@@ -12,8 +12,8 @@ from sharpgp._validation import as_count, as_features, as_target
 from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.levels import Levels
 from sharpgp.exceptions import InvalidInputError
+from sharpgp.gp.compute import threads_for
 from sharpgp.gp.posterior import Posterior
-from sharpgp.gp.threads import threads_for
 
 
 class Recalibrator(ABC):
@@ -67,7 +67,7 @@ class Recalibrator(ABC):
             y = as_target(y_cal, n_rows=X.shape[0], device=posterior.device)
         labels = None if groups is None else _labels(groups, posterior.n_train, posterior)
         labels_cal = None if groups_cal is None else _labels(groups_cal, len(y), posterior)
-        with threads_for(posterior.n_train, posterior.n_inducing):
+        with threads_for(posterior.n_dense):
             calibrated = self._fit_groups(posterior, X, y, labels, labels_cal)
         return calibrated if sample_weight is None else calibrated.weighted(sample_weight)
 

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import Array, agree, stored
-from sharpgp.gp.choice import condition
 from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.priors import LengthscalePrior
+from sharpgp.gp.sizes import MOST_TRAINED
+from sharpgp.gp.sparse_training import condition
 from sharpgp.gp.training import train
 from sharpgp.models.folds import parts
 from sharpgp.models.splitters import complements
@@ -30,8 +31,6 @@ _TOLERANCE = 1e-4
 _PRIOR = LengthscalePrior(deviation=1.0, in_ranges=False, fades=False)
 # Parts of the points, each judged by a scale model that was trained without it.
 _PARTS = 5
-#: Points that the scale model's hyperparameters are trained on; it is conditioned on all.
-MOST_TRAINED = 800
 
 
 def log_squares(z: Tensor) -> Tensor:

@@ -2,15 +2,13 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import minimize
 from torch import Tensor
 
 from sharpgp._validation import check_choice
-from sharpgp.exceptions import NumericalError
+from sharpgp.gp.optimise import Evaluate, minimise
 from sharpgp.gp.posterior import Posterior
 
 # Box of the search in standardised units; theta_R times or by 10 is always inside.
@@ -90,7 +88,7 @@ class Budget:
 
 
 def descend(
-    evaluate: Callable[[np.ndarray], tuple[float, np.ndarray]],
+    evaluate: Evaluate,
     start: np.ndarray,
     lower: np.ndarray,
     upper: np.ndarray,
@@ -117,24 +115,10 @@ def descend(
     >>> abs(min(seen, key=abs)) < 1e-6
     True
     """
-
-    def guarded(v: np.ndarray) -> tuple[float, np.ndarray]:
-        budget.left -= 1
-        budget.used += 1
-        try:
-            return evaluate(v)
-        except NumericalError:
-            budget.failed += 1
-            return 1e10, np.zeros_like(v)
-
     allowed = min(max_evaluations, budget.left)
     if allowed < 1:
         return
-    minimize(
-        guarded,
-        np.clip(start, lower, upper),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=list(zip(lower, upper, strict=True)),
-        options={"maxfun": allowed, "ftol": tolerance, "maxls": 8},
-    )
+    found = minimise(evaluate, start, lower, upper, most=allowed, tolerance=tolerance, maxls=8)
+    budget.left -= found.evaluations
+    budget.used += found.evaluations
+    budget.failed += len(found.failures)

@@ -24,11 +24,12 @@ from sharpgp.calibration.path import Problem, solve_shared
 from sharpgp.calibration.quantile import q_lin
 from sharpgp.calibration.scale import ScaleModel, held_out_log_squares
 from sharpgp.calibration.search import Ard
+from sharpgp.gp.compute import side_by_side
 from sharpgp.gp.covariance import Stationary
-from sharpgp.gp.large import MOST_BATCHED
-from sharpgp.gp.posterior import ExactPosterior, Posterior
-from sharpgp.gp.threads import side_by_side
-from sharpgp.gp.warped import WarpedPosterior, train_warped
+from sharpgp.gp.exact import ExactPosterior
+from sharpgp.gp.posterior import Posterior
+from sharpgp.gp.sizes import LEAST_LEARNED, MOST_BATCHED, MOST_SEARCHED, MOST_WARPED
+from sharpgp.gp.warped import retrain_warped
 from sharpgp.models.folds import parts, together
 
 #: Levels whose pinball losses the search of ``theta`` averages.
@@ -39,11 +40,6 @@ _SHRINKAGE = 0.003
 # constant, and a part for each hyperparameter per point, which may fit noise.
 _HANDICAP, _HANDICAP_PER_PARAMETER = 0.01, 0.25
 _SEARCH_EVALUATIONS = 30
-_MIN_POINTS = 40
-#: Points whose leave-one-out quantities a search uses at most.
-MOST_SEARCHED = 600
-#: Points beyond which no second GP is trained on a warped target.
-MOST_WARPED = 4000
 
 
 @stored("Choice", searched=bool, share=float, score=float, warped=bool)
@@ -146,7 +142,7 @@ def learn_spread(posterior: Posterior, seed: int, labels: Tensor | None = None) 
         Rows that share one are in one part; None: those with equal inputs.
     """
     plain = _as_trained(posterior)
-    if posterior.n_train < _MIN_POINTS:
+    if posterior.n_train < LEAST_LEARNED:
         return Spread(posterior, posterior.theta_R, plain.choice, None)
     kept = together(posterior.X_train) if labels is None else labels
     makers: list[Callable[[], Candidate | None]] = [
@@ -222,7 +218,7 @@ def refit_spread(choice: Choice, posterior: Posterior, X: Tensor, y: Tensor) -> 
     """The same kind of mean and spread on other data, learned from scratch."""
     fit: Posterior | None = None
     if choice.warped and isinstance(posterior, ExactPosterior):
-        fit = _train_warped(posterior, X, y)
+        fit = retrain_warped(posterior, X, y)
     if fit is None:
         fit = posterior.retrained(X, y)
     theta = _search(fit, None) if choice.searched else fit.theta_R
@@ -275,16 +271,10 @@ def _searched(posterior: Posterior, labels: Tensor, seed: int) -> Candidate:
 def _warped(posterior: Posterior) -> Candidate | None:
     if not isinstance(posterior, ExactPosterior) or posterior.n_train > MOST_WARPED:
         return None
-    warped = _train_warped(posterior, posterior.X_train, posterior.y_train)
+    warped = retrain_warped(posterior, posterior.X_train, posterior.y_train)
     if warped is None:
         return None
     return replace(_as_trained(warped), choice=Choice(warped=True))
-
-
-def _train_warped(posterior: ExactPosterior, X: Tensor, y: Tensor) -> WarpedPosterior | None:
-    """A GP on a warped target, from the start and with the prior that ``posterior`` had."""
-    start, prior = posterior.training_start, posterior.training_prior
-    return train_warped(X, y, posterior.covariance, start=start, prior=prior)
 
 
 def conditioned_spread(spread: Spread, posterior: Posterior) -> Spread:

@@ -25,7 +25,7 @@ from sharpgp.calibration import Calibrated, Sharp, Vanilla
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.experiments.tables import SHOWN_REGRETS
 from sharpgp.experiments.task import Outcome, Task
-from sharpgp.gp.posterior import ExactPosterior
+from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.training import train
 
 #: The functions, to be maximised on the domains that BoTorch gives them.

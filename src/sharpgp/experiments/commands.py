@@ -11,7 +11,7 @@ from sharpgp.exceptions import InvalidInputError, SharpGPError
 from sharpgp.experiments import bounds, progress, regression, tables
 from sharpgp.experiments.runner import Progress, Summary, run
 from sharpgp.experiments.task import Task
-from sharpgp.gp.memory import choose_device
+from sharpgp.gp.compute import choose_device
 
 
 def names_of(text: str | None) -> list[str] | None:

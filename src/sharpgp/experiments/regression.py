@@ -22,9 +22,9 @@ from sharpgp.datasets import Split
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.experiments.task import Outcome, Task
 from sharpgp.experiments.undertrained import undertrain
-from sharpgp.gp.choice import inducing_for
-from sharpgp.gp.memory import choose_device
+from sharpgp.gp.compute import choose_device
 from sharpgp.gp.posterior import DataPosterior
+from sharpgp.gp.sizes import inducing_for
 from sharpgp.gp.sparse_training import train_sparse
 from sharpgp.gp.training import train
 

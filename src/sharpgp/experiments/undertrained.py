@@ -5,8 +5,8 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from sharpgp.gp.covariance import Stationary
-from sharpgp.gp.linalg import add_to_diagonal, log_marginal_likelihood
-from sharpgp.gp.posterior import ExactPosterior
+from sharpgp.gp.dense import add_to_diagonal, log_marginal_likelihood
+from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.scaling import Affine
 
 #: Lengthscale, signal variance and noise variance to start from, in standardised units.

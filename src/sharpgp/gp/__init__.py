@@ -1,12 +1,13 @@
 """Floor 1: what a GP can answer under given hyperparameters."""
 
-from sharpgp.gp.choice import train_chosen
-from sharpgp.gp.posterior import ExactPosterior, Posterior
+from sharpgp.gp.exact import ExactPosterior
+from sharpgp.gp.posterior import DataPosterior, Posterior, TrainingResult
 from sharpgp.gp.sparse import SparsePosterior
-from sharpgp.gp.sparse_training import train_sparse
-from sharpgp.gp.training import TrainingResult, train
+from sharpgp.gp.sparse_training import train_chosen, train_sparse
+from sharpgp.gp.training import train
 
 __all__ = [
+    "DataPosterior",
     "ExactPosterior",
     "Posterior",
     "SparsePosterior",

@@ -6,7 +6,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from sharpgp.gp.posterior import Posterior
+from sharpgp.gp.posterior import DataPosterior, Start
+from sharpgp.gp.wrapped import WrappedPosterior
 
 
 class Mean(ABC):
@@ -28,7 +29,7 @@ class Mean(ABC):
         return self
 
 
-class CentredPosterior(Posterior):
+class CentredPosterior(WrappedPosterior):
     r"""``mu(x)`` from a regression, ``sigma`` from a GP of what the regression misses.
 
     The GP is trained on honest residuals ``e_i = y_i - m_(-i)(x_i)``, where ``m_(-i)`` has not seen
@@ -45,8 +46,8 @@ class CentredPosterior(Posterior):
     ----------
     regression : Mean
         Fitted to the training data.
-    gp : Posterior
-        Of the honest residuals.
+    base : DataPosterior
+        GP of the honest residuals.
     centre : Tensor [N]
         Out-of-fold predictions of the training points.
 
@@ -67,42 +68,22 @@ class CentredPosterior(Posterior):
     True
     """
 
-    def __init__(self, regression: Mean, gp: Posterior, centre: Tensor) -> None:
+    def __init__(self, regression: Mean, base: DataPosterior, centre: Tensor) -> None:
+        super().__init__(base)
         self.regression = regression
-        self.gp = gp
         self.centre = centre
-        self.theta_R, self.names, self.searched = gp.theta_R, gp.names, gp.searched
         self._g_loo: Tensor | None = None
 
-    @property
-    def n_train(self) -> int:
-        """Number of training points ``N``."""
-        return self.gp.n_train
+    def _around(self, base: DataPosterior, X: Tensor, y: Tensor) -> Self:
+        return self._with(base, y - base.y_train)
 
-    @property
-    def n_features(self) -> int:
-        """Number of features ``d``."""
-        return self.gp.n_features
-
-    @property
-    def n_inducing(self) -> int | None:
-        """Number of inducing inputs of a sparse GP; None for an exact one."""
-        return self.gp.n_inducing
-
-    @property
-    def device(self) -> torch.device:
-        """Where tensors live."""
-        return self.gp.device
-
-    @property
-    def X_train(self) -> Tensor:
-        """Training inputs [N, d] in the user's units."""
-        return self.gp.X_train
+    def _targets(self, X: Tensor, y: Tensor) -> Tensor:
+        return y - self.regression(X)
 
     @property
     def y_train(self) -> Tensor:
         """Training targets [N] in the user's units."""
-        return self.centre + self.gp.y_train
+        return self.centre + self.base.y_train
 
     def mean(self, X: Tensor) -> Tensor:
         """Predictions ``m(x)`` [T] of the regression."""
@@ -110,42 +91,41 @@ class CentredPosterior(Posterior):
 
     def sigma(self, theta: Tensor, X: Tensor) -> Tensor:
         """Root mean square [K, T] of a new observation's distance from ``m(x)``."""
-        return (self.gp.sigma(theta, X).square() + self.gp.mean(X).square()).sqrt()
+        return (self.base.sigma(theta, X).square() + self.base.mean(X).square()).sqrt()
 
     def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """Out-of-fold mean, and ``sigma`` without the point itself [K, N]."""
         if self._g_loo is None:
             with torch.no_grad():
-                self._g_loo = self.gp.loo(self.theta_R.unsqueeze(0))[0][0]
-        s = self.gp.loo(theta)[1]
+                self._g_loo = self.base.loo(self.theta_R.unsqueeze(0))[0][0]
+        s = self.base.loo(theta)[1]
         return self.centre.expand_as(s), (s.square() + self._g_loo.square()).sqrt()
-
-    def jitter(self, theta: Tensor) -> Tensor:
-        """See :meth:`Posterior.jitter`."""
-        return self.gp.jitter(theta)
-
-    def log_prior(self) -> float:
-        """See :meth:`Posterior.log_prior`."""
-        return self.gp.log_prior()
-
-    def conditioned_on(self, X: Tensor, y: Tensor) -> Self:
-        """The same regression and GP, conditioned on points that the regression has not seen."""
-        centre = self.regression(X)
-        return self._with(self.gp.conditioned_on(X, y - centre), centre)
 
     def extended(self, X: Tensor, y: Tensor) -> Self:
         """The same, conditioned on further points that the regression has not seen."""
         centre = self.regression(X)
-        return self._with(self.gp.extended(X, y - centre), torch.cat([self.centre, centre]))
+        return self._with(self.base.extended(X, y - centre), torch.cat([self.centre, centre]))
 
     def at_rows(self, rows: Tensor) -> Self:
         """The same, conditioned on some of the training points only."""
-        return self._with(self.gp.at_rows(rows), self.centre[rows])
+        return self._with(self.base.at_rows(rows), self.centre[rows])
 
-    def retrained(self, X: Tensor, y: Tensor, *, warm: bool = False) -> "CentredPosterior":
+    def at_data_of(self, other: DataPosterior) -> Self:
+        """The same, conditioned on the out-of-fold residuals of another regression.
+
+        Likelihoods then compare hyperparameters, not regressions.
+        """
+        assert isinstance(other, CentredPosterior)
+        return self._with(self.base.at_data_of(other.base), other.centre)
+
+    def retargeted(self, y: Tensor) -> Self:
+        """The same out-of-fold predictions with other targets [N]."""
+        return self._with(self.base.retargeted(y - self.centre), self.centre)
+
+    def retrained(self, X: Tensor, y: Tensor, *, start: Start = "same") -> DataPosterior:
         """Regression and GP fitted to other data, the regression from scratch."""
         regression, centre = self.regression.fitted(X, y)
-        return CentredPosterior(regression, self.gp.retrained(X, y - centre, warm=warm), centre)
+        return CentredPosterior(regression, self.base.retrained(X, y - centre, start=start), centre)
 
-    def _with(self, gp: Posterior, centre: Tensor) -> Self:
-        return type(self)(self.regression, gp, centre)
+    def _with(self, base: DataPosterior, centre: Tensor) -> Self:
+        return type(self)(self.regression, base, centre)

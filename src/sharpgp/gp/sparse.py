@@ -9,11 +9,17 @@ from torch import Tensor
 
 from sharpgp._stored import Array, agree, stored
 from sharpgp.exceptions import InvalidInputError
+from sharpgp.gp.compute import block_entries, threads_for
 from sharpgp.gp.covariance import Covariance
-from sharpgp.gp.memory import block_entries
-from sharpgp.gp.posterior import DERIVED, STORED, DataPosterior
+from sharpgp.gp.posterior import (
+    DERIVED,
+    STORED,
+    DataPosterior,
+    KernelPosterior,
+    Start,
+    TrainingResult,
+)
 from sharpgp.gp.scaling import Affine
-from sharpgp.gp.threads import threads_for
 from sharpgp.gp.whitening import Data, Factors, by_rows, factorise, join
 from sharpgp.gp.woodbury import (
     sparse_leave_one_out,
@@ -23,7 +29,7 @@ from sharpgp.gp.woodbury import (
 )
 
 
-class InducingPosterior(DataPosterior):
+class InducingPosterior(KernelPosterior):
     """A GP whose data are seen through inducing inputs ``Z`` [M, d].
 
     Subclasses take the arguments of this class, no others: they are made anew on other data and in
@@ -41,6 +47,8 @@ class InducingPosterior(DataPosterior):
         Inducing inputs in the user's units.
     x_units, y_units : Affine
         Maps from the user's units to the standardised ones.
+    training : TrainingResult, optional
+        How ``theta_R`` and ``inducing`` were found.
     """
 
     def __init__(
@@ -53,8 +61,10 @@ class InducingPosterior(DataPosterior):
         *,
         x_units: Affine | None = None,
         y_units: Affine | None = None,
+        training: TrainingResult | None = None,
     ) -> None:
-        super().__init__(X, y, covariance, theta_R, x_units=x_units, y_units=y_units)
+        given = X, y, covariance, theta_R
+        super().__init__(*given, x_units=x_units, y_units=y_units, training=training)
         if inducing.ndim != 2 or inducing.shape[1] != X.shape[1] or not len(inducing):
             raise InvalidInputError(
                 f"inducing: expected inputs of shape (M, {X.shape[1]}), "
@@ -79,16 +89,14 @@ class InducingPosterior(DataPosterior):
     def conditioned_on(self, X: Tensor, y: Tensor) -> Self:
         """The same GP, hyperparameters, units and inducing inputs included, on other data."""
         given = X, y, self.covariance, self.theta_R, self.inducing
-        other = type(self)(*given, x_units=self.x_units, y_units=self.y_units)
-        other.training_prior = self.training_prior
-        return other
+        return type(self)(
+            *given, x_units=self.x_units, y_units=self.y_units, training=self.training
+        )
 
     def in_units(self, theta_R: Tensor, x_units: Affine, y_units: Affine) -> Self:
-        """See :meth:`DataPosterior.in_units`."""
+        """See :meth:`KernelPosterior.in_units`."""
         given = self.X_train, self.y_train, self.covariance, theta_R, self.inducing
-        other = type(self)(*given, x_units=x_units, y_units=y_units)
-        other.training_prior = self.training_prior
-        return other
+        return type(self)(*given, x_units=x_units, y_units=y_units, training=self.training)
 
 
 def _weights(factors: Factors) -> Tensor:
@@ -120,7 +128,7 @@ class SparsePosterior(InducingPosterior):
 
     Parameters
     ----------
-    X, y, covariance, theta_R, inducing, x_units, y_units
+    X, y, covariance, theta_R, inducing, x_units, y_units, training
         As in :class:`InducingPosterior`.
 
     References
@@ -149,8 +157,10 @@ class SparsePosterior(InducingPosterior):
         *,
         x_units: Affine | None = None,
         y_units: Affine | None = None,
+        training: TrainingResult | None = None,
     ) -> None:
-        super().__init__(X, y, covariance, theta_R, inducing, x_units=x_units, y_units=y_units)
+        given = X, y, covariance, theta_R, inducing
+        super().__init__(*given, x_units=x_units, y_units=y_units, training=training)
         self._data = Data(covariance, self._X, self._y)
         self._factors: tuple[Tensor, list[Factors]] | None = None
         self._weights: Tensor | None = None
@@ -210,20 +220,14 @@ class SparsePosterior(InducingPosterior):
 
     @threads_for(0)
     def moments(self, theta: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`DataPosterior.moments`."""
+        """See :meth:`KernelPosterior.moments`."""
         S = self.x_units.forward(X)
         means = [self._means(part, _weights(f), S) for f, part in self._parts(theta)]
         return self.y_units.back(torch.cat(means)), self.sigma(theta, X)
 
-    def retrained(self, X: Tensor, y: Tensor, *, warm: bool = False) -> "SparsePosterior":
-        """See :meth:`Posterior.retrained`; inducing inputs are chosen anew unless ``warm``."""
-        from sharpgp.gp.sparse_training import retrain_sparse  # training makes posteriors
-
-        return retrain_sparse(self, X, y, warm=warm)
-
     @threads_for(0)
     def log_likelihood(self) -> float:
-        """See :meth:`Posterior.log_likelihood`; Titsias' bound."""
+        """See :meth:`DataPosterior.log_likelihood`; Titsias' bound."""
         with torch.no_grad():
             return self._per_point(
                 variational_bound(self._data, self.theta_R.unsqueeze(0), self._Z)
@@ -273,7 +277,7 @@ class SparsePosterior(InducingPosterior):
         return zip(self._factor(theta), theta.split(self._levels_per_block()), strict=True)
 
     def _levels_per_block(self) -> int:
-        return max(1, block_entries(self.device) // self.n_inducing**2)
+        return max(1, block_entries(self.device, in_threads=True) // self.n_inducing**2)
 
 
 @stored("MovedPosterior", _original=SparsePosterior)
@@ -299,7 +303,12 @@ class MovedPosterior(SparsePosterior):
     """
 
     def __init__(self, original: SparsePosterior, inducing: Tensor) -> None:
-        self.__dict__.update(original.__dict__)
+        # A search makes one at every step: the data are shared, not standardised again.
+        self.covariance, self.theta_R = original.covariance, original.theta_R
+        self.names, self.searched = original.names, original.searched
+        self.x_units, self.y_units = original.x_units, original.y_units
+        self.training = original.training
+        self._X, self._y, self._data = original._X, original._y, original._data
         self._Z = inducing
         self._factors = self._weights = None
         self._original = original
@@ -313,7 +322,7 @@ class MovedPosterior(SparsePosterior):
         return self._original.loo(theta)[0], super().loo(theta)[1]
 
     def moments(self, theta: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`DataPosterior.moments`."""
+        """See :meth:`KernelPosterior.moments`."""
         return self._original.moments(theta, X)[0], self.sigma(theta, X)
 
     def conditioned_on(self, X: Tensor, y: Tensor) -> Self:
@@ -321,10 +330,10 @@ class MovedPosterior(SparsePosterior):
         return type(self)(self._original.conditioned_on(X, y), self._Z)
 
     def in_units(self, theta_R: Tensor, x_units: Affine, y_units: Affine) -> Self:
-        """See :meth:`DataPosterior.in_units`."""
+        """See :meth:`KernelPosterior.in_units`."""
         original = self._original.in_units(theta_R, x_units, y_units)
         return type(self)(original, x_units.forward(self.inducing))
 
-    def retrained(self, X: Tensor, y: Tensor, *, warm: bool = False) -> SparsePosterior:
+    def retrained(self, X: Tensor, y: Tensor, *, start: Start = "same") -> DataPosterior:
         """The original, retrained: inducing inputs moved for other data are not kept."""
-        return self._original.retrained(X, y, warm=warm)
+        return self._original.retrained(X, y, start=start)

@@ -1,4 +1,4 @@
-"""Training of a sparse GP: hyperparameters and inducing inputs, by Titsias' bound."""
+"""Training of a sparse GP, by Titsias' bound, and the choice between an exact and a sparse one."""
 
 import logging
 from dataclasses import replace
@@ -7,35 +7,35 @@ from typing import Literal
 import gpytorch
 import numpy as np
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 
 from sharpgp.exceptions import NumericalError
+from sharpgp.gp.compute import threads_for
 from sharpgp.gp.covariance import Covariance, Stationary, make_covariance
+from sharpgp.gp.dense import cholesky
+from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.inducing import cluster_centres
-from sharpgp.gp.linalg import cholesky
+from sharpgp.gp.optimise import minimise, with_gradient
+from sharpgp.gp.posterior import KernelPosterior, Start, TrainingResult, retrain
 from sharpgp.gp.priors import LengthscalePrior, penalty_of
 from sharpgp.gp.scaling import Affine
+from sharpgp.gp.sizes import BATCH_ROWS, FIRST_ROWS, MOST_FULL_BATCH, inducing_for
 from sharpgp.gp.sparse import SparsePosterior
-from sharpgp.gp.threads import threads_for
 from sharpgp.gp.training import (
     NOISE_FLOOR,
-    TrainingResult,
     chosen_prior,
     maximise_likelihood,
-    passed_on,
+    prior_of,
+    result_of,
+    start_of,
+    train,
 )
 from sharpgp.gp.whitening import Data, inducing_covariance, solve
 from sharpgp.gp.woodbury import variational_bound
 
 logger = logging.getLogger("sharpgp")
 
-#: Rows of the exact GP whose hyperparameters training starts from.
-FIRST_ROWS = 1000
-#: Rows up to which every step of training sees all of them, by kind of device.
-MOST_FULL_BATCH = {"cpu": 20_000, "cuda": 200_000}
-# Beyond: so many batches of so many rows, one after the other, and few steps on all rows.
-BATCH_ROWS = {"cpu": 10_000, "cuda": 50_000}
+# Batches of many rows, one after the other, before a few steps on all of them.
 _BATCHES = 4
 _MOST_EVALUATIONS = 200
 #: Evaluations of a fit that goes on from another.  Fits from scratch, as in cross-validation, get
@@ -109,11 +109,11 @@ def train_sparse(
     rng = np.random.default_rng(random_state)
     prior = chosen_prior(prior, data.covariance, len(y))
     number = start if isinstance(start, int) else None
-    with threads_for(len(y), n_inducing):
+    with threads_for(0):
         if isinstance(start, Tensor):
             theta = start
         else:
-            rows = torch.from_numpy(rng.permutation(len(y))[:FIRST_ROWS]).to(X.device)
+            rows = torch.from_numpy(rng.permutation(len(y))[: FIRST_ROWS["sparse"]]).to(X.device)
             first = data.X[rows], data.y[rows]
             theta, first_result = maximise_likelihood(
                 *first, data.covariance, start, rng, prior=prior
@@ -130,31 +130,32 @@ def train_sparse(
             theta = torch.cat([theta[:-1], theta[-1:] + unexplained(data, theta, Z)])
         theta, Z, result = _in_batches(data, theta, Z, rng, number, most, prior)
     logger.debug("training: %s", result)
-    posterior = SparsePosterior(
-        X, y, data.covariance, theta, x_units.back(Z), x_units=x_units, y_units=y_units
-    )
-    posterior.training_start, posterior.training_prior = number, prior
-    return posterior, result
+    given = X, y, data.covariance, theta, x_units.back(Z)
+    return SparsePosterior(*given, x_units=x_units, y_units=y_units, training=result), result
 
 
+@retrain.register
 def retrain_sparse(
-    posterior: SparsePosterior, X: Tensor, y: Tensor, *, warm: bool = False
+    posterior: SparsePosterior, X: Tensor, y: Tensor, start: Start
 ) -> SparsePosterior:
-    """Train the same kind of sparse GP on other data: see ``Posterior.retrained``."""
-    covariance = posterior.covariance
+    """Train the same kind of sparse GP on other data: see ``DataPosterior.retrained``.
+
+    Inducing inputs are chosen again unless the start is warm.
+    """
+    covariance, warm = posterior.covariance, start == "warm"
     named = isinstance(covariance, Stationary)
-    kernel = covariance.kind if isinstance(covariance, Stationary) else covariance.as_gpytorch()
-    again, _ = train_sparse(
+    number = start_of(posterior, start) if named else None
+    again, result = train_sparse(
         X,
         y,
-        kernel,
+        covariance.kind if isinstance(covariance, Stationary) else covariance.as_gpytorch(),
         n_inducing=min(posterior.n_inducing, len(y)),
-        start=posterior.theta_R if warm else posterior.training_start if named else None,
+        start=posterior.theta_R if warm else number,
         inducing=posterior.inducing if warm else None,
         most=REFIT_EVALUATIONS if warm else _MOST_EVALUATIONS,
-        prior=passed_on(posterior, len(y), warm=warm),
+        prior=prior_of(posterior, len(y), start),
     )
-    again.training_start = posterior.training_start
+    again.training = replace(result, start=number)
     return again
 
 
@@ -202,8 +203,7 @@ def maximise_bound(
     prior: LengthscalePrior | None = None,
 ) -> tuple[Tensor, Tensor, TrainingResult]:
     """Bounded L-BFGS on ``log theta`` and ``Z`` together, from a given point."""
-    p, failures, evaluations = len(theta), [], 0
-    shape, n = Z.shape, len(data.y)
+    p, shape, n = len(theta), Z.shape, len(data.y)
     penalty = penalty_of(prior, data.X)
     log_lower = np.full(p, np.log(1e-4))
     log_lower[-1] = np.log(NOISE_FLOOR)
@@ -211,43 +211,25 @@ def maximise_bound(
     lower = np.r_[log_lower, low.expand(shape).cpu().numpy().ravel()]
     upper = np.r_[np.full(p, np.log(1e4)), high.expand(shape).cpu().numpy().ravel()]
 
-    def evaluate(v: np.ndarray) -> tuple[float, np.ndarray]:
-        nonlocal evaluations
-        evaluations += 1
-        leaf = torch.from_numpy(v).to(data.X).requires_grad_()
-        try:
-            bound = variational_bound(data, leaf[:p].exp().unsqueeze(0), leaf[p:].reshape(shape))
-            value = (penalty(leaf[:p]) - bound[0]) / n
-            if not torch.isfinite(value):
-                raise NumericalError("the bound of the marginal likelihood came out as NaN or inf")
-        except NumericalError as error:
-            # Very bad, but finite: the line search then steps back.
-            failures.append(str(error))
-            return 1e10, np.zeros_like(v)
-        (gradient,) = torch.autograd.grad(value, leaf)
-        return value.item(), gradient.cpu().numpy()
+    def objective(v: Tensor) -> Tensor:
+        bound = variational_bound(data, v[:p].exp().unsqueeze(0), v[p:].reshape(shape))
+        return (penalty(v[:p]) - bound[0]) / n
 
-    start = np.r_[theta.log().cpu().numpy(), Z.cpu().numpy().ravel()]
-    found = minimize(
-        evaluate,
-        np.clip(start, lower, upper),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=list(zip(lower, upper, strict=True)),
-        options={"maxfun": most, "maxiter": most, "ftol": 1e-6, "gtol": 1e-5, "maxcor": 20},
+    found = minimise(
+        with_gradient(objective, "the bound of the marginal likelihood", data.X),
+        np.r_[theta.log().cpu().numpy(), Z.cpu().numpy().ravel()],
+        lower,
+        upper,
+        most=most,
+        tolerance=1e-6,
+        maxiter=most,
+        gtol=1e-5,
+        maxcor=20,
     )
-    if found.fun >= 1e10:
-        raise NumericalError(f"training of the sparse GP failed: {failures[-1]}")
+    if found.failed:
+        raise NumericalError(f"training of the sparse GP failed: {found.failures[-1]}")
     best = torch.from_numpy(found.x).to(theta)
-    status = "converged" if found.nfev < most else "stopped"
-    result = TrainingResult(
-        "retried" if failures else status,
-        -float(found.fun) + float(penalty(best[:p])) / n,
-        evaluations,
-        tuple(dict.fromkeys(failures)),
-        number,
-        prior.weight if prior is not None else 0.0,
-    )
+    result = result_of(found, [found], number, prior, float(penalty(best[:p])) / n)
     return best[:p].exp(), best[p:].reshape(shape), result
 
 
@@ -263,7 +245,7 @@ def unexplained(data: Data, theta: Tensor, Z: Tensor) -> Tensor:
     >>> few > 0.1, all_of_them < 1e-9
     (True, True)
     """
-    S, levels = data.X[:FIRST_ROWS], theta.unsqueeze(0)
+    S, levels = data.X[: FIRST_ROWS["sparse"]], theta.unsqueeze(0)
     L = cholesky(inducing_covariance(data.covariance, levels, Z))[0]
     V = solve(L, data.covariance.matrix(levels, Z, S))
     return (data.covariance.diag(levels, S) - V.square().sum(-2)).mean().clamp_min(0.0)
@@ -275,3 +257,49 @@ def relevance(covariance: Covariance, theta: Tensor) -> Tensor:
     if isinstance(covariance, Stationary):
         return theta[inverse]
     return theta.new_ones(1)
+
+
+def train_chosen(
+    X: Tensor,
+    y: Tensor,
+    kernel: str | gpytorch.kernels.Kernel = "rbf",
+    *,
+    inducing: int | None = None,
+    random_state: int | None = 0,
+) -> tuple[KernelPosterior, TrainingResult]:
+    """Train the kind of GP that :func:`sharpgp.gp.sizes.inducing_for` chooses.
+
+    Examples
+    --------
+    >>> X = torch.linspace(0, 6, 60, dtype=torch.float64)[:, None]
+    >>> train_chosen(X, X[:, 0].sin())[0].n_inducing is None
+    True
+    >>> train_chosen(X, X[:, 0].sin(), inducing=10)[0].n_inducing
+    10
+    """
+    m = inducing_for(len(y), X.device.type, inducing)
+    kind = "an exact GP" if m is None else f"a sparse GP with {m} inducing inputs"
+    logger.debug("training %s on %d points (%s)", kind, len(y), X.device)
+    if m is None:
+        return train(X, y, kernel, random_state=random_state)
+    return train_sparse(X, y, kernel, n_inducing=m, random_state=random_state)
+
+
+def condition(trained: ExactPosterior, X: Tensor, y: Tensor) -> KernelPosterior:
+    """The GP that was trained on a part of the data, on all of them: exact or sparse by size."""
+    m = inducing_for(len(y), X.device.type)
+    if m is None:
+        return trained.conditioned_on(X, y)
+    Z = cluster_centres(
+        trained.x_units.forward(X), m, relevance(trained.covariance, trained.theta_R)
+    )
+    return SparsePosterior(
+        X,
+        y,
+        trained.covariance,
+        trained.theta_R,
+        trained.x_units.back(Z),
+        x_units=trained.x_units,
+        y_units=trained.y_units,
+        training=trained.training,
+    )

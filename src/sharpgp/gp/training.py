@@ -1,7 +1,7 @@
 """Training of the base model by marginal likelihood, from several starts, with reported failures.
 
 Named kernels are trained by bounded L-BFGS on the log hyperparameters, with the hand-written
-gradient of :func:`sharpgp.gp.linalg.log_marginal_likelihood`: up to thirty times as fast as
+gradient of :func:`sharpgp.gp.dense.log_marginal_likelihood`: up to thirty times as fast as
 BoTorch's fit of the same model (``benchmarks/training.py``), which moreover gives up where a line
 search only stalls.  A gpytorch kernel of the user's own is trained by BoTorch, which knows all of
 its parameters and priors.  With few points per hyperparameter, named kernels get a weak prior on
@@ -11,7 +11,8 @@ lengthscales (:mod:`sharpgp.gp.priors`).
 import logging
 import math
 import warnings
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 import gpytorch
@@ -23,17 +24,18 @@ from gpytorch.constraints import GreaterThan
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import ZeroMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from scipy.optimize import minimize
 from torch import Tensor
 
-from sharpgp._stored import Maybe, Several, stored
 from sharpgp.exceptions import InvalidInputError, NumericalError
+from sharpgp.gp.compute import side_by_side, threads_for
 from sharpgp.gp.covariance import Covariance, FromGPyTorch, Stationary, make_covariance
-from sharpgp.gp.large import likelihood_of
-from sharpgp.gp.posterior import DataPosterior, ExactPosterior
+from sharpgp.gp.exact import ExactPosterior
+from sharpgp.gp.inplace import likelihood_of
+from sharpgp.gp.optimise import Found, minimise, with_gradient
+from sharpgp.gp.posterior import KernelPosterior, Start, TrainingResult, retrain
 from sharpgp.gp.priors import LengthscalePrior, penalty_of
 from sharpgp.gp.scaling import Affine
-from sharpgp.gp.threads import side_by_side, threads_for
+from sharpgp.gp.sizes import FIRST_ROWS, LEAST_SIDE_BY_SIDE, MOST_FROM_SCRATCH
 
 logger = logging.getLogger("sharpgp")
 
@@ -44,40 +46,8 @@ _STARTS = ((1.0, 1.0, 0.1), (3.0, 1.0, 0.1), (1.0, 10.0, 0.01), (3.0, 10.0, 0.01
 # Evaluations that each start gets before only the best one goes on.
 _SCREENING = 20
 _MOST_EVALUATIONS = 300
-# Points from which starts run side by side; fewer take no time.
-_SIDE_BY_SIDE = 300
-#: Points beyond which starts are tried on a part of them only, and how many that part has.
-MOST_FROM_SCRATCH = 4000
-_FIRST_ROWS = 2000
 # A refit stops where 400 points would gain less than a hundredth in log likelihood.
 _REFIT_TOLERANCE = 1e-5
-
-
-@stored(
-    "TrainingResult",
-    status=str,
-    log_likelihood=float,
-    evaluations=int,
-    failures=Several(str),
-    start=int | None,
-    prior_weight=Maybe(float),
-)
-@dataclass(frozen=True)
-class TrainingResult:
-    """How the training of a base model went.
-
-    ``status`` is ``"converged"``, ``"stopped"`` (evaluations ran out) or ``"retried"`` (some
-    starts failed); ``log_likelihood`` is per training point, in standardised units; ``start`` is
-    the number of the built-in start that won, if one did; ``prior_weight`` is the weight of the
-    prior on lengthscales: 1 below ten points per hyperparameter, 0 from twenty on.
-    """
-
-    status: str
-    log_likelihood: float
-    evaluations: int
-    failures: tuple[str, ...] = ()
-    start: int | None = None
-    prior_weight: float = 0.0
 
 
 def train(
@@ -140,9 +110,8 @@ def train(
     with threads_for(len(y)):
         theta, result = maximise_likelihood(Z, t, covariance, start, rng, tolerance, prior)
     logger.debug("training: %s", result)
-    posterior = ExactPosterior(X, y, covariance, theta, x_units=x_units, y_units=y_units)
-    posterior.training_start, posterior.training_prior = result.start, prior
-    return posterior, result
+    given = X, y, covariance, theta
+    return ExactPosterior(*given, x_units=x_units, y_units=y_units, training=result), result
 
 
 def chosen_prior(
@@ -162,39 +131,62 @@ def chosen_prior(
     return prior
 
 
-def retrain(
-    posterior: ExactPosterior, X: Tensor, y: Tensor, *, warm: bool = False
-) -> ExactPosterior:
-    """Train the same kind of GP on other data, from scratch or from its hyperparameters.
+@retrain.register
+def retrain_exact(posterior: ExactPosterior, X: Tensor, y: Tensor, start: Start) -> ExactPosterior:
+    """Train the same kind of exact GP on other data: see ``DataPosterior.retrained``.
 
-    A warm start saves most of the time, but keeps what the hyperparameters knew of the old data;
-    where that matters, as in cross-validation, start from scratch: from the built-in start that
-    served the old data best, and with the prior that they had, so that a refit without a few
-    points is of the same kind.  After a warm start the number of points tells the prior's weight.
+    With the prior that it had, so that a refit without a few points is of the same kind.  After a
+    warm start the number of points tells the prior's weight.
 
     Examples
     --------
     >>> X = torch.linspace(0, 6, 40, dtype=torch.float64)[:, None]
     >>> posterior, _ = train(X, X[:, 0].sin())
-    >>> retrain(posterior, X[::2], X[::2, 0].sin()).n_train
+    >>> posterior.retrained(X[::2], X[::2, 0].sin()).n_train
     20
     """
     covariance = posterior.covariance
     if not isinstance(covariance, Stationary):
         return train(X, y, covariance.as_gpytorch())[0]
-    start = posterior.theta_R if warm else posterior.training_start
-    prior = passed_on(posterior, len(y), warm=warm)
-    again, _ = train(X, y, covariance.kind, start=start, tolerance=_REFIT_TOLERANCE, prior=prior)
-    again.training_start = posterior.training_start
+    begin = posterior.theta_R if start == "warm" else start_of(posterior, start)
+    prior = prior_of(posterior, len(y), start)
+    again, result = train(
+        X, y, covariance.kind, start=begin, tolerance=_REFIT_TOLERANCE, prior=prior
+    )
+    again.training = replace(result, start=start_of(posterior, start))
     return again
 
 
-def passed_on(posterior: DataPosterior, n_train: int, *, warm: bool) -> LengthscalePrior | None:
+def start_of(posterior: KernelPosterior, start: Start = "same") -> int | None:
+    """Number of the built-in start that led to a GP, which its refits take; None for all."""
+    if start == "fresh" or posterior.training is None:
+        return None
+    return posterior.training.start
+
+
+def prior_of(posterior: KernelPosterior, n_train: int, start: Start) -> LengthscalePrior | None:
     """The prior with which the same kind of GP is trained on other data."""
-    prior = posterior.training_prior
-    if prior is None or not warm:
+    prior = posterior.training.prior if posterior.training else None
+    if prior is None or start != "warm":
         return prior
     return prior.for_size(n_train, posterior.covariance.n_theta)
+
+
+def result_of(
+    best: Found,
+    tried: Sequence[Found],
+    start: int | None,
+    prior: LengthscalePrior | None,
+    penalty: float,
+) -> TrainingResult:
+    """What is told of training by several descents, the best of which is used.
+
+    ``penalty`` is what the prior added to its value, which is no part of the likelihood.
+    """
+    failures = tuple(dict.fromkeys(failure for one in tried for failure in one.failures))
+    status = "retried" if failures else "converged" if best.done else "stopped"
+    evaluations = sum(one.evaluations for one in tried)
+    return TrainingResult(status, -best.value + penalty, evaluations, failures, start, prior)
 
 
 def maximise_likelihood(
@@ -214,7 +206,7 @@ def maximise_likelihood(
     if isinstance(covariance, Stationary):
         if len(t) <= MOST_FROM_SCRATCH or isinstance(start, Tensor):
             return _train_stationary(Z, t, covariance, start, rng, tolerance, prior)
-        rows = torch.from_numpy(rng.permutation(len(t))[:_FIRST_ROWS]).to(Z.device)
+        rows = torch.from_numpy(rng.permutation(len(t))[: FIRST_ROWS["exact"]]).to(Z.device)
         part = Z[rows], t[rows]
         theta, first = _train_stationary(*part, covariance, start, rng, tolerance, prior)
         theta, result = _train_stationary(Z, t, covariance, theta, rng, tolerance, prior)
@@ -231,24 +223,12 @@ class _Objective:
     ) -> None:
         self.Z, self.t, self.covariance = Z, t, covariance
         self.penalty = penalty_of(prior, Z)
-        self.evaluations = 0
-        self.failures: list[str] = []
+        self.evaluate = with_gradient(self, "the marginal likelihood", Z)
 
-    def __call__(self, u: np.ndarray) -> tuple[float, np.ndarray]:
-        self.evaluations += 1
-        leaf = torch.tensor(u, dtype=torch.float64, device=self.Z.device, requires_grad=True)
-        theta = leaf.exp().unsqueeze(0)
-        try:
-            value = -likelihood_of(self.covariance, theta, self.Z, self.t)[0] / len(self.t)
-            if not torch.isfinite(value):
-                raise NumericalError("the marginal likelihood came out as NaN or inf")
-            value = value + self.penalty(leaf) / len(self.t)
-        except NumericalError as error:
-            # Very bad, but finite: the line search then steps back.
-            self.failures.append(str(error))
-            return 1e10, np.zeros_like(u)
-        (gradient,) = torch.autograd.grad(value, leaf)
-        return value.item(), gradient.cpu().numpy()
+    def __call__(self, log_theta: Tensor) -> Tensor:
+        theta = log_theta.exp().unsqueeze(0)
+        value = -likelihood_of(self.covariance, theta, self.Z, self.t)[0] / len(self.t)
+        return value + self.penalty(log_theta) / len(self.t)
 
 
 def bounds_of(n_features: int) -> tuple[np.ndarray, np.ndarray]:
@@ -275,22 +255,17 @@ def _train_stationary(
     d = covariance.n_features
     lower, upper = bounds_of(d)
 
-    def descend(u: np.ndarray, evaluations: int) -> _Descent:
-        objective = _Objective(Z, t, covariance, prior)
-        found = minimize(
-            objective,
-            np.clip(u, lower, upper),
-            jac=True,
-            method="L-BFGS-B",
-            bounds=list(zip(lower, upper, strict=True)),
-            options={"maxfun": evaluations, "ftol": tolerance, "gtol": 1e-6},
-        )
-        return _Descent(float(found.fun), found.x, bool(found.nfev < evaluations), objective)
+    objective = _Objective(Z, t, covariance, prior)
 
-    def descents(starts: list[np.ndarray]) -> list[_Descent]:
+    def descend(u: np.ndarray, most: int) -> Found:
+        return minimise(
+            objective.evaluate, u, lower, upper, most=most, tolerance=tolerance, gtol=1e-6
+        )
+
+    def descents(starts: list[np.ndarray]) -> list[Found]:
         if len(starts) == 1:
             return [descend(starts[0], _MOST_EVALUATIONS)]
-        alone = len(t) < _SIDE_BY_SIDE or Z.device.type != "cpu"
+        alone = len(t) < LEAST_SIDE_BY_SIDE or Z.device.type != "cpu"
         return side_by_side(lambda u: descend(u, _SCREENING), starts, alone=alone)
 
     starts = [built_in_start(number, d) for number in range(len(_STARTS))]
@@ -301,35 +276,20 @@ def _train_stationary(
     tried = descents(starts)
     best = min(tried, key=lambda one: one.value)
     number = tried.index(best) if start is None else start if isinstance(start, int) else None
-    if best.value >= 1e10:  # every start failed: draw others before giving up
+    if best.failed:  # every start failed: draw others before giving up
         tried += descents([starts[0] + rng.normal(0.0, 1.0, d + 2) for _ in range(4)])
         best = min(tried, key=lambda one: one.value)
         number = None
-    if best.value >= 1e10:
+    if best.failed:
         raise NumericalError(
-            f"training failed from {len(tried)} starts; last failure: "
-            f"{tried[-1].objective.failures[-1]}"
+            f"training failed from {len(tried)} starts; last failure: {tried[-1].failures[-1]}"
         )
     if not best.done:
-        best = descend(best.u, _MOST_EVALUATIONS - _SCREENING)
+        best = descend(best.x, _MOST_EVALUATIONS - _SCREENING)
         tried.append(best)
-    failures = tuple(dict.fromkeys(f for one in tried for f in one.objective.failures))
-    status = "retried" if failures else "converged" if best.done else "stopped"
-    theta = torch.from_numpy(np.exp(best.u)).to(Z)
-    evaluations = sum(one.objective.evaluations for one in tried)
-    value = -best.value + float(best.objective.penalty(theta.log())) / len(t)
-    weight = prior.weight if prior is not None else 0.0
-    return theta, TrainingResult(status, value, evaluations, failures, number, weight)
-
-
-@dataclass(frozen=True, eq=False)
-class _Descent:
-    """Where the optimiser got from one start, whether it was done, and what it evaluated."""
-
-    value: float
-    u: np.ndarray
-    done: bool
-    objective: _Objective
+    theta = torch.from_numpy(np.exp(best.x)).to(Z)
+    penalty = float(objective.penalty(theta.log())) / len(t)
+    return theta, result_of(best, tried, number, prior, penalty)
 
 
 def _train_with_botorch(

@@ -12,18 +12,19 @@ from typing import Self
 
 import numpy as np
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 
 from sharpgp._stored import Array, stored
-from sharpgp.exceptions import NumericalError
+from sharpgp.gp.compute import threads_for
 from sharpgp.gp.covariance import Covariance, Stationary
-from sharpgp.gp.linalg import add_to_diagonal, log_marginal_likelihood
-from sharpgp.gp.posterior import ExactPosterior, Posterior
+from sharpgp.gp.dense import add_to_diagonal, log_marginal_likelihood
+from sharpgp.gp.exact import ExactPosterior
+from sharpgp.gp.optimise import minimise, with_gradient
+from sharpgp.gp.posterior import DataPosterior, Start
 from sharpgp.gp.priors import LengthscalePrior, penalty_of
 from sharpgp.gp.scaling import Affine
-from sharpgp.gp.threads import threads_for
-from sharpgp.gp.training import bounds_of, built_in_start
+from sharpgp.gp.training import bounds_of, built_in_start, prior_of, result_of, start_of
+from sharpgp.gp.wrapped import WrappedPosterior
 
 # In standard deviations of the target: below, ties in a discrete target would be all that counts.
 _SMALLEST_SCALE, _LARGEST_SCALE = 0.02, 30.0
@@ -64,11 +65,11 @@ class Warp:
 
 @stored(
     "WarpedPosterior",
-    inner=Posterior,
+    base=DataPosterior,
     warp=Warp,
-    transient={"theta_R": None, "names": None, "searched": None, "_range": None},
+    transient={"theta_R": None, "names": None, "searched": None, "training": None, "_range": None},
 )
-class WarpedPosterior(Posterior):
+class WarpedPosterior(WrappedPosterior):
     r"""A GP on a warped target, in the user's units.
 
     With ``m(x)`` and ``s(theta, x)`` mean and deviation of the warped target,
@@ -77,7 +78,7 @@ class WarpedPosterior(Posterior):
 
     Parameters
     ----------
-    inner : Posterior
+    base : DataPosterior
         GP on the warped target.
     warp : Warp
 
@@ -94,75 +95,62 @@ class WarpedPosterior(Posterior):
     True
     """
 
-    def __init__(self, inner: Posterior, warp: Warp) -> None:
-        self.inner = inner
+    def __init__(self, base: DataPosterior, warp: Warp) -> None:
+        super().__init__(base)
         self.warp = warp
-        self._restored()
+        self._range = self._held_range()
 
     def _restored(self) -> None:
-        inner = self.inner
-        self.theta_R, self.names, self.searched = inner.theta_R, inner.names, inner.searched
-        u = inner.y_train
+        self._take_over()
+        self._range = self._held_range()
+
+    def _held_range(self) -> tuple[Tensor, Tensor]:
+        u = self.base.y_train
         margin = _OVERSHOOT * u.std()
-        self._range = u.min() - margin, u.max() + margin
+        return u.min() - margin, u.max() + margin
 
-    @property
-    def n_train(self) -> int:
-        """Number of training points ``N``."""
-        return self.inner.n_train
+    def _around(self, base: DataPosterior, X: Tensor, y: Tensor) -> Self:
+        return type(self)(base, self.warp)
 
-    @property
-    def n_features(self) -> int:
-        """Number of features ``d``."""
-        return self.inner.n_features
-
-    @property
-    def device(self) -> torch.device:
-        """Where tensors live."""
-        return self.inner.device
-
-    @property
-    def X_train(self) -> Tensor:
-        """Training inputs [N, d] in the user's units."""
-        return self.inner.X_train
+    def _targets(self, X: Tensor, y: Tensor) -> Tensor:
+        return self.warp.forward(y)
 
     @property
     def y_train(self) -> Tensor:
         """Training targets [N] in the user's units."""
-        return self.warp.back(self.inner.y_train)
+        return self.warp.back(self.base.y_train)
 
     def mean(self, X: Tensor) -> Tensor:
         """Predictive median ``mu(x)`` [T] under ``theta_R``."""
-        return self.warp.back(self._held(self.inner.mean(X)))
+        return self.warp.back(self._held(self.base.mean(X)))
 
     def sigma(self, theta: Tensor, X: Tensor) -> Tensor:
         """Standard deviation [K, T] of a new observation under ``theta``, noise included."""
-        return self.inner.sigma(theta, X) * self.warp.slope(self._held(self.inner.mean(X)))
+        return self.base.sigma(theta, X) * self.warp.slope(self._held(self.base.mean(X)))
 
     def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """Leave-one-out mean and standard deviation [K, N] of the training points."""
-        mean, sigma = self.inner.loo(theta)
+        mean, sigma = self.base.loo(theta)
         mean = self._held(mean)
         return self.warp.back(mean), sigma * self.warp.slope(mean)
 
-    def log_likelihood(self) -> float | None:
-        """See :meth:`Posterior.log_likelihood`."""
-        inner = self.inner.log_likelihood()
-        if inner is None:
-            return None
-        return inner - float(self.warp.slope(self.inner.y_train).log().mean())
+    def log_likelihood(self) -> float:
+        """See :meth:`DataPosterior.log_likelihood`; with the log slopes of the warp.
 
-    def log_prior(self) -> float:
-        """See :meth:`Posterior.log_prior`."""
-        return self.inner.log_prior()
+        A density of the targets themselves, and so to be compared with that of any other GP.
+        """
+        return self.base.log_likelihood() - float(self.warp.slope(self.base.y_train).log().mean())
 
-    def subset(self, n: int, generator: torch.Generator) -> "WarpedPosterior":
-        """The same GP conditioned on ``n`` random training points only."""
-        return WarpedPosterior(self.inner.subset(n, generator), self.warp)
+    def retrained(self, X: Tensor, y: Tensor, *, start: Start = "same") -> DataPosterior:
+        """See :meth:`DataPosterior.retrained`; the warp is trained again, too.
 
-    def conditioned_on(self, X: Tensor, y: Tensor) -> Self:
-        """The same GP, hyperparameters and units included, conditioned on other data."""
-        return type(self)(self.inner.conditioned_on(X, self.warp.forward(y)), self.warp)
+        From scratch, as :func:`train_warped` does; a warm start keeps the warp.
+        """
+        if start != "warm" and isinstance(self.base, ExactPosterior):
+            again = retrain_warped(self.base, X, y, start)
+            if again is not None:
+                return again
+        return super().retrained(X, y, start=start)
 
     def _held(self, u: Tensor) -> Tensor:
         low, high = self._range
@@ -209,25 +197,40 @@ def train_warped(
         math.log(0.5),
     ]
     with threads_for(len(y)):
-        found = minimize(
-            objective,
-            np.clip(origin, lower, upper),
-            jac=True,
-            method="L-BFGS-B",
-            bounds=list(zip(lower, upper, strict=True)),
-            options={"maxfun": _MOST_EVALUATIONS, "ftol": 1e-5, "gtol": 1e-6},
+        found = minimise(
+            objective.evaluate,
+            origin,
+            lower,
+            upper,
+            most=_MOST_EVALUATIONS,
+            tolerance=1e-5,
+            gtol=1e-6,
         )
-    if found.fun >= 1e10:
+    if found.failed:
         return None
     theta = torch.from_numpy(np.exp(found.x[:-2])).to(t)
     scale = y_units.scale * math.exp(found.x[-1])
     warp = Warp(y_units.back(torch.as_tensor(found.x[-2]).to(t)), scale)
     u = warp.forward(y)
-    inner = ExactPosterior(
-        X, u, covariance, theta, x_units=x_units, y_units=Affine.standardising(u)
+    penalty = float(objective.penalty(theta.log())) / len(y)
+    base = ExactPosterior(
+        X,
+        u,
+        covariance,
+        theta,
+        x_units=x_units,
+        y_units=Affine.standardising(u),
+        training=result_of(found, [found], start, prior, penalty),
     )
-    inner.training_start, inner.training_prior = start, prior
-    return WarpedPosterior(inner, warp)
+    return WarpedPosterior(base, warp)
+
+
+def retrain_warped(
+    posterior: ExactPosterior, X: Tensor, y: Tensor, start: Start = "same"
+) -> WarpedPosterior | None:
+    """A warped GP on other data, from the start and with the prior that ``posterior`` had."""
+    number, prior = start_of(posterior, start), prior_of(posterior, len(y), start)
+    return train_warped(X, y, posterior.covariance, start=number, prior=prior)
 
 
 class _Objective:
@@ -241,20 +244,13 @@ class _Objective:
     ) -> None:
         self.Z, self.t, self.covariance = Z, t, covariance
         self.penalty = penalty_of(prior, Z)
+        self.evaluate = with_gradient(self, "the marginal likelihood", t)
 
-    def __call__(self, v: np.ndarray) -> tuple[float, np.ndarray]:
-        leaf = torch.tensor(v, dtype=torch.float64, device=self.t.device, requires_grad=True)
+    def __call__(self, leaf: Tensor) -> Tensor:
         theta, centre, scale = leaf[:-2].exp().unsqueeze(0), leaf[-2], leaf[-1].exp()
         u = ((self.t - centre) / scale).asinh()
         deviation = u.std(correction=0)
         log_slopes = -0.5 * ((self.t - centre).square() + scale.square()).log() - deviation.log()
-        try:
-            Ky = add_to_diagonal(self.covariance.matrix(theta, self.Z), theta[:, -1])
-            fit = log_marginal_likelihood(Ky, ((u - u.mean()) / deviation).unsqueeze(0))[0]
-            value = -(fit + log_slopes.sum() - self.penalty(leaf)) / len(self.t)
-            if not torch.isfinite(value):
-                raise NumericalError("the marginal likelihood came out as NaN or inf")
-        except NumericalError:
-            return 1e10, np.zeros_like(v)  # very bad, but finite: the line search steps back
-        (gradient,) = torch.autograd.grad(value, leaf)
-        return value.item(), gradient.cpu().numpy()
+        Ky = add_to_diagonal(self.covariance.matrix(theta, self.Z), theta[:, -1])
+        fit = log_marginal_likelihood(Ky, ((u - u.mean()) / deviation).unsqueeze(0))[0]
+        return -(fit + log_slopes.sum() - self.penalty(leaf)) / len(self.t)

@@ -22,10 +22,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from sharpgp.gp.compute import block_entries, in_order
 from sharpgp.gp.covariance import Covariance
-from sharpgp.gp.linalg import add_to_diagonal, cholesky
-from sharpgp.gp.memory import block_entries
-from sharpgp.gp.threads import in_order
+from sharpgp.gp.dense import add_to_diagonal, cholesky
 
 #: Added to the diagonal of ``Kmm``, relative to its mean: inducing points may coincide.
 JITTER = 1e-11
@@ -92,7 +91,7 @@ def row_blocks(n_rows: int, entries_per_row: int, device: torch.device) -> Itera
     >>> len(list(row_blocks(10, 2**40, torch.device("cpu"))))
     10
     """
-    most = max(1, block_entries(device) // max(1, entries_per_row))
+    most = max(1, block_entries(device, in_threads=True) // max(1, entries_per_row))
     count = -(-n_rows // most)
     for i in range(count):
         yield slice(n_rows * i // count, n_rows * (i + 1) // count)

@@ -12,10 +12,10 @@ from sharpgp.calibration.baselines.nuts import sample
 from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.levels import Levels
 from sharpgp.calibration.recalibrator import Recalibrator, register
-from sharpgp.gp.posterior import DataPosterior, ExactPosterior, Posterior
+from sharpgp.gp.exact import ExactPosterior
+from sharpgp.gp.posterior import KernelPosterior, Posterior
+from sharpgp.gp.sizes import MOST_SAMPLED
 
-#: Training points up to which ``hyperposterior="auto"`` samples; a gradient costs ``N^3`` beyond.
-MOST_SAMPLED = 500
 HYPERPOSTERIORS = ("auto", "nuts", "laplace")
 SCALINGS = ("practical", "theorem")
 
@@ -102,7 +102,7 @@ class BoundingBox:
 @stored(
     "UniformBoundPredictor",
     posterior=Posterior,
-    gp=DataPosterior,
+    gp=KernelPosterior,
     box=BoundingBox,
     points=int,
     scaling=str,
@@ -113,7 +113,7 @@ class UniformBoundPredictor(Calibrated):
     Parameters
     ----------
     posterior : Posterior
-    gp : DataPosterior
+    gp : KernelPosterior
         The same GP in standardised units, which the box refers to.
     box : BoundingBox
     points : int
@@ -124,7 +124,7 @@ class UniformBoundPredictor(Calibrated):
     n_cal = None
 
     def __init__(
-        self, posterior: Posterior, gp: DataPosterior, box: BoundingBox, points: int, scaling: str
+        self, posterior: Posterior, gp: KernelPosterior, box: BoundingBox, points: int, scaling: str
     ) -> None:
         self.posterior = posterior
         self.gp = gp

@@ -13,13 +13,14 @@ from sharpgp.calibration.baselines.nuts import sample
 from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.levels import Levels
 from sharpgp.calibration.recalibrator import Recalibrator, register
-from sharpgp.gp.posterior import BLOCK_ENTRIES, DataPosterior, Posterior
+from sharpgp.gp.compute import block_entries
+from sharpgp.gp.posterior import KernelPosterior, Posterior
 
 
 @stored(
     "MixturePredictor",
     posterior=Posterior,
-    gp=DataPosterior,
+    gp=KernelPosterior,
     theta=Array("S P", positive=True),
 )
 class MixturePredictor(Calibrated):
@@ -28,7 +29,7 @@ class MixturePredictor(Calibrated):
     Parameters
     ----------
     posterior : Posterior
-    gp : DataPosterior
+    gp : KernelPosterior
         The data in standardised units, and the covariance.
     theta : Tensor [S, P]
         Samples of the hyperparameters, in ``gp``'s units.
@@ -36,7 +37,7 @@ class MixturePredictor(Calibrated):
 
     n_cal = None
 
-    def __init__(self, posterior: Posterior, gp: DataPosterior, theta: Tensor) -> None:
+    def __init__(self, posterior: Posterior, gp: KernelPosterior, theta: Tensor) -> None:
         self.posterior = posterior
         self.gp = gp
         self.theta = theta
@@ -91,8 +92,8 @@ class MixturePredictor(Calibrated):
         return other
 
     def _rows(self, n_levels: int) -> int:
-        width = self.gp.n_inducing or self.gp.n_train
-        return max(1, BLOCK_ENTRIES // (len(self.theta) * max(width, 4 * n_levels)))
+        width, entries = self.gp.n_inducing or self.gp.n_train, block_entries(self.gp.device)
+        return max(1, entries // (len(self.theta) * max(width, 4 * n_levels)))
 
 
 def mixture_quantiles(mu: Tensor, sigma: Tensor, delta: Tensor) -> Tensor:

@@ -5,20 +5,20 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 
 from sharpgp.exceptions import InvalidInputError, NumericalError
 from sharpgp.gp.covariance import STATIONARY, Stationary
-from sharpgp.gp.linalg import add_to_diagonal, log_marginal_likelihood
-from sharpgp.gp.posterior import DataPosterior, ExactPosterior, Posterior
+from sharpgp.gp.dense import add_to_diagonal, log_marginal_likelihood
+from sharpgp.gp.exact import ExactPosterior
+from sharpgp.gp.optimise import minimise
+from sharpgp.gp.posterior import KernelPosterior, Posterior
 from sharpgp.gp.scaling import Affine
+from sharpgp.gp.sizes import MOST_OBSERVED
 
 # Whitened steps of the second differences: far above the gradient's rounding, far below 1.
 _STEP = 1e-3
 _MOST_EVALUATIONS = 200
-#: Training points of a sparse GP that its hyperposterior is computed from, at most.
-MOST_OBSERVED = 1000
 
 
 def prior(n_features: int) -> tuple[np.ndarray, np.ndarray]:
@@ -37,7 +37,7 @@ def prior(n_features: int) -> tuple[np.ndarray, np.ndarray]:
     return location, np.array([1.5] * n_features + [1.5, 2.0])
 
 
-def standardised(posterior: Posterior, name: str) -> DataPosterior:
+def standardised(posterior: Posterior, name: str) -> KernelPosterior:
     """The same GP with both units standardised, as the prior supposes.
 
     Parameters
@@ -47,7 +47,7 @@ def standardised(posterior: Posterior, name: str) -> DataPosterior:
     name : str
         Of the method, for messages.
     """
-    if not isinstance(posterior, DataPosterior):
+    if not isinstance(posterior, KernelPosterior):
         raise InvalidInputError(
             f"{name}: expected a GP with its training data and its own mean, found "
             f"{type(posterior).__name__}; choose another calibration"
@@ -66,7 +66,7 @@ def standardised(posterior: Posterior, name: str) -> DataPosterior:
     return posterior.in_units(theta_R, x_units, y_units)
 
 
-def observed(gp: DataPosterior, seed: int) -> ExactPosterior:
+def observed(gp: KernelPosterior, seed: int) -> ExactPosterior:
     """The exact GP whose hyperposterior stands for that of ``gp``.
 
     That of all points for an exact GP, and of :data:`MOST_OBSERVED` random ones at most for a
@@ -132,20 +132,15 @@ def laplace(gp: ExactPosterior) -> Laplace:
         leaf = torch.tensor(location + scale * white, dtype=torch.float64, device=gp.device)
         leaf.requires_grad_()
         theta = leaf.exp().unsqueeze(0)
-        try:
-            Ky = add_to_diagonal(gp.covariance.matrix(theta, gp.X_standardised), theta[:, -1])
-            value = -log_marginal_likelihood(Ky, gp.y_standardised.unsqueeze(0))[0]
-        except NumericalError:
-            return 1e10, np.zeros_like(white)
+        Ky = add_to_diagonal(gp.covariance.matrix(theta, gp.X_standardised), theta[:, -1])
+        value = -log_marginal_likelihood(Ky, gp.y_standardised.unsqueeze(0))[0]
         (gradient,) = torch.autograd.grad(value, leaf)
         slope = gradient.cpu().numpy() * scale + white
         return value.item() + 0.5 * float(white @ white), slope
 
     start = np.clip((np.log(gp.theta_R.cpu().numpy()) - location) / scale, -2.0, 2.0)
-    found = minimize(
-        potential, start, jac=True, method="L-BFGS-B", options={"maxfun": _MOST_EVALUATIONS}
-    )
-    if not found.fun < 1e10:
+    found = minimise(potential, start, most=_MOST_EVALUATIONS)
+    if found.failed:
         raise NumericalError(
             "expected a finite posterior of the hyperparameters, found none around the trained "
             "ones; check the data for duplicate rows"

@@ -11,7 +11,7 @@ from torch import Tensor
 from sharpgp.calibration.baselines.hyperposterior import prior
 from sharpgp.exceptions import MissingExtraError, NumericalError
 from sharpgp.gp.covariance import STATIONARY, Stationary
-from sharpgp.gp.posterior import ExactPosterior
+from sharpgp.gp.exact import ExactPosterior
 
 logger = logging.getLogger("sharpgp")
 

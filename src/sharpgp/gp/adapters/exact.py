@@ -21,14 +21,15 @@ from sharpgp.gp.adapters.parts import (
     prior_mean_of,
     target_units,
 )
-from sharpgp.gp.posterior import DataPosterior, ExactPosterior, Posterior
+from sharpgp.gp.exact import ExactPosterior
+from sharpgp.gp.posterior import DataPosterior
 from sharpgp.gp.scaling import Affine
 
 # Points at which the model's own predictions are compared with the posterior's.
 _CHECKED = 20
 
 
-def from_exact_gp(model: ExactGP) -> Posterior:
+def from_exact_gp(model: ExactGP) -> DataPosterior:
     """The posterior of a gpytorch ``ExactGP``, BoTorch's ``SingleTaskGP`` among them."""
     X, y = _training_data(model)
     if y.dim() != 1 or X.dim() != 2:
@@ -45,7 +46,7 @@ def from_exact_gp(model: ExactGP) -> Posterior:
     constant, prior_mean = prior_mean_of(model.mean_module, y_units)
     noise = noise_of(model.likelihood)
     y = y_units.back(y)
-    posterior: Posterior
+    posterior: DataPosterior
     if x_units is not None and constant is not None:
         # A constant prior mean is the same as another origin of the target.
         y_units = Affine(y_units.shift + constant, y_units.scale)
@@ -81,7 +82,7 @@ def _training_data(model: Any) -> tuple[Tensor, Tensor]:
     return double(X.unsqueeze(-1) if X.dim() == 1 else X), double(model.train_targets)
 
 
-def _check(model: ExactGP, posterior: Posterior) -> None:
+def _check(model: ExactGP, posterior: DataPosterior) -> None:
     """Compare with the model's own predictions: its forward may do more than its parts say."""
     X = posterior.X_train[:: max(1, posterior.n_train // _CHECKED)]
     ours = posterior.mean(X)

@@ -1,14 +1,17 @@
 """The posterior that gpytorch's SGPR predicts with: the fully independent training conditional."""
 
+import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from sharpgp._stored import Array, stored
-from sharpgp.gp.linalg import cholesky
-from sharpgp.gp.posterior import BLOCK_ENTRIES, DERIVED, STORED
+from sharpgp.gp.compute import block_entries
+from sharpgp.gp.dense import cholesky
+from sharpgp.gp.posterior import DERIVED, STORED, Start
 from sharpgp.gp.sparse import InducingPosterior, SparsePosterior
+from sharpgp.gp.sparse_training import retrain_sparse
 
 
 class _Parts(NamedTuple):
@@ -66,7 +69,7 @@ class FitcPosterior(InducingPosterior):
         return variance.sqrt() * self.y_units.scale
 
     def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`Posterior.loo`: one minus the Woodbury form of ``(Q + diag(lambda))^-1``."""
+        """See :meth:`DataPosterior.loo`; by the Woodbury form of ``(Q + diag(lambda))^-1``."""
         means, sigmas = [], []
         for parts in self._parts(theta):
             W = torch.linalg.solve_triangular(parts.LB, parts.V * parts.precision, upper=False)
@@ -77,16 +80,30 @@ class FitcPosterior(InducingPosterior):
         return self.y_units.back(torch.stack(means)), torch.stack(sigmas) * self.y_units.scale
 
     def moments(self, theta: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`DataPosterior.moments`."""
+        """See :meth:`KernelPosterior.moments`."""
         return self._means(theta, X), self.sigma(theta, X)
 
-    def retrained(self, X: Tensor, y: Tensor, *, warm: bool = False) -> "FitcPosterior":
-        """See :meth:`Posterior.retrained`; by Titsias' bound, as gpytorch's SGPR is trained."""
+    def log_likelihood(self) -> float:
+        """See :meth:`DataPosterior.log_likelihood`: that of ``N(0, Q + diag(lambda))``."""
+        (parts,) = self._parts(self.theta_R.unsqueeze(0))
+        scaled = parts.precision * self._y
+        u = torch.linalg.solve_triangular(parts.LB, (parts.V @ scaled).unsqueeze(-1), upper=False)
+        square = self._y @ scaled - u.square().sum()
+        half_log_determinant = parts.LB.diagonal().log().sum() - 0.5 * parts.precision.log().sum()
+        constant = 0.5 * self.n_train * math.log(2.0 * math.pi)
+        return self._per_point((-0.5 * square - half_log_determinant - constant).unsqueeze(0))
+
+    def retrained(self, X: Tensor, y: Tensor, *, start: Start = "same") -> "FitcPosterior":
+        """See :meth:`DataPosterior.retrained`; by Titsias' bound, as gpytorch trains its SGPR."""
         data = self.X_train, self.y_train, self.covariance, self.theta_R, self.inducing
-        sparse = SparsePosterior(*data, x_units=self.x_units, y_units=self.y_units)
-        again = sparse.retrained(X, y, warm=warm)
+        sparse = SparsePosterior(
+            *data, x_units=self.x_units, y_units=self.y_units, training=self.training
+        )
+        again = retrain_sparse(sparse, X, y, start)
         given = X, y, again.covariance, again.theta_R, again.inducing
-        return FitcPosterior(*given, x_units=again.x_units, y_units=again.y_units)
+        return FitcPosterior(
+            *given, x_units=again.x_units, y_units=again.y_units, training=again.training
+        )
 
     def _means(self, theta: Tensor, X: Tensor) -> Tensor:
         S = self.x_units.forward(X)
@@ -123,4 +140,4 @@ class FitcPosterior(InducingPosterior):
         return a
 
     def _rows(self) -> int:
-        return max(1, BLOCK_ENTRIES // len(self._Z))
+        return max(1, block_entries(self.device) // len(self._Z))

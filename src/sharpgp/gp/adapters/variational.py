@@ -1,6 +1,6 @@
 """gpytorch's ApproximateGP (SVGP): a posterior that is given by its variational distribution."""
 
-from typing import Any, Self
+from typing import Any
 
 import gpytorch
 import torch
@@ -18,9 +18,10 @@ from sharpgp.gp.adapters.parts import (
     prior_mean_of,
     target_units,
 )
+from sharpgp.gp.compute import block_entries
 from sharpgp.gp.covariance import Covariance
-from sharpgp.gp.linalg import cholesky
-from sharpgp.gp.posterior import BLOCK_ENTRIES, Posterior
+from sharpgp.gp.dense import cholesky
+from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.scaling import Affine
 
 
@@ -64,11 +65,6 @@ class VariationalPosterior(Posterior):
         self._prior_mean = prior_mean
 
     @property
-    def n_train(self) -> int:
-        """Number of inducing inputs, which is all that is known of the training data."""
-        return len(self._Z)
-
-    @property
     def n_inducing(self) -> int:
         """Number of inducing inputs ``M``."""
         return len(self._Z)
@@ -84,14 +80,15 @@ class VariationalPosterior(Posterior):
         return self._Z.device
 
     @property
-    def X_train(self) -> Tensor:
-        """Inducing inputs [M, d] in the user's units, for want of the training inputs."""
-        return self._units.back(self._Z)
+    def n_dense(self) -> int:
+        """See :meth:`Posterior.n_dense`."""
+        return 0
 
     @property
-    def y_train(self) -> Tensor:
-        """Not known."""
-        raise self._without_data()
+    def input_range(self) -> tuple[Tensor, Tensor]:
+        """See :meth:`Posterior.input_range`: that of the inducing inputs."""
+        Z = self._units.back(self._Z)
+        return Z.amin(0), Z.amax(0)
 
     def mean(self, X: Tensor) -> Tensor:
         """See :meth:`Posterior.mean`."""
@@ -119,36 +116,13 @@ class VariationalPosterior(Posterior):
             parts.append(torch.maximum(variance, 1e-12 * prior.detach()))
         return torch.cat(parts, -1).sqrt() * self._scale
 
-    def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        """Not defined without training data."""
-        raise self._without_data()
-
-    def conditioned_on(self, X: Tensor, y: Tensor) -> Self:
-        """Not defined without training data."""
-        raise self._without_data()
-
-    def retrained(self, X: Tensor, y: Tensor, *, warm: bool = False) -> Posterior:
-        """Not defined without training data."""
-        raise self._without_data()
-
     def _factor(self, theta: Tensor) -> Tensor:
         K = self.covariance.matrix(theta, self._Z)
         eye = torch.eye(len(self._Z), dtype=K.dtype, device=K.device)
         return cholesky(K + self._jitter * eye)[0]
 
-    def _whitened(self, theta: Tensor, L: Tensor, Z: Tensor) -> Tensor:
-        Ks = self.covariance.matrix(theta, self._Z, Z)
-        a: Tensor = torch.linalg.solve_triangular(L, Ks, upper=False)
-        return a
-
     def _rows(self, n_levels: int) -> int:
-        return max(1, BLOCK_ENTRIES // (len(self._Z) * n_levels))
-
-    def _without_data(self) -> InvalidInputError:
-        return InvalidInputError(
-            "expected a GP that knows its training data, found a variational one; use a "
-            "calibration that needs held-out data only, such as 'paper' or 'kuleshov18'"
-        )
+        return max(1, block_entries(self.device) // (len(self._Z) * n_levels))
 
 
 def from_approximate_gp(model: Any, likelihood: Any) -> VariationalPosterior:

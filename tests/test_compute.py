@@ -6,7 +6,7 @@ import threading
 import pytest
 import torch
 
-from sharpgp.gp import threads
+from sharpgp.gp import compute
 
 
 @pytest.fixture
@@ -17,17 +17,15 @@ def two_threads():
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize(
-    ("size", "expected"), [((10,), 1), ((3000,), 1), ((3001,), 2), ((3001, 50), 1)]
-)
-def test_one_thread_up_to_a_size_and_for_sparse_gps(two_threads, size, expected):
-    with threads.threads_for(*size):
+@pytest.mark.parametrize(("size", "expected"), [(0, 1), (3000, 1), (3001, 2)])
+def test_one_thread_up_to_a_size(two_threads, size, expected):
+    with compute.threads_for(size):
         assert torch.get_num_threads() == expected
     assert torch.get_num_threads() == 2
 
 
 def test_the_setting_survives_an_error(two_threads):
-    with pytest.raises(ZeroDivisionError), threads.threads_for(10):
+    with pytest.raises(ZeroDivisionError), compute.threads_for(10):
         raise ZeroDivisionError
     assert torch.get_num_threads() == 2
 
@@ -47,7 +45,7 @@ def test_results_come_in_order_and_few_at_a_time(two_threads):
 
     found = []
     with torch.no_grad():
-        for result in threads.in_order(work, range(20)):
+        for result in compute.in_order(work, range(20)):
             found.append(result)
             unread.acquire()
     assert found == [(item, 1, False) for item in range(20)]
@@ -65,20 +63,20 @@ def test_an_error_in_a_block_ends_the_others(two_threads):
         return item
 
     with pytest.raises(ZeroDivisionError):
-        list(threads.in_order(work, range(50)))
+        list(compute.in_order(work, range(50)))
     count = len(started)
     assert count < 6
-    assert list(threads.in_order(abs, range(3))) == [0, 1, 2]
+    assert list(compute.in_order(abs, range(3))) == [0, 1, 2]
     assert len(started) == count
     assert torch.get_num_threads() == 2
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_a_forked_process_has_threads_of_its_own(two_threads):
-    assert threads.side_by_side(abs, [1, -2]) == [1, 2]
+    assert compute.side_by_side(abs, [1, -2]) == [1, 2]
     child = os.fork()
     if child == 0:
-        os._exit(0 if threads.side_by_side(abs, [1, -2]) == [1, 2] else 1)
+        os._exit(0 if compute.side_by_side(abs, [1, -2]) == [1, 2] else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
@@ -88,8 +86,8 @@ def test_work_within_work_does_not_wait_for_its_own_threads(two_threads, monkeyp
     inner = []
 
     def outer(item):
-        inner.append(threads._given.get())
-        return threads.side_by_side(abs, [item, -item, item]) if inner[-1] == 1 else None
+        inner.append(compute._given.get())
+        return compute.side_by_side(abs, [item, -item, item]) if inner[-1] == 1 else None
 
-    assert threads.side_by_side(outer, range(4)) == [[n] * 3 for n in range(4)]
-    assert threads._given.get() is None
+    assert compute.side_by_side(outer, range(4)) == [[n] * 3 for n in range(4)]
+    assert compute._given.get() is None

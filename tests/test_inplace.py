@@ -8,9 +8,9 @@ from torch.utils._pytree import tree_leaves
 
 from helpers import wavy
 from sharpgp.exceptions import NumericalError
-from sharpgp.gp import large, memory, training
+from sharpgp.gp import compute, inplace, sizes, training
 from sharpgp.gp.covariance import STATIONARY, FromGPyTorch, Stationary
-from sharpgp.gp.posterior import ExactPosterior
+from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.training import train
 
 
@@ -24,9 +24,9 @@ def problem(n: int = 90, d: int = 3, seed: int = 0):
 def answers(covariance, theta, X, S, y):
     """All three quantities and the gradient of a mixture of them."""
     theta = theta.clone().requires_grad_()
-    residual, variance = large.loo_of(covariance, theta, X, y)
-    at_S = large.variance_of(covariance, theta, X, S, covariance.diag(theta, S) + theta[:, -1:])
-    likelihood = large.likelihood_of(covariance, theta, X, y)
+    residual, variance = inplace.loo_of(covariance, theta, X, y)
+    at_S = inplace.variance_of(covariance, theta, X, S, covariance.diag(theta, S) + theta[:, -1:])
+    likelihood = inplace.likelihood_of(covariance, theta, X, y)
     weights = torch.linspace(-1.0, 2.0, len(y), dtype=torch.float64)
     parts = (residual @ weights, variance @ weights, at_S.sum(-1), likelihood)
     grads = [torch.autograd.grad(part.sum(), theta, retain_graph=True)[0] for part in parts[:3]]
@@ -40,9 +40,9 @@ def answers(covariance, theta, X, S, y):
 def test_in_place_is_the_batched_answer(kind, triangle, entries, monkeypatch):
     given = Stationary(kind, 3), *problem()
     expected = answers(*given)
-    monkeypatch.setattr(large, "MOST_BATCHED", 10)
-    monkeypatch.setattr(large, "_SMALL_TRIANGLE", triangle)
-    monkeypatch.setitem(memory.BLOCK_ENTRIES, "cpu", entries)
+    monkeypatch.setattr(inplace, "MOST_BATCHED", 10)
+    monkeypatch.setattr(inplace, "_SMALL_TRIANGLE", triangle)
+    monkeypatch.setattr(compute, "THREAD_ENTRIES", entries)
     # Distances of points from themselves are off by a rounding error, whose root matern12 takes.
     close = 1e-6 if kind == "matern12" else 1e-9
     for ours, theirs in zip(answers(*given), expected, strict=True):
@@ -55,7 +55,7 @@ def test_kernels_of_gpytorch_too(monkeypatch):
     kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=3))
     given = FromGPyTorch(kernel), *problem(40)
     expected = answers(*given)
-    monkeypatch.setattr(large, "MOST_BATCHED", 10)
+    monkeypatch.setattr(inplace, "MOST_BATCHED", 10)
     for ours, theirs in zip(answers(*given), expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
 
@@ -65,7 +65,7 @@ def test_posterior_and_training_use_it(monkeypatch):
     expected, result = train(X, y)
     theta = torch.stack([expected.theta_R, 1.5 * expected.theta_R])
     S = X[:9] + 0.1
-    for module in ("large", "posterior"):
+    for module in ("inplace", "exact"):
         monkeypatch.setattr(f"sharpgp.gp.{module}.MOST_BATCHED", 10)
     _, again = train(X, y)
     assert again.log_likelihood == pytest.approx(result.log_likelihood, abs=1e-5)
@@ -81,7 +81,7 @@ def test_many_points_are_trained_from_what_a_part_gives(monkeypatch):
     X, y = map(torch.from_numpy, wavy(300))
     _, result = train(X, y)
     monkeypatch.setattr(training, "MOST_FROM_SCRATCH", 200)
-    monkeypatch.setattr(training, "_FIRST_ROWS", 80)
+    monkeypatch.setitem(sizes.FIRST_ROWS, "exact", 80)
     _, again = train(X, y)
     assert again.log_likelihood == pytest.approx(result.log_likelihood, abs=1e-4)
     assert again.start is not None
@@ -93,11 +93,11 @@ def test_jitter_and_failure():
     twice = X.repeat(2, 1)
     row = theta[0].clone()
     row[-1] = 0.0
-    _, jitter = large.factor_of(Stationary("rbf", 3), row, twice)
+    _, jitter = inplace.factor_of(Stationary("rbf", 3), row, twice)
     assert 0 < float(jitter) < 1e-5
     row[-1] = -0.1
     with pytest.raises(NumericalError, match="singular even with a relative jitter"):
-        large.factor_of(Stationary("rbf", 3), row, twice)
+        inplace.factor_of(Stationary("rbf", 3), row, twice)
 
 
 class LargeStorages(TorchDispatchMode):
@@ -117,17 +117,17 @@ class LargeStorages(TorchDispatchMode):
 
 def test_each_quantity_with_its_gradient_holds_one_matrix(monkeypatch):
     """Of 20,000 points seven matrices fit in 24 GiB, of 40,000 ten in 139 GiB."""
-    monkeypatch.setattr(large, "MOST_BATCHED", 10)
-    monkeypatch.setattr(large, "_SMALL_TRIANGLE", 16)
-    monkeypatch.setitem(memory.BLOCK_ENTRIES, "cpu", 25)
+    monkeypatch.setattr(inplace, "MOST_BATCHED", 10)
+    monkeypatch.setattr(inplace, "_SMALL_TRIANGLE", 16)
+    monkeypatch.setattr(compute, "THREAD_ENTRIES", 25)
     n, covariance = 300, Stationary("rbf", 3)
     theta, X, S, y = problem(n)
     theta = theta[:1].requires_grad_()
     prior = covariance.diag(theta, S)
     for ask in (
-        lambda: large.loo_of(covariance, theta, X, y)[1],
-        lambda: large.variance_of(covariance, theta, X, S, prior),
-        lambda: large.likelihood_of(covariance, theta, X, y),
+        lambda: inplace.loo_of(covariance, theta, X, y)[1],
+        lambda: inplace.variance_of(covariance, theta, X, S, prior),
+        lambda: inplace.likelihood_of(covariance, theta, X, y),
     ):
         with LargeStorages(8 * n * n // 2) as large_storages:
             torch.autograd.grad(ask().sum(), theta, retain_graph=True)

@@ -93,8 +93,8 @@ def add_to_diagonal(A: Tensor, value: Tensor) -> Tensor:
 
 class _PosteriorVariance(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, Ky: Tensor, Ks: Tensor, kss: Tensor, L: Tensor | None) -> Tensor:
-        factor = cholesky(Ky)[0] if L is None else L
+    def forward(ctx: Any, Ky: Any, Ks: Tensor, kss: Tensor, L: Tensor | None) -> Tensor:
+        factor = L if L is not None else cholesky(Ky)[0]
         V = torch.linalg.solve_triangular(factor, Ks, upper=False)
         if any(ctx.needs_input_grad[:2]):
             U = torch.linalg.solve_triangular(factor.mT, V, upper=True)
@@ -115,7 +115,7 @@ class _PosteriorVariance(torch.autograd.Function):
         return grad_Ky, grad_Ks, g, None
 
 
-def posterior_variance(Ky: Tensor, Ks: Tensor, kss: Tensor, L: Tensor | None = None) -> Tensor:
+def posterior_variance(Ky: Tensor, Ks: Tensor, kss: Tensor) -> Tensor:
     r"""Posterior variance ``kss - diag(Ks' Ky^-1 Ks)``.
 
     With ``U = Ky^-1 Ks`` and ``g`` the incoming gradient, the derivatives are
@@ -129,8 +129,6 @@ def posterior_variance(Ky: Tensor, Ks: Tensor, kss: Tensor, L: Tensor | None = N
         Covariance between training and test points.
     kss : Tensor [..., T]
         Prior variance at the test points (with the noise, for a new observation).
-    L : Tensor [..., N, N], optional
-        A Cholesky factor of ``Ky`` that is known already.
 
     Returns
     -------
@@ -142,7 +140,20 @@ def posterior_variance(Ky: Tensor, Ks: Tensor, kss: Tensor, L: Tensor | None = N
     >>> posterior_variance(2 * one, one, one[0]).item()
     0.5
     """
-    variance: Tensor = _PosteriorVariance.apply(Ky, Ks, kss, L)
+    variance: Tensor = _PosteriorVariance.apply(Ky, Ks, kss, None)
+    return variance
+
+
+def variance_given_factor(L: Tensor, Ks: Tensor, kss: Tensor) -> Tensor:
+    """:func:`posterior_variance` from a Cholesky factor ``L`` [..., N, N] of ``Ky``.
+
+    Examples
+    --------
+    >>> one = torch.ones(1, 1, dtype=torch.float64)
+    >>> variance_given_factor(2 * one, one, one[0]).item()
+    0.75
+    """
+    variance: Tensor = _PosteriorVariance.apply(None, Ks, kss, L)
     return variance
 
 

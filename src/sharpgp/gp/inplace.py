@@ -1,6 +1,6 @@
 r"""Exact GPs as large as memory allows: one matrix of the data, worked on in place.
 
-The functions of :mod:`sharpgp.gp.linalg` take covariance matrices and give gradients as matrices,
+The functions of :mod:`sharpgp.gp.dense` take covariance matrices and give gradients as matrices,
 batched over levels: a handful of ``N x N`` matrices at a time.  Those below take hyperparameters.
 They keep a single ``N x N`` matrix, which is covariance, factor and inverse in turn, and contract
 its gradient with that of the kernel in blocks of rows, so that 20,000 points fit in a few GiB.
@@ -15,18 +15,17 @@ import torch
 from torch import Tensor
 
 from sharpgp.exceptions import NumericalError
+from sharpgp.gp.compute import block_entries
 from sharpgp.gp.covariance import Covariance
-from sharpgp.gp.linalg import (
+from sharpgp.gp.dense import (
     JITTER_SCHEDULE,
     add_to_diagonal,
     leave_one_out,
     log_marginal_likelihood,
     posterior_variance,
 )
-from sharpgp.gp.memory import block_entries
+from sharpgp.gp.sizes import MOST_BATCHED
 
-#: Training points beyond which one matrix at a time is worked on in place.
-MOST_BATCHED = 5000
 # Blocks of rows of a square matrix hold so many blocks of entries: operations on them use all
 # threads of a CPU.
 _BLOCKS = {"cpu": 64, "cuda": 4}
@@ -35,7 +34,7 @@ _SMALL_TRIANGLE = 1024
 
 
 def loo_of(covariance: Covariance, theta: Tensor, X: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Leave-one-out residuals and variances [K, N]; see :func:`linalg.leave_one_out`.
+    """Leave-one-out residuals and variances [K, N]; see :func:`dense.leave_one_out`.
 
     Examples
     --------
@@ -55,7 +54,7 @@ def loo_of(covariance: Covariance, theta: Tensor, X: Tensor, y: Tensor) -> tuple
 
 
 def variance_of(covariance: Covariance, theta: Tensor, X: Tensor, S: Tensor, kss: Tensor) -> Tensor:
-    """Posterior variances [K, T] at ``S``; see :func:`linalg.posterior_variance`.
+    """Posterior variances [K, T] at ``S``; see :func:`dense.posterior_variance`.
 
     For few training points differentiable in ``S``, too.
 
@@ -75,7 +74,7 @@ def variance_of(covariance: Covariance, theta: Tensor, X: Tensor, S: Tensor, kss
 
 
 def likelihood_of(covariance: Covariance, theta: Tensor, X: Tensor, y: Tensor) -> Tensor:
-    """Log marginal likelihoods [K]; see :func:`linalg.log_marginal_likelihood`.
+    """Log marginal likelihoods [K]; see :func:`dense.log_marginal_likelihood`.
 
     Examples
     --------
@@ -277,6 +276,6 @@ def _kernel_gradient(
 
 
 def _row_blocks(n: int, device: torch.device) -> Iterator[slice]:
-    size = max(1, _BLOCKS[device.type] * block_entries(device) // n)
+    size = max(1, _BLOCKS[device.type] * block_entries(device, in_threads=True) // n)
     for start in range(0, n, size):
         yield slice(start, min(start + size, n))

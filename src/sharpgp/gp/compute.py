@@ -1,0 +1,205 @@
+"""Where to compute, in blocks of which size, and on how many threads."""
+
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
+from functools import cache
+from typing import Any, TypeVar
+
+import torch
+
+from sharpgp.exceptions import InvalidInputError, warn
+from sharpgp.gp.sizes import LEAST_ON_GPU, MOST_ON_ONE_THREAD
+
+logger = logging.getLogger("sharpgp")
+
+#: Matrix entries that one block of work holds: 256 MiB on a CPU, and 512 MiB on a GPU, where
+#: smaller ones leave it idle.
+BLOCK_ENTRIES = {"cpu": 2**25, "cuda": 2**26}
+#: Entries of a block that one of several threads of a CPU works on: 2 MiB, which stay in its cache.
+THREAD_ENTRIES = 2**18
+# By how much blocks shrink, one after the other, before a GPU without memory is given up.
+_SHRINKINGS = (1, 8, 64)
+
+_shrunk: ContextVar[int] = ContextVar("shrunk", default=1)
+# Threads that the caller had before an outer block took them away.
+_given: ContextVar[int | None] = ContextVar("given", default=None)
+T = TypeVar("T")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+# ------------------------------------------------------------------ devices and memory
+
+
+def choose_device(device: Any, n_rows: int) -> torch.device:
+    """The device that the user asked for; ``"auto"`` is a GPU for :data:`LEAST_ON_GPU` rows.
+
+    Examples
+    --------
+    >>> choose_device("auto", 100)
+    device(type='cpu')
+    """
+    if isinstance(device, str) and device == "auto":
+        large = n_rows >= LEAST_ON_GPU and torch.cuda.is_available()
+        return torch.device("cuda" if large else "cpu")
+    try:
+        chosen = torch.device(device)
+    except (RuntimeError, TypeError):
+        raise InvalidInputError(
+            f"device: expected 'auto', 'cpu' or 'cuda', found {device!r}"
+        ) from None
+    if chosen.type not in ("cpu", "cuda"):
+        raise InvalidInputError(f"device: expected 'auto', 'cpu' or 'cuda', found {device!r}")
+    if chosen.type == "cuda" and not torch.cuda.is_available():
+        raise InvalidInputError("device: expected a CUDA device, found none; use device='cpu'")
+    return chosen
+
+
+def block_entries(device: torch.device, *, in_threads: bool = False) -> int:
+    """Matrix entries that one block of work may hold on a device.
+
+    ``in_threads`` is for blocks that the threads of a CPU work on side by side.  Out of GPU memory
+    :func:`within_memory` makes blocks smaller, for everything that is computed inside it.
+
+    Examples
+    --------
+    >>> block_entries(torch.device("cpu")) > block_entries(torch.device("cpu"), in_threads=True)
+    True
+    """
+    if device.type == "cpu":
+        return THREAD_ENTRIES if in_threads else BLOCK_ENTRIES["cpu"]
+    return max(2**16, BLOCK_ENTRIES[device.type] // _shrunk.get())
+
+
+def within_memory(device: torch.device, work: Callable[[torch.device], T]) -> T:
+    """``work(device)``; out of GPU memory, again in smaller blocks, and then on the CPU.
+
+    Smaller blocks give the same answers, more slowly.
+    """
+    for times in _SHRINKINGS if device.type == "cuda" else ():
+        token = _shrunk.set(max(times, _shrunk.get()))
+        try:
+            return work(device)
+        except torch.cuda.OutOfMemoryError:
+            logger.info("out of GPU memory with blocks of %d entries", block_entries(device))
+        finally:
+            _shrunk.reset(token)
+        torch.cuda.empty_cache()
+    if device.type == "cuda":
+        warn(
+            "out of GPU memory, even in small blocks: going on with the CPU, which is slower; use "
+            "fewer rows or inducing=300",
+            UserWarning,
+        )
+    return work(torch.device("cpu") if device.type == "cuda" else device)
+
+
+# ------------------------------------------------------------------ threads
+
+
+@contextmanager
+def threads_for(n_dense: int) -> Iterator[None]:
+    """One thread for an operation, but in large exact GPs; the setting comes back afterwards.
+
+    ``n_dense`` are the points whose covariance is one dense matrix, 0 in a sparse GP.
+
+    An operation that is spread over threads adds up in another order for every number of threads,
+    and searches make much of that: rounding errors can end in another minimum.  Threads are used
+    for independent work instead, see :func:`in_order`: starts, folds, candidates, and blocks of
+    rows of a sparse GP.  That also wastes less time on a busy machine, where the threads of one
+    operation wait for one another.  A large exact GP has too little of such work.
+
+    Examples
+    --------
+    >>> with threads_for(100):
+    ...     torch.get_num_threads()
+    1
+    """
+    before = torch.get_num_threads()
+    token = _given.set(_given.get() or before)
+    if n_dense <= MOST_ON_ONE_THREAD:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+        _given.reset(token)
+
+
+def in_order(
+    function: Callable[[Item], Result], items: Iterable[Item], *, alone: bool = False
+) -> Iterator[Result]:
+    """``function(item)`` for all items, in their order, as many at once as there are threads.
+
+    Every call runs on one thread, however many run at once, so that results are the same to the
+    last bit; there are never many more results than threads.  ``alone`` runs one after the other
+    with all threads, for functions that change global settings, are large or use a GPU.
+
+    Examples
+    --------
+    >>> list(in_order(lambda n: n * n, [1, 2, 3]))
+    [1, 4, 9]
+    """
+    if alone:
+        yield from map(function, items)
+        return
+    items = list(items)
+    before, gradients = torch.get_num_threads(), torch.is_grad_enabled()
+    workers = min(_given.get() or before, len(items))
+
+    def one(item: Item) -> Result:
+        torch.set_num_threads(1)  # this, and whether gradients are recorded, belongs to a thread
+        token = _given.set(1)  # what it calls must not wait for the threads that it holds
+        try:
+            with torch.set_grad_enabled(gradients):
+                return function(item)
+        finally:
+            _given.reset(token)
+
+    running: deque[Future[Result]] = deque()
+    try:
+        for item in items:
+            if workers > 1:
+                # A copy each: what the caller's context says holds in its threads, too.
+                running.append(_pool(workers).submit(copy_context().run, one, item))
+            else:
+                result = one(item)
+                torch.set_num_threads(before)
+                yield result
+            if len(running) > workers:
+                yield running.popleft().result()
+        while running:
+            yield running.popleft().result()
+    finally:
+        torch.set_num_threads(before)
+        for future in running:  # after an error
+            future.cancel()
+        wait(running)
+
+
+def side_by_side(
+    function: Callable[[Item], Result], items: Iterable[Item], *, alone: bool = False
+) -> list[Result]:
+    """``[function(item) for item in items]``, computed by :func:`in_order`.
+
+    Examples
+    --------
+    >>> side_by_side(lambda n: n * n, [1, 2, 3])
+    [1, 4, 9]
+    """
+    return list(in_order(function, items, alone=alone))
+
+
+@cache
+def _pool(workers: int) -> ThreadPoolExecutor:
+    """Threads that wait for work: new ones take milliseconds to set up their algebra."""
+    return ThreadPoolExecutor(workers, thread_name_prefix="sharpgp")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # threads stay with the parent

@@ -1,0 +1,130 @@
+"""Bounded L-BFGS that survives points where a covariance cannot be factorised."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.optimize import minimize
+from torch import Tensor
+
+from sharpgp.exceptions import NumericalError
+
+#: Value and gradient [n] at a point [n]; raises NumericalError where there is none.
+Evaluate = Callable[[np.ndarray], tuple[float, np.ndarray]]
+#: The value of a point that failed: very bad, but finite, so that the line search steps back.
+_FAILED = 1e10
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """Where a descent ended.
+
+    ``done`` tells whether it converged before its evaluations ran out; ``failures`` are the
+    messages of the evaluations that failed, in their order.
+    """
+
+    value: float
+    x: np.ndarray
+    done: bool
+    evaluations: int
+    failures: tuple[str, ...]
+
+    @property
+    def failed(self) -> bool:
+        """Whether not a single evaluation gave a value."""
+        return not self.value < _FAILED
+
+
+def minimise(
+    evaluate: Evaluate,
+    start: np.ndarray,
+    lower: np.ndarray | None = None,
+    upper: np.ndarray | None = None,
+    *,
+    most: int,
+    tolerance: float | None = None,
+    **options: Any,
+) -> Found:
+    """Minimise from ``start``, within bounds if there are any.
+
+    Parameters
+    ----------
+    evaluate : callable
+        See :data:`Evaluate`; a point where it raises NumericalError counts as a failure.
+    start, lower, upper : array [n]
+        A start outside of the bounds is moved to them.
+    most : int
+        Evaluations, but for those of the last line search.
+    tolerance : float, optional
+        Relative gain below which the descent stops; None is SciPy's.
+    **options
+        Further options of SciPy's L-BFGS-B.
+
+    Examples
+    --------
+    >>> def square(v):
+    ...     if v[0] > 2.5:
+    ...         raise NumericalError("too far")
+    ...     return float(v @ v), 2 * v
+    >>> one = np.ones(1)
+    >>> found = minimise(square, 2 * one, -one, 3 * one, most=20, tolerance=1e-9)
+    >>> abs(found.x[0]) < 1e-6, found.done, found.failures
+    (True, True, ())
+    """
+    count, failures = 0, list[str]()
+
+    def guarded(v: np.ndarray) -> tuple[float, np.ndarray]:
+        nonlocal count
+        count += 1
+        try:
+            return evaluate(v)
+        except NumericalError as error:
+            failures.append(str(error))
+            return _FAILED, np.zeros_like(v)
+
+    bounds = None
+    if lower is not None and upper is not None:
+        start, bounds = np.clip(start, lower, upper), list(zip(lower, upper, strict=True))
+    if tolerance is not None:
+        options["ftol"] = tolerance
+    found = minimize(
+        guarded,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=bounds,
+        options={"maxfun": most, **options},
+    )
+    return Found(float(found.fun), found.x, bool(found.nfev < most), count, tuple(failures))
+
+
+def with_gradient(function: Callable[[Tensor], Tensor], what: str, like: Tensor) -> Evaluate:
+    """A scalar torch function as :func:`minimise` takes it.
+
+    Parameters
+    ----------
+    function : callable
+        From a tensor [n] of float64 on the device of ``like`` to a scalar.
+    what : str
+        What it computes, for the message where that comes out as NaN or inf.
+    like : Tensor
+
+    Examples
+    --------
+    >>> square = with_gradient(lambda v: v.square().sum(), "the sum", torch.zeros(1))
+    >>> value, gradient = square(np.array([3.0]))
+    >>> value, gradient.tolist()
+    (9.0, [6.0])
+    """
+
+    def evaluate(v: np.ndarray) -> tuple[float, np.ndarray]:
+        leaf = torch.tensor(v, dtype=torch.float64, device=like.device, requires_grad=True)
+        value = function(leaf)
+        if not torch.isfinite(value):
+            raise NumericalError(f"{what} came out as NaN or inf")
+        (gradient,) = torch.autograd.grad(value, leaf)
+        return value.item(), gradient.cpu().numpy()
+
+    return evaluate

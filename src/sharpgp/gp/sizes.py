@@ -1,0 +1,83 @@
+"""What changes with the number of rows: every threshold, and why it is where it is.
+
+==========  =========  ===========================  ===============================================
+rows        on a GPU   what happens                 why there
+==========  =========  ===========================  ===============================================
+from 40                spreads are learned          scores of fewer points tell nothing
+from 300               starts run side by side      fewer take no time
+up to 500              ``capone22`` samples         cost: ``N^3`` per gradient, thousands of them
+above 600              spreads are searched by a    cost: the search evaluates ``N^3`` 30 times, and
+                       part                         thrice
+above 800              scale models are trained on  cost: ``N^3``, for a likelihood that is flat
+                       a part
+up to 1000             ``auto`` cross-validates     cost: ten refits
+above 1000             sparse hyperposteriors are   cost: ``N^3`` per gradient
+                       those of a part
+from 2000              ``auto`` takes a GPU         measured: ``exact_or_sparse``
+above 3000  10,000     GPs are sparse               measured, quality against time:
+                                                    ``exact_or_sparse``
+above 3000             operations of an exact GP    measured: below, what threads round differently
+                       use several threads          moved searches by 2e-2 (``test_determinism``)
+above 4000             starts are tried on a part   measured: ``large_data exact``
+above 4000             no GP on a warped target     cost: a second training
+above 5000             one matrix, in place         measured, memory: ``large_data loo_memory``
+above 20k   200k       sparse training in batches   measured: ``minibatch``
+==========  =========  ===========================  ===============================================
+
+*Measured* names the script, *cost* is a choice of what a user may have to wait for.
+"""
+
+from sharpgp._validation import as_count
+
+#: Training points up to which a GP is exact unless the user says otherwise, by kind of device.
+MOST_EXACT = {"cpu": 3000, "cuda": 10_000}
+#: Inducing inputs of a sparse GP, unless the user says otherwise.
+INDUCING = 300
+#: Training rows from which ``device="auto"`` takes a GPU, where there is one.
+LEAST_ON_GPU = 2000
+#: Training points up to which every operation runs on one thread: what the defaults fit exactly.
+MOST_ON_ONE_THREAD = 3000
+#: Training points beyond which one matrix at a time is worked on in place.
+MOST_BATCHED = 5000
+
+#: Training points from which starts run side by side.
+LEAST_SIDE_BY_SIDE = 300
+#: Training points beyond which starts are tried on a part of them only.
+MOST_FROM_SCRATCH = 4000
+#: Rows of that part, and of the exact GP whose hyperparameters sparse training starts from.
+FIRST_ROWS = {"exact": 2000, "sparse": 1000}
+#: Rows up to which every step of sparse training sees all of them, by kind of device.
+MOST_FULL_BATCH = {"cpu": 20_000, "cuda": 200_000}
+#: Rows of a batch, beyond.
+BATCH_ROWS = {"cpu": 10_000, "cuda": 50_000}
+
+#: Training points from which a spread is learned.
+LEAST_LEARNED = 40
+#: Points whose leave-one-out quantities a search of the spread uses at most.
+MOST_SEARCHED = 600
+#: Points that a scale model's hyperparameters are trained on; it is conditioned on all.
+MOST_TRAINED = 800
+#: Points beyond which no second GP is trained on a warped target.
+MOST_WARPED = 4000
+#: Rows up to which ``calibration="auto"`` cross-validates.
+MOST_CROSS_VALIDATED = 1000
+#: Training points of a sparse GP that its hyperposterior is computed from, at most.
+MOST_OBSERVED = 1000
+#: Training points up to which ``capone22`` samples the hyperposterior.
+MOST_SAMPLED = 500
+
+
+def inducing_for(n_train: int, device_type: str, inducing: int | None = None) -> int | None:
+    """Number of inducing inputs that ``n_train`` points get; None for an exact GP.
+
+    ``inducing`` is what the user asked for, None for the rule: exact up to
+    :data:`MOST_EXACT` points, else :data:`INDUCING` inducing inputs.
+
+    Examples
+    --------
+    >>> inducing_for(500, "cpu"), inducing_for(50_000, "cpu"), inducing_for(500, "cpu", 20)
+    (None, 300, 20)
+    """
+    if inducing is None:
+        return None if n_train <= MOST_EXACT[device_type] else INDUCING
+    return min(as_count(inducing, "inducing", least=1), n_train)

@@ -1,0 +1,121 @@
+"""The one base of GPs behind another: everything is forwarded but what a wrapper changes."""
+
+from abc import abstractmethod
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from sharpgp.gp.posterior import DataPosterior, Start
+
+
+class WrappedPosterior(DataPosterior):
+    """A GP behind a change of its inputs, targets or answers; without one, it answers as it is.
+
+    A wrapper states what it changes: where its inputs and targets are others than those of the GP
+    behind it, :meth:`_inputs` and :meth:`_targets`; how it is put around another GP,
+    :meth:`_around`; and the answers that differ.
+
+    Parameters
+    ----------
+    base : DataPosterior
+        The GP behind.
+    """
+
+    def __init__(self, base: DataPosterior) -> None:
+        self.base = base
+        self._take_over()
+
+    def _take_over(self) -> None:
+        base = self.base
+        self.theta_R, self.names, self.searched = base.theta_R, base.names, base.searched
+        self.training = base.training
+
+    @abstractmethod
+    def _around(self, base: DataPosterior, X: Tensor, y: Tensor) -> Self:
+        """The same wrapper around another GP, whose data in the user's units are ``X``, ``y``."""
+
+    def _inputs(self, X: Tensor) -> Tensor:
+        """Inputs [T, d'] of the GP behind, from the user's [T, d]."""
+        return X
+
+    def _targets(self, X: Tensor, y: Tensor) -> Tensor:
+        """Targets [T] of the GP behind, from the user's at ``X`` [T, d]."""
+        return y
+
+    @property
+    def n_train(self) -> int:
+        """Number of training points ``N``."""
+        return self.base.n_train
+
+    @property
+    def n_features(self) -> int:
+        """Number of features ``d``."""
+        return self.base.n_features
+
+    @property
+    def n_inducing(self) -> int | None:
+        """Number of inducing inputs of a sparse GP; None for an exact one."""
+        return self.base.n_inducing
+
+    @property
+    def n_dense(self) -> int:
+        """See :meth:`Posterior.n_dense`."""
+        return self.base.n_dense
+
+    @property
+    def device(self) -> torch.device:
+        """Where tensors live."""
+        return self.base.device
+
+    @property
+    def input_range(self) -> tuple[Tensor, Tensor]:
+        """See :meth:`Posterior.input_range`."""
+        return self.base.input_range
+
+    @property
+    def X_train(self) -> Tensor:
+        """Training inputs [N, d] in the user's units."""
+        return self.base.X_train
+
+    @property
+    def y_train(self) -> Tensor:
+        """Training targets [N] in the user's units."""
+        return self.base.y_train
+
+    def mean(self, X: Tensor) -> Tensor:
+        """See :meth:`Posterior.mean`."""
+        return self.base.mean(self._inputs(X))
+
+    def sigma(self, theta: Tensor, X: Tensor) -> Tensor:
+        """See :meth:`Posterior.sigma`."""
+        return self.base.sigma(theta, self._inputs(X))
+
+    def jitter(self, theta: Tensor) -> Tensor:
+        """See :meth:`Posterior.jitter`."""
+        return self.base.jitter(theta)
+
+    def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`DataPosterior.loo`."""
+        return self.base.loo(theta)
+
+    def log_likelihood(self) -> float:
+        """See :meth:`DataPosterior.log_likelihood`."""
+        return self.base.log_likelihood()
+
+    def log_prior(self) -> float:
+        """See :meth:`DataPosterior.log_prior`."""
+        return self.base.log_prior()
+
+    def conditioned_on(self, X: Tensor, y: Tensor) -> Self:
+        """See :meth:`DataPosterior.conditioned_on`."""
+        return self._around(self.base.conditioned_on(self._inputs(X), self._targets(X, y)), X, y)
+
+    def at_rows(self, rows: Tensor) -> Self:
+        """See :meth:`DataPosterior.at_rows`."""
+        return self._around(self.base.at_rows(rows), self.X_train[rows], self.y_train[rows])
+
+    def retrained(self, X: Tensor, y: Tensor, *, start: Start = "same") -> DataPosterior:
+        """See :meth:`DataPosterior.retrained`; what the wrapper changes stays as it is."""
+        again = self.base.retrained(self._inputs(X), self._targets(X, y), start=start)
+        return self._around(again, X, y)
