@@ -38,10 +38,10 @@ class SpreadOnly(CentredPosterior):
     """``sigma`` without the square of what the GP expects the regressor to miss."""
 
     def sigma(self, theta: torch.Tensor, X: torch.Tensor) -> torch.Tensor:
-        return self.gp.sigma(theta, X)
+        return self.base.sigma(theta, X)
 
     def loo(self, theta: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        sigma = self.gp.loo(theta)[1]
+        sigma = self.base.loo(theta)[1]
         return self.centre.expand_as(sigma), sigma
 
 
@@ -49,10 +49,10 @@ class Corrected(SpreadOnly):
     """The GP's mean of the residuals is added to the regressor's predictions."""
 
     def mean(self, X: torch.Tensor) -> torch.Tensor:
-        return self.regression(X) + self.gp.mean(X)
+        return self.regression(X) + self.base.mean(X)
 
     def loo(self, theta: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        mean, sigma = self.gp.loo(theta)
+        mean, sigma = self.base.loo(theta)
         return self.centre + mean, sigma
 
 

@@ -18,7 +18,7 @@ import torch
 
 from sharpgp import SharpGPRegressor, datasets
 from sharpgp.exceptions import CalibrationWarning
-from sharpgp.gp import choice
+from sharpgp.gp import sizes
 
 COLUMNS = ("fit, s", "predict, s", "RMSE", "coverage", "width", "score")
 KINDS = ("exact", "sparse")
@@ -83,7 +83,7 @@ def main():
     parser.add_argument("--repeats", type=int, default=1)
     given = parser.parse_args()
     warnings.simplefilter("ignore", CalibrationWarning)
-    choice.MOST_EXACT = dict.fromkeys(choice.MOST_EXACT, 10**9)  # exact, whatever the size
+    sizes.MOST_EXACT = dict.fromkeys(sizes.MOST_EXACT, 10**9)  # exact, whatever the size
     print(
         f"{given.data}, {torch.get_num_threads()} thread(s), {given.inducing} inducing inputs, "
         f"{given.repeats} repetition(s)\n"

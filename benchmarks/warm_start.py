@@ -52,7 +52,7 @@ def main() -> None:
                 rest = torch.ones_like(y, dtype=torch.bool)
                 rest[part] = False
                 for warm, collected in scores.items():
-                    fit = full.retrained(X[rest], y[rest], warm=warm)
+                    fit = full.retrained(X[rest], y[rest], start="warm" if warm else "same")
                     collected.append(z_scores(fit, X[part], y[part]))
             cold, warm = (size(torch.cat(scores[kind])) for kind in (False, True))
             found.append((cold, warm, size(z_scores(full, *new))))

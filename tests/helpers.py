@@ -58,6 +58,10 @@ class FakePosterior(DataPosterior):
         return self._d
 
     @property
+    def n_inverse(self) -> int:
+        return 1
+
+    @property
     def device(self) -> torch.device:
         return torch.device("cpu")
 

@@ -5,7 +5,10 @@ import threading
 
 import pytest
 import torch
+from sklearn.linear_model import LinearRegression
 
+from helpers import wavy
+from sharpgp import SharpGPRegressor
 from sharpgp.gp import compute
 
 
@@ -91,3 +94,60 @@ def test_work_within_work_does_not_wait_for_its_own_threads(two_threads, monkeyp
 
     assert compute.side_by_side(outer, range(4)) == [[n] * 3 for n in range(4)]
     assert compute._given.get() is None
+
+
+# ------------------------------------------------------------------ devices
+
+
+def tensors_of(value, seen=None):
+    """Every tensor that an object of this package holds, at any depth."""
+    seen = {} if seen is None else seen
+    if id(value) in seen:
+        return
+    seen[id(value)] = value
+    if isinstance(value, torch.Tensor):
+        yield value
+    parts = value.values() if isinstance(value, dict) else ()
+    parts = value if isinstance(value, list | tuple) else parts
+    parts = vars(value).values() if type(value).__module__.startswith("sharpgp.") else parts
+    for part in list(parts):
+        yield from tensors_of(part, seen)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("settings", [{}, {"inducing": 10}, {"mean": LinearRegression()}])
+@pytest.mark.parametrize("calibration", ["cv", "exact", "paper"])
+def test_a_model_moves_as_a_whole(calibration, settings):
+    model = SharpGPRegressor(calibration=calibration, random_state=0, **settings).fit(*wavy(50))
+    model.predict_interval(wavy(3)[0])  # fills what is kept between predictions
+    calibrated = model.calibrated_
+    elsewhere = compute.moved_to(calibrated, torch.device("meta"))
+    assert {tensor.device.type for tensor in tensors_of(elsewhere)} == {"meta"}
+    assert {tensor.device.type for tensor in tensors_of(calibrated)} == {"cpu"}
+    spread = getattr(calibrated, "spread_model", None)
+    if spread is not None:
+        same = spread.posterior is calibrated.posterior
+        assert (elsewhere.spread_model.posterior is elsewhere.posterior) == same
+
+
+def test_predictions_are_guarded_as_fits_are(monkeypatch):
+    """Of the estimator: smaller blocks first, then a copy of the model on the CPU."""
+    model = SharpGPRegressor(calibration="vanilla", random_state=0).fit(*wavy(30))
+    X = wavy(4)[0]
+    expected = model.predict_interval(X)
+    tried = []
+
+    def guard(device, work):
+        tried.append(device)
+        return work(torch.device("meta")) if len(tried) == 2 else work(device)
+
+    monkeypatch.setattr("sharpgp.estimator.within_memory", guard)
+    assert (model.predict_interval(X) == expected).all()
+    moved = []
+    monkeypatch.setattr(
+        "sharpgp.estimator.moved_to",
+        lambda value, device: moved.append(device.type) or compute.moved_to(value, "cpu"),
+    )
+    monkeypatch.setattr(torch.Tensor, "to", lambda self, *args, **kwargs: self)
+    assert (model.predict_interval(X) == expected).all()
+    assert moved == ["meta"]

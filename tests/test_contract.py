@@ -373,9 +373,7 @@ def test_order_of_calibration_points(name, gp, calibrated):
 def at_theta_of(gp, X, y):
     """The same kind of GP on other data; hyperparameters are those of standardised ones."""
     units = {"x_units": Affine.standardising(X), "y_units": Affine.standardising(y)}
-    other = ExactPosterior(X, y, gp.covariance, gp.theta_R, **units)
-    other.training_start = gp.training_start
-    return other
+    return ExactPosterior(X, y, gp.covariance, gp.theta_R, **units, training=gp.training)
 
 
 def test_units_of_the_target(name, gp, calibrated):

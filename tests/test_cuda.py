@@ -203,6 +203,21 @@ def test_out_of_memory_in_any_blocks_means_the_cpu(little_memory):
     assert model.posterior_.device.type == "cpu"
 
 
+def test_predictions_run_out_of_memory_as_fits_do(little_memory):
+    """Smaller blocks, and then the CPU: the answers stay; the model stays where it is."""
+    rows = wavy(40_000, seed=4)[0]
+    settings = {"calibration": "kuleshov18", "device": "cuda", "random_state": 0}
+    model = SharpGPRegressor(**settings).fit(*wavy(2500))
+    expected = model.predict_interval(rows, 0.9)
+    little_memory(200)
+    np.testing.assert_allclose(model.predict_interval(rows, 0.9), expected, rtol=CLOSE, atol=CLOSE)
+    little_memory(12)
+    with pytest.warns(UserWarning, match="going on with the CPU"):
+        found = model.predict_interval(rows, 0.9)
+    np.testing.assert_allclose(found, expected, rtol=CLOSE, atol=CLOSE)
+    assert model.posterior_.device.type == "cuda"
+
+
 class Transfers(TorchDispatchMode):
     """Counts the entries of tensors that are copied from one kind of device to another."""
 

@@ -2,7 +2,8 @@
 
 import logging
 import os
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -29,7 +30,7 @@ from sharpgp.calibration.recalibrator import Recalibrator, make_recalibrator
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import InvalidInputError, SavedModelError
 from sharpgp.gp.centred import CentredPosterior
-from sharpgp.gp.compute import choose_device, within_memory
+from sharpgp.gp.compute import choose_device, moved_to, within_memory
 from sharpgp.gp.posterior import DataPosterior, Posterior, TrainingResult
 from sharpgp.gp.sizes import MOST_CROSS_VALIDATED
 from sharpgp.gp.sparse_training import train_chosen
@@ -37,6 +38,8 @@ from sharpgp.means import ScikitMean
 from sharpgp.metrics import CalibrationReport
 
 logger = logging.getLogger("sharpgp")
+
+T = TypeVar("T")
 
 
 @stored(
@@ -317,11 +320,10 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Predictive mean (n,), and with ``return_std`` the predictive standard deviation (n,)."""
-        X = self._checked(X)
-        mean = as_numpy(self.calibrated_.predict_mean(X))
+        mean = self._answer(X, lambda model, X: as_numpy(model.predict_mean(X)))
         if not return_std:
             return mean
-        return mean, as_numpy(self.calibrated_.predict_std(X))
+        return mean, self._answer(X, lambda model, X: as_numpy(model.predict_std(X)))
 
     def predict_interval(
         self,
@@ -350,22 +352,18 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         -------
         array of shape (n, 2), or (n, 2, k) for ``k`` coverages
         """
-        X = self._checked(X)
-        return as_numpy(
-            self.calibrated_.predict_interval(
-                X, coverage, symmetric=symmetric, sample_weight=plain(sample_weight)
-            )
+        settings = {"symmetric": symmetric, "sample_weight": plain(sample_weight)}
+        return self._answer(
+            X, lambda model, X: as_numpy(model.predict_interval(X, coverage, **settings))
         )
 
     def predict_quantiles(self, X: Any, levels: Any) -> np.ndarray:
         """Quantiles, (n,) for a single level and (n, k) for several; they never cross."""
-        X = self._checked(X)
-        return as_numpy(self.calibrated_.predict_quantiles(X, levels))
+        return self._answer(X, lambda model, X: as_numpy(model.predict_quantiles(X, levels)))
 
     def predict_dist(self, X: Any) -> PredictiveDistribution:
         """Full predictive distribution at ``X``, answering in NumPy arrays."""
-        X = self._checked(X)
-        return self.calibrated_.predict_dist(X).numpy()
+        return self._answer(X, lambda model, X: model.predict_dist(X).numpy())
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Coefficient of determination of the predictive mean, as of every regressor."""
@@ -385,8 +383,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         >>> sorted(report)[:3]
         ['coverage_95', 'crps', 'ece']
         """
-        X = self._checked(X)
-        return self.calibrated_.calibration_report(X, plain(y))
+        return self._answer(X, lambda model, X: model.calibration_report(X, plain(y)))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the fitted model in one file, without pickle; see :func:`sharpgp.persistence.save`.
@@ -450,6 +447,17 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         check_is_fitted(self)
         X = validated(self, X, reset=False)
         return as_features(X, device=self.posterior_.device)
+
+    def _answer(self, X: Any, ask: Callable[[Calibrated, Tensor], T]) -> T:
+        """``ask(predictor, X)``; out of GPU memory, in smaller blocks, and then on the CPU."""
+        X = self._checked(X)
+
+        def work(device: torch.device) -> T:
+            if device == X.device:
+                return ask(self.calibrated_, X)
+            return ask(moved_to(self.calibrated_, device), X.to(device))
+
+        return within_memory(X.device, work)
 
     def _log(self, message: str) -> None:
         logger.log(logging.INFO if self.verbose else logging.DEBUG, message)

@@ -42,8 +42,8 @@ class Ard(Family):
         self.lower = np.minimum(math.log(_SMALLEST), self.start - math.log(10.0))
         self.upper = np.maximum(math.log(_LARGEST), self.start + math.log(10.0))
         # Lengthscales of the order of the distances, and noise well below the signal.
-        inverse = np.array([name.startswith("inverse") for name in posterior.names])
-        signal = float(self.theta_R[int(inverse.sum())])
+        inverse = np.arange(len(self.theta_R)) < posterior.n_inverse
+        signal = float(self.theta_R[posterior.n_inverse])
         typical = np.where(inverse, 1.0 / math.sqrt(inverse.sum() or 1), self.theta_R.cpu().numpy())
         typical[-1] = 0.1 * signal
         self.second_start = np.log(typical[self._index.cpu().numpy()])

@@ -1,5 +1,6 @@
 """Where to compute, in blocks of which size, and on how many threads."""
 
+import copy
 import logging
 import os
 from collections import deque
@@ -74,6 +75,34 @@ def block_entries(device: torch.device, *, in_threads: bool = False) -> int:
     if device.type == "cpu":
         return THREAD_ENTRIES if in_threads else BLOCK_ENTRIES["cpu"]
     return max(2**16, BLOCK_ENTRIES[device.type] // _shrunk.get())
+
+
+def moved_to(value: Any, device: torch.device, known: dict[int, Any] | None = None) -> Any:
+    """A copy of a model with its tensors on another device; what is shared stays shared.
+
+    Examples
+    --------
+    >>> moved_to([torch.ones(2), "a"], torch.device("meta"))[0].device
+    device(type='meta')
+    """
+    known = {} if known is None else known
+    if id(value) in known:
+        return known[id(value)]
+    other = value
+    if isinstance(value, torch.Tensor):
+        other = value.to(device)
+    elif isinstance(value, torch.nn.Module):
+        other = copy.deepcopy(value).to(device)
+    elif isinstance(value, dict):
+        other = {key: moved_to(part, device, known) for key, part in value.items()}
+    elif isinstance(value, list | tuple):
+        parts = [moved_to(part, device, known) for part in value]
+        other = type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    elif type(value).__module__.startswith("sharpgp."):
+        other = known[id(value)] = copy.copy(value)
+        vars(other).update({k: moved_to(v, device, known) for k, v in vars(value).items()})
+    known[id(value)] = other
+    return other
 
 
 def within_memory(device: torch.device, work: Callable[[torch.device], T]) -> T:

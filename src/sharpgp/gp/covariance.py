@@ -49,6 +49,11 @@ class Covariance(ABC):
     def as_gpytorch(self) -> gpytorch.kernels.Kernel:
         """A fresh gpytorch kernel of the same form, for training."""
 
+    @property
+    @abstractmethod
+    def n_inverse(self) -> int:
+        """How many entries of ``theta`` are inverse lengthscales; they come first."""
+
     @abstractmethod
     def theta_of(self, kernel: gpytorch.kernels.Kernel, noise: Tensor) -> Tensor:
         """Read ``theta`` [P] off a (trained) kernel made by :meth:`as_gpytorch`."""
@@ -66,9 +71,8 @@ class Covariance(ABC):
         first variance is therefore held at its trained value.
         """
         mask = torch.ones(self.n_theta, dtype=torch.bool)
-        fixed = next(i for i, name in enumerate(self.names) if not name.startswith("inverse"))
-        if fixed < self.n_theta - 1:
-            mask[fixed] = False
+        if self.n_inverse < self.n_theta - 1:
+            mask[self.n_inverse] = False
         return mask
 
 
@@ -95,6 +99,11 @@ class Stationary(Covariance):
     def _names(self) -> tuple[str, ...]:
         inverse = tuple(f"inverse_lengthscale_{j}" for j in range(self.n_features))
         return (*inverse, "signal_variance", "noise_variance")
+
+    @property
+    def n_inverse(self) -> int:
+        """See :meth:`Covariance.n_inverse`."""
+        return self.n_features
 
     def _restored(self) -> None:
         agree("kernel", self.kind in STATIONARY, True)
@@ -228,8 +237,7 @@ class FromGPyTorch(Covariance):
             )
         self.kernel = copy.deepcopy(kernel).double()
         self._read_entries()
-        self._fixed: dict[str, Tensor] = {}
-        self._freeze(self.kernel)
+        self._fixed = _values(self.kernel)
 
     def _read_entries(self) -> None:
         """Find the parameters of the kernel that are entries of ``theta``, and name them."""
@@ -250,14 +258,25 @@ class FromGPyTorch(Covariance):
             names.extend(f"{prefix}{name}_{j}" for j in range(parameter.numel()))
         self.names = (*names, "noise_variance")
 
+    @property
+    def n_inverse(self) -> int:
+        """See :meth:`Covariance.n_inverse`."""
+        return sum(shape.numel() for _, _, shape, inverted in self._entries if inverted)
+
     def _restored(self) -> None:
         own = {name: (p.dtype, p.shape) for name, p in self.kernel.named_parameters()}
         fixed = {name: (p.dtype, p.shape) for name, p in self._fixed.items()}
         agree("parameters of the kernel", fixed, own)
         self._read_entries()
 
-    def _freeze(self, kernel: gpytorch.kernels.Kernel) -> None:
-        self._fixed = {name: value.detach().clone() for name, value in kernel.named_parameters()}
+    def frozen_at(self, kernel: gpytorch.kernels.Kernel) -> "FromGPyTorch":
+        """The same covariance with the parameters outside of ``theta`` of a trained kernel.
+
+        What :meth:`as_gpytorch` gives stays untrained, so that refits start where training did.
+        """
+        other = copy.copy(self)
+        other._fixed = _values(kernel)
+        return other
 
     def _evaluate(self, row: Tensor, *args: Tensor, diag: bool = False) -> Tensor:
         values = dict(self._fixed)
@@ -286,8 +305,7 @@ class FromGPyTorch(Covariance):
         return copy.deepcopy(self.kernel)
 
     def theta_of(self, kernel: gpytorch.kernels.Kernel, noise: Tensor) -> Tensor:
-        """See :meth:`Covariance.theta_of`; also takes over the parameters that stay fixed."""
-        self._freeze(kernel)
+        """See :meth:`Covariance.theta_of`."""
         raw = dict(kernel.named_parameters())
         parts = []
         for raw_name, constraint, _, inverted in self._entries:
@@ -295,6 +313,10 @@ class FromGPyTorch(Covariance):
             value = value if constraint is None else constraint.transform(value)
             parts.append((1.0 / value if inverted else value).reshape(-1))
         return torch.cat([*parts, noise.detach().reshape(1)]).clone()
+
+
+def _values(kernel: gpytorch.kernels.Kernel) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in kernel.named_parameters()}
 
 
 def make_covariance(kernel: str | gpytorch.kernels.Kernel, n_features: int) -> Covariance:

@@ -80,6 +80,11 @@ class Posterior(ABC):
         """Number of features ``d``."""
 
     @property
+    @abstractmethod
+    def n_inverse(self) -> int:
+        """How many entries of ``theta`` are inverse lengthscales; they come first."""
+
+    @property
     def n_inducing(self) -> int | None:
         """Number of inducing inputs of a sparse GP; None for an exact one."""
         return None
@@ -265,6 +270,11 @@ class KernelPosterior(DataPosterior):
     def n_features(self) -> int:
         """Number of features ``d``."""
         return self._X.shape[1]
+
+    @property
+    def n_inverse(self) -> int:
+        """See :meth:`Posterior.n_inverse`."""
+        return self.covariance.n_inverse
 
     @property
     def device(self) -> torch.device:

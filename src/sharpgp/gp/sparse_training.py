@@ -115,9 +115,10 @@ def train_sparse(
         else:
             rows = torch.from_numpy(rng.permutation(len(y))[: FIRST_ROWS["sparse"]]).to(X.device)
             first = data.X[rows], data.y[rows]
-            theta, first_result = maximise_likelihood(
+            covariance, theta, first_result = maximise_likelihood(
                 *first, data.covariance, start, rng, prior=prior
             )
+            data = replace(data, covariance=covariance)
             number = first_result.start
         if inducing is None:
             weight = relevance(data.covariance, theta)
@@ -253,9 +254,8 @@ def unexplained(data: Data, theta: Tensor, Z: Tensor) -> Tensor:
 
 def relevance(covariance: Covariance, theta: Tensor) -> Tensor:
     """Inverse lengthscale of every feature [d]; ones where the kernel has no such thing."""
-    inverse = [i for i, name in enumerate(covariance.names) if name.startswith("inverse")]
     if isinstance(covariance, Stationary):
-        return theta[inverse]
+        return theta[: covariance.n_inverse]
     return theta.new_ones(1)
 
 

@@ -108,7 +108,9 @@ def train(
     rng = np.random.default_rng(random_state)
     prior = chosen_prior(prior, covariance, len(y))
     with threads_for(len(y)):
-        theta, result = maximise_likelihood(Z, t, covariance, start, rng, tolerance, prior)
+        covariance, theta, result = maximise_likelihood(
+            Z, t, covariance, start, rng, tolerance, prior
+        )
     logger.debug("training: %s", result)
     given = X, y, covariance, theta
     return ExactPosterior(*given, x_units=x_units, y_units=y_units, training=result), result
@@ -197,20 +199,22 @@ def maximise_likelihood(
     rng: np.random.Generator,
     tolerance: float = 1e-7,
     prior: LengthscalePrior | None = None,
-) -> tuple[Tensor, TrainingResult]:
+) -> tuple[Covariance, Tensor, TrainingResult]:
     """Hyperparameters [P] with the greatest marginal likelihood, for standardised data.
+
+    The covariance is the given one, with what training made of parameters outside of ``theta``.
 
     Beyond :data:`MOST_FROM_SCRATCH` points, starts are tried on a random part of them, and only
     what that part gives is improved on all points.
     """
     if isinstance(covariance, Stationary):
         if len(t) <= MOST_FROM_SCRATCH or isinstance(start, Tensor):
-            return _train_stationary(Z, t, covariance, start, rng, tolerance, prior)
+            return covariance, *_train_stationary(Z, t, covariance, start, rng, tolerance, prior)
         rows = torch.from_numpy(rng.permutation(len(t))[: FIRST_ROWS["exact"]]).to(Z.device)
         part = Z[rows], t[rows]
         theta, first = _train_stationary(*part, covariance, start, rng, tolerance, prior)
         theta, result = _train_stationary(Z, t, covariance, theta, rng, tolerance, prior)
-        return theta, replace(result, start=first.start)
+        return covariance, theta, replace(result, start=first.start)
     assert isinstance(covariance, FromGPyTorch)
     return _train_with_botorch(Z, t, covariance, rng)
 
@@ -294,7 +298,7 @@ def _train_stationary(
 
 def _train_with_botorch(
     Z: Tensor, t: Tensor, covariance: FromGPyTorch, rng: np.random.Generator
-) -> tuple[Tensor, TrainingResult]:
+) -> tuple[Covariance, Tensor, TrainingResult]:
     """BoTorch's fit of a kernel with parameters that only gpytorch knows; retries from noise."""
     try:
         covariance.as_gpytorch().to(Z)(Z[:2]).to_dense()
@@ -336,7 +340,8 @@ def _train_with_botorch(
         if math.isfinite(value) and value > before:
             theta = covariance.theta_of(model.covar_module, likelihood.noise)
             status = "retried" if failures else "converged"
-            return theta, TrainingResult(status, value, evaluations, tuple(failures))
+            result = TrainingResult(status, value, evaluations, tuple(failures))
+            return covariance.frozen_at(model.covar_module), theta, result
         failures.append(f"no progress from a log likelihood of {before:.4g} per point")
     raise NumericalError(f"training failed from 4 starts; last failure: {failures[-1]}")
 

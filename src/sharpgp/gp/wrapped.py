@@ -54,6 +54,11 @@ class WrappedPosterior(DataPosterior):
         return self.base.n_features
 
     @property
+    def n_inverse(self) -> int:
+        """See :meth:`Posterior.n_inverse`."""
+        return self.base.n_inverse
+
+    @property
     def n_inducing(self) -> int | None:
         """Number of inducing inputs of a sparse GP; None for an exact one."""
         return self.base.n_inducing

@@ -65,6 +65,11 @@ class VariationalPosterior(Posterior):
         self._prior_mean = prior_mean
 
     @property
+    def n_inverse(self) -> int:
+        """See :meth:`Posterior.n_inverse`."""
+        return self.covariance.n_inverse
+
+    @property
     def n_inducing(self) -> int:
         """Number of inducing inputs ``M``."""
         return len(self._Z)
