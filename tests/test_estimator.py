@@ -59,7 +59,6 @@ def test_calibration_data(fitted):
 
 @parametrize_with_checks(
     [
-        SharpGPRegressor(),
         SharpGPRegressor(calibration="paper", levels=5),
         SharpGPRegressor(calibration="kuleshov18"),
         SharpGPRegressor(calibration="vanilla"),
@@ -69,6 +68,12 @@ def test_scikit_learn_checks(estimator, check):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
         check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks([SharpGPRegressor()])
+def test_scikit_learn_checks_of_the_default(estimator, check):
+    test_scikit_learn_checks(estimator, check)
 
 
 def test_pipeline():
