@@ -70,7 +70,7 @@ def minimise(
     ...     return float(v @ v), 2 * v
     >>> one = np.ones(1)
     >>> found = minimise(square, 2 * one, -one, 3 * one, most=20, tolerance=1e-9)
-    >>> abs(found.x[0]) < 1e-6, found.done, found.failures
+    >>> bool(abs(found.x[0]) < 1e-6), found.done, found.failures
     (True, True, ())
     """
     count, failures = 0, list[str]()

@@ -3,7 +3,7 @@
 ==========  =========  ===========================  ===============================================
 rows        on a GPU   what happens                 why there
 ==========  =========  ===========================  ===============================================
-from 40                spreads are learned          scores of fewer points tell nothing
+from 40                spreads are learned          fewer scores are too few to judge one by
 from 300               starts run side by side      fewer take no time
 up to 500              ``capone22`` samples         cost: ``N^3`` per gradient, thousands of them
 above 600              spreads are searched by a    cost: the search evaluates ``N^3`` 30 times, and
@@ -18,13 +18,14 @@ above 3000  10,000     GPs are sparse               measured, quality against ti
                                                     ``exact_or_sparse``
 above 3000             operations of an exact GP    measured: below, what threads round differently
                        use several threads          moved searches by 2e-2 (``test_determinism``)
-above 4000             starts are tried on a part   measured: ``large_data exact``
+above 4000             starts are tried on a part   cost: four descents of ``N^3`` each
 above 4000             no GP on a warped target     cost: a second training
 above 5000             one matrix, in place         measured, memory: ``large_data loo_memory``
 above 20k   200k       sparse training in batches   measured: ``minibatch``
 ==========  =========  ===========================  ===============================================
 
-*Measured* names the script, *cost* is a choice of what a user may have to wait for.
+*Measured* names the script, *cost* is a choice of what a user may have to wait for.  By points per
+hyperparameter there is one more, the prior on lengthscales: :mod:`sharpgp.gp.priors`.
 """
 
 from sharpgp._validation import as_count
