@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from botorch.optim import optimize_acqf
+from sharpgp.studies import regression
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from helpers import method, wavy
@@ -19,7 +20,6 @@ from sharpgp._stored import Reader, Writer
 from sharpgp.bo import CalibratedUpperConfidenceBound
 from sharpgp.calibration import known_methods
 from sharpgp.exceptions import MissingExtraError
-from sharpgp.experiments import regression
 from sharpgp.gp import compute, inplace, sizes
 from sharpgp.gp.adapters.fitc import FitcPosterior
 from sharpgp.gp.sparse_training import train_chosen

@@ -7,9 +7,9 @@ import pytest
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from scipy.stats import norm
+from sharpgp.toy import make_toy, split
 
 from sharpgp import SharpGPRegressor, plots
-from sharpgp.datasets import make_toy, split
 from sharpgp.diagnostics import diagnose
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.plots.style import ORANGE

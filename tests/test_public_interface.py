@@ -47,6 +47,8 @@ COMMANDS = {
     "bench bounds": ["--datasets", "--methods", "--repeats", "--engine", "--data-home", "--out"],
     "bench bo": ["--datasets", "--methods", "--repeats", "--engine", "--out", "--quiet"],
     "bench table": ["--format"],
+    "bench peers": ["--datasets", "--methods", "--repeats", "--engine", "--data-home", "--out"],
+    "bench peers-table": ["--brief"],
 }
 n = 7
 
