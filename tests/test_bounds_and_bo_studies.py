@@ -5,10 +5,6 @@ import json
 import numpy as np
 import pytest
 import torch
-from sharpgp.studies import bo, bounds, formats, regret
-from sharpgp.studies.store import Store
-from sharpgp.studies.tables import render, summarise
-from sharpgp.studies.task import Result, Task
 from typer.testing import CliRunner
 
 from helpers import FakePosterior, fake_data
@@ -16,6 +12,10 @@ from sharpgp import Kuleshov18, Vanilla
 from sharpgp.calibration.baselines.capone22 import BoundingBox
 from sharpgp.cli import app
 from sharpgp.exceptions import InvalidInputError
+from sharpgp.studies import bo, bounds, formats, regret
+from sharpgp.studies.store import Store
+from sharpgp.studies.tables import render, summarise
+from sharpgp.studies.task import Result, Task
 
 # ------------------------------------------------------------------ bounds
 

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from botorch.optim import optimize_acqf
-from sharpgp.studies import regression
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from helpers import method, wavy
@@ -24,6 +23,7 @@ from sharpgp.gp import compute, inplace, sizes
 from sharpgp.gp.adapters.fitc import FitcPosterior
 from sharpgp.gp.sparse_training import train_chosen
 from sharpgp.persistence import load, save
+from sharpgp.studies import regression
 
 pytestmark = [
     pytest.mark.cuda,

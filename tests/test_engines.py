@@ -9,7 +9,6 @@ from sharpgp.studies.run import run
 from sharpgp.studies.store import Store
 from sharpgp.studies.task import Task
 
-
 TASKS = {
     # Real numbers, on data that scikit-learn brings along.
     "real": regression.plan(["diabetes"], ["vanilla", "kuleshov18", "vovk20"], repeats=2),

@@ -7,13 +7,13 @@ import pytest
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from scipy.stats import norm
-from sharpgp.toy import make_toy, split
 
 from sharpgp import SharpGPRegressor, plots
 from sharpgp.diagnostics import diagnose
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.plots.style import ORANGE
 from sharpgp.report.numbers import numbers_of
+from sharpgp.toy import make_toy, split
 
 
 class ConstantBand:

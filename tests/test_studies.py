@@ -249,7 +249,7 @@ def results_in(folder):
     return len(list(folder.glob("*.json")))
 
 
-def wait_for(condition, seconds=60.0):
+def wait_for(condition, seconds=300.0):  # a busy machine takes minutes to load libraries
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited too long"
@@ -290,7 +290,7 @@ def test_ctrl_c_is_one_line_with_status_130_and_the_command_goes_on(tmp_path):
     )
     wait_for(lambda: results_in(tmp_path / "out") >= 3)
     os.killpg(process.pid, signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=30)
+    stdout, stderr = process.communicate(timeout=300)
     assert process.returncode == 130
     assert stdout == ""
     assert stderr.splitlines()[-1].startswith("interrupted; finished tasks are kept")

@@ -1,26 +1,24 @@
 """The prior on lengthscales at few points per hyperparameter, and where points are many.
 
-Run with ``python benchmarks/few_points.py --data-home FOLDER``.  For each case and seed a GP is
-trained and calibrated by ``cv``, refits and all, three times on the same rows: by maximum
-likelihood, with the prior as the library uses it (its weight fades between ten and twenty points
-per hyperparameter), and with the prior at full weight whatever the size.  Up to 1,000 other rows
-judge the 95 % interval and the CRPS.  The table has the points per hyperparameter ``N / P``; the
-interval score, in deviations of the target, and the coverage under maximum likelihood; and for
-both uses of the prior the ratios of interval score and CRPS to those of maximum likelihood
-(geometric means over seeds), with the coverage.
+For each case and seed a GP is trained and calibrated by ``cv``, refits and all, three times on the
+same rows: by maximum likelihood, with the prior as the library uses it (its weight fades between
+ten and twenty points per hyperparameter), and with the prior at full weight whatever the size. Up
+to 1,000 other rows judge the 95 % interval and the CRPS. The table has the points per
+hyperparameter ``N / P``; the interval score, in deviations of the target, and the coverage under
+maximum likelihood; and for both uses of the prior the ratios of interval score and CRPS to those of
+maximum likelihood (geometric means over seeds), with the coverage.
 """
 
-import argparse
-import warnings
 from collections.abc import Callable
 
 import numpy as np
 import torch
 from sklearn.datasets import load_diabetes, make_friedman1
 
-from sharpgp import CrossValidated, datasets, metrics
+from sharpgp import CrossValidated, metrics
 from sharpgp.gp import train
 from sharpgp.gp.priors import LengthscalePrior
+from sharpgp.studies import datasets
 
 COVERAGE = 0.95
 MOST_TESTED = 1000
@@ -85,24 +83,17 @@ def judge(data: Table, rows: int, seed: int) -> list[tuple[float, float, float]]
     return [found[share] for share in (0.0, weight, 1.0)]
 
 
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=4)
-    parser.add_argument("--cases", default="", help="such as 'boston 60,boston 240'; all")
-    parser.add_argument("--data-home", default=None, help="or environment variable SHARPGP_DATA")
-    arguments = parser.parse_args()
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
+def main(seeds: int = 4, cases: str = "", data_home: str | None = None) -> None:
+    """Print the table; ``--cases`` names some of them, such as ``boston 60,boston 240``."""
+    named = cases.split(",") if cases else [f"{name} {rows}" for name, rows in CASES]
+    chosen = [(name, rows) for name, rows in CASES if f"{name} {rows}" in named]
+    datasets.require([name for name, _ in chosen if name not in SYNTHETIC], data_home)
     print(f"{'':24s}{'max. likelihood':>18s}{'as it fades':>27s}{'always':>27s}")
     heads = ("score", "coverage", *("score", "CRPS", "coverage") * 2)
     print(f"{'set':15s}{'N':>4s}{'N/P':>5s}" + "".join(f"{head:>9s}" for head in heads))
-    chosen = arguments.cases.split(",") if arguments.cases else None
-    for name, rows in CASES:
-        if chosen is not None and f"{name} {rows}" not in chosen:
-            continue
-        data = load(name, arguments.data_home)
-        found = np.array([judge(data, rows, seed) for seed in range(arguments.seeds)])
+    for name, rows in chosen:
+        data = load(name, data_home)
+        found = np.array([judge(data, rows, seed) for seed in range(seeds)])
         ratio = np.exp(np.log(found[:, :, :2] / found[:, :1, :2]).mean(0))
         covered = found[:, :, 2].mean(0)
         line = f"{name:15s}{rows:4d}{rows / (data[0].shape[1] + 2):5.1f}"
@@ -110,7 +101,3 @@ def main() -> None:
         for i in (1, 2):
             line += f"{ratio[i, 0]:9.3f}{ratio[i, 1]:9.3f}{covered[i]:9.1%}"
         print(line, flush=True)
-
-
-if __name__ == "__main__":
-    main()
