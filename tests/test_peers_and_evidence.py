@@ -62,16 +62,16 @@ def test_what_is_measured_of_a_method(monkeypatch):
 def test_tables_come_from_the_folder_and_from_its_csv(tmp_path):
     out = tmp_path / "out"
     command = ["bench", "peers", "--datasets", "diabetes", "--methods", "rk,mapie-split-gb,vanilla"]
-    command += ["--repeats", "2", "--most", "60", "--workers", "1", "--out", str(out)]
+    command += ["--repeats", "2", "--most", "120", "--workers", "1", "--out", str(out)]
     done = cli.invoke(app, command)
     assert done.exit_code == 0, done.output
     assert "6 tasks, 6 computed now" in done.stdout
-    table = cli.invoke(app, ["bench", "peers-table", str(out), "--most", "60"])
-    assert "diabetes: 60 training, 19 calibration, 363 test rows" in table.stdout
+    table = cli.invoke(app, ["bench", "peers-table", str(out), "--most", "120"])
+    assert "diabetes: 120 training, 39 calibration, 283 test rows" in table.stdout
     assert "Geometric means over data sets, relative to RK" in table.stdout
     rows = cli.invoke(app, ["bench", "peers-table", str(out), "--format", "csv"])
     (tmp_path / "rows.csv").write_text(rows.stdout)
-    again = cli.invoke(app, ["bench", "peers-table", str(tmp_path / "rows.csv"), "--most", "60"])
+    again = cli.invoke(app, ["bench", "peers-table", str(tmp_path / "rows.csv"), "--most", "120"])
     assert again.stdout == table.stdout
 
 

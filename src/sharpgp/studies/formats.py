@@ -26,6 +26,11 @@ READING = {
         "all test points at once with probability 0.99. Lengths are in standard deviations of the "
         "target. Rows 'theorem' have the rigorous factors, which are 1 in practice."
     ),
+    "peers": (
+        "Mean ± standard error over repetitions, in standard deviations of the target. Of methods "
+        "with two intervals, 95 % CI is the centred one and 95 % band the symmetric one; of the "
+        "others, 95 % CI is their default. sharpgp bench peers-table relates all of it to RK."
+    ),
     "bo": (
         "Mean ± standard error over repetitions, after so many iterations or after all. Simple "
         "regret is the distance of the best point asked for from the maximum, cumulative regret "

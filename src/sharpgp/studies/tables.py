@@ -44,6 +44,7 @@ METRICS = {
     "rmse": ("RMSE", 1.0),
     "width_95_symmetric": ("95 % band", 1.0),
     "coverage_95_symmetric": ("its coverage, %", 1e2),
+    "seconds": ("seconds", 1.0),
     "violation_rate": ("violations, %", 1e2),
     "length_100": ("100 % interval", 1.0),
     "violation_rate_theorem": ("violations, %, theorem", 1e2),
