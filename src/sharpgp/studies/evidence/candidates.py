@@ -18,8 +18,8 @@ from sharpgp.calibration.levels import whole_rank
 from sharpgp.calibration.scale import ScaleModel
 from sharpgp.calibration.spread import Spread, learn_spread
 from sharpgp.gp import train
-from sharpgp.models.folds import together
 from sharpgp.gp.posterior import Posterior
+from sharpgp.models.folds import together
 from sharpgp.studies.evidence.common import Part, cut, judged, sets
 
 COVERAGE = 0.95
