@@ -9,7 +9,8 @@ WORKERS ?= 2
 MINUTES ?= 40
 VENV    := .venv
 BIN     := $(VENV)/bin
-EXTRAS  := dev,bench,bayes,ray,dask,docs
+EXTRAS  := cli,plots,report,studies,bayes,ray,dask,docs,dev
+EVIDENCE := calibration_speed training baselines_check runner_overhead bo_overhead any_mean drift
 STAMP   := $(VENV)/.setup-stamp
 COVERED := src/sharpgp/gp/*,src/sharpgp/calibration/*,src/sharpgp/distribution.py,src/sharpgp/metrics/*
 COVERED_BY := tests src/sharpgp/gp src/sharpgp/calibration src/sharpgp/metrics src/sharpgp/distribution.py
@@ -82,9 +83,10 @@ audit: ## known vulnerabilities of the pinned versions; asks pypi.org
 	.venv-audit/bin/python -m pip install -q --disable-pip-version-check pip-audit
 	.venv-audit/bin/pip-audit -r constraints.txt --no-deps --disable-pip
 
-bench: setup ## run the benchmarks that take minutes (benchmarks/peers.py takes hours)
-	@for name in calibration_speed training baselines_check runner_overhead bo_overhead any_mean drift; do \
-		echo "== benchmarks/$$name.py"; $(ONE_THREAD) $(BIN)/python "benchmarks/$$name.py" || exit 1; \
+bench: setup ## run the studies that take minutes (sharpgp bench peers takes hours)
+	@for name in $(EVIDENCE); do \
+		echo "== sharpgp bench evidence $$name"; \
+		$(ONE_THREAD) $(BIN)/sharpgp bench evidence "$$name" || exit 1; \
 	done
 
 docs: setup ## build the site into docs/_build/html; warnings are errors
@@ -94,4 +96,4 @@ docs: setup ## build the site into docs/_build/html; warnings are errors
 clean: ## remove build products and caches; keeps .venv
 	rm -rf build dist src/*.egg-info docs/_build docs/examples demo \
 		.pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis .coverage htmlcov
-	find src tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find src tests docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -13,7 +13,7 @@ from botorch.models import SingleTaskGP
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
 import sharpgp
-from sharpgp.datasets import make_toy
+from sharpgp.toy import make_toy
 
 # %%
 # The model, with BoTorch's own priors and transforms.

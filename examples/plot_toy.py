@@ -8,8 +8,8 @@ A Gaussian process on forty points, and what calibration does to its 99 % interv
 import matplotlib.pyplot as plt
 
 from sharpgp import SharpGPRegressor
-from sharpgp.datasets import make_toy
 from sharpgp.plots import plot_intervals_1d
+from sharpgp.toy import make_toy
 
 # %%
 # The data crowd in three places and are rare between them: 40 points to train on, 200 to calibrate

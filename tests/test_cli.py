@@ -5,8 +5,9 @@ import pytest
 from typer.testing import CliRunner
 
 import sharpgp
-from sharpgp import __version__, datasets
+from sharpgp import __version__
 from sharpgp.cli import app
+from sharpgp.studies import datasets
 
 runner = CliRunner()
 
@@ -76,7 +77,7 @@ def test_ctrl_c_is_short_and_has_status_130(monkeypatch, tmp_path):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("sharpgp.demo.run", interrupted)
+    monkeypatch.setattr("sharpgp.studies.demo.run", interrupted)
     result = runner.invoke(app, ["demo", "--out", str(tmp_path)])
     assert result.exit_code == 130
     assert result.stderr == "interrupted\n"
@@ -96,67 +97,14 @@ def test_names_are_imported_when_asked_for():
 
 
 def test_ctrl_c_while_libraries_are_loaded_is_one_line():
-    """A signal as soon as the entry point runs, long before the command itself does."""
     code = (
-        "import os, signal, sys, threading; from sharpgp.__main__ import main; "
-        "sys.argv = ['sharpgp', 'demo']; "
-        "threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start(); main()"
+        "import os, signal, sys; from sharpgp.__main__ import main\n"
+        "class Loading:\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'sharpgp.cli': os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Loading())\n"
+        "sys.argv = ['sharpgp', 'demo']; main()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 130
     assert done.stderr.strip() == "interrupted"
-
-
-@pytest.mark.parametrize("moment", ["atexit", "finalisation"])
-def test_ctrl_c_while_python_closes_down_does_not_change_how_the_command_ended(moment):
-    """The work is done and its files are written by then."""
-    when = {
-        "atexit": "import atexit; atexit.register(hit)",
-        # Objects of a module that is still there at the very end, when Python has given
-        # signals back to the system.
-        "finalisation": "sys.last_one = type('Last', (), {'__del__': lambda self: hit()})()",
-    }
-    code = (
-        "import os, signal, sys; from sharpgp.__main__ import main\n"
-        "def hit(kill=os.kill, process=os.getpid()): kill(process, 2)\n"
-        f"{when[moment]}\n"
-        "sys.argv = ['sharpgp', '--version']; main()"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"sharpgp {sharpgp.__version__}\n"
-
-
-def interrupted_while_loading(folder, *lines):
-    """What is printed when ctrl-C comes before ``lines`` of a library that is being loaded."""
-    (folder / "large.py").write_text(
-        "\n".join(["import os, signal, time", "os.kill(os.getpid(), signal.SIGINT)", *lines])
-    )
-    code = (
-        "import sys, time; from sharpgp.__main__ import wait_for_imports; wait_for_imports()\n"
-        f"sys.path.append({str(folder)!r})\n"
-        "try:\n"
-        "    import large\n"
-        "    time.sleep(1)\n"
-        "except KeyboardInterrupt:\n"
-        "    print('interrupted')"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert done.stderr == ""
-    return done.stdout.split()
-
-
-def test_ctrl_c_waits_for_the_library_that_is_being_loaded(tmp_path):
-    """In C++ code of a library an exception would end the process: it comes right after that."""
-    said = interrupted_while_loading(tmp_path, "time.sleep(0.2)", "print('loaded', flush=True)")
-    assert said == ["loaded", "interrupted"]
-
-
-def test_ctrl_c_that_has_waited_is_for_those_who_listen_then(tmp_path):
-    said = interrupted_while_loading(
-        tmp_path,
-        "signal.signal(signal.SIGINT, lambda *_: print('noted', flush=True))",
-        "time.sleep(0.5)",
-        "print('loaded', flush=True)",
-    )
-    assert said == ["noted", "loaded"]

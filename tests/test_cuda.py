@@ -19,11 +19,11 @@ from sharpgp._stored import Reader, Writer
 from sharpgp.bo import CalibratedUpperConfidenceBound
 from sharpgp.calibration import known_methods
 from sharpgp.exceptions import MissingExtraError
-from sharpgp.experiments import regression
 from sharpgp.gp import compute, inplace, sizes
 from sharpgp.gp.adapters.fitc import FitcPosterior
 from sharpgp.gp.sparse_training import train_chosen
 from sharpgp.persistence import load, save
+from sharpgp.studies import regression
 
 pytestmark = [
     pytest.mark.cuda,

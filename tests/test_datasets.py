@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sharpgp import datasets
-from sharpgp.datasets import loading
+from sharpgp import toy
 from sharpgp.exceptions import InvalidInputError, SharpGPError
+from sharpgp.studies import datasets
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 PACKAGE = {"boston": "mlxtend", "mpg": "mlxtend"} | dict.fromkeys(
@@ -132,32 +132,32 @@ def test_openml_tables_are_put_in_order_and_checked(monkeypatch):
 
     Bunch.frame = frame
     monkeypatch.setattr("sklearn.datasets.fetch_openml", lambda **_: Bunch)
-    entry = loading.get_entry("mpg")
-    assert loading._from_openml("mpg", entry).tolist() == [[8, 130, 20], [4, 90, 30]]
-    monkeypatch.setattr(loading, "installed", lambda package: package == "pandas")
+    entry = datasets.get_entry("mpg")
+    assert datasets._from_openml("mpg", entry).tolist() == [[8, 130, 20], [4, 90, 30]]
+    monkeypatch.setattr(datasets, "installed", lambda package: package == "pandas")
     with pytest.raises(SharpGPError, match=r"expected a table \(392, 7\).*found \(2, 2\)"):
         datasets.load("mpg")
 
 
 def test_toy_is_reproducible_and_its_parts_alike():
-    one, two = datasets.make_toy(random_state=3), datasets.make_toy(random_state=3)
+    one, two = toy.make_toy(random_state=3), toy.make_toy(random_state=3)
     assert all(np.array_equal(getattr(one, k), getattr(two, k)) for k in vars(one))
-    assert not np.array_equal(one.y_train, datasets.make_toy(random_state=4).y_train)
-    big = datasets.make_toy(n_train=4000, n_cal=4000, n_test=4000)
+    assert not np.array_equal(one.y_train, toy.make_toy(random_state=4).y_train)
+    big = toy.make_toy(n_train=4000, n_cal=4000, n_test=4000)
     np.testing.assert_allclose(
         np.quantile(big.X_train, [0.1, 0.5, 0.9]),
         np.quantile(big.X_test, [0.1, 0.5, 0.9]),
         atol=0.2,
     )
     with pytest.raises(InvalidInputError, match="n_cal: expected a whole number"):
-        datasets.make_toy(n_cal=0)
+        toy.make_toy(n_cal=0)
 
 
 def test_split_uses_every_row_once():
     y = np.arange(50.0)
-    parts = datasets.split(y[:, None], y, random_state=1)
+    parts = toy.split(y[:, None], y, random_state=1)
     together = np.concatenate([parts.y_train, parts.y_cal, parts.y_test])
     assert sorted(together) == y.tolist()
     assert np.array_equal(parts.X_cal[:, 0], parts.y_cal)
     with pytest.raises(InvalidInputError, match="fractions that leave some rows"):
-        datasets.split(y[:, None], y, train=0.8, cal=0.2)
+        toy.split(y[:, None], y, train=0.8, cal=0.2)

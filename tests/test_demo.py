@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from sharpgp import demo, plots
+from sharpgp import plots
 from sharpgp.calibration import known_methods
 from sharpgp.calibration.recalibrator import Recalibrator
-from sharpgp.datasets import make_toy
 from sharpgp.exceptions import InvalidInputError, NumericalError
+from sharpgp.studies import demo
+from sharpgp.toy import make_toy
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 FILES = {"results.csv", "results.md", "toy_intervals.png", "reliability.png", "report.html"}

@@ -8,10 +8,12 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 from helpers import method, wavy
 from sharpgp import SharpGPRegressor
 from sharpgp.calibration import known_methods
-from sharpgp.experiments import Store, Task, run
 from sharpgp.gp import compute
 from sharpgp.gp.sparse_training import train_sparse
 from sharpgp.gp.training import train
+from sharpgp.studies.run import run
+from sharpgp.studies.store import Store
+from sharpgp.studies.task import Task
 
 X, Y = wavy(70)
 X_TEST, _ = wavy(20, seed=1)

@@ -9,11 +9,11 @@ from matplotlib.figure import Figure
 from scipy.stats import norm
 
 from sharpgp import SharpGPRegressor, plots
-from sharpgp.datasets import make_toy, split
 from sharpgp.diagnostics import diagnose
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.plots.style import ORANGE
 from sharpgp.report.numbers import numbers_of
+from sharpgp.toy import make_toy, split
 
 
 class ConstantBand:

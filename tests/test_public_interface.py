@@ -47,6 +47,8 @@ COMMANDS = {
     "bench bounds": ["--datasets", "--methods", "--repeats", "--engine", "--data-home", "--out"],
     "bench bo": ["--datasets", "--methods", "--repeats", "--engine", "--out", "--quiet"],
     "bench table": ["--format"],
+    "bench peers": ["--datasets", "--methods", "--repeats", "--engine", "--data-home", "--out"],
+    "bench peers-table": ["--brief"],
 }
 n = 7
 
@@ -136,6 +138,6 @@ def test_the_bound_is_the_quantile(model):
 def test_commands_and_their_options(path):
     command = typer.main.get_command(app)
     for name in path.split():
-        command = command.commands[name]
+        command = command.get_command(None, name)
     options = {option for parameter in command.params for option in parameter.opts}
     assert set(COMMANDS[path]) <= options

@@ -72,8 +72,8 @@ _HOMES = {
 
 # Modules that work as ``sharpgp.bo`` after ``import sharpgp`` alone.
 _MODULES = (
-    "bo", "calibration", "datasets", "exceptions", "gp", "metrics", "persistence", "plots",
-    "report", "scorers",
+    "bo", "calibration", "exceptions", "gp", "metrics", "persistence", "plots", "report",
+    "scorers", "toy",
 )  # fmt: skip
 
 if not TYPE_CHECKING:

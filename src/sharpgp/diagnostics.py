@@ -167,7 +167,7 @@ def diagnose(
     Examples
     --------
     >>> from sharpgp import SharpGPRegressor
-    >>> from sharpgp.datasets import make_toy
+    >>> from sharpgp.toy import make_toy
     >>> toy = make_toy(random_state=0)
     >>> model = SharpGPRegressor(calibration="kuleshov18")
     >>> model = model.fit(toy.X_train, toy.y_train, toy.X_cal, toy.y_cal)
@@ -255,7 +255,7 @@ def last_step(model: Any, X: Any) -> tuple[Any, Any]:
     >>> from sklearn.pipeline import make_pipeline
     >>> from sklearn.preprocessing import StandardScaler
     >>> from sharpgp import SharpGPRegressor
-    >>> from sharpgp.datasets import make_toy
+    >>> from sharpgp.toy import make_toy
     >>> toy = make_toy(random_state=0)
     >>> pipeline = make_pipeline(StandardScaler(), SharpGPRegressor(calibration="kuleshov18"))
     >>> model, X = last_step(pipeline.fit(toy.X_cal, toy.y_cal), toy.X_test)

@@ -38,7 +38,7 @@ class ReportScorer:
     --------
     >>> from sklearn.model_selection import cross_val_score
     >>> from sharpgp import SharpGPRegressor
-    >>> from sharpgp.datasets import make_toy
+    >>> from sharpgp.toy import make_toy
     >>> toy = make_toy(random_state=0)
     >>> model = SharpGPRegressor(calibration="kuleshov18", random_state=0)
     >>> scores = cross_val_score(model, toy.X_cal, toy.y_cal, scoring=crps_scorer, cv=3)
@@ -65,7 +65,7 @@ class IntervalScorer:
     Examples
     --------
     >>> from sharpgp import SharpGPRegressor
-    >>> from sharpgp.datasets import make_toy
+    >>> from sharpgp.toy import make_toy
     >>> toy = make_toy(random_state=0)
     >>> model = SharpGPRegressor(calibration="kuleshov18")
     >>> model = model.fit(toy.X_train, toy.y_train, toy.X_cal, toy.y_cal)

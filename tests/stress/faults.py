@@ -17,11 +17,14 @@ from pathlib import Path
 
 import numpy as np
 
-from sharpgp.experiments import Task, run, tables
+from sharpgp.studies import tables
+from sharpgp.studies.run import run
+from sharpgp.studies.task import Task
 
 _RUN = """
 import sys
-from sharpgp.experiments import Task, run
+from sharpgp.studies.run import run
+from sharpgp.studies.task import Task
 if __name__ == "__main__":
     pairs = [(m, s) for s in range({count}) for m in ("draw", "other", "fail")]
     tasks = [Task("rehearsal", "none", m, s, {{"seconds": 0.05}}) for m, s in pairs]
@@ -115,8 +118,8 @@ def interruptions(count: int, seed: int) -> Iterator[tuple[str, str | None]]:
                 stderr=subprocess.PIPE,
                 text=True,
             )
-            # Python itself needs a moment before any program can catch a signal.
-            after = rng.uniform(0.3, 12.0)
+            # An interruption while libraries load is theirs to answer.
+            after = rng.uniform(5.0, 15.0)
             time.sleep(after)
             os.killpg(process.pid, signal.SIGINT)
             try:

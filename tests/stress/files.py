@@ -12,8 +12,11 @@ import numpy as np
 
 from helpers import wavy
 from random_models import damaged, forged
-from sharpgp import SharpGPError, SharpGPRegressor, datasets
-from sharpgp.experiments import Store, Task, run
+from sharpgp import SharpGPError, SharpGPRegressor
+from sharpgp.studies import datasets
+from sharpgp.studies.run import run
+from sharpgp.studies.store import Store
+from sharpgp.studies.task import Task
 from sharpgp.tabular.files import read_batches, read_whole
 
 Step = tuple[str, Callable[[], Any]]

@@ -1,6 +1,6 @@
-"""The command ``sharpgp``, one module per group of commands."""
+"""The command ``sharpgp``: ``fit``, ``predict``, ``report``, and the studies' commands."""
 
-from sharpgp.cli import bench, examples, models
+from sharpgp.cli import models
 from sharpgp.cli._app import app
 
-__all__ = ["app", "bench", "examples", "models"]
+__all__ = ["app", "models"]

@@ -8,9 +8,23 @@ from typer.core import TyperGroup
 from sharpgp import __version__
 from sharpgp.exceptions import SharpGPError
 
+#: Commands of the studies, which nothing else here knows of; loaded when one is called or listed.
+STUDIES = ("bench", "datasets", "demo")
+
 
 class _Commands(TyperGroup):
     """Turns expected errors into one line and status 2, and ctrl-C into status 130."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*super().list_commands(ctx), *STUDIES]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in STUDIES:
+            return super().get_command(ctx, cmd_name)
+        from sharpgp.studies.command import app as studies
+
+        group = typer.main.get_command(studies)
+        return group.get_command(ctx, cmd_name)  # type: ignore[attr-defined]
 
     def invoke(self, ctx: Any) -> Any:
         try:

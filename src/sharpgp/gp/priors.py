@@ -10,7 +10,8 @@ from sharpgp._stored import stored
 
 #: Training points per hyperparameter below which these fit noise, and the prior counts in full.
 LEAST_PER_HYPERPARAMETER = 10
-#: From so many on, the likelihood needs no help, and the prior is off (benchmarks/few_points.py).
+#: From so many on, the likelihood needs no help, and the prior is off
+#: (``sharpgp bench evidence few_points``).
 ENOUGH_PER_HYPERPARAMETER = 20
 # Range of a standardised feature that is constant.  One that varies spans at least 2: its
 # deviation is 1, and at most half of its range.

@@ -2,10 +2,10 @@
 
 Named kernels are trained by bounded L-BFGS on the log hyperparameters, with the hand-written
 gradient of :func:`sharpgp.gp.dense.log_marginal_likelihood`: up to thirty times as fast as
-BoTorch's fit of the same model (``benchmarks/training.py``), which moreover gives up where a line
-search only stalls.  A gpytorch kernel of the user's own is trained by BoTorch, which knows all of
-its parameters and priors.  With few points per hyperparameter, named kernels get a weak prior on
-lengthscales (:mod:`sharpgp.gp.priors`).
+BoTorch's fit of the same model (``sharpgp bench evidence training``), which moreover gives up where
+a line search only stalls.  A gpytorch kernel of the user's own is trained by BoTorch, which knows
+all of its parameters and priors.  With few points per hyperparameter, named kernels get a weak
+prior on lengthscales (:mod:`sharpgp.gp.priors`).
 """
 
 import logging

@@ -1,5 +1,10 @@
 """Figures on matplotlib axes; nothing here touches pyplot's global state."""
 
+# ruff: noqa: E402 - an error that names the extra comes before one that names matplotlib
+from sharpgp._extras import need
+
+need("plots", "matplotlib")
+
 from sharpgp.plots.calibration import (
     beta_curve,
     calibration_figure,
@@ -11,7 +16,6 @@ from sharpgp.plots.calibration import (
     widths,
 )
 from sharpgp.plots.intervals import plot_intervals_1d, toy_figure
-from sharpgp.plots.regret import regret_figure
 from sharpgp.plots.style import BLUE, CYCLE, GREY, INK, PALE, SHADE
 
 __all__ = [
@@ -27,7 +31,6 @@ __all__ = [
     "coverage_by_width",
     "pit",
     "plot_intervals_1d",
-    "regret_figure",
     "reliability",
     "theta_curves",
     "toy_figure",

@@ -238,7 +238,7 @@ def calibration_figure(
     Examples
     --------
     >>> from sharpgp import SharpGPRegressor
-    >>> from sharpgp.datasets import make_toy
+    >>> from sharpgp.toy import make_toy
     >>> from sharpgp.diagnostics import diagnose
     >>> toy = make_toy(random_state=0)
     >>> model = SharpGPRegressor(calibration="kuleshov18")

@@ -8,10 +8,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sharpgp.datasets import Split
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.metrics import interval_coverage, interval_width
 from sharpgp.plots.style import BLUE, GREY, INK, SHADE, plain
+from sharpgp.toy import Split
 
 
 def plot_intervals_1d(
@@ -35,7 +35,7 @@ def plot_intervals_1d(
     Examples
     --------
     >>> from sharpgp import SharpGPRegressor
-    >>> from sharpgp.datasets import make_toy
+    >>> from sharpgp.toy import make_toy
     >>> toy = make_toy(random_state=0)
     >>> model = SharpGPRegressor(calibration="kuleshov18")
     >>> model = model.fit(toy.X_train, toy.y_train, toy.X_cal, toy.y_cal)
@@ -77,7 +77,7 @@ def toy_figure(models: Mapping[str, Any], data: Split, coverage: float = 0.99) -
     Examples
     --------
     >>> from sharpgp import SharpGPRegressor
-    >>> from sharpgp.datasets import make_toy
+    >>> from sharpgp.toy import make_toy
     >>> toy = make_toy(random_state=0)
     >>> model = SharpGPRegressor(calibration="vanilla").fit(toy.X_train, toy.y_train)
     >>> len(toy_figure({"vanilla": model}, toy).axes)

@@ -73,7 +73,7 @@ def write_report(
     --------
     >>> import tempfile
     >>> from sharpgp import SharpGPRegressor
-    >>> from sharpgp.datasets import make_toy
+    >>> from sharpgp.toy import make_toy
     >>> toy = make_toy(random_state=0)
     >>> model = SharpGPRegressor(calibration="kuleshov18")
     >>> model = model.fit(toy.X_train, toy.y_train, toy.X_cal, toy.y_cal)

@@ -2,15 +2,18 @@
 
 import logging
 import os
+import re
+import socket
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from sharpgp._extras import need
 from sharpgp.exceptions import SharpGPError
-from sharpgp.experiments.engines import ray_cluster
 from sharpgp.tabular.encoding import TableEncoding
 from sharpgp.tabular.files import ROWS, csv_conversion, delimiter_of, format_of, read_batches
 from sharpgp.tabular.models import SavedModel, load_model
@@ -18,6 +21,49 @@ from sharpgp.tabular.prediction import Progress, Request, check_file, write
 
 # Rows travel in blocks of this size; ray's own is so large that one worker would get a whole file.
 _BLOCK_BYTES = 2**23
+
+
+@contextmanager
+def ray_cluster(address: str | None, workers: int | None) -> Iterator[int]:
+    """Join a ray cluster, or start one of this machine without an address; workers to use.
+
+    A cluster that the caller has joined already is used, and not left at the end.
+    """
+    need("ray", "ray")
+    import ray
+
+    mine = not ray.is_initialized()
+    if mine:
+        check_listening("ray", address)
+        own: dict[str, Any] = {} if address else {"num_cpus": workers, "include_dashboard": False}
+        try:
+            ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **own)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise unreachable("ray", address, error) from None
+    try:
+        cores = int(ray.cluster_resources().get("CPU", 1))
+        yield min(workers or cores, cores)
+    finally:
+        if mine:
+            ray.shutdown()
+
+
+def check_listening(engine: str, address: str | None) -> None:
+    """See whether somebody listens at ``host:port``; ray alone would try for minutes."""
+    found = re.fullmatch(r"(?:\w+://)?([^:/]+):(\d+)/?", address or "")
+    if found is not None:
+        try:
+            socket.create_connection((found[1], int(found[2])), timeout=10).close()
+        except OSError as error:
+            raise unreachable(engine, address, error) from None
+
+
+def unreachable(engine: str, address: str | None, error: Exception) -> SharpGPError:
+    """The error about a cluster that cannot be joined, as one line."""
+    reason = (str(error) or type(error).__name__).splitlines()[0]
+    return SharpGPError(
+        f"engine {engine}: expected a cluster at {address or 'this machine'}, found: {reason}"
+    )
 
 
 class Worker:

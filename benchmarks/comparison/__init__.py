@@ -1,1 +1,0 @@
-"""The comparison of methods on the same splits: protocol, methods, results, tables, command."""

@@ -1,0 +1,98 @@
+"""Cost of calibrating 25 ``ard`` levels, in evaluations and against the parts of one evaluation.
+
+Everything runs on one thread and is compared within the run, because absolute times on shared
+machines mean little.
+
+The parts of one evaluation of the objective with its gradient are: the two kernel matrices, one
+Cholesky factorisation, the solves for C columns, and one N x N x C product.
+"""
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from sharpgp import Sharp
+from sharpgp.calibration.objective import sharpness
+from sharpgp.calibration.path import Problem, SideSearch
+from sharpgp.calibration.search import Ard
+from sharpgp.gp import ExactPosterior, train
+from sharpgp.studies.evidence.common import Clock, sets, train_cal_test
+
+
+def fastest(actions: dict[str, Callable[[], object]], repeats: int = 60) -> dict[str, float]:
+    """Fastest time of each action; they take turns, so that noise on the machine hits all."""
+    best = dict.fromkeys(actions, float("inf"))
+    for _ in range(repeats):
+        for name, action in actions.items():
+            start = time.perf_counter()
+            action()
+            best[name] = min(best[name], time.perf_counter() - start)
+    return best
+
+
+def parts(posterior: ExactPosterior, X_cal: torch.Tensor) -> dict[str, Callable[[], object]]:
+    """The parts of one evaluation."""
+    theta = posterior.theta_R[None]
+    Z = posterior.x_units.forward(X_cal)
+    covariance, A = posterior.covariance, posterior._X
+    Ky = posterior._covariance_of_data(theta)[0]
+    Ks = covariance.matrix(theta, A, Z)[0]
+    L = torch.linalg.cholesky(Ky)
+    U = torch.cholesky_solve(Ks, L)
+    return {
+        "kernel matrices": lambda: (covariance.matrix(theta, A), covariance.matrix(theta, A, Z)),
+        "Cholesky": lambda: torch.linalg.cholesky(Ky),
+        "solves": lambda: torch.cholesky_solve(Ks, L),
+        "N x N x C product": lambda: U @ U.T,
+    }
+
+
+def main(seeds: int = 5, data_home: str | None = None) -> None:
+    """Print the table."""
+    (data,) = sets("boston", data_home)
+    print("seed  evaluations  s(25)  s(all)/s(25)  objective/RK  eval/parts  of matmul rate")
+    ratios, evaluation_ratios = [], []
+    for seed in range(seeds):
+        fit, (X_cal, y_cal), _ = train_cal_test(data, seed)
+        posterior, _ = train(*fit)
+        with Clock() as grid:
+            calibrated = Sharp(levels=25).fit(posterior, X_cal, y_cal)
+        with Clock() as every:
+            Sharp(levels="all").fit(posterior, X_cal, y_cal)
+
+        far = [r for r in calibrated.results if abs(r.delta - 0.5) >= 0.1]
+        ratio = float(np.mean([np.log(r.objective / r.objective_base) for r in far]))
+
+        problem = Problem(
+            Ard(posterior),
+            sharpness,
+            lambda theta, p=posterior, X=X_cal: p.sigma(theta, X),
+            y_cal - posterior.mean(X_cal),
+        )
+        side = SideSearch(problem, torch.tensor([0.95], dtype=torch.float64), 1, 0.5)
+
+        def evaluate(side=side, problem=problem) -> None:
+            leaf, value, _ = side._values(problem.family.start)
+            torch.autograd.grad(value.sum(), leaf)
+
+        N, C = posterior.n_train, len(y_cal)
+        B = torch.randn(1024, 1024, dtype=torch.float64)
+        each = fastest({"whole": evaluate, "matmul": lambda B=B: B @ B, **parts(posterior, X_cal)})
+        whole, rate = each.pop("whole"), 2 * 1024**3 / each.pop("matmul")
+        flops = N**3 / 3 + 2 * N**2 * C + 2 * N**2 * C
+        ratios.append(ratio)
+        evaluation_ratios.append(whole / sum(each.values()))
+        print(
+            f"{seed:4d}  {calibrated.evaluations:11d}  {grid.wall:5.2f}  "
+            f"{every.wall / grid.wall:12.2f}  {np.exp(ratio):12.3f}  "
+            f"{whole / sum(each.values()):10.2f}  {flops / whole / rate:14.2f}"
+        )
+        if seed == seeds - 1:
+            shown = ", ".join(f"{name} {1e3 * t:.2f} ms" for name, t in each.items())
+            print(f"one evaluation {1e3 * whole:.2f} ms; its parts: {shown}")
+    print(
+        f"N = {N}, C = {C}; geometric mean of objective/RK {np.exp(np.mean(ratios)):.3f}; "
+        f"median eval/parts {np.median(evaluation_ratios):.2f}"
+    )

@@ -1,0 +1,125 @@
+"""What the studies share: data, splits, clocks, judgements and tables."""
+
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sharpgp import metrics
+from sharpgp.studies import extra_sets
+from sharpgp.studies.datasets import Dataset
+
+#: Features and target of some rows.
+Part = tuple[Tensor, Tensor]
+
+
+@contextmanager
+def calm() -> Iterator[None]:
+    """One thread unless ``OMP_NUM_THREADS`` says otherwise, and no warnings."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def numbers(text: str) -> list[int]:
+    """Comma-separated whole numbers.
+
+    Examples
+    --------
+    >>> numbers("500,1000")
+    [500, 1000]
+    """
+    return [int(part) for part in text.split(",")]
+
+
+def sets(names: str, data_home: str | None) -> list[Dataset]:
+    """Sets by comma-separated names, after a look whether all of them can be had."""
+    chosen = names.split(",")
+    extra_sets.require(chosen, data_home)
+    return [extra_sets.load(name, data_home) for name in chosen]
+
+
+def cut(data: Dataset, seed: int, sizes: Sequence[int]) -> list[Part]:
+    """Shuffled rows in parts of given sizes; the last part may fall short."""
+    ends = np.cumsum(sizes)
+    order = np.random.default_rng(seed).permutation(len(data.y))[: ends[-1]]
+    return [
+        (torch.from_numpy(data.X[rows]), torch.from_numpy(data.y[rows]))
+        for rows in np.split(order, ends[:-1])
+    ]
+
+
+def train_cal_test(data: Dataset, seed: int) -> list[Part]:
+    """Shuffled rows as 60 % training, 20 % calibration and 20 % test part."""
+    n = len(data.y)
+    first, second = int(0.6 * n), int(0.8 * n)
+    return cut(data, seed, [first, second - first, n - second])
+
+
+def simulated(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of a function that bends in six of eight features; its noise depends on a seventh."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, (n, 8))
+    f = np.sin(3 * X[:, 0]) * X[:, 1] + X[:, 2] ** 2 + np.cos(3 * X[:, 3] + X[:, 4] * X[:, 5])
+    return X, f + (0.05 + 0.1 * (X[:, 6] > 0)) * rng.normal(size=n)
+
+
+def judged(ends: Tensor, y: Tensor, coverage: float = 0.95) -> tuple[float, float, float]:
+    """Coverage, mean width and interval score of interval ends [T, 2]."""
+    lower, upper, truth = (values.cpu().numpy() for values in (*ends.T, y))
+    return (
+        metrics.interval_coverage(truth, lower, upper),
+        metrics.interval_width(lower, upper),
+        metrics.interval_score(truth, lower, upper, coverage),
+    )
+
+
+class Clock:
+    """Wall-clock and processor seconds of a block; waits for the GPU."""
+
+    wall = cpu = 0.0
+
+    def __init__(self, device: str = "cpu") -> None:
+        self.device = device
+
+    def __enter__(self) -> "Clock":
+        self._wait()
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._wait()
+        self.wall = time.perf_counter() - self._wall
+        self.cpu = time.process_time() - self._cpu
+
+    def _wait(self) -> None:
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+
+
+def seconds(action: Callable[[], object], device: str = "cpu") -> float:
+    """Wall-clock seconds of one call."""
+    with Clock(device) as clock:
+        action()
+    return clock.wall
+
+
+def header(*columns: str) -> None:
+    """Begin a Markdown table whose rows are printed as they are known."""
+    print(f"| {' | '.join(columns)} |\n|{' --- |' * len(columns)}", flush=True)
+
+
+def row(*cells: object) -> None:
+    """A row of a Markdown table; numbers with four digits."""
+    shown = [f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in cells]
+    print(f"| {' | '.join(shown)} |", flush=True)
