@@ -18,7 +18,7 @@ from torch import Tensor
 
 from sharpgp import datasets, metrics
 from sharpgp.calibration import spread as parts
-from sharpgp.calibration.levels import whole_rank
+from sharpgp.calibration.ranks import whole_rank
 from sharpgp.calibration.scale import ScaleModel
 from sharpgp.calibration.spread import Spread, learn_spread
 from sharpgp.gp import train
@@ -49,8 +49,8 @@ def candidates(posterior) -> dict[str, Spread]:
 def judge(spread: Spread, cal: tuple, test: tuple, unit: float) -> tuple[float, float, float]:
     """Interval score, CRPS and coverage on the test part."""
     with torch.no_grad():
-        z = ((cal[1] - spread.posterior.mean(cal[0])) / spread(cal[0])).sort().values
-        mean, sigma = spread.posterior.mean(test[0]), spread(test[0])
+        z = ((cal[1] - spread.posterior.mean(cal[0])) / spread.spread(cal[0])).sort().values
+        mean, sigma = spread.posterior.mean(test[0]), spread.spread(test[0])
     C = len(z)
     half = z.abs().sort().values[whole_rank(COVERAGE, C, up=True) - 1] * sigma
     miss = ((test[1] - mean).abs() - half).clamp(min=0.0)
