@@ -24,6 +24,7 @@ __all__ = ["PredictiveDistribution"]
 Array: TypeAlias = Any  # torch.Tensor, or numpy.ndarray when the distribution answers in NumPy
 
 EPS = torch.finfo(torch.float64).eps
+END_SLACK = 1e-10  # of a row's half range
 LEVEL_TOLERANCE = 1e-12  # (1 - 0.9) / 2 is not 0.05 in floating point
 MIN_SPREAD = 1e-6  # ties are spread out until the density is at most 1 / MIN_SPREAD in row units
 
@@ -182,7 +183,8 @@ class PredictiveDistribution:
     def interval(self, coverage: Array) -> Array:
         r"""Return the centred interval from :math:`Q((1-c)/2)` to :math:`Q((1+c)/2)`.
 
-        The interval is closed: an end inside tied quantiles moves outward to hold the tied value.
+        The interval is closed: its ends are moved outward by rounding, and out of tied quantiles,
+        so that it holds the value that they tie at.
 
         Parameters
         ----------
@@ -315,7 +317,10 @@ class PredictiveDistribution:
         inside = (p > self._p[0]) & (p < self._p[-1])
         at = left | right | (inside & self._tied.gather(1, k.expand(len(self), -1)))
         end = self._u.gather(1, _run_ends(self._tied, up=up).gather(1, node))
-        return torch.where(at, self._centre + self._scale * end, self._invert(p))
+        ends = torch.where(at, self._centre + self._scale * end, self._invert(p))
+        # A value that an end goes through is inside, whatever rounding says.
+        slack = END_SLACK * self._scale + 16 * EPS * ends.abs()
+        return ends + slack if up else ends - slack
 
     def _cell(self, u: Tensor) -> Tensor:
         k = torch.searchsorted(self._u.detach(), u.detach(), right=True) - 1

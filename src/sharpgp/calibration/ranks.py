@@ -190,12 +190,10 @@ class Ranks:
     def table(self, delta: Tensor) -> Tensor:
         """As :meth:`beta`, for the nodes of a distribution, whose intervals are to hold ties.
 
-        Nodes in the lower half are a little below the scores instead of above; and between two
-        ranks of which the outer one is a tie, a node is that tie.
+        Between two ranks of which the outer one is a tie, a node is that tie.
         """
         if self.draw is not None:
             return self.beta(delta)
-        side = torch.where(delta < 0.5, -1.0, 1.0).to(delta)
         left, right, weight = self._cell(delta)
         outer = torch.where(delta < 0.5, left, right)
         tied = torch.zeros_like(self.z, dtype=torch.bool)
@@ -204,7 +202,7 @@ class Ranks:
         tied[:-1] |= equal
         between = torch.lerp(self.z[left], self.z[right], weight)
         inside = torch.where(tied[outer], self.z[outer], between)
-        return self._beyond(inside + side * self._slack(inside), delta).cummax(0).values
+        return self._beyond(inside, delta).cummax(0).values
 
     def ends(self, coverage: float, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Closed centred interval ``[z_(l), z_(u)]``, and whether both ends are scores, each [T].
