@@ -1,5 +1,6 @@
 """One rule at and beyond the last ranks, however it is asked; ties; one interval, one answer."""
 
+import itertools
 import math
 import warnings
 
@@ -57,9 +58,7 @@ def test_a_distribution_with_given_tails():
     breaks = dist.quantile([1e-14, 1e-8, 1e-4, *levels, 1 - 1e-4, 1 - 1e-8, 1 - 1e-14])[0]
 
     def integral(f):
-        return sum(
-            quad(f, a, b, limit=200)[0] for a, b in zip(breaks[:-1], breaks[1:], strict=True)
-        )
+        return sum(quad(f, a, b, limit=200)[0] for a, b in itertools.pairwise(breaks))
 
     def density(x):
         return np.exp(dist.log_prob([x])[0])

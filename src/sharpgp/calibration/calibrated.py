@@ -224,11 +224,11 @@ class Calibrated(ABC):
 
     def _test_weights(self, X: Tensor, sample_weight: Any) -> Tensor | None:
         """Weights [T] of points to predict; None for equal ones."""
-        return refuse_weights(sample_weight)
+        return no_weights(sample_weight)
 
     def _new_weights(self, X: Tensor, sample_weight: Any) -> Tensor | None:
         """Weights [n] of points to learn from; None for equal ones."""
-        return refuse_weights(sample_weight)
+        return no_weights(sample_weight)
 
     def _features(self, X: Any) -> Tensor:
         return as_features(X, n_features=self.posterior.n_features, device=self.posterior.device)
@@ -243,13 +243,14 @@ class Calibrated(ABC):
         return X, as_target(y, n_rows=X.shape[0], device=self.posterior.device)
 
 
-def refuse_weights(sample_weight: Any) -> None:
-    """Raise if a predictor without weights is given some."""
+def no_weights(sample_weight: Any) -> Tensor | None:
+    """None; raise if a predictor without weights is given some."""
     if sample_weight is not None:
         raise InvalidInputError(
             "sample_weight: expected a model that was calibrated with weights, found one "
             "without; give them to fit, too"
         )
+    return None
 
 
 def in_blocks(ask: Callable[..., Tensor], *rows: Tensor | None) -> Tensor:

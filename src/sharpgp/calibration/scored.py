@@ -10,7 +10,7 @@ from torch import Tensor
 from sharpgp._stored import Array, Maybe, agree, stored
 from sharpgp._validation import as_weights
 from sharpgp.calibration import intervals
-from sharpgp.calibration.calibrated import Calibrated, refuse_weights
+from sharpgp.calibration.calibrated import Calibrated, no_weights
 from sharpgp.calibration.cautions import warn_if_unsupported, warn_of_tail
 from sharpgp.calibration.ranks import Ranks, points_needed, table_levels
 from sharpgp.distribution import PredictiveDistribution
@@ -280,7 +280,7 @@ class ScoredPredictor(Calibrated):
             return X, y
         return torch.cat([X, self.X_cal]), torch.cat([y, self.y_cal])
 
-    def _conditioned(self, X: Tensor, y: Tensor) -> "ScoredPredictor":  # type: ignore[override]
+    def _conditioned(self, X: Tensor, y: Tensor) -> "ScoredPredictor":
         return self._with(self.model.extended(X, y), self.weights, self.ratio)
 
     def _with(self, model: Model, weights: Tensor | None, ratio: Ratio | None) -> "ScoredPredictor":
@@ -299,7 +299,7 @@ class ScoredPredictor(Calibrated):
     def _test_weights(self, X: Tensor, sample_weight: Any) -> Tensor | None:
         """Weights [T] of test points, in units of the largest calibration weight."""
         if self.weights is None:
-            return refuse_weights(sample_weight)
+            return no_weights(sample_weight)
         if sample_weight is not None:
             weights = as_weights(sample_weight, n_rows=X.shape[0], device=X.device)
         elif self.ratio is not None:
@@ -310,7 +310,7 @@ class ScoredPredictor(Calibrated):
 
     def _new_weights(self, X: Tensor, sample_weight: Any) -> Tensor | None:
         if self.weights is None:
-            return refuse_weights(sample_weight)
+            return no_weights(sample_weight)
         if sample_weight is not None:
             return as_weights(sample_weight, n_rows=X.shape[0], device=X.device)
         if self.ratio is None:

@@ -138,7 +138,7 @@ class SharpPredictor(LevelPredictor):
         X, y = newest(self.X_cal, X, keep), newest(self.y_cal, y, keep)
         return self.method.rescored(self, X, y)
 
-    def _conditioned(self, X: Tensor, y: Tensor) -> "SharpPredictor":  # type: ignore[override]
+    def _conditioned(self, X: Tensor, y: Tensor) -> "SharpPredictor":
         other = super()._conditioned(X, y)
         other.scored_by = self.scored_by or self.posterior
         return other

@@ -80,6 +80,8 @@ class Spread(Model):
         Leave-one-out z-scores of the training points.
     """
 
+    scores: Tensor
+
     def __init__(
         self, posterior: Posterior, theta: Tensor, choice: Choice, scale: ScaleModel | None
     ) -> None:
