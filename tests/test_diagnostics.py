@@ -92,7 +92,7 @@ def test_curves_are_those_of_the_predictor(gp):
     np.testing.assert_array_equal(curves.theta, (sharp.curves.theta / gp.theta_R).numpy())
     assert curves.scores
     exact = level_curves(fitted := Exact().fit(gp, X, y))
-    ratio = (fitted.spread_model.theta / gp.theta_R).numpy()
+    ratio = (fitted.model.theta / gp.theta_R).numpy()
     np.testing.assert_array_equal(exact.theta, np.tile(ratio, (len(exact.delta), 1)))
     assert not level_curves(Marx22().fit(gp, X, y)).scores
     assert level_curves(Vanilla().fit(gp, None, None)) is None

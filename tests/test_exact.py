@@ -10,7 +10,7 @@ from sharpgp import CrossValidated, Exact, Kuleshov18, SharpGPRegressor, metrics
 from sharpgp.calibration import exact as exact_module
 from sharpgp.calibration import spread as spread_module
 from sharpgp.calibration.judging import SCORED_COVERAGES, SCORED_LEVELS, scores_of
-from sharpgp.calibration.levels import whole_rank
+from sharpgp.calibration.ranks import whole_rank
 from sharpgp.calibration.scale import ScaleModel, held_out_log_squares
 from sharpgp.calibration.spread import Choice, Spread, learn_spread, magnitude
 from sharpgp.exceptions import InvalidInputError
@@ -37,7 +37,7 @@ def test_the_spread_does_not_depend_on_the_calibration_data(fitted):
     X, y = noisy(60, seed=1)
     one = Exact(random_state=0).fit(posterior, X[:30], y[:30])
     other = Exact(random_state=0).fit(posterior, X[30:], 50 * y[30:])
-    assert torch.equal(one.spread_model(X), other.spread_model(X))
+    assert torch.equal(one.model.spread(X), other.model.spread(X))
 
 
 def test_the_scale_model_is_found_where_noise_varies_and_not_where_it_does_not(fitted):
@@ -45,7 +45,7 @@ def test_the_scale_model_is_found_where_noise_varies_and_not_where_it_does_not(f
     assert spread.choice.share > 0
     assert spread.choice.score < 0.95
     X, _ = noisy(200, seed=2)
-    wide = spread(X[X[:, 0] > 0.5]).mean() / spread(X[X[:, 0] < -0.5]).mean()
+    wide = spread.spread(X[X[:, 0] > 0.5]).mean() / spread.spread(X[X[:, 0] < -0.5]).mean()
     assert wide > 3
     rng = np.random.default_rng(3)
     even, _ = train(X, torch.from_numpy(np.sin(X[:, 1].numpy()) + 0.3 * rng.normal(size=200)))
@@ -101,7 +101,7 @@ def test_guarantee_over_20000_draws(fitted, C, monkeypatch):
     with torch.no_grad():
         z = torch.cat(
             [
-                (y[part] - spread.posterior.mean(X[part])) / spread(X[part])
+                (y[part] - spread.posterior.mean(X[part])) / spread.spread(X[part])
                 for part in torch.arange(len(y)).split(20_000)
             ]
         )
@@ -131,15 +131,15 @@ def test_guarantee_over_20000_draws(fitted, C, monkeypatch):
     at = X[:5]
     mean = spread.posterior.mean(at)
     for coverage in (0.5, 0.8, 0.9):
-        half = magnitudes[0, whole_rank(coverage, C, up=True) - 1] * spread(at)
+        half = magnitudes[0, whole_rank(coverage, C, up=True) - 1] * spread.spread(at)
         ends = calibrated.predict_interval(at, coverage, symmetric=True)
         torch.testing.assert_close(ends[:, 1], mean + half)
         low = whole_rank((1 - coverage) / 2, C, up=False)
         ends = calibrated.predict_interval(at, coverage, symmetric=False)
-        torch.testing.assert_close(ends[:, 0], mean + scores[0, low - 1] * spread(at))
+        torch.testing.assert_close(ends[:, 0], mean + scores[0, low - 1] * spread.spread(at))
     torch.testing.assert_close(
         calibrated.predict_quantiles(at, 5 / (C + 1)),
-        mean + scores[0, 4] * spread(at),
+        mean + scores[0, 4] * spread.spread(at),
     )
 
 
@@ -206,7 +206,9 @@ def test_few_points_and_wrong_settings():
         CrossValidated().fit(posterior)
     with pytest.raises(InvalidInputError, match="folds: expected a whole number of at least 2"):
         CrossValidated(folds=1).fit(train(X, y)[0])
-    assert Exact().fit(train(X[:10], y[:10])[0], X[10:], y[10:]).choice == Choice(False, 0.0, 1.0)
+    assert Exact().fit(train(X[:10], y[:10])[0], X[10:], y[10:]).model.choice == Choice(
+        False, 0.0, 1.0
+    )
 
 
 def test_a_large_scale_model_is_trained_on_a_part_and_conditioned_on_all(monkeypatch):

@@ -161,10 +161,10 @@ def test_loo_leaves_out_all_measurements_at_an_input(replicated):
         warnings.simplefilter("ignore")
         loo = CrossValidated(folds=None).fit(posterior)
     rest = torch.from_numpy(inputs != 7)
-    if not loo.choice.warped:
-        without = posterior.at_rows(rest)
-        expected = posterior.y_train[~rest] - without.mean(posterior.X_train[~rest])
-        torch.testing.assert_close(loo.r_cal[~rest], expected, rtol=1e-8, atol=1e-10)
+    without = spread.conditioned_spread(loo.model, loo.posterior.at_rows(rest))
+    X, y = posterior.X_train[~rest], posterior.y_train[~rest]
+    expected = (y - without.location(X)) / without.spread(X)
+    torch.testing.assert_close(loo.scores[~rest], expected, rtol=1e-8, atol=1e-10)
 
 
 def test_a_holdout_has_no_input_of_the_training_rows():

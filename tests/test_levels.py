@@ -4,8 +4,15 @@ import numpy as np
 import pytest
 import torch
 
-from sharpgp.calibration.levels import resolve_levels, table_levels, whole_rank
-from sharpgp.calibration.quantile import points_needed, q_lin, rank, supported
+from sharpgp.calibration.levels import resolve_levels
+from sharpgp.calibration.ranks import (
+    points_needed,
+    q_lin,
+    rank,
+    supported,
+    table_levels,
+    whole_rank,
+)
 from sharpgp.exceptions import InvalidInputError
 
 MANY_C = [*range(2, 130), 199, 200, 999, 1000]

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from sharpgp import CrossValidated, LeaveOneOut
-from sharpgp.calibration.bands import band_is_better
-from sharpgp.calibration.plus import PlusPredictor
+from sharpgp.calibration.cv_plus import PlusPredictor
+from sharpgp.calibration.intervals import prefers_band
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import train
 from sharpgp.gp.compute import side_by_side, threads_for
@@ -107,7 +107,7 @@ def test_every_fit_of_plus_is_without_its_part():
     order = torch.randperm(45, generator=torch.Generator().manual_seed(0))
     for part, fit, z in zip(order.chunk(3), plus.fits, plus.scores, strict=True):
         assert not torch.isin(y[part], fit.posterior.y_train).any()
-        torch.testing.assert_close(z, (y[part] - fit.posterior.mean(X[part])) / fit(X[part]))
+        torch.testing.assert_close(z, (y[part] - fit.posterior.mean(X[part])) / fit.spread(X[part]))
     ends = plus.predict_interval(X, 0.8)
     assert 0.7 < ((ends[:, 0] <= y) & (y <= ends[:, 1])).double().mean() < 0.95
     levels = plus.predict_quantiles(X, [0.1, 0.5, 0.9])
@@ -118,7 +118,7 @@ def test_leave_one_out_scores_are_those_of_the_one_fit():
     X, y = data(50, seed=5)
     posterior, _ = train(X, y)
     loo = LeaveOneOut(random_state=0).fit(posterior)
-    fit = loo.spread_model
+    fit = loo.model
     mean, sigma = fit.posterior.loo(torch.stack([fit.posterior.theta_R, fit.theta]))
     total = sigma[1] * fit.unit
     if fit.scale is not None:
@@ -168,6 +168,6 @@ def test_bands_for_few_points_and_intervals_for_skewed_ones():
     rng = np.random.default_rng(7)
     even, skewed = torch.from_numpy(rng.normal(size=800)), torch.from_numpy(rng.gamma(1, 1, 800))
     skewed = skewed - skewed.mean()
-    assert band_is_better(even, 50, 0.95)
-    assert band_is_better(skewed, 30, 0.95)  # too few points for two tails of 2.5 %
-    assert not band_is_better(skewed, 400, 0.9)
+    assert prefers_band(even, 50)
+    assert prefers_band(skewed, 8)  # too few points for two tails of 10 %
+    assert not prefers_band(skewed, 400)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sharpgp.calibration.curves import Curves
-from sharpgp.calibration.quantile import points_needed, q_lin, rank, supported
+from sharpgp.calibration.ranks import points_needed, q_lin, rank, supported
 from sharpgp.exceptions import InvalidInputError
 
 

@@ -16,11 +16,8 @@ import pytest
 import torch
 from crepes import ConformalPredictiveSystem, ConformalRegressor
 
-import sharpgp.calibration.ranked as ranked
-import sharpgp.calibration.scores as scores_module
 from helpers import CONFORMAL, FakePosterior, fake_data, method
-from sharpgp.calibration.curves import Curves
-from sharpgp.calibration.levels import whole_rank
+from sharpgp.calibration.ranks import Ranks
 
 LEVELS = (0.05, 0.5, 0.9, 0.95)
 #: Calibration sets per number of calibration points; the smaller a set, the more of them.
@@ -167,10 +164,12 @@ def test_vovk20_meets_every_level_on_average_over_its_draw(C):
 @pytest.mark.parametrize("C", [39, 100])
 @pytest.mark.parametrize("name", CONFORMAL)
 def test_a_band_one_rank_too_wide_would_be_seen(monkeypatch, name, C):
-    def too_high(level, n_scores, *, up):
-        return whole_rank(level, n_scores, up=up) + 1
+    step = Ranks._step
 
-    monkeypatch.setattr(scores_module, "whole_rank", too_high)
+    def too_high(self, z, weights, level, weight):
+        return step(self, z, weights, level + 1 / (len(z) + 1), weight)
+
+    monkeypatch.setattr(Ranks, "_step", too_high)
     coverages, sets = (0.5, 0.9, 0.95), 200
     assert all(band_rank(c, C) < C for c in coverages)
     shares = simulate(name, C, intervals_at(coverages, symmetric=True), sets=sets)
@@ -180,10 +179,13 @@ def test_a_band_one_rank_too_wide_would_be_seen(monkeypatch, name, C):
 @pytest.mark.parametrize("C", [19, 100])
 @pytest.mark.parametrize("name", CONFORMAL)
 def test_an_end_one_rank_off_would_be_seen(monkeypatch, name, C):
-    def too_far_in(level, n_scores, *, up):
-        return whole_rank(level, n_scores, up=up) + (0 if up else 1)
+    ends = Ranks.ends
 
-    monkeypatch.setattr(scores_module, "whole_rank", too_far_in)
+    def too_far_in(self, coverage, weight):
+        lower, upper, backed = ends(self, coverage, weight)
+        return self.z[self.z > lower + 1e-9][1].expand_as(lower), upper, backed
+
+    monkeypatch.setattr(Ranks, "ends", too_far_in)
     sets = 200
     shares = simulate(name, C, intervals_at([0.9], symmetric=False), sets=sets)
     low, high = centred_ranks(0.9, C)
@@ -195,11 +197,13 @@ def test_an_end_one_rank_off_would_be_seen(monkeypatch, name, C):
 def test_levels_that_forget_the_plus_one_would_be_seen(monkeypatch, name, C):
     """Scores at ``j/C`` instead of ``j/(C+1)``, as an empirical quantile has them."""
 
-    def forgetful(z, theta_R):
-        delta = torch.arange(1, len(z) + 1, dtype=torch.float64) / len(z)
-        return Curves.through(delta, z.sort().values, theta_R.expand(len(z), -1))
+    init = Ranks.__init__
 
-    monkeypatch.setattr(ranked, "ranked_curves", forgetful)
+    def forgetful(self, *args, **settings):
+        init(self, *args, **settings)
+        self.level = torch.arange(1, len(self.z) + 1, dtype=torch.float64) / len(self.z)
+
+    monkeypatch.setattr(Ranks, "__init__", forgetful)
     whole, sets = whole_ranks(C), 200
     shares = simulate(name, C, quantiles_at([j / (C + 1) for j in whole]), sets=sets)
     assert deviations(shares, whole, C, sets).max() > 3

@@ -9,7 +9,7 @@ import torch
 from sharpgp import Sharp
 from sharpgp.calibration.objective import pinball, sharpness
 from sharpgp.calibration.path import MOST_EVALUATIONS, Pool, Problem, keep_order
-from sharpgp.calibration.quantile import rank
+from sharpgp.calibration.ranks import rank
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import train
 from sharpgp.gp.covariance import STATIONARY

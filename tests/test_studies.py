@@ -16,9 +16,10 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from sharpgp.calibration.scores import CurvePredictor
+from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.cli import app
 from sharpgp.exceptions import InvalidInputError, SharpGPError
+from sharpgp.models.as_trained import PosteriorModel
 from sharpgp.studies import datasets, regression, tables, toy
 from sharpgp.studies import run as running
 from sharpgp.studies.command import counts_of
@@ -436,13 +437,18 @@ def test_width_and_beta_from_different_sigmas_show_in_the_table(monkeypatch):
     (right,) = tables.summarise(results)
     assert honest(right) == {"kuleshov18": True, "vovk20": True}
 
-    spread = CurvePredictor.spread
+    ends, spread = ScoredPredictor.ends, PosteriorModel.spread
 
-    def without_noise(self, theta, X):
-        noise = theta[:, -1:].sqrt() * self.posterior.y_units.scale
-        return (spread(self, theta, X).square() - noise.square()).clamp(min=0.0).sqrt()
+    def without_noise(self, X):
+        noise = self.posterior.theta_R[-1].sqrt() * self.posterior.y_units.scale
+        return (spread(self, X).square() - noise.square()).clamp(min=0.0).sqrt()
 
-    monkeypatch.setattr(CurvePredictor, "spread", without_noise)
+    def narrow(*asked):
+        with monkeypatch.context() as patch:
+            patch.setattr(PosteriorModel, "spread", without_noise)
+            return ends(*asked)
+
+    monkeypatch.setattr(ScoredPredictor, "ends", narrow)
     (wrong,) = tables.summarise([perform(task, {}) for task in tasks])
     assert honest(wrong) == {"kuleshov18": False, "vovk20": False}
     width = [block.cells["kuleshov18"]["width_95"].mean for block in (right, wrong)]

@@ -71,13 +71,13 @@ def test_cv_scores_new_points_before_it_learns_from_them(monkeypatch):
     later = present.updated(X, Y)
     assert (later.n_cal, later.posterior.n_train) == (180, 180)
     assert (present.n_cal, present.posterior.n_train) == (60, 60)
-    expected = (Y - present.predict_mean(X)) / present.spread_model(X)
+    expected = (Y - present.predict_mean(X)) / present.model.spread(X)
     assert torch.equal(later.scores[:60], present.scores)
     torch.testing.assert_close(later.scores[60:], expected)
     conditioned = posterior.conditioned_on(torch.cat([X0, X]), torch.cat([y0, Y]))
     torch.testing.assert_close(later.predict_mean(X_TEST), conditioned.mean(X_TEST))
     assert torch.equal(later.posterior.theta_R, posterior.theta_R)
-    assert later.spread_model.posterior is later.posterior
+    assert later.model.posterior is later.posterior
     theta = posterior.theta_R[None]
     assert (later.posterior.sigma(theta, X_TEST) < posterior.sigma(theta, X_TEST)).all()
 
@@ -89,13 +89,13 @@ def test_a_scale_model_is_conditioned_with_its_hyperparameters(monkeypatch):
     y = torch.sin(2 * X[:, 1]) + noise
     posterior, _ = training.train(X[:120], y[:120])
     present = CrossValidated(folds=2).fit(posterior)
-    assert present.spread_model.scale is not None
+    assert present.model.scale is not None
     forbid_training(monkeypatch)
     later = present.updated(X[120:], y[120:])
-    scale, before = later.spread_model.scale, present.spread_model.scale
+    scale, before = later.model.scale, present.model.scale
     assert torch.equal(scale.gp.theta_R, before.gp.theta_R)
     assert (scale.gp.n_train, before.gp.n_train) == (240, 120)
-    _, sigma = later.posterior.loo(later.spread_model.theta[None])
+    _, sigma = later.posterior.loo(later.model.theta[None])
     mean_R, _ = later.posterior.loo(later.posterior.theta_R[None])
     z = (later.posterior.y_train - mean_R[0]) / sigma[0]
     response = working_response(

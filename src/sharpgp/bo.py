@@ -19,7 +19,7 @@ from torch import Tensor
 from sharpgp._validation import as_count, as_features, as_levels
 from sharpgp.calibration import Calibrated
 from sharpgp.calibration.calibrated import calibrated_of
-from sharpgp.calibration.quantile import points_needed, supported
+from sharpgp.calibration.ranks import points_needed, supported
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
 from sharpgp.gp.covariance import STATIONARY, Stationary
 from sharpgp.gp.exact import ExactPosterior
@@ -93,7 +93,7 @@ class CalibratedUpperConfidenceBound(AcquisitionFunction):
         if C is not None and not bool(supported(self.delta, C)):
             warnings.warn(
                 f"delta {level:g} needs at least {points_needed(level)} calibration points, found "
-                f"{C}: the bound lies in a modelled exponential tail, without a guarantee",
+                f"{C}: the bound lies in a modelled tail, without a guarantee",
                 CalibrationWarning,
                 stacklevel=2,
             )
@@ -114,7 +114,7 @@ class CalibratedUpperConfidenceBound(AcquisitionFunction):
     def forward(self, X: Tensor) -> Tensor:
         """The bound at each of ``X`` [..., 1, d], as [...]."""
         points = X.reshape(-1, X.shape[-1]).to(self.delta)
-        quantile = self._now.extended_quantiles(points, self.delta)[0]
+        quantile = self._now.quantiles(points, self.delta)[0]
         value = quantile if self.maximize else -quantile
         return value.reshape(X.shape[:-2]).to(X)
 

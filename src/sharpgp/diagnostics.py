@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from sharpgp._validation import as_numpy, as_target
-from sharpgp.calibration.baselines.marx22 import ConstantWidthPredictor
 from sharpgp.calibration.calibrated import calibrated_of
+from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
 from sharpgp.metrics import (
     ECE_LEVELS,
@@ -182,8 +182,7 @@ def diagnose(
         # Levels without enough calibration points are marked in ``backed`` instead.
         warnings.simplefilter("ignore", CalibrationWarning)
         report = model.calibration_report(X, y)
-        # One by one, so that they are the intervals that a user gets who asks for one coverage.
-        ends = np.stack([as_numpy(model.predict_interval(X, float(c))) for c in asked], axis=-1)
+        ends = as_numpy(model.predict_interval(X, asked))
         quantiles = as_numpy(model.predict_quantiles(X, ECE_LEVELS[1:-1]))
         predict_mean = getattr(model, "predict_mean", None) or model.predict
         mean = as_numpy(predict_mean(X))
@@ -225,22 +224,23 @@ def level_curves(calibrated: Any, feature_names: Sequence[str] = ()) -> LevelCur
     >>> level_curves(Vanilla().fit(posterior, None, None)) is None
     True
     """
-    curves = getattr(calibrated, "curves", None)
-    if curves is None:
-        return None
     posterior = calibrated.posterior
-    theta = as_numpy(curves.theta / posterior.theta_R)
-    spread = getattr(calibrated, "spread_model", None)
-    if spread is not None:
-        theta = np.broadcast_to(as_numpy(spread.theta / posterior.theta_R), theta.shape)
-    knots = len(theta)
+    if isinstance(calibrated, ScoredPredictor):
+        delta, beta = calibrated.ranks.level, calibrated.ranks.z
+        theta = getattr(calibrated.model, "theta", posterior.theta_R).expand(len(delta), -1)
+        scores = calibrated.model.normalised
+    elif (curves := getattr(calibrated, "curves", None)) is not None:
+        delta, beta, theta, scores = curves.delta, curves.beta, curves.theta, True
+    else:
+        return None
+    knots = len(delta)
     kept = np.unique(np.linspace(0, knots - 1, min(knots, MOST_KNOTS)).round().astype(np.int64))
     return LevelCurves(
-        delta=as_numpy(curves.delta)[kept],
-        beta=as_numpy(curves.beta)[kept],
-        theta=theta[kept],
+        delta=as_numpy(delta)[kept],
+        beta=as_numpy(beta)[kept],
+        theta=as_numpy(theta / posterior.theta_R)[kept],
         names=tuple(_theta_name(name, feature_names) for name in posterior.names),
-        scores=not isinstance(calibrated, ConstantWidthPredictor),
+        scores=scores,
     )
 
 

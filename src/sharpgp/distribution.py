@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import copy
 import reprlib
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from sharpgp._tail import Tail
 from sharpgp._validation import refuse_other_kinds
 from sharpgp.exceptions import InvalidInputError
 
@@ -22,6 +24,8 @@ __all__ = ["PredictiveDistribution"]
 Array: TypeAlias = Any  # torch.Tensor, or numpy.ndarray when the distribution answers in NumPy
 
 EPS = torch.finfo(torch.float64).eps
+END_SLACK = 1e-10  # of a row's half range
+LEVEL_TOLERANCE = 1e-12  # (1 - 0.9) / 2 is not 0.05 in floating point
 MIN_SPREAD = 1e-6  # ties are spread out until the density is at most 1 / MIN_SPREAD in row units
 
 
@@ -29,7 +33,8 @@ class PredictiveDistribution:
     r"""One predictive distribution per point, tabulated by its quantiles.
 
     Between the levels :math:`p_1 < \dots < p_K` the quantile function is linear; outside it has
-    exponential tails that continue the density :math:`f_1` of the outermost cell,
+    tails: those given, or else exponential ones that continue the density :math:`f_1` of the
+    outermost cell,
 
     .. math:: Q(p) = q_1 + \frac{p_1}{f_1} \log\frac{p}{p_1} \quad (p < p_1), \qquad
               f_1 = \frac{p_2 - p_1}{q_2 - q_1},
@@ -48,6 +53,11 @@ class PredictiveDistribution:
         Levels, strictly increasing in (0, 1), at least two.
     quantiles : tensor or array, shape [K, n]
         Finite quantiles; where they cross, their running maximum over the levels is taken.
+    tail : Tail, optional
+        Law of what lies beyond the outermost quantiles, on both sides, with a scale [n].
+    caution : callable, optional
+        Told the levels that :meth:`quantile` and :meth:`interval` are asked for, and for intervals
+        the coverage, so that it can warn of those that data do not support.
     numpy : bool, default False
         Answer in NumPy arrays instead of torch tensors.
 
@@ -63,8 +73,17 @@ class PredictiveDistribution:
            [ 9., 11.]])
     """
 
-    def __init__(self, levels: Array, quantiles: Array, *, numpy: bool = False) -> None:
+    def __init__(
+        self,
+        levels: Array,
+        quantiles: Array,
+        *,
+        tail: Tail | None = None,
+        caution: Callable[..., None] | None = None,
+        numpy: bool = False,
+    ) -> None:
         self._as_numpy = numpy
+        self._caution = caution
         self._p, q = _checked_table(levels, quantiles)
         q = torch.cummax(q, dim=0).values.T.contiguous()
         self._centre, self._scale, min_spread = _row_units(q.detach())
@@ -75,12 +94,24 @@ class PredictiveDistribution:
         self._w = torch.maximum(self._u.diff(dim=1), min_spread * self._dp)
 
         self._below, self._above = self._p[0], 1 - self._p[-1]  # probability in either tail
+        if tail is not None:
+            # Of tied scores the tail has no width, and gets that of a tie.
+            scale = torch.maximum(tail.scale[:, None] / self._scale, min_spread)
+            self._lower = self._upper = Tail(scale, tail.degrees)
+        else:
+            self._lower, self._upper = self._continued(min_spread)
+        self._tied = self._w <= 2 * min_spread * self._dp
+
+    def _continued(self, min_spread: Tensor) -> tuple[Tail, Tail]:
+        """Exponential tails that continue the density of the first cell that has a width."""
         rise = self._p - self._p[0]
         first = _first_wide(self._w, self._dp, min_spread)
-        self._tau_below = self._below * (self._u.gather(1, first) - self._u[:, :1]) / rise[first]
         fall = self._p[-1] - self._p
         last = len(fall) - 1 - _first_wide(self._w.flip(1), self._dp.flip(0), min_spread)
-        self._tau_above = self._above * (self._u[:, -1:] - self._u.gather(1, last)) / fall[last]
+        return (
+            Tail(self._below * (self._u.gather(1, first) - self._u[:, :1]) / rise[first]),
+            Tail(self._above * (self._u[:, -1:] - self._u.gather(1, last)) / fall[last]),
+        )
 
     def __len__(self) -> int:
         return len(self._u)
@@ -120,9 +151,8 @@ class PredictiveDistribution:
         """Standard deviation, tails included, shape (n,)."""
         m = self._mean_u()
         middle = (self._u[:, 1:] + self._u[:, :-1]) / 2
-        # An exponential tail lies one tau beyond its node, with standard deviation tau.
-        below = (self._u[:, :1] - self._tau_below - m).square() + self._tau_below.square()
-        above = (self._u[:, -1:] + self._tau_above - m).square() + self._tau_above.square()
+        below = (self._u[:, :1] - self._lower.mean - m).square() + self._lower.variance
+        above = (self._u[:, -1:] + self._upper.mean - m).square() + self._upper.variance
         inside = ((middle - m).square() + self._w.square() / 12) @ self._dp[:, None]
         variance = self._below * below + inside + self._above * above
         return self._answer((self._scale * variance.sqrt()).squeeze(1))
@@ -145,11 +175,16 @@ class PredictiveDistribution:
         [[-inf, -1.0, 0.0]]
         """
         p = self._checked_probability(p, "levels")
+        if self._caution is not None:
+            self._caution(p.reshape(-1))
         q = self._invert(p.reshape(1, -1))
         return self._answer(q.squeeze(1) if p.ndim == 0 else q)
 
     def interval(self, coverage: Array) -> Array:
         r"""Return the centred interval from :math:`Q((1-c)/2)` to :math:`Q((1+c)/2)`.
+
+        The interval is closed: its ends are moved outward by rounding, and out of tied quantiles,
+        so that it holds the value that they tie at.
 
         Parameters
         ----------
@@ -166,8 +201,11 @@ class PredictiveDistribution:
         [[[-0.4, -1.0], [0.4, 1.0]]]
         """
         c = self._checked_probability(coverage, "coverage")
-        q = self._invert(torch.cat([(1 - c.reshape(1, -1)) / 2, (1 + c.reshape(1, -1)) / 2], 1))
-        return self._answer(q if c.ndim == 0 else q.reshape(len(self), 2, -1))
+        lower, upper = (1 - c.reshape(1, -1)) / 2, (1 + c.reshape(1, -1)) / 2
+        if self._caution is not None and c.numel():
+            self._caution(torch.cat([lower[0], upper[0]]), float(c.max()))
+        ends = torch.stack([self._end(lower, up=False), self._end(upper, up=True)], dim=1)
+        return self._answer(ends.squeeze(-1) if c.ndim == 0 else ends)
 
     def sample(self, k: int, random_state: int | np.random.Generator | None = None) -> Array:
         """Draw ``k`` independent values per point by inversion, shape (n, k).
@@ -207,8 +245,8 @@ class PredictiveDistribution:
         t = ((u - self._u.gather(1, k)) / self._w.gather(1, k)).clamp(0, 1)
         inside = self._p[k] + self._dp[k] * t
         below, above = self._excess(u)
-        left = inside * torch.exp(-below / self._tau_below)
-        right = 1 - self._above * torch.exp(-above / self._tau_above)
+        left = inside * self._lower.log_share(below).exp()
+        right = 1 - self._above * self._upper.log_share(above).exp()
         return self._answer(torch.where(above > 0, right, left).squeeze(1))
 
     def log_prob(self, y: Array) -> Array:
@@ -222,12 +260,11 @@ class PredictiveDistribution:
         """
         u = self._standardise(y)
         k = self._cell(u)
-        f = self._dp[k] / self._w.gather(1, k)
+        f = (self._dp[k] / self._w.gather(1, k)).log()
         below, above = self._excess(u)
-        f = torch.where(below > 0, self._below / self._tau_below, f)
-        f = torch.where(above > 0, self._above / self._tau_above, f)
-        tail = below / self._tau_below + above / self._tau_above
-        return self._answer((f.log() - tail - self._scale.log()).squeeze(1))
+        f = torch.where(below > 0, self._below.log() + self._lower.log_density(below), f)
+        f = torch.where(above > 0, self._above.log() + self._upper.log_density(above), f)
+        return self._answer((f - self._scale.log()).squeeze(1))
 
     def crps(self, y: Array) -> Array:
         r"""Return the continuous ranked probability score, exactly; (n,) -> (n,).
@@ -251,14 +288,13 @@ class PredictiveDistribution:
         v = lo + self._dp * left / self._w
         inside = left * _cone(lo, v) + (self._w - left) * _cone(1 - v, 1 - hi)
         below, above = self._excess(u)
-        tails = _tail_crps(below, self._below, self._tau_below)
-        tails = tails + _tail_crps(above, self._above, self._tau_above)
+        tails = self._lower.crps(below, self._below) + self._upper.crps(above, self._above)
         return self._answer((self._scale * (inside.sum(1, keepdim=True) + tails)).squeeze(1))
 
     def _mean_u(self) -> Tensor:
         middle = (self._u[:, 1:] + self._u[:, :-1]) / 2
-        below = self._below * (self._u[:, :1] - self._tau_below)
-        above = self._above * (self._u[:, -1:] + self._tau_above)
+        below = self._below * (self._u[:, :1] - self._lower.mean)
+        above = self._above * (self._u[:, -1:] + self._upper.mean)
         return below + middle @ self._dp[:, None] + above
 
     def _invert(self, p: Tensor) -> Tensor:
@@ -269,10 +305,22 @@ class PredictiveDistribution:
         inside = self._u.gather(1, k) + t * self._w.gather(1, k)
         # Rounding must not carry a quantile past the next node: quantiles never cross.
         inside = torch.minimum(inside, self._u.gather(1, k + 1))
-        below = torch.log(p / self._below).clamp_max(0)
-        above = torch.log((1 - p) / self._above).clamp_max(0)
-        u = inside + self._tau_below * below - self._tau_above * above
-        return self._centre + self._scale * u
+        below = self._lower.excess((p / self._below).clamp_max(1))
+        above = self._upper.excess(((1 - p) / self._above).clamp_max(1))
+        return self._centre + self._scale * (inside - below + above)
+
+    def _end(self, p: Tensor, *, up: bool) -> Tensor:
+        """Ends [n, k] of closed intervals at ``p`` [1, k]: quantiles, moved out of ties."""
+        k = (torch.searchsorted(self._p, p, right=True) - 1).clamp(0, len(self._dp) - 1)
+        left, right = ((p - self._p[i]).abs() <= LEVEL_TOLERANCE for i in (k, k + 1))
+        node = torch.where(right, k + 1, k).expand(len(self), -1)
+        inside = (p > self._p[0]) & (p < self._p[-1])
+        at = left | right | (inside & self._tied.gather(1, k.expand(len(self), -1)))
+        end = self._u.gather(1, _run_ends(self._tied, up=up).gather(1, node))
+        ends = torch.where(at, self._centre + self._scale * end, self._invert(p))
+        # A value that an end goes through is inside, whatever rounding says.
+        slack = END_SLACK * self._scale + 16 * EPS * ends.abs()
+        return ends + slack if up else ends - slack
 
     def _cell(self, u: Tensor) -> Tensor:
         k = torch.searchsorted(self._u.detach(), u.detach(), right=True) - 1
@@ -385,12 +433,15 @@ def _first_wide(w: Tensor, dp: Tensor, min_spread: Tensor) -> Tensor:
     return (w > 2 * min_spread * dp).byte().argmax(dim=1, keepdim=True) + 1
 
 
+def _run_ends(tied: Tensor, *, up: bool) -> Tensor:
+    """First (or last) node of the run of tied cells [n, K-1] that each node [n, K] belongs to."""
+    if up:
+        return tied.shape[1] - _run_ends(tied.flip(1), up=False).flip(1)
+    nodes = torch.arange(tied.shape[1] + 1, device=tied.device).expand(len(tied), -1)
+    starts = torch.cat([torch.zeros_like(tied[:, :1]), tied], dim=1).logical_not()
+    return torch.where(starts, nodes, 0).cummax(1).values
+
+
 def _cone(a: Tensor, b: Tensor) -> Tensor:
     """Mean square of a linear function between its end values ``a`` and ``b``."""
     return (a * a + a * b + b * b) / 3
-
-
-def _tail_crps(excess: Tensor, mass: Tensor, tau: Tensor) -> Tensor:
-    """Share of a tail in the CRPS when the observation lies ``excess`` inside the tail."""
-    v = mass * torch.exp(-excess / tau)
-    return excess - 2 * tau * (mass - v) + tau * (mass * mass) / 2

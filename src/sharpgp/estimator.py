@@ -298,7 +298,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
             )
         X_old, y_old = self.calibrated_.labelled_data()
         weights = getattr(self.calibrated_, "ratio", None)
-        if weights is None and hasattr(self.calibrated_, "weights"):
+        if weights is None and getattr(self.calibrated_, "weights", None) is not None:
             raise InvalidInputError(
                 "refit: expected weights of all points, found those of calibration points only; "
                 "call fit with all points and their weights"
@@ -341,9 +341,10 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         coverage : float or sequence of float in (0, 1)
         symmetric : bool, optional
             False: centred quantiles; True: the band ``mu -+ radius`` from absolute z-scores.
-            None: the better of the two for scores like those of the training points with
-            ``"exact"``, ``"cv"`` and ``"loo"``; otherwise the band where fewer than five
-            calibration points lie in either tail.
+            None: as chosen at fit, for all coverages: with ``"exact"``, ``"cv"`` and ``"loo"`` the
+            better of the two for scores like those of the training points, otherwise the band
+            below 199 calibration points.  Where two tails are too much for so few points it is the
+            band, too.
         sample_weight : array of shape (n,), optional
             Weights of these points, where ``fit`` was given weights; without them the function
             given to ``fit`` is asked, or the largest weight of a calibration point is used.

@@ -17,7 +17,7 @@ from sklearn.tree import DecisionTreeRegressor
 from helpers import method
 from sharpgp import CalibrationWarning, SharpGPError, SharpGPRegressor
 from sharpgp.calibration import Recalibrator, known_methods
-from sharpgp.calibration.levels import whole_rank
+from sharpgp.calibration.ranks import whole_rank
 from sharpgp.exceptions import MissingExtraError
 from stress.shapes import Case, draw
 

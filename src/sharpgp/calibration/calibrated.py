@@ -1,7 +1,6 @@
 """What every calibration method gives back: a predictor of quantiles and intervals."""
 
 import copy
-import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -11,11 +10,10 @@ import torch
 from torch import Tensor
 
 from sharpgp._validation import as_count, as_coverage, as_features, as_levels, as_target
-from sharpgp.calibration.levels import table_levels, whole_rank
-from sharpgp.calibration.limits import warn_if_far
-from sharpgp.calibration.quantile import points_needed, supported
+from sharpgp.calibration.cautions import warn_if_far, warn_if_unsupported
+from sharpgp.calibration.ranks import whole_rank
 from sharpgp.distribution import PredictiveDistribution
-from sharpgp.exceptions import CalibrationWarning, InvalidInputError, warn
+from sharpgp.exceptions import CalibrationWarning, InvalidInputError
 from sharpgp.gp.compute import threads_for
 from sharpgp.gp.posterior import Posterior
 from sharpgp.metrics import ECE_LEVELS, CalibrationReport, calibration_report
@@ -27,9 +25,8 @@ ROWS_AT_ONCE = 2**15
 class Calibrated(ABC):
     """A calibrated predictor: what every recalibrator's ``fit`` returns.
 
-    A subclass answers quantiles and symmetric bands at levels that its ``C`` calibration points
-    support; this class adds checks, tails, shapes and the full distribution.  Answers are torch
-    tensors in the user's units.
+    A subclass answers quantiles, interval ends and distributions; this class adds checks, warnings
+    and shapes.  Answers are torch tensors in the user's units.
 
     Attributes
     ----------
@@ -44,28 +41,29 @@ class Calibrated(ABC):
 
     @abstractmethod
     def quantiles(self, X: Tensor, delta: Tensor) -> Tensor:
-        """Quantiles [K, T] at supported, increasing levels ``delta`` [K]."""
+        """Quantiles [K, T] at increasing levels ``delta`` [K], from tails where need be.
+
+        Differentiable in ``X``; unlike :meth:`predict_quantiles` without checks and warnings.
+        """
 
     @abstractmethod
-    def band(self, X: Tensor, coverage: float) -> tuple[Tensor, Tensor]:
-        """Lower and upper end [T] of the symmetric band ``mu -+ radius`` at a coverage."""
+    def ends(
+        self, X: Tensor, coverages: list[float], symmetric: bool | None, weights: Tensor | None
+    ) -> Tensor:
+        """Interval ends [2, K, T] at increasing coverages, nested."""
 
-    def centred_levels(self, coverage: float) -> tuple[float, float]:
-        """Levels of the two ends of the centred interval."""
-        # Next to 1, the upper level would round to 1, where no distribution has a quantile.
-        return (1.0 - coverage) / 2.0, min((1.0 + coverage) / 2.0, math.nextafter(1.0, 0.0))
+    @abstractmethod
+    def distribution(self, X: Tensor) -> PredictiveDistribution:
+        """The distribution at ``X`` [T, d], tabulated at a fixed grid of levels."""
+
+    @property
+    def can_be_rescored(self) -> bool:
+        """Whether it has scores that new points can join, see :meth:`rescored`."""
+        return False
 
     def band_supported(self, coverage: float) -> bool:
         """Whether the symmetric band at this coverage is backed by calibration points."""
         return self.n_cal is None or whole_rank(coverage, self.n_cal, up=True) <= self.n_cal
-
-    def prefers_band(self, coverage: float) -> bool:
-        """Whether intervals are symmetric bands unless the user says otherwise.
-
-        Where fewer than five calibration points lie in either tail, that is for
-        ``(1 - coverage)/2 * (C + 1) < 5``.
-        """
-        return self.n_cal is not None and (1.0 - coverage) / 2.0 * (self.n_cal + 1) < 5.0
 
     def predict_mean(self, X: Any) -> Tensor:
         """Predictive mean [T]."""
@@ -73,12 +71,13 @@ class Calibrated(ABC):
 
     def predict_quantiles(self, X: Any, levels: Any) -> Tensor:
         """Quantiles, shape (T,) for a single level and (T, k) for several, never crossing."""
-        X = self._features(X)
-        warn_if_far(self.posterior, X)
+        X = self._near_features(X)
         values, single = as_levels(levels)
-        delta = torch.tensor(values, dtype=torch.float64, device=self.posterior.device)
+        delta = torch.tensor(values, dtype=torch.float64, device=X.device)
         ordered, position = torch.unique(delta, return_inverse=True)
-        table = self._with_tails(X, ordered)[position]
+        if self.n_cal is not None:
+            warn_if_unsupported(ordered, n_cal=self.n_cal)
+        table = in_blocks(lambda rows: self.quantiles(rows, ordered), X)[position]
         return table[0] if single else table.mT
 
     def predict_interval(
@@ -92,27 +91,33 @@ class Calibrated(ABC):
         """Interval ends, shape (T, 2) for a single coverage and (T, 2, k) for several.
 
         ``symmetric=False`` takes two quantiles, ``True`` the band ``mu -+ radius`` from absolute
-        z-scores.  ``None`` chooses by a rule that never looks at the scores that fix ``beta``, and
-        so leaves the coverage as promised: see :meth:`prefers_band`.  Several coverages give
-        nested intervals.  ``sample_weight`` is for predictors with weighted scores, see
-        :meth:`weighted`.
+        z-scores.  ``None`` takes what was chosen at fit, by a rule that never looks at the scores
+        that fix ``beta``, and so leaves the coverage as promised: see
+        :func:`sharpgp.calibration.intervals.prefers_band`.  Several coverages give nested
+        intervals.  ``sample_weight`` is for predictors with weighted scores, see :meth:`weighted`.
         """
-        self._no_weights(sample_weight)
-        X = self._features(X)
-        warn_if_far(self.posterior, X)
-        return nested_intervals(coverage, lambda value: self._interval(X, value, symmetric))
+        X = self._near_features(X)
+        values, single = as_coverage(coverage)
+        weights = self._test_weights(X, sample_weight)
+        ordered = sorted(set(values))
+        for value in ordered:
+            self._warn_of_coverage(value, symmetric, weights, len(X))
+        ends = in_blocks(lambda rows, w: self.ends(rows, ordered, symmetric, w), X, weights)
+        ends = ends.permute(2, 0, 1)[..., [ordered.index(value) for value in values]]
+        return ends[..., 0] if single else ends
 
     def predict_std(self, X: Any) -> Tensor:
         """Standard deviation [T] of the predictive distribution, without keeping all of it."""
-        X = self._features(X)
-        warn_if_far(self.posterior, X)
-        return _in_blocks(X, lambda rows: self._table(rows).std)
+        return in_blocks(lambda rows: self.distribution(rows).std, self._near_features(X))
 
     def predict_dist(self, X: Any) -> PredictiveDistribution:
-        """Full predictive distribution at ``X``, tabulated at a fixed grid of levels."""
-        X = self._features(X)
-        warn_if_far(self.posterior, X)
-        return self._table(X)
+        """Full predictive distribution at ``X``, tabulated at a fixed grid of levels.
+
+        Its intervals are centred.  At the outermost ranks and beyond it answers as
+        :meth:`predict_quantiles` does; :meth:`predict_interval` moves ends outward to whole ranks,
+        to keep its guarantee, and so is wider by up to a rank on either side.
+        """
+        return self.distribution(self._near_features(X))
 
     def calibration_report(self, X: Any, y: Any) -> CalibrationReport:
         """Every metric on test data, by name, with the ECE floor; prints as a table."""
@@ -127,7 +132,7 @@ class Calibrated(ABC):
         return calibration_report(
             y.cpu().numpy(),
             mean=self.predict_mean(X).cpu().numpy(),
-            dist=self._table(X).numpy(),
+            dist=self.distribution(X).numpy(),
             quantiles=quantiles.cpu().numpy(),
             interval=interval.cpu().numpy(),
             n_cal=self.n_cal,
@@ -149,14 +154,9 @@ class Calibrated(ABC):
             Their weights, where the others have weights.
         """
         X, y = self._labelled(X, y)
-        self._no_weights(sample_weight)
+        weights = self._new_weights(X, sample_weight)
         with torch.no_grad(), threads_for(self.posterior.n_dense):
-            return self._updated(X, y)
-
-    @property
-    def can_be_rescored(self) -> bool:
-        """Whether this predictor has scores that new points can join, see :meth:`rescored`."""
-        return type(self)._rescored is not Calibrated._rescored
+            return self._updated(X, y, weights)
 
     def rescored(self, X: Any, y: Any, *, keep: int | None = None) -> "Calibrated":
         """A new predictor with the same mean and spread, and ``beta`` from further points, too.
@@ -179,31 +179,11 @@ class Calibrated(ABC):
         """All labelled points that this predictor rests on: training, then calibration."""
         return self.posterior.X_train, self.posterior.y_train
 
-    def _updated(self, X: Tensor, y: Tensor) -> "Calibrated":
-        return self._rescored(X, y, None)
-
-    def _rescored(self, X: Tensor, y: Tensor, keep: int | None) -> "Calibrated":
-        raise InvalidInputError(
-            "expected a predictor with scores that new points can join, found "
-            f"{type(self).__name__}; choose another calibration, or start over with refit=True"
-        )
-
-    def _labelled(self, X: Any, y: Any) -> tuple[Tensor, Tensor]:
-        X = self._features(X)
-        return X, as_target(y, n_rows=X.shape[0], device=self.posterior.device)
-
-    def _no_weights(self, sample_weight: Any) -> None:
-        if sample_weight is not None:
-            raise InvalidInputError(
-                "sample_weight: expected a model that was calibrated with weights, found one "
-                "without; give them to fit, too"
-            )
-
     def condition_on_observations(self, X: Any, y: Any) -> Self:
         """The same calibration on a GP that has also seen ``X``, ``y``; this one stays.
 
-        Mean and ``sigma`` learn from the new points; hyperparameters and the curves ``beta`` and
-        ``theta`` are kept.  Cheap: one factorisation, at the next prediction.
+        Mean and ``sigma`` learn from the new points; hyperparameters and ``beta`` are kept.
+        Cheap: one factorisation, at the next prediction.
 
         Parameters
         ----------
@@ -218,83 +198,70 @@ class Calibrated(ABC):
         >>> calibrated.condition_on_observations([[7.0]], [0.7]).posterior.n_train
         21
         """
-        X, y = self._labelled(X, y)
-        return self._on(self.posterior.extended(X, y))
+        return self._conditioned(*self._labelled(X, y))
 
-    def _on(self, posterior: Posterior) -> Self:
-        """The same calibration on another posterior; whatever else holds one has to follow."""
+    def _conditioned(self, X: Tensor, y: Tensor) -> Self:
+        """The same calibration on further data; whatever else holds a posterior has to follow."""
         other = copy.copy(self)
-        other.posterior = posterior
+        other.posterior = self.posterior.extended(X, y)
         return other
 
-    def table_levels(self) -> Tensor:
-        """Levels [K] at which the distribution is tabulated."""
-        return table_levels(self.n_cal).to(self.posterior.device)
+    def _updated(self, X: Tensor, y: Tensor, weights: Tensor | None) -> "Calibrated":
+        """See :meth:`updated`, on checked data; ``weights`` [n] where the others have some."""
+        return self._rescored(X, y, None)
 
-    def _interval(self, X: Tensor, coverage: float, symmetric: bool | None) -> Tensor:
-        symmetric = self.prefers_band(coverage) if symmetric is None else symmetric
-        if symmetric and self.band_supported(coverage):
-            return _in_blocks(X, lambda rows: torch.stack(self.band(rows, coverage))).mT
-        levels = torch.tensor(self.centred_levels(coverage), dtype=torch.float64)
-        lower, upper = self._with_tails(X, levels.to(self.posterior.device), coverage, symmetric)
-        if symmetric:
-            mean = self.posterior.mean(X)
-            radius = torch.maximum(upper - mean, mean - lower)
-            lower, upper = mean - radius, mean + radius
-        return torch.stack([lower, upper], dim=-1)
-
-    def _with_tails(
-        self,
-        X: Tensor,
-        delta: Tensor,
-        coverage: float | None = None,
-        symmetric: bool | None = None,
-    ) -> Tensor:
-        """Quantiles [K, T] at any increasing levels, with a warning beyond the supported ones."""
-        if self.n_cal is None or bool((inside := supported(delta, self.n_cal)).all()):
-            return _in_blocks(X, lambda rows: self.quantiles(rows, delta))
-        worst = min(delta[~inside].tolist(), key=lambda p: min(p, 1.0 - p))
-        needed = points_needed(worst)
-        asked = f"level {worst:g}"
-        if coverage is not None:
-            needed = points_needed(coverage) if symmetric else needed
-            asked = f"coverage {coverage:g}"
-        warn(
-            f"{asked} needs at least {needed} calibration points, found {self.n_cal}: "
-            "the answer comes from a modelled exponential tail, without a guarantee"
+    def _rescored(self, X: Tensor, y: Tensor, keep: int | None) -> "Calibrated":
+        raise InvalidInputError(
+            "expected a predictor with scores that new points can join, found "
+            f"{type(self).__name__}; choose another calibration, or start over with refit=True"
         )
-        return _in_blocks(X, lambda rows: self.extended_quantiles(rows, delta))
 
-    def extended_quantiles(self, X: Tensor, delta: Tensor) -> Tensor:
-        """Quantiles [K, T] at any increasing levels: beyond the supported ones, modelled tails.
+    @abstractmethod
+    def _warn_of_coverage(
+        self, coverage: float, symmetric: bool | None, weights: Tensor | None, n_rows: int
+    ) -> None:
+        """Warn where an end will come from a tail."""
 
-        Differentiable in ``X``; unlike :meth:`predict_quantiles` without checks and warnings.
-        """
-        if self.n_cal is None or bool((inside := supported(delta, self.n_cal)).all()):
-            return self.quantiles(X, delta)
-        edge = torch.tensor([1.0, self.n_cal], dtype=torch.float64, device=delta.device)
-        asked_and_edges = torch.cat([delta[inside], edge / (self.n_cal + 1)]).unique()
-        known = self.quantiles(X, asked_and_edges)
-        modelled = self._table(X).quantile(delta).mT
-        out = torch.empty_like(modelled)
-        out[inside] = known[torch.isin(asked_and_edges, delta[inside])]
-        low, high = delta < asked_and_edges[0], delta > asked_and_edges[-1]
-        out[low] = torch.minimum(modelled[low], known[0])
-        out[high] = torch.maximum(modelled[high], known[-1])
-        return out
+    def _test_weights(self, X: Tensor, sample_weight: Any) -> Tensor | None:
+        """Weights [T] of points to predict; None for equal ones."""
+        return no_weights(sample_weight)
 
-    def _table(self, X: Tensor) -> PredictiveDistribution:
-        delta = self.table_levels()
-        return PredictiveDistribution(delta, self.quantiles(X, delta))
+    def _new_weights(self, X: Tensor, sample_weight: Any) -> Tensor | None:
+        """Weights [n] of points to learn from; None for equal ones."""
+        return no_weights(sample_weight)
 
     def _features(self, X: Any) -> Tensor:
         return as_features(X, n_features=self.posterior.n_features, device=self.posterior.device)
 
+    def _near_features(self, X: Any) -> Tensor:
+        X = self._features(X)
+        warn_if_far(self.posterior, X)
+        return X
 
-def _in_blocks(X: Tensor, ask: Callable[[Tensor], Tensor]) -> Tensor:
-    """``ask`` for blocks of rows of ``X``, whose answers have the rows last."""
-    blocks = [ask(rows) for rows in X.split(ROWS_AT_ONCE)]
-    return blocks[0] if len(blocks) == 1 else torch.cat(blocks, dim=-1)
+    def _labelled(self, X: Any, y: Any) -> tuple[Tensor, Tensor]:
+        X = self._features(X)
+        return X, as_target(y, n_rows=X.shape[0], device=self.posterior.device)
+
+
+def no_weights(sample_weight: Any) -> Tensor | None:
+    """None; raise if a predictor without weights is given some."""
+    if sample_weight is not None:
+        raise InvalidInputError(
+            "sample_weight: expected a model that was calibrated with weights, found one "
+            "without; give them to fit, too"
+        )
+    return None
+
+
+def in_blocks(ask: Callable[..., Tensor], *rows: Tensor | None) -> Tensor:
+    """``ask`` for blocks of rows, whose answers have the rows last; a None stays None."""
+    first = rows[0]
+    assert first is not None
+    if len(first) <= ROWS_AT_ONCE:
+        return ask(*rows)
+    count = -(-len(first) // ROWS_AT_ONCE)
+    parts = [[None] * count if part is None else part.split(ROWS_AT_ONCE) for part in rows]
+    return torch.cat([ask(*block) for block in zip(*parts, strict=True)], dim=-1)
 
 
 def calibrated_of(model: Any) -> Calibrated:
@@ -316,14 +283,3 @@ def calibrated_of(model: Any) -> Calibrated:
             f"found {found}"
         )
     return calibrated
-
-
-def nested_intervals(coverage: Any, interval: Callable[[float], Tensor]) -> Tensor:
-    """Ends (T, 2) at one coverage, or (T, 2, k) at several, of which larger contain smaller."""
-    values, single = as_coverage(coverage)
-    if single:
-        return interval(values[0])
-    ordered = sorted(set(values))
-    ends = torch.stack([interval(value) for value in ordered], dim=-1)
-    nested = torch.stack([ends[:, 0].cummin(-1).values, ends[:, 1].cummax(-1).values], dim=1)
-    return nested[..., [ordered.index(value) for value in values]]

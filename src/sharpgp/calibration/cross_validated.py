@@ -5,19 +5,18 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from sharpgp._stored import stored
 from sharpgp.calibration.calibrated import Calibrated
-from sharpgp.calibration.exact import SpreadPredictor
+from sharpgp.calibration.cautions import warn_if_overfitted
+from sharpgp.calibration.cv_plus import PlusPredictor
 from sharpgp.calibration.judging import SCORED_LEVELS
 from sharpgp.calibration.levels import Levels
-from sharpgp.calibration.limits import warn_if_overfitted
-from sharpgp.calibration.plus import PlusPredictor
 from sharpgp.calibration.recalibrator import Recalibrator, register
+from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.calibration.spread import (
     Spread,
     conditioned_spread,
@@ -41,31 +40,14 @@ _BEHIND, _FAR_AHEAD, _FEW = 0.01, 0.25, 0.2
 _MOST_LEFT_OUT = 50
 
 
-@stored("CrossValidatedPredictor")
-class CrossValidatedPredictor(SpreadPredictor):
-    """A spread predictor whose scores come from fits that did not see the point they score."""
-
-    def labelled_data(self) -> tuple[Tensor, Tensor]:
-        """The training points, which are those that calibrate."""
-        return self.posterior.X_train, self.posterior.y_train
-
-    def _updated(self, X: Tensor, y: Tensor) -> Self:
-        """New points are scored by the present fit, which has not seen them, then join it."""
-        later = self._rescored(X, y, None)
-        later.posterior = self.posterior.extended(X, y)
-        later.spread_model = conditioned_spread(self.spread_model, later.posterior)
-        return later
-
-
 @dataclass(frozen=True)
 class _Refit:
-    """A part under the fit without it: residuals and z-scores [n].
+    """A part under the fit without it: z-scores [n].
 
     ``own`` are leave-one-out scores of the fit's own points; ``lead``, how much better it explains
     these than the fit on all data does; ``kept``, the fit itself where it is used later.
     """
 
-    r: Tensor
     z: Tensor
     own: Tensor
     lead: float
@@ -181,7 +163,6 @@ class CrossValidated(Recalibrator):
         if self.plus:
             fits = [refit.kept for refit in refits if refit.kept is not None]
             return PlusPredictor(spread.posterior, fits, [refit.z for refit in refits])
-        r = torch.cat([refit.r for refit in refits])
         z = torch.cat([refit.z for refit in refits])
         if _many(refit.lead < -_BEHIND for refit in refits):
             logger.info(
@@ -189,7 +170,7 @@ class CrossValidated(Recalibrator):
             )
             z = torch.cat([carried_over(f.z, f.own, spread.scores) for f in refits])
         tested, back = torch.cat([test for _, test in pairs]).sort()
-        return CrossValidatedPredictor(spread, X[tested], r[back], z[back])
+        return ScoredPredictor(spread, X[tested], y[tested], z[back], in_training=True)
 
     def _refits(
         self, full: Posterior, spread: Spread, pairs: Sequence[Split], labels: Tensor
@@ -204,15 +185,15 @@ class CrossValidated(Recalibrator):
                 fit = learn_spread(refit, self.seed, labels[rest])
             else:
                 fit = refit_spread(spread.choice, start, X[rest], y[rest])
-            r = y[part] - fit.posterior.mean(X[part])
+            z = (y[part] - fit.location(X[part])) / fit.spread(X[part])
             # A fit to few of the points leads by what it overfits: that says nothing.
             compared = not self.plus and 2 * len(rest) > len(y)
             lead = lead_of(fit.posterior, spread.posterior) if compared else 0.0
-            return _Refit(r, r / fit(X[part]), fit.scores, lead, fit if self.plus else None)
+            return _Refit(z, fit.scores, lead, fit if self.plus else None)
 
         return side_by_side(without, pairs, alone=not runs_in_threads(full))
 
-    def _without_refits(self, full: Posterior, groups: Tensor | None) -> CrossValidatedPredictor:
+    def _without_refits(self, full: Posterior, groups: Tensor | None) -> ScoredPredictor:
         if self.plus:
             raise InvalidInputError("plus: expected a number of folds, found folds=None; give one")
         if groups is not None:
@@ -222,13 +203,10 @@ class CrossValidated(Recalibrator):
             )
         warn_if_overfitted(full)
         spread = learn_spread(full, self.seed)
-        with torch.no_grad():
-            mean, _ = spread.posterior.loo(spread.posterior.theta_R.unsqueeze(0))
-        r, z = full.y_train - mean[0], spread.scores
-        labels = together(full.X_train)
+        z, labels = spread.scores, together(full.X_train)
         if len(labels.unique()) < len(labels) and not isinstance(full, CentredPosterior):
-            r, z = _leaving_out(spread, parts(labels, _MOST_LEFT_OUT, self.seed))
-        return CrossValidatedPredictor(spread, full.X_train, r, z)
+            z = _leaving_out(spread, parts(labels, _MOST_LEFT_OUT, self.seed))
+        return ScoredPredictor(spread, full.X_train, full.y_train, z, in_training=True)
 
     def fit(
         self,
@@ -334,16 +312,15 @@ def carried_over(z: Tensor, own: Tensor, whole: Tensor) -> Tensor:
     return inside + growth * (z - z.clamp(a[0], a[-1]))
 
 
-def _leaving_out(spread: Spread, tests: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Residuals and z-scores [N] of parts, without them but with every hyperparameter kept."""
+def _leaving_out(spread: Spread, tests: Sequence[Tensor]) -> Tensor:
+    """z-scores [N] of parts, without them but with every hyperparameter kept."""
     X, y = spread.posterior.X_train, spread.posterior.y_train
-    r, z = torch.empty_like(y), torch.empty_like(y)
+    z = torch.empty_like(y)
     with torch.no_grad():
         for rest, part in complements(len(y), tests):
             fit = conditioned_spread(spread, spread.posterior.at_rows(rest))
-            r[part] = y[part] - fit.posterior.mean(X[part])
-            z[part] = r[part] / fit(X[part])
-    return r, z
+            z[part] = (y[part] - fit.location(X[part])) / fit.spread(X[part])
+    return z
 
 
 def _keeping_together(posterior: Posterior, groups: Tensor | None) -> Posterior:

@@ -1,57 +1,17 @@
 """Finite-sample exact calibration: the spread from training data, ``beta`` from held-out data."""
 
-from typing import Any, Self
+from typing import Any
 
 from torch import Tensor
 
-from sharpgp._stored import agree, stored
 from sharpgp._validation import as_features, as_labels, as_target, as_weights
-from sharpgp.calibration.bands import band_is_better
 from sharpgp.calibration.levels import Levels
-from sharpgp.calibration.ranked import RankedPredictor
 from sharpgp.calibration.recalibrator import Recalibrator, register
-from sharpgp.calibration.spread import Choice, Spread, learn_spread
+from sharpgp.calibration.scored import ScoredPredictor
+from sharpgp.calibration.spread import learn_spread
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.posterior import Posterior
 from sharpgp.models.folds import one_of_each, together
-
-
-@stored("SpreadPredictor", spread_model=Spread)
-class SpreadPredictor(RankedPredictor):
-    """``Q(delta, x) = mu(x) + beta(delta) sigma_total(x)``: one learned spread for all levels.
-
-    Attributes
-    ----------
-    spread_model : Spread
-    choice : Choice
-        Which spread was chosen, and its held-out score relative to the base GP's.
-    """
-
-    def __init__(self, spread: Spread, X_cal: Tensor, r_cal: Tensor, scores: Tensor) -> None:
-        super().__init__(spread.posterior, X_cal, r_cal, scores)
-        self.spread_model = spread
-
-    def _restored(self) -> None:
-        super()._restored()
-        agree("posterior of the spread", self.spread_model.posterior is self.posterior, True)
-
-    def _on(self, posterior: Posterior) -> Self:
-        other = super()._on(posterior)
-        other.spread_model = self.spread_model.on(posterior)
-        return other
-
-    @property
-    def choice(self) -> Choice:
-        """Which spread was chosen on the training data."""
-        return self.spread_model.choice
-
-    def prefers_band(self, coverage: float) -> bool:
-        """Whether ``C`` scores distributed as the training points' estimate a band better."""
-        return band_is_better(self.spread_model.scores, self.n_cal, coverage)
-
-    def spread(self, theta: Tensor, X: Tensor) -> Tensor:
-        """``sigma_total`` [K, T], the same for every level."""
-        return self.spread_model(X).expand(theta.shape[0], -1)
 
 
 @register("exact")
@@ -64,7 +24,7 @@ class Exact(Recalibrator):
     score is exchangeable with those scores, ``P(y <= Q(delta)) = delta`` at
     ``delta = j/(C+1)``, and within ``1/(C+1)`` of it in between.  Intervals take whole ranks, so
     that ``coverage <= P(y in interval) <= coverage + 1/(C+1)`` for the symmetric band and
-    ``+ 2/(C+1)`` for the centred interval.  (Without ties among the scores.)
+    ``+ 2/(C+1)`` for the centred interval.  Ties among the scores can only raise these coverages.
 
     Parameters
     ----------
@@ -137,7 +97,7 @@ class Exact(Recalibrator):
             groups_cal=groups_cal,
         )
 
-    def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> SpreadPredictor:
+    def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> ScoredPredictor:
         return self._fit_groups(posterior, X, y, None, None)
 
     def _fit_groups(
@@ -147,7 +107,6 @@ class Exact(Recalibrator):
         y: Tensor,
         groups: Tensor | None,
         groups_cal: Tensor | None,
-    ) -> SpreadPredictor:
+    ) -> ScoredPredictor:
         spread = learn_spread(posterior, self.seed, together(posterior.X_train, groups))
-        r = y - spread.posterior.mean(X)
-        return SpreadPredictor(spread, X, r, r / spread(X))
+        return ScoredPredictor.of(spread, X, y)

@@ -1,4 +1,4 @@
-"""Which confidence levels to train and to tabulate, given the number of calibration points."""
+"""Which confidence levels to train, given the number of calibration points."""
 
 import math
 from collections.abc import Sequence
@@ -7,18 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sharpgp.calibration.quantile import points_needed, rank, supported
+from sharpgp.calibration.ranks import DEFAULT_GRID, points_needed, supported, thinned
 from sharpgp.exceptions import InvalidInputError
 
 #: What a user may pass as ``levels``: None, a count, ``"all"``, one level, or several.
 Levels = int | float | str | Sequence[float] | np.ndarray | Tensor | None
-
-#: The default grid: every 0.05, denser in the tails.
-DEFAULT_GRID = (
-    *(0.005, 0.01, 0.025),
-    *(round(0.05 * j, 2) for j in range(1, 20)),
-    *(0.975, 0.99, 0.995),
-)
 
 
 def resolve_levels(levels: Levels, n_scores: int) -> Tensor:
@@ -40,7 +33,7 @@ def resolve_levels(levels: Levels, n_scores: int) -> Tensor:
     lowest = 1.0 / (n_scores + 1)
     if levels is None:
         grid = torch.tensor(DEFAULT_GRID, dtype=torch.float64).clamp(min=lowest)
-        lower = _thinned(grid[grid <= 0.5], 0.5 * lowest)
+        lower = thinned(grid[grid <= 0.5], 0.5 * lowest)
         return torch.cat([lower, 1.0 - lower.flip(0)]).unique()
     if isinstance(levels, str):
         if levels != "all":
@@ -51,42 +44,6 @@ def resolve_levels(levels: Levels, n_scores: int) -> Tensor:
     if isinstance(levels, (int, np.integer)) and not isinstance(levels, bool):
         return _spread(int(levels), n_scores)
     return _given(levels, n_scores)
-
-
-def table_levels(n_scores: int | None) -> Tensor:
-    """Levels at which a predictive distribution is tabulated.
-
-    Neighbours are at least two ranks apart, so that no density is read off a single gap between
-    two scores, and two scores lie in each tail.
-
-    Examples
-    --------
-    >>> table_levels(19)[:3].tolist()
-    [0.1, 0.2, 0.3]
-    """
-    grid = torch.tensor(DEFAULT_GRID, dtype=torch.float64)
-    if n_scores is None:
-        return grid
-    if n_scores < 2:
-        raise InvalidInputError(
-            f"a predictive distribution needs at least 2 calibration points, found {n_scores}; "
-            "add data"
-        )
-    gap = 2.0 / (n_scores + 1)
-    lower = _thinned(grid[(grid > gap - 1e-12) & (grid <= 0.5)], gap)
-    if len(lower) == 0 or lower[0] == 0.5:
-        # Too few scores for the rule: the two outermost levels that they support.
-        return torch.tensor([1.0, n_scores], dtype=torch.float64) / (n_scores + 1)
-    return torch.cat([lower, 1.0 - lower.flip(0)]).unique()
-
-
-def _thinned(grid: Tensor, gap: float) -> Tensor:
-    """Increasing levels with those dropped that are closer than ``gap`` to the one before."""
-    kept: list[float] = []
-    for value in grid.tolist():
-        if not kept or value - kept[-1] > gap - 1e-12:
-            kept.append(value)
-    return torch.tensor(kept, dtype=torch.float64)
 
 
 def _spread(count: int, n_scores: int) -> Tensor:
@@ -131,15 +88,3 @@ def check_levels(levels: np.ndarray) -> None:
     bad = levels[~((levels > 0) & (levels < 1))]
     if bad.size:
         raise InvalidInputError(f"levels: expected numbers in (0, 1), found {bad[0]:g}")
-
-
-def whole_rank(level: float, n_scores: int, *, up: bool) -> int:
-    """Conservative rank: ``ceil`` (or ``floor``) of ``level * (C + 1)``, safe against rounding.
-
-    Examples
-    --------
-    >>> whole_rank(0.95, 99, up=True), whole_rank(0.025, 99, up=False)
-    (95, 2)
-    """
-    h = float(rank(torch.tensor(level, dtype=torch.float64), n_scores))
-    return math.ceil(h) if up else math.floor(h)

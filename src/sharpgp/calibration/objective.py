@@ -5,7 +5,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from sharpgp._validation import check_choice
-from sharpgp.calibration.quantile import q_lin
+from sharpgp.calibration.ranks import q_lin
 
 #: ``(delta [K], residuals [C], sigma [K or 1, C]) -> (objective [K], beta [K])``
 Objective = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]

@@ -56,7 +56,7 @@ class Recalibrator(ABC):
         """Calibrate ``posterior`` on data that it was not trained on; it is not changed.
 
         ``sample_weight``, an array (C,) or a function of ``X`` (n, d) that gives one, weights the
-        calibration points; see :class:`sharpgp.calibration.weighted.WeightedPredictor`.
+        calibration points; see :class:`sharpgp.calibration.scored.ScoredPredictor`.
         ``groups`` (N,) and ``groups_cal`` (C,), whole numbers, tell which training and which
         calibration points belong together; methods that split points keep these on one side.
         """

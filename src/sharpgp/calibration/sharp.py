@@ -7,62 +7,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sharpgp._stored import Array, Several, stored
 from sharpgp._validation import as_count
 from sharpgp.calibration.curves import Curves
 from sharpgp.calibration.inducing import move_inducing
 from sharpgp.calibration.levels import Levels, resolve_levels
 from sharpgp.calibration.objective import get_objective
 from sharpgp.calibration.path import LevelResult, Problem, keep_order, solve_path, solve_shared
-from sharpgp.calibration.quantile import q_lin
-from sharpgp.calibration.ranked import newest
+from sharpgp.calibration.ranks import q_lin
 from sharpgp.calibration.recalibrator import Recalibrator, register
-from sharpgp.calibration.scores import CurvePredictor
 from sharpgp.calibration.search import get_family
+from sharpgp.calibration.sharp_predictor import SharpPredictor
 from sharpgp.exceptions import warn
 from sharpgp.gp.posterior import Posterior
-
-
-@stored(
-    "SharpPredictor",
-    results=Several(LevelResult),
-    evaluations=int,
-    method=Recalibrator,
-    theta_searched=Array("K P", positive=True),
-)
-class SharpPredictor(CurvePredictor):
-    """What :class:`Sharp` returns: the curves, and per trained level how they were found.
-
-    Attributes
-    ----------
-    results : list of LevelResult
-        One per trained level, increasing in ``delta``.
-    evaluations : int
-        Evaluations of the objective with its gradient, in all.
-    method : Sharp
-        The settings.
-    theta_searched : Tensor [K, P]
-        ``theta`` of each trained level as the search left it, before ``|beta|`` was put in order.
-    """
-
-    results: list[LevelResult]
-    evaluations: int
-    method: "Sharp"
-    theta_searched: Tensor
-
-    def _rescored(self, X: Tensor, y: Tensor, keep: int | None) -> "SharpPredictor":
-        """Every level keeps the ``theta`` that was searched for it and gets a new ``beta``."""
-        r = newest(self.r_cal, y - self.posterior.mean(X), keep)
-        later = self.method._calibrated(
-            self.posterior,
-            newest(self.X_cal, X, keep),
-            r,
-            r.new_tensor([result.delta for result in self.results]),
-            self.theta_searched,
-            [result.evaluations for result in self.results],
-        )
-        later.evaluations = self.evaluations
-        return later
 
 
 @register("paper")
@@ -153,9 +109,19 @@ class Sharp(Recalibrator):
                 f"the covariance could not be factorised at {budget.failed} of {budget.used} "
                 "points of the calibration search; they were passed over"
             )
-        predictor = self._calibrated(posterior, X, r, delta, theta, evaluations)
-        predictor.evaluations = budget.used
-        return predictor
+        return self._calibrated(posterior, X, y, delta, theta, evaluations, budget.used)
+
+    def rescored(self, predictor: SharpPredictor, X: Tensor, y: Tensor) -> SharpPredictor:
+        """A predictor's ``theta`` with ``beta`` from other calibration points."""
+        return self._calibrated(
+            predictor.posterior,
+            X,
+            y,
+            y.new_tensor([result.delta for result in predictor.results]),
+            predictor.theta_searched,
+            [result.evaluations for result in predictor.results],
+            predictor.evaluations,
+        )
 
     def _problem(self, posterior: Posterior, searched: Posterior, X: Tensor, r: Tensor) -> Problem:
         """What to minimise, with ``sigma`` of ``searched``.
@@ -175,12 +141,14 @@ class Sharp(Recalibrator):
         self,
         posterior: Posterior,
         X: Tensor,
-        r: Tensor,
+        y: Tensor,
         delta: Tensor,
         theta_searched: Tensor,
         evaluations: Sequence[int] | np.ndarray,
+        evaluations_in_all: int,
     ) -> SharpPredictor:
         """Given ``theta`` [K, P] per level: ``|beta|`` in order, the curves and the results."""
+        r = y - posterior.mean(X)
         whole = self._problem(posterior, posterior, X, r)
         theta, beta, value, changed = keep_order(whole, delta, theta_searched)
         base = posterior.theta_R.expand(len(delta), -1)
@@ -194,10 +162,7 @@ class Sharp(Recalibrator):
                 "its diagonal; remove rows that repeat one another"
             )
         curves = self._curves(posterior, X, r, delta, beta, theta)
-        predictor = SharpPredictor(posterior, curves, X, r, whole_ranks=False)
-        predictor.method = copy.copy(self)
-        predictor.theta_searched = theta_searched
-        predictor.results = [
+        results = [
             LevelResult(
                 delta=float(delta[k]),
                 beta=float(beta[k]),
@@ -210,7 +175,16 @@ class Sharp(Recalibrator):
             )
             for k in range(len(delta))
         ]
-        return predictor
+        return SharpPredictor(
+            posterior,
+            curves,
+            X,
+            y,
+            results=results,
+            evaluations=evaluations_in_all,
+            method=copy.copy(self),
+            theta_searched=theta_searched,
+        )
 
     def _curves(
         self,

@@ -21,7 +21,7 @@ from sharpgp._stored import Array, agree, stored
 from sharpgp.calibration.judging import Scores, scores_of
 from sharpgp.calibration.objective import pinball
 from sharpgp.calibration.path import Problem, solve_shared
-from sharpgp.calibration.quantile import q_lin
+from sharpgp.calibration.ranks import q_lin
 from sharpgp.calibration.scale import ScaleModel, held_out_log_squares
 from sharpgp.calibration.search import Ard
 from sharpgp.gp.compute import side_by_side
@@ -31,6 +31,7 @@ from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.sizes import LEAST_LEARNED, MOST_BATCHED, MOST_SEARCHED, MOST_WARPED
 from sharpgp.gp.warped import retrain_warped
 from sharpgp.models.folds import parts, together
+from sharpgp.models.model import Model
 
 #: Levels whose pinball losses the search of ``theta`` averages.
 SEARCH_LEVELS = (0.025, 0.05, 0.1, 0.25, 0.75, 0.9, 0.95, 0.975)
@@ -65,7 +66,7 @@ class Choice:
     unit=Array(positive=True),
     scores=Array("N"),
 )
-class Spread:
+class Spread(Model):
     """``sigma_total(x) = unit sigma(theta, x) exp(share g(x) / 2)``, from training data alone.
 
     ``unit`` makes the :func:`magnitude` of the leave-one-out z-scores 1, so that scores of
@@ -78,6 +79,8 @@ class Spread:
     scores : Tensor [N]
         Leave-one-out z-scores of the training points.
     """
+
+    scores: Tensor
 
     def __init__(
         self, posterior: Posterior, theta: Tensor, choice: Choice, scale: ScaleModel | None
@@ -100,18 +103,26 @@ class Spread:
                 "features of the scale model", self.scale.gp.n_features, self.posterior.n_features
             )
 
-    def on(self, posterior: Posterior) -> "Spread":
-        """The same ``theta``, unit and scale model on a posterior that has seen other data."""
-        other = copy.copy(self)
-        other.posterior = posterior
-        return other
+    def location(self, X: Tensor) -> Tensor:
+        """``mu`` [T]."""
+        return self.posterior.mean(X)
 
-    def __call__(self, X: Tensor) -> Tensor:
+    def spread(self, X: Tensor) -> Tensor:
         """``sigma_total`` [T]."""
         sigma = self.posterior.sigma(self.theta.unsqueeze(0), X)[0]
         if self.scale is not None:
             sigma = sigma * (0.5 * self.choice.share * self.scale.log_square(X)).exp()
         return sigma * self.unit
+
+    def extended(self, X: Tensor, y: Tensor) -> "Spread":
+        """See :meth:`Model.extended`: ``theta``, unit and scale model stay."""
+        other = copy.copy(self)
+        other.posterior = self.posterior.extended(X, y)
+        return other
+
+    def updated(self, X: Tensor, y: Tensor) -> "Spread":
+        """See :meth:`Model.updated`: the scale model learns, every hyperparameter stays."""
+        return conditioned_spread(self, self.posterior.extended(X, y))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from sharpgp._stored import Array, agree, stored
 from sharpgp._validation import check_choice, check_counts
 from sharpgp.calibration.baselines.hyperposterior import laplace, observed, standardised
 from sharpgp.calibration.baselines.nuts import sample
-from sharpgp.calibration.calibrated import Calibrated
+from sharpgp.calibration.by_level import LevelPredictor
 from sharpgp.calibration.levels import Levels
 from sharpgp.calibration.recalibrator import Recalibrator, register
 from sharpgp.gp.exact import ExactPosterior
@@ -107,7 +107,7 @@ class BoundingBox:
     points=int,
     scaling=str,
 )
-class UniformBoundPredictor(Calibrated):
+class UniformBoundPredictor(LevelPredictor):
     r"""``mu(x) -+ beta_bar sigma(theta'', x)`` at the bounding hyperparameters of each coverage.
 
     Parameters
@@ -136,12 +136,12 @@ class UniformBoundPredictor(Calibrated):
         agree("features", self.gp.n_features, self.posterior.n_features)
         agree("length of theta", len(self.box.centre), len(self.gp.theta_R))
 
-    def _updated(self, X: Tensor, y: Tensor) -> Self:
-        return self._on(self.posterior.extended(X, y))
+    def _updated(self, X: Tensor, y: Tensor, weights: Tensor | None) -> Self:
+        return self._conditioned(X, y)
 
-    def _on(self, posterior: Posterior) -> Self:
-        other = super()._on(posterior)
-        other.gp = self.gp.conditioned_on(posterior.X_train, posterior.y_train)
+    def _conditioned(self, X: Tensor, y: Tensor) -> Self:
+        other = super()._conditioned(X, y)
+        other.gp = self.gp.conditioned_on(other.posterior.X_train, other.posterior.y_train)
         return other
 
     def bound(self, X: Tensor, coverage: Tensor) -> Tensor:
@@ -162,15 +162,15 @@ class UniformBoundPredictor(Calibrated):
         beta_bar = (factor + 2.0 * norm / lower[:, -1].sqrt()).log() + log_gamma
         return beta_bar.clamp(max=_LOG_LARGEST).exp()
 
-    def quantiles(self, X: Tensor, delta: Tensor) -> Tensor:
-        """See :meth:`Calibrated.quantiles`: an end of the bound at coverage ``|2 delta - 1|``."""
+    def inside(self, X: Tensor, delta: Tensor) -> Tensor:
+        """See :meth:`LevelPredictor.inside`: an end of the bound at coverage ``|2 delta - 1|``."""
         coverage = (2.0 * delta - 1.0).abs()
         distinct, position = coverage.unique(return_inverse=True)
         half = self.bound(X, distinct.clamp_min(torch.finfo(distinct.dtype).tiny))[position]
         return self.posterior.mean(X) + (delta - 0.5).sign().unsqueeze(-1) * half
 
     def band(self, X: Tensor, coverage: float) -> tuple[Tensor, Tensor]:
-        """See :meth:`Calibrated.band`."""
+        """See :meth:`LevelPredictor.band`."""
         mean = self.posterior.mean(X)
         half = self.bound(X, torch.tensor([coverage], dtype=torch.float64, device=X.device))[0]
         return mean - half, mean + half

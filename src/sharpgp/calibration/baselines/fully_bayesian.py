@@ -10,7 +10,7 @@ from sharpgp._stored import Array, agree, stored
 from sharpgp._validation import check_counts
 from sharpgp.calibration.baselines.hyperposterior import observed, standardised
 from sharpgp.calibration.baselines.nuts import sample
-from sharpgp.calibration.calibrated import Calibrated
+from sharpgp.calibration.by_level import LevelPredictor
 from sharpgp.calibration.levels import Levels
 from sharpgp.calibration.recalibrator import Recalibrator, register
 from sharpgp.gp.compute import block_entries
@@ -23,7 +23,7 @@ from sharpgp.gp.posterior import KernelPosterior, Posterior
     gp=KernelPosterior,
     theta=Array("S P", positive=True),
 )
-class MixturePredictor(Calibrated):
+class MixturePredictor(LevelPredictor):
     r"""Quantiles of ``F(y | x) = mean_s Phi((y - mu_s(x)) / sigma_s(x))``, found as its roots.
 
     Parameters
@@ -55,14 +55,14 @@ class MixturePredictor(Calibrated):
         blocks = self._features(X).split(self._rows(1))
         return torch.cat([self.components(block)[0].mean(0) for block in blocks])
 
-    def quantiles(self, X: Tensor, delta: Tensor) -> Tensor:
-        """See :meth:`Calibrated.quantiles`."""
+    def inside(self, X: Tensor, delta: Tensor) -> Tensor:
+        """See :meth:`LevelPredictor.inside`."""
         blocks = X.split(self._rows(len(delta)))
         parts = [mixture_quantiles(*self.components(block), delta) for block in blocks]
         return torch.cat(parts, dim=-1)
 
     def band(self, X: Tensor, coverage: float) -> tuple[Tensor, Tensor]:
-        """See :meth:`Calibrated.band`: about the mixture's mean, with its exact coverage.
+        """See :meth:`LevelPredictor.band`: about the mixture's mean, with its exact coverage.
 
         The mass outside ``mean -+ r`` is twice the lower tail of the mixture of all components
         and their mirror images, so that ``r`` is a quantile, too.
@@ -83,12 +83,12 @@ class MixturePredictor(Calibrated):
         scores = torch.linspace(-5.0, 5.0, 101, dtype=torch.float64, device=self.posterior.device)
         return torch.special.ndtr(scores)
 
-    def _updated(self, X: Tensor, y: Tensor) -> Self:
-        return self._on(self.posterior.extended(X, y))
+    def _updated(self, X: Tensor, y: Tensor, weights: Tensor | None) -> Self:
+        return self._conditioned(X, y)
 
-    def _on(self, posterior: Posterior) -> Self:
-        other = super()._on(posterior)
-        other.gp = self.gp.conditioned_on(posterior.X_train, posterior.y_train)
+    def _conditioned(self, X: Tensor, y: Tensor) -> Self:
+        other = super()._conditioned(X, y)
+        other.gp = self.gp.conditioned_on(other.posterior.X_train, other.posterior.y_train)
         return other
 
     def _rows(self, n_levels: int) -> int:

@@ -2,9 +2,10 @@
 
 from torch import Tensor
 
-from sharpgp.calibration.ranked import RankedPredictor
 from sharpgp.calibration.recalibrator import Recalibrator, register
+from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.gp.posterior import Posterior
+from sharpgp.models.as_trained import PosteriorModel
 
 
 @register("kuleshov18")
@@ -28,7 +29,5 @@ class Kuleshov18(Recalibrator):
     torch.Size([3, 2])
     """
 
-    def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> RankedPredictor:
-        r = y - posterior.mean(X)
-        z = r / posterior.sigma(posterior.theta_R.unsqueeze(0), X)[0]
-        return RankedPredictor(posterior, X, r, z)
+    def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> ScoredPredictor:
+        return ScoredPredictor.of(PosteriorModel(posterior), X, y)

@@ -13,11 +13,11 @@ from torch.nn.functional import softplus
 
 from sharpgp._stored import Array, Several, agree, stored
 from sharpgp._validation import as_features, as_target, check_counts
-from sharpgp.calibration.calibrated import Calibrated
+from sharpgp.calibration.by_level import LevelPredictor
+from sharpgp.calibration.cautions import warn_if_short
 from sharpgp.calibration.levels import Levels
-from sharpgp.calibration.limits import warn_if_short
-from sharpgp.calibration.ranked import newest
 from sharpgp.calibration.recalibrator import Recalibrator, register
+from sharpgp.calibration.scored import newest
 from sharpgp.exceptions import InvalidInputError, NumericalError
 from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.scaling import Affine
@@ -104,7 +104,7 @@ class Network:
     y_cal=Array("C"),
     n_cal=int,
 )
-class NetworkPredictor(Calibrated):
+class NetworkPredictor(LevelPredictor):
     """``Q(delta, x) = mu(x) + g(Phi^-1(delta); f(x)) sigma(theta_R, x)``.
 
     Parameters
@@ -141,6 +141,11 @@ class NetworkPredictor(Calibrated):
         X, y = self.posterior.X_train, self.posterior.y_train
         return torch.cat([X, self.X_cal]), torch.cat([y, self.y_cal])
 
+    @property
+    def can_be_rescored(self) -> bool:
+        """The network is trained again."""
+        return True
+
     def _rescored(self, X: Tensor, y: Tensor, keep: int | None) -> "NetworkPredictor":
         """The network is trained again, on old and new points."""
         return self.method._fit(
@@ -151,8 +156,8 @@ class NetworkPredictor(Calibrated):
         agree("number of calibration points", self.n_cal > 0, True)
         agree("units of the network", self.units.shift.dim(), 0)
 
-    def quantiles(self, X: Tensor, delta: Tensor) -> Tensor:
-        """See :meth:`Calibrated.quantiles`."""
+    def inside(self, X: Tensor, delta: Tensor) -> Tensor:
+        """See :meth:`LevelPredictor.inside`."""
         mu, sigma = base_prediction(self.posterior, X)
         features = base_quantiles(mu, sigma, self.units)
         scores = self.network.scores(features, torch.special.ndtri(delta).unsqueeze(-1))
@@ -160,7 +165,7 @@ class NetworkPredictor(Calibrated):
         return mu + scores.cummax(0).values * sigma
 
     def band(self, X: Tensor, coverage: float) -> tuple[Tensor, Tensor]:
-        """See :meth:`Calibrated.band`: the band that holds ``coverage`` of the predicted mass.
+        """See :meth:`LevelPredictor.band`: the band that holds ``coverage`` of the predicted mass.
 
         Between ``Q(p)`` and ``Q(p + coverage)`` lies that mass for every ``p``; the band is
         symmetric at the ``p`` where ``g(p) + g(p + coverage) = 0``, and the left side increases.

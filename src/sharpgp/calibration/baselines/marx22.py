@@ -2,19 +2,10 @@
 
 from torch import Tensor
 
-from sharpgp._stored import stored
-from sharpgp.calibration.ranked import RankedPredictor
 from sharpgp.calibration.recalibrator import Recalibrator, register
+from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.gp.posterior import Posterior
-
-
-@stored("ConstantWidthPredictor")
-class ConstantWidthPredictor(RankedPredictor):
-    """``Q(delta, x) = mu(x) + beta(delta)``: the spread is 1 everywhere."""
-
-    def spread(self, theta: Tensor, X: Tensor) -> Tensor:
-        """Ones [K, T]."""
-        return theta.new_ones(theta.shape[0], X.shape[0])
+from sharpgp.models.as_trained import ConstantSpread
 
 
 @register("marx22")
@@ -38,6 +29,5 @@ class Marx22(Recalibrator):
     True
     """
 
-    def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> ConstantWidthPredictor:
-        r = y - posterior.mean(X)
-        return ConstantWidthPredictor(posterior, X, r, r)
+    def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> ScoredPredictor:
+        return ScoredPredictor.of(ConstantSpread(posterior), X, y)

@@ -4,13 +4,13 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import stored
-from sharpgp.calibration.calibrated import Calibrated
+from sharpgp.calibration.by_level import LevelPredictor
 from sharpgp.calibration.recalibrator import Recalibrator, register
 from sharpgp.gp.posterior import Posterior
 
 
 @stored("GaussianPredictor", posterior=Posterior)
-class GaussianPredictor(Calibrated):
+class GaussianPredictor(LevelPredictor):
     """Gaussian quantiles ``mu(x) + Phi^-1(delta) sigma(theta_R, x)``."""
 
     n_cal = None
@@ -18,18 +18,18 @@ class GaussianPredictor(Calibrated):
     def __init__(self, posterior: Posterior) -> None:
         self.posterior = posterior
 
-    def quantiles(self, X: Tensor, delta: Tensor) -> Tensor:
-        """See :meth:`Calibrated.quantiles`."""
+    def inside(self, X: Tensor, delta: Tensor) -> Tensor:
+        """See :meth:`LevelPredictor.inside`."""
         sigma = self.posterior.sigma(self.posterior.theta_R.unsqueeze(0), X)
         return self.posterior.mean(X) + torch.special.ndtri(delta).unsqueeze(-1) * sigma
 
     def band(self, X: Tensor, coverage: float) -> tuple[Tensor, Tensor]:
-        """See :meth:`Calibrated.band`."""
+        """See :meth:`LevelPredictor.band`."""
         levels = torch.tensor(self.centred_levels(coverage), dtype=torch.float64, device=X.device)
-        lower, upper = self.quantiles(X, levels)
+        lower, upper = self.inside(X, levels)
         return lower, upper
 
-    def _updated(self, X: Tensor, y: Tensor) -> "GaussianPredictor":
+    def _updated(self, X: Tensor, y: Tensor, weights: Tensor | None) -> "GaussianPredictor":
         return GaussianPredictor(self.posterior.extended(X, y))
 
     def table_levels(self) -> Tensor:

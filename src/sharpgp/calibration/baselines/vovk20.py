@@ -1,32 +1,12 @@
 """Recalibration of z-scores with randomised ranks (RV)."""
 
-from typing import Any
-
 import numpy as np
 from torch import Tensor
 
-from sharpgp._stored import stored
-from sharpgp.calibration.calibrated import Calibrated
-from sharpgp.calibration.quantile import rank
-from sharpgp.calibration.ranked import RankedPredictor
 from sharpgp.calibration.recalibrator import Recalibrator, register
+from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.gp.posterior import Posterior
-
-
-@stored("RandomisedPredictor", tau=float)
-class RandomisedPredictor(RankedPredictor):
-    """Takes one of two neighbouring scores, drawn, where others interpolate between them."""
-
-    tau: float
-
-    def beta_at(self, delta: Tensor) -> Tensor:
-        """The ``ceil(delta (C+1) - tau)``-th smallest z-score."""
-        chosen = (rank(delta, self.n_cal) - self.tau).ceil().clamp(1, self.n_cal).long()
-        return self.scores.sort().values[chosen - 1]
-
-    def weighted(self, sample_weight: Any) -> Calibrated:
-        """Not offered: the draw is made for equal weights."""
-        return Calibrated.weighted(self, sample_weight)
+from sharpgp.models.as_trained import PosteriorModel
 
 
 @register("vovk20")
@@ -55,9 +35,6 @@ class Vovk20(Recalibrator):
     torch.Size([3, 2])
     """
 
-    def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> RandomisedPredictor:
-        r = y - posterior.mean(X)
-        z = r / posterior.sigma(posterior.theta_R.unsqueeze(0), X)[0]
-        predictor = RandomisedPredictor(posterior, X, r, z)
-        predictor.tau = float(np.random.default_rng(self.seed).uniform())
-        return predictor
+    def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> ScoredPredictor:
+        draw = float(np.random.default_rng(self.seed).uniform())
+        return ScoredPredictor.of(PosteriorModel(posterior), X, y, draw=draw)

@@ -14,7 +14,7 @@ import torch
 
 from sharpgp import metrics
 from sharpgp.calibration import spread as parts
-from sharpgp.calibration.levels import whole_rank
+from sharpgp.calibration.ranks import whole_rank
 from sharpgp.calibration.scale import ScaleModel
 from sharpgp.calibration.spread import Spread, learn_spread
 from sharpgp.gp import train
@@ -48,8 +48,8 @@ def candidates(posterior: Posterior) -> dict[str, Spread]:
 def judge(spread: Spread, cal: Part, test: Part, unit: float) -> tuple[float, float, float]:
     """Interval score, CRPS and coverage on the test part."""
     with torch.no_grad():
-        z = ((cal[1] - spread.posterior.mean(cal[0])) / spread(cal[0])).sort().values
-        mean, sigma = spread.posterior.mean(test[0]), spread(test[0])
+        z = ((cal[1] - spread.posterior.mean(cal[0])) / spread.spread(cal[0])).sort().values
+        mean, sigma = spread.posterior.mean(test[0]), spread.spread(test[0])
     C = len(z)
     half = z.abs().sort().values[whole_rank(COVERAGE, C, up=True) - 1] * sigma
     coverage, _, score = judged(torch.stack([mean - half, mean + half], 1), test[1], COVERAGE)

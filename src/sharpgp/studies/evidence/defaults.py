@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sharpgp.calibration.objective import OBJECTIVES
 from sharpgp.calibration.path import Problem, solve_path, solve_shared
-from sharpgp.calibration.quantile import q_lin
+from sharpgp.calibration.ranks import q_lin
 from sharpgp.calibration.search import FAMILIES
 from sharpgp.calibration.spread import SEARCH_LEVELS
 from sharpgp.exceptions import InvalidInputError

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from sharpgp import Sharp
-from sharpgp.calibration.levels import whole_rank
-from sharpgp.calibration.quantile import q_lin, supported
+from sharpgp.calibration.ranks import q_lin, supported, whole_rank
 from sharpgp.calibration.spread import Spread, learn_spread
 from sharpgp.gp import train
 from sharpgp.gp.posterior import Posterior
@@ -39,7 +38,7 @@ def scores(spread: Spread, draws: int, n: int, rng: np.random.Generator) -> Tens
     parts = []
     for _ in range(math.ceil(draws * n / 20_000)):
         X, y = sample(20_000, rng)
-        parts.append((y - spread.posterior.mean(X)) / spread(X))
+        parts.append((y - spread.posterior.mean(X)) / spread.spread(X))
     return torch.cat(parts)[: draws * n].reshape(draws, n)
 
 

@@ -4,10 +4,11 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import Array, Several, agree, stored
-from sharpgp.calibration.calibrated import Calibrated
-from sharpgp.calibration.levels import whole_rank
-from sharpgp.calibration.quantile import rank
+from sharpgp._tail import Tail
+from sharpgp.calibration.by_level import LevelPredictor
+from sharpgp.calibration.ranks import rank, whole_rank
 from sharpgp.calibration.spread import Spread
+from sharpgp.calibration.tails import pooled_tail
 from sharpgp.gp.compute import block_entries
 from sharpgp.gp.posterior import Posterior
 
@@ -19,7 +20,7 @@ from sharpgp.gp.posterior import Posterior
     scores=Several(Array("n")),
     n_cal=int,
 )
-class PlusPredictor(Calibrated):
+class PlusPredictor(LevelPredictor):
     r"""Quantiles of ``mu_k(x) + z_i sigma_k(x)`` over all points ``i``, left out by fit ``k``.
 
     The symmetric band at coverage ``c`` runs from the ``floor((1-c)(N+1))``-th smallest
@@ -65,7 +66,8 @@ class PlusPredictor(Calibrated):
         slack = min(2.0 * (1.0 - 1.0 / K) / (N / K + 1.0), (1.0 - K / N) / (K + 1.0))
         return max(0.0, 1.0 - 2.0 * (1.0 - coverage) - slack)
 
-    def prefers_band(self, coverage: float) -> bool:
+    @property
+    def prefers_band(self) -> bool:
         """Always: the worst case is stated for the band."""
         return True
 
@@ -76,19 +78,24 @@ class PlusPredictor(Calibrated):
         low, high = whole_rank(lower, N, up=False), whole_rank(upper, N, up=True)
         return (low / (N + 1) if low >= 1 else lower), (high / (N + 1) if high <= N else upper)
 
-    def quantiles(self, X: Tensor, delta: Tensor) -> Tensor:
-        """See :meth:`Calibrated.quantiles`."""
+    def inside(self, X: Tensor, delta: Tensor) -> Tensor:
+        """See :meth:`LevelPredictor.inside`."""
+        return self.with_tail(X, delta)[0]
+
+    def with_tail(self, X: Tensor, delta: Tensor) -> tuple[Tensor, Tail]:
+        """See :meth:`LevelPredictor.with_tail`: both from the sorted values at every point."""
         h = rank(delta, self.n_cal)
         below = h.floor().clamp(1, self.n_cal - 1).long()
-        blocks = []
+        blocks, tails = [], []
         for block in X.split(max(1, block_entries(X.device) // self.n_cal)):
             ordered = self._pooled(block, self.scores).sort(dim=-1).values
             lower, upper = ordered[:, below - 1], ordered[:, below]
             blocks.append(torch.lerp(lower, upper, (h - below).expand_as(lower)))
-        return torch.cat(blocks).mT
+            tails.append(pooled_tail(ordered, self.n_cal))
+        return torch.cat(blocks).mT, Tail(torch.cat([t.scale for t in tails]), tails[0].degrees)
 
     def band(self, X: Tensor, coverage: float) -> tuple[Tensor, Tensor]:
-        """See :meth:`Calibrated.band`."""
+        """See :meth:`LevelPredictor.band`."""
         k = whole_rank(coverage, self.n_cal, up=True)
         ends = []
         for block in X.split(max(1, block_entries(X.device) // self.n_cal)):
@@ -103,7 +110,7 @@ class PlusPredictor(Calibrated):
     def _pooled(self, X: Tensor, scores: list[Tensor]) -> Tensor:
         """``mu_k(x) + z_i sigma_k(x)`` [T, N] for the scores of all parts."""
         parts = [
-            fit.posterior.mean(X).unsqueeze(-1) + fit(X).unsqueeze(-1) * z
+            fit.location(X).unsqueeze(-1) + fit.spread(X).unsqueeze(-1) * z
             for fit, z in zip(self.fits, scores, strict=True)
         ]
         return torch.cat(parts, dim=-1)

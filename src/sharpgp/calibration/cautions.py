@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor
 
+from sharpgp.calibration.ranks import points_needed, supported
 from sharpgp.exceptions import warn
 from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.priors import LEAST_PER_HYPERPARAMETER
@@ -43,6 +44,27 @@ def warn_if_far(posterior: Posterior, X: Tensor) -> None:
         f"{int(far.any(-1).sum())} of {len(X)} points lie far outside the training data (row "
         f"{row}: feature {feature} is {float(X[row, feature]):g}, in training {low:g} to "
         f"{high:g}): there the spread is the GP's prior, and calibration promises nothing"
+    )
+
+
+def warn_if_unsupported(levels: Tensor, coverage: float | None = None, *, n_cal: int) -> None:
+    """Warn of levels [K] that ``C`` points do not support, naming the worst, or a coverage.
+
+    Levels 0 and 1, where quantiles are infinite, need no support.
+    """
+    levels = levels[(levels > 0.0) & (levels < 1.0)].detach()
+    beyond = levels[~supported(levels, n_cal)].tolist()
+    if beyond:
+        worst = min(beyond, key=lambda p: min(p, 1.0 - p))
+        asked = f"level {worst:g}" if coverage is None else f"coverage {coverage:g}"
+        warn_of_tail(asked, points_needed(worst), n_cal)
+
+
+def warn_of_tail(asked: str, needed: int, n_cal: int) -> None:
+    """Warn of an answer from the tail, which takes more points than there are."""
+    warn(
+        f"{asked} needs at least {needed} calibration points, found {n_cal}: the answer comes "
+        "from a modelled tail, without a guarantee"
     )
 
 

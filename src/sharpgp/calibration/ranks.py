@@ -1,0 +1,347 @@
+"""Ranks of calibration scores: the N+1 rule, ties, weights, and which levels points support."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from sharpgp._tail import Tail
+from sharpgp.calibration.tails import check_enough, pooled_tail
+from sharpgp.exceptions import InvalidInputError
+
+# 0.95 * 100 is a hair above 95 in floating point; a rank this close to a whole number is one.
+_RANK_TOLERANCE = 1e-9
+# An end goes through a calibration point itself; this much of a score keeps rounding from taking
+# the point, and those tied with it, out again.
+_NUDGE = 1e-10
+
+#: Levels at which distributions are tabulated: every 0.05, denser in the tails.
+DEFAULT_GRID = (
+    *(0.005, 0.01, 0.025),
+    *(round(0.05 * j, 2) for j in range(1, 20)),
+    *(0.975, 0.99, 0.995),
+)
+
+
+def rank(delta: Tensor, n_scores: int) -> Tensor:
+    """Fractional rank ``delta * (C + 1)``, snapped to whole numbers that rounding missed.
+
+    Examples
+    --------
+    >>> rank(torch.tensor([0.07, 0.5], dtype=torch.float64), 99).tolist()
+    [7.0, 50.0]
+    """
+    h = delta * (n_scores + 1)
+    nearest = h.round()
+    return torch.where((h - nearest).abs() <= _RANK_TOLERANCE * (n_scores + 1), nearest, h)
+
+
+def supported(delta: Tensor, n_scores: int) -> Tensor:
+    """Whether ``1/(C+1) <= delta <= C/(C+1)``: where a finite quantile can keep its promise.
+
+    Examples
+    --------
+    >>> supported(torch.tensor([0.01, 0.05, 0.95], dtype=torch.float64), 19).tolist()
+    [False, True, True]
+    """
+    h = rank(delta, n_scores)
+    return (h >= 1) & (h <= n_scores)
+
+
+def whole_rank(level: float, n_scores: int, *, up: bool) -> int:
+    """Conservative rank: ``ceil`` (or ``floor``) of ``level * (C + 1)``, safe against rounding.
+
+    Examples
+    --------
+    >>> whole_rank(0.95, 99, up=True), whole_rank(0.025, 99, up=False)
+    (95, 2)
+    """
+    h = float(rank(torch.tensor(level, dtype=torch.float64), n_scores))
+    return math.ceil(h) if up else math.floor(h)
+
+
+def points_needed(delta: float) -> int:
+    """Smallest number of calibration points ``C`` that supports the level ``delta``.
+
+    Examples
+    --------
+    >>> points_needed(0.975), points_needed(0.05)
+    (39, 19)
+    """
+    tail = min(delta, 1.0 - delta)
+    return math.ceil(1.0 / tail - 1.0 - 1e-6)
+
+
+def q_lin(delta: Tensor, z: Tensor) -> Tensor:
+    r"""Linearly interpolated order statistics of the scores ``z``.
+
+    Maps ``j/(C+1)`` to the ``j``-th smallest score and is linear in between; differentiable in
+    ``z`` through the two order statistics that it uses.
+
+    Parameters
+    ----------
+    delta : Tensor [K]
+        Levels in ``[1/(C+1), C/(C+1)]``.
+    z : Tensor [K, C] or [C]
+        Scores; one row per level, or one set for all levels.
+
+    Returns
+    -------
+    Tensor [K]
+
+    References
+    ----------
+    Capone, Hirche and Pleiss, "Sharp Calibrated Gaussian Processes", NeurIPS 2023, section 5.
+
+    Examples
+    --------
+    >>> z = torch.tensor([3.0, 1.0, 2.0], dtype=torch.float64)
+    >>> q_lin(torch.tensor([0.25, 0.375, 0.75], dtype=torch.float64), z).tolist()
+    [1.0, 1.5, 3.0]
+    """
+    C = z.shape[-1]
+    if not bool(supported(delta, C).all()):
+        worst = delta[~supported(delta, C)][0].item()
+        raise InvalidInputError(
+            f"level {worst:g} needs at least {points_needed(worst)} calibration points, "
+            f"found {C}; add calibration data or ask for less extreme levels"
+        )
+    h = rank(delta, C)
+    lower = h.floor().clamp(max=C - 1).long()
+    weight = h - lower
+    ordered = z.sort(dim=-1).values
+    at, after = (lower - 1).clamp(min=0), lower.clamp(max=C - 1)
+    if ordered.dim() == 1:
+        below, above = ordered[at], ordered[after]
+    else:
+        below = ordered.gather(-1, at.unsqueeze(-1)).squeeze(-1)
+        above = ordered.gather(-1, after.unsqueeze(-1)).squeeze(-1)
+    return torch.lerp(below, above, weight)
+
+
+class Ranks:
+    r"""Sorted scores, each with the level that it stands for.
+
+    With weights ``w_j``, those of the ``j`` smallest scores summing to ``W_j``, and the mean
+    weight ``w = sum w_j^2 / W`` of a test point, score ``j`` stands at the level
+    ``(W_j + W_(j-1) + w) / (2 (W + w))``.  Equal weights are no weights: then that is
+    ``j / (C + 1)``.
+
+    Parameters
+    ----------
+    scores : Tensor [C]
+    weights : Tensor [C], optional
+        Not negative; points without weight do not count.
+    draw : float, optional
+        In [0, 1): takes the ``ceil(delta (C+1) - draw)``-th score where others interpolate.
+
+    Attributes
+    ----------
+    z, level : Tensor [C]
+        Sorted scores and their levels.
+    n_effective : float
+        ``W^2 / sum w_j^2``: as many points of equal weight support the same levels.
+    n : int
+        The same as a whole number.
+
+    Examples
+    --------
+    >>> ranks = Ranks(torch.tensor([3.0, 1.0, 2.0], dtype=torch.float64))
+    >>> ranks.level.tolist(), ranks.n
+    ([0.25, 0.5, 0.75], 3)
+    >>> one = torch.ones(1, dtype=torch.float64)
+    >>> [round(float(end), 6) for end in ranks.ends(0.5, one)[:2]]
+    [1.0, 3.0]
+    """
+
+    def __init__(
+        self, scores: Tensor, weights: Tensor | None = None, *, draw: float | None = None
+    ) -> None:
+        weights = torch.ones_like(scores) if weights is None else weights / weights.max()
+        order = scores.argsort()
+        order = order[weights[order] > 0]
+        self.z, self.weights, self.draw = scores[order], weights[order], draw
+        self.total = self.weights.sum()
+        #: Weight of a typical test point, in units of the largest weight.
+        typical = self.weights.square().sum() / self.total
+        self.n_effective = float(self.total / typical)
+        self.n = max(1, math.floor(self.n_effective + 1e-9))
+        self._mass = self.weights.cumsum(0)
+        self.level = (2.0 * self._mass - self.weights + typical) / (2.0 * (self.total + typical))
+
+    @property
+    def tail(self) -> Tail:
+        """What lies beyond the outermost scores, see :func:`pooled_tail`."""
+        return pooled_tail(self.z, self.n, level=self.level, weights=self.weights)
+
+    def beta(self, delta: Tensor) -> Tensor:
+        """Quantiles [K] of the scores at levels ``delta`` [K], beyond the scores from the tail.
+
+        A little above the scores, so that ``P(z <= beta(j/(C+1))) >= j/(C+1)`` with ties, too.
+        """
+        z = self.z + self._slack(self.z)
+        if self.draw is None:
+            inside = self._between(z, delta)
+        else:
+            chosen = (rank(delta, len(z)) - self.draw).ceil().clamp(1, len(z)).long()
+            inside = z[chosen - 1]
+        return self._beyond(inside, delta)
+
+    def table(self, delta: Tensor) -> Tensor:
+        """As :meth:`beta`, for the nodes of a distribution, whose intervals are to hold ties.
+
+        Between two ranks of which the outer one is a tie, a node is that tie.
+        """
+        if self.draw is not None:
+            return self.beta(delta)
+        left, right, weight = self._cell(delta)
+        outer = torch.where(delta < 0.5, left, right)
+        tied = torch.zeros_like(self.z, dtype=torch.bool)
+        equal = self.z.diff() == 0
+        tied[1:] |= equal
+        tied[:-1] |= equal
+        between = torch.lerp(self.z[left], self.z[right], weight)
+        inside = torch.where(tied[outer], self.z[outer], between)
+        return self._beyond(inside, delta).cummax(0).values
+
+    def ends(self, coverage: float, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Closed centred interval ``[z_(l), z_(u)]``, and whether both ends are scores, each [T].
+
+        ``weight`` [T] are weights of test points, in units of the largest one.  With equal weights
+        ``l = floor((1-c)/2 (C+1))`` and ``u = ceil((1+c)/2 (C+1))``.  Where there is no such score
+        the end comes from the tail.
+        """
+        levels = centred_levels(coverage)
+        upper, backed = self._step(self.z, self.weights, levels[1], weight)
+        lower, _ = self._step(-self.z.flip(0), self.weights.flip(0), levels[1], weight)
+        lower = -lower
+        if not bool(backed.all()):
+            low, high = self.beta(self.level.new_tensor(levels))
+            lower = torch.where(backed, lower, torch.minimum(lower, low))
+            upper = torch.where(backed, upper, torch.maximum(upper, high))
+        return lower, upper, backed
+
+    def radius(self, coverage: float, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Radius ``|z|_(k)`` of the symmetric band, and whether it is a score, each [T].
+
+        With equal weights ``k = ceil(c (C+1))``.  Beyond, the farther end of the centred interval.
+        """
+        size, order = self.z.abs().sort()
+        radius, backed = self._step(size, self.weights[order], coverage, weight)
+        if not bool(backed.all()):
+            lower, upper, _ = self.ends(coverage, weight)
+            radius = torch.where(backed, radius, torch.maximum(-lower, upper))
+        return radius, backed
+
+    def centred_supported(self, coverage: float, weight: Tensor) -> Tensor:
+        """Whether two tails of so many points can be told apart from none [T].
+
+        By ``(W + w)^2 / (sum w_j^2 + w^2) - 1 >= 2/(1-c) - 1``, a number that the weights of all
+        ``C + 1`` points enter alike, so that a choice by it leaves the coverage as promised.
+        """
+        squares = self.weights.square().sum() + weight.square()
+        worth = (self.total + weight).square() / squares
+        return worth * (1.0 - coverage) / 2.0 >= 1.0 - _RANK_TOLERANCE
+
+    def _step(
+        self, z: Tensor, weights: Tensor, level: float, weight: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Smallest of sorted ``z`` with ``level`` of the mass at or below it, and whether there is.
+
+        The mass ``weight`` of the test point itself lies at infinity.
+        """
+        needed = (level - _RANK_TOLERANCE) * (self.total + weight)
+        index = torch.searchsorted(weights.cumsum(0), needed)
+        found = z[index.clamp(max=len(z) - 1)]
+        return found + self._slack(found), index < len(z)
+
+    def _slack(self, z: Tensor) -> Tensor:
+        return _NUDGE * torch.maximum(z.abs(), 1e-3 * self.z.abs().mean())
+
+    def _between(self, z: Tensor, delta: Tensor) -> Tensor:
+        left, right, weight = self._cell(delta)
+        return torch.lerp(z[left], z[right], weight)
+
+    def _cell(self, delta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        last = len(self.level) - 1
+        right = torch.searchsorted(self.level, delta.contiguous()).clamp(max=last)
+        left = (right - 1).clamp(min=0)
+        width = self.level[right] - self.level[left]
+        share = (delta - self.level[left]) / torch.where(width > 0, width, 1.0)
+        return left, right, torch.where(width > 0, share.clamp(0.0, 1.0), 0.0)
+
+    def _beyond(self, inside: Tensor, delta: Tensor) -> Tensor:
+        first, last = self.level[0], self.level[-1]
+        if bool(((delta >= first) & (delta <= last)).all()):
+            return inside
+        tail = self.tail
+        below = tail.excess((delta / first).clamp(max=1.0))
+        above = tail.excess(((1.0 - delta) / (1.0 - last)).clamp(max=1.0))
+        return inside - below + above
+
+
+def centred_levels(coverage: float) -> tuple[float, float]:
+    """Levels of the two ends of a centred interval.
+
+    Examples
+    --------
+    >>> centred_levels(0.5)
+    (0.25, 0.75)
+    """
+    # Next to 1, the upper level would round to 1, where no distribution has a quantile.
+    return (1.0 - coverage) / 2.0, min((1.0 + coverage) / 2.0, math.nextafter(1.0, 0.0))
+
+
+def table_levels(n_scores: int | None, level: Tensor | None = None) -> Tensor:
+    """Levels at which a predictive distribution is tabulated.
+
+    Neighbours are at least two ranks apart, so that no density is read off a single gap between
+    two scores; beyond, the outermost two ranks on each side and the grid's levels between them,
+    so that a distribution has the quantiles there that the scores have.
+
+    Parameters
+    ----------
+    n_scores : int or None
+        Number of points ``C``; None for the grid alone.
+    level : Tensor [C], optional
+        Levels of the scores, where they are not ``j/(C+1)``.
+
+    Examples
+    --------
+    >>> [round(p, 2) for p in table_levels(19)[:4].tolist()]
+    [0.05, 0.1, 0.2, 0.3]
+    """
+    grid = torch.tensor(DEFAULT_GRID, dtype=torch.float64)
+    if n_scores is None:
+        return grid
+    check_enough(n_scores)
+    if level is None:
+        level = torch.arange(1, n_scores + 1, dtype=torch.float64) / (n_scores + 1)
+    gap = 2.0 / (n_scores + 1)
+    inner = thinned(grid[(grid > gap - 1e-12) & (grid <= 0.5)], gap)
+    if len(inner) == 0 or inner[0] == 0.5:
+        outer = inner = inner[:0]  # too few scores for a grid
+    else:
+        outer = grid[grid < inner[0]]
+    half = torch.cat([outer, inner])
+    ranks = torch.cat([level[:2][level[:2] <= 0.5], level[-2:][level[-2:] >= 0.5]]).cpu()
+    ends = level[[0, -1]].cpu()
+    every = torch.cat([ends, ranks, half, 1.0 - half]).unique()
+    every = every[(every >= ends[0]) & (every <= ends[1])]
+    apart = torch.cat([every.new_ones(1), every.diff()]) > 1e-9
+    return every[apart]
+
+
+def thinned(grid: Tensor, gap: float) -> Tensor:
+    """Increasing levels with those dropped that are closer than ``gap`` to the one before.
+
+    Examples
+    --------
+    >>> thinned(torch.tensor([0.1, 0.2, 0.3, 0.5]), 0.15).tolist()
+    [0.1, 0.3, 0.5]
+    """
+    kept: list[float] = []
+    for value in grid.tolist():
+        if not kept or value - kept[-1] > gap - 1e-12:
+            kept.append(value)
+    return torch.tensor(kept, dtype=torch.float64)

@@ -1,0 +1,346 @@
+"""The one predictor from scores: a model gives location and spread, ranks of scores ``beta``."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from sharpgp._stored import Array, Maybe, agree, stored
+from sharpgp._validation import as_weights
+from sharpgp.calibration import intervals
+from sharpgp.calibration.calibrated import Calibrated, no_weights
+from sharpgp.calibration.cautions import warn_if_unsupported, warn_of_tail
+from sharpgp.calibration.ranks import Ranks, points_needed, table_levels
+from sharpgp.distribution import PredictiveDistribution
+from sharpgp.exceptions import InvalidInputError, warn
+from sharpgp.gp.posterior import Posterior
+from sharpgp.models.model import Model
+
+#: ``(X (n, d)) -> weights (n,)``, both NumPy arrays.
+Ratio = Callable[[Any], Any]
+# Rounding of a location, of which an end may hold a point by no more than that.
+_ROUNDING = 16 * torch.finfo(torch.float64).eps
+
+
+@stored(
+    "ScoredPredictor",
+    model=Model,
+    X_cal=Array("C d"),
+    y_cal=Array("C"),
+    scores=Array("C"),
+    prefers_band=bool,
+    in_training=bool,
+    weights=Maybe(Array("C")),
+    ratio=Maybe(type(None)),
+    draw=Maybe(float),
+    transient={"ranks": None, "n_cal": None},
+)
+class ScoredPredictor(Calibrated):
+    r"""``Q(delta, x) = location(x) + beta(delta) spread(x)``, ``beta`` from ranks of scores.
+
+    Intervals are closed and end at whole ranks, ``[z_(l), z_(u)]`` with
+    ``l = floor((1-c)/2 (C+1))`` and ``u = ceil((1+c)/2 (C+1))``, or ``|z| <= |z|_(k)`` with
+    ``k = ceil(c (C+1))``.
+
+    With weights ``w_i``, for test inputs that are distributed differently: if ``y`` given ``x`` is
+    the same everywhere and test inputs have the density of calibration inputs times a known
+    ``w(x)``, up to a factor, then a point of weight ``w`` belongs among calibration points with
+    probabilities ``p_i = w_i / (W + w)``, ``W = sum_i w_i``, and itself with ``w / (W + w)``.  The
+    upper end of an interval at level ``delta`` is the smallest score whose points and those below
+    have ``sum p_i >= delta``, the lower end its mirror image, and the band uses absolute scores.
+    Then ``P(y in interval) >= coverage``, for any model that does not depend on the calibration
+    points.  A larger ``w`` gives wider intervals.  The weights of test points come from
+    ``sample_weight`` of :meth:`predict_interval`, else from ``ratio``, else the largest ``w_i``
+    stands for all of them: the guarantee then holds where ``w(x)`` is nowhere larger.  Quantiles
+    and distributions use the mean weight of a test point, see
+    :class:`sharpgp.calibration.ranks.Ranks`.
+
+    Parameters
+    ----------
+    model : Model
+    X_cal, y_cal : Tensor [C, d], Tensor [C]
+        Calibration points, oldest first.
+    scores : Tensor [C]
+        Their scores ``(y - location) / spread`` under a model that has not seen them.
+    weights : Tensor [C], optional
+        None for equal ones.
+    ratio : callable, optional
+        ``w(X)`` for arrays (n, d).
+    in_training : bool
+        Whether the calibration points have trained the model, too (``cv``, ``loo``).
+    draw : float, optional
+        In [0, 1): see :class:`sharpgp.calibration.ranks.Ranks`.
+    prefers_band : bool, optional
+        Whether intervals are symmetric unless the user says otherwise; by default the rule
+        :func:`sharpgp.calibration.intervals.prefers_band` decides.
+
+    References
+    ----------
+    V. Vovk, A. Gammerman and G. Shafer, *Algorithmic Learning in a Random World*, 2005.
+    R. J. Tibshirani, R. F. Barber, E. J. Candes and A. Ramdas, "Conformal Prediction Under
+    Covariate Shift", NeurIPS 2019.
+
+    Examples
+    --------
+    >>> from sharpgp import Kuleshov18
+    >>> from sharpgp.gp.training import train
+    >>> X = torch.linspace(0, 6, 200, dtype=torch.float64)[:, None]
+    >>> y = X[:, 0].sin() + 0.1 * X[:, 0] * torch.cos(37 * X[:, 0])
+    >>> posterior, _ = train(X[::2], y[::2])
+    >>> weights = X[1::2, 0] / 6  # larger inputs are more frequent than they were
+    >>> shifted = Kuleshov18().fit(posterior, X[1::2], y[1::2], sample_weight=weights)
+    >>> round(shifted.n_effective)
+    75
+    >>> plain = Kuleshov18().fit(posterior, X[1::2], y[1::2])
+    >>> width = [float(c.predict_interval(X[:1], 0.9).diff()) for c in (plain, shifted)]
+    >>> width[0] < width[1]
+    True
+    """
+
+    n_cal: int
+    weights: Tensor | None = None
+    ratio: Ratio | None = None
+    draw: float | None = None
+
+    def __init__(
+        self,
+        model: Model,
+        X_cal: Tensor,
+        y_cal: Tensor,
+        scores: Tensor,
+        *,
+        weights: Tensor | None = None,
+        ratio: Ratio | None = None,
+        in_training: bool = False,
+        draw: float | None = None,
+        prefers_band: bool | None = None,
+    ) -> None:
+        self.model = model
+        self.X_cal, self.y_cal, self.scores = X_cal, y_cal, scores
+        self.in_training = in_training
+        # What a saved file need not hold stays away from the instance.
+        if weights is not None:
+            self.weights = _checked_weights(weights)
+            self.ratio = ratio
+        if draw is not None:
+            self.draw = draw
+        if prefers_band is None:
+            prefers_band = intervals.prefers_band(model.scores, len(scores))
+        self.prefers_band = prefers_band
+        self._rank()
+
+    @classmethod
+    def of(cls, model: Model, X_cal: Tensor, y_cal: Tensor, *, draw: float | None = None) -> Self:
+        """With the scores of points that the model has not seen."""
+        scores = (y_cal - model.location(X_cal)) / model.spread(X_cal)
+        return cls(model, X_cal, y_cal, scores, draw=draw)
+
+    def _rank(self) -> None:
+        self.ranks = Ranks(self.scores, self.weights, draw=self.draw)
+        self.n_cal = self.ranks.n
+
+    def _restored(self) -> None:
+        agree("features", self.X_cal.shape[1], self.model.n_features)
+        if self.weights is not None:
+            right = bool((self.weights >= 0).all() and self.weights.max() > 0)
+            agree("sign of weights", right, True)
+        self._rank()
+
+    @property
+    def posterior(self) -> Posterior:  # type: ignore[override]
+        """The GP that the model rests on."""
+        return self.model.posterior
+
+    @property
+    def n_effective(self) -> float:
+        """Number of points of equal weight that the calibration points are worth."""
+        return self.ranks.n_effective
+
+    # -------------------------------------------------------------- answers
+
+    def quantiles(self, X: Tensor, delta: Tensor) -> Tensor:
+        """See :meth:`Calibrated.quantiles`."""
+        return self.model.location(X) + self.ranks.beta(delta).unsqueeze(-1) * self.model.spread(X)
+
+    def ends(
+        self, X: Tensor, coverages: list[float], symmetric: bool | None, weights: Tensor | None
+    ) -> Tensor:
+        """See :meth:`Calibrated.ends`."""
+        location, spread = self.model.location(X), self.model.spread(X)
+        w = X.new_ones(1) if weights is None else weights
+        lower, upper = [], []
+        for coverage in coverages:
+            low, high, _ = self.ranks.ends(coverage, w)
+            radius, _ = self.ranks.radius(coverage, w)
+            band = self._is_band(coverage, symmetric, w)
+            lower.append(torch.where(band, -radius, low))
+            upper.append(torch.where(band, radius, high))
+        slack = _ROUNDING * location.abs()
+        return torch.stack(
+            [
+                location + torch.stack(lower) * spread - slack,
+                location + torch.stack(upper) * spread + slack,
+            ]
+        )
+
+    def distribution(self, X: Tensor) -> PredictiveDistribution:
+        """See :meth:`Calibrated.distribution`."""
+        delta = table_levels(self.n_cal, self.ranks.level).to(X.device)
+        location, spread = self.model.location(X), self.model.spread(X)
+        return PredictiveDistribution(
+            delta,
+            location + self.ranks.table(delta).unsqueeze(-1) * spread,
+            tail=self.ranks.tail.times(spread),
+            caution=partial(warn_if_unsupported, n_cal=self.n_cal),
+        )
+
+    def _is_band(self, coverage: float, symmetric: bool | None, w: Tensor) -> Tensor:
+        """Whether points of weights ``w`` get bands: as chosen, or where two tails are too much."""
+        if symmetric is not None:
+            return torch.full_like(w, symmetric, dtype=torch.bool)
+        return ~self.ranks.centred_supported(coverage, w) | self.prefers_band
+
+    def _warn_of_coverage(
+        self, coverage: float, symmetric: bool | None, weights: Tensor | None, n_rows: int
+    ) -> None:
+        w = self.scores.new_ones(1) if weights is None else weights
+        band = self._is_band(coverage, symmetric, w)
+        _, _, backed = self.ranks.ends(coverage, w)
+        _, band_backed = self.ranks.radius(coverage, w)
+        unbacked = int((~torch.where(band, band_backed, backed)).sum())
+        if not unbacked:
+            return
+        if weights is None:
+            tail = 1.0 - coverage if bool(band) else (1.0 - coverage) / 2.0
+            warn_of_tail(f"coverage {coverage:g}", points_needed(tail), self.n_cal)
+            return
+        warn(
+            f"coverage {coverage:g} is not backed at {unbacked} of {n_rows} points: their weights "
+            f"are too large for {self.ranks.n_effective:.1f} effective calibration points; the "
+            "answer comes from a modelled tail, without a guarantee"
+        )
+
+    # -------------------------------------------------------------- further points, weights
+
+    @property
+    def can_be_rescored(self) -> bool:
+        """Unless new points come without the weights that they need."""
+        return self.weights is None or self.ratio is not None
+
+    def _updated(self, X: Tensor, y: Tensor, weights: Tensor | None) -> "ScoredPredictor":
+        # Where calibration points train, too, the present model, which has not seen the new ones,
+        # scores them before they join it.
+        model = self.model.updated(X, y) if self.in_training else self.model
+        return self._joined(X, y, weights, None, model)
+
+    def _rescored(self, X: Tensor, y: Tensor, keep: int | None) -> "ScoredPredictor":
+        return self._joined(X, y, self._new_weights(X, None), keep, self.model)
+
+    def _joined(
+        self, X: Tensor, y: Tensor, weights: Tensor | None, keep: int | None, model: Model
+    ) -> "ScoredPredictor":
+        z = (y - self.model.location(X)) / self.model.spread(X)
+        scores = newest(self.scores, z, keep)
+        if weights is not None and self.weights is not None:
+            weights = newest(self.weights, weights, keep)
+        return ScoredPredictor(
+            model,
+            newest(self.X_cal, X, keep),
+            newest(self.y_cal, y, keep),
+            scores,
+            weights=weights,
+            ratio=self.ratio,
+            in_training=self.in_training,
+            draw=self.draw,
+            # A stream with a window need not decide again at every step.
+            prefers_band=self.prefers_band if len(scores) == len(self.scores) else None,
+        )
+
+    def weighted(self, sample_weight: Any) -> "ScoredPredictor":
+        """The same scores with weights: an array (C,), or a function of ``X`` that gives one."""
+        if self.draw is not None:
+            raise InvalidInputError(
+                "sample_weight: expected a method that ranks scores (exact, cv, kuleshov18, "
+                "marx22), found vovk20, whose draw is made for equal weights"
+            )
+        ratio = sample_weight if callable(sample_weight) else None
+        if ratio is not None:
+            weights = _evaluate(ratio, self.X_cal)
+        else:
+            n, device = len(self.scores), self.model.device
+            weights = as_weights(sample_weight, n_rows=n, device=device)
+        return self._with(self.model, weights, ratio)
+
+    def labelled_data(self) -> tuple[Tensor, Tensor]:
+        """Training points, then the calibration points that are none of these."""
+        X, y = self.model.X_train, self.model.y_train
+        if self.in_training:
+            return X, y
+        return torch.cat([X, self.X_cal]), torch.cat([y, self.y_cal])
+
+    def _conditioned(self, X: Tensor, y: Tensor) -> "ScoredPredictor":
+        return self._with(self.model.extended(X, y), self.weights, self.ratio)
+
+    def _with(self, model: Model, weights: Tensor | None, ratio: Ratio | None) -> "ScoredPredictor":
+        return ScoredPredictor(
+            model,
+            self.X_cal,
+            self.y_cal,
+            self.scores,
+            weights=weights,
+            ratio=ratio,
+            in_training=self.in_training,
+            draw=self.draw,
+            prefers_band=self.prefers_band,
+        )
+
+    def _test_weights(self, X: Tensor, sample_weight: Any) -> Tensor | None:
+        """Weights [T] of test points, in units of the largest calibration weight."""
+        if self.weights is None:
+            return no_weights(sample_weight)
+        if sample_weight is not None:
+            weights = as_weights(sample_weight, n_rows=X.shape[0], device=X.device)
+        elif self.ratio is not None:
+            weights = _evaluate(self.ratio, X)
+        else:
+            return X.new_ones(X.shape[0])
+        return weights / self.weights.max()
+
+    def _new_weights(self, X: Tensor, sample_weight: Any) -> Tensor | None:
+        if self.weights is None:
+            return no_weights(sample_weight)
+        if sample_weight is not None:
+            return as_weights(sample_weight, n_rows=X.shape[0], device=X.device)
+        if self.ratio is None:
+            raise InvalidInputError(
+                "sample_weight: expected weights for the new points, found none; the model was "
+                "calibrated with weights"
+            )
+        return _evaluate(self.ratio, X)
+
+
+def newest(old: Tensor, new: Tensor, keep: int | None) -> Tensor:
+    """Old rows and new ones in one table; of these the last ``keep``, if that is given.
+
+    Examples
+    --------
+    >>> newest(torch.tensor([1, 2, 3]), torch.tensor([4]), 2).tolist()
+    [3, 4]
+    """
+    both = torch.cat([old, new])
+    return both if keep is None else both[-keep:]
+
+
+def _checked_weights(weights: Tensor) -> Tensor:
+    if not bool((weights > 0).any()):
+        raise InvalidInputError(
+            "sample_weight: expected some positive weights, found none among the "
+            f"{len(weights)} calibration points"
+        )
+    return weights
+
+
+def _evaluate(ratio: Ratio, X: Tensor) -> Tensor:
+    return as_weights(ratio(X.cpu().numpy()), n_rows=X.shape[0], device=X.device)

@@ -1,0 +1,68 @@
+"""A GP as it was trained: with its own spread, or with none."""
+
+from torch import Tensor
+
+from sharpgp._stored import stored
+from sharpgp.gp.posterior import Posterior
+from sharpgp.models.model import Model
+
+
+@stored("PosteriorModel", posterior=Posterior)
+class PosteriorModel(Model):
+    """``mu(x)`` and ``sigma(theta_R, x)`` of a posterior.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sharpgp.gp.training import train
+    >>> X = torch.linspace(0, 6, 30, dtype=torch.float64)[:, None]
+    >>> model = PosteriorModel(train(X, X[:, 0].sin())[0])
+    >>> model.location(X).shape, model.spread(X).shape
+    (torch.Size([30]), torch.Size([30]))
+    """
+
+    def __init__(self, posterior: Posterior) -> None:
+        self.posterior = posterior
+
+    def location(self, X: Tensor) -> Tensor:
+        """``mu`` [T]."""
+        return self.posterior.mean(X)
+
+    def spread(self, X: Tensor) -> Tensor:
+        """``sigma(theta_R, x)`` [T]."""
+        return self.posterior.sigma(self.posterior.theta_R.unsqueeze(0), X)[0]
+
+    def extended(self, X: Tensor, y: Tensor) -> "PosteriorModel":
+        """See :meth:`Model.extended`."""
+        return PosteriorModel(self.posterior.extended(X, y))
+
+
+@stored("ConstantSpread", posterior=Posterior)
+class ConstantSpread(Model):
+    """``mu(x)`` of a posterior, and a spread of 1 everywhere.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sharpgp.gp.training import train
+    >>> X = torch.linspace(0, 6, 30, dtype=torch.float64)[:, None]
+    >>> ConstantSpread(train(X, X[:, 0].sin())[0]).spread(X[:2]).tolist()
+    [1.0, 1.0]
+    """
+
+    normalised = False
+
+    def __init__(self, posterior: Posterior) -> None:
+        self.posterior = posterior
+
+    def location(self, X: Tensor) -> Tensor:
+        """``mu`` [T]."""
+        return self.posterior.mean(X)
+
+    def spread(self, X: Tensor) -> Tensor:
+        """Ones [T]."""
+        return X.new_ones(X.shape[0])
+
+    def extended(self, X: Tensor, y: Tensor) -> "ConstantSpread":
+        """See :meth:`Model.extended`."""
+        return ConstantSpread(self.posterior.extended(X, y))
