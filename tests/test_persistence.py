@@ -239,7 +239,7 @@ def test_loading_runs_no_code(file, monkeypatch):
 
 
 def set_schema(header):
-    header["schema"] = "2"
+    header["schema"] = "99"
 
 
 def set_format(header):
@@ -249,7 +249,7 @@ def set_format(header):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (set_schema, "schema 2, and sharpgp .* reads schema 1; update sharpgp"),
+        (set_schema, "schema 99, and sharpgp .* reads schema 2; update sharpgp"),
         (set_format, "not a sharpgp model"),
         (lambda h: h.update(content=h["content"].replace("rbf", "dna")), "checksum"),
         (lambda h: h.pop("content"), "damaged"),

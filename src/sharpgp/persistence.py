@@ -25,7 +25,7 @@ __all__ = ["SCHEMA", "Array", "Maybe", "Several", "load", "read", "save", "store
 
 FORMAT = "sharpgp model"
 #: Number of the layout of files; one that this version does not know is refused.
-SCHEMA = 1
+SCHEMA = 2
 
 
 def save(model: Any, path: str | os.PathLike[str], **more: Any) -> None:

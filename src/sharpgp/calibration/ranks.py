@@ -166,8 +166,8 @@ class Ranks:
         typical = self.weights.square().sum() / self.total
         self.n_effective = float(self.total / typical)
         self.n = max(1, math.floor(self.n_effective + 1e-9))
-        self._mass = self.weights.cumsum(0)
-        self.level = (2.0 * self._mass - self.weights + typical) / (2.0 * (self.total + typical))
+        mass = self.weights.cumsum(0)
+        self.level = (2.0 * mass - self.weights + typical) / (2.0 * (self.total + typical))
 
     @property
     def tail(self) -> Tail:

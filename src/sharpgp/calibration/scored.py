@@ -143,6 +143,7 @@ class ScoredPredictor(Calibrated):
 
     def _restored(self) -> None:
         agree("features", self.X_cal.shape[1], self.model.n_features)
+        agree("draw in [0, 1)", self.draw is None or 0.0 <= self.draw < 1.0, True)
         if self.weights is not None:
             right = bool((self.weights >= 0).all() and self.weights.max() > 0)
             agree("sign of weights", right, True)
