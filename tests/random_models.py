@@ -13,7 +13,7 @@ from safetensors.torch import save as to_bytes
 from helpers import SETTINGS
 from sharpgp import SharpGPRegressor, persistence
 from sharpgp.calibration import known_methods
-from sharpgp.calibration.baselines.fully_bayesian import MixturePredictor
+from sharpgp.calibration.methods.bayes.fully_bayesian import MixturePredictor
 from sharpgp.calibration.recalibrator import make_recalibrator
 from sharpgp.gp.covariance import STATIONARY
 

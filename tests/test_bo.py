@@ -20,9 +20,9 @@ from sharpgp import (
     Vanilla,
 )
 from sharpgp.bo import CalibratedUpperConfidenceBound, Optimiser, as_botorch
-from sharpgp.calibration.baselines.capone22 import BoundingBox, UniformBoundPredictor
-from sharpgp.calibration.baselines.fully_bayesian import MixturePredictor
-from sharpgp.calibration.sharp_predictor import SharpPredictor
+from sharpgp.calibration.methods.bayes.capone22 import BoundingBox, UniformBoundPredictor
+from sharpgp.calibration.methods.bayes.fully_bayesian import MixturePredictor
+from sharpgp.calibration.methods.sharp.predictor import SharpPredictor
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.covariance import Stationary
 from sharpgp.gp.exact import ExactPosterior

@@ -9,9 +9,9 @@ from scipy.stats import norm
 
 from helpers import FakePosterior, wavy
 from sharpgp import Capone22
-from sharpgp.calibration.baselines.capone22 import BoundingBox, simultaneous_score
-from sharpgp.calibration.baselines.hyperposterior import laplace, prior, standardised
-from sharpgp.calibration.baselines.nuts import sample
+from sharpgp.calibration.methods.bayes.capone22 import BoundingBox, simultaneous_score
+from sharpgp.calibration.methods.bayes.hyperposterior import laplace, prior, standardised
+from sharpgp.calibration.methods.bayes.nuts import sample
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.covariance import Stationary
 from sharpgp.gp.exact import ExactPosterior
@@ -174,8 +174,8 @@ def test_theorem_by_hand():
 
 
 def test_large_data_take_the_laplace_approximation(monkeypatch, small):
-    monkeypatch.setattr("sharpgp.calibration.baselines.capone22.MOST_SAMPLED", 39)
-    monkeypatch.setattr("sharpgp.calibration.baselines.capone22.sample", None)
+    monkeypatch.setattr("sharpgp.calibration.methods.bayes.capone22.MOST_SAMPLED", 39)
+    monkeypatch.setattr("sharpgp.calibration.methods.bayes.capone22.sample", None)
     assert Capone22().fit(small, None, None).box.radii is None
 
 

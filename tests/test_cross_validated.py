@@ -7,7 +7,7 @@ from scipy.stats import multivariate_normal
 from helpers import wavy
 from sharpgp import CrossValidated
 from sharpgp.calibration import cross_validated
-from sharpgp.calibration.cross_validated import carried_over, lead_of
+from sharpgp.calibration.methods.cross_validated import carried_over, lead_of
 from sharpgp.gp import SparsePosterior, train
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.warped import train_warped

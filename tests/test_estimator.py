@@ -27,8 +27,8 @@ from sharpgp import (
     SharpGPRegressor,
     Vovk20,
 )
+from sharpgp._ranks import rank
 from sharpgp.calibration import known_methods
-from sharpgp.calibration.ranks import rank
 from tolerances import same_optimum
 
 X, Y = wavy(80)

@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from sharpgp import CrossValidated, Exact, Kuleshov18, SharpGPRegressor, metrics
+from sharpgp._ranks import whole_rank
 from sharpgp.calibration import exact as exact_module
 from sharpgp.calibration import spread as spread_module
-from sharpgp.calibration.judging import SCORED_COVERAGES, SCORED_LEVELS, scores_of
-from sharpgp.calibration.ranks import whole_rank
-from sharpgp.calibration.scale import ScaleModel, held_out_log_squares
-from sharpgp.calibration.spread import Choice, Spread, learn_spread, magnitude
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import train
+from sharpgp.models.gaussian import Choice, Spread, learn_spread, magnitude
+from sharpgp.models.heteroscedastic import ScaleModel, held_out_log_squares
+from sharpgp.models.judging import SCORED_COVERAGES, SCORED_LEVELS, scores_of
 
 
 def noisy(n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:

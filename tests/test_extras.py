@@ -32,7 +32,7 @@ CASES = {
     ),
     "bayes": (
         ["jax", "numpyro"],
-        "from sharpgp.calibration.baselines.nuts import _sampler; _sampler()",
+        "from sharpgp.calibration.methods.bayes.nuts import _sampler; _sampler()",
     ),
     "ray": (["ray"], "from sharpgp.studies.engines import open_pool; open_pool('ray')"),
     "ray, predict": (

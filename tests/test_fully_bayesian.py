@@ -11,8 +11,8 @@ from scipy.stats import norm
 
 from helpers import FakePosterior
 from sharpgp import FullyBayesian, SharpGPRegressor
-from sharpgp.calibration.baselines.fully_bayesian import MixturePredictor, mixture_quantiles
-from sharpgp.calibration.baselines.nuts import _correlation, _sampler
+from sharpgp.calibration.methods.bayes.fully_bayesian import MixturePredictor, mixture_quantiles
+from sharpgp.calibration.methods.bayes.nuts import _correlation, _sampler
 from sharpgp.exceptions import InvalidInputError, MissingExtraError
 from sharpgp.gp import compute
 from sharpgp.gp.covariance import STATIONARY, Stationary

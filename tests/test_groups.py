@@ -26,8 +26,8 @@ from sharpgp.calibration import cross_validated, scale, spread
 from sharpgp.calibration.recalibrator import Recalibrator
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
 from sharpgp.gp import train
-from sharpgp.means import ScikitMean
 from sharpgp.models.folds import equal_rows
+from sharpgp.models.regressor import ScikitMean
 
 
 def coverage(model, X, y, at=0.9):
@@ -305,7 +305,7 @@ def test_one_per_group_keeps_the_guarantee_where_all_rows_do_not():
     inside = {True: [], False: []}
     learned = spread.learn_spread(posterior, 0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sharpgp.calibration.exact.learn_spread", lambda *_: learned)
+        patch.setattr("sharpgp.calibration.methods.exact.learn_spread", lambda *_: learned)
         for seed in range(150):
             noisy = rng.random(20) < 0.5
             noisy[-1] = rng.random() < 0.5

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from sharpgp import Kuleshov22, SharpGPRegressor
-from sharpgp.calibration.baselines.kuleshov22 import BASE_LEVELS, Network
+from sharpgp.calibration.methods.kuleshov22 import BASE_LEVELS, Network
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.training import train
 from sharpgp.metrics import pinball_loss

@@ -4,15 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from sharpgp.calibration.levels import resolve_levels
-from sharpgp.calibration.ranks import (
-    points_needed,
-    q_lin,
-    rank,
-    supported,
-    table_levels,
-    whole_rank,
-)
+from sharpgp._ranks import points_needed, q_lin, rank, supported, whole_rank
+from sharpgp.calibration.methods.sharp.levels import resolve_levels
+from sharpgp.calibration.ranks import table_levels
 from sharpgp.exceptions import InvalidInputError
 
 MANY_C = [*range(2, 130), 199, 200, 999, 1000]

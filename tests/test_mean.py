@@ -20,7 +20,7 @@ from sharpgp.calibration import spread as spread_module
 from sharpgp.exceptions import InvalidInputError, SavedModelError
 from sharpgp.gp import train
 from sharpgp.gp.centred import CentredPosterior
-from sharpgp.means import ScikitMean
+from sharpgp.models.regressor import ScikitMean
 
 X, Y = wavy(120, seed=5)
 X_TEST, Y_TEST = wavy(400, seed=6)

@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from helpers import method, wavy
-from sharpgp.calibration.baselines import hyperposterior
-from sharpgp.calibration.search import Budget, descend
+from sharpgp.calibration.methods import hyperposterior
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError, NumericalError
 from sharpgp.gp import sparse_training, warped
 from sharpgp.gp.compute import choose_device
 from sharpgp.gp.covariance import Stationary
 from sharpgp.gp.sparse_training import train_sparse
 from sharpgp.gp.warped import train_warped
+from sharpgp.models.search import Budget, descend
 
 X, y = map(torch.from_numpy, wavy(50))
 

@@ -25,7 +25,7 @@ from helpers import wavy
 from sharpgp import CrossValidated, SharpGPRegressor, as_posterior
 from sharpgp._stored import Reader, Writer
 from sharpgp.calibration import cross_validated
-from sharpgp.calibration.cross_validated import lead_of
+from sharpgp.calibration.methods.cross_validated import lead_of
 from sharpgp.exceptions import InvalidInputError, SavedModelError
 from sharpgp.gp import train
 from sharpgp.gp.adapters import FitcPosterior, MappedPosterior
@@ -41,7 +41,7 @@ from sharpgp.gp.posterior import (
 from sharpgp.gp.sparse_training import train_sparse
 from sharpgp.gp.warped import WarpedPosterior, train_warped
 from sharpgp.gp.wrapped import WrappedPosterior
-from sharpgp.means import ScikitMean
+from sharpgp.models.regressor import ScikitMean
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 N, M = 40, 12

@@ -7,8 +7,7 @@ import torch
 from scipy import stats
 
 from sharpgp import CrossValidated, SharpGPRegressor, persistence
-from sharpgp.calibration.cross_validated import lead_of
-from sharpgp.calibration.spread import Choice, refit_spread
+from sharpgp.calibration.methods.cross_validated import lead_of
 from sharpgp.gp import train
 from sharpgp.gp.covariance import Stationary
 from sharpgp.gp.priors import LengthscalePrior, penalty_of
@@ -17,6 +16,7 @@ from sharpgp.gp.sparse_training import train_sparse
 from sharpgp.gp.training import _Objective
 from sharpgp.gp.warped import _Objective as WarpedObjective
 from sharpgp.gp.warped import train_warped
+from sharpgp.models.gaussian import Choice, refit_spread
 
 EPS = np.finfo(np.float64).eps
 FULL = LengthscalePrior(fades=False)

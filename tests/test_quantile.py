@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharpgp.calibration.curves import Curves
-from sharpgp.calibration.ranks import points_needed, q_lin, rank, supported
+from sharpgp._ranks import points_needed, q_lin, rank, supported
+from sharpgp.calibration.methods.sharp.curves import Curves
 from sharpgp.exceptions import InvalidInputError
 
 

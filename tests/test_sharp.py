@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from sharpgp import Sharp
-from sharpgp.calibration.objective import pinball, sharpness
-from sharpgp.calibration.path import MOST_EVALUATIONS, Pool, Problem, keep_order
-from sharpgp.calibration.ranks import rank
+from sharpgp._ranks import rank
+from sharpgp.calibration.methods.sharp.path import MOST_EVALUATIONS, Pool, Problem, keep_order
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import train
 from sharpgp.gp.covariance import STATIONARY
 from sharpgp.gp.exact import ExactPosterior
+from sharpgp.models.objective import pinball, sharpness
 
 
 def simulate(n: int, d: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -10,9 +10,9 @@ import torch
 from helpers import FakePosterior, fake_data, method, wavy
 from sharpgp import CrossValidated, Exact, Sharp, SharpGPRegressor
 from sharpgp.calibration import spread as spread_module
-from sharpgp.calibration.scale import working_response
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import optimise, training
+from sharpgp.models.heteroscedastic import working_response
 from tolerances import same_optimum
 
 X, Y = map(torch.from_numpy, wavy(120, seed=5))

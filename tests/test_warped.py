@@ -5,11 +5,11 @@ import pytest
 import torch
 
 from sharpgp import Exact, SharpGPRegressor
-from sharpgp.calibration.spread import learn_spread
 from sharpgp.gp import train
 from sharpgp.gp.covariance import FromGPyTorch, Stationary
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.warped import Warp, WarpedPosterior, _Objective, train_warped
+from sharpgp.models.gaussian import learn_spread
 from tolerances import rounding_of_slopes, slopes
 
 

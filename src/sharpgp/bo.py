@@ -16,10 +16,10 @@ from botorch.optim import optimize_acqf
 from botorch.utils.transforms import t_batch_mode_transform
 from torch import Tensor
 
+from sharpgp._ranks import points_needed, supported
 from sharpgp._validation import as_count, as_features, as_levels
 from sharpgp.calibration import Calibrated
 from sharpgp.calibration.calibrated import calibrated_of
-from sharpgp.calibration.ranks import points_needed, supported
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
 from sharpgp.gp.covariance import STATIONARY, Stationary
 from sharpgp.gp.exact import ExactPosterior

@@ -25,7 +25,7 @@ from sharpgp._inputs import (
 from sharpgp._stored import ABSENT, Maybe, agree, stored
 from sharpgp._validation import as_features, as_numpy, as_target, as_weights
 from sharpgp.calibration.calibrated import Calibrated
-from sharpgp.calibration.levels import Levels
+from sharpgp.calibration.methods.sharp.levels import Levels
 from sharpgp.calibration.recalibrator import Recalibrator, make_recalibrator
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import InvalidInputError, SavedModelError
@@ -34,8 +34,8 @@ from sharpgp.gp.compute import choose_device, moved_to, within_memory
 from sharpgp.gp.posterior import DataPosterior, Posterior, TrainingResult
 from sharpgp.gp.sizes import MOST_CROSS_VALIDATED
 from sharpgp.gp.sparse_training import train_chosen
-from sharpgp.means import ScikitMean
 from sharpgp.metrics import CalibrationReport
+from sharpgp.models.regressor import ScikitMean
 
 logger = logging.getLogger("sharpgp")
 

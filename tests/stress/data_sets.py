@@ -16,8 +16,8 @@ from sklearn.tree import DecisionTreeRegressor
 
 from helpers import method
 from sharpgp import CalibrationWarning, SharpGPError, SharpGPRegressor
+from sharpgp._ranks import whole_rank
 from sharpgp.calibration import Recalibrator, known_methods
-from sharpgp.calibration.ranks import whole_rank
 from sharpgp.exceptions import MissingExtraError
 from stress.shapes import Case, draw
 

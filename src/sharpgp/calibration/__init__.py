@@ -1,21 +1,24 @@
-"""Floor 2: from a posterior and data to a calibrated predictor."""
+"""From a model and points that it has not seen to a calibrated predictor."""
 
-from sharpgp.calibration.baselines import (
+from sharpgp.calibration.calibrated import Calibrated
+from sharpgp.calibration.methods import (
     Capone22,
+    CrossValidated,
+    CVPlus,
+    Exact,
     FullyBayesian,
     Kuleshov18,
     Kuleshov22,
+    LeaveOneOut,
     Marx22,
+    Sharp,
     Vanilla,
     Vovk20,
 )
-from sharpgp.calibration.calibrated import Calibrated
-from sharpgp.calibration.cross_validated import CrossValidated, LeaveOneOut
-from sharpgp.calibration.exact import Exact
 from sharpgp.calibration.recalibrator import Recalibrator, known_methods
-from sharpgp.calibration.sharp import Sharp
 
 __all__ = [
+    "CVPlus",
     "Calibrated",
     "Capone22",
     "CrossValidated",

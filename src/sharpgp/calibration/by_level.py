@@ -6,11 +6,12 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from sharpgp._ranks import points_needed, supported
 from sharpgp._tail import Tail
 from sharpgp.calibration import intervals
 from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.cautions import warn_if_unsupported, warn_of_tail
-from sharpgp.calibration.ranks import centred_levels, points_needed, supported, table_levels
+from sharpgp.calibration.ranks import centred_levels, table_levels
 from sharpgp.calibration.tails import outer_ranks, pooled_tail
 from sharpgp.distribution import PredictiveDistribution
 
@@ -20,6 +21,10 @@ _SLACK = 2e-10
 
 class LevelPredictor(Calibrated):
     """Answers from quantiles at levels that ``C`` points support, from bands, and from tails."""
+
+    def location(self, X: Tensor) -> Tensor:
+        """See :meth:`Calibrated.location`: the mean of the GP."""
+        return self.posterior.mean(X)
 
     @abstractmethod
     def inside(self, X: Tensor, delta: Tensor) -> Tensor:
@@ -100,7 +105,7 @@ class LevelPredictor(Calibrated):
         ends = self.quantiles(X, levels)
         if not band:
             return ends
-        mean = self.posterior.mean(X)
+        mean = self.location(X)
         radius = torch.maximum(ends[1] - mean, mean - ends[0])
         return torch.stack([mean - radius, mean + radius])
 

@@ -9,9 +9,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from sharpgp._ranks import whole_rank
 from sharpgp._validation import as_count, as_coverage, as_features, as_levels, as_target
 from sharpgp.calibration.cautions import warn_if_far, warn_if_unsupported
-from sharpgp.calibration.ranks import whole_rank
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
 from sharpgp.gp.compute import threads_for
@@ -38,6 +38,10 @@ class Calibrated(ABC):
 
     posterior: Posterior
     n_cal: int | None
+
+    @abstractmethod
+    def location(self, X: Tensor) -> Tensor:
+        """Centre [T] of the predictions."""
 
     @abstractmethod
     def quantiles(self, X: Tensor, delta: Tensor) -> Tensor:
@@ -67,7 +71,7 @@ class Calibrated(ABC):
 
     def predict_mean(self, X: Any) -> Tensor:
         """Predictive mean [T]."""
-        return self.posterior.mean(self._features(X))
+        return self.location(self._features(X))
 
     def predict_quantiles(self, X: Any, levels: Any) -> Tensor:
         """Quantiles, shape (T,) for a single level and (T, k) for several, never crossing."""

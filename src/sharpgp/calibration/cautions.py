@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from sharpgp.calibration.ranks import points_needed, supported
+from sharpgp._ranks import points_needed, supported
 from sharpgp.exceptions import warn
 from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.priors import LEAST_PER_HYPERPARAMETER

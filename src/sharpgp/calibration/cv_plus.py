@@ -3,20 +3,20 @@
 import torch
 from torch import Tensor
 
+from sharpgp._ranks import rank, whole_rank
 from sharpgp._stored import Array, Several, agree, stored
 from sharpgp._tail import Tail
 from sharpgp.calibration.by_level import LevelPredictor
-from sharpgp.calibration.ranks import rank, whole_rank
-from sharpgp.calibration.spread import Spread
 from sharpgp.calibration.tails import pooled_tail
 from sharpgp.gp.compute import block_entries
 from sharpgp.gp.posterior import Posterior
+from sharpgp.models.model import Model
 
 
 @stored(
     "PlusPredictor",
-    posterior=Posterior,
-    fits=Several(Spread),
+    model=Model,
+    fits=Several(Model),
     scores=Several(Array("n")),
     n_cal=int,
 )
@@ -30,9 +30,9 @@ class PlusPredictor(LevelPredictor):
 
     Parameters
     ----------
-    posterior : Posterior
+    model : Model
         Fit on all data.
-    fits : list of Spread
+    fits : list of Model
         Fits without each of the parts.
     scores : list of Tensor [n]
         z-scores of each part under the fit without it.
@@ -46,8 +46,8 @@ class PlusPredictor(LevelPredictor):
 
     n_cal: int
 
-    def __init__(self, posterior: Posterior, fits: list[Spread], scores: list[Tensor]) -> None:
-        self.posterior = posterior
+    def __init__(self, model: Model, fits: list[Model], scores: list[Tensor]) -> None:
+        self.model = model
         self.fits = fits
         self.scores = scores
         self.n_cal = sum(len(part) for part in scores)
@@ -55,6 +55,15 @@ class PlusPredictor(LevelPredictor):
     def _restored(self) -> None:
         agree("fits and parts", len(self.fits), len(self.scores))
         agree("number of scores", sum(len(part) for part in self.scores), self.n_cal)
+
+    @property
+    def posterior(self) -> Posterior:  # type: ignore[override]
+        """The GP that the fit on all data rests on."""
+        return self.model.posterior
+
+    def location(self, X: Tensor) -> Tensor:
+        """See :meth:`Calibrated.location`: that of the fit on all data."""
+        return self.model.location(X)
 
     def worst_case(self, coverage: float) -> float:
         """Probability with which the band at ``coverage`` covers at least, for exchangeable data.

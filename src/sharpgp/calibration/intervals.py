@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from sharpgp.calibration.ranks import whole_rank
+from sharpgp._ranks import whole_rank
 
 #: Coverages over which the two are compared; the decision is one for all.
 COMPARED = (0.8, 0.9, 0.95)

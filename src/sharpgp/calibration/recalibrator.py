@@ -1,7 +1,7 @@
 """The interface of every calibration method, and the registry of methods."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -10,19 +10,17 @@ from torch import Tensor
 from sharpgp._stored import Codec, add_codec
 from sharpgp._validation import as_count, as_features, as_target
 from sharpgp.calibration.calibrated import Calibrated
-from sharpgp.calibration.levels import Levels
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.compute import threads_for
 from sharpgp.gp.posterior import Posterior
+from sharpgp.models.pool import Base
 
 
 class Recalibrator(ABC):
-    """A calibration method: ``fit`` turns a posterior and held-out data into a predictor.
+    """A calibration method: ``fit`` turns a model and held-out data into a predictor.
 
     Parameters
     ----------
-    levels : None, int, "all", float or array
-        Levels that a method trains; see :func:`sharpgp.calibration.levels.resolve_levels`.
     random_state : int or None
         Seed of whatever a method draws.
     """
@@ -32,8 +30,7 @@ class Recalibrator(ABC):
     #: Whether ``fit`` uses the calibration data at all.
     needs_calibration: ClassVar[bool] = True
 
-    def __init__(self, *, levels: Levels = None, random_state: int | None = None) -> None:
-        self.levels = levels
+    def __init__(self, *, random_state: int | None = None) -> None:
         self.random_state = random_state
 
     @property
@@ -45,7 +42,7 @@ class Recalibrator(ABC):
 
     def fit(
         self,
-        posterior: Posterior,
+        base: Base,
         X_cal: Any,
         y_cal: Any,
         *,
@@ -53,13 +50,17 @@ class Recalibrator(ABC):
         groups: Any = None,
         groups_cal: Any = None,
     ) -> Calibrated:
-        """Calibrate ``posterior`` on data that it was not trained on; it is not changed.
+        """Calibrate ``base`` on data that it was not trained on; it is not changed.
+
+        ``base`` is a posterior; for methods that learn a spread (``exact``, ``cv``, ``loo``) it may
+        also be a model, or several by name, which are pooled.
 
         ``sample_weight``, an array (C,) or a function of ``X`` (n, d) that gives one, weights the
         calibration points; see :class:`sharpgp.calibration.scored.ScoredPredictor`.
         ``groups`` (N,) and ``groups_cal`` (C,), whole numbers, tell which training and which
         calibration points belong together; methods that split points keep these on one side.
         """
+        posterior = _posterior_of(base)
         if not self.needs_calibration and X_cal is None:
             X, y = _nothing(posterior)
         else:
@@ -68,27 +69,41 @@ class Recalibrator(ABC):
         labels = None if groups is None else _labels(groups, posterior.n_train, posterior)
         labels_cal = None if groups_cal is None else _labels(groups_cal, len(y), posterior)
         with threads_for(posterior.n_dense):
-            calibrated = self._fit_groups(posterior, X, y, labels, labels_cal)
+            calibrated = self._fit_base(base, X, y, labels, labels_cal)
         return calibrated if sample_weight is None else calibrated.weighted(sample_weight)
 
     @abstractmethod
-    def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> Calibrated:
-        """Calibrate on checked data ``X`` [C, d], ``y`` [C]."""
-
-    def _fit_groups(
+    def _fit_base(
         self,
-        posterior: Posterior,
+        base: Base,
         X: Tensor,
         y: Tensor,
         groups: Tensor | None,
         groups_cal: Tensor | None,
     ) -> Calibrated:
-        """:meth:`_fit` where points belong together; most methods split none and need not know."""
-        return self._fit(posterior, X, y)
+        """Calibrate on checked data ``X`` [C, d], ``y`` [C]."""
 
     def __repr__(self) -> str:
         given = ", ".join(f"{key}={value!r}" for key, value in vars(self).items())
         return f"{type(self).__name__}({given})"
+
+
+class PosteriorMethod(Recalibrator):
+    """A method that asks a GP only, and splits no points."""
+
+    @abstractmethod
+    def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> Calibrated:
+        """Calibrate on checked data ``X`` [C, d], ``y`` [C]."""
+
+    def _fit_base(
+        self,
+        base: Base,
+        X: Tensor,
+        y: Tensor,
+        groups: Tensor | None,
+        groups_cal: Tensor | None,
+    ) -> Calibrated:
+        return self._fit(_posterior_of(base), X, y)
 
 
 _REGISTRY: dict[str, type[Recalibrator]] = {}
@@ -140,6 +155,13 @@ def _labels(groups: Any, n_rows: int, posterior: Posterior) -> Tensor:
             f"{labels.dtype} of shape {tuple(labels.shape)}"
         )
     return labels.long()
+
+
+def _posterior_of(base: Base) -> Posterior:
+    if isinstance(base, Posterior):
+        return base
+    models = list(base.values()) if isinstance(base, Mapping) else [base]
+    return next(model.posterior for model in models if model.has_posterior)
 
 
 def _nothing(posterior: Posterior) -> tuple[Tensor, Tensor]:

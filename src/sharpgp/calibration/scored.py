@@ -7,12 +7,13 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from sharpgp._ranks import points_needed
 from sharpgp._stored import Array, Maybe, agree, stored
 from sharpgp._validation import as_weights
 from sharpgp.calibration import intervals
 from sharpgp.calibration.calibrated import Calibrated, no_weights
 from sharpgp.calibration.cautions import warn_if_unsupported, warn_of_tail
-from sharpgp.calibration.ranks import Ranks, points_needed, table_levels
+from sharpgp.calibration.ranks import Ranks, table_levels
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.gp.posterior import Posterior
@@ -160,6 +161,10 @@ class ScoredPredictor(Calibrated):
         return self.ranks.n_effective
 
     # -------------------------------------------------------------- answers
+
+    def location(self, X: Tensor) -> Tensor:
+        """See :meth:`Calibrated.location`."""
+        return self.model.location(X)
 
     def quantiles(self, X: Tensor, delta: Tensor) -> Tensor:
         """See :meth:`Calibrated.quantiles`."""

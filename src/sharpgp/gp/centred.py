@@ -68,6 +68,9 @@ class CentredPosterior(WrappedPosterior):
     True
     """
 
+    # The regression has seen every point.
+    can_leave_out = False
+
     def __init__(self, regression: Mean, base: DataPosterior, centre: Tensor) -> None:
         super().__init__(base)
         self.regression = regression
@@ -121,6 +124,10 @@ class CentredPosterior(WrappedPosterior):
     def retargeted(self, y: Tensor) -> Self:
         """The same out-of-fold predictions with other targets [N]."""
         return self._with(self.base.retargeted(y - self.centre), self.centre)
+
+    def keeping_together(self, groups: Tensor | None) -> Self:
+        """See :meth:`DataPosterior.keeping_together`: out-of-fold predictions need to know."""
+        return type(self)(self.regression.keeping_together(groups), self.base, self.centre)
 
     def retrained(self, X: Tensor, y: Tensor, *, start: Start = "same") -> DataPosterior:
         """Regression and GP fitted to other data, the regression from scratch."""

@@ -8,7 +8,7 @@ more, and be trained again.  :class:`KernelPosterior` is what exact and sparse G
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import singledispatch
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
@@ -200,6 +200,13 @@ class DataPosterior(Posterior):
     def retargeted(self, y: Tensor) -> Self:
         """The same GP conditioned on other targets [N] at the same training inputs."""
         return self.conditioned_on(self.X_train, y)
+
+    #: Whether :meth:`at_rows` knows nothing of the points that it leaves out.
+    can_leave_out: ClassVar[bool] = True
+
+    def keeping_together(self, groups: Tensor | None) -> Self:
+        """The same GP, told which rows of what it will be trained on belong together."""
+        return self
 
     def retrained(self, X: Tensor, y: Tensor, *, start: Start = "same") -> "DataPosterior":
         """The same kind of GP, trained on other data.

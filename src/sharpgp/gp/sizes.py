@@ -11,6 +11,11 @@ above 600              spreads are searched by a    cost: the search evaluates `
 above 800              scale models are trained on  cost: ``N^3``, for a likelihood that is flat
                        a part
 up to 1000             ``auto`` cross-validates     cost: ten refits
+above 600              ``exact`` weighs models by   cost: refits of every model
+                       leave-one-out
+above 1000             one kernel and trees are     cost: refits of every kernel
+                       pooled
+above 20k              one GP, no pool              cost, until measured
 above 1000             sparse hyperposteriors are   cost: ``N^3`` per gradient
                        those of a part
 from 2000              ``auto`` takes a GPU         measured: ``exact_or_sparse``
@@ -28,7 +33,11 @@ above 20k   200k       sparse training in batches   measured: ``minibatch``
 hyperparameter there is one more, the prior on lengthscales: :mod:`sharpgp.gp.priors`.
 """
 
+from dataclasses import dataclass
+
+from sharpgp._stored import stored
 from sharpgp._validation import as_count
+from sharpgp.exceptions import InvalidInputError
 
 #: Training points up to which a GP is exact unless the user says otherwise, by kind of device.
 MOST_EXACT = {"cpu": 3000, "cuda": 10_000}
@@ -62,23 +71,52 @@ MOST_TRAINED = 800
 MOST_WARPED = 4000
 #: Rows up to which ``calibration="auto"`` cross-validates.
 MOST_CROSS_VALIDATED = 1000
+#: Rows up to which ``base="auto"`` pools several kernels, and up to which it pools at all.
+MOST_WITH_ALL_KERNELS = 1000
+MOST_POOLED = 20_000
+#: Training points up to which ``exact`` weighs models by refits; beyond, by leave-one-out.
+MOST_REFITTED = 600
 #: Training points of a sparse GP that its hyperposterior is computed from, at most.
 MOST_OBSERVED = 1000
 #: Training points up to which ``capone22`` samples the hyperposterior.
 MOST_SAMPLED = 500
 
 
-def inducing_for(n_train: int, device_type: str, inducing: int | None = None) -> int | None:
-    """Number of inducing inputs that ``n_train`` points get; None for an exact GP.
-
-    ``inducing`` is what the user asked for, None for the rule: exact up to
-    :data:`MOST_EXACT` points, else :data:`INDUCING` inducing inputs.
+@stored("Sparse", m=int)
+@dataclass(frozen=True)
+class Sparse:
+    """``approximation=`` for a sparse GP with ``m`` inducing inputs.
 
     Examples
     --------
-    >>> inducing_for(500, "cpu"), inducing_for(50_000, "cpu"), inducing_for(500, "cpu", 20)
+    >>> Sparse(m=100)
+    Sparse(m=100)
+    """
+
+    m: int = INDUCING
+
+
+#: What ``approximation=`` takes.
+Approximation = str | Sparse
+
+
+def inducing_for(n_train: int, device_type: str, approximation: Approximation = "auto") -> int | None:
+    """Number of inducing inputs that ``n_train`` points get; None for an exact GP.
+
+    ``"auto"`` is exact up to :data:`MOST_EXACT` points, and sparse beyond.
+
+    Examples
+    --------
+    >>> inducing_for(500, "cpu"), inducing_for(50_000, "cpu"), inducing_for(500, "cpu", Sparse(20))
     (None, 300, 20)
     """
-    if inducing is None:
-        return None if n_train <= MOST_EXACT[device_type] else INDUCING
-    return min(as_count(inducing, "inducing", least=1), n_train)
+    if isinstance(approximation, Sparse):
+        return min(as_count(approximation.m, "Sparse: m", least=1), n_train)
+    if approximation not in ("auto", "exact", "sparse"):
+        raise InvalidInputError(
+            "approximation: expected 'auto', 'exact', 'sparse' or Sparse(m=...), "
+            f"found {approximation!r}"
+        )
+    few = n_train <= MOST_EXACT[device_type]
+    exact = approximation == "exact" or (approximation == "auto" and few)
+    return None if exact else min(INDUCING, n_train)

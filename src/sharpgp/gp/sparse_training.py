@@ -264,7 +264,7 @@ def train_chosen(
     y: Tensor,
     kernel: str | gpytorch.kernels.Kernel = "rbf",
     *,
-    inducing: int | None = None,
+    approximation: Approximation = "auto",
     random_state: int | None = 0,
 ) -> tuple[KernelPosterior, TrainingResult]:
     """Train the kind of GP that :func:`sharpgp.gp.sizes.inducing_for` chooses.
@@ -274,10 +274,10 @@ def train_chosen(
     >>> X = torch.linspace(0, 6, 60, dtype=torch.float64)[:, None]
     >>> train_chosen(X, X[:, 0].sin())[0].n_inducing is None
     True
-    >>> train_chosen(X, X[:, 0].sin(), inducing=10)[0].n_inducing
+    >>> train_chosen(X, X[:, 0].sin(), approximation=Sparse(10))[0].n_inducing
     10
     """
-    m = inducing_for(len(y), X.device.type, inducing)
+    m = inducing_for(len(y), X.device.type, approximation)
     kind = "an exact GP" if m is None else f"a sparse GP with {m} inducing inputs"
     logger.debug("training %s on %d points (%s)", kind, len(y), X.device)
     if m is None:

@@ -36,6 +36,8 @@ class PosteriorModel(Model):
         """See :meth:`Model.extended`."""
         return PosteriorModel(self.posterior.extended(X, y))
 
+    updated = extended
+
 
 @stored("ConstantSpread", posterior=Posterior)
 class ConstantSpread(Model):
@@ -66,3 +68,5 @@ class ConstantSpread(Model):
     def extended(self, X: Tensor, y: Tensor) -> "ConstantSpread":
         """See :meth:`Model.extended`."""
         return ConstantSpread(self.posterior.extended(X, y))
+
+    updated = extended

@@ -1,18 +1,55 @@
-"""What calibration needs of a model: a location, a spread, and its data."""
+"""What calibration needs of a model: a location, a spread, and points that it has not seen."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from sharpgp.gp.posterior import Posterior
+from sharpgp.models.folds import Split
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Training points under fits that have not seen them.
+
+    Attributes
+    ----------
+    rows : Tensor [n]
+        Which training points.
+    location, spread : Tensor [n]
+    scores : Tensor [n]
+        ``(y - location) / spread``, or what a model makes of that.
+    """
+
+    rows: Tensor
+    location: Tensor
+    spread: Tensor
+    scores: Tensor
+
+    def with_scores(self, scores: Tensor) -> "HeldOut":
+        """The same with other scores."""
+        return replace(self, scores=scores)
+
+    def by_part(self, pairs: Sequence[Split]) -> tuple[Tensor, ...]:
+        """Scores of each part, for rows in the order of the parts."""
+        return self.scores.split([len(test) for _, test in pairs])
+
+    def in_order(self) -> "HeldOut":
+        """The same in the order of the training points."""
+        rows, order = self.rows.sort()
+        return HeldOut(rows, self.location[order], self.spread[order], self.scores[order])
 
 
 class Model(ABC):
     """Location and spread of ``y`` at ``x``, so that ``Q = location + beta * spread``.
 
-    Answers are in the user's units, for inputs of shape [T, d].
+    Learned from training data alone; it can be learned again from any of them.  Answers are in
+    the user's units, for inputs of shape [T, d].  Rows that share one of the ``labels`` [N] are
+    left out together.
 
     Attributes
     ----------
@@ -40,9 +77,9 @@ class Model(ABC):
     def extended(self, X: Tensor, y: Tensor) -> "Model":
         """The same model conditioned on further data; what was learned otherwise is kept."""
 
+    @abstractmethod
     def updated(self, X: Tensor, y: Tensor) -> "Model":
         """As :meth:`extended`, and what is estimated from residuals learns, too."""
-        return self.extended(X, y)
 
     @property
     def n_features(self) -> int:
@@ -57,9 +94,49 @@ class Model(ABC):
     @property
     def X_train(self) -> Tensor:
         """Training inputs [N, d]."""
-        return self.posterior.X_train
+        X: Tensor = self.posterior.X_train
+        return X
 
     @property
     def y_train(self) -> Tensor:
         """Training targets [N]."""
-        return self.posterior.y_train
+        y: Tensor = self.posterior.y_train
+        return y
+
+
+class Learner(Model):
+    """A model that can be learned again from some of its data: what can calibrate itself.
+
+    ``has_posterior`` is False for one that rests on no GP.
+    """
+
+    has_posterior: ClassVar[bool] = True
+
+    @abstractmethod
+    def relearned(self, X: Tensor, y: Tensor, labels: Tensor, seed: int) -> "Learner":
+        """The same kind of model from other data, with every choice made again."""
+
+    @abstractmethod
+    def leave_one_out(self, labels: Tensor, seed: int) -> HeldOut:
+        """The training points, without refits: what a fit knows without a point, quickly."""
+
+    @abstractmethod
+    def out_of_fold(
+        self, pairs: Sequence[Split], labels: Tensor, seed: int
+    ) -> "tuple[Learner, HeldOut]":
+        """Tested points under refits to the rows of each pair; and the model to predict with.
+
+        The latter is this one, unless its refits show that it can be learned better.
+        """
+
+
+def held_out_of(
+    fits: Sequence[Model], pairs: Sequence[Split], X: Tensor, y: Tensor
+) -> HeldOut:
+    """The rows that each pair tests, in the order of the pairs, under the fit without them."""
+    with torch.no_grad():
+        tests = [(fit, X[test]) for fit, (_, test) in zip(fits, pairs, strict=True)]
+        location = torch.cat([fit.location(part) for fit, part in tests])
+        spread = torch.cat([fit.spread(part) for fit, part in tests])
+    rows = torch.cat([test for _, test in pairs])
+    return HeldOut(rows, location, spread, (y[rows] - location) / spread)

@@ -13,7 +13,7 @@ from torch import Tensor
 from sharpgp import metrics
 from sharpgp._validation import check_choice
 from sharpgp.calibration import Calibrated, Capone22, Recalibrator
-from sharpgp.calibration.baselines.capone22 import UniformBoundPredictor
+from sharpgp.calibration.methods.bayes.capone22 import UniformBoundPredictor
 from sharpgp.calibration.recalibrator import make_recalibrator
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.studies.regression import BASES, make_problem

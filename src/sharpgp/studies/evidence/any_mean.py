@@ -24,7 +24,7 @@ from sharpgp import Exact, Marx22, Recalibrator
 from sharpgp.gp import train
 from sharpgp.gp.centred import CentredPosterior
 from sharpgp.gp.posterior import Posterior
-from sharpgp.means import ScikitMean
+from sharpgp.models.regressor import ScikitMean
 from sharpgp.studies.evidence.common import judged, sets
 
 REGRESSORS = {

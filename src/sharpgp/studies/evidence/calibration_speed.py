@@ -14,10 +14,10 @@ import numpy as np
 import torch
 
 from sharpgp import Sharp
-from sharpgp.calibration.objective import sharpness
-from sharpgp.calibration.path import Problem, SideSearch
-from sharpgp.calibration.search import Ard
+from sharpgp.calibration.methods.sharp.path import Problem, SideSearch
 from sharpgp.gp import ExactPosterior, train
+from sharpgp.models.objective import sharpness
+from sharpgp.models.search import Ard
 from sharpgp.studies.evidence.common import Clock, sets, train_cal_test
 
 

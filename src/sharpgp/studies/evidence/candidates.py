@@ -1,7 +1,7 @@
 """The candidates for mean and spread, each used throughout, beside the choice between them.
 
 For each data set and seed, a GP is trained on ``--rows`` rows; every candidate of
-``sharpgp.calibration.spread`` is calibrated on a third as many, as ``exact`` does, and the rest of
+``sharpgp.models.gaussian`` is calibrated on a third as many, as ``exact`` does, and the rest of
 the rows (at most 1,000) judge its symmetric 95 % band and its CRPS. The table has ratios to plain
 ``sigma(theta_R, x)`` (RK) of means over seeds: the interval score by data set, and geometric means
 over the sets of interval score and CRPS, with the coverage.
@@ -13,13 +13,13 @@ import numpy as np
 import torch
 
 from sharpgp import metrics
-from sharpgp.calibration import spread as parts
-from sharpgp.calibration.ranks import whole_rank
-from sharpgp.calibration.scale import ScaleModel
-from sharpgp.calibration.spread import Spread, learn_spread
+from sharpgp._ranks import whole_rank
 from sharpgp.gp import train
 from sharpgp.gp.posterior import Posterior
+from sharpgp.models import gaussian as parts
 from sharpgp.models.folds import together
+from sharpgp.models.gaussian import Spread, learn_spread
+from sharpgp.models.heteroscedastic import ScaleModel
 from sharpgp.studies.evidence.common import Part, cut, judged, sets
 
 COVERAGE = 0.95

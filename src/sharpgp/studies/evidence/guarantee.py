@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from sharpgp import Sharp
-from sharpgp.calibration.ranks import q_lin, supported, whole_rank
-from sharpgp.calibration.spread import Spread, learn_spread
+from sharpgp._ranks import q_lin, supported, whole_rank
 from sharpgp.gp import train
 from sharpgp.gp.posterior import Posterior
+from sharpgp.models.gaussian import Spread, learn_spread
 from sharpgp.studies.evidence.common import judged
 
 LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)

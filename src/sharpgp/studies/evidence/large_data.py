@@ -17,7 +17,7 @@ import torch
 
 from sharpgp import Exact, Sharp
 from sharpgp._validation import check_choice
-from sharpgp.calibration.cross_validated import LeaveOneOut
+from sharpgp.calibration.methods.cross_validated import LeaveOneOut
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import (
     ExactPosterior,

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from sharpgp._stored import stored
 from sharpgp.calibration.by_level import LevelPredictor
-from sharpgp.calibration.recalibrator import Recalibrator, register
+from sharpgp.calibration.recalibrator import PosteriorMethod, register
 from sharpgp.gp.posterior import Posterior
 
 
@@ -39,7 +39,7 @@ class GaussianPredictor(LevelPredictor):
 
 
 @register("vanilla")
-class Vanilla(Recalibrator):
+class Vanilla(PosteriorMethod):
     """No calibration: the Gaussian quantiles of the base GP; calibration data are ignored.
 
     Examples

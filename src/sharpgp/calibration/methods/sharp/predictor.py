@@ -5,12 +5,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sharpgp._ranks import whole_rank
 from sharpgp._stored import Array, Maybe, Several, agree, stored
 from sharpgp._tail import Tail
 from sharpgp.calibration.by_level import LevelPredictor
-from sharpgp.calibration.curves import Curves
-from sharpgp.calibration.path import LevelResult
-from sharpgp.calibration.ranks import whole_rank
+from sharpgp.calibration.methods.sharp.curves import Curves
+from sharpgp.calibration.methods.sharp.path import LevelResult
 from sharpgp.calibration.recalibrator import Recalibrator
 from sharpgp.calibration.scored import newest
 from sharpgp.calibration.tails import outer_ranks, pooled_tail

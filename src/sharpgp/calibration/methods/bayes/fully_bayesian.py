@@ -8,11 +8,10 @@ from torch import Tensor
 
 from sharpgp._stored import Array, agree, stored
 from sharpgp._validation import check_counts
-from sharpgp.calibration.baselines.hyperposterior import observed, standardised
-from sharpgp.calibration.baselines.nuts import sample
 from sharpgp.calibration.by_level import LevelPredictor
-from sharpgp.calibration.levels import Levels
-from sharpgp.calibration.recalibrator import Recalibrator, register
+from sharpgp.calibration.methods.bayes.hyperposterior import observed, standardised
+from sharpgp.calibration.methods.bayes.nuts import sample
+from sharpgp.calibration.recalibrator import PosteriorMethod, register
 from sharpgp.gp.compute import block_entries
 from sharpgp.gp.posterior import KernelPosterior, Posterior
 
@@ -166,7 +165,7 @@ def _mass_and_density(x: Tensor, mu: Tensor, sigma: Tensor) -> tuple[Tensor, Ten
 
 
 @register("fully_bayesian")
-class FullyBayesian(Recalibrator):
+class FullyBayesian(PosteriorMethod):
     r"""Mixture over samples ``theta_s`` from the hyperparameters' posterior, drawn with NUTS.
 
     ``F(y | x) = 1/S sum_s Phi((y - mu(theta_s, x)) / sigma(theta_s, x))``; its quantiles are
@@ -188,8 +187,6 @@ class FullyBayesian(Recalibrator):
 
     Parameters
     ----------
-    levels : ignored
-        The mixture has a quantile at every level.
     random_state : int or None
         Seed of the sampler.
     warmup, samples : int
@@ -219,14 +216,13 @@ class FullyBayesian(Recalibrator):
     def __init__(
         self,
         *,
-        levels: Levels = None,
         random_state: int | None = None,
         warmup: int = 100,
         samples: int = 100,
         chains: int = 1,
         max_tree_depth: int = 7,
     ) -> None:
-        super().__init__(levels=levels, random_state=random_state)
+        super().__init__(random_state=random_state)
         check_counts(warmup=warmup, samples=samples, chains=chains, max_tree_depth=max_tree_depth)
         self.warmup = warmup
         self.samples = samples

@@ -2,14 +2,14 @@
 
 from torch import Tensor
 
-from sharpgp.calibration.recalibrator import Recalibrator, register
+from sharpgp.calibration.recalibrator import PosteriorMethod, register
 from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.gp.posterior import Posterior
 from sharpgp.models.as_trained import ConstantSpread
 
 
 @register("marx22")
-class Marx22(Recalibrator):
+class Marx22(PosteriorMethod):
     r"""``Q(delta, x) = mu(x) + q_lin(delta, r)``: quantiles of the residuals themselves.
 
     References

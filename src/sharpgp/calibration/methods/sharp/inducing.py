@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sharpgp.calibration.path import Problem
-from sharpgp.calibration.search import Budget, descend
+from sharpgp.calibration.methods.sharp.path import Problem
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.sparse import SparsePosterior
+from sharpgp.models.search import Budget, descend
 
 #: Evaluations of the search over inducing inputs.
 MOST_EVALUATIONS = 60

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sharpgp.calibration.baselines.hyperposterior import prior
+from sharpgp.calibration.methods.bayes.hyperposterior import prior
 from sharpgp.exceptions import MissingExtraError, NumericalError
 from sharpgp.gp.covariance import STATIONARY, Stationary
 from sharpgp.gp.exact import ExactPosterior

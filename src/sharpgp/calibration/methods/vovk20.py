@@ -3,14 +3,14 @@
 import numpy as np
 from torch import Tensor
 
-from sharpgp.calibration.recalibrator import Recalibrator, register
+from sharpgp.calibration.recalibrator import PosteriorMethod, register
 from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.gp.posterior import Posterior
 from sharpgp.models.as_trained import PosteriorModel
 
 
 @register("vovk20")
-class Vovk20(Recalibrator):
+class Vovk20(PosteriorMethod):
     r"""``Q(delta, x) = mu(x) + z_(ceil(delta (C+1) - tau)) sigma(theta_R, x)``, ``tau ~ U(0, 1)``.
 
     Between two ranks the neighbouring score is drawn, the upper one with the probability that

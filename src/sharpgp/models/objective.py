@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from sharpgp._ranks import q_lin
 from sharpgp._validation import check_choice
-from sharpgp.calibration.ranks import q_lin
 
 #: ``(delta [K], residuals [C], sigma [K or 1, C]) -> (objective [K], beta [K])``
 Objective = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]

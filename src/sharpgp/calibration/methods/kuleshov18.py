@@ -2,14 +2,14 @@
 
 from torch import Tensor
 
-from sharpgp.calibration.recalibrator import Recalibrator, register
+from sharpgp.calibration.recalibrator import PosteriorMethod, register
 from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.gp.posterior import Posterior
 from sharpgp.models.as_trained import PosteriorModel
 
 
 @register("kuleshov18")
-class Kuleshov18(Recalibrator):
+class Kuleshov18(PosteriorMethod):
     r"""``Q(delta, x) = mu(x) + q_lin(delta, z) sigma(theta_R, x)``: scaled base quantiles.
 
     References

@@ -15,8 +15,7 @@ from sharpgp._stored import Array, Several, agree, stored
 from sharpgp._validation import as_features, as_target, check_counts
 from sharpgp.calibration.by_level import LevelPredictor
 from sharpgp.calibration.cautions import warn_if_short
-from sharpgp.calibration.levels import Levels
-from sharpgp.calibration.recalibrator import Recalibrator, register
+from sharpgp.calibration.recalibrator import PosteriorMethod, register
 from sharpgp.calibration.scored import newest
 from sharpgp.exceptions import InvalidInputError, NumericalError
 from sharpgp.gp.posterior import Posterior
@@ -204,7 +203,7 @@ def base_quantiles(mu: Tensor, sigma: Tensor, units: Affine) -> Tensor:
 
 
 @register("kuleshov22")
-class Kuleshov22(Recalibrator):
+class Kuleshov22(PosteriorMethod):
     r"""A network maps base quantiles and a level to a new quantile, trained on the check score.
 
     ``Q(delta, x) = mu(x) + g(Phi^-1(delta); f(x)) sigma(theta_R, x)``, where ``f(x)`` are nine
@@ -224,8 +223,6 @@ class Kuleshov22(Recalibrator):
 
     Parameters
     ----------
-    levels : ignored
-        One network answers all levels.
     random_state : int or None
         Seed of the initial weights, the levels and the choice of points.
     epochs : int
@@ -261,7 +258,6 @@ class Kuleshov22(Recalibrator):
     def __init__(
         self,
         *,
-        levels: Levels = None,
         random_state: int | None = None,
         epochs: int = 200,
         max_points: int = 500,
@@ -270,7 +266,7 @@ class Kuleshov22(Recalibrator):
         weight_decay: float = 1.0,
         start: Network | None = None,
     ) -> None:
-        super().__init__(levels=levels, random_state=random_state)
+        super().__init__(random_state=random_state)
         check_counts(epochs=epochs, max_points=max_points, hidden=hidden)
         if not learning_rate >= 0:
             raise InvalidInputError(f"learning_rate: expected at least 0, found {learning_rate}")

@@ -5,13 +5,15 @@ from typing import Any
 from torch import Tensor
 
 from sharpgp._validation import as_features, as_labels, as_target, as_weights
-from sharpgp.calibration.levels import Levels
+from sharpgp.calibration.methods.cross_validated import split_points
 from sharpgp.calibration.recalibrator import Recalibrator, register
 from sharpgp.calibration.scored import ScoredPredictor
-from sharpgp.calibration.spread import learn_spread
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.posterior import Posterior
 from sharpgp.models.folds import one_of_each, together
+from sharpgp.models.pool import Base, candidates, inputs_of, pooled_out_of_fold
+
+# Parts of the training points that give several models their weights.
+_FOLDS = 5
 
 
 @register("exact")
@@ -33,7 +35,7 @@ class Exact(Recalibrator):
         rows, are exchangeable, all that is said above then holds for a random point of a new
         group, with the number of groups for ``C``.  With all points (the default) coverage is
         about right on average over new groups, with no finite-sample guarantee.
-    levels, random_state
+    random_state
         As in every recalibrator; the seed draws parts, and points of groups.
 
     References
@@ -54,19 +56,13 @@ class Exact(Recalibrator):
     42
     """
 
-    def __init__(
-        self,
-        *,
-        one_per_group: bool = False,
-        levels: Levels = None,
-        random_state: int | None = None,
-    ) -> None:
-        super().__init__(levels=levels, random_state=random_state)
+    def __init__(self, *, one_per_group: bool = False, random_state: int | None = None) -> None:
+        super().__init__(random_state=random_state)
         self.one_per_group = one_per_group
 
     def fit(
         self,
-        posterior: Posterior,
+        base: Base,
         X_cal: Any,
         y_cal: Any,
         *,
@@ -81,15 +77,16 @@ class Exact(Recalibrator):
                     "one_per_group: expected the groups of the calibration points, found none; "
                     "give groups to fit, and groups_cal with X_cal"
                 )
-            X = as_features(X_cal, device=posterior.device)
-            n, device = len(X), posterior.device
+            device = inputs_of(base).device
+            X = as_features(X_cal, device=device)
+            n = len(X)
             rows = one_of_each(as_labels(groups_cal, n_rows=n, device=device), self.seed)
             X_cal, y_cal = X[rows], as_target(y_cal, n_rows=n, device=device)[rows]
             groups_cal = None
             if not (sample_weight is None or callable(sample_weight)):
                 sample_weight = as_weights(sample_weight, n_rows=n, device=device)[rows]
         return super().fit(
-            posterior,
+            base,
             X_cal,
             y_cal,
             sample_weight=sample_weight,
@@ -97,16 +94,19 @@ class Exact(Recalibrator):
             groups_cal=groups_cal,
         )
 
-    def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> ScoredPredictor:
-        return self._fit_groups(posterior, X, y, None, None)
-
-    def _fit_groups(
+    def _fit_base(
         self,
-        posterior: Posterior,
+        base: Base,
         X: Tensor,
         y: Tensor,
         groups: Tensor | None,
         groups_cal: Tensor | None,
     ) -> ScoredPredictor:
-        spread = learn_spread(posterior, self.seed, together(posterior.X_train, groups))
-        return ScoredPredictor.of(spread, X, y)
+        labels = None if groups is None else together(inputs_of(base), groups)
+        models = candidates(base, self.seed, labels)
+        model = next(iter(models.values()))
+        if len(models) > 1:
+            # Weights come from the training points alone, and leave the guarantee as it is.
+            labels, pairs = split_points(_FOLDS, model, groups, self.seed)
+            model, _ = pooled_out_of_fold(models, pairs, labels, self.seed)
+        return ScoredPredictor.of(model, X, y)

@@ -7,22 +7,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sharpgp._ranks import q_lin
 from sharpgp._validation import as_count
-from sharpgp.calibration.curves import Curves
-from sharpgp.calibration.inducing import move_inducing
-from sharpgp.calibration.levels import Levels, resolve_levels
-from sharpgp.calibration.objective import get_objective
-from sharpgp.calibration.path import LevelResult, Problem, keep_order, solve_path, solve_shared
-from sharpgp.calibration.ranks import q_lin
-from sharpgp.calibration.recalibrator import Recalibrator, register
-from sharpgp.calibration.search import get_family
-from sharpgp.calibration.sharp_predictor import SharpPredictor
+from sharpgp.calibration.methods.sharp.curves import Curves
+from sharpgp.calibration.methods.sharp.inducing import move_inducing
+from sharpgp.calibration.methods.sharp.levels import Levels, resolve_levels
+from sharpgp.calibration.methods.sharp.path import LevelResult, keep_order, solve_path
+from sharpgp.calibration.methods.sharp.predictor import SharpPredictor
+from sharpgp.calibration.recalibrator import PosteriorMethod, register
 from sharpgp.exceptions import warn
 from sharpgp.gp.posterior import Posterior
+from sharpgp.models.objective import get_objective
+from sharpgp.models.search import Problem, get_family, solve_shared
 
 
 @register("paper")
-class Sharp(Recalibrator):
+class Sharp(PosteriorMethod):
     r"""Sharp calibrated GP: the method of Capone, Hirche and Pleiss (2023).
 
     At each level, ``theta`` minimises ``mean_i (beta sigma(theta, x_i))^2`` over the calibration
@@ -83,7 +83,8 @@ class Sharp(Recalibrator):
         move_inducing: bool = False,
         random_state: int | None = None,
     ) -> None:
-        super().__init__(levels=levels, random_state=random_state)
+        super().__init__(random_state=random_state)
+        self.levels = levels
         self.family = family
         self.objective = objective
         self.subset = subset

@@ -7,11 +7,10 @@ from torch import Tensor
 
 from sharpgp._stored import Array, agree, stored
 from sharpgp._validation import check_choice, check_counts
-from sharpgp.calibration.baselines.hyperposterior import laplace, observed, standardised
-from sharpgp.calibration.baselines.nuts import sample
 from sharpgp.calibration.by_level import LevelPredictor
-from sharpgp.calibration.levels import Levels
-from sharpgp.calibration.recalibrator import Recalibrator, register
+from sharpgp.calibration.methods.bayes.hyperposterior import laplace, observed, standardised
+from sharpgp.calibration.methods.bayes.nuts import sample
+from sharpgp.calibration.recalibrator import PosteriorMethod, register
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.posterior import KernelPosterior, Posterior
 from sharpgp.gp.sizes import MOST_SAMPLED
@@ -181,7 +180,7 @@ _LOG_LARGEST = 100.0
 
 
 @register("capone22")
-class Capone22(Recalibrator):
+class Capone22(PosteriorMethod):
     r"""Uniform error bounds from bounding hyperparameters of the hyperposterior.
 
     A box ``theta' <= theta <= theta''`` holds ``sqrt(coverage)`` of the posterior of the
@@ -206,8 +205,6 @@ class Capone22(Recalibrator):
 
     Parameters
     ----------
-    levels : ignored
-        There is a bound at every level.
     random_state : int or None
         Seed of the sampler.
     hyperposterior : {"auto", "nuts", "laplace"}
@@ -243,7 +240,6 @@ class Capone22(Recalibrator):
     def __init__(
         self,
         *,
-        levels: Levels = None,
         random_state: int | None = None,
         hyperposterior: str = "auto",
         scaling: str = "practical",
@@ -252,7 +248,7 @@ class Capone22(Recalibrator):
         samples: int = 100,
         max_tree_depth: int = 7,
     ) -> None:
-        super().__init__(levels=levels, random_state=random_state)
+        super().__init__(random_state=random_state)
         check_choice(hyperposterior, "hyperposterior", HYPERPOSTERIORS)
         check_choice(scaling, "scaling", SCALINGS)
         check_counts(points=points, warmup=warmup, samples=samples, max_tree_depth=max_tree_depth)

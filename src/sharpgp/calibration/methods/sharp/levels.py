@@ -7,7 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sharpgp.calibration.ranks import DEFAULT_GRID, points_needed, supported, thinned
+from sharpgp._ranks import points_needed, supported
+from sharpgp.calibration.ranks import DEFAULT_GRID, thinned
 from sharpgp.exceptions import InvalidInputError
 
 #: What a user may pass as ``levels``: None, a count, ``"all"``, one level, or several.

@@ -8,7 +8,6 @@ with ``g`` from parts of the points that do not hold the one it is asked for, be
 where it is worse at no coverage.  Nothing here sees the points that later fix ``beta``.
 """
 
-import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,13 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sharpgp._stored import Array, agree, stored
-from sharpgp.calibration.judging import Scores, scores_of
-from sharpgp.calibration.objective import pinball
-from sharpgp.calibration.path import Problem, solve_shared
-from sharpgp.calibration.ranks import q_lin
-from sharpgp.calibration.scale import ScaleModel, held_out_log_squares
-from sharpgp.calibration.search import Ard
+from sharpgp._stored import stored
 from sharpgp.gp.compute import side_by_side
 from sharpgp.gp.covariance import Stationary
 from sharpgp.gp.exact import ExactPosterior
@@ -31,7 +24,10 @@ from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.sizes import LEAST_LEARNED, MOST_BATCHED, MOST_SEARCHED, MOST_WARPED
 from sharpgp.gp.warped import retrain_warped
 from sharpgp.models.folds import parts, together
-from sharpgp.models.model import Model
+from sharpgp.models.heteroscedastic import ScaleModel, held_out_log_squares
+from sharpgp.models.judging import Scores, scores_of
+from sharpgp.models.objective import pinball
+from sharpgp.models.search import Ard, Problem, solve_shared
 
 #: Levels whose pinball losses the search of ``theta`` averages.
 SEARCH_LEVELS = (0.025, 0.05, 0.1, 0.25, 0.75, 0.9, 0.95, 0.975)
@@ -57,72 +53,14 @@ class Choice:
     warped: bool = False
 
 
-@stored(
-    "Spread",
-    posterior=Posterior,
-    theta=Array("P", positive=True),
-    choice=Choice,
-    scale=ScaleModel | None,
-    unit=Array(positive=True),
-    scores=Array("N"),
-)
-class Spread(Model):
-    """``sigma_total(x) = unit sigma(theta, x) exp(share g(x) / 2)``, from training data alone.
+@dataclass(frozen=True)
+class Chosen:
+    """A posterior, ``theta`` [P], the choice that led to them, and the scale model if it has one."""
 
-    ``unit`` makes the :func:`magnitude` of the leave-one-out z-scores 1, so that scores of
-    different fits can be pooled.
-
-    Attributes
-    ----------
-    posterior : Posterior
-        Gives the mean, too: the GP as it was trained, or one on a warped target.
-    scores : Tensor [N]
-        Leave-one-out z-scores of the training points.
-    """
-
-    scores: Tensor
-
-    def __init__(
-        self, posterior: Posterior, theta: Tensor, choice: Choice, scale: ScaleModel | None
-    ) -> None:
-        self.posterior = posterior
-        self.theta = theta
-        self.choice = choice
-        self.scale = scale
-        residuals, sigma = _loo(posterior, theta)
-        if scale is not None:
-            sigma = sigma * (0.5 * choice.share * scale.log_square_loo()).exp()
-        z = residuals / sigma
-        self.unit = magnitude(z)
-        self.scores = z / self.unit
-
-    def _restored(self) -> None:
-        agree("length of theta", len(self.theta), len(self.posterior.theta_R))
-        if self.scale is not None:
-            agree(
-                "features of the scale model", self.scale.gp.n_features, self.posterior.n_features
-            )
-
-    def location(self, X: Tensor) -> Tensor:
-        """``mu`` [T]."""
-        return self.posterior.mean(X)
-
-    def spread(self, X: Tensor) -> Tensor:
-        """``sigma_total`` [T]."""
-        sigma = self.posterior.sigma(self.theta.unsqueeze(0), X)[0]
-        if self.scale is not None:
-            sigma = sigma * (0.5 * self.choice.share * self.scale.log_square(X)).exp()
-        return sigma * self.unit
-
-    def extended(self, X: Tensor, y: Tensor) -> "Spread":
-        """See :meth:`Model.extended`: ``theta``, unit and scale model stay."""
-        other = copy.copy(self)
-        other.posterior = self.posterior.extended(X, y)
-        return other
-
-    def updated(self, X: Tensor, y: Tensor) -> "Spread":
-        """See :meth:`Model.updated`: the scale model learns, every hyperparameter stays."""
-        return conditioned_spread(self, self.posterior.extended(X, y))
+    posterior: Posterior
+    theta: Tensor
+    choice: Choice
+    scale: ScaleModel | None
 
 
 @dataclass(frozen=True)
@@ -141,8 +79,8 @@ class Candidate:
     choice: Choice
 
 
-def learn_spread(posterior: Posterior, seed: int, labels: Tensor | None = None) -> Spread:
-    """Choose and fit mean and spread on the posterior's training data.
+def choose_spread(posterior: Posterior, seed: int, labels: Tensor | None = None) -> Chosen:
+    """The mean and spread that leave-one-out scores of the training data speak for.
 
     Parameters
     ----------
@@ -154,7 +92,7 @@ def learn_spread(posterior: Posterior, seed: int, labels: Tensor | None = None) 
     """
     plain = _as_trained(posterior)
     if posterior.n_train < LEAST_LEARNED:
-        return Spread(posterior, posterior.theta_R, plain.choice, None)
+        return Chosen(posterior, posterior.theta_R, plain.choice, None)
     kept = together(posterior.X_train) if labels is None else labels
     makers: list[Callable[[], Candidate | None]] = [
         lambda: plain,
@@ -176,9 +114,9 @@ def learn_spread(posterior: Posterior, seed: int, labels: Tensor | None = None) 
     judged = side_by_side(judge, makers, alone=not runs_in_threads(posterior))
     best = max((one for several in judged for one in several), key=lambda one: one.margin)
     if not best.margin > 0.0:
-        return Spread(posterior, posterior.theta_R, plain.choice, None)
+        return Chosen(posterior, posterior.theta_R, plain.choice, None)
     taken = best.candidate
-    return Spread(taken.posterior, taken.theta, taken.choice, best.scale)
+    return Chosen(taken.posterior, taken.theta, taken.choice, best.scale)
 
 
 @dataclass(frozen=True)
@@ -225,7 +163,7 @@ def _judge(
     return found
 
 
-def refit_spread(choice: Choice, posterior: Posterior, X: Tensor, y: Tensor) -> Spread:
+def same_spread(choice: Choice, posterior: Posterior, X: Tensor, y: Tensor) -> Chosen:
     """The same kind of mean and spread on other data, learned from scratch."""
     fit: Posterior | None = None
     if choice.warped and isinstance(posterior, ExactPosterior):
@@ -235,27 +173,9 @@ def refit_spread(choice: Choice, posterior: Posterior, X: Tensor, y: Tensor) -> 
     theta = _search(fit, None) if choice.searched else fit.theta_R
     model = None
     if choice.share > 0:
-        residuals, sigma = _loo(fit, theta)
+        residuals, sigma = loo_of(fit, theta)
         model = ScaleModel(X, residuals / sigma)
-    return Spread(fit, theta, choice, model)
-
-
-def magnitude(z: Tensor) -> Tensor:
-    """Typical size of z-scores: their mean absolute quantile over the levels 0.5 to 0.9.
-
-    A mean square would be that of a few outliers, and as different between fits as these are.
-
-    Examples
-    --------
-    >>> z = torch.ones(20, dtype=torch.float64)
-    >>> z[0], z[1] = 99.0, -1.0
-    >>> magnitude(z).item()
-    1.0
-    """
-    levels = torch.tensor([0.5, 0.6, 0.7, 0.8, 0.9], dtype=z.dtype, device=z.device)
-    found = q_lin(levels.clamp(1.0 / (len(z) + 1), len(z) / (len(z) + 1)), z.abs()).mean()
-    # Residuals that are all 0, of a mean that is perfect, must not make a spread of 0.
-    return found.clamp_min(1e-12)
+    return Chosen(fit, theta, choice, model)
 
 
 def runs_in_threads(posterior: Posterior) -> bool:
@@ -268,13 +188,13 @@ def runs_in_threads(posterior: Posterior) -> bool:
 
 
 def _as_trained(posterior: Posterior) -> Candidate:
-    residuals, sigma = _loo(posterior, posterior.theta_R)
+    residuals, sigma = loo_of(posterior, posterior.theta_R)
     return Candidate(posterior, posterior.theta_R, residuals, sigma, sigma, Choice())
 
 
 def _searched(posterior: Posterior, labels: Tensor, seed: int) -> Candidate:
     theta = _search(posterior, None)
-    residuals, sigma = _loo(posterior, theta)
+    residuals, sigma = loo_of(posterior, theta)
     judged = _held_out_sigma(posterior, parts(labels, 2, seed), residuals, sigma)
     return Candidate(posterior, theta, residuals, sigma, judged, Choice(searched=True))
 
@@ -288,16 +208,7 @@ def _warped(posterior: Posterior) -> Candidate | None:
     return replace(_as_trained(warped), choice=Choice(warped=True))
 
 
-def conditioned_spread(spread: Spread, posterior: Posterior) -> Spread:
-    """The same spread, every hyperparameter kept, on a posterior conditioned on other data."""
-    model = None
-    if spread.scale is not None:
-        residuals, sigma = _loo(posterior, spread.theta)
-        model = spread.scale.conditioned_on(posterior.X_train, residuals / sigma)
-    return Spread(posterior, spread.theta, spread.choice, model)
-
-
-def _loo(posterior: Posterior, theta: Tensor) -> tuple[Tensor, Tensor]:
+def loo_of(posterior: Posterior, theta: Tensor) -> tuple[Tensor, Tensor]:
     """Leave-one-out residuals under ``theta_R`` and standard deviations under ``theta`` [N]."""
     with torch.no_grad():
         mean, sigma = posterior.loo(torch.stack([posterior.theta_R, theta]))
@@ -317,7 +228,7 @@ def _search(posterior: Posterior, rows: Tensor | None) -> Tensor:
         rows = rows[draw[:MOST_SEARCHED].to(rows.device)]
         part = posterior.at_rows(rows)
         rows = torch.arange(len(rows), device=posterior.device)
-    r = _loo(part, part.theta_R)[0][rows]
+    r = loo_of(part, part.theta_R)[0][rows]
     unit = r.abs().mean().clamp_min(torch.finfo(r.dtype).tiny)
     lowest = 1.0 / (len(r) + 1)
     delta = torch.tensor(SEARCH_LEVELS, dtype=torch.float64, device=r.device)
@@ -344,7 +255,7 @@ def _held_out_sigma(
     """``sigma`` [N] of each half of the points under the ``theta`` searched on the other half."""
     out = torch.empty_like(sigma)
     for rows, others in (halves, halves[::-1]):
-        half = _loo(posterior, _search(posterior, others))[1]
+        half = loo_of(posterior, _search(posterior, others))[1]
         # The two halves are compared as one: bring both to the scale of the fit on all points.
         square = (residuals[others] / sigma[others]).square().mean()
         factor = (residuals[others] / half[others]).square().mean() / square

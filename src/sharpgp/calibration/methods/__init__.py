@@ -1,0 +1,34 @@
+"""The methods, one file each; importing this package registers them.
+
+========================  ==============================================  ============================
+name                      location and spread                             scores that give ``beta``
+========================  ==============================================  ============================
+``cv``                    learned, pooled                                 out of fold
+``loo``                   learned, pooled                                 leave-one-out, closed form
+``cv+``                   learned anew without each part                  each part's, compared by part
+``exact``                 learned, pooled                                 held out
+``kuleshov18``            the GP's ``mu``, ``sigma(theta_R)``             held out
+``vovk20``                the same                                        held out, randomised
+``marx22``                the GP's ``mu``, constant                       held out
+``paper``                 ``mu``, ``sigma(theta(delta))`` per level       held out, and ``theta`` too
+``kuleshov22``            a network over the GP's quantiles               held out
+``vanilla``               the GP's quantiles                              none
+``fully_bayesian``        a mixture over hyperparameters                  none
+``capone22``              the GP under bounding hyperparameters           none
+========================  ==============================================  ============================
+
+A new method is one file here and one line below.
+"""
+
+from sharpgp.calibration.methods.bayes.capone22 import Capone22 as Capone22
+from sharpgp.calibration.methods.bayes.fully_bayesian import FullyBayesian as FullyBayesian
+from sharpgp.calibration.methods.cross_validated import CrossValidated as CrossValidated
+from sharpgp.calibration.methods.cv_plus import CVPlus as CVPlus
+from sharpgp.calibration.methods.exact import Exact as Exact
+from sharpgp.calibration.methods.kuleshov18 import Kuleshov18 as Kuleshov18
+from sharpgp.calibration.methods.kuleshov22 import Kuleshov22 as Kuleshov22
+from sharpgp.calibration.methods.leave_one_out import LeaveOneOut as LeaveOneOut
+from sharpgp.calibration.methods.marx22 import Marx22 as Marx22
+from sharpgp.calibration.methods.sharp import Sharp as Sharp
+from sharpgp.calibration.methods.vanilla import Vanilla as Vanilla
+from sharpgp.calibration.methods.vovk20 import Vovk20 as Vovk20

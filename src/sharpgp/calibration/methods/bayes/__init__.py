@@ -1,0 +1,1 @@
+"""Methods that sample or bound the hyperparameters of the GP."""

@@ -1,0 +1,187 @@
+"""Calibration without a holdout: every point trains and every point calibrates."""
+
+from collections.abc import Callable, Mapping
+from numbers import Integral
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sharpgp.calibration.calibrated import Calibrated
+from sharpgp.calibration.recalibrator import Recalibrator, register
+from sharpgp.calibration.scored import ScoredPredictor
+from sharpgp.exceptions import InvalidInputError, warn
+from sharpgp.gp.posterior import Posterior
+from sharpgp.models.folds import Split, together
+from sharpgp.models.model import Learner
+from sharpgp.models.pool import Base, candidates, inputs_of, pooled_out_of_fold
+from sharpgp.models.splitters import splits
+
+
+class WithoutHoldout(Recalibrator):
+    """A method whose training points calibrate: each scored by fits that have not seen it.
+
+    Given calibration data, the models are first learned again from these and the training data
+    together, so that nothing is wasted.
+    """
+
+    needs_calibration = False
+
+    def fit(
+        self,
+        base: Base,
+        X_cal: Any = None,
+        y_cal: Any = None,
+        *,
+        sample_weight: Any = None,
+        groups: Any = None,
+        groups_cal: Any = None,
+    ) -> Any:
+        """Calibrate on the training data of ``base``, and on the calibration data if given.
+
+        ``sample_weight`` then has one entry per point of both, training points first.
+        """
+        found = super().fit(base, X_cal, y_cal, groups=groups, groups_cal=groups_cal)
+        if sample_weight is None:
+            return found
+        n_points = found.posterior.n_train
+        if not callable(sample_weight) and found.n_cal != n_points:
+            raise InvalidInputError(
+                "sample_weight: expected a function of X where folds leave points out that do not "
+                f"calibrate, found numbers for {found.n_cal} of {n_points} points"
+            )
+        return found.weighted(sample_weight)
+
+    def _everything(
+        self,
+        base: Base,
+        X: Tensor,
+        y: Tensor,
+        groups: Tensor | None,
+        groups_cal: Tensor | None,
+    ) -> tuple[dict[str, Learner], Tensor | None]:
+        """Models learned from all points, and the groups of these."""
+        if len(y):
+            groups = _both(groups, groups_cal)
+            base = _with_more(base, X, y, groups, self.seed)
+        labels = None if groups is None else together(inputs_of(base), groups)
+        models = candidates(base, self.seed, labels)
+        n = len(next(iter(models.values())).y_train)
+        if n < 4:
+            raise InvalidInputError(
+                f"cv: expected at least 4 points to cross-validate with, found {n}; add data"
+            )
+        return models, groups
+
+
+def split_points(
+    folds: Any, model: Learner, groups: Tensor | None, seed: int
+) -> tuple[Tensor, list[Split]]:
+    """Labels [N] of what belongs together, and the splits that ``folds`` asks for."""
+    X, y = model.X_train, model.y_train
+    labels = together(X, groups)
+    pairs = splits(folds, X, y, groups, seed)
+    if groups is not None and isinstance(folds, Integral) and len(pairs) < int(folds):
+        warn(
+            f"{len(pairs)} groups for {folds} folds: every group is left out in turn; "
+            "what is said of new groups rests on few"
+        )
+    return labels, pairs
+
+
+@register("cv")
+class CrossValidated(WithoutHoldout):
+    r"""Every point trains, every point calibrates: ``beta`` from cross-validated z-scores.
+
+    The whole pipeline (mean, ``theta``, scale model) is fitted on all data for prediction, and
+    from scratch without each of ``folds`` parts in turn, side by side; the z-scores of the parts
+    left out are pooled, and ``beta(delta) = q_lin(delta, z)``.  (Started from the full fit, the
+    refits would stay close to it and so know the parts that they leave out.)  Several models get
+    weights from the same parts, see :func:`sharpgp.models.pool.pooled`.  Predictions from all data
+    are at least as good as those from a part, so coverage is nominal in practice; there is no
+    finite-sample guarantee.
+
+    Parameters
+    ----------
+    folds : int, splitter or list of pairs
+        Number of parts; points that belong :func:`~sharpgp.models.folds.together` (equal inputs,
+        and groups given to ``fit``) are in one.  Or whatever has scikit-learn's
+        ``split(X, y, groups)``, or its pairs (rows to train on, rows to test with): each refit
+        then trains on its rows only, and points that no pair tests do not calibrate.
+    random_state
+        As in every recalibrator; the seed draws the parts.
+
+    Notes
+    -----
+    ``fit(posterior, None, None)`` uses the posterior's own training data.  Given calibration
+    data, it first trains the GP again on both together, so that nothing is wasted.  The parts run
+    in as many threads as torch has, one each; results do not depend on how many.
+
+    References
+    ----------
+    V. Vovk, "Cross-conformal predictors", Annals of Mathematics and Artificial Intelligence, 2015.
+
+    Examples
+    --------
+    >>> from sharpgp.gp.training import train
+    >>> X = torch.linspace(0, 6, 60, dtype=torch.float64)[:, None]
+    >>> y = X[:, 0].sin() + 0.1 * torch.cos(37 * X[:, 0])
+    >>> posterior, _ = train(X, y)
+    >>> CrossValidated(folds=5).fit(posterior).n_cal
+    60
+    """
+
+    def __init__(self, *, folds: Any = 10, random_state: int | None = None) -> None:
+        super().__init__(random_state=random_state)
+        self.folds = folds
+
+    def _fit_base(
+        self,
+        base: Base,
+        X: Tensor,
+        y: Tensor,
+        groups: Tensor | None,
+        groups_cal: Tensor | None,
+    ) -> Calibrated:
+        models, groups = self._everything(base, X, y, groups, groups_cal)
+        labels, pairs = split_points(self.folds, next(iter(models.values())), groups, self.seed)
+        model, held = pooled_out_of_fold(models, pairs, labels, self.seed)
+        rows = held.rows
+        return ScoredPredictor(
+            model, model.X_train[rows], model.y_train[rows], held.scores, in_training=True
+        )
+
+
+def _with_more(base: Base, X: Tensor, y: Tensor, groups: Tensor | None, seed: int) -> Base:
+    """The same models from more data: a GP goes on from where it is, others start again."""
+
+    def all_of(X_old: Tensor, y_old: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.cat([X_old, X]), torch.cat([y_old, y])
+
+    if isinstance(base, Posterior):
+        everything = all_of(base.X_train, base.y_train)
+        return base.keeping_together(groups).retrained(*everything, start="warm")
+
+    def again(model: Learner) -> Learner:
+        everything = all_of(model.X_train, model.y_train)
+        return model.relearned(*everything, together(everything[0], groups), seed)
+
+    return _each(base, again)
+
+
+def _each(
+    base: Learner | Mapping[str, Learner], change: Callable[[Learner], Learner]
+) -> Base:
+    if isinstance(base, Learner):
+        return change(base)
+    return {name: change(model) for name, model in base.items()}
+
+
+def _both(groups: Tensor | None, groups_cal: Tensor | None) -> Tensor | None:
+    """Groups of training and calibration points, in which a name means the same group."""
+    if (groups is None) != (groups_cal is None):
+        raise InvalidInputError(
+            "groups: expected those of training and of calibration points, as both train and "
+            "calibrate here, found one of them; give groups and groups_cal"
+        )
+    return None if groups is None or groups_cal is None else torch.cat([groups, groups_cal])

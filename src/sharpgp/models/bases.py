@@ -1,0 +1,134 @@
+"""What ``base=`` names: kernels, regressors and trees, and what is pooled by default."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import gpytorch
+import torch
+from torch import Tensor
+
+from sharpgp.exceptions import InvalidInputError
+from sharpgp.gp.centred import CentredPosterior
+from sharpgp.gp.kernels import KERNELS
+from sharpgp.gp.posterior import DataPosterior
+from sharpgp.gp.sizes import MOST_POOLED, MOST_WITH_ALL_KERNELS, Approximation
+from sharpgp.gp.sparse_training import train_chosen
+from sharpgp.models.gaussian import learn_gaussian
+from sharpgp.models.model import Learner
+from sharpgp.models.regressor import ScikitMean
+from sharpgp.models.trees import TREES, learn_trees
+
+#: What ``base="auto"`` pools, by effort; ``sharpgp bench evidence pooling`` shows why.
+POOLS = {
+    "low": ("matern32",),
+    "auto": ("rbf", "matern32", "additive", "extra_trees", "boosted_trees"),
+    "high": ("rbf", "matern12", "matern32", "matern52", "additive", "extra_trees", "boosted_trees"),
+}
+#: The one GP of methods that take no other model.
+ONE_GP = "rbf"
+
+
+@dataclass(frozen=True)
+class Bases:
+    """The models that a user asked for, ready to be learned from rows.
+
+    Parameters
+    ----------
+    base : "auto", str, gpytorch kernel, scikit-learn regressor, or a list of these
+    approximation : "auto", "exact", "sparse" or Sparse
+    effort : {"low", "auto", "high"}
+    seed : int or None
+    names : array of str, optional
+        Column names, for regressors that want them.
+
+    Examples
+    --------
+    >>> X = torch.linspace(0, 6, 60, dtype=torch.float64)[:, None]
+    >>> y = X[:, 0].sin() + 0.1 * torch.cos(37 * X[:, 0])
+    >>> list(Bases(["rbf", "extra_trees"]).learned(X, y))
+    ['rbf', 'extra_trees']
+    """
+
+    base: Any = "auto"
+    approximation: Approximation = "auto"
+    effort: str = "auto"
+    seed: int | None = None
+    names: Any = None
+
+    def learned(
+        self, X: Tensor, y: Tensor, labels: Tensor | None = None
+    ) -> dict[str, Learner]:
+        """Every model, learned from ``X`` [N, d] and ``y`` [N], by name."""
+        labels_of = torch.arange(len(y)) if labels is None else labels
+        found: dict[str, Learner] = {}
+        for name, base in self._named(len(y)):
+            if isinstance(base, str) and base in TREES:
+                found[name] = learn_trees(base, X, y, labels_of, self.seed or 0)
+            else:
+                gp = self._trained(base, X, y, labels)
+                found[name] = learn_gaussian(gp, self.seed or 0, labels)
+        return found
+
+    def one_gp(self, X: Tensor, y: Tensor, labels: Tensor | None = None) -> DataPosterior:
+        """The one GP of a method that asks no other model."""
+        base = ONE_GP if isinstance(self.base, str) and self.base == "auto" else self.base
+        if isinstance(base, list | tuple) or (isinstance(base, str) and base in TREES):
+            raise InvalidInputError(
+                "base: expected one kernel or regressor for a calibration that takes one GP, "
+                f"found {base!r}; use calibration='cv' or 'exact'"
+            )
+        return self._trained(base, X, y, labels)
+
+    def _named(self, n: int) -> list[tuple[str, Any]]:
+        """Names and what each stands for, at ``n`` rows."""
+        if isinstance(self.base, str) and self.base == "auto":
+            return [(name, name) for name in pool_for(n, self.effort)]
+        several = list(self.base) if isinstance(self.base, list | tuple) else [self.base]
+        if not several:
+            raise InvalidInputError("base: expected one or more models, found an empty list")
+        named: list[tuple[str, Any]] = []
+        for base in several:
+            name = base if isinstance(base, str) else type(base).__name__
+            taken = [other for other, _ in named]
+            named.append((name if name not in taken else f"{name} {len(taken) + 1}", base))
+        return named
+
+    def _trained(
+        self, base: Any, X: Tensor, y: Tensor, labels: Tensor | None
+    ) -> DataPosterior:
+        """A GP of ``y`` itself, or of what a regressor misses of it."""
+        train: Callable[..., Any] = train_chosen
+        settings = {"approximation": self.approximation, "random_state": self.seed}
+        if isinstance(base, gpytorch.kernels.Kernel) or (isinstance(base, str) and base in KERNELS):
+            return train(X, y, base, **settings)[0]
+        if isinstance(base, str) or isinstance(base, type) or not hasattr(base, "predict"):
+            raise InvalidInputError(
+                f"base: expected 'auto', {', '.join(KERNELS)}, {', '.join(TREES)}, a gpytorch "
+                f"kernel, a scikit-learn regressor or a list of these, found {base!r}"
+            )
+        mean = ScikitMean(base, names=self.names, seed=self.seed or 0, groups=labels)
+        regression, centre = mean.fitted(X, y)
+        gp, _ = train(X, y - centre, ONE_GP, **settings)
+        return CentredPosterior(regression, gp, centre)
+
+
+def pool_for(n: int, effort: str = "auto") -> tuple[str, ...]:
+    """What ``base="auto"`` pools at ``n`` rows.
+
+    Examples
+    --------
+    >>> pool_for(300)
+    ('rbf', 'matern32', 'additive', 'extra_trees', 'boosted_trees')
+    >>> pool_for(300, "low"), pool_for(10**6)
+    (('matern32',), ('rbf',))
+    """
+    if effort not in POOLS:
+        raise InvalidInputError(
+            f"effort: expected one of {', '.join(POOLS)}, found {effort!r}"
+        )
+    if n > MOST_POOLED:
+        return (ONE_GP,)
+    if n > MOST_WITH_ALL_KERNELS and effort == "auto":
+        return ("matern32", "extra_trees", "boosted_trees")
+    return POOLS[effort]

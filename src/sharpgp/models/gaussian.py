@@ -1,0 +1,289 @@
+"""A GP with its learned spread, and its refits on parts of the data."""
+
+import copy
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from sharpgp._ranks import q_lin
+from sharpgp._stored import Array, agree, stored
+from sharpgp.gp.compute import side_by_side
+from sharpgp.gp.posterior import Posterior
+from sharpgp.models.folds import Split, parts
+from sharpgp.models.splitters import complements
+from sharpgp.models.heteroscedastic import ScaleModel
+from sharpgp.models.judging import SCORED_LEVELS
+from sharpgp.models.model import HeldOut, Learner, held_out_of
+from sharpgp.models.spread_choice import (
+    Choice,
+    Chosen,
+    choose_spread,
+    loo_of,
+    runs_in_threads,
+    same_spread,
+)
+
+logger = logging.getLogger("sharpgp")
+
+# Leads of refits, in log likelihood per point, from which they are of another kind than the fit on
+# all data; and the share of them that may be.
+_BEHIND, _FAR_AHEAD, _FEW = 0.01, 0.25, 0.2
+# Parts that are left out in turn where inputs repeat, so that no single point can be.
+_MOST_LEFT_OUT = 50
+
+
+def learn_gaussian(
+    posterior: Posterior, seed: int = 0, labels: Tensor | None = None
+) -> "GaussianModel":
+    """The GP's mean and the spread that its training data speak for.
+
+    See :func:`sharpgp.models.spread_choice.choose_spread`.
+
+    Examples
+    --------
+    >>> from sharpgp.gp.training import train
+    >>> X = torch.linspace(0, 6, 60, dtype=torch.float64)[:, None]
+    >>> model = learn_gaussian(train(X, X[:, 0].sin() + 0.1 * torch.cos(37 * X[:, 0]))[0])
+    >>> model.location(X).shape, model.spread(X).shape
+    (torch.Size([60]), torch.Size([60]))
+    """
+    return GaussianModel(choose_spread(posterior, seed, labels), posterior)
+
+
+@stored(
+    "GaussianModel",
+    posterior=Posterior,
+    theta=Array("P", positive=True),
+    choice=Choice,
+    scale=ScaleModel | None,
+    unit=Array(positive=True),
+    scores=Array("N"),
+    transient={"trained": None},
+)
+class GaussianModel(Learner):
+    """``mu(x)`` and ``unit sigma(theta, x) exp(share g(x) / 2)``, from training data alone.
+
+    ``unit`` makes the :func:`magnitude` of the leave-one-out z-scores 1, so that scores of
+    different fits can be pooled.
+
+    Attributes
+    ----------
+    posterior : Posterior
+        The GP as it was trained, or one on a warped target.
+    scores : Tensor [N]
+        Leave-one-out z-scores of the training points.
+    trained : Posterior or None
+        The GP as it was trained, from which refits take their start; not kept in files.
+    """
+
+    scores: Tensor
+
+    def __init__(self, chosen: Chosen, trained: Posterior | None = None) -> None:
+        self.trained = trained
+        self.posterior = chosen.posterior
+        self.theta = chosen.theta
+        self.choice = chosen.choice
+        self.scale = chosen.scale
+        residuals, sigma = self._loo()
+        z = residuals / sigma
+        self.unit = magnitude(z)
+        self.scores = z / self.unit
+
+    def _loo(self) -> tuple[Tensor, Tensor]:
+        """Leave-one-out residuals, and deviations that are not brought to unit size [N]."""
+        residuals, sigma = loo_of(self.posterior, self.theta)
+        if self.scale is not None:
+            sigma = sigma * (0.5 * self.choice.share * self.scale.log_square_loo()).exp()
+        return residuals, sigma
+
+    @property
+    def _start(self) -> Posterior:
+        return self.posterior if self.trained is None else self.trained
+
+    def _restored(self) -> None:
+        agree("length of theta", len(self.theta), len(self.posterior.theta_R))
+        if self.scale is not None:
+            agree(
+                "features of the scale model", self.scale.gp.n_features, self.posterior.n_features
+            )
+
+    def location(self, X: Tensor) -> Tensor:
+        """``mu`` [T]."""
+        return self.posterior.mean(X)
+
+    def spread(self, X: Tensor) -> Tensor:
+        """``sigma_total`` [T]."""
+        sigma = self.posterior.sigma(self.theta.unsqueeze(0), X)[0]
+        if self.scale is not None:
+            sigma = sigma * (0.5 * self.choice.share * self.scale.log_square(X)).exp()
+        return sigma * self.unit
+
+    def extended(self, X: Tensor, y: Tensor) -> Self:
+        """See :meth:`Model.extended`: ``theta``, unit and scale model stay."""
+        other = copy.copy(self)
+        other.posterior = self.posterior.extended(X, y)
+        return other
+
+    def updated(self, X: Tensor, y: Tensor) -> "GaussianModel":
+        """See :meth:`Model.updated`: the scale model learns, every hyperparameter stays."""
+        return self.conditioned(self.posterior.extended(X, y))
+
+    def conditioned(self, posterior: Posterior) -> "GaussianModel":
+        """The same model, every hyperparameter kept, on a posterior conditioned on other data."""
+        scale = None
+        if self.scale is not None:
+            residuals, sigma = loo_of(posterior, self.theta)
+            scale = self.scale.conditioned_on(posterior.X_train, residuals / sigma)
+        return GaussianModel(Chosen(posterior, self.theta, self.choice, scale))
+
+    def relearned(self, X: Tensor, y: Tensor, labels: Tensor, seed: int) -> "GaussianModel":
+        """See :meth:`Model.relearned`."""
+        posterior = self._start.keeping_together(labels).retrained(X, y, start="fresh")
+        return learn_gaussian(posterior, seed, labels)
+
+    def leave_one_out(self, labels: Tensor, seed: int) -> HeldOut:
+        """See :meth:`Model.leave_one_out`: in closed form, with every hyperparameter kept.
+
+        Where labels tie rows together, parts of them are left out instead of single points.
+        """
+        n = len(self.scores)
+        if len(labels.unique()) < n and self.posterior.can_leave_out:
+            with torch.no_grad():
+                pairs = complements(n, parts(labels, _MOST_LEFT_OUT, seed))
+                fits = [self.conditioned(self.posterior.at_rows(rest)) for rest, _ in pairs]
+                return held_out_of(fits, pairs, self.X_train, self.y_train)
+        residuals, sigma = self._loo()
+        rows = torch.arange(n, device=residuals.device)
+        location = self.y_train - residuals
+        return HeldOut(rows, location, sigma * self.unit, self.scores)
+
+    def out_of_fold(
+        self, pairs: Sequence[Split], labels: Tensor, seed: int
+    ) -> "tuple[GaussianModel, HeldOut]":
+        """See :meth:`Model.out_of_fold`: with refits of the same choice, from scratch.
+
+        Where many refits end in poorer maxima of the likelihood than the full fit, their scores
+        are of another shape than its; :func:`carried_over` then gives them the shape of its.
+        Where they end in far better ones, the full fit starts from scratch, too.
+        """
+        full, refits = self, self._refits(pairs, labels)
+        if _many(refit.lead > _FAR_AHEAD for refit in refits):
+            logger.info("refits are far ahead of the full fit, which starts from scratch")
+            again = self._start.keeping_together(labels).retrained(self.X_train, self.y_train)
+            full = learn_gaussian(again, seed, labels)
+            refits = full._refits(pairs, labels)
+        fits = [refit.model for refit in refits]
+        held_out = held_out_of(fits, pairs, self.X_train, self.y_train)
+        if _many(refit.lead < -_BEHIND for refit in refits):
+            logger.info("refits are at poorer maxima of the likelihood than the fit on all data")
+            held_out = held_out.with_scores(
+                torch.cat(
+                    [
+                        carried_over(scores, model.scores, full.scores)
+                        for scores, model in zip(held_out.by_part(pairs), fits, strict=True)
+                    ]
+                )
+            )
+        return full, held_out.in_order()
+
+    def _refits(self, pairs: Sequence[Split], labels: Tensor) -> "list[_Refit]":
+        X, y = self.X_train, self.y_train
+
+        def without(pair: Split) -> _Refit:
+            rest, _ = pair
+            start = self._start.keeping_together(labels[rest])
+            model = GaussianModel(same_spread(self.choice, start, X[rest], y[rest]))
+            # A fit to few of the points leads by what it overfits: that says nothing.
+            compared = 2 * len(rest) > len(y)
+            return _Refit(model, lead_of(model.posterior, self.posterior) if compared else 0.0)
+
+        return side_by_side(without, pairs, alone=not runs_in_threads(self._start))
+
+
+@dataclass(frozen=True)
+class _Refit:
+    """A fit without a part, and how much better it explains its data than the full fit does."""
+
+    model: GaussianModel
+    lead: float
+
+
+def magnitude(z: Tensor) -> Tensor:
+    """Typical size of z-scores: their mean absolute quantile over the levels 0.5 to 0.9.
+
+    A mean square would be that of a few outliers, and as different between fits as these are.
+
+    Examples
+    --------
+    >>> z = torch.ones(20, dtype=torch.float64)
+    >>> z[0], z[1] = 99.0, -1.0
+    >>> magnitude(z).item()
+    1.0
+    """
+    levels = torch.tensor([0.5, 0.6, 0.7, 0.8, 0.9], dtype=z.dtype, device=z.device)
+    found = q_lin(levels.clamp(1.0 / (len(z) + 1), len(z) / (len(z) + 1)), z.abs()).mean()
+    # Residuals that are all 0, of a mean that is perfect, must not make a spread of 0.
+    return found.clamp_min(1e-12)
+
+
+
+def lead_of(refit: Posterior, whole: Posterior) -> float:
+    """How much better a GP explains its data than another one's hyperparameters do, per point.
+
+    By log likelihood, and by the log density of the prior that both were trained with, if any.
+
+    ``whole`` is the fit on all data; it is conditioned on those of ``refit``.  Where training ends
+    in the same maximum of the likelihood the refit leads a little, as it was made for these data.
+
+    Examples
+    --------
+    >>> from sharpgp.gp.training import train
+    >>> X = torch.linspace(0, 6, 60, dtype=torch.float64)[:, None]
+    >>> y = X[:, 0].sin() + 0.1 * torch.cos(37 * X[:, 0])
+    >>> good, _ = train(X, y)
+    >>> poor = train(X, torch.cos(37 * X[:, 0]))[0].conditioned_on(X, y)
+    >>> lead_of(good, poor) > 1.0, lead_of(good, good)
+    (True, 0.0)
+    """
+    there = whole.at_data_of(refit)
+    ours: float = refit.log_likelihood() + refit.log_prior()
+    theirs: float = there.log_likelihood() + there.log_prior()
+    return ours - theirs
+
+
+def _many(refits: Iterable[bool]) -> bool:
+    found = list(refits)
+    return sum(found) > _FEW * len(found)
+
+
+def carried_over(z: Tensor, own: Tensor, whole: Tensor) -> Tensor:
+    """Scores of one fit at the same places among the scores of another one.
+
+    A score between two quantiles of ``own`` goes to the same place between those of ``whole``, at
+    :data:`SCORED_LEVELS`; beyond the outermost ones distances grow as the range of quantiles does.
+
+    Parameters
+    ----------
+    z : Tensor [n]
+        Scores of new points under one fit.
+    own, whole : Tensor
+        Leave-one-out scores of the points that the two fits were trained on.
+
+    Examples
+    --------
+    >>> own = torch.linspace(-1, 1, 101, dtype=torch.float64)
+    >>> carried_over(torch.tensor([-2.0, 0.5], dtype=torch.float64), own, 3 * own)
+    tensor([-6.0000,  1.5000], dtype=torch.float64)
+    """
+    levels = torch.tensor(SCORED_LEVELS, dtype=z.dtype, device=z.device)
+    a, b = torch.quantile(own, levels), torch.quantile(whole, levels)
+    i = torch.searchsorted(a, z.contiguous()).clamp(1, len(a) - 1)
+    width = (a[i] - a[i - 1]).clamp_min(torch.finfo(z.dtype).tiny)
+    place = ((z - a[i - 1]) / width).clamp(0.0, 1.0)
+    inside = b[i - 1] + place * (b[i] - b[i - 1])
+    growth = (b[-1] - b[0]) / (a[-1] - a[0]) if a[-1] > a[0] else torch.ones_like(a[0])
+    return inside + growth * (z - z.clamp(a[0], a[-1]))

@@ -1,0 +1,213 @@
+"""Several models as one: weights from points that none of them has seen."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sharpgp._stored import Array, Several, agree, stored
+from sharpgp.exceptions import InvalidInputError
+from sharpgp.gp.posterior import Posterior
+from sharpgp.models.folds import Split
+from sharpgp.models.gaussian import learn_gaussian
+from sharpgp.models.model import HeldOut, Learner
+from sharpgp.models.weights import (
+    pool_weights,
+    pooled_crps,
+    pooled_location_spread,
+    unit_sizes,
+)
+
+#: What a method can calibrate: a trained GP, a model, or several by name.
+Base = Posterior | Learner | Mapping[str, Learner]
+
+
+@stored("Member", name=str, weight=float, crps=float)
+@dataclass(frozen=True)
+class Member:
+    """A candidate of a pool: its weight, and the mean CRPS of its held-out predictions."""
+
+    name: str
+    weight: float
+    crps: float
+
+
+@stored(
+    "PooledModel",
+    models=Several(Learner),
+    weights=Array("K"),
+    units=Array("K", positive=True),
+    scores=Array("n"),
+    members=Several(Member),
+    leading=int,
+)
+class PooledModel(Learner):
+    r"""Mean and deviation of a mixture: ``m = sum_k w_k m_k``, ``s^2 = sum_k w_k (s_k^2 + (m_k - m)^2)``.
+
+    Each ``s_k`` is brought to unit size on its own held-out scores first, so that weights do not
+    depend on how large a model thinks its errors are.
+
+    Parameters
+    ----------
+    models : sequence of Learner
+        Those that have a weight, and a GP.
+    weights, units : Tensor [K]
+    scores : Tensor [n]
+        Held-out scores of the pool.
+    members : sequence of Member
+        Every candidate, also those without a weight.
+
+    Attributes
+    ----------
+    leading : int
+        Which of the models is the GP with the largest weight; ``posterior`` is its GP.
+    """
+
+    scores: Tensor
+
+    def __init__(
+        self,
+        models: Sequence[Learner],
+        weights: Tensor,
+        units: Tensor,
+        scores: Tensor,
+        members: Sequence[Member],
+    ) -> None:
+        self.models = list(models)
+        self.weights, self.units, self.scores = weights, units, scores
+        self.members = list(members)
+        gps = [k for k, model in enumerate(self.models) if model.has_posterior]
+        self.leading = max(gps, key=lambda k: float(weights[k]))
+
+    def _restored(self) -> None:
+        agree("models and weights", len(self.models), len(self.weights))
+        inside = 0 <= self.leading < len(self.models)
+        agree("a leading GP", inside and self.models[self.leading].has_posterior, True)
+
+    @property
+    def posterior(self) -> Posterior:  # type: ignore[override]
+        """The GP with the largest weight."""
+        return self.models[self.leading].posterior
+
+    def _moments(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        location = torch.stack([model.location(X) for model in self.models])
+        spread = torch.stack([model.spread(X) for model in self.models])
+        return self._combined(location, spread)
+
+    def _combined(self, location: Tensor, spread: Tensor) -> tuple[Tensor, Tensor]:
+        weights, units = self.weights.to(location.device), self.units.to(location.device)
+        return pooled_location_spread(weights, location, spread * units.unsqueeze(-1))
+
+    def location(self, X: Tensor) -> Tensor:
+        """See :meth:`Model.location`."""
+        location = torch.stack([model.location(X) for model in self.models])
+        return (self.weights.to(location.device).unsqueeze(-1) * location).sum(0)
+
+    def spread(self, X: Tensor) -> Tensor:
+        """See :meth:`Model.spread`: larger where the models disagree."""
+        return self._moments(X)[1]
+
+    def extended(self, X: Tensor, y: Tensor) -> "PooledModel":
+        """See :meth:`Model.extended`; models that cannot be conditioned stay as they are."""
+        return self._with([model.extended(X, y) for model in self.models])
+
+    def updated(self, X: Tensor, y: Tensor) -> "PooledModel":
+        """See :meth:`Model.updated`."""
+        return self._with([model.updated(X, y) for model in self.models])
+
+    def relearned(self, X: Tensor, y: Tensor, labels: Tensor, seed: int) -> "PooledModel":
+        """See :meth:`Learner.relearned`; weights stay."""
+        return self._with([model.relearned(X, y, labels, seed) for model in self.models])
+
+    def leave_one_out(self, labels: Tensor, seed: int) -> HeldOut:
+        """See :meth:`Learner.leave_one_out`; weights stay."""
+        return self._pooled([model.leave_one_out(labels, seed) for model in self.models])
+
+    def out_of_fold(
+        self, pairs: Sequence[Split], labels: Tensor, seed: int
+    ) -> "tuple[PooledModel, HeldOut]":
+        """See :meth:`Learner.out_of_fold`; weights stay."""
+        found = [model.out_of_fold(pairs, labels, seed) for model in self.models]
+        return self._with([model for model, _ in found]), self._pooled([held for _, held in found])
+
+    def _pooled(self, held: Sequence[HeldOut]) -> HeldOut:
+        location = torch.stack([one.location for one in held])
+        m, s = self._combined(location, torch.stack([one.spread for one in held]))
+        rows = held[0].rows
+        return HeldOut(rows, m, s, (self.y_train[rows] - m) / s)
+
+    def _with(self, models: Sequence[Learner]) -> "PooledModel":
+        return PooledModel(models, self.weights, self.units, self.scores, self.members)
+
+
+def candidates(base: Base, seed: int, labels: Tensor | None) -> dict[str, Learner]:
+    """Models by name: those given, or the one that is learned from a trained GP."""
+    if isinstance(base, Posterior):
+        return {"gp": learn_gaussian(base, seed, labels)}
+    if isinstance(base, Learner):
+        return {"model": base}
+    if not any(model.has_posterior for model in base.values()):
+        raise InvalidInputError(
+            f"base: expected a GP among the models to pool, found {', '.join(base)}; add a kernel"
+        )
+    return dict(base)
+
+
+def inputs_of(base: Base) -> Tensor:
+    """Training inputs [N, d]."""
+    model = next(iter(base.values())) if isinstance(base, Mapping) else base
+    X: Tensor = model.X_train
+    return X
+
+
+def pooled_out_of_fold(
+    models: Mapping[str, Learner], pairs: Sequence[Split], labels: Tensor, seed: int
+) -> tuple[Learner, HeldOut]:
+    """:func:`pooled` with scores of refits to the rows of each pair."""
+    found = [model.out_of_fold(pairs, labels, seed) for model in models.values()]
+    again = dict(zip(models, (model for model, _ in found), strict=True))
+    return pooled(again, [held for _, held in found])
+
+
+def pooled(models: Mapping[str, Learner], held: Sequence[HeldOut]) -> tuple[Learner, HeldOut]:
+    r"""One model of several, and its held-out scores; a single one is returned as it is.
+
+    Weights minimise the CRPS of the pool for points that no model has seen, see
+    :func:`sharpgp.models.weights.pool_weights`.
+
+    Parameters
+    ----------
+    models : mapping from names to models
+    held : sequence of HeldOut
+        Of the same rows, in the same order, for each model.
+    """
+    if len(models) == 1:
+        return next(iter(models.values())), held[0]
+    first = next(iter(models.values()))
+    rows = held[0].rows
+    y = first.y_train[rows]
+    location = torch.stack([one.location for one in held])
+    spread = torch.stack([one.spread for one in held])
+    units = unit_sizes(location, spread, y)
+    scaled = spread * units.unsqueeze(-1)
+    weights = pool_weights(location, scaled, y).to(location.device)
+    alone = [pooled_crps(m, s, y)[0] for m, s in zip(location, scaled, strict=True)]
+    m, s = pooled_location_spread(weights, location, scaled)
+    scores = (y - m) / s
+    members = [
+        Member(name, float(weight), float(crps))
+        for name, weight, crps in zip(models, weights, alone, strict=True)
+    ]
+    kept = _kept(list(models.values()), weights)
+    model = PooledModel(
+        [list(models.values())[k] for k in kept], weights[kept], units[kept], scores, members
+    )
+    return model, HeldOut(rows, m, s, scores)
+
+
+def _kept(models: Sequence[Learner], weights: Tensor) -> list[int]:
+    """Models with a weight, and the GP with the largest one, which tells where points are far."""
+    gps = [k for k, model in enumerate(models) if model.has_posterior]
+    leading = max(gps, key=lambda k: float(weights[k]))
+    return [k for k, weight in enumerate(weights.tolist()) if weight > 0.0 or k == leading]

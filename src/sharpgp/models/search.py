@@ -1,0 +1,308 @@
+"""Searches of ``theta``: families of hyperparameters, and the optimiser that walks them."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sharpgp._validation import check_choice
+from sharpgp.gp.optimise import Evaluate, minimise
+from sharpgp.gp.posterior import Posterior
+from sharpgp.models.objective import Objective
+
+#: Evaluations of the search of one level, or of all levels at once.
+LEAST_EVALUATIONS = 60
+#: A log ratio below this counts as this much, so that one level cannot outweigh all others.
+LOWEST_LOG_RATIO = -3.0
+#: A mean log ratio above this counts as no gain.
+STALLED = -0.02
+# Weight of an excess over theta_R's objective in a search, so that it heads for usable points.
+_PENALTY = 3.0
+# Levels this close to delta_0 have objectives near zero, where ratios are mostly noise.
+_CENTRE, _CENTRE_WEIGHT = 0.1, 0.25
+# Box of the search in standardised units; theta_R times or by 10 is always inside.
+_SMALLEST, _LARGEST = 1e-3, 30.0
+
+
+class Family(ABC):
+    """A monotone map from search variables ``v`` to ``theta``: larger ``v``, larger ``theta``."""
+
+    def __init__(self, posterior: Posterior) -> None:
+        self.theta_R = posterior.theta_R
+
+    #: Where a search begins (``theta_R``), and where it goes on if it finds nothing from there.
+    start: np.ndarray
+    second_start: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+
+    @abstractmethod
+    def theta(self, v: Tensor) -> Tensor:
+        """``theta`` [P] at the search variables ``v``."""
+
+
+class Ard(Family):
+    """Every searched entry of ``theta`` on its own, in logarithms."""
+
+    def __init__(self, posterior: Posterior) -> None:
+        super().__init__(posterior)
+        self._index = posterior.searched.nonzero().squeeze(-1).to(self.theta_R.device)
+        self.start = self.theta_R[self._index].log().cpu().numpy()
+        self.lower = np.minimum(math.log(_SMALLEST), self.start - math.log(10.0))
+        self.upper = np.maximum(math.log(_LARGEST), self.start + math.log(10.0))
+        # Lengthscales of the order of the distances, and noise well below the signal.
+        inverse = np.arange(len(self.theta_R)) < posterior.n_inverse
+        signal = float(self.theta_R[posterior.n_inverse])
+        typical = np.where(inverse, 1.0 / math.sqrt(inverse.sum() or 1), self.theta_R.cpu().numpy())
+        typical[-1] = 0.1 * signal
+        self.second_start = np.log(typical[self._index.cpu().numpy()])
+
+    def theta(self, v: Tensor) -> Tensor:
+        """See :meth:`Family.theta`."""
+        return self.theta_R.index_put((self._index,), v.exp())
+
+
+class Scaled(Family):
+    """``theta = s * theta_R`` with one scalar ``s`` per level: a line search."""
+
+    def __init__(self, posterior: Posterior) -> None:
+        super().__init__(posterior)
+        self.start = np.zeros(1)
+        self.second_start = np.full(1, math.log(3.0))
+        self.lower = np.full(1, -math.log(100.0))
+        self.upper = np.full(1, math.log(100.0))
+
+    def theta(self, v: Tensor) -> Tensor:
+        """See :meth:`Family.theta`."""
+        return self.theta_R * v.exp()
+
+
+#: ``shared`` searches the same space as ``ard`` but gives all levels one ``theta``.
+FAMILIES: dict[str, type[Family]] = {"ard": Ard, "scaled": Scaled, "shared": Ard}
+
+
+def get_family(name: str) -> type[Family]:
+    """Family by name; an unknown name gets an error that lists the known ones."""
+    check_choice(name, "family", FAMILIES)
+    return FAMILIES[name]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Everything that the objective at a level depends on, except ``theta``.
+
+    ``sigma`` maps ``theta`` [K, P] to standard deviations [K, n] of the points whose residuals
+    are ``r`` [n]: calibration points, or training points left out one at a time.
+    ``shrinkage`` is the weight of the squared distance to ``theta_R``, in logarithms.
+    """
+
+    family: Family
+    objective: Objective
+    sigma: Callable[[Tensor], Tensor]
+    r: Tensor
+    shrinkage: float = 0.0
+
+
+@dataclass
+class Budget:
+    """How many evaluations are left, and how many of them failed numerically."""
+
+    left: int
+    used: int = 0
+    failed: int = 0
+
+
+def descend(
+    evaluate: Evaluate,
+    start: np.ndarray,
+    lower: np.ndarray,
+    upper: np.ndarray,
+    *,
+    budget: Budget,
+    max_evaluations: int,
+    tolerance: float,
+) -> None:
+    """Bounded L-BFGS from ``start``; ``evaluate`` keeps what it sees, so nothing is returned.
+
+    A point where the covariance cannot be factorised counts as very bad, not as an error: the
+    line search then steps back.
+
+    Examples
+    --------
+    >>> seen = []
+    >>> def square(v):
+    ...     seen.append(float(v[0]))
+    ...     return float(v @ v), 2 * v
+    >>> one = np.ones(1)
+    >>> descend(
+    ...     square, 2 * one, -one, 3 * one, budget=Budget(50), max_evaluations=20, tolerance=1e-9
+    ... )
+    >>> abs(min(seen, key=abs)) < 1e-6
+    True
+    """
+    allowed = min(max_evaluations, budget.left)
+    if allowed < 1:
+        return
+    found = minimise(evaluate, start, lower, upper, most=allowed, tolerance=tolerance, maxls=8)
+    budget.left -= found.evaluations
+    budget.used += found.evaluations
+    budget.failed += len(found.failures)
+
+
+@dataclass
+class Visited:
+    """Visited points ``v`` [n, P'], with log objective ratio and signed ``beta`` [n, K]."""
+
+    v: list[np.ndarray] = field(default_factory=list)
+    log_ratio: list[np.ndarray] = field(default_factory=list)
+    beta: list[np.ndarray] = field(default_factory=list)
+
+    def best_inside(
+        self, lower: np.ndarray, upper: np.ndarray, weights: np.ndarray
+    ) -> tuple[np.ndarray, float]:
+        """The visited point inside a box with the lowest penalised objective, and that value."""
+        v = np.array(self.v)
+        inside = ((v >= lower - 1e-12) & (v <= upper + 1e-12)).all(1)
+        gain = np.array(self.log_ratio)
+        score = (gain + _PENALTY * np.maximum(gain, 0.0)) @ weights
+        best = int(np.where(inside, score, np.inf).argmin())
+        return self.v[best], float(score[best]) if bool(inside.any()) else np.inf
+
+
+class LevelSearch:
+    """Searches ``theta`` for groups of levels, and keeps every point that it visits.
+
+    One evaluation of ``sigma(theta)`` gives the objective of every level, as the same scores serve
+    them all.
+
+    Parameters
+    ----------
+    problem : Problem
+    delta : Tensor [K]
+    sign : int
+        Sign that ``beta`` should have at these levels.
+    centre : float
+        ``delta_0``, where ``beta`` changes sign, as far as it is known before the search.
+    """
+
+    def __init__(self, problem: Problem, delta: Tensor, sign: int, centre: float) -> None:
+        self.problem = problem
+        self.delta = delta
+        self.sign = sign
+        self.visited = Visited()
+        self.on_plateau = False
+        near = (delta - centre).abs().cpu().numpy() < _CENTRE
+        self.weights = np.where(near, _CENTRE_WEIGHT, 1.0)
+        self.evaluations = np.zeros(len(delta), dtype=int)
+        self._log_base = torch.zeros(len(delta), dtype=torch.float64, device=problem.r.device)
+        _, values, beta = self._values(problem.family.start)
+        self._log_base = values.detach()
+        self._keep(problem.family.start, torch.zeros_like(values), beta)
+
+    def from_starts(
+        self, budget: Budget, restarts: int, rng: np.random.Generator, most: int
+    ) -> None:
+        """Search all levels together, from ``theta_R`` and from random points around it.
+
+        A hardly trained ``theta_R`` can lie on a plateau, where noise drowns everything and no
+        entry of ``theta`` matters; a search that finds nothing goes on from a typical ``theta``.
+        """
+        family = self.problem.family
+        everything = list(range(len(self.delta)))
+        weights = self.weights_of(everything)
+        starts = [family.start]
+        for _ in range(restarts):
+            starts.append(family.start + rng.normal(0.0, 1.0, len(family.start)))
+        for start in starts:
+            self.run(everything, start, family.lower, family.upper, budget, most, 1e-4)
+        self.on_plateau = bool((np.array(self.visited.log_ratio) @ weights).min() > STALLED)
+        if self.on_plateau:
+            start = family.second_start
+            self.run(everything, start, family.lower, family.upper, budget, most, 1e-4)
+
+    def run(
+        self,
+        group: list[int],
+        start: np.ndarray,
+        lower: np.ndarray,
+        upper: np.ndarray,
+        budget: Budget,
+        most: int,
+        tolerance: float,
+    ) -> None:
+        """Search a group of levels inside a box."""
+        weights = torch.from_numpy(self.weights_of(group)).to(self._log_base)
+        used = budget.used
+
+        def penalised(v: np.ndarray) -> tuple[float, np.ndarray]:
+            leaf, values, beta = self._values(v)
+            self._keep(v, values, beta)
+            gain = values.clamp(min=LOWEST_LOG_RATIO) + _PENALTY * values.clamp(min=0.0)
+            total = gain @ weights + self.shrinkage(leaf)
+            (gradient,) = torch.autograd.grad(total, leaf)
+            return total.item(), gradient.cpu().numpy()
+
+        descend(
+            penalised,
+            start,
+            lower,
+            upper,
+            budget=budget,
+            max_evaluations=most,
+            tolerance=tolerance,
+        )
+        self.evaluations[group[-1]] += budget.used - used
+
+    def shrinkage(self, v: Tensor) -> Tensor:
+        """What the distance of ``v`` from ``theta_R`` costs."""
+        start = torch.from_numpy(self.problem.family.start).to(v)
+        return self.problem.shrinkage * (v - start).square().sum()
+
+    def weights_of(self, group: list[int]) -> np.ndarray:
+        """Weights [K] of the levels in a search of some of them."""
+        weights = np.zeros(len(self.delta))
+        weights[group] = self.weights[group] / self.weights[group].sum()
+        return weights
+
+    def _values(self, v: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
+        """Search leaf, log of (objective / objective at theta_R) and beta, at every level."""
+        problem = self.problem
+        leaf = torch.tensor(v, dtype=torch.float64, device=problem.r.device, requires_grad=True)
+        sigma = problem.sigma(problem.family.theta(leaf).unsqueeze(0))
+        value, beta = problem.objective(self.delta, problem.r, sigma)
+        return leaf, value.clamp_min(1e-300).log() - self._log_base, beta
+
+    def _keep(self, v: np.ndarray, values: Tensor, beta: Tensor) -> None:
+        self.visited.v.append(np.array(v))
+        self.visited.log_ratio.append(values.detach().cpu().numpy())
+        self.visited.beta.append(self.sign * beta.detach().cpu().numpy())
+
+
+def solve_shared(
+    problem: Problem,
+    delta: Tensor,
+    *,
+    restarts: int,
+    rng: np.random.Generator,
+    most: int = LEAST_EVALUATIONS,
+) -> tuple[Tensor, np.ndarray, Budget]:
+    """One ``theta`` for all levels: the mean log objective over levels is minimised.
+
+    Returns ``theta`` [K, P], one row for each level, the evaluations charged to each level, and
+    the budget with what was used.
+    """
+    search = LevelSearch(problem, delta, 1, 0.5)
+    budget = Budget(most * (restarts + 1))
+    search.from_starts(budget, restarts, rng, most)
+    visited = search.visited
+    score = np.array(visited.log_ratio) @ search.weights_of(list(range(len(delta))))
+    score += [float(search.shrinkage(torch.from_numpy(v))) for v in visited.v]
+    best = int(score.argmin())
+    theta = theta_R = problem.family.theta_R
+    if best:
+        theta = problem.family.theta(torch.from_numpy(visited.v[best]).to(theta_R))
+    return theta.expand(len(delta), -1).clone(), search.evaluations, budget
