@@ -22,6 +22,8 @@ Floats = NDArray[np.float64]
 LEAST_SPREAD = 1e-3
 # Entries of one block of rows' weights: 16 MiB.
 _BLOCK = 2**21
+# Parts of the points whose residuals come from fits without them.
+_PARTS = 5
 
 
 class ExtraTrees:
@@ -192,20 +194,26 @@ class BoostedTrees:
 
     def fit(self, X: Floats, y: Floats, seed: int) -> Self:
         """Boost location and spread on inputs [N, d] and targets [N]."""
+        # With a share of 0 this is all that the spread needs, and the size is for others to find.
+        self.centre, self.scale = np.log(float(y.std()) or 1.0), None
         with threadpool_limits(1):
             self.boosting = self._boosted(X, y, seed, self.loss)
-            parts = np.array_split(np.random.default_rng(seed).permutation(len(y)), 5)
-            residuals = np.empty(len(y))
-            for part in parts:
-                rest = np.ones(len(y), dtype=bool)
-                rest[part] = False
-                without = self._boosted(X[rest], y[rest], seed, self.loss)
-                residuals[part] = np.abs(y[part] - without.predict(X[part]))
-            floor = LEAST_SPREAD * float(y.std()) or 1.0
-            logs = np.log(residuals + 0.1 * residuals.mean() + floor)
-            self.centre = float(logs.mean())
-            self.scale = self._boosted(X, logs, seed, "squared_error") if self.share else None
+            if self.share > 0.0:
+                residuals = self._out_of_fold_residuals(X, y, seed)
+                floor = 0.1 * residuals.mean() + LEAST_SPREAD * (float(y.std()) or 1.0)
+                logs = np.log(residuals + floor)
+                self.centre = float(logs.mean())
+                self.scale = self._boosted(X, logs, seed, "squared_error")
         return self
+
+    def _out_of_fold_residuals(self, X: Floats, y: Floats, seed: int) -> Floats:
+        residuals = np.empty(len(y))
+        for part in np.array_split(np.random.default_rng(seed).permutation(len(y)), _PARTS):
+            rest = np.ones(len(y), dtype=bool)
+            rest[part] = False
+            without = self._boosted(X[rest], y[rest], seed, self.loss)
+            residuals[part] = np.abs(y[part] - without.predict(X[part]))
+        return residuals
 
     def _boosted(self, X: Floats, y: Floats, seed: int, loss: str) -> Any:
         return HistGradientBoostingRegressor(
