@@ -8,7 +8,7 @@ import torch
 
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.additive import Additive
-from sharpgp.gp.covariance import make_covariance
+from sharpgp.gp.kernels import make_covariance
 from sharpgp.gp.training import retrain, train
 from sharpgp.gp.warped import train_warped
 

@@ -22,8 +22,6 @@ from sharpgp.exceptions import InvalidInputError
 
 #: Kernel names that the stationary implementation knows, with the Matern smoothness.
 STATIONARY = {"rbf": math.inf, "matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
-#: Every kernel name.
-KERNELS = (*STATIONARY, "additive")
 
 # exp(-100) is far below rounding, and products of such values stay clear of denormal numbers,
 # which slow a factorisation several times.
@@ -71,7 +69,7 @@ class Covariance(ABC):
 
 
 class Named(Covariance):
-    """A kernel that :func:`make_covariance` knows by name, with gradients written by hand.
+    """A kernel that :func:`sharpgp.gp.kernels.make_covariance` knows by name, with gradients written by hand.
 
     All of its hyperparameters are entries of ``theta``, so that it is trained on ``theta`` itself.
     """
@@ -326,41 +324,3 @@ class FromGPyTorch(Covariance):
 
 def _values(kernel: gpytorch.kernels.Kernel) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in kernel.named_parameters()}
-
-
-def make_covariance(kernel: str | gpytorch.kernels.Kernel, n_features: int) -> Covariance:
-    """Covariance for a kernel's name or a gpytorch kernel.
-
-    Examples
-    --------
-    >>> make_covariance("matern52", 2).names[-1]
-    'noise_variance'
-    """
-    if isinstance(kernel, str):
-        from sharpgp.gp.additive import Additive  # it is made of a stationary kernel
-
-        if kernel not in KERNELS:
-            raise InvalidInputError(
-                f"kernel: expected one of {', '.join(KERNELS)} or a gpytorch kernel, "
-                f"found {kernel!r}"
-            )
-        return (Additive if kernel == "additive" else Stationary)(kernel, n_features)
-    if isinstance(kernel, gpytorch.kernels.Kernel):
-        return FromGPyTorch(kernel)
-    raise InvalidInputError(
-        f"kernel: expected a name or a gpytorch kernel, found {type(kernel).__name__}"
-    )
-
-
-def kernel_of(covariance: Covariance) -> str | gpytorch.kernels.Kernel:
-    """What :func:`make_covariance` was given.
-
-    Examples
-    --------
-    >>> kernel_of(make_covariance("matern52", 2))
-    'matern52'
-    """
-    if isinstance(covariance, FromGPyTorch):
-        return covariance.as_gpytorch()
-    assert isinstance(covariance, Named)
-    return covariance.kind

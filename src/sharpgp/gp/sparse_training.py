@@ -11,10 +11,11 @@ from torch import Tensor
 
 from sharpgp.exceptions import NumericalError
 from sharpgp.gp.compute import threads_for
-from sharpgp.gp.covariance import Covariance, Named, kernel_of, make_covariance
+from sharpgp.gp.covariance import Covariance, Named
 from sharpgp.gp.dense import cholesky
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.inducing import cluster_centres
+from sharpgp.gp.kernels import kernel_of, make_covariance
 from sharpgp.gp.optimise import minimise, with_gradient
 from sharpgp.gp.posterior import KernelPosterior, Start, TrainingResult, retrain
 from sharpgp.gp.priors import LengthscalePrior, penalty_of

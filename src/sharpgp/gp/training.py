@@ -28,9 +28,10 @@ from torch import Tensor
 
 from sharpgp.exceptions import InvalidInputError, NumericalError
 from sharpgp.gp.compute import side_by_side, threads_for
-from sharpgp.gp.covariance import Covariance, FromGPyTorch, Named, make_covariance
+from sharpgp.gp.covariance import Covariance, FromGPyTorch, Named
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.inplace import likelihood_of
+from sharpgp.gp.kernels import make_covariance
 from sharpgp.gp.optimise import Found, minimise, with_gradient
 from sharpgp.gp.posterior import KernelPosterior, Start, TrainingResult, retrain
 from sharpgp.gp.priors import LengthscalePrior, penalty_of

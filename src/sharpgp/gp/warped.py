@@ -90,7 +90,7 @@ class WarpedPosterior(WrappedPosterior):
     --------
     >>> X = torch.linspace(0, 3, 40, dtype=torch.float64)[:, None]
     >>> y = X[:, 0].exp()
-    >>> from sharpgp.gp.covariance import make_covariance
+    >>> from sharpgp.gp.kernels import make_covariance
     >>> posterior = train_warped(X, y, make_covariance("rbf", 1))
     >>> bool((posterior.mean(X) - y).abs().max() < 0.1)
     True

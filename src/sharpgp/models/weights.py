@@ -9,7 +9,8 @@ from torch import Tensor
 
 from sharpgp.exceptions import InvalidInputError
 
-#: Strength of the pull to equal weights, divided by the number of points.
+#: Strength of the pull to equal weights, divided by the number of points
+#: (``sharpgp bench evidence pooling``: 0 to 3 are alike, 30 is too much).
 PULL = 1.0
 # A model whose share is smaller changes no prediction that anyone would notice, and costs a fit.
 _LEAST_SHARE = 0.01

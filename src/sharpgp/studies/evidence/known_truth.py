@@ -1,12 +1,11 @@
 """How far intervals are from the best possible: problems whose conditional quantiles are known.
 
-Run with ``python benchmarks/known_truth.py --rows 100,300 --seeds 5``.  Inputs are uniform on the
-unit cube, noise is normal with a known deviation, so that the true conditional quantiles are the
-best that any method can give.  The table shows the interval score at 95 % relative to theirs on
-the same test rows (1 is the limit), the coverage, and the CRPS relative to the truth's.
+Inputs are uniform on the unit cube, noise is normal with a known deviation, so that the true
+conditional quantiles are the best that any method can give.  The table shows interval score at 95 %
+and CRPS of the default estimator relative to theirs on the same test rows (1 is the limit), and the
+coverage.
 """
 
-import argparse
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,9 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtri
 
-from sharpgp import SharpGPRegressor
-from sharpgp.metrics import crps as crps_of
-from sharpgp.metrics import interval_score
+from sharpgp import SharpGPRegressor, metrics
+from sharpgp.studies.evidence.common import calm, numbers
 
 TEST_ROWS = 2000
 # Levels at which the quantiles of both are compared for the CRPS.
@@ -42,6 +40,7 @@ class Problem:
 
 
 def constant(sd: float) -> Callable[[np.ndarray], np.ndarray]:
+    """The same deviation everywhere."""
     return lambda X: np.full(len(X), sd)
 
 
@@ -84,27 +83,20 @@ def compare(problem: Problem, n: int, seed: int) -> tuple[float, float, float]:
     model = SharpGPRegressor(random_state=seed).fit(X, y)
     found = model.predict_interval(X_test, 0.95)
     truth = problem.quantiles(np.array([0.025, 0.975]), X_test)
-    score = interval_score(y_test, found[:, 0], found[:, 1], 0.95)
-    best = interval_score(y_test, truth[:, 0], truth[:, 1], 0.95)
-    crps = crps_of(y_test, model.predict_quantiles(X_test, LEVELS), LEVELS)
-    limit = crps_of(y_test, problem.quantiles(LEVELS, X_test), LEVELS)
+    score = metrics.interval_score(y_test, found[:, 0], found[:, 1], 0.95)
+    best = metrics.interval_score(y_test, truth[:, 0], truth[:, 1], 0.95)
+    crps = metrics.crps(y_test, model.predict_quantiles(X_test, LEVELS), LEVELS)
+    limit = metrics.crps(y_test, problem.quantiles(LEVELS, X_test), LEVELS)
     covered = np.mean((found[:, 0] <= y_test) & (y_test <= found[:, 1]))
     return score / best, crps / limit, float(covered)
 
 
-def main() -> None:
+def main(rows: str = "100,300,1000", seeds: int = 5) -> None:
     """Print one line per problem and number of rows."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", default="100,300,1000")
-    parser.add_argument("--seeds", type=int, default=5)
-    options = parser.parse_args()
-    print(f"{'problem':28}{'rows':>6}{'score':>8}{'crps':>8}{'cover':>8}")
+    print(f"{'problem':28}{'rows':>6}{'score':>8}{'CRPS':>8}{'coverage':>10}")
     for name, problem in PROBLEMS.items():
-        for n in map(int, options.rows.split(",")):
-            runs = np.array([compare(problem, n, seed) for seed in range(options.seeds)])
+        for n in numbers(rows):
+            with calm():
+                runs = np.array([compare(problem, n, seed) for seed in range(seeds)])
             score, crps = np.exp(np.log(runs[:, :2]).mean(0))
-            print(f"{name:28}{n:6d}{score:8.3f}{crps:8.3f}{runs[:, 2].mean():8.3f}", flush=True)
-
-
-if __name__ == "__main__":
-    main()
+            print(f"{name:28}{n:6d}{score:8.3f}{crps:8.3f}{runs[:, 2].mean():10.1%}", flush=True)
