@@ -9,7 +9,7 @@ import torch
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.additive import Additive
 from sharpgp.gp.kernels import make_covariance
-from sharpgp.gp.training import retrain, train
+from sharpgp.gp.training import train
 from sharpgp.gp.warped import train_warped
 
 DIMENSIONS = (1, 2, 5)
@@ -96,7 +96,7 @@ def test_a_sum_of_waves_is_learned_where_a_full_kernel_fails():
 def test_it_is_retrained_and_warped_like_other_named_kernels():
     X, f = waves(60, 0)
     posterior, _ = train(X, f.exp(), "additive")
-    again = retrain(posterior, X[:50], f[:50].exp())
+    again = posterior.retrained(X[:50], f[:50].exp())
     assert isinstance(again.covariance, Additive)
     assert again.n_train == 50
     assert train_warped(X, f.exp(), posterior.covariance, start=0) is not None

@@ -69,7 +69,7 @@ class Covariance(ABC):
 
 
 class Named(Covariance):
-    """A kernel that :func:`sharpgp.gp.kernels.make_covariance` knows by name, with gradients written by hand.
+    """A kernel that has a name, with gradients written by hand; see :mod:`sharpgp.gp.kernels`.
 
     All of its hyperparameters are entries of ``theta``, so that it is trained on ``theta`` itself.
     """
