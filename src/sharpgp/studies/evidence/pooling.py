@@ -68,7 +68,7 @@ def fits(name: str, X: Tensor, y: Tensor, seed: int) -> Callable[[Tensor | None]
 
     def fitted(rows: Tensor | None) -> Answer:
         spread = whole if rows is None else refit_spread(whole.choice, posterior, X[rows], y[rows])
-        return lambda X: (spread.posterior.mean(X).detach(), spread(X).detach())
+        return lambda X: (spread.location(X).detach(), spread.spread(X).detach())
 
     return fitted
 
