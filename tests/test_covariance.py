@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.covariance import STATIONARY, FromGPyTorch, Stationary, make_covariance
+from sharpgp.gp.covariance import STATIONARY, FromGPyTorch, Stationary
+from sharpgp.gp.kernels import make_covariance
 
 DIMENSIONS = (1, 2, 5, 20)
 

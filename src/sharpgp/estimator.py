@@ -71,7 +71,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
 
     Parameters
     ----------
-    kernel : {"rbf", "matern12", "matern32", "matern52"} or gpytorch kernel
+    kernel : {"rbf", "matern12", "matern32", "matern52", "additive"} or gpytorch kernel
         With one lengthscale per feature; a kernel of your own is used as it is.
     calibration : str or Recalibrator
         ``"auto"``, a method's name (``"cv"``, ``"exact"``, ``"paper"``, ``"vanilla"``,

@@ -25,7 +25,9 @@ def fit(
     calibration: Annotated[
         str, typer.Option(help="auto, cv, exact, paper or a baseline's name.")
     ] = "auto",
-    kernel: Annotated[str, typer.Option(help="rbf, matern12, matern32 or matern52.")] = "rbf",
+    kernel: Annotated[
+        str, typer.Option(help="rbf, matern12, matern32, matern52 or additive.")
+    ] = "rbf",
     drop: Annotated[
         list[str] | None,
         typer.Option(help="Column not to use, such as an identifier; may be repeated."),

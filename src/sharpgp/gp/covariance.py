@@ -45,18 +45,10 @@ class Covariance(ABC):
     def diag(self, theta: Tensor, X: Tensor) -> Tensor:
         """Prior variances ``k(theta, x, x)`` [K, T], without noise."""
 
-    @abstractmethod
-    def as_gpytorch(self) -> gpytorch.kernels.Kernel:
-        """A fresh gpytorch kernel of the same form, for training."""
-
     @property
     @abstractmethod
     def n_inverse(self) -> int:
         """How many entries of ``theta`` are inverse lengthscales; they come first."""
-
-    @abstractmethod
-    def theta_of(self, kernel: gpytorch.kernels.Kernel, noise: Tensor) -> Tensor:
-        """Read ``theta`` [P] off a (trained) kernel made by :meth:`as_gpytorch`."""
 
     @property
     def n_theta(self) -> int:
@@ -76,8 +68,18 @@ class Covariance(ABC):
         return mask
 
 
+class Named(Covariance):
+    """A kernel that has a name, with gradients written by hand; see :mod:`sharpgp.gp.kernels`.
+
+    All of its hyperparameters are entries of ``theta``, so that it is trained on ``theta`` itself.
+    """
+
+    kind: str
+    n_features: int
+
+
 @stored("Stationary", kind=str, n_features=int, names=Several(str))
-class Stationary(Covariance):
+class Stationary(Named):
     """Squared-exponential and Matern kernels with one lengthscale per feature.
 
     ``theta = (1/l_1, ..., 1/l_d, signal variance, noise variance)``.
@@ -112,18 +114,14 @@ class Stationary(Covariance):
 
     def matrix(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
         """See :meth:`Covariance.matrix`."""
-        other = X1 if X2 is None else X2
-        K: Tensor = _StationaryMatrix.apply(
-            theta[:, :-2], theta[:, -2], X1, other, X2 is None, STATIONARY[self.kind]
-        )
-        return K
+        return stationary_matrix(self.kind, theta[:, :-2], theta[:, -2], X1, X2)
 
     def diag(self, theta: Tensor, X: Tensor) -> Tensor:
         """See :meth:`Covariance.diag`."""
         return theta[:, -2, None].expand(-1, X.shape[0])
 
     def as_gpytorch(self) -> gpytorch.kernels.Kernel:
-        """See :meth:`Covariance.as_gpytorch`."""
+        """A fresh gpytorch kernel of the same form."""
         base: gpytorch.kernels.Kernel
         if self.kind == "rbf":
             base = gpytorch.kernels.RBFKernel(ard_num_dims=self.n_features)
@@ -133,10 +131,19 @@ class Stationary(Covariance):
         return gpytorch.kernels.ScaleKernel(base).double()
 
     def theta_of(self, kernel: gpytorch.kernels.Kernel, noise: Tensor) -> Tensor:
-        """See :meth:`Covariance.theta_of`."""
+        """Read ``theta`` [P] off a kernel made by :meth:`as_gpytorch`."""
         inverse = 1.0 / kernel.base_kernel.lengthscale.reshape(-1)
         parts = [inverse, kernel.outputscale.reshape(1), noise.reshape(1)]
         return torch.cat(parts).detach().clone()
+
+
+def stationary_matrix(
+    kind: str, inverse: Tensor, variance: Tensor, X1: Tensor, X2: Tensor | None
+) -> Tensor:
+    """Stationary covariances [K, N, M] under inverse lengthscales [K, d] and variances [K]."""
+    other = X1 if X2 is None else X2
+    K: Tensor = _StationaryMatrix.apply(inverse, variance, X1, other, X2 is None, STATIONARY[kind])
+    return K
 
 
 class _StationaryMatrix(torch.autograd.Function):
@@ -301,11 +308,11 @@ class FromGPyTorch(Covariance):
         return torch.stack([self._evaluate(row, X, X, diag=True) for row in theta])
 
     def as_gpytorch(self) -> gpytorch.kernels.Kernel:
-        """See :meth:`Covariance.as_gpytorch`."""
+        """A fresh gpytorch kernel of the same form."""
         return copy.deepcopy(self.kernel)
 
     def theta_of(self, kernel: gpytorch.kernels.Kernel, noise: Tensor) -> Tensor:
-        """See :meth:`Covariance.theta_of`."""
+        """Read ``theta`` [P] off a kernel made by :meth:`as_gpytorch`."""
         raw = dict(kernel.named_parameters())
         parts = []
         for raw_name, constraint, _, inverted in self._entries:
@@ -317,25 +324,3 @@ class FromGPyTorch(Covariance):
 
 def _values(kernel: gpytorch.kernels.Kernel) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in kernel.named_parameters()}
-
-
-def make_covariance(kernel: str | gpytorch.kernels.Kernel, n_features: int) -> Covariance:
-    """Covariance for a kernel's name or a gpytorch kernel.
-
-    Examples
-    --------
-    >>> make_covariance("matern52", 2).names[-1]
-    'noise_variance'
-    """
-    if isinstance(kernel, str):
-        if kernel not in STATIONARY:
-            raise InvalidInputError(
-                f"kernel: expected one of {', '.join(STATIONARY)} or a gpytorch kernel, "
-                f"found {kernel!r}"
-            )
-        return Stationary(kernel, n_features)
-    if isinstance(kernel, gpytorch.kernels.Kernel):
-        return FromGPyTorch(kernel)
-    raise InvalidInputError(
-        f"kernel: expected a name or a gpytorch kernel, found {type(kernel).__name__}"
-    )

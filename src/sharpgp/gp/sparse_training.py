@@ -11,10 +11,11 @@ from torch import Tensor
 
 from sharpgp.exceptions import NumericalError
 from sharpgp.gp.compute import threads_for
-from sharpgp.gp.covariance import Covariance, Stationary, make_covariance
+from sharpgp.gp.covariance import Covariance, Named
 from sharpgp.gp.dense import cholesky
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.inducing import cluster_centres
+from sharpgp.gp.kernels import kernel_of, make_covariance
 from sharpgp.gp.optimise import minimise, with_gradient
 from sharpgp.gp.posterior import KernelPosterior, Start, TrainingResult, retrain
 from sharpgp.gp.priors import LengthscalePrior, penalty_of
@@ -144,12 +145,12 @@ def retrain_sparse(
     Inducing inputs are chosen again unless the start is warm.
     """
     covariance, warm = posterior.covariance, start == "warm"
-    named = isinstance(covariance, Stationary)
+    named = isinstance(covariance, Named)
     number = start_of(posterior, start) if named else None
     again, result = train_sparse(
         X,
         y,
-        covariance.kind if isinstance(covariance, Stationary) else covariance.as_gpytorch(),
+        kernel_of(covariance),
         n_inducing=min(posterior.n_inducing, len(y)),
         start=posterior.theta_R if warm else number,
         inducing=posterior.inducing if warm else None,
@@ -240,7 +241,7 @@ def unexplained(data: Data, theta: Tensor, Z: Tensor) -> Tensor:
     Examples
     --------
     >>> X = torch.linspace(0, 1, 5, dtype=torch.float64)[:, None]
-    >>> data = Data(Stationary("rbf", 1), X, X[:, 0])
+    >>> data = Data(make_covariance("rbf", 1), X, X[:, 0])
     >>> theta = torch.tensor([3.0, 1.0, 0.1], dtype=torch.float64)
     >>> few, all_of_them = (float(unexplained(data, theta, Z)) for Z in (X[:1], X))
     >>> few > 0.1, all_of_them < 1e-9
@@ -254,8 +255,8 @@ def unexplained(data: Data, theta: Tensor, Z: Tensor) -> Tensor:
 
 def relevance(covariance: Covariance, theta: Tensor) -> Tensor:
     """Inverse lengthscale of every feature [d]; ones where the kernel has no such thing."""
-    if isinstance(covariance, Stationary):
-        return theta[: covariance.n_inverse]
+    if isinstance(covariance, Named):
+        return theta[: covariance.n_inverse].reshape(-1, covariance.n_features).amax(0)
     return theta.new_ones(1)
 
 

@@ -28,9 +28,10 @@ from torch import Tensor
 
 from sharpgp.exceptions import InvalidInputError, NumericalError
 from sharpgp.gp.compute import side_by_side, threads_for
-from sharpgp.gp.covariance import Covariance, FromGPyTorch, Stationary, make_covariance
+from sharpgp.gp.covariance import Covariance, FromGPyTorch, Named
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.inplace import likelihood_of
+from sharpgp.gp.kernels import make_covariance
 from sharpgp.gp.optimise import Found, minimise, with_gradient
 from sharpgp.gp.posterior import KernelPosterior, Start, TrainingResult, retrain
 from sharpgp.gp.priors import LengthscalePrior, penalty_of
@@ -123,10 +124,10 @@ def chosen_prior(
 
     Examples
     --------
-    >>> chosen_prior("auto", Stationary("rbf", 4), 90).weight
+    >>> chosen_prior("auto", make_covariance("rbf", 4), 90).weight
     0.5
     """
-    if not isinstance(covariance, Stationary):
+    if not isinstance(covariance, Named):
         return None
     if prior == "auto":
         return LengthscalePrior().for_size(n_train, covariance.n_theta)
@@ -148,8 +149,9 @@ def retrain_exact(posterior: ExactPosterior, X: Tensor, y: Tensor, start: Start)
     20
     """
     covariance = posterior.covariance
-    if not isinstance(covariance, Stationary):
+    if isinstance(covariance, FromGPyTorch):
         return train(X, y, covariance.as_gpytorch())[0]
+    assert isinstance(covariance, Named)
     begin = posterior.theta_R if start == "warm" else start_of(posterior, start)
     prior = prior_of(posterior, len(y), start)
     again, result = train(
@@ -207,13 +209,13 @@ def maximise_likelihood(
     Beyond :data:`MOST_FROM_SCRATCH` points, starts are tried on a random part of them, and only
     what that part gives is improved on all points.
     """
-    if isinstance(covariance, Stationary):
+    if isinstance(covariance, Named):
         if len(t) <= MOST_FROM_SCRATCH or isinstance(start, Tensor):
-            return covariance, *_train_stationary(Z, t, covariance, start, rng, tolerance, prior)
+            return covariance, *_train_named(Z, t, covariance, start, rng, tolerance, prior)
         rows = torch.from_numpy(rng.permutation(len(t))[: FIRST_ROWS["exact"]]).to(Z.device)
         part = Z[rows], t[rows]
-        theta, first = _train_stationary(*part, covariance, start, rng, tolerance, prior)
-        theta, result = _train_stationary(Z, t, covariance, theta, rng, tolerance, prior)
+        theta, first = _train_named(*part, covariance, start, rng, tolerance, prior)
+        theta, result = _train_named(Z, t, covariance, theta, rng, tolerance, prior)
         return covariance, theta, replace(result, start=first.start)
     assert isinstance(covariance, FromGPyTorch)
     return _train_with_botorch(Z, t, covariance, rng)
@@ -223,7 +225,7 @@ class _Objective:
     """Negative log likelihood, or posterior, per point as a function of ``log theta``."""
 
     def __init__(
-        self, Z: Tensor, t: Tensor, covariance: Stationary, prior: LengthscalePrior | None = None
+        self, Z: Tensor, t: Tensor, covariance: Named, prior: LengthscalePrior | None = None
     ) -> None:
         self.Z, self.t, self.covariance = Z, t, covariance
         self.penalty = penalty_of(prior, Z)
@@ -235,29 +237,36 @@ class _Objective:
         return value + self.penalty(log_theta) / len(self.t)
 
 
-def bounds_of(n_features: int) -> tuple[np.ndarray, np.ndarray]:
+def bounds_of(covariance: Named) -> tuple[np.ndarray, np.ndarray]:
     """Box of ``log theta`` that training stays in."""
-    lower = np.log(np.r_[np.full(n_features, 1e-4), 1e-4, NOISE_FLOOR])
-    return lower, np.log(np.r_[np.full(n_features, 1e2), 1e4, 10.0])
+    lower, upper = np.full(covariance.n_theta, 1e-4), np.full(covariance.n_theta, 1e4)
+    upper[: covariance.n_inverse] = 1e2
+    lower[-1], upper[-1] = NOISE_FLOOR, 10.0
+    return np.log(lower), np.log(upper)
 
 
-def built_in_start(number: int, n_features: int) -> np.ndarray:
-    """``log theta`` of one of the starts that training tries."""
+def built_in_start(number: int, covariance: Named) -> np.ndarray:
+    """``log theta`` of one of the starts that training tries; parts share the signal variance."""
     inverse, signal, noise = _STARTS[number]
-    return np.log(np.r_[np.full(n_features, inverse / math.sqrt(n_features)), signal, noise])
+    d, parts = covariance.n_features, covariance.n_theta - covariance.n_inverse - 1
+    start = np.full(covariance.n_theta, signal / parts)
+    # Lengthscales of single features, where there are such, do not grow with their number.
+    start[: covariance.n_inverse] = inverse
+    start[:d] /= math.sqrt(d)
+    start[-1] = noise
+    return np.log(start)
 
 
-def _train_stationary(
+def _train_named(
     Z: Tensor,
     t: Tensor,
-    covariance: Stationary,
+    covariance: Named,
     start: Tensor | int | None,
     rng: np.random.Generator,
     tolerance: float,
     prior: LengthscalePrior | None = None,
 ) -> tuple[Tensor, TrainingResult]:
-    d = covariance.n_features
-    lower, upper = bounds_of(d)
+    lower, upper = bounds_of(covariance)
 
     objective = _Objective(Z, t, covariance, prior)
 
@@ -272,7 +281,7 @@ def _train_stationary(
         alone = len(t) < LEAST_SIDE_BY_SIDE or Z.device.type != "cpu"
         return side_by_side(lambda u: descend(u, _SCREENING), starts, alone=alone)
 
-    starts = [built_in_start(number, d) for number in range(len(_STARTS))]
+    starts = [built_in_start(number, covariance) for number in range(len(_STARTS))]
     if isinstance(start, Tensor):
         starts = [start.log().cpu().numpy()]
     elif start is not None:
@@ -281,7 +290,7 @@ def _train_stationary(
     best = min(tried, key=lambda one: one.value)
     number = tried.index(best) if start is None else start if isinstance(start, int) else None
     if best.failed:  # every start failed: draw others before giving up
-        tried += descents([starts[0] + rng.normal(0.0, 1.0, d + 2) for _ in range(4)])
+        tried += descents([starts[0] + rng.normal(0.0, 1.0, covariance.n_theta) for _ in range(4)])
         best = min(tried, key=lambda one: one.value)
         number = None
     if best.failed:

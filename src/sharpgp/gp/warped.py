@@ -16,7 +16,7 @@ from torch import Tensor
 
 from sharpgp._stored import Array, stored
 from sharpgp.gp.compute import threads_for
-from sharpgp.gp.covariance import Covariance, Stationary
+from sharpgp.gp.covariance import Covariance, Named
 from sharpgp.gp.dense import add_to_diagonal, log_marginal_likelihood
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.optimise import minimise, with_gradient
@@ -90,7 +90,8 @@ class WarpedPosterior(WrappedPosterior):
     --------
     >>> X = torch.linspace(0, 3, 40, dtype=torch.float64)[:, None]
     >>> y = X[:, 0].exp()
-    >>> posterior = train_warped(X, y, Stationary("rbf", 1))
+    >>> from sharpgp.gp.kernels import make_covariance
+    >>> posterior = train_warped(X, y, make_covariance("rbf", 1))
     >>> bool((posterior.mean(X) - y).abs().max() < 0.1)
     True
     """
@@ -180,7 +181,7 @@ def train_warped(
     prior : LengthscalePrior, optional
         As in :func:`sharpgp.gp.training.train`.
     """
-    if not isinstance(covariance, Stationary):
+    if not isinstance(covariance, Named):
         return None
     x_units, y_units = Affine.standardising(X), Affine.standardising(y)
     objective = _Objective(x_units.forward(X), y_units.forward(y), covariance, prior)
@@ -188,11 +189,11 @@ def train_warped(
     # A tail to the right asks for a logarithm that begins on the left, and the other way round.
     skew = (t - t.mean()).pow(3).mean()
     centre = torch.quantile(t[: 2**20], 0.02 if skew >= 0 else 0.98).item()
-    lower, upper = bounds_of(covariance.n_features)
+    lower, upper = bounds_of(covariance)
     lower = np.r_[lower, t.min().item() - 3.0, math.log(_SMALLEST_SCALE)]
     upper = np.r_[upper, t.max().item() + 3.0, math.log(_LARGEST_SCALE)]
     origin = np.r_[
-        built_in_start(start or 0, covariance.n_features),
+        built_in_start(start or 0, covariance),
         centre,
         math.log(0.5),
     ]
@@ -240,7 +241,7 @@ class _Objective:
     """
 
     def __init__(
-        self, Z: Tensor, t: Tensor, covariance: Stationary, prior: LengthscalePrior | None = None
+        self, Z: Tensor, t: Tensor, covariance: Named, prior: LengthscalePrior | None = None
     ) -> None:
         self.Z, self.t, self.covariance = Z, t, covariance
         self.penalty = penalty_of(prior, Z)

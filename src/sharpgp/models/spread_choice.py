@@ -18,7 +18,7 @@ from torch import Tensor
 
 from sharpgp._stored import stored
 from sharpgp.gp.compute import side_by_side
-from sharpgp.gp.covariance import Stationary
+from sharpgp.gp.covariance import Named
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.sizes import LEAST_LEARNED, MOST_BATCHED, MOST_SEARCHED, MOST_WARPED
@@ -183,7 +183,7 @@ def runs_in_threads(posterior: Posterior) -> bool:
 
     BoTorch's change global settings, and large ones fill threads and memory on their own.
     """
-    named = isinstance(getattr(posterior, "covariance", None), Stationary)
+    named = isinstance(getattr(posterior, "covariance", None), Named)
     return named and posterior.n_train <= MOST_BATCHED
 
 

@@ -1,0 +1,135 @@
+"""Weights of a pool against brute force on a grid, and what they must not depend on."""
+
+import itertools
+
+import pytest
+import torch
+
+from sharpgp.exceptions import InvalidInputError
+from sharpgp.models.weights import (
+    PULL,
+    pool_weights,
+    pooled_crps,
+    pooled_location_spread,
+    unit_sizes,
+)
+
+
+def predictions(k: int, n: int, seed: int = 0):
+    """Models that err independently, the later the more; spreads that know a little."""
+    generator = torch.Generator().manual_seed(seed)
+    draw = lambda *shape: torch.randn(*shape, dtype=torch.float64, generator=generator)  # noqa: E731
+    y, error = draw(n), torch.linspace(0.4, 0.8, k, dtype=torch.float64)[:, None] * draw(k, n)
+    spread = (0.5 + error.abs()) * (0.3 * draw(k, n)).exp()
+    return y + error, spread, y
+
+
+def slow_crps(location, spread, y):
+    z = (y - location) / spread
+    return torch.stack(
+        [
+            (y[i] - location[i] - spread[i] * z).abs().mean()
+            - 0.5 * spread[i] * (z[:, None] - z).abs().mean()
+            for i in range(len(y))
+        ]
+    ).mean()
+
+
+def objective(w, location, spread, y, pull=PULL):
+    s = spread * unit_sizes(location, spread, y)[:, None]
+    single = min(float(slow_crps(location[k], s[k], y)) for k in range(len(w)))
+    crps = slow_crps(*pooled_location_spread(w, location, s), y)
+    return float(crps / single + pull / len(y) * len(w) * (w - 1 / len(w)).square().sum())
+
+
+def test_crps_and_its_slopes_equal_those_of_the_double_sum():
+    location, spread, y = (a[0] if a.dim() == 2 else a for a in predictions(1, 40))
+    leaves = location.clone().requires_grad_(), spread.clone().requires_grad_()
+    expected = slow_crps(*leaves, y)
+    slopes = torch.autograd.grad(expected, leaves)
+    for found, right in zip(pooled_crps(location, spread, y), (expected, *slopes), strict=True):
+        torch.testing.assert_close(found, right.detach(), rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("k", "steps"), [(2, 40), (3, 16)])
+def test_weights_are_at_least_as_good_as_the_best_of_a_grid(k, steps, seed):
+    data = predictions(k, 60, seed)
+    found = objective(pool_weights(*data), *data)
+    grid = [
+        torch.tensor(w, dtype=torch.float64) / steps
+        for w in itertools.product(range(steps + 1), repeat=k)
+        if sum(w) == steps
+    ]
+    # Shares under 1 % are set to 0, which may cost a little.
+    assert found <= min(objective(w, *data) for w in grid) + 1e-4
+
+
+def test_a_dominated_model_gets_nothing():
+    location, spread, y = predictions(2, 300)
+    poor = y + 30.0 * (location[1] - y)
+    weights = pool_weights(torch.stack([location[0], poor]), spread, y)
+    torch.testing.assert_close(weights, torch.tensor([1.0, 0.0], dtype=torch.float64))
+
+
+def test_equal_models_share():
+    location, spread, y = predictions(2, 200)
+    weights = pool_weights(location[[0, 1, 0]], spread[[0, 1, 0]], y)
+    assert abs(weights[0] - weights[2]) < 1e-3
+    assert weights[0] > 0.1
+
+
+def test_neither_units_nor_the_size_of_spreads_matter():
+    location, spread, y = predictions(3, 200)
+    weights = pool_weights(location, spread, y)
+    for scale, shift in ((1e6, 0.0), (-1e-6, 0.0), (1.0, 100.0)):
+        factors = abs(scale) * torch.tensor([[1.0], [7.0], [0.1]], dtype=torch.float64)
+        other = pool_weights(scale * location + shift, factors * spread, scale * y + shift)
+        torch.testing.assert_close(other, weights, rtol=0.0, atol=2e-3)
+
+
+def test_order_of_models_does_not_matter():
+    location, spread, y = predictions(4, 200)
+    order = torch.tensor([2, 0, 3, 1])
+    weights = pool_weights(location, spread, y)
+    found = pool_weights(location[order], spread[order], y)
+    torch.testing.assert_close(found, weights[order], rtol=0.0, atol=2e-3)
+
+
+def test_one_model_has_all_the_weight():
+    location, spread, y = predictions(1, 20)
+    assert pool_weights(location, spread, y).tolist() == [1.0]
+
+
+def test_a_stronger_pull_makes_weights_more_equal():
+    data = predictions(3, 100)
+    away = [float((pool_weights(*data, pull=pull) - 1 / 3).square().sum()) for pull in (0, 3, 1e6)]
+    assert away[0] > away[1] > away[2]
+    assert away[2] < 1e-6
+
+
+def test_perfect_models_do_not_break_it():
+    y = torch.linspace(0, 1, 50, dtype=torch.float64)
+    weights = pool_weights(torch.stack([y, y]), torch.ones(2, 50).double(), y)
+    assert weights.sum() == pytest.approx(1.0)
+
+
+def test_pool_is_less_certain_where_models_disagree():
+    w = torch.tensor([0.25, 0.75], dtype=torch.float64)
+    location = torch.tensor([[0.0, 0.0], [0.0, 4.0]], dtype=torch.float64)
+    m, s = pooled_location_spread(w, location, torch.ones(2, 2).double())
+    assert m.tolist() == [0.0, 3.0]
+    assert s.tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m, s, y: (m, s[:1], y), r"found \[2, 20\], \[1, 20\], \[20\]"),
+        (lambda m, s, y: (m, torch.zeros_like(s), y), "found others in model 0"),
+        (lambda m, s, y: (m.log(), s, y), "leave it out"),
+    ],
+)
+def test_bad_input_is_one_line(change, message):
+    with pytest.raises(InvalidInputError, match=message):
+        pool_weights(*change(*predictions(2, 20)))
