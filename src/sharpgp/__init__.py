@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from sharpgp.calibration import (
         Capone22,
         CrossValidated,
+        CVPlus,
         Exact,
         FullyBayesian,
         Kuleshov18,
@@ -22,11 +23,13 @@ if TYPE_CHECKING:
     from sharpgp.estimator import SharpGPRegressor
     from sharpgp.exceptions import CalibrationWarning, SharpGPError
     from sharpgp.gp.adapters import as_posterior
+    from sharpgp.gp.sizes import Sparse
     from sharpgp.online import Online
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "CVPlus",
     "CalibrationWarning",
     "Capone22",
     "CrossValidated",
@@ -42,6 +45,7 @@ __all__ = [
     "Sharp",
     "SharpGPError",
     "SharpGPRegressor",
+    "Sparse",
     "Vanilla",
     "Vovk20",
     "as_posterior",
@@ -50,6 +54,7 @@ __all__ = [
 # Names are imported when they are first asked for: the libraries below take seconds to load, and
 # a command that was mistyped can be stopped before that.
 _HOMES = {
+    "CVPlus": "calibration",
     "CalibrationWarning": "exceptions",
     "Capone22": "calibration",
     "CrossValidated": "calibration",
@@ -65,6 +70,7 @@ _HOMES = {
     "Sharp": "calibration",
     "SharpGPError": "exceptions",
     "SharpGPRegressor": "estimator",
+    "Sparse": "gp.sizes",
     "Vanilla": "calibration",
     "Vovk20": "calibration",
     "as_posterior": "gp.adapters",

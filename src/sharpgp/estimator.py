@@ -22,20 +22,18 @@ from sharpgp._inputs import (
     seed_of,
     validated,
 )
-from sharpgp._stored import ABSENT, Maybe, agree, stored
+from sharpgp._stored import ABSENT, Maybe, Several, agree, stored
 from sharpgp._validation import as_features, as_numpy, as_target, as_weights
 from sharpgp.calibration.calibrated import Calibrated
-from sharpgp.calibration.methods.sharp.levels import Levels
-from sharpgp.calibration.recalibrator import Recalibrator, make_recalibrator
+from sharpgp.calibration.recalibrator import PosteriorMethod, Recalibrator, make_recalibrator
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import InvalidInputError, SavedModelError
-from sharpgp.gp.centred import CentredPosterior
 from sharpgp.gp.compute import choose_device, moved_to, within_memory
-from sharpgp.gp.posterior import DataPosterior, Posterior, TrainingResult
+from sharpgp.gp.posterior import Posterior, TrainingResult
 from sharpgp.gp.sizes import MOST_CROSS_VALIDATED
-from sharpgp.gp.sparse_training import train_chosen
 from sharpgp.metrics import CalibrationReport
-from sharpgp.models.regressor import ScikitMean
+from sharpgp.models.bases import Bases
+from sharpgp.models.pool import Base, BaseTable, Member, members_of
 
 logger = logging.getLogger("sharpgp")
 
@@ -44,17 +42,17 @@ T = TypeVar("T")
 
 @stored(
     "SharpGPRegressor",
-    kernel=object,
+    base=object,
     calibration=str | Recalibrator,
-    mean=object,
-    inducing=object,
+    approximation=object,
     cal_size=int | float,
-    levels=object,
+    effort=str,
     device=object,
     random_state=object,
     verbose=int | float,
     calibrated_=Calibrated,
     calibration_=str,
+    members_=Several(Member),
     posterior_=Posterior,
     n_features_in_=int,
     feature_names_in_=Maybe(np.ndarray),
@@ -63,35 +61,36 @@ T = TypeVar("T")
     transient={"_metadata_request": ABSENT, "_sklearn_output_config": ABSENT},
 )
 class SharpGPRegressor(RegressorMixin, BaseEstimator):
-    r"""Gaussian-process regression with calibrated, sharp predictive quantiles.
+    r"""Regression with calibrated, sharp predictive quantiles.
 
-    One GP, trained by marginal likelihood, gives the mean ``mu(x)``; quantiles are
-    ``mu(x) + beta(delta) sigma(theta(delta), x)`` with ``beta`` and ``theta`` from the chosen
-    calibration.
+    A model, or a pool of several, gives a location and a spread; quantiles are
+    ``location(x) + beta(delta) spread(x)``, with ``beta`` from points that it has not seen.
 
     Parameters
     ----------
-    kernel : {"rbf", "matern12", "matern32", "matern52", "additive"} or gpytorch kernel
-        With one lengthscale per feature; a kernel of your own is used as it is.
+    base : str, gpytorch kernel, scikit-learn regressor, or a list of these
+        What predicts.  ``"auto"``: several models, weighted by how well they predict points that
+        they have not seen, see :func:`sharpgp.models.bases.pool_for`; methods that take one GP
+        (``"paper"`` and the baselines) get ``"rbf"``.  A kernel's name (``"rbf"``,
+        ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"additive"``) or a gpytorch kernel: that
+        GP alone.  A regressor or pipeline: it gives the location, and a GP of its out-of-fold
+        residuals the spread.  A list is pooled; it may name ``"extra_trees"`` and
+        ``"boosted_trees"`` beside at least one of the others.
     calibration : str or Recalibrator
         ``"auto"``, a method's name (``"cv"``, ``"exact"``, ``"paper"``, ``"vanilla"``,
         ``"kuleshov18"``, ...) or an instance such as ``Sharp(family="scaled")``.  ``"auto"`` is
         ``"exact"`` where ``fit`` is given calibration data, weights or more than 1,000 rows, and
         ``"cv"`` otherwise; ``calibration_`` tells which.
-    mean : None or scikit-learn regressor
-        ``None``: the GP's own posterior mean.  A regressor or pipeline is cloned and fitted
-        inside, to the points that train; ``predict`` then gives its predictions, and the GP, of
-        its out-of-fold residuals, supplies the spread.  ``"cv"`` fits it ``6 (folds + 1)`` times.
-    inducing : int, optional
-        Number of inducing inputs of a sparse GP.  None: an exact GP up to 3,000 training rows (on
-        a GPU 10,000), beyond that a sparse one with 300; ``inducing_`` tells which.
+    approximation : {"auto", "exact", "sparse"} or Sparse
+        Of every GP.  ``"auto"``: exact up to 3,000 training rows (on a GPU 10,000), beyond that
+        sparse with 300 inducing inputs; ``Sparse(m=...)`` sets their number.
     cal_size : float or int
         Fraction (or number) of the rows held out for calibration, unless ``fit`` is given
         calibration data or the method needs none.  A fraction gives a number ``C`` for which
         ``C + 1`` is a multiple of 20, if one is within 5 %, so that 95 % intervals end at a whole
         rank.
-    levels : None, int, "all", float or array
-        Levels to train: ``None`` is a grid of about 25.
+    effort : {"low", "auto", "high"}
+        How much ``base="auto"`` pools: one Matérn GP, five models, or seven.
     device : {"auto", "cpu", "cuda"} or torch device
         Where to compute; ``"auto"`` is a GPU from 2,000 training rows on, if there is one, and else
         the CPU.  Out of GPU memory, work goes on in smaller blocks, and then on the CPU with a
@@ -107,8 +106,10 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         Name of the method that was used.
     calibrated_ : Calibrated
         The torch-level predictor.
+    base_ : Table
+        What was chosen: name, weight and mean held-out CRPS of each model.
     posterior_ : Posterior
-        The trained GP.
+        The trained GP; of a pool, that with the largest weight.
     inducing_ : int or None
         Number of inducing inputs; None for an exact GP.
     training_ : TrainingResult
@@ -133,22 +134,20 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
     def __init__(
         self,
         *,
-        kernel: Any = "rbf",
+        base: Any = "auto",
         calibration: str | Recalibrator = "auto",
-        mean: Any = None,
-        inducing: int | None = None,
+        approximation: Any = "auto",
         cal_size: float | int = 0.25,
-        levels: Levels = None,
+        effort: str = "auto",
         device: Any = "auto",
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
-        self.kernel = kernel
+        self.base = base
         self.calibration = calibration
-        self.mean = mean
-        self.inducing = inducing
+        self.approximation = approximation
         self.cal_size = cal_size
-        self.levels = levels
+        self.effort = effort
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
@@ -220,14 +219,24 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         held_out = (None, None, None) if cal is None else (cal.X, cal.y, cal.groups)
 
         def work(device: torch.device) -> Calibrated:
-            posterior = self._train(
-                as_features(X, device=device), as_target(y, device=device), groups
+            bases = Bases(
+                self.base,
+                self.approximation,
+                self.effort,
+                seed_of(self.random_state),
+                getattr(self, "feature_names_in_", None),
             )
-            kind = "exact" if posterior.n_inducing is None else f"{posterior.n_inducing} inducing"
-            self._log(f"trained on {len(y)} rows ({kind}, {device}); now {recalibrator!r}")
+            labels = None if groups is None else torch.from_numpy(groups).to(device)
+            data = as_features(X, device=device), as_target(y, device=device), labels
+            base: Base
+            if isinstance(recalibrator, PosteriorMethod):
+                base = bases.one_gp(*data)
+            else:
+                base = bases.learned(*data)
+            self._log(f"learned from {len(y)} rows ({device}); now {recalibrator!r}")
             X_cal, y_cal, groups_cal = held_out
             return recalibrator.fit(
-                posterior,
+                base,
                 X_cal,
                 y_cal,
                 sample_weight=weights,
@@ -237,24 +246,11 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
 
         self.calibrated_ = within_memory(choose_device(self.device, len(y)), work)
         self.calibration_ = recalibrator.name or type(recalibrator).__name__
+        name = self.base if isinstance(self.base, str) else type(self.base).__name__
+        self.members_ = members_of(getattr(self.calibrated_, "model", None), name)
         self.posterior_ = self.calibrated_.posterior
         self.grouped_ = grouped
         return self
-
-    def _train(self, X: Tensor, y: Tensor, groups: np.ndarray | None) -> DataPosterior:
-        """The GP, of ``y`` itself or of what a regressor misses of it."""
-        seed = seed_of(self.random_state)
-        if self.mean is None:
-            return train_chosen(X, y, self.kernel, inducing=self.inducing, random_state=seed)[0]
-        regression, centre = ScikitMean(
-            self.mean,
-            names=getattr(self, "feature_names_in_", None),
-            seed=seed or 0,
-            groups=None if groups is None else torch.from_numpy(groups),
-        ).fitted(X, y)
-        settings = {"inducing": self.inducing, "random_state": seed}
-        gp, _ = train_chosen(X, y - centre, self.kernel, **settings)
-        return CentredPosterior(regression, gp, centre)
 
     def update(
         self, X: Any, y: Any, *, sample_weight: Any = None, refit: bool = False
@@ -305,6 +301,22 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
             )
         everything = Rows(as_numpy(torch.cat([X_old, X])), as_numpy(torch.cat([y_old, y])))
         return self._fit(*each_once(everything, None, weights))
+
+    @property
+    def base_(self) -> BaseTable:
+        """What was chosen: name, weight and mean held-out CRPS of each model.
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.uniform(-3, 3, (60, 1))
+        >>> y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=60)
+        >>> model = SharpGPRegressor(base=["rbf", "matern12"], random_state=0).fit(X, y)
+        >>> [member.name for member in model.base_]
+        ['rbf', 'matern12']
+        """
+        check_is_fitted(self)
+        return BaseTable(self.members_)
 
     @property
     def training_(self) -> TrainingResult | None:
@@ -435,7 +447,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         name = self.calibration
         if name == "auto":
             name = "exact" if guarantee or n_rows > MOST_CROSS_VALIDATED else "cv"
-        return make_recalibrator(name, levels=self.levels, random_state=seed_of(self.random_state))
+        return make_recalibrator(name, random_state=seed_of(self.random_state))
 
     def _holdout(self, rows: Rows, weights: Any) -> tuple[Rows, Rows, Any]:
         """Rows to train on and to calibrate with, and the weights of the latter."""

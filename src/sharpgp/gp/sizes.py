@@ -100,7 +100,9 @@ class Sparse:
 Approximation = str | Sparse
 
 
-def inducing_for(n_train: int, device_type: str, approximation: Approximation = "auto") -> int | None:
+def inducing_for(
+    n_train: int, device_type: str, approximation: Approximation = "auto"
+) -> int | None:
     """Number of inducing inputs that ``n_train`` points get; None for an exact GP.
 
     ``"auto"`` is exact up to :data:`MOST_EXACT` points, and sparse beyond.

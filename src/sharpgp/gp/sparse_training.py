@@ -20,7 +20,7 @@ from sharpgp.gp.optimise import minimise, with_gradient
 from sharpgp.gp.posterior import KernelPosterior, Start, TrainingResult, retrain
 from sharpgp.gp.priors import LengthscalePrior, penalty_of
 from sharpgp.gp.scaling import Affine
-from sharpgp.gp.sizes import BATCH_ROWS, FIRST_ROWS, MOST_FULL_BATCH, inducing_for
+from sharpgp.gp.sizes import BATCH_ROWS, FIRST_ROWS, MOST_FULL_BATCH, Approximation, inducing_for
 from sharpgp.gp.sparse import SparsePosterior
 from sharpgp.gp.training import (
     NOISE_FLOOR,
@@ -275,6 +275,7 @@ def train_chosen(
     >>> X = torch.linspace(0, 6, 60, dtype=torch.float64)[:, None]
     >>> train_chosen(X, X[:, 0].sin())[0].n_inducing is None
     True
+    >>> from sharpgp.gp.sizes import Sparse
     >>> train_chosen(X, X[:, 0].sin(), approximation=Sparse(10))[0].n_inducing
     10
     """

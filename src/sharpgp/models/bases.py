@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import gpytorch
-import torch
 from torch import Tensor
 
 from sharpgp.exceptions import InvalidInputError
@@ -17,7 +16,7 @@ from sharpgp.gp.sparse_training import train_chosen
 from sharpgp.models.gaussian import learn_gaussian
 from sharpgp.models.model import Learner
 from sharpgp.models.regressor import ScikitMean
-from sharpgp.models.trees import TREES, learn_trees
+from sharpgp.models.trees import TREES, TreeModel
 
 #: What ``base="auto"`` pools, by effort; ``sharpgp bench evidence pooling`` shows why.
 POOLS = {
@@ -56,15 +55,12 @@ class Bases:
     seed: int | None = None
     names: Any = None
 
-    def learned(
-        self, X: Tensor, y: Tensor, labels: Tensor | None = None
-    ) -> dict[str, Learner]:
+    def learned(self, X: Tensor, y: Tensor, labels: Tensor | None = None) -> dict[str, Learner]:
         """Every model, learned from ``X`` [N, d] and ``y`` [N], by name."""
-        labels_of = torch.arange(len(y)) if labels is None else labels
         found: dict[str, Learner] = {}
         for name, base in self._named(len(y)):
             if isinstance(base, str) and base in TREES:
-                found[name] = learn_trees(base, X, y, labels_of, self.seed or 0)
+                found[name] = TreeModel(base, X, y, self.seed or 0)
             else:
                 gp = self._trained(base, X, y, labels)
                 found[name] = learn_gaussian(gp, self.seed or 0, labels)
@@ -94,15 +90,13 @@ class Bases:
             named.append((name if name not in taken else f"{name} {len(taken) + 1}", base))
         return named
 
-    def _trained(
-        self, base: Any, X: Tensor, y: Tensor, labels: Tensor | None
-    ) -> DataPosterior:
+    def _trained(self, base: Any, X: Tensor, y: Tensor, labels: Tensor | None) -> DataPosterior:
         """A GP of ``y`` itself, or of what a regressor misses of it."""
         train: Callable[..., Any] = train_chosen
         settings = {"approximation": self.approximation, "random_state": self.seed}
         if isinstance(base, gpytorch.kernels.Kernel) or (isinstance(base, str) and base in KERNELS):
             return train(X, y, base, **settings)[0]
-        if isinstance(base, str) or isinstance(base, type) or not hasattr(base, "predict"):
+        if isinstance(base, str | type) or not hasattr(base, "predict"):
             raise InvalidInputError(
                 f"base: expected 'auto', {', '.join(KERNELS)}, {', '.join(TREES)}, a gpytorch "
                 f"kernel, a scikit-learn regressor or a list of these, found {base!r}"
@@ -124,9 +118,7 @@ def pool_for(n: int, effort: str = "auto") -> tuple[str, ...]:
     (('matern32',), ('rbf',))
     """
     if effort not in POOLS:
-        raise InvalidInputError(
-            f"effort: expected one of {', '.join(POOLS)}, found {effort!r}"
-        )
+        raise InvalidInputError(f"effort: expected one of {', '.join(POOLS)}, found {effort!r}")
     if n > MOST_POOLED:
         return (ONE_GP,)
     if n > MOST_WITH_ALL_KERNELS and effort == "auto":

@@ -14,10 +14,10 @@ from sharpgp._stored import Array, agree, stored
 from sharpgp.gp.compute import side_by_side
 from sharpgp.gp.posterior import Posterior
 from sharpgp.models.folds import Split, parts
-from sharpgp.models.splitters import complements
 from sharpgp.models.heteroscedastic import ScaleModel
 from sharpgp.models.judging import SCORED_LEVELS
 from sharpgp.models.model import HeldOut, Learner, held_out_of
+from sharpgp.models.splitters import complements
 from sharpgp.models.spread_choice import (
     Choice,
     Chosen,
@@ -228,7 +228,6 @@ def magnitude(z: Tensor) -> Tensor:
     found = q_lin(levels.clamp(1.0 / (len(z) + 1), len(z) / (len(z) + 1)), z.abs()).mean()
     # Residuals that are all 0, of a mean that is perfect, must not make a spread of 0.
     return found.clamp_min(1e-12)
-
 
 
 def lead_of(refit: Posterior, whole: Posterior) -> float:

@@ -130,9 +130,7 @@ class Learner(Model):
         """
 
 
-def held_out_of(
-    fits: Sequence[Model], pairs: Sequence[Split], X: Tensor, y: Tensor
-) -> HeldOut:
+def held_out_of(fits: Sequence[Model], pairs: Sequence[Split], X: Tensor, y: Tensor) -> HeldOut:
     """The rows that each pair tests, in the order of the pairs, under the fit without them."""
     with torch.no_grad():
         tests = [(fit, X[test]) for fit, (_, test) in zip(fits, pairs, strict=True)]

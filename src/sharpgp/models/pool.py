@@ -33,6 +33,30 @@ class Member:
     crps: float
 
 
+class BaseTable(tuple[Member, ...]):
+    """The members of a pool, best first; prints as a table.
+
+    Examples
+    --------
+    >>> print(BaseTable([Member("rbf", 0.25, 1.5), Member("extra_trees", 0.75, 1.25)]))
+    model        weight  held-out CRPS
+    extra_trees    0.75           1.25
+    rbf            0.25            1.5
+    """
+
+    def __new__(cls, members: Sequence[Member]) -> "BaseTable":
+        """Sort by weight."""
+        return super().__new__(cls, sorted(members, key=lambda one: -one.weight))
+
+    def __repr__(self) -> str:
+        width = max(len("model"), *(len(one.name) for one in self))
+        head = f"{'model':{width}}  weight  held-out CRPS"
+        rows = [f"{one.name:{width}}  {one.weight:6.2f}  {one.crps:13.4g}" for one in self]
+        return "\n".join([head, *rows])
+
+    __str__ = __repr__
+
+
 @stored(
     "PooledModel",
     models=Several(Learner),
@@ -43,7 +67,9 @@ class Member:
     leading=int,
 )
 class PooledModel(Learner):
-    r"""Mean and deviation of a mixture: ``m = sum_k w_k m_k``, ``s^2 = sum_k w_k (s_k^2 + (m_k - m)^2)``.
+    r"""Several models as one, with the mean and the deviation of their mixture.
+
+    ``m = sum_k w_k m_k`` and ``s^2 = sum_k w_k (s_k^2 + (m_k - m)^2)``.
 
     Each ``s_k`` is brought to unit size on its own held-out scores first, so that weights do not
     depend on how large a model thinks its errors are.
@@ -211,3 +237,17 @@ def _kept(models: Sequence[Learner], weights: Tensor) -> list[int]:
     gps = [k for k, model in enumerate(models) if model.has_posterior]
     leading = max(gps, key=lambda k: float(weights[k]))
     return [k for k, weight in enumerate(weights.tolist()) if weight > 0.0 or k == leading]
+
+
+def members_of(model: object, name: str) -> list[Member]:
+    """The members of a pool, or a model alone under a name.
+
+    A model alone is judged by its leave-one-out scores; what is no learned model, not at all.
+    """
+    if isinstance(model, PooledModel):
+        return model.members
+    if not isinstance(model, Learner):
+        return [Member(name, 1.0, float("nan"))]
+    held = model.leave_one_out(torch.arange(len(model.y_train), device=model.device), 0)
+    crps, *_ = pooled_crps(held.location, held.spread, model.y_train[held.rows])
+    return [Member(name, 1.0, float(crps))]

@@ -55,7 +55,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Chosen:
-    """A posterior, ``theta`` [P], the choice that led to them, and the scale model if it has one."""
+    """A posterior and ``theta`` [P], the choice that led there, and the scale model, if any."""
 
     posterior: Posterior
     theta: Tensor

@@ -1,32 +1,44 @@
 r"""Tree models from scikit-learn with a location and a spread of their own.
 
 Extra trees carry a whole conditional distribution: the targets that share a leaf with ``x``.
-Boosted trees carry none: their spread is constant, or learned from residuals of fits that did not
-see them.
-Both work on plain arrays, in one thread, and give the same answers for the same seed.
+Boosted trees carry none, and their spread is constant: a learned one gained nothing in a pool
+(``sharpgp bench evidence pooling``).  Both work in one thread, give the same answers for the same
+seed, and keep plain arrays only, so that they can be saved.
 """
 
-from typing import Any, Self
+from collections.abc import Sequence
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from scipy.special import ndtri
 from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
 from threadpoolctl import threadpool_limits
+from torch import Tensor
 
-from sharpgp.exceptions import InvalidInputError
+from sharpgp._stored import Array, agree, stored
+from sharpgp.models.folds import Split, parts
+from sharpgp.models.model import HeldOut, Learner, held_out_of
+from sharpgp.models.splitters import complements
+from sharpgp.models.tree_arrays import TreeArrays
 
 Floats = NDArray[np.float64]
 
 #: Spreads are at least this part of the target's deviation: leaves can hold equal targets.
 LEAST_SPREAD = 1e-3
+# Trees of a forest, and fewest training points in a leaf.  With single ones the quantiles often
+# coincide, and the spread says nothing (``sharpgp bench evidence pooling``).
+_TREES, _LEAST_IN_LEAF = 100, 3
+# Probability between the two quantiles of a leaf that make the spread.
+_BETWEEN = 0.8
 # Entries of one block of rows' weights: 16 MiB.
 _BLOCK = 2**21
-# Parts of the points whose residuals come from fits without them.
-_PARTS = 5
+# Parts that are left out in turn where a quick answer will do.
+_QUICK_PARTS = 5
 
 
+@stored("ExtraTrees", trees=TreeArrays, members=np.ndarray, targets=np.ndarray, least=float)
 class ExtraTrees:
     r"""Extremely randomised trees; location and spread from the targets in the leaves.
 
@@ -36,17 +48,9 @@ class ExtraTrees:
 
     Parameters
     ----------
-    trees : int
-    least_in_leaf : int
-        Fewest training points in a leaf.  With single ones the quantiles often coincide, and the
-        spread says nothing (``sharpgp bench evidence pooling``).
-    features : float
-        Share of the features that a split may choose from.
-    out_of_bag : bool
-        Draw the points of each tree with replacement; trees that missed a point then predict it:
-        :meth:`out_of_bag`.
-    coverage : float
-        Probability between the two quantiles that make the spread.
+    X : array [N, d]
+    y : array [N]
+    seed : int
 
     References
     ----------
@@ -57,172 +61,92 @@ class ExtraTrees:
     --------
     >>> X = np.linspace(0, 1, 100)[:, None]
     >>> y = np.where(X[:, 0] > 0.5, 10.0, 0.0) + np.cos(99 * X[:, 0]) * X[:, 0]
-    >>> model = ExtraTrees().fit(X, y, seed=0)
-    >>> new = np.array([[0.1], [0.9]])
-    >>> bool(np.diff(model.location(new))[0] > 8), bool(np.diff(model.spread(new))[0] > 0)
+    >>> model = ExtraTrees(X, y, seed=0)
+    >>> location, spread = model.moments(np.array([[0.1], [0.9]]))
+    >>> bool(np.diff(location)[0] > 8), bool(np.diff(spread)[0] > 0)
     (True, True)
     """
 
-    def __init__(
-        self,
-        *,
-        trees: int = 100,
-        least_in_leaf: int = 3,
-        features: float = 1.0,
-        out_of_bag: bool = False,
-        coverage: float = 0.8,
-    ) -> None:
-        self.trees = trees
-        self.least_in_leaf = least_in_leaf
-        self.features = features
-        self.bagged = out_of_bag
-        self.coverage = coverage
-
-    def fit(self, X: Floats, y: Floats, seed: int) -> Self:
-        """Grow the trees on inputs [N, d] and targets [N]."""
-        self.forest = ExtraTreesRegressor(
-            self.trees,
-            min_samples_leaf=min(self.least_in_leaf, max(1, len(y) // 4)),
-            max_features=self.features,
-            bootstrap=self.bagged,
+    def __init__(self, X: Floats, y: Floats, seed: int) -> None:
+        forest = ExtraTreesRegressor(
+            _TREES,
+            min_samples_leaf=min(_LEAST_IN_LEAF, max(1, len(y) // 4)),
+            max_features=1.0,
             random_state=seed,
             n_jobs=1,
         ).fit(X, y)
-        self._order = np.argsort(y, kind="stable")
-        self._y = y[self._order]
-        self._leaves = self.forest.apply(X)[self._order]
-        self._least = LEAST_SPREAD * float(y.std()) or 1.0
-        self._counts = np.ones(self._leaves.shape)
-        if self.bagged:
-            drawn = [
-                np.bincount(rows, minlength=len(y)) for rows in self.forest.estimators_samples_
-            ]
-            self._counts = np.stack(drawn, 1)[self._order].astype(np.float64)
-        self._members = self._incidence(self._leaves, self._counts)
-        sizes = np.asarray(self._members.sum(0)).ravel()
-        self._per_leaf = np.divide(1.0, sizes, out=np.zeros_like(sizes), where=sizes > 0)
-        return self
+        self.trees = TreeArrays.of_forest(forest)
+        order = np.argsort(y, kind="stable")
+        self.targets: Floats = y[order]
+        self.members = self.trees.leaves(X)[order]
+        self.least = LEAST_SPREAD * float(y.std()) or 1.0
 
-    def location(self, X: Floats) -> Floats:
-        """Means [T]."""
-        return np.asarray(self.forest.predict(X), dtype=np.float64)
+    def _restored(self) -> None:
+        agree("points and targets", len(self.members), len(self.targets))
+        agree("trees", self.members.shape[1:], (self.trees.n_trees,))
+        inside = (self.members >= 0) & (self.members < len(self.trees.value))
+        agree("leaves of points", bool(inside.all()), True)
 
-    def spread(self, X: Floats) -> Floats:
-        """Spreads [T] from conditional quantiles."""
-        leaves = self.forest.apply(X)
-        rows = max(1, _BLOCK // len(self._y))
-        blocks = [leaves[i : i + rows] for i in range(0, len(leaves), rows)]
-        found = [self._moments(block, np.ones(block.shape))[1] for block in blocks]
-        return np.concatenate(found)
-
-    def out_of_bag(self) -> tuple[Floats, Floats]:
-        """Locations and spreads [N] of the training points, each from trees that missed it."""
-        if not self.bagged:
-            raise InvalidInputError(
-                "out_of_bag: expected trees on points drawn with replacement, found ones on all "
-                "points; use ExtraTrees(out_of_bag=True)"
-            )
-        back = np.argsort(self._order)
-        missed = (self._counts == 0).astype(np.float64)
-        # With too few trees some point is in every bag; all trees then answer for it.
-        missed[missed.sum(1) == 0] = 1.0
-        rows = max(1, _BLOCK // len(self._y))
-        blocks = [slice(i, i + rows) for i in range(0, len(missed), rows)]
-        found = [self._moments(self._leaves[one], missed[one]) for one in blocks]
-        location, spread = (np.concatenate(parts)[back] for parts in zip(*found, strict=True))
+    def moments(self, X: Floats) -> tuple[Floats, Floats]:
+        """Location and spread [T]."""
+        members = self._incidence(self.members, np.ones(self.members.shape))
+        sizes = np.asarray(members.sum(0)).ravel()
+        per_leaf = np.divide(1.0, sizes, out=np.zeros_like(sizes), where=sizes > 0)
+        leaves = self.trees.leaves(X)
+        rows = max(1, _BLOCK // len(self.targets))
+        found = []
+        for i in range(0, max(1, len(leaves)), rows):
+            block = leaves[i : i + rows]
+            asked = self._incidence(block, np.ones(block.shape)).multiply(per_leaf).tocsr()
+            found.append(self._of_weights((asked @ members.T).toarray() / self.trees.n_trees))
+        location, spread = (np.concatenate(part) for part in zip(*found, strict=True))
         return location, spread
 
-    def _moments(self, leaves: Floats, asked: Floats) -> tuple[Floats, Floats]:
-        """Location and spread of rows in ``leaves`` [T, trees], from the trees ``asked``."""
-        weights = self._incidence(leaves, asked).multiply(self._per_leaf).tocsr() @ self._members.T
-        W = weights.toarray()
-        cumulated = W.cumsum(1)
-        total = cumulated[:, -1:]
-        tail = 0.5 * (1.0 - self.coverage)
-        low, high = (self._quantile(cumulated / total, p) for p in (tail, 1.0 - tail))
-        spread = (high - low) / (2.0 * -ndtri(tail))
-        return (W @ self._y) / total[:, 0], np.maximum(spread, self._least)
+    def _of_weights(self, weights: Floats) -> tuple[Floats, Floats]:
+        cumulated = weights.cumsum(1)
+        tail = 0.5 * (1.0 - _BETWEEN)
+        low, high = (self._quantile(cumulated, p) for p in (tail, 1.0 - tail))
+        return weights @ self.targets, np.maximum((high - low) / (-2.0 * ndtri(tail)), self.least)
 
     def _quantile(self, cumulated: Floats, p: float) -> Floats:
         """Weighted quantiles [T] of the sorted targets, linear between the middles of weights."""
-        above = (cumulated < p).sum(1).clip(max=len(self._y) - 1)
+        above = (cumulated < p).sum(1).clip(max=len(self.targets) - 1)
         rows = np.arange(len(cumulated))
         below = np.maximum(above - 1, 0)
         before = np.where(above > 0, cumulated[rows, below], 0.0)
         width = np.maximum(cumulated[rows, above] - before, np.finfo(float).tiny)
         share = np.clip((p - before) / width, 0.0, 1.0)
-        return self._y[below] + share * (self._y[above] - self._y[below])
+        return self.targets[below] + share * (self.targets[above] - self.targets[below])
 
-    def _incidence(self, leaves: Any, values: Floats) -> csr_matrix:
-        """Sparse [rows, all leaves of all trees] with ``values`` where a row is in a leaf."""
-        nodes = np.array([tree.tree_.node_count for tree in self.forest.estimators_])
-        first = np.r_[0, nodes.cumsum()]
-        columns = (leaves + first[:-1]).ravel()
+    def _incidence(self, leaves: NDArray[np.int64], values: Floats) -> csr_matrix:
+        """Sparse [rows, nodes] with ``values`` where a row is in a leaf."""
         rows = np.repeat(np.arange(len(leaves)), leaves.shape[1])
-        return csr_matrix((values.ravel(), (rows, columns)), shape=(len(leaves), first[-1]))
+        shape = (len(leaves), len(self.trees.value))
+        return csr_matrix((values.ravel(), (rows, leaves.ravel())), shape=shape)
 
 
+@stored("BoostedTrees", trees=TreeArrays, baseline=float, size=float)
 class BoostedTrees:
-    r"""Gradient boosting on histograms, with early stopping; spread from a second boosting.
-
-    The location is boosted with ``loss``.  The spread is ``exp(h(x))``, with ``h`` boosted on
-    ``log |y_i - m_-i(x_i)|``, the residuals of fits without the fifth that ``i`` is in, and shrunk
-    to its mean by ``share``.
+    r"""Gradient boosting on histograms, with early stopping, and a constant spread.
 
     Parameters
     ----------
-    loss : {"squared_error", "absolute_error"}
-    rate : float
-        Learning rate.
-    share : float
-        Of the variation of the log spread that is kept.  0 is a constant spread, without the six
-        further fits that another one takes: in a pool, that is as good
-        (``sharpgp bench evidence pooling``).
+    X : array [N, d]
+    y : array [N]
+    seed : int
 
     Examples
     --------
     >>> X = np.linspace(0, 1, 200)[:, None]
     >>> y = np.where(X[:, 0] > 0.5, 10.0, 0.0) + np.cos(99 * X[:, 0]) * X[:, 0]
-    >>> model = BoostedTrees(share=0.5).fit(X, y, seed=0)
-    >>> new = np.array([[0.1], [0.9]])
-    >>> bool(np.diff(model.location(new))[0] > 8), bool(np.diff(model.spread(new))[0] > 0)
+    >>> location, spread = BoostedTrees(X, y, seed=0).moments(np.array([[0.1], [0.9]]))
+    >>> bool(np.diff(location)[0] > 8), bool(np.diff(spread)[0] == 0)
     (True, True)
     """
 
-    def __init__(
-        self, *, loss: str = "squared_error", rate: float = 0.1, share: float = 0.0
-    ) -> None:
-        self.loss = loss
-        self.rate = rate
-        self.share = share
-
-    def fit(self, X: Floats, y: Floats, seed: int) -> Self:
-        """Boost location and spread on inputs [N, d] and targets [N]."""
-        # With a share of 0 this is all that the spread needs, and the size is for others to find.
-        self.centre, self.scale = np.log(float(y.std()) or 1.0), None
-        with threadpool_limits(1):
-            self.boosting = self._boosted(X, y, seed, self.loss)
-            if self.share > 0.0:
-                residuals = self._out_of_fold_residuals(X, y, seed)
-                floor = 0.1 * residuals.mean() + LEAST_SPREAD * (float(y.std()) or 1.0)
-                logs = np.log(residuals + floor)
-                self.centre = float(logs.mean())
-                self.scale = self._boosted(X, logs, seed, "squared_error")
-        return self
-
-    def _out_of_fold_residuals(self, X: Floats, y: Floats, seed: int) -> Floats:
-        residuals = np.empty(len(y))
-        for part in np.array_split(np.random.default_rng(seed).permutation(len(y)), _PARTS):
-            rest = np.ones(len(y), dtype=bool)
-            rest[part] = False
-            without = self._boosted(X[rest], y[rest], seed, self.loss)
-            residuals[part] = np.abs(y[part] - without.predict(X[part]))
-        return residuals
-
-    def _boosted(self, X: Floats, y: Floats, seed: int, loss: str) -> Any:
-        return HistGradientBoostingRegressor(
-            loss=loss,
-            learning_rate=self.rate,
+    def __init__(self, X: Floats, y: Floats, seed: int) -> None:
+        boosting = HistGradientBoostingRegressor(
+            learning_rate=0.1,
             max_iter=300,
             min_samples_leaf=max(2, min(20, len(y) // 15)),
             early_stopping=len(y) >= 40,
@@ -230,16 +154,109 @@ class BoostedTrees:
             n_iter_no_change=15,
             random_state=seed,
         ).fit(X, y)
+        self.trees = TreeArrays.of_boosting(boosting)
+        self.baseline = float(np.squeeze(boosting._baseline_prediction))
+        self.size = float(y.std()) or 1.0
 
-    def location(self, X: Floats) -> Floats:
-        """Means or medians [T]."""
-        with threadpool_limits(1):
-            return np.asarray(self.boosting.predict(X), dtype=np.float64)
+    def moments(self, X: Floats) -> tuple[Floats, Floats]:
+        """Location and spread [T]."""
+        location = self.baseline + self.trees.value[self.trees.leaves(X)].sum(1)
+        return location, np.full(len(X), self.size)
 
-    def spread(self, X: Floats) -> Floats:
-        """Spreads [T]."""
-        if self.scale is None:
-            return np.full(len(X), np.exp(self.centre))
+
+#: Tree models by name.
+TREES: dict[str, type[ExtraTrees | BoostedTrees]] = {
+    "extra_trees": ExtraTrees,
+    "boosted_trees": BoostedTrees,
+}
+
+
+@stored(
+    "TreeModel",
+    kind=str,
+    _X=Array("N d"),
+    _y=Array("N"),
+    seed=int,
+    grown=ExtraTrees | BoostedTrees,
+)
+class TreeModel(Learner):
+    """Trees of one kind, grown on inputs ``X`` [N, d] and targets ``y`` [N].
+
+    They cannot be conditioned on further data without growing them again: :meth:`extended` and
+    :meth:`updated` keep them as they are.
+
+    Examples
+    --------
+    >>> X = torch.linspace(0, 6, 60, dtype=torch.float64)[:, None]
+    >>> model = TreeModel("extra_trees", X, X[:, 0].sin(), seed=0)
+    >>> model.location(X[:3]).shape
+    torch.Size([3])
+    """
+
+    has_posterior = False
+
+    def __init__(self, kind: str, X: Tensor, y: Tensor, seed: int) -> None:
+        self.kind = kind
+        self._X, self._y, self.seed = X, y, seed
+        # Histograms are filled in parallel otherwise, and forests of this size gain nothing by it.
         with threadpool_limits(1):
-            h = self.scale.predict(X)
-        return np.asarray(np.exp(self.centre + self.share * (h - self.centre)))
+            self.grown = TREES[kind](X.cpu().numpy(), y.cpu().numpy(), seed)
+
+    def _restored(self) -> None:
+        agree("kind of trees", isinstance(self.grown, TREES.get(self.kind, ())), True)
+        agree("features", bool(self.grown.trees.feature.max() < self.X_train.shape[1]), True)
+
+    @property
+    def X_train(self) -> Tensor:
+        """Training inputs [N, d]."""
+        return self._X
+
+    @property
+    def y_train(self) -> Tensor:
+        """Training targets [N]."""
+        return self._y
+
+    @property
+    def n_features(self) -> int:
+        """Number of features ``d``."""
+        return self.X_train.shape[1]
+
+    @property
+    def device(self) -> torch.device:
+        """Where tensors live."""
+        return self.X_train.device
+
+    def location(self, X: Tensor) -> Tensor:
+        """See :meth:`Model.location`; constant between thresholds, so without a gradient."""
+        return self._moments(X)[0]
+
+    def spread(self, X: Tensor) -> Tensor:
+        """See :meth:`Model.spread`."""
+        return self._moments(X)[1]
+
+    def _moments(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        location, spread = self.grown.moments(X.detach().cpu().numpy())
+        return torch.from_numpy(location).to(X), torch.from_numpy(spread).to(X)
+
+    def extended(self, X: Tensor, y: Tensor) -> "TreeModel":
+        """The same trees."""
+        return self
+
+    updated = extended
+
+    def relearned(self, X: Tensor, y: Tensor, labels: Tensor, seed: int) -> "TreeModel":
+        """See :meth:`Learner.relearned`."""
+        return TreeModel(self.kind, X, y, self.seed)
+
+    def leave_one_out(self, labels: Tensor, seed: int) -> HeldOut:
+        """See :meth:`Learner.leave_one_out`: a fifth of the points at a time."""
+        pairs = complements(len(self.y_train), parts(labels, _QUICK_PARTS, seed))
+        return self.out_of_fold(pairs, labels, seed)[1]
+
+    def out_of_fold(
+        self, pairs: Sequence[Split], labels: Tensor, seed: int
+    ) -> "tuple[TreeModel, HeldOut]":
+        """See :meth:`Learner.out_of_fold`."""
+        X, y = self.X_train, self.y_train
+        fits = [TreeModel(self.kind, X[rest], y[rest], self.seed) for rest, _ in pairs]
+        return self, held_out_of(fits, pairs, X, y).in_order()

@@ -1,21 +1,21 @@
 """The methods, one file each; importing this package registers them.
 
-========================  ==============================================  ============================
-name                      location and spread                             scores that give ``beta``
-========================  ==============================================  ============================
-``cv``                    learned, pooled                                 out of fold
-``loo``                   learned, pooled                                 leave-one-out, closed form
-``cv+``                   learned anew without each part                  each part's, compared by part
-``exact``                 learned, pooled                                 held out
-``kuleshov18``            the GP's ``mu``, ``sigma(theta_R)``             held out
-``vovk20``                the same                                        held out, randomised
-``marx22``                the GP's ``mu``, constant                       held out
-``paper``                 ``mu``, ``sigma(theta(delta))`` per level       held out, and ``theta`` too
-``kuleshov22``            a network over the GP's quantiles               held out
-``vanilla``               the GP's quantiles                              none
-``fully_bayesian``        a mixture over hyperparameters                  none
-``capone22``              the GP under bounding hyperparameters           none
-========================  ==============================================  ============================
+==================  ===================================  ================================
+name                location and spread                  scores that give ``beta``
+==================  ===================================  ================================
+``cv``              learned, pooled                      out of fold
+``loo``             learned, pooled                      leave-one-out, closed form
+``cv+``             learned anew without each part       each part's own
+``exact``           learned, pooled                      held out
+``kuleshov18``      the GP's                             held out
+``vovk20``          the GP's                             held out, randomised
+``marx22``          the GP's mean, constant              held out
+``paper``           the GP's mean, a sigma per level     held out, and they choose sigma
+``kuleshov22``      a network over the GP's quantiles    held out
+``vanilla``         the GP's                             none
+``fully_bayesian``  a mixture over hyperparameters       none
+``capone22``        under bounding hyperparameters       none
+==================  ===================================  ================================
 
 A new method is one file here and one line below.
 """

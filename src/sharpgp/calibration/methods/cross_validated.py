@@ -169,9 +169,7 @@ def _with_more(base: Base, X: Tensor, y: Tensor, groups: Tensor | None, seed: in
     return _each(base, again)
 
 
-def _each(
-    base: Learner | Mapping[str, Learner], change: Callable[[Learner], Learner]
-) -> Base:
+def _each(base: Learner | Mapping[str, Learner], change: Callable[[Learner], Learner]) -> Base:
     if isinstance(base, Learner):
         return change(base)
     return {name: change(model) for name, model in base.items()}

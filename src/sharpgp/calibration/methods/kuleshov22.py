@@ -98,7 +98,7 @@ class Network:
     posterior=Posterior,
     network=Network,
     units=Affine,
-    method=Recalibrator,
+    method=PosteriorMethod,
     X_cal=Array("C d"),
     y_cal=Array("C"),
     n_cal=int,

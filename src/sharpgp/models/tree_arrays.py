@@ -1,0 +1,135 @@
+"""Regression trees as plain arrays: what a fitted forest knows, without its classes."""
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sharpgp._stored import agree, stored
+
+Floats = NDArray[np.float64]
+Whole = NDArray[np.int64]
+# Entries of one block of answers, rows by trees.
+_BLOCK = 2**21
+
+
+@stored(
+    "TreeArrays",
+    feature=np.ndarray,
+    threshold=np.ndarray,
+    left=np.ndarray,
+    right=np.ndarray,
+    value=np.ndarray,
+    roots=np.ndarray,
+    single=bool,
+)
+class TreeArrays:
+    """The nodes of several trees in one table; a leaf is a node that is its own child.
+
+    Unlike a pickled forest, the arrays can be saved, and loaded without running code from a file.
+
+    Attributes
+    ----------
+    feature, left, right : array [nodes] of int
+    threshold, value : array [nodes]
+        A row goes left where its feature is at most the threshold.
+    roots : array [trees] of int
+    single : bool
+        Whether rows are rounded to single precision first, as scikit-learn's forests do.
+
+    Examples
+    --------
+    >>> from sklearn.ensemble import ExtraTreesRegressor
+    >>> X = np.linspace(0, 1, 30)[:, None]
+    >>> forest = ExtraTreesRegressor(5, random_state=0).fit(X, X[:, 0] ** 2)
+    >>> trees = TreeArrays.of_forest(forest)
+    >>> bool(np.allclose(trees.value[trees.leaves(X)].mean(1), forest.predict(X)))
+    True
+    """
+
+    def __init__(self, tables: list[dict[str, Any]], *, single: bool) -> None:
+        sizes = np.array([len(table["value"]) for table in tables], dtype=np.int64)
+        self.roots: Whole = np.r_[0, sizes.cumsum()[:-1]]
+        first, own = np.repeat(self.roots, sizes), np.arange(sizes.sum())
+        joined = {key: np.concatenate([table[key] for table in tables]) for key in tables[0]}
+        is_leaf = joined["is_leaf"].astype(bool)
+        self.left: Whole = np.where(is_leaf, own, joined["left"].astype(np.int64) + first)
+        self.right: Whole = np.where(is_leaf, own, joined["right"].astype(np.int64) + first)
+        self.feature: Whole = np.where(is_leaf, 0, joined["feature"]).astype(np.int64)
+        self.threshold: Floats = np.where(is_leaf, 0.0, joined["threshold"]).astype(np.float64)
+        self.value: Floats = joined["value"].astype(np.float64)
+        self.single = single
+
+    @classmethod
+    def of_forest(cls, forest: Any) -> Self:
+        """The trees of a fitted forest of scikit-learn."""
+        tables = []
+        for estimator in forest.estimators_:
+            tree = estimator.tree_
+            tables.append(
+                {
+                    "left": tree.children_left,
+                    "right": tree.children_right,
+                    "feature": tree.feature,
+                    "threshold": tree.threshold,
+                    "value": tree.value[:, 0, 0],
+                    "is_leaf": tree.children_left < 0,
+                }
+            )
+        return cls(tables, single=True)
+
+    @classmethod
+    def of_boosting(cls, boosting: Any) -> Self:
+        """The trees of a fitted ``HistGradientBoostingRegressor`` without categories.
+
+        They are an attribute that scikit-learn does not document; a test compares the predictions.
+        """
+        tables = []
+        for (predictor,) in boosting._predictors:
+            nodes = predictor.nodes
+            tables.append(
+                {
+                    "left": nodes["left"],
+                    "right": nodes["right"],
+                    "feature": nodes["feature_idx"],
+                    "threshold": nodes["num_threshold"],
+                    "value": nodes["value"],
+                    "is_leaf": nodes["is_leaf"],
+                }
+            )
+        return cls(tables, single=False)
+
+    def _restored(self) -> None:
+        n = len(self.value)
+        for name in ("feature", "threshold", "left", "right"):
+            agree(f"length of {name}", len(getattr(self, name)), n)
+        own = np.arange(n)
+        # Children come after their parents, so that no file can make a walk that does not end.
+        for child in (self.left, self.right):
+            agree("order of nodes", bool(((child >= own) & (child < n)).all()), True)
+        agree("leaves", bool(((self.left == own) == (self.right == own)).all()), True)
+        agree("roots", bool(((self.roots >= 0) & (self.roots < n)).all()), True)
+        agree("features", bool((self.feature >= 0).all()), True)
+        agree("finite values", bool(np.isfinite(self.value).all()), True)
+
+    @property
+    def n_trees(self) -> int:
+        """Number of trees."""
+        return len(self.roots)
+
+    def leaves(self, X: Floats) -> Whole:
+        """The leaf, as a number of a node, in which each row ends in each tree [T, trees]."""
+        rows = max(1, _BLOCK // self.n_trees)
+        blocks = [self._leaves(X[i : i + rows]) for i in range(0, max(1, len(X)), rows)]
+        return np.concatenate(blocks)
+
+    def _leaves(self, X: Floats) -> Whole:
+        values = X.astype(np.float32).astype(np.float64) if self.single else X
+        at = np.broadcast_to(self.roots, (len(X), self.n_trees)).copy()
+        row = np.arange(len(X))[:, None]
+        while True:
+            goes_left = values[row, self.feature[at]] <= self.threshold[at]
+            after = np.where(goes_left, self.left[at], self.right[at])
+            if np.array_equal(after, at):
+                return at
+            at = after
