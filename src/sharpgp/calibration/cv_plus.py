@@ -1,5 +1,7 @@
 """CV+ intervals: every point is compared with the fit that did not see it."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -7,16 +9,16 @@ from sharpgp._stored import Array, Several, agree, stored
 from sharpgp._tail import Tail
 from sharpgp.calibration.by_level import LevelPredictor
 from sharpgp.calibration.ranks import rank, whole_rank
-from sharpgp.calibration.spread import Spread
 from sharpgp.calibration.tails import pooled_tail
 from sharpgp.gp.compute import block_entries
 from sharpgp.gp.posterior import Posterior
+from sharpgp.models.model import Model
 
 
 @stored(
     "PlusPredictor",
     posterior=Posterior,
-    fits=Several(Spread),
+    fits=Several(Model),
     scores=Several(Array("n")),
     n_cal=int,
 )
@@ -32,7 +34,7 @@ class PlusPredictor(LevelPredictor):
     ----------
     posterior : Posterior
         Fit on all data.
-    fits : list of Spread
+    fits : list of Model
         Fits without each of the parts.
     scores : list of Tensor [n]
         z-scores of each part under the fit without it.
@@ -46,9 +48,9 @@ class PlusPredictor(LevelPredictor):
 
     n_cal: int
 
-    def __init__(self, posterior: Posterior, fits: list[Spread], scores: list[Tensor]) -> None:
+    def __init__(self, posterior: Posterior, fits: Sequence[Model], scores: list[Tensor]) -> None:
         self.posterior = posterior
-        self.fits = fits
+        self.fits = list(fits)
         self.scores = scores
         self.n_cal = sum(len(part) for part in scores)
 
