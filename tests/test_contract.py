@@ -21,7 +21,7 @@ from sharpgp import PredictiveDistribution, SharpGPError, SharpGPRegressor
 from sharpgp.calibration import Calibrated, Recalibrator, known_methods
 from sharpgp.calibration.recalibrator import make_recalibrator
 from sharpgp.exceptions import MissingExtraError
-from sharpgp.gp.posterior import ExactPosterior
+from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.sparse import SparsePosterior
 from sharpgp.gp.sparse_training import train_sparse
