@@ -371,7 +371,7 @@ def test_any_splitter_decides_what_trains_and_what_is_scored(splitter, n_scored,
         sizes.append(len(y))
         return real(self, X, y, **settings)
 
-    monkeypatch.setattr("sharpgp.gp.posterior.ExactPosterior.retrained", spy)
+    monkeypatch.setattr("sharpgp.gp.exact.ExactPosterior.retrained", spy)
     model = SharpGPRegressor(calibration=CrossValidated(folds=splitter, plus=plus))
     model.fit(X, y, groups=groups)
     assert model.calibrated_.n_cal == n_scored

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 import torch
 
+from helpers import FakePosterior
 from sharpgp import CrossValidated, LeaveOneOut
 from sharpgp.calibration.cv_plus import PlusPredictor
 from sharpgp.calibration.intervals import prefers_band
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import train
 from sharpgp.gp.compute import side_by_side, threads_for
+from sharpgp.models.model import Model
 
 
 def data(n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -20,18 +22,20 @@ def data(n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.from_numpy(X), torch.from_numpy(np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=n))
 
 
-class Constant:
+class Constant(Model):
     """A fit that predicts the mean of its data, and their deviation as the spread."""
 
     def __init__(self, y: torch.Tensor) -> None:
         self.level, self.deviation = y.mean(), y.std()
-        self.posterior = self
 
-    def mean(self, X: torch.Tensor) -> torch.Tensor:
+    def location(self, X: torch.Tensor) -> torch.Tensor:
         return self.level.expand(len(X))
 
-    def __call__(self, X: torch.Tensor) -> torch.Tensor:
+    def spread(self, X: torch.Tensor) -> torch.Tensor:
         return self.deviation.expand(len(X))
+
+    def extended(self, X: torch.Tensor, y: torch.Tensor) -> "Constant":
+        raise NotImplementedError
 
 
 def plus_of(y: torch.Tensor, folds: int) -> PlusPredictor:
@@ -41,7 +45,7 @@ def plus_of(y: torch.Tensor, folds: int) -> PlusPredictor:
         fit = Constant(y[~torch.isin(torch.arange(len(y)), part)])
         fits.append(fit)
         scores.append((y[part] - fit.level) / fit.deviation)
-    return PlusPredictor(Constant(y), fits, scores)
+    return PlusPredictor(FakePosterior(), fits, scores)
 
 
 def test_band_is_the_textbook_one():

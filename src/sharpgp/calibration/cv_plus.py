@@ -1,5 +1,7 @@
 """CV+ intervals: every point is compared with the fit that did not see it."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -46,9 +48,9 @@ class PlusPredictor(LevelPredictor):
 
     n_cal: int
 
-    def __init__(self, model: Model, fits: list[Model], scores: list[Tensor]) -> None:
+    def __init__(self, model: Model, fits: Sequence[Model], scores: list[Tensor]) -> None:
         self.model = model
-        self.fits = fits
+        self.fits = list(fits)
         self.scores = scores
         self.n_cal = sum(len(part) for part in scores)
 
