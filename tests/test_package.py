@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 import sharpgp
+from stress.planted import BUGS
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Packages of the optional extras, and those that only the command line needs.
@@ -51,6 +52,12 @@ def test_data_files_are_declared():
     }
     assert package / "py.typed" in declared
     assert others == declared
+
+
+def test_bugs_to_plant_find_their_line():
+    """``make planted``, which takes long, is not the first to notice that a line was moved."""
+    for bug in BUGS:
+        assert bug.line in (ROOT / "src" / "sharpgp" / bug.file).read_text(), bug.name
 
 
 def test_versions_agree():

@@ -30,7 +30,7 @@ from sharpgp.models.spread_choice import (
 logger = logging.getLogger("sharpgp")
 
 # Leads of refits, in log likelihood per point, from which they are of another kind than the fit on
-# all data; and the share of them that may be.
+# all data; and the share of them that may be.  One alone always may: it lacks what it leaves out.
 _BEHIND, _FAR_AHEAD, _FEW = 0.01, 0.25, 0.2
 # Parts that are left out in turn where inputs repeat, so that no single point can be.
 _MOST_LEFT_OUT = 50
@@ -256,7 +256,7 @@ def lead_of(refit: Posterior, whole: Posterior) -> float:
 
 def _many(refits: Iterable[bool]) -> bool:
     found = list(refits)
-    return sum(found) > _FEW * len(found)
+    return sum(found) > max(1, _FEW * len(found))
 
 
 def carried_over(z: Tensor, own: Tensor, whole: Tensor) -> Tensor:

@@ -113,6 +113,14 @@ class Learner(Model):
     has_posterior: ClassVar[bool] = True
 
     @abstractmethod
+    def extended(self, X: Tensor, y: Tensor) -> "Learner":
+        """See :meth:`Model.extended`."""
+
+    @abstractmethod
+    def updated(self, X: Tensor, y: Tensor) -> "Learner":
+        """See :meth:`Model.updated`."""
+
+    @abstractmethod
     def relearned(self, X: Tensor, y: Tensor, labels: Tensor, seed: int) -> "Learner":
         """The same kind of model from other data, with every choice made again."""
 

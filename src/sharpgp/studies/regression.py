@@ -20,7 +20,7 @@ from sharpgp.calibration.recalibrator import make_recalibrator
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.compute import choose_device
 from sharpgp.gp.posterior import DataPosterior
-from sharpgp.gp.sizes import inducing_for
+from sharpgp.gp.sizes import Approximation, Sparse, inducing_for
 from sharpgp.gp.sparse_training import train_sparse
 from sharpgp.gp.training import train
 from sharpgp.studies import datasets
@@ -138,7 +138,10 @@ def plan(
         most = MAX_UNDERTRAINED if max_train is None and base == "undertrained" else max_train
         if most is not None and n_train > most:
             settings["max_train"] = n_train = most
-        if base == "trained" and (m := inducing_for(n_train, "cpu", inducing)) is not None:
+        if (
+            base == "trained"
+            and (m := inducing_for(n_train, "cpu", _approximation(inducing))) is not None
+        ):
             settings["inducing"] = m
         if split is not None:
             settings["split"] = split
@@ -146,6 +149,10 @@ def plan(
             chosen = [method for method in methods if seed < counts[method]]
             tasks += [Task("regression", name, method, seed, settings) for method in chosen]
     return tasks
+
+
+def _approximation(inducing: int | None) -> Approximation:
+    return "auto" if inducing is None else Sparse(inducing)
 
 
 def run_task(task: Task, context: Mapping[str, Any]) -> Outcome:
