@@ -13,7 +13,7 @@ from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.compute import threads_for
 from sharpgp.gp.posterior import Posterior
-from sharpgp.models.pool import Base
+from sharpgp.models.pool import Base, check_has_gp
 
 
 class Recalibrator(ABC):
@@ -161,6 +161,7 @@ def _posterior_of(base: Base) -> Posterior:
     if isinstance(base, Posterior):
         return base
     models = list(base.values()) if isinstance(base, Mapping) else [base]
+    check_has_gp(models)
     return next(model.posterior for model in models if model.has_posterior)
 
 

@@ -57,6 +57,8 @@ MOST_BATCHED = 5000
 
 #: Training points of an additive GP that its hyperparameters are trained on, at most.
 MOST_ADDITIVE = 500
+#: Features up to which ``base="auto"`` pools an additive GP: it costs in proportion to them.
+MOST_ADDITIVE_FEATURES = 20
 
 #: Training points from which starts run side by side.
 LEAST_SIDE_BY_SIDE = 300

@@ -11,7 +11,12 @@ from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.centred import CentredPosterior
 from sharpgp.gp.kernels import KERNELS
 from sharpgp.gp.posterior import DataPosterior
-from sharpgp.gp.sizes import MOST_POOLED, MOST_WITH_ALL_KERNELS, Approximation
+from sharpgp.gp.sizes import (
+    MOST_ADDITIVE_FEATURES,
+    MOST_POOLED,
+    MOST_WITH_ALL_KERNELS,
+    Approximation,
+)
 from sharpgp.gp.sparse_training import train_chosen
 from sharpgp.models.gaussian import learn_gaussian
 from sharpgp.models.model import Learner
@@ -58,7 +63,7 @@ class Bases:
     def learned(self, X: Tensor, y: Tensor, labels: Tensor | None = None) -> dict[str, Learner]:
         """Every model, learned from ``X`` [N, d] and ``y`` [N], by name."""
         found: dict[str, Learner] = {}
-        for name, base in self._named(len(y)):
+        for name, base in self._named(*X.shape):
             if isinstance(base, str) and base in TREES:
                 found[name] = TreeModel(base, X, y, self.seed or 0)
             else:
@@ -76,10 +81,10 @@ class Bases:
             )
         return self._trained(base, X, y, labels)
 
-    def _named(self, n: int) -> list[tuple[str, Any]]:
-        """Names and what each stands for, at ``n`` rows."""
+    def _named(self, n: int, d: int) -> list[tuple[str, Any]]:
+        """Names and what each stands for, at ``n`` rows of ``d`` features."""
         if isinstance(self.base, str) and self.base == "auto":
-            return [(name, name) for name in pool_for(n, self.effort)]
+            return [(name, name) for name in pool_for(n, self.effort, d)]
         several = list(self.base) if isinstance(self.base, list | tuple) else [self.base]
         if not several:
             raise InvalidInputError("base: expected one or more models, found an empty list")
@@ -107,8 +112,8 @@ class Bases:
         return CentredPosterior(regression, gp, centre)
 
 
-def pool_for(n: int, effort: str = "auto") -> tuple[str, ...]:
-    """What ``base="auto"`` pools at ``n`` rows.
+def pool_for(n: int, effort: str = "auto", n_features: int = 1) -> tuple[str, ...]:
+    """What ``base="auto"`` pools at ``n`` rows of ``n_features`` features.
 
     Examples
     --------
@@ -123,4 +128,6 @@ def pool_for(n: int, effort: str = "auto") -> tuple[str, ...]:
         return (ONE_GP,)
     if n > MOST_WITH_ALL_KERNELS and effort == "auto":
         return ("matern32", "extra_trees", "boosted_trees")
-    return POOLS[effort]
+    # The additive kernel has two hyperparameters for each feature, and costs in proportion.
+    many = n_features > MOST_ADDITIVE_FEATURES
+    return tuple(name for name in POOLS[effort] if not (many and name == "additive"))

@@ -173,11 +173,16 @@ def candidates(base: Base, seed: int, labels: Tensor | None) -> dict[str, Learne
         return {"gp": learn_gaussian(base, seed, labels)}
     if isinstance(base, Learner):
         return {"model": base}
-    if not any(model.has_posterior for model in base.values()):
-        raise InvalidInputError(
-            f"base: expected a GP among the models to pool, found {', '.join(base)}; add a kernel"
-        )
     return dict(base)
+
+
+def check_has_gp(models: Sequence[Learner]) -> None:
+    """Raise unless one of the models rests on a GP, which tells how far points are."""
+    if not any(model.has_posterior for model in models):
+        raise InvalidInputError(
+            f"base: expected a GP among the models, found {len(models)} of trees only; add a "
+            "kernel, as in base=['matern32', 'extra_trees']"
+        )
 
 
 def inputs_of(base: Base) -> Tensor:
