@@ -1,10 +1,10 @@
 """The candidates for mean and spread, each used throughout, beside the choice between them.
 
 For each data set and seed, a GP is trained on ``--rows`` rows; every candidate of
-``sharpgp.models.spread_choice`` is calibrated on a third as many, as ``exact`` does, and the rest of
-the rows (at most 1,000) judge its symmetric 95 % band and its CRPS. The table has ratios to plain
-``sigma(theta_R, x)`` (RK) of means over seeds: the interval score by data set, and geometric means
-over the sets of interval score and CRPS, with the coverage.
+``sharpgp.models.spread_choice`` is calibrated on a third as many, as ``exact`` does, and the rest
+of the rows (at most 1,000) judge its symmetric 95 % band and its CRPS. The table has ratios to
+plain ``sigma(theta_R, x)`` (RK) of means over seeds: the interval score by data set, and geometric
+means over the sets of interval score and CRPS, with the coverage.
 """
 
 from dataclasses import replace

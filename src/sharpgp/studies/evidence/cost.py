@@ -3,9 +3,9 @@
 Run with ``taskset -c 0,1 env OMP_NUM_THREADS=2``.  For each data set and seed, ``--rows`` rows are
 drawn; BoTorch's ``SingleTaskGP`` is fitted to them by ``fit_gpytorch_mll``, and
 ``SharpGPRegressor`` with ``--base`` and the same rows by each calibration, training included, all
-on the CPU.  One fit of each on other rows, whose time does not count, comes first.  The table has medians over seeds
-of the seconds and of the ratios to BoTorch's on the same rows; the last lines sum the ratios up
-over all data sets and seeds.
+on the CPU.  One fit of each on other rows, whose time does not count, comes first.  The table has
+medians over seeds of the seconds and of the ratios to BoTorch's on the same rows; the last lines
+sum the ratios up over all data sets and seeds.
 """
 
 import statistics

@@ -1,8 +1,8 @@
 """Exact or sparse, CPU or GPU: time and quality of both by the number of training rows.
 
-The evidence behind ``approximation="auto"`` and ``device="auto"``. Every fit gets the same training rows,
-a quarter as many calibration rows, RK's calibration, and 2,000 test rows. Times are those of the
-fit, and of 95 % intervals for 10,000 rows: processor seconds, as other work on a shared machine
+The evidence behind ``approximation="auto"`` and ``device="auto"``. Every fit gets the same training
+rows, a quarter as many calibration rows, RK's calibration, and 2,000 test rows. Times are those of
+the fit, and of 95 % intervals for 10,000 rows: processor seconds, as other work on a shared machine
 does not count into them, or wall-clock seconds where a GPU is compared.
 """
 
