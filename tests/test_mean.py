@@ -16,10 +16,10 @@ from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 from helpers import wavy
 from sharpgp import CrossValidated, Kuleshov18, SharpGPRegressor
-from sharpgp.calibration import spread as spread_module
 from sharpgp.exceptions import InvalidInputError, SavedModelError
 from sharpgp.gp import train
 from sharpgp.gp.centred import CentredPosterior
+from sharpgp.models import spread_choice
 from sharpgp.models.regressor import ScikitMean
 
 X, Y = wavy(120, seed=5)
@@ -66,7 +66,7 @@ def test_calibration_points_are_not_seen(calibration, fits):
     seen = {round(y, 9) for fit in fits for y in fit}
     assert not seen & {round(y, 9) for y in held_out}
     assert [len(fit) for fit in fits] == [72] * 5 + [90]
-    assert not hasattr(model.mean, "line_")  # the one that was given is not fitted
+    assert not hasattr(model.base, "line_")  # the one that was given is not fitted
 
 
 def test_cv_fits_the_mean_without_each_part(fits, monkeypatch):
@@ -169,7 +169,7 @@ def test_update_of_cv_keeps_the_mean_and_extends_its_gp():
 
 def test_a_search_on_a_part_of_the_points_uses_honest_residuals(monkeypatch):
     posterior = centred(KNeighborsRegressor(1), X, Y)
-    monkeypatch.setattr(spread_module, "MOST_SEARCHED", 50)
+    monkeypatch.setattr(spread_choice, "MOST_SEARCHED", 50)
     seen, loo = [], CentredPosterior.loo
 
     def spy(self, theta):
@@ -177,7 +177,7 @@ def test_a_search_on_a_part_of_the_points_uses_honest_residuals(monkeypatch):
         return loo(self, theta)
 
     monkeypatch.setattr(CentredPosterior, "loo", spy)
-    spread_module._search(posterior, None)
+    spread_choice._search(posterior, None)
     assert seen[0].n_train == 50
     assert (seen[0].y_train - seen[0].centre).abs().min() > 0  # in-sample they would be 0
     assert torch.isin(seen[0].centre, posterior.centre).all()
