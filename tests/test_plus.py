@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from helpers import FakePosterior
-from sharpgp import CrossValidated, LeaveOneOut
+from sharpgp import CrossValidated, CVPlus, LeaveOneOut
 from sharpgp.calibration.cv_plus import PlusPredictor
 from sharpgp.calibration.intervals import prefers_band
-from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import train
 from sharpgp.gp.compute import side_by_side, threads_for
 from sharpgp.models.model import Model
@@ -37,6 +35,8 @@ class Constant(Model):
     def extended(self, X: torch.Tensor, y: torch.Tensor) -> "Constant":
         raise NotImplementedError
 
+    updated = extended
+
 
 def plus_of(y: torch.Tensor, folds: int) -> PlusPredictor:
     parts = torch.arange(len(y)).chunk(folds)
@@ -45,7 +45,7 @@ def plus_of(y: torch.Tensor, folds: int) -> PlusPredictor:
         fit = Constant(y[~torch.isin(torch.arange(len(y)), part)])
         fits.append(fit)
         scores.append((y[part] - fit.level) / fit.deviation)
-    return PlusPredictor(FakePosterior(), fits, scores)
+    return PlusPredictor(Constant(y), fits, scores)
 
 
 def test_band_is_the_textbook_one():
@@ -103,10 +103,20 @@ def test_worst_case():
     assert plus_of(y, folds=2).worst_case(0.9) == pytest.approx(0.8 - 1 / 51)
 
 
+def test_ends_do_not_change_places():
+    """Where fits disagree more than points scatter, the textbook's band at 2 % is inside out."""
+    y = torch.cat([torch.zeros(10), torch.full((10,), 9.0)]).double() + 0.1 * data(20, seed=0)[1]
+    plus, X = plus_of(y, folds=2), torch.zeros(1, 1, dtype=torch.float64)
+    ends = torch.stack([torch.cat(plus.band(X, c)) for c in (0.02, 0.2, 0.5, 0.9)])
+    assert (ends[:, 0] <= ends[:, 1]).all()
+    assert (ends[:, 0].diff() <= 0).all()
+    assert (ends[:, 1].diff() >= 0).all()
+
+
 def test_every_fit_of_plus_is_without_its_part():
     X, y = data(45, seed=4)
     posterior, _ = train(X, y)
-    plus = CrossValidated(folds=3, plus=True, random_state=0).fit(posterior)
+    plus = CVPlus(folds=3, random_state=0).fit(posterior)
     assert [fit.posterior.n_train for fit in plus.fits] == [30, 30, 30]
     order = torch.randperm(45, generator=torch.Generator().manual_seed(0))
     for part, fit, z in zip(order.chunk(3), plus.fits, plus.scores, strict=True):
@@ -128,10 +138,8 @@ def test_leave_one_out_scores_are_those_of_the_one_fit():
     if fit.scale is not None:
         total = total * (0.5 * fit.choice.share * fit.scale.log_square_loo()).exp()
     torch.testing.assert_close(loo.scores, (y - mean[0]) / total)
-    same = CrossValidated(folds=None, random_state=0).fit(posterior)
+    same = LeaveOneOut(random_state=0).fit(posterior)
     assert torch.equal(same.scores, loo.scores)
-    with pytest.raises(InvalidInputError, match="plus: expected a number of folds"):
-        CrossValidated(folds=None, plus=True).fit(posterior)
 
 
 def test_results_do_not_depend_on_the_number_of_threads():

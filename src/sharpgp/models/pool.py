@@ -108,6 +108,10 @@ class PooledModel(Learner):
 
     def _restored(self) -> None:
         agree("models and weights", len(self.models), len(self.weights))
+        share = bool((self.weights >= 0).all()) and abs(float(self.weights.sum()) - 1.0) < 1e-6
+        agree("weights that are shares", share, True)
+        features = {model.n_features for model in self.models}
+        agree("features", len(features), 1)
         inside = 0 <= self.leading < len(self.models)
         agree("a leading GP", inside and self.models[self.leading].has_posterior, True)
 
@@ -171,18 +175,20 @@ def candidates(base: Base, seed: int, labels: Tensor | None) -> dict[str, Learne
     """Models by name: those given, or the one that is learned from a trained GP."""
     if isinstance(base, Posterior):
         return {"gp": learn_gaussian(base, seed, labels)}
-    if isinstance(base, Learner):
-        return {"model": base}
-    return dict(base)
+    return {"model": base} if isinstance(base, Learner) else dict(base)
 
 
-def check_has_gp(models: Sequence[Learner]) -> None:
-    """Raise unless one of the models rests on a GP, which tells how far points are."""
-    if not any(model.has_posterior for model in models):
+def posterior_of(base: Base) -> Posterior:
+    """The GP, or the first one among several models."""
+    if isinstance(base, Posterior):
+        return base
+    models = base if isinstance(base, Mapping) else {type(base).__name__: base}
+    found = next((model for model in models.values() if model.has_posterior), None)
+    if found is None:
         raise InvalidInputError(
-            f"base: expected a GP among the models, found {len(models)} of trees only; add a "
-            "kernel, as in base=['matern32', 'extra_trees']"
+            f"base: expected a GP among the models to pool, found {', '.join(models)}; add a kernel"
         )
+    return found.posterior
 
 
 def inputs_of(base: Base) -> Tensor:
