@@ -184,10 +184,12 @@ def _by_level(models: Mapping[Any, Any]) -> QuantileSource:
 def _level_of(regressor: Any) -> float:
     """The level that a regressor, or the last step of a pipeline, was fitted for."""
     last = _last(regressor)
-    settings = [getattr(last, name, None) for name in ("quantile", "alpha")]
-    level = next((value for value in settings if isinstance(value, float)), None)
-    # Boosting has an ``alpha`` also where its loss is another one.
-    if level is None or getattr(last, "loss", "quantile") != "quantile":
+    loss = getattr(last, "loss", None) or getattr(last, "objective", None)
+    # Many a regressor has an ``alpha`` that is none, so that there the loss has to say so.
+    names = ["quantile", "alpha"] if loss == "quantile" else [] if loss else ["quantile"]
+    levels = [getattr(last, name, None) for name in names]
+    level = next((value for value in levels if isinstance(value, float)), None)
+    if level is None:
         raise InvalidInputError(
             "model: expected regressors with a quantile loss, whose level is their quantile or "
             f"alpha, found {type(last).__name__}; give a mapping {{level: regressor}}"

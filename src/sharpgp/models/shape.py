@@ -86,7 +86,7 @@ class QuantileShape(Model):
     def scores_of(self, X: Tensor, y: Tensor) -> Tensor:
         """See :meth:`Model.scores_of`."""
         nodes, low, high = self._curve(X)
-        cell = self._cell(torch.searchsorted(nodes, y.unsqueeze(1)))
+        cell = self._cell(torch.searchsorted(nodes, y.unsqueeze(1).contiguous()))
         left, right = nodes.gather(1, cell)[:, 0], nodes.gather(1, cell + 1)[:, 0]
         z_left, z_right = self.z[cell[:, 0]], self.z[cell[:, 0] + 1]
         inside = torch.lerp(z_left, z_right, ((y - left) / (right - left)).clamp(0.0, 1.0))
