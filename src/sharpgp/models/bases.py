@@ -14,8 +14,10 @@ from sharpgp.gp.kernels import KERNELS
 from sharpgp.gp.posterior import DataPosterior
 from sharpgp.gp.sizes import MOST_ADDITIVE_FEATURES, MOST_POOLED, MOST_WITH_ALL_KERNELS, Approximation
 from sharpgp.gp.sparse_training import train_chosen
+from sharpgp.models.foreign import ForeignModel
 from sharpgp.models.gaussian import learn_gaussian
 from sharpgp.models.model import Learner
+from sharpgp.models.quantiles import gives_quantiles
 from sharpgp.models.regressor import ScikitMean
 from sharpgp.models.trees import TREES, TreeModel
 
@@ -65,6 +67,8 @@ class Bases:
         for name, base in self._named(*X.shape):
             if isinstance(base, str) and base in TREES:
                 found[name] = TreeModel(base, X, y, self.seed or 0)
+            elif gives_quantiles(base):
+                found[name] = ForeignModel(base, X, y, self.names)
             else:
                 gp = self._trained(base, X, y, labels)
                 found[name] = learn_gaussian(gp, self.seed or 0, labels)
@@ -73,7 +77,8 @@ class Bases:
     def one_gp(self, X: Tensor, y: Tensor, labels: Tensor | None = None) -> DataPosterior:
         """The one GP of a method that asks no other model."""
         base = self._one
-        if isinstance(base, list | tuple) or (isinstance(base, str) and base in TREES):
+        no_gp = isinstance(base, list | tuple) or gives_quantiles(base)
+        if no_gp or (isinstance(base, str) and base in TREES):
             raise InvalidInputError(
                 "base: expected one kernel or regressor for a calibration that takes one GP, "
                 f"found {base!r}; use calibration='cv' or 'exact'"
