@@ -17,7 +17,8 @@ X = rng.uniform(-2, 2, (n, 2))
 noise = np.where(np.arange(n) < 500, 0.1, 0.2)
 y = np.sin(2 * X[:, 0]) + 0.3 * X[:, 1] + noise * rng.normal(size=n)
 
-model = SharpGPRegressor(calibration="exact", random_state=0).fit(X[:start], y[:start])
+model = SharpGPRegressor(base="rbf", calibration="exact", random_state=0)
+model.fit(X[:start], y[:start])
 X, y = X[start:], y[start:]
 
 # %%

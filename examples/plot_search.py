@@ -26,7 +26,7 @@ y = np.sin(6 * X[:, 0]) + 0.6 * X[:, 1] ** 2 * rng.normal(size=240)
 
 search = GridSearchCV(
     SharpGPRegressor(random_state=0),
-    {"kernel": ["rbf", "matern32"], "calibration": ["vanilla", "kuleshov18", "exact"]},
+    {"base": ["rbf", "matern32"], "calibration": ["vanilla", "kuleshov18", "exact"]},
     scoring={"crps": crps_scorer, "score": interval_score_scorer, "coverage": coverage_scorer},
     refit="crps",
     cv=3,

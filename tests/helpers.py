@@ -23,6 +23,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "fully_bayesian": {"warmup": 15, "samples": 15, "max_tree_depth": 4},
     "capone22": {"warmup": 15, "samples": 15, "max_tree_depth": 4},
     "cv": {"folds": 3},
+    "cv+": {"folds": 3},
 }
 
 #: Methods whose quantiles come from calibration ranks, with a finite-sample promise.

@@ -11,7 +11,7 @@ from safetensors.torch import load as from_bytes
 from safetensors.torch import save as to_bytes
 
 from helpers import SETTINGS
-from sharpgp import SharpGPRegressor, persistence
+from sharpgp import SharpGPRegressor, Sparse, persistence
 from sharpgp.calibration import known_methods
 from sharpgp.calibration.methods.bayes.fully_bayesian import MixturePredictor
 from sharpgp.calibration.recalibrator import make_recalibrator
@@ -86,9 +86,9 @@ def random_model(seed: int) -> tuple[SharpGPRegressor, Any]:
     settings = {"random_state": int(rng.integers(100)), **SETTINGS.get(name, {})}
     own = make_recalibrator(name, **settings)
     model = SharpGPRegressor(
-        kernel=kernel,
+        base=kernel,
         calibration=own if name in SETTINGS or rng.random() < 0.5 else name,
-        levels=[None, 5, np.array([0.1, 0.5, 0.9])][rng.integers(3)],
+        approximation=["auto", "exact", Sparse(m=9)][rng.integers(3)],
         random_state=0,
     )
     model.fit(data[:n], y[:n])

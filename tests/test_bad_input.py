@@ -6,6 +6,7 @@ import gpytorch
 import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import Ridge
 
 from helpers import wavy
 from sharpgp import (
@@ -18,6 +19,7 @@ from sharpgp import (
     Sharp,
     SharpGPError,
     SharpGPRegressor,
+    Sparse,
     Vovk20,
 )
 from tolerances import same_optimum
@@ -29,7 +31,7 @@ X_TEST, _ = wavy(7, seed=1)
 
 
 def model(**settings):
-    settings = {"calibration": "kuleshov18", "levels": 7, "random_state": 0, **settings}
+    settings = {"base": "rbf", "calibration": "kuleshov18", "random_state": 0, **settings}
     return SharpGPRegressor(**settings)
 
 
@@ -155,15 +157,32 @@ def test_other_number_types(dtype):
     assert_sane(model().fit(X_other, y_other), X_test)
 
 
-def test_a_mean_is_a_regressor():
-    message = assert_clean_error(lambda: model(mean="ridge").fit(X, Y))
-    assert "expected None" in message
+@pytest.mark.parametrize("calibration", ["kuleshov18", "cv"])
+@pytest.mark.parametrize("base", ["ridge", Ridge, 7, None, [], ["rbf", "oak"], [["rbf"]]], ids=repr)
+def test_a_base_is_a_kernel_a_regressor_or_several(base, calibration):
+    message = assert_clean_error(lambda: model(base=base, calibration=calibration).fit(X, Y))
+    assert message.startswith("base: expected")
 
 
-@pytest.mark.parametrize("inducing", [0, 2.5, "many"])
-def test_inducing_is_a_count(inducing):
-    message = assert_clean_error(lambda: model(inducing=inducing).fit(X, Y))
-    assert "inducing: expected a whole number of at least 1" in message
+@pytest.mark.parametrize("m", [0, 2.5, "many"])
+def test_inducing_inputs_are_counted(m):
+    message = assert_clean_error(lambda: model(approximation=Sparse(m)).fit(X, Y))
+    assert "m: expected a whole number of at least 1" in message
+
+
+@pytest.mark.parametrize("approximation", ["dense", 40, None, ["exact"]])
+def test_unknown_approximation(approximation):
+    message = assert_clean_error(lambda: model(approximation=approximation).fit(X, Y))
+    assert "approximation: expected 'auto', 'exact', 'sparse' or Sparse(m=...)" in message
+
+
+@pytest.mark.parametrize("effort", ["most", None, 3, ["high"]])
+@pytest.mark.parametrize("base", ["rbf", "auto"])
+def test_unknown_effort(base, effort):
+    message = assert_clean_error(
+        lambda: model(base=base, calibration="cv", effort=effort).fit(X, Y)
+    )
+    assert "effort: expected one of low, auto, high" in message
 
 
 def test_constant_target():
@@ -215,19 +234,19 @@ def test_duplicate_column_warns():
 @pytest.mark.parametrize("calibration", ["paper", "kuleshov18", "marx22", "vovk20"])
 @pytest.mark.parametrize("C", [2, 3, 4, 5, 6, 10, 13])
 def test_few_calibration_points(calibration, C):
-    m = model(calibration=calibration, levels=None)
+    m = model(calibration=calibration)
     assert_sane(m.fit(X, Y, X_cal=X_TEST.repeat(2, 0)[:C], y_cal=Y[:C]))
 
 
 @pytest.mark.parametrize("calibration", ["paper", "kuleshov18", "marx22", "vovk20"])
 def test_a_single_calibration_point_cannot_give_a_distribution(calibration):
-    m = model(calibration=calibration, levels=None)
+    m = model(calibration=calibration)
     message = assert_clean_error(lambda: answers(m.fit(X, Y, X_cal=X[:1], y_cal=Y[:1])))
     assert "calibration points" in message
 
 
 def test_levels_beyond_the_calibration_points():
-    message = assert_clean_error(lambda: model(calibration="paper", levels=[0.001, 0.5]).fit(X, Y))
+    message = assert_clean_error(lambda: model(calibration=Sharp(levels=[0.001, 0.5])).fit(X, Y))
     assert "999 calibration points" in message
 
 
@@ -252,7 +271,7 @@ def test_asking_beyond_the_calibration_points_warns():
     ids=repr,
 )
 def test_unusable_trained_levels(levels):
-    assert_clean_error(lambda: model(calibration="paper", levels=levels).fit(X, Y))
+    assert_clean_error(lambda: model(calibration=Sharp(levels=levels)).fit(X, Y))
 
 
 @pytest.mark.parametrize(
@@ -429,7 +448,7 @@ def test_nasty_data_get_finite_answers(name, calibration):
 @pytest.mark.parametrize("kernel", ["rbf", "matern12", "matern32", "matern52"])
 @pytest.mark.parametrize("distance", [1e3, 1e20, 1e100, 1e200, 1e300])
 def test_far_from_the_data_the_answer_is_the_prior(kernel, distance):
-    m = model(calibration="vanilla", kernel=kernel).fit(X, Y)
+    m = model(calibration="vanilla", base=kernel).fit(X, Y)
     far = distance * np.array([[1.0, 0.0], [0.0, -1.0], [1.0, 1.0]])
     assert_sane(m, far)
     np.testing.assert_allclose(m.predict(far), Y.mean(), atol=1e-6)

@@ -8,7 +8,7 @@ import torch
 from sklearn.linear_model import LinearRegression
 
 from helpers import wavy
-from sharpgp import SharpGPRegressor
+from sharpgp import SharpGPRegressor, Sparse
 from sharpgp.gp import compute
 
 
@@ -115,10 +115,13 @@ def tensors_of(value, seen=None):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("settings", [{}, {"inducing": 10}, {"mean": LinearRegression()}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"approximation": Sparse(10)}, {"base": LinearRegression()}]
+)
 @pytest.mark.parametrize("calibration", ["cv", "exact", "paper"])
 def test_a_model_moves_as_a_whole(calibration, settings):
-    model = SharpGPRegressor(calibration=calibration, random_state=0, **settings).fit(*wavy(50))
+    settings = {"base": "rbf", "calibration": calibration, "random_state": 0, **settings}
+    model = SharpGPRegressor(**settings).fit(*wavy(50))
     model.predict_interval(wavy(3)[0])  # fills what is kept between predictions
     calibrated = model.calibrated_
     elsewhere = compute.moved_to(calibrated, torch.device("meta"))

@@ -6,11 +6,11 @@ from scipy.stats import multivariate_normal
 
 from helpers import wavy
 from sharpgp import CrossValidated
-from sharpgp.calibration import cross_validated
-from sharpgp.calibration.methods.cross_validated import carried_over, lead_of
 from sharpgp.gp import SparsePosterior, train
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.warped import train_warped
+from sharpgp.models import gaussian
+from sharpgp.models.gaussian import carried_over, lead_of
 
 
 def density(gp):
@@ -73,11 +73,11 @@ def test_cv_carries_scores_over_where_refits_are_unlike_the_fit(monkeypatch):
     posterior, _ = train(torch.from_numpy(X), torch.from_numpy(y))
     as_they_are = CrossValidated(folds=5).fit(posterior).scores
     leads = iter([-1.0, 0.0, 0.0, 0.2, 0.0])
-    monkeypatch.setattr(cross_validated, "lead_of", lambda *_: next(leads))
+    monkeypatch.setattr(gaussian, "lead_of", lambda *_: next(leads))
     torch.testing.assert_close(
         CrossValidated(folds=5).fit(posterior).scores, as_they_are, rtol=0, atol=0
     )
-    monkeypatch.setattr(cross_validated, "lead_of", lambda *_: -0.02)
+    monkeypatch.setattr(gaussian, "lead_of", lambda *_: -0.02)
     moved = CrossValidated(folds=5).fit(posterior).scores
     assert not torch.equal(moved, as_they_are)
     # Within each part the order is kept.

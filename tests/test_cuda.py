@@ -14,7 +14,7 @@ from botorch.optim import optimize_acqf
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from helpers import method, wavy
-from sharpgp import Kuleshov18, Sharp, SharpGPRegressor
+from sharpgp import Kuleshov18, Sharp, SharpGPRegressor, Sparse
 from sharpgp._stored import Reader, Writer
 from sharpgp.bo import CalibratedUpperConfidenceBound
 from sharpgp.calibration import known_methods
@@ -70,7 +70,7 @@ def trained(kind):
     """A GP of each kind, trained on the CPU."""
     if kind in ("exact", "in place"):
         return train_chosen(X, Y)[0]
-    sparse = train_chosen(X, Y, inducing=25)[0]
+    sparse = train_chosen(X, Y, approximation=Sparse(25))[0]
     if kind == "sparse":
         return sparse
     if kind == "moved":
@@ -138,13 +138,13 @@ def test_every_method_answers_and_fits(name, kind):
         assert float(difference.max()) < SEARCHING.get(name, CLOSE)
 
 
-@pytest.mark.parametrize("inducing", [None, 40])
-def test_estimator_on_both(inducing, tmp_path):
+@pytest.mark.parametrize("approximation", ["exact", Sparse(40)])
+def test_estimator_on_both(approximation, tmp_path):
     """Training included; and a model saved on the GPU answers the same on the CPU."""
     answers = []
     for device in ("cpu", "cuda"):
-        settings = {"calibration": "kuleshov18", "inducing": inducing, "random_state": 0}
-        model = SharpGPRegressor(**settings, device=device).fit(*wavy(400))
+        settings = {"calibration": "kuleshov18", "approximation": approximation, "random_state": 0}
+        model = SharpGPRegressor(base="rbf", **settings, device=device).fit(*wavy(400))
         assert model.posterior_.device.type == device
         answers.append(model.predict_interval(X_NEW.numpy(), 0.9))
         assert isinstance(answers[-1], np.ndarray)
@@ -165,7 +165,7 @@ def test_saved_predictors_move(tmp_path):
 
 def test_auto_takes_the_gpu_for_many_rows_only():
     for n, expected in ((300, "cpu"), (sizes.LEAST_ON_GPU, "cuda")):
-        model = SharpGPRegressor(calibration="vanilla", inducing=20, random_state=0)
+        model = SharpGPRegressor(calibration="vanilla", approximation=Sparse(20), random_state=0)
         assert model.fit(*wavy(n)).posterior_.device.type == expected
 
 
@@ -190,14 +190,16 @@ def little_memory(monkeypatch):
 
 def test_out_of_memory_means_smaller_blocks(little_memory):
     little_memory(600)
-    model = SharpGPRegressor(kernel="rbf", calibration="vanilla", inducing=64, device="cuda")
+    model = SharpGPRegressor(
+        base="rbf", calibration="vanilla", approximation=Sparse(64), device="cuda"
+    )
     model.fit(*wavy(600_000))
     assert model.posterior_.device.type == "cuda"
 
 
 def test_out_of_memory_in_any_blocks_means_the_cpu(little_memory):
     little_memory(30)
-    model = SharpGPRegressor(calibration="vanilla", device="cuda", inducing=None)
+    model = SharpGPRegressor(calibration="vanilla", device="cuda")
     with pytest.warns(UserWarning, match="going on with the CPU"):
         model.fit(*wavy(2500))
     assert model.posterior_.device.type == "cpu"
@@ -207,7 +209,7 @@ def test_predictions_run_out_of_memory_as_fits_do(little_memory):
     """Smaller blocks, and then the CPU: the answers stay; the model stays where it is."""
     rows = wavy(40_000, seed=4)[0]
     settings = {"calibration": "kuleshov18", "device": "cuda", "random_state": 0}
-    model = SharpGPRegressor(**settings).fit(*wavy(2500))
+    model = SharpGPRegressor(base="rbf", **settings).fit(*wavy(2500))
     expected = model.predict_interval(rows, 0.9)
     little_memory(200)
     np.testing.assert_allclose(model.predict_interval(rows, 0.9), expected, rtol=CLOSE, atol=CLOSE)

@@ -18,6 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from helpers import method as quick
 from helpers import wavy
 from sharpgp import (
     CalibrationWarning,
@@ -59,9 +60,10 @@ def test_calibration_data(fitted):
 
 @parametrize_with_checks(
     [
-        SharpGPRegressor(calibration="paper", levels=5),
+        SharpGPRegressor(calibration=Sharp(levels=5)),
         SharpGPRegressor(calibration="kuleshov18"),
         SharpGPRegressor(calibration="vanilla"),
+        SharpGPRegressor(base="rbf"),
     ]
 )
 def test_scikit_learn_checks(estimator, check):
@@ -86,8 +88,8 @@ def test_pipeline():
 
 
 def test_grid_search_over_kernels():
-    search = GridSearchCV(model(), {"kernel": ["rbf", "matern12"]}, cv=2).fit(X, Y)
-    assert search.best_params_ == {"kernel": "rbf"}  # the function is smooth
+    search = GridSearchCV(model(), {"base": ["rbf", "matern12"]}, cv=2).fit(X, Y)
+    assert search.best_params_ == {"base": "rbf"}  # the function is smooth
     assert search.best_estimator_.predict_interval(X_TEST, 0.9).shape == (30, 2)
 
 
@@ -105,9 +107,9 @@ def test_score_is_r_squared(fitted):
 
 def test_clone_keeps_parameters_and_forgets_the_fit():
     method = Sharp(levels=5, family="scaled")
-    copy = clone(model(calibration=method, cal_size=0.5, levels=7).fit(X, Y))
+    copy = clone(model(calibration=method, cal_size=0.5, effort="low").fit(X, Y))
     assert not hasattr(copy, "calibrated_")
-    assert (copy.cal_size, copy.levels) == (0.5, 7)
+    assert (copy.cal_size, copy.effort) == (0.5, "low")
     assert repr(copy.calibration) == repr(method)
 
 
@@ -175,7 +177,7 @@ def test_unknown_calibration_lists_the_known_ones():
 
 def test_own_kernel_is_as_good_as_the_named_one():
     own = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=2))
-    named, custom = model().fit(X, Y), model(kernel=own).fit(X, Y)
+    named, custom = model().fit(X, Y), model(base=own).fit(X, Y)
     spread = named.predict(X_TEST, return_std=True)[1]
     difference = np.abs(custom.predict(X_TEST) - named.predict(X_TEST))
     assert (difference < 0.1 * spread).all()
@@ -207,7 +209,7 @@ def test_several_coverages_are_the_single_ones(fitted, symmetric):
 
 @pytest.mark.parametrize("calibration", ["kuleshov18", "vanilla", "paper"])
 def test_std_is_that_of_the_distribution(calibration):
-    m = model(calibration=calibration, levels=5).fit(X, Y)
+    m = model(calibration=quick(calibration)).fit(X, Y)
     mean, std = m.predict(X_TEST, return_std=True)
     np.testing.assert_array_equal(mean, m.predict(X_TEST))
     np.testing.assert_allclose(std, m.predict_dist(X_TEST).std, rtol=1e-9)
@@ -236,7 +238,7 @@ def test_report(fitted):
 @pytest.mark.parametrize("calibration", ["kuleshov18", "vovk20", "paper"])
 def test_same_seed_same_answer(calibration):
     a, b, c = (
-        model(calibration=calibration, levels=5, random_state=seed).fit(X, Y) for seed in (4, 4, 5)
+        model(calibration=quick(calibration), random_state=seed).fit(X, Y) for seed in (4, 4, 5)
     )
     answers = [m.predict_quantiles(X_TEST, LEVELS[1:]) for m in (a, b, c)]
     np.testing.assert_array_equal(answers[0], answers[1])
@@ -254,7 +256,7 @@ def test_random_state_instance():
 
 @pytest.mark.parametrize("levels", [9, "all", [0.05, 0.31, 0.9]])
 def test_every_trained_level_holds_exactly_its_share(levels):
-    m = model(calibration="paper", levels=levels).fit(X, Y, X_cal=X_CAL, y_cal=Y_CAL)
+    m = model(calibration=Sharp(levels=levels)).fit(X, Y, X_cal=X_CAL, y_cal=Y_CAL)
     delta = np.array([r.delta for r in m.calibrated_.results])
     below = (Y_CAL[:, None] <= m.predict_quantiles(X_CAL, delta)).sum(0)
     expected = rank(torch.from_numpy(delta), 39).floor()
@@ -285,7 +287,7 @@ def points_between(m, coverage):
 
 @pytest.mark.parametrize("calibration", ["paper", "kuleshov18"])
 def test_noise_is_in_the_width(monkeypatch, calibration):
-    m = model(calibration=calibration, levels=7).fit(X, Y, X_cal=X_CAL, y_cal=Y_CAL)
+    m = model(calibration=quick(calibration)).fit(X, Y, X_cal=X_CAL, y_cal=Y_CAL)
     deltas = (0.1, 0.25, 0.75, 0.9)
 
     def shortest():
@@ -315,7 +317,7 @@ def test_centred_interval_holds_the_calibration_points_between_its_ranks(calibra
 
 
 def test_paper_interval_holds_the_calibration_points_between_its_ranks():
-    m = model(calibration="paper", levels="all").fit(X, Y, X_cal=X_CAL, y_cal=Y_CAL)
+    m = model(calibration=Sharp(levels="all")).fit(X, Y, X_cal=X_CAL, y_cal=Y_CAL)
     for coverage in (0.25, 0.5, 0.8, 0.95):
         lower, upper = m.predict_interval(X_CAL, coverage, symmetric=False).T
         assert (upper >= Y_CAL).sum() == round(20 * (1 + coverage))
@@ -352,5 +354,5 @@ def test_a_method_of_the_users_own_needs_no_registration():
         name = ""
 
     X, y = wavy(40)
-    model = SharpGPRegressor(calibration=Mine(), random_state=0).fit(X, y)
+    model = SharpGPRegressor(base="rbf", calibration=Mine(), random_state=0).fit(X, y)
     assert model.calibration_ == "Mine"

@@ -8,13 +8,13 @@ import torch
 
 from sharpgp import CrossValidated, Exact, Kuleshov18, SharpGPRegressor, metrics
 from sharpgp._ranks import whole_rank
-from sharpgp.calibration import exact as exact_module
-from sharpgp.calibration import spread as spread_module
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import train
-from sharpgp.models.gaussian import Choice, Spread, learn_spread, magnitude
+from sharpgp.models import gaussian, heteroscedastic, pool, spread_choice
+from sharpgp.models.gaussian import GaussianModel, learn_gaussian, magnitude
 from sharpgp.models.heteroscedastic import ScaleModel, held_out_log_squares
 from sharpgp.models.judging import SCORED_COVERAGES, SCORED_LEVELS, scores_of
+from sharpgp.models.spread_choice import Choice, Chosen
 
 
 def noisy(n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -29,7 +29,7 @@ def noisy(n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
 def fitted():
     X, y = noisy(150, seed=0)
     posterior, _ = train(X, y)
-    return posterior, learn_spread(posterior, seed=0)
+    return posterior, learn_gaussian(posterior, seed=0)
 
 
 def test_the_spread_does_not_depend_on_the_calibration_data(fitted):
@@ -49,30 +49,31 @@ def test_the_scale_model_is_found_where_noise_varies_and_not_where_it_does_not(f
     assert wide > 3
     rng = np.random.default_rng(3)
     even, _ = train(X, torch.from_numpy(np.sin(X[:, 1].numpy()) + 0.3 * rng.normal(size=200)))
-    assert learn_spread(even, seed=0).choice.score > 0.97
+    assert learn_gaussian(even, seed=0).choice.score > 0.97
 
 
-@pytest.mark.parametrize("seed", [0, 6])  # one standard error lets some draws through, such as 2
-def test_nothing_is_found_in_pure_noise(seed):
-    """Leave-one-out scores alone would find a scale model in the second: they share parameters."""
-    rng = np.random.default_rng(seed)
-    X, y = torch.from_numpy(rng.normal(size=(80, 20))), torch.from_numpy(rng.normal(size=80))
-    posterior, _ = train(X, y)
-    assert learn_spread(posterior, seed=0).choice == Choice()
+def test_hardly_anything_is_found_in_pure_noise():
+    """Leave-one-out scores alone would find a scale model here: they share hyperparameters."""
+    found = []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        X, y = torch.from_numpy(rng.normal(size=(80, 20))), torch.from_numpy(rng.normal(size=80))
+        found.append(learn_gaussian(train(X, y)[0], seed=0).choice)
+    # A gain of one standard error is chance in one case of six, at most.
+    assert sum(choice != Choice() for choice in found) <= 1
+    assert all(choice.share < 1.0 and choice.score > 0.97 for choice in found)
 
 
 def test_scale_models_are_judged_by_points_that_they_have_not_seen(monkeypatch):
-    from sharpgp.calibration import scale as module
-
     X, y = noisy(60, seed=12)
     seen = []
-    real = module.ScaleModel
+    real = heteroscedastic.ScaleModel
 
     def spy(X_part, z_part):
         seen.append(z_part)
         return real(X_part, z_part)
 
-    monkeypatch.setattr(module, "ScaleModel", spy)
+    monkeypatch.setattr(heteroscedastic, "ScaleModel", spy)
     z = y - y.mean()
     g = held_out_log_squares(X, z, torch.arange(60), seed=0)
     assert [len(part) for part in seen] == [48] * 5
@@ -86,7 +87,7 @@ def test_spreads_are_in_units_of_their_leave_one_out_residuals(fitted):
     posterior, spread = fitted
     mean, _ = posterior.loo(posterior.theta_R[None])
     residual = posterior.y_train - mean[0]
-    plain = Spread(posterior, 3 * posterior.theta_R, Choice(False, 0.0, 1.0), None)
+    plain = GaussianModel(Chosen(posterior, 3 * posterior.theta_R, Choice(), None))
     sigma = posterior.loo(3 * posterior.theta_R[None])[1][0] * plain.unit
     assert magnitude(residual / sigma).item() == pytest.approx(1.0)
     assert spread.unit > 0
@@ -125,7 +126,7 @@ def test_guarantee_over_20000_draws(fitted, C, monkeypatch):
         assert coverage <= (high - low) / (C + 1) <= coverage + 2 / (C + 1)
 
     # The predictor itself takes exactly these ranks.
-    monkeypatch.setattr(exact_module, "learn_spread", lambda *a: spread)
+    monkeypatch.setattr(pool, "learn_gaussian", lambda *a: spread)
     rows = pick[0, :C]
     calibrated = Exact().fit(posterior, X[rows], y[rows])
     at = X[:5]
@@ -159,7 +160,7 @@ def test_cv_uses_every_point_and_covers():
     hits, widths = [], []
     for seed in range(8):
         X, y = noisy(60, seed=100 + seed)
-        model = SharpGPRegressor(calibration="cv", random_state=0).fit(X, y)
+        model = SharpGPRegressor(base="rbf", calibration="cv", random_state=0).fit(X, y)
         assert model.calibrated_.n_cal == 60
         assert model.posterior_.n_train == 60
         X_test, y_test = noisy(500, seed=200 + seed)
@@ -174,16 +175,14 @@ def test_cv_scores_are_out_of_fold(monkeypatch):
     """Each point's score comes from a fit without the point."""
     X, y = noisy(40, seed=7)
     posterior, _ = train(X, y)
-    from sharpgp.calibration import cross_validated as module
-
     seen = []
-    real = module.refit_spread
+    real = gaussian.same_spread
 
     def spy(choice, full, X_part, y_part):
         seen.append(y_part)
         return real(choice, full, X_part, y_part)
 
-    monkeypatch.setattr(module, "refit_spread", spy)
+    monkeypatch.setattr(gaussian, "same_spread", spy)
     calibrated = CrossValidated(folds=5).fit(posterior)
     assert [len(part) for part in seen] == [32] * 5
     left_out = torch.cat([y[~torch.isin(y, part)] for part in seen])
@@ -212,9 +211,7 @@ def test_few_points_and_wrong_settings():
 
 
 def test_a_large_scale_model_is_trained_on_a_part_and_conditioned_on_all(monkeypatch):
-    from sharpgp.calibration import scale as module
-
-    monkeypatch.setattr(module, "MOST_TRAINED", 50)
+    monkeypatch.setattr(heteroscedastic, "MOST_TRAINED", 50)
     X, y = noisy(120, seed=10)
     model = ScaleModel(X, y - y.mean())
     assert model.gp.n_train == 120
@@ -250,7 +247,7 @@ def test_scores_are_those_of_the_metrics():
 def test_nothing_is_taken_that_loses_in_the_tails(fitted):
     """Right for 94 points in 100 and far too narrow for the others: a gain on the whole."""
     posterior, _ = fitted
-    plain = spread_module._as_trained(posterior)
+    plain = spread_choice._as_trained(posterior)
     size = plain.residuals.abs()
     usual = size < size.quantile(0.94)
     sigma = torch.where(usual, size + 0.02 * size.mean(), 0.15 * size)
@@ -259,6 +256,6 @@ def test_nothing_is_taken_that_loses_in_the_tails(fitted):
     assert gain.total.mean() > 2 * gain.total.std() / len(size) ** 0.5
     assert gain.bands[2].mean() < 0
     other = replace(plain, sigma=sigma, judged=sigma, choice=Choice(warped=True))
-    judged = spread_module._judge(other, reference, torch.arange(len(size)), 0, 0.0)
+    judged = spread_choice._judge(other, reference, torch.arange(len(size)), 0, 0.0)
     assert judged[0].candidate.choice.share == 0.0
     assert not judged[0].margin > 0

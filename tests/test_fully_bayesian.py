@@ -169,7 +169,7 @@ def test_same_seed_same_answer_and_jax_keeps_its_precision(posterior):
 
 def test_works_through_the_estimator():
     X, y = smooth(40)
-    model = SharpGPRegressor(calibration=FullyBayesian(**TINY), kernel="matern52")
+    model = SharpGPRegressor(calibration=FullyBayesian(**TINY), base="matern52")
     model.fit(X.numpy(), y.numpy())
     assert model.posterior_.n_train == 40  # nothing is held out
     interval = model.predict_interval(X.numpy(), 0.95)

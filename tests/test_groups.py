@@ -21,11 +21,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from helpers import wavy
-from sharpgp import CrossValidated, Exact, SharpGPRegressor
-from sharpgp.calibration import cross_validated, scale, spread
+from sharpgp import CrossValidated, CVPlus, Exact, LeaveOneOut, SharpGPRegressor
 from sharpgp.calibration.recalibrator import Recalibrator
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
 from sharpgp.gp import train
+from sharpgp.models import gaussian, heteroscedastic, spread_choice
 from sharpgp.models.folds import equal_rows
 from sharpgp.models.regressor import ScikitMean
 
@@ -59,8 +59,8 @@ def replicated():
 @pytest.mark.parametrize("calibration", ["cv", "exact", "vanilla"])
 def test_a_fit_to_copies_is_the_fit_to_single_rows(calibration):
     X, y = wavy(40, noise=0.3)
-    once = SharpGPRegressor(calibration=calibration, random_state=0).fit(X, y)
-    again = SharpGPRegressor(calibration=calibration, random_state=0)
+    once = SharpGPRegressor(base="rbf", calibration=calibration, random_state=0).fit(X, y)
+    again = SharpGPRegressor(base="rbf", calibration=calibration, random_state=0)
     with pytest.warns(CalibrationWarning, match="80 of 120 rows are copies"):
         again.fit(np.repeat(X, 3, 0), np.repeat(y, 3))
     np.testing.assert_array_equal(again.predict_interval(X, 0.9), once.predict_interval(X, 0.9))
@@ -86,7 +86,7 @@ def test_of_copies_on_both_sides_of_the_users_split_the_calibrating_one_stays(as
     X, y = wavy(60, noise=0.3)
     weights = np.arange(1.0, 22.0)
     with pytest.warns(CalibrationWarning, match="11 of 71 rows are copies"):
-        model = SharpGPRegressor(calibration="exact").fit(
+        model = SharpGPRegressor(base="rbf", calibration="exact").fit(
             X[:50],
             y[:50],
             np.r_[X[40:], X[40:41]],
@@ -105,7 +105,9 @@ def test_categories_keep_their_distribution():
     y = np.where(rng.random(160) < 0.35, 0, rng.poisson(np.array([1.0, 2.0, 4.0])[g])).astype(float)
     with warnings.catch_warnings():
         warnings.simplefilter("error", CalibrationWarning)
-        model = SharpGPRegressor(calibration="exact", random_state=0).fit(g[:, None] * 1.0, y)
+        model = SharpGPRegressor(base="rbf", calibration="exact", random_state=0).fit(
+            g[:, None] * 1.0, y
+        )
     assert model.posterior_.n_train + model.calibrated_.n_cal == 160
     known = {row.tobytes() for row in model.posterior_.X_train.numpy()}
     calibrating = {row.tobytes() for row in model.calibrated_.X_cal.numpy()}
@@ -118,13 +120,13 @@ def test_categories_keep_their_distribution():
 def test_refits_do_not_see_a_replicate_of_what_they_score(replicated, monkeypatch):
     posterior, _ = replicated
     seen = []
-    real = cross_validated.refit_spread
+    real = gaussian.same_spread
 
     def spy(choice, start, X, y):
         seen.append(X)
         return real(choice, start, X, y)
 
-    monkeypatch.setattr(cross_validated, "refit_spread", spy)
+    monkeypatch.setattr(gaussian, "same_spread", spy)
     found = CrossValidated(folds=4).fit(posterior)
     assert found.n_cal == 48
     assert [len(X) for X in seen] == [36] * 4
@@ -136,19 +138,21 @@ def test_the_judges_of_a_spread_do_not_see_replicates(replicated, monkeypatch):
     posterior, inputs = replicated
     models, searches = [], []
     monkeypatch.setattr(
-        scale, "ScaleModel", lambda X, z: models.append(X) or spread.ScaleModel(X, z)
+        heteroscedastic,
+        "ScaleModel",
+        lambda X, z: models.append(X) or spread_choice.ScaleModel(X, z),
     )
     monkeypatch.setattr(
-        spread,
+        spread_choice,
         "_search",
         lambda gp, rows: searches.append(rows) or gp.theta_R,
     )
-    scale.held_out_log_squares(
+    heteroscedastic.held_out_log_squares(
         posterior.X_train, posterior.y_train, equal_rows(posterior.X_train), seed=0
     )
     assert len(models) == 5
     assert all((equal_rows(X).bincount() == 2).all() for X in models)
-    spread.learn_spread(posterior, seed=0)
+    gaussian.learn_gaussian(posterior, seed=0)
     halves = [rows for rows in searches if rows is not None]
     assert len(halves) == 2
     for rows in halves:
@@ -159,9 +163,9 @@ def test_loo_leaves_out_all_measurements_at_an_input(replicated):
     posterior, inputs = replicated
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        loo = CrossValidated(folds=None).fit(posterior)
+        loo = LeaveOneOut().fit(posterior)
     rest = torch.from_numpy(inputs != 7)
-    without = spread.conditioned_spread(loo.model, loo.posterior.at_rows(rest))
+    without = loo.model.conditioned(loo.posterior.at_rows(rest))
     X, y = posterior.X_train[~rest], posterior.y_train[~rest]
     expected = (y - without.location(X)) / without.spread(X)
     torch.testing.assert_close(loo.scores[~rest], expected, rtol=1e-8, atol=1e-10)
@@ -203,7 +207,7 @@ def test_intervals_hold_for_new_groups(calibration):
         rng = np.random.default_rng(seed)
         X, y, g = grouped(rng, 30, 4)
         X_new, y_new, _ = grouped(rng, 500, 1)
-        model = SharpGPRegressor(calibration=calibration, random_state=seed)
+        model = SharpGPRegressor(base="rbf", calibration=calibration, random_state=seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrationWarning)
             found.append(coverage(model.fit(X, y, groups=g), X_new, y_new))
@@ -222,7 +226,7 @@ def test_groups_by_name_stay_together_in_refits_of_cv_and_its_mean(monkeypatch):
         return real(self, X, y)
 
     monkeypatch.setattr(ScikitMean, "fitted", spy)
-    model = SharpGPRegressor(calibration=CrossValidated(folds=4), mean=LinearRegression())
+    model = SharpGPRegressor(calibration=CrossValidated(folds=4), base=LinearRegression())
     model.fit(X, y, groups=names)
     assert model.grouped_
     assert [len(rows) for rows, _ in seen] == [48, 36, 36, 36, 36]
@@ -245,12 +249,12 @@ def test_a_holdout_by_groups_has_about_its_size():
 def test_fewer_groups_than_folds_and_a_single_one():
     rng = np.random.default_rng(0)
     X, y, g = grouped(rng, 4, 10)
-    model = SharpGPRegressor(calibration="cv")
+    model = SharpGPRegressor(base="rbf", calibration="cv")
     with pytest.warns(CalibrationWarning, match="4 groups for 10 folds"):
         model.fit(X, y, groups=g)
     for calibration in ("cv", "exact"):
         with pytest.raises(InvalidInputError, match="at least 2 groups"):
-            SharpGPRegressor(calibration=calibration).fit(X, y, groups=np.zeros(40))
+            SharpGPRegressor(base="rbf", calibration=calibration).fit(X, y, groups=np.zeros(40))
 
 
 def test_groups_that_cannot_be_used():
@@ -261,9 +265,11 @@ def test_groups_that_cannot_be_used():
     with pytest.raises(InvalidInputError, match="groups_cal with X_cal"):
         model.fit(X, y, groups_cal=np.arange(40))
     with pytest.raises(InvalidInputError, match="give groups and groups_cal"):
-        SharpGPRegressor(calibration="cv").fit(X, y, X[:9] + 5, y[:9], groups=np.arange(40))
+        SharpGPRegressor(base="rbf", calibration="cv").fit(
+            X, y, X[:9] + 5, y[:9], groups=np.arange(40)
+        )
     with pytest.raises(InvalidInputError, match="loo: expected points that each stand alone"):
-        SharpGPRegressor(calibration="loo").fit(X, y, groups=np.arange(40) // 2)
+        SharpGPRegressor(base="rbf", calibration="loo").fit(X, y, groups=np.arange(40) // 2)
     posterior, _ = train(torch.from_numpy(X), torch.from_numpy(y))
     with pytest.raises(InvalidInputError, match="40 whole numbers"):
         Exact().fit(posterior, X, y, groups=torch.rand(40))
@@ -282,12 +288,12 @@ def test_a_model_of_groups_is_not_refitted_without_them():
 def test_one_per_group_calibrates_with_one_row_of_each(asked):
     rng = np.random.default_rng(0)
     X, y, g = grouped(rng, 40, 3)
-    model = SharpGPRegressor(calibration=Exact(one_per_group=True), random_state=0)
+    model = SharpGPRegressor(base="rbf", calibration=Exact(one_per_group=True), random_state=0)
     model.fit(X, y, groups=g)
     assert model.calibrated_.n_cal == 10
     assert len(np.unique(model.calibrated_.X_cal[:, 0].numpy())) == 10
     assert model.posterior_.n_train == 90
-    own = SharpGPRegressor(calibration=Exact(one_per_group=True, random_state=3))
+    own = SharpGPRegressor(base="rbf", calibration=Exact(one_per_group=True, random_state=3))
     weights = np.arange(60.0) + 1
     own.fit(X[:60], y[:60], X[60:], y[60:], groups_cal=g[60:], sample_weight_cal=weights)
     X_cal, found = asked[-1]
@@ -295,7 +301,7 @@ def test_one_per_group_calibrates_with_one_row_of_each(asked):
     assert len(np.unique(g[60:][rows])) == len(rows) == 20
     assert found.tolist() == weights[rows].tolist()
     with pytest.raises(InvalidInputError, match="one_per_group: expected the groups"):
-        SharpGPRegressor(calibration=Exact(one_per_group=True)).fit(X, y)
+        SharpGPRegressor(base="rbf", calibration=Exact(one_per_group=True)).fit(X, y)
 
 
 def test_one_per_group_keeps_the_guarantee_where_all_rows_do_not():
@@ -303,9 +309,9 @@ def test_one_per_group_keeps_the_guarantee_where_all_rows_do_not():
     rng = np.random.default_rng(0)
     posterior, _ = train(*map(torch.from_numpy, wavy(30, d=1)))
     inside = {True: [], False: []}
-    learned = spread.learn_spread(posterior, 0)
+    learned = gaussian.learn_gaussian(posterior, 0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sharpgp.calibration.methods.exact.learn_spread", lambda *_: learned)
+        patch.setattr("sharpgp.models.pool.learn_gaussian", lambda *_: learned)
         for seed in range(150):
             noisy = rng.random(20) < 0.5
             noisy[-1] = rng.random() < 0.5
@@ -335,14 +341,14 @@ def test_one_per_group_keeps_the_guarantee_where_all_rows_do_not():
 def test_a_number_of_folds_gives_as_many_refits(monkeypatch):
     X, y = wavy(31)
     sizes = []
-    real = cross_validated.refit_spread
+    real = gaussian.same_spread
 
     def spy(choice, start, X, y):
         sizes.append(len(y))
         return real(choice, start, X, y)
 
-    monkeypatch.setattr(cross_validated, "refit_spread", spy)
-    SharpGPRegressor(calibration=CrossValidated(folds=10)).fit(X, y)
+    monkeypatch.setattr(gaussian, "same_spread", spy)
+    SharpGPRegressor(base="rbf", calibration=CrossValidated(folds=10)).fit(X, y)
     assert sorted(sizes) == [27] + [28] * 9
 
 
@@ -357,8 +363,10 @@ def test_a_number_of_folds_gives_as_many_refits(monkeypatch):
     ],
     ids=lambda value: type(value).__name__,
 )
-@pytest.mark.parametrize("plus", [False, True])
-def test_any_splitter_decides_what_trains_and_what_is_scored(splitter, n_scored, plus, monkeypatch):
+@pytest.mark.parametrize("method", [CrossValidated, CVPlus])
+def test_any_splitter_decides_what_trains_and_what_is_scored(
+    splitter, n_scored, method, monkeypatch
+):
     X, y = wavy(40)
     groups = np.arange(40) // 10
     pairs = splitter
@@ -372,18 +380,18 @@ def test_any_splitter_decides_what_trains_and_what_is_scored(splitter, n_scored,
         return real(self, X, y, **settings)
 
     monkeypatch.setattr("sharpgp.gp.exact.ExactPosterior.retrained", spy)
-    model = SharpGPRegressor(calibration=CrossValidated(folds=splitter, plus=plus))
+    model = SharpGPRegressor(base="rbf", calibration=method(folds=splitter))
     model.fit(X, y, groups=groups)
     assert model.calibrated_.n_cal == n_scored
     assert sorted(sizes) == sorted(len(rest) for rest, _ in pairs)
-    if not plus:
+    if method is CrossValidated:
         scored = np.sort(np.concatenate([test for _, test in pairs]))
         np.testing.assert_allclose(model.calibrated_.X_cal.numpy(), X[scored], atol=1e-12)
 
 
 def test_weights_of_points_that_no_fold_tests():
     X, y = wavy(40)
-    cv = SharpGPRegressor(calibration=CrossValidated(folds=TimeSeriesSplit(4)))
+    cv = SharpGPRegressor(base="rbf", calibration=CrossValidated(folds=TimeSeriesSplit(4)))
     with pytest.raises(InvalidInputError, match="expected a function of X"):
         cv.fit(X, y, sample_weight_cal=np.ones(40))
     assert cv.fit(X, y, sample_weight_cal=lambda X: np.ones(len(X))).calibrated_.n_cal == 32

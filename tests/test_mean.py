@@ -16,10 +16,10 @@ from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 from helpers import wavy
 from sharpgp import CrossValidated, Kuleshov18, SharpGPRegressor
-from sharpgp.calibration import spread as spread_module
 from sharpgp.exceptions import InvalidInputError, SavedModelError
 from sharpgp.gp import train
 from sharpgp.gp.centred import CentredPosterior
+from sharpgp.models import spread_choice
 from sharpgp.models.regressor import ScikitMean
 
 X, Y = wavy(120, seed=5)
@@ -58,7 +58,7 @@ def centred(regressor, X, y, seed=0):
 @pytest.mark.parametrize("calibration", ["exact", "kuleshov18"])
 def test_calibration_points_are_not_seen(calibration, fits):
     model = SharpGPRegressor(
-        calibration=calibration, mean=Recording(), cal_size=30, random_state=0
+        calibration=calibration, base=Recording(), cal_size=30, random_state=0
     ).fit(X, Y)
     calibrated = model.calibrated_
     held_out = set(calibrated.y_cal.tolist())
@@ -66,7 +66,7 @@ def test_calibration_points_are_not_seen(calibration, fits):
     seen = {round(y, 9) for fit in fits for y in fit}
     assert not seen & {round(y, 9) for y in held_out}
     assert [len(fit) for fit in fits] == [72] * 5 + [90]
-    assert not hasattr(model.mean, "line_")  # the one that was given is not fitted
+    assert not hasattr(model.base, "line_")  # the one that was given is not fitted
 
 
 def test_cv_fits_the_mean_without_each_part(fits, monkeypatch):
@@ -100,7 +100,7 @@ def test_the_gp_is_trained_on_out_of_fold_residuals():
 
 def test_a_mean_that_interpolates_is_not_believed():
     """One nearest neighbour has no residuals where it was fitted; new ones are as large as ever."""
-    model = SharpGPRegressor(calibration="vanilla", mean=KNeighborsRegressor(1)).fit(X, Y)
+    model = SharpGPRegressor(calibration="vanilla", base=KNeighborsRegressor(1)).fit(X, Y)
     lower, upper = model.predict_interval(X_TEST, 0.9).T
     assert abs(np.mean((lower <= Y_TEST) & (upper >= Y_TEST)) - 0.9) < 0.07
 
@@ -144,7 +144,7 @@ def test_coverage_does_not_depend_on_the_mean():
 @pytest.mark.parametrize("calibration", ["exact", CrossValidated(folds=2)], ids=str)
 def test_intervals_of_gradient_boosting(calibration):
     forest = GradientBoostingRegressor(n_estimators=30, random_state=0)
-    model = SharpGPRegressor(calibration=calibration, mean=forest, random_state=0)
+    model = SharpGPRegressor(calibration=calibration, base=forest, random_state=0)
     model.fit(X, Y)
     lower, upper = model.predict_interval(X_TEST, 0.9).T
     # 30 scores: coverage given the calibration set has a standard deviation of 5 points.
@@ -169,7 +169,7 @@ def test_update_of_cv_keeps_the_mean_and_extends_its_gp():
 
 def test_a_search_on_a_part_of_the_points_uses_honest_residuals(monkeypatch):
     posterior = centred(KNeighborsRegressor(1), X, Y)
-    monkeypatch.setattr(spread_module, "MOST_SEARCHED", 50)
+    monkeypatch.setattr(spread_choice, "MOST_SEARCHED", 50)
     seen, loo = [], CentredPosterior.loo
 
     def spy(self, theta):
@@ -177,7 +177,7 @@ def test_a_search_on_a_part_of_the_points_uses_honest_residuals(monkeypatch):
         return loo(self, theta)
 
     monkeypatch.setattr(CentredPosterior, "loo", spy)
-    spread_module._search(posterior, None)
+    spread_choice._search(posterior, None)
     assert seen[0].n_train == 50
     assert (seen[0].y_train - seen[0].centre).abs().min() > 0  # in-sample they would be 0
     assert torch.isin(seen[0].centre, posterior.centre).all()
@@ -188,11 +188,11 @@ def test_a_search_on_a_part_of_the_points_uses_honest_residuals(monkeypatch):
 def test_a_perfect_mean_gives_no_nan():
     line = X @ np.array([1.0, -2.0])
     for calibration in ("exact", "kuleshov18", CrossValidated(folds=2)):
-        model = SharpGPRegressor(calibration=calibration, mean=LinearRegression(), random_state=0)
+        model = SharpGPRegressor(calibration=calibration, base=LinearRegression(), random_state=0)
         ends = model.fit(X[:60], line[:60]).predict_interval(X_TEST, 0.8)
         assert np.isfinite(ends).all()
         assert np.ptp(ends, axis=1).max() < 1e-9
-    zero = SharpGPRegressor(calibration="exact", mean=DummyRegressor(), random_state=0)
+    zero = SharpGPRegressor(calibration="exact", base=DummyRegressor(), random_state=0)
     rng = np.random.default_rng(0)
     y = rng.permutation(np.repeat([0.0, 1.0], 60))  # nothing to learn
     assert np.isfinite(zero.fit(X, y).predict_interval(X_TEST, 0.8)).all()
@@ -202,12 +202,12 @@ def test_a_perfect_mean_gives_no_nan():
 
 
 def test_parameters_of_the_mean_can_be_searched():
-    model = SharpGPRegressor(calibration="kuleshov18", mean=Ridge(alpha=3.0), random_state=0)
-    assert model.get_params()["mean__alpha"] == 3.0
-    copy = clone(model).set_params(mean__alpha=5.0)
-    assert (copy.mean.alpha, model.mean.alpha) == (5.0, 3.0)
-    search = GridSearchCV(model, {"mean__alpha": [1e-3, 1e6]}, cv=2).fit(X[:80], Y[:80])
-    assert search.best_params_ == {"mean__alpha": 1e-3}
+    model = SharpGPRegressor(calibration="kuleshov18", base=Ridge(alpha=3.0), random_state=0)
+    assert model.get_params()["base__alpha"] == 3.0
+    copy = clone(model).set_params(base__alpha=5.0)
+    assert (copy.base.alpha, model.base.alpha) == (5.0, 3.0)
+    search = GridSearchCV(model, {"base__alpha": [1e-3, 1e6]}, cv=2).fit(X[:80], Y[:80])
+    assert search.best_params_ == {"base__alpha": 1e-3}
     assert search.predict(X_TEST).shape == (400,)
 
 
@@ -217,7 +217,7 @@ def test_pipelines_get_the_columns_by_name():
         [("wave", PolynomialFeatures(5), ["length"])], remainder="passthrough"
     )
     pipeline = make_pipeline(columns, StandardScaler(), LinearRegression())
-    model = SharpGPRegressor(calibration="exact", mean=pipeline, random_state=0)
+    model = SharpGPRegressor(calibration="exact", base=pipeline, random_state=0)
     model.fit(frame[:90], Y[:90], frame[90:], Y[90:])
     expected = clone(pipeline).fit(frame[:90], Y[:90]).predict(frame)
     np.testing.assert_allclose(model.predict(frame), expected)
@@ -238,8 +238,8 @@ class Unsure(Recording):
 
 
 BAD = {
-    "name": ("ridge", "expected None or a scikit-learn regressor, found 'ridge'"),
-    "class": (Ridge, "found 'the class Ridge'"),
+    "name": ("ridge", "a scikit-learn regressor or a list of these, found 'ridge'"),
+    "class": (Ridge, "found <class 'sklearn.*Ridge'>"),
     "transformer": (StandardScaler(), "found StandardScaler"),
     "shape": (Broken(), r"expected 120 finite predictions, one per row, found shape \(120, 2\)"),
     "nan": (Unsure(), "expected 120 finite predictions, one per row, found NaN or inf"),
@@ -250,12 +250,12 @@ BAD = {
 def test_means_that_cannot_be_used(kind):
     mean, message = BAD[kind]
     with pytest.raises(InvalidInputError, match=message) as caught:
-        SharpGPRegressor(calibration="vanilla", mean=mean).fit(X, Y)
+        SharpGPRegressor(calibration="vanilla", base=mean).fit(X, Y)
     assert "\n" not in str(caught.value)
 
 
 def test_no_gradients_and_no_files(tmp_path):
-    model = SharpGPRegressor(calibration="vanilla", mean=Ridge()).fit(X, Y)
+    model = SharpGPRegressor(calibration="vanilla", base=Ridge()).fit(X, Y)
     points = torch.as_tensor(X_TEST[:3]).requires_grad_()
     with pytest.raises(InvalidInputError, match="where gradients are needed, found Ridge"):
         model.posterior_.mean(points)

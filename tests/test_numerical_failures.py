@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from helpers import method, wavy
-from sharpgp.calibration.methods import hyperposterior
+from sharpgp.calibration.methods.bayes import hyperposterior
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError, NumericalError
 from sharpgp.gp import sparse_training, warped
 from sharpgp.gp.compute import choose_device

@@ -141,7 +141,9 @@ def test_track_predicts_before_it_learns():
 def test_estimators_answer_in_numpy():
     X, y = wavy(60)
     for calibration in ("kuleshov18", "vanilla"):
-        model = SharpGPRegressor(calibration=calibration, random_state=0).fit(X[:50], y[:50])
+        model = SharpGPRegressor(base="rbf", calibration=calibration, random_state=0).fit(
+            X[:50], y[:50]
+        )
         window = None if calibration == "vanilla" else 20
         online = Online(model, 0.8, window=window)
         assert isinstance(online.predict_interval(X[50:]), np.ndarray)

@@ -17,7 +17,7 @@ from sklearn.linear_model import LinearRegression
 
 from helpers import wavy
 from random_models import answers, damaged, forged, random_kernel, random_model
-from sharpgp import Sharp, SharpGPError, SharpGPRegressor, persistence
+from sharpgp import Sharp, SharpGPError, SharpGPRegressor, Sparse, persistence
 from sharpgp._files import replacing
 from sharpgp._stored import Array, Maybe, Reader, Writer, stored
 from sharpgp.exceptions import InvalidInputError, SavedModelError
@@ -30,7 +30,7 @@ X_TEST = torch.from_numpy(wavy(50, seed=2)[0])
 @pytest.fixture(scope="module")
 def fitted():
     X, y = wavy(40)
-    return SharpGPRegressor(calibration="exact", random_state=0).fit(X, y)
+    return SharpGPRegressor(base="rbf", calibration="exact", random_state=0).fit(X, y)
 
 
 @pytest.fixture
@@ -83,11 +83,11 @@ def test_shared_parts_stay_shared(fitted, file):
 def test_settings_of_a_method_come_back(tmp_path):
     X, y = wavy(40)
     ours = Sharp(levels=[0.1, 0.9], family="scaled", random_state=3)
-    model = SharpGPRegressor(calibration=ours, levels=np.array([0.2, 0.8])).fit(X, y)
+    model = SharpGPRegressor(base="rbf", calibration=ours, approximation=Sparse(m=9)).fit(X, y)
     model.save(tmp_path / "a.sgp")
     again = SharpGPRegressor.load(tmp_path / "a.sgp")
     assert repr(again.calibration) == repr(ours)
-    np.testing.assert_array_equal(again.levels, model.levels)
+    assert again.approximation == Sparse(m=9)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -155,7 +155,7 @@ class OwnKernel(kernels.RBFKernel):
 def test_what_cannot_be_saved_is_named(fitted, file, part, named):
     before = file.read_bytes()
     X, y = wavy(40)
-    other = SharpGPRegressor(calibration="exact", random_state=0).fit(X, y)
+    other = SharpGPRegressor(base="rbf", calibration="exact", random_state=0).fit(X, y)
     other.kernel = part
     with pytest.raises(SavedModelError, match=named) as caught:
         other.save(file)

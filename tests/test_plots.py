@@ -8,7 +8,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from scipy.stats import norm
 
-from sharpgp import SharpGPRegressor, plots
+from sharpgp import Sharp, SharpGPRegressor, plots
 from sharpgp.diagnostics import diagnose
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.plots.style import ORANGE
@@ -87,7 +87,7 @@ def found():
     rng = np.random.default_rng(0)
     X = rng.uniform(-2, 2, (260, 2))
     y = np.sin(2 * X[:, 0]) + np.where(X[:, 1] > 1, 1.0, 0.1) * rng.normal(size=260)
-    model = SharpGPRegressor(calibration="paper", levels=5, random_state=0)
+    model = SharpGPRegressor(calibration=Sharp(levels=5), random_state=0)
     return diagnose(model.fit(X[:160], y[:160]), X[160:], y[160:], feature_names=["a", "b"])
 
 

@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from helpers import FakePosterior
-from sharpgp import CrossValidated, LeaveOneOut
+from sharpgp import CrossValidated, CVPlus, LeaveOneOut
 from sharpgp.calibration.cv_plus import PlusPredictor
 from sharpgp.calibration.intervals import prefers_band
-from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import train
 from sharpgp.gp.compute import side_by_side, threads_for
 from sharpgp.models.model import Model
@@ -106,7 +105,7 @@ def test_worst_case():
 def test_every_fit_of_plus_is_without_its_part():
     X, y = data(45, seed=4)
     posterior, _ = train(X, y)
-    plus = CrossValidated(folds=3, plus=True, random_state=0).fit(posterior)
+    plus = CVPlus(folds=3, random_state=0).fit(posterior)
     assert [fit.posterior.n_train for fit in plus.fits] == [30, 30, 30]
     order = torch.randperm(45, generator=torch.Generator().manual_seed(0))
     for part, fit, z in zip(order.chunk(3), plus.fits, plus.scores, strict=True):
@@ -128,10 +127,8 @@ def test_leave_one_out_scores_are_those_of_the_one_fit():
     if fit.scale is not None:
         total = total * (0.5 * fit.choice.share * fit.scale.log_square_loo()).exp()
     torch.testing.assert_close(loo.scores, (y - mean[0]) / total)
-    same = CrossValidated(folds=None, random_state=0).fit(posterior)
+    same = LeaveOneOut(random_state=0).fit(posterior)
     assert torch.equal(same.scores, loo.scores)
-    with pytest.raises(InvalidInputError, match="plus: expected a number of folds"):
-        CrossValidated(folds=None, plus=True).fit(posterior)
 
 
 def test_results_do_not_depend_on_the_number_of_threads():

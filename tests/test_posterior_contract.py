@@ -22,10 +22,8 @@ from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 from sklearn.linear_model import LinearRegression
 
 from helpers import wavy
-from sharpgp import CrossValidated, SharpGPRegressor, as_posterior
+from sharpgp import CrossValidated, SharpGPRegressor, Sparse, as_posterior
 from sharpgp._stored import Reader, Writer
-from sharpgp.calibration import cross_validated
-from sharpgp.calibration.methods.cross_validated import lead_of
 from sharpgp.exceptions import InvalidInputError, SavedModelError
 from sharpgp.gp import train
 from sharpgp.gp.adapters import FitcPosterior, MappedPosterior
@@ -41,6 +39,8 @@ from sharpgp.gp.posterior import (
 from sharpgp.gp.sparse_training import train_sparse
 from sharpgp.gp.warped import WarpedPosterior, train_warped
 from sharpgp.gp.wrapped import WrappedPosterior
+from sharpgp.models import gaussian
+from sharpgp.models.gaussian import lead_of
 from sharpgp.models.regressor import ScikitMean
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -400,13 +400,13 @@ def test_leads_compare_hyperparameters_and_not_regressions():
 @pytest.mark.parametrize("name", ["centred", "linear_mean"])
 def test_the_safeguards_of_cv_are_on(name, monkeypatch):
     seen = []
-    real = cross_validated.lead_of
+    real = gaussian.lead_of
 
     def spy(refit, whole):
         seen.append(real(refit, whole))
         return seen[-1]
 
-    monkeypatch.setattr(cross_validated, "lead_of", spy)
+    monkeypatch.setattr(gaussian, "lead_of", spy)
     CrossValidated(folds=4).fit(made(name))
     assert len(seen) >= 4
     assert all(lead != 0.0 for lead in seen)
@@ -450,15 +450,18 @@ def test_units_do_not_matter(name):
 # ------------------------------------------------------------------ the estimator
 
 
-@pytest.mark.parametrize("settings", [{}, {"mean": LinearRegression()}, {"inducing": 10}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"base": LinearRegression()}, {"approximation": Sparse(10)}]
+)
 def test_training_describes_the_posterior(settings):
     """Of whatever GP calibration chose, and after an update, too."""
+    settings = {"base": "rbf", **settings}
     model = SharpGPRegressor(calibration="cv", random_state=0, **settings)
     model.fit(X.numpy(), np.exp(2 * Y.numpy()))
     assert isinstance(model.training_, TrainingResult)
     assert model.training_ is model.posterior_.training
     inner = getattr(model.posterior_, "base", model.posterior_)
-    if not settings:
+    if settings == {"base": "rbf"}:
         assert isinstance(model.posterior_, WarpedPosterior)
     else:
         expected = inner.log_likelihood() + float(inner.y_units.scale.log())

@@ -7,7 +7,6 @@ import torch
 from scipy import stats
 
 from sharpgp import CrossValidated, SharpGPRegressor, persistence
-from sharpgp.calibration.methods.cross_validated import lead_of
 from sharpgp.gp import train
 from sharpgp.gp.covariance import Stationary
 from sharpgp.gp.priors import LengthscalePrior, penalty_of
@@ -16,7 +15,8 @@ from sharpgp.gp.sparse_training import train_sparse
 from sharpgp.gp.training import _Objective
 from sharpgp.gp.warped import _Objective as WarpedObjective
 from sharpgp.gp.warped import train_warped
-from sharpgp.models.gaussian import Choice, refit_spread
+from sharpgp.models.gaussian import lead_of
+from sharpgp.models.spread_choice import Choice, same_spread
 
 EPS = np.finfo(np.float64).eps
 FULL = LengthscalePrior(fades=False)
@@ -151,7 +151,7 @@ def test_refits_have_the_prior_of_the_fit_they_stand_for(fit):
 def test_refits_on_a_warped_target_have_it_too():
     X, y = two_of_many(60, 2)
     full = train(X, y.exp())[0]
-    again = refit_spread(Choice(warped=True), full, X[:54], y[:54].exp()).posterior
+    again = same_spread(Choice(warped=True), full, X[:54], y[:54].exp()).posterior
     assert again.base.training.prior == full.training.prior
     assert again.log_prior() == again.base.log_prior() < 0.0
     strong = LengthscalePrior(deviation=0.05, fades=False)
@@ -185,7 +185,7 @@ def test_cv_uses_it_throughout(monkeypatch):
 
     monkeypatch.setattr(training, "_train_stationary", spy)
     X, y = two_of_many(60, 2)
-    model = SharpGPRegressor(calibration="cv", random_state=0).fit(X.numpy(), y.numpy())
+    model = SharpGPRegressor(base="rbf", calibration="cv", random_state=0).fit(X.numpy(), y.numpy())
     assert model.training_.prior_weight == 0.5
     assert len(seen) >= 11
     assert {weight for _, weight in seen} == {0.5}

@@ -15,24 +15,23 @@ from sharpgp.calibration import Recalibrator
 from sharpgp.cli import app
 
 SETTINGS = {
-    "kernel": "rbf",
+    "base": "auto",
     "calibration": "auto",
-    "mean": None,
-    "inducing": None,
+    "approximation": "auto",
     "cal_size": 0.25,
-    "levels": None,
+    "effort": "auto",
     "device": "auto",
     "random_state": None,
     "verbose": 0,
 }
 RECALIBRATORS = (
     *("Sharp", "Exact", "CrossValidated", "Vanilla", "Kuleshov18", "Vovk20", "Marx22"),
-    *("Kuleshov22", "FullyBayesian", "Capone22", "LeaveOneOut"),
+    *("Kuleshov22", "FullyBayesian", "Capone22", "LeaveOneOut", "CVPlus"),
 )
 COMMANDS = {
     "demo": [],
     "datasets": ["--data-home"],
-    "fit": ["--target", "--out"],
+    "fit": ["--target", "--out", "--base", "--approximation", "--effort", "--calibration"],
     "predict": ["--coverage", "--out", "--quiet"],
     "report": ["--target", "--out"],
     "bench regression": [

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from browser import Browser, find_browser
-from sharpgp import SharpGPRegressor
+from sharpgp import Sharp, SharpGPRegressor
 from sharpgp.report import write_report
 
 pytestmark = pytest.mark.skipif(
@@ -24,8 +24,8 @@ def reports(tmp_path_factory):
     y = np.sin(2 * X[:, 0]) + 0.3 * np.exp(X[:, 1]) * rng.normal(size=260)
     folder, out = tmp_path_factory.mktemp("reports"), {}
     for method in ("paper", "exact", "vanilla", "marx22"):
-        levels = 7 if method == "paper" else None
-        model = SharpGPRegressor(calibration=method, levels=levels, random_state=0)
+        calibration = Sharp(levels=7) if method == "paper" else method
+        model = SharpGPRegressor(base="rbf", calibration=calibration, random_state=0)
         model.fit(X[:160], y[:160])
         names = ["first </script>", "second & third", "x" * 60]
         path = folder / f"{method}.html"

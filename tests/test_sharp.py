@@ -8,12 +8,13 @@ import torch
 
 from sharpgp import Sharp
 from sharpgp._ranks import rank
-from sharpgp.calibration.methods.sharp.path import MOST_EVALUATIONS, Pool, Problem, keep_order
+from sharpgp.calibration.methods.sharp.path import MOST_EVALUATIONS, keep_order, shortest_path
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import train
 from sharpgp.gp.covariance import STATIONARY
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.models.objective import pinball, sharpness
+from sharpgp.models.search import Problem, Visited
 
 
 def simulate(n: int, d: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -183,13 +184,13 @@ def test_fitting_leaves_the_posterior_as_it_was(rbf):
 def test_shortest_path_is_the_best_of_all_monotone_paths(seed):
     rng = np.random.default_rng(seed)
     n, K = 7, 4
-    pool = Pool()
+    visited = Visited()
     for i in range(n):
-        pool.v.append(rng.integers(0, 3, 2).astype(float))
+        visited.v.append(rng.integers(0, 3, 2).astype(float))
         gain = np.zeros(K) if i == 0 else rng.normal(-0.2, 0.5, K)
-        pool.log_ratio.append(gain)
-        pool.beta.append(np.sort(rng.uniform(0, 1, K)))
-    v, gain, beta = np.array(pool.v), np.array(pool.log_ratio), np.array(pool.beta)
+        visited.log_ratio.append(gain)
+        visited.beta.append(np.sort(rng.uniform(0, 1, K)))
+    v, gain, beta = np.array(visited.v), np.array(visited.log_ratio), np.array(visited.beta)
 
     def cost(path: tuple[int, ...]) -> float:
         if any(i and gain[i, k] > 0 for k, i in enumerate(path)):
@@ -201,7 +202,7 @@ def test_shortest_path_is_the_best_of_all_monotone_paths(seed):
         return sum(max(gain[i, k], -3.0) for k, i in enumerate(path))
 
     best = min(itertools.product(range(n), repeat=K), key=cost)
-    assert cost(tuple(pool.shortest_path())) == pytest.approx(cost(best))
+    assert cost(tuple(shortest_path(visited))) == pytest.approx(cost(best))
 
 
 def test_a_level_that_breaks_the_order_takes_its_neighbours_theta():

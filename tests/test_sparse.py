@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from helpers import wavy
-from sharpgp import CrossValidated, Kuleshov18, Sharp, SharpGPRegressor, Vanilla
+from sharpgp import CrossValidated, Kuleshov18, Sharp, SharpGPRegressor, Sparse, Vanilla
 from sharpgp.calibration import calibrated
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import compute, inducing, sizes, sparse_training, train
@@ -181,10 +181,12 @@ def test_a_gp_trained_on_a_part_is_conditioned_on_all_by_the_same_rule(monkeypat
 def test_the_rule():
     assert inducing_for(3000, "cpu") is None
     assert inducing_for(3001, "cpu") == 300
-    assert inducing_for(50, "cpu", 100) == 50
+    assert inducing_for(50, "cpu", Sparse(100)) == 50
+    assert inducing_for(50, "cpu", "sparse") == 50
+    assert inducing_for(10**6, "cpu", "exact") is None
     X, y = map(torch.from_numpy, wavy(60))
     assert train_chosen(X, y)[0].n_inducing is None
-    assert train_chosen(X, y, inducing=7)[0].n_inducing == 7
+    assert train_chosen(X, y, approximation=Sparse(7))[0].n_inducing == 7
 
 
 def test_saved_and_loaded(tmp_path):
@@ -276,7 +278,9 @@ def test_predictions_in_blocks_are_the_same(method, gp, monkeypatch):
 def test_estimator(calibration, caplog):
     X, y = wavy(120)
     method = CrossValidated(folds=2) if calibration == "cv" else calibration
-    model = SharpGPRegressor(calibration=method, inducing=30, random_state=0, verbose=1)
+    model = SharpGPRegressor(
+        base="rbf", calibration=method, approximation=Sparse(30), random_state=0, verbose=1
+    )
     with caplog.at_level("INFO", logger="sharpgp"):
         model.fit(X, y)
     assert "30 inducing" in caplog.text

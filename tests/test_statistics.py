@@ -132,7 +132,9 @@ def end_to_end(request):
     found = []
     for seed in range(SETS.get(name, 24)):
         X, y = problem(ROWS + POINTS, seed)
-        model = SharpGPRegressor(calibration=method(name), cal_size=C, random_state=seed)
+        model = SharpGPRegressor(
+            base="rbf", calibration=method(name), cal_size=C, random_state=seed
+        )
         model.fit(X[:ROWS], y[:ROWS])
         X_test, y_test = X[ROWS:], y[ROWS:]
         low, middle, high = model.predict_quantiles(X_test, [0.1, 0.5, 0.9]).T

@@ -1,17 +1,20 @@
-"""Tree models: locations and spreads against slow oracles, seeds, small data."""
+"""Tree models: arrays against scikit-learn's own trees, spreads against slow oracles, files."""
 
 import numpy as np
 import pytest
+import torch
+from scipy.stats import norm
+from sklearn.ensemble import (
+    ExtraTreesRegressor,
+    HistGradientBoostingRegressor,
+    RandomForestRegressor,
+)
 
-from sharpgp.exceptions import InvalidInputError
-from sharpgp.models.trees import BoostedTrees, ExtraTrees
-
-
-def with_spread() -> BoostedTrees:
-    return BoostedTrees(share=0.5)
-
-
-MODELS = [ExtraTrees, BoostedTrees, with_spread]
+from sharpgp import persistence
+from sharpgp.exceptions import SavedModelError
+from sharpgp.models import tree_arrays, trees
+from sharpgp.models.tree_arrays import TreeArrays
+from sharpgp.models.trees import LEAST_SPREAD, TREES, BoostedTrees, ExtraTrees, TreeModel
 
 
 def problem(n: int, seed: int = 0):
@@ -22,18 +25,61 @@ def problem(n: int, seed: int = 0):
     return X, 5.0 * (X[:, 0] > 0) + scale * rng.normal(size=n), scale
 
 
-def slow_weights(model: ExtraTrees, X, X_new, trees=None):
+X, Y, _ = problem(120)
+# Also the training points themselves, and points on a grid where thresholds can lie.
+X_NEW = np.concatenate([problem(40, seed=1)[0], X[:20], np.round(X[20:40], 1)])
+
+
+# ------------------------------------------------------------------ trees as arrays
+
+
+@pytest.mark.parametrize("kind", [ExtraTreesRegressor, RandomForestRegressor])
+@pytest.mark.parametrize("least", [1, 5])
+def test_forests_as_arrays_answer_as_they_do(kind, least):
+    forest = kind(20, min_samples_leaf=least, random_state=0).fit(X, Y)
+    arrays = TreeArrays.of_forest(forest)
+    found = arrays.value[arrays.leaves(X_NEW)]
+    each = np.stack([tree.predict(X_NEW) for tree in forest.estimators_], 1)
+    np.testing.assert_array_equal(found, each)
+    np.testing.assert_allclose(found.mean(1), forest.predict(X_NEW), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("settings", [{}, {"early_stopping": True}, {"max_leaf_nodes": 3}])
+def test_boosting_as_arrays_answers_as_it_does(settings):
+    boosting = HistGradientBoostingRegressor(random_state=0, **settings).fit(X, Y)
+    arrays = TreeArrays.of_boosting(boosting)
+    steps = np.stack(list(boosting.staged_predict(X_NEW)), 1)
+    found = float(np.squeeze(boosting._baseline_prediction)) + np.cumsum(
+        arrays.value[arrays.leaves(X_NEW)], 1
+    )
+    assert arrays.n_trees == boosting.n_iter_
+    np.testing.assert_allclose(found, steps, rtol=0, atol=1e-12)
+
+
+def test_a_tree_that_is_one_leaf_and_rows_in_blocks(monkeypatch):
+    forest = ExtraTreesRegressor(3, min_samples_leaf=100, random_state=0).fit(X, Y)
+    arrays = TreeArrays.of_forest(forest)
+    assert len(arrays.value) == 3
+    np.testing.assert_allclose(arrays.value[arrays.leaves(X_NEW)].mean(1), Y.mean())
+    grown = TreeArrays.of_forest(ExtraTreesRegressor(7, random_state=0).fit(X, Y))
+    whole = grown.leaves(X_NEW)
+    monkeypatch.setattr(tree_arrays, "_BLOCK", 50)
+    np.testing.assert_array_equal(grown.leaves(X_NEW), whole)
+    assert grown.leaves(X_NEW[:0]).shape == (0, 7)
+
+
+# ------------------------------------------------------------------ location and spread
+
+
+def slow_weights(arrays: TreeArrays, X_new):
     """Weights [T, N] of training points, one tree and one point at a time."""
     W = np.zeros((len(X_new), len(X)))
-    samples = model.forest.estimators_samples_
-    for t, tree in enumerate(model.forest.estimators_):
-        counts = np.bincount(samples[t], minlength=len(X)) if model.bagged else np.ones(len(X))
-        train, new = tree.apply(X.astype(np.float32)), tree.apply(X_new.astype(np.float32))
+    train, new = arrays.leaves(X), arrays.leaves(X_new)
+    for t in range(arrays.n_trees):
         for i in range(len(X_new)):
-            if trees is None or trees[i, t]:
-                inside = (train == new[i]) * counts
-                W[i] += inside / inside.sum()
-    return W / W.sum(1, keepdims=True)
+            inside = (train[:, t] == new[i, t]).astype(float)
+            W[i] += inside / inside.sum()
+    return W / arrays.n_trees
 
 
 def slow_quantile(values, weights, p):
@@ -41,83 +87,167 @@ def slow_quantile(values, weights, p):
     return np.interp(p, np.r_[0.0, weights[order].cumsum()], np.r_[values[order][0], values[order]])
 
 
-@pytest.mark.parametrize("out_of_bag", [False, True])
 @pytest.mark.parametrize("least", [1, 4])
-def test_forest_is_that_of_weighted_targets(least, out_of_bag):
-    X, y, _ = problem(60)
-    X_new, *_ = problem(15, seed=1)
-    model = ExtraTrees(trees=7, least_in_leaf=least, out_of_bag=out_of_bag).fit(X, y, seed=0)
-    W = slow_weights(model, X, X_new)
-    np.testing.assert_allclose(model.location(X_new), W @ y, rtol=1e-6)  # leaves are float32-split
-    low, high = (np.array([slow_quantile(y, w, p) for w in W]) for p in (0.1, 0.9))
-    expected = np.maximum((high - low) / (2 * 1.2815515655446004), 1e-3 * y.std())
-    np.testing.assert_allclose(model.spread(X_new), expected, rtol=1e-9)
+def test_extra_trees_are_weighted_targets(least, monkeypatch):
+    monkeypatch.setattr(trees, "_TREES", 7)
+    monkeypatch.setattr(trees, "_LEAST_IN_LEAF", least)
+    model = ExtraTrees(X, Y, seed=0)
+    W = slow_weights(model.trees, X_NEW)
+    location, spread = model.moments(X_NEW)
+    np.testing.assert_allclose(location, W @ Y, rtol=0, atol=1e-12)
+    forest = ExtraTreesRegressor(7, min_samples_leaf=least, random_state=0).fit(X, Y)
+    np.testing.assert_allclose(location, forest.predict(X_NEW), rtol=0, atol=1e-12)
+    # A quantile jumps where points without weight lie between two with one; rounding decides there.
+    for sign in (-1, 1):
+        low, high = (
+            np.array([slow_quantile(Y, w, p) for w in W])
+            for p in (0.1 + sign * 1e-12, 0.9 - sign * 1e-12)
+        )
+        bound = np.maximum((high - low) / (2 * norm.ppf(0.9)), LEAST_SPREAD * Y.std())
+        assert (sign * (spread - bound) >= -1e-9 * bound).all()
+    monkeypatch.setattr(trees, "_BLOCK", 300)  # two rows at a time
+    for blocks, whole in zip(model.moments(X_NEW), (location, spread), strict=True):
+        np.testing.assert_allclose(blocks, whole, rtol=1e-12)
 
 
-def test_out_of_bag_answers_come_from_trees_that_missed_the_point():
-    X, y, _ = problem(50)
-    model = ExtraTrees(trees=30, least_in_leaf=1, out_of_bag=True).fit(X, y, seed=0)
-    missed = np.ones((50, 30), dtype=bool)
-    for t, rows in enumerate(model.forest.estimators_samples_):
-        missed[rows, t] = False
-    location, spread = model.out_of_bag()
-    np.testing.assert_allclose(location, slow_weights(model, X, X, missed) @ y, rtol=1e-9)
+def test_boosted_trees_are_scikit_learns_with_a_constant_spread():
+    model = BoostedTrees(X, Y, seed=0)
+    reference = HistGradientBoostingRegressor(
+        max_iter=300,
+        min_samples_leaf=8,
+        early_stopping=True,
+        validation_fraction=0.15,
+        n_iter_no_change=15,
+        random_state=0,
+    ).fit(X, Y)
+    location, spread = model.moments(X_NEW)
+    np.testing.assert_allclose(location, reference.predict(X_NEW), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(spread, Y.std())
+
+
+def test_location_finds_the_step_and_extra_trees_the_noise():
+    data, target, _ = problem(400)
+    new, _, scale = problem(200, seed=1)
+    for kind in TREES.values():
+        location, spread = kind(data, target, seed=0).moments(new)
+        assert np.sqrt(np.mean((location - 5.0 * (new[:, 0] > 0)) ** 2)) < 1.0
+        if kind is ExtraTrees:
+            assert np.median(spread[scale == 1.0]) > 2 * np.median(spread[scale == 0.1])
+
+
+@pytest.mark.parametrize("kind", TREES.values())
+def test_a_seed_fixes_everything(kind):
+    one, two = (kind(X, Y, seed=3).moments(X_NEW) for _ in range(2))
+    np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("kind", TREES.values())
+@pytest.mark.parametrize("n", [2, 5, 12])
+def test_few_points_give_finite_answers(kind, n):
+    location, spread = kind(X[:n], Y[:n], seed=0).moments(X_NEW)
+    assert np.isfinite(location).all()
+    assert (np.isfinite(spread) & (spread > 0)).all()
+
+
+@pytest.mark.parametrize("kind", TREES.values())
+def test_units_of_the_target_carry_over(kind):
+    """By a power of two, so that splits and roundings are the same."""
+    plain, scaled = kind(X, Y, seed=0).moments(X), kind(X, 1024.0 * Y, seed=0).moments(X)
+    np.testing.assert_allclose(scaled, 1024.0 * np.array(plain), rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", TREES.values())
+def test_a_constant_target_has_a_positive_spread(kind):
+    location, spread = kind(X, np.full_like(Y, 3.0), seed=0).moments(X)
+    np.testing.assert_allclose(location, 3.0)
     assert (spread > 0).all()
-    # Nothing of a point's own target is in its answer.
-    assert np.abs(y - location).mean() > 1.5 * np.abs(y - model.location(X)).mean()
 
 
-def test_out_of_bag_needs_bags():
-    X, y, _ = problem(20)
-    with pytest.raises(InvalidInputError, match="out_of_bag=True"):
-        ExtraTrees(trees=5).fit(X, y, seed=0).out_of_bag()
+# ------------------------------------------------------------------ files
 
 
-def test_without_a_share_the_spread_is_constant():
-    X, y, _ = problem(60)
-    spread = BoostedTrees().fit(X, y, seed=0).spread(X)
-    np.testing.assert_allclose(spread, y.std())
+def grown(kind: str) -> TreeModel:
+    return TreeModel(kind, torch.from_numpy(X), torch.from_numpy(Y), seed=0)
 
 
-@pytest.mark.parametrize("model", [ExtraTrees, with_spread])
-def test_location_finds_the_step_and_spread_the_noise(model):
-    X, y, _ = problem(400)
-    X_new, _, scale = problem(200, seed=1)
-    fitted = model().fit(X, y, seed=0)
-    truth = 5.0 * (X_new[:, 0] > 0)
-    assert np.sqrt(np.mean((fitted.location(X_new) - truth) ** 2)) < 1.0
-    spread = fitted.spread(X_new)
-    assert np.median(spread[scale == 1.0]) > 2 * np.median(spread[scale == 0.1])
+@pytest.mark.parametrize("kind", TREES)
+def test_saved_and_loaded(kind, tmp_path):
+    model, points = grown(kind), torch.from_numpy(X_NEW)
+    persistence.save(model, tmp_path / "trees.sgp")
+    again = persistence.load(tmp_path / "trees.sgp")
+    assert torch.equal(again.location(points), model.location(points))
+    assert torch.equal(again.spread(points), model.spread(points))
+    assert torch.equal(again.X_train, model.X_train)
+    assert (again.kind, again.seed) == (kind, 0)
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_a_seed_fixes_everything(model):
-    X, y, _ = problem(80)
-    one, two = (model().fit(X, y, seed=3) for _ in range(2))
-    np.testing.assert_array_equal(one.location(X), two.location(X))
-    np.testing.assert_array_equal(one.spread(X), two.spread(X))
+def last_inner(arrays: TreeArrays) -> int:
+    return int(np.flatnonzero(arrays.left != np.arange(len(arrays.left)))[-1])
 
 
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("n", [5, 12])
-def test_few_points_give_finite_answers(model, n):
-    X, y, _ = problem(n)
-    fitted = model().fit(X, y, seed=0)
-    assert np.isfinite(fitted.location(X)).all()
-    assert (fitted.spread(X) > 0).all()
+def changed(name, value):
+    """A change of one entry of an array: of a node with children where there is a choice."""
+
+    def change(model):
+        arrays = model.grown.trees
+        getattr(arrays, name)[0 if name == "roots" else last_inner(arrays)] = value(arrays)
+
+    return change
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_units_of_the_target_carry_over(model):
-    X, y, _ = problem(100)
-    plain, scaled = model().fit(X, y, seed=0), model().fit(X, 1024.0 * y, seed=0)
-    np.testing.assert_allclose(scaled.location(X), 1024.0 * plain.location(X), rtol=1e-6, atol=1e-3)
-    np.testing.assert_allclose(scaled.spread(X), 1024.0 * plain.spread(X), rtol=1e-4)
+def replaced(name, convert):
+    def change(model):
+        arrays = model.grown.trees
+        setattr(arrays, name, convert(getattr(arrays, name)))
+
+    return change
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_a_constant_target_has_a_positive_spread(model):
-    X, y, _ = problem(50)
-    fitted = model().fit(X, np.full_like(y, 3.0), seed=0)
-    np.testing.assert_allclose(fitted.location(X), 3.0)
-    assert (fitted.spread(X) > 0).all()
+HOSTILE = {
+    "a cycle": changed("left", lambda arrays: 0),
+    "a leaf on one side only": changed("right", last_inner),
+    "a child beyond the table": changed("right", lambda arrays: len(arrays.value)),
+    "a negative child": changed("left", lambda arrays: -1),
+    "a root beyond the table": changed("roots", lambda arrays: len(arrays.value)),
+    "a negative root": changed("roots", lambda arrays: -1),
+    "a feature beyond the inputs": changed("feature", lambda arrays: 3),
+    "a negative feature": changed("feature", lambda arrays: -1),
+    "a value that is not finite": changed("value", lambda arrays: np.nan),
+    "a threshold that is not finite": changed("threshold", lambda arrays: np.inf),
+    "fewer thresholds": replaced("threshold", lambda values: values[:-1]),
+    "children that are no whole numbers": replaced("left", lambda values: values.astype(float)),
+    "nodes in two dimensions": replaced("value", lambda values: values[None]),
+    "another kind": lambda model: setattr(model, "kind", "oak"),
+}
+
+
+@pytest.mark.parametrize("kind", TREES)
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_files_are_refused(kind, name, tmp_path):
+    model = grown(kind)
+    HOSTILE[name](model)
+    persistence.save(model, tmp_path / "trees.sgp")
+    with pytest.raises(SavedModelError, match="cannot load") as caught:
+        persistence.load(tmp_path / "trees.sgp")
+    assert "damaged" not in str(caught.value)  # found by a check, not by chance
+    assert "\n" not in str(caught.value)
+
+
+OWN = {
+    "a point in no leaf": ("extra_trees", "members", lambda a: np.where(a == a.max(), 10**6, a)),
+    "fewer points": ("extra_trees", "members", lambda a: a[:-1]),
+    "targets out of order": ("extra_trees", "targets", lambda a: a[::-1].copy()),
+    "no least spread": ("extra_trees", "least", lambda a: 0.0),
+    "no spread": ("boosted_trees", "size", lambda a: -1.0),
+    "no baseline": ("boosted_trees", "baseline", lambda a: float("nan")),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_hostile_parts_of_either_kind_are_refused(name, tmp_path):
+    kind, attribute, convert = OWN[name]
+    model = grown(kind)
+    setattr(model.grown, attribute, convert(getattr(model.grown, attribute)))
+    persistence.save(model, tmp_path / "trees.sgp")
+    with pytest.raises(SavedModelError, match="cannot load"):
+        persistence.load(tmp_path / "trees.sgp")

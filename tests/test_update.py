@@ -9,9 +9,9 @@ import torch
 
 from helpers import FakePosterior, fake_data, method, wavy
 from sharpgp import CrossValidated, Exact, Sharp, SharpGPRegressor
-from sharpgp.calibration import spread as spread_module
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import optimise, training
+from sharpgp.models import spread_choice
 from sharpgp.models.heteroscedastic import working_response
 from tolerances import same_optimum
 
@@ -32,7 +32,7 @@ def forbid_training(monkeypatch):
         raise AssertionError("trained again")
 
     monkeypatch.setattr(optimise, "minimize", refuse)
-    monkeypatch.setattr(spread_module, "_search", refuse)
+    monkeypatch.setattr(spread_choice, "_search", refuse)
 
 
 @pytest.mark.parametrize("name", ["exact", "kuleshov18", "marx22", "vovk20"])
@@ -143,7 +143,7 @@ def frame(X):
 
 
 def test_estimator():
-    model = SharpGPRegressor(calibration="exact", cal_size=20, random_state=0)
+    model = SharpGPRegressor(base="rbf", calibration="exact", cal_size=20, random_state=0)
     model.fit(frame(X[:80]), Y[:80])
     posterior = model.posterior_
     again = copy.deepcopy(model).update(frame(X[80:]), Y[80:].numpy())
@@ -160,14 +160,14 @@ def test_estimator():
 @pytest.mark.parametrize("calibration", ["kuleshov18", CrossValidated(folds=2)], ids=type)
 def test_refit_starts_over_on_all_points(calibration):
     settings = {"calibration": calibration, "random_state": 0}
-    model = SharpGPRegressor(**settings).fit(frame(X[:40]), Y[:40])
+    model = SharpGPRegressor(base="rbf", **settings).fit(frame(X[:40]), Y[:40])
     X_old, y_old = model.calibrated_.labelled_data()
     assert torch.equal(
         y_old.sort().values.round(decimals=9), Y[:40].sort().values.round(decimals=9)
     )
     model.update(frame(X[40:60]), Y[40:60]).update(frame(X[60:80]), Y[60:80], refit=True)
     assert list(model.feature_names_in_) == ["length", "width"]
-    fresh = SharpGPRegressor(**settings).fit(
+    fresh = SharpGPRegressor(base="rbf", **settings).fit(
         torch.cat([X_old, X[40:80]]), torch.cat([y_old, Y[40:80]])
     )
     np.testing.assert_allclose(

@@ -9,7 +9,7 @@ from sharpgp.gp import train
 from sharpgp.gp.covariance import FromGPyTorch, Stationary
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.warped import Warp, WarpedPosterior, _Objective, train_warped
-from sharpgp.models.gaussian import learn_spread
+from sharpgp.models.gaussian import learn_gaussian
 from tolerances import rounding_of_slopes, slopes
 
 
@@ -93,10 +93,10 @@ def test_gradient_of_the_likelihood():
 
 def test_it_is_used_where_noise_grows_with_the_level():
     X, y = multiplicative(120, seed=3)
-    spread = learn_spread(train(X, y)[0], seed=0)
+    spread = learn_gaussian(train(X, y)[0], seed=0)
     assert spread.choice.warped
     assert spread.choice.score < 0.9
-    even = learn_spread(train(X, y.log())[0], seed=0)
+    even = learn_gaussian(train(X, y.log())[0], seed=0)
     assert not even.choice.warped
     X_cal, y_cal = multiplicative(99, seed=4)
     X_new, y_new = multiplicative(2000, seed=5)
@@ -115,7 +115,7 @@ def test_kernels_of_the_users_own_are_not_warped():
 
 def test_saving(tmp_path):
     X, y = multiplicative(100, seed=7)
-    model = SharpGPRegressor(calibration="loo", random_state=0).fit(X, y)
+    model = SharpGPRegressor(base="rbf", calibration="loo", random_state=0).fit(X, y)
     assert isinstance(model.posterior_, WarpedPosterior)
     model.save(tmp_path / "model.sgp")
     again = SharpGPRegressor.load(tmp_path / "model.sgp")

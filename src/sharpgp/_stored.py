@@ -77,18 +77,45 @@ class Array(Spec):
         """See :meth:`Spec.check`."""
         if not isinstance(value, Tensor) or value.dtype != torch.float64:
             raise SavedModelError(f"expected a float64 tensor, found {_kind(value)}")
-        names = self.sizes.split()
-        if value.dim() != len(names) or value.numel() == 0:
-            raise SavedModelError(f"expected sizes {names}, found {tuple(value.shape)}")
-        for name, size in zip(names, value.shape, strict=True):
-            if sizes.setdefault(name, size) != size:
-                raise SavedModelError(f"expected size {name} = {sizes[name]}, found {size}")
+        _check_sizes(self.sizes.split(), tuple(value.shape), sizes)
         if not bool(torch.isfinite(value).all()):
             raise SavedModelError("expected finite numbers, found NaN or inf")
         if self.positive and not bool((value > 0).all()):
             raise SavedModelError("expected positive numbers")
         if self.increasing and not bool((value.diff() > 0).all()):
             raise SavedModelError("expected increasing numbers")
+
+
+@dataclass(frozen=True)
+class NumPyArray(Spec):
+    """A NumPy array of finite float64 or, if ``whole``, of int64 numbers; sizes as of `Array`.
+
+    Examples
+    --------
+    >>> NumPyArray("K", whole=True).check(np.zeros(3), {})
+    Traceback (most recent call last):
+    sharpgp.exceptions.SavedModelError: expected an array of int64, found ndarray of float64
+    """
+
+    sizes: str = ""
+    whole: bool = False
+
+    def check(self, value: Any, sizes: dict[str, int]) -> None:
+        """See :meth:`Spec.check`."""
+        expected = np.dtype(np.int64 if self.whole else np.float64)
+        if not isinstance(value, np.ndarray) or value.dtype != expected:
+            raise SavedModelError(f"expected an array of {expected}, found {_kind(value)}")
+        _check_sizes(self.sizes.split(), value.shape, sizes)
+        if not np.isfinite(value).all():
+            raise SavedModelError("expected finite numbers, found NaN or inf")
+
+
+def _check_sizes(names: list[str], shape: tuple[int, ...], sizes: dict[str, int]) -> None:
+    if len(shape) != len(names) or 0 in shape:
+        raise SavedModelError(f"expected sizes {names}, found {shape}")
+    for name, size in zip(names, shape, strict=True):
+        if sizes.setdefault(name, size) != size:
+            raise SavedModelError(f"expected size {name} = {sizes[name]}, found {size}")
 
 
 @dataclass(frozen=True)
@@ -322,4 +349,6 @@ class Reader:
 
 
 def _kind(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"ndarray of {value.dtype}"
     return str(value.dtype) if isinstance(value, Tensor) else type(value).__name__

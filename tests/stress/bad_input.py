@@ -12,7 +12,7 @@ import scipy.sparse
 import torch
 
 from helpers import wavy
-from sharpgp import PredictiveDistribution, SharpGPError, SharpGPRegressor
+from sharpgp import PredictiveDistribution, Sharp, SharpGPError, SharpGPRegressor, Sparse
 from sharpgp.calibration import known_methods
 from sharpgp.calibration.recalibrator import make_recalibrator
 from sharpgp.gp.training import train
@@ -123,16 +123,17 @@ def cases() -> Iterator[Case]:
         yield f"calibration X {name}", lambda b=bad: _asked(_model().fit(X, Y, X_cal=b, y_cal=Y))
     for name, bad in bad_targets().items():
         yield f"calibration y {name}", lambda b=bad: _asked(_model().fit(X, Y, X_cal=X, y_cal=b))
-    for setting in ("kernel", "calibration", "cal_size", "levels", "device", "random_state"):
+    for setting in ("base", "calibration", "approximation", "cal_size", "device", "random_state"):
         for name, bad in JUNK.items():
             yield (
                 f"{setting}={name}",
                 lambda s=setting, b=bad: _asked(_model(**{"calibration": "paper", s: b}).fit(X, Y)),
             )
-    for setting in ("mean", "inducing"):
-        for name, bad in JUNK.items():
-            if bad is not None:
-                yield f"{setting}={name}", lambda s=setting, b=bad: _model(**{s: b}).fit(X, Y)
+    for name, bad in JUNK.items():
+        yield f"base=[{name}]", lambda b=bad: _model(base=[b], calibration="cv").fit(X, Y)
+        yield f"effort={name}", lambda b=bad: _model(effort=b).fit(X, Y)
+        yield f"levels={name}", lambda b=bad: _model(calibration=Sharp(levels=b)).fit(X, Y)
+        yield f"m={name}", lambda b=bad: _model(approximation=Sparse(b)).fit(X, Y)
     model = _model().fit(X, Y)
     for ask in ("predict", "predict_interval", "predict_dist", "score"):
         for name, bad in bad_features().items():

@@ -15,14 +15,15 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.tree import DecisionTreeRegressor
 
 from helpers import method
-from sharpgp import CalibrationWarning, SharpGPError, SharpGPRegressor
+from sharpgp import CalibrationWarning, SharpGPError, SharpGPRegressor, Sparse
 from sharpgp._ranks import whole_rank
 from sharpgp.calibration import Recalibrator, known_methods
 from sharpgp.exceptions import MissingExtraError
+from sharpgp.models.bases import Bases
 from stress.shapes import Case, draw
 
 #: Methods that take long run on every so many data sets only.
-SELDOM = {"fully_bayesian": 250, "capone22": 10, "cv": 3, "loo": 3, "exact": 2}
+SELDOM = {"fully_bayesian": 250, "capone22": 10, "cv": 3, "cv+": 5, "loo": 3, "exact": 2}
 SETTINGS = {
     "capone22": {"hyperposterior": "laplace"},
     "paper": {"levels": 5},
@@ -80,18 +81,25 @@ def examine(number: int, seed: int = 0) -> Tally:
 def _model(number: int, rows: int) -> SharpGPRegressor:
     """Kernel in turn; kind of model, inducing inputs and regression drawn by number."""
     rng = np.random.default_rng([number, 1])
-    kind = str(rng.choice(list(MODELS), p=list(MODELS.values())))
+    kind, kernel = (
+        str(rng.choice(list(MODELS), p=list(MODELS.values()))),
+        KERNELS[number % len(KERNELS)],
+    )
     return SharpGPRegressor(
-        kernel=KERNELS[number % len(KERNELS)],
-        inducing=int(rng.integers(1, max(2, rows // 2))) if "sparse" in kind else None,
-        mean=MEANS[int(rng.integers(len(MEANS)))] if "mean" in kind else None,
+        base=MEANS[int(rng.integers(len(MEANS)))] if "mean" in kind else kernel,
+        approximation=Sparse(int(rng.integers(1, max(2, rows // 2))))
+        if "sparse" in kind
+        else "auto",
         random_state=0,
     )
 
 
 def _kind(model: SharpGPRegressor) -> str:
-    given = {"sparse": model.inducing, "mean": model.mean}
-    return ", ".join(name for name, value in given.items() if value is not None) or "exact"
+    given = {
+        "sparse": isinstance(model.approximation, Sparse),
+        "mean": not isinstance(model.base, str),
+    }
+    return ", ".join(name for name, is_given in given.items() if is_given) or "exact"
 
 
 def _method(name: str) -> Recalibrator:
@@ -100,7 +108,7 @@ def _method(name: str) -> Recalibrator:
 
 def _trained(case: Case, model: SharpGPRegressor) -> Any:
     X, y = (torch.tensor(np.asarray(a, dtype=np.float64)) for a in (case.X, case.y))
-    return model._train(X, y)[0]
+    return Bases(model.base, model.approximation, seed=0).one_gp(X, y)
 
 
 def _judge(tally: Tally, case: Case, name: str, fit: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from helpers import wavy
+from helpers import method, wavy
 from random_models import damaged, forged
 from sharpgp import SharpGPError, SharpGPRegressor
 from sharpgp.studies import datasets
@@ -100,7 +100,8 @@ def models(count: int, seed: int) -> Iterator[Step]:
         files = []
         for name in ("kuleshov18", "exact", "cv", "paper", "vovk20"):
             file = Path(folder) / f"{name}.sgp"
-            SharpGPRegressor(calibration=name, levels=5, random_state=0).fit(X, y).save(file)
+            model = SharpGPRegressor(base="rbf", calibration=method(name), random_state=0)
+            model.fit(X, y).save(file)
             files.append(file.read_bytes())
         for number in range(count):
             change = damaged if number % 2 else forged

@@ -9,8 +9,8 @@ from itertools import product
 import numpy as np
 import torch
 
-from helpers import wavy
-from sharpgp import SharpGPRegressor
+from helpers import method, wavy
+from sharpgp import SharpGPRegressor, Sparse
 
 ROWS = 1050
 #: Largest change between numbers of threads, in standard deviations of the target.
@@ -32,10 +32,9 @@ def changes() -> Iterator[tuple[str, float, float, str | None]]:
     X, y = wavy(ROWS * 4 // 3, d=3)
     X_new, _ = wavy(300, d=3, seed=1)
 
-    def fitted(method: str, inducing: int | None) -> SharpGPRegressor:
-        levels = 9 if method == "paper" else None
+    def fitted(name: str, approximation: str | Sparse) -> SharpGPRegressor:
         model = SharpGPRegressor(
-            calibration=method, inducing=inducing, levels=levels, random_state=3
+            calibration=method(name), approximation=approximation, random_state=3
         )
         return model.fit(X, y)
 
@@ -43,25 +42,25 @@ def changes() -> Iterator[tuple[str, float, float, str | None]]:
         ends = model.predict_interval(X_new, 0.8)
         return np.column_stack([model.predict(X_new), ends]) / y.std()
 
-    kinds = [("exact", None), ("sparse", 50)]
-    for (kind, inducing), method in product(kinds, ("kuleshov18", "paper")):
-        name = f"{method} on {'an' if kind == 'exact' else 'a'} {kind} GP of {ROWS} rows"
+    kinds = [("exact", "exact"), ("sparse", Sparse(50))]
+    for (kind, given), name in product(kinds, ("kuleshov18", "paper")):
+        what = f"{name} on {'an' if kind == 'exact' else 'a'} {kind} GP of {ROWS} rows"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with _threads(1):
-                one = answers(fitted(method, inducing))
+                one = answers(fitted(name, given))
             with _threads(2):
-                model = fitted(method, inducing)
+                model = fitted(name, given)
                 unasked = deepcopy(model)  # answers keep factors, which the next ones would reuse
-                two, again = answers(model), answers(fitted(method, inducing))
+                two, again = answers(model), answers(fitted(name, given))
             with _threads(1):
                 fits = np.abs(answers(unasked) - one).max()
         answered = np.abs(two - one).max()
         problem = None
         if not np.array_equal(two, again):
-            problem = f"{name}: two fits with the same number of threads differ"
+            problem = f"{what}: two fits with the same number of threads differ"
         elif fits > 0:
-            problem = f"{name}: threads change a fit, and with it answers by {fits:.1e}"
+            problem = f"{what}: threads change a fit, and with it answers by {fits:.1e}"
         elif answered > MOST:
-            problem = f"{name}: threads change what a model answers by {answered:.1e}"
-        yield name, fits, answered, problem
+            problem = f"{what}: threads change what a model answers by {answered:.1e}"
+        yield what, fits, answered, problem

@@ -25,9 +25,20 @@ def fit(
     calibration: Annotated[
         str, typer.Option(help="auto, cv, exact, paper or a baseline's name.")
     ] = "auto",
-    kernel: Annotated[
-        str, typer.Option(help="rbf, matern12, matern32, matern52 or additive.")
-    ] = "rbf",
+    base: Annotated[
+        str,
+        typer.Option(
+            help="auto; rbf, matern12, matern32, matern52 or additive; or several of these, "
+            "extra_trees and boosted_trees with commas, which are pooled."
+        ),
+    ] = "auto",
+    approximation: Annotated[
+        str,
+        typer.Option(help="auto, exact, sparse, or sparse:500 for that many inducing inputs."),
+    ] = "auto",
+    effort: Annotated[
+        str, typer.Option(help="low, auto or high: how much the base auto pools.")
+    ] = "auto",
     drop: Annotated[
         list[str] | None,
         typer.Option(help="Column not to use, such as an identifier; may be repeated."),
@@ -35,11 +46,6 @@ def fit(
     cal_size: Annotated[
         float, typer.Option(help="Fraction of the rows held out, where the calibration needs any.")
     ] = 0.25,
-    levels: Annotated[int | None, typer.Option(help="Levels to train. Default: about 25.")] = None,
-    inducing: Annotated[
-        int | None,
-        typer.Option(help="Inducing points of a sparse GP. Default: chosen by the number of rows."),
-    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the split and of methods that draw.")] = 0,
     device: DEVICE = "auto",
     quiet: QUIET = False,
@@ -53,11 +59,11 @@ def fit(
     from sharpgp.tabular import fit_file
 
     settings: dict[str, Any] = {
-        "kernel": kernel,
+        "base": base.split(",") if "," in base else base,
         "calibration": calibration,
+        "approximation": _approximation(approximation),
         "cal_size": cal_size,
-        "levels": levels,
-        "inducing": inducing,
+        "effort": effort,
         "device": device,
         "random_state": seed,
     }
@@ -167,6 +173,20 @@ def report(
         f"{metrics['width_95']:.4g}, CRPS {metrics['crps']:.4g}, ECE "
         f"{metrics['ece'] / metrics['ece_floor']:.2f} times its floor; wrote {out}"
     )
+
+
+def _approximation(text: str) -> Any:
+    """What ``approximation=`` takes: a name, or the number of inducing inputs after a colon."""
+    from sharpgp import Sparse
+
+    name, colon, number = text.partition(":")
+    if not colon:
+        return name
+    if name != "sparse" or not number.isdecimal():
+        raise InvalidInputError(
+            f"approximation: expected auto, exact, sparse or sparse:500, found {text!r}"
+        )
+    return Sparse(int(number))
 
 
 def _numbers(text: str | None) -> list[float]:

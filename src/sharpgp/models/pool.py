@@ -108,6 +108,10 @@ class PooledModel(Learner):
 
     def _restored(self) -> None:
         agree("models and weights", len(self.models), len(self.weights))
+        share = bool((self.weights >= 0).all()) and abs(float(self.weights.sum()) - 1.0) < 1e-6
+        agree("weights that are shares", share, True)
+        features = {model.n_features for model in self.models}
+        agree("features", len(features), 1)
         inside = 0 <= self.leading < len(self.models)
         agree("a leading GP", inside and self.models[self.leading].has_posterior, True)
 

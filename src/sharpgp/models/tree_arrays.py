@@ -5,7 +5,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from sharpgp._stored import agree, stored
+from sharpgp._stored import NumPyArray, agree, stored
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
@@ -15,12 +15,12 @@ _BLOCK = 2**21
 
 @stored(
     "TreeArrays",
-    feature=np.ndarray,
-    threshold=np.ndarray,
-    left=np.ndarray,
-    right=np.ndarray,
-    value=np.ndarray,
-    roots=np.ndarray,
+    feature=NumPyArray("nodes", whole=True),
+    threshold=NumPyArray("nodes"),
+    left=NumPyArray("nodes", whole=True),
+    right=NumPyArray("nodes", whole=True),
+    value=NumPyArray("nodes"),
+    roots=NumPyArray("trees", whole=True),
     single=bool,
 )
 class TreeArrays:
@@ -101,8 +101,6 @@ class TreeArrays:
 
     def _restored(self) -> None:
         n = len(self.value)
-        for name in ("feature", "threshold", "left", "right"):
-            agree(f"length of {name}", len(getattr(self, name)), n)
         own = np.arange(n)
         # Children come after their parents, so that no file can make a walk that does not end.
         for child in (self.left, self.right):
@@ -110,7 +108,6 @@ class TreeArrays:
         agree("leaves", bool(((self.left == own) == (self.right == own)).all()), True)
         agree("roots", bool(((self.roots >= 0) & (self.roots < n)).all()), True)
         agree("features", bool((self.feature >= 0).all()), True)
-        agree("finite values", bool(np.isfinite(self.value).all()), True)
 
     @property
     def n_trees(self) -> int:

@@ -17,7 +17,7 @@ from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from sharpgp._stored import Array, agree, stored
+from sharpgp._stored import Array, NumPyArray, agree, stored
 from sharpgp.models.folds import Split, parts
 from sharpgp.models.model import HeldOut, Learner, held_out_of
 from sharpgp.models.splitters import complements
@@ -38,7 +38,13 @@ _BLOCK = 2**21
 _QUICK_PARTS = 5
 
 
-@stored("ExtraTrees", trees=TreeArrays, members=np.ndarray, targets=np.ndarray, least=float)
+@stored(
+    "ExtraTrees",
+    trees=TreeArrays,
+    members=NumPyArray("N trees", whole=True),
+    targets=NumPyArray("N"),
+    least=float,
+)
 class ExtraTrees:
     r"""Extremely randomised trees; location and spread from the targets in the leaves.
 
@@ -82,8 +88,9 @@ class ExtraTrees:
         self.least = LEAST_SPREAD * float(y.std()) or 1.0
 
     def _restored(self) -> None:
-        agree("points and targets", len(self.members), len(self.targets))
-        agree("trees", self.members.shape[1:], (self.trees.n_trees,))
+        agree("trees", self.members.shape[1], self.trees.n_trees)
+        agree("a positive spread", 0.0 < self.least < np.inf, True)
+        agree("targets in order", bool((np.diff(self.targets) >= 0).all()), True)
         inside = (self.members >= 0) & (self.members < len(self.trees.value))
         agree("leaves of points", bool(inside.all()), True)
 
@@ -157,6 +164,10 @@ class BoostedTrees:
         self.trees = TreeArrays.of_boosting(boosting)
         self.baseline = float(np.squeeze(boosting._baseline_prediction))
         self.size = float(y.std()) or 1.0
+
+    def _restored(self) -> None:
+        agree("a positive spread", 0.0 < self.size < np.inf, True)
+        agree("a finite baseline", bool(np.isfinite(self.baseline)), True)
 
     def moments(self, X: Floats) -> tuple[Floats, Floats]:
         """Location and spread [T]."""

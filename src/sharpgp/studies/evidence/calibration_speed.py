@@ -14,10 +14,9 @@ import numpy as np
 import torch
 
 from sharpgp import Sharp
-from sharpgp.calibration.methods.sharp.path import Problem, SideSearch
 from sharpgp.gp import ExactPosterior, train
 from sharpgp.models.objective import sharpness
-from sharpgp.models.search import Ard
+from sharpgp.models.search import Ard, LevelSearch, Problem
 from sharpgp.studies.evidence.common import Clock, sets, train_cal_test
 
 
@@ -71,7 +70,7 @@ def main(seeds: int = 5, data_home: str | None = None) -> None:
             lambda theta, p=posterior, X=X_cal: p.sigma(theta, X),
             y_cal - posterior.mean(X_cal),
         )
-        side = SideSearch(problem, torch.tensor([0.95], dtype=torch.float64), 1, 0.5)
+        side = LevelSearch(problem, torch.tensor([0.95], dtype=torch.float64), 1, 0.5)
 
         def evaluate(side=side, problem=problem) -> None:
             leaf, value, _ = side._values(problem.family.start)

@@ -1,10 +1,10 @@
 """The candidates for mean and spread, each used throughout, beside the choice between them.
 
 For each data set and seed, a GP is trained on ``--rows`` rows; every candidate of
-``sharpgp.models.gaussian`` is calibrated on a third as many, as ``exact`` does, and the rest of
-the rows (at most 1,000) judge its symmetric 95 % band and its CRPS. The table has ratios to plain
-``sigma(theta_R, x)`` (RK) of means over seeds: the interval score by data set, and geometric means
-over the sets of interval score and CRPS, with the coverage.
+``sharpgp.models.spread_choice`` is calibrated on a third as many, as ``exact`` does, and the rest
+of the rows (at most 1,000) judge its symmetric 95 % band and its CRPS. The table has ratios to
+plain ``sigma(theta_R, x)`` (RK) of means over seeds: the interval score by data set, and geometric
+means over the sets of interval score and CRPS, with the coverage.
 """
 
 from dataclasses import replace
@@ -16,16 +16,16 @@ from sharpgp import metrics
 from sharpgp._ranks import whole_rank
 from sharpgp.gp import train
 from sharpgp.gp.posterior import Posterior
-from sharpgp.models import gaussian as parts
+from sharpgp.models import spread_choice as parts
 from sharpgp.models.folds import together
-from sharpgp.models.gaussian import Spread, learn_spread
+from sharpgp.models.gaussian import GaussianModel, learn_gaussian
 from sharpgp.models.heteroscedastic import ScaleModel
 from sharpgp.studies.evidence.common import Part, cut, judged, sets
 
 COVERAGE = 0.95
 
 
-def candidates(posterior: Posterior) -> dict[str, Spread]:
+def candidates(posterior: Posterior) -> dict[str, GaussianModel]:
     """Every candidate that the library chooses from, and the choice."""
     found = {}
     makers = {
@@ -39,17 +39,16 @@ def candidates(posterior: Posterior) -> dict[str, Spread]:
         for share in (0.0, 0.5, 1.0):
             choice = replace(candidate.choice, share=share)
             model = scale if share > 0 else None
-            found[f"{name}, b = {share:g}"] = Spread(
-                candidate.posterior, candidate.theta, choice, model
-            )
-    return found | {"chosen": learn_spread(posterior, 0)}
+            chosen = parts.Chosen(candidate.posterior, candidate.theta, choice, model)
+            found[f"{name}, b = {share:g}"] = GaussianModel(chosen)
+    return found | {"chosen": learn_gaussian(posterior, 0)}
 
 
-def judge(spread: Spread, cal: Part, test: Part, unit: float) -> tuple[float, float, float]:
+def judge(model: GaussianModel, cal: Part, test: Part, unit: float) -> tuple[float, float, float]:
     """Interval score, CRPS and coverage on the test part."""
     with torch.no_grad():
-        z = ((cal[1] - spread.posterior.mean(cal[0])) / spread.spread(cal[0])).sort().values
-        mean, sigma = spread.posterior.mean(test[0]), spread.spread(test[0])
+        z = ((cal[1] - model.location(cal[0])) / model.spread(cal[0])).sort().values
+        mean, sigma = model.location(test[0]), model.spread(test[0])
     C = len(z)
     half = z.abs().sort().values[whole_rank(COVERAGE, C, up=True) - 1] * sigma
     coverage, _, score = judged(torch.stack([mean - half, mean + half], 1), test[1], COVERAGE)
@@ -71,8 +70,8 @@ def main(
         of_set: dict[str, list[tuple[float, float, float]]] = {}
         for seed in range(seeds):
             fit, *held_out = cut(data, seed, [rows, rows // 3, 1000])
-            for label, spread in candidates(train(*fit)[0]).items():
-                of_set.setdefault(label, []).append(judge(spread, *held_out, float(data.y.std())))
+            for label, model in candidates(train(*fit)[0]).items():
+                of_set.setdefault(label, []).append(judge(model, *held_out, float(data.y.std())))
         for label, found in of_set.items():
             results.setdefault(label, []).append(np.mean(found, axis=0))
     base = np.array(results["plain, b = 0"])

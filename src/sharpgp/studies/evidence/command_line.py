@@ -64,7 +64,7 @@ def main(rows: int = 1_000_000, inducing: int = 300, train: int = 20_000) -> Non
         size = (folder / "new.csv").stat().st_size / 2**20
         model = folder / "model.sgp"
         fit = ["fit", folder / "train.csv", "--target", "y", "--out", model]
-        fit += ["--inducing", inducing, "--calibration", "kuleshov18"]
+        fit += ["--approximation", f"sparse:{inducing}", "--calibration", "kuleshov18"]
         print(f"fit: {described(*fit)}", flush=True)
         for count, source in ((10, "few.csv"), (rows, "new.csv")):
             found = described(

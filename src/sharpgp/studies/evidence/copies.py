@@ -46,7 +46,7 @@ def measure(
         X, y, row = X[first], y[first], row[first]
     order = np.random.default_rng(seed).permutation(len(y))
     train, test = order[:n_train], order[n_train:]
-    model = SharpGPRegressor(calibration=method, random_state=seed)
+    model = SharpGPRegressor(base="rbf", calibration=method, random_state=seed)
     groups = np.arange(n_train) if way == "kept" else None
     model.fit(X[train], y[train], groups=groups)
     new = test[~np.isin(row[test], row[train])]

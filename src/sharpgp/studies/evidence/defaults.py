@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from sharpgp._ranks import q_lin
-from sharpgp.calibration.methods.sharp.path import Problem, solve_path, solve_shared
+from sharpgp.calibration.methods.sharp.path import solve_path
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import train
 from sharpgp.gp.posterior import Posterior
-from sharpgp.models.gaussian import SEARCH_LEVELS
 from sharpgp.models.objective import OBJECTIVES
-from sharpgp.models.search import FAMILIES
+from sharpgp.models.search import FAMILIES, Problem, solve_shared
+from sharpgp.models.spread_choice import SEARCH_LEVELS
 from sharpgp.studies.datasets import Dataset
 from sharpgp.studies.evidence.common import Part, calm, cut, numbers, sets
 

@@ -1,6 +1,6 @@
 """A series whose noise doubles in the middle: coverage before and after, for four ways to go on.
 
-A model is fitted with ``calibration="exact"`` on 300 points, 100 of them for calibration.  Then
+A GP is fitted with ``calibration="exact"`` on 300 points, 100 of them for calibration.  Then
 points arrive one by one, each predicted before it is seen: by the model as it is; updated after
 every 50 points; with the level adapted (``Online``); and with the level adapted and scores from a
 window of the newest 200 points.  "just after" are the first 200 points after the change.
@@ -83,7 +83,9 @@ def main(seeds: int = 6, steps: int = 2000) -> None:
     for seed in range(seeds):
         X, y = series(steps, seed)
         for name, way in WAYS.items():
-            model = SharpGPRegressor(calibration="exact", cal_size=100, random_state=seed)
+            model = SharpGPRegressor(
+                base="rbf", calibration="exact", cal_size=100, random_state=seed
+            )
             model.fit(X[:START], y[:START])
             found[name].append(figures(way(model, X[START:], y[START:]), y[START:]))
     print(f"{COVERAGE:.0%} intervals, {steps} steps, {seeds} seeds")

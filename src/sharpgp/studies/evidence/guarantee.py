@@ -19,7 +19,7 @@ from sharpgp import Sharp
 from sharpgp._ranks import q_lin, supported, whole_rank
 from sharpgp.gp import train
 from sharpgp.gp.posterior import Posterior
-from sharpgp.models.gaussian import Spread, learn_spread
+from sharpgp.models.gaussian import GaussianModel, learn_gaussian
 from sharpgp.studies.evidence.common import judged
 
 LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
@@ -33,12 +33,12 @@ def sample(n: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(X), torch.from_numpy(np.sin(2 * X[:, 1]) + 0.3 * X[:, 2] + noise)
 
 
-def scores(spread: Spread, draws: int, n: int, rng: np.random.Generator) -> Tensor:
+def scores(model: GaussianModel, draws: int, n: int, rng: np.random.Generator) -> Tensor:
     """z-scores [draws, n] of fresh points."""
     parts = []
     for _ in range(math.ceil(draws * n / 20_000)):
         X, y = sample(20_000, rng)
-        parts.append((y - spread.posterior.mean(X)) / spread.spread(X))
+        parts.append((y - model.location(X)) / model.spread(X))
     return torch.cat(parts)[: draws * n].reshape(draws, n)
 
 
@@ -90,11 +90,11 @@ def main(points: int = 80, draws: int = 20_000, fits: int = 40) -> None:
     """Print a table for each ``C``."""
     rng = np.random.default_rng(0)
     posterior, _ = train(*sample(points, rng))
-    spread = learn_spread(posterior, seed=0)
-    print(f"spread: {spread.choice}")
+    model = learn_gaussian(posterior, seed=0)
+    print(f"spread: {model.choice}")
     worst = 0.0
     for C in (20, 50, 100):
-        exact = of_exact(scores(spread, draws, C + 1, rng), C)
+        exact = of_exact(scores(model, draws, C + 1, rng), C)
         paper = of_paper(posterior, C, fits, rng)
         print(f"\nC = {C}      bounds          exact   off by   paper (standard error)")
         for name, (low, high, share) in exact.items():

@@ -15,9 +15,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from sharpgp import Exact, Sharp
+from sharpgp import Exact, LeaveOneOut, Sharp
 from sharpgp._validation import check_choice
-from sharpgp.calibration.methods.cross_validated import LeaveOneOut
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import (
     ExactPosterior,

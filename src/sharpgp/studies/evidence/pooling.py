@@ -4,33 +4,75 @@ For each set and seed, every candidate is fitted on all training rows and withou
 that all candidates share: GPs with the spread that ``cv`` learns for them, and trees. Pools of them
 get weights by out-of-fold CRPS, and ``beta`` from the pooled out-of-fold scores. Other rows judge
 the symmetric 95 % band and the CRPS, relative to those of the squared exponential GP alone
-(geometric means over sets and seeds, the worst set, coverage). ``mean of refits`` predicts with the
-mean location and the root mean square spread of the ten fits without a part, in place of the fit on
-all rows.
+(geometric means over sets and seeds, the worst set, coverage). ``single leaves`` are extra trees
+whose leaves may hold one point; ``boosted spread`` are boosted trees with a second boosting for the
+spread. ``mean of refits`` predicts with the mean location and the root mean square spread of the
+ten fits without a part, in place of the fit on all rows.
 """
 
 from collections.abc import Callable
+from typing import Protocol
+from unittest import mock
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from sharpgp import metrics
-from sharpgp.calibration.spread import learn_spread, refit_spread
 from sharpgp.gp import train
-from sharpgp.models.trees import BoostedTrees, ExtraTrees
+from sharpgp.models import trees
+from sharpgp.models.folds import parts
+from sharpgp.models.gaussian import GaussianModel, learn_gaussian
+from sharpgp.models.splitters import complements
+from sharpgp.models.spread_choice import same_spread
+from sharpgp.models.trees import LEAST_SPREAD, BoostedTrees, ExtraTrees, Floats
 from sharpgp.models.weights import PULL, pool_weights, pooled_location_spread, unit_sizes
 from sharpgp.studies.evidence.common import Part, calm, cut, sets
 
 FOLDS = 10
 TEST_ROWS = 1000
 LEVELS = np.arange(1, 40) / 40
+# Of the variation of a boosted log spread that is kept.
+SHARE = 0.5
+
+
+class BoostedSpread:
+    """Boosted trees, and others for the log of their out-of-fold residuals."""
+
+    def __init__(self, X: Floats, y: Floats, seed: int) -> None:
+        self.mean = BoostedTrees(X, y, seed)
+        residuals = np.empty(len(y))
+        for rest, part in complements(len(y), parts(torch.arange(len(y)), 5, seed)):
+            without = BoostedTrees(X[rest], y[rest], seed)
+            residuals[part] = np.abs(y[part] - without.moments(X[part])[0])
+        logs = np.log(residuals + 0.1 * residuals.mean() + LEAST_SPREAD * y.std())
+        self.centre, self.scale = logs.mean(), BoostedTrees(X, logs, seed)
+
+    def moments(self, X: Floats) -> tuple[Floats, Floats]:
+        """Location and spread [T]."""
+        away = self.scale.moments(X)[0] - self.centre
+        return self.mean.moments(X)[0], np.exp(self.centre + SHARE * away)
+
+
+def single_leaves(X: Floats, y: Floats, seed: int) -> ExtraTrees:
+    """Extra trees whose leaves may hold one point."""
+    with mock.patch.object(trees, "_LEAST_IN_LEAF", 1):
+        return ExtraTrees(X, y, seed)
+
+
+class Grown(Protocol):
+    """Trees that have grown."""
+
+    def moments(self, X: Floats) -> tuple[Floats, Floats]:
+        """Location and spread [T]."""
+
+
 KERNELS = ("rbf", "matern32", "additive")
-TREES: dict[str, Callable[[], ExtraTrees | BoostedTrees]] = {
+TREES: dict[str, Callable[[Floats, Floats, int], Grown]] = {
     "trees": ExtraTrees,
-    "single leaves": lambda: ExtraTrees(least_in_leaf=1),
+    "single leaves": single_leaves,
     "boosted": BoostedTrees,
-    "boosted spread": lambda: BoostedTrees(share=0.5),
+    "boosted spread": BoostedSpread,
 }
 DEFAULT = (*KERNELS, "trees", "boosted")
 # Names of the models, pull, and whether the refits predict.
@@ -56,19 +98,23 @@ def fits(name: str, X: Tensor, y: Tensor, seed: int) -> Callable[[Tensor | None]
 
         def grown(rows: Tensor | None) -> Answer:
             part = slice(None) if rows is None else rows
-            model = TREES[name]().fit(X[part].numpy(), y[part].numpy(), seed)
-            return lambda X: (
-                torch.from_numpy(model.location(X.numpy())),
-                torch.from_numpy(model.spread(X.numpy())),
-            )
+            model = TREES[name](X[part].numpy(), y[part].numpy(), seed)
+
+            def answer(X: Tensor) -> tuple[Tensor, Tensor]:
+                location, spread = model.moments(X.numpy())
+                return torch.from_numpy(location), torch.from_numpy(spread)
+
+            return answer
 
         return grown
     posterior, _ = train(X, y, name)
-    whole = learn_spread(posterior, seed)
+    whole = learn_gaussian(posterior, seed)
 
     def fitted(rows: Tensor | None) -> Answer:
-        spread = whole if rows is None else refit_spread(whole.choice, posterior, X[rows], y[rows])
-        return lambda X: (spread.location(X).detach(), spread.spread(X).detach())
+        model = whole
+        if rows is not None:
+            model = GaussianModel(same_spread(whole.choice, posterior, X[rows], y[rows]))
+        return lambda X: (model.location(X).detach(), model.spread(X).detach())
 
     return fitted
 
@@ -80,10 +126,7 @@ def answers(
     X, y = train_part
     fit = fits(name, X, y, seed)
     out_of_fold, refits = torch.empty(2, len(y), dtype=torch.float64), []
-    order = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))
-    for part in order.tensor_split(FOLDS):
-        rest = torch.ones(len(y), dtype=torch.bool)
-        rest[part] = False
+    for rest, part in complements(len(y), parts(torch.arange(len(y)), FOLDS, seed)):
         answer = fit(rest)
         out_of_fold[:, part] = torch.stack(answer(X[part]))
         refits.append(torch.stack(answer(X_test)))
