@@ -218,21 +218,19 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         check_training_data(X, y)
         held_out = (None, None, None) if cal is None else (cal.X, cal.y, cal.groups)
 
+        bases = Bases(
+            self.base,
+            self.approximation,
+            self.effort,
+            seed_of(self.random_state),
+            getattr(self, "feature_names_in_", None),
+        )
+        takes_one = isinstance(recalibrator, PosteriorMethod)
+
         def work(device: torch.device) -> Calibrated:
-            bases = Bases(
-                self.base,
-                self.approximation,
-                self.effort,
-                seed_of(self.random_state),
-                getattr(self, "feature_names_in_", None),
-            )
             labels = None if groups is None else torch.from_numpy(groups).to(device)
             data = as_features(X, device=device), as_target(y, device=device), labels
-            base: Base
-            if isinstance(recalibrator, PosteriorMethod):
-                base = bases.one_gp(*data)
-            else:
-                base = bases.learned(*data)
+            base: Base = bases.one_gp(*data) if takes_one else bases.learned(*data)
             self._log(f"learned from {len(y)} rows ({device}); now {recalibrator!r}")
             X_cal, y_cal, groups_cal = held_out
             return recalibrator.fit(
@@ -246,7 +244,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
 
         self.calibrated_ = within_memory(choose_device(self.device, len(y)), work)
         self.calibration_ = recalibrator.name or type(recalibrator).__name__
-        name = self.base if isinstance(self.base, str) else type(self.base).__name__
+        name = bases.model_names(len(y), one_gp=takes_one)[0]
         self.members_ = members_of(getattr(self.calibrated_, "model", None), name)
         self.posterior_ = self.calibrated_.posterior
         self.grouped_ = grouped

@@ -1,7 +1,7 @@
 """The interface of every calibration method, and the registry of methods."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -13,7 +13,7 @@ from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.compute import threads_for
 from sharpgp.gp.posterior import Posterior
-from sharpgp.models.pool import Base
+from sharpgp.models.pool import Base, posterior_of
 
 
 class Recalibrator(ABC):
@@ -60,7 +60,7 @@ class Recalibrator(ABC):
         ``groups`` (N,) and ``groups_cal`` (C,), whole numbers, tell which training and which
         calibration points belong together; methods that split points keep these on one side.
         """
-        posterior = _posterior_of(base)
+        posterior = posterior_of(base)
         if not self.needs_calibration and X_cal is None:
             X, y = _nothing(posterior)
         else:
@@ -103,7 +103,7 @@ class PosteriorMethod(Recalibrator):
         groups: Tensor | None,
         groups_cal: Tensor | None,
     ) -> Calibrated:
-        return self._fit(_posterior_of(base), X, y)
+        return self._fit(posterior_of(base), X, y)
 
 
 _REGISTRY: dict[str, type[Recalibrator]] = {}
@@ -155,13 +155,6 @@ def _labels(groups: Any, n_rows: int, posterior: Posterior) -> Tensor:
             f"{labels.dtype} of shape {tuple(labels.shape)}"
         )
     return labels.long()
-
-
-def _posterior_of(base: Base) -> Posterior:
-    if isinstance(base, Posterior):
-        return base
-    models = list(base.values()) if isinstance(base, Mapping) else [base]
-    return next(model.posterior for model in models if model.has_posterior)
 
 
 def _nothing(posterior: Posterior) -> tuple[Tensor, Tensor]:

@@ -7,6 +7,7 @@ from typing import Any
 import gpytorch
 from torch import Tensor
 
+from sharpgp._validation import check_choice
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.centred import CentredPosterior
 from sharpgp.gp.kernels import KERNELS
@@ -55,6 +56,9 @@ class Bases:
     seed: int | None = None
     names: Any = None
 
+    def __post_init__(self) -> None:
+        check_choice(self.effort, "effort", POOLS)
+
     def learned(self, X: Tensor, y: Tensor, labels: Tensor | None = None) -> dict[str, Learner]:
         """Every model, learned from ``X`` [N, d] and ``y`` [N], by name."""
         found: dict[str, Learner] = {}
@@ -68,7 +72,7 @@ class Bases:
 
     def one_gp(self, X: Tensor, y: Tensor, labels: Tensor | None = None) -> DataPosterior:
         """The one GP of a method that asks no other model."""
-        base = ONE_GP if isinstance(self.base, str) and self.base == "auto" else self.base
+        base = self._one
         if isinstance(base, list | tuple) or (isinstance(base, str) and base in TREES):
             raise InvalidInputError(
                 "base: expected one kernel or regressor for a calibration that takes one GP, "
@@ -76,16 +80,28 @@ class Bases:
             )
         return self._trained(base, X, y, labels)
 
+    def model_names(self, n: int, *, one_gp: bool) -> list[str]:
+        """Names of what :meth:`one_gp`, or else :meth:`learned`, gives for ``n`` rows."""
+        return [_name(self._one)] if one_gp else [name for name, _ in self._named(n)]
+
+    @property
+    def _is_auto(self) -> bool:
+        return isinstance(self.base, str) and self.base == "auto"
+
+    @property
+    def _one(self) -> Any:
+        return ONE_GP if self._is_auto else self.base
+
     def _named(self, n: int) -> list[tuple[str, Any]]:
         """Names and what each stands for, at ``n`` rows."""
-        if isinstance(self.base, str) and self.base == "auto":
+        if self._is_auto:
             return [(name, name) for name in pool_for(n, self.effort)]
         several = list(self.base) if isinstance(self.base, list | tuple) else [self.base]
         if not several:
             raise InvalidInputError("base: expected one or more models, found an empty list")
         named: list[tuple[str, Any]] = []
         for base in several:
-            name = base if isinstance(base, str) else type(base).__name__
+            name = _name(base)
             taken = [other for other, _ in named]
             named.append((name if name not in taken else f"{name} {len(taken) + 1}", base))
         return named
@@ -107,6 +123,10 @@ class Bases:
         return CentredPosterior(regression, gp, centre)
 
 
+def _name(base: Any) -> str:
+    return base if isinstance(base, str) else type(base).__name__
+
+
 def pool_for(n: int, effort: str = "auto") -> tuple[str, ...]:
     """What ``base="auto"`` pools at ``n`` rows.
 
@@ -117,8 +137,7 @@ def pool_for(n: int, effort: str = "auto") -> tuple[str, ...]:
     >>> pool_for(300, "low"), pool_for(10**6)
     (('matern32',), ('rbf',))
     """
-    if effort not in POOLS:
-        raise InvalidInputError(f"effort: expected one of {', '.join(POOLS)}, found {effort!r}")
+    check_choice(effort, "effort", POOLS)
     if n > MOST_POOLED:
         return (ONE_GP,)
     if n > MOST_WITH_ALL_KERNELS and effort == "auto":

@@ -155,7 +155,7 @@ class GaussianModel(Learner):
             with torch.no_grad():
                 pairs = complements(n, parts(labels, _MOST_LEFT_OUT, seed))
                 fits = [self.conditioned(self.posterior.at_rows(rest)) for rest, _ in pairs]
-                return held_out_of(fits, pairs, self.X_train, self.y_train)
+                return held_out_of(fits, pairs, self.X_train, self.y_train).in_order()
         residuals, sigma = self._loo()
         rows = torch.arange(n, device=residuals.device)
         location = self.y_train - residuals

@@ -175,13 +175,20 @@ def candidates(base: Base, seed: int, labels: Tensor | None) -> dict[str, Learne
     """Models by name: those given, or the one that is learned from a trained GP."""
     if isinstance(base, Posterior):
         return {"gp": learn_gaussian(base, seed, labels)}
-    if isinstance(base, Learner):
-        return {"model": base}
-    if not any(model.has_posterior for model in base.values()):
+    return {"model": base} if isinstance(base, Learner) else dict(base)
+
+
+def posterior_of(base: Base) -> Posterior:
+    """The GP, or the first one among several models."""
+    if isinstance(base, Posterior):
+        return base
+    models = base if isinstance(base, Mapping) else {type(base).__name__: base}
+    found = next((model for model in models.values() if model.has_posterior), None)
+    if found is None:
         raise InvalidInputError(
-            f"base: expected a GP among the models to pool, found {', '.join(base)}; add a kernel"
+            f"base: expected a GP among the models to pool, found {', '.join(models)}; add a kernel"
         )
-    return dict(base)
+    return found.posterior
 
 
 def inputs_of(base: Base) -> Tensor:

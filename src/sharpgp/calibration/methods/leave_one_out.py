@@ -9,7 +9,7 @@ from sharpgp.calibration.recalibrator import register
 from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.models.folds import together
-from sharpgp.models.pool import Base, pooled
+from sharpgp.models.pool import Base, inputs_of, pooled, posterior_of
 
 
 @register("loo")
@@ -43,9 +43,8 @@ class LeaveOneOut(WithoutHoldout):
                 "leave out one point only; use calibration='cv'"
             )
         models, _ = self._everything(base, X, y, None, None)
-        first = next(iter(models.values()))
-        warn_if_overfitted(first.posterior)
-        labels = together(first.X_train)
+        warn_if_overfitted(posterior_of(models))
+        labels = together(inputs_of(models))
         held = [model.leave_one_out(labels, self.seed) for model in models.values()]
         model, found = pooled(models, held)
         rows = found.rows
