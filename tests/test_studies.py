@@ -437,18 +437,19 @@ def test_width_and_beta_from_different_sigmas_show_in_the_table(monkeypatch):
     (right,) = tables.summarise(results)
     assert honest(right) == {"kuleshov18": True, "vovk20": True}
 
-    ends, spread = ScoredPredictor.ends, PosteriorModel.spread
+    scored, spread = ScoredPredictor.of, PosteriorModel.spread
 
     def without_noise(self, X):
         noise = self.posterior.theta_R[-1].sqrt() * self.posterior.y_units.scale
         return (spread(self, X).square() - noise.square()).clamp(min=0.0).sqrt()
 
-    def narrow(*asked):
+    def scored_with_noise(*asked, **settings):
         with monkeypatch.context() as patch:
-            patch.setattr(PosteriorModel, "spread", without_noise)
-            return ends(*asked)
+            patch.setattr(PosteriorModel, "spread", spread)
+            return scored(*asked, **settings)
 
-    monkeypatch.setattr(ScoredPredictor, "ends", narrow)
+    monkeypatch.setattr(PosteriorModel, "spread", without_noise)
+    monkeypatch.setattr(ScoredPredictor, "of", scored_with_noise)
     (wrong,) = tables.summarise([perform(task, {}) for task in tasks])
     assert honest(wrong) == {"kuleshov18": False, "vovk20": False}
     width = [block.cells["kuleshov18"]["width_95"].mean for block in (right, wrong)]
