@@ -12,7 +12,12 @@ from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.centred import CentredPosterior
 from sharpgp.gp.kernels import KERNELS
 from sharpgp.gp.posterior import DataPosterior
-from sharpgp.gp.sizes import MOST_ADDITIVE_FEATURES, MOST_POOLED, MOST_WITH_ALL_KERNELS, Approximation
+from sharpgp.gp.sizes import (
+    MOST_ADDITIVE_FEATURES,
+    MOST_POOLED,
+    MOST_WITH_ALL_KERNELS,
+    Approximation,
+)
 from sharpgp.gp.sparse_training import train_chosen
 from sharpgp.models.foreign import ForeignModel
 from sharpgp.models.gaussian import learn_gaussian
