@@ -1,27 +1,20 @@
 """Estimators that give quantiles after a fit, as models that can be pooled with others."""
 
-from collections.abc import Sequence
 from typing import Any
 
-import torch
 from scipy.special import ndtr
 from sklearn.base import clone
 from torch import Tensor
 
-from sharpgp.models.folds import Split, parts
-from sharpgp.models.model import HeldOut, Learner, held_out_of
 from sharpgp.models.quantiles import quantile_source
+from sharpgp.models.refitted import LEAST_SPREAD, RefittedModel
 from sharpgp.models.regressor import as_table
-from sharpgp.models.splitters import complements
-from sharpgp.models.trees import LEAST_SPREAD
 
 # One standard deviation of a Gaussian on either side of the median.
 _LEVELS = (float(ndtr(-1.0)), 0.5, float(ndtr(1.0)))
-# Parts that are left out in turn where a quick answer will do.
-_QUICK_PARTS = 5
 
 
-class ForeignModel(Learner):
+class ForeignModel(RefittedModel):
     """Median as location and ``(q(0.84) - q(0.16)) / 2`` as spread of an estimator.
 
     The estimator is cloned and fitted, also without each of some parts; it cannot be conditioned
@@ -50,34 +43,12 @@ class ForeignModel(Learner):
     (6.0, 2.0)
     """
 
-    has_posterior = False
-
     def __init__(self, estimator: Any, X: Tensor, y: Tensor, names: Any = None) -> None:
+        super().__init__(X, y)
         self.estimator, self.names = estimator, names
-        self._X, self._y = X, y
         fitted = clone(estimator).fit(as_table(X, names), y.cpu().numpy())
         self.source = quantile_source(fitted, _LEVELS)
         self.least = LEAST_SPREAD * float(y.std()) or 1.0
-
-    @property
-    def X_train(self) -> Tensor:
-        """Training inputs [N, d]."""
-        return self._X
-
-    @property
-    def y_train(self) -> Tensor:
-        """Training targets [N]."""
-        return self._y
-
-    @property
-    def n_features(self) -> int:
-        """Number of features ``d``."""
-        return self._X.shape[1]
-
-    @property
-    def device(self) -> torch.device:
-        """Where tensors live."""
-        return self._X.device
 
     def location(self, X: Tensor) -> Tensor:
         """See :meth:`Model.location`; without a gradient."""
@@ -91,24 +62,6 @@ class ForeignModel(Learner):
     def _quantiles(self, X: Tensor) -> Tensor:
         return self.source.table(as_table(X, self.names)).to(X)
 
-    def extended(self, X: Tensor, y: Tensor) -> "ForeignModel":
-        """The same model."""
-        return self
-
-    updated = extended
-
     def relearned(self, X: Tensor, y: Tensor, labels: Tensor, seed: int) -> "ForeignModel":
         """See :meth:`Learner.relearned`."""
         return ForeignModel(self.estimator, X, y, self.names)
-
-    def leave_one_out(self, labels: Tensor, seed: int) -> HeldOut:
-        """See :meth:`Learner.leave_one_out`: a fifth of the points at a time."""
-        pairs = complements(len(self._y), parts(labels, _QUICK_PARTS, seed))
-        return self.out_of_fold(pairs, labels, seed)[1]
-
-    def out_of_fold(
-        self, pairs: Sequence[Split], labels: Tensor, seed: int
-    ) -> "tuple[ForeignModel, HeldOut]":
-        """See :meth:`Learner.out_of_fold`."""
-        fits = [self.relearned(self._X[rest], self._y[rest], labels, seed) for rest, _ in pairs]
-        return self, held_out_of(fits, pairs, self._X, self._y).in_order()
