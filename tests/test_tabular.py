@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 import sharpgp
-from sharpgp import SharpGPRegressor
+from sharpgp import SharpGPRegressor, Sparse
 from sharpgp.cli import app
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.tabular import Column, TableEncoding, files, load_model
@@ -225,6 +225,27 @@ def test_bad_training_tables_are_explained(tmp_path, text, message):
     assert result.exit_code == 2
     assert message in result.stderr
     assert os.listdir(tmp_path) == ["train.csv"]
+
+
+def test_settings_of_a_fit(folder, tmp_path):
+    fit = ["fit", folder / "train.csv", "--target", "y", "--out", tmp_path / "model.sgp"]
+    done = ask(*fit, "--base", "rbf,extra_trees", "--approximation", "sparse:9", "--effort", "low")
+    assert done.exit_code == 0, done.stderr
+    model = load_model(tmp_path / "model.sgp").model
+    assert (model.base, model.effort) == (["rbf", "extra_trees"], "low")
+    assert {one.name for one in model.base_} == {"rbf", "extra_trees"}
+    assert model.approximation == Sparse(9)
+    assert model.inducing_ == 9
+    for wrong, message in (
+        (["--approximation", "sparse:few"], "expected auto, exact, sparse or sparse:500"),
+        (["--approximation", "exact:9"], "expected auto, exact, sparse or sparse:500"),
+        (["--approximation", "dense"], "approximation: expected"),
+        (["--base", "oak"], "base: expected 'auto', rbf"),
+        (["--effort", "some"], "effort: expected one of low, auto, high"),
+    ):
+        result = ask(*fit, *wrong)
+        assert result.exit_code == 2
+        assert message in result.stderr
 
 
 def test_other_bad_arguments(folder, tmp_path):

@@ -33,7 +33,7 @@ from sharpgp.gp.posterior import Posterior, TrainingResult
 from sharpgp.gp.sizes import MOST_CROSS_VALIDATED
 from sharpgp.metrics import CalibrationReport
 from sharpgp.models.bases import Bases
-from sharpgp.models.pool import Base, BaseTable, Member, members_of
+from sharpgp.models.pool import Base, BaseTable, Member, members_of, posterior_of
 
 logger = logging.getLogger("sharpgp")
 
@@ -231,7 +231,9 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
             labels = None if groups is None else torch.from_numpy(groups).to(device)
             data = as_features(X, device=device), as_target(y, device=device), labels
             base: Base = bases.one_gp(*data) if takes_one else bases.learned(*data)
-            self._log(f"learned from {len(y)} rows ({device}); now {recalibrator!r}")
+            m = posterior_of(base).n_inducing
+            kind = "" if m is None else f", {m} inducing inputs"
+            self._log(f"learned from {len(y)} rows ({device}{kind}); now {recalibrator!r}")
             X_cal, y_cal, groups_cal = held_out
             return recalibrator.fit(
                 base,
