@@ -72,8 +72,8 @@ BUGS = (
     Bug(
         "noise in beta's sigma, but not in the width's",
         "calibration/scored.py",
-        "scores = (y_cal - model.location(X_cal)) / model.spread(X_cal)",
-        "scores = 0.7 * (y_cal - model.location(X_cal)) / model.spread(X_cal)",
+        "return cls(model, X_cal, y_cal, model.scores_of(X_cal, y_cal), draw=draw)",
+        "return cls(model, X_cal, y_cal, 0.7 * model.scores_of(X_cal, y_cal), draw=draw)",
     ),
     Bug(
         "wrong sign of delta: the upper quantile below",
