@@ -145,7 +145,7 @@ def main(
     datasets: str = "boston,concrete,wine,mpg",
     seeds: int = 3,
     rows: int = 1000,
-    runs: int = 20,
+    runs: int = 10,
     data_home: str | None = None,
 ) -> None:
     """Print one table for each part."""
