@@ -27,8 +27,9 @@ class PlusPredictor(LevelPredictor):
 
     The symmetric band at coverage ``c`` runs from the ``floor((1-c)(N+1))``-th smallest
     ``mu_k(x) - |z_i| sigma_k(x)`` to the ``ceil(c(N+1))``-th smallest
-    ``mu_k(x) + |z_i| sigma_k(x)``.  Whatever the fits, it covers with the probability that
-    :meth:`worst_case` gives.  The mean is that of the fit on all data.
+    ``mu_k(x) + |z_i| sigma_k(x)``, and holds the mean, which is that of the fit on all data (at
+    coverages far below one half the two ends could change places otherwise).  Whatever the fits,
+    it covers with the probability that :meth:`worst_case` gives.
 
     Parameters
     ----------
@@ -114,9 +115,14 @@ class PlusPredictor(LevelPredictor):
             below = self._pooled(block, [-z.abs() for z in self.scores])
             # The floor((1-c)(N+1))-th smallest from below is the ceil(c(N+1))-th largest.
             low = -(-below).kthvalue(k, dim=-1).values
-            ends.append(torch.stack([low, above.kthvalue(k, dim=-1).values]))
+            high, mean = above.kthvalue(k, dim=-1).values, self.location(block)
+            ends.append(torch.stack([low.minimum(mean), high.maximum(mean)]))
         lower, upper = torch.cat(ends, dim=-1)
         return lower, upper
+
+    def _conditioned(self, X: Tensor, y: Tensor) -> "PlusPredictor":
+        fits = [fit.extended(X, y) for fit in self.fits]
+        return PlusPredictor(self.model.extended(X, y), fits, self.scores)
 
     def _pooled(self, X: Tensor, scores: list[Tensor]) -> Tensor:
         """``mu_k(x) + z_i sigma_k(x)`` [T, N] for the scores of all parts."""
