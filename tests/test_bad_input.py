@@ -282,12 +282,12 @@ def test_unusable_holdout(size):
 
 
 SETTINGS = {
-    "kernel name": {"kernel": "x"},
-    "kernel number": {"kernel": 3},
-    "kernel None": {"kernel": None},
-    "kernel of more features": {"kernel": K.RBFKernel(ard_num_dims=5)},
-    "kernel on a missing feature": {"kernel": K.RBFKernel(active_dims=[5])},
-    "kernel with a batch": {"kernel": K.RBFKernel(batch_shape=(2,))},
+    "kernel name": {"base": "x"},
+    "kernel number": {"base": 3},
+    "kernel None": {"base": None},
+    "kernel of more features": {"base": K.RBFKernel(ard_num_dims=5)},
+    "kernel on a missing feature": {"base": K.RBFKernel(active_dims=[5])},
+    "kernel with a batch": {"base": K.RBFKernel(batch_shape=(2,))},
     "calibration name": {"calibration": "x"},
     "calibration number": {"calibration": 3},
     "calibration None": {"calibration": None},
@@ -321,7 +321,7 @@ def test_unusable_settings(setting):
 
 def test_unknown_names_list_the_known_ones():
     known = {
-        "kernel": "matern52",
+        "base": "matern52",
         "calibration": "kuleshov18",
     }
     for name, example in known.items():

@@ -62,7 +62,7 @@ def test_random_models(seed, tmp_path):
         np.testing.assert_array_equal(theirs, ours)
     assert vars(again).keys() == vars(model).keys()
     assert repr(again.training_) == repr(model.training_)
-    if not isinstance(model.kernel, kernels.Kernel):
+    if not isinstance(model.base, kernels.Kernel):
         assert repr(again) == repr(model)
     if hasattr(model, "feature_names_in_"):
         assert list(again.feature_names_in_) == list(model.feature_names_in_)
@@ -156,7 +156,7 @@ def test_what_cannot_be_saved_is_named(fitted, file, part, named):
     before = file.read_bytes()
     X, y = wavy(40)
     other = SharpGPRegressor(base="rbf", calibration="exact", random_state=0).fit(X, y)
-    other.kernel = part
+    other.base = part
     with pytest.raises(SavedModelError, match=named) as caught:
         other.save(file)
     assert "\n" not in str(caught.value)

@@ -77,7 +77,7 @@ BUGS = (
     ),
     Bug(
         "wrong sign of delta: the upper quantile below",
-        "calibration/sharp_predictor.py",
+        "calibration/methods/sharp/predictor.py",
         "offset = beta * self.spread(self.curves.theta_at(delta), X)",
         "offset = -(beta * self.spread(self.curves.theta_at(delta), X)).flip(0)",
     ),
@@ -95,16 +95,16 @@ BUGS = (
     ),
     Bug(
         "wrong sign of the residuals (paper)",
-        "calibration/sharp.py",
+        "calibration/methods/sharp/method.py",
         "r = y - posterior.mean(X)",
         "r = posterior.mean(X) - y",
         only="paper",
     ),
     Bug(
         "wrong sign of the residuals (cv)",
-        "calibration/cross_validated.py",
-        "z = (y[part] - fit.location(X[part])) / fit.spread(X[part])",
-        "z = (fit.location(X[part]) - y[part]) / fit.spread(X[part])",
+        "models/model.py",
+        "(y[rows] - location) / spread)",
+        "(location - y[rows]) / spread)",
         only="cv",
     ),
 )
