@@ -13,8 +13,9 @@ from sharpgp.calibration.methods.bayes.capone22 import BoundingBox
 from sharpgp.cli import app
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.studies import bo, bounds, formats, regret
+from sharpgp.studies.formats import render
 from sharpgp.studies.store import Store
-from sharpgp.studies.tables import render, summarise
+from sharpgp.studies.tables import summarise
 from sharpgp.studies.task import Result, Task
 
 # ------------------------------------------------------------------ bounds

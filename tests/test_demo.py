@@ -85,6 +85,7 @@ def test_the_folder_is_checked_before_any_work(tmp_path, monkeypatch):
         demo.run(file, console=console())
 
 
+@pytest.mark.slow
 def test_the_readme_example_works_as_typed(capsys):
     blocks = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE)
     assert len(blocks) == 1

@@ -97,13 +97,55 @@ def test_every_public_name_is_on_the_site(site):
 
 def test_every_public_module_has_its_place_in_the_api():
     # Reached through the package itself or through an argument; the last two are no API.
-    elsewhere = {"estimator", "distribution", "means", "cli", "studies"}
+    elsewhere = {"estimator", "distribution", "cli", "studies"}
     modules = {
         path.stem for path in (ROOT / "src" / "sharpgp").iterdir() if path.stem[0] not in "_."
     }
     text = "".join(path.read_text() for path in (ROOT / "docs" / "api").glob("*.md"))
     missing = [m for m in modules - elsewhere - {"py"} if f"sharpgp.{m}" not in text]
     assert not missing
+
+
+def drawn_modules():
+    """Modules in the trees of the architecture page, by indentation."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    found = set()
+    for tree in re.findall(r"```\n(src/.*?)```", page, re.S):
+        root, *lines = tree.splitlines()
+        above = [(-1, ROOT / root)]
+        for line in lines:
+            entry = re.match(r"( *)((?:[\w.]+(?:\.py|/)(?:, )?)+)(?:\s|$)", line)
+            if entry is None:
+                continue
+            while above[-1][0] >= len(entry[1]):
+                above.pop()
+            for name in entry[2].split(", "):
+                path = above[-1][1] / name
+                found.add(path)
+                if name.endswith("/"):
+                    above.append((len(entry[1]), path))
+    return found
+
+
+def test_the_architecture_page_draws_the_tree_as_it_is():
+    drawn = drawn_modules()
+    assert not [str(path.relative_to(ROOT)) for path in drawn if not path.exists()]
+    source = ROOT / "src" / "sharpgp"
+    modules = {
+        path
+        for path in source.rglob("*.py")
+        if path.name != "__init__.py"
+        and not {"evidence", "peers"} & set(path.relative_to(source).parts)
+    }
+    assert not [str(path.relative_to(ROOT)) for path in modules - drawn]
+
+
+def test_paths_in_the_architecture_tables_exist():
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = re.findall(r"`([\w/]+(?:\.py|\.js|/))`", page)
+    places = [ROOT / "src" / "sharpgp", ROOT]
+    assert len(named) > 40
+    assert not [name for name in named if not any((place / name).exists() for place in places)]
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 import pytest
 
 from sharpgp.exceptions import SharpGPError
-from sharpgp.studies import regression, tables
+from sharpgp.studies import formats, regression
 from sharpgp.studies.engines import open_pool
 from sharpgp.studies.run import run
 from sharpgp.studies.store import Store
@@ -26,7 +26,7 @@ def expected(tmp_path_factory):
         folders[name] = tmp_path_factory.mktemp(name)
         run(tasks, folders[name], workers=2)
     assert all(result.status == "ok" for result in Store(folders["real"]).results())
-    return {name: tables.render(folder, "csv") for name, folder in folders.items()}
+    return {name: formats.render(folder, "csv") for name, folder in folders.items()}
 
 
 def test_ray(tmp_path, expected):
@@ -34,7 +34,7 @@ def test_ray(tmp_path, expected):
     pytest.importorskip("ray", reason="needs pip install 'sharpgp[ray]'")
     for name, tasks in TASKS.items():
         run(tasks, tmp_path / name, engine="ray", workers=2)
-        assert tables.render(tmp_path / name, "csv") == expected[name]
+        assert formats.render(tmp_path / name, "csv") == expected[name]
 
 
 def test_dask(tmp_path, expected):
@@ -48,7 +48,7 @@ def test_dask(tmp_path, expected):
         for name, tasks in TASKS.items():
             out = tmp_path / name
             run(tasks, out, engine="dask", address=address)
-            assert tables.render(out, "csv") == expected[name]
+            assert formats.render(out, "csv") == expected[name]
 
 
 @pytest.mark.parametrize("engine", ["ray", "dask"])

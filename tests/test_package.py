@@ -6,6 +6,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import grimp
+
 import sharpgp
 from stress.planted import BUGS
 
@@ -63,3 +65,14 @@ def test_bugs_to_plant_find_their_line():
 def test_versions_agree():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert sharpgp.__version__ == project["project"]["version"]
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    graph = grimp.build_graph("sharpgp", cache_dir=None, exclude_type_checking_imports=True)
+    imported = {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
+    importing = {name: graph.find_modules_that_directly_import(name) for name in graph.modules}
+    left = set(graph.modules)
+    for links in (imported, importing):  # what ends somewhere, either way, is in no circle
+        while ends := {name for name in left if not links[name] & left}:
+            left -= ends
+    assert left == set()

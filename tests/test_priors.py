@@ -176,14 +176,14 @@ def test_cv_uses_it_throughout(monkeypatch):
     """The fit on all data and its ten refits have one and the same weight."""
     from sharpgp.gp import training
 
-    seen, real = [], training._train_stationary
+    seen, real = [], training._train_named
 
     def spy(Z, t, covariance, start, rng, tolerance, prior=None):
         if prior is not None and prior.in_ranges:  # the scale model's is in deviations
             seen.append((len(t), prior.weight))
         return real(Z, t, covariance, start, rng, tolerance, prior)
 
-    monkeypatch.setattr(training, "_train_stationary", spy)
+    monkeypatch.setattr(training, "_train_named", spy)
     X, y = two_of_many(60, 2)
     model = SharpGPRegressor(base="rbf", calibration="cv", random_state=0).fit(X.numpy(), y.numpy())
     assert model.training_.prior_weight == 0.5

@@ -20,7 +20,7 @@ from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.cli import app
 from sharpgp.exceptions import InvalidInputError, SharpGPError
 from sharpgp.models.as_trained import PosteriorModel
-from sharpgp.studies import datasets, regression, tables, toy
+from sharpgp.studies import datasets, formats, regression, tables, toy
 from sharpgp.studies import run as running
 from sharpgp.studies.command import counts_of
 from sharpgp.studies.progress import describe
@@ -133,12 +133,12 @@ def test_readers_never_see_part_of_a_file(tmp_path, caplog):
 def test_damaged_results_are_named_and_computed_again(tmp_path, caplog, damage):
     tasks = draws(2)
     run(tasks, tmp_path, workers=1)
-    before = tables.render(tmp_path)
+    before = formats.render(tmp_path)
     file = tmp_path / f"{tasks[0].key}.json"
     file.write_text(damage(file.read_text()))
     assert run(tasks, tmp_path, workers=1).computed == 1
     assert str(file) in caplog.text
-    assert tables.render(tmp_path) == before
+    assert formats.render(tmp_path) == before
 
 
 # -------------------------------------------------------------------------------------- running
@@ -152,7 +152,7 @@ def test_failures_are_recorded_and_do_not_stop_the_others(tmp_path):
     assert (failed.status, failed.error) == ("failed", "SharpGPError: this task fails on purpose")
     assert run(tasks, tmp_path, workers=2).computed == 0
     assert run(tasks, tmp_path, workers=2, retry_failed=True).computed == 3
-    assert "fail failed 3 of 3 times (seed 0: SharpGPError" in tables.render(tmp_path)
+    assert "fail failed 3 of 3 times (seed 0: SharpGPError" in formats.render(tmp_path)
 
 
 def test_failed_tasks_succeed_once_their_cause_is_gone(tmp_path, small_data):
@@ -275,8 +275,8 @@ def test_killed_at_random_moments_the_run_ends_in_the_same_table(tmp_path):
     assert kills == 2
     assert 0 < results_in(cut) < results_in(whole)
     run(tasks, cut, workers=2)
-    for form in tables.FORMATS:
-        assert tables.render(cut, form) == tables.render(whole, form)
+    for form in formats.FORMATS:
+        assert formats.render(cut, form) == formats.render(whole, form)
     assert {file.name for file in cut.glob("*.json")} == {f.name for f in whole.glob("*.json")}
 
 
@@ -340,7 +340,7 @@ def test_sparse_base_models(small_data, tmp_path):
     assert run(tasks, tmp_path, workers=1, context={"data_home": str(small_data)}).failed == 0
     result = Store(tmp_path).read(tasks[0])
     assert result.info["n_train"] == 3 * result.info["n_cal"]
-    assert "inducing 9, split 60/20/20" in tables.render(tmp_path)
+    assert "inducing 9, split 60/20/20" in formats.render(tmp_path)
 
 
 @pytest.mark.filterwarnings("ignore::sharpgp.CalibrationWarning")
@@ -567,10 +567,10 @@ kin8nm & ECE $\times 10^3$ &  & 1.50 $\pm$ 0.50 & 2.00 $\pm$ 0.50 \\
 
 
 def test_layout_of_the_tables(written):
-    assert tables.render(written).startswith(GOLDEN_TEXT)
-    assert tables.render(written, "md").startswith(GOLDEN_MARKDOWN)
-    assert tables.render(written, "latex").startswith(GOLDEN_LATEX)
-    rows = list(csv.DictReader(io.StringIO(tables.render(written, "csv"))))
+    assert formats.render(written).startswith(GOLDEN_TEXT)
+    assert formats.render(written, "md").startswith(GOLDEN_MARKDOWN)
+    assert formats.render(written, "latex").startswith(GOLDEN_LATEX)
+    rows = list(csv.DictReader(io.StringIO(formats.render(written, "csv"))))
     (width,) = [r for r in rows if (r["method"], r["metric"]) == ("kuleshov18", "width_95")]
     assert (width["mean"], width["standard_error"]) == ("1.5", "0.5")
     assert (width["repetitions"], width["in_print"]) == ("2", "0.47")
@@ -594,17 +594,17 @@ def test_copies_of_the_data_that_differ_are_mentioned(written):
     store = Store(written)
     results = [r for r in store.results() if r.status == "ok"]
     store.write(replace(results[0], info={**results[0].info, "data": "b"}))
-    assert "note: the results come from 2 different copies of the data" in tables.render(written)
+    assert "note: the results come from 2 different copies of the data" in formats.render(written)
 
 
 # --------------------------------------------------------------------------------- command line
 
 
-@pytest.mark.parametrize("form", tables.FORMATS)
+@pytest.mark.parametrize("form", formats.FORMATS)
 def test_bench_table_prints_what_render_gives(written, form):
     result = cli.invoke(app, ["bench", "table", str(written), "--format", form])
     assert result.exit_code == 0
-    assert result.stdout == tables.render(written, form)
+    assert result.stdout == formats.render(written, form)
 
 
 def test_bench_regression_prints_its_table_and_goes_on(tmp_path, small_data, monkeypatch):
@@ -616,9 +616,9 @@ def test_bench_regression_prints_its_table_and_goes_on(tmp_path, small_data, mon
     for computed in (3, 0):
         result = cli.invoke(app, command)
         last = f"3 tasks, {computed} computed now; see sharpgp bench table {out}\n"
-        assert result.stdout == f"{tables.render(out)}\n{last}"
+        assert result.stdout == f"{formats.render(out)}\n{last}"
         assert (result.exit_code, result.stderr) == (0, "")
-    assert "72 training, 24 calibration, 24 test points" in tables.render(out)
+    assert "72 training, 24 calibration, 24 test points" in formats.render(out)
 
 
 def test_failed_tasks_end_in_status_1_after_the_table(tmp_path, small_data):

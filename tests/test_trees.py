@@ -13,8 +13,9 @@ from sklearn.ensemble import (
 from sharpgp import persistence
 from sharpgp.exceptions import SavedModelError
 from sharpgp.models import tree_arrays, trees
+from sharpgp.models.refitted import LEAST_SPREAD
 from sharpgp.models.tree_arrays import TreeArrays
-from sharpgp.models.trees import LEAST_SPREAD, TREES, BoostedTrees, ExtraTrees, TreeModel
+from sharpgp.models.trees import TREES, BoostedTrees, ExtraTrees, TreeModel
 
 
 def problem(n: int, seed: int = 0):

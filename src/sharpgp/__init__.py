@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Sharp,
         Vanilla,
         Vovk20,
+        calibrate,
     )
     from sharpgp.distribution import PredictiveDistribution
     from sharpgp.estimator import SharpGPRegressor
@@ -49,6 +50,7 @@ __all__ = [
     "Vanilla",
     "Vovk20",
     "as_posterior",
+    "calibrate",
 ]
 
 # Names are imported when they are first asked for: the libraries below take seconds to load, and
@@ -74,6 +76,7 @@ _HOMES = {
     "Vanilla": "calibration",
     "Vovk20": "calibration",
     "as_posterior": "gp.adapters",
+    "calibrate": "calibration",
 }
 
 # Modules that work as ``sharpgp.bo`` after ``import sharpgp`` alone.

@@ -244,7 +244,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
 
         self.calibrated_ = within_memory(choose_device(self.device, len(y)), work)
         self.calibration_ = recalibrator.name or type(recalibrator).__name__
-        name = bases.model_names(len(y), one_gp=takes_one)[0]
+        name = bases.model_names(*X.shape, one_gp=takes_one)[0]
         self.members_ = members_of(getattr(self.calibrated_, "model", None), name)
         self.posterior_ = self.calibrated_.posterior
         self.grouped_ = grouped

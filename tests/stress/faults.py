@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sharpgp.studies import tables
+from sharpgp.studies import formats
 from sharpgp.studies.run import run
 from sharpgp.studies.task import Task
 
@@ -66,8 +66,8 @@ def kills(count: int, seed: int, tasks: int = 120) -> tuple[int, list[str]]:
             process.wait()
         run(todo, cut, workers=2)
         problems = [] if hit >= count else [f"only {hit} of {count} kills hit a running process"]
-        for form in tables.FORMATS:
-            if tables.render(cut, form) != tables.render(whole, form):
+        for form in formats.FORMATS:
+            if formats.render(cut, form) != formats.render(whole, form):
                 problems.append(f"the {form} table differs from that of an uninterrupted run")
         if {f.name for f in cut.glob("*.json")} != {f.name for f in whole.glob("*.json")}:
             problems.append("the result files are not those of an uninterrupted run")

@@ -71,9 +71,9 @@ BUGS = (
     ),
     Bug(
         "noise in beta's sigma, but not in the width's",
-        "calibration/scored.py",
-        "scores = (y_cal - model.location(X_cal)) / model.spread(X_cal)",
-        "scores = 0.7 * (y_cal - model.location(X_cal)) / model.spread(X_cal)",
+        "models/model.py",
+        "return (y - self.location(X)) / self.spread(X)",
+        "return 0.7 * (y - self.location(X)) / self.spread(X)",
     ),
     Bug(
         "wrong sign of delta: the upper quantile below",
@@ -83,9 +83,9 @@ BUGS = (
     ),
     Bug(
         "wrong sign of the scores (kuleshov18, marx22, exact)",
-        "calibration/scored.py",
-        "scores = (y_cal - model.location(X_cal)) / model.spread(X_cal)",
-        "scores = (model.location(X_cal) - y_cal) / model.spread(X_cal)",
+        "models/model.py",
+        "return (y - self.location(X)) / self.spread(X)",
+        "return (self.location(X) - y) / self.spread(X)",
     ),
     Bug(
         "the lower end of an interval moved inward, so that ties fall outside",
@@ -103,8 +103,8 @@ BUGS = (
     Bug(
         "wrong sign of the residuals (cv)",
         "models/model.py",
-        "(y[rows] - location) / spread)",
-        "(location - y[rows]) / spread)",
+        "return HeldOut(rows, location, spread, (y[rows] - location) / spread)",
+        "return HeldOut(rows, location, spread, (location - y[rows]) / spread)",
         only="cv",
     ),
 )

@@ -1,6 +1,7 @@
 """From a model and points that it has not seen to a calibrated predictor."""
 
 from sharpgp.calibration.calibrated import Calibrated
+from sharpgp.calibration.foreign import calibrate
 from sharpgp.calibration.methods import (
     Capone22,
     CrossValidated,
@@ -32,5 +33,6 @@ __all__ = [
     "Sharp",
     "Vanilla",
     "Vovk20",
+    "calibrate",
     "known_methods",
 ]

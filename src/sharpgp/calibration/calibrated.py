@@ -75,7 +75,9 @@ class Calibrated(ABC):
 
     def predict_quantiles(self, X: Any, levels: Any) -> Tensor:
         """Quantiles, shape (T,) for a single level and (T, k) for several, never crossing."""
-        X = self._near_features(X)
+        return self._quantiles_at(self._near_features(X), levels)
+
+    def _quantiles_at(self, X: Tensor, levels: Any) -> Tensor:
         values, single = as_levels(levels)
         delta = torch.tensor(values, dtype=torch.float64, device=X.device)
         ordered, position = torch.unique(delta, return_inverse=True)
@@ -100,7 +102,11 @@ class Calibrated(ABC):
         :func:`sharpgp.calibration.intervals.prefers_band`.  Several coverages give nested
         intervals.  ``sample_weight`` is for predictors with weighted scores, see :meth:`weighted`.
         """
-        X = self._near_features(X)
+        return self._interval_at(self._near_features(X), coverage, symmetric, sample_weight)
+
+    def _interval_at(
+        self, X: Tensor, coverage: Any, symmetric: bool | None = None, sample_weight: Any = None
+    ) -> Tensor:
         values, single = as_coverage(coverage)
         weights = self._test_weights(X, sample_weight)
         ordered = sorted(set(values))
@@ -125,17 +131,16 @@ class Calibrated(ABC):
 
     def calibration_report(self, X: Any, y: Any) -> CalibrationReport:
         """Every metric on test data, by name, with the ECE floor; prints as a table."""
-        X = self._features(X)
+        X = self._near_features(X)
         y = as_target(y, n_rows=X.shape[0])
         with warnings.catch_warnings():
             # Levels that few calibration points cannot support show as a higher ECE floor.
             warnings.simplefilter("ignore", CalibrationWarning)
-            quantiles = self.predict_quantiles(X, ECE_LEVELS[1:-1])
-            interval = self.predict_interval(X, 0.95)
-        warn_if_far(self.posterior, X)
+            quantiles = self._quantiles_at(X, ECE_LEVELS[1:-1])
+            interval = self._interval_at(X, 0.95)
         return calibration_report(
             y.cpu().numpy(),
-            mean=self.predict_mean(X).cpu().numpy(),
+            mean=self.location(X).cpu().numpy(),
             dist=self.distribution(X).numpy(),
             quantiles=quantiles.cpu().numpy(),
             interval=interval.cpu().numpy(),
@@ -159,7 +164,7 @@ class Calibrated(ABC):
         """
         X, y = self._labelled(X, y)
         weights = self._new_weights(X, sample_weight)
-        with torch.no_grad(), threads_for(self.posterior.n_dense):
+        with torch.no_grad(), threads_for(self._n_dense):
             return self._updated(X, y, weights)
 
     def rescored(self, X: Any, y: Any, *, keep: int | None = None) -> "Calibrated":
@@ -169,7 +174,7 @@ class Calibrated(ABC):
         """
         X, y = self._labelled(X, y)
         keep = None if keep is None else as_count(keep, "keep", least=1)
-        with torch.no_grad(), threads_for(self.posterior.n_dense):
+        with torch.no_grad(), threads_for(self._n_dense):
             return self._rescored(X, y, keep)
 
     def weighted(self, sample_weight: Any) -> "Calibrated":
@@ -234,6 +239,10 @@ class Calibrated(ABC):
         """Weights [n] of points to learn from; None for equal ones."""
         return no_weights(sample_weight)
 
+    @property
+    def _n_dense(self) -> int:
+        return self.posterior.n_dense
+
     def _features(self, X: Any) -> Tensor:
         return as_features(X, n_features=self.posterior.n_features, device=self.posterior.device)
 
@@ -244,7 +253,7 @@ class Calibrated(ABC):
 
     def _labelled(self, X: Any, y: Any) -> tuple[Tensor, Tensor]:
         X = self._features(X)
-        return X, as_target(y, n_rows=X.shape[0], device=self.posterior.device)
+        return X, as_target(y, n_rows=X.shape[0], device=X.device)
 
 
 def no_weights(sample_weight: Any) -> Tensor | None:

@@ -135,8 +135,7 @@ class ScoredPredictor(Calibrated):
     @classmethod
     def of(cls, model: Model, X_cal: Tensor, y_cal: Tensor, *, draw: float | None = None) -> Self:
         """With the scores of points that the model has not seen."""
-        scores = (y_cal - model.location(X_cal)) / model.spread(X_cal)
-        return cls(model, X_cal, y_cal, scores, draw=draw)
+        return cls(model, X_cal, y_cal, model.scores_of(X_cal, y_cal), draw=draw)
 
     def _rank(self) -> None:
         self.ranks = Ranks(self.scores, self.weights, draw=self.draw)
@@ -168,14 +167,22 @@ class ScoredPredictor(Calibrated):
 
     def quantiles(self, X: Tensor, delta: Tensor) -> Tensor:
         """See :meth:`Calibrated.quantiles`."""
-        return self.model.location(X) + self.ranks.beta(delta).unsqueeze(-1) * self.model.spread(X)
+        return self.model.at(self.ranks.beta(delta).unsqueeze(-1), X)
 
     def ends(
         self, X: Tensor, coverages: list[float], symmetric: bool | None, weights: Tensor | None
     ) -> Tensor:
         """See :meth:`Calibrated.ends`."""
         location, spread = self.model.location(X), self.model.spread(X)
-        w = X.new_ones(1) if weights is None else weights
+        lower, upper = self._end_scores(coverages, symmetric, weights)
+        slack = _ROUNDING * location.abs()
+        return torch.stack([location + lower * spread - slack, location + upper * spread + slack])
+
+    def _end_scores(
+        self, coverages: list[float], symmetric: bool | None, weights: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Scores [K, T or 1] at which intervals end."""
+        w = self.scores.new_ones(1) if weights is None else weights
         lower, upper = [], []
         for coverage in coverages:
             low, high, _ = self.ranks.ends(coverage, w)
@@ -183,13 +190,7 @@ class ScoredPredictor(Calibrated):
             band = self._is_band(coverage, symmetric, w)
             lower.append(torch.where(band, -radius, low))
             upper.append(torch.where(band, radius, high))
-        slack = _ROUNDING * location.abs()
-        return torch.stack(
-            [
-                location + torch.stack(lower) * spread - slack,
-                location + torch.stack(upper) * spread + slack,
-            ]
-        )
+        return torch.stack(lower), torch.stack(upper)
 
     def distribution(self, X: Tensor) -> PredictiveDistribution:
         """See :meth:`Calibrated.distribution`."""
@@ -247,11 +248,10 @@ class ScoredPredictor(Calibrated):
     def _joined(
         self, X: Tensor, y: Tensor, weights: Tensor | None, keep: int | None, model: Model
     ) -> "ScoredPredictor":
-        z = (y - self.model.location(X)) / self.model.spread(X)
-        scores = newest(self.scores, z, keep)
+        scores = newest(self.scores, self.model.scores_of(X, y), keep)
         if weights is not None and self.weights is not None:
             weights = newest(self.weights, weights, keep)
-        return ScoredPredictor(
+        return self._like(
             model,
             newest(self.X_cal, X, keep),
             newest(self.y_cal, y, keep),
@@ -290,7 +290,7 @@ class ScoredPredictor(Calibrated):
         return self._with(self.model.extended(X, y), self.weights, self.ratio)
 
     def _with(self, model: Model, weights: Tensor | None, ratio: Ratio | None) -> "ScoredPredictor":
-        return ScoredPredictor(
+        return self._like(
             model,
             self.X_cal,
             self.y_cal,
@@ -301,6 +301,10 @@ class ScoredPredictor(Calibrated):
             draw=self.draw,
             prefers_band=self.prefers_band,
         )
+
+    def _like(self, *data: Any, **settings: Any) -> "ScoredPredictor":
+        """A predictor of the same kind with other data."""
+        return ScoredPredictor(*data, **settings)
 
     def _test_weights(self, X: Tensor, sample_weight: Any) -> Tensor | None:
         """Weights [T] of test points, in units of the largest calibration weight."""

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from sharpgp._stored import Several, agree, stored
 from sharpgp.gp.covariance import Named, stationary_matrix
+from sharpgp.gp.sizes import MOST_ADDITIVE
 
 _ROOT = math.sqrt(5.0)
 # exp(-100) is far below rounding, and products of such values stay clear of denormal numbers.
@@ -38,6 +39,8 @@ class Additive(Named):
     >>> kernel.diag(theta, torch.zeros(1, 2).double()).item()
     7.0
     """
+
+    most_trained = MOST_ADDITIVE
 
     def __init__(self, kind: str, n_features: int) -> None:
         self.kind = kind

@@ -68,14 +68,16 @@ class CentredPosterior(WrappedPosterior):
     True
     """
 
-    # The regression has seen every point.
-    can_leave_out = False
-
     def __init__(self, regression: Mean, base: DataPosterior, centre: Tensor) -> None:
         super().__init__(base)
         self.regression = regression
         self.centre = centre
         self._g_loo: Tensor | None = None
+
+    @property
+    def can_leave_out(self) -> bool:
+        """No: the regression has seen every point."""
+        return False
 
     def _around(self, base: DataPosterior, X: Tensor, y: Tensor) -> Self:
         return self._with(base, y - base.y_train)

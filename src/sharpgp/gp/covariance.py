@@ -10,7 +10,7 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from threading import Lock
-from typing import Any
+from typing import Any, ClassVar
 
 import gpytorch
 import torch
@@ -76,6 +76,8 @@ class Named(Covariance):
 
     kind: str
     n_features: int
+    #: Points that its hyperparameters are trained on at most; None for all.
+    most_trained: ClassVar[int | None] = None
 
 
 @stored("Stationary", kind=str, n_features=int, names=Several(str))

@@ -8,7 +8,7 @@ more, and be trained again.  :class:`KernelPosterior` is what exact and sparse G
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import singledispatch
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
@@ -201,8 +201,10 @@ class DataPosterior(Posterior):
         """The same GP conditioned on other targets [N] at the same training inputs."""
         return self.conditioned_on(self.X_train, y)
 
-    #: Whether :meth:`at_rows` knows nothing of the points that it leaves out.
-    can_leave_out: ClassVar[bool] = True
+    @property
+    def can_leave_out(self) -> bool:
+        """Whether :meth:`at_rows` knows nothing of the points that it leaves out."""
+        return True
 
     def keeping_together(self, groups: Tensor | None) -> Self:
         """The same GP, told which rows of what it will be trained on belong together."""

@@ -207,9 +207,13 @@ def maximise_likelihood(
     The covariance is the given one, with what training made of parameters outside of ``theta``.
 
     Beyond :data:`MOST_FROM_SCRATCH` points, starts are tried on a random part of them, and only
-    what that part gives is improved on all points.
+    what that part gives is improved on all points.  A kernel with a limit of its own is trained
+    on a random part of so many points.
     """
     if isinstance(covariance, Named):
+        if covariance.most_trained is not None and len(t) > covariance.most_trained:
+            rows = torch.from_numpy(rng.permutation(len(t))[: covariance.most_trained]).to(Z.device)
+            Z, t = Z[rows], t[rows]
         if len(t) <= MOST_FROM_SCRATCH or isinstance(start, Tensor):
             return covariance, *_train_named(Z, t, covariance, start, rng, tolerance, prior)
         rows = torch.from_numpy(rng.permutation(len(t))[: FIRST_ROWS["exact"]]).to(Z.device)

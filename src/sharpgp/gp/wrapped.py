@@ -88,6 +88,15 @@ class WrappedPosterior(DataPosterior):
         """Training targets [N] in the user's units."""
         return self.base.y_train
 
+    @property
+    def can_leave_out(self) -> bool:
+        """See :meth:`DataPosterior.can_leave_out`."""
+        return self.base.can_leave_out
+
+    def keeping_together(self, groups: Tensor | None) -> Self:
+        """See :meth:`DataPosterior.keeping_together`."""
+        return self._around(self.base.keeping_together(groups), self.X_train, self.y_train)
+
     def mean(self, X: Tensor) -> Tensor:
         """See :meth:`Posterior.mean`."""
         return self.base.mean(self._inputs(X))

@@ -12,10 +12,17 @@ from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.centred import CentredPosterior
 from sharpgp.gp.kernels import KERNELS
 from sharpgp.gp.posterior import DataPosterior
-from sharpgp.gp.sizes import MOST_POOLED, MOST_WITH_ALL_KERNELS, Approximation
+from sharpgp.gp.sizes import (
+    MOST_ADDITIVE_FEATURES,
+    MOST_POOLED,
+    MOST_WITH_ALL_KERNELS,
+    Approximation,
+)
 from sharpgp.gp.sparse_training import train_chosen
+from sharpgp.models.foreign import ForeignModel
 from sharpgp.models.gaussian import learn_gaussian
 from sharpgp.models.model import Learner
+from sharpgp.models.quantiles import gives_quantiles
 from sharpgp.models.regressor import ScikitMean
 from sharpgp.models.trees import TREES, TreeModel
 
@@ -62,9 +69,11 @@ class Bases:
     def learned(self, X: Tensor, y: Tensor, labels: Tensor | None = None) -> dict[str, Learner]:
         """Every model, learned from ``X`` [N, d] and ``y`` [N], by name."""
         found: dict[str, Learner] = {}
-        for name, base in self._named(len(y)):
+        for name, base in self._named(*X.shape):
             if isinstance(base, str) and base in TREES:
                 found[name] = TreeModel(base, X, y, self.seed or 0)
+            elif gives_quantiles(base):
+                found[name] = ForeignModel(base, X, y, self.names)
             else:
                 gp = self._trained(base, X, y, labels)
                 found[name] = learn_gaussian(gp, self.seed or 0, labels)
@@ -73,16 +82,17 @@ class Bases:
     def one_gp(self, X: Tensor, y: Tensor, labels: Tensor | None = None) -> DataPosterior:
         """The one GP of a method that asks no other model."""
         base = self._one
-        if isinstance(base, list | tuple) or (isinstance(base, str) and base in TREES):
+        no_gp = isinstance(base, list | tuple) or gives_quantiles(base)
+        if no_gp or (isinstance(base, str) and base in TREES):
             raise InvalidInputError(
                 "base: expected one kernel or regressor for a calibration that takes one GP, "
                 f"found {base!r}; use calibration='cv' or 'exact'"
             )
         return self._trained(base, X, y, labels)
 
-    def model_names(self, n: int, *, one_gp: bool) -> list[str]:
-        """Names of what :meth:`one_gp`, or else :meth:`learned`, gives for ``n`` rows."""
-        return [_name(self._one)] if one_gp else [name for name, _ in self._named(n)]
+    def model_names(self, n: int, d: int, *, one_gp: bool) -> list[str]:
+        """Names of what :meth:`one_gp`, or else :meth:`learned`, gives for ``n`` by ``d`` data."""
+        return [_name(self._one)] if one_gp else [name for name, _ in self._named(n, d)]
 
     @property
     def _is_auto(self) -> bool:
@@ -92,10 +102,10 @@ class Bases:
     def _one(self) -> Any:
         return ONE_GP if self._is_auto else self.base
 
-    def _named(self, n: int) -> list[tuple[str, Any]]:
-        """Names and what each stands for, at ``n`` rows."""
+    def _named(self, n: int, d: int) -> list[tuple[str, Any]]:
+        """Names and what each stands for, at ``n`` rows of ``d`` features."""
         if self._is_auto:
-            return [(name, name) for name in pool_for(n, self.effort)]
+            return [(name, name) for name in pool_for(n, self.effort, d)]
         several = list(self.base) if isinstance(self.base, list | tuple) else [self.base]
         if not several:
             raise InvalidInputError("base: expected one or more models, found an empty list")
@@ -127,8 +137,8 @@ def _name(base: Any) -> str:
     return base if isinstance(base, str) else type(base).__name__
 
 
-def pool_for(n: int, effort: str = "auto") -> tuple[str, ...]:
-    """What ``base="auto"`` pools at ``n`` rows.
+def pool_for(n: int, effort: str = "auto", n_features: int = 1) -> tuple[str, ...]:
+    """What ``base="auto"`` pools at ``n`` rows of ``n_features`` features.
 
     Examples
     --------
@@ -142,4 +152,6 @@ def pool_for(n: int, effort: str = "auto") -> tuple[str, ...]:
         return (ONE_GP,)
     if n > MOST_WITH_ALL_KERNELS and effort == "auto":
         return ("matern32", "extra_trees", "boosted_trees")
-    return POOLS[effort]
+    # The additive kernel has two hyperparameters for each feature, and costs in proportion.
+    many = n_features > MOST_ADDITIVE_FEATURES
+    return tuple(name for name in POOLS[effort] if not (many and name == "additive"))

@@ -73,6 +73,14 @@ class Model(ABC):
     def spread(self, X: Tensor) -> Tensor:
         """Spread [T] about the location, positive."""
 
+    def at(self, beta: Tensor, X: Tensor) -> Tensor:
+        """What scores ``beta`` [K, T or 1] stand for at ``X``, [K, T]; increasing in ``beta``."""
+        return self.location(X) + beta * self.spread(X)
+
+    def scores_of(self, X: Tensor, y: Tensor) -> Tensor:
+        """Scores [T] of ``y`` [T] at ``X``: the inverse of :meth:`at`."""
+        return (y - self.location(X)) / self.spread(X)
+
     @abstractmethod
     def extended(self, X: Tensor, y: Tensor) -> "Model":
         """The same model conditioned on further data; what was learned otherwise is kept."""

@@ -66,7 +66,7 @@ class ScikitMean(Mean):
 
     def fitted(self, X: Tensor, y: Tensor) -> tuple["ScikitMean", Tensor]:
         """See :meth:`Mean.fitted`: out-of-fold predictions from five parts."""
-        table, target = self._table(X), y.cpu().numpy()
+        table, target = as_table(X, self.names), y.cpu().numpy()
         out_of_fold = cross_val_predict(
             clone(self.regressor), table, target, cv=self._splits(together(X, self.groups).cpu())
         )
@@ -88,15 +88,17 @@ class ScikitMean(Mean):
                 "mean: expected the GP's own mean where gradients are needed, found "
                 f"{type(self.regressor).__name__}, which has none"
             )
-        return _checked(self.regressor.predict(self._table(X)), X[:, 0])
+        return _checked(self.regressor.predict(as_table(X, self.names)), X[:, 0])
 
-    def _table(self, X: Tensor) -> Any:
-        array = X.detach().cpu().numpy()
-        if self.names is None:
-            return array
-        from pandas import DataFrame  # there is one, since the names came with a data frame
 
-        return DataFrame(array, columns=self.names)
+def as_table(X: Tensor, names: Any) -> Any:
+    """``X`` [T, d] as an array or, with column names, as a data frame."""
+    array = X.detach().cpu().numpy()
+    if names is None:
+        return array
+    from pandas import DataFrame  # there is one, since the names came with a data frame
+
+    return DataFrame(array, columns=names)
 
 
 def _checked(predictions: Any, like: Tensor) -> Tensor:

@@ -94,11 +94,9 @@ def choose_spread(posterior: Posterior, seed: int, labels: Tensor | None = None)
     if posterior.n_train < LEAST_LEARNED:
         return Chosen(posterior, posterior.theta_R, plain.choice, None)
     kept = together(posterior.X_train) if labels is None else labels
-    makers: list[Callable[[], Candidate | None]] = [
-        lambda: plain,
-        lambda: _searched(posterior, kept, seed),
-        lambda: _warped(posterior),
-    ]
+    makers: list[Callable[[], Candidate | None]] = [lambda: plain]
+    if not _trained_on_a_part(posterior):
+        makers += [lambda: _searched(posterior, kept, seed), lambda: _warped(posterior)]
     reference = scores_of(plain.residuals, plain.judged)
 
     def judge(maker: Callable[[], Candidate | None]) -> list[_Judged]:
@@ -185,6 +183,12 @@ def runs_in_threads(posterior: Posterior) -> bool:
     """
     named = isinstance(getattr(posterior, "covariance", None), Named)
     return named and posterior.n_train <= MOST_BATCHED
+
+
+def _trained_on_a_part(posterior: Posterior) -> bool:
+    """Whether the kernel is one of which a second training on all points would cost too much."""
+    most = getattr(getattr(posterior, "covariance", None), "most_trained", None)
+    return most is not None and posterior.n_train > most
 
 
 def _as_trained(posterior: Posterior) -> Candidate:

@@ -6,8 +6,6 @@ Boosted trees carry none, and their spread is constant: a learned one gained not
 seed, and keep plain arrays only, so that they can be saved.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -18,15 +16,11 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from sharpgp._stored import Array, NumPyArray, agree, stored
-from sharpgp.models.folds import Split, parts
-from sharpgp.models.model import HeldOut, Learner, held_out_of
-from sharpgp.models.splitters import complements
+from sharpgp.models.refitted import LEAST_SPREAD, RefittedModel
 from sharpgp.models.tree_arrays import TreeArrays
 
 Floats = NDArray[np.float64]
 
-#: Spreads are at least this part of the target's deviation: leaves can hold equal targets.
-LEAST_SPREAD = 1e-3
 # Trees of a forest, and fewest training points in a leaf.  With single ones the quantiles often
 # coincide, and the spread says nothing (``sharpgp bench evidence pooling``).
 _TREES, _LEAST_IN_LEAF = 100, 3
@@ -34,8 +28,6 @@ _TREES, _LEAST_IN_LEAF = 100, 3
 _BETWEEN = 0.8
 # Entries of one block of rows' weights: 16 MiB.
 _BLOCK = 2**21
-# Parts that are left out in turn where a quick answer will do.
-_QUICK_PARTS = 5
 
 
 @stored(
@@ -190,11 +182,8 @@ TREES: dict[str, type[ExtraTrees | BoostedTrees]] = {
     seed=int,
     grown=ExtraTrees | BoostedTrees,
 )
-class TreeModel(Learner):
+class TreeModel(RefittedModel):
     """Trees of one kind, grown on inputs ``X`` [N, d] and targets ``y`` [N].
-
-    They cannot be conditioned on further data without growing them again: :meth:`extended` and
-    :meth:`updated` keep them as they are.
 
     Examples
     --------
@@ -204,38 +193,16 @@ class TreeModel(Learner):
     torch.Size([3])
     """
 
-    has_posterior = False
-
     def __init__(self, kind: str, X: Tensor, y: Tensor, seed: int) -> None:
-        self.kind = kind
-        self._X, self._y, self.seed = X, y, seed
+        super().__init__(X, y)
+        self.kind, self.seed = kind, seed
         # Histograms are filled in parallel otherwise, and forests of this size gain nothing by it.
         with threadpool_limits(1):
             self.grown = TREES[kind](X.cpu().numpy(), y.cpu().numpy(), seed)
 
     def _restored(self) -> None:
         agree("kind of trees", isinstance(self.grown, TREES.get(self.kind, ())), True)
-        agree("features", bool(self.grown.trees.feature.max() < self.X_train.shape[1]), True)
-
-    @property
-    def X_train(self) -> Tensor:
-        """Training inputs [N, d]."""
-        return self._X
-
-    @property
-    def y_train(self) -> Tensor:
-        """Training targets [N]."""
-        return self._y
-
-    @property
-    def n_features(self) -> int:
-        """Number of features ``d``."""
-        return self.X_train.shape[1]
-
-    @property
-    def device(self) -> torch.device:
-        """Where tensors live."""
-        return self.X_train.device
+        agree("features", bool(self.grown.trees.feature.max() < self.n_features), True)
 
     def location(self, X: Tensor) -> Tensor:
         """See :meth:`Model.location`; constant between thresholds, so without a gradient."""
@@ -249,25 +216,6 @@ class TreeModel(Learner):
         location, spread = self.grown.moments(X.detach().cpu().numpy())
         return torch.from_numpy(location).to(X), torch.from_numpy(spread).to(X)
 
-    def extended(self, X: Tensor, y: Tensor) -> "TreeModel":
-        """The same trees."""
-        return self
-
-    updated = extended
-
     def relearned(self, X: Tensor, y: Tensor, labels: Tensor, seed: int) -> "TreeModel":
         """See :meth:`Learner.relearned`."""
         return TreeModel(self.kind, X, y, self.seed)
-
-    def leave_one_out(self, labels: Tensor, seed: int) -> HeldOut:
-        """See :meth:`Learner.leave_one_out`: a fifth of the points at a time."""
-        pairs = complements(len(self.y_train), parts(labels, _QUICK_PARTS, seed))
-        return self.out_of_fold(pairs, labels, seed)[1]
-
-    def out_of_fold(
-        self, pairs: Sequence[Split], labels: Tensor, seed: int
-    ) -> "tuple[TreeModel, HeldOut]":
-        """See :meth:`Learner.out_of_fold`."""
-        X, y = self.X_train, self.y_train
-        fits = [TreeModel(self.kind, X[rest], y[rest], self.seed) for rest, _ in pairs]
-        return self, held_out_of(fits, pairs, X, y).in_order()

@@ -1,4 +1,4 @@
-"""Floor 5: the paper's experiments and the evidence behind this library, on one framework.
+"""Floor 6: the paper's experiments and the evidence behind this library, on one framework.
 
 A :class:`~sharpgp.studies.task.Task` says what to compute, :func:`~sharpgp.studies.run.run`
 computes it on any engine, a :class:`~sharpgp.studies.store.Store` keeps one file per task, and

@@ -82,7 +82,7 @@ def carry_out(
 ) -> None:
     """Look for device and data, run tasks, print their table; status 1 if any task failed."""
     from sharpgp.gp.compute import choose_device
-    from sharpgp.studies import progress, tables
+    from sharpgp.studies import formats, progress
     from sharpgp.studies.run import run
 
     if engine["address"] is None:  # the machines of a cluster need not be like this one
@@ -97,7 +97,7 @@ def carry_out(
     except KeyboardInterrupt:
         typer.echo(INTERRUPTED, err=True)
         raise typer.Exit(130) from None
-    typer.echo(tables.render(out))
+    typer.echo(formats.render(out))
     typer.echo(
         f"{summary.tasks} tasks, {summary.computed} computed now; see sharpgp bench table {out}"
     )
@@ -291,7 +291,7 @@ def table(
     ] = None,
 ) -> None:
     """Print the tables of a run, from its result files alone."""
-    from sharpgp.studies.tables import render
+    from sharpgp.studies.formats import render
 
     typer.echo(render(results, form), nl=False)
     if figures is not None:

@@ -5,9 +5,13 @@ import io
 import math
 from collections.abc import Sequence
 from itertools import groupby
+from pathlib import Path
 
+from sharpgp._validation import check_choice
+from sharpgp.exceptions import InvalidInputError
 from sharpgp.studies.published import REFERENCE
-from sharpgp.studies.tables import METRICS, Block, Cell, label
+from sharpgp.studies.store import Store
+from sharpgp.studies.tables import METRICS, Block, Cell, label, summarise
 
 #: How to read the tables, by experiment; ``{REFERENCE}`` alone for those without an entry.
 READING = {
@@ -165,3 +169,26 @@ def _tex(text: str) -> str:
     for plain, escaped in _LATEX.items():
         text = text.replace(plain, escaped)
     return text
+
+
+#: Writers of tables by name.
+FORMATS = {"text": as_text, "md": as_md, "latex": as_latex, "csv": as_csv}
+
+
+def render(results: str | Path, form: str = "text") -> str:
+    """Table of all results in a folder; the same results give the same bytes.
+
+    Parameters
+    ----------
+    results : path
+        Folder that a run has written.
+    form : {"text", "md", "latex", "csv"}
+    """
+    check_choice(form, "format", FORMATS)
+    blocks = summarise(Store(results).results())
+    if not blocks:
+        raise InvalidInputError(
+            f"results: expected a folder with results, found none in {results}; "
+            "run sharpgp bench regression first"
+        )
+    return FORMATS[form](blocks)

@@ -6,12 +6,8 @@ Print with ``sharpgp bench table``.
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-from sharpgp._validation import check_choice
-from sharpgp.exceptions import InvalidInputError
 from sharpgp.studies.published import DATASETS, printed
-from sharpgp.studies.store import Store
 from sharpgp.studies.task import Result, canonical_json
 
 #: Headings of the methods, in the order of the columns; others follow under their own names.
@@ -54,7 +50,6 @@ METRICS = {
     **{f"cumulative_regret_{t}": (f"cumulative regret, {t}", 1.0) for t in SHOWN_REGRETS},
     "cumulative_regret": ("cumulative regret", 1.0),
 }
-FORMATS = ("text", "md", "latex", "csv")
 
 
 @dataclass(frozen=True)
@@ -96,28 +91,6 @@ class Block:
     def metrics(self) -> list[str]:
         """Metrics that any method has, in the order of the rows."""
         return [name for name in METRICS if any(name in row for row in self.cells.values())]
-
-
-def render(results: str | Path, form: str = "text") -> str:
-    """Table of all results in a folder; the same results give the same bytes.
-
-    Parameters
-    ----------
-    results : path
-        Folder that a run has written.
-    form : {"text", "md", "latex", "csv"}
-    """
-    from sharpgp.studies import formats
-
-    check_choice(form, "format", FORMATS)
-    blocks = summarise(Store(results).results())
-    if not blocks:
-        raise InvalidInputError(
-            f"results: expected a folder with results, found none in {results}; "
-            "run sharpgp bench regression first"
-        )
-    text: str = getattr(formats, f"as_{form}")(blocks)
-    return text
 
 
 def summarise(results: Iterable[Result]) -> list[Block]:

@@ -12,6 +12,7 @@ from sharpgp.calibration.recalibrator import Recalibrator, register
 from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.gp.posterior import Posterior
+from sharpgp.gp.sizes import MOST_TEN_FOLDS
 from sharpgp.models.folds import Split, together
 from sharpgp.models.model import Learner
 from sharpgp.models.pool import Base, candidates, inputs_of, pooled_out_of_fold
@@ -103,8 +104,9 @@ class CrossValidated(WithoutHoldout):
 
     Parameters
     ----------
-    folds : int, splitter or list of pairs
-        Number of parts; points that belong :func:`~sharpgp.models.folds.together` (equal inputs,
+    folds : "auto", int, splitter or list of pairs
+        Number of parts (``"auto"``: ten, and five for several models of more than 500 points);
+        points that belong :func:`~sharpgp.models.folds.together` (equal inputs,
         and groups given to ``fit``) are in one.  Or whatever has scikit-learn's
         ``split(X, y, groups)``, or its pairs (rows to train on, rows to test with): each refit
         then trains on its rows only, and points that no pair tests do not calibrate.
@@ -131,7 +133,7 @@ class CrossValidated(WithoutHoldout):
     60
     """
 
-    def __init__(self, *, folds: Any = 10, random_state: int | None = None) -> None:
+    def __init__(self, *, folds: Any = "auto", random_state: int | None = None) -> None:
         super().__init__(random_state=random_state)
         self.folds = folds
 
@@ -144,7 +146,11 @@ class CrossValidated(WithoutHoldout):
         groups_cal: Tensor | None,
     ) -> Calibrated:
         models, groups = self._everything(base, X, y, groups, groups_cal)
-        labels, pairs = split_points(self.folds, next(iter(models.values())), groups, self.seed)
+        first = next(iter(models.values()))
+        folds = self.folds
+        if isinstance(folds, str) and folds == "auto":
+            folds = 5 if len(models) > 1 and len(first.y_train) > MOST_TEN_FOLDS else 10
+        labels, pairs = split_points(folds, first, groups, self.seed)
         model, held = pooled_out_of_fold(models, pairs, labels, self.seed)
         rows = held.rows
         return ScoredPredictor(

@@ -20,8 +20,8 @@ class CVPlus(WithoutHoldout):
     r"""CV+: intervals compare every point with the fit that did not see it.
 
     They cover with probability ``1 - 2 alpha`` (less a little) whatever the data.  Each fit makes
-    its own choice of mean and spread, and all of them are kept; of several models, the weights are
-    those of the pool of all data.
+    its own choice of mean and spread, and all of them are kept.  Of several models, the weights are
+    those of the pool of all data, which have seen every point: the bound is for one model.
 
     Parameters
     ----------

@@ -9,8 +9,9 @@ from sharpgp.calibration.methods.cross_validated import split_points
 from sharpgp.calibration.recalibrator import Recalibrator, register
 from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.exceptions import InvalidInputError
+from sharpgp.gp.sizes import MOST_REFITTED
 from sharpgp.models.folds import one_of_each, together
-from sharpgp.models.pool import Base, candidates, inputs_of, pooled_out_of_fold
+from sharpgp.models.pool import Base, candidates, inputs_of, pooled, pooled_out_of_fold
 
 # Parts of the training points that give several models their weights.
 _FOLDS = 5
@@ -108,5 +109,9 @@ class Exact(Recalibrator):
         if len(models) > 1:
             # Weights come from the training points alone, and leave the guarantee as it is.
             labels, pairs = split_points(_FOLDS, model, groups, self.seed)
-            model, _ = pooled_out_of_fold(models, pairs, labels, self.seed)
+            if len(model.y_train) <= MOST_REFITTED:
+                model, _ = pooled_out_of_fold(models, pairs, labels, self.seed)
+            else:
+                held = [one.leave_one_out(labels, self.seed) for one in models.values()]
+                model, _ = pooled(models, held)
         return ScoredPredictor.of(model, X, y)

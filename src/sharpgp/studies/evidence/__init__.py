@@ -17,6 +17,7 @@ STUDIES = {
     "drift": "a series whose noise doubles in the middle",
     "exact_or_sparse": "exact or sparse, CPU or GPU, by the number of rows",
     "few_points": "the prior on lengthscales at few points per hyperparameter",
+    "foreign": "models of other kinds, calibrated: coverage and CRPS",
     "guarantee": "what exact promises, simulated",
     "import_time": "what importing sharpgp takes beyond torch and BoTorch",
     "known_truth": "intervals beside the true conditional quantiles",

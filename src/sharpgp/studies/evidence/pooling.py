@@ -23,9 +23,10 @@ from sharpgp.gp import train
 from sharpgp.models import trees
 from sharpgp.models.folds import parts
 from sharpgp.models.gaussian import GaussianModel, learn_gaussian
+from sharpgp.models.refitted import LEAST_SPREAD
 from sharpgp.models.splitters import complements
 from sharpgp.models.spread_choice import same_spread
-from sharpgp.models.trees import LEAST_SPREAD, BoostedTrees, ExtraTrees, Floats
+from sharpgp.models.trees import BoostedTrees, ExtraTrees, Floats
 from sharpgp.models.weights import PULL, pool_weights, pooled_location_spread, unit_sizes
 from sharpgp.studies.evidence.common import Part, calm, cut, sets
 

@@ -1,0 +1,221 @@
+"""Calibration of what gives quantiles but rests on no GP: NGBoost, quantile forests, a function."""
+
+from collections.abc import Callable
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sharpgp._validation import as_target
+from sharpgp.calibration.cautions import warn_if_unsupported
+from sharpgp.calibration.ranks import Ranks, table_levels
+from sharpgp.calibration.scored import ScoredPredictor
+from sharpgp.distribution import PredictiveDistribution
+from sharpgp.exceptions import InvalidInputError
+from sharpgp.gp.posterior import Posterior
+from sharpgp.models.quantiles import LEVELS, QuantileSource, quantile_source
+from sharpgp.models.shape import QuantileShape
+
+# Rounding of an end that goes through a calibration point.
+_ROUNDING = 16 * torch.finfo(torch.float64).eps
+# Levels at which distributions are tabulated.
+_DELTA = torch.tensor(LEVELS, dtype=torch.float64)
+# Weights of ranks that are compared, parts of the calibration points that judge them in turn, and
+# how many points that takes.
+_TRUSTS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+_PARTS, _LEAST_TO_JUDGE = 5, 10
+
+
+class ForeignPredictor(ScoredPredictor):
+    r"""``Q(delta, x) = g_x(beta(delta))``: the shape of a foreign model, ``beta`` from ranks.
+
+    ``g_x`` runs through the model's own quantiles, ``g_x(Phi^-1(p)) = q_p(x)``, see
+    :class:`sharpgp.models.shape.QuantileShape`; scores are ``z_i = g_{x_i}^-1(y_i)``.  A new
+    point's score is exchangeable with those, whatever the shape, so that intervals and quantiles
+    promise what those of :class:`sharpgp.Exact` do.  The "symmetric" band is symmetric in scores:
+    ``[g_x(-r), g_x(r)]``.
+
+    The distribution of :meth:`predict_dist` is made for its CRPS, and has no ranks to keep: there
+    ``beta`` is ``(1 - w) Phi^-1(delta) + w beta(delta)``, see :attr:`trust`.  Where scores of
+    different points have different laws, ranks of all of them repair the coverage and can cost
+    CRPS; and few ranks add noise to what a model knows well already.
+
+    Parameters
+    ----------
+    source : QuantileSource
+    model : QuantileShape
+    tables, y_cal, scores : Tensor [C, L], Tensor [C], Tensor [C]
+        Quantiles that the source gives at the calibration points, their targets and scores.
+    weights : Tensor [C], optional
+    **settings
+        See :class:`sharpgp.calibration.scored.ScoredPredictor`.
+    """
+
+    model: QuantileShape
+
+    def __init__(
+        self,
+        source: QuantileSource,
+        model: QuantileShape,
+        tables: Tensor,
+        y_cal: Tensor,
+        scores: Tensor,
+        **settings: Any,
+    ) -> None:
+        super().__init__(model, tables, y_cal, scores, **settings)
+        self.source = source
+
+    @property
+    def posterior(self) -> Posterior:  # type: ignore[override]
+        """Raise: there is none."""
+        raise self._no_gp()
+
+    @cached_property
+    def trust(self) -> float:
+        """Weight ``w`` of the ranks in :meth:`predict_dist`, from 0 (the model's own) to 1.
+
+        The one with the lowest CRPS for calibration points, each with ranks of the other four
+        fifths of them, plus half a standard error of how that differs from the model's own.
+        ``sharpgp bench evidence foreign`` shows that it costs next to nothing where a model is
+        calibrated, and gains where it is not.
+        """
+        C = len(self.scores)
+        if C < _LEAST_TO_JUDGE:
+            return 0.0
+        weights = self.scores.new_ones(C) if self.weights is None else self.weights
+        part = torch.arange(C) % _PARTS
+        losses = self.scores.new_zeros(len(_TRUSTS), C)
+        for k in range(_PARTS):
+            test, rest = part == k, (part != k) & (weights > 0)
+            if int(rest.sum()) < _LEAST_TO_JUDGE // 2:
+                return 0.0
+            beta = smooth_beta(Ranks(self.scores[rest], weights[rest]), _DELTA)
+            for w, loss in zip(_TRUSTS, losses, strict=True):
+                loss[test] = self._dist(self.X_cal[test], beta, w).crps(self.y_cal[test])
+        share = weights / weights.sum()
+        worse = losses - losses[0]
+        mean = worse @ share
+        error = ((worse - mean.unsqueeze(1)).square() @ share.square()).sqrt()
+        return _TRUSTS[int((mean + 0.5 * error).argmin())]
+
+    def location(self, X: Tensor) -> Tensor:
+        """See :meth:`Calibrated.location`: the mean of the distribution."""
+        mean: Tensor = self.distribution(X).mean
+        return mean
+
+    def ends(
+        self, X: Tensor, coverages: list[float], symmetric: bool | None, weights: Tensor | None
+    ) -> Tensor:
+        """See :meth:`Calibrated.ends`."""
+        lower, upper = self._end_scores(coverages, symmetric, weights)
+        low, high = self.model.at(lower, X), self.model.at(upper, X)
+        slack = _ROUNDING * X.abs().amax(1)
+        return torch.stack([low - slack, high + slack])
+
+    def distribution(self, X: Tensor) -> PredictiveDistribution:
+        """See :meth:`Calibrated.distribution`."""
+        beta = smooth_beta(self.ranks, _DELTA)
+        return self._dist(X, beta, self.trust, partial(warn_if_unsupported, n_cal=self.n_cal))
+
+    def _dist(
+        self, X: Tensor, beta: Tensor, trust: float, caution: Callable[..., None] | None = None
+    ) -> PredictiveDistribution:
+        beta = torch.lerp(torch.special.ndtri(_DELTA), beta, trust)
+        return PredictiveDistribution(_DELTA, self.model.at(beta.unsqueeze(-1), X), caution=caution)
+
+    def weighted(self, sample_weight: Any) -> ScoredPredictor:
+        """See :meth:`ScoredPredictor.weighted`; an array (C,) only."""
+        if callable(sample_weight):
+            raise InvalidInputError(
+                "sample_weight: expected an array with a weight for every calibration point, "
+                "found a function"
+            )
+        return super().weighted(sample_weight)
+
+    def labelled_data(self) -> tuple[Tensor, Tensor]:
+        """Raise: quantiles of the calibration points are kept, not their features."""
+        raise self._no_gp()
+
+    def _conditioned(self, X: Tensor, y: Tensor) -> "ForeignPredictor":
+        raise self._no_gp()
+
+    def _no_gp(self) -> InvalidInputError:
+        return InvalidInputError(
+            f"model: expected one that rests on a GP, found calibrated {self.source.name}"
+        )
+
+    def _like(self, *data: Any, **settings: Any) -> "ForeignPredictor":
+        return ForeignPredictor(self.source, *data, **settings)
+
+    @property
+    def _n_dense(self) -> int:
+        return 0
+
+    def _features(self, X: Any) -> Tensor:
+        return self.source.table(X)
+
+    _near_features = _features
+
+
+def smooth_beta(ranks: Ranks, delta: Tensor) -> Tensor:
+    """``beta`` [K] without gaps between single scores: linear between levels two ranks apart.
+
+    Examples
+    --------
+    >>> ranks = Ranks(torch.arange(1.0, 20.0, dtype=torch.float64))
+    >>> smooth_beta(ranks, torch.tensor([0.3, 0.5], dtype=torch.float64)).round(decimals=6).tolist()
+    [6.0, 10.0]
+    """
+    nodes = table_levels(ranks.n, ranks.level)
+    inside = np.interp(delta.numpy(), nodes.numpy(), ranks.table(nodes).numpy())
+    known = (delta >= nodes[0]) & (delta <= nodes[-1])
+    return torch.where(known, torch.from_numpy(inside), ranks.beta(delta))
+
+
+def calibrate(model: Any, X_cal: Any, y_cal: Any, *, sample_weight: Any = None) -> ForeignPredictor:
+    """Calibrate anything that gives quantiles or a distribution, with a finite-sample guarantee.
+
+    The model is asked, never changed; its shape is kept, skew and several peaks included.  For
+    exchangeable data, intervals cover what they promise as those of :class:`sharpgp.Exact` do.
+    The CRPS of the distribution is that of the model where the calibration points do not speak
+    against it, else better; see :class:`sharpgp.calibration.foreign.ForeignPredictor`.
+
+    Parameters
+    ----------
+    model : fitted model, regressors by level, or function
+        What is accepted is listed at :func:`sharpgp.models.quantiles.quantile_source`.
+    X_cal : array or frame with C rows
+        Whatever the model takes.
+    y_cal : array (C,)
+        Targets of points that took no part in the training of the model.
+    sample_weight : array (C,), optional
+        Weights, see :class:`sharpgp.calibration.scored.ScoredPredictor`.
+
+    Returns
+    -------
+    Calibrated
+        With ``predict_quantiles``, ``predict_interval``, ``predict_dist``, ...; they take what
+        the model takes, and answer in torch tensors.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import BayesianRidge
+    >>> X = np.linspace(0, 6, 300)[:, None]
+    >>> y = X[:, 0] + X[:, 0] * np.sin(99 * X[:, 0])
+    >>> model = BayesianRidge().fit(X[::3], y[::3])
+    >>> calibrated = calibrate(model, X[1::3], y[1::3])
+    >>> calibrated.predict_interval(X[2::3], coverage=0.9).shape
+    torch.Size([100, 2])
+    """
+    source = quantile_source(model)
+    tables = source.table(X_cal)
+    y = as_target(y_cal, n_rows=len(tables))
+    shape = QuantileShape.of(torch.from_numpy(source.levels), tables)
+    calibrated = ForeignPredictor(source, shape, tables, y, shape.scores_of(tables, y))
+    if sample_weight is None:
+        return calibrated
+    weighted = calibrated.weighted(sample_weight)
+    assert isinstance(weighted, ForeignPredictor)
+    return weighted

@@ -1,0 +1,325 @@
+"""Pools of models: where their weights come from, and that a pool is a model like any other."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from botorch.optim import optimize_acqf
+from sklearn.compose import ColumnTransformer
+from sklearn.linear_model import LinearRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PolynomialFeatures
+
+from helpers import method, wavy
+from sharpgp import (
+    CalibrationWarning,
+    CrossValidated,
+    CVPlus,
+    Exact,
+    LeaveOneOut,
+    Online,
+    SharpGPRegressor,
+)
+from sharpgp.bo import CalibratedUpperConfidenceBound
+from sharpgp.exceptions import InvalidInputError
+from sharpgp.models import pool as pool_module
+from sharpgp.models.bases import POOLS, Bases, pool_for
+from sharpgp.models.folds import parts
+from sharpgp.models.gaussian import GaussianModel
+from sharpgp.models.pool import PooledModel, pooled_out_of_fold
+from sharpgp.models.splitters import complements
+from sharpgp.models.trees import TreeModel
+from sharpgp.models.weights import (
+    pool_weights,
+    pooled_crps,
+    pooled_location_spread,
+    unit_sizes,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore::sharpgp.CalibrationWarning")
+
+NAMES = ["rbf", "matern12", "extra_trees"]
+
+
+def steps(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """A wave and a step: neither a smooth GP nor trees alone."""
+    X, y = wavy(n, seed=seed)
+    return X, y + 1.5 * (X[:, 1] > 0.3)
+
+
+X, Y = steps(60)
+X_NEW, Y_NEW = steps(12, seed=1)
+METHODS = {
+    "cv": CrossValidated(folds=3),
+    "loo": LeaveOneOut(),
+    "cv+": CVPlus(folds=3),
+    "exact": Exact(),
+}
+
+
+@pytest.fixture(scope="module", params=METHODS)
+def fitted(request):
+    model = SharpGPRegressor(base=NAMES, calibration=METHODS[request.param], random_state=0)
+    return model.fit(X, Y)
+
+
+# ------------------------------------------------------------------ weights
+
+
+def test_weights_are_those_of_out_of_fold_predictions():
+    data = torch.from_numpy(X), torch.from_numpy(Y)
+    models = Bases(NAMES, seed=0).learned(*data)
+    pairs, labels = complements(60, parts(torch.arange(60), 3, 0)), torch.arange(60)
+    model, held = pooled_out_of_fold(models, pairs, labels, 0)
+    alone = [one.out_of_fold(pairs, labels, 0)[1] for one in models.values()]
+    m, s = (torch.stack([getattr(one, k) for one in alone]) for k in ("location", "spread"))
+    s = s * unit_sizes(m, s, data[1]).unsqueeze(-1)
+    weights = pool_weights(m, s, data[1])
+    found = [member.weight for member in model.members]
+    np.testing.assert_allclose(found, weights, atol=1e-9)
+    assert [member.name for member in model.members] == NAMES
+    location, spread = pooled_location_spread(weights, m, s)
+    torch.testing.assert_close(held.location, location)
+    torch.testing.assert_close(held.scores, (data[1] - location) / spread)
+    for member, one_m, one_s in zip(model.members, m, s, strict=True):
+        assert member.crps == pytest.approx(pooled_crps(one_m, one_s, data[1])[0].item())
+    # Of the pool, for points that no model has seen, no worse than the best of them.
+    assert pooled_crps(location, spread, data[1])[0] <= min(one.crps for one in model.members)
+
+
+def test_a_pool_is_the_mixture_of_its_models():
+    model = PooledModel(
+        list(Bases(["rbf", "matern12"], seed=0).learned(*map(torch.from_numpy, (X, Y))).values()),
+        torch.tensor([0.25, 0.75], dtype=torch.float64),
+        torch.tensor([2.0, 0.5], dtype=torch.float64),
+        torch.zeros(1, dtype=torch.float64),
+        [],
+    )
+    at = torch.from_numpy(X_NEW)
+    (m0, m1), (s0, s1) = (
+        [getattr(one, answer)(at) for one in model.models] for answer in ("location", "spread")
+    )
+    m = 0.25 * m0 + 0.75 * m1
+    torch.testing.assert_close(model.location(at), m)
+    square = 0.25 * ((2 * s0) ** 2 + (m0 - m) ** 2) + 0.75 * ((s1 / 2) ** 2 + (m1 - m) ** 2)
+    torch.testing.assert_close(model.spread(at), square.sqrt())
+    assert model.leading == 1
+    assert model.posterior is model.models[1].posterior
+
+
+def test_weights_of_exact_do_not_see_the_calibration_targets():
+    models = Bases(NAMES, seed=0).learned(*(torch.from_numpy(a[:45]) for a in (X, Y)))
+    order = np.random.default_rng(0).permutation(15)
+    found = [Exact(random_state=0).fit(models, X[45:], y) for y in (Y[45:], 9 * Y[45:][order])]
+    assert torch.equal(found[0].model.weights, found[1].model.weights)
+    assert torch.equal(found[0].model.units, found[1].model.units)
+    assert not torch.equal(found[0].scores, found[1].scores)
+    z = (torch.from_numpy(Y[45:]) - found[0].model.location(found[0].X_cal)) / found[
+        0
+    ].model.spread(found[0].X_cal)
+    torch.testing.assert_close(found[0].scores, z)
+
+
+def test_models_that_say_the_same_share_their_weight():
+    model = SharpGPRegressor(base=["rbf", "rbf", "rbf"], calibration=METHODS["cv"], random_state=0)
+    members = model.fit(X[:40], Y[:40]).base_
+    assert [one.name for one in members] == ["rbf", "rbf 2", "rbf 3"]
+    np.testing.assert_allclose([one.weight for one in members], 1 / 3, atol=1e-3)
+    alone = SharpGPRegressor(base="rbf", calibration=METHODS["cv"], random_state=0)
+    np.testing.assert_allclose(
+        model.predict(X_NEW), alone.fit(X[:40], Y[:40]).predict(X_NEW), atol=1e-9
+    )
+
+
+# ------------------------------------------------------------------ the estimator
+
+
+def test_pools(fitted):
+    table = fitted.base_
+    assert sorted(one.name for one in table) == sorted(NAMES)
+    weights = [one.weight for one in table]
+    assert sum(weights) == pytest.approx(1.0)
+    assert weights == sorted(weights, reverse=True)
+    assert str(table).splitlines()[0].split() == ["model", "weight", "held-out", "CRPS"]
+    assert len(str(table).splitlines()) == 4
+    model = fitted.calibrated_.model
+    assert isinstance(model, PooledModel)
+    assert fitted.posterior_ is model.posterior is fitted.calibrated_.posterior
+    assert len(model.models) == len(model.weights) >= sum(weight > 0 for weight in weights)
+    lower, upper = fitted.predict_interval(X_NEW, 0.8).T
+    assert (lower < upper).all()
+    assert fitted.score(X_NEW, Y_NEW) > 0.5
+
+
+def test_saved_and_loaded(fitted, tmp_path):
+    fitted.save(tmp_path / "pool.sgp")
+    again = SharpGPRegressor.load(tmp_path / "pool.sgp")
+    for ask in (
+        lambda m: m.predict(X_NEW),
+        lambda m: m.predict_interval(X_NEW, [0.5, 0.9]),
+        lambda m: m.predict_quantiles(X_NEW, [0.05, 0.5, 0.8]),
+    ):
+        np.testing.assert_array_equal(ask(again), ask(fitted))
+    assert again.base_ == fitted.base_
+    assert again.base == NAMES
+    assert again.posterior_ is again.calibrated_.posterior
+
+
+def test_random_state_decides(fitted):
+    again = SharpGPRegressor(base=NAMES, calibration=fitted.calibration, random_state=0).fit(X, Y)
+    np.testing.assert_array_equal(again.predict_interval(X_NEW), fitted.predict_interval(X_NEW))
+    assert again.base_ == fitted.base_
+
+
+@pytest.mark.parametrize("calibration", ["cv", "exact", "loo"])
+def test_one_name_in_a_list_is_that_model_alone(calibration):
+    settings = {"calibration": method(calibration), "random_state": 0}
+    listed = SharpGPRegressor(base=["matern32"], **settings).fit(X[:40], Y[:40])
+    alone = SharpGPRegressor(base="matern32", **settings).fit(X[:40], Y[:40])
+    assert isinstance(listed.calibrated_.model, GaussianModel)
+    np.testing.assert_array_equal(listed.predict_interval(X_NEW), alone.predict_interval(X_NEW))
+    assert listed.base_ == alone.base_
+    assert [(one.name, one.weight) for one in alone.base_] == [("matern32", 1.0)]
+
+
+def test_order_of_the_names_does_not_matter_much():
+    """Trees first: the GP behind them is found all the same."""
+    for calibration in (METHODS["loo"], METHODS["cv"]):
+        one, other = (
+            SharpGPRegressor(base=base, calibration=calibration, random_state=0).fit(X, Y)
+            for base in (NAMES[1:], NAMES[1:][::-1])
+        )
+        np.testing.assert_allclose(one.predict(X_NEW), other.predict(X_NEW), atol=1e-3)
+
+
+@pytest.mark.parametrize("calibration", ["cv", "loo", "exact", "cv+"])
+@pytest.mark.parametrize("base", ["extra_trees", ["extra_trees", "boosted_trees"]])
+def test_trees_alone_are_refused(base, calibration):
+    model = SharpGPRegressor(base=base, calibration=calibration)
+    with pytest.raises(InvalidInputError, match="expected a GP among the models to pool") as caught:
+        model.fit(X[:30], Y[:30])
+    assert "add a kernel" in str(caught.value)
+
+
+@pytest.mark.parametrize("calibration", ["paper", "kuleshov18", "vanilla"])
+def test_methods_that_take_one_gp(calibration):
+    settings = {"calibration": method(calibration), "random_state": 0}
+    auto = SharpGPRegressor(**settings).fit(X, Y)
+    rbf = SharpGPRegressor(base="rbf", **settings).fit(X, Y)
+    np.testing.assert_array_equal(
+        auto.predict_interval(X_NEW, 0.8), rbf.predict_interval(X_NEW, 0.8)
+    )
+    assert [one.name for one in auto.base_] == ["rbf"]
+    for base in (NAMES, "extra_trees"):
+        with pytest.raises(InvalidInputError, match="expected one kernel or regressor"):
+            SharpGPRegressor(base=base, **settings).fit(X, Y)
+
+
+def test_effort_decides_what_is_pooled():
+    for effort, names in POOLS.items():
+        assert pool_for(300, effort) == names
+    assert set(POOLS["low"]) < set(POOLS["auto"]) < set(POOLS["high"])
+    low = SharpGPRegressor(effort="low", calibration=METHODS["cv"], random_state=0).fit(X, Y)
+    assert [one.name for one in low.base_] == list(POOLS["low"])
+
+
+@pytest.mark.slow
+def test_the_default():
+    model = SharpGPRegressor(random_state=0).fit(X, Y)
+    assert {one.name for one in model.base_} == set(POOLS["auto"])
+    lower, upper = model.predict_interval(X_NEW, 0.9).T
+    assert np.mean((lower <= Y_NEW) & (upper >= Y_NEW)) > 0.6
+
+
+# ------------------------------------------------------------------ what reaches the models
+
+
+def test_groups_reach_every_model(monkeypatch):
+    g, seen = np.arange(60) // 3, []
+    for cls in (GaussianModel, TreeModel):
+
+        def spy(self, pairs, labels, seed, real=cls.out_of_fold):
+            seen.append((type(self), pairs, labels))
+            return real(self, pairs, labels, seed)
+
+        monkeypatch.setattr(cls, "out_of_fold", spy)
+    model = SharpGPRegressor(base=NAMES[1:], calibration=METHODS["cv"], random_state=0)
+    model.fit(X, Y, groups=g)
+    assert {cls for cls, *_ in seen} == {GaussianModel, TreeModel}
+    for _, pairs, labels in seen:
+        assert len(labels.unique()) == 20
+        for rest, test in pairs:
+            assert not set(g[rest.numpy()]) & set(g[test.numpy()])
+
+
+def test_regressors_in_a_list_get_columns_by_name():
+    columns = ColumnTransformer(
+        [("wave", PolynomialFeatures(5), ["length"])], remainder="passthrough"
+    )
+    pipeline = make_pipeline(columns, LinearRegression())
+    frame = pd.DataFrame(X, columns=["length", "width"])
+    model = SharpGPRegressor(base=["rbf", pipeline], calibration=METHODS["cv"], random_state=0)
+    model.fit(frame, Y)
+    assert {one.name for one in model.base_} == {"rbf", "Pipeline"}
+    assert model.predict_interval(frame[:3]).shape == (3, 2)
+
+
+# ------------------------------------------------------------------ a pool is a model
+
+
+def test_further_points(fitted):
+    calibrated = fitted.calibrated_
+    later = calibrated.condition_on_observations(X_NEW, Y_NEW)
+    assert later.n_cal == calibrated.n_cal
+    assert later.posterior.n_train == calibrated.posterior.n_train + 12
+    error = [
+        (torch.from_numpy(Y_NEW) - one.predict_mean(X_NEW)).abs().mean()
+        for one in (calibrated, later)
+    ]
+    assert error[1] < error[0]
+    if fitted.calibration_ == "cv+":
+        return
+    updated = calibrated.updated(X_NEW, Y_NEW)
+    assert updated.n_cal == calibrated.n_cal + 12
+    trained = 12 if fitted.calibration_ in ("cv", "loo") else 0
+    assert updated.posterior.n_train == calibrated.posterior.n_train + trained
+    torch.testing.assert_close(updated.model.weights, calibrated.model.weights)
+
+
+def test_online(fitted):
+    if fitted.calibration_ == "cv+":
+        pytest.skip("has no scores that new points can join")
+    online = Online(fitted, coverage=0.8, window=30)
+    ends = online.track(X_NEW, Y_NEW)
+    assert ends.shape == (12, 2)
+    assert online.steps == 12
+    np.testing.assert_allclose(ends[:1], fitted.predict_interval(X_NEW[:1], 0.8))
+
+
+def test_acquisition(fitted):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrationWarning)
+        bound = CalibratedUpperConfidenceBound(fitted, delta=0.9)
+    value = bound(torch.from_numpy(X_NEW).unsqueeze(1))
+    np.testing.assert_allclose(value.detach(), fitted.predict_quantiles(X_NEW, 0.9))
+    limits = torch.tensor([[-2.0, -2.0], [2.0, 2.0]], dtype=torch.float64)
+    best, found = optimize_acqf(bound, limits, q=1, num_restarts=2, raw_samples=16)
+    assert best.shape == (1, 2)
+    assert found >= value.max() - 1.0
+    bound.set_X_pending(torch.from_numpy(X_NEW[:2]))
+    assert bool((bound(torch.from_numpy(X_NEW[:2]).unsqueeze(1)) < value[:2]).any())
+
+
+def test_a_gp_without_weight_stays_for_what_only_it_knows(monkeypatch):
+    monkeypatch.setattr(
+        pool_module, "pool_weights", lambda m, s, y: torch.tensor([0.0, 1.0]).double()
+    )
+    model = SharpGPRegressor(base=["rbf", "extra_trees"], calibration=METHODS["cv"]).fit(X, Y)
+    assert [one.weight for one in model.base_] == [1.0, 0.0]
+    pooled = model.calibrated_.model
+    assert len(pooled.models) == 2
+    assert pooled.leading == 0
+    trees = pooled.models[1].location(torch.from_numpy(X_NEW))
+    np.testing.assert_allclose(model.predict(X_NEW), trees, rtol=1e-12)
