@@ -29,6 +29,7 @@ def expected(tmp_path_factory):
     return {name: formats.render(folder, "csv") for name, folder in folders.items()}
 
 
+@pytest.mark.slow
 def test_ray(tmp_path, expected):
     """On a cluster of this machine that the run starts and stops."""
     pytest.importorskip("ray", reason="needs pip install 'sharpgp[ray]'")

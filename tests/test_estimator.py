@@ -73,8 +73,8 @@ def test_scikit_learn_checks(estimator, check):
 
 
 @pytest.mark.slow
-@parametrize_with_checks([SharpGPRegressor()])
-def test_scikit_learn_checks_of_the_default(estimator, check):
+@parametrize_with_checks([SharpGPRegressor(base=["rbf", "extra_trees"], calibration="loo")])
+def test_scikit_learn_checks_of_a_pool(estimator, check):
     test_scikit_learn_checks(estimator, check)
 
 

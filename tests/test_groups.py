@@ -200,6 +200,7 @@ def test_out_of_fold_means_have_not_seen_the_group():
 # ------------------------------------------------------------------ groups
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("calibration", [CrossValidated(folds=5), "exact"])
 def test_intervals_hold_for_new_groups(calibration):
     found = []

@@ -90,6 +90,7 @@ def drifting(n, seed):
     return X, torch.where(torch.arange(n) < n // 2, y, 2 * y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [100, None])
 def test_coverage_when_the_noise_doubles(window):
     """Within one point of nominal in the long run, for every seed, where a fixed model is off.

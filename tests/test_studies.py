@@ -257,6 +257,7 @@ def wait_for(condition, seconds=300.0):  # a busy machine takes minutes to load 
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments_the_run_ends_in_the_same_table(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)

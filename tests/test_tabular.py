@@ -121,6 +121,7 @@ def test_standard_output(folder):
     assert len(lines) == 501
 
 
+@pytest.mark.slow
 def test_ray_gives_the_same_file(folder, saved, tmp_path):
     pytest.importorskip("ray", reason="needs pip install 'sharpgp[ray]'")
     import ray
