@@ -277,7 +277,8 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         >>> rng = np.random.default_rng(0)
         >>> X = rng.uniform(-3, 3, (200, 1))
         >>> y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=200)
-        >>> model = SharpGPRegressor(calibration="exact", random_state=0).fit(X[:100], y[:100])
+        >>> model = SharpGPRegressor(base="rbf", calibration="exact", random_state=0)
+        >>> model = model.fit(X[:100], y[:100])
         >>> model.calibrated_.n_cal, model.update(X[100:], y[100:]).calibrated_.n_cal
         (25, 125)
         """

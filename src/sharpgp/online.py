@@ -70,7 +70,8 @@ class Online:
     >>> X = rng.uniform(-3, 3, (400, 1))
     >>> noise = np.where(np.arange(400) < 250, 0.1, 0.2)  # doubles in the middle
     >>> y = np.sin(X[:, 0]) + noise * rng.normal(size=400)
-    >>> model = SharpGPRegressor(calibration="exact", random_state=0).fit(X[:100], y[:100])
+    >>> model = SharpGPRegressor(base="rbf", calibration="exact", random_state=0)
+    >>> model = model.fit(X[:100], y[:100])
     >>> online = Online(model, coverage=0.9, gamma=0.02, window=75)
     >>> for x_t, y_t in zip(X[100:, None], y[100:, None]):
     ...     ends = online.predict_interval(x_t)

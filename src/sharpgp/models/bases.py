@@ -51,6 +51,7 @@ class Bases:
 
     Examples
     --------
+    >>> import torch
     >>> X = torch.linspace(0, 6, 60, dtype=torch.float64)[:, None]
     >>> y = X[:, 0].sin() + 0.1 * torch.cos(37 * X[:, 0])
     >>> list(Bases(["rbf", "extra_trees"]).learned(X, y))

@@ -30,6 +30,7 @@ class ForeignModel(RefittedModel):
 
     Examples
     --------
+    >>> import torch
     >>> from sklearn.base import BaseEstimator
     >>> class Line(BaseEstimator):
     ...     def fit(self, X, y):
