@@ -9,7 +9,7 @@ ORANGE = "#b3400e"
 #: Line colours for several methods in one diagram, one for each method there is.
 CYCLE = (
     *("#1f5fa8", "#d1601f", "#2a8a5c", "#8a4fa8", "#b58900", "#4a5560"),
-    *("#c2386b", "#2b9db0", "#7a4a21", "#9bb53c", "#e58fb5"),
+    *("#c2386b", "#2b9db0", "#7a4a21", "#9bb53c", "#e58fb5", "#5b6fd6"),
 )
 DASHED = (0, (4, 3))
 

@@ -28,7 +28,18 @@ from sharpgp.toy import Split, make_toy, split
 
 #: Methods that sample hyperparameters take minutes and run on request only.
 SLOW = ("capone22", "fully_bayesian")
-_ORDER = ("vanilla", "kuleshov18", "vovk20", "marx22", "kuleshov22", *SLOW, "paper", "exact", "cv")
+_ORDER = (
+    "vanilla",
+    "kuleshov18",
+    "vovk20",
+    "marx22",
+    "kuleshov22",
+    *SLOW,
+    "paper",
+    "exact",
+    "cv+",
+    "cv",
+)
 _LEVELS = metrics.ECE_LEVELS[1:-1]
 #: Metric, heading and format of each column of the table.
 _COLUMNS = {
