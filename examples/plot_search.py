@@ -34,13 +34,13 @@ search = GridSearchCV(
 search.fit(X, y)
 
 # %%
-columns = ["param_kernel", "param_calibration", "mean_test_crps", "mean_test_score"]
+columns = ["param_base", "param_calibration", "mean_test_crps", "mean_test_score"]
 table = pd.DataFrame(search.cv_results_)[[*columns, "mean_test_coverage"]]
 print(table.sort_values("mean_test_crps", ascending=False).round(3).to_string(index=False))
 
 # %%
 figure, ax = plt.subplots(figsize=(5.5, 3.2), layout="constrained")
-for kernel, part in table.groupby("param_kernel"):
+for kernel, part in table.groupby("param_base"):
     ax.scatter(part["mean_test_coverage"], -part["mean_test_score"], label=kernel)
     for row in part.itertuples():
         place = row.mean_test_coverage, -row.mean_test_score

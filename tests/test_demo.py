@@ -8,7 +8,7 @@ from rich.console import Console
 
 from sharpgp import plots
 from sharpgp.calibration import known_methods
-from sharpgp.calibration.recalibrator import Recalibrator
+from sharpgp.calibration.recalibrator import PosteriorMethod
 from sharpgp.exceptions import InvalidInputError, NumericalError
 from sharpgp.studies import demo
 from sharpgp.toy import make_toy
@@ -61,7 +61,7 @@ def test_run_writes_tables_and_figures(small, tmp_path):
 
 @pytest.mark.slow
 def test_a_method_that_fails_is_named_and_the_others_go_on(small, tmp_path, monkeypatch):
-    class Failing(Recalibrator):
+    class Failing(PosteriorMethod):
         def _fit(self, posterior, X, y):
             raise NumericalError("nothing came out")
 
