@@ -7,8 +7,8 @@ from 40                spreads are learned          fewer scores are too few to 
 from 300               starts run side by side      fewer take no time
 up to 500              ``capone22`` samples         cost: ``N^3`` per gradient, thousands of them
 above 500              additive GPs are trained on  measured: trained on 500 of 800 points, the CRPS
-                       a part, and only their       was within 4 % on three sets, for a quarter of
-                       scale models are learned     the cost
+                       a part, and only their       was within 4 % on three sets (one split each),
+                       scale models are learned     for a quarter to a half of the cost
 above 500              ``cv`` leaves out a fifth    cost: refits of every model
                        at a time where it pools
 above 600              spreads are searched by a    cost: the search evaluates ``N^3`` 30 times, and

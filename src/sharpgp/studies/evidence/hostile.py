@@ -2,8 +2,8 @@
 
 For each kind of data and each method: the share of new points inside the intervals of
 ``predict_interval`` and of ``predict_dist``, with standard errors over repetitions, against what
-was asked for. A cell that falls short by more than three standard errors is marked ``!`` where no
-warning said so, and ``w`` where one did. ``loo`` refuses groups.
+was asked for. A cell that falls short by more than three standard errors is marked ``!`` where
+nothing warned, and ``w`` where anything did, be it about another coverage. ``loo`` refuses groups.
 """
 
 import warnings
