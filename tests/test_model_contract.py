@@ -13,6 +13,7 @@ from torch import Tensor
 from helpers import wavy
 from sharpgp import Sparse, persistence
 from sharpgp.gp import train
+from sharpgp.models.averaged import AveragedModel
 from sharpgp.models.bases import Bases
 from sharpgp.models.folds import parts, together
 from sharpgp.models.gaussian import GaussianModel, learn_gaussian
@@ -53,6 +54,12 @@ def pool(X: Tensor, y: Tensor) -> Learner:
     return model
 
 
+def averaged(X: Tensor, y: Tensor) -> Learner:
+    model = learn_gaussian(train(X, y)[0])
+    pairs = complements(len(y), parts(torch.arange(len(y)), 3, 0))
+    return AveragedModel(model, model.out_of_fold(pairs, torch.arange(len(y)), 0).refits)
+
+
 class Nearest(KNeighborsRegressor):
     """Quantiles of a Gaussian about the mean of the nearest points."""
 
@@ -66,6 +73,7 @@ MAKERS = {
     "heteroscedastic": chosen(Choice(share=1.0)),
     "warped": chosen(Choice(warped=True)),
     "additive": of("additive"),
+    "averaged": averaged,
     "sparse": of("rbf", approximation=Sparse(15)),
     "regressor": of(LinearRegression()),
     "extra_trees": of("extra_trees"),
@@ -152,6 +160,11 @@ def assert_complete(held, n=N):
     assert (held.spread > 0).all()
 
 
+def one_fit(model):
+    """An average is learned again as one fit."""
+    return model.model if isinstance(model, AveragedModel) else model
+
+
 def test_leave_one_out(model):
     held = model.leave_one_out(SINGLY, 0)
     assert_complete(held)
@@ -175,10 +188,14 @@ def test_leave_one_out_of_rows_that_belong_together(model):
 
 def test_out_of_fold(model):
     pairs = complements(N, parts(SINGLY, 4, 0))
-    whole, held = model.out_of_fold(pairs, SINGLY, 0)
-    assert isinstance(whole, type(model))
+    found = model.out_of_fold(pairs, SINGLY, 0)
+    held = found.held
+    assert type(found.model) is type(one_fit(model))
     assert_complete(held)
-    again = model.out_of_fold(pairs, SINGLY, 0)[1]
+    # The refits are those that the tested points were held out from.
+    for refit, (_, part) in zip(found.refits, pairs, strict=True):
+        close(refit.location(X[part]), held.location[part])
+    again = model.out_of_fold(pairs, SINGLY, 0).held
     assert torch.equal(held.location, again.location)
     assert torch.equal(held.scores, again.scores)
 
@@ -186,7 +203,7 @@ def test_out_of_fold(model):
 @pytest.mark.parametrize("kind", TREES)
 def test_trees_out_of_fold_are_those_of_the_other_points(kind):
     pairs = complements(N, parts(SINGLY, 4, 0))
-    _, held = made(kind).out_of_fold(pairs, SINGLY, 0)
+    held = made(kind).out_of_fold(pairs, SINGLY, 0).held
     for rest, part in pairs:
         alone = TreeModel(kind, X[rest], Y[rest], 0)
         assert torch.equal(held.location[part], alone.location(X[part]))
@@ -195,7 +212,7 @@ def test_trees_out_of_fold_are_those_of_the_other_points(kind):
 
 def test_splits_that_do_not_test_every_point(model):
     first = torch.arange(30)
-    _, held = model.out_of_fold([(first, torch.arange(30, 40))], SINGLY, 0)
+    held = model.out_of_fold([(first, torch.arange(30, 40))], SINGLY, 0).held
     assert held.rows.tolist() == list(range(30, 40))
     assert held.location.shape == (10,)
 
@@ -206,7 +223,7 @@ def test_splits_that_do_not_test_every_point(model):
 def test_relearned(model):
     part = torch.arange(5, N)
     again = model.relearned(X[part], Y[part], torch.arange(len(part)), 0)
-    assert type(again) is type(model)
+    assert type(again) is type(one_fit(model))
     close(again.y_train, Y[part])
     assert not torch.equal(answers(again), answers(model))
     same = model.relearned(X[part], Y[part], torch.arange(len(part)), 0)
@@ -237,4 +254,4 @@ def test_saved_and_loaded(model, tmp_path, request):
     close(held.scores, expected.scores)
     close(answers(again.updated(X_NEW, Y_NEW)), answers(model.updated(X_NEW, Y_NEW)))
     pairs = complements(N, parts(SINGLY, 3, 0))
-    assert_complete(again.out_of_fold(pairs, SINGLY, 0)[1])
+    assert_complete(again.out_of_fold(pairs, SINGLY, 0).held)

@@ -73,12 +73,12 @@ def test_weights_are_those_of_out_of_fold_predictions():
     models = Bases(NAMES, seed=0).learned(*data)
     pairs, labels = complements(60, parts(torch.arange(60), 3, 0)), torch.arange(60)
     model, held = pooled_out_of_fold(models, pairs, labels, 0)
-    alone = [one.out_of_fold(pairs, labels, 0)[1] for one in models.values()]
+    found = [one.out_of_fold(pairs, labels, 0) for one in models.values()]
+    alone = [one.held for one in found]
     m, s = (torch.stack([getattr(one, k) for one in alone]) for k in ("location", "spread"))
     s = s * unit_sizes(m, s, data[1]).unsqueeze(-1)
     weights = pool_weights(m, s, data[1])
-    found = [member.weight for member in model.members]
-    np.testing.assert_allclose(found, weights, atol=1e-9)
+    np.testing.assert_allclose([one.weight for one in model.members], weights, atol=1e-9)
     assert [member.name for member in model.members] == NAMES
     location, spread = pooled_location_spread(weights, m, s)
     torch.testing.assert_close(held.location, location)
@@ -87,6 +87,21 @@ def test_weights_are_those_of_out_of_fold_predictions():
         assert member.crps == pytest.approx(pooled_crps(one_m, one_s, data[1])[0].item())
     # Of the pool, for points that no model has seen, no worse than the best of them.
     assert pooled_crps(location, spread, data[1])[0] <= min(one.crps for one in model.members)
+    # What predicts is the average of the refits that were scored.
+    at = torch.from_numpy(X_NEW)
+    average = torch.stack(
+        [torch.stack([refit.location(at) for refit in one.refits]).mean(0) for one in found]
+    )
+    torch.testing.assert_close(model.location(at), weights @ average)
+
+
+def test_beyond_a_number_of_points_a_fit_to_all_of_them_predicts(monkeypatch):
+    data = torch.from_numpy(X), torch.from_numpy(Y)
+    models = Bases(["rbf", "extra_trees"], seed=0).learned(*data)
+    pairs, labels = complements(60, parts(torch.arange(60), 3, 0)), torch.arange(60)
+    monkeypatch.setattr("sharpgp.models.pool.MOST_AVERAGED", 59)
+    model, _ = pooled_out_of_fold(models, pairs, labels, 0)
+    assert {type(one) for one in model.models} == {type(one) for one in models.values()}
 
 
 def test_a_pool_is_the_mixture_of_its_models():
@@ -127,9 +142,9 @@ def test_models_that_say_the_same_share_their_weight():
     members = model.fit(X[:40], Y[:40]).base_
     assert [one.name for one in members] == ["rbf", "rbf 2", "rbf 3"]
     np.testing.assert_allclose([one.weight for one in members], 1 / 3, atol=1e-3)
-    alone = SharpGPRegressor(base="rbf", calibration=METHODS["cv"], random_state=0)
+    two = SharpGPRegressor(base=["rbf", "rbf"], calibration=METHODS["cv"], random_state=0)
     np.testing.assert_allclose(
-        model.predict(X_NEW), alone.fit(X[:40], Y[:40]).predict(X_NEW), atol=1e-9
+        model.predict(X_NEW), two.fit(X[:40], Y[:40]).predict(X_NEW), atol=1e-9
     )
 
 

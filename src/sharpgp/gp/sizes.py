@@ -20,6 +20,8 @@ above 600              ``exact`` weighs models by   cost: refits of every model
                        leave-one-out
 above 1000             one kernel and trees are     cost: refits of every kernel
                        pooled
+up to 1000             refits of pooled models      measured: ``pooling``; beyond, the gain is small
+                       predict, on average          and each of them takes memory
 above 20k              one GP, no pool              cost, until measured
 above 1000             sparse hyperposteriors are   cost: ``N^3`` per gradient
                        those of a part
@@ -81,6 +83,8 @@ MOST_TRAINED = 800
 MOST_WARPED = 4000
 #: Rows up to which ``cv`` makes ten parts of several models' points; beyond, five.
 MOST_TEN_FOLDS = 500
+#: Rows up to which the refits of several models predict, on average; beyond, a fit to all rows.
+MOST_AVERAGED = 1000
 #: Rows up to which ``calibration="auto"`` cross-validates.
 MOST_CROSS_VALIDATED = 1000
 #: Rows up to which ``base="auto"`` pools several kernels, and up to which it pools at all.

@@ -16,7 +16,7 @@ from sharpgp.gp.posterior import Posterior
 from sharpgp.models.folds import Split, parts
 from sharpgp.models.heteroscedastic import ScaleModel
 from sharpgp.models.judging import SCORED_LEVELS
-from sharpgp.models.model import HeldOut, Learner, held_out_of
+from sharpgp.models.model import HeldOut, Learner, OutOfFold, held_out_of
 from sharpgp.models.splitters import complements
 from sharpgp.models.spread_choice import (
     Choice,
@@ -161,9 +161,7 @@ class GaussianModel(Learner):
         location = self.y_train - residuals
         return HeldOut(rows, location, sigma * self.unit, self.scores)
 
-    def out_of_fold(
-        self, pairs: Sequence[Split], labels: Tensor, seed: int
-    ) -> "tuple[GaussianModel, HeldOut]":
+    def out_of_fold(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> OutOfFold:
         """See :meth:`Model.out_of_fold`: with refits of the same choice, from scratch.
 
         Where many refits end in poorer maxima of the likelihood than the full fit, their scores
@@ -188,7 +186,7 @@ class GaussianModel(Learner):
                     ]
                 )
             )
-        return full, held_out.in_order()
+        return OutOfFold(full, fits, held_out.in_order())
 
     def _refits(self, pairs: Sequence[Split], labels: Tensor) -> "list[_Refit]":
         X, y = self.X_train, self.y_train

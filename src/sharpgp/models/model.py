@@ -115,10 +115,16 @@ class Model(ABC):
 class Learner(Model):
     """A model that can be learned again from some of its data: what can calibrate itself.
 
-    ``has_posterior`` is False for one that rests on no GP.
+    Attributes
+    ----------
+    has_posterior : bool
+        False for one that rests on no GP.
+    predicts_quickly : bool
+        Whether predictions cost little beside a fit, so that those of many fits can be averaged.
     """
 
-    has_posterior: ClassVar[bool] = True
+    has_posterior: bool = True
+    predicts_quickly: ClassVar[bool] = True
 
     @abstractmethod
     def extended(self, X: Tensor, y: Tensor) -> "Learner":
@@ -137,13 +143,28 @@ class Learner(Model):
         """The training points, without refits: what a fit knows without a point, quickly."""
 
     @abstractmethod
-    def out_of_fold(
-        self, pairs: Sequence[Split], labels: Tensor, seed: int
-    ) -> "tuple[Learner, HeldOut]":
-        """Tested points under refits to the rows of each pair; and the model to predict with.
+    def out_of_fold(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> "OutOfFold":
+        """Refits to the rows of each pair, and the points that each pair tests under them."""
 
-        The latter is this one, unless its refits show that it can be learned better.
-        """
+
+@dataclass(frozen=True)
+class OutOfFold:
+    """What refits to parts of the data say.
+
+    Attributes
+    ----------
+    model : Learner
+        The fit to all data: the one that was asked, unless its refits show that it can be learned
+        better.
+    refits : sequence of Learner
+        One for each pair.
+    held : HeldOut
+        Tested points, in the order of the training points.
+    """
+
+    model: Learner
+    refits: Sequence[Learner]
+    held: HeldOut
 
 
 def held_out_of(fits: Sequence[Model], pairs: Sequence[Split], X: Tensor, y: Tensor) -> HeldOut:

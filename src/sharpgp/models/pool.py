@@ -9,9 +9,11 @@ from torch import Tensor
 from sharpgp._stored import Array, Several, agree, stored
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.posterior import Posterior
+from sharpgp.gp.sizes import MOST_AVERAGED
+from sharpgp.models.averaged import AveragedModel
 from sharpgp.models.folds import Split
 from sharpgp.models.gaussian import learn_gaussian
-from sharpgp.models.model import HeldOut, Learner
+from sharpgp.models.model import HeldOut, Learner, OutOfFold
 from sharpgp.models.weights import (
     pool_weights,
     pooled_crps,
@@ -154,12 +156,14 @@ class PooledModel(Learner):
         """See :meth:`Learner.leave_one_out`; weights stay."""
         return self._pooled([model.leave_one_out(labels, seed) for model in self.models])
 
-    def out_of_fold(
-        self, pairs: Sequence[Split], labels: Tensor, seed: int
-    ) -> "tuple[PooledModel, HeldOut]":
+    def out_of_fold(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> OutOfFold:
         """See :meth:`Learner.out_of_fold`; weights stay."""
         found = [model.out_of_fold(pairs, labels, seed) for model in self.models]
-        return self._with([model for model, _ in found]), self._pooled([held for _, held in found])
+        return OutOfFold(
+            self._with([one.model for one in found]),
+            [self._with(fits) for fits in zip(*(one.refits for one in found), strict=True)],
+            self._pooled([one.held for one in found]),
+        )
 
     def _pooled(self, held: Sequence[HeldOut]) -> HeldOut:
         location = torch.stack([one.location for one in held])
@@ -201,10 +205,20 @@ def inputs_of(base: Base) -> Tensor:
 def pooled_out_of_fold(
     models: Mapping[str, Learner], pairs: Sequence[Split], labels: Tensor, seed: int
 ) -> tuple[Learner, HeldOut]:
-    """:func:`pooled` with scores of refits to the rows of each pair."""
-    found = [model.out_of_fold(pairs, labels, seed) for model in models.values()]
-    again = dict(zip(models, (model for model, _ in found), strict=True))
-    return pooled(again, [held for _, held in found])
+    """:func:`pooled` with scores of refits to the rows of each pair.
+
+    Of several models, what predicts is the average of these refits, where predictions are quick
+    and the points are at most :data:`~sharpgp.gp.sizes.MOST_AVERAGED`.
+    """
+    found = {name: model.out_of_fold(pairs, labels, seed) for name, model in models.items()}
+    average = len(models) > 1 and len(labels) <= MOST_AVERAGED
+    predicting: dict[str, Learner] = {
+        name: AveragedModel(one.model, one.refits)
+        if average and one.model.predicts_quickly
+        else one.model
+        for name, one in found.items()
+    }
+    return pooled(predicting, [one.held for one in found.values()])
 
 
 def pooled(models: Mapping[str, Learner], held: Sequence[HeldOut]) -> tuple[Learner, HeldOut]:

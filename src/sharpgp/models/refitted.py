@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sharpgp.models.folds import Split, parts
-from sharpgp.models.model import HeldOut, Learner, held_out_of
+from sharpgp.models.model import HeldOut, Learner, OutOfFold, held_out_of
 from sharpgp.models.splitters import complements
 
 #: Spreads are at least this part of the target's deviation: a model may know none, such as that of
@@ -84,12 +84,10 @@ class RefittedModel(Learner):
     def leave_one_out(self, labels: Tensor, seed: int) -> HeldOut:
         """See :meth:`Learner.leave_one_out`: a fifth of the points at a time."""
         pairs = complements(len(self._y), parts(labels, _QUICK_PARTS, seed))
-        return self.out_of_fold(pairs, labels, seed)[1]
+        return self.out_of_fold(pairs, labels, seed).held
 
-    def out_of_fold(
-        self, pairs: Sequence[Split], labels: Tensor, seed: int
-    ) -> tuple[Self, HeldOut]:
+    def out_of_fold(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> OutOfFold:
         """See :meth:`Learner.out_of_fold`."""
         X, y = self._X, self._y
         fits = [self.relearned(X[rest], y[rest], labels[rest], seed) for rest, _ in pairs]
-        return self, held_out_of(fits, pairs, X, y).in_order()
+        return OutOfFold(self, fits, held_out_of(fits, pairs, X, y).in_order())

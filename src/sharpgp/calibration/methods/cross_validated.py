@@ -98,7 +98,8 @@ class CrossValidated(WithoutHoldout):
     from scratch without each of ``folds`` parts in turn, side by side; the z-scores of the parts
     left out are pooled, and ``beta(delta) = q_lin(delta, z)``.  (Started from the full fit, the
     refits would stay close to it and so know the parts that they leave out.)  Several models get
-    weights from the same parts, see :func:`sharpgp.models.pool.pooled`.  Predictions from all data
+    weights from the same parts, and predict with the average of their refits, see
+    :func:`sharpgp.models.pool.pooled_out_of_fold`.  Predictions from all data, or from an average,
     are at least as good as those from a part, so coverage is nominal in practice; there is no
     finite-sample guarantee.
 

@@ -1,0 +1,110 @@
+"""A model whose predictions are those of its refits, on average."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from sharpgp._stored import Several, agree, stored
+from sharpgp.gp.posterior import Posterior
+from sharpgp.models.folds import Split
+from sharpgp.models.model import HeldOut, Learner, OutOfFold
+
+
+@stored("AveragedModel", model=Learner, refits=Several(Learner))
+class AveragedModel(Learner):
+    r"""Fits to most of the data each, averaged: ``m = mean_f m_f`` and ``s^2 = mean_f s_f^2``.
+
+    Fits of models that follow their data closely differ by chance, which an average takes out;
+    and scores of points that each fit has not seen are those of the very models that predict.
+
+    Parameters
+    ----------
+    model : Learner
+        The fit to all data, whose data and GP are this model's, and from which it is learned
+        again.
+    refits : sequence of Learner
+        What predicts.
+
+    References
+    ----------
+    L. Breiman, "Bagging predictors", Machine Learning, 1996.
+
+    Examples
+    --------
+    >>> from sharpgp.models.trees import TreeModel
+    >>> X = torch.linspace(0, 6, 60, dtype=torch.float64)[:, None]
+    >>> grown = [TreeModel("extra_trees", X, X[:, 0].sin(), seed) for seed in range(3)]
+    >>> averaged = AveragedModel(grown[0], grown[1:])
+    >>> both = torch.stack([grown[1].location(X), grown[2].location(X)])
+    >>> torch.equal(averaged.location(X), both.mean(0))
+    True
+    """
+
+    def __init__(self, model: Learner, refits: Sequence[Learner]) -> None:
+        self.model, self.refits = model, list(refits)
+
+    def _restored(self) -> None:
+        agree("refits", len(self.refits) > 0, True)
+        features = {one.n_features for one in (self.model, *self.refits)}
+        agree("features", len(features), 1)
+
+    @property
+    def has_posterior(self) -> bool:  # type: ignore[override]
+        """Whether the model rests on a GP."""
+        return self.model.has_posterior
+
+    @property
+    def posterior(self) -> Posterior:  # type: ignore[override]
+        """The GP of the fit to all data."""
+        return self.model.posterior
+
+    @property
+    def X_train(self) -> Tensor:
+        """Training inputs [N, d]."""
+        return self.model.X_train
+
+    @property
+    def y_train(self) -> Tensor:
+        """Training targets [N]."""
+        return self.model.y_train
+
+    @property
+    def n_features(self) -> int:
+        """Number of features ``d``."""
+        return self.model.n_features
+
+    @property
+    def device(self) -> torch.device:
+        """Where tensors live."""
+        return self.model.device
+
+    def location(self, X: Tensor) -> Tensor:
+        """See :meth:`Model.location`."""
+        return torch.stack([one.location(X) for one in self.refits]).mean(0)
+
+    def spread(self, X: Tensor) -> Tensor:
+        """See :meth:`Model.spread`."""
+        return torch.stack([one.spread(X).square() for one in self.refits]).mean(0).sqrt()
+
+    def extended(self, X: Tensor, y: Tensor) -> "AveragedModel":
+        """See :meth:`Model.extended`: every refit is."""
+        refits = [one.extended(X, y) for one in self.refits]
+        return AveragedModel(self.model.extended(X, y), refits)
+
+    def updated(self, X: Tensor, y: Tensor) -> "AveragedModel":
+        """See :meth:`Model.updated`: every refit is."""
+        refits = [one.updated(X, y) for one in self.refits]
+        return AveragedModel(self.model.updated(X, y), refits)
+
+    def relearned(self, X: Tensor, y: Tensor, labels: Tensor, seed: int) -> Learner:
+        """See :meth:`Learner.relearned`: one fit."""
+        return self.model.relearned(X, y, labels, seed)
+
+    def leave_one_out(self, labels: Tensor, seed: int) -> HeldOut:
+        """See :meth:`Learner.leave_one_out`: of the fit to all data."""
+        return self.model.leave_one_out(labels, seed)
+
+    def out_of_fold(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> OutOfFold:
+        """See :meth:`Learner.out_of_fold`."""
+        return self.model.out_of_fold(pairs, labels, seed)
