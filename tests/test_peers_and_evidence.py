@@ -45,7 +45,8 @@ def test_what_is_measured_of_a_method(monkeypatch):
     def method(case):
         y = case.parts.y_test
         narrow, wide = np.stack([y - 1, y], 1), np.stack([y - 3, y - 1], 1)
-        return Prediction({"symmetric": narrow, "centred": wide}, crps=5.0)
+        bands = {"symmetric": np.stack([narrow, narrow], 2), "centred": np.stack([narrow, wide], 2)}
+        return Prediction(bands, crps=5.0)
 
     monkeypatch.setitem(methods.METHODS, "rk", method)
     task = Task("peers", "diabetes", "rk", 0, {"most": 50})
@@ -55,6 +56,7 @@ def test_what_is_measured_of_a_method(monkeypatch):
     score = metrics.interval_score(y, y - 3, y - 1, 0.95)
     assert found["width_95_symmetric"] == pytest.approx(1 / unit)
     assert (found["coverage_95_symmetric"], found["coverage_95"]) == (1.0, 0.0)
+    assert (found["coverage_90"], found["width_90"]) == (1.0, pytest.approx(1 / unit))
     assert found["interval_score_95"] == pytest.approx(score / unit)
     assert found["crps"] == pytest.approx(5 / unit)
 

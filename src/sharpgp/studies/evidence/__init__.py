@@ -13,7 +13,6 @@ STUDIES = {
     "command_line": "time and memory of sharpgp predict on a long CSV file",
     "copies": "wine with and without its copied rows",
     "cost": "what calibration costs beside a BoTorch fit",
-    "default_base": "the default estimator beside one GP and RK",
     "defaults": "objective, family and shrinkage of the search for theta",
     "drift": "a series whose noise doubles in the middle",
     "exact_or_sparse": "exact or sparse, CPU or GPU, by the number of rows",

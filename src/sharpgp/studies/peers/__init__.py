@@ -6,11 +6,17 @@ found relative to RK.  ``--datasets further`` takes thirty sets outside the pape
 
 Protocol.  The rows of a data set are shuffled by the seed into training (60 %, at most ``--most``),
 calibration (a third of that, to the nearest ``C`` with ``C + 1`` a multiple of 20, so that every
-conformal method's 95 % interval ends at a whole rank) and test rows (the rest, at most 2,000).
-Methods that hold data out calibrate on the calibration part; methods that do not (``cv``, CV+,
-leave-one-out, plain GPs) are given training and calibration part together.  Widths, interval scores
-and CRPS are in standard deviations of the data set's target.  Seconds are wall time of fitting,
-calibrating and predicting, with the fit of a GP that several methods share counted for each.
+conformal method's 90 and 95 % intervals end at whole ranks) and test rows (the rest, at most
+2,000).  Methods that hold data out calibrate on the calibration part; methods that do not
+(``default``, ``cv``, CV+, leave-one-out, plain GPs) are given training and calibration part
+together.  Widths, interval scores and CRPS are in standard deviations of the data set's target.
+Seconds are wall time of fitting, calibrating and predicting, with the fit of a GP that several
+methods share counted for each.
+
+Of this library there are ``default`` (``SharpGPRegressor()`` as it is: a pool of models, ``cv`` up
+to 1,000 rows and beyond that ``exact`` with a quarter of them held out), ``cv`` and ``exact`` (the
+same pool, with one calibration whatever the number of rows), ``one-gp`` (``cv`` with one squared
+exponential GP), and methods of one such GP: RK (``kuleshov18``), ``paper``, ``vanilla``.
 
 Peers are used as their documentation says.  Where they can take any GP they get BoTorch's.
 

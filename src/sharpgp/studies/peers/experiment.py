@@ -11,7 +11,7 @@ from sharpgp._extras import need
 from sharpgp._validation import check_choice
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.studies import datasets, extra_sets
-from sharpgp.studies.peers.protocol import COVERAGE, Case, make_case, sizes
+from sharpgp.studies.peers.protocol import COVERAGES, Case, make_case, sizes
 from sharpgp.studies.task import Outcome, Task
 
 DATASETS = ("boston", "yacht", "mpg", "wine", "concrete", "kin8nm", "facebook1")
@@ -86,12 +86,13 @@ def run_task(task: Task, context: Mapping[str, Any]) -> Outcome:
         prediction = METHODS[task.method](case)
     found = {"seconds": time.perf_counter() - start + case.charged}
     for band, ends in prediction.bands.items():
-        lower, upper = ends.T
-        suffix = SUFFIX[band]
-        found[f"width_95{suffix}"] = metrics.interval_width(lower, upper) / case.unit
-        found[f"coverage_95{suffix}"] = metrics.interval_coverage(y, lower, upper)
-        score = metrics.interval_score(y, lower, upper, COVERAGE)
-        found[f"interval_score_95{suffix}"] = score / case.unit
+        for k, coverage in enumerate(COVERAGES):
+            lower, upper = ends[:, :, k].T
+            suffix = f"_{round(100 * coverage)}{SUFFIX[band]}"
+            found[f"width{suffix}"] = metrics.interval_width(lower, upper) / case.unit
+            found[f"coverage{suffix}"] = metrics.interval_coverage(y, lower, upper)
+            score = metrics.interval_score(y, lower, upper, coverage)
+            found[f"interval_score{suffix}"] = score / case.unit
     if prediction.crps is not None:
         found["crps"] = prediction.crps / case.unit
     n_train = len(case.parts.y_train)

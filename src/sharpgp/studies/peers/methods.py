@@ -1,6 +1,6 @@
 """Own methods and the peers', each from a case to its prediction."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -22,24 +22,28 @@ from sklearn.preprocessing import StandardScaler
 
 from sharpgp import SharpGPRegressor, metrics
 from sharpgp.studies.peers.botorch_gp import BoTorchRegressor
-from sharpgp.studies.peers.protocol import BOTH, COVERAGE, DEFAULT, Case, Prediction
+from sharpgp.studies.peers.protocol import BOTH, COVERAGES, DEFAULT, Case, Prediction
 
-OURS = ("exact", "cv", "loo", "paper", "rk", "vanilla")
+OURS = ("default", "one-gp", "exact", "cv", "loo", "paper", "rk", "vanilla")
 FOLDS = 10
 CV_GP_ROWS = 1000
 SKLEARN_SIZE = 2e7
 
 
-def sharp(case: Case, calibration: str, bands: dict[str, bool | None] = DEFAULT) -> Prediction:
-    """A method of this library with its default settings."""
+def sharp(
+    case: Case, calibration: str, base: str = "auto", bands: dict[str, bool | None] = DEFAULT
+) -> Prediction:
+    """A method of this library; those that need no calibration part get all rows."""
     p = case.parts
-    model = SharpGPRegressor(calibration=calibration, device=case.device, random_state=case.seed)
-    if calibration in ("cv", "loo", "vanilla"):
+    model = SharpGPRegressor(
+        base=base, calibration=calibration, device=case.device, random_state=case.seed
+    )
+    if calibration in ("auto", "cv", "loo", "vanilla"):
         model.fit(*case.together)
     else:
         model.fit(p.X_train, p.y_train, p.X_cal, p.y_cal)
     ends = {
-        name: model.predict_interval(p.X_test, COVERAGE, symmetric=kind)
+        name: model.predict_interval(p.X_test, COVERAGES, symmetric=kind)
         for name, kind in bands.items()
     }
     return Prediction(ends, float(model.predict_dist(p.X_test).crps(p.y_test).mean()))
@@ -52,9 +56,9 @@ def mapie_split(case: Case, base: str, score: str | StdConformityScore) -> Predi
         estimator = case.gp("train")
     else:
         estimator = HistGradientBoostingRegressor(random_state=case.seed).fit(p.X_train, p.y_train)
-    model = SplitConformalRegressor(estimator, COVERAGE, score, prefit=True)
+    model = SplitConformalRegressor(estimator, COVERAGES, score, prefit=True)
     model.conformalize(p.X_cal, p.y_cal)
-    return Prediction({"default": model.predict_interval(p.X_test)[1][:, :, 0]})
+    return Prediction({"default": model.predict_interval(p.X_test)[1]})
 
 
 def mapie_cv(case: Case, base: str) -> Prediction:
@@ -64,22 +68,23 @@ def mapie_cv(case: Case, base: str) -> Prediction:
         estimator, score = HistGradientBoostingRegressor(random_state=case.seed), "absolute"
     else:
         estimator, score = BoTorchRegressor(case.device), StdConformityScore()
-    model = CrossConformalRegressor(estimator, COVERAGE, score, method="plus", cv=FOLDS)
+    model = CrossConformalRegressor(estimator, COVERAGES, score, method="plus", cv=FOLDS)
     model.fit_conformalize(X, y)
-    return Prediction({"default": model.predict_interval(case.parts.X_test)[1][:, :, 0]})
+    return Prediction({"default": model.predict_interval(case.parts.X_test)[1]})
 
 
 def mapie_cqr(case: Case) -> Prediction:
-    """MAPIE's conformalised quantile regression with gradient boosting."""
+    """MAPIE's conformalised quantile regression with gradient boosting, a model per coverage."""
     p = case.parts
     base = HistGradientBoostingRegressor(loss="quantile", quantile=0.5, random_state=case.seed)
-    model = ConformalizedQuantileRegressor(base, confidence_level=COVERAGE)
-    model.fit(p.X_train, p.y_train).conformalize(p.X_cal, p.y_cal)
-    ends = {
-        name: model.predict_interval(p.X_test, symmetric_correction=kind)[1][:, :, 0]
-        for name, kind in BOTH.items()
-    }
-    return Prediction(ends)
+    answers: dict[str, list[np.ndarray]] = {name: [] for name in BOTH}
+    for coverage in COVERAGES:
+        model = ConformalizedQuantileRegressor(base, confidence_level=coverage)
+        model.fit(p.X_train, p.y_train).conformalize(p.X_cal, p.y_cal)
+        for name, kind in BOTH.items():
+            ends = model.predict_interval(p.X_test, symmetric_correction=kind)[1]
+            answers[name].append(ends[:, :, 0])
+    return Prediction({name: np.stack(ends, axis=2) for name, ends in answers.items()})
 
 
 def crepes(case: Case, cps: bool) -> Prediction:
@@ -89,10 +94,11 @@ def crepes(case: Case, cps: bool) -> Prediction:
     difficulty.fit(f=lambda X: gp.predict(X, return_std=True)[1], beta=0.0)
     model = WrapRegressor(gp)
     model.calibrate(p.X_cal, p.y_cal, de=difficulty, cps=cps, seed=case.seed)
-    ends = {"default": model.predict_int(p.X_test, confidence=COVERAGE)}
+    ends = [model.predict_int(p.X_test, confidence=coverage) for coverage in COVERAGES]
+    bands = {"default": np.stack(ends, axis=2)}
     if not cps:
-        return Prediction(ends)
-    return Prediction(ends, crps_of_table(p.y_test, model.predict_cpds(p.X_test)))
+        return Prediction(bands)
+    return Prediction(bands, crps_of_table(p.y_test, model.predict_cpds(p.X_test)))
 
 
 def botorch_conformal(case: Case, scores: str) -> Prediction:
@@ -107,11 +113,10 @@ def botorch_conformal(case: Case, scores: str) -> Prediction:
     else:
         mean, std = gp.predict(p.X_cal, return_std=True)
         z = np.sort((p.y_cal - mean) / std)
-    rank = int(np.ceil(np.round(COVERAGE * (len(z) + 1), 9)))
-    radius = np.sort(np.abs(z))[rank - 1] if rank <= len(z) else np.inf
     mean, std = gp.predict(p.X_test, return_std=True)
-    ends = np.stack([mean - radius * std, mean + radius * std], axis=1)
-    return Prediction({"default": ends}, crps_of_table(p.y_test, mean[:, None] + z * std[:, None]))
+    radius = [conformal_quantile(np.abs(z), coverage) for coverage in COVERAGES]
+    crps = crps_of_table(p.y_test, mean[:, None] + z * std[:, None])
+    return Prediction({"default": around(mean, std, radius)}, crps)
 
 
 def botorch_vanilla(case: Case) -> Prediction:
@@ -138,10 +143,23 @@ def sklearn_vanilla(case: Case) -> Prediction:
 
 
 def gaussian(mean: np.ndarray, std: np.ndarray, y: np.ndarray) -> Prediction:
-    """Gaussian interval, and the CRPS in closed form."""
-    half, z = norm.ppf((1 + COVERAGE) / 2) * std, (y - mean) / std
+    """Gaussian intervals, and the CRPS in closed form."""
+    z = (y - mean) / std
     crps = std * (z * (2 * norm.cdf(z) - 1) + 2 * norm.pdf(z) - 1 / np.sqrt(np.pi))
-    return Prediction({"default": np.stack([mean - half, mean + half], 1)}, float(crps.mean()))
+    radius = norm.ppf((1 + np.array(COVERAGES)) / 2)
+    return Prediction({"default": around(mean, std, radius)}, float(crps.mean()))
+
+
+def around(mean: np.ndarray, std: np.ndarray, radius: Sequence[float] | np.ndarray) -> np.ndarray:
+    """Ends [T, 2, K] of the intervals ``mean -+ radius std`` for K radii."""
+    half = std[:, None] * np.asarray(radius)
+    return np.stack([mean[:, None] - half, mean[:, None] + half], axis=1)
+
+
+def conformal_quantile(scores: np.ndarray, coverage: float) -> float:
+    """The score at the rank ``ceil(coverage (C + 1))`` of ``C``, infinity beyond the last."""
+    rank = int(np.ceil(np.round(coverage * (len(scores) + 1), 9)))
+    return float(np.sort(scores)[rank - 1]) if rank <= len(scores) else np.inf
 
 
 def crps_of_table(y: np.ndarray, quantiles: np.ndarray) -> float:
@@ -151,11 +169,13 @@ def crps_of_table(y: np.ndarray, quantiles: np.ndarray) -> float:
 
 
 METHODS: dict[str, Callable[[Case], Prediction]] = {
+    "default": partial(sharp, calibration="auto"),
+    "one-gp": partial(sharp, calibration="cv", base="rbf"),
     "exact": partial(sharp, calibration="exact"),
     "cv": partial(sharp, calibration="cv"),
     "paper": partial(sharp, calibration="paper"),
     "loo": partial(sharp, calibration="loo"),
-    "rk": partial(sharp, calibration="kuleshov18", bands=BOTH),
+    "rk": partial(sharp, calibration="kuleshov18", base="rbf", bands=BOTH),
     "vanilla": partial(sharp, calibration="vanilla"),
     "mapie-split-gb": partial(mapie_split, base="gb", score="absolute"),
     "mapie-split-gp": partial(mapie_split, base="gp", score="absolute"),

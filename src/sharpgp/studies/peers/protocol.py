@@ -9,7 +9,7 @@ from sharpgp.studies.datasets import Dataset
 from sharpgp.studies.peers.botorch_gp import BoTorchRegressor
 from sharpgp.toy import Split
 
-COVERAGE = 0.95
+COVERAGES = (0.9, 0.95)
 MOST_TEST = 2000
 
 # Names of the bands, and what the argument that asks for a symmetric one is given.
@@ -19,7 +19,10 @@ BOTH: dict[str, bool | None] = {"symmetric": True, "centred": False}
 
 @dataclass
 class Prediction:
-    """Interval ends [T, 2] by the name of the band, and the CRPS where there is a distribution."""
+    """Interval ends [T, 2, K] of the K coverages, by the name of the band, and the CRPS.
+
+    A method without a distribution has no CRPS.
+    """
 
     bands: dict[str, np.ndarray]
     crps: float | None = None

@@ -13,7 +13,16 @@ from sharpgp.studies.peers.methods import METHODS, OURS
 from sharpgp.studies.store import Store
 from sharpgp.studies.task import Result
 
-VALUES = ["width", "coverage", "score", "crps", "seconds"]
+# Metrics of an interval by the columns that they fill: 95 % without a suffix, then 90 %.
+INTERVALS = {
+    "width": "width_95",
+    "coverage": "coverage_95",
+    "score": "interval_score_95",
+    "width_90": "width_90",
+    "coverage_90": "coverage_90",
+    "score_90": "interval_score_90",
+}
+VALUES = [*INTERVALS, "crps", "seconds"]
 SIZES = ["n_train", "n_cal", "n_test"]
 COLUMNS = ["dataset", "most", "seed", "method", "band", *SIZES, *VALUES, "error"]
 
@@ -21,7 +30,8 @@ COLUMNS = ["dataset", "most", "seed", "method", "band", *SIZES, *VALUES, "error"
 def read(path: Path) -> pd.DataFrame:
     """A row per task and band, from a folder of results or from a file that ``as_csv`` wrote."""
     if path.is_file():
-        return pd.read_csv(path, dtype={"error": str, "band": str})
+        known = pd.read_csv(path, dtype={"error": str, "band": str})
+        return known.reindex(columns=COLUMNS)  # files may be from before 90 % was measured
     found = [row for result in Store(path).results() for row in rows_of(result)]
     return pd.DataFrame(found, columns=COLUMNS)
 
@@ -41,8 +51,8 @@ def rows_of(result: Result) -> Iterable[dict[str, object]]:
     two = "width_95_symmetric" in found
     bands = {"symmetric": "_symmetric", "centred": ""} if two else {"default": ""}
     for band, suffix in bands.items():
-        values = {"width": "width_95", "coverage": "coverage_95", "score": "interval_score_95"}
-        yield common | {"band": band} | {k: found[v + suffix] for k, v in values.items()}
+        values = {column: found.get(metric + suffix) for column, metric in INTERVALS.items()}
+        yield common | {"band": band} | values
 
 
 def as_csv(rows: pd.DataFrame) -> str:
@@ -120,14 +130,22 @@ def _paired_with_rk(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _by_set(rows: pd.DataFrame, methods: list[str]) -> str:
-    """A line for each data set: interval scores relative to RK's, coverages and seeds."""
+    """A line for each data set: score (95 %) and CRPS relative to RK's, coverages and seeds."""
     means = _paired_with_rk(rows)
-    columns = {}
-    for method in [m for m in methods if m in means.index.unique("method")]:
-        own = means.loc[method]
-        columns[method, "score"] = (own["score"] / own["score_rk"]).map("{:.3f}".format)
-        columns[method, "covers"] = own["coverage"].map("{:.1%}".format)
-        columns[method, "seeds"] = own["seeds"].map("{:.0f}".format)
+    means["score"], means["crps"] = (
+        means["score"] / means["score_rk"],
+        means["crps"] / means["crps_rk"],
+    )
+    shown = {"score": "{:.3f}", "crps": "{:.3f}", "coverage": "{:.1%}", "coverage_90": "{:.1%}"}
+    shown |= {"seeds": "{:.0f}"}
+    titles = {"coverage": "95 %", "coverage_90": "90 %"}
+    columns = {
+        (method, titles.get(value, value)): means.loc[method, value].map(form.format)
+        for method in methods
+        if method in means.index.unique("method")
+        for value, form in shown.items()
+        if means.loc[method, value].notna().any()
+    }
     table = pd.DataFrame(columns).loc[rows["dataset"].unique()].fillna("")
     table.index.name = None
     return str(table.to_string())
@@ -137,14 +155,21 @@ def _overall(rows: pd.DataFrame, methods: list[str]) -> Iterable[str]:
     """Geometric means over data sets relative to RK on the same seeds, and coverages."""
     means = _paired_with_rk(rows)
     by_method = means.groupby("method")
-    ratios = ("width", "score", "crps", "seconds")
+    ratios = ("width", "score", "width_90", "score_90", "crps", "seconds")
     logs = pd.DataFrame({v: np.log(means[v] / means[f"{v}_rk"]) for v in ratios})
     table = np.exp(logs.groupby("method").mean())
-    table["coverage"], table["lowest"] = by_method["coverage"].mean(), by_method["coverage"].min()
+    table.insert(2, "worst", np.exp(logs["score"].groupby("method").max()))
+    for level in ("", "_90"):
+        shares = by_method[f"coverage{level}"]
+        table[f"coverage{level}"] = shares.mean()
+        table[f"lowest{level}"], table[f"highest{level}"] = shares.min(), shares.max()
     table["sets"] = by_method.size()
-    yield "\nGeometric means over data sets, relative to RK on the same seeds; mean coverage"
+    yield (
+        "\nGeometric means over data sets, relative to RK on the same seeds, and the worst set's "
+        "score; mean coverage"
+    )
     yield _formatted(table, methods)
-    for mine in [m for m in ("exact", "cv") if m in set(rows["method"])]:
+    for mine in [m for m in ("default", "exact", "cv") if m in set(rows["method"])]:
         yield from _against_peers(rows, mine)
 
 
@@ -166,9 +191,10 @@ def _against_peers(rows: pd.DataFrame, mine: str) -> Iterable[str]:
 
 
 def _formatted(table: pd.DataFrame, methods: list[str]) -> str:
-    """A table with the methods in their usual order."""
-    formats = {name: "{:.1%}".format for name in ("coverage", "lowest")}
+    """A table with the methods in their usual order, without columns of which nothing is known."""
+    shares = ("coverage", "lowest", "highest")
+    formats = {f"{name}{level}": "{:.1%}".format for name in shares for level in ("", "_90")}
     formats |= {"seconds": "{:.2f}".format, "crps": "{:.4f}".format}
-    table = table.loc[[m for m in methods if m in table.index]]
+    table = table.loc[[m for m in methods if m in table.index]].dropna(axis=1, how="all")
     table.index.name = None
     return str(table.to_string(formatters=formats, float_format="{:.3f}".format))
