@@ -72,6 +72,16 @@ def test_a_dominated_model_gets_nothing():
     torch.testing.assert_close(weights, torch.tensor([1.0, 0.0], dtype=torch.float64))
 
 
+def test_models_that_are_worse_by_orders_of_magnitude_get_nothing():
+    """As trees do beside a kernel that contains a function without noise."""
+    generator = torch.Generator().manual_seed(0)
+    y = torch.randn(300, dtype=torch.float64, generator=generator)
+    noise = torch.randn(5, 300, dtype=torch.float64, generator=generator)
+    sizes = torch.tensor([3e-6, 2e-6, 6e-9, 5e-3, 1e-2], dtype=torch.float64)[:, None]
+    weights = pool_weights(y + sizes * noise, sizes.expand(-1, 300), y)
+    assert weights.tolist() == [0.0, 0.0, 1.0, 0.0, 0.0]
+
+
 def test_equal_models_share():
     location, spread, y = predictions(2, 200)
     weights = pool_weights(location[[0, 1, 0]], spread[[0, 1, 0]], y)

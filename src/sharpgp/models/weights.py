@@ -158,7 +158,8 @@ def pool_weights(location: Tensor, spread: Tensor, y: Tensor, *, pull: float = P
     s = spread * unit_sizes(location, spread, y).unsqueeze(-1)
     single = torch.stack([pooled_crps(*one, y)[0] for one in zip(location, s, strict=True)])
     best = int(single.argmin())
-    unit = single[best].clamp_min(torch.finfo(torch.float64).tiny)
+    single = single.clamp_min(torch.finfo(torch.float64).tiny)
+    unit = single[best]
     strength = pull * k / n
 
     def objective(weights: np.ndarray) -> tuple[float, np.ndarray]:
@@ -172,12 +173,21 @@ def pool_weights(location: Tensor, spread: Tensor, y: Tensor, *, pull: float = P
         return value.item(), (by_w / unit + 2.0 * strength * away).numpy()
 
     # A little inside the simplex: at a corner some gradients are those of a spread at its edge.
-    corner = np.full(k, 0.05 / k)
-    corner[best] += 0.95
+    # Models get less the worse they are, as one that is far worse dominates the CRPS of any pool
+    # that it is part of.
+    corner = (0.05 / k * unit / single).numpy()
+    corner[best] += 1.0 - corner.sum()
     found = [_descend(objective, start) for start in (np.full(k, 1.0 / k), corner)]
-    w = min(found, key=lambda one: objective(one)[0])
+    # A descent among models of very different size may not get to the edge that it aims at.
+    found.append(np.eye(k)[best])
+    w = min((_without_least(one) for one in found), key=lambda one: objective(one)[0])
+    return torch.from_numpy(w)
+
+
+def _without_least(w: np.ndarray) -> np.ndarray:
+    """The same weights without shares that change no prediction."""
     w = np.where(w < _LEAST_SHARE, 0.0, w)
-    return torch.from_numpy(w / w.sum())
+    return np.asarray(w / w.sum())
 
 
 def _descend(
