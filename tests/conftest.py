@@ -24,14 +24,15 @@ if (
 
 collect_ignore = ["stress"]  # run by `make stress`
 
-#: Methods that sample hyperparameters take seconds to compile, wherever they are one of many.
-SAMPLING = {"fully_bayesian", "capone22"}
+#: Methods that take seconds wherever they are one of many: those that sample hyperparameters, and
+#: the one that keeps fits to parts, whose every answer compares all of them.
+SLOW_METHODS = {"fully_bayesian", "capone22", "cv+"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         given = getattr(item, "callspec", None)
-        if given and any(isinstance(v, str) and v in SAMPLING for v in given.params.values()):
+        if given and any(isinstance(v, str) and v in SLOW_METHODS for v in given.params.values()):
             item.add_marker(pytest.mark.slow)
 
 

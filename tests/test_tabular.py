@@ -4,8 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,7 +11,7 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-import sharpgp
+from processes import PATIENCE, environment, wait_for
 from sharpgp import SharpGPRegressor, Sparse
 from sharpgp.cli import app
 from sharpgp.exceptions import InvalidInputError
@@ -22,7 +20,6 @@ from sharpgp.tabular.cluster import predict_on_ray
 from sharpgp.tabular.prediction import Request, predict_file
 
 runner = CliRunner()
-SOURCE = Path(sharpgp.__file__).parents[1]
 
 
 def frame(n, seed=0):
@@ -313,13 +310,11 @@ def test_ctrl_c_leaves_no_half_file(folder, tmp_path):
         [*command, "new.parquet", "--out", "pred.csv"],
         cwd=tmp_path,
         stderr=subprocess.PIPE,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SOURCE)},
+        env=environment(),
     )
-    end = time.monotonic() + 60
-    while not list(tmp_path.glob(".pred*")) and time.monotonic() < end:
-        time.sleep(0.02)
+    wait_for(lambda: any(tmp_path.glob(".pred*")), process)
     process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130
+    assert process.wait(PATIENCE) == 130
     assert process.stderr.read() == b"interrupted\n"
     assert os.listdir(tmp_path) == ["new.parquet"]
 
