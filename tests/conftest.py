@@ -2,12 +2,14 @@
 
 import signal
 import threading
+from pathlib import Path
 
 import hypothesis
 import numpy as np
 import pytest
 
 from helpers import trained_posterior
+from sharpgp.calibration.methods import bayes
 from sharpgp.gp.posterior import Posterior
 
 # A busy machine may take a second over anything: time limits are no property of the code.
@@ -27,12 +29,16 @@ collect_ignore = ["stress"]  # run by `make stress`
 #: Methods that take seconds wherever they are one of many: those that sample hyperparameters, and
 #: the one that keeps fits to parts, whose every answer compares all of them.
 SLOW_METHODS = {"fully_bayesian", "capone22", "cv+"}
+SAMPLERS = Path(bayes.__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         given = getattr(item, "callspec", None)
-        if given and any(isinstance(v, str) and v in SLOW_METHODS for v in given.params.values()):
+        one_of_many = given and any(
+            isinstance(v, str) and v in SLOW_METHODS for v in given.params.values()
+        )
+        if one_of_many or SAMPLERS in item.path.parents:  # doctests have no marks of their own
             item.add_marker(pytest.mark.slow)
 
 
