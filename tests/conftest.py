@@ -26,9 +26,9 @@ if (
 
 collect_ignore = ["stress"]  # run by `make stress`
 
-#: Methods that take seconds wherever they are one of many: those that sample hyperparameters, and
-#: the one that keeps fits to parts, whose every answer compares all of them.
-SLOW_METHODS = {"fully_bayesian", "capone22", "cv+"}
+#: Methods that take a second and more wherever they are one of many: those that sample
+#: hyperparameters, a network, and one whose every answer compares fits to parts.
+SLOW_METHODS = {"fully_bayesian", "capone22", "kuleshov22", "cv+"}
 SAMPLERS = Path(bayes.__file__).parent
 
 

@@ -20,7 +20,7 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from helpers import wavy
+from helpers import marked, wavy
 from sharpgp import CrossValidated, CVPlus, Exact, LeaveOneOut, SharpGPRegressor
 from sharpgp.calibration.recalibrator import Recalibrator
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
@@ -364,7 +364,7 @@ def test_a_number_of_folds_gives_as_many_refits(monkeypatch):
     ],
     ids=lambda value: type(value).__name__,
 )
-@pytest.mark.parametrize("method", [CrossValidated, CVPlus])
+@pytest.mark.parametrize("method", marked([CrossValidated, CVPlus], slow=[CVPlus]))
 def test_any_splitter_decides_what_trains_and_what_is_scored(
     splitter, n_scored, method, monkeypatch
 ):
