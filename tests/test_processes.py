@@ -26,7 +26,7 @@ def test_a_process_that_ended_is_not_waited_for():
 def test_patience_has_an_end():
     with (
         started("import time; time.sleep(600)") as process,
-        pytest.raises(AssertionError, match="waited for more than 0.2 s"),
+        pytest.raises(AssertionError, match="waited for more than"),
     ):
         wait_for(lambda: False, process, patience=0.2)
     assert process.returncode != 0
