@@ -32,10 +32,18 @@ $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off \
 	|| { tail -n 40 $(VENV)/setup.log >&2; exit 1; }
 endef
 
-.PHONY: help setup demo test test-slow lint stress planted coverage test-oldest audit bench docs clean
+# Tests whose outcome hangs on rounding, and the settings under which NumPy, SciPy and torch
+# calculate like other processors.
+NUMERICAL := $(foreach part,dense covariance posterior posterior_contract training sparse ranks \
+	tails distribution weighted quantile levels inplace warped additive priors,tests/test_$(part).py)
+OLD_KERNELS := OPENBLAS_CORETYPE=Prescott ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE
+AVX2_KERNELS := OPENBLAS_CORETYPE=Haswell ATEN_CPU_CAPABILITY=avx2 MKL_CBWR=AVX2
+TWO_THREADS := OMP_NUM_THREADS=2 MKL_NUM_THREADS=2 OPENBLAS_NUM_THREADS=2
+
+.PHONY: help setup demo test test-slow test-kernels lint stress planted coverage test-oldest audit bench docs clean
 
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## make .venv with all that development needs
 
@@ -55,11 +63,16 @@ lint: setup ## style, format, types and import rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: lint ## lint, then the tests and doctests that take seconds: minutes in all
+test: lint ## lint, then the tests and doctests that take seconds: five minutes in all
 	$(PYTEST) -m "not slow"
 
 test-slow: setup ## the other tests: the site, the examples, samplers, simulations
 	$(PYTEST) -m slow
+
+test-kernels: setup ## numerical tests with the kernels of other processors, and on two threads
+	$(OLD_KERNELS) $(PYTEST) -m "not slow" $(NUMERICAL)
+	$(AVX2_KERNELS) $(PYTEST) -m "not slow" $(NUMERICAL)
+	$(TWO_THREADS) $(BIN)/python -m pytest -m "not slow" $(NUMERICAL)
 
 stress: setup ## generated data, bad input, damaged files, faults (MINUTES=40)
 	$(ONE_THREAD) PYTHONPATH=tests $(BIN)/python -m stress --workers $(WORKERS) --minutes $(MINUTES)

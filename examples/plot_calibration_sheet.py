@@ -21,7 +21,8 @@ from sharpgp.plots import calibration_figure
 
 X, y = load_diabetes(return_X_y=True, as_frame=True)
 X, X_test, y, y_test = train_test_split(X, y, test_size=0.4, random_state=0)
-model = make_pipeline(PowerTransformer(), SharpGPRegressor(calibration="exact", random_state=0))
+regressor = SharpGPRegressor(base="matern32", calibration="exact", random_state=0)
+model = make_pipeline(PowerTransformer(), regressor)
 found = diagnose(model.fit(X, y), X_test, y_test, feature_names=list(X.columns))
 
 # %%

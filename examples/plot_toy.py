@@ -22,18 +22,17 @@ toy = make_toy(random_state=0)
 # learns the shape of its spread from the training points, and ``cv`` uses all points for both.
 
 figure, axes = plt.subplots(2, 2, figsize=(9, 5.5), sharex=True, sharey=True, layout="constrained")
+models = {}
 for ax, method in zip(axes.flat, ["vanilla", "kuleshov18", "exact", "cv"], strict=True):
-    model = SharpGPRegressor(calibration=method, random_state=0)
-    model.fit(toy.X_train, toy.y_train, toy.X_cal, toy.y_cal)
+    model = SharpGPRegressor(base="rbf", calibration=method, random_state=0)
+    models[method] = model.fit(toy.X_train, toy.y_train, toy.X_cal, toy.y_cal)
     plot_intervals_1d(ax, model, toy, coverage=0.99, title=method)
 
 # %%
 # Coverage and mean width on the test points stand above each panel. A width means nothing without
 # the coverage beside it; the interval score weighs the two.
 
-for method in ["vanilla", "kuleshov18", "exact", "cv"]:
-    model = SharpGPRegressor(calibration=method, random_state=0)
-    model.fit(toy.X_train, toy.y_train, toy.X_cal, toy.y_cal)
+for method, model in models.items():
     report = model.calibration_report(toy.X_test, toy.y_test)
     print(
         f"{method:10}  95 % coverage {report['coverage_95']:.3f}, "

@@ -2,12 +2,14 @@
 
 import signal
 import threading
+from pathlib import Path
 
 import hypothesis
 import numpy as np
 import pytest
 
 from helpers import trained_posterior
+from sharpgp.calibration.methods import bayes
 from sharpgp.gp.posterior import Posterior
 
 # A busy machine may take a second over anything: time limits are no property of the code.
@@ -24,14 +26,19 @@ if (
 
 collect_ignore = ["stress"]  # run by `make stress`
 
-#: Methods that sample hyperparameters take seconds to compile, wherever they are one of many.
-SAMPLING = {"fully_bayesian", "capone22"}
+#: Methods that take a second and more wherever they are one of many: those that sample
+#: hyperparameters, a network, and one whose every answer compares fits to parts.
+SLOW_METHODS = {"fully_bayesian", "capone22", "kuleshov22", "cv+"}
+SAMPLERS = Path(bayes.__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         given = getattr(item, "callspec", None)
-        if given and any(isinstance(v, str) and v in SAMPLING for v in given.params.values()):
+        one_of_many = given and any(
+            isinstance(v, str) and v in SLOW_METHODS for v in given.params.values()
+        )
+        if one_of_many or SAMPLERS in item.path.parents:  # doctests have no marks of their own
             item.add_marker(pytest.mark.slow)
 
 

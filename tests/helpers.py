@@ -5,9 +5,11 @@ Nothing here trains a GP except :func:`trained_posterior`; decisions are tested 
 """
 
 import math
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor
 
@@ -33,6 +35,11 @@ CONFORMAL = ("kuleshov18", "marx22")
 def method(name: str, **settings: Any) -> Recalibrator:
     """A recalibrator by name with the tiny settings of this suite and a fixed seed."""
     return make_recalibrator(name, **{"random_state": 0, **SETTINGS.get(name, {}), **settings})
+
+
+def marked(names: Iterable[Any], *, slow: Collection[Any]) -> list[Any]:
+    """Values to parametrise with, those in ``slow`` left to ``make test-slow``."""
+    return [pytest.param(n, marks=pytest.mark.slow) if n in slow else n for n in names]
 
 
 class FakePosterior(DataPosterior):

@@ -19,6 +19,8 @@ from sharpgp.gp.covariance import STATIONARY
 
 #: Sampled afresh for each model it would take ten seconds; see :func:`random_model`.
 SLOW = ("fully_bayesian",)
+#: The first seed of the other method that samples.
+SAMPLED = [known_methods().index("capone22")]
 
 
 def random_kernel(rng: np.random.Generator, d: int, depth: int = 0) -> kernels.Kernel:

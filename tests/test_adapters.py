@@ -411,7 +411,8 @@ USUAL = ("kuleshov18", "paper", "exact")
 @pytest.mark.parametrize(
     ("model", "name"),
     [
-        *(("svgp", name) for name in EVERY),
+        *(("svgp", name) for name in EVERY if name != "kuleshov22"),
+        pytest.param("svgp", "kuleshov22", marks=pytest.mark.slow),
         *((model, name) for model in ("botorch", "warped", "sgpr", "sklearn") for name in USUAL),
         ("warped", "cv"),
         ("sgpr", "cv"),

@@ -100,6 +100,7 @@ def test_laplace_agrees_with_brute_force(small):
     np.testing.assert_allclose(np.linalg.inv(precision), found.covariance, rtol=0.02, atol=2e-3)
 
 
+@pytest.mark.slow
 def test_laplace_and_samples_agree_roughly(small):
     gp = standardised(small, "test")
     try:

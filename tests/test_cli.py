@@ -1,10 +1,7 @@
-import subprocess
-import sys
-
 import pytest
 from typer.testing import CliRunner
 
-import sharpgp
+from processes import python
 from sharpgp import __version__
 from sharpgp.cli import app
 from sharpgp.studies import datasets
@@ -83,19 +80,6 @@ def test_ctrl_c_is_short_and_has_status_130(monkeypatch, tmp_path):
     assert result.stderr == "interrupted\n"
 
 
-def test_names_are_imported_when_asked_for():
-    code = (
-        "import sys, sharpgp; assert 'torch' not in sys.modules; "
-        "assert all(getattr(sharpgp, name) is not None for name in sharpgp.__all__); "
-        "assert set(sharpgp.__all__) <= set(dir(sharpgp)); "
-        "assert set(sharpgp._HOMES) == set(sharpgp.__all__); print('ok')"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert done.stdout == "ok\n", done.stderr
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        sharpgp.nothing  # noqa: B018
-
-
 def test_ctrl_c_while_libraries_are_loaded_is_one_line():
     code = (
         "import os, signal, sys; from sharpgp.__main__ import main\n"
@@ -105,6 +89,6 @@ def test_ctrl_c_while_libraries_are_loaded_is_one_line():
         "sys.meta_path.insert(0, Loading())\n"
         "sys.argv = ['sharpgp', 'demo']; main()"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = python("-c", code)
     assert done.returncode == 130
     assert done.stderr.strip() == "interrupted"

@@ -2,6 +2,7 @@
 
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -129,6 +130,41 @@ def test_a_model_moves_as_a_whole(calibration, settings):
     assert {tensor.device.type for tensor in tensors_of(calibrated)} == {"cpu"}
     if calibration != "paper":
         assert elsewhere.posterior is elsewhere.model.posterior
+
+
+GPU = torch.device("cuda")
+
+
+def seen_by_another_thread():
+    """Entries of a block on a thread that is not ours: autograd's, for what is on a GPU."""
+    with ThreadPoolExecutor(1) as other:
+        return other.submit(compute.block_entries, GPU).result()
+
+
+def test_out_of_memory_blocks_shrink_on_every_thread():
+    usual, tried = compute.block_entries(GPU), []
+
+    def work(device):
+        tried.append((device.type, compute.block_entries(GPU), seen_by_another_thread()))
+        if len(tried) < 3:
+            raise torch.cuda.OutOfMemoryError
+        # A call within, as of a prediction during a fit, does not start large again.
+        return compute.within_memory(GPU, lambda device: compute.block_entries(device))
+
+    assert compute.within_memory(GPU, work) == usual // 64
+    assert tried == [("cuda", usual // n, usual // n) for n in (1, 8, 64)]
+    assert compute.block_entries(GPU) == seen_by_another_thread() == usual
+
+
+def test_out_of_memory_in_any_blocks_means_the_cpu_and_a_warning():
+    def work(device):
+        if device.type == "cuda":
+            raise torch.cuda.OutOfMemoryError
+        return device.type, compute.block_entries(GPU)
+
+    usual = compute.block_entries(GPU)
+    with pytest.warns(UserWarning, match=r"going on with the CPU.*approximation=Sparse\(m=300\)"):
+        assert compute.within_memory(GPU, work) == ("cpu", usual)
 
 
 def test_predictions_are_guarded_as_fits_are(monkeypatch):

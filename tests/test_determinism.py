@@ -5,7 +5,7 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
-from helpers import method, wavy
+from helpers import marked, method, wavy
 from sharpgp import SharpGPRegressor
 from sharpgp.calibration import known_methods
 from sharpgp.gp import compute
@@ -17,7 +17,7 @@ from sharpgp.studies.task import Task
 
 X, Y = wavy(70)
 X_TEST, _ = wavy(20, seed=1)
-SLOW = ("fully_bayesian", "capone22")
+METHODS = [m for m in known_methods() if m not in ("fully_bayesian", "capone22")]
 
 
 def answers(name, threads):
@@ -30,7 +30,7 @@ def answers(name, threads):
         torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("name", [m for m in known_methods() if m not in SLOW])
+@pytest.mark.parametrize("name", marked(METHODS, slow={"cv", "loo", "kuleshov22"}))
 def test_threads_change_nothing_beyond_rounding(name):
     one = answers(name, 1)
     np.testing.assert_array_equal(answers(name, 1), one)

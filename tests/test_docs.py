@@ -53,6 +53,7 @@ def site(tmp_path_factory):
         cwd=folder,
         capture_output=True,
         text=True,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -38,6 +38,7 @@ def test_ray(tmp_path, expected):
         assert formats.render(tmp_path / name, "csv") == expected[name]
 
 
+@pytest.mark.slow
 def test_dask(tmp_path, expected):
     pytest.importorskip("distributed", reason="needs pip install 'sharpgp[dask]'")
     from distributed import LocalCluster

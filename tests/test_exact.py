@@ -52,6 +52,7 @@ def test_the_scale_model_is_found_where_noise_varies_and_not_where_it_does_not(f
     assert learn_gaussian(even, seed=0).choice.score > 0.97
 
 
+@pytest.mark.slow
 def test_hardly_anything_is_found_in_pure_noise():
     """Leave-one-out scores alone would find a scale model here: they share hyperparameters."""
     found = []
@@ -156,6 +157,7 @@ def test_exact_beats_plain_rescaling_where_noise_varies(fitted):
     assert score(Exact()) < 0.9 * score(Kuleshov18())
 
 
+@pytest.mark.slow
 def test_cv_uses_every_point_and_covers():
     hits, widths = [], []
     for seed in range(8):

@@ -1,24 +1,21 @@
 """The examples on optimisation run, and say what they should."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from processes import python
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
 
 def output_of(name):
-    env = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / name)], capture_output=True, text=True, env=env, check=False
-    )
+    done = python(EXAMPLES / name, patience=120)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_own_loop():
     *steps, summary, batch = output_of("bo_own_loop.py")
     assert len(steps) == 16
@@ -28,6 +25,7 @@ def test_own_loop():
     assert batch.startswith("a batch: [[")
 
 
+@pytest.mark.slow
 def test_ax():
     pytest.importorskip("ax")
     (last,) = output_of("bo_ax.py")[-1:]

@@ -127,6 +127,7 @@ def test_interface(by_hand):
     assert (by_hand.quantiles(X, LEVELS).diff(dim=0) > 0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", STATIONARY)
 def test_the_sampler_uses_the_same_kernels(kind):
     enable_x64, jax, _ = _sampler()
@@ -140,6 +141,7 @@ def test_the_sampler_uses_the_same_kernels(kind):
     assert np.isfinite(slope).all()
 
 
+@pytest.mark.slow
 def test_the_posterior_of_the_noise_covers_the_truth():
     theta = torch.tensor([[1.0, 1.0, 0.09]], dtype=torch.float64)
     rng = np.random.default_rng(0)
@@ -156,6 +158,7 @@ def test_the_posterior_of_the_noise_covers_the_truth():
     assert lengthscale.quantile(0.025) < 1.0 < lengthscale.quantile(0.975)
 
 
+@pytest.mark.slow
 def test_same_seed_same_answer_and_jax_keeps_its_precision(posterior):
     _, jax, _ = _sampler()
     before = jax.numpy.ones(1).dtype
@@ -167,6 +170,7 @@ def test_same_seed_same_answer_and_jax_keeps_its_precision(posterior):
     assert jax.numpy.ones(1).dtype == before
 
 
+@pytest.mark.slow
 def test_works_through_the_estimator():
     X, y = smooth(40)
     model = SharpGPRegressor(calibration=FullyBayesian(**TINY), base="matern52")

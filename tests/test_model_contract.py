@@ -10,7 +10,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.neighbors import KNeighborsRegressor
 from torch import Tensor
 
-from helpers import wavy
+from helpers import marked, wavy
 from sharpgp import Sparse, persistence
 from sharpgp.gp import train
 from sharpgp.models.averaged import AveragedModel
@@ -88,7 +88,7 @@ def made(name: str) -> Learner:
     return MAKERS[name](X, Y)
 
 
-@pytest.fixture(params=MAKERS)
+@pytest.fixture(params=marked(MAKERS, slow={"boosted_trees"}))
 def model(request):
     """A model of every kind; it is the same in all tests, and none may change it."""
     found = made(request.param)
@@ -200,7 +200,7 @@ def test_out_of_fold(model):
     assert torch.equal(held.scores, again.scores)
 
 
-@pytest.mark.parametrize("kind", TREES)
+@pytest.mark.parametrize("kind", marked(TREES, slow={"boosted_trees"}))
 def test_trees_out_of_fold_are_those_of_the_other_points(kind):
     pairs = complements(N, parts(SINGLY, 4, 0))
     held = made(kind).out_of_fold(pairs, SINGLY, 0).held

@@ -1,14 +1,14 @@
 """What is imported, and what is in the distribution."""
 
-import os
-import subprocess
-import sys
+import json
 import tomllib
 from pathlib import Path
 
 import grimp
+import pytest
 
 import sharpgp
+from processes import python
 from stress.planted import BUGS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -19,23 +19,55 @@ EXTRAS = (
 )
 
 
-def test_importing_sharpgp_imports_no_extra():
+#: What is loaded at which point: the package alone, what it stands on, and its parts.
+LOADING = """
+import json, sys, time
+start = time.process_time()
+import sharpgp
+alone, own = set(sys.modules), time.process_time() - start
+import botorch, botorch.models, sklearn.model_selection
+before, loaded = set(sys.modules), time.process_time() - start
+missing = [name for name in sharpgp.__all__ if getattr(sharpgp, name, None) is None]
+used = {name.partition(".")[0] for name in set(sys.modules) - before}
+sharpgp.bo.CalibratedUpperConfidenceBound, sharpgp.metrics.crps
+import sharpgp.plots
+print(json.dumps({
+    "alone": sorted(alone), "share": own / loaded, "missing": missing, "used": sorted(used),
+    "plots": sorted(sys.modules),
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def loading():
+    done = python("-c", LOADING)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_importing_sharpgp_imports_nothing_else_and_is_quick(loading):
+    assert not {"torch", "numpy", "sklearn"} & set(loading["alone"])
+    assert loading["share"] < 0.1  # of what the packages take that it stands on
+
+
+def test_names_are_imported_when_asked_for(loading):
+    """Modules, too, after one import."""
+    assert loading["missing"] == []
+    assert set(sharpgp.__all__) <= set(dir(sharpgp))
+    assert set(sharpgp._HOMES) == set(sharpgp.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        sharpgp.nothing  # noqa: B018
+
+
+def test_public_names_need_no_extra(loading):
     """Beyond those that scikit-learn and BoTorch import themselves where they find them."""
-    names = "{name.partition('.')[0] for name in sys.modules}"
-    code = (
-        "import sys, botorch, botorch.models, sklearn.model_selection\n"
-        f"before = {names}\nimport sharpgp\nprint(*({names} - before))"
-    )
-    found = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code],
-        env={**os.environ, "PYTHONPATH": str(Path(sharpgp.__file__).parents[1])},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    imported = set(found.stdout.split())
-    assert "sharpgp" in imported
-    assert not imported & set(EXTRAS)
+    assert "sharpgp" in loading["used"]
+    assert not set(loading["used"]) & set(EXTRAS)
+
+
+def test_pyplot_stays_out(loading):
+    assert "matplotlib.figure" in loading["plots"]
+    assert "matplotlib.pyplot" not in loading["plots"]
 
 
 def test_data_files_are_declared():

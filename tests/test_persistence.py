@@ -15,8 +15,8 @@ from safetensors.torch import save_file
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression
 
-from helpers import wavy
-from random_models import answers, damaged, forged, random_kernel, random_model
+from helpers import marked, wavy
+from random_models import SAMPLED, answers, damaged, forged, random_kernel, random_model
 from sharpgp import Sharp, SharpGPError, SharpGPRegressor, Sparse, persistence
 from sharpgp._files import replacing
 from sharpgp._stored import Array, Maybe, Reader, Writer, stored
@@ -53,7 +53,7 @@ def rewritten(path, change):
 # ------------------------------------------------------------------ round trips
 
 
-@pytest.mark.parametrize("seed", range(9))
+@pytest.mark.parametrize("seed", marked(range(9), slow=SAMPLED))
 def test_random_models(seed, tmp_path):
     model, X = random_model(seed)
     model.save(tmp_path / "a.sgp")

@@ -1,5 +1,4 @@
 import io
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -144,10 +143,3 @@ def test_bars_outside_the_band_stand_out():
 def test_what_the_sheet_cannot_show_is_named(found, settings, message):
     with pytest.raises(InvalidInputError, match=message):
         plots.calibration_figure(found, **settings)
-
-
-def test_pyplot_stays_out():
-    import subprocess
-
-    code = "import sharpgp.plots, sys; sys.exit('matplotlib.pyplot' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

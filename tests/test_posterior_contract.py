@@ -21,7 +21,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 from sklearn.linear_model import LinearRegression
 
-from helpers import wavy
+from helpers import method, wavy
 from sharpgp import CrossValidated, SharpGPRegressor, Sparse, as_posterior
 from sharpgp._stored import Reader, Writer
 from sharpgp.exceptions import InvalidInputError, SavedModelError
@@ -456,7 +456,7 @@ def test_units_do_not_matter(name):
 def test_training_describes_the_posterior(settings):
     """Of whatever GP calibration chose, and after an update, too."""
     settings = {"base": "rbf", **settings}
-    model = SharpGPRegressor(calibration="cv", random_state=0, **settings)
+    model = SharpGPRegressor(calibration=method("cv"), random_state=0, **settings)
     model.fit(X.numpy(), np.exp(2 * Y.numpy()))
     assert isinstance(model.training_, TrainingResult)
     assert model.training_ is model.posterior_.training

@@ -22,6 +22,8 @@ from sharpgp.calibration.ranks import Ranks
 LEVELS = (0.05, 0.5, 0.9, 0.95)
 #: Calibration sets per number of calibration points; the smaller a set, the more of them.
 SETS = {19: 1010, 20: 960, 39: 550, 99: 330, 100: 330}
+#: Those that take about a second: with levels that are whole ranks, and with none that is.
+QUICK = (39, 100)
 POINTS = 400
 
 
@@ -102,7 +104,14 @@ def backed(C: int) -> list[float]:
     return [c for c, (low, high) in ends.items() if low >= 1 and high <= C]
 
 
-@pytest.fixture(scope="module", params=[(name, C) for C in SETS for name in CONFORMAL], ids=str)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param((name, C), id=f"{name}-{C}", marks=() if C in QUICK else pytest.mark.slow)
+        for C in SETS
+        for name in CONFORMAL
+    ],
+)
 def simulated(request):
     """``C`` and the shares of test points below quantiles, in bands, in centred intervals."""
     name, C = request.param

@@ -2,8 +2,6 @@
 
 import logging
 import pickle
-import subprocess
-import sys
 from importlib.resources import files
 
 import numpy as np
@@ -133,17 +131,3 @@ def test_progress_is_logged_and_nothing_is_printed(data, caplog, capfd):
 
 def test_the_package_is_marked_as_typed():
     assert files("sharpgp").joinpath("py.typed").is_file()
-
-
-def test_importing_the_library_is_quick_and_imports_no_extra():
-    code = (
-        "import sys, time, botorch, sklearn.model_selection; before = set(sys.modules)\n"
-        "start = time.process_time(); import sharpgp\n"
-        "print((time.process_time() - start) / start)\n"
-        "print(*set(sys.modules) - before)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    share, modules = done.stdout.splitlines()
-    extras = {"pandas", "pyarrow", "ray", "dask", "distributed", "jax", "numpyro", "matplotlib"}
-    assert not extras & set(modules.split())
-    assert float(share) < 0.1  # of what the packages take that it stands on

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from helpers import marked
 from sharpgp import Sharp
 from sharpgp._ranks import rank
 from sharpgp.calibration.methods.sharp.path import MOST_EVALUATIONS, keep_order, shortest_path
@@ -25,7 +26,7 @@ def simulate(n: int, d: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.from_numpy(X), torch.from_numpy(100.0 + 20.0 * y)
 
 
-@pytest.fixture(scope="module", params=sorted(STATIONARY))
+@pytest.fixture(scope="module", params=marked(sorted(STATIONARY), slow={"matern12", "matern52"}))
 def problem(request):
     X, y = simulate(240, 4, seed=1)
     posterior, _ = train(X[:100], y[:100], request.param)

@@ -135,6 +135,7 @@ def test_training_comes_close_to_the_exact_gp():
     assert (ratio.log().abs() < 0.1).all()
 
 
+@pytest.mark.slow
 def test_few_inducing_inputs_do_not_make_noise_of_everything():
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (600, 8))
@@ -329,41 +330,3 @@ def test_auto_takes_a_gpu_for_many_rows_only(monkeypatch):
     assert compute.choose_device("auto", 2000).type == "cuda"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert compute.choose_device("auto", 10**6).type == "cpu"
-
-
-def test_out_of_memory_means_smaller_blocks_and_then_the_cpu():
-    tried = []
-
-    def work(device):
-        tried.append((device.type, compute.block_entries(device)))
-        if device.type == "cuda" and compute.block_entries(device) > enough:
-            raise torch.cuda.OutOfMemoryError
-        return device.type
-
-    enough = 0
-    with pytest.warns(UserWarning, match="going on with the CPU"):
-        assert compute.within_memory(torch.device("cuda"), work) == "cpu"
-    assert tried[:3] == [("cuda", 2**26), ("cuda", 2**23), ("cuda", 2**20)]
-    enough = 2**20
-    assert compute.within_memory(torch.device("cuda"), work) == "cuda"
-    # Nothing of it outlives the call.
-    assert compute.block_entries(torch.device("cuda")) == 2**26
-
-
-def test_smaller_blocks_hold_in_the_threads_of_the_call():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-
-    def size(_):
-        return compute.block_entries(torch.device("cuda"))
-
-    def work(device):
-        sizes = compute.side_by_side(size, range(4))
-        if sizes[0] > 2**23:
-            raise torch.cuda.OutOfMemoryError
-        return sizes
-
-    try:
-        assert compute.within_memory(torch.device("cuda"), work) == [2**23] * 4
-    finally:
-        torch.set_num_threads(before)

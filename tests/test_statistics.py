@@ -14,7 +14,7 @@ import pytest
 import torch
 from scipy import stats
 
-from helpers import FakePosterior, fake_data, method
+from helpers import FakePosterior, fake_data, marked, method
 from sharpgp import SharpGPRegressor
 from sharpgp.calibration import known_methods
 
@@ -45,7 +45,7 @@ SIDES = (0.1, 0.25, 0.5, 0.75, 0.9)
 ON_FAKE = [m for m in known_methods() if m not in NEED_A_GP and method(m).needs_calibration]
 
 
-@pytest.mark.parametrize("name", ON_FAKE)
+@pytest.mark.parametrize("name", marked(ON_FAKE, slow={"kuleshov22"}))
 def test_each_quantile_lies_on_its_own_side(name):
     """Shares below Q(delta) are delta, with noise so skewed that no mirror image would pass."""
     sets, settings = {"paper": (20, {}), "kuleshov22": (8, {"epochs": 200})}.get(name, (120, {}))
@@ -74,7 +74,7 @@ def size_of_residual(p):
     return np.interp(p, share, size)
 
 
-@pytest.mark.parametrize("name", ON_FAKE)
+@pytest.mark.parametrize("name", marked(ON_FAKE, slow={"kuleshov22", "paper"}))
 def test_widths_are_those_of_order_statistics(name):
     """At 80 % the band ends at the 32nd of 39 absolute scores, whose distribution is known."""
     sets = 20 if name in SHORTFALL else 300
@@ -109,7 +109,7 @@ def test_vanilla_is_as_wide_as_its_gaussian():
 # ------------------------------------------------------------------ from data to answer
 
 #: Data sets per method; fewer where a fit takes longer.
-SETS = {"paper": 12, "cv": 12, "kuleshov22": 12}
+SETS = {"paper": 12, "cv": 12, "loo": 12, "cv+": 6, "kuleshov22": 12}
 ROWS = 36 + C
 NOISE = 0.3
 
@@ -125,7 +125,7 @@ def problem(n, seed):
 END_TO_END = [m for m in known_methods() if m not in ("fully_bayesian", "capone22", "vanilla")]
 
 
-@pytest.fixture(scope="module", params=END_TO_END)
+@pytest.fixture(scope="module", params=marked(END_TO_END, slow=set(END_TO_END) - {"exact"}))
 def end_to_end(request):
     """Shares below quantiles and in the band, and its width over that of test residuals."""
     name = request.param

@@ -16,6 +16,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from processes import PATIENCE, wait_for
 from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.cli import app
 from sharpgp.exceptions import InvalidInputError, SharpGPError
@@ -146,12 +147,12 @@ def test_damaged_results_are_named_and_computed_again(tmp_path, caplog, damage):
 
 def test_failures_are_recorded_and_do_not_stop_the_others(tmp_path):
     tasks = draws(3, ("draw", "fail", "other"))
-    summary = run(tasks, tmp_path, workers=2)
+    summary = run(tasks, tmp_path, workers=1)
     assert (summary.tasks, summary.computed, summary.failed) == (9, 9, 3)
     failed = Store(tmp_path).read(tasks[1])
     assert (failed.status, failed.error) == ("failed", "SharpGPError: this task fails on purpose")
-    assert run(tasks, tmp_path, workers=2).computed == 0
-    assert run(tasks, tmp_path, workers=2, retry_failed=True).computed == 3
+    assert run(tasks, tmp_path, workers=1).computed == 0
+    assert run(tasks, tmp_path, workers=1, retry_failed=True).computed == 3
     assert "fail failed 3 of 3 times (seed 0: SharpGPError" in formats.render(tmp_path)
 
 
@@ -169,6 +170,7 @@ def test_failed_tasks_succeed_once_their_cause_is_gone(tmp_path, small_data):
     assert run(tasks, out, workers=1, context=context, retry_failed=True).failed == 0
 
 
+@pytest.mark.slow
 def test_a_lost_worker_is_one_line_and_the_same_call_goes_on(tmp_path):
     tasks = [*draws(4), *draws(1, ("die",)), *draws(2, ("other",))]
     with pytest.raises(SharpGPError, match=r"one was lost .*the same command goes on") as caught:
@@ -250,13 +252,6 @@ def results_in(folder):
     return len(list(folder.glob("*.json")))
 
 
-def wait_for(condition, seconds=300.0):  # a busy machine takes minutes to load libraries
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited too long"
-        time.sleep(0.01)
-
-
 @pytest.mark.slow
 def test_killed_at_random_moments_the_run_ends_in_the_same_table(tmp_path):
     script = tmp_path / "script.py"
@@ -268,11 +263,11 @@ def test_killed_at_random_moments_the_run_ends_in_the_same_table(tmp_path):
     for _ in range(2):
         process = subprocess.Popen([sys.executable, script, cut], start_new_session=True)
         target = results_in(cut) + rng.randint(1, 20)
-        wait_for(lambda: results_in(cut) >= target or process.poll() is not None)  # noqa: B023
+        wait_for(lambda: results_in(cut) >= target, process)  # noqa: B023
         time.sleep(rng.uniform(0.0, 0.1))
         kills += process.poll() is None
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        process.wait(PATIENCE)
     assert kills == 2
     assert 0 < results_in(cut) < results_in(whole)
     run(tasks, cut, workers=2)
@@ -281,6 +276,7 @@ def test_killed_at_random_moments_the_run_ends_in_the_same_table(tmp_path):
     assert {file.name for file in cut.glob("*.json")} == {f.name for f in whole.glob("*.json")}
 
 
+@pytest.mark.slow
 def test_ctrl_c_is_one_line_with_status_130_and_the_command_goes_on(tmp_path):
     command = [
         sys.executable, "-c", "from sharpgp.cli import app; app()", "bench", "regression",
@@ -290,9 +286,9 @@ def test_ctrl_c_is_one_line_with_status_130_and_the_command_goes_on(tmp_path):
     process = subprocess.Popen(
         command, start_new_session=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    wait_for(lambda: results_in(tmp_path / "out") >= 3)
+    wait_for(lambda: results_in(tmp_path / "out") >= 3, process)
     os.killpg(process.pid, signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=300)
+    stdout, stderr = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert stdout == ""
     assert stderr.splitlines()[-1].startswith("interrupted; finished tasks are kept")

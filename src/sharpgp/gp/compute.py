@@ -1,6 +1,7 @@
 """Where to compute, in blocks of which size, and on how many threads."""
 
 import copy
+import gc
 import logging
 import os
 from collections import deque
@@ -26,7 +27,9 @@ THREAD_ENTRIES = 2**18
 # By how much blocks shrink, one after the other, before a GPU without memory is given up.
 _SHRINKINGS = (1, 8, 64)
 
-_shrunk: ContextVar[int] = ContextVar("shrunk", default=1)
+# Shrinkings in force, one for each call of within_memory.  Of the process, as GPU memory is: the
+# backward pass of what is on a GPU runs on a thread of autograd's own, which sees no ContextVar.
+_in_force: list[int] = []
 # Threads that the caller had before an outer block took them away.
 _given: ContextVar[int | None] = ContextVar("given", default=None)
 T = TypeVar("T")
@@ -65,7 +68,7 @@ def block_entries(device: torch.device, *, in_threads: bool = False) -> int:
     """Matrix entries that one block of work may hold on a device.
 
     ``in_threads`` is for blocks that the threads of a CPU work on side by side.  Out of GPU memory
-    :func:`within_memory` makes blocks smaller, for everything that is computed inside it.
+    :func:`within_memory` makes blocks smaller, for everything that is computed meanwhile.
 
     Examples
     --------
@@ -74,7 +77,7 @@ def block_entries(device: torch.device, *, in_threads: bool = False) -> int:
     """
     if device.type == "cpu":
         return THREAD_ENTRIES if in_threads else BLOCK_ENTRIES["cpu"]
-    return max(2**16, BLOCK_ENTRIES[device.type] // _shrunk.get())
+    return max(2**16, BLOCK_ENTRIES[device.type] // max(_in_force, default=1))
 
 
 def moved_to(value: Any, device: torch.device, known: dict[int, Any] | None = None) -> Any:
@@ -111,18 +114,19 @@ def within_memory(device: torch.device, work: Callable[[torch.device], T]) -> T:
     Smaller blocks give the same answers, more slowly.
     """
     for times in _SHRINKINGS if device.type == "cuda" else ():
-        token = _shrunk.set(max(times, _shrunk.get()))
+        _in_force.append(times)
         try:
             return work(device)
         except torch.cuda.OutOfMemoryError:
             logger.info("out of GPU memory with blocks of %d entries", block_entries(device))
         finally:
-            _shrunk.reset(token)
+            _in_force.remove(times)
+        gc.collect()  # what failed may hold tensors in circles
         torch.cuda.empty_cache()
     if device.type == "cuda":
         warn(
             "out of GPU memory, even in small blocks: going on with the CPU, which is slower; use "
-            "fewer rows or inducing=300",
+            "fewer rows or approximation=Sparse(m=300)",
             UserWarning,
         )
     return work(torch.device("cpu") if device.type == "cuda" else device)

@@ -36,7 +36,8 @@ def move_inducing(
     if not isinstance(posterior, SparsePosterior):
         raise InvalidInputError(
             "move_inducing: expected a sparse GP, found "
-            f"{type(posterior).__name__}; train one with inducing=300, or leave move_inducing off"
+            f"{type(posterior).__name__}; train one with approximation=Sparse(m=300), or leave "
+            "move_inducing off"
         )
     family = problem_of(posterior).family
     Z, p = posterior.inducing_standardised, len(family.start)
