@@ -252,7 +252,10 @@ def test_fewer_groups_than_folds_and_a_single_one():
     rng = np.random.default_rng(0)
     X, y, g = grouped(rng, 4, 10)
     model = SharpGPRegressor(base="rbf", calibration="cv")
-    with pytest.warns(CalibrationWarning, match="4 groups for 10 folds"):
+    with (
+        pytest.warns(CalibrationWarning, match="4 groups for 10 folds"),
+        pytest.warns(CalibrationWarning, match="beyond 80% on a modelled tail; add groups"),
+    ):
         model.fit(X, y, groups=g)
     for calibration in ("cv", "exact"):
         with pytest.raises(InvalidInputError, match="at least 2 groups"):

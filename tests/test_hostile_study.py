@@ -49,7 +49,7 @@ def test_a_warning_about_something_else_excuses_nothing():
     copies = said(lambda: without_copies(X.repeat(2, 1), X[:, 0].sin().repeat(2)))
     away = torch.full((3, 2), 1e6, dtype=torch.float64)
     far = said(lambda: cautions.warn_if_far(trained_posterior(n=12), away))
-    few = said(lambda: cautions.warn_if_few_groups(8, 32))
+    few = said(lambda: cautions.warn_if_few_groups(8, 32, held_out=True))
     for told in (copies, far, few):
         assert not any(excused(told))
     with hostile.heard() as other:

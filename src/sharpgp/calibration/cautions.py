@@ -72,13 +72,14 @@ def warn_of_tail(asked: str, needed: int, n_cal: int, counted: str = "points") -
     )
 
 
-def warn_if_few_groups(n_groups: int, n_points: int) -> None:
+def warn_if_few_groups(n_groups: int, n_points: int, *, held_out: bool) -> None:
     """Warn of groups that are too few for the usual coverages, however many points they hold."""
     if n_groups < points_needed(_USUAL):
+        more = "hold out more groups with cal_size, or use calibration='cv'"
         warn(
             f"{n_groups} groups calibrate: answers for new groups rest on these, not on {n_points} "
             f"points, and beyond {n_groups / (n_groups + 1):.0%} on a modelled tail; "
-            "hold out more groups with cal_size, or use calibration='cv'"
+            + (more if held_out else "add groups")
         )
 
 

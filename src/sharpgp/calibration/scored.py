@@ -317,7 +317,7 @@ class ScoredPredictor(Calibrated):
                 "groups: expected at least 2 groups to calibrate with, found 1; hold out more with "
                 "cal_size, or use calibration='cv'"
             )
-        warn_if_few_groups(n_groups, n_points)
+        warn_if_few_groups(n_groups, n_points, held_out=not self.in_training)
         return self._with(self.model, self.weights, self.ratio, groups=groups, prefers_band=None)
 
     def _with_new_groups(self, n_new: int, keep: int | None) -> Tensor | None:
