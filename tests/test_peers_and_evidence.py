@@ -105,6 +105,11 @@ def test_every_study_is_listed_and_has_options_of_its_own():
         ("drift", ["--seeds", "1", "--steps", "60"]),
         ("warm_start", ["--datasets", "diabetes", "--rows", "40", "--seeds", "1"]),
         ("choosing", ["--rows", "60", "--repeats", "1", "--methods", "kuleshov18"]),
+        pytest.param(
+            "few_points",
+            ["--cases", "smooth 2d 30", "--seeds", "1", "--workers", "1"],
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_small_studies_run(name, options):

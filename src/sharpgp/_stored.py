@@ -59,7 +59,9 @@ class Spec:
 
 @dataclass(frozen=True)
 class Array(Spec):
-    """A float64 tensor of finite numbers, with named sizes that agree within an object.
+    """A tensor of finite float64 or, if ``whole``, of int64 numbers.
+
+    Named sizes agree within an object.
 
     Examples
     --------
@@ -72,11 +74,14 @@ class Array(Spec):
     sizes: str = ""
     positive: bool = False
     increasing: bool = False
+    whole: bool = False
 
     def check(self, value: Any, sizes: dict[str, int]) -> None:
         """See :meth:`Spec.check`."""
-        if not isinstance(value, Tensor) or value.dtype != torch.float64:
-            raise SavedModelError(f"expected a float64 tensor, found {_kind(value)}")
+        expected = torch.int64 if self.whole else torch.float64
+        if not isinstance(value, Tensor) or value.dtype != expected:
+            name = str(expected).removeprefix("torch.")
+            raise SavedModelError(f"expected a {name} tensor, found {_kind(value)}")
         _check_sizes(self.sizes.split(), tuple(value.shape), sizes)
         if not bool(torch.isfinite(value).all()):
             raise SavedModelError("expected finite numbers, found NaN or inf")

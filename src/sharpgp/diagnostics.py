@@ -71,6 +71,8 @@ class Diagnostics:
         Name of the calibration.
     n_train, n_cal : int, int or None
         Sizes; ``n_cal`` is None where nothing is estimated from calibration points.
+    counted : str
+        What ``n_cal`` counts: points or groups.
     X, y : arrays of shape (n, d) and (n,)
     feature_names : tuple of d str
     mean, pit : arrays of shape (n,)
@@ -102,6 +104,7 @@ class Diagnostics:
     backed: tuple[bool, ...]
     curves: LevelCurves | None
     report: CalibrationReport
+    counted: str = "points"
 
     @property
     def levels(self) -> Floats:
@@ -194,6 +197,7 @@ def diagnose(
         method=method,
         n_train=calibrated.posterior.n_train,
         n_cal=calibrated.n_cal,
+        counted=calibrated.counted,
         X=plain_X,
         y=plain_y,
         feature_names=names,

@@ -260,6 +260,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         Trained hyperparameters stay.  New points join the calibration data, which keeps the
         guarantee of ``"exact"`` for exchangeable data; where every point trains and calibrates
         (``"cv"``), they are scored by the present model and then join its training data, too.
+        Where ``fit`` was given groups, each of them counts as a group of its own.
 
         Parameters
         ----------

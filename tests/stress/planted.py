@@ -94,6 +94,13 @@ BUGS = (
         "lower = -lower + 3.0 * self._slack(lower)",
     ),
     Bug(
+        "points of a group counted as independent",
+        "calibration/ranks.py",
+        "self.weights = own / self.groups.bincount()[self.groups]",
+        "self.weights = own",
+        tests=("tests/test_new_groups.py",),
+    ),
+    Bug(
         "wrong sign of the residuals (paper)",
         "calibration/methods/sharp/method.py",
         "r = y - posterior.mean(X)",

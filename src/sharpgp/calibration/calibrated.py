@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sharpgp._ranks import whole_rank
 from sharpgp._validation import as_count, as_coverage, as_features, as_levels, as_target
-from sharpgp.calibration.cautions import warn_if_far, warn_if_unsupported
+from sharpgp.calibration.cautions import warn_if_far, warn_if_unsupported, warn_of_dependence
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
 from sharpgp.gp.compute import threads_for
@@ -32,12 +32,16 @@ class Calibrated(ABC):
     ----------
     posterior : Posterior
     n_cal : int or None
-        Number of calibration points ``C``; None where nothing is estimated from such points, and
-        every level in (0, 1) can be asked for.
+        Number of calibration points ``C``; of weighted ones, their effective number, and of groups
+        that of groups.  None where nothing is estimated from such points, and every level in (0, 1)
+        can be asked for.
+    counted : str
+        What ``n_cal`` counts: ``"points"`` or ``"groups"``.
     """
 
     posterior: Posterior
     n_cal: int | None
+    counted: str = "points"
 
     @abstractmethod
     def location(self, X: Tensor) -> Tensor:
@@ -82,7 +86,7 @@ class Calibrated(ABC):
         delta = torch.tensor(values, dtype=torch.float64, device=X.device)
         ordered, position = torch.unique(delta, return_inverse=True)
         if self.n_cal is not None:
-            warn_if_unsupported(ordered, n_cal=self.n_cal)
+            warn_if_unsupported(ordered, n_cal=self.n_cal, counted=self.counted)
         table = in_blocks(lambda rows: self.quantiles(rows, ordered), X)[position]
         return table[0] if single else table.mT
 
@@ -183,6 +187,17 @@ class Calibrated(ABC):
             "sample_weight: expected a method that ranks scores (exact, cv, kuleshov18, marx22), "
             f"found one that gives a {type(self).__name__}"
         )
+
+    def for_groups(self, groups: Tensor) -> "Calibrated":
+        """The same predictor for new groups; ``groups`` [C] are those of the calibration points.
+
+        Points of one group tell less than as many points of different groups.  A predictor that
+        takes them for independent all the same warns.
+        """
+        n_groups = len(groups.unique())
+        if self.n_cal is not None and n_groups < len(groups):
+            warn_of_dependence(n_groups, len(groups))
+        return self
 
     def labelled_data(self) -> tuple[Tensor, Tensor]:
         """All labelled points that this predictor rests on: training, then calibration."""

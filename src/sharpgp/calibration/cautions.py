@@ -12,6 +12,8 @@ from sharpgp.gp.priors import LEAST_PER_HYPERPARAMETER
 
 # Of a feature's magnitude: a constant column may differ by rounding.
 _ROUNDING = 1e-9
+# Coverage that intervals have unless told otherwise.
+_USUAL = 0.95
 
 
 def is_far(posterior: Posterior, X: Tensor) -> Tensor:
@@ -47,8 +49,10 @@ def warn_if_far(posterior: Posterior, X: Tensor) -> None:
     )
 
 
-def warn_if_unsupported(levels: Tensor, coverage: float | None = None, *, n_cal: int) -> None:
-    """Warn of levels [K] that ``C`` points do not support, naming the worst, or a coverage.
+def warn_if_unsupported(
+    levels: Tensor, coverage: float | None = None, *, n_cal: int, counted: str = "points"
+) -> None:
+    """Warn of levels [K] that ``C`` points (or groups) do not support: the worst, or a coverage.
 
     Levels 0 and 1, where quantiles are infinite, need no support.
     """
@@ -57,14 +61,33 @@ def warn_if_unsupported(levels: Tensor, coverage: float | None = None, *, n_cal:
     if beyond:
         worst = min(beyond, key=lambda p: min(p, 1.0 - p))
         asked = f"level {worst:g}" if coverage is None else f"coverage {coverage:g}"
-        warn_of_tail(asked, points_needed(worst), n_cal)
+        warn_of_tail(asked, points_needed(worst), n_cal, counted)
 
 
-def warn_of_tail(asked: str, needed: int, n_cal: int) -> None:
-    """Warn of an answer from the tail, which takes more points than there are."""
+def warn_of_tail(asked: str, needed: int, n_cal: int, counted: str = "points") -> None:
+    """Warn of an answer from the tail, which takes more points (or groups) than there are."""
     warn(
-        f"{asked} needs at least {needed} calibration points, found {n_cal}: the answer comes "
+        f"{asked} needs at least {needed} calibration {counted}, found {n_cal}: the answer comes "
         "from a modelled tail, without a guarantee"
+    )
+
+
+def warn_if_few_groups(n_groups: int, n_points: int, *, held_out: bool) -> None:
+    """Warn of groups that are too few for the usual coverages, however many points they hold."""
+    if n_groups < points_needed(_USUAL):
+        more = "hold out more groups with cal_size, or use calibration='cv'"
+        warn(
+            f"{n_groups} groups calibrate: answers for new groups rest on these, not on {n_points} "
+            f"points, and beyond {n_groups / (n_groups + 1):.0%} on a modelled tail; "
+            + (more if held_out else "add groups")
+        )
+
+
+def warn_of_dependence(n_groups: int, n_points: int) -> None:
+    """Warn where a method takes points of the same group for independent ones."""
+    warn(
+        f"this method takes {n_points} points of {n_groups} groups for independent: intervals for "
+        "new groups may cover less than asked for; use calibration='cv' or 'exact'"
     )
 
 

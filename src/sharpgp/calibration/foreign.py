@@ -1,7 +1,7 @@
 """Calibration of what gives quantiles but rests on no GP: NGBoost, quantile forests, a function."""
 
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from sharpgp._validation import as_target
-from sharpgp.calibration.cautions import warn_if_unsupported
-from sharpgp.calibration.ranks import Ranks, table_levels
+from sharpgp.calibration.ranks import Ranks
 from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import InvalidInputError
@@ -117,7 +116,7 @@ class ForeignPredictor(ScoredPredictor):
     def distribution(self, X: Tensor) -> PredictiveDistribution:
         """See :meth:`Calibrated.distribution`."""
         beta = smooth_beta(self.ranks, _DELTA)
-        return self._dist(X, beta, self.trust, partial(warn_if_unsupported, n_cal=self.n_cal))
+        return self._dist(X, beta, self.trust, self._caution)
 
     def _dist(
         self, X: Tensor, beta: Tensor, trust: float, caution: Callable[..., None] | None = None
@@ -168,7 +167,7 @@ def smooth_beta(ranks: Ranks, delta: Tensor) -> Tensor:
     >>> smooth_beta(ranks, torch.tensor([0.3, 0.5], dtype=torch.float64)).round(decimals=6).tolist()
     [6.0, 10.0]
     """
-    nodes = table_levels(ranks.n, ranks.level)
+    nodes = ranks.nodes()
     inside = np.interp(delta.numpy(), nodes.numpy(), ranks.table(nodes).numpy())
     known = (delta >= nodes[0]) & (delta <= nodes[-1])
     return torch.where(known, torch.from_numpy(inside), ranks.beta(delta))

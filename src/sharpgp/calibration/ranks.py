@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sharpgp._ranks import RANK_TOLERANCE, rank
 from sharpgp._tail import Tail
-from sharpgp.calibration.tails import check_enough, pooled_tail
+from sharpgp.calibration.tails import check_enough, of_groups, pooled_tail
 
 # An end goes through a calibration point itself; this much of a score keeps rounding from taking
 # the point, and those tied with it, out again.
@@ -29,11 +29,17 @@ class Ranks:
     ``(W_j + W_(j-1) + w) / (2 (W + w))``.  Equal weights are no weights: then that is
     ``j / (C + 1)``.
 
+    With groups, of which new ones are to be predicted, the points of a group share the weight of
+    one: ``w_i`` is divided by the size of its group, and a test point has the weight of a whole
+    group.  Then ``W`` is the number of groups, if there are no other weights.
+
     Parameters
     ----------
     scores : Tensor [C]
     weights : Tensor [C], optional
         Not negative; points without weight do not count.
+    groups : Tensor [C], optional
+        Whole numbers, equal for points of one group.
     draw : float, optional
         In [0, 1): takes the ``ceil(delta (C+1) - draw)``-th score where others interpolate.
 
@@ -42,7 +48,7 @@ class Ranks:
     z, level : Tensor [C]
         Sorted scores and their levels.
     n_effective : float
-        ``W^2 / sum w_j^2``: as many points of equal weight support the same levels.
+        ``W / w``: as many points of equal weight, each a group of its own, support the same levels.
     n : int
         The same as a whole number.
 
@@ -54,27 +60,54 @@ class Ranks:
     >>> one = torch.ones(1, dtype=torch.float64)
     >>> [round(float(end), 6) for end in ranks.ends(0.5, one)[:2]]
     [1.0, 3.0]
+    >>> Ranks(ranks.z, groups=torch.tensor([0, 0, 1])).weights.tolist()
+    [0.5, 0.5, 1.0]
     """
 
     def __init__(
-        self, scores: Tensor, weights: Tensor | None = None, *, draw: float | None = None
+        self,
+        scores: Tensor,
+        weights: Tensor | None = None,
+        *,
+        groups: Tensor | None = None,
+        draw: float | None = None,
     ) -> None:
         weights = torch.ones_like(scores) if weights is None else weights / weights.max()
         order = scores.argsort()
         order = order[weights[order] > 0]
-        self.z, self.weights, self.draw = scores[order], weights[order], draw
+        self.z, own, self.draw = scores[order], weights[order], draw
+        self.groups = torch.arange(len(order), device=order.device)
+        if groups is not None:
+            self.groups = groups[order].unique(return_inverse=True)[1]
+        self.weights = own / self.groups.bincount()[self.groups]
         self.total = self.weights.sum()
         #: Weight of a typical test point, in units of the largest weight.
-        typical = self.weights.square().sum() / self.total
+        typical = self.weights @ own / self.total
         self.n_effective = float(self.total / typical)
         self.n = max(1, math.floor(self.n_effective + 1e-9))
         mass = self.weights.cumsum(0)
         self.level = (2.0 * mass - self.weights + typical) / (2.0 * (self.total + typical))
+        #: Levels where the tails begin: of groups, that of a whole one.
+        self.ends_at = self.level[[0, -1]]
+        self.grouped = groups is not None
+        if self.grouped:
+            self.ends_at = self.ends_at.clamp(1.0 / (self.n + 1), self.n / (self.n + 1))
 
     @property
     def tail(self) -> Tail:
         """What lies beyond the outermost scores, see :func:`pooled_tail`."""
-        return pooled_tail(self.z, self.n, level=self.level, weights=self.weights)
+        return pooled_tail(
+            self.z,
+            self.n,
+            level=self.level,
+            weights=self.weights,
+            groups=self.groups,
+            ends=self._between(self.z, self.ends_at),
+        )
+
+    def nodes(self) -> Tensor:
+        """Levels [K] at which distributions are tabulated, see :func:`table_levels`."""
+        return table_levels(self.n, None if self.grouped else self.level).to(self.z.device)
 
     def beta(self, delta: Tensor) -> Tensor:
         """Quantiles [K] of the scores at levels ``delta`` [K], beyond the scores from the tail.
@@ -83,7 +116,7 @@ class Ranks:
         """
         z = self.z + self._slack(self.z)
         if self.draw is None:
-            inside = self._between(z, delta)
+            inside = self._between(z, delta.clamp(*self.ends_at))
         else:
             chosen = (rank(delta, len(z)) - self.draw).ceil().clamp(1, len(z)).long()
             inside = z[chosen - 1]
@@ -96,7 +129,7 @@ class Ranks:
         """
         if self.draw is not None:
             return self.beta(delta)
-        left, right, weight = self._cell(delta)
+        left, right, weight = self._cell(delta.clamp(*self.ends_at))
         outer = torch.where(delta < 0.5, left, right)
         tied = torch.zeros_like(self.z, dtype=torch.bool)
         equal = self.z.diff() == 0
@@ -138,10 +171,11 @@ class Ranks:
     def centred_supported(self, coverage: float, weight: Tensor) -> Tensor:
         """Whether two tails of so many points can be told apart from none [T].
 
-        By ``(W + w)^2 / (sum w_j^2 + w^2) - 1 >= 2/(1-c) - 1``, a number that the weights of all
-        ``C + 1`` points enter alike, so that a choice by it leaves the coverage as promised.
+        By ``(W + w)^2 / (sum w_g^2 + w^2) - 1 >= 2/(1-c) - 1`` with the weights ``w_g`` of points
+        or groups, a number that those of all ``C + 1`` enter alike, so that a choice by it leaves
+        the coverage as promised.
         """
-        squares = self.weights.square().sum() + weight.square()
+        squares = of_groups(self.weights, self.groups).square().sum() + weight.square()
         worth = (self.total + weight).square() / squares
         return worth * (1.0 - coverage) / 2.0 >= 1.0 - RANK_TOLERANCE
 
@@ -173,7 +207,7 @@ class Ranks:
         return left, right, torch.where(width > 0, share.clamp(0.0, 1.0), 0.0)
 
     def _beyond(self, inside: Tensor, delta: Tensor) -> Tensor:
-        first, last = self.level[0], self.level[-1]
+        first, last = self.ends_at
         if bool(((delta >= first) & (delta <= last)).all()):
             return inside
         tail = self.tail

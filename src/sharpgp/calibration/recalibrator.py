@@ -58,7 +58,8 @@ class Recalibrator(ABC):
         ``sample_weight``, an array (C,) or a function of ``X`` (n, d) that gives one, weights the
         calibration points; see :class:`sharpgp.calibration.scored.ScoredPredictor`.
         ``groups`` (N,) and ``groups_cal`` (C,), whole numbers, tell which training and which
-        calibration points belong together; methods that split points keep these on one side.
+        calibration points belong together; methods that split points keep these on one side, and
+        those that rank scores count groups, see :meth:`Calibrated.for_groups`.
         """
         posterior = posterior_of(base)
         if not self.needs_calibration and X_cal is None:
@@ -103,7 +104,8 @@ class PosteriorMethod(Recalibrator):
         groups: Tensor | None,
         groups_cal: Tensor | None,
     ) -> Calibrated:
-        return self._fit(posterior_of(base), X, y)
+        found = self._fit(posterior_of(base), X, y)
+        return found if groups_cal is None else found.for_groups(groups_cal)
 
 
 _REGISTRY: dict[str, type[Recalibrator]] = {}

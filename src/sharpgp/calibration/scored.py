@@ -12,8 +12,8 @@ from sharpgp._stored import Array, Maybe, agree, stored
 from sharpgp._validation import as_weights
 from sharpgp.calibration import intervals
 from sharpgp.calibration.calibrated import Calibrated, no_weights
-from sharpgp.calibration.cautions import warn_if_unsupported, warn_of_tail
-from sharpgp.calibration.ranks import Ranks, table_levels
+from sharpgp.calibration.cautions import warn_if_few_groups, warn_if_unsupported, warn_of_tail
+from sharpgp.calibration.ranks import Ranks
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.gp.posterior import Posterior
@@ -34,6 +34,7 @@ _ROUNDING = 16 * torch.finfo(torch.float64).eps
     prefers_band=bool,
     in_training=bool,
     weights=Maybe(Array("C")),
+    groups=Maybe(Array("C", whole=True)),
     ratio=Maybe(type(None)),
     draw=Maybe(float),
     transient={"ranks": None, "n_cal": None},
@@ -58,6 +59,11 @@ class ScoredPredictor(Calibrated):
     and distributions use the mean weight of a test point, see
     :class:`sharpgp.calibration.ranks.Ranks`.
 
+    With groups, of which new ones are to be predicted, ``w_i = 1/n_g`` for the ``n_g`` points of a
+    group and ``w = 1`` for a test point.  If groups are exchangeable, then
+    ``P(y in interval) >= coverage`` for a random point of a new group.  Other weights are
+    multiplied by these, without a guarantee.
+
     Parameters
     ----------
     model : Model
@@ -67,6 +73,8 @@ class ScoredPredictor(Calibrated):
         Their scores ``(y - location) / spread`` under a model that has not seen them.
     weights : Tensor [C], optional
         None for equal ones.
+    groups : Tensor [C], optional
+        Whole numbers, equal for points of one group.
     ratio : callable, optional
         ``w(X)`` for arrays (n, d).
     in_training : bool
@@ -82,6 +90,8 @@ class ScoredPredictor(Calibrated):
     V. Vovk, A. Gammerman and G. Shafer, *Algorithmic Learning in a Random World*, 2005.
     R. J. Tibshirani, R. F. Barber, E. J. Candes and A. Ramdas, "Conformal Prediction Under
     Covariate Shift", NeurIPS 2019.
+    Y. Lee, R. F. Barber and R. Willett, "Distribution-Free Inference with Hierarchical Data",
+    2023.
 
     Examples
     --------
@@ -102,6 +112,7 @@ class ScoredPredictor(Calibrated):
 
     n_cal: int
     weights: Tensor | None = None
+    groups: Tensor | None = None
     ratio: Ratio | None = None
     draw: float | None = None
 
@@ -113,6 +124,7 @@ class ScoredPredictor(Calibrated):
         scores: Tensor,
         *,
         weights: Tensor | None = None,
+        groups: Tensor | None = None,
         ratio: Ratio | None = None,
         in_training: bool = False,
         draw: float | None = None,
@@ -125,10 +137,13 @@ class ScoredPredictor(Calibrated):
         if weights is not None:
             self.weights = _checked_weights(weights)
             self.ratio = ratio
+        if groups is not None:
+            self.groups = groups
         if draw is not None:
             self.draw = draw
         if prefers_band is None:
-            prefers_band = intervals.prefers_band(model.scores, len(scores))
+            independent = len(scores) if groups is None else len(groups.unique())
+            prefers_band = intervals.prefers_band(model.scores, independent)
         self.prefers_band = prefers_band
         self._rank()
 
@@ -138,7 +153,7 @@ class ScoredPredictor(Calibrated):
         return cls(model, X_cal, y_cal, model.scores_of(X_cal, y_cal), draw=draw)
 
     def _rank(self) -> None:
-        self.ranks = Ranks(self.scores, self.weights, draw=self.draw)
+        self.ranks = Ranks(self.scores, self.weights, groups=self.groups, draw=self.draw)
         self.n_cal = self.ranks.n
 
     def _restored(self) -> None:
@@ -158,6 +173,11 @@ class ScoredPredictor(Calibrated):
     def n_effective(self) -> float:
         """Number of points of equal weight that the calibration points are worth."""
         return self.ranks.n_effective
+
+    @property
+    def counted(self) -> str:  # type: ignore[override]
+        """See :class:`Calibrated`."""
+        return "points" if self.groups is None else "groups"
 
     # -------------------------------------------------------------- answers
 
@@ -194,14 +214,18 @@ class ScoredPredictor(Calibrated):
 
     def distribution(self, X: Tensor) -> PredictiveDistribution:
         """See :meth:`Calibrated.distribution`."""
-        delta = table_levels(self.n_cal, self.ranks.level).to(X.device)
+        delta = self.ranks.nodes()
         location, spread = self.model.location(X), self.model.spread(X)
         return PredictiveDistribution(
             delta,
             location + self.ranks.table(delta).unsqueeze(-1) * spread,
             tail=self.ranks.tail.times(spread),
-            caution=partial(warn_if_unsupported, n_cal=self.n_cal),
+            caution=self._caution,
         )
+
+    @property
+    def _caution(self) -> Callable[..., None]:
+        return partial(warn_if_unsupported, n_cal=self.n_cal, counted=self.counted)
 
     def _is_band(self, coverage: float, symmetric: bool | None, w: Tensor) -> Tensor:
         """Whether points of weights ``w`` get bands: as chosen, or where two tails are too much."""
@@ -221,11 +245,12 @@ class ScoredPredictor(Calibrated):
             return
         if weights is None:
             tail = 1.0 - coverage if bool(band) else (1.0 - coverage) / 2.0
-            warn_of_tail(f"coverage {coverage:g}", points_needed(tail), self.n_cal)
+            asked = f"coverage {coverage:g}"
+            warn_of_tail(asked, points_needed(tail), self.n_cal, self.counted)
             return
         warn(
             f"coverage {coverage:g} is not backed at {unbacked} of {n_rows} points: their weights "
-            f"are too large for {self.ranks.n_effective:.1f} effective calibration points; the "
+            f"are too large for {self.n_effective:.1f} effective calibration {self.counted}; the "
             "answer comes from a modelled tail, without a guarantee"
         )
 
@@ -257,6 +282,7 @@ class ScoredPredictor(Calibrated):
             newest(self.y_cal, y, keep),
             scores,
             weights=weights,
+            groups=self._with_new_groups(len(y), keep),
             ratio=self.ratio,
             in_training=self.in_training,
             draw=self.draw,
@@ -279,6 +305,28 @@ class ScoredPredictor(Calibrated):
             weights = as_weights(sample_weight, n_rows=n, device=device)
         return self._with(self.model, weights, ratio)
 
+    def for_groups(self, groups: Tensor) -> "Calibrated":
+        """See :meth:`Calibrated.for_groups`: the points of a group share the weight of one."""
+        if self.draw is not None:
+            return super().for_groups(groups)
+        n_groups, n_points = len(groups.unique()), len(groups)
+        if n_groups == n_points:
+            return self
+        if n_groups < 2:
+            raise InvalidInputError(
+                "groups: expected at least 2 groups to calibrate with, found 1; hold out more with "
+                "cal_size, or use calibration='cv'"
+            )
+        warn_if_few_groups(n_groups, n_points, held_out=not self.in_training)
+        return self._with(self.model, self.weights, self.ratio, groups=groups, prefers_band=None)
+
+    def _with_new_groups(self, n_new: int, keep: int | None) -> Tensor | None:
+        """Groups with those of new points, each a group of its own."""
+        if self.groups is None:
+            return None
+        new = torch.arange(n_new, device=self.groups.device) + int(self.groups.max()) + 1
+        return newest(self.groups, new, keep)
+
     def labelled_data(self) -> tuple[Tensor, Tensor]:
         """Training points, then the calibration points that are none of these."""
         X, y = self.model.X_train, self.model.y_train
@@ -289,7 +337,10 @@ class ScoredPredictor(Calibrated):
     def _conditioned(self, X: Tensor, y: Tensor) -> "ScoredPredictor":
         return self._with(self.model.extended(X, y), self.weights, self.ratio)
 
-    def _with(self, model: Model, weights: Tensor | None, ratio: Ratio | None) -> "ScoredPredictor":
+    def _with(
+        self, model: Model, weights: Tensor | None, ratio: Ratio | None, **changed: Any
+    ) -> "ScoredPredictor":
+        kept = {"groups": self.groups, "prefers_band": self.prefers_band}
         return self._like(
             model,
             self.X_cal,
@@ -299,7 +350,7 @@ class ScoredPredictor(Calibrated):
             ratio=ratio,
             in_training=self.in_training,
             draw=self.draw,
-            prefers_band=self.prefers_band,
+            **{**kept, **changed},
         )
 
     def _like(self, *data: Any, **settings: Any) -> "ScoredPredictor":

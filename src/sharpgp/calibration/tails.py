@@ -30,8 +30,25 @@ def check_enough(n_scores: int) -> None:
         )
 
 
+def of_groups(weights: Tensor, groups: Tensor) -> Tensor:
+    """Weight [G] of each group, from those of its points [C]; groups count from 0.
+
+    Examples
+    --------
+    >>> of_groups(torch.tensor([0.5, 1.0, 0.5]), torch.tensor([0, 1, 0])).tolist()
+    [1.0, 1.0]
+    """
+    return weights.new_zeros(int(groups.max()) + 1).index_add(0, groups, weights)
+
+
 def pooled_tail(
-    z: Tensor, n_scores: int, *, level: Tensor | None = None, weights: Tensor | None = None
+    z: Tensor,
+    n_scores: int,
+    *,
+    level: Tensor | None = None,
+    weights: Tensor | None = None,
+    groups: Tensor | None = None,
+    ends: Tensor | None = None,
 ) -> Tail:
     r"""Law of what lies beyond the first and the last of sorted scores, the same on both sides.
 
@@ -50,6 +67,11 @@ def pooled_tail(
     level, weights : Tensor [C], optional
         Levels and weights of the scores, where these are not equal.  The outer scores are then
         those with levels up to ``k / (n_scores + 1)``, and ``m`` is their effective number.
+    groups : Tensor [C], optional
+        Groups of the scores, counted from 0.  Scores of the group of a ``k``-th score do not count
+        as excesses over it, and ``m`` is the effective number of groups that have some.
+    ends : Tensor [2], optional
+        Where the tails begin, unless that is at the outermost scores.
 
     Examples
     --------
@@ -64,14 +86,19 @@ def pooled_tail(
         share = low / (n_scores + 1) + 1e-9
         low = max(1, int((level <= share).sum()))
         high = max(1, int((level >= 1.0 - share).sum()))
-    below = z[..., low - 1 : low] - z[..., : low - 1]
-    above = z[..., C - high + 1 :] - z[..., C - high : C - high + 1]
-    excess = torch.cat([below, above], dim=-1)
-    if excess.shape[-1] == 0:  # two points: their distance is all there is
+    if groups is None:
+        groups = torch.arange(C, device=z.device)
+    first, last = low - 1, C - high
+    others = [groups[:first] != groups[first], groups[last + 1 :] != groups[last]]
+    under, over = others[0].nonzero()[:, 0], last + 1 + others[1].nonzero()[:, 0]
+    outer = torch.cat([under, over])
+    if len(outer) == 0:  # two points: their distance is all there is
         return Tail(z[..., -1] - z[..., 0], _LEAST_DEGREES)
-    weights = z.new_ones(C) if weights is None else weights
-    w = torch.cat([weights[: low - 1], weights[C - high + 1 :]])
-    degrees = max(_LEAST_DEGREES, float(w.sum().square() / w.square().sum()))
-    mean = excess @ w / w.sum()
-    reach = (z[..., low - 1] - z[..., 0] + z[..., -1] - z[..., C - high]) / 2.0
-    return Tail(mean + reach / degrees, degrees)
+    start, end = z[..., first], z[..., last]
+    excess = torch.cat([start[..., None] - z[..., under], z[..., over] - end[..., None]], dim=-1)
+    w = (z.new_ones(C) if weights is None else weights)[outer]
+    degrees = float(w.sum().square() / of_groups(w, groups[outer]).square().sum())
+    degrees = max(_LEAST_DEGREES, degrees)
+    lower, upper = (z[..., 0], z[..., -1]) if ends is None else ends
+    reach = (start - lower + upper - end).clamp(min=0.0) / 2.0
+    return Tail(excess @ w / w.sum() + reach / degrees, degrees)

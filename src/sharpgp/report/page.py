@@ -146,6 +146,8 @@ def _first_feature(numbers: Numbers, k: int) -> int:
 
 def _sizes(found: Diagnostics) -> str:
     calibrated = "no calibration points" if found.n_cal is None else f"{found.n_cal:,} calibration"
+    if found.counted == "groups":
+        calibrated += " groups"
     return (
         f"Calibration {found.method}; {found.n_train:,} training, {calibrated} and "
         f"{len(found.y):,} test points; {found.X.shape[1]} features"

@@ -46,10 +46,11 @@ class WithoutHoldout(Recalibrator):
         if sample_weight is None:
             return found
         n_points = found.posterior.n_train
-        if not callable(sample_weight) and found.n_cal != n_points:
+        n_scored = len(found.scores) if isinstance(found, ScoredPredictor) else n_points
+        if not callable(sample_weight) and n_scored != n_points:
             raise InvalidInputError(
                 "sample_weight: expected a function of X where folds leave points out that do not "
-                f"calibrate, found numbers for {found.n_cal} of {n_points} points"
+                f"calibrate, found numbers for {n_scored} of {n_points} points"
             )
         return found.weighted(sample_weight)
 
@@ -154,9 +155,10 @@ class CrossValidated(WithoutHoldout):
         labels, pairs = split_points(folds, first, groups, self.seed)
         model, held = pooled_out_of_fold(models, pairs, labels, self.seed)
         rows = held.rows
-        return ScoredPredictor(
+        found = ScoredPredictor(
             model, model.X_train[rows], model.y_train[rows], held.scores, in_training=True
         )
+        return found if groups is None else found.for_groups(groups[rows])
 
 
 def _with_more(base: Base, X: Tensor, y: Tensor, groups: Tensor | None, seed: int) -> Base:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from sharpgp.calibration.calibrated import Calibrated
@@ -70,4 +71,7 @@ class CVPlus(WithoutHoldout):
 
         fits = side_by_side(without, pairs, alone=not runs_in_threads(model.posterior))
         scores = held_out_of(fits, pairs, X, y).by_part(pairs)
-        return PlusPredictor(model, list(fits), list(scores))
+        found = PlusPredictor(model, list(fits), list(scores))
+        if groups is None:
+            return found
+        return found.for_groups(groups[torch.cat([test for _, test in pairs])])

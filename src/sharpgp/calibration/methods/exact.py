@@ -5,6 +5,7 @@ from typing import Any
 from torch import Tensor
 
 from sharpgp._validation import as_features, as_labels, as_target, as_weights
+from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.methods.cross_validated import split_points
 from sharpgp.calibration.recalibrator import Recalibrator, register
 from sharpgp.calibration.scored import ScoredPredictor
@@ -34,8 +35,9 @@ class Exact(Recalibrator):
     one_per_group : bool
         Calibrate with one random point of each group of calibration points.  Where groups, not
         rows, are exchangeable, all that is said above then holds for a random point of a new
-        group, with the number of groups for ``C``.  With all points (the default) coverage is
-        about right on average over new groups, with no finite-sample guarantee.
+        group, with the number of groups ``G`` for ``C``.  With all points (the default) those of a
+        group share the weight of one, and intervals cover with probability ``coverage`` at least,
+        and ``2/(G+1)`` more at most (``4/(G+1)`` if centred).
     random_state
         As in every recalibrator; the seed draws parts, and points of groups.
 
@@ -102,7 +104,7 @@ class Exact(Recalibrator):
         y: Tensor,
         groups: Tensor | None,
         groups_cal: Tensor | None,
-    ) -> ScoredPredictor:
+    ) -> Calibrated:
         labels = None if groups is None else together(inputs_of(base), groups)
         models = candidates(base, self.seed, labels)
         model = next(iter(models.values()))
@@ -114,4 +116,5 @@ class Exact(Recalibrator):
             else:
                 held = [one.leave_one_out(labels, self.seed) for one in models.values()]
                 model, _ = pooled(models, held)
-        return ScoredPredictor.of(model, X, y)
+        found = ScoredPredictor.of(model, X, y)
+        return found if groups_cal is None else found.for_groups(groups_cal)

@@ -15,12 +15,15 @@ Means over the seeds; scores in units of the grade.
 
 import numpy as np
 import torch
+from joblib import Parallel, delayed
 
 from sharpgp import SharpGPRegressor, metrics
 from sharpgp.models.folds import equal_rows
-from sharpgp.studies.evidence.common import sets
+from sharpgp.studies.evidence.common import calm, header, sets
+from sharpgp.studies.evidence.common import row as print_row
 
-COLUMNS = ("test rows", "RMSE", "CRPS", "score 95", "cover 90", "cover 95")
+WAYS = {"kept": ("all", "no copies"), "once": ("all", "no copies"), "without": ("all",)}
+COLUMNS = ("test rows", "RMSE", "CRPS", "score at 95 %", "90 % covers", "95 % covers")
 
 
 def judge(model: SharpGPRegressor, X: np.ndarray, y: np.ndarray) -> list[float]:
@@ -37,6 +40,7 @@ def judge(model: SharpGPRegressor, X: np.ndarray, y: np.ndarray) -> list[float]:
     ]
 
 
+@calm()
 def measure(
     method: str, way: str, X: np.ndarray, y: np.ndarray, row: np.ndarray, n_train: int, seed: int
 ) -> list[list[float]]:
@@ -48,21 +52,30 @@ def measure(
     train, test = order[:n_train], order[n_train:]
     model = SharpGPRegressor(base="rbf", calibration=method, random_state=seed)
     groups = np.arange(n_train) if way == "kept" else None
-    model.fit(X[train], y[train], groups=groups)
     new = test[~np.isin(row[test], row[train])]
+    model.fit(X[train], y[train], groups=groups)
     return [judge(model, X[rows], y[rows]) for rows in (test, new)]
 
 
-def main(rows: int = 400, seeds: int = 5, data_home: str | None = None) -> None:
-    """Print a line for each method, way and kind of test rows."""
+def main(
+    rows: int = 400,
+    seeds: int = 5,
+    methods: str = "cv,exact",
+    workers: int = 2,
+    data_home: str | None = None,
+) -> None:
+    """Print a line for each method, way and kind of test rows; ``--rows`` train and calibrate."""
     (wine,) = sets("wine", data_home)
     row = equal_rows(torch.tensor(np.c_[wine.X, wine.y])).numpy()
     print(f"wine: {len(row)} rows, {len(row) - len(np.unique(row))} of them copies\n")
-    print(f"{'':34}" + "".join(f"{name:>11}" for name in COLUMNS))
-    for method in ("cv", "exact"):
-        for way in ("kept", "once", "without"):
-            found = [measure(method, way, wine.X, wine.y, row, rows, s) for s in range(seeds)]
-            kinds = ("all", "no copies") if way != "without" else ("all",)
-            for kind, numbers in zip(kinds, np.mean(found, axis=0), strict=False):
-                cells = "".join(f"{value:11.3f}" for value in numbers[1:])
-                print(f"{f'{method}, {way}, {kind}':34}{numbers[0]:11.0f}{cells}", flush=True)
+    cases = [(method, way) for method in methods.split(",") for way in WAYS]
+    found = Parallel(n_jobs=workers)(
+        delayed(measure)(*case, wine.X, wine.y, row, rows, seed)
+        for case in cases
+        for seed in range(seeds)
+    )
+    header("method", "copies", "judged by", *COLUMNS)
+    for i, (method, way) in enumerate(cases):
+        means = np.mean(found[i * seeds : (i + 1) * seeds], axis=0)
+        for kind, (n_test, *figures) in zip(WAYS[way], means, strict=False):
+            print_row(method, way, kind, f"{n_test:.0f}", *(f"{value:.3f}" for value in figures))

@@ -13,12 +13,14 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from joblib import Parallel, delayed
 from sklearn.datasets import load_diabetes, make_friedman1
 
 from sharpgp import CrossValidated, metrics
 from sharpgp.gp import train
 from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.studies import datasets
+from sharpgp.studies.evidence.common import calm
 
 COVERAGE = 0.95
 MOST_TESTED = 1000
@@ -61,6 +63,7 @@ def load(name: str, data_home: str | None) -> Table:
     return data.X, data.y
 
 
+@calm()
 def judge(data: Table, rows: int, seed: int) -> list[tuple[float, float, float]]:
     """Interval score, CRPS and coverage: maximum likelihood, the library's rule, prior always."""
     X, y = (torch.from_numpy(np.asarray(part, dtype=np.float64)) for part in data)
@@ -83,7 +86,7 @@ def judge(data: Table, rows: int, seed: int) -> list[tuple[float, float, float]]
     return [found[share] for share in (0.0, weight, 1.0)]
 
 
-def main(seeds: int = 4, cases: str = "", data_home: str | None = None) -> None:
+def main(seeds: int = 4, cases: str = "", workers: int = 2, data_home: str | None = None) -> None:
     """Print the table; ``--cases`` names some of them, such as ``boston 60,boston 240``."""
     named = cases.split(",") if cases else [f"{name} {rows}" for name, rows in CASES]
     chosen = [(name, rows) for name, rows in CASES if f"{name} {rows}" in named]
@@ -91,9 +94,11 @@ def main(seeds: int = 4, cases: str = "", data_home: str | None = None) -> None:
     print(f"{'':24s}{'max. likelihood':>18s}{'as it fades':>27s}{'always':>27s}")
     heads = ("score", "coverage", *("score", "CRPS", "coverage") * 2)
     print(f"{'set':15s}{'N':>4s}{'N/P':>5s}" + "".join(f"{head:>9s}" for head in heads))
-    for name, rows in chosen:
-        data = load(name, data_home)
-        found = np.array([judge(data, rows, seed) for seed in range(seeds)])
+    tables = {name: load(name, data_home) for name, _ in chosen}
+    tasks = [(tables[name], rows, seed) for name, rows in chosen for seed in range(seeds)]
+    judged = Parallel(n_jobs=workers)(delayed(judge)(*task) for task in tasks)
+    for i, (name, rows) in enumerate(chosen):
+        data, found = tables[name], np.array(judged[i * seeds : (i + 1) * seeds])
         ratio = np.exp(np.log(found[:, :, :2] / found[:, :1, :2]).mean(0))
         covered = found[:, :, 2].mean(0)
         line = f"{name:15s}{rows:4d}{rows / (data[0].shape[1] + 2):5.1f}"
