@@ -103,10 +103,7 @@ def test_every_study_is_listed_and_has_options_of_its_own():
         ("bo_designs", ["--repeats", "1"]),
         ("foreign", ["--datasets", "diabetes", "--rows", "100", "--seeds", "1", "--runs", "1"]),
         ("drift", ["--seeds", "1", "--steps", "60"]),
-        (
-            "search",
-            ["--datasets", "diabetes", "--seeds", "1", "--kinds", "one", "--efforts", "1"],
-        ),
+        ("search", ["--datasets=diabetes", "--seeds=1", "--kinds=one", "--restarts=0"]),
         ("warm_start", ["--datasets", "diabetes", "--rows", "40", "--seeds", "1"]),
         ("choosing", ["--rows", "60", "--repeats", "1", "--methods", "kuleshov18"]),
     ],
