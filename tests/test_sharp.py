@@ -5,9 +5,11 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from scipy.interpolate import PchipInterpolator
 
 from sharpgp import Sharp
 from sharpgp._ranks import rank
+from sharpgp.calibration.methods.sharp.curves import Curves, monotone_slopes
 from sharpgp.calibration.methods.sharp.path import MOST_EVALUATIONS, keep_order, price_of
 from sharpgp.calibration.methods.sharp.side import knots_of, shortest_path
 from sharpgp.exceptions import InvalidInputError
@@ -16,6 +18,7 @@ from sharpgp.gp.covariance import STATIONARY
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.models.objective import length, pinball, sharpness, smooth_quantile
 from sharpgp.models.search import Problem, Visited
+from sharpgp.persistence import load, save
 
 
 def simulate(n: int, d: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -265,6 +268,41 @@ def test_unknown_names_list_the_known_ones(rbf):
         Sharp(family="isotropic").fit(posterior, X_cal, y_cal)
     with pytest.raises(InvalidInputError, match="sharpness, length, pinball"):
         Sharp(objective="area").fit(posterior, X_cal, y_cal)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_cubic_between_levels_is_scipys_and_monotone(seed):
+    rng = np.random.default_rng(seed)
+    x, values = np.sort(rng.uniform(size=9)), np.sort(rng.normal(size=(9, 3)), axis=0)
+    values[:4] = values[:4][::-1]  # falls, then grows
+    slopes = monotone_slopes(torch.from_numpy(x), torch.from_numpy(values)).numpy()
+    np.testing.assert_allclose(slopes, PchipInterpolator(x, values).derivative()(x), atol=1e-12)
+    beta = torch.from_numpy(np.sort(values[:, 0]))
+    curves = Curves(torch.from_numpy(x), beta, torch.from_numpy(np.exp(values)), "cubic")
+    fine = np.linspace(x[0], x[-1], 200)
+    expected = PchipInterpolator(x, np.exp(values))(fine)
+    np.testing.assert_allclose(curves.theta_at(torch.from_numpy(fine)).numpy(), expected, rtol=1e-9)
+    assert (curves.beta_at(torch.from_numpy(fine)).diff() >= -1e-12).all()
+
+
+def test_trained_levels_do_not_depend_on_what_is_between_them(rbf, tmp_path):
+    posterior, X_cal, y_cal, X = rbf
+    line, cubic = (
+        Sharp(levels=7, interpolation=kind).fit(posterior, X_cal, y_cal)
+        for kind in ("linear", "cubic")
+    )
+    trained = [result.delta for result in line.results]
+    ours, theirs = (fit.predict_quantiles(X, trained) for fit in (cubic, line))
+    torch.testing.assert_close(ours, theirs)
+    between = [0.2, 0.4, 0.7]
+    ours, theirs = (fit.predict_quantiles(X, between) for fit in (cubic, line))
+    assert not torch.allclose(ours, theirs)
+    assert (cubic.predict_quantiles(X, np.linspace(0.02, 0.98, 40)).diff(dim=1) >= 0).all()
+    save(cubic, tmp_path / "model.sgp")
+    again = load(tmp_path / "model.sgp")
+    assert torch.equal(again.predict_quantiles(X, between), ours)
+    with pytest.raises(InvalidInputError, match="linear, cubic"):
+        Sharp(interpolation="step").fit(posterior, X_cal, y_cal)
 
 
 def test_fitting_leaves_the_posterior_as_it_was(rbf):

@@ -56,6 +56,8 @@ class Sharp(PosteriorMethod):
         1 is a quick search; each unit more goes on where the one before ended, with four times
         its evaluations.  Neither more effort nor more restarts can end in a worse path; both take
         more of the coverage that choosing ``theta`` on the points that fix ``beta`` costs.
+    interpolation : {"linear", "cubic"}
+        Of ``beta`` and ``theta`` between trained levels; both are monotone.
     move_inducing : bool
         For a sparse GP: also move its inducing inputs for sharpness, the mean excepted (the
         paper's future work).  They are many, and chosen on the points that fix ``beta``: more
@@ -90,6 +92,7 @@ class Sharp(PosteriorMethod):
         subset: int | None = None,
         restarts: int = 0,
         effort: int = 1,
+        interpolation: str = "linear",
         move_inducing: bool = False,
         random_state: int | None = None,
     ) -> None:
@@ -100,6 +103,7 @@ class Sharp(PosteriorMethod):
         self.subset = subset
         self.restarts = restarts
         self.effort = effort
+        self.interpolation = interpolation
         self.move_inducing = move_inducing
 
     def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> SharpPredictor:
@@ -233,7 +237,7 @@ class Sharp(PosteriorMethod):
             below, above = missing[:0], missing
         extra = torch.cat([below, above])
         if len(extra) == 0:
-            return Curves.through(delta, beta, theta)
+            return Curves.through(delta, beta, theta, self.interpolation)
         ends = torch.cat([theta[:1].expand(len(below), -1), theta[-1:].expand(len(above), -1)])
         z = r / posterior.sigma(torch.stack([theta[0], theta[-1]]), X)
         beta_ends = torch.cat([q_lin(below, z[0]), q_lin(above, z[1])])
@@ -242,4 +246,5 @@ class Sharp(PosteriorMethod):
             torch.cat([delta, extra])[order],
             torch.cat([beta, beta_ends])[order],
             torch.cat([theta, ends])[order],
+            self.interpolation,
         )
