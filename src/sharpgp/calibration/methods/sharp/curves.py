@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import Array, agree, stored
-from sharpgp._validation import check_choice
 
 #: Between two knots: a line, or a cubic that is monotone wherever the knots are.
 INTERPOLATIONS = ("linear", "cubic")
@@ -53,7 +52,6 @@ class Curves:
         Where the line between the last negative and the first positive ``beta`` is 0, ``theta``
         is the smaller of its two neighbours, entry by entry.
         """
-        check_choice(interpolation, "interpolation", INTERPOLATIONS)
         beta = beta + _NUDGE * torch.maximum(beta.abs(), 1e-3 * beta.abs().mean())
         beta = beta.cummax(0).values  # ties that rounding put out of order
         below = int((beta < 0).sum())

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from sharpgp._ranks import q_lin
-from sharpgp._validation import as_count
-from sharpgp.calibration.methods.sharp.curves import Curves
+from sharpgp._validation import as_count, check_choice
+from sharpgp.calibration.methods.sharp.curves import INTERPOLATIONS, Curves
 from sharpgp.calibration.methods.sharp.inducing import move_inducing
 from sharpgp.calibration.methods.sharp.levels import Levels, resolve_levels
 from sharpgp.calibration.methods.sharp.path import (
@@ -107,6 +107,7 @@ class Sharp(PosteriorMethod):
         self.move_inducing = move_inducing
 
     def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> SharpPredictor:
+        check_choice(self.interpolation, "interpolation", INTERPOLATIONS)
         r = y - posterior.mean(X)
         delta = resolve_levels(self.levels, len(r)).to(posterior.device)
         settings = {
