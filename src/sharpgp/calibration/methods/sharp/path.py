@@ -64,7 +64,7 @@ class Solution:
     ----------
     theta : Tensor [K, P]
     passed : list of Tensor [K, P]
-        The best path after each round of each start, ``theta`` among them.
+        The path of ``theta_R``, and the path after each round of each start.
     evaluations : array [K]
         Charged to each level.
     budget : Budget
@@ -111,7 +111,7 @@ def solve_path(
     weights = level_weights(delta, centre_of(problem.r), len(problem.r))
     first = max(LEAST_EVALUATIONS, min(MOST_EVALUATIONS, EVALUATIONS_PER_LEVEL * len(delta)))
     theta = theta_R.expand(len(delta), -1).clone()
-    passed = [theta.clone() for _ in range((restarts + 1) * effort)]
+    passed = [theta.clone() for _ in range(1 + (restarts + 1) * effort)]
     evaluations, whole = np.zeros(len(delta), dtype=int), Budget(0)
     for sign in (-1, 1):
         index = ((beta >= 0) if sign > 0 else (beta < 0)).nonzero().squeeze(-1)
@@ -133,7 +133,7 @@ def solve_path(
                 else:
                     side.go_on(budget, rng)
                 whole.used, whole.failed = whole.used + budget.used, whole.failed + budget.failed
-                passed[restart * effort + stage][index] = _theta(problem, side)
+                passed[1 + restart * effort + stage][index] = _theta(problem, side)
             evaluations[place] += side.search.evaluations
             if side.price < best:
                 best = side.price
