@@ -103,6 +103,8 @@ def test_every_study_is_listed_and_has_options_of_its_own():
         ("bo_designs", ["--repeats", "1"]),
         ("foreign", ["--datasets", "diabetes", "--rows", "100", "--seeds", "1", "--runs", "1"]),
         ("drift", ["--seeds", "1", "--steps", "60"]),
+        ("search", ["--datasets=diabetes", "--seeds=1", "--kinds=one", "--restarts=0"]),
+        ("monotonicity", ["--datasets=diabetes", "--kernels=rbf", "--seeds=1", "--pairs=3"]),
         ("warm_start", ["--datasets", "diabetes", "--rows", "40", "--seeds", "1"]),
         ("choosing", ["--rows", "60", "--repeats", "1", "--methods", "kuleshov18"]),
         pytest.param(

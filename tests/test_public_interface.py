@@ -26,7 +26,7 @@ SETTINGS = {
 }
 RECALIBRATORS = (
     *("Sharp", "Exact", "CrossValidated", "Vanilla", "Kuleshov18", "Vovk20", "Marx22"),
-    *("Kuleshov22", "FullyBayesian", "Capone22", "LeaveOneOut", "CVPlus"),
+    *("Kuleshov22", "FullyBayesian", "Capone22", "LeaveOneOut", "CVPlus", "SharpExact"),
 )
 COMMANDS = {
     "demo": [],

@@ -5,17 +5,21 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from scipy.interpolate import PchipInterpolator
 
 from helpers import marked
 from sharpgp import Sharp
 from sharpgp._ranks import rank
-from sharpgp.calibration.methods.sharp.path import MOST_EVALUATIONS, keep_order, shortest_path
+from sharpgp.calibration.methods.sharp.curves import Curves, monotone_slopes
+from sharpgp.calibration.methods.sharp.path import MOST_EVALUATIONS, keep_order, price_of
+from sharpgp.calibration.methods.sharp.side import knots_of, shortest_path
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import train
 from sharpgp.gp.covariance import STATIONARY
 from sharpgp.gp.exact import ExactPosterior
-from sharpgp.models.objective import pinball, sharpness
+from sharpgp.models.objective import length, pinball, sharpness, smooth_quantile
 from sharpgp.models.search import Problem, Visited
+from sharpgp.persistence import load, save
 
 
 def simulate(n: int, d: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -51,11 +55,12 @@ def test_every_trained_level_holds_exactly_its_share_of_points(problem, levels):
         assert below.tolist() == list(range(1, len(y_cal) + 1))
 
 
-def test_never_above_the_base_objective_and_beta_and_theta_monotone(problem):
+def test_sharper_than_the_base_and_beta_and_theta_monotone(problem):
     posterior, X_cal, y_cal, _ = problem
     calibrated = Sharp(levels=25).fit(posterior, X_cal, y_cal)
     results = calibrated.results
-    assert all(r.objective <= r.objective_base * (1 + 1e-9) for r in results)
+    assert np.mean([r.objective <= r.objective_base for r in results]) > 0.75
+    assert found_price(calibrated, posterior, X_cal, y_cal) < 0
     assert np.mean([r.objective / r.objective_base for r in results]) < 0.95
     beta = np.array([r.beta for r in results])
     assert (np.diff(beta) >= 0).all()
@@ -138,16 +143,109 @@ def test_theta_on_a_subset_beta_on_everything(rbf):
     assert (np.diff([r.beta for r in calibrated.results]) >= 0).all()
 
 
-def test_restarts_can_only_help_the_search_and_are_reproducible(rbf):
+def found_price(calibrated, posterior, X_cal, y_cal) -> float:
+    """What a fit's path costs on all of the data."""
+    results = calibrated.results
+    problem = calibrated.method._problem(posterior, posterior, X_cal, y_cal - posterior.mean(X_cal))
+    delta = torch.tensor([r.delta for r in results], dtype=torch.float64)
+    return price_of(problem, delta, torch.stack([r.theta for r in results]))
+
+
+@pytest.fixture(scope="module")
+def small():
+    X, y = simulate(80, 3, seed=6)
+    posterior, _ = train(X[:30], y[:30])
+    return posterior, X[30:], y[30:]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"levels": 0.9},
+        {"levels": 9},
+        {"levels": "all"},
+        {"levels": 7, "subset": 20},
+        {"levels": 7, "family": "scaled"},
+        {"levels": 5, "objective": "length"},
+    ],
+    ids=str,
+)
+def test_more_restarts_and_more_effort_never_end_in_a_worse_path(small, settings, monkeypatch):
+    """By construction; with a small budget here, so that there is something left to gain."""
+    monkeypatch.setattr("sharpgp.calibration.methods.sharp.path.MOST_EVALUATIONS", 20)
+    monkeypatch.setattr("sharpgp.calibration.methods.sharp.path.LEAST_EVALUATIONS", 20)
+    prices, evaluations = {}, {}
+    for effort, restarts in itertools.product((1, 2), (0, 1)):
+        method = Sharp(**settings, effort=effort, restarts=restarts, random_state=5)
+        calibrated = method.fit(*small)
+        prices[effort, restarts] = found_price(calibrated, *small)
+        evaluations[effort, restarts] = calibrated.evaluations
+    for (e, n), (f, m) in itertools.product(prices, prices):
+        if e <= f and n <= m:
+            assert prices[f, m] <= prices[e, n] + 1e-12
+            assert evaluations[f, m] > evaluations[e, n] or (e, n) == (f, m)
+    assert prices[1, 0] < 0
+    again = Sharp(**settings, effort=1, restarts=1, random_state=5).fit(*small)
+    assert found_price(again, *small) == prices[1, 1]
+
+
+def test_one_theta_for_all_levels_also_gains_by_effort_and_restarts(small):
+    def mean_log_ratio(effort, restarts):
+        method = Sharp(levels=[0.05, 0.2, 0.8, 0.95], family="shared")
+        method.effort, method.restarts = effort, restarts
+        results = method.fit(*small).results
+        return np.mean([np.log(r.objective / r.objective_base) for r in results])
+
+    found = [mean_log_ratio(e, n) for e, n in ((1, 0), (1, 2), (2, 2))]
+    assert (np.diff(found) <= 1e-12).all()
+    assert found[-1] < found[0]
+
+
+def test_levels_between_knots_are_about_as_sharp_as_the_knots(rbf):
+    """All levels of the theorem, at those next to the ones of the default grid."""
     posterior, X_cal, y_cal, _ = rbf
-    fits = [
-        Sharp(levels=[0.9], restarts=n, random_state=5).fit(posterior, X_cal, y_cal)
-        for n in (0, 1, 1)
-    ]
-    plain, again, twin = (fit.results[0] for fit in fits)
-    assert fits[1].evaluations > fits[0].evaluations
-    assert again.objective <= plain.objective * (1 + 1e-9)
-    assert torch.equal(again.theta, twin.theta)
+    ratios = {}
+    for levels in (25, "all"):
+        results = Sharp(levels=levels).fit(posterior, X_cal, y_cal).results
+        delta = np.array([r.delta for r in results])
+        log_ratio = np.log([r.objective / r.objective_base for r in results])
+        shared = [i for i in np.linspace(0.05, 0.95, 19) if abs(i - 0.5) > 0.1]
+        ratios[levels] = np.mean([log_ratio[np.abs(delta - one).argmin()] for one in shared])
+    assert ratios["all"] < 0.7 * ratios[25]  # both are negative
+
+
+def test_knots_are_the_ends_and_denser_in_the_tail():
+    delta = np.arange(51, 101) / 101
+    knots = knots_of(delta)
+    assert knots[[0, -1]].tolist() == [0, 49]
+    assert len(knots) <= 16
+    assert np.diff(knots)[0] > np.diff(knots)[-1]
+
+
+def test_the_smoothed_quantile_has_a_gradient_at_every_score_and_no_kinks():
+    generator = torch.Generator().manual_seed(0)
+    z = torch.randn(40, dtype=torch.float64, generator=generator, requires_grad=True)
+    delta = torch.tensor([0.1], dtype=torch.float64)
+    (gradient,) = torch.autograd.grad(smooth_quantile(delta, z).sum(), z)
+    assert (gradient > 0).all()
+    assert gradient.sum().item() == pytest.approx(1.0)
+    ranks = torch.arange(1, 41, dtype=torch.float64)
+    width = (40 * 0.1 * 0.9) ** 0.5
+    weight = torch.exp(-0.5 * ((ranks - 4.1) / width) ** 2)
+    expected = (weight * z.detach().sort().values).sum() / weight.sum()
+    assert smooth_quantile(delta, z).item() == pytest.approx(expected.item())
+
+
+def test_interval_length_is_the_sum_of_the_two_levels_objectives(small):
+    posterior, X_cal, y_cal = small
+    calibrated = Sharp(levels=[0.1, 0.9], objective="length").fit(*small)
+    lower, upper = calibrated.predict_quantiles(X_cal, [0.1, 0.9]).T
+    unit = (y_cal - posterior.mean(X_cal)).abs().mean()
+    found = sum(r.objective for r in calibrated.results) * unit
+    assert (upper - lower).mean().item() == pytest.approx(found.item(), rel=1e-6)
+    r, sigma = y_cal - posterior.mean(X_cal), posterior.sigma(posterior.theta_R[None], X_cal)
+    value, beta = length(torch.tensor([0.9]).double(), r, sigma)
+    assert value.item() == pytest.approx((beta.abs() * sigma.mean()).item())
 
 
 def test_pinball_objective_lowers_the_pinball_loss(rbf):
@@ -169,8 +267,43 @@ def test_unknown_names_list_the_known_ones(rbf):
     posterior, X_cal, y_cal, _ = rbf
     with pytest.raises(InvalidInputError, match="ard, scaled, shared"):
         Sharp(family="isotropic").fit(posterior, X_cal, y_cal)
-    with pytest.raises(InvalidInputError, match="sharpness, pinball"):
-        Sharp(objective="width").fit(posterior, X_cal, y_cal)
+    with pytest.raises(InvalidInputError, match="sharpness, length, pinball"):
+        Sharp(objective="area").fit(posterior, X_cal, y_cal)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_cubic_between_levels_is_scipys_and_monotone(seed):
+    rng = np.random.default_rng(seed)
+    x, values = np.sort(rng.uniform(size=9)), np.sort(rng.normal(size=(9, 3)), axis=0)
+    values[:4] = values[:4][::-1]  # falls, then grows
+    slopes = monotone_slopes(torch.from_numpy(x), torch.from_numpy(values)).numpy()
+    np.testing.assert_allclose(slopes, PchipInterpolator(x, values).derivative()(x), atol=1e-12)
+    beta = torch.from_numpy(np.sort(values[:, 0]))
+    curves = Curves(torch.from_numpy(x), beta, torch.from_numpy(np.exp(values)), "cubic")
+    fine = np.linspace(x[0], x[-1], 200)
+    expected = PchipInterpolator(x, np.exp(values))(fine)
+    np.testing.assert_allclose(curves.theta_at(torch.from_numpy(fine)).numpy(), expected, rtol=1e-9)
+    assert (curves.beta_at(torch.from_numpy(fine)).diff() >= -1e-12).all()
+
+
+def test_trained_levels_do_not_depend_on_what_is_between_them(rbf, tmp_path):
+    posterior, X_cal, y_cal, X = rbf
+    line, cubic = (
+        Sharp(levels=7, interpolation=kind).fit(posterior, X_cal, y_cal)
+        for kind in ("linear", "cubic")
+    )
+    trained = [result.delta for result in line.results]
+    ours, theirs = (fit.predict_quantiles(X, trained) for fit in (cubic, line))
+    torch.testing.assert_close(ours, theirs)
+    between = [0.2, 0.4, 0.7]
+    ours, theirs = (fit.predict_quantiles(X, between) for fit in (cubic, line))
+    assert not torch.allclose(ours, theirs)
+    assert (cubic.predict_quantiles(X, np.linspace(0.02, 0.98, 40)).diff(dim=1) >= 0).all()
+    save(cubic, tmp_path / "model.sgp")
+    again = load(tmp_path / "model.sgp")
+    assert torch.equal(again.predict_quantiles(X, between), ours)
+    with pytest.raises(InvalidInputError, match="linear, cubic"):
+        Sharp(interpolation="step").fit(posterior, X_cal, y_cal)
 
 
 def test_fitting_leaves_the_posterior_as_it_was(rbf):
@@ -185,25 +318,28 @@ def test_fitting_leaves_the_posterior_as_it_was(rbf):
 def test_shortest_path_is_the_best_of_all_monotone_paths(seed):
     rng = np.random.default_rng(seed)
     n, K = 7, 4
-    visited = Visited()
+    visited, weights = Visited(), rng.uniform(0.1, 1.0, K)
     for i in range(n):
         visited.v.append(rng.integers(0, 3, 2).astype(float))
         gain = np.zeros(K) if i == 0 else rng.normal(-0.2, 0.5, K)
         visited.log_ratio.append(gain)
-        visited.beta.append(np.sort(rng.uniform(0, 1, K)))
+        visited.beta.append(np.sort(rng.uniform(-0.2 if i else 0, 1, K)))
     v, gain, beta = np.array(visited.v), np.array(visited.log_ratio), np.array(visited.beta)
+    levels = np.array([0, 1, 3]) if seed % 2 else np.arange(K)
 
     def cost(path: tuple[int, ...]) -> float:
-        if any(i and gain[i, k] > 0 for k, i in enumerate(path)):
+        if any(beta[i, k] < 0 for i, k in zip(path, levels, strict=True)):
             return np.inf
-        for k in range(K - 1):
-            a, b = path[k], path[k + 1]
-            if not (v[a] <= v[b]).all() or beta[a, k] > beta[b, k + 1]:
+        for (a, k), (b, m) in itertools.pairwise(zip(path, levels, strict=True)):
+            if not (v[a] <= v[b]).all() or beta[a, k] > beta[b, m]:
                 return np.inf
-        return sum(max(gain[i, k], -3.0) for k, i in enumerate(path))
+        gains = gain[list(path), levels]
+        return float(weights[levels] @ (gains.clip(min=-3.0) + 3.0 * gains.clip(min=0.0)))
 
-    best = min(itertools.product(range(n), repeat=K), key=cost)
-    assert cost(tuple(shortest_path(visited))) == pytest.approx(cost(best))
+    best = min(itertools.product(range(n), repeat=len(levels)), key=cost)
+    path, found = shortest_path(visited, weights, levels)
+    assert cost(tuple(path)) == pytest.approx(cost(best))
+    assert found == pytest.approx(cost(best))
 
 
 def test_a_level_that_breaks_the_order_takes_its_neighbours_theta():

@@ -675,8 +675,14 @@ def test_bad_input_is_one_line_on_stderr_and_status_2(arguments, tmp_path):
 
 def test_toy_figures(tmp_path, monkeypatch):
     monkeypatch.setattr(toy, "PANELS", {"paper": "sharp", "vanilla": "vanilla GP"})
-    monkeypatch.setattr(toy, "make_toy", lambda random_state: make_toy(20, 30, 50))
+    monkeypatch.setattr(
+        toy, "make_toy", lambda n_train=20, random_state=0: make_toy(n_train, 30, 50)
+    )
     result = cli.invoke(app, ["bench", "toy", "--out", str(tmp_path)])
     assert result.exit_code == 0
-    assert {file.name for file in tmp_path.iterdir()} == {"toy.png", "toy_95.png"}
+    assert {file.name for file in tmp_path.iterdir()} == {
+        "toy.png",
+        "toy_95.png",
+        "toy_overconfident.png",
+    }
     assert all(file.read_bytes().startswith(b"\x89PNG") for file in tmp_path.iterdir())

@@ -13,6 +13,7 @@ from sharpgp.calibration.methods import (
     LeaveOneOut,
     Marx22,
     Sharp,
+    SharpExact,
     Vanilla,
     Vovk20,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "Marx22",
     "Recalibrator",
     "Sharp",
+    "SharpExact",
     "Vanilla",
     "Vovk20",
     "calibrate",

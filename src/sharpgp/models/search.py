@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sharpgp._ranks import q_lin
 from sharpgp._validation import check_choice
 from sharpgp.gp.optimise import Evaluate, minimise
 from sharpgp.gp.posterior import Posterior
-from sharpgp.models.objective import Objective
+from sharpgp.models.objective import Objective, Quantile, smooth_quantile
 
 #: Evaluations of the search of one level, or of all levels at once.
 LEAST_EVALUATIONS = 60
@@ -20,10 +21,12 @@ LEAST_EVALUATIONS = 60
 LOWEST_LOG_RATIO = -3.0
 #: A mean log ratio above this counts as no gain.
 STALLED = -0.02
-# Weight of an excess over theta_R's objective in a search, so that it heads for usable points.
+# What an excess over theta_R's objective costs on top of itself.
 _PENALTY = 3.0
 # Levels this close to delta_0 have objectives near zero, where ratios are mostly noise.
 _CENTRE, _CENTRE_WEIGHT = 0.1, 0.25
+# A hop moves each entry with this probability, by so much (in logarithms).
+_HOP_SHARE, _HOP_SIZE = 0.3, 1.0
 # Box of the search in standardised units; theta_R times or by 10 is always inside.
 _SMALLEST, _LARGEST = 1e-3, 30.0
 
@@ -153,6 +156,20 @@ def descend(
     budget.failed += len(found.failures)
 
 
+def price(log_ratio: Tensor) -> Tensor:
+    """What a level costs whose objective has this log ratio to ``theta_R``'s.
+
+    The log ratio itself, bounded below, so that one level cannot outweigh all others; above 0,
+    four times as much, so that a level becomes worse only where others gain a lot by it.
+
+    Examples
+    --------
+    >>> price(torch.tensor([-5.0, -0.5, 0.1])).tolist()
+    [-3.0, -0.5, 0.4000000059604645]
+    """
+    return log_ratio.clamp(min=LOWEST_LOG_RATIO) + _PENALTY * log_ratio.clamp(min=0.0)
+
+
 @dataclass
 class Visited:
     """Visited points ``v`` [n, P'], with log objective ratio and signed ``beta`` [n, K]."""
@@ -172,6 +189,11 @@ class Visited:
         best = int(np.where(inside, score, np.inf).argmin())
         return self.v[best], float(score[best]) if bool(inside.any()) else np.inf
 
+    def keep(self, rows: list[int]) -> None:
+        """Forget all other points."""
+        for name in ("v", "log_ratio", "beta"):
+            setattr(self, name, [getattr(self, name)[row] for row in rows])
+
 
 class LevelSearch:
     """Searches ``theta`` for groups of levels, and keeps every point that it visits.
@@ -185,44 +207,59 @@ class LevelSearch:
     delta : Tensor [K]
     sign : int
         Sign that ``beta`` should have at these levels.
-    centre : float
-        ``delta_0``, where ``beta`` changes sign, as far as it is known before the search.
+    weights : array [K]
+        How much each level counts in a search of several.
     """
 
-    def __init__(self, problem: Problem, delta: Tensor, sign: int, centre: float) -> None:
+    def __init__(self, problem: Problem, delta: Tensor, sign: int, weights: np.ndarray) -> None:
         self.problem = problem
         self.delta = delta
         self.sign = sign
         self.visited = Visited()
         self.on_plateau = False
-        near = (delta - centre).abs().cpu().numpy() < _CENTRE
-        self.weights = np.where(near, _CENTRE_WEIGHT, 1.0)
+        self.weights = weights
         self.evaluations = np.zeros(len(delta), dtype=int)
-        self._log_base = torch.zeros(len(delta), dtype=torch.float64, device=problem.r.device)
-        _, values, beta = self._values(problem.family.start)
-        self._log_base = values.detach()
-        self._keep(problem.family.start, torch.zeros_like(values), beta)
+        self._log_base: dict[Quantile, Tensor] = {}
+        self.visit(problem.family.start, smoothed=True)
 
-    def from_starts(
-        self, budget: Budget, restarts: int, rng: np.random.Generator, most: int
-    ) -> None:
-        """Search all levels together, from ``theta_R`` and from random points around it.
+    def from_theta_R(self, group: list[int], budget: Budget, most: int) -> None:
+        """Search a group of levels from ``theta_R``.
 
         A hardly trained ``theta_R`` can lie on a plateau, where noise drowns everything and no
         entry of ``theta`` matters; a search that finds nothing goes on from a typical ``theta``.
         """
         family = self.problem.family
-        everything = list(range(len(self.delta)))
-        weights = self.weights_of(everything)
-        starts = [family.start]
-        for _ in range(restarts):
-            starts.append(family.start + rng.normal(0.0, 1.0, len(family.start)))
-        for start in starts:
-            self.run(everything, start, family.lower, family.upper, budget, most, 1e-4)
-        self.on_plateau = bool((np.array(self.visited.log_ratio) @ weights).min() > STALLED)
+        self.run(group, family.start, family.lower, family.upper, budget, most, 1e-4)
+        gain = np.array(self.visited.log_ratio) @ self.weights_of(group)
+        self.on_plateau = bool(gain.min() > STALLED)
         if self.on_plateau:
             start = family.second_start
-            self.run(everything, start, family.lower, family.upper, budget, most, 1e-4)
+            self.run(group, start, family.lower, family.upper, budget, most, 1e-4)
+
+    def elsewhere(self, rng: np.random.Generator) -> np.ndarray:
+        """A random start around ``theta_R``."""
+        start = self.problem.family.start
+        return start + rng.normal(0.0, 1.0, len(start))
+
+    def hop(
+        self,
+        group: list[int],
+        lower: np.ndarray,
+        upper: np.ndarray,
+        budget: Budget,
+        most: int,
+        rng: np.random.Generator,
+    ) -> None:
+        """Search a group of levels from the best point in a box, some of its entries moved.
+
+        The objective has a kink wherever two z-scores change places, and many minima; from next
+        to a good one the descent finds better ones sooner than from anywhere.
+        """
+        start, _ = self.visited.best_inside(lower, upper, self.weights_of(group))
+        moved = rng.random(len(start)) < _HOP_SHARE
+        moved[rng.integers(len(start))] = True
+        start = start + moved * rng.normal(0.0, _HOP_SIZE, len(start))
+        self.run(group, start, lower, upper, budget, most, 1e-4)
 
     def run(
         self,
@@ -233,16 +270,16 @@ class LevelSearch:
         budget: Budget,
         most: int,
         tolerance: float,
+        *,
+        smoothed: bool = False,
     ) -> None:
-        """Search a group of levels inside a box."""
-        weights = torch.from_numpy(self.weights_of(group)).to(self._log_base)
+        """Search a group of levels inside a box, or rather their smoothed objectives."""
+        weights = torch.from_numpy(self.weights_of(group)).to(self.delta)
         used = budget.used
 
         def penalised(v: np.ndarray) -> tuple[float, np.ndarray]:
-            leaf, values, beta = self._values(v)
-            self._keep(v, values, beta)
-            gain = values.clamp(min=LOWEST_LOG_RATIO) + _PENALTY * values.clamp(min=0.0)
-            total = gain @ weights + self.shrinkage(leaf)
+            leaf, values = self.visit(v, smoothed=smoothed)
+            total = price(values) @ weights + self.shrinkage(leaf)
             (gradient,) = torch.autograd.grad(total, leaf)
             return total.item(), gradient.cpu().numpy()
 
@@ -268,38 +305,77 @@ class LevelSearch:
         weights[group] = self.weights[group] / self.weights[group].sum()
         return weights
 
-    def _values(self, v: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
-        """Search leaf, log of (objective / objective at theta_R) and beta, at every level."""
+    def visit(self, v: np.ndarray, *, smoothed: bool = False) -> tuple[Tensor, Tensor]:
+        """Search leaf [P'] and log of (objective / objective at theta_R) [K].
+
+        What is kept is never smoothed.
+        """
         problem = self.problem
         leaf = torch.tensor(v, dtype=torch.float64, device=problem.r.device, requires_grad=True)
         sigma = problem.sigma(problem.family.theta(leaf).unsqueeze(0))
-        value, beta = problem.objective(self.delta, problem.r, sigma)
-        return leaf, value.clamp_min(1e-300).log() - self._log_base, beta
-
-    def _keep(self, v: np.ndarray, values: Tensor, beta: Tensor) -> None:
+        values, beta = self._log_ratio(sigma, q_lin)
         self.visited.v.append(np.array(v))
         self.visited.log_ratio.append(values.detach().cpu().numpy())
         self.visited.beta.append(self.sign * beta.detach().cpu().numpy())
+        return leaf, self._log_ratio(sigma, smooth_quantile)[0] if smoothed else values
+
+    def _log_ratio(self, sigma: Tensor, quantile: Quantile) -> tuple[Tensor, Tensor]:
+        """Log of (objective / objective at theta_R) and ``beta`` [K]."""
+        value, beta = self.problem.objective(self.delta, self.problem.r, sigma, quantile)
+        log_value = value.clamp_min(1e-300).log()
+        # The first sigma that a search sees is that of theta_R.
+        base = self._log_base.setdefault(quantile, log_value.detach())
+        return log_value - base, beta
+
+
+#: A unit of effort more takes so many times the evaluations.
+EFFORT_FACTOR = 4
+
+
+def rounds(first: int, effort: int) -> list[int]:
+    """Evaluations that each unit of effort after the first adds.
+
+    Examples
+    --------
+    >>> rounds(60, effort=3)
+    [180, 720]
+    """
+    return [(EFFORT_FACTOR - 1) * first * EFFORT_FACTOR**k for k in range(effort - 1)]
 
 
 def solve_shared(
     problem: Problem,
     delta: Tensor,
     *,
-    restarts: int,
-    rng: np.random.Generator,
+    restarts: int = 0,
+    effort: int = 1,
+    seed: int = 0,
     most: int = LEAST_EVALUATIONS,
 ) -> tuple[Tensor, np.ndarray, Budget]:
     """One ``theta`` for all levels: the mean log objective over levels is minimised.
 
+    Each effort and each restart begins with what a smaller one does, and the best point of all is
+    taken, so that more can only help.
+
     Returns ``theta`` [K, P], one row for each level, the evaluations charged to each level, and
     the budget with what was used.
     """
-    search = LevelSearch(problem, delta, 1, 0.5)
-    budget = Budget(most * (restarts + 1))
-    search.from_starts(budget, restarts, rng, most)
+    near = (delta - 0.5).abs().cpu().numpy() < _CENTRE
+    search = LevelSearch(problem, delta, 1, np.where(near, _CENTRE_WEIGHT, 1.0))
+    everything, family = list(range(len(delta))), problem.family
+    budget = Budget(most)
+    search.from_theta_R(everything, budget, most)
+    rng = np.random.default_rng([seed, 0])
+    for more in rounds(most, effort):
+        budget.left += more
+        while budget.left > 0:
+            search.hop(everything, family.lower, family.upper, budget, most, rng)
+    for restart in range(restarts):
+        budget.left = most
+        start = search.elsewhere(np.random.default_rng([seed, 1, restart]))
+        search.run(everything, start, family.lower, family.upper, budget, most, 1e-4)
     visited = search.visited
-    score = np.array(visited.log_ratio) @ search.weights_of(list(range(len(delta))))
+    score = np.array(visited.log_ratio) @ search.weights_of(everything)
     score += [float(search.shrinkage(torch.from_numpy(v))) for v in visited.v]
     best = int(score.argmin())
     theta = theta_R = problem.family.theta_R

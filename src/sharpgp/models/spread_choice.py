@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -246,8 +245,6 @@ def _search(posterior: Posterior, rows: Tensor | None) -> Tensor:
     theta, _, _ = solve_shared(
         problem,
         delta.clamp(lowest, 1.0 - lowest),
-        restarts=0,
-        rng=np.random.default_rng(0),
         most=_SEARCH_EVALUATIONS,
     )
     return theta[0]

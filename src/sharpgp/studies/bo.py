@@ -3,6 +3,7 @@
 Run with ``sharpgp bench bo``.
 """
 
+import copy
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,7 @@ from torch import Tensor
 from sharpgp._validation import check_choice
 from sharpgp.bo import Optimiser, as_botorch
 from sharpgp.calibration import Calibrated, Sharp, Vanilla
+from sharpgp.calibration.methods.sharp.predictor import SharpPredictor
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.training import train
@@ -176,6 +178,19 @@ def calibrate(X: Tensor, y: Tensor, n_train: int) -> Calibrated:
     return calibrated.condition_on_observations(X[n_train:], y[n_train:])
 
 
+def calibrate_with_factor_one(X: Tensor, y: Tensor, n_train: int) -> Calibrated:
+    """The same ``theta``, with the factor 1 that the paper's text gives for ``beta``.
+
+    ``sigma`` is then in the units of the trained signal variance, which the search holds.
+    """
+    calibrated = calibrate(X, y, n_train)
+    assert isinstance(calibrated, SharpPredictor)
+    factor = calibrated.curves.beta_at(torch.tensor([DELTA], dtype=torch.float64))
+    other = copy.copy(calibrated)
+    other.curves = replace(calibrated.curves, beta=calibrated.curves.beta / factor)
+    return other
+
+
 def recalibrate(X: Tensor, y: Tensor) -> Calibrated:
     """The same on a random split of all points so far, with as many for calibration."""
     order = torch.randperm(len(y))
@@ -232,6 +247,7 @@ def _loop(
 #: What starts each method, in the order of the tables.
 METHODS: dict[str, Callable[[Problem], Optimiser]] = {
     "calibrated": _loop(Optimiser, calibrate),
+    "calibrated_1": _loop(Optimiser, calibrate_with_factor_one),
     "recalibrated": _loop(Optimiser, calibrate, recalibrate=recalibrate, every=EVERY),
     "ucb": _loop(_UCB, base),
     "ucb_retrained": _loop(_UCB, base, recalibrate=lambda X, y: base(X, y, len(y)), every=EVERY),

@@ -36,6 +36,14 @@ EngineName = Annotated[str, typer.Option("--engine", help="local, ray or dask.")
 Workers = Annotated[int | None, typer.Option(help="Tasks at a time. Default: one per core.")]
 Threads = Annotated[int, typer.Option(help="Threads of each worker.")]
 Address = Annotated[str | None, typer.Option(help="Address of a ray or dask cluster.")]
+PaperSettings = Annotated[
+    str | None,
+    typer.Option(
+        "--paper",
+        help="Settings of the paper's method, NAME=VALUE with commas: levels (a count, all, or "
+        "levels with /), family, objective, subset, restarts, effort.",
+    ),
+]
 RetryFailed = Annotated[
     bool, typer.Option("--retry-failed", help="Also run those tasks again that failed.")
 ]
@@ -70,10 +78,48 @@ def counts_of(text: str | None) -> dict[str, int]:
     return counts
 
 
+def settings_of(text: str | None, known: Sequence[str], what: str) -> dict[str, Any]:
+    """``name=value`` pairs as a dictionary; numbers become numbers, ``a/b`` a list.
+
+    Examples
+    --------
+    >>> settings_of("effort=2,levels=0.025/0.975", ["effort", "levels"], "paper")
+    {'effort': 2, 'levels': [0.025, 0.975]}
+    """
+    from sharpgp._validation import check_choice
+
+    def value_of(part: str) -> Any:
+        try:
+            return float(part) if "." in part else int(part)
+        except ValueError:
+            return part
+
+    settings: dict[str, Any] = {}
+    for pair in names_of(text) or []:
+        name, _, value = (part.strip() for part in pair.partition("="))
+        if not value:
+            raise InvalidInputError(f"{what}: expected NAME=VALUE, found {pair!r}")
+        check_choice(name, what, known)
+        parts = [value_of(part) for part in value.split("/")]
+        settings[name] = parts if len(parts) > 1 else parts[0]
+    return settings
+
+
+def of_methods(paper: str | None, pretrained_on: str | None) -> dict[str, dict[str, Any]]:
+    """Settings of single methods, of those that have some."""
+    from sharpgp.studies.regression import PAPER_SETTINGS, PRETRAINED_ON
+
+    of_method = {"paper": settings_of(paper, PAPER_SETTINGS, "paper")}
+    if pretrained_on is not None:
+        of_method["kuleshov22"] = {PRETRAINED_ON: pretrained_on}
+    return {method: settings for method, settings in of_method.items() if settings}
+
+
 def carry_out(
     tasks: Sequence["Task"],
     out: Path,
     *,
+    show: Callable[[Path], str] | None = None,
     require: Callable[..., None] | None = None,
     data_home: Path | None = None,
     device: str = "cpu",
@@ -97,7 +143,7 @@ def carry_out(
     except KeyboardInterrupt:
         typer.echo(INTERRUPTED, err=True)
         raise typer.Exit(130) from None
-    typer.echo(formats.render(out))
+    typer.echo((show or formats.render)(out))
     typer.echo(
         f"{summary.tasks} tasks, {summary.computed} computed now; see sharpgp bench table {out}"
     )
@@ -147,6 +193,11 @@ def regression(
     split: Annotated[
         str | None, typer.Option(help="Such as 60/20/20. Default: the paper's.")
     ] = None,
+    paper: PaperSettings = None,
+    pretrained_on: Annotated[
+        str | None,
+        typer.Option(help="Set that the network of kuleshov22 is pretrained on, as in the paper."),
+    ] = None,
     device: Device = "cpu",
     data_home: DataHome = None,
     engine: EngineName = "local",
@@ -169,6 +220,7 @@ def regression(
         max_train=max_train,
         inducing=inducing,
         split=split,
+        of_method=of_methods(paper, pretrained_on),
     )
     carry_out(
         tasks, out, require=datasets.require, data_home=data_home, device=device, quiet=quiet,
@@ -223,7 +275,7 @@ def bo(
         str | None,
         typer.Option(
             help="Names with commas. Default: "
-            "calibrated,recalibrated,ucb,ucb_retrained,logei,random."
+            "calibrated,calibrated_1,recalibrated,ucb,ucb_retrained,logei,random."
         ),
     ] = None,
     repeats: Annotated[int, typer.Option(help="Initial designs of each function.")] = 20,
@@ -242,6 +294,42 @@ def bo(
     carry_out(
         tasks, out, quiet=quiet,
         engine=engine, workers=workers, threads=threads, address=address, retry_failed=retry_failed,
+    )  # fmt: skip
+
+
+@bench.command("paper")
+def whole_paper(
+    out: Out,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Few repetitions of what takes minutes.")
+    ] = False,
+    names: Annotated[
+        str | None, typer.Option("--datasets", help="Names with commas. Default: all there are.")
+    ] = None,
+    repeats: Annotated[
+        int | None, typer.Option(help="Splits of each set. Default: as printed, 100.")
+    ] = None,
+    paper: PaperSettings = None,
+    device: Device = "cpu",
+    data_home: DataHome = None,
+    engine: EngineName = "local",
+    workers: Workers = None,
+    threads: Threads = 1,
+    address: Address = None,
+    retry_failed: RetryFailed = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run every table and figure of the paper, and write a page that says what reproduces."""
+    from sharpgp.studies import paper as whole
+
+    sets, missing = whole.available(names_of(names), data_home)
+    tasks = whole.plan(
+        sets, quick=quick, repeats=repeats, of_paper=of_methods(paper, None).get("paper")
+    )
+    carry_out(
+        tasks, out, show=lambda folder: whole.write_page(folder, missing), data_home=data_home,
+        device=device, quiet=quiet, engine=engine, workers=workers, threads=threads,
+        address=address, retry_failed=retry_failed,
     )  # fmt: skip
 
 

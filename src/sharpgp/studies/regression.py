@@ -14,7 +14,7 @@ import torch
 
 from sharpgp import metrics
 from sharpgp._validation import check_choice
-from sharpgp.calibration import known_methods
+from sharpgp.calibration import Kuleshov22, known_methods
 from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.recalibrator import make_recalibrator
 from sharpgp.exceptions import InvalidInputError
@@ -24,7 +24,7 @@ from sharpgp.gp.sizes import Approximation, Sparse, inducing_for
 from sharpgp.gp.sparse_training import train_sparse
 from sharpgp.gp.training import train
 from sharpgp.studies import datasets
-from sharpgp.studies.task import Outcome, Task
+from sharpgp.studies.task import OF_METHOD, Outcome, Task
 from sharpgp.studies.undertrained import undertrain
 from sharpgp.toy import Split
 from sharpgp.toy import split as split_rows
@@ -35,7 +35,7 @@ SMALL = ("boston", "yacht", "mpg", "wine", "concrete")
 #: Methods in the order of the paper's table, then those beyond it.
 ORDER = (
     "paper", "kuleshov18", "vovk20", "marx22", "kuleshov22", "vanilla",
-    "exact", "cv", "fully_bayesian", "capone22",
+    "exact", "paper_exact", "cv", "fully_bayesian", "capone22",
 )  # fmt: skip
 #: Methods that take minutes and run on request only.
 SLOW = ("fully_bayesian", "capone22")
@@ -43,6 +43,10 @@ SLOW = ("fully_bayesian", "capone22")
 FEWER_REPEATS = {"kuleshov22": 20, "fully_bayesian": 5, "capone22": 5}
 #: Training points that hardly trained GPs get at most, unless more are asked for: they are exact.
 MAX_UNDERTRAINED = 2000
+#: Settings of the paper's method that a run can choose.
+PAPER_SETTINGS = ("levels", "family", "objective", "subset", "restarts", "effort")
+#: Setting of the network: the set that it is pretrained on.
+PRETRAINED_ON = "pretrained_on"
 #: Sets whose target the paper reports in its own units.
 RAW_UNITS = ("kin8nm",)
 
@@ -84,6 +88,7 @@ def plan(
     max_train: int | None = None,
     inducing: int | None = None,
     split: str | None = None,
+    of_method: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[Task]:
     """Tasks of a run, by data set, then seed, then method.
 
@@ -106,6 +111,9 @@ def plan(
         training points, 300 inducing inputs beyond.
     split : str, optional
         Such as ``"60/20/20"``, in place of the paper's.
+    of_method : mapping, optional
+        Settings of single methods, such as ``{"paper": {"effort": 2}}``.  That of ``kuleshov22``
+        may be :data:`PRETRAINED_ON`: the set that its network is pretrained on, as in the paper.
 
     Examples
     --------
@@ -117,7 +125,7 @@ def plan(
         methods = [method for method in known if method not in SLOW]
     elif list(methods) == ["all"]:
         methods = known
-    for method in (*methods, *(repeats_of or {})):
+    for method in (*methods, *(repeats_of or {}), *(of_method or {})):
         check_choice(method, "methods", known)
     for name in names:
         check_choice(name, "datasets", datasets.names())
@@ -147,8 +155,21 @@ def plan(
             settings["split"] = split
         for seed in range(max(counts.values(), default=0)):
             chosen = [method for method in methods if seed < counts[method]]
-            tasks += [Task("regression", name, method, seed, settings) for method in chosen]
+            tasks += [
+                Task("regression", name, method, seed, settings | _own(of_method, method, name))
+                for method in chosen
+            ]
     return tasks
+
+
+def _own(
+    of_method: Mapping[str, Mapping[str, Any]] | None, method: str, dataset: str
+) -> dict[str, Any]:
+    """The entry of a task's settings with those of its method; no set pretrains its own network."""
+    own = dict((of_method or {}).get(method, {}))
+    if own.get(PRETRAINED_ON) == dataset:
+        own[PRETRAINED_ON] = next(other for other in SMALL if other != dataset)
+    return {OF_METHOD: own} if own else {}
 
 
 def _approximation(inducing: int | None) -> Approximation:
@@ -168,7 +189,16 @@ def run_task(task: Task, context: Mapping[str, Any]) -> Outcome:
         context.get("device") or "cpu",
     )
     part = problem.part
-    recalibrator = make_recalibrator(task.method, random_state=task.seed)
+    own = dict(task.settings.get(OF_METHOD, {}))
+    other = own.pop(PRETRAINED_ON, None)
+    recalibrator = make_recalibrator(task.method, random_state=task.seed, **own)
+    if other is not None:
+        assert isinstance(recalibrator, Kuleshov22)
+        base, home = task.settings["base"], context.get("data_home")
+        first = make_problem(other, task.seed, base, None, home)
+        recalibrator = recalibrator.pretrained_on(
+            first.posterior, first.part.X_cal, first.part.y_cal
+        )
     calibrated = recalibrator.fit(problem.posterior, part.X_cal, part.y_cal)
     return Outcome(measure(calibrated, part.X_test, part.y_test), problem.info)
 

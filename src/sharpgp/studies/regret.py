@@ -15,6 +15,7 @@ from sharpgp.studies.task import Result
 #: Names of the methods in the legend, in this order.
 LABELS = {
     "calibrated": "calibrated UCB",
+    "calibrated_1": "calibrated, factor 1",
     "recalibrated": "calibrated, every 10",
     "ucb": "UCB",
     "ucb_retrained": "UCB, every 10",
@@ -60,7 +61,12 @@ def draw(results: str | Path, out: Path) -> list[str]:
 
 
 #: Methods that differ in the bound alone.
-PAIRS = (("calibrated", "ucb"), ("recalibrated", "ucb_retrained"), ("recalibrated", "calibrated"))
+PAIRS = (
+    ("calibrated", "ucb"),
+    ("calibrated_1", "ucb"),
+    ("recalibrated", "ucb_retrained"),
+    ("recalibrated", "calibrated"),
+)
 
 
 def compare(results: str | Path) -> str:

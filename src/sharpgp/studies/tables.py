@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from sharpgp.studies.published import DATASETS, printed
-from sharpgp.studies.task import Result, canonical_json
+from sharpgp.studies.task import OF_METHOD, Result, canonical_json
 
 #: Headings of the methods, in the order of the columns; others follow under their own names.
 METHODS = {
@@ -20,8 +20,8 @@ METHODS = {
     "vanilla": "B",
 }
 _BEYOND = (
-    "exact", "cv", "fully_bayesian", "capone22",
-    "calibrated", "recalibrated", "ucb", "ucb_retrained", "logei", "random",
+    "exact", "paper_exact", "cv", "fully_bayesian", "capone22",
+    "calibrated", "calibrated_1", "recalibrated", "ucb", "ucb_retrained", "logei", "random",
 )  # fmt: skip
 #: Methods that do not keep the base model that they are given.
 _OWN_MODEL = ("cv", "fully_bayesian", "capone22")
@@ -108,10 +108,11 @@ def summarise(results: Iterable[Result]) -> list[Block]:
     groups: dict[tuple[str, int, str, str], list[Result]] = {}
     for result in results:
         task = result.task
-        common = {k: v for k, v in task.settings.items() if k != "max_train"}
+        settings = {k: v for k, v in task.settings.items() if k != OF_METHOD}
+        common = {k: v for k, v in settings.items() if k != "max_train"}
         place = DATASETS.index(task.dataset) if task.dataset in DATASETS else len(DATASETS)
         heading = ", ".join([task.experiment, *(f"{k} {v}" for k, v in sorted(common.items()))])
-        own = f"{task.dataset}\n{canonical_json(dict(task.settings))}"
+        own = f"{task.dataset}\n{canonical_json(settings)}"
         groups.setdefault((heading, place, task.dataset, own), []).append(result)
     return [_block(key[0], key[2], groups[key]) for key in sorted(groups)]
 
@@ -121,24 +122,27 @@ def label(method: str) -> str:
 
     Examples
     --------
-    >>> label("kuleshov18"), label("exact")
-    ('RK', 'exact')
+    >>> label("kuleshov18"), label("exact"), label("paper effort=2")
+    ('RK', 'exact', 'ours effort=2')
     """
-    return METHODS.get(method, method)
+    name, *settings = method.split()
+    return " ".join([METHODS.get(name, name), *settings])
 
 
 def _block(heading: str, dataset: str, results: list[Result]) -> Block:
-    results = sorted(results, key=lambda r: (_column(r.task.method), r.task.seed, r.task.key))
+    results = sorted(results, key=lambda r: (_column(r.task.column), r.task.seed, r.task.key))
     cells: dict[str, dict[str, Cell]] = {}
     counts: dict[str, int] = {}
     notes: list[str] = []
-    for method in dict.fromkeys(result.task.method for result in results):
-        mine = [result for result in results if result.task.method == method]
+    for method in dict.fromkeys(result.task.column for result in results):
+        mine = [result for result in results if result.task.column == method]
         good = [result for result in mine if result.status == "ok"]
         failed = [result for result in mine if result.status != "ok"]
         names = [name for name in METRICS if good and name in good[0].metrics]
         cells[method] = {
-            name: _cell([r.metrics[name] for r in good], printed(dataset, method, name))
+            name: _cell(
+                [r.metrics[name] for r in good], printed(dataset, mine[0].task.method, name)
+            )
             for name in names
         }
         counts[method] = len(good)
@@ -155,7 +159,8 @@ def _block(heading: str, dataset: str, results: list[Result]) -> Block:
 
 def _column(method: str) -> tuple[int, str]:
     order = (*METHODS, *_BEYOND)
-    return (order.index(method) if method in order else len(order), method)
+    name = method.split()[0]
+    return (order.index(name) if name in order else len(order), method)
 
 
 def _cell(values: list[float], figure: float | None) -> Cell:

@@ -17,6 +17,9 @@ from sharpgp.exceptions import CalibrationWarning, NumericalError
 #: Part of every key: raise it when results of the same task are no longer comparable.
 SCHEMA = 1
 
+#: Entry of a task's settings that its method gets, and no other.
+OF_METHOD = "of_method"
+
 #: Where each experiment's function lives; workers look it up by name, so any engine can.
 EXPERIMENTS = {
     "bo": "sharpgp.studies.bo:run_task",
@@ -72,7 +75,24 @@ class Task:
     @property
     def group(self) -> tuple[str, str, int, str]:
         """Equal for tasks that share data and base model, and are best run by one worker."""
-        return self.experiment, self.dataset, self.seed, canonical_json(dict(self.settings))
+        shared = {name: value for name, value in self.settings.items() if name != OF_METHOD}
+        return self.experiment, self.dataset, self.seed, canonical_json(shared)
+
+    @property
+    def column(self) -> str:
+        """The method, with the settings that it has besides its defaults.
+
+        Examples
+        --------
+        >>> Task("regression", "boston", "paper", 0, {"of_method": {"effort": 2}}).column
+        'paper effort=2'
+        """
+        own = self.settings.get(OF_METHOD, {})
+        return " ".join([self.method, *(f"{name}={_short(own[name])}" for name in sorted(own))])
+
+
+def _short(value: Any) -> str:
+    return "/".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 _ENTRIES = tuple(entry.name for entry in fields(Task))

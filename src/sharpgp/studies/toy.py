@@ -23,6 +23,9 @@ PANELS = {
     "vanilla": "vanilla GP",
 }
 _BAYES = {"fully_bayesian": "fully Bayesian"}
+#: Training points and seed of a problem whose GP covers less than 80 % at 95 %, as in the paper's
+#: first figure: too few points to tell noise from signal.
+OVERCONFIDENT = (16, 2)
 
 
 def calibrate(methods: Mapping[str, str], data: Split, seed: int = 0) -> dict[str, Calibrated]:
@@ -42,7 +45,10 @@ def calibrate(methods: Mapping[str, str], data: Split, seed: int = 0) -> dict[st
 
 
 def draw(out: Path, *, fully_bayesian: bool = False, seed: int = 0) -> list[str]:
-    """Write ``toy.png`` (99 % intervals of all methods) and ``toy_95.png`` (Bayesian and sharp).
+    """Write ``toy.png`` (99 % intervals of all methods) and two figures of Bayesian and sharp.
+
+    ``toy_95.png`` has 95 % intervals of the same models, ``toy_overconfident.png`` those of a GP
+    that covers far less than it says (:data:`OVERCONFIDENT`).
 
     Parameters
     ----------
@@ -74,4 +80,23 @@ def draw(out: Path, *, fully_bayesian: bool = False, seed: int = 0) -> list[str]
         bayesian = _BAYES["fully_bayesian"] if fully_bayesian else PANELS["vanilla"]
         pair = {"Bayesian": models[bayesian], "sharp": models[PANELS["paper"]]}
         plots.toy_figure(pair, data, coverage=0.95).savefig(out / "toy_95.png", dpi=150)
-    return ["toy.png", "toy_95.png"]
+        few = overconfident()
+        models = calibrate({"vanilla": "Bayesian", "paper": "sharp"}, few)
+        figure = plots.toy_figure(models, few, coverage=0.95)
+        figure.savefig(out / "toy_overconfident.png", dpi=150)
+    return ["toy.png", "toy_95.png", "toy_overconfident.png"]
+
+
+def overconfident() -> Split:
+    """The problem of the paper's first figure.
+
+    Examples
+    --------
+    >>> data = overconfident()
+    >>> model = calibrate({"vanilla": "Bayesian"}, data)["Bayesian"]
+    >>> lower, upper = model.predict_quantiles(data.X_test, [0.025, 0.975]).numpy().T
+    >>> bool(((lower <= data.y_test) & (data.y_test <= upper)).mean() < 0.8)
+    True
+    """
+    n_train, seed = OVERCONFIDENT
+    return make_toy(n_train=n_train, random_state=seed)

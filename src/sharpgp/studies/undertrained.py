@@ -10,7 +10,12 @@ from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.scaling import Affine
 
 #: Lengthscale, signal variance and noise variance to start from, in standardised units.
-STARTS = {name: (10.0, 12.5, 10.0) for name in ("yacht", "mpg", "concrete")}
+STARTS = {
+    **dict.fromkeys(("yacht", "mpg", "concrete"), (10.0, 12.5, 10.0)),
+    "wine": (3.5, 20.0, 1.7),
+    "kin8nm": (3.5, 20.0, 2.6),
+    **dict.fromkeys(("facebook1", "facebook2"), (10.0, 2.0, 1.0)),
+}
 OTHER_START = (3.5, 20.0, 3.5)
 STEPS, RATE = 20, 0.1
 

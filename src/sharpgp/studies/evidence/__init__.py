@@ -24,8 +24,10 @@ STUDIES = {
     "known_truth": "intervals beside the true conditional quantiles",
     "large_data": "growth, memory and speed of sparse and exact GPs",
     "minibatch": "a sparse GP trained in batches beside gpytorch's SVGP",
+    "monotonicity": "whether the spread grows with the hyperparameters, as the paper assumes",
     "pooling": "pools of models beside the best kernel, and the pull of their weights",
     "runner_overhead": "what the runner adds to tasks of 100 ms",
+    "search": "objective of the paper's mode, by levels, effort and restarts",
     "training": "training a named kernel here and with BoTorch",
     "warm_start": "why refits of cross-validation start from scratch",
 }

@@ -70,10 +70,10 @@ def main(seeds: int = 5, data_home: str | None = None) -> None:
             lambda theta, p=posterior, X=X_cal: p.sigma(theta, X),
             y_cal - posterior.mean(X_cal),
         )
-        side = LevelSearch(problem, torch.tensor([0.95], dtype=torch.float64), 1, 0.5)
+        side = LevelSearch(problem, torch.tensor([0.95], dtype=torch.float64), 1, np.ones(1))
 
         def evaluate(side=side, problem=problem) -> None:
-            leaf, value, _ = side._values(problem.family.start)
+            leaf, value = side.visit(problem.family.start)
             torch.autograd.grad(value.sum(), leaf)
 
         N, C = posterior.n_train, len(y_cal)

@@ -50,8 +50,9 @@ def searched(
         r / unit,
         shrinkage=shrinkage,
     )
-    solve = solve_path if family == "ard" else solve_shared
-    return solve(problem, delta, restarts=0, rng=np.random.default_rng(0))[0]
+    if family == "ard":
+        return solve_path(problem, delta).theta
+    return solve_shared(problem, delta)[0]
 
 
 def judge(

@@ -8,11 +8,16 @@ import torch
 from torch import Tensor
 
 from sharpgp._ranks import q_lin
-from sharpgp._validation import as_count
-from sharpgp.calibration.methods.sharp.curves import Curves
+from sharpgp._validation import as_count, check_choice
+from sharpgp.calibration.methods.sharp.curves import INTERPOLATIONS, Curves
 from sharpgp.calibration.methods.sharp.inducing import move_inducing
 from sharpgp.calibration.methods.sharp.levels import Levels, resolve_levels
-from sharpgp.calibration.methods.sharp.path import LevelResult, keep_order, solve_path
+from sharpgp.calibration.methods.sharp.path import (
+    LevelResult,
+    keep_order,
+    price_of,
+    solve_path,
+)
 from sharpgp.calibration.methods.sharp.predictor import SharpPredictor
 from sharpgp.calibration.recalibrator import PosteriorMethod, register
 from sharpgp.exceptions import warn
@@ -46,7 +51,13 @@ class Sharp(PosteriorMethod):
     subset : int, optional
         Number of training points used while searching ``theta``; ``beta`` always uses all.
     restarts : int
-        Random restarts of the first search.
+        Searches from random starts besides the one from ``theta_R``; the best counts.
+    effort : int
+        1 is a quick search; each unit more goes on where the one before ended, with four times
+        its evaluations.  Neither more effort nor more restarts can end in a worse path; both take
+        more of the coverage that choosing ``theta`` on the points that fix ``beta`` costs.
+    interpolation : {"linear", "cubic"}
+        Of ``beta`` and ``theta`` between trained levels; both are monotone.
     move_inducing : bool
         For a sparse GP: also move its inducing inputs for sharpness, the mean excepted (the
         paper's future work).  They are many, and chosen on the points that fix ``beta``: more
@@ -80,6 +91,8 @@ class Sharp(PosteriorMethod):
         objective: str = "sharpness",
         subset: int | None = None,
         restarts: int = 0,
+        effort: int = 1,
+        interpolation: str = "linear",
         move_inducing: bool = False,
         random_state: int | None = None,
     ) -> None:
@@ -89,12 +102,19 @@ class Sharp(PosteriorMethod):
         self.objective = objective
         self.subset = subset
         self.restarts = restarts
+        self.effort = effort
+        self.interpolation = interpolation
         self.move_inducing = move_inducing
 
     def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> SharpPredictor:
+        check_choice(self.interpolation, "interpolation", INTERPOLATIONS)
         r = y - posterior.mean(X)
         delta = resolve_levels(self.levels, len(r)).to(posterior.device)
-        restarts = as_count(self.restarts, "restarts", least=0)
+        settings = {
+            "restarts": as_count(self.restarts, "restarts", least=0),
+            "effort": as_count(self.effort, "effort", least=1),
+            "seed": self.seed,
+        }
         if self.move_inducing:
             posterior = move_inducing(posterior, lambda p: self._problem(p, p, X, r), delta)
         searched = posterior
@@ -102,9 +122,15 @@ class Sharp(PosteriorMethod):
             n = min(as_count(self.subset, "subset", least=1), posterior.n_train)
             searched = posterior.subset(n, torch.Generator().manual_seed(self.seed))
         problem = self._problem(posterior, searched, X, r)
-        solve = solve_shared if self.family == "shared" else solve_path
-        rng = np.random.default_rng(self.seed)
-        theta, evaluations, budget = solve(problem, delta, restarts=restarts, rng=rng)
+        if self.family == "shared":
+            theta, evaluations, budget = solve_shared(problem, delta, **settings)
+        else:
+            found = solve_path(problem, delta, **settings)
+            theta, evaluations, budget = found.theta, found.evaluations, found.budget
+            if searched is not posterior:
+                # A path that is better on a part of the data need not be so on all of them.
+                whole = self._problem(posterior, posterior, X, r)
+                theta = min(found.passed, key=lambda path: price_of(whole, delta, path))
         if budget.failed:
             warn(
                 f"the covariance could not be factorised at {budget.failed} of {budget.used} "
@@ -212,7 +238,7 @@ class Sharp(PosteriorMethod):
             below, above = missing[:0], missing
         extra = torch.cat([below, above])
         if len(extra) == 0:
-            return Curves.through(delta, beta, theta)
+            return Curves.through(delta, beta, theta, self.interpolation)
         ends = torch.cat([theta[:1].expand(len(below), -1), theta[-1:].expand(len(above), -1)])
         z = r / posterior.sigma(torch.stack([theta[0], theta[-1]]), X)
         beta_ends = torch.cat([q_lin(below, z[0]), q_lin(above, z[1])])
@@ -221,4 +247,5 @@ class Sharp(PosteriorMethod):
             torch.cat([delta, extra])[order],
             torch.cat([beta, beta_ends])[order],
             torch.cat([theta, ends])[order],
+            self.interpolation,
         )

@@ -1,16 +1,10 @@
 r"""Monotone paths ``theta(delta)``: hyperparameters that only grow outward from ``delta_0``.
 
 On either side of the level ``delta_0`` where ``beta`` changes sign, ``theta`` and ``|beta|`` may
-only grow outward; then quantiles cannot cross.  Three facts make the path cheap and safe:
-
-1. One evaluation of ``sigma(theta)`` gives the objective of *every* level, because the same
-   z-scores serve them all.  So every ``theta`` that any search visits is kept.
-2. The best monotone path through these is a shortest path (dynamic programming over levels).
-   Only entries that are no worse than ``theta_R`` at a level may be used there; all levels at
-   ``theta_R`` is always such a path, so the result is never worse than ``theta_R`` anywhere.
-3. Searching groups of levels from coarse to fine (all levels of a side, then halves, quarters,
-   ... single levels), each inside the box that its neighbours leave, avoids the trap of a greedy
-   order: one noisy tail level binding all others.
+only grow outward; then quantiles cannot cross.  Each side is searched on its own, from
+``theta_R`` and from as many other starts as there are restarts (:mod:`.side`), and the best path
+of all is taken.  More restarts, and more effort, do all that fewer do and then go on: they never
+end in a worse path.
 """
 
 from dataclasses import dataclass
@@ -20,21 +14,14 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import Array, stored
-from sharpgp.models.search import (
-    LEAST_EVALUATIONS,
-    LOWEST_LOG_RATIO,
-    STALLED,
-    Budget,
-    LevelSearch,
-    Problem,
-    Visited,
-)
+from sharpgp.calibration.methods.sharp.side import Side
+from sharpgp.models.search import LEAST_EVALUATIONS, Budget, Problem, price, rounds
 
-# Evaluations allowed to each search by depth: whole side, halves, quarters, ...
-_EVALUATIONS = (30, 12, 10, 8, 6)
-#: Evaluations per level and in all: 25 levels may use 400; more levels share the same 400.
+#: Evaluations per level of the first pass, and for both sides: 25 levels may use 400.
 EVALUATIONS_PER_LEVEL = 16
 MOST_EVALUATIONS = 400
+# A level counts at least this much, so that one at delta_0 alone can be searched, too.
+_LEAST_WEIGHT = 1e-3
 
 
 @stored(
@@ -69,104 +56,114 @@ class LevelResult:
     jitter: float = 0.0
 
 
-def shortest_path(visited: Visited) -> list[int]:
-    """Index of the visited point for each level (centre to tail) on the best monotone path."""
-    v, gain, beta = np.array(visited.v), np.array(visited.log_ratio), np.array(visited.beta)
-    usable = (gain <= 1e-12) & (beta >= 0)
-    usable[0] = True  # theta_R itself
-    cost = np.where(usable, np.maximum(gain, LOWEST_LOG_RATIO), np.inf)
-    grows = (v[:, None, :] <= v[None, :, :] + 1e-12).all(-1)
-    total, back = cost[:, 0].copy(), []
-    for k in range(1, gain.shape[1]):
-        allowed = grows & (beta[:, k - 1, None] <= beta[None, :, k])
-        reach = np.where(allowed, total[:, None], np.inf)
-        best = reach.argmin(0)
-        back.append(best)
-        total = reach[best, np.arange(len(best))] + cost[:, k]
-    entry = int(total.argmin())
-    path = [entry]
-    for best in reversed(back):
-        entry = int(best[entry])
-        path.append(entry)
-    return path[::-1]
+@dataclass(frozen=True)
+class Solution:
+    """A path, how it was found, and the paths that were best on the way.
 
-
-def side_path(
-    search: LevelSearch, budget: Budget, restarts: int, rng: np.random.Generator
-) -> list[int]:
-    """Search one side of ``delta_0`` from coarse to fine; returns the path through what it saw.
-
-    The levels of ``search`` are ordered from the centre to the tail.
+    Attributes
+    ----------
+    theta : Tensor [K, P]
+    passed : list of Tensor [K, P]
+        The path of ``theta_R``, and the path after each round of each start.
+    evaluations : array [K]
+        Charged to each level.
+    budget : Budget
+        With what was used in all.
     """
-    n = len(search.delta)
-    search.from_starts(budget, restarts, rng, _EVALUATIONS[0] if n > 1 else LEAST_EVALUATIONS)
-    path = shortest_path(search.visited)
-    groups, depth = [list(range(n))], 0
-    while len(groups) < n and budget.left > 0:
-        depth = min(depth + 1, len(_EVALUATIONS) - 1)
-        groups = [half for group in groups for half in _halves(group)]
-        # Alternate the direction, so that neither the centre nor the tail always goes first.
-        for group in groups if depth % 2 else reversed(groups):
-            path = _refine(search, group, path, budget, _EVALUATIONS[depth])
-    return path
+
+    theta: Tensor
+    passed: list[Tensor]
+    evaluations: np.ndarray
+    budget: Budget
 
 
-def _refine(
-    search: LevelSearch, group: list[int], path: list[int], budget: Budget, most: int
-) -> list[int]:
-    v, family = search.visited.v, search.problem.family
-    lower = v[path[group[0] - 1]] if group[0] > 0 else family.lower
-    upper = v[path[group[-1] + 1]] if group[-1] < len(path) - 1 else family.upper
-    upper = np.maximum(lower, upper)  # a path is in order up to rounding only
-    if budget.left <= 0 or (upper - lower < 1e-9).all():
-        return path
-    start, gain = search.visited.best_inside(lower, upper, search.weights_of(group))
-    if search.on_plateau and gain > STALLED:
-        start = family.second_start
-    search.run(group, start, lower, upper, budget, most, 1e-3)
-    return shortest_path(search.visited)
+def level_weights(delta: Tensor, centre: float, n_scores: int) -> np.ndarray:
+    r"""How much the log ratio of each level's objective counts [K].
+
+    Close to ``delta_0``, ``beta`` is proportional to ``delta - delta_0``, and a rank of ``C``
+    scores has the standard error ``sqrt(delta (1 - delta) / C)``.  So ``log beta^2``, and with it
+    the log ratio, has the variance ``s^2 = 4 delta (1 - delta) / (C (delta - delta_0)^2)`` by
+    chance alone; its weight is ``1 / (1 + s^2)``.
+
+    Examples
+    --------
+    >>> delta = torch.tensor([0.52, 0.6, 0.95], dtype=torch.float64)
+    >>> level_weights(delta, 0.5, 100).round(2).tolist()
+    [0.04, 0.51, 0.99]
+    """
+    square = (delta - centre).square()
+    weights = square / (square + 4.0 * delta * (1.0 - delta) / n_scores)
+    return weights.clamp(min=_LEAST_WEIGHT).cpu().numpy()
 
 
-def _halves(group: list[int]) -> list[list[int]]:
-    middle = len(group) // 2
-    return [group] if len(group) == 1 else [group[:middle], group[middle:]]
+def centre_of(r: Tensor) -> float:
+    """``delta_0``, where ``beta`` changes sign: the share of negative residuals."""
+    return (int((r < 0).sum()) + 0.5) / (len(r) + 1)
 
 
 def solve_path(
-    problem: Problem, delta: Tensor, *, restarts: int, rng: np.random.Generator
-) -> tuple[Tensor, np.ndarray, Budget]:
-    """``theta`` [K, P] for increasing levels ``delta``, monotone outward from ``delta_0``.
-
-    Returns ``theta``, the evaluations charged to each level, and the budget with what was used.
-    """
-    C = len(problem.r)
-    negative = int((problem.r < 0).sum())
-    centre = (negative + 0.5) / (C + 1)
+    problem: Problem, delta: Tensor, *, restarts: int = 0, effort: int = 1, seed: int = 0
+) -> Solution:
+    """``theta`` [K, P] for increasing levels ``delta``, monotone outward from ``delta_0``."""
+    theta_R = problem.family.theta_R
     with torch.no_grad():
-        theta_R = problem.family.theta_R
         _, beta = problem.objective(delta, problem.r, problem.sigma(theta_R.unsqueeze(0)))
-    upper_side = beta >= 0
+    weights = level_weights(delta, centre_of(problem.r), len(problem.r))
+    first = max(LEAST_EVALUATIONS, min(MOST_EVALUATIONS, EVALUATIONS_PER_LEVEL * len(delta)))
     theta = theta_R.expand(len(delta), -1).clone()
-    evaluations = np.zeros(len(delta), dtype=int)
-    most = max(LEAST_EVALUATIONS, min(MOST_EVALUATIONS, EVALUATIONS_PER_LEVEL * len(delta)))
-    used = failed = 0
+    passed = [theta.clone() for _ in range(1 + (restarts + 1) * effort)]
+    evaluations, whole = np.zeros(len(delta), dtype=int), Budget(0)
     for sign in (-1, 1):
-        index = (upper_side if sign > 0 else ~upper_side).nonzero().squeeze(-1)
+        index = ((beta >= 0) if sign > 0 else (beta < 0)).nonzero().squeeze(-1)
         if len(index) == 0:
             continue
         if sign < 0:
             index = index.flip(0)
-        share = max(1, round(most * len(index) / len(delta)))
-        budget = Budget(share)
-        side = LevelSearch(problem, delta[index], sign, centre)
-        path = side_path(side, budget, restarts, rng)
-        for k, entry in zip(index.tolist(), path, strict=True):
-            v = torch.from_numpy(side.visited.v[entry]).to(theta)
-            if entry > 0:
-                theta[k] = problem.family.theta(v)
-        evaluations[index.cpu().numpy()] = side.evaluations
-        used, failed = used + budget.used, failed + budget.failed
-    return theta, evaluations, Budget(most - used, used, failed)
+        share = max(1, round(first * len(index) / len(delta)))
+        place = index.cpu().numpy()
+        best = 0.0
+        for restart in range(restarts + 1):
+            rng = np.random.default_rng([seed, sign + 1, restart])
+            side = Side(problem, delta[index], sign, weights[place])
+            start = side.search.elsewhere(rng) if restart else None
+            for stage, more in enumerate([share, *rounds(share, effort)]):
+                budget = Budget(more)
+                if stage == 0:
+                    side.first_pass(budget, start)
+                else:
+                    side.go_on(budget, rng)
+                whole.used, whole.failed = whole.used + budget.used, whole.failed + budget.failed
+                passed[1 + restart * effort + stage][index] = _theta(problem, side)
+            evaluations[place] += side.search.evaluations
+            if side.price < best:
+                best = side.price
+                theta[index] = _theta(problem, side)
+    return Solution(theta, passed, evaluations, whole)
+
+
+def _theta(problem: Problem, side: Side) -> Tensor:
+    """``theta`` [K, P] along the path of a side; that of ``theta_R`` to the last bit."""
+    theta_R = problem.family.theta_R
+    rows = [
+        theta_R if base else problem.family.theta(torch.from_numpy(v).to(theta_R))
+        for v, base in zip(side.v, side.at_theta_R, strict=True)
+    ]
+    return torch.stack(rows)
+
+
+def price_of(problem: Problem, delta: Tensor, theta: Tensor) -> float:
+    """Weighted mean price of a path [K, P], put in order; 0 is that of ``theta_R``.
+
+    This is what effort and restarts can only lower.  While no level is worse than with
+    ``theta_R``, it is the weighted mean of the log ratios of the objectives.
+    """
+    with torch.no_grad():
+        base = problem.sigma(problem.family.theta_R.unsqueeze(0))
+        value_base, _ = problem.objective(delta, problem.r, base)
+        _, _, value, _ = keep_order(problem, delta, theta)
+    log_ratio = value.clamp_min(1e-300).log() - value_base.clamp_min(1e-300).log()
+    weights = level_weights(delta, centre_of(problem.r), len(problem.r))
+    return float(np.average(price(log_ratio).cpu().numpy(), weights=weights))
 
 
 def keep_order(

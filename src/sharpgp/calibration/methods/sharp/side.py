@@ -1,0 +1,297 @@
+r"""The search of one side of ``delta_0``: a monotone path, from its centre to its tail.
+
+1. One evaluation of ``sigma(theta)`` gives the objective of *every* level, because the same
+   z-scores serve them all.  So every ``theta`` that any search visits is kept.
+2. The best monotone path through these is a shortest path (dynamic programming over levels).  A
+   path of ``theta_R`` alone is one of them.  Points are added only, so that a search that goes on
+   can only find a better path.
+3. Searching groups of levels from coarse to fine (all levels of a side, then halves, quarters,
+   ... single levels), each inside the box that its neighbours leave, avoids the trap of a greedy
+   order: one noisy tail level binding all others.
+4. Where levels are many, some of them, the knots, are searched; between two knots the path takes
+   points of the line that joins them.  See :meth:`Side.fill` for why such a path exists.
+"""
+
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sharpgp.exceptions import NumericalError
+from sharpgp.gp.optimise import minimise
+from sharpgp.models.search import (
+    LEAST_EVALUATIONS,
+    STALLED,
+    Budget,
+    LevelSearch,
+    Problem,
+    Visited,
+    price,
+)
+
+# Evaluations allowed to each search by depth: whole side, halves, quarters, ...
+_EVALUATIONS = (30, 12, 10, 8, 6)
+# Those of a level alone that go to its smoothed objective.
+_SMOOTHED = 40
+# Levels of a side that are searched; 25 levels have 13 a side.
+_MOST_KNOTS = 16
+# Points on the line between two knots, and rounds of halving what is left of its steps.
+_BETWEEN, _HALVINGS = 8, 3
+# Iterations of a joint descent, each as many evaluations as there are knots.
+_JOINT_ITERATIONS = 25
+# Points that a side keeps: a shortest path takes the square of it.
+_MOST_KEPT = 300
+
+
+def shortest_path(
+    visited: Visited, weights: np.ndarray, levels: np.ndarray | None = None
+) -> tuple[list[int], float]:
+    """The best monotone path: index of a visited point for each level, and its weighted price.
+
+    Parameters
+    ----------
+    visited : Visited
+        The first point is ``theta_R``, which may be used at every level.
+    weights : array [K]
+    levels : array of int, optional
+        The levels, centre to tail, that the path is for; all of them by default.
+    """
+    levels = np.arange(len(weights)) if levels is None else levels
+    v = np.array(visited.v)
+    gain, beta = np.array(visited.log_ratio)[:, levels], np.array(visited.beta)[:, levels]
+    cost = np.where(beta >= 0, price(torch.from_numpy(gain)).numpy() * weights[levels], np.inf)
+    cost[0] = 0.0
+    grows = np.ones((len(v), len(v)), dtype=bool)
+    if len(levels) > 1:
+        for entry in v.T:
+            grows &= entry[:, None] <= entry + 1e-12
+    total, back = cost[:, 0].copy(), []
+    for k in range(1, len(levels)):
+        allowed = grows & (beta[:, k - 1, None] <= beta[None, :, k])
+        reach = np.where(allowed, total[:, None], np.inf)
+        best = reach.argmin(0)
+        back.append(best)
+        total = reach[best, np.arange(len(best))] + cost[:, k]
+    entry = int(total.argmin())
+    path, price_of_all = [entry], float(total[entry])
+    for best in reversed(back):
+        entry = int(best[entry])
+        path.append(entry)
+    return path[::-1], price_of_all
+
+
+def knots_of(delta: np.ndarray) -> np.ndarray:
+    """Which of the levels to search: all, or some that are denser in the tail.
+
+    Examples
+    --------
+    >>> knots_of(np.linspace(0.5, 0.98, 5)).tolist()
+    [0, 1, 2, 3, 4]
+    >>> knots_of(np.linspace(0.5, 0.99, 50))[[0, 1, -2, -1]].tolist()
+    [0, 4, 48, 49]
+    """
+    if len(delta) <= _MOST_KNOTS:
+        return np.arange(len(delta))
+    angle = np.arcsin(np.sqrt(delta))
+    wanted = np.linspace(angle[0], angle[-1], _MOST_KNOTS)
+    return np.unique([int(np.abs(angle - one).argmin()) for one in wanted])
+
+
+class Side:
+    """The path of one side, and the search that it comes from.
+
+    Parameters
+    ----------
+    problem : Problem
+    delta : Tensor [K]
+        Levels from the centre to the tail.
+    sign : int
+        Of ``beta`` on this side.
+    weights : array [K]
+        How much each level counts.
+    """
+
+    def __init__(self, problem: Problem, delta: Tensor, sign: int, weights: np.ndarray) -> None:
+        self.search = LevelSearch(problem, delta, sign, weights)
+        self.knots = knots_of(delta.cpu().numpy())
+        self._coarse = [0] * len(self.knots)
+        #: The path: a visited point for each level, and what they cost.
+        self.path, self.price = [0] * len(delta), 0.0
+
+    @property
+    def v(self) -> np.ndarray:
+        """Search variables [K, P'] along the path."""
+        return np.array(self.search.visited.v)[self.path]
+
+    @property
+    def at_theta_R(self) -> np.ndarray:
+        """Whether the path is at ``theta_R`` [K]."""
+        return np.array(self.path) == 0
+
+    def first_pass(self, budget: Budget, start: np.ndarray | None = None) -> None:
+        """From coarse to fine, from ``theta_R`` or from another start."""
+        groups = [list(range(len(self.knots)))]
+        if len(self.knots) == 1:
+            self._alone(start, budget)
+        elif start is None:
+            self.search.from_theta_R(self._levels(groups[0]), budget, _EVALUATIONS[0])
+        else:
+            self._run(groups[0], start, *self._box(groups[0]), budget, _EVALUATIONS[0], 1e-4)
+        self._update()
+        depth = 0
+        while len(groups) < len(self.knots) and budget.left > 0:
+            depth = min(depth + 1, len(_EVALUATIONS) - 1)
+            groups = [half for group in groups for half in _halves(group)]
+            # Alternate the direction, so that neither the centre nor the tail always goes first.
+            for group in groups if depth % 2 else reversed(groups):
+                self._refine(group, budget, _EVALUATIONS[depth])
+        self.fill(budget)
+
+    def go_on(self, budget: Budget, rng: np.random.Generator) -> None:
+        """Use up a budget: all knots jointly, then hops of random groups of them."""
+        n = len(self.knots)
+        if n > 1:
+            self._jointly(budget)
+        while budget.left > 0:
+            first = int(rng.integers(n))
+            group = list(range(first, first + int(rng.integers(1, n - first + 1))))
+            lower, upper = self._box(group)
+            if (upper - lower < 1e-9).all():
+                budget.left -= 1
+                continue
+            most = LEAST_EVALUATIONS if n == 1 else _EVALUATIONS[1]
+            self.search.hop(self._levels(group), lower, upper, budget, most, rng)
+            self._update()
+        self.fill(budget)
+
+    def fill(self, budget: Budget) -> None:
+        r"""Points for the levels between knots, and the best path of all levels.
+
+        Let two knots have ``theta_a <= theta_b`` and ``beta_a <= beta_b``.  Where ``sigma`` grows
+        with ``theta``, ``beta`` of every level falls along the line ``theta(t)`` between them.
+        Going outward, let each level take the largest ``t`` with a ``beta`` not below its inner
+        neighbour's: ``t`` only grows, ``beta`` stays at ``beta_a`` until ``t`` is 1, and that is
+        so at the outer knot at the latest, as ``beta_b >= beta_a``.  So a path of all levels
+        through the same knots exists, however many levels lie between them.
+        """
+        if len(self.knots) < len(self.path):
+            v = self.search.visited.v
+            ends = zip(self._coarse[:-1], self._coarse[1:], self.knots[1:], strict=True)
+            for a, b, level in list(ends):
+                if a != b:
+                    for t in np.arange(1, _BETWEEN + 1) / (_BETWEEN + 1):
+                        self._look(v[a] + t * (v[b] - v[a]), int(level), budget)
+            for _ in range(_HALVINGS):
+                self.path, self.price = shortest_path(self.search.visited, self.search.weights)
+                steps = {pair: k for k, pair in enumerate(pairwise(self.path))}
+                for (a, b), level in steps.items():
+                    if np.abs(v[b] - v[a]).max() > 1e-3:
+                        self._look((v[a] + v[b]) / 2.0, level, budget)
+        self.path, self.price = shortest_path(self.search.visited, self.search.weights)
+
+    def _alone(self, start: np.ndarray | None, budget: Budget) -> None:
+        """One level: the smoothed objective first, as no other levels smooth it."""
+        search, family = self.search, self.search.problem.family
+        start = family.start if start is None else start
+        search.run([0], start, family.lower, family.upper, budget, _SMOOTHED, 1e-4, smoothed=True)
+        start, gain = search.visited.best_inside(family.lower, family.upper, np.ones(1))
+        if gain > STALLED:
+            start = family.second_start
+        search.run([0], start, family.lower, family.upper, budget, LEAST_EVALUATIONS, 1e-4)
+
+    def _look(self, v: np.ndarray, level: int, budget: Budget) -> None:
+        """Visit a point, charged to a level; these are not counted against the budget."""
+        budget.used += 1
+        self.search.evaluations[level] += 1
+        try:
+            self.search.visit(v)
+        except NumericalError:
+            budget.failed += 1
+
+    def _refine(self, group: list[int], budget: Budget, most: int) -> None:
+        lower, upper = self._box(group)
+        if budget.left <= 0 or (upper - lower < 1e-9).all():
+            return
+        search = self.search
+        weights = search.weights_of(self._levels(group))
+        start, gain = search.visited.best_inside(lower, upper, weights)
+        if search.on_plateau and gain > STALLED:
+            start = search.problem.family.second_start
+        self._run(group, start, lower, upper, budget, most, 1e-3)
+        self._update()
+
+    def _jointly(self, budget: Budget) -> None:
+        """All knots at once, as the first one and steps between neighbours that are not negative.
+
+        Every point is kept, and the shortest path makes sure of the order of ``beta``.
+        """
+        search, family = self.search, self.search.problem.family
+        shape = len(self.knots), len(family.start)
+        most = min(_JOINT_ITERATIONS, budget.left // shape[0])
+        if most < 2:
+            return
+        weights = search.weights[self.knots]
+        v = np.array(search.visited.v)[self._coarse]
+        start = np.concatenate([v[:1], np.diff(v, axis=0).clip(min=0.0)])
+        lower, upper = np.zeros(shape), np.tile(family.upper - family.lower, (shape[0], 1))
+        lower[0], upper[0] = family.lower, family.upper
+
+        def evaluate(steps: np.ndarray) -> tuple[float, np.ndarray]:
+            path = steps.reshape(shape).cumsum(0)
+            total, gradient = 0.0, np.zeros(shape)
+            for k, level in enumerate(self.knots):
+                budget.left, budget.used = budget.left - 1, budget.used + 1
+                search.evaluations[level] += 1
+                leaf, values = search.visit(np.minimum(path[k], family.upper))
+                cost = weights[k] * price(values[level])
+                (slope,) = torch.autograd.grad(cost, leaf)
+                total += cost.item()
+                gradient[k] = np.where(path[k] <= family.upper, slope.cpu().numpy(), 0.0)
+            return total, gradient[::-1].cumsum(0)[::-1].ravel()
+
+        ends = lower.ravel(), upper.ravel()
+        found = minimise(evaluate, start.ravel(), *ends, most=most, tolerance=1e-4, maxls=8)
+        budget.failed += len(found.failures)
+        self._update()
+
+    def _run(
+        self,
+        group: list[int],
+        start: np.ndarray,
+        lower: np.ndarray,
+        upper: np.ndarray,
+        budget: Budget,
+        most: int,
+        tolerance: float,
+    ) -> None:
+        self.search.run(self._levels(group), start, lower, upper, budget, most, tolerance)
+
+    def _box(self, group: list[int]) -> tuple[np.ndarray, np.ndarray]:
+        """What the neighbours of some knots leave to them."""
+        v, family, path = self.search.visited.v, self.search.problem.family, self._coarse
+        lower = v[path[group[0] - 1]] if group[0] > 0 else family.lower
+        upper = v[path[group[-1] + 1]] if group[-1] < len(path) - 1 else family.upper
+        return lower, np.maximum(lower, upper)  # a path is in order up to rounding only
+
+    def _levels(self, group: list[int]) -> list[int]:
+        return [int(self.knots[k]) for k in group]
+
+    def _update(self) -> None:
+        """The best path of the knots; of points on no path only the best of each level stay."""
+        visited, weights = self.search.visited, self.search.weights
+        self._coarse, _ = shortest_path(visited, weights, self.knots)
+        if len(visited.v) <= _MOST_KEPT:
+            return
+        gain = np.array(visited.log_ratio)[:, self.knots]
+        ranked = gain.argsort(0)[: _MOST_KEPT // (2 * len(self.knots))]
+        kept = sorted({0, *self._coarse, *self.path, *ranked.ravel().tolist()})
+        number = {old: new for new, old in enumerate(kept)}
+        self._coarse = [number[entry] for entry in self._coarse]
+        self.path = [number[entry] for entry in self.path]
+        visited.keep(kept)
+
+
+def _halves(group: list[int]) -> list[list[int]]:
+    middle = len(group) // 2
+    return [group] if len(group) == 1 else [group[:middle], group[middle:]]

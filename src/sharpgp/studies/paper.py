@@ -1,0 +1,171 @@
+"""Every table and figure of the paper and its supplement, and a page that says what reproduces.
+
+Run with ``sharpgp bench paper``.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sharpgp._files import make_folder
+from sharpgp.exceptions import InvalidInputError, MissingExtraError, SharpGPError
+from sharpgp.studies import bo, bounds, datasets, regression, regret, toy
+from sharpgp.studies.claims import judged
+from sharpgp.studies.formats import as_md
+from sharpgp.studies.published import DATASETS, REFERENCE
+from sharpgp.studies.store import Store
+from sharpgp.studies.tables import summarise
+from sharpgp.studies.task import Task
+
+#: Methods of the paper's table, and the two beyond it whose coverage is guaranteed.
+METHODS = (
+    "paper", "kuleshov18", "vovk20", "marx22", "kuleshov22", "vanilla", "exact", "paper_exact",
+)  # fmt: skip
+#: Methods that take the hardly trained base model as it is.
+UNDERTRAINED = METHODS[:6]
+#: A thorough search of the two levels of the 95 % interval, each on its side of the centre.
+THOROUGH = {"levels": [0.025, 0.975], "effort": 3}
+#: The set that the network is pretrained on.
+PRETRAINED_ON = "yacht"
+#: Sets that take minutes a split, with fewer splits unless more are asked for.
+LARGE = ("kin8nm", "facebook1", "facebook2")
+FEWER = 10
+#: A quick run: sets, splits, optimisations.
+QUICK_SETS, QUICK_REPEATS, QUICK_ITERATIONS = ("boston", "yacht", "mpg"), 3, 15
+#: Functions and methods of the paper's optimisations.
+FUNCTIONS, BOUNDS = ("ackley", "rosenbrock"), ("calibrated", "calibrated_1", "ucb")
+PAGE = "paper.md"
+
+
+def available(
+    names: Sequence[str] | None, data_home: str | Path | None
+) -> tuple[list[str], dict[str, str]]:
+    """Sets of the paper's table that can be had, and for each other one the reason.
+
+    ``facebook1`` stands in where the larger ``facebook2`` cannot be had.  Sets that are asked for
+    by name have to be there.
+    """
+    if names is not None:
+        datasets.require(names, data_home)
+        return list(names), {}
+    sets, missing = [], {}
+    for name in DATASETS:
+        for candidate in (name, "facebook1") if name == "facebook2" else (name,):
+            try:
+                datasets.require([candidate], data_home)
+            except SharpGPError as error:
+                missing[candidate] = str(error)
+            else:
+                sets.append(candidate)
+                break
+    return sets, missing
+
+
+def plan(
+    names: Sequence[str],
+    *,
+    quick: bool = False,
+    repeats: int | None = None,
+    of_paper: Mapping[str, Any] | None = None,
+) -> list[Task]:
+    """Tasks of all tables and of the figure of regrets.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Data sets; a quick run takes those of :data:`QUICK_SETS` among them.
+    quick : bool
+        Few repetitions, a short optimisation, and no uniform bounds of ``capone22``.
+    repeats : int, optional
+        Splits of each set; 100 as printed, fewer of :data:`LARGE`, three in a quick run.
+    of_paper : mapping, optional
+        Settings of the paper's method.
+
+    Examples
+    --------
+    >>> tasks = plan(["boston"], quick=True)
+    >>> sorted({task.experiment for task in tasks})
+    ['bo', 'bounds', 'regression']
+    """
+    names = [name for name in names if name in QUICK_SETS] if quick else list(names)
+    if not names:
+        raise InvalidInputError(
+            "datasets: expected at least one set that can be had, found none; name a folder with "
+            "your own copies as --data-home"
+        )
+    tasks: list[Task] = []
+    for name in names:
+        count = repeats or (QUICK_REPEATS if quick else FEWER if name in LARGE else 100)
+        network = {"kuleshov22": min(count, 1) if quick else count}
+        own = {
+            "paper": dict(of_paper or {}),
+            "kuleshov22": {} if quick else {regression.PRETRAINED_ON: PRETRAINED_ON},
+        }
+        for base, methods in (("trained", METHODS), ("undertrained", UNDERTRAINED)):
+            tasks += regression.plan(
+                [name], methods, repeats=count, repeats_of=network, base=base, of_method=own
+            )
+            if name not in LARGE:
+                thorough = {"paper": {**own["paper"], **THOROUGH}}
+                tasks += regression.plan(
+                    [name], ["paper"], repeats=count, base=base, of_method=thorough
+                )
+    bounded = [name for name in bounds.DATASETS if name in names]
+    if bounded:
+        ranked = [method for method in bounds.METHODS if not (quick and method == "capone22")]
+        tasks += bounds.plan(bounded, ranked, repeats=QUICK_REPEATS if quick else 10)
+    tasks += bo.plan(
+        FUNCTIONS,
+        BOUNDS,
+        repeats=1 if quick else 20,
+        iterations=QUICK_ITERATIONS if quick else bo.ITERATIONS,
+    )
+    return tasks
+
+
+def write_page(results: Path, missing: Mapping[str, str]) -> str:
+    """Write the page and its figures beside the results; returns what to tell the user."""
+    figures, note = _figures(results)
+    (results / PAGE).write_text(page(results, missing, figures, note), encoding="utf-8")
+    return f"Wrote {results / PAGE}"
+
+
+def page(
+    results: str | Path, missing: Mapping[str, str], figures: Sequence[str] = (), note: str = ""
+) -> str:
+    """The page as Markdown, from result files alone."""
+    blocks = summarise(Store(results).results())
+    lines = [
+        f"# {REFERENCE}: what reproduces",
+        "",
+        "Each printed figure beside ours, with coverage, the floor of the calibration error and "
+        "standard errors. A verdict is for the results in this folder: *reproduced* on every set "
+        "and in every regime that was run, *only when* on some, *not reproduced* on none.",
+        "",
+        "## The claims",
+        "",
+        *(
+            f"- **{claim.says}** {claim.verdict} {claim.detail}".rstrip()
+            for claim in judged(blocks)
+        ),
+        "",
+        *(f"- Not run: {reason}" for reason in missing.values()),
+        "",
+        "## The figures",
+        "",
+        *(f"![{figure}](figures/{figure})" for figure in figures),
+        note,
+        "",
+        as_md(blocks),
+    ]
+    return "\n".join(lines).replace("\n\n\n", "\n\n")
+
+
+def _figures(results: Path) -> tuple[list[str], str]:
+    """Names of the figures drawn, or why there are none."""
+    folder = results / "figures"
+    make_folder(folder)
+    try:
+        return [*toy.draw(folder), *regret.draw(results, folder)], ""
+    except MissingExtraError as error:
+        return [], f"No figures: {error}"
