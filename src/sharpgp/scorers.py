@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from sharpgp._validation import as_coverage, as_numpy, as_target, check_choice
-from sharpgp.diagnostics import last_step
-from sharpgp.exceptions import CalibrationWarning, InvalidInputError
+from sharpgp.exceptions import CalibrationWarning
 from sharpgp.metrics import interval_coverage, interval_score, interval_width
+from sharpgp.pipelines import through
 
 __all__ = [
     "IntervalScorer",
@@ -50,8 +50,7 @@ class ReportScorer:
 
     def __call__(self, estimator: Any, X: Any, y: Any) -> float:
         """Score of a fitted estimator on test data."""
-        model, X = _predictor(estimator, X)
-        return -float(model.calibration_report(X, y)[self.metric])
+        return -float(through(estimator).calibration_report(X, y)[self.metric])
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ class IntervalScorer:
 
     def __call__(self, estimator: Any, X: Any, y: Any) -> float:
         """Score of a fitted estimator on test data."""
-        model, X = _predictor(estimator, X)
+        model = through(estimator)
         with warnings.catch_warnings():
             # Coverages that the calibration points cannot support show in the score.
             warnings.simplefilter("ignore", CalibrationWarning)
@@ -111,13 +110,3 @@ interval_score_scorer = IntervalScorer("score")
 coverage_scorer = IntervalScorer("coverage")
 #: Minus the mean width of 95 % intervals; look at the coverage beside it.
 width_scorer = IntervalScorer("width")
-
-
-def _predictor(estimator: Any, X: Any) -> tuple[Any, Any]:
-    model, X = last_step(estimator, X)
-    if not hasattr(model, "predict_interval"):
-        raise InvalidInputError(
-            "estimator: expected a SharpGPRegressor or a pipeline that ends in one, "
-            f"found {type(model).__name__}"
-        )
-    return model, X
