@@ -96,8 +96,8 @@ TABLE = [
     (
         one_very_bad_feature,
         "fault",
-        r"Not calibrated: dose_mg [78]\d(\.\d+)? to (99|100)(\.\d+)?: \d+ % intervals cover \d\S* % "
-        r"of 100 points, and elsewhere predictions are calibrated",
+        r"Not calibrated: dose_mg [78]\d(\.\d+)? to (99|100)(\.\d+)?: \d+ % intervals cover "
+        r"\d\S* % of 100 points, and elsewhere predictions are calibrated",
     ),
     (
         heavy_tails,
@@ -135,7 +135,7 @@ def test_no_figure_blames_a_feature_where_all_groups_fail_alike(rng):
     part = numbers["intervals"][5]
     for j, name in enumerate(numbers["features"]):
         finding = words.by_feature(found, part, j, numbers["features"])
-        assert "alike in all groups" in finding.advice, name
+        assert "off alike in all groups" in finding.advice, name
         assert not finding.well
     assert "too narrow" not in words.pit(found, numbers, faults(found, numbers)).advice
 

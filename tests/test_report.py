@@ -42,7 +42,7 @@ def test_a_calibrated_predictor_is_told_so(calm):
     numbers, reliability, pit = whole(calm)
     assert reliability.well
     assert pit.well
-    assert words.widths(calm, at(numbers)).well
+    assert words.widths(calm, at(numbers), []).well
     assert "<strong>Calibrated</strong>" in render_report(calm)
 
 
@@ -113,7 +113,7 @@ def test_narrow_intervals_that_miss_are_found(rng):
 
 def test_too_few_calibration_points_are_said(calm):
     part = at(numbers_of(calm), 0.99) | {"backed": False}
-    finding = words.widths(calm, part)
+    finding = words.widths(calm, part, [])
     assert "modelled tail" in finding.advice.replace("\n", " ")
     assert not finding.well
 
@@ -246,7 +246,7 @@ def test_very_many_features_leave_those_that_stray(rng):
 
 def test_widths_that_are_all_alike_can_be_shown(calm):
     part = at(numbers_of(calm))
-    assert "equally wide" in words.widths(calm, part).shows
+    assert "equally wide" in words.widths(calm, part, []).shows
     assert sum(part["widths"]["count"]) == len(calm.y)
 
 

@@ -1,7 +1,7 @@
 """Where a long computation stands: steps that are announced below, and a line that shows them.
 
-Whoever computes calls :func:`begin`, :func:`at` and :func:`advance`, whether or not anyone looks; who wants to
-see it wraps the computation in :func:`shown`.
+Whoever computes calls :func:`begin`, :func:`at` and :func:`advance`, whether or not anyone looks;
+whoever wants to see it wraps the computation in :func:`shown`.
 """
 
 import sys
@@ -107,7 +107,7 @@ def shown(wanted: bool, stream: TextIO | None = None) -> Iterator[None]:
         yield
         return
     watch, over = Watch(), Event()
-    writer = Thread(target=_write, args=(watch, over, stream), daemon=True)
+    writer = Thread(target=_write, args=(watch, over, stream), name="sharpgp-progress", daemon=True)
     token = _watch.set(watch)
     writer.start()
     try:

@@ -30,6 +30,8 @@ Floats = NDArray[np.float64]
 
 #: Coverages at which intervals are looked at, unless the caller asks for others.
 COVERAGES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+#: The coverages of a page count as so many separate looks: their intervals are nested.
+COVERAGE_LOOKS = 3
 #: Points from which a group is judged at all.
 FEWEST_JUDGED = 10
 #: Knots of a curve that are kept; more of them cannot be told apart in a figure.
@@ -125,6 +127,11 @@ class Diagnostics:
     n_seen: int = 0
 
     @property
+    def looks(self) -> int:
+        """Looks at groups of points: along each feature, the rows and the widths, by coverage."""
+        return COVERAGE_LOOKS * (self.X.shape[1] + 2)
+
+    @property
     def n_copies(self) -> int:
         """Test points that repeat an earlier one in all features and the target."""
         return len(self.y) - len(np.unique(self._rows, axis=0))
@@ -148,7 +155,7 @@ class Diagnostics:
         coverage, strays = float(self.coverages[k]), []
         for column in self.X.T:
             bins = coverage_along(column, self.y, self.lower[:, k], self.upper[:, k])
-            low, high = bands_of_chance(bins, coverage, self.n_cal)
+            low, high = bands_of_chance(bins, coverage, self.n_cal, self.looks)
             strays.append(np.maximum(low - bins.coverage, bins.coverage - high).max())
         return int(np.argmax(strays))
 

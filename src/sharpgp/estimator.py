@@ -403,6 +403,15 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         """
         return self._answer(X, lambda model, X: model.calibration_report(X, plain(y)))
 
+    def plot(self, X: Any, y: Any, kind: str = "auto", *, ax: Any = None, **settings: Any) -> Any:
+        """Draw the model on data: ``"intervals"``, ``"observed"``, ``"reliability"``, ...
+
+        See :func:`sharpgp.plots.plot`, which has all kinds and settings.
+        """
+        from sharpgp import plots
+
+        return plots.plot(self, X, y, kind, ax=ax, **settings)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the fitted model in one file, without pickle; see :func:`sharpgp.persistence.save`.
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from sharpgp._progress import shown
 from sharpgp.cli._app import app
 from sharpgp.exceptions import InvalidInputError
 
@@ -68,7 +69,7 @@ def fit(
         "random_state": seed,
     }
     _writable(out)
-    with short_warnings(), _spinner("fitting", not quiet):
+    with short_warnings(), shown(not quiet):
         saved = fit_file(data, target, SharpGPRegressor(**settings), drop=drop or [])
         saved.save(out)
     encoded, fitted = saved.encoding, saved.model

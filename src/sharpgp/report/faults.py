@@ -17,7 +17,7 @@ from scipy.stats import f as fisher
 from sharpgp.diagnostics import Diagnostics
 from sharpgp.metrics import coverage_band
 from sharpgp.report.advice import narrow_advice, spread_advice, wide_advice
-from sharpgp.report.numbers import CALM, MOST_ECE, ROWS, Numbers
+from sharpgp.report.numbers import CALM, FIRST_COVERAGE, MOST_ECE, ROWS, Numbers
 from sharpgp.report.wording import numeral, percent, place_of
 
 #: Points from which shape, trend and groups are judged at all.
@@ -254,7 +254,10 @@ def _places(found: Diagnostics, numbers: Numbers) -> list[tuple[Fault, np.ndarra
     named: dict[str, tuple[float, Fault, np.ndarray]] = {}
     for k, part in enumerate(numbers["intervals"]):
         columns = {name: found.X[:, j] for j, name in enumerate(found.feature_names)}
-        columns |= {ROWS: np.arange(1, len(found.y) + 1), "": found.upper[:, k] - found.lower[:, k]}
+        columns |= {
+            ROWS: np.arange(1.0, len(found.y) + 1),
+            "": found.upper[:, k] - found.lower[:, k],
+        }
         figures = [("", part["by_width"])]
         figures += list(zip(numbers["features"], part["by_feature"], strict=True))
         for name, bins in figures:
@@ -263,7 +266,9 @@ def _places(found: Diagnostics, numbers: Numbers) -> list[tuple[Fault, np.ndarra
                     continue
                 less = group["covered"] < part["coverage"]
                 error = np.sqrt(part["coverage"] * (1 - part["coverage"]) / group["n"])
-                badness = abs(group["covered"] - part["coverage"]) / error + (100.0 if less else 0)
+                badness = abs(group["covered"] - part["coverage"]) / error
+                # Too little before too much, and the coverage that the page shows first.
+                badness += 1000.0 * less + 100.0 * (part["coverage"] == FIRST_COVERAGE)
                 if name in named and named[name][0] >= badness:
                     continue
                 says = (

@@ -5,7 +5,13 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri
 
-from sharpgp.diagnostics import FEWEST_JUDGED, Diagnostics, Floats, bands_of_chance
+from sharpgp.diagnostics import (
+    COVERAGE_LOOKS,
+    FEWEST_JUDGED,
+    Diagnostics,
+    Floats,
+    bands_of_chance,
+)
 from sharpgp.metrics import (
     BinnedCoverage,
     coverage_along,
@@ -19,6 +25,8 @@ from sharpgp.metrics import (
     sampling_band,
 )
 
+#: Coverage that the page shows first, and speaks of if it can.
+FIRST_COVERAGE = 0.95
 #: Features that the page can show; beyond it those whose coverage strays most are kept.
 MOST_FEATURES = 40
 #: The order of the rows, which is looked at like a feature.
@@ -34,8 +42,6 @@ CALM = 0.98
 #: A calibrated predictor's ECE exceeds this multiple of its floor one time in fifty: the ratio of
 #: the 98 % point of the Cramer-von Mises statistic, 0.62, to its mean, 1/6.
 MOST_ECE = 3.7
-#: The seven coverages of the page count as so many separate looks: their intervals are nested.
-_COVERAGE_LOOKS = 3
 
 Numbers = dict[str, Any]
 
@@ -90,17 +96,15 @@ def _pit(found: Diagnostics) -> Numbers:
 
 def _intervals(found: Diagnostics, k: int, columns: list[Floats]) -> Numbers:
     y, lower, upper, coverage = found.y, found.lower[:, k], found.upper[:, k], found.coverages[k]
-    confidence = 1 - (1 - CALM) / _COVERAGE_LOOKS
+    confidence = 1 - (1 - CALM) / COVERAGE_LOOKS
     low, high = coverage_band(float(coverage), found.n_cal, len(y), confidence)
     width = upper - lower
     counts, edges = np.histogram(width, bins=WIDTH_BINS, range=_range(width))
     by_width = coverage_by_width(y, lower, upper, COVERAGE_BINS)
     by_feature = [coverage_along(column, y, lower, upper, COVERAGE_BINS) for column in columns]
-    # All features, the rows and the widths are looked at, also those that are not shown.
-    looks = _COVERAGE_LOOKS * (found.X.shape[1] + 2)
 
     def judged(bins: BinnedCoverage) -> list[Numbers]:
-        return _bins(bins, float(coverage), found.n_cal, looks)
+        return _bins(bins, float(coverage), found.n_cal, found.looks)
 
     return {
         "coverage": float(coverage),
@@ -187,7 +191,7 @@ def _points(found: Diagnostics) -> Numbers:
 
 def _worst(found: Diagnostics) -> list[Numbers]:
     """The points that lie farthest out in their own predictive distributions."""
-    k = int(np.abs(found.coverages - 0.95).argmin())
+    k = int(np.abs(found.coverages - FIRST_COVERAGE).argmin())
     lower, upper = found.lower[:, k], found.upper[:, k]
     half = np.maximum((upper - lower) / 2, 1e-300)
     # In half widths from the middle: unlike a probability, it tells 5 from 50 deviations.

@@ -18,11 +18,8 @@ from sharpgp._files import replacing
 from sharpgp.diagnostics import Diagnostics, diagnose
 from sharpgp.report import curve_words, tables, words
 from sharpgp.report.faults import Fault, faults
-from sharpgp.report.numbers import Numbers, numbers_of
+from sharpgp.report.numbers import FIRST_COVERAGE, Numbers, numbers_of
 from sharpgp.report.words import Finding, Verdict
-
-#: Coverage that the page shows first.
-FIRST_COVERAGE = 0.95
 
 #: Findings that are listed below the verdict.
 _MOST_FINDINGS = 5
@@ -101,7 +98,7 @@ def render_report(
     wrong = faults(found, numbers)
     first = int(np.abs(found.coverages - FIRST_COVERAGE).argmin())
     feature = _first_feature(numbers, first)
-    _add_words(found, numbers)
+    _add_words(found, numbers, wrong)
     numbers["first"] = {"coverage": first, "feature": feature}
     shown = numbers["intervals"][first]
     text = {
@@ -132,13 +129,13 @@ def render_report(
     return page
 
 
-def _add_words(found: Diagnostics, numbers: Numbers) -> None:
+def _add_words(found: Diagnostics, numbers: Numbers, wrong: Sequence[Fault]) -> None:
     """Sentences for every choice that the page's controls offer."""
     names = numbers["features"]
     for part in numbers["intervals"]:
         part["words"] = {
             "points": vars(words.points(found, part, numbers)),
-            "widths": vars(words.widths(found, part)),
+            "widths": vars(words.widths(found, part, wrong)),
             "by_width": vars(words.by_width(found, part)),
             "by_feature": [
                 vars(words.by_feature(found, part, j, names)) for j in range(len(names))

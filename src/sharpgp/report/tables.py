@@ -52,7 +52,8 @@ def worst(found: Diagnostics, numbers: Numbers) -> str:
     """Rows of the table of the points that lie farthest out."""
     return "".join(
         f'<tr><th scope="row">{point["row"]}</th><td>{point["observed"]:.4g}</td>'
-        f"<td>{point['mean']:.4g}</td><td>{point['lower']:.4g} to {point['upper']:.4g}</td>"
+        f'<td class="wide">{point["mean"]:.4g}</td>'
+        f"<td>{point['lower']:.4g} to {point['upper']:.4g}</td>"
         f"<td>{point['away']:.2f}</td></tr>"
         for point in numbers["worst"]
     )

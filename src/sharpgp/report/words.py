@@ -77,7 +77,7 @@ def reliability(found: Diagnostics, numbers: Numbers, faults: Sequence[Fault]) -
     )
     fault = _of_the_whole(faults)
     if fault is None:
-        advice = "A calibrated predictor looks like this: quantiles mean what they say."
+        advice = "All points together look like this for a calibrated predictor, too."
         return Finding(shows, advice, True)
     return Finding(shows, f"{_sentence(fault.says)} {fault.advice}", False)
 
@@ -136,7 +136,7 @@ def points(found: Diagnostics, part: Numbers, numbers: Numbers) -> Finding:
     return Finding(shows, "Points beyond their interval are marked; the worst are listed.", True)
 
 
-def widths(found: Diagnostics, part: Numbers) -> Finding:
+def widths(found: Diagnostics, part: Numbers, faults: Sequence[Fault]) -> Finding:
     """Widths at one coverage, never without the coverage that comes with them."""
     asked, covered = percent(part["coverage"]), percent(part["covered"])
     narrow, wide = part["tenths"]
@@ -165,14 +165,14 @@ def widths(found: Diagnostics, part: Numbers) -> Finding:
         return Finding(
             shows,
             "They cover fewer points than they claim, beyond chance: do not rely on their width "
-            "before that is repaired. " + narrow_advice(found.method),
+            f"before that is repaired. {_reason(faults) or narrow_advice(found.method)}",
             False,
         )
     if outside(part):
         return Finding(
             shows,
             "They cover more points than they need to, beyond chance, so that they could be "
-            "narrower. " + wide_advice(found.method),
+            f"narrower. {_reason(faults) or wide_advice(found.method)}",
             False,
         )
     if alike:
@@ -190,6 +190,13 @@ def widths(found: Diagnostics, part: Numbers) -> Finding:
     )
 
 
+def _reason(faults: Sequence[Fault]) -> str:
+    """What the verdict named, where it is more than this coverage."""
+    if not faults or faults[0].kind == "coverage":
+        return ""
+    return "The verdict above names the likely reason."
+
+
 def by_width(found: Diagnostics, part: Numbers) -> Finding:
     """Coverage among narrow and among wide intervals."""
     bins = part["by_width"]
@@ -202,7 +209,8 @@ def by_width(found: Diagnostics, part: Numbers) -> Finding:
     odd = _odd(bins, part["coverage"])
     if odd is None:
         return _even(shows, part, bins, "A narrow interval is as trustworthy as a wide one.")
-    shows += f"{_sentence(place_of('', bins, odd))[:-1]} cover {_share(bins[odd])}."
+    place = place_of("", bins, odd)
+    shows += f"{place[0].upper()}{place[1:]} cover {_share(bins[odd])}."
     if bins[odd]["covered"] < part["coverage"]:
         advice = "Do not read these widths as certainty: the spread misses noise that is there. "
     else:
@@ -224,7 +232,7 @@ def by_feature(found: Diagnostics, part: Numbers, which: int, names: list[str]) 
     if odd is None:
         return _even(shows, part, bins, f"Coverage is as asked everywhere {along}.")
     narrow = bins[odd]["covered"] < part["coverage"]
-    shows += f"{_sentence(place_of(name, bins, odd))[:-1]}: {_share(bins[odd])}."
+    shows += f"At {place_of(name, bins, odd)} it is {_share(bins[odd])}."
     reason = (
         "the process may have changed." if name == ROWS else f"{name} has to do with the noise."
     )
@@ -249,9 +257,8 @@ def _even(shows: str, part: Numbers, bins: list[Numbers], well: str) -> Finding:
             True,
         )
     return Finding(
-        shows + "No group stands out from the others.",
-        "Coverage is off alike in all groups: the fault is that of the whole, named above, and "
-        "not of any of them.",
+        shows + "No group differs from the others by more than chance.",
+        "Coverage is off alike in all groups: the reason is not here. The verdict names it.",
         False,
     )
 
