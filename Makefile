@@ -32,7 +32,7 @@ $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off \
 	|| { tail -n 40 $(VENV)/setup.log >&2; exit 1; }
 endef
 
-.PHONY: help setup demo test test-slow lint stress planted coverage test-oldest audit bench docs dist clean
+.PHONY: help setup demo test test-slow lint stress planted coverage test-oldest audit bench docs dist conda clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -97,6 +97,10 @@ dist: setup ## sdist and wheel into dist/, checked; the version is that of src/s
 	rm -rf dist
 	$(BIN)/python -c 'from setuptools import build_meta as b; b.build_sdist("dist"); b.build_wheel("dist")'
 	$(BIN)/python -m pytest -q tests/test_distribution_files.py
+
+conda: ## a conda package by rattler-build, from conda/recipe.yaml
+	SHARPGP_VERSION=$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' src/sharpgp/__init__.py) \
+		rattler-build build --recipe conda --output-dir dist/conda
 
 clean: ## remove build products and caches; keeps .venv
 	rm -rf build dist src/*.egg-info docs/_build docs/examples demo \

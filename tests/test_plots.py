@@ -8,8 +8,9 @@ import pytest
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from scipy.stats import norm
+from sklearn.pipeline import make_pipeline
 
-from sharpgp import Sharp, SharpGPRegressor, plots, through
+from sharpgp import Sharp, SharpGPRegressor, plots
 from sharpgp.diagnostics import diagnose
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.plots.style import ORANGE
@@ -214,7 +215,7 @@ def test_without_axes_pyplot_makes_them(fitted):
     model, X, y = fitted
     before = len(pyplot.get_fignums())
     model.plot(X, y)
-    assert isinstance(through(model).plot(X, y, "sheet"), Figure)
+    assert isinstance(plots.plot(make_pipeline(model), X, y, "sheet"), Figure)
     assert len(pyplot.get_fignums()) == before + 2
     pyplot.close("all")
     with pytest.raises(InvalidInputError, match="kind: expected"):

@@ -1,12 +1,12 @@
 """Calibrated models inside scikit-learn's pipelines, searches and transformed targets."""
 
+import base64
 import os
 import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
 from sharpgp import persistence
 from sharpgp._extras import need
@@ -146,12 +146,6 @@ class Through:
                 n_cal=getattr(self.model, "calibrated_", self.model).n_cal,
             )
 
-    def plot(self, X: Any, y: Any, kind: str = "auto", *, ax: Any = None, **settings: Any) -> Any:
-        """A figure of the model on data; see :func:`sharpgp.plots.plot`."""
-        from sharpgp import plots
-
-        return plots.plot(self, X, y, kind, ax=ax, **settings)
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save all of it in one file, without pickle.
 
@@ -164,8 +158,7 @@ class Through:
             from skops.io import dumps
 
             for name in ("steps", "targets"):
-                data = np.frombuffer(dumps(getattr(self, name)), dtype=np.uint8)
-                parts[name] = torch.from_numpy(data.copy())
+                parts[name] = base64.b64encode(dumps(getattr(self, name))).decode()
         persistence.save(self.model, path, **parts)
 
     def _increasing(self, X: Any) -> bool:
@@ -223,13 +216,15 @@ class Loaded(Through):
         return self._back(as_numpy(predict(self.features(X))))
 
 
-def _transformers(path: str | os.PathLike[str], data: Any, trusted: Sequence[str]) -> list[Any]:
+def _transformers(
+    path: str | os.PathLike[str], data: str | None, trusted: Sequence[str]
+) -> list[Any]:
     if data is None:
         return []
     need("skops", "skops")
     from skops.io import get_untrusted_types, loads
 
-    stream = data.cpu().numpy().tobytes()
+    stream = base64.b64decode(data)
     unknown = sorted(set(get_untrusted_types(data=stream)) - set(trusted))
     if unknown:
         raise SavedModelError(

@@ -90,6 +90,11 @@ def write_report(
     return Path(out)
 
 
+def verdict_of(found: Diagnostics) -> Verdict:
+    """The first sentence of the report alone: its state, what was found, and what to do."""
+    return words.verdict(found, faults(found, numbers_of(found)))
+
+
 def render_report(
     found: Diagnostics, *, title: str = "Calibration report", day: date | None = None
 ) -> str:

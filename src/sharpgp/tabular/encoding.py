@@ -7,13 +7,15 @@ from typing import Any
 import numpy as np
 
 from sharpgp._stored import Several, agree, stored
-from sharpgp.exceptions import InvalidInputError
+from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.tabular.files import missing_columns
 
 #: Different texts in a column beyond which it is taken for an identifier, not for categories.
 MOST_CATEGORIES = 100
 
 
+#: Rows from which whole numbers that rise by one each time are noticed.
+FEWEST_COUNTED = 10
 #: What a column may hold.
 KINDS = ("number", "boolean", "category")
 
@@ -94,6 +96,8 @@ class TableEncoding:
         names = [name for name in table.column_names if name not in unused]
         if not names:
             raise InvalidInputError("expected at least one column beside the target, found none")
+        for name in names:
+            _warn_of_identifier(name, table[name])
         return cls(tuple(_column(name, table[name]) for name in names), target)
 
     @property
@@ -117,6 +121,20 @@ class TableEncoding:
         if name is None or name not in table.schema.names:
             raise InvalidInputError(missing_columns([name or "target"], table.schema.names))
         return _numbers(table[name], name, 1)
+
+
+def _warn_of_identifier(name: str, values: Any) -> None:
+    """Whole numbers that count the rows tell nothing about rows to come."""
+    import pyarrow as pa
+
+    if not pa.types.is_integer(values.type) or values.null_count or len(values) < FEWEST_COUNTED:
+        return
+    if (np.diff(np.asarray(values)) == 1).all():
+        warn(
+            f"column {name!r} counts the rows, as an identifier does, and is used as a feature; "
+            f"drop it (--drop {name}) unless it is a time",
+            UserWarning,
+        )
 
 
 def _column(name: str, values: Any) -> Column:
