@@ -49,7 +49,8 @@ def test_it_writes_the_page_and_two_lines(files, data, more):
     assert result.exit_code == 0, result.output
     assert result.stderr == ""
     assert re.fullmatch(
-        r"(Calibrated|Not calibrated:) .*\.\n40 rows: 95 % intervals cover \d+\.\d % at mean width [\d.]+, CRPS [\d.]+, "
+        r"(Calibrated|Not calibrated:) .*\.\n"
+        r"40 rows: 95 % intervals cover \d+\.\d % at mean width [\d.]+, CRPS [\d.]+, "
         r"ECE [\d.]+ times its floor; wrote .*report\.html\n",
         result.stdout,
     )

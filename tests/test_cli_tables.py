@@ -1,6 +1,7 @@
 """The command line on tables: spreadsheets, groups, identifiers, slips of the pen, totals."""
 
 import re
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -125,7 +126,7 @@ def test_no_line_of_the_help_ends_in_mid_sentence(monkeypatch):
         text = runner.invoke(app, [command, "--help"]).stdout
         intro = text.split("╭")[0].splitlines()[3:]
         lines = [line.strip() for line in intro]
-        for line, following in zip(lines, lines[1:], strict=False):
+        for line, following in pairwise(lines):
             if line and following:
                 assert len(line) + 1 + len(following.split()[0]) > 70, (command, line)
 
