@@ -26,7 +26,7 @@ def frame():
 
 
 def call(*arguments):
-    quick = ["--base", "rbf", "--calibration", "loo"] if arguments[0] == "fit" else []
+    quick = ["--base", "rbf", "--calibration", "exact"] if arguments[0] == "fit" else []
     return runner.invoke(app, [*map(str, arguments), *quick])
 
 

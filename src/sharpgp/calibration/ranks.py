@@ -139,7 +139,7 @@ class Ranks:
         """Whether two tails of so many points can be told apart from none [T].
 
         By ``(W + w)^2 / (sum w_j^2 + w^2) - 1 >= 2/(1-c) - 1``, a number that the weights of all
-        ``C + 1`` points enter alike, so that a choice by it leaves the coverage as promised.
+        ``C + 1`` points enter alike, so that a choice by it leaves the coverage as claimed.
         """
         squares = self.weights.square().sum() + weight.square()
         worth = (self.total + weight).square() / squares

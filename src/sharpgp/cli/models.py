@@ -120,14 +120,14 @@ def predict(
     complete.
     """
     from sharpgp.tabular import load_model
-    from sharpgp.tabular.files import format_of, rows_in
+    from sharpgp.tabular.files import check_output, rows_in
     from sharpgp.tabular.prediction import Request, predict_file
 
     if engine not in ("local", "ray"):
         raise InvalidInputError(f"engine: expected local or ray, found {engine!r}")
     if engine == "local" and (address or workers):
         raise InvalidInputError("address and workers: expected the engine ray, found local")
-    format_of(out)
+    check_output(out)
     _writable(out)
     request = Request(coverage or [0.95], _numbers(quantiles), keep or [])
     saved = load_model(model, device=device)

@@ -1,5 +1,6 @@
 """How the columns of a table become features: numbers as they are, categories one-hot."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,10 @@ from sharpgp.tabular.files import missing_columns
 MOST_CATEGORIES = 100
 
 
+#: Names that identifiers have.
+_IDENTIFIER = re.compile(
+    r"^$|unnamed|(^|[^a-z])(id|idx|index|key|no|nr|number|row)$", re.IGNORECASE
+)
 #: Rows from which whole numbers that rise by one each time are noticed.
 FEWEST_COUNTED = 10
 #: What a column may hold.
@@ -96,9 +101,22 @@ class TableEncoding:
         names = [name for name in table.column_names if name not in unused]
         if not names:
             raise InvalidInputError("expected at least one column beside the target, found none")
-        for name in names:
-            _warn_of_identifier(name, table[name])
         return cls(tuple(_column(name, table[name]) for name in names), target)
+
+    def warn_of_identifiers(self, table: Any) -> None:
+        """Whole numbers that count the rows tell nothing about rows to come."""
+        import pyarrow as pa
+
+        for name in self.names:
+            values = table[name]
+            if len(values) < FEWEST_COUNTED or not pa.types.is_integer(values.type):
+                continue
+            if _IDENTIFIER.search(name) and (np.diff(np.asarray(values)) == 1).all():
+                warn(
+                    f"column {name!r} counts the rows, as an identifier does, and is used as a "
+                    f"feature; leave it out (--drop {name})",
+                    UserWarning,
+                )
 
     @property
     def names(self) -> list[str]:
@@ -121,20 +139,6 @@ class TableEncoding:
         if name is None or name not in table.schema.names:
             raise InvalidInputError(missing_columns([name or "target"], table.schema.names))
         return _numbers(table[name], name, 1)
-
-
-def _warn_of_identifier(name: str, values: Any) -> None:
-    """Whole numbers that count the rows tell nothing about rows to come."""
-    import pyarrow as pa
-
-    if not pa.types.is_integer(values.type) or values.null_count or len(values) < FEWEST_COUNTED:
-        return
-    if (np.diff(np.asarray(values)) == 1).all():
-        warn(
-            f"column {name!r} counts the rows, as an identifier does, and is used as a feature; "
-            f"drop it (--drop {name}) unless it is a time",
-            UserWarning,
-        )
 
 
 def _column(name: str, values: Any) -> Column:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Collection
 from typing import Any
+from zipfile import BadZipFile
 
 from sharpgp._extras import need
 from sharpgp.exceptions import InvalidInputError
@@ -32,7 +33,7 @@ def read_sheet(path: str | os.PathLike[str], missing: Collection[str]) -> Any:
             book.close()
     except FileNotFoundError:
         raise
-    except (InvalidFileException, OSError, KeyError, ValueError, SyntaxError) as error:
+    except (InvalidFileException, BadZipFile, OSError, KeyError, ValueError, SyntaxError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InvalidInputError(f"{path}: expected an Excel file, found: {reason}") from None
     while rows and all(value is None for value in rows[-1]):

@@ -42,6 +42,14 @@ def format_of(path: str | os.PathLike[str]) -> Format:
     raise InvalidInputError(f"expected a .csv, .csv.gz, .parquet or .xlsx file, found {path}")
 
 
+def check_output(path: str | os.PathLike[str]) -> Format:
+    """The format of a file to write, which cannot be Excel's."""
+    form = format_of(path)
+    if form == "excel":
+        raise InvalidInputError(f"expected a .csv or .parquet file to write, found {path}")
+    return form
+
+
 def read_whole(path: str | os.PathLike[str]) -> Any:
     """The whole file as an Arrow table, with types inferred from all rows."""
     form = format_of(path)
@@ -164,9 +172,7 @@ def writing(path: str | os.PathLike[str], schema: Any) -> Iterator[Writer]:
     from pyarrow import csv
     from pyarrow import parquet as pq
 
-    form = format_of(path)
-    if form == "excel":
-        raise InvalidInputError(f"expected a .csv or .parquet file to write, found {path}")
+    form = check_output(path)
     if os.fspath(path) == "-":
         with csv.CSVWriter(sys.stdout.buffer, schema) as writer:
             yield writer

@@ -135,6 +135,7 @@ def fit_file(
         together = groups_in(table, groups)
     except InvalidInputError as error:
         raise InvalidInputError(f"{path}: {error}") from None
+    encoding.warn_of_identifiers(table)
     return SavedModel(model.fit(X, y, groups=together), encoding)
 
 
