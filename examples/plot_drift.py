@@ -2,8 +2,8 @@
 A series that drifts
 ====================
 
-The noise of a series doubles in the middle. What to see: the coverage of a model that stays as it was
-fitted falls and stays low; with ``Online``, intervals widen and coverage comes back.
+The noise of a series doubles in the middle. What to see: the coverage of a model that stays as it
+was fitted falls and stays low; with ``Online``, intervals widen and coverage comes back.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,9 @@
 Choosing by score
 =================
 
-A grid search over kernels and calibrations, with this library's scorers. What to see: the best interval
-score, lowest in the figure, is that of a calibration that learns where the noise is large.
+A grid search over kernels and calibrations, with this library's scorers. What to see: the best
+interval score, lowest in the figure, is that of a calibration that learns where the noise is
+large.
 """
 
 import matplotlib.pyplot as plt
