@@ -1,4 +1,4 @@
-"""The command line on tables: spreadsheets, groups, identifiers, slips of the pen, totals."""
+"""The command line on tables: spreadsheets, groups, slips of the pen, totals."""
 
 import re
 from itertools import pairwise
@@ -102,15 +102,6 @@ def test_names_that_are_nearly_right_are_guessed(frame, tmp_path, more, meant):
     result = call("fit", tmp_path / "data.csv", "--out", tmp_path / "m.sgp", *more)
     assert result.exit_code == 2
     assert result.stderr.rstrip().endswith(meant), result.stderr
-
-
-def test_a_column_that_counts_the_rows_is_noticed(frame, tmp_path):
-    frame = frame.drop(columns="patient")
-    frame.insert(0, "id", np.arange(1, 61))
-    frame.to_csv(tmp_path / "data.csv", index=False)
-    arguments = ("fit", tmp_path / "data.csv", "--target", "response", "--out", tmp_path / "m.sgp")
-    assert "warning: column 'id' counts the rows" in call(*arguments).stderr
-    assert "counts the rows" not in call(*arguments, "--drop", "id").stderr
 
 
 @pytest.mark.parametrize("end", ["", "\n"])

@@ -230,7 +230,6 @@ def test_bad_training_tables_are_explained(tmp_path, text, message):
 
 def test_settings_of_a_fit(folder, tmp_path):
     fit = ["fit", folder / "train.csv", "--target", "y", "--out", tmp_path / "model.sgp"]
-    fit += ["--drop", "id"]
     done = ask(*fit, "--base", "rbf,extra_trees", "--approximation", "sparse:9", "--effort", "low")
     assert done.exit_code == 0, done.stderr
     model = load_model(tmp_path / "model.sgp").model

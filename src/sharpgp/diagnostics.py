@@ -238,7 +238,8 @@ def diagnose(
         mean = outside.predict(seen_X)
         plain_X, plain_y = as_numpy(X), as_numpy(as_target(y))
         pit = outside.predict_dist(seen_X).cdf(plain_y)
-        moved_by = relevance(model, plain_X)
+        whole = plain_X.shape[1] == calibrated.posterior.n_features
+        moved_by = relevance(model, plain_X) if whole else None
     names = _feature_names(model, X, plain_X.shape[1], feature_names)
     method = method or getattr(model, "calibration_", None) or type(calibrated).__name__
     return Diagnostics(
@@ -315,6 +316,8 @@ def _seen(calibrated: Any, X: Floats, y: Floats) -> int:
     try:
         known = np.column_stack([as_numpy(part) for part in calibrated.labelled_data()])
     except AttributeError:  # a model from elsewhere, which does not keep its data
+        return 0
+    if known.shape[1] != X.shape[1] + 1:
         return 0
     # Data that were standardised and brought back differ in their last digits.
     scale = known.std(axis=0)

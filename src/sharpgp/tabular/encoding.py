@@ -1,6 +1,5 @@
 """How the columns of a table become features: numbers as they are, categories one-hot."""
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -8,19 +7,13 @@ from typing import Any
 import numpy as np
 
 from sharpgp._stored import Several, agree, stored
-from sharpgp.exceptions import InvalidInputError, warn
+from sharpgp.exceptions import InvalidInputError
 from sharpgp.tabular.files import missing_columns
 
 #: Different texts in a column beyond which it is taken for an identifier, not for categories.
 MOST_CATEGORIES = 100
 
 
-#: Names that identifiers have.
-_IDENTIFIER = re.compile(
-    r"^$|unnamed|(^|[^a-z])(id|idx|index|key|no|nr|number|row)$", re.IGNORECASE
-)
-#: Rows from which whole numbers that rise by one each time are noticed.
-FEWEST_COUNTED = 10
 #: What a column may hold.
 KINDS = ("number", "boolean", "category")
 
@@ -102,21 +95,6 @@ class TableEncoding:
         if not names:
             raise InvalidInputError("expected at least one column beside the target, found none")
         return cls(tuple(_column(name, table[name]) for name in names), target)
-
-    def warn_of_identifiers(self, table: Any) -> None:
-        """Whole numbers that count the rows tell nothing about rows to come."""
-        import pyarrow as pa
-
-        for name in self.names:
-            values = table[name]
-            if len(values) < FEWEST_COUNTED or not pa.types.is_integer(values.type):
-                continue
-            if _IDENTIFIER.search(name) and (np.diff(np.asarray(values)) == 1).all():
-                warn(
-                    f"column {name!r} counts the rows, as an identifier does, and is used as a "
-                    f"feature; leave it out (--drop {name})",
-                    UserWarning,
-                )
 
     @property
     def names(self) -> list[str]:

@@ -12,6 +12,7 @@ from sharpgp.estimator import SharpGPRegressor
 from sharpgp.exceptions import InvalidInputError, SavedModelError
 from sharpgp.tabular.encoding import Column, TableEncoding
 from sharpgp.tabular.files import format_of, missing_columns, names_in, read_whole
+from sharpgp.tabular.groups import groups_in
 
 
 class Labelled(NamedTuple):
@@ -135,20 +136,4 @@ def fit_file(
         together = groups_in(table, groups)
     except InvalidInputError as error:
         raise InvalidInputError(f"{path}: {error}") from None
-    encoding.warn_of_identifiers(table)
     return SavedModel(model.fit(X, y, groups=together), encoding)
-
-
-def groups_in(table: Any, name: str | None) -> list[str] | None:
-    """Which rows of a table belong together, as text; every row has to tell."""
-    if name is None:
-        return None
-    if name not in table.column_names:
-        raise InvalidInputError(missing_columns([name], table.column_names))
-    labels = table[name].to_pylist()
-    if None in labels:
-        raise InvalidInputError(
-            f"column {name!r}: expected a group in every row, found none in row "
-            f"{labels.index(None) + 1}"
-        )
-    return [str(label) for label in labels]
