@@ -98,7 +98,6 @@ def _copies(found: Diagnostics) -> Fault | None:
             f"{numeral(copies)} of {numeral(n)} test rows are copies of other test rows, so that "
             "chance looks smaller here than it is",
             "Keep one of each, and write the report again.",
-            everywhere=False,
         )
     return None
 

@@ -12,7 +12,7 @@ import numpy as np
 from sharpgp.diagnostics import Diagnostics
 from sharpgp.report.advice import narrow_advice, spread_advice, wide_advice
 from sharpgp.report.faults import Fault, outside
-from sharpgp.report.numbers import ROWS, Numbers
+from sharpgp.report.numbers import MOST_ECE, ROWS, Numbers
 from sharpgp.report.wording import count, numeral, percent, place_of
 
 
@@ -76,6 +76,8 @@ def reliability(found: Diagnostics, numbers: Numbers, faults: Sequence[Fault]) -
         f"calibration error is {ratio:.1f} times its floor."
     )
     fault = _of_the_whole(faults)
+    if fault is None and ratio > MOST_ECE:
+        return Finding(shows, _reason(faults), False)
     if fault is None:
         advice = "All points together look like this for a calibrated predictor, too."
         return Finding(shows, advice, True)
@@ -103,6 +105,8 @@ def pit(found: Diagnostics, numbers: Numbers, faults: Sequence[Fault]) -> Findin
         f"{'leaves' if off == 1 else 'leave'} the band of chance."
     )
     fault = _of_the_whole(faults)
+    if fault is None and off:
+        return Finding(shows, _reason(faults), False)
     if fault is None:
         return Finding(shows, "No shape stands out, so nothing needs repair here.", True)
     if fault.kind == "shift":
