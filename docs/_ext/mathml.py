@@ -4,24 +4,15 @@ from docutils import nodes
 from latex2mathml.converter import convert
 
 
-def _tidy(latex):
-    """What the converter does not know, in terms that it knows."""
-    for strange, plain in {
-        r"\operatorname": r"\mathrm",
-        r"\tfrac": r"\frac",
-        r"\Bigl": r"\Big",
-        r"\Bigr": r"\Big",
-        r"\bigl": r"\big",
-        r"\bigr": r"\big",
-        "\n\n": "\n",
-    }.items():
-        latex = latex.replace(strange, plain)
-    return latex
+def formula(latex, **settings):
+    """MathML of a formula; the converter leaves the backslash of large braces as it is."""
+    drawn = convert(latex.strip(), **settings)
+    return drawn.replace(">\\{<", ">{<").replace(">\\}<", ">}<")
 
 
 def visit_inline(self, node):
     """A formula in a line."""
-    self.body.append(convert(_tidy(node.astext())))
+    self.body.append(formula(node.astext()))
     raise nodes.SkipNode
 
 
@@ -31,7 +22,7 @@ def visit_block(self, node):
     latex = node.astext()
     if r"\\" in latex and r"\begin" not in latex:
         latex = rf"\begin{{aligned}}{latex}\end{{aligned}}"
-    self.body.append(convert(_tidy(latex), display="block"))
+    self.body.append(formula(latex, display="block"))
     self.body.append("</div>")
     raise nodes.SkipNode
 
