@@ -407,6 +407,14 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         """Draw the model on data: ``"intervals"``, ``"observed"``, ``"reliability"``, ...
 
         See :func:`sharpgp.plots.plot`, which has all kinds and settings.
+
+        Examples
+        --------
+        >>> from matplotlib.figure import Figure
+        >>> X = np.linspace(0, 6, 40)[:, None]
+        >>> model = SharpGPRegressor(calibration="vanilla").fit(X, np.sin(X[:, 0]))
+        >>> model.plot(X, np.sin(X[:, 0]), ax=Figure().subplots()).get_xlabel()
+        'x0'
         """
         from sharpgp import plots
 
