@@ -1,13 +1,20 @@
 """Formulas as MathML, which browsers draw by themselves: no script, no font, no network."""
 
+import re
+
 from docutils import nodes
 from latex2mathml.converter import convert
 
 
+#: Functions that are written without brackets, which need a space before what they are of.
+_FUNCTION = re.compile(r"(<m[io]>(?:log|exp|sinh?|cosh?|tanh)</m[io]>)(?=<m(?:i|n|sub|frac|row)>)")
+
+
 def formula(latex, **settings):
-    """MathML of a formula; the converter leaves the backslash of large braces as it is."""
+    """MathML of a formula, where the converter leaves backslashes in and spaces out."""
     drawn = convert(latex.strip(), **settings)
-    return drawn.replace(">\\{<", ">{<").replace(">\\}<", ">}<")
+    drawn = drawn.replace(">\\{<", ">{<").replace(">\\}<", ">}<")
+    return _FUNCTION.sub(r'\1<mspace width="0.17em"/>', drawn)
 
 
 def visit_inline(self, node):
