@@ -9,7 +9,7 @@ WORKERS ?= 2
 MINUTES ?= 40
 VENV    := .venv
 BIN     := $(VENV)/bin
-EXTRAS  := cli,plots,report,studies,bayes,ray,dask,docs,dev
+EXTRAS  := cli,excel,plots,report,skops,studies,bayes,ray,dask,docs,dev
 EVIDENCE := calibration_speed training baselines_check runner_overhead bo_overhead any_mean drift
 STAMP   := $(VENV)/.setup-stamp
 COVERED := src/sharpgp/gp/*,src/sharpgp/calibration/*,src/sharpgp/distribution.py,src/sharpgp/metrics/*
@@ -40,7 +40,7 @@ OLD_KERNELS := OPENBLAS_CORETYPE=Prescott ATEN_CPU_CAPABILITY=default MKL_CBWR=C
 AVX2_KERNELS := OPENBLAS_CORETYPE=Haswell ATEN_CPU_CAPABILITY=avx2 MKL_CBWR=AVX2
 TWO_THREADS := OMP_NUM_THREADS=2 MKL_NUM_THREADS=2 OPENBLAS_NUM_THREADS=2
 
-.PHONY: help setup demo test test-slow test-kernels lint stress planted coverage test-oldest audit bench docs clean
+.PHONY: help setup demo test test-slow test-kernels lint stress planted coverage test-oldest audit bench docs dist conda clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -105,6 +105,15 @@ bench: setup ## run the studies that take minutes (sharpgp bench peers takes hou
 docs: setup ## build the site into docs/_build/html; warnings are errors
 	$(ONE_THREAD) $(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo "Open docs/_build/html/index.html"
+
+dist: setup ## sdist and wheel into dist/, checked; the version is that of src/sharpgp/__init__.py
+	rm -rf dist
+	$(BIN)/python -c 'from setuptools import build_meta as b; b.build_sdist("dist"); b.build_wheel("dist")'
+	$(BIN)/python -m pytest -q tests/test_distribution_files.py
+
+conda: ## a conda package by rattler-build, from conda/recipe.yaml
+	SHARPGP_VERSION=$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' src/sharpgp/__init__.py) \
+		rattler-build build --recipe conda --output-dir dist/conda
 
 clean: ## remove build products and caches; keeps .venv
 	rm -rf build dist src/*.egg-info docs/_build docs/examples demo \

@@ -1,23 +1,31 @@
 """Sphinx configuration."""
 
-from importlib.metadata import version as installed_version
+import sys
+from pathlib import Path
+
+import sharpgp
+
+sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
 project = "sharpgp"
 author = "sharpgp contributors"
 copyright = "2026, sharpgp contributors"
-release = installed_version("sharpgp")
+release = sharpgp.__version__
 version = ".".join(release.split(".")[:2])
 
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
-    "sphinx.ext.mathjax",
+    "sphinx.ext.autosummary",
+    "mathml",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "sphinx_gallery.gen_gallery",
 ]
 exclude_patterns = ["_build", "examples/GALLERY_HEADER.rst"]
 
+html_math_renderer = "mathml"
+autosummary_generate = False  # the pages are there; only lists with summaries are made
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the docstrings say more: shapes
 myst_enable_extensions = ["amsmath", "colon_fence", "dollarmath"]
@@ -39,6 +47,8 @@ sphinx_gallery_conf = {
     "remove_config_comments": True,
     "show_memory": False,
     "show_signature": False,
+    # Scripts that need more than the docs' own packages are shown, and not run.
+    "filename_pattern": r"/plot_",
     "within_subsection_order": "FileNameSortKey",
 }
 
@@ -46,3 +56,6 @@ html_theme = "furo"
 html_title = "sharpgp"
 html_copy_source = False
 html_show_sourcelink = False
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_js_files = ["copy.js"]

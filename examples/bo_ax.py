@@ -7,6 +7,8 @@ an input constructor. Needs ``pip install ax-platform``; it was run with Ax 1.3.
 BoTorch 0.18.1.
 """
 
+# sphinx_gallery_thumbnail_path = "figures/bo_regret.png"
+
 import warnings
 from typing import Any
 

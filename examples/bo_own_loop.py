@@ -6,6 +6,8 @@ Minimise a noisy function with ``CalibratedUpperConfidenceBound`` in place of Bo
 ``UpperConfidenceBound``; nothing else of the loop changes. Runs in seconds.
 """
 
+# sphinx_gallery_thumbnail_path = "figures/bo_regret.png"
+
 import torch
 from botorch.optim import optimize_acqf
 from botorch.test_functions import Branin

@@ -2,7 +2,8 @@
 Is this model calibrated?
 =========================
 
-The figures of the calibration report on one sheet, for a model in a scikit-learn pipeline.
+The figures of the calibration report on one sheet, for a model in a scikit-learn pipeline. What to
+see: dots and bars stay in their grey bands, so that chance alone explains what is off.
 """
 
 import matplotlib.pyplot as plt
@@ -26,10 +27,10 @@ model = make_pipeline(PowerTransformer(), regressor)
 found = diagnose(model.fit(X, y), X_test, y_test, feature_names=list(X.columns))
 
 # %%
-# Grey bands hold what a calibrated predictor does by chance, 19 times in 20. The same numbers, with
-# a sentence under each figure, are in the HTML page that ``sharpgp.report.write_report`` writes.
+# Grey bands are what chance alone does to a calibrated predictor. The same numbers, with a
+# verdict and a sentence under each figure, are in the HTML page of ``sharpgp.report.write_report``.
 
-calibration_figure(found, coverage=0.9, figure=plt.figure(figsize=(14, 7)))
+figure = calibration_figure(found, coverage=0.9, figure=plt.figure(figsize=(14, 7)))
 
 # %%
 print(found.report)

@@ -2,8 +2,8 @@
 A series that drifts
 ====================
 
-The noise of a series doubles in the middle. A model that stays as it was fitted does not notice;
-``Online`` does.
+The noise of a series doubles in the middle. What to see: the coverage of a model that stays as it
+was fitted falls and stays low; with ``Online``, intervals widen and coverage comes back.
 """
 
 import matplotlib.pyplot as plt
@@ -42,4 +42,4 @@ for label, (lower, upper) in ((label, both.T) for label, both in ends.items()):
 axes[0].axhline(0.9, color="0.6", linewidth=0.8)
 axes[0].set(ylabel="coverage, last 100 steps")
 axes[0].legend()
-axes[1].set(ylabel="width", xlabel="step")
+axes[1].set(ylabel="width", xlabel="step", ylim=(0, None))

@@ -3,6 +3,7 @@ A model that exists already
 ===========================
 
 A BoTorch model, trained elsewhere, gets calibrated intervals; the model itself stays as it is.
+What to see: the mean is the same, and only the width of the intervals changes.
 """
 
 import matplotlib.pyplot as plt

@@ -2,7 +2,9 @@
 Intervals of one feature
 ========================
 
-A Gaussian process on forty points, and what calibration does to its 99 % intervals.
+A Gaussian process on forty points, and what calibration does to its 99 % intervals. What to see:
+coverage rises to what was asked for, and the narrowest intervals that have it are those of
+``cv``.
 """
 
 import matplotlib.pyplot as plt

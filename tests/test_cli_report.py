@@ -44,11 +44,12 @@ def report(files, model, data, *more):
     ("data", "more"),
     [("test.csv", []), ("test.csv", ["--target", "y"]), ("test.parquet", ["--target", "came"])],
 )
-def test_it_writes_the_page_and_one_line(files, data, more):
+def test_it_writes_the_page_and_two_lines(files, data, more):
     result, out = report(files, "model.sgp", data, *more)
     assert result.exit_code == 0, result.output
     assert result.stderr == ""
     assert re.fullmatch(
+        r"(Calibrated|Not calibrated:) .*\.\n"
         r"40 rows: 95 % intervals cover \d+\.\d % at mean width [\d.]+, CRPS [\d.]+, "
         r"ECE [\d.]+ times its floor; wrote .*report\.html\n",
         result.stdout,
@@ -56,7 +57,8 @@ def test_it_writes_the_page_and_one_line(files, data, more):
     page = out.read_text()
     assert f"<h1>Calibration report: {data}</h1>" in page
     numbers = json.loads(re.search(r'id="numbers">(.*?)</script>', page, re.DOTALL)[1])
-    assert numbers["features"] == ["x", "kind=a <b>", "kind=c"]
+    assert numbers["features"] == ["x", "kind=a <b>", "kind=c", "row"]
+    assert numbers["target"] == (more[1] if more else "y")
 
 
 def test_a_model_fitted_on_a_frame_has_its_names(files):

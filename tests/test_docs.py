@@ -39,7 +39,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    for package in ("sphinx", "myst_parser", "sphinx_gallery", "furo"):
+    for package in ("sphinx", "myst_parser", "sphinx_gallery", "furo", "latex2mathml"):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"no {package}; the extra docs installs it")
     folder = tmp_path_factory.mktemp("site")
@@ -75,6 +75,35 @@ def test_every_link_of_the_site_leads_somewhere(site):
             if not target.is_file() or unquote(parts.fragment) not in anchors:
                 broken.append(f"{path.name}: {link}")
     assert not broken
+
+
+@pytest.mark.slow
+def test_no_page_needs_the_network(site):
+    """Neither scripts nor styles, fonts or pictures come from elsewhere."""
+    wanted = re.compile(
+        r"<(?:script|link|img|iframe)[^>]*(?:src|href)=.(?:https?:)?//[^\"']*", re.I
+    )
+    found = {
+        f"{path.name}: {match}"
+        for path in site.rglob("*.html")
+        for match in wanted.findall(path.read_text(encoding="utf-8"))
+        if 'rel="canonical"' not in match
+    }
+    assert not found
+
+
+@pytest.mark.slow
+def test_formulas_are_drawn_by_the_browser(site):
+    method = (site / "method.html").read_text(encoding="utf-8")
+    assert method.count("<math") > 100
+    assert "\\frac" not in re.sub(r"<annotation.*?</annotation>", "", method)
+
+
+@pytest.mark.slow
+def test_fitted_attributes_keep_their_underscores(site):
+    page = (site / "api" / "estimator.html").read_text(encoding="utf-8")
+    for name in ("posterior_", "calibrated_", "base_", "n_features_in_"):
+        assert f"<strong>{name}</strong>" in page, name
 
 
 @pytest.mark.slow

@@ -162,7 +162,7 @@ def test_loo_says_that_its_points_have_trained_too_many_hyperparameters():
 def test_a_network_says_that_it_does_not_hold_its_own_points():
     X, y = fake_data(50)
     sure, right = FakePosterior(scale=0.05), FakePosterior()
-    with pytest.warns(CalibrationWarning, match="for 80% hold .*% of the 50 .*cover much less"):
+    with pytest.warns(CalibrationWarning, match="for 80% cover .*% of the 50 .*cover much less"):
         network = method("kuleshov22").fit(sure, X, y)
     X_new, y_new = fake_data(400, seed=1)
     lower, upper = network.predict_interval(X_new, 0.8, symmetric=True).T

@@ -1,6 +1,7 @@
 """What is imported, and what is in the distribution."""
 
 import json
+import re
 import tomllib
 from pathlib import Path
 
@@ -94,9 +95,15 @@ def test_bugs_to_plant_find_their_line():
         assert bug.line in (ROOT / "src" / "sharpgp" / bug.file).read_text(), bug.name
 
 
-def test_versions_agree():
+def test_the_version_stands_in_one_place():
+    """And the files that travel with it name it nowhere else."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert sharpgp.__version__ == project["project"]["version"]
+    assert "version" in project["project"]["dynamic"]
+    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "sharpgp.__version__"}
+    for name in ("pyproject.toml", "CITATION.cff", "conda/recipe.yaml"):
+        lines = (ROOT / name).read_text().splitlines()
+        pattern = rf"\s*version\s*[:=]\s*[\"']?{re.escape(sharpgp.__version__)}"
+        assert not [line for line in lines if re.match(pattern, line)], name
 
 
 def test_no_module_imports_itself_by_way_of_others():

@@ -2,10 +2,12 @@ import io
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from scipy.stats import norm
+from sklearn.pipeline import make_pipeline
 
 from sharpgp import Sharp, SharpGPRegressor, plots
 from sharpgp.diagnostics import diagnose
@@ -95,12 +97,12 @@ def test_the_sheet_has_every_figure_of_the_report(found):
     titles = [ax.get_title(loc="left") for ax in figure.axes if ax.axison]
     assert titles == [
         "Reliability", "PIT", "Widths", "Coverage by width", "Coverage by feature",
-        "beta by level", "theta by level",
+        "Observed against predicted", "beta by level", "theta by level",
     ]  # fmt: skip
     assert figure.axes[4].get_xlabel() == "b", "where coverage strays most"
     figure.savefig(io.BytesIO(), dpi=30)
     without = plots.calibration_figure(replace(found, curves=None), feature="a")
-    assert [ax.get_title(loc="left") for ax in without.axes if ax.axison] == titles[:5]
+    assert [ax.get_title(loc="left") for ax in without.axes if ax.axison] == titles[:6]
     assert without.axes[4].get_xlabel() == "a"
 
 
@@ -119,9 +121,9 @@ def test_figures_and_report_draw_the_same_numbers(found):
         bands = [(bar.get_y(), bar.get_y() + bar.get_height()) for bar in ax.containers[0]]
         np.testing.assert_allclose(bands, [(b["low"], b["high"]) for b in bins])
     np.testing.assert_allclose(
-        figure.axes[5].lines[-1].get_ydata(), numbers["curves"]["beta"], rtol=1e-4
+        figure.axes[6].lines[-1].get_ydata(), numbers["curves"]["beta"], rtol=1e-4
     )
-    drawn = [line.get_label() for line in figure.axes[6].lines[1:]]
+    drawn = [line.get_label() for line in figure.axes[7].lines[1:]]
     assert drawn == numbers["curves"]["names"]
 
 
@@ -143,3 +145,70 @@ def test_bars_outside_the_band_stand_out():
 def test_what_the_sheet_cannot_show_is_named(found, settings, message):
     with pytest.raises(InvalidInputError, match=message):
         plots.calibration_figure(found, **settings)
+
+
+def test_no_panel_of_the_sheet_is_empty(found):
+    flat = replace(found.curves, theta=np.ones_like(found.curves.theta))
+    for curves in (found.curves, flat, None):
+        figure = plots.calibration_figure(replace(found, curves=curves))
+        assert all(ax.axison and ax.has_data() for ax in figure.axes)
+        places = [ax.get_subplotspec() for ax in figure.axes]
+        cells = sum(p.num2 - p.num1 + 1 for p in places)
+        assert cells == np.prod(places[0].get_gridspec().get_geometry())
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.uniform(-2, 2, (120, 2)), columns=["dose", "age"])
+    y = pd.Series(np.sin(X["dose"]) + 0.2 * rng.normal(size=120), name="response")
+    model = SharpGPRegressor(base=["rbf", "matern32"], calibration="loo", random_state=0)
+    return model.fit(X[:70], y[:70]), X[70:], y[70:]
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels"),
+    [
+        ("auto", ("predicted response (mm)", "observed response (mm)")),
+        ("intervals", ("dose", "response (mm)")),
+        ("reliability", ("nominal level", "observed share at or below")),
+        ("coverage", ("age", "share covered")),
+        ("relevance", ("change of predictions if shuffled", "")),
+        ("base", ("weight", "")),
+    ],
+)
+def test_each_picture_by_its_name_on_given_axes(fitted, kind, labels):
+    model, X, y = fitted
+    ax = Figure().subplots()
+    feature = {"coverage": "age"}.get(kind)
+    assert model.plot(X, y, kind, ax=ax, unit="mm", feature=feature) is ax
+    assert (ax.get_xlabel(), ax.get_ylabel()) == labels
+    assert ax.has_data()
+
+
+def test_pictures_show_what_the_model_answers(fitted):
+    model, X, y = fitted
+    ax = model.plot(X, y, "observed", ax=Figure().subplots(), coverage=0.8)
+    ends = model.predict_interval(X, 0.8)
+    drawn = np.array([line[:, 1] for line in ax.collections[0].get_segments()])
+    np.testing.assert_allclose(drawn, ends)
+    inside = np.mean((ends[:, 0] <= y) & (y <= ends[:, 1]))
+    assert ax.get_title(loc="right").startswith(f"covers {100 * inside:.1f} %")
+    bars = model.plot(X, y, "base", ax=Figure().subplots()).containers[0]
+    assert sorted(bar.get_width() for bar in bars) == sorted(one.weight for one in model.base_)
+
+
+def test_without_axes_pyplot_makes_them(fitted):
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    model, X, y = fitted
+    before = len(pyplot.get_fignums())
+    model.plot(X, y)
+    assert isinstance(plots.plot(make_pipeline(model), X, y, "sheet"), Figure)
+    assert len(pyplot.get_fignums()) == before + 2
+    pyplot.close("all")
+    with pytest.raises(InvalidInputError, match="kind: expected"):
+        model.plot(X, y, "pie")

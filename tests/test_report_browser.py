@@ -1,6 +1,8 @@
 """The report in a real browser: it renders, stays quiet, and its controls work."""
 
+import base64
 import json
+import re
 import time
 
 import numpy as np
@@ -52,7 +54,7 @@ def test_it_renders_without_errors_or_requests(browser, reports, method, screen)
         "[...document.querySelectorAll('.figure')].filter(f => f.querySelector('svg'))"
         ".map(f => f.id)"
     )
-    expected = {"reliability", "pit", "widths", "by-width", "by-feature"}
+    expected = {"reliability", "pit", "points", "widths", "by-width", "by-feature", "relevance"}
     expected |= {"vanilla": set(), "marx22": {"beta"}}.get(method, {"beta", "theta"})
     # Whether exact changes theta at all is the data's choice.
     assert set(drawn) - {"theta"} == expected - {"theta"}
@@ -105,13 +107,14 @@ def test_the_slider_changes_width_coverage_and_sentences(browser, reports):
 def test_the_feature_selector_changes_figure_and_sentence(browser, reports):
     browser.open(reports["exact"])
     names = browser.run("[...document.getElementById('feature').options].map(o => o.textContent)")
-    assert names == ["first </script>", "second & third", "x" * 60]
+    assert names == ["first </script>", "second & third", "x" * 60, "row"]
     for j, name in enumerate(names):
         browser.run(
             f"feature.value = '{j}'; feature.dispatchEvent(new Event('change', {{bubbles: true}}))"
         )
         assert name in browser.run("document.querySelector('#by-feature svg').ariaLabel")
-        assert name in browser.run("document.getElementById('by-feature-words').textContent")
+        words = browser.run("document.getElementById('by-feature-words').textContent")
+        assert ("order of the rows" if name == "row" else name) in words
     quiet(browser, reports["exact"])
 
 
@@ -177,3 +180,12 @@ def test_figures_follow_the_width_of_the_window(browser, reports):
         time.sleep(0.02)
     assert browser.run("document.querySelector('#pit svg').viewBox.baseVal.width") < 390
     assert browser.run("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+@pytest.mark.parametrize("method", ["paper", "exact"])
+def test_it_prints_on_at_most_three_pages(browser, reports, method):
+    browser.open(reports[method])
+    size = {"paperWidth": 8.27, "paperHeight": 11.69}
+    data = browser.send("Page.printToPDF", printBackground=True, **size)["data"]
+    pages = re.findall(rb"/Type\s*/Page\b", base64.b64decode(data))
+    assert 1 <= len(pages) <= 3

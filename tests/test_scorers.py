@@ -15,9 +15,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from sharpgp import SharpGPRegressor, scorers
-from sharpgp.diagnostics import last_step
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.metrics import interval_coverage, interval_score, interval_width
+from sharpgp.pipelines import through
 
 ALL = {
     "crps": scorers.crps_scorer,
@@ -80,8 +80,8 @@ def test_a_search_over_calibrations_chooses_by_the_scorer(data):
         for train, test in KFold(3).split(X):
             fitted = clone(pipeline).set_params(sharpgpregressor__calibration=method)
             fitted.fit(X[train], y[train])
-            model, Z = last_step(fitted, X[test])
-            scores.append(-interval_score(y[test], *model.predict_interval(Z).T, 0.95))
+            Z = fitted[:-1].transform(X[test])
+            scores.append(-interval_score(y[test], *fitted[-1].predict_interval(Z).T, 0.95))
         by_hand.append(np.mean(scores))
     np.testing.assert_allclose(search.cv_results_["mean_test_score"], by_hand)
     assert search.best_index_ == int(np.argmax(by_hand))
@@ -101,7 +101,7 @@ def test_frames_go_through_a_pipeline_with_their_names(data):
     names = list(pipeline[-1].feature_names_in_)
     assert names == ["kind_down", "kind_up", "a", "b"]
     assert pipeline.predict(frame).shape == (90,)
-    model, encoded = last_step(pipeline, frame)
+    model, encoded = pipeline[-1], through(pipeline).features(frame)
     assert list(encoded.columns) == names
     assert model.predict_interval(encoded).shape == (90, 2)
     with pytest.raises(ValueError, match="feature names"):

@@ -160,14 +160,14 @@ def test_models_saved_from_python(tmp_path):
     by_name.save(tmp_path / "named.sgp")
     data.to_csv(tmp_path / "data.csv", index=False)
     saved = load_model(tmp_path / "named.sgp")
-    X, y, names = saved.read(tmp_path / "data.csv", target="y")
+    X, y, names, *_ = saved.read(tmp_path / "data.csv", target="y")
     assert names == ["z", "x"]
     np.testing.assert_allclose(X, data[["z", "x"]], rtol=1e-12)
     np.testing.assert_allclose(y, data["y"], rtol=1e-12)
     by_order = SharpGPRegressor(calibration="vanilla").fit(data[["x", "z"]].to_numpy(), data["y"])
     by_order.save(tmp_path / "unnamed.sgp")
     saved = load_model(tmp_path / "unnamed.sgp")
-    assert saved.read(tmp_path / "data.csv", target="y")[2] == ["x", "z"]
+    assert saved.read(tmp_path / "data.csv", target="y").features == ["x", "z"]
     with pytest.raises(InvalidInputError, match=r"expected 2 columns, .* found 3"):
         saved.encoding_for(tmp_path / "data.csv")
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sharpgp.gp.adapters import as_posterior
     from sharpgp.gp.sizes import Sparse
     from sharpgp.online import Online
+    from sharpgp.pipelines import through
 
 __version__ = "0.1.0"
 
@@ -53,6 +54,7 @@ __all__ = [
     "Vovk20",
     "as_posterior",
     "calibrate",
+    "through",
 ]
 
 # Names are imported when they are first asked for: the libraries below take seconds to load, and
@@ -80,12 +82,13 @@ _HOMES = {
     "Vovk20": "calibration",
     "as_posterior": "gp.adapters",
     "calibrate": "calibration",
+    "through": "pipelines",
 }
 
 # Modules that work as ``sharpgp.bo`` after ``import sharpgp`` alone.
 _MODULES = (
-    "bo", "calibration", "exceptions", "gp", "metrics", "persistence", "plots", "report",
-    "scorers", "toy",
+    "bo", "calibration", "diagnostics", "exceptions", "gp", "metrics", "persistence", "pipelines",
+    "plots", "relevance", "report", "scorers", "toy",
 )  # fmt: skip
 
 if not TYPE_CHECKING:

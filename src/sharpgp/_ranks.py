@@ -25,7 +25,7 @@ def rank(delta: Tensor, n_scores: int) -> Tensor:
 
 
 def supported(delta: Tensor, n_scores: int) -> Tensor:
-    """Whether ``1/(C+1) <= delta <= C/(C+1)``: where a finite quantile can keep its promise.
+    """Whether ``1/(C+1) <= delta <= C/(C+1)``: where a finite quantile can be exact.
 
     Examples
     --------

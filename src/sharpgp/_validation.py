@@ -3,6 +3,7 @@
 import numbers
 import reprlib
 from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -188,10 +189,23 @@ def check_choice(value: Any, name: str, known: Iterable[str]) -> None:
     Traceback (most recent call last):
     ...
     sharpgp.exceptions.InvalidInputError: colour: expected one of red, green, found 'blue'
+    >>> check_choice("gren", "colour", ("red", "green"))
+    Traceback (most recent call last):
+    ...
+    sharpgp.exceptions.InvalidInputError: colour: expected one of red, green, found 'gren'; did you
+    mean green?
     """
     names = list(known)
     if not (isinstance(value, str) and value in names):
-        raise InvalidInputError(f"{name}: expected one of {', '.join(names)}, found {value!r}")
+        raise InvalidInputError(
+            f"{name}: expected one of {', '.join(names)}, found {value!r}{nearest(value, names)}"
+        )
+
+
+def nearest(value: Any, known: Iterable[str]) -> str:
+    """The end of a message about a name that is not known, if it is close to one that is."""
+    close = get_close_matches(value, list(known), n=1) if isinstance(value, str) else []
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _as_probabilities(values: Any, name: str) -> tuple[list[float], bool]:

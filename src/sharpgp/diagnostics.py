@@ -1,5 +1,6 @@
 """What a fitted model says about test data, collected once for figures and for the report."""
 
+import hashlib
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial import cKDTree
 from scipy.special import ndtri
 
 from sharpgp._validation import as_numpy, as_target
@@ -20,11 +22,16 @@ from sharpgp.metrics import (
     coverage_along,
     coverage_band,
 )
+from sharpgp.models.pool import Member
+from sharpgp.pipelines import through
+from sharpgp.relevance import relevance
 
 Floats = NDArray[np.float64]
 
 #: Coverages at which intervals are looked at, unless the caller asks for others.
 COVERAGES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+#: The coverages of a page count as so many separate looks: their intervals are nested.
+COVERAGE_LOOKS = 3
 #: Points from which a group is judged at all.
 FEWEST_JUDGED = 10
 #: Knots of a curve that are kept; more of them cannot be told apart in a figure.
@@ -87,6 +94,16 @@ class Diagnostics:
     curves : LevelCurves or None
         None for methods that have no such curves.
     report : CalibrationReport
+    target, unit : str
+        Name of the target, and the unit that it is measured in; empty where nobody said.
+    members : tuple of Member
+        What was pooled, and with which weights.
+    relevance : array of shape (d,) or None
+        See :func:`sharpgp.relevance.relevance`.
+    groups : array of shape (n,) or None
+        Which test points belong together.
+    n_seen : int
+        Test points that are among those that trained or calibrated the model.
     """
 
     method: str
@@ -104,7 +121,32 @@ class Diagnostics:
     backed: tuple[bool, ...]
     curves: LevelCurves | None
     report: CalibrationReport
+    target: str = ""
+    unit: str = ""
+    members: tuple[Member, ...] = ()
+    relevance: Floats | None = None
+    groups: NDArray[Any] | None = None
+    n_seen: int = 0
     counted: str = "points"
+
+    @property
+    def looks(self) -> int:
+        """Looks at groups of points: along each feature, the rows and the widths, by coverage."""
+        return COVERAGE_LOOKS * (self.X.shape[1] + 2)
+
+    @property
+    def n_copies(self) -> int:
+        """Test points that repeat an earlier one in all features and the target."""
+        return len(self.y) - len(np.unique(self._rows, axis=0))
+
+    @property
+    def fingerprint(self) -> str:
+        """Twelve digits that tell these test data from others: of the SHA-256 of their bytes."""
+        return hashlib.sha256(np.ascontiguousarray(self._rows).tobytes()).hexdigest()[:12]
+
+    @property
+    def _rows(self) -> Floats:
+        return np.column_stack([self.X, self.y])
 
     @property
     def levels(self) -> Floats:
@@ -116,18 +158,19 @@ class Diagnostics:
         coverage, strays = float(self.coverages[k]), []
         for column in self.X.T:
             bins = coverage_along(column, self.y, self.lower[:, k], self.upper[:, k])
-            low, high = bands_of_chance(bins, coverage, self.n_cal)
+            low, high = bands_of_chance(bins, coverage, self.n_cal, self.looks)
             strays.append(np.maximum(low - bins.coverage, bins.coverage - high).max())
         return int(np.argmax(strays))
 
 
 def bands_of_chance(
-    bins: BinnedCoverage, coverage: float, n_cal: int | None
+    bins: BinnedCoverage, coverage: float, n_cal: int | None, looks: int = 1
 ) -> tuple[Floats, Floats]:
     """Where the coverage of each bin falls for calibrated intervals, for all bins together.
 
-    19 in 20 calibrated predictors have all of their bins inside. Bins of fewer than
-    :data:`FEWEST_JUDGED` points are not judged: their band is [0, 1].
+    19 in 20 calibrated predictors have all of their bins inside, and of ``looks`` figures like
+    this one all bins of all figures. Bins of fewer than :data:`FEWEST_JUDGED` points are not
+    judged: their band is [0, 1].
 
     Examples
     --------
@@ -136,7 +179,7 @@ def bands_of_chance(
     >>> [round(float(v), 3) for v in low], [round(float(v), 3) for v in high]
     ([0.167, 0.167], [0.833, 0.833])
     """
-    confidence = 1 - 0.05 / len(bins.n_points)
+    confidence = 1 - 0.05 / (len(bins.n_points) * looks)
     bands = [
         coverage_band(coverage, n_cal, int(n), confidence) if n >= FEWEST_JUDGED else (0.0, 1.0)
         for n in bins.n_points
@@ -153,12 +196,15 @@ def diagnose(
     feature_names: Sequence[str] | None = None,
     coverages: Sequence[float] = COVERAGES,
     method: str | None = None,
+    target: str | None = None,
+    unit: str = "",
+    groups: Any = None,
 ) -> Diagnostics:
     """Collect the predictions of a fitted model at test points.
 
     Parameters
     ----------
-    model : SharpGPRegressor, Calibrated, or a fitted Pipeline or search that ends in one
+    model : SharpGPRegressor, Calibrated, or what :func:`sharpgp.through` takes
     X : array or frame of shape (n, d)
     y : array of shape (n,)
     feature_names : sequence of d str, optional
@@ -166,6 +212,10 @@ def diagnose(
     coverages : sequence of float in (0, 1)
     method : str, optional
         Name of the calibration, for a predictor that does not know it.
+    target, unit : str, optional
+        What was measured, and in which unit; the name of ``y`` if it has one.
+    groups : array of shape (n,), optional
+        Which test points belong together, such as those of one patient.
 
     Examples
     --------
@@ -178,19 +228,21 @@ def diagnose(
     >>> found.method, found.lower.shape, found.curves.beta.shape
     ('kuleshov18', (1000, 1), (200,))
     """
-    model, X = last_step(model, X)
+    outside, seen_X = through(model), X
+    model, X = outside.model, outside.features(X)
     calibrated = calibrated_of(model)
     asked = np.unique(np.asarray(coverages, dtype=np.float64))
     with warnings.catch_warnings():
         # Levels without enough calibration points are marked in ``backed`` instead.
         warnings.simplefilter("ignore", CalibrationWarning)
-        report = model.calibration_report(X, y)
-        ends = as_numpy(model.predict_interval(X, asked))
-        quantiles = as_numpy(model.predict_quantiles(X, ECE_LEVELS[1:-1]))
-        predict_mean = getattr(model, "predict_mean", None) or model.predict
-        mean = as_numpy(predict_mean(X))
+        report = outside.calibration_report(seen_X, y)
+        ends = outside.predict_interval(seen_X, asked)
+        quantiles = outside.predict_quantiles(seen_X, ECE_LEVELS[1:-1])
+        mean = outside.predict(seen_X)
         plain_X, plain_y = as_numpy(X), as_numpy(as_target(y))
-        pit = model.predict_dist(X).numpy().cdf(plain_y)
+        pit = outside.predict_dist(seen_X).cdf(plain_y)
+        whole = plain_X.shape[1] == calibrated.posterior.n_features
+        moved_by = relevance(model, plain_X) if whole else None
     names = _feature_names(model, X, plain_X.shape[1], feature_names)
     method = method or getattr(model, "calibration_", None) or type(calibrated).__name__
     return Diagnostics(
@@ -210,6 +262,12 @@ def diagnose(
         backed=tuple(calibrated.band_supported(float(c)) for c in asked),
         curves=level_curves(calibrated, names),
         report=report,
+        target=str(target or getattr(y, "name", None) or ""),
+        unit=unit,
+        members=tuple(getattr(model, "base_", ())),
+        relevance=moved_by,
+        groups=_groups(groups, len(plain_y)),
+        n_seen=0 if outside.targets else _seen(calibrated, plain_X, plain_y),
     )
 
 
@@ -248,33 +306,30 @@ def level_curves(calibrated: Any, feature_names: Sequence[str] = ()) -> LevelCur
     )
 
 
-def last_step(model: Any, X: Any) -> tuple[Any, Any]:
-    """The estimator at the end of a search or pipeline, and ``X`` as that estimator sees it.
+def _groups(groups: Any, n: int) -> NDArray[Any] | None:
+    if groups is None:
+        return None
+    labels = np.asarray(groups)
+    if labels.shape != (n,):
+        raise InvalidInputError(f"groups: expected {n}, one per row, found shape {labels.shape}")
+    return np.asarray(np.unique(labels.astype(str), return_inverse=True)[1])
 
-    A scikit-learn ``Pipeline`` passes on ``predict`` alone; this is the way to intervals,
-    quantiles and distributions of a model inside one.
 
-    Examples
-    --------
-    >>> from sklearn.pipeline import make_pipeline
-    >>> from sklearn.preprocessing import StandardScaler
-    >>> from sharpgp import SharpGPRegressor
-    >>> from sharpgp.toy import make_toy
-    >>> toy = make_toy(random_state=0)
-    >>> pipeline = make_pipeline(StandardScaler(), SharpGPRegressor(calibration="kuleshov18"))
-    >>> model, X = last_step(pipeline.fit(toy.X_cal, toy.y_cal), toy.X_test)
-    >>> model.predict_interval(X, coverage=0.9).shape
-    (1000, 2)
-    """
-    while True:
-        if hasattr(model, "best_estimator_"):
-            model = model.best_estimator_
-        elif hasattr(model, "steps"):
-            if len(model.steps) > 1:
-                X = model[:-1].transform(X)
-            model = model[-1]
-        else:
-            return model, X
+def _seen(calibrated: Any, X: Floats, y: Floats) -> int:
+    """How many rows of ``X`` and ``y`` are among the predictor's own."""
+    try:
+        known = np.column_stack([as_numpy(part) for part in calibrated.labelled_data()])
+    except AttributeError:  # a model from elsewhere, which does not keep its data
+        return 0
+    if known.shape[1] != X.shape[1] + 1:
+        return 0
+    # Data that were standardised and brought back differ in their last digits.
+    scale = known.std(axis=0)
+    scale[scale == 0] = 1.0
+    away, _ = cKDTree(known / scale).query(
+        np.column_stack([X, y]) / scale, distance_upper_bound=1e-8
+    )
+    return int(np.isfinite(away).sum())
 
 
 def _feature_names(model: Any, X: Any, d: int, given: Sequence[str] | None) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from sharpgp import _progress as progress
 from sharpgp import persistence
 from sharpgp._inputs import (
     Rows,
@@ -98,7 +99,8 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
     random_state : int, RandomState instance or None
         Seed of the holdout split and of methods that draw.
     verbose : int
-        1 logs progress on the logger ``sharpgp``.
+        1 shows on standard error, in a terminal or notebook, what ``fit`` is doing and how long it
+        may still take, and logs it on the logger ``sharpgp``.
 
     Attributes
     ----------
@@ -234,6 +236,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
             m = posterior_of(base).n_inducing
             kind = "" if m is None else f", {m} inducing inputs"
             self._log(f"learned from {len(y)} rows ({device}{kind}); now {recalibrator!r}")
+            progress.begin("calibrating")
             X_cal, y_cal, groups_cal = held_out
             return recalibrator.fit(
                 base,
@@ -244,7 +247,8 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
                 groups_cal=groups_cal,
             )
 
-        self.calibrated_ = within_memory(choose_device(self.device, len(y)), work)
+        with progress.shown(bool(self.verbose)):
+            self.calibrated_ = within_memory(choose_device(self.device, len(y)), work)
         self.calibration_ = recalibrator.name or type(recalibrator).__name__
         name = bases.model_names(*X.shape, one_gp=takes_one)[0]
         self.members_ = members_of(getattr(self.calibrated_, "model", None), name)
@@ -399,6 +403,23 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         ['coverage_95', 'crps', 'ece']
         """
         return self._answer(X, lambda model, X: model.calibration_report(X, plain(y)))
+
+    def plot(self, X: Any, y: Any, kind: str = "auto", *, ax: Any = None, **settings: Any) -> Any:
+        """Draw the model on data: ``"intervals"``, ``"observed"``, ``"reliability"``, ...
+
+        See :func:`sharpgp.plots.plot`, which has all kinds and settings.
+
+        Examples
+        --------
+        >>> from matplotlib.figure import Figure
+        >>> X = np.linspace(0, 6, 40)[:, None]
+        >>> model = SharpGPRegressor(calibration="vanilla").fit(X, np.sin(X[:, 0]))
+        >>> model.plot(X, np.sin(X[:, 0]), ax=Figure().subplots()).get_xlabel()
+        'x0'
+        """
+        from sharpgp import plots
+
+        return plots.plot(self, X, y, kind, ax=ax, **settings)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the fitted model in one file, without pickle; see :func:`sharpgp.persistence.save`.

@@ -25,7 +25,7 @@ class MissingExtraError(SharpGPError, ImportError):
 
 
 class CalibrationWarning(UserWarning):
-    """An answer is given, but with less than the usual promise; the message says why."""
+    """An answer is given, but with less than the usual guarantee; the message says why."""
 
 
 def warn(message: str, category: type[Warning] = CalibrationWarning) -> None:

@@ -1,4 +1,4 @@
-"""Streams that drift: intervals whose long-run coverage holds whatever the data do."""
+"""Streams that drift: intervals whose long-run coverage is as asked, whatever the data do."""
 
 import math
 import numbers

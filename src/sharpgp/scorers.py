@@ -13,17 +13,19 @@ from typing import Any
 import numpy as np
 
 from sharpgp._validation import as_coverage, as_numpy, as_target, check_choice
-from sharpgp.diagnostics import last_step
-from sharpgp.exceptions import CalibrationWarning, InvalidInputError
+from sharpgp.exceptions import CalibrationWarning
 from sharpgp.metrics import interval_coverage, interval_score, interval_width
+from sharpgp.pipelines import through
 
 __all__ = [
     "IntervalScorer",
     "ReportScorer",
+    "by_name",
     "coverage_scorer",
     "crps_scorer",
     "ece_scorer",
     "interval_score_scorer",
+    "named",
     "nll_scorer",
     "pinball_scorer",
     "width_scorer",
@@ -50,8 +52,7 @@ class ReportScorer:
 
     def __call__(self, estimator: Any, X: Any, y: Any) -> float:
         """Score of a fitted estimator on test data."""
-        model, X = _predictor(estimator, X)
-        return -float(model.calibration_report(X, y)[self.metric])
+        return -float(through(estimator).calibration_report(X, y)[self.metric])
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class IntervalScorer:
 
     def __call__(self, estimator: Any, X: Any, y: Any) -> float:
         """Score of a fitted estimator on test data."""
-        model, X = _predictor(estimator, X)
+        model = through(estimator)
         with warnings.catch_warnings():
             # Coverages that the calibration points cannot support show in the score.
             warnings.simplefilter("ignore", CalibrationWarning)
@@ -112,12 +113,54 @@ coverage_scorer = IntervalScorer("coverage")
 #: Minus the mean width of 95 % intervals; look at the coverage beside it.
 width_scorer = IntervalScorer("width")
 
+_BY_NAME: dict[str, ReportScorer | IntervalScorer] = {
+    "crps": crps_scorer,
+    "nll": nll_scorer,
+    "pinball": pinball_scorer,
+    "ece": ece_scorer,
+    "interval_score": interval_score_scorer,
+    "coverage": coverage_scorer,
+    "width": width_scorer,
+}
 
-def _predictor(estimator: Any, X: Any) -> tuple[Any, Any]:
-    model, X = last_step(estimator, X)
-    if not hasattr(model, "predict_interval"):
-        raise InvalidInputError(
-            "estimator: expected a SharpGPRegressor or a pipeline that ends in one, "
-            f"found {type(model).__name__}"
-        )
-    return model, X
+
+def by_name(name: str) -> ReportScorer | IntervalScorer:
+    """A scorer by its name; ``"coverage_90"`` is ``"coverage"`` of 90 % intervals.
+
+    Names are ``"crps"``, ``"nll"``, ``"pinball"``, ``"ece"``, ``"interval_score"``, ``"coverage"``
+    and ``"width"``; the last three take a coverage in percent.
+
+    Examples
+    --------
+    >>> by_name("crps"), by_name("width_99.5")
+    (ReportScorer(metric='crps'), IntervalScorer(kind='width', coverage=0.995))
+    """
+    stem, _, percent = name.rpartition("_")
+    if name in _BY_NAME:
+        return _BY_NAME[name]
+    known = _BY_NAME.get(stem)
+    try:
+        if isinstance(known, IntervalScorer):
+            return IntervalScorer(known.kind, float(percent) / 100)
+    except ValueError:
+        pass
+    check_choice(name, "scorer", _BY_NAME)
+    return _BY_NAME[name]
+
+
+def named(*names: str) -> dict[str, ReportScorer | IntervalScorer]:
+    """Several scorers at once, as ``cross_validate`` and ``GridSearchCV`` take them.
+
+    Examples
+    --------
+    >>> from sklearn.model_selection import cross_validate
+    >>> from sharpgp import SharpGPRegressor
+    >>> from sharpgp.toy import make_toy
+    >>> toy = make_toy(random_state=0)
+    >>> model = SharpGPRegressor(calibration="kuleshov18", random_state=0)
+    >>> scoring = named("crps", "coverage_80")
+    >>> found = cross_validate(model, toy.X_cal, toy.y_cal, scoring=scoring, cv=3)
+    >>> sorted(key for key in found if key.startswith("test"))
+    ['test_coverage_80', 'test_crps']
+    """
+    return {name: by_name(name) for name in names}

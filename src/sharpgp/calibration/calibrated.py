@@ -102,7 +102,7 @@ class Calibrated(ABC):
 
         ``symmetric=False`` takes two quantiles, ``True`` the band ``mu -+ radius`` from absolute
         z-scores.  ``None`` takes what was chosen at fit, by a rule that never looks at the scores
-        that fix ``beta``, and so leaves the coverage as promised: see
+        that fix ``beta``, and so leaves the coverage as claimed: see
         :func:`sharpgp.calibration.intervals.prefers_band`.  Several coverages give nested
         intervals.  ``sample_weight`` is for predictors with weighted scores, see :meth:`weighted`.
         """

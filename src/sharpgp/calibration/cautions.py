@@ -1,4 +1,4 @@
-"""Warnings of answers with less than the usual promise: far from all data, or from too few."""
+"""Warnings of answers with less than the usual guarantee: far from all data, or from too few."""
 
 import math
 
@@ -45,7 +45,7 @@ def warn_if_far(posterior: Posterior, X: Tensor) -> None:
     warn(
         f"{int(far.any(-1).sum())} of {len(X)} points lie far outside the training data (row "
         f"{row}: feature {feature} is {float(X[row, feature]):g}, in training {low:g} to "
-        f"{high:g}): there the spread is the GP's prior, and calibration promises nothing"
+        f"{high:g}): there the spread is the GP's prior, and calibration guarantees nothing"
     )
 
 
@@ -102,12 +102,12 @@ def warn_if_overfitted(posterior: Posterior) -> None:
 
 
 def warn_if_short(inside: float, coverage: float, n_cal: int) -> None:
-    """Warn where intervals hold fewer of the points that fixed them than chance explains.
+    """Warn where intervals cover fewer of the points that fixed them than chance explains.
 
     ``inside`` is their share of the ``C`` points; chance is two standard errors.
     """
     if inside < coverage - 2.0 * math.sqrt(coverage * (1.0 - coverage) / n_cal):
         warn(
-            f"intervals for {coverage:.0%} hold {inside:.0%} of the {n_cal} calibration points "
+            f"intervals for {coverage:.0%} cover {inside:.0%} of the {n_cal} calibration points "
             "themselves: they will cover much less than asked for; use calibration='exact'"
         )

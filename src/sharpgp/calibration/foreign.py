@@ -33,7 +33,7 @@ class ForeignPredictor(ScoredPredictor):
     ``g_x`` runs through the model's own quantiles, ``g_x(Phi^-1(p)) = q_p(x)``, see
     :class:`sharpgp.models.shape.QuantileShape`; scores are ``z_i = g_{x_i}^-1(y_i)``.  A new
     point's score is exchangeable with those, whatever the shape, so that intervals and quantiles
-    promise what those of :class:`sharpgp.Exact` do.  The "symmetric" band is symmetric in scores:
+    guarantee what those of :class:`sharpgp.Exact` do.  The "symmetric" band is symmetric in scores:
     ``[g_x(-r), g_x(r)]``.
 
     The distribution of :meth:`predict_dist` is made for its CRPS, and has no ranks to keep: there
@@ -177,7 +177,7 @@ def calibrate(model: Any, X_cal: Any, y_cal: Any, *, sample_weight: Any = None) 
     """Calibrate anything that gives quantiles or a distribution, with a finite-sample guarantee.
 
     The model is asked, never changed; its shape is kept, skew and several peaks included.  For
-    exchangeable data, intervals cover what they promise as those of :class:`sharpgp.Exact` do.
+    exchangeable data, intervals cover what they claim as those of :class:`sharpgp.Exact` do.
     The CRPS of the distribution is that of the model where the calibration points do not speak
     against it, else better; see :class:`sharpgp.calibration.foreign.ForeignPredictor`.
 

@@ -173,7 +173,7 @@ class Ranks:
 
         By ``(W + w)^2 / (sum w_g^2 + w^2) - 1 >= 2/(1-c) - 1`` with the weights ``w_g`` of points
         or groups, a number that those of all ``C + 1`` enter alike, so that a choice by it leaves
-        the coverage as promised.
+        the coverage as claimed.
         """
         squares = of_groups(self.weights, self.groups).square().sum() + weight.square()
         worth = (self.total + weight).square() / squares

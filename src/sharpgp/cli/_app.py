@@ -42,6 +42,7 @@ app = typer.Typer(
     cls=_Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",  # paragraphs flow; otherwise lines of the source end lines
     help="Gaussian-process regression with sharp, calibrated predictive distributions.",
 )
 

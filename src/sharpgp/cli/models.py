@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from sharpgp._progress import shown
 from sharpgp.cli._app import app
 from sharpgp.exceptions import InvalidInputError
 
@@ -19,7 +20,9 @@ DEVICE = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 
 @app.command()
 def fit(
-    data: Annotated[Path, typer.Argument(help="Table with a header: .csv, .csv.gz or .parquet.")],
+    data: Annotated[
+        Path, typer.Argument(help="Table with a header: .csv, .csv.gz, .parquet or .xlsx.")
+    ],
     target: Annotated[str, typer.Option(help="Column to predict.")],
     out: Annotated[Path, typer.Option(help="File to write the model to.")],
     calibration: Annotated[
@@ -43,6 +46,12 @@ def fit(
         list[str] | None,
         typer.Option(help="Column not to use, such as an identifier; may be repeated."),
     ] = None,
+    groups: Annotated[
+        str | None,
+        typer.Option(
+            help="Column that tells which rows belong together, such as a patient's; no feature."
+        ),
+    ] = None,
     cal_size: Annotated[
         float, typer.Option(help="Fraction of the rows held out, where the calibration needs any.")
     ] = 0.25,
@@ -52,8 +61,8 @@ def fit(
 ) -> None:
     """Fit and calibrate a model on a table.
 
-    Columns of text become one feature per category, and the model remembers which. Columns in
-    the data that are neither features nor the target are named with --drop.
+    Every column but the target becomes a feature, and columns of text one feature per category.
+    Leave out identifiers with --drop.
     """
     from sharpgp import SharpGPRegressor
     from sharpgp.tabular import fit_file
@@ -68,8 +77,8 @@ def fit(
         "random_state": seed,
     }
     _writable(out)
-    with short_warnings(), _spinner("fitting", not quiet):
-        saved = fit_file(data, target, SharpGPRegressor(**settings), drop=drop or [])
+    with short_warnings(), shown(not quiet):
+        saved = fit_file(data, target, SharpGPRegressor(**settings), drop=drop or [], groups=groups)
         saved.save(out)
     encoded, fitted = saved.encoding, saved.model
     assert encoded is not None
@@ -83,7 +92,9 @@ def fit(
 @app.command()
 def predict(
     model: Annotated[Path, typer.Argument(help="Model that `sharpgp fit` or `save` wrote.")],
-    data: Annotated[Path, typer.Argument(help="Table with a header: .csv, .csv.gz or .parquet.")],
+    data: Annotated[
+        Path, typer.Argument(help="Table with a header: .csv, .csv.gz, .parquet or .xlsx.")
+    ],
     out: Annotated[Path, typer.Option(help="File to write: .csv or .parquet; - for the terminal.")],
     coverage: Annotated[
         list[float] | None,
@@ -109,14 +120,14 @@ def predict(
     complete.
     """
     from sharpgp.tabular import load_model
-    from sharpgp.tabular.files import format_of, rows_in
+    from sharpgp.tabular.files import check_output, rows_in
     from sharpgp.tabular.prediction import Request, predict_file
 
     if engine not in ("local", "ray"):
         raise InvalidInputError(f"engine: expected local or ray, found {engine!r}")
     if engine == "local" and (address or workers):
         raise InvalidInputError("address and workers: expected the engine ray, found local")
-    format_of(out)
+    check_output(out)
     _writable(out)
     request = Request(coverage or [0.95], _numbers(quantiles), keep or [])
     saved = load_model(model, device=device)
@@ -141,36 +152,50 @@ def report(
     ],
     out: Annotated[Path, typer.Option(help="HTML file to write.")],
     target: Annotated[
-        str | None, typer.Option(help="Column with what came. Default: the one fitted on.")
+        str | None, typer.Option(help="Column that was observed. Default: the one fitted on.")
+    ] = None,
+    unit: Annotated[str, typer.Option(help="Unit of the target, for the labels.")] = "",
+    groups: Annotated[
+        str | None, typer.Option(help="Column that tells which rows belong together.")
     ] = None,
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
     device: DEVICE = "auto",
     quiet: QUIET = False,
 ) -> None:
-    """Write an HTML page that says whether a model keeps its word on test data.
+    """Write an HTML page that says whether a model is calibrated on test data.
 
-    Reliability, widths, coverage by width and by feature, PIT, the calibrated curves and all
-    metrics, each with a sentence about what it shows and what to do. One file, no network.
+    It begins with a verdict that names the worst finding, and goes on with figures and metrics,
+    each with a sentence about what it shows and what to do. One file, no network.
     """
     from sharpgp._files import replacing
     from sharpgp.diagnostics import diagnose
-    from sharpgp.report import render_report
+    from sharpgp.report import render_report, verdict_of
     from sharpgp.tabular import load_model
 
     _writable(out)
     saved = load_model(model, device=device)
-    X, y, names = saved.read(data, target=target)
+    rows = saved.read(data, target=target, groups=groups)
     with short_warnings(), _spinner("predicting", not quiet):
-        found = diagnose(saved.model, X, y, feature_names=names)
+        found = diagnose(
+            saved.model,
+            rows.X,
+            rows.y,
+            feature_names=rows.features,
+            target=rows.target,
+            unit=unit,
+            groups=rows.groups,
+        )
     with replacing(out) as path:
         path.write_text(
             render_report(found, title=title or f"Calibration report: {data.name}"),
             encoding="utf-8",
         )
     metrics = found.report
+    said = verdict_of(found)
+    typer.echo(f"{said.heading} {said.says}")
     typer.echo(
-        f"{len(y)} rows: 95 % intervals cover {100 * metrics['coverage_95']:.1f} % at mean width "
-        f"{metrics['width_95']:.4g}, CRPS {metrics['crps']:.4g}, ECE "
+        f"{len(rows.y)} rows: 95 % intervals cover {100 * metrics['coverage_95']:.1f} % at mean "
+        f"width {metrics['width_95']:.4g}, CRPS {metrics['crps']:.4g}, ECE "
         f"{metrics['ece'] / metrics['ece_floor']:.2f} times its floor; wrote {out}"
     )
 
@@ -248,7 +273,7 @@ def _bar(shown: bool, total: int | None) -> Iterator[Callable[[int], None] | Non
 
     columns = (
         BarColumn(),
-        TextColumn("{task.completed:,.0f} rows"),
+        TextColumn("{task.completed:,.0f}" + (" of {task.total:,.0f} rows" if total else " rows")),
         TextColumn("{task.fields[rate]}"),
         *([TimeRemainingColumn()] if total else []),
     )

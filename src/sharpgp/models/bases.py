@@ -7,6 +7,7 @@ from typing import Any
 import gpytorch
 from torch import Tensor
 
+from sharpgp import _progress as progress
 from sharpgp._validation import check_choice
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.centred import CentredPosterior
@@ -70,7 +71,10 @@ class Bases:
     def learned(self, X: Tensor, y: Tensor, labels: Tensor | None = None) -> dict[str, Learner]:
         """Every model, learned from ``X`` [N, d] and ``y`` [N], by name."""
         found: dict[str, Learner] = {}
-        for name, base in self._named(*X.shape):
+        named = self._named(*X.shape)
+        progress.begin("training", "model", len(named))
+        for name, base in named:
+            progress.at(name)
             if isinstance(base, str) and base in TREES:
                 found[name] = TreeModel(base, X, y, self.seed or 0)
             elif gives_quantiles(base):
@@ -78,6 +82,7 @@ class Bases:
             else:
                 gp = self._trained(base, X, y, labels)
                 found[name] = learn_gaussian(gp, self.seed or 0, labels)
+            progress.advance()
         return found
 
     def one_gp(self, X: Tensor, y: Tensor, labels: Tensor | None = None) -> DataPosterior:

@@ -9,6 +9,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from sharpgp import _progress as progress
 from sharpgp._ranks import q_lin
 from sharpgp._stored import Array, agree, stored
 from sharpgp.gp.compute import side_by_side
@@ -197,6 +198,7 @@ class GaussianModel(Learner):
             model = GaussianModel(same_spread(self.choice, start, X[rest], y[rest]))
             # A fit to few of the points leads by what it overfits: that says nothing.
             compared = 2 * len(rest) > len(y)
+            progress.advance()
             return _Refit(model, lead_of(model.posterior, self.posterior) if compared else 0.0)
 
         return side_by_side(without, pairs, alone=not runs_in_threads(self._start))

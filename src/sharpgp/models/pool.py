@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sharpgp import _progress as progress
 from sharpgp._stored import Array, Several, agree, stored
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.posterior import Posterior
@@ -210,7 +211,11 @@ def pooled_out_of_fold(
     Of several models, what predicts is the average of these refits, where predictions are quick
     and the points are at most :data:`~sharpgp.gp.sizes.MOST_AVERAGED`.
     """
-    found = {name: model.out_of_fold(pairs, labels, seed) for name, model in models.items()}
+    progress.begin("cross-validating", "fit", len(models) * len(pairs))
+    found = {}
+    for name, model in models.items():
+        progress.at(name)
+        found[name] = model.out_of_fold(pairs, labels, seed)
     average = len(models) > 1 and len(labels) <= MOST_AVERAGED
     predicting: dict[str, Learner] = {
         name: AveragedModel(one.model, one.refits)

@@ -7,6 +7,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from sharpgp import _progress as progress
 from sharpgp.models.folds import Split, parts
 from sharpgp.models.model import HeldOut, Learner, OutOfFold, held_out_of
 from sharpgp.models.splitters import complements
@@ -89,5 +90,8 @@ class RefittedModel(Learner):
     def out_of_fold(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> OutOfFold:
         """See :meth:`Learner.out_of_fold`."""
         X, y = self._X, self._y
-        fits = [self.relearned(X[rest], y[rest], labels[rest], seed) for rest, _ in pairs]
+        fits = []
+        for rest, _ in pairs:
+            fits.append(self.relearned(X[rest], y[rest], labels[rest], seed))
+            progress.advance()
         return OutOfFold(self, fits, held_out_of(fits, pairs, X, y).in_order())

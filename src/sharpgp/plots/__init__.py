@@ -1,4 +1,4 @@
-"""Figures on matplotlib axes; nothing here touches pyplot's global state."""
+"""Figures on matplotlib axes; only :func:`plot` makes axes by pyplot, if it is given none."""
 
 # ruff: noqa: E402 - an error that names the extra comes before one that names matplotlib
 from sharpgp._extras import need
@@ -16,6 +16,7 @@ from sharpgp.plots.calibration import (
     widths,
 )
 from sharpgp.plots.intervals import plot_intervals_1d, toy_figure
+from sharpgp.plots.models import base, intervals, observed, plot, relevance
 from sharpgp.plots.style import BLUE, CYCLE, GREY, INK, PALE, SHADE
 
 __all__ = [
@@ -25,12 +26,17 @@ __all__ = [
     "INK",
     "PALE",
     "SHADE",
+    "base",
     "beta_curve",
     "calibration_figure",
     "coverage_by_feature",
     "coverage_by_width",
+    "intervals",
+    "observed",
     "pit",
+    "plot",
     "plot_intervals_1d",
+    "relevance",
     "reliability",
     "theta_curves",
     "toy_figure",

@@ -1,5 +1,7 @@
 """The figures of the calibration report: reliability, PIT, widths, coverage, curves."""
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -130,6 +132,7 @@ def coverage_by_width(
     n_cal: int | None = None,
     *,
     n_bins: int = 5,
+    looks: int = 1,
 ) -> Axes:
     """Draw the share covered in groups from the narrowest to the widest intervals.
 
@@ -144,7 +147,7 @@ def coverage_by_width(
     [1.0, 0.5]
     """
     bins = coverage_in_width_bins(y, lower, upper, n_bins)
-    return _binned(ax, bins, coverage, n_cal, "width of the interval")
+    return _binned(ax, bins, coverage, n_cal, "width of the interval", looks)
 
 
 def coverage_by_feature(
@@ -158,6 +161,7 @@ def coverage_by_feature(
     *,
     name: str = "feature",
     n_bins: int = 5,
+    looks: int = 1,
 ) -> Axes:
     """Draw the share covered in groups along a feature; see :func:`coverage_by_width`.
 
@@ -168,7 +172,8 @@ def coverage_by_feature(
     >>> [text.get_text() for text in ax.get_xticklabels()]
     ['≤ 0', '≤ 1']
     """
-    return _binned(ax, coverage_along(feature, y, lower, upper, n_bins), coverage, n_cal, name)
+    bins = coverage_along(feature, y, lower, upper, n_bins)
+    return _binned(ax, bins, coverage, n_cal, name, looks)
 
 
 def beta_curve(ax: Axes, curves: LevelCurves) -> Axes:
@@ -249,50 +254,69 @@ def calibration_figure(
     """
     k = _position(found, coverage)
     lower, upper = found.lower[:, k], found.upper[:, k]
-    j = _column(found, feature, k)
-    columns = 3 if found.curves is None else 4
+    j = column_of(found, feature, k)
+    panels: dict[str, Callable[[Axes], Axes]] = {
+        "Reliability": lambda ax: reliability(
+            ax, found.y, found.quantiles, found.levels, found.n_cal
+        ),
+        "PIT": lambda ax: pit(ax, found.pit, found.n_cal),
+        "Widths": lambda ax: widths(ax, found.y, lower, upper),
+        "Coverage by width": lambda ax: coverage_by_width(
+            ax, found.y, lower, upper, coverage, found.n_cal, looks=found.looks
+        ),
+        "Coverage by feature": lambda ax: coverage_by_feature(
+            ax,
+            found.X[:, j],
+            found.y,
+            lower,
+            upper,
+            coverage,
+            found.n_cal,
+            name=found.feature_names[j],
+            looks=found.looks,
+        ),
+        "Observed against predicted": lambda ax: _observed(ax, found, lower, upper),
+    }
+    curves = found.curves
+    if curves is not None:
+        panels["beta by level"] = lambda ax: beta_curve(ax, curves)
+        if curves.moved.any():
+            panels["theta by level"] = lambda ax: _with_legend(theta_curves(ax, curves))
+    columns = math.ceil(len(panels) / 2)
     if figure is None:
         figure = Figure(figsize=(3.5 * columns, 7))
     figure.set_layout_engine("constrained")
-    axes = iter(figure.subplots(2, columns).ravel())
     title = f"{found.method}: {len(found.y):,} test points, {100 * coverage:g} % intervals"
     figure.suptitle(title, fontsize=10, color=GREY)
-
-    def following(title: str) -> Axes:
-        ax: Axes = next(axes)
-        ax.set_title(title, loc="left", fontsize=10, fontweight="bold", color=INK)
-        return ax
-
-    reliability(following("Reliability"), found.y, found.quantiles, found.levels, found.n_cal)
-    pit(following("PIT"), found.pit, found.n_cal)
-    widths(following("Widths"), found.y, lower, upper)
-    coverage_by_width(following("Coverage by width"), found.y, lower, upper, coverage, found.n_cal)
-    coverage_by_feature(
-        following("Coverage by feature"),
-        found.X[:, j],
-        found.y,
-        lower,
-        upper,
-        coverage,
-        found.n_cal,
-        name=found.feature_names[j],
-    )
-    if found.curves is not None:
-        beta_curve(following("beta by level"), found.curves)
-        entries = theta_curves(following("theta by level"), found.curves)
-    for ax in axes:
-        ax.set_axis_off()
-        if found.curves is not None and found.curves.moved.any():
-            handles = entries.get_legend_handles_labels()
-            ax.legend(*handles, loc="center left", frameon=False, fontsize=8)
+    for i, (name, draw) in enumerate(panels.items()):
+        # Of an odd number of panels the first gets the place of two.
+        wide = len(panels) % 2
+        place = (1, 2) if wide and i == 0 else i + 1 + wide
+        ax = draw(figure.add_subplot(2, columns, place))
+        ax.set_title(name, loc="left", fontsize=10, fontweight="bold", color=INK)
     return figure
 
 
+def _observed(ax: Axes, found: Diagnostics, lower: Any, upper: Any) -> Axes:
+    """Draw observed against predicted values, with intervals; misses are marked."""
+    missed = (found.y < lower) | (found.y > upper)
+    ends = [float(found.mean.min()), float(found.mean.max())]
+    ax.vlines(found.mean, lower, upper, color=SHADE, lw=1)
+    ax.plot(ends, ends, color=GREY, lw=0.8, ls=DASHED)
+    ax.scatter(found.mean, found.y, s=7, c=[ORANGE if m else BLUE for m in missed], lw=0, zorder=3)
+    return plain(ax, "predicted", "observed")
+
+
+def _with_legend(ax: Axes) -> Axes:
+    ax.legend(frameon=False, fontsize=7)
+    return ax
+
+
 def _binned(
-    ax: Axes, bins: BinnedCoverage, coverage: float, n_cal: int | None, xlabel: str
+    ax: Axes, bins: BinnedCoverage, coverage: float, n_cal: int | None, xlabel: str, looks: int
 ) -> Axes:
     where = np.arange(len(bins.n_points))
-    low, high = bands_of_chance(bins, coverage, n_cal)
+    low, high = bands_of_chance(bins, coverage, n_cal, looks)
     ax.bar(where, high - low, 0.76, bottom=low, color=PALE, label="95 % sampling band")
     ax.axhline(coverage, color=GREY, lw=0.8, ls=DASHED)
     off = (bins.coverage < low) | (bins.coverage > high)
@@ -309,7 +333,8 @@ def _position(found: Diagnostics, coverage: float) -> int:
     return int(near[0])
 
 
-def _column(found: Diagnostics, feature: Any, k: int) -> int:
+def column_of(found: Diagnostics, feature: Any, k: int) -> int:
+    """Column of a feature by number or name; the one along which coverage strays most for None."""
     names = found.feature_names
     if feature is None:
         return found.straying_feature(k)

@@ -176,6 +176,44 @@
     };
   }
 
+  const targetLabel = (text) => brief(`${text} ${data.target}${data.unit ? ` (${data.unit})` : ""}`, 34);
+
+  function points(k) {
+    const part = data.points, lower = part.lower[k], upper = part.upper[k], coverage = data.intervals[k].coverage;
+    const every = [...part.mean, ...part.y, ...lower, ...upper];
+    const low = Math.min(...every), high = Math.max(...every), margin = 0.03 * (high - low || 1);
+    const range = [low - margin, high + margin];
+    const missed = (i) => part.y[i] < lower[i] || part.y[i] > upper[i];
+    return {
+      label: `Observed against predicted ${data.target}, with ${percent(coverage)} intervals`,
+      square: true, left: 62, x: [Math.min(...part.mean) - margin, Math.max(...part.mean) + margin], y: range,
+      hint: "Dashed: observed as predicted. Lines are intervals.",
+      xLabel: targetLabel("predicted"), yLabel: targetLabel("observed"),
+      columns: ["row", "predicted", "observed", "interval"],
+      rows: part.mean.map((m, i) => ({ x: m, y: part.y[i], cells: [String(part.row[i]), short(m), short(part.y[i]), `${short(lower[i])} to ${short(upper[i])}`] })),
+      draw(add, sx, sy) {
+        const [a, b] = [Math.min(...part.mean), Math.max(...part.mean)];
+        part.mean.forEach((m, i) => add("line", { class: missed(i) ? "reach off" : "reach", x1: sx(m), x2: sx(m), y1: sy(lower[i]), y2: sy(upper[i]) }));
+        add("path", { class: "ideal", d: path([a, b], [a, b], sx, sy) });
+        part.mean.forEach((m, i) => add("circle", { class: missed(i) ? "dot off" : "dot", r: 2.5, cx: sx(m), cy: sy(part.y[i]) }));
+      },
+    };
+  }
+
+  function relevance() {
+    const part = data.learned.relevance, n = part.length, most = Math.max(...part.map((f) => f.value), 1e-9);
+    return {
+      label: "Relevance of the features", left: 98, height: Math.max(120, 54 + 19 * n), x: [0, 1.05 * most], y: [-0.6, n - 0.4],
+      yTicks: part.map((f, j) => [n - 1 - j, brief(f.name, 12)]), across: true,
+      hint: "", xLabel: "change of predictions", yLabel: "", columns: ["feature", "change"],
+      rows: part.map((f, j) => ({ x: f.value, y: n - 1 - j, cells: [f.name, short(f.value)] })),
+      draw(add, sx, sy) {
+        const size = Math.min(14, 0.7 * Math.abs(sy(1) - sy(0)));
+        part.forEach((f, j) => add("rect", { class: "bar", x: sx(0), width: Math.max(1, sx(f.value) - sx(0)), y: sy(n - 1 - j) - size / 2, height: size }));
+      },
+    };
+  }
+
   function covered(part, bins, xLabel) {
     const coverage = part.coverage;
     const lowest = Math.min(coverage, ...bins.flatMap((b) => [b.low, b.covered]));
@@ -292,9 +330,11 @@
     const text = `${percent(part.coverage)} asked: width ${short(part.width)}, covers ${percent(part.covered)}`;
     find("answer").textContent = text;
     slider.setAttribute("aria-valuetext", text);
+    draw(find("points"), points(Number(slider.value)));
     draw(find("widths"), widths(part));
     draw(find("by-width"), covered(part, part.by_width, "width of the interval"));
     draw(find("by-feature"), covered(part, part.by_feature[j], data.features[j]));
+    say("points-words", part.words.points);
     say("widths-words", part.words.widths);
     say("by-width-words", part.words.by_width);
     say("by-feature-words", part.words.by_feature[j]);
@@ -309,6 +349,7 @@
     draw(find("reliability"), reliability());
     draw(find("pit"), pit());
     drawIntervals();
+    if (data.learned.relevance.length) draw(find("relevance"), relevance());
     if (data.curves) draw(find("beta"), beta());
     drawTheta();
   }

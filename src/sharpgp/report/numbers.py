@@ -3,8 +3,15 @@
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 
-from sharpgp.diagnostics import Diagnostics, Floats, bands_of_chance
+from sharpgp.diagnostics import (
+    COVERAGE_LOOKS,
+    FEWEST_JUDGED,
+    Diagnostics,
+    Floats,
+    bands_of_chance,
+)
 from sharpgp.metrics import (
     BinnedCoverage,
     coverage_along,
@@ -18,12 +25,23 @@ from sharpgp.metrics import (
     sampling_band,
 )
 
+#: Coverage that the page shows first, and speaks of if it can.
+FIRST_COVERAGE = 0.95
 #: Features that the page can show; beyond it those whose coverage strays most are kept.
 MOST_FEATURES = 40
+#: The order of the rows, which is looked at like a feature.
+ROWS = "row"
 #: Bins of equal count along a width or a feature, and of the histogram of widths.
 COVERAGE_BINS, WIDTH_BINS = 5, 24
 #: Test points from which the PIT histogram gets 20 bins instead of 10.
 MANY_POINTS = 1000
+#: Points that the figure of observed against predicted shows, and rows of the table of the worst.
+MOST_DRAWN, MOST_LISTED = 250, 8
+#: How often a calibrated predictor passes a test of all points together.
+CALM = 0.98
+#: A calibrated predictor's ECE exceeds this multiple of its floor one time in fifty: the ratio of
+#: the 98 % point of the Cramer-von Mises statistic, 0.62, to its mean, 1/6.
+MOST_ECE = 3.7
 
 Numbers = dict[str, Any]
 
@@ -31,11 +49,21 @@ Numbers = dict[str, Any]
 def numbers_of(found: Diagnostics) -> Numbers:
     """Everything that the figures draw, each share with the band that sampling would give it."""
     features = _shown_features(found)
+    names = [found.feature_names[j] for j in features]
+    columns = [found.X[:, j] for j in features]
     return {
+        "target": found.target or "target",
+        "unit": found.unit,
         "reliability": _reliability(found),
         "pit": _pit(found),
-        "features": [found.feature_names[j] for j in features],
-        "intervals": [_intervals(found, k, features) for k in range(len(found.coverages))],
+        "features": [*names, ROWS],
+        "intervals": [
+            _intervals(found, k, [*columns, np.arange(1.0, len(found.y) + 1)])
+            for k in range(len(found.coverages))
+        ],
+        "points": _points(found),
+        "worst": _worst(found),
+        "learned": _learned(found),
         "curves": _curves(found),
     }
 
@@ -56,8 +84,8 @@ def _reliability(found: Diagnostics) -> Numbers:
 
 def _pit(found: Diagnostics) -> Numbers:
     n_bins = 20 if len(found.y) >= MANY_POINTS else 10
-    # One histogram is looked at as a whole: all bins of 19 in 20 calibrated predictors are inside.
-    histogram = pit_histogram(found.pit, found.n_cal, n_bins, confidence=1 - 0.05 / n_bins)
+    # One histogram is looked at as a whole: 49 in 50 calibrated predictors have all bars inside.
+    histogram = pit_histogram(found.pit, found.n_cal, n_bins, confidence=1 - (1 - CALM) / n_bins)
     return {
         "edges": _list(histogram.edges),
         "share": _list(histogram.share),
@@ -66,13 +94,18 @@ def _pit(found: Diagnostics) -> Numbers:
     }
 
 
-def _intervals(found: Diagnostics, k: int, features: list[int]) -> Numbers:
+def _intervals(found: Diagnostics, k: int, columns: list[Floats]) -> Numbers:
     y, lower, upper, coverage = found.y, found.lower[:, k], found.upper[:, k], found.coverages[k]
-    low, high = coverage_band(float(coverage), found.n_cal, len(y))
+    confidence = 1 - (1 - CALM) / COVERAGE_LOOKS
+    low, high = coverage_band(float(coverage), found.n_cal, len(y), confidence)
     width = upper - lower
-    count, edges = np.histogram(width, bins=WIDTH_BINS, range=_range(width))
+    counts, edges = np.histogram(width, bins=WIDTH_BINS, range=_range(width))
     by_width = coverage_by_width(y, lower, upper, COVERAGE_BINS)
-    by_feature = [coverage_along(found.X[:, j], y, lower, upper, COVERAGE_BINS) for j in features]
+    by_feature = [coverage_along(column, y, lower, upper, COVERAGE_BINS) for column in columns]
+
+    def judged(bins: BinnedCoverage) -> list[Numbers]:
+        return _bins(bins, float(coverage), found.n_cal, found.looks)
+
     return {
         "coverage": float(coverage),
         "backed": found.backed[k],
@@ -82,25 +115,48 @@ def _intervals(found: Diagnostics, k: int, features: list[int]) -> Numbers:
         "width": interval_width(lower, upper),
         "score": interval_score(y, lower, upper, float(coverage)),
         "tenths": _list(np.quantile(width, [0.1, 0.9])),
-        "widths": {"edges": _list(edges), "count": count.tolist()},
-        "by_width": _bins(by_width, float(coverage), found.n_cal),
-        "by_feature": [_bins(bins, float(coverage), found.n_cal) for bins in by_feature],
+        "widths": {"edges": _list(edges), "count": counts.tolist()},
+        "by_width": judged(by_width),
+        "by_feature": [judged(bins) for bins in by_feature],
     }
 
 
-def _bins(bins: BinnedCoverage, coverage: float, n_cal: int | None) -> list[Numbers]:
-    low, high = bands_of_chance(bins, coverage, n_cal)
-    return [
-        {
-            "from": float(bins.edges[i]),
-            "to": float(bins.edges[i + 1]),
-            "n": int(n),
-            "covered": float(bins.coverage[i]),
-            "low": float(low[i]),
-            "high": float(high[i]),
-        }
-        for i, n in enumerate(bins.n_points)
-    ]
+def _bins(bins: BinnedCoverage, coverage: float, n_cal: int | None, looks: int) -> list[Numbers]:
+    """Groups of points; ``odd`` are those that differ from what is asked *and* from the others.
+
+    Where all groups fail alike, none of them is odd: the fault is not about this feature.
+    """
+    low, high = bands_of_chance(bins, coverage, n_cal, looks)
+    out = []
+    for i, n in enumerate(bins.n_points):
+        covered = float(bins.coverage[i])
+        off = not low[i] <= covered <= high[i]
+        out.append(
+            {
+                "from": float(bins.edges[i]),
+                "to": float(bins.edges[i + 1]),
+                "n": int(n),
+                "covered": covered,
+                "low": float(low[i]),
+                "high": float(high[i]),
+                "odd": bool(off and _differs(bins, i, looks)),
+            }
+        )
+    return out
+
+
+def _differs(bins: BinnedCoverage, i: int, looks: int) -> bool:
+    """Whether a group's coverage differs from that of the other groups, beyond chance."""
+    n, covered = bins.n_points, bins.coverage
+    rest = np.delete(np.arange(len(n)), i)
+    others = int(n[rest].sum())
+    if others < FEWEST_JUDGED:
+        return False
+    # One hit and one miss are added to each side, so that shares of 0 and 1 have an error, too.
+    here = (covered[i] * n[i] + 1) / (n[i] + 2)
+    there = (float((covered[rest] * n[rest]).sum()) + 1) / (others + 2)
+    variance = here * (1 - here) / (n[i] + 2) + there * (1 - there) / (others + 2)
+    return bool(abs(here - there) > ndtri(1 - 0.025 / (len(n) * looks)) * np.sqrt(variance))
 
 
 def _shown_features(found: Diagnostics) -> list[int]:
@@ -117,6 +173,62 @@ def _shown_features(found: Diagnostics) -> list[int]:
         for j in range(d)
     ]
     return sorted(np.argsort(strays)[-MOST_FEATURES:].tolist())
+
+
+def _points(found: Diagnostics) -> Numbers:
+    """Observed against predicted; of very many points every so manieth along the predictions."""
+    order = np.argsort(found.mean, kind="stable")
+    kept = order[np.unique(np.linspace(0, len(order) - 1, MOST_DRAWN).round().astype(np.int64))]
+    return {
+        "of": len(order),
+        "row": (kept + 1).tolist(),
+        "mean": _list(found.mean[kept]),
+        "y": _list(found.y[kept]),
+        "lower": [_list(column[kept]) for column in found.lower.T],
+        "upper": [_list(column[kept]) for column in found.upper.T],
+    }
+
+
+def _worst(found: Diagnostics) -> list[Numbers]:
+    """The points that lie farthest out in their own predictive distributions."""
+    k = int(np.abs(found.coverages - FIRST_COVERAGE).argmin())
+    lower, upper = found.lower[:, k], found.upper[:, k]
+    half = np.maximum((upper - lower) / 2, 1e-300)
+    # In half widths from the middle: unlike a probability, it tells 5 from 50 deviations.
+    away = np.abs(found.y - (lower + upper) / 2) / half
+    rows = np.argsort(-away, kind="stable")[:MOST_LISTED]
+    return [
+        {
+            "row": int(i) + 1,
+            "observed": float(found.y[i]),
+            "mean": float(found.mean[i]),
+            "lower": float(lower[i]),
+            "upper": float(upper[i]),
+            "away": float(away[i]),
+        }
+        for i in rows
+    ]
+
+
+def _learned(found: Diagnostics) -> Numbers:
+    """What was pooled, and how much predictions depend on each feature, most first."""
+    out: Numbers = {
+        "members": [
+            {"name": one.name, "weight": one.weight, "crps": one.crps}
+            for one in found.members
+            if one.weight >= 0.005 or len(found.members) == 1
+        ],
+        "relevance": [],
+    }
+    if found.relevance is not None:
+        order = np.argsort(-found.relevance, kind="stable")[:12]
+        out["relevance"] = [
+            {"name": found.feature_names[j], "value": float(f"{found.relevance[j]:.4g}")}
+            for j in order
+        ]
+    for one in out["members"]:
+        one["crps"] = float(one["crps"]) if np.isfinite(one["crps"]) else None
+    return out
 
 
 def _curves(found: Diagnostics) -> Numbers | None:

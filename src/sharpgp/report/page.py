@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
+from datetime import date
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -12,28 +13,16 @@ from typing import Any
 
 import numpy as np
 
+import sharpgp
 from sharpgp._files import replacing
 from sharpgp.diagnostics import Diagnostics, diagnose
-from sharpgp.report import words
-from sharpgp.report.numbers import Numbers, numbers_of
-from sharpgp.report.words import Finding
+from sharpgp.report import curve_words, tables, words
+from sharpgp.report.faults import Fault, faults
+from sharpgp.report.numbers import FIRST_COVERAGE, Numbers, numbers_of
+from sharpgp.report.words import Finding, Verdict
 
-#: Coverage that the page shows first.
-FIRST_COVERAGE = 0.95
-
-#: Metrics of the table: label, and what it tells.
-_METRICS = {
-    "ece": ("ECE", "Mean squared gap between nominal and observed shares over 21 levels."),
-    "ece_floor": ("ECE floor", "What a perfectly calibrated model scores on as many points."),
-    "coverage_95": ("Coverage of 95 % intervals", "Share of points inside; 0.95 is asked for."),
-    "width_95": ("Width of 95 % intervals", "Mean width; smaller is better at equal coverage."),
-    "interval_score_95": ("Interval score, 95 %", "Width plus a charge for each miss."),
-    "crps": ("CRPS", "Distance of the whole distribution from what came; in target units."),
-    "nll": ("NLL", "Negative log density at what came; very sensitive to the tails."),
-    "pinball": ("Pinball loss", "Mean loss of the quantiles at 19 levels."),
-    "std": ("Predictive STD", "Mean standard deviation of the predictions."),
-    "rmse": ("RMSE", "Error of the mean alone, without its uncertainty."),
-}
+#: Findings that are listed below the verdict.
+_MOST_FINDINGS = 5
 
 
 def write_report(
@@ -43,24 +32,34 @@ def write_report(
     out: str | os.PathLike[str],
     *,
     feature_names: Sequence[str] | None = None,
+    target: str | None = None,
+    unit: str = "",
+    groups: Any = None,
     title: str = "Calibration report",
 ) -> Path:
     """Write the calibration report of a fitted model on test data as one HTML file.
 
-    The page holds a reliability diagram with its sampling band, interval widths, coverage by
-    width and by feature, the PIT histogram, the curves ``beta`` and ``theta``, and a table of
-    metrics with the ECE floor, each with a sentence that says what it shows and what to do. It
-    needs no network.
+    The page begins with a verdict: calibrated, calibrated on average but not everywhere, or not
+    calibrated, with the worst finding by name. Below it are a reliability diagram with its
+    sampling band, the PIT histogram, observed against predicted values, interval widths, coverage
+    by width and by feature, the worst points, what was learned (models, weights, relevance of the
+    features), the curves ``beta`` and ``theta``, and a table of metrics with the ECE floor, each
+    with a sentence that says what it shows and what to do. It needs no network, and prints on
+    three pages.
 
     Parameters
     ----------
-    model : SharpGPRegressor, Calibrated, or a fitted Pipeline or search that ends in one
+    model : SharpGPRegressor, Calibrated, or what :func:`sharpgp.through` takes
     X : array or frame of shape (n, d)
     y : array of shape (n,)
         Test data: neither trained nor calibrated on.
     out : path
         File to write.
     feature_names : sequence of d str, optional
+    target, unit : str, optional
+        What was measured, and in which unit; the name of ``y`` if it has one.
+    groups : array of shape (n,), optional
+        Which test points belong together, such as those of one patient.
     title : str
         Heading of the page.
 
@@ -82,34 +81,48 @@ def write_report(
     ...     path.read_text(encoding="utf-8")[:15]
     '<!doctype html>'
     """
-    page = render_report(diagnose(model, X, y, feature_names=feature_names), title=title)
+    found = diagnose(
+        model, X, y, feature_names=feature_names, target=target, unit=unit, groups=groups
+    )
+    page = render_report(found, title=title)
     with replacing(out) as temporary:
         temporary.write_text(page, encoding="utf-8")
     return Path(out)
 
 
-def render_report(found: Diagnostics, *, title: str = "Calibration report") -> str:
+def verdict_of(found: Diagnostics) -> Verdict:
+    """The first sentence of the report alone: its state, what was found, and what to do."""
+    return words.verdict(found, faults(found, numbers_of(found)))
+
+
+def render_report(
+    found: Diagnostics, *, title: str = "Calibration report", day: date | None = None
+) -> str:
     """The page of :func:`write_report` as a string, from what ``diagnose`` collected."""
     numbers = numbers_of(found)
+    wrong = faults(found, numbers)
     first = int(np.abs(found.coverages - FIRST_COVERAGE).argmin())
     feature = _first_feature(numbers, first)
-    _add_words(found, numbers)
+    _add_words(found, numbers, wrong)
     numbers["first"] = {"coverage": first, "feature": feature}
     shown = numbers["intervals"][first]
-    reliability = words.reliability(found, numbers)
     text = {
         "title": escape(title),
         "sizes": escape(_sizes(found)),
-        "verdict": _verdict(found, reliability),
-        "tiles": _tiles(found),
-        "reliability": _sentence(reliability),
-        "pit": _sentence(words.pit(found, numbers)),
+        "origin": escape(_origin(found, day or date.today())),
+        "verdict": _verdict(words.verdict(found, wrong), wrong),
+        "tiles": tables.tiles(found),
+        "reliability": _sentence(words.reliability(found, numbers, wrong)),
+        "pit": _sentence(words.pit(found, numbers, wrong)),
+        "points": _sentence(Finding(**shown["words"]["points"])),
+        "worst": tables.worst(found, numbers),
         "widths": _sentence(Finding(**shown["words"]["widths"])),
         "by_width": _sentence(Finding(**shown["words"]["by_width"])),
         "by_feature": _sentence(Finding(**shown["words"]["by_feature"][feature])),
-        "beta": _sentence(words.beta_curve(found, numbers)),
-        "theta": _sentence(words.theta_curve(found, numbers)),
-        "metrics": _metrics(found),
+        "members": tables.members(numbers),
+        "beta": _sentence(curve_words.beta_curve(found, numbers)),
+        "theta": _sentence(curve_words.theta_curve(found, numbers)),
+        "metrics": tables.metrics(found),
     }
     style, script = _resource("style.css"), _resource("figures.js")
     page = _resource("page.html")
@@ -121,12 +134,13 @@ def render_report(found: Diagnostics, *, title: str = "Calibration report") -> s
     return page
 
 
-def _add_words(found: Diagnostics, numbers: Numbers) -> None:
+def _add_words(found: Diagnostics, numbers: Numbers, wrong: Sequence[Fault]) -> None:
     """Sentences for every choice that the page's controls offer."""
     names = numbers["features"]
     for part in numbers["intervals"]:
         part["words"] = {
-            "widths": vars(words.widths(found, part)),
+            "points": vars(words.points(found, part, numbers)),
+            "widths": vars(words.widths(found, part, wrong)),
             "by_width": vars(words.by_width(found, part)),
             "by_feature": [
                 vars(words.by_feature(found, part, j, names)) for j in range(len(names))
@@ -135,46 +149,49 @@ def _add_words(found: Diagnostics, numbers: Numbers) -> None:
 
 
 def _first_feature(numbers: Numbers, k: int) -> int:
-    """The feature along which coverage strays most from the band of chance."""
+    """The feature along which coverage strays most: a group that stands out before any other."""
     part = numbers["intervals"][k]
 
-    def stray(bins: list[Numbers]) -> float:
-        return max(max(b["low"] - b["covered"], b["covered"] - b["high"]) for b in bins)
+    def stray(bins: list[Numbers]) -> tuple[bool, float]:
+        worst = max(max(b["low"] - b["covered"], b["covered"] - b["high"]) for b in bins)
+        return any(b["odd"] for b in bins), worst
 
-    return int(np.argmax([stray(bins) for bins in part["by_feature"]]))
+    strays = [stray(bins) for bins in part["by_feature"]]
+    return max(range(len(strays)), key=strays.__getitem__)
 
 
 def _sizes(found: Diagnostics) -> str:
     calibrated = "no calibration points" if found.n_cal is None else f"{found.n_cal:,} calibration"
     if found.counted == "groups":
         calibrated += " groups"
+    unit = f" ({found.unit})" if found.unit else ""
+    target = f"Target {found.target}{unit}; " if found.target else ""
+    features = found.X.shape[1]
     return (
-        f"Calibration {found.method}; {found.n_train:,} training, {calibrated} and "
-        f"{len(found.y):,} test points; {found.X.shape[1]} features"
+        f"{target}calibration {found.method}; {found.n_train:,} training, {calibrated} and "
+        f"{len(found.y):,} test points; {features} {'feature' if features == 1 else 'features'}"
     )
 
 
-def _verdict(found: Diagnostics, reliability: Finding) -> str:
-    if reliability.well:
-        return (
-            '<p class="verdict well"><strong>Calibrated</strong>, as far as these points can tell.'
-            "</p>"
-        )
-    return (
-        '<p class="verdict look"><strong>Not calibrated</strong> on these points, beyond chance: '
-        "see the reliability diagram.</p>"
+def _origin(found: Diagnostics, day: date) -> str:
+    return f"{day.isoformat()}, sharpgp {sharpgp.__version__}, test data {found.fingerprint}"
+
+
+def _verdict(verdict: Verdict, wrong: Sequence[Fault]) -> str:
+    more = "".join(
+        f"<li>{escape(f'{fault.says[0].upper()}{fault.says[1:]}')}.</li>"
+        for fault in wrong[1 : 1 + _MOST_FINDINGS]
     )
-
-
-def _tiles(found: Diagnostics) -> str:
-    report = found.report
-    tiles = {
-        "95 % coverage": f"{100 * report['coverage_95']:.1f} %",
-        "95 % width": f"{report['width_95']:.3g}",
-        "CRPS": f"{report['crps']:.3g}",
-        "ECE / floor": f"{report['ece'] / report['ece_floor']:.2f}",
-    }
-    return "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in tiles.items())
+    rest = len(wrong) - 1 - _MOST_FINDINGS
+    if rest > 0:
+        more += f"<li>{rest} more.</li>"
+    return (
+        f'<div class="verdict {verdict.state}"><p><strong>{escape(verdict.heading)}</strong> '
+        f"{escape(verdict.says)}</p>"
+        + (f'<p class="do">{escape(verdict.advice)}</p>' if verdict.advice else "")
+        + (f"<ul>{more}</ul>" if more else "")
+        + "</div>"
+    )
 
 
 def _sentence(finding: Finding) -> str:
@@ -183,17 +200,6 @@ def _sentence(finding: Finding) -> str:
         f'<p class="shows">{escape(finding.shows)}</p>'
         f'<p class="advice {mark}">{escape(finding.advice)}</p>'
     )
-
-
-def _metrics(found: Diagnostics) -> str:
-    rows = []
-    for key, value in found.report.items():
-        label, meaning = _METRICS.get(key, (key, ""))
-        rows.append(
-            f'<tr><th scope="row">{escape(label)}</th><td>{value:.4g}</td>'
-            f"<td>{escape(meaning)}</td></tr>"
-        )
-    return "".join(rows)
 
 
 def _json(numbers: Numbers) -> str:

@@ -68,7 +68,7 @@ def _regression(tables: Tables, methods: Sequence[str] = ()) -> dict[str, tuple[
 
     The paper's method is under ``"paper"``, whatever its settings; the first of them, if several.
     """
-    found = {}
+    found: dict[str, tuple[Block, Cells]] = {}
     for (experiment, regime, dataset), block in tables.items():
         ours = next((name for name in block.cells if name.split()[0] == "paper"), None)
         if experiment == "regression" and ours and block.cells[ours]:

@@ -13,7 +13,7 @@ from sharpgp.exceptions import InvalidInputError
 if TYPE_CHECKING:
     from sharpgp.studies.task import Task
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
 bench = typer.Typer(
     name="bench", no_args_is_help=True, help="Run the paper's experiments, and print their tables."
 )
@@ -474,7 +474,7 @@ def demo(
         bool, typer.Option("--all", help="Also the methods that take minutes.")
     ] = False,
 ) -> None:
-    """Compare every method on two small problems, in less than a minute."""
+    """Compare every method on two small problems, in a minute or two."""
     need("plots", "matplotlib")
     from rich.console import Console
 

@@ -1,4 +1,4 @@
-"""CSV and Parquet files as Arrow tables: whole, in batches, and written batch by batch.
+"""CSV, Excel and Parquet files as Arrow tables: whole, in batches, written batch by batch.
 
 Rows are counted from 1 in messages, without the header.
 """
@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from sharpgp._files import replacing
+from sharpgp._validation import nearest
 from sharpgp.exceptions import InvalidInputError
+from sharpgp.tabular.excel import read_sheet
 
-Format = Literal["csv", "parquet"]
+Format = Literal["csv", "excel", "parquet"]
 #: Text that stands for a missing value in CSV files.
 MISSING = ["", "NA", "N/A", "#N/A", "NaN", "nan", "NULL", "null", "None", "none"]
 #: Rows that are held in memory at a time.
@@ -23,19 +25,29 @@ _BLOCK_BYTES = 2**21
 
 
 def format_of(path: str | os.PathLike[str]) -> Format:
-    """``"csv"`` or ``"parquet"``, by the file's name.
+    """``"csv"``, ``"excel"`` or ``"parquet"``, by the file's name.
 
     Examples
     --------
-    >>> format_of("data.csv.gz"), format_of("data.parquet")
-    ('csv', 'parquet')
+    >>> format_of("data.csv.gz"), format_of("data.xlsx"), format_of("data.parquet")
+    ('csv', 'excel', 'parquet')
     """
     name = Path(path).name.lower()
     if name.endswith((".parquet", ".pq")):
         return "parquet"
+    if name.endswith((".xlsx", ".xlsm")):
+        return "excel"
     if re.search(r"\.(csv|tsv|txt)(\.(gz|bz2|zst))?$", name) or name == "-":
         return "csv"
-    raise InvalidInputError(f"expected a .csv, .csv.gz or .parquet file, found {path}")
+    raise InvalidInputError(f"expected a .csv, .csv.gz, .parquet or .xlsx file, found {path}")
+
+
+def check_output(path: str | os.PathLike[str]) -> Format:
+    """The format of a file to write, which cannot be Excel's."""
+    form = format_of(path)
+    if form == "excel":
+        raise InvalidInputError(f"expected a .csv or .parquet file to write, found {path}")
+    return form
 
 
 def read_whole(path: str | os.PathLike[str]) -> Any:
@@ -46,6 +58,8 @@ def read_whole(path: str | os.PathLike[str]) -> Any:
             import pyarrow.parquet as pq
 
             table = pq.ParquetFile(path).read()
+        elif form == "excel":
+            table = read_sheet(path, MISSING)
         else:
             from pyarrow import csv
 
@@ -71,6 +85,8 @@ def names_in(path: str | os.PathLike[str]) -> list[str]:
             import pyarrow.parquet as pq
 
             names = pq.ParquetFile(path).schema_arrow.names
+        elif form == "excel":
+            names = read_sheet(path, MISSING).column_names
         else:
             from pyarrow import csv
 
@@ -81,13 +97,24 @@ def names_in(path: str | os.PathLike[str]) -> list[str]:
 
 
 def rows_in(path: str | os.PathLike[str]) -> int | None:
-    """Number of rows of a Parquet file; None for a CSV file, which does not tell."""
-    if format_of(path) != "parquet":
-        return None
-    import pyarrow.parquet as pq
+    """Number of rows of a file, for a progress bar; None where only reading all of it would tell.
 
-    with _reading(path):
-        return int(pq.ParquetFile(path).metadata.num_rows)
+    Of a CSV file it is the number of lines below the header, of which a quoted value may have
+    several.
+    """
+    form = format_of(path)
+    if form == "parquet":
+        import pyarrow.parquet as pq
+
+        with _reading(path):
+            return int(pq.ParquetFile(path).metadata.num_rows)
+    if form == "excel" or Path(path).suffix.lower() in (".gz", ".bz2", ".zst"):
+        return None
+    lines, last = 0, b"\n"
+    with _reading(path), Path(path).open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            lines, last = lines + block.count(b"\n"), block[-1:]
+    return max(0, lines - 1 + (last != b"\n"))
 
 
 def read_batches(
@@ -103,6 +130,9 @@ def read_batches(
             import pyarrow.parquet as pq
 
             yield from pq.ParquetFile(path).iter_batches(rows, columns=list(types))
+            return
+        if form == "excel":
+            yield from read_sheet(path, MISSING).select(list(types)).to_batches(rows)
             return
         from pyarrow import csv
 
@@ -142,7 +172,7 @@ def writing(path: str | os.PathLike[str], schema: Any) -> Iterator[Writer]:
     from pyarrow import csv
     from pyarrow import parquet as pq
 
-    form = format_of(path)
+    form = check_output(path)
     if os.fspath(path) == "-":
         with csv.CSVWriter(sys.stdout.buffer, schema) as writer:
             yield writer
@@ -212,7 +242,8 @@ def missing_columns(wanted: list[str], found: list[str]) -> str:
     """Message about columns that a file lacks."""
     lacking = [name for name in wanted if name not in found]
     shown = ", ".join(found[:8]) + (", ..." if len(found) > 8 else "")
-    return f"expected the column(s) {', '.join(lacking)}, found {shown}"
+    meant = nearest(lacking[0], found) if lacking else ""
+    return f"expected the column(s) {', '.join(lacking)}, found {shown}{meant}"
 
 
 def _header(path: str | os.PathLike[str]) -> list[str]:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,6 +12,17 @@ from sharpgp.estimator import SharpGPRegressor
 from sharpgp.exceptions import InvalidInputError, SavedModelError
 from sharpgp.tabular.encoding import Column, TableEncoding
 from sharpgp.tabular.files import format_of, missing_columns, names_in, read_whole
+from sharpgp.tabular.groups import groups_in
+
+
+class Labelled(NamedTuple):
+    """Features [n, d] and target [n], their names, and groups [n] if there are any."""
+
+    X: np.ndarray
+    y: np.ndarray
+    features: list[str]
+    target: str
+    groups: list[str] | None
 
 
 @dataclass(frozen=True)
@@ -47,14 +58,24 @@ class SavedModel:
         return self.encoding
 
     def read(
-        self, path: str | os.PathLike[str], *, target: str | None = None
-    ) -> tuple[np.ndarray, np.ndarray, list[str]]:
-        """Features [n, d], target [n] and names of the features of a whole labelled file."""
+        self,
+        path: str | os.PathLike[str],
+        *,
+        target: str | None = None,
+        groups: str | None = None,
+    ) -> "Labelled":
+        """A whole labelled file, as the model takes it."""
         target = target or (self.encoding.target if self.encoding else None)
-        encoding = self.encoding_for(path, [] if target is None else [target])
+        encoding = self.encoding_for(path, [name for name in (target, groups) if name])
         table = read_whole(path)
         try:
-            return encoding.encode(table), encoding.encode_target(table, target), encoding.features
+            return Labelled(
+                encoding.encode(table),
+                encoding.encode_target(table, target),
+                encoding.features,
+                target or "",
+                groups_in(table, groups),
+            )
         except InvalidInputError as error:
             raise InvalidInputError(f"{path}: {error}") from None
 
@@ -80,8 +101,9 @@ def fit_file(
     model: SharpGPRegressor,
     *,
     drop: Iterable[str] = (),
+    groups: str | None = None,
 ) -> SavedModel:
-    r"""Fit a model on a CSV or Parquet file.
+    r"""Fit a model on a CSV, Excel or Parquet file.
 
     Parameters
     ----------
@@ -90,6 +112,8 @@ def fit_file(
         Name of the target's column.
     model : SharpGPRegressor
     drop : names of columns that are not used
+    groups : str, optional
+        Name of a column, no feature, that tells which rows belong together.
 
     Examples
     --------
@@ -106,8 +130,10 @@ def fit_file(
     format_of(path)
     table = read_whole(path)
     try:
-        encoding = TableEncoding.learn(table, target, drop)
+        unused = [*drop, *([groups] if groups else [])]
+        encoding = TableEncoding.learn(table, target, unused)
         X, y = encoding.encode(table), encoding.encode_target(table)
+        together = groups_in(table, groups)
     except InvalidInputError as error:
         raise InvalidInputError(f"{path}: {error}") from None
-    return SavedModel(model.fit(X, y), encoding)
+    return SavedModel(model.fit(X, y, groups=together), encoding)

@@ -22,6 +22,7 @@ STUDIES = {
     "hostile": "coverage on ties, zeros, copies, groups, heavy tails, few points",
     "import_time": "what importing sharpgp takes beyond torch and BoTorch",
     "known_truth": "intervals beside the true conditional quantiles",
+    "landing": "the two pictures of the first page of the site",
     "large_data": "growth, memory and speed of sparse and exact GPs",
     "minibatch": "a sparse GP trained in batches beside gpytorch's SVGP",
     "monotonicity": "whether the spread grows with the hyperparameters, as the paper assumes",

@@ -1,0 +1,141 @@
+"""Where a long computation stands: steps that are announced below, and a line that shows them.
+
+Whoever computes calls :func:`begin`, :func:`at` and :func:`advance`, whether or not anyone looks;
+whoever wants to see it wraps the computation in :func:`shown`.
+"""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from threading import Event, Lock, Thread
+from typing import Any, TextIO
+
+#: Seconds between two updates of the line, and before it appears at all.
+_EVERY, _FIRST = 0.2, 0.5
+
+
+class Watch:
+    """Counts steps; a display asks it where things stand.  Steps come from several threads."""
+
+    def __init__(self) -> None:
+        self.phase, self.step, self.at, self.done, self.total = "", "", "", 0, 0
+        self.start = self._phase_start = time.monotonic()
+        self._lock = Lock()
+
+    def begin(self, phase: str, step: str, total: int) -> None:
+        """A phase of ``total`` steps; 0 if nobody can tell."""
+        with self._lock:
+            self.phase, self.step, self.at, self.done, self.total = phase, step, "", 0, total
+            self._phase_start = time.monotonic()
+
+    def advance(self) -> None:
+        """One step is done."""
+        with self._lock:
+            self.done += 1
+
+    def __str__(self) -> str:
+        now = time.monotonic()
+        place = f"{self.step} {min(self.done + 1, self.total)} of {self.total}"
+        phase = f"{self.phase}: {place}" if self.total else self.phase
+        share = self.done / self.total if self.total else 0.0
+        return describe(
+            f"{phase} ({self.at})" if self.at else phase,
+            now - self.start,
+            (now - self._phase_start) * (1 / share - 1) if share else None,
+        )
+
+
+def describe(phase: str, elapsed: float, left: float | None) -> str:
+    """Where things stand, the time so far and the time left, in words.
+
+    Examples
+    --------
+    >>> describe("cross-validating: fit 4 of 50 (rbf)", 40.0, 470.0)
+    'cross-validating: fit 4 of 50 (rbf), 40 s, about 8 min left'
+    """
+    parts = [phase, duration(elapsed)]
+    if left is not None:
+        parts.append(f"about {duration(max(left, 0.0))} left")
+    return ", ".join(parts)
+
+
+def duration(seconds: float) -> str:
+    """Seconds as one would say them.
+
+    Examples
+    --------
+    >>> duration(41.3), duration(400), duration(9000)
+    ('41 s', '7 min', '2.5 h')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+_watch: ContextVar[Watch | None] = ContextVar("sharpgp_watch", default=None)
+
+
+def begin(phase: str, step: str = "", total: int = 0) -> None:
+    """Announce a phase of ``total`` steps, or one that takes as long as it takes."""
+    if (watch := _watch.get()) is not None:
+        watch.begin(phase, step, total)
+
+
+def at(name: str) -> None:
+    """Announce what the present step works on."""
+    if (watch := _watch.get()) is not None:
+        watch.at = name
+
+
+def advance() -> None:
+    """Announce that a step of the present phase is done."""
+    if (watch := _watch.get()) is not None:
+        watch.advance()
+
+
+@contextmanager
+def shown(wanted: bool, stream: TextIO | None = None) -> Iterator[None]:
+    """Show on one line of standard error where the computation inside stands.
+
+    Nothing is shown if standard error is neither a terminal nor a notebook, if another line is
+    being shown already, or if all is over within half a second.
+    """
+    stream = stream or sys.stderr
+    if not (wanted and _watch.get() is None and (_is_terminal(stream) or _in_notebook())):
+        yield
+        return
+    watch, over = Watch(), Event()
+    writer = Thread(target=_write, args=(watch, over, stream), name="sharpgp-progress", daemon=True)
+    token = _watch.set(watch)
+    writer.start()
+    try:
+        yield
+    finally:
+        _watch.reset(token)
+        over.set()
+        writer.join()
+
+
+def _write(watch: Watch, over: Event, stream: TextIO) -> None:
+    """Write the line again and again, over itself, and leave it empty."""
+    width, wait = 0, _FIRST
+    while not over.wait(wait):
+        text, wait = str(watch), _EVERY
+        stream.write(f"\r{text:<{width}}")
+        stream.flush()
+        width = len(text)
+    if width:
+        stream.write("\r" + " " * width + "\r")
+        stream.flush()
+
+
+def _is_terminal(stream: Any) -> bool:
+    return bool(getattr(stream, "isatty", lambda: False)())
+
+
+def _in_notebook() -> bool:
+    """Whether this is a kernel that shows what is written in a cell."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return type(shell).__name__ == "ZMQInteractiveShell"

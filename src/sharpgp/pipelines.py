@@ -1,0 +1,235 @@
+"""Calibrated models inside scikit-learn's pipelines, searches and transformed targets."""
+
+import base64
+import os
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sharpgp import persistence
+from sharpgp._extras import need
+from sharpgp._validation import as_coverage, as_levels, as_numpy, as_target
+from sharpgp.distribution import PredictiveDistribution
+from sharpgp.exceptions import CalibrationWarning, InvalidInputError, SavedModelError
+from sharpgp.metrics import ECE_LEVELS, CalibrationReport, calibration_report
+
+
+def through(model: Any) -> "Through":
+    """A fitted pipeline, search or transformed target with everything that the model in it can.
+
+    A scikit-learn ``Pipeline`` passes on ``predict`` alone; intervals, quantiles, distributions,
+    reports and files go through this.
+
+    Parameters
+    ----------
+    model : Pipeline, GridSearchCV, TransformedTargetRegressor, or any nesting of these
+        Fitted; at its core a ``SharpGPRegressor``, or what a recalibrator's ``fit`` returned.
+
+    Examples
+    --------
+    >>> from sklearn.compose import TransformedTargetRegressor
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from sharpgp import SharpGPRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(0, 6, (80, 1))
+    >>> y = np.exp(np.sin(X[:, 0]) + 0.1 * rng.normal(size=80))
+    >>> inside = make_pipeline(StandardScaler(), SharpGPRegressor(base="rbf", calibration="loo"))
+    >>> model = TransformedTargetRegressor(inside, func=np.log, inverse_func=np.exp).fit(X, y)
+    >>> ends = through(model).predict_interval(X, coverage=0.9)
+    >>> ends.shape, bool((ends > 0).all())
+    ((80, 2), True)
+    """
+    return model if isinstance(model, Through) else Through(model)
+
+
+class Through:
+    r"""The calibrated model inside a fitted scikit-learn object, in the units of the outside.
+
+    ``X`` passes the steps before the model.  Where the target was transformed by an increasing
+    function, quantiles are transformed back: if ``t = g(y)``, then
+    ``Q_y(p) = g^{-1}(Q_t(p))``, and coverage stays what it is.  A decreasing function swaps the
+    ends.  Means do not pass through ``g``: :meth:`predict` is what the outside's own ``predict``
+    gives, and ``predict_dist(X).mean`` is the mean.
+
+    Attributes
+    ----------
+    model : SharpGPRegressor or Calibrated
+        The model at the core.
+    steps : list
+        Fitted transformers of ``X``, outermost first.
+    targets : list
+        Fitted transformers of ``y``, outermost first.
+    """
+
+    def __init__(self, outside: Any) -> None:
+        self.outside = outside
+        self.steps: list[Any] = []
+        self.targets: list[Any] = []
+        model = outside
+        while True:
+            if hasattr(model, "best_estimator_"):
+                model = model.best_estimator_
+            elif hasattr(model, "steps"):
+                if len(model.steps) > 1:
+                    self.steps.append(model[:-1])
+                model = model[-1]
+            elif hasattr(model, "regressor_") and hasattr(model, "transformer_"):
+                self.targets.append(model.transformer_)
+                model = model.regressor_
+            else:
+                break
+        if not hasattr(model, "predict_interval"):
+            raise InvalidInputError(
+                "model: expected a fitted SharpGPRegressor or a pipeline that ends in one, "
+                f"found {type(model).__name__}"
+            )
+        self.model = model
+
+    def features(self, X: Any) -> Any:
+        """``X`` as the model at the core sees it."""
+        for step in self.steps:
+            X = step.transform(X)
+        return X
+
+    def predict(self, X: Any) -> np.ndarray:
+        """What the outside's own ``predict`` gives, shape (n,)."""
+        predict = getattr(self.outside, "predict", None) or self.outside.predict_mean
+        return as_numpy(predict(X))
+
+    def predict_interval(
+        self, X: Any, coverage: Any = 0.95, *, symmetric: bool | None = None
+    ) -> np.ndarray:
+        """Interval ends, (n, 2), or (n, 2, k) for ``k`` coverages."""
+        as_coverage(coverage)
+        ends = as_numpy(
+            self.model.predict_interval(self.features(X), coverage, symmetric=symmetric)
+        )
+        return np.sort(self._back(ends), axis=1)
+
+    def predict_quantiles(self, X: Any, levels: Any) -> np.ndarray:
+        """Quantiles, (n,) for a single level and (n, k) for several; they never cross."""
+        values, single = as_levels(levels)
+        asked = np.asarray(values, dtype=np.float64)
+        if self.targets and not self._increasing(X):
+            asked = 1 - asked
+        table = self._back(as_numpy(self.model.predict_quantiles(self.features(X), asked)))
+        return table[:, 0] if single else table
+
+    def predict_dist(self, X: Any) -> PredictiveDistribution:
+        """Full predictive distributions, answering in NumPy arrays.
+
+        Beyond the table of levels, tails are those of the table of transformed quantiles.
+        """
+        inside = self.model.predict_dist(self.features(X)).numpy()
+        if not self.targets:
+            return inside
+        levels, table = inside.levels, self._back(inside.quantiles)
+        if table[0, 0] > table[0, -1]:
+            levels, table = 1 - levels[::-1], table[:, ::-1]
+        return PredictiveDistribution(levels.copy(), table.T.copy(), numpy=True)
+
+    def calibration_report(self, X: Any, y: Any) -> CalibrationReport:
+        """Every metric on test data, by name, in the units of the outside."""
+        if not self.targets:
+            return self.model.calibration_report(self.features(X), y)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CalibrationWarning)
+            return calibration_report(
+                as_numpy(as_target(y)),
+                mean=self.predict(X),
+                dist=self.predict_dist(X),
+                quantiles=self.predict_quantiles(X, ECE_LEVELS[1:-1]),
+                interval=self.predict_interval(X, 0.95),
+                n_cal=getattr(self.model, "calibrated_", self.model).n_cal,
+            )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save all of it in one file, without pickle.
+
+        The model is saved as ever, and scikit-learn's transformers by skops, which writes their
+        state and no code (extra ``skops``).  :func:`load` reads it again.
+        """
+        parts = {}
+        if self.steps or self.targets:
+            need("skops", "skops")
+            from skops.io import dumps
+
+            for name in ("steps", "targets"):
+                parts[name] = base64.b64encode(dumps(getattr(self, name))).decode()
+        persistence.save(self.model, path, **parts)
+
+    def _increasing(self, X: Any) -> bool:
+        """Whether the way back from the transformed target increases, on what is predicted."""
+        ends = as_numpy(self.model.predict_quantiles(self.features(X)[:1], [0.25, 0.75]))
+        low, high = self._back(ends)[0]
+        return bool(low <= high)
+
+    def _back(self, values: np.ndarray) -> np.ndarray:
+        """Values of the innermost target in the units of the outside."""
+        for target in reversed(self.targets):
+            flat = target.inverse_transform(values.reshape(-1, 1))
+            values = np.asarray(flat, dtype=np.float64).reshape(values.shape)
+        if not np.isfinite(values).all():
+            raise InvalidInputError(
+                "target: expected a transform whose inverse is finite at every quantile, found "
+                "infinite or missing values; choose a transform that is defined everywhere"
+            )
+        return values
+
+
+def load(path: str | os.PathLike[str], *, trusted: Sequence[str] = (), device: Any = "auto") -> Any:
+    """Load what :meth:`Through.save` saved; its answers are the same, bit for bit.
+
+    Parameters
+    ----------
+    path : str or path
+    trusted : sequence of str
+        Types of transformers from elsewhere that may be loaded, by their full names; skops knows
+        those of scikit-learn and NumPy.  A file that needs others is refused, and they are named.
+    device : {"auto", "cpu", "cuda"} or torch device
+
+    Returns
+    -------
+    Loaded
+        With all methods of :class:`Through`.
+    """
+    content = persistence.read(path, device=device)
+    return Loaded(
+        content["model"],
+        *(_transformers(path, content.get(name), trusted) for name in ("steps", "targets")),
+    )
+
+
+class Loaded(Through):
+    """What :func:`load` gives: the model and its transformers, without the pipeline around them."""
+
+    def __init__(self, model: Any, steps: list[Any], targets: list[Any]) -> None:
+        self.model, self.steps, self.targets = model, steps, targets
+        self.outside = self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """What the pipeline's own ``predict`` gave, shape (n,)."""
+        predict = getattr(self.model, "predict_mean", None) or self.model.predict
+        return self._back(as_numpy(predict(self.features(X))))
+
+
+def _transformers(
+    path: str | os.PathLike[str], data: str | None, trusted: Sequence[str]
+) -> list[Any]:
+    if data is None:
+        return []
+    need("skops", "skops")
+    from skops.io import get_untrusted_types, loads
+
+    stream = base64.b64decode(data)
+    unknown = sorted(set(get_untrusted_types(data=stream)) - set(trusted))
+    if unknown:
+        raise SavedModelError(
+            f"cannot load {path}: expected transformers of scikit-learn, found "
+            f"{', '.join(unknown)}; if you trust the file, name them in trusted="
+        )
+    found: list[Any] = loads(stream, trusted=list(trusted))
+    return found

@@ -1,0 +1,195 @@
+"""One picture of a fitted model in one line, by name."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from sharpgp._validation import check_choice
+from sharpgp.diagnostics import Diagnostics, diagnose
+from sharpgp.models.pool import Member
+from sharpgp.plots import calibration
+from sharpgp.plots.style import BLUE, DASHED, GREY, ORANGE, SHADE, plain
+
+
+def plot(
+    model: Any,
+    X: Any,
+    y: Any,
+    kind: str = "auto",
+    *,
+    ax: Axes | None = None,
+    coverage: float = 0.95,
+    feature: int | str | None = None,
+    unit: str = "",
+) -> Any:
+    """Draw a fitted model on data, on given axes or on new ones.
+
+    Parameters
+    ----------
+    model : SharpGPRegressor, Calibrated, or what :func:`sharpgp.through` takes
+    X : array or frame of shape (n, d)
+    y : array or series of shape (n,)
+        Test data; names of columns and target become labels.
+    kind : str
+        ``"intervals"`` over one feature, ``"observed"`` against predicted, ``"reliability"``,
+        ``"coverage"`` along a feature, ``"relevance"`` of the features, ``"base"``, the models of
+        the pool with their weights, or ``"sheet"``, a figure of all that the report shows.
+        ``"auto"`` is ``"intervals"`` for one feature and ``"observed"`` for several.
+    ax : matplotlib Axes, optional
+        Default: new ones, made by pyplot, so that notebooks show them.  A ``"sheet"`` takes none.
+    coverage : float
+        Of the intervals.
+    feature : int or str, optional
+        Column or name; by default the most relevant one for ``"intervals"``, and for
+        ``"coverage"`` the one along which it strays most.
+    unit : str
+        Of the target, for the labels.
+
+    Returns
+    -------
+    matplotlib Axes, or Figure for a ``"sheet"``
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from sharpgp import SharpGPRegressor
+    >>> from sharpgp.toy import make_toy
+    >>> toy = make_toy(random_state=0)
+    >>> model = SharpGPRegressor(calibration="kuleshov18")
+    >>> model = model.fit(toy.X_train, toy.y_train, toy.X_cal, toy.y_cal)
+    >>> ax = plot(model, toy.X_test, toy.y_test, ax=Figure().subplots())
+    >>> ax.get_xlabel(), ax.get_ylabel()
+    ('x0', 'y')
+    """
+    check_choice(kind, "kind", ["auto", "sheet", *_KINDS])
+    found = diagnose(model, X, y, coverages=[coverage], unit=unit)
+    if kind == "sheet":
+        return calibration.calibration_figure(
+            found, coverage=coverage, feature=feature, figure=_pyplot().figure(figsize=(14, 7))
+        )
+    if kind == "auto":
+        kind = "intervals" if found.X.shape[1] == 1 else "observed"
+    if ax is None:
+        ax = _pyplot().subplots()[1]
+    return _KINDS[kind](ax, found, feature)
+
+
+def intervals(ax: Axes, found: Diagnostics, feature: int | str | None = None) -> Axes:
+    """Draw observations and intervals over one feature: a band if there is no other.
+
+    Intervals are those of ``found.coverages[0]``; points outside of theirs are marked.
+    """
+    if feature is None:
+        feature = 0 if found.relevance is None else int(np.argmax(found.relevance))
+    j = calibration.column_of(found, feature, 0)
+    order = np.argsort(found.X[:, j], kind="stable")
+    x, y, mean = found.X[order, j], found.y[order], found.mean[order]
+    lower, upper = found.lower[order, 0], found.upper[order, 0]
+    missed = (y < lower) | (y > upper)
+    label = f"{100 * found.coverages[0]:g} % interval"
+    if found.X.shape[1] == 1:
+        ax.fill_between(x, lower, upper, color=SHADE, lw=0, label=label)
+        ax.plot(x, mean, color=BLUE, lw=1.4, label="mean")
+    else:
+        ax.vlines(x, lower, upper, color=SHADE, lw=1.2, label=label)
+        ax.scatter(x, mean, s=14, marker="_", color=BLUE, lw=1, label="mean")
+    _observations(ax, x, y, missed)
+    return _labelled(ax, found, found.feature_names[j], _target(found))
+
+
+def observed(ax: Axes, found: Diagnostics, feature: int | str | None = None) -> Axes:
+    """Draw observed against predicted values, with intervals of ``found.coverages[0]``."""
+    lower, upper = found.lower[:, 0], found.upper[:, 0]
+    missed = (found.y < lower) | (found.y > upper)
+    ends = [float(found.mean.min()), float(found.mean.max())]
+    label = f"{100 * found.coverages[0]:g} % interval"
+    ax.vlines(found.mean, lower, upper, color=SHADE, lw=1.2, label=label)
+    ax.plot(ends, ends, color=GREY, lw=0.8, ls=DASHED)
+    _observations(ax, found.mean, found.y, missed)
+    return _labelled(ax, found, f"predicted {_target(found)}", f"observed {_target(found)}")
+
+
+def relevance(ax: Axes, found: Diagnostics, feature: int | str | None = None) -> Axes:
+    """Draw the relevance of the features, most first; see :func:`sharpgp.relevance.relevance`."""
+    values = np.zeros(found.X.shape[1]) if found.relevance is None else found.relevance
+    order = np.argsort(values, kind="stable")[-20:]
+    _bars(ax, [found.feature_names[j] for j in order], values[order])
+    return plain(ax, "change of predictions if shuffled")
+
+
+def base(ax: Axes, members: Sequence[Member]) -> Axes:
+    """Draw what was pooled, and with which weights.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> ax = base(Figure().subplots(), [Member("rbf", 0.25, 1.5), Member("trees", 0.75, 1.25)])
+    >>> [text.get_text() for text in ax.get_yticklabels()]
+    ['rbf', 'trees']
+    """
+    ordered = sorted(members, key=lambda one: one.weight)
+    _bars(ax, [one.name for one in ordered], np.array([one.weight for one in ordered]))
+    return plain(ax, "weight")
+
+
+_KINDS: dict[str, Callable[[Axes, Diagnostics, Any], Axes]] = {
+    "intervals": intervals,
+    "observed": observed,
+    "reliability": lambda ax, found, _: calibration.reliability(
+        ax, found.y, found.quantiles, found.levels, found.n_cal
+    ),
+    "coverage": lambda ax, found, feature: _coverage(ax, found, feature),
+    "relevance": relevance,
+    "base": lambda ax, found, _: base(ax, found.members),
+}
+
+
+def _coverage(ax: Axes, found: Diagnostics, feature: int | str | None) -> Axes:
+    j = calibration.column_of(found, feature, 0)
+    return calibration.coverage_by_feature(
+        ax,
+        found.X[:, j],
+        found.y,
+        found.lower[:, 0],
+        found.upper[:, 0],
+        float(found.coverages[0]),
+        found.n_cal,
+        name=found.feature_names[j],
+        looks=found.X.shape[1],
+    )
+
+
+def _observations(ax: Axes, x: np.ndarray, y: np.ndarray, missed: np.ndarray) -> None:
+    ax.scatter(x[~missed], y[~missed], s=9, color=BLUE, lw=0, label="observed", zorder=3)
+    if missed.any():
+        ax.scatter(x[missed], y[missed], s=12, color=ORANGE, lw=0, label="outside", zorder=3)
+
+
+def _labelled(ax: Axes, found: Diagnostics, xlabel: str, ylabel: str) -> Axes:
+    inside = (found.y >= found.lower[:, 0]) & (found.y <= found.upper[:, 0])
+    width = float((found.upper[:, 0] - found.lower[:, 0]).mean())
+    ax.set_title(
+        f"covers {100 * inside.mean():.1f} %, width {width:.3g}",
+        loc="right",
+        fontsize=9,
+        color=GREY,
+    )
+    ax.legend(frameon=False, fontsize=8)
+    return plain(ax, xlabel, ylabel)
+
+
+def _target(found: Diagnostics) -> str:
+    return (found.target or "y") + (f" ({found.unit})" if found.unit else "")
+
+
+def _bars(ax: Axes, names: list[str], values: np.ndarray) -> None:
+    ax.barh(np.arange(len(names)), values, 0.7, color=SHADE, edgecolor=BLUE, lw=0.6)
+    ax.set_yticks(np.arange(len(names)), names)
+
+
+def _pyplot() -> Any:
+    from matplotlib import pyplot
+
+    return pyplot

@@ -1,0 +1,302 @@
+"""What is wrong with a model on test data, worst first, each by a test of its own.
+
+Tests are ordered so that a fault is called by its own name: copies and groups before all that
+assumes independent points, a trend along the rows before a shift, a shift before a wrong spread,
+and all of these before places where coverage differs. A calibrated predictor passes all of them
+about nine times in ten, and each of them 49 times in 50; places, of which there are many, together
+19 times in 20.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import ndtri
+from scipy.stats import f as fisher
+
+from sharpgp.diagnostics import Diagnostics
+from sharpgp.metrics import coverage_band
+from sharpgp.report.advice import narrow_advice, spread_advice, wide_advice
+from sharpgp.report.numbers import CALM, FIRST_COVERAGE, MOST_ECE, ROWS, Numbers
+from sharpgp.report.wording import numeral, percent, place_of
+
+#: Points from which shape, trend and groups are judged at all.
+FEWEST = 30
+#: Standard errors that a calibrated predictor exceeds one time in fifty.
+_FAR = float(ndtri((1 + CALM) / 2))
+#: Standard errors of a trend along the rows, one time in 500: rows are rarely in an order.
+_TREND = float(ndtri(0.999))
+#: Standard error of a robust spread, the range of the middle half, for n normal scores: this
+#: over the root of n.
+_SPREAD_ERROR = 1.167
+#: Where the middle half of a standard normal ends, and its middle 99 in 100.
+_HALF, _OUTER = float(ndtri(0.75)), float(ndtri(0.995))
+#: A target that follows the order of the rows this closely was sorted by.
+_SORTED = 0.95
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault: its kind, what was found, and what to do.
+
+    ``everywhere`` says whether it concerns the points as a whole, or some of them only.
+    """
+
+    kind: str
+    says: str
+    advice: str
+    everywhere: bool = True
+
+
+def faults(found: Diagnostics, numbers: Numbers) -> list[Fault]:
+    """Everything that is wrong beyond chance, worst first; empty for a calibrated predictor."""
+    tests: list[Callable[[Diagnostics], Fault | None]] = [_copies, _groups, _drift]
+    out = [fault for test in tests if (fault := test(found))]
+    places = _places(found, numbers)
+    average = _on_average(found) or _levels(found)
+    average = average or _bars(found, numbers) or _coverage(found, numbers)
+    if average is None or any(fault.kind == "drift" for fault in out):
+        return out + [fault for fault, _ in places]
+    if places:
+        worst, inside = places[0]
+        # Without those points nothing is wrong: the place is the fault, and not the whole.
+        if not _on_average(replace(found, y=found.y[~inside], pit=found.pit[~inside])):
+            says = f"{worst.says}, and elsewhere predictions are calibrated"
+            named = replace(worst, says=says, everywhere=True)
+            return [*out, named, *(fault for fault, _ in places[1:])]
+    return [*out, average, *(fault for fault, _ in places)]
+
+
+def _on_average(found: Diagnostics) -> Fault | None:
+    """The first of these explains the others: a shift puts points beyond the ends, too."""
+    whole: list[Callable[[Diagnostics], Fault | None]] = [_shift, _spread, _tails]
+    return next((fault for test in whole if (fault := test(found))), None)
+
+
+def scores_of(found: Diagnostics) -> np.ndarray:
+    """Observations as normal scores (n,): standard normal for a calibrated predictor."""
+    return np.asarray(ndtri(np.clip(found.pit, 1e-12, 1 - 1e-12)))
+
+
+def _error(found: Diagnostics) -> float:
+    """Root of 1/T + 1/C: the standard error of a mean of scores."""
+    return float(np.sqrt(1 / len(found.y) + (1 / found.n_cal if found.n_cal else 0.0)))
+
+
+def _copies(found: Diagnostics) -> Fault | None:
+    n, seen, copies = len(found.y), found.n_seen, found.n_copies
+    if seen > max(0.01 * n, 2 * copies):
+        return Fault(
+            "copies",
+            f"{numeral(seen)} of {numeral(n)} test rows are among the rows that trained or "
+            "calibrated the model, so that all figures here are too good",
+            "Take them out of the test data and write the report again.",
+        )
+    if copies > 0.05 * n:
+        return Fault(
+            "copies",
+            f"{numeral(copies)} of {numeral(n)} test rows are copies of other test rows, so that "
+            "chance looks smaller here than it is",
+            "Keep one of each, and write the report again.",
+        )
+    return None
+
+
+def _groups(found: Diagnostics) -> Fault | None:
+    """One-way analysis of variance of the scores."""
+    if found.groups is None or len(found.y) < FEWEST:
+        return None
+    u, which = scores_of(found), found.groups
+    n, k = len(u), int(which.max()) + 1
+    if not 1 < k < n:
+        return None
+    size = np.bincount(which)
+    mean = np.bincount(which, weights=u) / size
+    between = float((size * (mean - u.mean()) ** 2).sum()) / (k - 1)
+    within = float(((u - mean[which]) ** 2).sum()) / (n - k)
+    if within > 0 and fisher.sf(between / within, k - 1, n - k) >= 1 - CALM:
+        return None
+    typical = (n - (size**2).sum() / n) / (k - 1)
+    shared = max(0.0, (between - within) / typical)
+    return Fault(
+        "groups",
+        f"errors within a group are alike: {percent(shared / (shared + within))} of their variance "
+        f"is between the {numeral(k)} groups",
+        "Rows of one group are no independent evidence. Fit with groups=..., so that no group is "
+        "on two sides of a split; intervals are then for new groups.",
+    )
+
+
+def _drift(found: Diagnostics) -> Fault | None:
+    """A trend of the scores along the rows, unless these are sorted by the target."""
+    n = len(found.y)
+    if n < FEWEST or found.groups is not None:
+        return None
+    row = np.arange(n)
+    if abs(_correlation(row, _ranks(found.y))) > _SORTED:
+        return None
+    trend = _correlation(row, scores_of(found))
+    if abs(trend) * np.sqrt(n - 1) <= _TREND:
+        return None
+    fifth = max(1, n // 5)
+    first, last = (found.pit[part] > 0.5 for part in (slice(fifth), slice(-fifth, None)))
+    return Fault(
+        "drift",
+        f"predictions drift along the rows: {percent(first.mean())} of the first fifth lie above "
+        f"the predicted median and {percent(last.mean())} of the last fifth",
+        "If the rows are in the order of time, the process has changed: calibrate on newer data, "
+        "or follow it with Online; see the guide on drift.",
+    )
+
+
+def _shift(found: Diagnostics) -> Fault | None:
+    """Too many points on one side of the predicted median."""
+    above = float((found.pit > 0.5).mean())
+    low, high = coverage_band(0.5, found.n_cal, len(found.y), CALM)
+    if low <= above <= high:
+        return None
+    side, share = ("low", above) if above > high else ("high", 1 - above)
+    where = "above" if side == "low" else "below"
+    return Fault(
+        "shift",
+        f"predictions are too {side} as a whole: {percent(share)} of the points lie {where} the "
+        "predicted median",
+        "Look for a shift between the data of calibration and test (another period, place or "
+        "instrument, another unit), and calibrate on data like those that you predict.",
+    )
+
+
+def _spread(found: Diagnostics) -> Fault | None:
+    """The middle half of the scores is too wide or too narrow."""
+    if len(found.y) < FEWEST:
+        return None
+    spread = _robust_spread(scores_of(found))
+    if abs(np.log(spread)) <= _FAR * _SPREAD_ERROR * _error(found):
+        return None
+    if spread > 1:
+        return Fault(
+            "narrow",
+            f"predictions are too sure of themselves: errors are {spread:.2g} times as large as "
+            "predicted",
+            narrow_advice(found.method),
+        )
+    return Fault(
+        "wide",
+        f"predictions are too cautious: errors are {spread:.2g} times as large as predicted",
+        wide_advice(found.method),
+    )
+
+
+def _tails(found: Diagnostics) -> Fault | None:
+    """More points far out than the middle of the scores would lead one to expect."""
+    n = len(found.y)
+    if n < FEWEST:
+        return None
+    u = scores_of(found)
+    far = np.abs(u - np.median(u)) > _OUTER * max(1.0, _robust_spread(u))
+    low, _ = coverage_band(0.99, found.n_cal, n, CALM)
+    if 1 - far.mean() >= low:
+        return None
+    return Fault(
+        "tails",
+        f"large errors are more frequent than predicted: {percent(far.mean())} of the points lie "
+        "where 1 % should",
+        "The middle is right and the tails are too short. Look at the worst points below: "
+        "measurement errors, or a kind of case that the calibration data lack?",
+    )
+
+
+def _levels(found: Diagnostics) -> Fault | None:
+    """All levels at once, by the ECE against its floor."""
+    ratio = found.report["ece"] / found.report["ece_floor"]
+    if ratio <= MOST_ECE:
+        return None
+    return Fault(
+        "levels",
+        f"quantiles do not have the shares that they claim: the calibration error is {ratio:.1f} "
+        "times what chance leaves",
+        narrow_advice(found.method),
+    )
+
+
+def _bars(found: Diagnostics, numbers: Numbers) -> Fault | None:
+    """A bar of the PIT histogram that leaves the band of all bars."""
+    share, low, high = (np.asarray(numbers["pit"][key]) for key in ("share", "low", "high"))
+    away = np.maximum(low - share, share - high)
+    if away.max() <= 0:
+        return None
+    i, n = int(away.argmax()), len(share)
+    return Fault(
+        "levels",
+        f"{percent(share[i])} of the points fall between the predicted {100 * i // n} % and "
+        f"{100 * (i + 1) // n} % quantiles, where {percent(1 / n)} should",
+        narrow_advice(found.method),
+    )
+
+
+def _coverage(found: Diagnostics, numbers: Numbers) -> Fault | None:
+    """Intervals at one coverage, where no kind of fault stands out."""
+    off = [part for part in numbers["intervals"] if outside(part)]
+    if not off:
+        return None
+    worst = max(off, key=lambda part: abs(part["covered"] - part["coverage"]))
+    less = worst["covered"] < worst["coverage"]
+    return Fault(
+        "coverage",
+        f"{percent(worst['coverage'])} intervals cover {percent(worst['covered'])} of the points",
+        narrow_advice(found.method) if less else wide_advice(found.method),
+    )
+
+
+def _places(found: Diagnostics, numbers: Numbers) -> list[tuple[Fault, np.ndarray]]:
+    """Groups of points whose coverage differs, and which points, worst first; one per feature."""
+    named: dict[str, tuple[float, Fault, np.ndarray]] = {}
+    for k, part in enumerate(numbers["intervals"]):
+        columns = {name: found.X[:, j] for j, name in enumerate(found.feature_names)}
+        columns |= {
+            ROWS: np.arange(1.0, len(found.y) + 1),
+            "": found.upper[:, k] - found.lower[:, k],
+        }
+        figures = [("", part["by_width"])]
+        figures += list(zip(numbers["features"], part["by_feature"], strict=True))
+        for name, bins in figures:
+            for i, group in enumerate(bins):
+                if not group["odd"]:
+                    continue
+                less = group["covered"] < part["coverage"]
+                error = np.sqrt(part["coverage"] * (1 - part["coverage"]) / group["n"])
+                badness = abs(group["covered"] - part["coverage"]) / error
+                # Too little before too much, and the coverage that the page shows first.
+                badness += 1000.0 * less + 100.0 * (part["coverage"] == FIRST_COVERAGE)
+                if name in named and named[name][0] >= badness:
+                    continue
+                says = (
+                    f"{place_of(name, bins, i)}: {percent(part['coverage'])} intervals cover "
+                    f"{percent(group['covered'])} of {group['n']} points"
+                )
+                values = columns[name]
+                inside = (values <= group["to"]) & (values > group["from"] if i else True)
+                fault = Fault("place", says, spread_advice(found.method), everywhere=False)
+                named[name] = badness, fault, inside
+    worst_first = sorted(named.values(), key=lambda one: -one[0])
+    return [(fault, inside) for _, fault, inside in worst_first]
+
+
+def outside(part: Numbers) -> bool:
+    """Whether the coverage of all points together leaves the band of chance."""
+    return not part["low"] <= part["covered"] <= part["high"]
+
+
+def _robust_spread(u: np.ndarray) -> float:
+    low, high = np.quantile(u, [0.25, 0.75])
+    return max(float(high - low) / (2 * _HALF), 1e-6)
+
+
+def _correlation(a: np.ndarray, b: np.ndarray) -> float:
+    a, b = a - a.mean(), b - b.mean()
+    size = float(np.sqrt((a @ a) * (b @ b)))
+    return float(a @ b) / size if size > 0 else 0.0
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    return np.argsort(np.argsort(values, kind="stable"), kind="stable")

@@ -1,0 +1,128 @@
+"""The command line on tables: spreadsheets, groups, slips of the pen, totals."""
+
+import re
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from sharpgp.cli import app
+from sharpgp.exceptions import InvalidInputError
+from sharpgp.tabular import fit_file, load_model
+from sharpgp.tabular.files import read_whole, rows_in
+
+runner = CliRunner()
+
+
+@pytest.fixture
+def frame():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"dose": rng.uniform(-2, 2, 60), "kind": rng.choice(["a", "b"], 60)})
+    frame["patient"] = np.repeat([f"p{i}" for i in range(15)], 4)
+    frame["response"] = np.sin(frame["dose"]) + 0.2 * rng.normal(size=60)
+    return frame
+
+
+def call(*arguments):
+    quick = ["--base", "rbf", "--calibration", "exact"] if arguments[0] == "fit" else []
+    return runner.invoke(app, [*map(str, arguments), *quick])
+
+
+def test_a_spreadsheet_gives_the_model_that_the_csv_file_gives(frame, tmp_path):
+    pytest.importorskip("openpyxl")
+    columns = frame.drop(columns="patient")
+    columns.to_csv(tmp_path / "data.csv", index=False)
+    columns.to_excel(tmp_path / "data.xlsx", index=False)
+    for name in ("csv", "xlsx"):
+        data, out = tmp_path / f"data.{name}", tmp_path / f"{name}.sgp"
+        result = call("fit", data, "--target", "response", "--out", out)
+        assert result.exit_code == 0, result.output
+        result = call("predict", out, data, "--out", tmp_path / f"{name}.csv")
+        assert result.exit_code == 0, result.output
+    of_csv, of_sheet = (pd.read_csv(tmp_path / f"{name}.csv") for name in ("csv", "xlsx"))
+    pd.testing.assert_frame_equal(of_csv, of_sheet)
+    result = call("predict", tmp_path / "csv.sgp", tmp_path / "data.csv", "--out", "x.xlsx")
+    assert result.exit_code == 2
+    assert "expected a .csv or .parquet file to write" in result.stderr
+
+
+def test_a_spreadsheet_s_oddities_are_read_or_named(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in (["a", "b", "c"], [1, "x", True], [2.5, None, False], [None, "NA", None], [None]):
+        book.active.append(row)
+    book.save(tmp_path / "odd.xlsx")
+    assert read_whole(tmp_path / "odd.xlsx").to_pydict() == {
+        "a": [1.0, 2.5, None], "b": ["x", None, None], "c": [True, False, None],
+    }  # fmt: skip
+    (tmp_path / "none.xlsx").write_bytes(b"not a spreadsheet")
+    with pytest.raises(InvalidInputError, match="expected an Excel file, found: "):
+        read_whole(tmp_path / "none.xlsx")
+    openpyxl.Workbook().save(tmp_path / "empty.xlsx")
+    with pytest.raises(InvalidInputError, match="expected a header, found an empty sheet"):
+        read_whole(tmp_path / "empty.xlsx")
+    with pytest.raises(InvalidInputError, match="expected a file, found none at"):
+        read_whole(tmp_path / "absent.xlsx")
+
+
+def test_groups_reach_the_model_and_the_report(frame, tmp_path):
+    frame.to_csv(tmp_path / "data.csv", index=False)
+    arguments = ("--target", "response", "--groups", "patient", "--out", tmp_path / "m.sgp")
+    result = call("fit", tmp_path / "data.csv", *arguments)
+    assert result.exit_code == 0, result.output
+    saved = load_model(tmp_path / "m.sgp")
+    assert saved.model.grouped_
+    assert saved.encoding.names == ["dose", "kind"]
+    rows = saved.read(tmp_path / "data.csv", groups="patient")
+    assert rows.groups == frame["patient"].tolist()
+    result = call(
+        "report", tmp_path / "m.sgp", tmp_path / "data.csv", "--groups", "patient", "--unit", "mg",
+        "--out", tmp_path / "report.html",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert "Target response (mg);" in (tmp_path / "report.html").read_text()
+    frame.loc[3, "patient"] = None
+    frame.to_csv(tmp_path / "gap.csv", index=False)
+    result = call("fit", tmp_path / "gap.csv", *arguments)
+    assert "column 'patient': expected a group in every row, found none in row 4" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("more", "meant"),
+    [
+        (["--target", "respnse"], "did you mean response?"),
+        (["--target", "response", "--drop", "patiant"], "did you mean patient?"),
+        (["--target", "response", "--effort", "hgh"], "did you mean high?"),
+    ],
+)
+def test_names_that_are_nearly_right_are_guessed(frame, tmp_path, more, meant):
+    frame.to_csv(tmp_path / "data.csv", index=False)
+    result = call("fit", tmp_path / "data.csv", "--out", tmp_path / "m.sgp", *more)
+    assert result.exit_code == 2
+    assert result.stderr.rstrip().endswith(meant), result.stderr
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_rows_of_a_csv_file_are_counted_for_the_bar(tmp_path, end):
+    (tmp_path / "data.csv").write_text("a,b\n1,2\n3,4\n5,6" + end)
+    assert rows_in(tmp_path / "data.csv") == 3
+
+
+def test_no_line_of_the_help_ends_in_mid_sentence(monkeypatch):
+    """Paragraphs fill the width: a line is short only where a paragraph ends."""
+    monkeypatch.setenv("COLUMNS", "80")
+    for command in ("fit", "predict", "report"):
+        text = runner.invoke(app, [command, "--help"]).stdout
+        intro = text.split("╭")[0].splitlines()[3:]
+        lines = [line.strip() for line in intro]
+        for line, following in pairwise(lines):
+            if line and following:
+                assert len(line) + 1 + len(following.split()[0]) > 70, (command, line)
+
+
+def test_fit_file_refuses_groups_that_are_not_there(frame, tmp_path):
+    frame.to_csv(tmp_path / "data.csv", index=False)
+    with pytest.raises(InvalidInputError, match=re.escape("expected the column(s) clinic")):
+        fit_file(tmp_path / "data.csv", "response", None, groups="clinic")

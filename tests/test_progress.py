@@ -1,0 +1,97 @@
+"""The line that shows where a fit stands: only where someone can see it, and gone afterwards."""
+
+import io
+import re
+import threading
+
+import numpy as np
+import pytest
+
+from helpers import wavy
+from sharpgp import SharpGPRegressor
+from sharpgp import _progress as progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """The line appears at once, and is written again without a pause."""
+    monkeypatch.setattr(progress, "_FIRST", 0.0)
+    monkeypatch.setattr(progress, "_EVERY", 0.001)
+
+
+def screen(text):
+    """What a terminal shows after all that was written, and every line that it has shown."""
+    lines = [part for part in text.split("\r") if part.strip()]
+    return text.rpartition("\r")[2], lines
+
+
+def test_a_fit_tells_phase_step_and_time_left(monkeypatch, at_once):
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    X, y = wavy(60)
+    SharpGPRegressor(base=["rbf", "matern32"], calibration="cv", verbose=1).fit(X, y)
+    left, lines = screen(terminal.getvalue())
+    assert left == "", "the line is wiped in the end"
+    text = "\n".join(lines)
+    assert re.search(r"training: model [12] of 2 \((rbf|matern32)\), \d+ s", text)
+    assert re.search(
+        r"cross-validating: fit \d+ of 20 \((rbf|matern32)\), \d+ s, about \d+ s left", text
+    )
+
+
+@pytest.mark.parametrize(("verbose", "stream"), [(0, Terminal), (1, io.StringIO)])
+def test_nothing_is_written_unasked_or_into_a_pipe(monkeypatch, at_once, verbose, stream):
+    out = stream()
+    monkeypatch.setattr("sys.stderr", out)
+    X, y = wavy(40)
+    SharpGPRegressor(base="rbf", calibration="loo", verbose=verbose).fit(X, y)
+    assert out.getvalue() == ""
+
+
+def test_a_notebook_counts_as_a_place_to_write_to(monkeypatch, at_once):
+    out = io.StringIO()
+    monkeypatch.setattr(progress, "_in_notebook", lambda: True)
+    with progress.shown(True, out):
+        progress.begin("working")
+        threading.Event().wait(0.05)
+    assert "working, 0 s" in out.getvalue()
+
+
+def test_an_interrupted_computation_leaves_no_line_and_no_thread(at_once):
+    out, before = Terminal(), threading.active_count()
+
+    def interrupted():
+        with progress.shown(True, out):
+            progress.begin("working", "step", 3)
+            threading.Event().wait(0.05)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert screen(out.getvalue())[0] == ""
+    assert threading.active_count() == before
+
+
+def test_an_inner_computation_adds_no_second_line(at_once):
+    out = Terminal()
+    with progress.shown(True, out), progress.shown(True, out):
+        assert (
+            sum(thread.name.startswith("sharpgp-progress") for thread in threading.enumerate()) == 1
+        )
+
+
+def test_results_do_not_depend_on_being_watched(monkeypatch, at_once):
+    monkeypatch.setattr("sys.stderr", Terminal())
+    X, y = wavy(40)
+    ends = [
+        SharpGPRegressor(base="rbf", calibration="cv", random_state=0, verbose=verbose)
+        .fit(X, y)
+        .predict_interval(X)
+        for verbose in (0, 1)
+    ]
+    np.testing.assert_array_equal(*ends)
