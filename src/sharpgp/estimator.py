@@ -80,7 +80,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
     calibration : str or Recalibrator
         ``"auto"``, a method's name (``"cv"``, ``"exact"``, ``"paper"``, ``"vanilla"``,
         ``"kuleshov18"``, ...) or an instance such as ``Sharp(family="scaled")``.  ``"auto"`` is
-        ``"exact"`` where ``fit`` is given calibration data, weights or more than 1,000 rows, and
+        ``"exact"`` where ``fit`` is given calibration data, weights or more than 2,000 rows, and
         ``"cv"`` otherwise; ``calibration_`` tells which.
     approximation : {"auto", "exact", "sparse"} or Sparse
         Of every GP.  ``"auto"``: exact up to 3,000 training rows (on a GPU 10,000), beyond that

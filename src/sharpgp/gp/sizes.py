@@ -15,7 +15,6 @@ above 600              spreads are searched by a    cost: the search evaluates `
                        part                         thrice
 above 800              scale models are trained on  cost: ``N^3``, for a likelihood that is flat
                        a part
-up to 1000             ``auto`` cross-validates     cost: ten refits
 above 600              ``exact`` weighs models by   cost: refits of every model
                        leave-one-out
 above 1000             one kernel and trees are     cost: refits of every kernel
@@ -25,6 +24,8 @@ up to 1000             refits of pooled models      measured: ``pooling``; beyon
 above 20k              one GP, no pool              cost, until measured
 above 1000             sparse hyperposteriors are   cost: ``N^3`` per gradient
                        those of a part
+up to 2000             ``auto`` cross-validates     measured: ``peers``, ``default`` and ``exact`` on
+                                                    1,339 rows; beyond, cost: five refits
 from 2000              ``auto`` takes a GPU         measured: ``exact_or_sparse``
 above 3000  10,000     GPs are sparse               measured, quality against time:
                                                     ``exact_or_sparse``
@@ -86,7 +87,7 @@ MOST_TEN_FOLDS = 500
 #: Rows up to which the refits of several models predict, on average; beyond, a fit to all rows.
 MOST_AVERAGED = 1000
 #: Rows up to which ``calibration="auto"`` cross-validates.
-MOST_CROSS_VALIDATED = 1000
+MOST_CROSS_VALIDATED = 2000
 #: Rows up to which ``base="auto"`` pools several kernels, and up to which it pools at all.
 MOST_WITH_ALL_KERNELS = 1000
 MOST_POOLED = 20_000
