@@ -49,6 +49,7 @@ def says(text: str, found: list[Result]) -> str:
 def test_verdicts_follow_the_numbers():
     assert says("sharper than RK", results()) == "reproduced."
     assert says("sharper than RK", results(width=1.45)) == "not reproduced."
+    assert says("stays ahead", results()) == "reproduced."
     assert says("as wide as printed (within 10 %)", results()) == "not reproduced."
     assert says("as wide as printed (within 10 %)", results(width=0.76)) == "reproduced."
     assert says("Coverage holds", results(coverage=0.945)) == "reproduced."

@@ -3,6 +3,7 @@
 Run with ``sharpgp bench paper``.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,14 @@ QUICK_SETS, QUICK_REPEATS, QUICK_ITERATIONS = ("boston", "yacht", "mpg"), 3, 15
 #: Functions and methods of the paper's optimisations.
 FUNCTIONS, BOUNDS = ("ackley", "rosenbrock"), ("calibrated", "calibrated_1", "ucb")
 PAGE = "paper.md"
+#: What each figure shows.
+CAPTIONS = {
+    "toy.png": "99 % intervals of all methods on the toy problem, as in the paper's second figure.",
+    "toy_95.png": "95 % intervals of the base GP and of the sharp one, on the same problem.",
+    "toy_overconfident.png": "The same from too few training points, where the base GP covers less "
+    "than 80 %, as the caption of the paper's first figure says.",
+    "bo_regret.png": "Cumulative and simple regret, medians and quartiles over repetitions.",
+}
 
 
 def available(
@@ -153,12 +162,12 @@ def page(
         "",
         "## The figures",
         "",
-        *(f"![{figure}](figures/{figure})" for figure in figures),
+        *(f"![{figure}](figures/{figure})\n\n{CAPTIONS[figure]}\n" for figure in figures),
         note,
         "",
         as_md(blocks),
     ]
-    return "\n".join(lines).replace("\n\n\n", "\n\n")
+    return re.sub("\n{3,}", "\n\n", "\n".join(lines))
 
 
 def _figures(results: Path) -> tuple[list[str], str]:

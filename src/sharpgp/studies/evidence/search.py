@@ -2,9 +2,10 @@
 
 For each data set and seed a GP is trained on 60 % of the rows and calibrated on 20 %: at the levels
 0.025 and 0.975, each alone; at the default grid; and at all levels ``j/(C+1)``.  The table has
-geometric means over seeds of the objective relative to that of ``theta_R`` (RK's), over the levels
-at least 0.1 away from 0.5, and of all levels also at those next to the default grid's; width and
-coverage between the two outer levels on the other 20 % of the rows; evaluations.
+geometric means over seeds: of what a path minimises, the weighted price of its levels, which effort
+and restarts can only lower; and of the objective relative to that of ``theta_R`` (RK's), over the
+levels at least 0.1 away from 0.5, and of all levels also at those next to the default grid's.
+Width and coverage are those between the two outer levels on the other 20 % of the rows.
 """
 
 import numpy as np
@@ -12,8 +13,10 @@ import torch
 
 from sharpgp import Sharp
 from sharpgp.calibration.methods.sharp.levels import resolve_levels
+from sharpgp.calibration.methods.sharp.path import centre_of, level_weights
 from sharpgp.gp import train
 from sharpgp.gp.posterior import Posterior
+from sharpgp.models.search import price
 from sharpgp.studies.evidence.common import Part, judged, numbers, sets, train_cal_test
 
 ENDS = (0.025, 0.975)
@@ -23,8 +26,8 @@ KINDS: dict[str, list[object]] = {"one": list(ENDS), "25": [None], "all": ["all"
 
 def measured(
     posterior: Posterior, kind: str, cal: Part, test: Part, **settings: int
-) -> tuple[float, float, float, float, float]:
-    """Mean log ratios (all, at the grid), width, coverage and evaluations of one kind of fit."""
+) -> tuple[float, ...]:
+    """Weighted price, mean log ratios (all, at the grid), width, coverage and evaluations."""
     fits = [
         Sharp(levels=levels, random_state=0, **settings).fit(posterior, *cal)  # type: ignore[arg-type]
         for levels in KINDS[kind]
@@ -32,6 +35,10 @@ def measured(
     results = [result for fit in fits for result in fit.results]
     delta = np.array([result.delta for result in results])
     log_ratio = np.log([result.objective / result.objective_base for result in results])
+    weights = level_weights(
+        torch.from_numpy(delta), centre_of(cal[1] - posterior.mean(cal[0])), len(cal[1])
+    )
+    paid = np.average(price(torch.from_numpy(log_ratio)).numpy(), weights=weights)
     grid = resolve_levels(None, len(cal[1])).numpy()
     near = [int(np.abs(delta - one).argmin()) for one in grid if abs(one - 0.5) >= 0.1]
     ends = [
@@ -40,6 +47,7 @@ def measured(
     ]
     coverage, width, _ = judged(torch.stack(ends, dim=1), test[1])
     return (
+        float(paid),
         float(log_ratio[np.abs(delta - 0.5) >= 0.1].mean()),
         float(log_ratio[near].mean()),
         width / float(torch.cat([posterior.y_train, cal[1], test[1]]).std()),
@@ -59,7 +67,10 @@ def main(
     """Print the table; restarts are tried with the first of the efforts."""
     tried = [(effort, 0) for effort in numbers(efforts)]
     tried += [(tried[0][0], count) for count in numbers(restarts) if count]
-    print("set       levels  effort  restarts  objective/RK  at grid  width  coverage  evaluations")
+    print(
+        "set       levels  effort  restarts  price  objective/RK  at grid  width  coverage  "
+        "evaluations"
+    )
     for data in sets(datasets, data_home):
         parts = [train_cal_test(data, seed) for seed in range(seeds)]
         posteriors = [train(*fit)[0] for fit, _, _ in parts]
@@ -69,10 +80,10 @@ def main(
                     measured(posterior, kind, cal, test, effort=effort, restarts=count)
                     for posterior, (_, cal, test) in zip(posteriors, parts, strict=True)
                 ]
-                objective, grid, width, coverage, evaluations = np.mean(rows, axis=0)
+                paid, objective, grid, width, coverage, evaluations = np.mean(rows, axis=0)
                 print(
                     f"{data.name:8s}  {kind:6s}  {effort:6d}  {count:8d}  "
-                    f"{np.exp(objective):12.3f}  {np.exp(grid):7.3f}  "
+                    f"{np.exp(paid):5.3f}  {np.exp(objective):12.3f}  {np.exp(grid):7.3f}  "
                     f"{width:5.3f}  {coverage:8.1%}  {evaluations:11.0f}",
                     flush=True,
                 )
