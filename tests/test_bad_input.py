@@ -8,7 +8,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge
 
-from helpers import wavy
+from helpers import marked, wavy
 from sharpgp import (
     CalibrationWarning,
     CrossValidated,
@@ -399,7 +399,7 @@ def test_unusable_report_data(fitted, y_bad):
 # ------------------------------------------------------------------ nasty but legal data
 
 
-@pytest.mark.parametrize("calibration", ["paper", "kuleshov18", "vanilla"])
+@pytest.mark.parametrize("calibration", marked(["paper", "kuleshov18", "vanilla"], slow={"paper"}))
 @pytest.mark.parametrize("scale", [1e-150, 1e150])
 def test_extreme_units_change_nothing_but_units(calibration, scale):
     plain = answers(model(calibration=calibration).fit(X, Y))
