@@ -26,6 +26,7 @@ STUDIES = {
     "minibatch": "a sparse GP trained in batches beside gpytorch's SVGP",
     "pooling": "pools of models beside the best kernel, and the pull of their weights",
     "runner_overhead": "what the runner adds to tasks of 100 ms",
+    "scoringbench": "the entry for ScoringBench on its protocol",
     "training": "training a named kernel here and with BoTorch",
     "warm_start": "why refits of cross-validation start from scratch",
 }
