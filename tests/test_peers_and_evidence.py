@@ -1,7 +1,9 @@
 """The comparison with peers and the single studies run, and their tables say what they found."""
 
+import sys
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -84,6 +86,76 @@ def test_the_archived_results_are_read():
     assert [line.split()[0] for line in done.stdout.splitlines()[2:6]] == asked[1].split(",")
 
 
+def test_a_peer_whose_package_is_missing_is_skipped_with_a_line(monkeypatch, caplog):
+    monkeypatch.setitem(sys.modules, "ngboost", None)
+    tasks = experiment.plan(["yacht"], ["rk", "ngboost"], repeats=1)
+    assert [task.method for task in tasks] == ["rk"]
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("ngboost: skipped, for it needs the package ngboost")
+    assert "\n" not in line
+
+
+def test_conformalised_quantiles_move_by_the_score_at_its_rank():
+    from sharpgp.studies.peers.predictions import LEVELS, conformalised
+
+    y_cal = np.arange(1.0, 20.0)  # 19 scores: the last is at the rank of 95 %
+    flat = np.zeros((19, len(LEVELS)))
+    found = conformalised(flat, y_cal, flat[:3], np.zeros(3))
+    assert found.bands["symmetric"][:, :, 1] == pytest.approx(np.tile([-19.0, 19.0], (3, 1)))
+    assert found.bands["symmetric"][:, :, 0] == pytest.approx(np.tile([-18.0, 18.0], (3, 1)))
+    # Each side at half the misses: 90 % asks for rank 19, 95 % for one that there is not.
+    assert found.bands["centred"][:, :, 0] == pytest.approx(np.tile([1.0, 19.0], (3, 1)))
+    assert np.isinf(found.bands["centred"][:, :, 1]).all()
+
+
+def test_draws_become_intervals_and_a_crps():
+    from sharpgp.studies.peers.predictions import of_draws
+
+    draws = np.random.default_rng(0).normal(size=(200, 2000))
+    found = of_draws(draws, np.zeros(200))
+    ends = found.bands["default"].mean(0)
+    # Standard errors of mean ends over 200 rows of 2,000 draws are below 0.005.
+    assert ends == pytest.approx(np.array([[-1.645, -1.960], [1.645, 1.960]]), abs=0.02)
+    # The CRPS of a standard Gaussian at its mean.
+    assert found.crps == pytest.approx((np.sqrt(2) - 1) / np.sqrt(np.pi), abs=0.002)
+
+
+def test_the_entry_for_scoringbench_answers_in_its_shape(monkeypatch):
+    class ProbabilisticWrapper:
+        def _set_train_range(self, y):
+            self._y_train_range = float(np.min(y)), float(np.max(y))
+
+    class DistributionPrediction:
+        @classmethod
+        def from_multi_quantile(cls, q, alphas, mean=None, *, train_range):
+            made = cls()
+            made.q, made.alphas, made.mean, made.train_range = q, alphas, mean, train_range
+            return made
+
+    base = SimpleNamespace(
+        ProbabilisticWrapper=ProbabilisticWrapper, DistributionPrediction=DistributionPrediction
+    )
+    for name in ("scoringbench", "scoringbench.univariate", "scoringbench.univariate.wrappers"):
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "scoringbench.univariate.wrappers.base", base)
+    from sharpgp.studies.peers.scoringbench import wrapper_class
+
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(90, 2))
+    y = X[:, 0] + 0.1 * rng.normal(size=90)
+    X[3, 1], X[4, 0] = np.nan, np.inf
+    wrapper = wrapper_class()(base="rbf", calibration="kuleshov18")
+    assert isinstance(wrapper, ProbabilisticWrapper)
+    assert wrapper.fit(X[:70], y[:70]) is wrapper
+    found = wrapper.predict_distribution(X[70:])
+    assert found.q.shape == (20, len(found.alphas))
+    assert {0.025, 0.05, 0.95, 0.975} <= set(found.alphas)
+    assert np.isfinite(found.q).all()
+    assert (np.diff(found.q, axis=1) >= 0).all()
+    assert found.mean == pytest.approx(wrapper.predict(X[70:]))
+    assert found.train_range == (y[:70].min(), y[:70].max())
+
+
 def test_every_study_is_listed_and_has_options_of_its_own():
     listed = cli.invoke(app, ["bench", "evidence"])
     assert [line.split()[0] for line in listed.stdout.splitlines()] == list(STUDIES)
@@ -106,6 +178,7 @@ def test_every_study_is_listed_and_has_options_of_its_own():
         ("search", ["--datasets=diabetes", "--seeds=1", "--kinds=one", "--restarts=0"]),
         ("monotonicity", ["--datasets=diabetes", "--kernels=rbf", "--seeds=1", "--pairs=3"]),
         ("warm_start", ["--datasets", "diabetes", "--rows", "40", "--seeds", "1"]),
+        ("scoringbench", ["--datasets", "cpu", "--entries", "one GP,constant"]),
         ("choosing", ["--rows", "60", "--repeats", "1", "--methods", "kuleshov18"]),
         pytest.param(
             "few_points",

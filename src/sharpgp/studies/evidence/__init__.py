@@ -28,6 +28,7 @@ STUDIES = {
     "monotonicity": "whether the spread grows with the hyperparameters, as the paper assumes",
     "pooling": "pools of models beside the best kernel, and the pull of their weights",
     "runner_overhead": "what the runner adds to tasks of 100 ms",
+    "scoringbench": "the entry for ScoringBench on its protocol",
     "search": "objective of the paper's mode, by levels, effort and restarts",
     "training": "training a named kernel here and with BoTorch",
     "warm_start": "why refits of cross-validation start from scratch",

@@ -28,7 +28,8 @@ Peers are used as their documentation says.  Where they can take any GP they get
   GP standard deviations are not near 0 and the targets' units differ.
 - scikit-learn's GP needs ``n^2 d`` memory for its gradient: beyond ``SKLEARN_SIZE`` its
   hyperparameters come from fewer rows, and it is then conditioned on all.
-- ``mapie-cv+gp`` (J+GP) fits ten GPs from scratch; it is left out beyond ``CV_GP_ROWS`` rows.
+- ``mapie-cv+gp`` (J+GP) fits ten GPs from scratch, ``gpyconform`` inverts a matrix for each test
+  row; they are left out beyond ``MOST_ROWS``.
 - RK (``kuleshov18``) and CQR have a symmetric and a centred interval.  Each data set's table shows
   the one with the better interval score on average over seeds, which favours RK and CQR: the
   choice looks at test data.  ``exact``, ``cv`` and ``paper`` are shown with their default interval.

@@ -1,5 +1,6 @@
 """Tasks of the comparison, and what is measured of each method."""
 
+import logging
 import time
 import warnings
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,8 @@ from sharpgp.exceptions import InvalidInputError
 from sharpgp.studies import datasets, extra_sets
 from sharpgp.studies.peers.protocol import COVERAGES, Case, make_case, sizes
 from sharpgp.studies.task import Outcome, Task
+
+logger = logging.getLogger("sharpgp")
 
 DATASETS = ("boston", "yacht", "mpg", "wine", "concrete", "kin8nm", "facebook1")
 #: Suffix of a band's metrics, as in the tables of the regression benchmark.
@@ -34,7 +37,7 @@ def plan(
         Benchmark sets or further ones; without it, seven of the benchmark; ``["further"]`` for all
         of :data:`sharpgp.studies.extra_sets.SETS`.
     methods : sequence of str, optional
-        Without it, all.
+        Without it, all; those whose package is missing are skipped, with a line that names it.
     repeats : int
         Splits per data set.
     most : int
@@ -46,7 +49,8 @@ def plan(
     12
     """
     need("studies", "crepes", "mapie", "pandas")
-    from sharpgp.studies.peers.methods import CV_GP_ROWS, METHODS
+    from sharpgp.studies.peers.league import why_not
+    from sharpgp.studies.peers.methods import METHODS, MOST_ROWS
 
     if list(names or []) == ["further"]:
         names = list(extra_sets.SETS)
@@ -58,13 +62,18 @@ def plan(
     for what, count in (("repeats", repeats), ("most", most)):
         if count < 1:
             raise InvalidInputError(f"{what}: expected at least 1, found {count}")
-    long = [name for name in names if sum(sizes(extra_sets.rows(name), most)) > CV_GP_ROWS]
+    for method in list(methods):
+        reason = why_not(method)
+        if reason is not None:
+            logger.warning(reason)
+            methods.remove(method)
+    given = {name: sum(sizes(extra_sets.rows(name), most)) for name in names}
     return [
         Task("peers", name, method, seed, {"most": most})
         for seed in range(repeats)
         for name in names
         for method in methods
-        if not (method == "mapie-cv+gp" and name in long)  # ten GPs from scratch
+        if given[name] <= MOST_ROWS.get(method, given[name])
     ]
 
 

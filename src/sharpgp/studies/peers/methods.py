@@ -1,6 +1,6 @@
 """Own methods and the peers', each from a case to its prediction."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -12,7 +12,6 @@ from mapie.regression import (
     CrossConformalRegressor,
     SplitConformalRegressor,
 )
-from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.gaussian_process import GaussianProcessRegressor
@@ -20,13 +19,15 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from sharpgp import SharpGPRegressor, metrics
+from sharpgp import SharpGPRegressor
 from sharpgp.studies.peers.botorch_gp import BoTorchRegressor
-from sharpgp.studies.peers.protocol import BOTH, COVERAGES, DEFAULT, Case, Prediction
+from sharpgp.studies.peers.league import LEAGUE
+from sharpgp.studies.peers.predictions import around, conformal_quantile, crps_of_table, gaussian
+from sharpgp.studies.peers.protocol import BOTH, COVERAGES, DEFAULT, FOLDS, Case, Prediction
 
 OURS = ("default", "one-gp", "exact", "cv", "loo", "paper", "rk", "vanilla")
-FOLDS = 10
-CV_GP_ROWS = 1000
+#: Beyond how many rows a peer is left out that fits ten GPs, or inverts a matrix for each test row.
+MOST_ROWS = {"mapie-cv+gp": 1000, "gpyconform": 400}
 SKLEARN_SIZE = 2e7
 
 
@@ -142,32 +143,6 @@ def sklearn_vanilla(case: Case) -> Prediction:
     return gaussian(mean, std, case.parts.y_test)
 
 
-def gaussian(mean: np.ndarray, std: np.ndarray, y: np.ndarray) -> Prediction:
-    """Gaussian intervals, and the CRPS in closed form."""
-    z = (y - mean) / std
-    crps = std * (z * (2 * norm.cdf(z) - 1) + 2 * norm.pdf(z) - 1 / np.sqrt(np.pi))
-    radius = norm.ppf((1 + np.array(COVERAGES)) / 2)
-    return Prediction({"default": around(mean, std, radius)}, float(crps.mean()))
-
-
-def around(mean: np.ndarray, std: np.ndarray, radius: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Ends [T, 2, K] of the intervals ``mean -+ radius std`` for K radii."""
-    half = std[:, None] * np.asarray(radius)
-    return np.stack([mean[:, None] - half, mean[:, None] + half], axis=1)
-
-
-def conformal_quantile(scores: np.ndarray, coverage: float) -> float:
-    """The score at the rank ``ceil(coverage (C + 1))`` of ``C``, infinity beyond the last."""
-    rank = int(np.ceil(np.round(coverage * (len(scores) + 1), 9)))
-    return float(np.sort(scores)[rank - 1]) if rank <= len(scores) else np.inf
-
-
-def crps_of_table(y: np.ndarray, quantiles: np.ndarray) -> float:
-    """CRPS of distributions with quantiles [T, C] at the levels ``j/(C+1)``."""
-    C = quantiles.shape[1]
-    return metrics.crps(y, np.sort(quantiles, axis=1), np.arange(1, C + 1) / (C + 1))
-
-
 METHODS: dict[str, Callable[[Case], Prediction]] = {
     "default": partial(sharp, calibration="auto"),
     "one-gp": partial(sharp, calibration="cv", base="rbf"),
@@ -189,4 +164,5 @@ METHODS: dict[str, Callable[[Case], Prediction]] = {
     "botorch-loo": partial(botorch_conformal, scores="loo"),
     "botorch-vanilla": botorch_vanilla,
     "sklearn-vanilla": sklearn_vanilla,
+    **{name: function for name, (_, function) in LEAGUE.items()},
 }

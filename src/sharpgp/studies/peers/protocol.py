@@ -11,6 +11,7 @@ from sharpgp.toy import Split
 
 COVERAGES = (0.9, 0.95)
 MOST_TEST = 2000
+FOLDS = 10
 
 # Names of the bands, and what the argument that asks for a symmetric one is given.
 DEFAULT: dict[str, bool | None] = {"default": None}
