@@ -74,7 +74,7 @@ def test_groups_reach_the_model_and_the_report(frame, tmp_path):
     assert result.exit_code == 0, result.output
     saved = load_model(tmp_path / "m.sgp")
     assert saved.model.grouped_
-    assert saved.encoding.names == ["dose", "kind"]
+    assert saved.model.encoding_.names == ["dose", "kind"]
     rows = saved.read(tmp_path / "data.csv", groups="patient")
     assert rows.groups == frame["patient"].tolist()
     result = call(

@@ -1,23 +1,20 @@
 """What the estimator takes: arrays, frames and tensors; and data that a GP cannot fit sensibly."""
 
 import numbers
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
-from sklearn.model_selection import train_test_split
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import validate_data
+from sklearn.utils import _safe_indexing, check_random_state
+from sklearn.utils.validation import check_consistent_length, check_X_y, validate_data
 from torch import Tensor
 
-from sharpgp._validation import as_labels, refuse_other_kinds
+from sharpgp._validation import refuse_other_kinds
 from sharpgp.exceptions import InvalidInputError, warn
+from sharpgp.frames.encoding import Encoded, TableEncoding
+from sharpgp.frames.reading import ArrayColumns, is_frame, is_missing, names_of
 from sharpgp.gp.scaling import Affine
-from sharpgp.models import folds
-from sharpgp.models.copies import without_copies
-from sharpgp.models.folds import together
 
 #: Least spread of the middle half of a column, in standard deviations, that passes without a
 #: warning: the noise floor of training is 1e-3 standard deviations of the target.
@@ -32,6 +29,129 @@ def validated(estimator: BaseEstimator, *data: Any, **checks: Any) -> Any:
         return validate_data(estimator, *map(plain, data), dtype=np.float64, **checks)
     except OverflowError:
         raise InvalidInputError("expected numbers up to 1.8e308, found larger ones") from None
+
+
+def training_data(estimator: Any, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Features (n, d) and targets to fit on; of a data frame, or an array with gaps, encoded.
+
+    The estimator gets the encoding as ``encoding_``, and scikit-learn's ``n_features_in_`` and
+    names.
+    """
+    checks: dict[str, Any] = {"y_numeric": True, "ensure_min_samples": 2}
+    vars(estimator).pop("encoding_", None)
+    if is_frame(X):
+        names_of(X)
+        validate_data(estimator, X, skip_check_array=True)
+        X = TableEncoding.learn(X).encode(X)
+    elif isinstance(X, Encoded):
+        names = X.encoding.names
+        estimator.feature_names_in_, estimator.n_features_in_ = np.array(names, object), len(names)
+    if isinstance(X, Encoded):
+        estimator.encoding_ = X.encoding
+        return check_X_y(X.features, plain(y), dtype=np.float64, estimator=estimator, **checks)
+    array, y = validated(estimator, X, y, ensure_all_finite="allow-nan", **checks)
+    gaps = np.isnan(array)
+    if not gaps.any():
+        return array, y
+    warn(
+        f"X: {int(gaps.sum())} of {gaps.size} values are missing; the median of the column stands "
+        "in for each, and a feature says so",
+        UserWarning,
+    )
+    columns = ArrayColumns(array, _names_in(estimator))
+    estimator.encoding_ = TableEncoding.learn(columns)
+    return estimator.encoding_.encode(columns).features, y
+
+
+def features(estimator: Any, X: Any) -> np.ndarray:
+    """Features (n, d) of rows to predict, as the estimator was fitted on."""
+    rows = encoded(estimator, X)
+    array: np.ndarray = validated(estimator, X, reset=False) if rows is None else rows.features
+    return array
+
+
+def feature_names(estimator: Any, known_noise: bool) -> list[str] | None:
+    """Names of the features, for models that want them; None where there are none."""
+    encoding: TableEncoding | None = getattr(estimator, "encoding_", None)
+    names = encoding.features if encoding else getattr(estimator, "feature_names_in_", None)
+    if names is None:
+        return None
+    return [*names, "noise variance"] if known_noise else list(names)
+
+
+def columns_of(estimator: Any) -> dict[str, list[int]]:
+    """Which features each column of a table became; empty for an array without names."""
+    encoding: TableEncoding | None = getattr(estimator, "encoding_", None)
+    if encoding is None:
+        return {}
+    sizes = [len(column.features) for column in encoding.columns]
+    ends = np.cumsum([0, *sizes]).tolist()
+    spans = zip(encoding.names, ends[:-1], ends[1:], strict=True)
+    return {name: list(range(start, stop)) for name, start, stop in spans}
+
+
+def encoded(estimator: Any, X: Any) -> Encoded | None:
+    """Rows by the encoding of a fitted estimator; None where it has none."""
+    encoding: TableEncoding | None = getattr(estimator, "encoding_", None)
+    if isinstance(X, Encoded) or encoding is None:
+        return X if isinstance(X, Encoded) else None
+    if is_frame(X):
+        validate_data(estimator, X, reset=False, skip_check_array=True)
+        return encoding.encode(X)
+    checks: dict[str, Any] = {"dtype": None, "ensure_all_finite": False}
+    array = validate_data(estimator, plain(X), reset=False, **checks)
+    return encoding.encode(ArrayColumns(array, _names_in(estimator)))
+
+
+def _names_in(estimator: Any) -> list[str]:
+    names = getattr(estimator, "feature_names_in_", None)
+    return [f"x{j}" for j in range(estimator.n_features_in_)] if names is None else list(names)
+
+
+def with_targets(X: Any, y: Any, *more: Any) -> tuple[Any, ...]:
+    """Rows of ``X``, ``y`` and whatever else has one entry per row, without those that lack ``y``.
+
+    Rows left out are named in a warning.  What is None, callable or of another length stays.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     X, y, groups = with_targets(np.ones((3, 1)), [1.0, np.nan, 3.0], ["a", "b", "c"])
+    >>> len(X), y, groups, str(caught[0].message)
+    (2, [1.0, 3.0], ['a', 'c'], 'y: 1 of 3 targets are missing; row(s) 1 are left out')
+    """
+    missing = _missing(y)
+    if not missing.any() or missing.all():
+        return X, y, *more
+    check_consistent_length(X, y)
+    rows = np.flatnonzero(missing)
+    shown = ", ".join(str(row) for row in rows[:8]) + (", ..." if len(rows) > 8 else "")
+    warn(
+        f"y: {len(rows)} of {len(missing)} targets are missing; row(s) {shown} are left out",
+        UserWarning,
+    )
+    kept = np.flatnonzero(~missing)
+
+    def part(data: Any) -> Any:
+        if data is None or callable(data) or getattr(data, "shape", None) == ():
+            return data
+        same = hasattr(data, "__len__") and len(data) == len(missing)
+        return _safe_indexing(data, kept) if same else data
+
+    return tuple(part(data) for data in (X, y, *more))
+
+
+def _missing(y: Any) -> np.ndarray:
+    """Which targets are missing; none where they are not numbers, which later checks say."""
+    none = np.zeros(1, dtype=bool)
+    array = np.asarray(plain(y))
+    if array.dtype.kind == "f" and array.ndim:
+        return np.isnan(array).reshape(len(array), -1).any(1)
+    if array.dtype.kind == "O" and array.ndim == 1 and len(array):
+        return np.array([is_missing(item) for item in array], dtype=bool)
+    return none
 
 
 def plain(data: Any) -> Any:
@@ -64,127 +184,17 @@ def seed_of(random_state: Any) -> int | None:
         ) from None
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Labelled rows: ``X`` (n, d), ``y`` (n,), and whole numbers (n,) for groups if there are."""
+def check_training_data(
+    X: np.ndarray, y: np.ndarray, encoding: TableEncoding | None = None
+) -> None:
+    """Errors and warnings for data that a GP can be asked to fit but not sensibly.
 
-    X: np.ndarray
-    y: np.ndarray
-    groups: np.ndarray | None = None
-
-    def __getitem__(self, rows: np.ndarray) -> "Rows":
-        groups = None if self.groups is None else self.groups[rows]
-        return Rows(self.X[rows], self.y[rows], groups)
-
-    def __len__(self) -> int:
-        return len(self.y)
-
-    def labels(self) -> Tensor:
-        """Which rows belong :func:`~sharpgp.models.folds.together`."""
-        groups = None if self.groups is None else torch.tensor(self.groups)
-        return together(torch.tensor(self.X), groups)
-
-
-def group_numbers(
-    groups: Any, n_rows: int, groups_cal: Any, n_cal: int
-) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Groups of training and calibration rows as whole numbers, the same for the same name.
-
-    Examples
-    --------
-    >>> group_numbers(["a", "b"], 2, ["b", "c", "c"], 3)
-    (array([0, 1]), array([1, 2, 2]))
+    Of what an encoding made, only the columns of numbers are looked at.
     """
-    given = [(groups, n_rows), (groups_cal, n_cal)]
-    named = [(names, n) for names, n in given if names is not None]
-    for names, n in named:
-        as_labels(names, n_rows=n)
-    if not named:
-        return None, None
-    every = np.concatenate([np.asarray(plain(names), dtype=object).ravel() for names, _ in named])
-    numbers_of = as_labels(every, n_rows=len(every)).numpy()
-    first = n_rows if groups is not None else 0
-    return (
-        None if groups is None else numbers_of[:first],
-        None if groups_cal is None else numbers_of[first:],
-    )
-
-
-def each_once(train: Rows, cal: Rows | None, weights: Any) -> tuple[Rows, Rows | None, Any]:
-    """The same rows and calibration weights without copies, of which there is a warning.
-
-    Of copies on both sides the one that calibrates stays: a model that has seen a row is no
-    judge of it.
-    """
-    sides = [train] if cal is None else [cal, train]
-    X, y = (np.concatenate([getattr(side, key) for side in sides]) for key in ("X", "y"))
-    groups = None
-    if all(side.groups is not None for side in sides):
-        groups = torch.from_numpy(np.concatenate([side.groups for side in sides]))
-    kept = without_copies(torch.from_numpy(X), torch.from_numpy(y), groups).numpy()
-    if kept.all():
-        return train, cal, weights
-    first = kept[: len(sides[0])]
-    if isinstance(weights, np.ndarray):
-        weights = weights[first]
-    return train[kept[-len(train) :]], None if cal is None else cal[first], weights
-
-
-def holdout(labels: Tensor, cal_size: float, seed: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Rows to train on and rows to calibrate with, drawn at random.
-
-    Parameters
-    ----------
-    labels : Tensor [n]
-        Rows that share one are on the same side.
-    cal_size : float or int
-        Fraction or number of the rows that calibrate; see :class:`sharpgp.SharpGPRegressor`.
-    seed : int or None
-
-    Examples
-    --------
-    >>> rows, cal = holdout(torch.arange(400), 0.25, 0)
-    >>> len(rows), len(cal)
-    (301, 99)
-    """
-    n_rows = len(labels)
-    whole = isinstance(cal_size, numbers.Integral) and not isinstance(cal_size, bool)
-    most = n_rows if whole else 1
-    if not (isinstance(cal_size, numbers.Real) and 0 < cal_size < most):
-        raise InvalidInputError(
-            f"cal_size: expected a fraction in (0, 1) or a count below {n_rows}, found {cal_size!r}"
-        )
-    n_cal = int(cal_size) if whole else max(2, _without_waste(round(float(cal_size) * n_rows)))
-    if n_rows - n_cal < 2:
-        raise InvalidInputError(
-            f"expected at least 4 samples, 2 to train on and 2 to calibrate with, found {n_rows} "
-            f"with cal_size={cal_size!r}; add data or give X_cal and y_cal"
-        )
-    if len(labels.unique()) == n_rows:
-        rows, cal = train_test_split(np.arange(n_rows), test_size=n_cal, random_state=seed)
-        return rows, cal
-    drawn = int(check_random_state(seed).randint(2**31 - 1))
-    kept, held_out = folds.holdout(labels, n_cal, drawn)
-    return kept.numpy(), held_out.numpy()
-
-
-def _without_waste(n_cal: int) -> int:
-    """A ``C`` for which 80, 90 and 95 % intervals end at whole ranks, if one is within 5 %.
-
-    An interval at coverage ``c`` ends at rank ``ceil(c (C + 1))``: with 78 points, 95 % intervals
-    would cover 96.2 %, with 79 they cover 95 %.
-
-    Examples
-    --------
-    >>> [_without_waste(n_cal) for n_cal in (78, 101, 25)]
-    [79, 99, 25]
-    """
-    better = 20 * round((n_cal + 1) / 20) - 1
-    return better if abs(better - n_cal) <= 0.05 * n_cal else n_cal
-
-
-def check_training_data(X: np.ndarray, y: np.ndarray) -> None:
-    """Errors and warnings for data that a GP can be asked to fit but not sensibly."""
+    names: list[Any] = list(range(X.shape[1]))
+    if encoding is not None:
+        kept = [k for k, name in enumerate(encoding.features) if name in encoding.names]
+        X, names = X[:, kept], [repr(encoding.features[k]) for k in kept]
     if bool(Affine.is_constant(torch.from_numpy(y))):
         raise InvalidInputError(
             f"y: expected a target that varies, found {y[0]:g} in all {len(y)} training rows"
@@ -197,21 +207,21 @@ def check_training_data(X: np.ndarray, y: np.ndarray) -> None:
     constant = np.flatnonzero(np.ptp(X, axis=0) == 0)
     if constant.size:
         warn(
-            f"X: column(s) {constant.tolist()} are constant in the training rows and carry no "
-            "information; remove them",
+            f"X: column(s) [{', '.join(str(names[j]) for j in constant)}] are constant in the "
+            "training rows and carry no information; remove them",
             UserWarning,
         )
     seen: dict[bytes, int] = {}
     for j in range(X.shape[1]):
         first = seen.setdefault(X[:, j].tobytes(), j)
         if first != j and j not in constant:
-            warn(f"X: column {j} repeats column {first}; remove one of them", UserWarning)
-    _warn_of_outliers(X, y)
+            warn(f"X: column {names[j]} repeats column {names[first]}; remove one", UserWarning)
+    _warn_of_outliers(X, y, names)
 
 
-def _warn_of_outliers(X: np.ndarray, y: np.ndarray) -> None:
+def _warn_of_outliers(X: np.ndarray, y: np.ndarray, names: list[Any]) -> None:
     """A few values so large that, in their units, all the others are one and the same."""
-    columns = [f"X: column {j}" for j in range(X.shape[1])]
+    columns = [f"X: column {name}" for name in names]
     for name, values in zip([*columns, "y"], [*X.T, y], strict=True):
         values = values / (np.abs(values).max() or 1.0)
         low, quarter, three_quarters, high = np.quantile(values, [0.1, 0.25, 0.75, 0.9])

@@ -23,6 +23,7 @@ from sharpgp.calibration.calibrated import calibrated_of
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
 from sharpgp.gp.covariance import STATIONARY, Stationary
 from sharpgp.gp.exact import ExactPosterior
+from sharpgp.gp.ties import per_feature
 
 # Steps of the search for the best point; bounds are smooth, and the next point need not be exact.
 _MOST_STEPS = 100
@@ -145,7 +146,7 @@ def as_botorch(posterior: ExactPosterior) -> SingleTaskGP:
         noise_constraint=gpytorch.constraints.Positive()
     ).to(theta)
     mean = gpytorch.means.ConstantMean().to(theta)
-    kernel.base_kernel.lengthscale = 1.0 / theta[:-2]
+    kernel.base_kernel.lengthscale = 1.0 / per_feature(theta[:-2], covariance.ties)
     kernel.outputscale = theta[-2] * scale.square()
     likelihood.noise = theta[-1] * scale.square()
     mean.constant = posterior.y_units.shift

@@ -2,6 +2,7 @@
 
 import hashlib
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from scipy.special import ndtri
 
+from sharpgp._inputs import encoded
 from sharpgp._validation import as_numpy, as_target
 from sharpgp.calibration.calibrated import calibrated_of
 from sharpgp.calibration.scored import ScoredPredictor
@@ -21,6 +23,7 @@ from sharpgp.metrics import (
     CalibrationReport,
     coverage_along,
     coverage_band,
+    coverage_by,
 )
 from sharpgp.models.pool import Member
 from sharpgp.pipelines import through
@@ -104,6 +107,8 @@ class Diagnostics:
         Which test points belong together.
     n_seen : int
         Test points that are among those that trained or calibrated the model.
+    gaps : tuple of n str, or None
+        For each row of a data frame the names of the columns that it lacks.
     """
 
     method: str
@@ -128,6 +133,7 @@ class Diagnostics:
     groups: NDArray[Any] | None = None
     n_seen: int = 0
     counted: str = "points"
+    gaps: tuple[str, ...] | None = None
 
     @property
     def looks(self) -> int:
@@ -152,6 +158,19 @@ class Diagnostics:
     def levels(self) -> Floats:
         """Levels of ``quantiles``, shape (19,)."""
         return ECE_LEVELS[1:-1]
+
+    def coverage_by_gaps(self, k: int) -> dict[str, tuple[int, float]]:
+        """Points and coverage of the intervals of ``coverages[k]``, by what is missing.
+
+        Rows are told apart by the columns that they lack; patterns of fewer than
+        :data:`FEWEST_JUDGED` rows are one, "others".  Empty where no row lacks anything.
+        """
+        if self.gaps is None or not any(self.gaps):
+            return {}
+        counts = Counter(self.gaps)
+        pattern = [gap if counts[gap] >= FEWEST_JUDGED else "others" for gap in self.gaps]
+        found = coverage_by(pattern, self.y, self.lower[:, k], self.upper[:, k])
+        return {key or "complete": value for key, value in found.items()}
 
     def straying_feature(self, k: int) -> int:
         """Column along which the intervals of ``coverages[k]`` leave the band of chance most."""
@@ -239,11 +258,18 @@ def diagnose(
         ends = outside.predict_interval(seen_X, asked)
         quantiles = outside.predict_quantiles(seen_X, ECE_LEVELS[1:-1])
         mean = outside.predict(seen_X)
-        plain_X, plain_y = as_numpy(X), as_numpy(as_target(y))
+        rows = encoded(model, X)
+        plain_X = as_numpy(X) if rows is None else rows.features
+        plain_y = as_numpy(as_target(y))
         pit = outside.predict_dist(seen_X).cdf(plain_y)
         whole = plain_X.shape[1] == calibrated.posterior.n_features
         moved_by = relevance(model, plain_X) if whole else None
-    names = _feature_names(model, X, plain_X.shape[1], feature_names)
+    if rows is None:
+        names = _feature_names(model, X, plain_X.shape[1], feature_names)
+        of_lengthscales = names
+    else:
+        names = tuple(rows.encoding.features)
+        of_lengthscales = tuple(rows.encoding.lengthscales)
     method = method or getattr(model, "calibration_", None) or type(calibrated).__name__
     return Diagnostics(
         method=method,
@@ -260,7 +286,7 @@ def diagnose(
         lower=ends[:, 0],
         upper=ends[:, 1],
         backed=tuple(calibrated.band_supported(float(c)) for c in asked),
-        curves=level_curves(calibrated, names),
+        curves=level_curves(calibrated, of_lengthscales),
         report=report,
         target=str(target or getattr(y, "name", None) or ""),
         unit=unit,
@@ -268,6 +294,7 @@ def diagnose(
         relevance=moved_by,
         groups=_groups(groups, len(plain_y)),
         n_seen=0 if outside.targets else _seen(calibrated, plain_X, plain_y),
+        gaps=None if rows is None else tuple(rows.gaps),
     )
 
 

@@ -14,27 +14,43 @@ from torch import Tensor
 from sharpgp import _progress as progress
 from sharpgp import persistence
 from sharpgp._inputs import (
-    Rows,
     check_training_data,
-    each_once,
-    group_numbers,
-    holdout,
+    columns_of,
+    encoded,
+    feature_names,
+    features,
     plain,
     seed_of,
-    validated,
 )
+from sharpgp._labelled import both_or_none, forget, labelled
+from sharpgp._rows import Rows, each_once, holdout, with_earlier
 from sharpgp._stored import ABSENT, Maybe, Several, agree, stored
-from sharpgp._validation import as_features, as_numpy, as_target, as_weights
+from sharpgp._validation import as_features, as_numpy, as_target
 from sharpgp.calibration.calibrated import Calibrated
-from sharpgp.calibration.recalibrator import PosteriorMethod, Recalibrator, make_recalibrator
+from sharpgp.calibration.recalibrator import (
+    PosteriorMethod,
+    Recalibrator,
+    chosen_recalibrator,
+)
 from sharpgp.distribution import PredictiveDistribution
-from sharpgp.exceptions import InvalidInputError, SavedModelError
+from sharpgp.exceptions import SavedModelError
+from sharpgp.frames.encoding import TableEncoding
 from sharpgp.gp.compute import choose_device, moved_to, within_memory
 from sharpgp.gp.posterior import Posterior, TrainingResult
-from sharpgp.gp.sizes import MOST_CROSS_VALIDATED
-from sharpgp.metrics import CalibrationReport
 from sharpgp.models.bases import Bases
 from sharpgp.models.pool import Base, BaseTable, Member, members_of, posterior_of
+from sharpgp.noise import beside_noise
+from sharpgp.outputs import (
+    JointScores,
+    fit_outputs,
+    is_several,
+    joint_of_groups,
+    of_one_output,
+    predict_band,
+    predict_region,
+    reports,
+    stacked,
+)
 
 logger = logging.getLogger("sharpgp")
 
@@ -51,13 +67,18 @@ T = TypeVar("T")
     device=object,
     random_state=object,
     verbose=int | float,
-    calibrated_=Calibrated,
+    calibrated_=Maybe(Calibrated),
     calibration_=str,
-    members_=Several(Member),
-    posterior_=Posterior,
+    members_=Maybe(Several(Member)),
+    posterior_=Maybe(Posterior),
+    outputs_=Maybe(Several(object)),
+    joint_=Maybe(JointScores),
+    group_scores_=Maybe(JointScores),
     n_features_in_=int,
     feature_names_in_=Maybe(np.ndarray),
     grouped_=Maybe(bool),
+    noise_=Maybe(float),
+    encoding_=Maybe(TableEncoding),
     # scikit-learn's routing and output settings belong to the running program.
     transient={"_metadata_request": ABSENT, "_sklearn_output_config": ABSENT},
 )
@@ -112,12 +133,19 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         What was chosen: name, weight and mean held-out CRPS of each model.
     posterior_ : Posterior
         The trained GP; of a pool, that with the largest weight.
+    outputs_ : list of SharpGPRegressor
+        The model of each output, where ``y`` has several columns; it has what is above.
     inducing_ : int or None
         Number of inducing inputs; None for an exact GP.
     training_ : TrainingResult
         How the training of ``posterior_`` went.
     grouped_ : bool
         Whether ``fit`` was given groups.
+    encoding_ : TableEncoding
+        How columns became features, where ``X`` is a data frame or has gaps; prints as a table.
+    noise_ : float
+        Where ``fit`` was given noise: the variance that predictions suppose unless told otherwise,
+        the median of those given.
     n_features_in_, feature_names_in_
         As in every scikit-learn estimator.
 
@@ -163,6 +191,8 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         *,
         groups: Any = None,
         groups_cal: Any = None,
+        noise: Any = None,
+        noise_cal: Any = None,
         sample_weight_cal: Any = None,
     ) -> "SharpGPRegressor":
         """Train the GP and calibrate it.
@@ -172,8 +202,12 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array of shape (n, d)
+        X : array of shape (n, d), or data frame
+            Of a data frame (pandas, polars, Arrow) columns may hold numbers, truth values,
+            categories, texts and dates, with gaps; see :class:`sharpgp.frames.TableEncoding`.
         y : array of shape (n,)
+            Rows without a target are left out, with a warning.  Of shape (n, p), with gaps: a
+            model for each output, see ``outputs_``; answers then have the outputs last.
         X_cal, y_cal : arrays, optional
             Your own calibration data; without them ``cal_size`` of the rows are held out.
         groups : array of shape (n,), optional
@@ -182,42 +216,43 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
             groups.
         groups_cal : array, optional
             The same for the rows of ``X_cal``.
+        noise : float, array of shape (n,) or "replicates", optional
+            Variances of the observations' noise, where they are known; ``"replicates"`` estimates
+            them from rows with equal ``X``.  Rows with equal ``X`` are then merged into their
+            weighted mean.  See :mod:`sharpgp.noise`.
+        noise_cal : float or array, optional
+            The same for the rows of ``X_cal``.
         sample_weight_cal : array or callable, optional
             For a covariate shift, weights of the calibration points: how much more frequent their
             inputs are among the points to predict.  One per row of ``X_cal``, or, without it, of
             ``X`` (only those of rows that calibrate are used); or a function of ``X`` (n, d) that
             gives them, which then serves the points to predict, too.
         """
-        if (X_cal is None) != (y_cal is None):
-            given, missing = ("X_cal", "y_cal") if y_cal is None else ("y_cal", "X_cal")
-            raise InvalidInputError(
-                f"expected both X_cal and y_cal, found {given} only; give {missing} too"
-            )
-        X, y = validated(self, X, y, y_numeric=True, ensure_min_samples=2)
-        y = as_numpy(as_target(y))
-        cal, n_cal = None, 0
-        if X_cal is not None:
-            X_cal = validated(self, X_cal, reset=False)
-            n_cal = len(X_cal)
-            y_cal = as_numpy(as_target(plain(y_cal), n_rows=n_cal))
-        elif groups_cal is not None:
-            raise InvalidInputError("expected groups_cal with X_cal only, found it alone")
-        of_train, of_cal = group_numbers(groups, len(y), groups_cal, n_cal)
-        if X_cal is not None:
-            cal = Rows(X_cal, y_cal, of_cal)
-        weights = sample_weight_cal
-        if not (weights is None or callable(weights)):
-            weights = as_numpy(as_weights(plain(weights), n_rows=n_cal or len(y)))
-        return self._fit(*each_once(Rows(X, y, of_train), cal, weights))
+        both_or_none(X_cal, y_cal)
+        forget(self)
+        more = {
+            "groups": groups,
+            "groups_cal": groups_cal,
+            "noise": noise,
+            "noise_cal": noise_cal,
+            "sample_weight_cal": sample_weight_cal,
+        }
+        if is_several(y):
+            return fit_outputs(self, X, y, X_cal, y_cal, more)
+        return self._fit(*labelled(self, X, y, X_cal, y_cal, **more))
 
     def _fit(self, train: Rows, cal: Rows | None, weights: Any) -> "SharpGPRegressor":
         """``fit`` on checked data; ``weights`` are an array, a callable or None."""
-        recalibrator = self._recalibrator(len(train), cal is not None or weights is not None)
+        guarantee = cal is not None or weights is not None
+        seed = seed_of(self.random_state)
+        recalibrator = chosen_recalibrator(self.calibration, len(train), seed, guarantee=guarantee)
         grouped = train.groups is not None or (cal is not None and cal.groups is not None)
         if cal is None and recalibrator.needs_calibration:
             train, cal, weights = self._holdout(train, weights)
         X, y, groups = train.X, train.y, train.groups
-        check_training_data(X, y)
+        encoding: TableEncoding | None = getattr(self, "encoding_", None)
+        known_noise = hasattr(self, "noise_")
+        check_training_data(X[:, :-1] if known_noise else X, y, encoding)
         held_out = (None, None, None) if cal is None else (cal.X, cal.y, cal.groups)
 
         bases = Bases(
@@ -225,7 +260,9 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
             self.approximation,
             self.effort,
             seed_of(self.random_state),
-            getattr(self, "feature_names_in_", None),
+            feature_names(self, known_noise),
+            encoding.ties if encoding else None,
+            known_noise,
         )
         takes_one = isinstance(recalibrator, PosteriorMethod)
 
@@ -238,7 +275,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
             self._log(f"learned from {len(y)} rows ({device}{kind}); now {recalibrator!r}")
             progress.begin("calibrating")
             X_cal, y_cal, groups_cal = held_out
-            return recalibrator.fit(
+            return recalibrator.for_columns(columns_of(self)).fit(
                 base,
                 X_cal,
                 y_cal,
@@ -254,10 +291,19 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         self.members_ = members_of(getattr(self.calibrated_, "model", None), name)
         self.posterior_ = self.calibrated_.posterior
         self.grouped_ = grouped
+        joint = joint_of_groups(self.calibrated_, groups if cal is None else cal.groups)
+        if joint is not None:
+            self.group_scores_ = joint
         return self
 
     def update(
-        self, X: Any, y: Any, *, sample_weight: Any = None, refit: bool = False
+        self,
+        X: Any,
+        y: Any,
+        *,
+        noise: Any = None,
+        sample_weight: Any = None,
+        refit: bool = False,
     ) -> "SharpGPRegressor":
         """Learn from further labelled points, without starting over.
 
@@ -271,6 +317,8 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         X : array of shape (n, d)
         y : array of shape (n,)
             Points that the model has not seen.
+        noise : float or array of shape (n,), optional
+            Variances of their noise, where ``fit`` was given noise.
         sample_weight : array of shape (n,), optional
             Their weights, where ``fit`` was given weights as an array.
         refit : bool
@@ -287,25 +335,14 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         >>> model.calibrated_.n_cal, model.update(X[100:], y[100:]).calibrated_.n_cal
         (25, 125)
         """
-        X = self._checked(X)
+        X = self._checked(X, noise)
         y = as_target(plain(y), n_rows=X.shape[0], device=X.device)
         if not refit:
             self.calibrated_ = self.calibrated_.updated(X, y, sample_weight=plain(sample_weight))
             self.posterior_ = self.calibrated_.posterior
             return self
-        if getattr(self, "grouped_", False):
-            raise InvalidInputError(
-                "refit: expected a model that was fitted without groups, found one with, which it "
-                "does not keep; call fit with all points and their groups"
-            )
-        X_old, y_old = self.calibrated_.labelled_data()
-        weights = getattr(self.calibrated_, "ratio", None)
-        if weights is None and getattr(self.calibrated_, "weights", None) is not None:
-            raise InvalidInputError(
-                "refit: expected weights of all points, found those of calibration points only; "
-                "call fit with all points and their weights"
-            )
-        everything = Rows(as_numpy(torch.cat([X_old, X])), as_numpy(torch.cat([y_old, y])))
+        grouped = getattr(self, "grouped_", False)
+        everything, weights = with_earlier(self.calibrated_, X, y, grouped=grouped)
         return self._fit(*each_once(everything, None, weights))
 
     @property
@@ -321,27 +358,27 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         >>> [member.name for member in model.base_]
         ['rbf', 'matern12']
         """
-        check_is_fitted(self)
+        of_one_output(self)
         return BaseTable(self.members_)
 
     @property
     def training_(self) -> TrainingResult | None:
         """How the training of ``posterior_`` went."""
-        check_is_fitted(self)
+        of_one_output(self)
         return self.posterior_.training
 
     @property
     def inducing_(self) -> int | None:
         """Number of inducing inputs of the trained GP; None for an exact one."""
-        check_is_fitted(self)
+        of_one_output(self)
         return self.posterior_.n_inducing
 
-    def predict(self, X: Any, return_std: bool = False) -> Any:
+    def predict(self, X: Any, return_std: bool = False, *, noise: Any = None) -> Any:
         """Predictive mean (n,), and with ``return_std`` the predictive standard deviation (n,)."""
-        mean = self._answer(X, lambda model, X: as_numpy(model.predict_mean(X)))
+        mean = self._answer(X, lambda model, X: as_numpy(model.predict_mean(X)), noise)
         if not return_std:
             return mean
-        return mean, self._answer(X, lambda model, X: as_numpy(model.predict_std(X)))
+        return mean, self._answer(X, lambda model, X: as_numpy(model.predict_std(X)), noise)
 
     def predict_interval(
         self,
@@ -349,6 +386,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         coverage: Any = 0.95,
         *,
         symmetric: bool | None = None,
+        noise: Any = None,
         sample_weight: Any = None,
     ) -> np.ndarray:
         """Prediction intervals.
@@ -363,6 +401,9 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
             better of the two for scores like those of the training points, otherwise the band
             below 199 calibration points.  Where two tails are too much for so few points it is the
             band, too.
+        noise : float or array of shape (n,), optional
+            Variances of the noise of the observations to come, where ``fit`` was given noise;
+            ``noise_`` unless given.  0: for what would be observed without that noise.
         sample_weight : array of shape (n,), optional
             Weights of these points, where ``fit`` was given weights; without them the function
             given to ``fit`` is asked, or the largest weight of a calibration point is used.
@@ -373,24 +414,42 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         """
         settings = {"symmetric": symmetric, "sample_weight": plain(sample_weight)}
         return self._answer(
-            X, lambda model, X: as_numpy(model.predict_interval(X, coverage, **settings))
+            X, lambda model, X: as_numpy(model.predict_interval(X, coverage, **settings)), noise
         )
 
-    def predict_quantiles(self, X: Any, levels: Any) -> np.ndarray:
-        """Quantiles, (n,) for a single level and (n, k) for several; they never cross."""
-        return self._answer(X, lambda model, X: as_numpy(model.predict_quantiles(X, levels)))
+    def predict_region(self, X: Any, coverage: Any = 0.95, *, noise: Any = None) -> np.ndarray:
+        """Boxes (n, 2, p) that hold all ``p`` outputs at once; (n, 2, k, p) for ``k`` coverages.
 
-    def predict_dist(self, X: Any) -> PredictiveDistribution:
+        With ``"exact"`` the coverage holds in finite samples; see :mod:`sharpgp.outputs`.
+        """
+        check_is_fitted(self)
+        return predict_region(self, X, coverage, noise)
+
+    def predict_band(self, X: Any, coverage: float = 0.95, *, noise: Any = None) -> np.ndarray:
+        """A band (n, 2) that holds all rows of a new group at once, where ``fit`` had groups.
+
+        With ``"exact"`` and groups that are exchangeable the coverage holds in finite samples.
+        """
+        check_is_fitted(self)
+        return predict_band(self, X, coverage, noise)
+
+    def predict_quantiles(self, X: Any, levels: Any, *, noise: Any = None) -> np.ndarray:
+        """Quantiles, (n,) for a single level and (n, k) for several; they never cross."""
+        return self._answer(X, lambda model, X: as_numpy(model.predict_quantiles(X, levels)), noise)
+
+    def predict_dist(self, X: Any, *, noise: Any = None) -> PredictiveDistribution:
         """Full predictive distribution at ``X``, answering in NumPy arrays."""
-        return self._answer(X, lambda model, X: model.predict_dist(X).numpy())
+        return self._answer(X, lambda model, X: model.predict_dist(X).numpy(), noise)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Coefficient of determination of the predictive mean, as of every regressor."""
         # Not every version of scikit-learn takes torch tensors, and none those of a GPU.
         return float(super().score(X, plain(y), plain(sample_weight)))
 
-    def calibration_report(self, X: Any, y: Any) -> CalibrationReport:
+    def calibration_report(self, X: Any, y: Any, *, noise: Any = None) -> Any:
         """Every metric on test data, by name, with the ECE floor; prints as a table.
+
+        Of several outputs, a list of such tables.
 
         Examples
         --------
@@ -402,7 +461,9 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         >>> sorted(report)[:3]
         ['coverage_95', 'crps', 'ece']
         """
-        return self._answer(X, lambda model, X: model.calibration_report(X, plain(y)))
+        if hasattr(self, "outputs_"):
+            return reports(self, X, y, noise)
+        return self._answer(X, lambda model, X: model.calibration_report(X, plain(y)), noise)
 
     def plot(self, X: Any, y: Any, kind: str = "auto", *, ax: Any = None, **settings: Any) -> Any:
         """Draw the model on data: ``"intervals"``, ``"observed"``, ``"reliability"``, ...
@@ -450,7 +511,13 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         return model
 
     def _restored(self) -> None:
-        agree("features", self.n_features_in_, self.posterior_.n_features)
+        if hasattr(self, "outputs_"):
+            agree("outputs", {type(one) for one in self.outputs_}, {SharpGPRegressor})
+            return
+        agree("predictor", hasattr(self, "posterior_") and hasattr(self, "members_"), True)
+        encoding = getattr(self, "encoding_", None)
+        columns = self.n_features_in_ if encoding is None else len(encoding.features)
+        agree("features", columns + hasattr(self, "noise_"), self.posterior_.n_features)
         agree("posterior", self.posterior_ is self.calibrated_.posterior, True)
         names = getattr(self, "feature_names_in_", None)
         agree(
@@ -459,19 +526,6 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
             self.n_features_in_,
         )
 
-    def _recalibrator(self, n_rows: int, guarantee: bool) -> Recalibrator:
-        if isinstance(self.calibration, Recalibrator):
-            return self.calibration
-        if not isinstance(self.calibration, str):
-            raise InvalidInputError(
-                "calibration: expected a method's name or a Recalibrator, "
-                f"found {type(self.calibration).__name__}"
-            )
-        name = self.calibration
-        if name == "auto":
-            name = "exact" if guarantee or n_rows > MOST_CROSS_VALIDATED else "cv"
-        return make_recalibrator(name, random_state=seed_of(self.random_state))
-
     def _holdout(self, rows: Rows, weights: Any) -> tuple[Rows, Rows, Any]:
         """Rows to train on and to calibrate with, and the weights of the latter."""
         train, cal = holdout(rows.labels(), self.cal_size, seed_of(self.random_state))
@@ -479,14 +533,21 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
             weights = weights[cal]
         return rows[train], rows[cal], weights
 
-    def _checked(self, X: Any) -> Tensor:
-        check_is_fitted(self)
-        X = validated(self, X, reset=False)
-        return as_features(X, device=self.posterior_.device)
+    def _checked(self, X: Any, noise: Any = None) -> Tensor:
+        of_one_output(self)
+        array = beside_noise(features(self, X), noise, getattr(self, "noise_", None))
+        return as_features(array, device=self.posterior_.device)
 
-    def _answer(self, X: Any, ask: Callable[[Calibrated, Tensor], T]) -> T:
-        """``ask(predictor, X)``; out of GPU memory, in smaller blocks, and then on the CPU."""
-        X = self._checked(X)
+    def _answer(self, X: Any, ask: Callable[[Calibrated, Tensor], T], noise: Any = None) -> T:
+        """``ask(predictor, X)``; out of GPU memory, in smaller blocks, and then on the CPU.
+
+        Of several outputs, the answers for each of them, :func:`sharpgp.outputs.stacked`.
+        """
+        if hasattr(self, "outputs_"):
+            rows = encoded(self, X)
+            rows = X if rows is None else rows
+            return stacked([one._answer(rows, ask, noise) for one in self.outputs_])
+        X = self._checked(X, noise)
 
         def work(device: torch.device) -> T:
             if device == X.device:
@@ -494,6 +555,12 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
             return ask(moved_to(self.calibrated_, device), X.to(device))
 
         return within_memory(X.device, work)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.target_tags.multi_output = True
+        return tags
 
     def _log(self, message: str) -> None:
         logger.log(logging.INFO if self.verbose else logging.DEBUG, message)

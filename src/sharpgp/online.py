@@ -13,6 +13,7 @@ from sharpgp._validation import as_count, as_coverage, as_features, as_target
 from sharpgp.calibration.calibrated import calibrated_of
 from sharpgp.estimator import SharpGPRegressor
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
+from sharpgp.frames import TableEncoding, is_frame
 
 
 class Online:
@@ -107,6 +108,7 @@ class Online:
         self.steps = 0
         self.missed = 0.0
         self._numpy = isinstance(model, SharpGPRegressor)
+        self._encoding: TableEncoding | None = getattr(model, "encoding_", None)
 
     def predict_interval(self, X: Any) -> Any:
         """Ends of the intervals for the coming step, shape (n, 2).
@@ -163,6 +165,8 @@ class Online:
 
     def _features(self, X: Any) -> Tensor:
         posterior = self.calibrated.posterior
+        if self._encoding is not None and is_frame(X):
+            X = self._encoding.encode(X).features
         return as_features(X, n_features=posterior.n_features, device=posterior.device)
 
 

@@ -1,7 +1,7 @@
 """The interface of every calibration method, and the registry of methods."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -13,6 +13,7 @@ from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.compute import threads_for
 from sharpgp.gp.posterior import Posterior
+from sharpgp.gp.sizes import MOST_CROSS_VALIDATED
 from sharpgp.models.pool import Base, posterior_of
 
 
@@ -84,6 +85,10 @@ class Recalibrator(ABC):
     ) -> Calibrated:
         """Calibrate on checked data ``X`` [C, d], ``y`` [C]."""
 
+    def for_columns(self, features: Mapping[str, Sequence[int]]) -> "Recalibrator":
+        """The same method, with columns of a table that it names as the features they became."""
+        return self
+
     def __repr__(self) -> str:
         given = ", ".join(f"{key}={value!r}" for key, value in vars(self).items())
         return f"{type(self).__name__}({given})"
@@ -147,6 +152,31 @@ def make_recalibrator(name: str, **settings: Any) -> Recalibrator:
             f"found {name!r}"
         )
     return _REGISTRY[name](**settings)
+
+
+def chosen_recalibrator(
+    calibration: Any, n_rows: int, seed: int | None, *, guarantee: bool
+) -> Recalibrator:
+    """The method that ``calibration=`` names; ``"auto"`` by the number of rows.
+
+    ``guarantee`` says that there are calibration data or weights, for which ``exact`` is made.
+
+    Examples
+    --------
+    >>> import sharpgp
+    >>> [chosen_recalibrator("auto", n, 0, guarantee=False).name for n in (100, 10_000)]
+    ['cv', 'exact']
+    """
+    if isinstance(calibration, Recalibrator):
+        return calibration
+    if not isinstance(calibration, str):
+        raise InvalidInputError(
+            "calibration: expected a method's name or a Recalibrator, "
+            f"found {type(calibration).__name__}"
+        )
+    if calibration == "auto":
+        calibration = "exact" if guarantee or n_rows > MOST_CROSS_VALIDATED else "cv"
+    return make_recalibrator(calibration, random_state=seed)
 
 
 def _labels(groups: Any, n_rows: int, posterior: Posterior) -> Tensor:

@@ -61,8 +61,8 @@ def fit(
 ) -> None:
     """Fit and calibrate a model on a table.
 
-    Every column but the target becomes a feature, and columns of text one feature per category.
-    Leave out identifiers with --drop.
+    Every column but the target becomes features: numbers, categories, truth values and dates, with
+    gaps. Leave out identifiers with --drop.
     """
     from sharpgp import SharpGPRegressor
     from sharpgp.tabular import fit_file
@@ -80,10 +80,12 @@ def fit(
     with short_warnings(), shown(not quiet):
         saved = fit_file(data, target, SharpGPRegressor(**settings), drop=drop or [], groups=groups)
         saved.save(out)
-    encoded, fitted = saved.encoding, saved.model
-    assert encoded is not None
+    fitted = saved.model
+    encoding = fitted.encoding_
+    gaps = f", {encoding.n_missing} values missing" if encoding.n_missing else ""
     typer.echo(
-        f"Fitted {target} on {len(encoded.columns)} columns ({fitted.n_features_in_} features), "
+        f"Fitted {target} on {len(encoding.columns)} columns ({len(encoding.features)} features"
+        f"{gaps}), "
         f"{fitted.posterior_.n_train} training rows, calibration {fitted.calibration_}; "
         f"wrote {out}"
     )
@@ -174,16 +176,10 @@ def report(
 
     _writable(out)
     saved = load_model(model, device=device)
-    rows = saved.read(data, target=target, groups=groups)
     with short_warnings(), _spinner("predicting", not quiet):
+        rows = saved.read(data, target=target, groups=groups)
         found = diagnose(
-            saved.model,
-            rows.X,
-            rows.y,
-            feature_names=rows.features,
-            target=rows.target,
-            unit=unit,
-            groups=rows.groups,
+            saved.model, rows.X, rows.y, target=rows.target, unit=unit, groups=rows.groups
         )
     with replacing(out) as path:
         path.write_text(
@@ -245,8 +241,6 @@ def short_warnings() -> Iterator[None]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
-        # Columns were chosen by their names when the file was read.
-        warnings.filterwarnings("ignore", "X does not have valid feature names")
         warnings.showwarning = show
         yield
 

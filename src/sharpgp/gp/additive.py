@@ -6,16 +6,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sharpgp._stored import Several, agree, stored
+from sharpgp._stored import Maybe, Several, agree, stored
 from sharpgp.gp.covariance import Named, stationary_matrix
 from sharpgp.gp.sizes import MOST_ADDITIVE
+from sharpgp.gp.ties import per_feature
 
 _ROOT = math.sqrt(5.0)
 # exp(-100) is far below rounding, and products of such values stay clear of denormal numbers.
 _LARGEST_EXPONENT = 100.0
 
 
-@stored("Additive", kind=str, n_features=int, names=Several(str))
+@stored("Additive", kind=str, n_features=int, names=Several(str), ties=Maybe(Several(int)))
 class Additive(Named):
     r"""A Matern-5/2 kernel of all features plus sums over single features and over pairs.
 
@@ -42,13 +43,8 @@ class Additive(Named):
 
     most_trained = MOST_ADDITIVE
 
-    def __init__(self, kind: str, n_features: int) -> None:
-        self.kind = kind
-        self.n_features = n_features
-        self.names = self._names()
-
     def _names(self) -> tuple[str, ...]:
-        features = range(self.n_features)
+        features = range(self.n_lengthscales)
         return (
             *(f"inverse_lengthscale_{j}" for j in features),
             *(f"inverse_additive_lengthscale_{j}" for j in features),
@@ -62,26 +58,33 @@ class Additive(Named):
     @property
     def n_inverse(self) -> int:
         """See :meth:`Covariance.n_inverse`."""
-        return 2 * self.n_features
+        return 2 * self.n_lengthscales
 
     def _restored(self) -> None:
         agree("kernel", self.kind, "additive")
-        agree("hyperparameters", self.names, self._names())
+        super()._restored()
 
     def matrix(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
         """See :meth:`Covariance.matrix`."""
         d, other = self.n_features, X1 if X2 is None else X2
-        full = stationary_matrix("matern52", theta[:, :d], theta[:, 2 * d], X1, X2)
-        orders: Tensor = _AdditiveMatrix.apply(
-            theta[:, d : 2 * d], theta[:, 2 * d + 1], theta[:, 2 * d + 2], X1, other, X2 is None
+        full, single = (
+            per_feature(part, self.ties)
+            for part in theta[:, : self.n_inverse].split(self.n_lengthscales, -1)
         )
-        return full + orders + theta[:, -2, None, None] / d * (X1 @ other.mT)
+        whole, first, second, linear = theta[:, self.n_inverse : -1].unbind(-1)
+        orders: Tensor = _AdditiveMatrix.apply(single, first, second, X1, other, X2 is None)
+        return (
+            stationary_matrix("matern52", full, whole, X1, X2)
+            + orders
+            + linear[:, None, None] / d * (X1 @ other.mT)
+        )
 
     def diag(self, theta: Tensor, X: Tensor) -> Tensor:
         """See :meth:`Covariance.diag`."""
         d = self.n_features
         # One feature has no pairs.
-        constant = theta[:, 2 * d : 2 * d + (3 if d > 1 else 2)].sum(-1, keepdim=True)
+        variances = theta[:, self.n_inverse : self.n_inverse + (3 if d > 1 else 2)]
+        constant = variances.sum(-1, keepdim=True)
         return constant + theta[:, -2, None] / d * X.square().sum(-1)
 
 

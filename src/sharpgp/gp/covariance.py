@@ -9,6 +9,7 @@ kernel.
 import copy
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from threading import Lock
 from typing import Any, ClassVar
 
@@ -17,8 +18,11 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from sharpgp._stored import Several, agree, stored
+from sharpgp._stored import Maybe, Several, agree, stored
 from sharpgp.exceptions import InvalidInputError
+from sharpgp.gp.priors import LengthscalePrior, penalty_of
+from sharpgp.gp.scaling import Affine
+from sharpgp.gp.ties import Ties, are_ties, as_ties, per_feature
 
 #: Kernel names that the stationary implementation knows, with the Matern smoothness.
 STATIONARY = {"rbf": math.inf, "matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
@@ -32,10 +36,14 @@ _gpytorch = Lock()
 class Covariance(ABC):
     """``k(theta, x, x')`` for a batch of ``theta``, differentiable in ``theta`` and the inputs.
 
-    ``names`` labels the entries of ``theta``; the last one is always the noise variance.
+    ``names`` labels the entries of ``theta``; the last one is always the noise variance.  ``ties``
+    tells which features share a lengthscale, see :mod:`sharpgp.gp.ties`.
     """
 
     names: tuple[str, ...]
+    ties: Ties | None = None
+    #: Whether the last feature is the variance of each observation's noise.
+    known_noise: ClassVar[bool] = False
 
     @abstractmethod
     def matrix(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
@@ -54,6 +62,14 @@ class Covariance(ABC):
     def n_theta(self) -> int:
         """Length ``P`` of ``theta``."""
         return len(self.names)
+
+    def units(self, X: Tensor, y_units: Affine) -> Affine:
+        """Standardised units of inputs [N, d], where targets have theirs."""
+        return Affine.standardising(X, self.ties)
+
+    def penalty(self, prior: LengthscalePrior | None, Z: Tensor) -> Callable[[Tensor], Any]:
+        """See :func:`sharpgp.gp.priors.penalty_of`."""
+        return penalty_of(prior, Z, self.ties)
 
     @property
     def searched(self) -> Tensor:
@@ -76,15 +92,37 @@ class Named(Covariance):
 
     kind: str
     n_features: int
+
+    def __init__(self, kind: str, n_features: int, ties: Ties | None = None) -> None:
+        self.kind = kind
+        self.n_features = n_features
+        if as_ties(ties) is not None:
+            self.ties = as_ties(ties)
+        self.names = self._names()
+
+    @abstractmethod
+    def _names(self) -> tuple[str, ...]:
+        """See :class:`Covariance`."""
+
+    @property
+    def n_lengthscales(self) -> int:
+        """Lengthscales of the features: as many, or fewer where features share them."""
+        return self.n_features if self.ties is None else len(set(self.ties))
+
+    def _restored(self) -> None:
+        agree("ties of features", are_ties(self.ties, self.n_features), True)
+        agree("hyperparameters", self.names, self._names())
+
     #: Points that its hyperparameters are trained on at most; None for all.
     most_trained: ClassVar[int | None] = None
 
 
-@stored("Stationary", kind=str, n_features=int, names=Several(str))
+@stored("Stationary", kind=str, n_features=int, names=Several(str), ties=Maybe(Several(int)))
 class Stationary(Named):
     """Squared-exponential and Matern kernels with one lengthscale per feature.
 
-    ``theta = (1/l_1, ..., 1/l_d, signal variance, noise variance)``.
+    ``theta = (1/l_1, ..., 1/l_d, signal variance, noise variance)``, with fewer lengthscales where
+    ``ties`` let features share them.
 
     Examples
     --------
@@ -95,28 +133,23 @@ class Stationary(Named):
     [3.0, 1.8196]
     """
 
-    def __init__(self, kind: str, n_features: int) -> None:
-        self.kind = kind
-        self.n_features = n_features
-        self.names = self._names()
-
     def _names(self) -> tuple[str, ...]:
-        inverse = tuple(f"inverse_lengthscale_{j}" for j in range(self.n_features))
+        inverse = tuple(f"inverse_lengthscale_{j}" for j in range(self.n_lengthscales))
         return (*inverse, "signal_variance", "noise_variance")
 
     @property
     def n_inverse(self) -> int:
         """See :meth:`Covariance.n_inverse`."""
-        return self.n_features
+        return self.n_lengthscales
 
     def _restored(self) -> None:
         agree("kernel", self.kind in STATIONARY, True)
-        agree("number of hyperparameters", len(self.names), self.n_features + 2)
-        agree("hyperparameters", self.names, self._names())
+        super()._restored()
 
     def matrix(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
         """See :meth:`Covariance.matrix`."""
-        return stationary_matrix(self.kind, theta[:, :-2], theta[:, -2], X1, X2)
+        inverse = per_feature(theta[:, :-2], self.ties)
+        return stationary_matrix(self.kind, inverse, theta[:, -2], X1, X2)
 
     def diag(self, theta: Tensor, X: Tensor) -> Tensor:
         """See :meth:`Covariance.diag`."""
@@ -131,12 +164,6 @@ class Stationary(Named):
             nu = STATIONARY[self.kind]
             base = gpytorch.kernels.MaternKernel(nu=nu, ard_num_dims=self.n_features)
         return gpytorch.kernels.ScaleKernel(base).double()
-
-    def theta_of(self, kernel: gpytorch.kernels.Kernel, noise: Tensor) -> Tensor:
-        """Read ``theta`` [P] off a kernel made by :meth:`as_gpytorch`."""
-        inverse = 1.0 / kernel.base_kernel.lengthscale.reshape(-1)
-        parts = [inverse, kernel.outputscale.reshape(1), noise.reshape(1)]
-        return torch.cat(parts).detach().clone()
 
 
 def stationary_matrix(

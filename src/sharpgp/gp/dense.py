@@ -91,6 +91,30 @@ def add_to_diagonal(A: Tensor, value: Tensor) -> Tensor:
     return out
 
 
+class _AddEachToDiagonal(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, A: Tensor, values: Tensor) -> Tensor:
+        out = A.clone()
+        out.diagonal(dim1=-2, dim2=-1).add_(values)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return grads[0], None
+
+
+def add_each_to_diagonal(A: Tensor, values: Tensor) -> Tensor:
+    """``A + diag(values)`` for matrices [..., N, N] and constants [N], without a dense matrix.
+
+    Examples
+    --------
+    >>> add_each_to_diagonal(torch.zeros(1, 2, 2), torch.tensor([3.0, 4.0]))[0].tolist()
+    [[3.0, 0.0], [0.0, 4.0]]
+    """
+    out: Tensor = _AddEachToDiagonal.apply(A, values)
+    return out
+
+
 class _PosteriorVariance(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, Ky: Any, Ks: Tensor, kss: Tensor, L: Tensor | None) -> Tensor:

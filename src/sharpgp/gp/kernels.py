@@ -1,30 +1,81 @@
 """Kernels by name, or of gpytorch, as covariances."""
 
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
 import gpytorch
 
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.additive import Additive
 from sharpgp.gp.covariance import STATIONARY, Covariance, FromGPyTorch, Named, Stationary
+from sharpgp.gp.known_noise import KnownNoise
+from sharpgp.gp.ties import Ties, as_ties
 
 #: Every kernel name.
 KERNELS = (*STATIONARY, "additive")
 
 
-def make_covariance(kernel: str | gpytorch.kernels.Kernel, n_features: int) -> Covariance:
-    """Covariance for a kernel's name or a gpytorch kernel.
+@dataclass(frozen=True)
+class NamedKernel:
+    """A kernel's name, and what its features are.
+
+    ``ties`` tells which of them share a lengthscale (:mod:`sharpgp.gp.ties`), ``known_noise``
+    whether one more is the variance of each observation's noise.
+    """
+
+    name: str
+    ties: Ties | None = None
+    known_noise: bool = False
+
+
+#: What names a covariance.
+Kernel: TypeAlias = "str | NamedKernel | gpytorch.kernels.Kernel"
+
+
+def named(kernel: Kernel, ties: Ties | None, known_noise: bool = False) -> Kernel:
+    """A kernel by name with ties, and for noise that is known.
+
+    One of gpytorch has lengthscales as its owner made them, and cannot know noise.
+
+    Examples
+    --------
+    >>> named("rbf", (0, 1, 1)), named("rbf", None)
+    (NamedKernel(name='rbf', ties=(0, 1, 1), known_noise=False), 'rbf')
+    """
+    if not isinstance(kernel, str):
+        if known_noise:
+            raise InvalidInputError(
+                f"noise: expected one of the kernels {', '.join(KERNELS)}, found "
+                f"{type(kernel).__name__}"
+            )
+        return kernel
+    ties = as_ties(ties)
+    return kernel if ties is None and not known_noise else NamedKernel(kernel, ties, known_noise)
+
+
+def make_covariance(kernel: Kernel, n_features: int) -> Covariance:
+    """Covariance for a kernel's name, with or without ties and noise, or a gpytorch kernel.
 
     Examples
     --------
     >>> make_covariance("matern52", 2).names[-1]
     'noise_variance'
     """
+    ties = None
+    if isinstance(kernel, NamedKernel):
+        if kernel.known_noise:
+            base = make_covariance(replace(kernel, known_noise=False), n_features - 1)
+            assert isinstance(base, Named)
+            return KnownNoise(base)
+        ties = kernel.ties
+        kernel = kernel.name
     if isinstance(kernel, str):
         if kernel not in KERNELS:
             raise InvalidInputError(
                 f"kernel: expected one of {', '.join(KERNELS)} or a gpytorch kernel, "
                 f"found {kernel!r}"
             )
-        return (Additive if kernel == "additive" else Stationary)(kernel, n_features)
+        return (Additive if kernel == "additive" else Stationary)(kernel, n_features, ties)
     if isinstance(kernel, gpytorch.kernels.Kernel):
         return FromGPyTorch(kernel)
     raise InvalidInputError(
@@ -32,7 +83,7 @@ def make_covariance(kernel: str | gpytorch.kernels.Kernel, n_features: int) -> C
     )
 
 
-def kernel_of(covariance: Covariance) -> str | gpytorch.kernels.Kernel:
+def kernel_of(covariance: Covariance) -> Kernel:
     """What :func:`make_covariance` was given.
 
     Examples
@@ -42,5 +93,7 @@ def kernel_of(covariance: Covariance) -> str | gpytorch.kernels.Kernel:
     """
     if isinstance(covariance, FromGPyTorch):
         return covariance.as_gpytorch()
+    if isinstance(covariance, KnownNoise):
+        return named(covariance.base.kind, covariance.base.ties, known_noise=True)
     assert isinstance(covariance, Named)
-    return covariance.kind
+    return named(covariance.kind, covariance.ties)

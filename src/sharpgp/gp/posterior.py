@@ -16,8 +16,9 @@ from torch import Tensor
 from sharpgp._stored import Array, Several, agree, stored
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.covariance import Covariance
-from sharpgp.gp.priors import LengthscalePrior, penalty_of
+from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.scaling import Affine
+from sharpgp.gp.ties import Ties
 
 #: Where training begins: at the hyperparameters that there are, at the built-in start that led to
 #: them, or at all of the built-in starts.
@@ -83,6 +84,11 @@ class Posterior(ABC):
     @abstractmethod
     def n_inverse(self) -> int:
         """How many entries of ``theta`` are inverse lengthscales; they come first."""
+
+    @property
+    def ties(self) -> Ties | None:
+        """Which features share a lengthscale, see :mod:`sharpgp.gp.ties`; None where none do."""
+        return None
 
     @property
     def n_inducing(self) -> int | None:
@@ -286,6 +292,11 @@ class KernelPosterior(DataPosterior):
         return self.covariance.n_inverse
 
     @property
+    def ties(self) -> Ties | None:
+        """See :meth:`Posterior.ties`."""
+        return self.covariance.ties
+
+    @property
     def device(self) -> torch.device:
         """Where tensors live."""
         return self._X.device
@@ -323,7 +334,8 @@ class KernelPosterior(DataPosterior):
 
     def log_prior(self) -> float:
         """See :meth:`DataPosterior.log_prior`."""
-        penalty = penalty_of(self.training.prior if self.training else None, self._X)
+        prior = self.training.prior if self.training else None
+        penalty = self.covariance.penalty(prior, self._X)
         return -float(penalty(self.theta_R.log())) / self.n_train
 
     @abstractmethod

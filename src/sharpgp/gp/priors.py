@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from sharpgp._stored import stored
+from sharpgp.gp.ties import Ties, of_each
 
 #: Training points per hyperparameter below which these fit noise, and the prior counts in full.
 LEAST_PER_HYPERPARAMETER = 10
@@ -73,23 +74,29 @@ class LengthscalePrior:
         weight = (enough - n_train / n_theta) / (enough - least)
         return replace(self, weight=min(1.0, max(0.0, weight)))
 
-    def centre(self, Z: Tensor) -> Tensor:
-        """Mean [d] of the log inverse lengthscales, in the units of inputs ``Z`` [N, d]."""
-        mean = math.sqrt(2.0) + 0.5 * math.log(Z.shape[1])
+    def centre(self, Z: Tensor, ties: Ties | None = None) -> Tensor:
+        """Mean [d] of the log inverse lengthscales, in the units of inputs ``Z`` [N, d].
+
+        Of features that share a lengthscale, the one with the largest range counts.
+        """
+        ranges = of_each(Z.amax(0) - Z.amin(0), ties, "amax")
+        mean = math.sqrt(2.0) + 0.5 * math.log(len(ranges))
         if not self.in_ranges:
-            return Z.new_full((Z.shape[1],), -mean)
-        return -mean - (Z.amax(0) - Z.amin(0)).clamp_min(_LEAST_RANGE).log()
+            return Z.new_full((len(ranges),), -mean)
+        return -mean - ranges.clamp_min(_LEAST_RANGE).log()
 
     def penalty(self, log_inverse: Tensor, centre: Tensor) -> Tensor:
         """Negative log density of log inverse lengthscales [d], up to a constant, weighted."""
         return 0.5 * self.weight * ((log_inverse - centre) / self.deviation).square().sum()
 
 
-def penalty_of(prior: LengthscalePrior | None, Z: Tensor) -> Callable[[Tensor], Tensor | float]:
+def penalty_of(
+    prior: LengthscalePrior | None, Z: Tensor, ties: Ties | None = None
+) -> Callable[[Tensor], Tensor | float]:
     """What a prior adds to the negative log likelihood, as a function of ``log theta`` [P].
 
-    ``Z`` [N, d] are the training inputs in the units of ``theta``, whose first ``d`` entries are
-    inverse lengthscales; no prior adds nothing.
+    ``Z`` [N, d] are the training inputs in the units of ``theta``, whose first entries are the
+    inverse lengthscales of the ``d`` features, fewer where ``ties`` say so; no prior adds nothing.
 
     Examples
     --------
@@ -101,5 +108,5 @@ def penalty_of(prior: LengthscalePrior | None, Z: Tensor) -> Callable[[Tensor], 
     """
     if prior is None or prior.weight == 0.0:
         return lambda log_theta: 0.0
-    centre = prior.centre(Z)
+    centre = prior.centre(Z, ties)
     return lambda log_theta: prior.penalty(log_theta[: len(centre)], centre)

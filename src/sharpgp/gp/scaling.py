@@ -6,9 +6,11 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import Array, agree, stored
+from sharpgp.gp.ties import Ties, of_each, per_feature
 
 # Rounding leaves a constant column with a deviation of a few ulp, not exactly zero.
 _ROUNDING = 4 * torch.finfo(torch.float64).eps
+_TINY = torch.finfo(torch.float64).tiny
 #: Largest standardised value.
 FARTHEST = 1e100
 
@@ -29,15 +31,30 @@ class Affine:
     scale: Tensor
 
     @classmethod
-    def standardising(cls, values: Tensor) -> "Affine":
+    def standardising(cls, values: Tensor, ties: Ties | None = None) -> "Affine":
         """Zero mean and unit standard deviation over the first dimension.
 
         A constant column keeps its scale.  Means and deviations are computed on values divided
         by their largest magnitude, so that 1e150 does not overflow when squared.
+
+        Columns that share a lengthscale (``ties``) share a scale, too, so that their distances
+        keep their proportions: their variances add up to 1.
+
+        Examples
+        --------
+        >>> values = torch.tensor([[1.0, 0, 0], [0, 1, 0], [0, 1, 0], [0, 0, 1]])
+        >>> len(Affine.standardising(values.double(), (0, 0, 0)).scale.unique())
+        1
         """
         mean, deviation, magnitude = cls._moments(values)
         varies = deviation > _ROUNDING
         scale = torch.where(varies, deviation * magnitude, torch.ones_like(deviation))
+        if ties is not None:
+            # In units of the largest, whose square does not overflow.
+            largest = per_feature(of_each(scale * varies, ties, "amax"), ties).clamp_min(_TINY)
+            total = of_each((scale / largest * varies).square(), ties, "sum").sqrt()
+            common = per_feature(total, ties) * largest
+            scale = torch.where(common > _TINY, common, scale)
         return cls(mean * magnitude, scale)
 
     @classmethod

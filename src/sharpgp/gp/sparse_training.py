@@ -4,7 +4,6 @@ import logging
 from dataclasses import replace
 from typing import Literal
 
-import gpytorch
 import numpy as np
 import torch
 from torch import Tensor
@@ -15,13 +14,14 @@ from sharpgp.gp.covariance import Covariance, Named
 from sharpgp.gp.dense import cholesky
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.inducing import cluster_centres
-from sharpgp.gp.kernels import kernel_of, make_covariance
+from sharpgp.gp.kernels import Kernel, kernel_of, make_covariance
 from sharpgp.gp.optimise import minimise, with_gradient
 from sharpgp.gp.posterior import KernelPosterior, Start, TrainingResult, retrain
-from sharpgp.gp.priors import LengthscalePrior, penalty_of
+from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.sizes import BATCH_ROWS, FIRST_ROWS, MOST_FULL_BATCH, Approximation, inducing_for
 from sharpgp.gp.sparse import SparsePosterior
+from sharpgp.gp.ties import per_feature
 from sharpgp.gp.training import (
     NOISE_FLOOR,
     chosen_prior,
@@ -47,7 +47,7 @@ REFIT_EVALUATIONS = 60
 def train_sparse(
     X: Tensor,
     y: Tensor,
-    kernel: str | gpytorch.kernels.Kernel = "rbf",
+    kernel: Kernel = "rbf",
     *,
     n_inducing: int = 300,
     start: Tensor | int | None = None,
@@ -71,7 +71,7 @@ def train_sparse(
     ----------
     X : Tensor [N, d]
     y : Tensor [N]
-    kernel : str or gpytorch kernel
+    kernel : str, NamedKernel or gpytorch kernel
     n_inducing : int
         Number of inducing inputs ``M``.
     start : Tensor [P] or int, optional
@@ -105,8 +105,10 @@ def train_sparse(
     >>> posterior.n_inducing
     15
     """
-    x_units, y_units = Affine.standardising(X), Affine.standardising(y)
-    data = Data(make_covariance(kernel, X.shape[1]), x_units.forward(X), y_units.forward(y))
+    covariance = make_covariance(kernel, X.shape[1])
+    y_units = Affine.standardising(y)
+    x_units = covariance.units(X, y_units)
+    data = Data(covariance, x_units.forward(X), y_units.forward(y))
     rng = np.random.default_rng(random_state)
     prior = chosen_prior(prior, data.covariance, len(y))
     number = start if isinstance(start, int) else None
@@ -206,7 +208,7 @@ def maximise_bound(
 ) -> tuple[Tensor, Tensor, TrainingResult]:
     """Bounded L-BFGS on ``log theta`` and ``Z`` together, from a given point."""
     p, shape, n = len(theta), Z.shape, len(data.y)
-    penalty = penalty_of(prior, data.X)
+    penalty = data.covariance.penalty(prior, data.X)
     log_lower = np.full(p, np.log(1e-4))
     log_lower[-1] = np.log(NOISE_FLOOR)
     low, high = data.X.amin(0) - 1.0, data.X.amax(0) + 1.0
@@ -256,14 +258,15 @@ def unexplained(data: Data, theta: Tensor, Z: Tensor) -> Tensor:
 def relevance(covariance: Covariance, theta: Tensor) -> Tensor:
     """Inverse lengthscale of every feature [d]; ones where the kernel has no such thing."""
     if isinstance(covariance, Named):
-        return theta[: covariance.n_inverse].reshape(-1, covariance.n_features).amax(0)
+        blocks = theta[: covariance.n_inverse].reshape(-1, covariance.n_lengthscales)
+        return per_feature(blocks.amax(0), covariance.ties)
     return theta.new_ones(1)
 
 
 def train_chosen(
     X: Tensor,
     y: Tensor,
-    kernel: str | gpytorch.kernels.Kernel = "rbf",
+    kernel: Kernel = "rbf",
     *,
     approximation: Approximation = "auto",
     random_state: int | None = 0,

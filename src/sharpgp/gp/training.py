@@ -31,10 +31,10 @@ from sharpgp.gp.compute import side_by_side, threads_for
 from sharpgp.gp.covariance import Covariance, FromGPyTorch, Named
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.inplace import likelihood_of
-from sharpgp.gp.kernels import make_covariance
+from sharpgp.gp.kernels import Kernel, kernel_of, make_covariance
 from sharpgp.gp.optimise import Found, minimise, with_gradient
 from sharpgp.gp.posterior import KernelPosterior, Start, TrainingResult, retrain
-from sharpgp.gp.priors import LengthscalePrior, penalty_of
+from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.sizes import FIRST_ROWS, LEAST_SIDE_BY_SIDE, MOST_FROM_SCRATCH
 
@@ -54,7 +54,7 @@ _REFIT_TOLERANCE = 1e-5
 def train(
     X: Tensor,
     y: Tensor,
-    kernel: str | gpytorch.kernels.Kernel = "rbf",
+    kernel: Kernel = "rbf",
     *,
     start: Tensor | int | None = None,
     random_state: int | None = 0,
@@ -71,7 +71,7 @@ def train(
     ----------
     X : Tensor [N, d]
     y : Tensor [N]
-    kernel : str or gpytorch kernel
+    kernel : str, NamedKernel or gpytorch kernel
     start : Tensor [P] or int, optional
         Hyperparameters to start from, or the number of one of the built-in starts, instead of
         trying all of these (named kernels only).
@@ -103,9 +103,10 @@ def train(
     >>> round(result.prior_weight, 3)  # 13 points per hyperparameter
     0.667
     """
-    x_units, y_units = Affine.standardising(X), Affine.standardising(y)
-    Z, t = x_units.forward(X), y_units.forward(y)
     covariance = make_covariance(kernel, X.shape[1])
+    y_units = Affine.standardising(y)
+    x_units = covariance.units(X, y_units)
+    Z, t = x_units.forward(X), y_units.forward(y)
     rng = np.random.default_rng(random_state)
     prior = chosen_prior(prior, covariance, len(y))
     with threads_for(len(y)):
@@ -151,11 +152,10 @@ def retrain_exact(posterior: ExactPosterior, X: Tensor, y: Tensor, start: Start)
     covariance = posterior.covariance
     if isinstance(covariance, FromGPyTorch):
         return train(X, y, covariance.as_gpytorch())[0]
-    assert isinstance(covariance, Named)
     begin = posterior.theta_R if start == "warm" else start_of(posterior, start)
     prior = prior_of(posterior, len(y), start)
     again, result = train(
-        X, y, covariance.kind, start=begin, tolerance=_REFIT_TOLERANCE, prior=prior
+        X, y, kernel_of(covariance), start=begin, tolerance=_REFIT_TOLERANCE, prior=prior
     )
     again.training = replace(result, start=start_of(posterior, start))
     return again
@@ -232,7 +232,7 @@ class _Objective:
         self, Z: Tensor, t: Tensor, covariance: Named, prior: LengthscalePrior | None = None
     ) -> None:
         self.Z, self.t, self.covariance = Z, t, covariance
-        self.penalty = penalty_of(prior, Z)
+        self.penalty = covariance.penalty(prior, Z)
         self.evaluate = with_gradient(self, "the marginal likelihood", Z)
 
     def __call__(self, log_theta: Tensor) -> Tensor:
@@ -252,7 +252,7 @@ def bounds_of(covariance: Named) -> tuple[np.ndarray, np.ndarray]:
 def built_in_start(number: int, covariance: Named) -> np.ndarray:
     """``log theta`` of one of the starts that training tries; parts share the signal variance."""
     inverse, signal, noise = _STARTS[number]
-    d, parts = covariance.n_features, covariance.n_theta - covariance.n_inverse - 1
+    d, parts = covariance.n_lengthscales, covariance.n_theta - covariance.n_inverse - 1
     start = np.full(covariance.n_theta, signal / parts)
     # Lengthscales of single features, where there are such, do not grow with their number.
     start[: covariance.n_inverse] = inverse

@@ -21,7 +21,7 @@ from sharpgp.gp.dense import add_to_diagonal, log_marginal_likelihood
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.optimise import minimise, with_gradient
 from sharpgp.gp.posterior import DataPosterior, Start
-from sharpgp.gp.priors import LengthscalePrior, penalty_of
+from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.training import bounds_of, built_in_start, prior_of, result_of, start_of
 from sharpgp.gp.wrapped import WrappedPosterior
@@ -169,7 +169,8 @@ def train_warped(
     r"""Train a warped GP from scratch by marginal likelihood.
 
     ``log p(y) = log N(u; 0, Ky) + sum_i log du/dy(y_i)``, over hyperparameters, centre and scale
-    of the warp.  None where the kernel is not a named one, or nothing could be factorised.
+    of the warp.  None where the kernel is not a named one, noise is known, or nothing could be
+    factorised.
 
     Parameters
     ----------
@@ -181,9 +182,11 @@ def train_warped(
     prior : LengthscalePrior, optional
         As in :func:`sharpgp.gp.training.train`.
     """
-    if not isinstance(covariance, Named):
+    # Noise of known variance has another one after a warp, which depends on the target.
+    if not isinstance(covariance, Named) or covariance.known_noise:
         return None
-    x_units, y_units = Affine.standardising(X), Affine.standardising(y)
+    y_units = Affine.standardising(y)
+    x_units = covariance.units(X, y_units)
     objective = _Objective(x_units.forward(X), y_units.forward(y), covariance, prior)
     t = objective.t
     # A tail to the right asks for a logarithm that begins on the left, and the other way round.
@@ -244,7 +247,7 @@ class _Objective:
         self, Z: Tensor, t: Tensor, covariance: Named, prior: LengthscalePrior | None = None
     ) -> None:
         self.Z, self.t, self.covariance = Z, t, covariance
-        self.penalty = penalty_of(prior, Z)
+        self.penalty = covariance.penalty(prior, Z)
         self.evaluate = with_gradient(self, "the marginal likelihood", t)
 
     def __call__(self, leaf: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from sharpgp.gp.posterior import DataPosterior, Start
+from sharpgp.gp.ties import Ties
 
 
 class WrappedPosterior(DataPosterior):
@@ -57,6 +58,11 @@ class WrappedPosterior(DataPosterior):
     def n_inverse(self) -> int:
         """See :meth:`Posterior.n_inverse`."""
         return self.base.n_inverse
+
+    @property
+    def ties(self) -> Ties | None:
+        """See :meth:`Posterior.ties`."""
+        return self.base.ties
 
     @property
     def n_inducing(self) -> int | None:

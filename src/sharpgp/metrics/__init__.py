@@ -9,6 +9,7 @@ from sharpgp.metrics.conditional import (
     BinnedCoverage,
     WorstSlab,
     coverage_along,
+    coverage_by,
     coverage_by_width,
     worst_slab_coverage,
 )
@@ -43,6 +44,7 @@ __all__ = [
     "calibration_report",
     "coverage_along",
     "coverage_band",
+    "coverage_by",
     "coverage_by_width",
     "crps",
     "ece",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,6 +62,27 @@ def coverage_along(
     hits = np.bincount(which, weights=covered, minlength=len(upper_edges))
     edges = np.concatenate([[feature.min()], upper_edges])
     return BinnedCoverage(edges, count, hits / count, _standard_error(hits, count))
+
+
+def coverage_by(
+    classes: Sequence[Any], y: ArrayLike, lower: ArrayLike, upper: ArrayLike
+) -> dict[Any, tuple[int, float]]:
+    """Return the number of points and the coverage of each class, the largest class first.
+
+    Examples
+    --------
+    >>> coverage_by(["a", "b", "a"], [0.0, 5.0, 0.0], [-1] * 3, [1] * 3)
+    {'a': (2, 1.0), 'b': (1, 0.0)}
+    """
+    (y,) = flat_columns(y=y)
+    covered = covered_points(y, lower, upper)
+    if len(classes) != len(y):
+        raise InvalidInputError(f"classes: expected {len(y)}, one per row, found {len(classes)}")
+    hits: dict[Any, list[bool]] = {}
+    for name, hit in zip(classes, covered.tolist(), strict=True):
+        hits.setdefault(name, []).append(hit)
+    largest = sorted(hits.items(), key=lambda item: -len(item[1]))
+    return {name: (len(found), sum(found) / len(found)) for name, found in largest}
 
 
 class WorstSlab(NamedTuple):

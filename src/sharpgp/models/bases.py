@@ -11,15 +11,17 @@ from sharpgp import _progress as progress
 from sharpgp._validation import check_choice
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.centred import CentredPosterior
-from sharpgp.gp.kernels import KERNELS
+from sharpgp.gp.kernels import KERNELS, Kernel, named
 from sharpgp.gp.posterior import DataPosterior
 from sharpgp.gp.sizes import (
     MOST_ADDITIVE_FEATURES,
     MOST_POOLED,
     MOST_WITH_ALL_KERNELS,
     Approximation,
+    inducing_for,
 )
 from sharpgp.gp.sparse_training import train_chosen
+from sharpgp.gp.ties import Ties
 from sharpgp.models.foreign import ForeignModel
 from sharpgp.models.gaussian import learn_gaussian
 from sharpgp.models.model import Learner
@@ -49,6 +51,10 @@ class Bases:
     seed : int or None
     names : array of str, optional
         Column names, for regressors that want them.
+    ties : tuple of int, optional
+        Which features share a lengthscale, see :mod:`sharpgp.gp.ties`.
+    known_noise : bool
+        Whether there is one more feature, the variance of each observation's noise.
 
     Examples
     --------
@@ -64,6 +70,8 @@ class Bases:
     effort: str = "auto"
     seed: int | None = None
     names: Any = None
+    ties: Ties | None = None
+    known_noise: bool = False
 
     def __post_init__(self) -> None:
         check_choice(self.effort, "effort", POOLS)
@@ -127,7 +135,7 @@ class Bases:
         train: Callable[..., Any] = train_chosen
         settings = {"approximation": self.approximation, "random_state": self.seed}
         if isinstance(base, gpytorch.kernels.Kernel) or (isinstance(base, str) and base in KERNELS):
-            return train(X, y, base, **settings)[0]
+            return train(X, y, self._kernel(base, X), **settings)[0]
         if isinstance(base, str | type) or not hasattr(base, "predict"):
             raise InvalidInputError(
                 f"base: expected 'auto', {', '.join(KERNELS)}, {', '.join(TREES)}, a gpytorch "
@@ -135,8 +143,17 @@ class Bases:
             )
         mean = ScikitMean(base, names=self.names, seed=self.seed or 0, groups=labels)
         regression, centre = mean.fitted(X, y)
-        gp, _ = train(X, y - centre, ONE_GP, **settings)
+        gp, _ = train(X, y - centre, self._kernel(ONE_GP, X), **settings)
         return CentredPosterior(regression, gp, centre)
+
+    def _kernel(self, base: Kernel, X: Tensor) -> Kernel:
+        """The kernel for these features; noise that is known needs an exact GP."""
+        if self.known_noise and inducing_for(len(X), X.device.type, self.approximation) is not None:
+            raise InvalidInputError(
+                f"noise: expected an exact GP, found approximation={self.approximation!r}, which "
+                f"is a sparse one for {len(X)} training rows; use approximation='exact'"
+            )
+        return named(base, self.ties, self.known_noise)
 
 
 def _name(base: Any) -> str:

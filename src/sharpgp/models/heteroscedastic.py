@@ -6,10 +6,12 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import Array, agree, stored
+from sharpgp.gp.kernels import named
 from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.sizes import MOST_TRAINED
 from sharpgp.gp.sparse_training import condition
+from sharpgp.gp.ties import Ties
 from sharpgp.gp.training import train
 from sharpgp.models.folds import parts
 from sharpgp.models.splitters import complements
@@ -54,6 +56,8 @@ class ScaleModel:
     X : Tensor [N, d]
     z : Tensor [N]
         Leave-one-out z-scores; a common factor does not matter.
+    ties : tuple of int, optional
+        Which features share a lengthscale, see :mod:`sharpgp.gp.ties`.
 
     Examples
     --------
@@ -65,10 +69,11 @@ class ScaleModel:
     True
     """
 
-    def __init__(self, X: Tensor, z: Tensor) -> None:
+    def __init__(self, X: Tensor, z: Tensor, ties: Ties | None = None) -> None:
         stride = -(-len(z) // MOST_TRAINED)
         logs = log_squares(_normalised(z))
-        trained, _ = train(X[::stride], logs[::stride], start=0, tolerance=_TOLERANCE, prior=_PRIOR)
+        some = X[::stride], logs[::stride], named("rbf", ties)
+        trained, _ = train(*some, start=0, tolerance=_TOLERANCE, prior=_PRIOR)
         prior = copy.copy(trained)
         prior.theta_R = trained.theta_R.clone()
         prior.theta_R[-1] = 1.0 / (_INFORMATION * trained.y_units.scale.square())
@@ -108,7 +113,9 @@ class ScaleModel:
         return self._at_training
 
 
-def held_out_log_squares(X: Tensor, z: Tensor, labels: Tensor, seed: int) -> Tensor:
+def held_out_log_squares(
+    X: Tensor, z: Tensor, labels: Tensor, seed: int, ties: Ties | None = None
+) -> Tensor:
     """``g(x_i)`` [N], each from a scale model trained without the fifth that ``i`` is in.
 
     Rows that share a label [N] are in one fifth.
@@ -127,7 +134,7 @@ def held_out_log_squares(X: Tensor, z: Tensor, labels: Tensor, seed: int) -> Ten
     """
     g = torch.empty_like(z)
     for rest, part in complements(len(z), parts(labels, _PARTS, seed)):
-        model = ScaleModel(X[rest], z[rest])
+        model = ScaleModel(X[rest], z[rest], ties)
         with torch.no_grad():
             g[part] = model.log_square(X[part])
     return g

@@ -135,7 +135,8 @@ def _judge(
     of the points in turn decide.
     """
     X, z = candidate.posterior.X_train, candidate.residuals / candidate.sigma
-    scale = ScaleModel(X, z)
+    ties = candidate.posterior.ties
+    scale = ScaleModel(X, z, ties)
 
     def gain(share: float, g: Tensor) -> Scores:
         sigma = candidate.judged * (0.5 * share * g).exp()
@@ -146,7 +147,7 @@ def _judge(
     if max(_SHARES, key=lambda share: float(gains[share].total.mean())) == 0.0:
         gains = {0.0: gains[0.0]}
     else:
-        g = held_out_log_squares(X, z, labels, seed)
+        g = held_out_log_squares(X, z, labels, seed, ties)
         gains = {share: gain(share, g) for share in _SHARES}
     found = []
     for share, gained in gains.items():
@@ -171,7 +172,7 @@ def same_spread(choice: Choice, posterior: Posterior, X: Tensor, y: Tensor) -> C
     model = None
     if choice.share > 0:
         residuals, sigma = loo_of(fit, theta)
-        model = ScaleModel(X, residuals / sigma)
+        model = ScaleModel(X, residuals / sigma, fit.ties)
     return Chosen(fit, theta, choice, model)
 
 

@@ -14,7 +14,7 @@ import torch
 
 from sharpgp._extras import need
 from sharpgp.exceptions import SharpGPError
-from sharpgp.tabular.encoding import TableEncoding
+from sharpgp.frames.encoding import TableEncoding
 from sharpgp.tabular.files import ROWS, csv_conversion, delimiter_of, format_of, read_batches
 from sharpgp.tabular.models import SavedModel, load_model
 from sharpgp.tabular.prediction import Progress, Request, check_file, write
@@ -79,7 +79,7 @@ class Worker:
 
     def __call__(self, batch: Any) -> Any:
         """Answers for a batch."""
-        return self.request.answer(self.model, self.encoding.encode(batch), batch)
+        return self.request.answer(self.model, self.encoding, batch)
 
 
 def predict_on_ray(

@@ -1,5 +1,6 @@
 """The first sheet of an Excel file as an Arrow table."""
 
+import datetime
 import os
 from collections.abc import Collection
 from typing import Any
@@ -12,8 +13,8 @@ from sharpgp.exceptions import InvalidInputError
 def read_sheet(path: str | os.PathLike[str], missing: Collection[str]) -> Any:
     """The first sheet: names in its first row, values below, as a table in memory.
 
-    A column of numbers becomes numbers, and one with anything else text. Empty rows at the end,
-    and empty columns without a name, are left out.
+    A column of numbers becomes numbers, one of dates dates, and one with anything else text. Empty
+    rows at the end, and empty columns without a name, are left out.
 
     Parameters
     ----------
@@ -58,7 +59,7 @@ def _plain(value: Any, missing: Collection[str]) -> Any:
 
 
 def _array(values: list[Any]) -> Any:
-    """Truth values, numbers, or text of whatever there is."""
+    """Truth values, numbers, dates, or text of whatever there is."""
     import pyarrow as pa
 
     there = [value for value in values if value is not None]
@@ -66,6 +67,8 @@ def _array(values: list[Any]) -> Any:
         return pa.array(values, pa.bool_())
     if there and all(isinstance(value, int | float) for value in there):
         return pa.array([None if value is None else float(value) for value in values])
+    if there and all(isinstance(value, datetime.datetime) for value in there):
+        return pa.array(values, pa.timestamp("us"))
     if not there:
         return pa.nulls(len(values))
     return pa.array([None if value is None else str(value) for value in values])

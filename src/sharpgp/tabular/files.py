@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from sharpgp._files import replacing
-from sharpgp._validation import nearest
 from sharpgp.exceptions import InvalidInputError
+from sharpgp.frames.column import Column
+from sharpgp.frames.encoding import missing_columns
 from sharpgp.tabular.excel import read_sheet
 
 Format = Literal["csv", "excel", "parquet"]
@@ -144,6 +145,14 @@ def read_batches(
                     yield block.slice(start, rows)
 
 
+def csv_type(column: Column) -> Any:
+    """What a column is read as from a CSV file."""
+    import pyarrow as pa
+
+    types = {"number": pa.float64(), "boolean": pa.bool_(), "date": pa.timestamp("us")}
+    return types.get(column.kind, pa.string())
+
+
 def csv_conversion(types: Mapping[str, Any]) -> Any:
     """How the columns of a CSV file are converted."""
     from pyarrow import csv
@@ -236,14 +245,6 @@ def _reason(text: str, path: str | os.PathLike[str], wanted: list[str] | None) -
     if "codec can't decode" in first:
         return "expected text in UTF-8, found other bytes in the header; convert the file first"
     return first
-
-
-def missing_columns(wanted: list[str], found: list[str]) -> str:
-    """Message about columns that a file lacks."""
-    lacking = [name for name in wanted if name not in found]
-    shown = ", ".join(found[:8]) + (", ..." if len(found) > 8 else "")
-    meant = nearest(lacking[0], found) if lacking else ""
-    return f"expected the column(s) {', '.join(lacking)}, found {shown}{meant}"
 
 
 def _header(path: str | os.PathLike[str]) -> list[str]:

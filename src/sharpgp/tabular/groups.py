@@ -3,7 +3,7 @@
 from typing import Any
 
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.tabular.files import missing_columns
+from sharpgp.frames.encoding import missing_columns
 
 
 def groups_in(table: Any, name: str | None) -> list[str] | None:

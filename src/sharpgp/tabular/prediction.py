@@ -10,9 +10,9 @@ import numpy as np
 from sharpgp._validation import as_coverage, as_levels
 from sharpgp.estimator import SharpGPRegressor
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.tabular.encoding import TableEncoding
-from sharpgp.tabular.files import ROWS, missing_columns, names_in, read_batches, writing
-from sharpgp.tabular.models import SavedModel
+from sharpgp.frames.encoding import Encoded, TableEncoding, missing_columns
+from sharpgp.tabular.files import ROWS, csv_type, names_in, read_batches, writing
+from sharpgp.tabular.models import SavedModel, as_fitted
 
 #: Called with the number of rows done so far.
 Progress = Callable[[int], None]
@@ -48,21 +48,24 @@ class Request:
         ends = [f"{end}_{100 * c:.10g}" for c in self.coverages for end in ("lower", "upper")]
         return ["mean", *ends, *(f"quantile_{level:.10g}" for level in self.quantiles)]
 
-    def values(self, model: SharpGPRegressor, X: np.ndarray) -> np.ndarray:
+    def values(self, model: SharpGPRegressor, X: Encoded | np.ndarray) -> np.ndarray:
         """The predicted columns [n, k]."""
         parts = [model.predict(X)[:, None]]
         if self.coverages:
             ends = model.predict_interval(X, list(self.coverages))
-            parts.append(ends.transpose(0, 2, 1).reshape(len(X), -1))
+            parts.append(ends.transpose(0, 2, 1).reshape(len(ends), -1))
         if self.quantiles:
             parts.append(model.predict_quantiles(X, list(self.quantiles)))
         return np.hstack(parts)
 
-    def answer(self, model: SharpGPRegressor, X: np.ndarray, batch: Any) -> Any:
+    def answer(
+        self, model: SharpGPRegressor, encoding: TableEncoding, batch: Any, first_row: int = 1
+    ) -> Any:
         """An Arrow table with what is kept of the batch and the predicted columns."""
         import pyarrow as pa
 
         columns = {name: batch[name] for name in self.keep}
+        X = as_fitted(model, encoding, batch, first_row)
         values = np.asfortranarray(self.values(model, X))
         columns |= {name: pa.array(values[:, j]) for j, name in enumerate(self.names)}
         return pa.table(columns)
@@ -70,7 +73,7 @@ class Request:
     def types(self, encoding: TableEncoding) -> dict[str, Any]:
         """Columns of the input that are needed, with the types that CSV files are read as."""
         wanted = {name: None for name in self.keep}
-        return wanted | {column.name: column.arrow_type() for column in encoding.columns}
+        return wanted | {column.name: csv_type(column) for column in encoding.columns}
 
 
 def predict_file(
@@ -111,7 +114,7 @@ def predictions(
     """An Arrow table of answers for each batch."""
     row = 1
     for batch in batches:
-        yield request.answer(model, encoding.encode(batch, row), batch)
+        yield request.answer(model, encoding, batch, row)
         row += batch.num_rows
 
 

@@ -1,10 +1,14 @@
 """Finite-sample exact calibration: the spread from training data, ``beta`` from held-out data."""
 
+import copy
+from collections.abc import Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
 from torch import Tensor
 
 from sharpgp._validation import as_features, as_labels, as_target, as_weights
+from sharpgp.calibration.by_class import ClassPredictor
 from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.methods.cross_validated import split_points
 from sharpgp.calibration.recalibrator import Recalibrator, register
@@ -38,6 +42,10 @@ class Exact(Recalibrator):
         group, with the number of groups ``G`` for ``C``.  With all points (the default) those of a
         group share the weight of one, and intervals cover with probability ``coverage`` at least,
         and ``2/(G+1)`` more at most (``4/(G+1)`` if centred).
+    by : str, int or callable, optional
+        Coverage holds within each class: those of a column, by its name or position, or those that
+        a function of the features (n, d) gives a number to.  See
+        :class:`sharpgp.calibration.by_class.ClassPredictor`.
     random_state
         As in every recalibrator; the seed draws parts, and points of groups.
 
@@ -59,9 +67,12 @@ class Exact(Recalibrator):
     42
     """
 
-    def __init__(self, *, one_per_group: bool = False, random_state: int | None = None) -> None:
+    def __init__(
+        self, *, one_per_group: bool = False, by: Any = None, random_state: int | None = None
+    ) -> None:
         super().__init__(random_state=random_state)
         self.one_per_group = one_per_group
+        self.by = by
 
     def fit(
         self,
@@ -74,6 +85,12 @@ class Exact(Recalibrator):
         groups_cal: Any = None,
     ) -> Any:
         """See :meth:`Recalibrator.fit`; ``one_per_group`` takes its pick of ``groups_cal``."""
+        if self.by is not None and sample_weight is not None:
+            raise InvalidInputError("by: expected calibration without weights, found some")
+        if self.by is not None and groups_cal is not None and not self.one_per_group:
+            raise InvalidInputError(
+                "by: expected rows that stand alone, or one_per_group=True, found groups"
+            )
         if self.one_per_group:
             if groups_cal is None:
                 raise InvalidInputError(
@@ -105,6 +122,7 @@ class Exact(Recalibrator):
         groups: Tensor | None,
         groups_cal: Tensor | None,
     ) -> Calibrated:
+        classes = None if self.by is None else self._classes(X.shape[1])
         labels = None if groups is None else together(inputs_of(base), groups)
         models = candidates(base, self.seed, labels)
         model = next(iter(models.values()))
@@ -117,4 +135,28 @@ class Exact(Recalibrator):
                 held = [one.leave_one_out(labels, self.seed) for one in models.values()]
                 model, _ = pooled(models, held)
         found = ScoredPredictor.of(model, X, y)
+        if classes is not None:
+            return ClassPredictor.of(found, classes)
         return found if groups_cal is None else found.for_groups(groups_cal)
+
+    def _classes(self, n_features: int) -> Any:
+        """Features that tell the class, or a function."""
+        if callable(self.by):
+            return self.by
+        columns = self.by if isinstance(self.by, tuple) else (self.by,)
+        if not all(isinstance(j, Integral) and 0 <= int(j) < n_features for j in columns):
+            raise InvalidInputError(
+                f"by: expected a column's name, its position below {n_features}, or a function, "
+                f"found {self.by!r}"
+            )
+        return columns
+
+    def for_columns(self, features: Mapping[str, Sequence[int]]) -> "Exact":
+        """See :meth:`Recalibrator.for_columns`: ``by`` as the features of that column."""
+        names = list(features)
+        name = names[self.by] if isinstance(self.by, int) and self.by < len(names) else self.by
+        if not isinstance(name, str) or name not in features:
+            return self
+        other = copy.copy(self)
+        other.by = tuple(features[name])
+        return other

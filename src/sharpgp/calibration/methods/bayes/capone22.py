@@ -155,7 +155,7 @@ class UniformBoundPredictor(LevelPredictor):
         return half.cummax(0).values  # sigma need not grow with every inverse lengthscale
 
     def _robust(self, factor: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-        d = self.gp.n_features
+        d = self.gp.n_inverse
         log_gamma = 0.5 * (upper[:, :d] / lower[:, :d]).log().sum(-1)
         norm = self.gp.y_standardised.square().sum().sqrt()
         beta_bar = (factor + 2.0 * norm / lower[:, -1].sqrt()).log() + log_gamma

@@ -15,16 +15,17 @@ from sharpgp.gp.optimise import minimise
 from sharpgp.gp.posterior import KernelPosterior, Posterior
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.sizes import MOST_OBSERVED
+from sharpgp.gp.ties import of_each
 
 # Whitened steps of the second differences: far above the gradient's rounding, far below 1.
 _STEP = 1e-3
 _MOST_EVALUATIONS = 200
 
 
-def prior(n_features: int) -> tuple[np.ndarray, np.ndarray]:
+def prior(n_lengthscales: int) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation [P] of ``log theta``; inverse lengthscales come first.
 
-    On standardised inputs and target, with ``d`` features: ``log l_j ~ N(log(d) / 2, 1.5^2)``,
+    On standardised inputs and target, with ``d`` lengthscales: ``log l_j ~ N(log(d) / 2, 1.5^2)``,
     ``log s^2 ~ N(0, 1.5^2)``, ``log n^2 ~ N(-3, 2^2)``.
 
     Examples
@@ -33,8 +34,8 @@ def prior(n_features: int) -> tuple[np.ndarray, np.ndarray]:
     >>> location.tolist(), scale.tolist()
     ([-0.0, 0.0, -3.0], [1.5, 1.5, 2.0])
     """
-    location = np.array([-0.5 * math.log(n_features)] * n_features + [0.0, -3.0])
-    return location, np.array([1.5] * n_features + [1.5, 2.0])
+    location = np.array([-0.5 * math.log(n_lengthscales)] * n_lengthscales + [0.0, -3.0])
+    return location, np.array([1.5] * n_lengthscales + [1.5, 2.0])
 
 
 def standardised(posterior: Posterior, name: str) -> KernelPosterior:
@@ -59,8 +60,9 @@ def standardised(posterior: Posterior, name: str) -> KernelPosterior:
             "calibration"
         )
     X, y = posterior.X_train, posterior.y_train
-    x_units, y_units = Affine.standardising(X), Affine.standardising(y)
-    stretch = x_units.scale / posterior.x_units.scale
+    ties = posterior.covariance.ties
+    x_units, y_units = Affine.standardising(X, ties), Affine.standardising(y)
+    stretch = of_each(x_units.scale / posterior.x_units.scale, ties, "amax")
     square = (posterior.y_units.scale / y_units.scale).square().expand(2)
     theta_R = posterior.theta_R * torch.cat([stretch, square])
     return posterior.in_units(theta_R, x_units, y_units)
@@ -125,7 +127,7 @@ def laplace(gp: ExactPosterior) -> Laplace:
     >>> approximation.mode.shape, approximation.covariance.shape
     (torch.Size([3]), torch.Size([3, 3]))
     """
-    location, scale = prior(gp.n_features)
+    location, scale = prior(gp.n_inverse)
 
     def potential(white: np.ndarray) -> tuple[float, np.ndarray]:
         """Negative log posterior of whitened ``log theta``, and its gradient."""

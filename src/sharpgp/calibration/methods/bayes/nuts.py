@@ -45,7 +45,7 @@ def sample(
     enable_x64, jax, hmc = _sampler(name)
     assert isinstance(gp.covariance, Stationary)
     rng = np.random.default_rng(seed)
-    location, scale = prior(gp.n_features)
+    location, scale = prior(gp.n_inverse)
     # A lengthscale that training sent to infinity is no place to start from.
     trained = gp.theta_R.cpu().numpy()
     start = np.clip((np.log(trained) - location) / scale, -2.0, 2.0)
@@ -54,7 +54,7 @@ def sample(
         potential = _potential(
             gp.X_standardised.cpu().numpy(),
             gp.y_standardised.cpu().numpy(),
-            gp.covariance.kind,
+            gp.covariance,
             location,
             scale,
         )
@@ -101,13 +101,18 @@ def _sampler(name: str = "fully_bayesian") -> tuple[Any, Any, Any]:
 
 
 def _potential(
-    X_train: np.ndarray, y_train: np.ndarray, kind: str, location: np.ndarray, scale: np.ndarray
+    X_train: np.ndarray,
+    y_train: np.ndarray,
+    covariance: Stationary,
+    location: np.ndarray,
+    scale: np.ndarray,
 ) -> Any:
     """Negative log posterior of whitened ``log theta``, as a function for NUTS."""
     import jax
     import jax.numpy as jnp
 
     n, d = X_train.shape
+    lengthscale = np.array(range(d) if covariance.ties is None else covariance.ties)
     X, y = jnp.asarray(X_train), jnp.asarray(y_train)
     identity = jnp.eye(n)
 
@@ -130,11 +135,11 @@ def _potential(
 
     def potential(white: Any) -> Any:
         theta = jnp.exp(location + scale * white)
-        Z = X * theta[:d]
+        Z = X * theta[lengthscale]
         squares = (Z * Z).sum(1)
         distance = (squares[:, None] + squares - 2.0 * Z @ Z.T) * (1.0 - identity)
-        K = theta[d] * _correlation(distance, STATIONARY[kind])
-        return 0.5 * white @ white - log_likelihood(K + theta[d + 1] * identity)
+        K = theta[-2] * _correlation(distance, STATIONARY[covariance.kind])
+        return 0.5 * white @ white - log_likelihood(K + theta[-1] * identity)
 
     return potential
 

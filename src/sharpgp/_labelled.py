@@ -1,0 +1,76 @@
+"""From the arguments of ``fit`` to labelled rows: the one place where they are checked."""
+
+from typing import Any
+
+import numpy as np
+
+from sharpgp._inputs import features, plain, training_data, with_targets
+from sharpgp._rows import Rows, each_once, group_numbers
+from sharpgp._validation import as_numpy, as_target, as_weights
+from sharpgp.exceptions import InvalidInputError
+from sharpgp.noise import with_noise
+
+# What a fit may leave behind, and the next one need not set.
+_OPTIONAL = ("calibrated_", "posterior_", "members_", "outputs_", "joint_", "group_scores_")
+
+
+def labelled(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    X_cal: Any,
+    y_cal: Any,
+    *,
+    groups: Any,
+    groups_cal: Any,
+    noise: Any,
+    noise_cal: Any,
+    sample_weight_cal: Any,
+) -> tuple[Rows, Rows | None, Any]:
+    """Rows to train on, rows to calibrate with if given, and weights of those that calibrate.
+
+    The estimator learns names, encoding and usual noise on the way.
+    """
+    X, y, groups, noise, *own = with_targets(X, y, groups, noise, sample_weight_cal)
+    cal, n_cal = None, 0
+    if X_cal is None:
+        (sample_weight_cal,) = own
+        if groups_cal is not None:
+            raise InvalidInputError("expected groups_cal with X_cal only, found it alone")
+    else:
+        given = with_targets(X_cal, y_cal, groups_cal, noise_cal, sample_weight_cal)
+        X_cal, y_cal, groups_cal, noise_cal, sample_weight_cal = given
+    X, y = training_data(estimator, X, y)
+    y = as_numpy(as_target(y))
+    if X_cal is not None:
+        X_cal = features(estimator, X_cal)
+        n_cal = len(X_cal)
+        y_cal = as_numpy(as_target(plain(y_cal), n_rows=n_cal))
+    of_train, of_cal = group_numbers(groups, len(y), groups_cal, n_cal)
+    train = Rows(X, y, of_train)
+    if X_cal is not None:
+        cal = Rows(X_cal, y_cal, of_cal)
+    weights = sample_weight_cal
+    if not (weights is None or callable(weights)):
+        weights = as_numpy(as_weights(plain(weights), n_rows=n_cal or len(y)))
+    vars(estimator).pop("noise_", None)
+    if noise is not None or noise_cal is not None:
+        row_by_row = isinstance(weights, np.ndarray)
+        found = with_noise(train, cal, noise, noise_cal, merge=not row_by_row)
+        train, cal, estimator.noise_ = found
+    return each_once(train, cal, weights)
+
+
+def both_or_none(X_cal: Any, y_cal: Any) -> None:
+    """Raise unless calibration data have inputs and targets, or there are none."""
+    if (X_cal is None) != (y_cal is None):
+        given, missing = ("X_cal", "y_cal") if y_cal is None else ("y_cal", "X_cal")
+        raise InvalidInputError(
+            f"expected both X_cal and y_cal, found {given} only; give {missing} too"
+        )
+
+
+def forget(estimator: Any) -> None:
+    """Remove what an earlier fit has left, so that none of it stays beside the new one."""
+    for name in _OPTIONAL:
+        vars(estimator).pop(name, None)

@@ -1,0 +1,221 @@
+"""How the columns of a table become features: learned from training rows, kept with the model."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sharpgp._stored import Several, stored
+from sharpgp._validation import nearest
+from sharpgp.exceptions import InvalidInputError, warn
+from sharpgp.frames.column import Column
+from sharpgp.frames.reading import Values, names_of, values_of
+
+# Different texts, absolute and as a share of the rows, from which they read like identifiers.
+_MANY, _MOST_DIFFERENT = 20, 0.5
+
+
+@stored("TableEncoding", columns=Several(Column), unused=Several(str))
+@dataclass(frozen=True)
+class TableEncoding:
+    """The columns that a model was fitted on, in order, and those that it does without.
+
+    Columns without information (constant, empty, or texts that are different in most rows) are
+    left out, with a warning that names them.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"size": [1.0, 2.0, None], "colour": ["red", "blue", "red"]})
+    >>> encoding = TableEncoding.learn(table)
+    >>> encoding.features
+    ['size', 'size missing', 'colour=blue', 'colour=red']
+    >>> encoding.ties
+    (0, 0, 1, 1)
+    >>> encoding.encode(table).features.tolist()
+    [[1.0, 0.0, 0.0, 1.0], [2.0, 0.0, 1.0, 0.0], [1.5, 0.5, 0.0, 1.0]]
+    >>> print(encoding)
+    column  holds     features  missing
+    size    number           2        1
+    colour  category         2        0
+    """
+
+    columns: tuple[Column, ...]
+    unused: tuple[str, ...] = ()
+
+    @classmethod
+    def learn(cls, frame: Any, first_row: int = 0) -> "TableEncoding":
+        """Learn from the training rows, counted from ``first_row``; errors name columns."""
+        read = {name: values_of(frame, name) for name in names_of(frame)}
+        if not read:
+            raise InvalidInputError("X: expected at least one column, found none")
+        for name, values in read.items():
+            _refuse_odd_numbers(name, values, first_row)
+        constant = [name for name, values in read.items() if _is_constant(values)]
+        identifiers = [name for name, values in read.items() if _is_identifier(values)]
+        unused = [*constant, *identifiers]
+        kept = {name: values for name, values in read.items() if name not in unused}
+        if not kept:
+            raise InvalidInputError(
+                "X: expected a column that varies from row to row and repeats values, found only "
+                f"{', '.join(map(repr, unused))}"
+            )
+        _warn_of(constant, "the same value in every row; the model does without")
+        _warn_of(
+            identifiers,
+            "a text of its own in most rows, like an identifier; the model does without",
+        )
+        _warn_of(
+            [name for name, values in kept.items() if _counts_rows(values)],
+            "whole numbers that count the rows, like an identifier; drop what means nothing",
+        )
+        return cls(tuple(Column.learn(*item, first_row) for item in kept.items()), tuple(unused))
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns."""
+        return [column.name for column in self.columns]
+
+    @property
+    def features(self) -> list[str]:
+        """Names of the features, in the order of the model's inputs."""
+        return [feature for column in self.columns for feature in column.features]
+
+    @property
+    def lengthscales(self) -> list[str]:
+        """What each lengthscale is named for, in order."""
+        return list(dict.fromkeys(self._lengthscale_of_each))
+
+    @property
+    def ties(self) -> tuple[int, ...]:
+        """The number of each feature's lengthscale, see :mod:`sharpgp.gp.ties`."""
+        number = {name: k for k, name in enumerate(self.lengthscales)}
+        return tuple(number[name] for name in self._lengthscale_of_each)
+
+    @property
+    def _lengthscale_of_each(self) -> list[str]:
+        return [name for column in self.columns for name in column.lengthscales]
+
+    @property
+    def n_missing(self) -> int:
+        """Values that training rows lack."""
+        return sum(column.n_missing for column in self.columns)
+
+    def encode(self, frame: Any, first_row: int = 0) -> "Encoded":
+        """Features of a table that has these columns; errors name column and row."""
+        found = names_of(frame)
+        if any(name not in found for name in self.names):
+            raise InvalidInputError(missing_columns(self.names, found))
+        read = [values_of(frame, name) for name in self.names]
+        pairs = zip(self.columns, read, strict=True)
+        features = np.hstack([column.encode(values, first_row) for column, values in pairs])
+        return Encoded(features, np.column_stack([values.missing for values in read]), self)
+
+    def __str__(self) -> str:
+        rows = [("column", "holds", "features", "missing")]
+        for column in self.columns:
+            holds = ", ".join([column.kind, *column.seasons])
+            rows.append((column.name, holds, str(len(column.features)), str(column.n_missing)))
+        first, second = (max(len(row[k]) for row in rows) for k in (0, 1))
+        lines = [f"{a:{first}}  {b:{second}}  {c:>8}  {d:>7}" for a, b, c, d in rows]
+        return "\n".join([*lines, *(f"{name}: not used" for name in self.unused)])
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Rows that are features already: an estimator takes them as they are.
+
+    Several answers about the same rows of a table then encode them once.
+
+    Attributes
+    ----------
+    features : array of shape (n, d)
+    missing : array of shape (n, c)
+        Which values of the ``c`` columns the table lacks.
+    encoding : TableEncoding
+    """
+
+    features: np.ndarray
+    missing: np.ndarray
+    encoding: TableEncoding
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    @property
+    def gaps(self) -> list[str]:
+        """For each row the names of the columns that it lacks, with commas; "" for a whole one.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> table = pd.DataFrame({"x": [1.0, None, 2.0], "y": [1.0, 2.0, None]})
+        >>> TableEncoding.learn(table).encode(table).gaps
+        ['', 'x', 'y']
+        """
+        names = self.encoding.names
+        return [", ".join(names[j] for j in np.flatnonzero(row)) for row in self.missing]
+
+
+def missing_columns(wanted: Iterable[str], found: Iterable[str]) -> str:
+    """Message about columns that a table lacks.
+
+    Examples
+    --------
+    >>> missing_columns(["x", "y"], ["x", "z"])
+    'expected the column(s) y, found x, z'
+    """
+    names = list(found)
+    lacking = [name for name in wanted if name not in names]
+    shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+    meant = nearest(lacking[0], names) if lacking else ""
+    return f"expected the column(s) {', '.join(lacking)}, found {shown}{meant}"
+
+
+def _warn_of(names: list[str], why: str) -> None:
+    if names:
+        warn(f"X: column(s) {', '.join(map(repr, names))} hold {why}", UserWarning)
+
+
+def _is_constant(values: Values) -> bool:
+    """Whether all rows are the same: no value, or one and no gaps."""
+    present = values.data[~values.missing]
+    if len(present) == 0:
+        return True
+    return not values.missing.any() and bool((present == present[0]).all())
+
+
+def _is_identifier(values: Values) -> bool:
+    if values.holds != "text" or values.declared:
+        return False
+    present = values.data[~values.missing].tolist()
+    different = len(set(present))
+    return different > _MANY and different > _MOST_DIFFERENT * len(present)
+
+
+def _counts_rows(values: Values) -> bool:
+    """Whether whole numbers are those of the rows: each one more than the last."""
+    return values.whole and len(values.data) > _MANY and bool((np.diff(values.data) == 1.0).all())
+
+
+def _refuse_odd_numbers(name: str, values: Values, first_row: int) -> None:
+    """Raise for numbers as text with a few that are none, such as a question mark for a gap."""
+    if values.holds != "text" or values.declared:
+        return
+    different = dict.fromkeys(values.data[~values.missing].tolist())
+    odd = [text for text in different if not _is_number(text)]
+    if 0 < len(odd) < len(different) - len(odd):
+        row = first_row + int(np.argmax(values.data == odd[0]))
+        raise InvalidInputError(
+            f"column {name!r}: expected numbers, found {odd[0]!r} in row {row}; repair it, or make "
+            "it a column of categories"
+        )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

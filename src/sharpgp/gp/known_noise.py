@@ -1,0 +1,101 @@
+"""A kernel for observations whose noise has a variance that is known."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from sharpgp._stored import stored
+from sharpgp.gp.covariance import Named
+from sharpgp.gp.dense import add_each_to_diagonal
+from sharpgp.gp.priors import LengthscalePrior
+from sharpgp.gp.scaling import Affine
+from sharpgp.gp.ties import Ties
+
+
+@stored("KnownNoise", base=Named, transient={"names": None})
+class KnownNoise(Named):
+    r"""``k(x, x') + v(x) [x is x']``, where the last feature of ``x`` is the variance ``v``.
+
+    Observations carry their noise with them: through splits, refits and leave-one-out, and to
+    points to predict, whose ``v`` is that of the observation to come.  The noise variance of
+    ``theta`` is what there is beyond ``v``.  In units of the target's variance.
+
+    Parameters
+    ----------
+    base : Named
+        The kernel of all features but the last.
+
+    Examples
+    --------
+    >>> from sharpgp.gp.covariance import Stationary
+    >>> kernel = KnownNoise(Stationary("rbf", 1))
+    >>> theta = torch.tensor([[1.0, 3.0, 0.1]], dtype=torch.float64)
+    >>> X = torch.tensor([[0.0, 0.5], [9.0, 0.25]], dtype=torch.float64)
+    >>> kernel.matrix(theta, X)[0].diagonal().tolist(), kernel.diag(theta, X).tolist()
+    ([3.5, 3.25], [[3.5, 3.25]])
+    """
+
+    known_noise: ClassVar[bool] = True
+
+    def __init__(self, base: Named) -> None:
+        self.base = base
+        self.names = base.names
+
+    def _names(self) -> tuple[str, ...]:
+        return self.base.names
+
+    def _restored(self) -> None:
+        self.names = self.base.names
+
+    @property
+    def kind(self) -> str:  # type: ignore[override]
+        """Name of the kernel."""
+        return self.base.kind
+
+    @property
+    def n_features(self) -> int:  # type: ignore[override]
+        """Number of features, of which the last is the variance."""
+        return self.base.n_features + 1
+
+    @property
+    def ties(self) -> Ties | None:  # type: ignore[override]
+        """See :class:`Covariance`; the variance stands alone."""
+        return None if self.base.ties is None else (*self.base.ties, self.base.n_lengthscales)
+
+    @property
+    def most_trained(self) -> int | None:  # type: ignore[override]
+        """See :class:`Named`."""
+        return self.base.most_trained
+
+    @property
+    def n_lengthscales(self) -> int:
+        """See :meth:`Named.n_lengthscales`; the variance has none."""
+        return self.base.n_lengthscales
+
+    @property
+    def n_inverse(self) -> int:
+        """See :meth:`Covariance.n_inverse`."""
+        return self.base.n_inverse
+
+    def units(self, X: Tensor, y_units: Affine) -> Affine:
+        """See :meth:`Covariance.units`; variances are in units of that of the target."""
+        features = self.base.units(X[:, :-1], y_units)
+        square = y_units.scale.square().reshape(1)
+        shift = torch.cat([features.shift, torch.zeros_like(square)])
+        return Affine(shift, torch.cat([features.scale, square]))
+
+    def penalty(self, prior: LengthscalePrior | None, Z: Tensor) -> Callable[[Tensor], Any]:
+        """See :meth:`Covariance.penalty`."""
+        return self.base.penalty(prior, Z[:, :-1])
+
+    def matrix(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
+        """See :meth:`Covariance.matrix`."""
+        if X2 is not None:
+            return self.base.matrix(theta, X1[:, :-1], X2[:, :-1])
+        return add_each_to_diagonal(self.base.matrix(theta, X1[:, :-1]), X1[:, -1])
+
+    def diag(self, theta: Tensor, X: Tensor) -> Tensor:
+        """See :meth:`Covariance.diag`."""
+        return self.base.diag(theta, X[:, :-1]) + X[:, -1]

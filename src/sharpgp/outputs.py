@@ -1,0 +1,303 @@
+r"""Several outputs: one calibrated model each, and regions that hold all of them at once.
+
+A region is a box: ``location_j(x) -+ r u_j spread_j(x)`` for the outputs ``j``.  With the scores
+``z_ij`` of points that no model has seen, ``r`` is a rank of ``m_i = max_j |z_ij| / u_j``, which
+is exchangeable with that of a new point: ``P(all outputs within) >= coverage`` for ``exact``, as
+for a single interval.  Where outputs go together, so do their scores, and the box is smaller than
+Bonferroni's.  The units ``u_j``, quantiles of each model's scores of its own training points, let
+every output miss about equally often.
+
+Bands that hold all rows of a new group at once (a curve, a horizon) are the same with the rows of a
+group for the outputs: ``m_g = max |z_i|`` over the rows ``i`` of group ``g``.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from sharpgp._inputs import encoded, features, plain, seed_of, training_data
+from sharpgp._ranks import q_lin
+from sharpgp._rows import Rows, first_of_copies, holdout
+from sharpgp._stored import Array, stored
+from sharpgp._validation import as_coverage, as_numpy
+from sharpgp.calibration.ranks import Ranks
+from sharpgp.calibration.recalibrator import chosen_recalibrator
+from sharpgp.calibration.scored import ScoredPredictor
+from sharpgp.exceptions import InvalidInputError, warn
+from sharpgp.frames.encoding import Encoded
+
+
+@stored("JointScores", z=Array("C p"))
+class JointScores:
+    """Absolute scores [C, p] of points (or groups) whose ``p`` parts are to be held at once."""
+
+    def __init__(self, z: Tensor) -> None:
+        self.z = z
+
+    def radius(self, coverage: float, units: Tensor) -> float:
+        """How many units [p] on either side hold all parts with this probability.
+
+        Examples
+        --------
+        >>> scores = JointScores(torch.tensor([[1.0, 3.0], [2.0, 1.0], [0.5, 0.5]]).double())
+        >>> scores.radius(0.75, torch.ones(2).double())
+        3.0
+        """
+        ranks = Ranks((self.z / units.to(self.z)).amax(-1))
+        radius, backed = ranks.radius(coverage, self.z.new_ones(1))
+        if not bool(backed.all()):
+            warn(
+                f"coverage {coverage:g} of all at once is not backed by {len(self.z)} points that "
+                "have all of them; the answer comes from a modelled tail, without a guarantee"
+            )
+        return float(radius)
+
+
+# ------------------------------------------------------------------ several outputs
+
+
+def is_several(y: Any) -> bool:
+    """Whether targets have several columns.
+
+    Examples
+    --------
+    >>> is_several([[1.0, 2.0], [3.0, 4.0]]), is_several([1.0, 2.0])
+    (True, False)
+    """
+    try:
+        shape = tuple(y.shape) if hasattr(y, "shape") else np.shape(y)
+    except (TypeError, ValueError):  # rows of different lengths
+        return False
+    return len(shape) == 2 and shape[1] > 1
+
+
+def fit_outputs(
+    estimator: Any, X: Any, Y: Any, X_cal: Any, Y_cal: Any, given: Mapping[str, Any]
+) -> Any:
+    """Fit a clone of the estimator for each column of ``Y`` (n, p); gaps are left out.
+
+    ``given`` are arguments of ``fit`` with one entry per row, by name.  All outputs share one
+    split, so that calibration points have all of their scores.
+    """
+    rows, targets = _rows(estimator, X, Y, first=True)
+    n, p = targets.shape
+    seed = seed_of(estimator.random_state)
+    recalibrator = chosen_recalibrator(estimator.calibration, n, seed, guarantee=X_cal is not None)
+    given = {key: value for key, value in given.items() if value is not None}
+    own = {key: value for key, value in given.items() if not key.endswith("_cal")}
+    theirs = {key: value for key, value in given.items() if key.endswith("_cal")}
+    train, cal, rows_cal, targets_cal = np.arange(n), None, None, None
+    if X_cal is not None:
+        rows_cal, targets_cal = _rows(estimator, X_cal, Y_cal)
+        cal = np.arange(len(targets_cal))
+    elif recalibrator.needs_calibration:
+        groups = own.get("groups")
+        numbers = None if groups is None else np.unique(groups, return_inverse=True)[1]
+        labels = Rows(_features(rows), targets[:, 0], numbers).labels()
+        train, cal = holdout(labels, estimator.cal_size, seed)
+        rows_cal, targets_cal = rows, targets
+        # What is given for all rows serves those that calibrate, too.
+        theirs = {f"{key}_cal": own[key] for key in ("groups", "noise") if key in own} | theirs
+    fitted, z = [], []
+    for j in range(p):
+        mine = train[~np.isnan(targets[train, j])]
+        some = None
+        if cal is not None and targets_cal is not None:
+            some = cal[~np.isnan(targets_cal[cal, j])]
+            once, once_cal = first_of_copies(
+                Rows(_features(rows)[mine], targets[mine, j]),
+                Rows(_features(rows_cal)[some], targets_cal[some, j]),
+            )
+            some = some[once_cal]
+        else:
+            once, _ = first_of_copies(Rows(_features(rows)[mine], targets[mine, j]), None)
+        mine = mine[once]
+        settings = {key: _part(value, mine, j, n) for key, value in own.items()}
+        held: dict[str, Any] = {}
+        if some is not None and targets_cal is not None:
+            held = {"X_cal": _take(rows_cal, some), "y_cal": targets_cal[some, j]}
+            held |= {k: _part(v, some, j, len(targets_cal)) for k, v in theirs.items()}
+        model = clone(estimator).set_params(calibration=recalibrator)
+        fitted.append(model.fit(_take(rows, mine), targets[mine, j], **settings, **held))
+        place = mine if some is None else some
+        z.append(_scores(model, place, n if targets_cal is None else len(targets_cal)))
+    estimator.outputs_ = fitted
+    joint = torch.stack([one for one in z if one is not None], -1) if None not in z else None
+    complete = None if joint is None else joint[~joint.isnan().any(-1)]
+    if complete is not None and len(complete):
+        estimator.joint_ = JointScores(complete.abs())
+    estimator.calibration_ = fitted[0].calibration_
+    return estimator
+
+
+def predict_region(estimator: Any, X: Any, coverage: Any, noise: Any = None) -> np.ndarray:
+    """See :meth:`SharpGPRegressor.predict_region`."""
+    values, single = as_coverage(coverage)
+    outputs: Sequence[Any] = getattr(estimator, "outputs_", None) or [estimator]
+    if len(outputs) == 1:
+        return np.asarray(estimator.predict_interval(X, coverage, noise=noise))[..., None]
+    rows = encoded(estimator, X)
+    X = X if rows is None else rows
+    joint: JointScores | None = getattr(estimator, "joint_", None)
+    boxes = []
+    for value in values:
+        if joint is None:
+            # By Bonferroni, where a method has no scores.
+            share = 1.0 - (1.0 - value) / len(outputs)
+            boxes.append(estimator.predict_interval(X, share, noise=noise))
+            continue
+        units = torch.stack([_unit(one.calibrated_, value) for one in outputs])
+        radius = joint.radius(value, units)
+        pairs = zip(outputs, units.tolist(), strict=True)
+        ends = [
+            _band(one, X, radius * unit, _column(noise, j)) for j, (one, unit) in enumerate(pairs)
+        ]
+        boxes.append(np.stack(ends, -1))
+    return boxes[0] if single else np.stack(boxes, 2)
+
+
+def reports(estimator: Any, X: Any, Y: Any, noise: Any = None) -> list[Any]:
+    """The calibration report of each output, on the rows that have it."""
+    rows, targets = _rows(estimator, X, Y)
+    found = []
+    for j, one in enumerate(estimator.outputs_):
+        kept = np.flatnonzero(~np.isnan(targets[:, j]))
+        own = None if noise is None else _part(noise, kept, j, len(targets))
+        found.append(one.calibration_report(_take(rows, kept), targets[kept, j], noise=own))
+    return found
+
+
+def of_one_output(estimator: Any) -> None:
+    """Raise unless an estimator is fitted, and has one output."""
+    check_is_fitted(estimator)
+    if hasattr(estimator, "outputs_"):
+        raise InvalidInputError(
+            f"expected a model of one output, found {len(estimator.outputs_)}; ask one of outputs_"
+        )
+
+
+def stacked(answers: Sequence[Any]) -> Any:
+    """Answers for each output as one array with the outputs last; others as a list."""
+    if all(isinstance(answer, np.ndarray) for answer in answers):
+        return np.stack(answers, -1)
+    return list(answers)
+
+
+# ------------------------------------------------------------------ several rows
+
+
+def joint_of_groups(calibrated: Any, groups: np.ndarray | None) -> JointScores | None:
+    """Scores of whole groups, from those of the calibration points, in order; None without."""
+    scored = isinstance(calibrated, ScoredPredictor)
+    if groups is None or not scored or len(groups) != len(calibrated.scores):
+        return None
+    size = calibrated.scores.abs()
+    _, where = np.unique(groups, return_inverse=True)
+    largest = size.new_zeros(int(where.max()) + 1)
+    index = torch.from_numpy(where.reshape(-1)).to(size.device)
+    return JointScores(largest.scatter_reduce(0, index, size, "amax").unsqueeze(-1))
+
+
+def predict_band(estimator: Any, X: Any, coverage: float, noise: Any = None) -> np.ndarray:
+    """See :meth:`SharpGPRegressor.predict_band`."""
+    joint: JointScores | None = getattr(estimator, "group_scores_", None)
+    if joint is None:
+        raise InvalidInputError(
+            "predict_band: expected a model with one output that was fitted with groups by "
+            "'exact', 'cv' or another method that ranks scores, found another; give groups to fit"
+        )
+    ((value,), _) = as_coverage([coverage])
+    radius = joint.radius(value, joint.z.new_ones(1))
+    return _band(estimator, X, radius, noise)
+
+
+# ------------------------------------------------------------------ parts
+
+
+def _rows(estimator: Any, X: Any, Y: Any, *, first: bool = False) -> tuple[Any, np.ndarray]:
+    """Rows as models take them, and their targets (n, p) with NaN at gaps."""
+    try:
+        targets = np.asarray(plain(Y), dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInputError("y: expected numbers, found values that are not") from None
+    if np.isinf(targets).any():
+        raise InvalidInputError("y: expected finite numbers, found inf")
+    empty = np.isnan(targets).all(0)
+    if empty.any():
+        raise InvalidInputError(f"y: expected values in column {int(empty.argmax())}, found none")
+    rows: Any = None
+    if first:
+        rows, _ = training_data(estimator, X, np.zeros(len(targets)))
+    found = encoded(estimator, X)
+    if found is not None:
+        rows = found
+    elif rows is None:
+        rows = features(estimator, X)
+    if len(rows) != len(targets):
+        raise InvalidInputError(
+            f"y: expected {len(rows)} rows, as many as X has, found {len(targets)}"
+        )
+    return rows, targets
+
+
+def _features(rows: Any) -> np.ndarray:
+    array: np.ndarray = rows.features if isinstance(rows, Encoded) else rows
+    return array
+
+
+def _take(rows: Any, index: np.ndarray) -> Any:
+    if isinstance(rows, Encoded):
+        return Encoded(rows.features[index], rows.missing[index], rows.encoding)
+    return rows[index]
+
+
+def _part(value: Any, rows: np.ndarray, j: int, n: int) -> Any:
+    """What belongs to some rows and to output ``j``."""
+    if value is None or callable(value) or isinstance(value, str) or np.ndim(plain(value)) == 0:
+        return value
+    array = np.asarray(plain(value))
+    return _column(array[rows] if len(array) == n else array, j)
+
+
+def _column(value: Any, j: int) -> Any:
+    array = None if value is None or isinstance(value, str) else np.asarray(plain(value))
+    return value if array is None or array.ndim < 2 else array[:, j]
+
+
+def _scores(model: Any, rows: np.ndarray, n: int) -> Tensor | None:
+    """Scores [n] of the rows that calibrate, NaN elsewhere; None for a method without scores."""
+    calibrated = model.calibrated_
+    scored = isinstance(calibrated, ScoredPredictor) and calibrated.draw is None
+    if not scored or not calibrated.model.normalised:
+        return None
+    if len(calibrated.scores) != len(rows):
+        return None  # some rows do not calibrate, or replicates are merged
+    out = torch.full((n,), float("nan"), dtype=torch.float64)
+    out[torch.from_numpy(rows)] = calibrated.scores.cpu()
+    return out
+
+
+def _unit(calibrated: Any, coverage: float) -> Tensor:
+    """Size of the scores of a model's own training points at a coverage; 1 where it has none."""
+    scores = calibrated.model.scores
+    if scores is None:
+        return torch.ones((), dtype=torch.float64)
+    level = torch.tensor([coverage], dtype=scores.dtype, device=scores.device)
+    low, high = 1.0 / (len(scores) + 1), len(scores) / (len(scores) + 1)
+    return q_lin(level.clamp(low, high), scores.abs())[0].clamp_min(1e-12).cpu()
+
+
+def _band(estimator: Any, X: Any, radius: float, noise: Any) -> np.ndarray:
+    """``location -+ radius spread`` (n, 2)."""
+
+    def ends(calibrated: Any, X: Tensor) -> np.ndarray:
+        location, spread = calibrated.model.location(X), calibrated.model.spread(X)
+        return as_numpy(torch.stack([location - radius * spread, location + radius * spread], -1))
+
+    answer: np.ndarray = estimator._answer(X, ends, noise)
+    return answer
