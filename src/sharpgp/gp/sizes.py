@@ -24,8 +24,8 @@ up to 1000             refits of pooled models      measured: ``pooling``; beyon
 above 20k              one GP, no pool              cost, until measured
 above 1000             sparse hyperposteriors are   cost: ``N^3`` per gradient
                        those of a part
-up to 2000             ``auto`` cross-validates     measured: ``peers``, ``default`` and ``exact`` on
-                                                    1,339 rows; beyond, cost: five refits
+up to 2000             ``auto`` cross-validates     measured: ``peers``, ``default`` beside
+                                                    ``exact`` on 1,339 rows; beyond, cost: refits
 from 2000              ``auto`` takes a GPU         measured: ``exact_or_sparse``
 above 3000  10,000     GPs are sparse               measured, quality against time:
                                                     ``exact_or_sparse``
