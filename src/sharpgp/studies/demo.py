@@ -36,6 +36,7 @@ _ORDER = (
     "kuleshov22",
     *SLOW,
     "paper",
+    "paper_exact",
     "exact",
     "cv+",
     "cv",
