@@ -120,7 +120,11 @@ TABLE = [
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-@pytest.mark.parametrize(("plant", "state", "sentence"), TABLE, ids=lambda part: str(part)[:30])
+@pytest.mark.parametrize(
+    ("plant", "state", "sentence"),
+    TABLE,
+    ids=lambda part: getattr(part, "__name__", str(part)[:30]),
+)
 def test_a_planted_fault_is_named_first(plant, state, sentence, seed):
     found = plant(np.random.default_rng(seed + 3))
     verdict = words.verdict(found, faults(found, numbers_of(found)))

@@ -17,8 +17,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
-from sharpgp import SharpGPRegressor
-from sharpgp.diagnostics import last_step
+from sharpgp import SharpGPRegressor, through
 from sharpgp.metrics import interval_coverage, interval_score
 from sharpgp.studies.evidence.common import Clock, calm, header, row, sets
 
@@ -80,11 +79,11 @@ def by_hand() -> Any:
 
 def judge(model: Any, X: Any, y: np.ndarray) -> list[float]:
     """CRPS, coverage and interval score, and the number of hyperparameters."""
-    model, X = last_step(model, X)
-    lower, upper = model.predict_interval(X, COVERAGE).T
-    crps = float(np.mean(model.predict_dist(X).crps(y)))
+    found = through(model)
+    lower, upper = found.predict_interval(X, COVERAGE).T
+    crps = float(np.mean(found.predict_dist(X).crps(y)))
     scores = [interval_coverage(y, lower, upper), interval_score(y, lower, upper, COVERAGE)]
-    return [crps, *scores, float(len(model.posterior_.names))]
+    return [crps, *scores, float(len(found.model.posterior_.names))]
 
 
 def boosted(train: Any, y: np.ndarray, test: Any, target: np.ndarray, seed: int) -> list[float]:
