@@ -138,7 +138,7 @@ def _of_polars(column: Any) -> tuple[np.ndarray, tuple[str, ...] | None, bool]:
     if kind.startswith(("Categorical", "Enum")):
         array = np.array([*column.to_list(), None], dtype=object)[:-1]
         ordered = kind.startswith("Enum")
-        return array, tuple(column.cat.get_categories().to_list()) if ordered else None, True
+        return array, tuple(column.dtype.categories) if ordered else None, True
     if kind.startswith("Datetime") and getattr(column.dtype, "time_zone", None):
         column = column.dt.replace_time_zone(None)
     return column.to_numpy(), None, False
