@@ -356,7 +356,7 @@ def peers(
     retry_failed: RetryFailed = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare this library with MAPIE, crepes, BoTorch and scikit-learn; takes hours."""
+    """Compare this library with MAPIE, crepes, BoTorch, scikit-learn and more; takes hours."""
     from sharpgp.studies import extra_sets
     from sharpgp.studies.peers.experiment import plan
 

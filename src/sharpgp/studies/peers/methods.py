@@ -25,7 +25,11 @@ from sharpgp.studies.peers.league import LEAGUE
 from sharpgp.studies.peers.predictions import around, conformal_quantile, crps_of_table, gaussian
 from sharpgp.studies.peers.protocol import BOTH, COVERAGES, DEFAULT, FOLDS, Case, Prediction
 
-OURS = ("default", "one-gp", "exact", "cv", "loo", "paper", "rk", "vanilla")
+#: Models or calibration of this library: no peers.
+OURS = (
+    *("default", "one-gp", "exact", "cv", "loo", "paper", "rk", "vanilla"),
+    "ngboost-calibrated",
+)
 #: Beyond how many rows a peer is left out that fits ten GPs, or inverts a matrix for each test row.
 MOST_ROWS = {"mapie-cv+gp": 1000, "gpyconform": 400}
 SKLEARN_SIZE = 2e7

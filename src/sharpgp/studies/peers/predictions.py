@@ -1,6 +1,6 @@
 """From means, quantiles or draws to the intervals and the CRPS that are compared."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from scipy.stats import norm
@@ -10,9 +10,6 @@ from sharpgp.studies.peers.protocol import COVERAGES, Prediction
 
 #: Levels of models that give any number of quantiles, for the CRPS; with the ends of all intervals.
 LEVELS = np.sort([*np.arange(1, 20) / 20, 0.025, 0.975])
-
-#: From rows [T, d] to quantiles [T, L] at :data:`LEVELS`.
-Quantiles = Callable[[np.ndarray], np.ndarray]
 
 
 def gaussian(mean: np.ndarray, std: np.ndarray, y: np.ndarray) -> Prediction:
