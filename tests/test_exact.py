@@ -70,9 +70,9 @@ def test_scale_models_are_judged_by_points_that_they_have_not_seen(monkeypatch):
     seen = []
     real = heteroscedastic.ScaleModel
 
-    def spy(X_part, z_part):
+    def spy(X_part, z_part, ties):
         seen.append(z_part)
-        return real(X_part, z_part)
+        return real(X_part, z_part, ties)
 
     monkeypatch.setattr(heteroscedastic, "ScaleModel", spy)
     z = y - y.mean()

@@ -140,7 +140,7 @@ def test_the_judges_of_a_spread_do_not_see_replicates(replicated, monkeypatch):
     monkeypatch.setattr(
         heteroscedastic,
         "ScaleModel",
-        lambda X, z: models.append(X) or spread_choice.ScaleModel(X, z),
+        lambda X, z, ties: models.append(X) or spread_choice.ScaleModel(X, z, ties),
     )
     monkeypatch.setattr(
         spread_choice,

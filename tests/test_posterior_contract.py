@@ -38,6 +38,7 @@ from sharpgp.gp.posterior import (
 )
 from sharpgp.gp.sparse_training import train_sparse
 from sharpgp.gp.warped import WarpedPosterior, train_warped
+from sharpgp.gp.weighted import WeightedSpread
 from sharpgp.gp.wrapped import WrappedPosterior
 from sharpgp.models import gaussian
 from sharpgp.models.gaussian import lead_of
@@ -156,15 +157,22 @@ def svgp(X, y):
     return as_posterior(model, likelihood=likelihoods.GaussianLikelihood().double())
 
 
+def weighted(X, y):
+    def parts(X):
+        return torch.cat([torch.ones_like(X[:, :1]), X.square()], dim=1)
+
+    return WeightedSpread(lambda X: X.sin().sum(-1), parts, X[:M])
+
+
 #: Every GP with data, by name; those of this library are trained by it.
 TRAINED = (exact, of_gpytorch, sparse, moved, warped, centred, centred_sparse)
 WITH_DATA = {
     make.__name__: make for make in (*TRAINED, botorch, mapped, linear_mean, sklearn, sgpr)
 }
-MAKERS = WITH_DATA | {"svgp": svgp}
+MAKERS = WITH_DATA | {"svgp": svgp, "weighted": weighted}
 WRAPPERS = ("warped", "centred", "centred_sparse", "mapped", "linear_mean")
 #: What holds code of the user's cannot be saved.
-NOT_STORED = ("centred", "centred_sparse", "mapped", "linear_mean", "svgp")
+NOT_STORED = ("centred", "centred_sparse", "mapped", "linear_mean", "svgp", "weighted")
 
 
 @cache
@@ -210,7 +218,7 @@ def test_every_class_has_an_example_here():
 def test_every_member_answers(any_gp):
     interface = DataPosterior if isinstance(any_gp, DataPosterior) else Posterior
     for name in members(interface) | set(Posterior.__annotations__):
-        assert getattr(any_gp, name) is not None or name in ("n_inducing", "training"), name
+        assert getattr(any_gp, name) is not None or name in ("n_inducing", "training", "ties"), name
 
 
 def test_a_wrapper_leaves_nothing_to_defaults():

@@ -89,7 +89,7 @@ def knots_of(delta: np.ndarray) -> np.ndarray:
     >>> knots_of(np.linspace(0.5, 0.98, 5)).tolist()
     [0, 1, 2, 3, 4]
     >>> knots_of(np.linspace(0.5, 0.99, 50))[[0, 1, -2, -1]].tolist()
-    [0, 4, 48, 49]
+    [0, 5, 48, 49]
     """
     if len(delta) <= _MOST_KNOTS:
         return np.arange(len(delta))
