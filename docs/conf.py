@@ -34,6 +34,7 @@ napoleon_google_docstring = False
 napoleon_numpy_docstring = True
 napoleon_use_ivar = True  # attributes in the class, not as entries of their own
 napoleon_use_rtype = False
+strip_signature_backslash = True  # napoleon then keeps the underscore of posterior_ and its kin
 
 # Examples run when the site is built; one that fails stops the build.
 sphinx_gallery_conf = {
@@ -47,6 +48,7 @@ sphinx_gallery_conf = {
     "remove_config_comments": True,
     "show_memory": False,
     "show_signature": False,
+    "write_computation_times": False,  # its page would ask the network for scripts
     # Scripts that need more than the docs' own packages are shown, and not run.
     "filename_pattern": r"/plot_",
     "within_subsection_order": "FileNameSortKey",

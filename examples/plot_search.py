@@ -36,18 +36,20 @@ search = GridSearchCV(
 search.fit(X, y)
 
 # %%
-columns = ["param_base", "param_calibration", "mean_test_crps", "mean_test_interval_score"]
-table = pd.DataFrame(search.cv_results_)[[*columns, "mean_test_coverage"]]
-print(table.sort_values("mean_test_crps", ascending=False).round(3).to_string(index=False))
+shown = ["param_base", "param_calibration"]
+shown += ["mean_test_crps", "mean_test_interval_score", "mean_test_coverage"]
+table = pd.DataFrame(search.cv_results_)[shown]
+table.columns = ["base", "calibration", "crps", "score", "coverage"]
+print(table.sort_values("crps", ascending=False).round(3).to_string(index=False))
 
 # %%
 figure, ax = plt.subplots(figsize=(5.5, 3.2), layout="constrained")
-for kernel, part in table.groupby("param_base"):
-    ax.scatter(part["mean_test_coverage"], -part["mean_test_interval_score"], label=kernel)
+for height, (kernel, part) in zip((6, -12), table.groupby("base"), strict=True):
+    ax.scatter(part["coverage"], -part["score"], label=kernel)
     for row in part.itertuples():
-        place = row.mean_test_coverage, -row.mean_test_interval_score
-        ax.annotate(row.param_calibration, place, (4, 4), textcoords="offset points", fontsize=8)
-ax.margins(x=0.2, y=0.12)
+        place, shift = (row.coverage, -row.score), (4, height)
+        ax.annotate(row.calibration, place, shift, textcoords="offset points", fontsize=8)
+ax.margins(x=0.2, y=0.15)
 ax.axvline(0.95, color="grey", lw=0.8, ls="--")
 ax.set(xlabel="coverage of 95 % intervals", ylabel="interval score, smaller is better")
 ax.legend(frameon=False)

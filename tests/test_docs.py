@@ -102,7 +102,7 @@ def test_formulas_are_drawn_by_the_browser(site):
 @pytest.mark.slow
 def test_fitted_attributes_keep_their_underscores(site):
     page = (site / "api" / "estimator.html").read_text(encoding="utf-8")
-    for name in ("posterior_", "calibrated_", "base_", "n_features_in_"):
+    for name in ("posterior_", "calibrated_", "base_", "training_"):
         assert f"<strong>{name}</strong>" in page, name
 
 
