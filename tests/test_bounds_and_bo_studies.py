@@ -150,7 +150,7 @@ def test_summary():
 
 
 def test_bo_plan():
-    assert len(bo.plan()) == 4 * 20 * 6
+    assert len(bo.plan()) == 4 * 20 * 7
     for wrong, message in (
         ({"names": ["sphere"]}, "datasets: expected one of ackley, rosenbrock"),
         ({"methods": ["ei"]}, "methods: expected one of calibrated"),
