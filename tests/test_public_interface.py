@@ -122,7 +122,7 @@ def test_recalibrators_share_one_interface(name):
     settings = inspect.signature(method.__init__).parameters
     assert all(p.kind is p.KEYWORD_ONLY for key, p in settings.items() if key != "self")
     assert "random_state" in settings
-    assert ("levels" in settings) == name.startswith("Sharp")
+    assert ("levels" in settings) == (name in ("Sharp", "SharpExact"))
 
 
 def test_the_bound_is_the_quantile(model):

@@ -153,7 +153,7 @@ def found_price(calibrated, posterior, X_cal, y_cal) -> float:
 
 @pytest.fixture(scope="module")
 def small():
-    X, y = simulate(80, 3, seed=6)
+    X, y = simulate(70, 2, seed=6)
     posterior, _ = train(X[:30], y[:30])
     return posterior, X[30:], y[30:]
 
@@ -162,11 +162,10 @@ def small():
     "settings",
     [
         {"levels": 0.9},
-        {"levels": 9},
+        {"levels": 6},
         {"levels": "all"},
-        {"levels": 7, "subset": 20},
-        {"levels": 7, "family": "scaled"},
-        {"levels": 5, "objective": "length"},
+        {"levels": 4, "subset": 20},
+        {"levels": 4, "family": "scaled"},
     ],
     ids=str,
 )
