@@ -98,6 +98,23 @@ def test_in_the_estimator(by, tmp_path):
     assert sum(part.n_cal for part in model.calibrated_.parts) == sum(before) + 5
 
 
+def test_positions_are_those_of_the_table():
+    X, y = data(30)
+    frame = pd.DataFrame({"one": 1.0, "kind": X[:, 1].astype(int).astype(str), "x": X[:, 0]})
+    settings = {"base": "rbf", "random_state": 0, "cal_size": 0.5}
+    by_position, of_nothing = (
+        SharpGPRegressor(calibration=Exact(by=by), **settings) for by in (1, 0)
+    )
+    with pytest.warns(UserWarning, match="'one' hold the same value in every row"):
+        by_position.fit(frame, y)
+    assert len(by_position.calibrated_.columns) == 3
+    with (
+        pytest.warns(UserWarning, match="'one' hold the same value in every row"),
+        pytest.raises(InvalidInputError, match="found 'one', which the model does without"),
+    ):
+        of_nothing.fit(frame, y)
+
+
 def test_unusable_classes(model):
     X, y = data(30)
     with pytest.raises(InvalidInputError, match="by: expected classes that calibration points"):

@@ -157,6 +157,11 @@ class Exact(Recalibrator):
         name = names[self.by] if isinstance(self.by, int) and self.by < len(names) else self.by
         if not isinstance(name, str) or name not in features:
             return self
+        if not features[name]:
+            raise InvalidInputError(
+                f"by: expected a column with several classes, found {name!r}, which the model does "
+                "without"
+            )
         other = copy.copy(self)
         other.by = tuple(features[name])
         return other
