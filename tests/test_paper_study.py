@@ -83,6 +83,7 @@ def test_the_page_has_claims_tables_and_what_is_missing(tmp_path):
     assert "**It is sharper than RK" in text
     assert "reproduced." in text
     assert "- Not run: facebook2" in text
+    assert "Some methods have 2 repetition(s) only" in text
     assert "![toy.png](figures/toy.png)" in text
     assert "| 95 % CI in print | 0.76 |" in text
     assert "\n\n\n" not in text

@@ -82,6 +82,12 @@ def _error(cell: Cell) -> float:
     return 0.0 if math.isnan(cell.error) else cell.error
 
 
+def _shown(cell: Cell) -> str:
+    return f"{cell.mean:.3g} " + (
+        "(one repetition)" if math.isnan(cell.error) else f"± {cell.error:.2g}"
+    )
+
+
 def _calibrated(tables: Tables) -> tuple[str, str]:
     found, worst = {}, 0.0
     for case, (_, cells) in _regression(tables, RESCALED).items():
@@ -207,12 +213,12 @@ def _regret(function: str, metric: str, lower: bool) -> Callable[[Tables], tuple
         if not (cells.get("calibrated") and cells.get("ucb")):
             return "not run.", ""
         theirs = cells["ucb"][metric]
-        found, lines = {}, [f"UCB {theirs.mean:.3g} ± {_error(theirs):.2g}"]
+        found, lines = {}, [f"UCB {_shown(theirs)}"]
         for method in ("calibrated", "calibrated_1"):
             if cells.get(method):
                 ours = cells[method][metric]
                 found[method] = (ours.mean < theirs.mean) == lower
-                lines.append(f"{method} {ours.mean:.3g} ± {_error(ours):.2g}")
+                lines.append(f"{method} {_shown(ours)}")
         return verdict(found), _listed(lines)
 
     return judge

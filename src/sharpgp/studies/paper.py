@@ -144,12 +144,14 @@ def page(
 ) -> str:
     """The page as Markdown, from result files alone."""
     blocks = summarise(Store(results).results())
+    few = min((count for block in blocks for count in block.counts.values()), default=0)
+    hint = f"Some methods have {few} repetition(s) only: verdicts are hints." if few < 10 else ""
     lines = [
         f"# {REFERENCE}: what reproduces",
         "",
         "Each printed figure beside ours, with coverage, the floor of the calibration error and "
         "standard errors. A verdict is for the results in this folder: *reproduced* on every set "
-        "and in every regime that was run, *only when* on some, *not reproduced* on none.",
+        "and in every regime that was run, *only when* on some, *not reproduced* on none. " + hint,
         "",
         "## The claims",
         "",
