@@ -41,6 +41,11 @@ def test_a_warning_about_all_intervals_excuses_all():
     posterior = trained_posterior(n=12)
     told = said(lambda: cautions.warn_if_overfitted(posterior))
     assert excused(told) == [True] * 5
+    # Four hyperparameters: more than 30 points for each are enough.
+    assert excused(said(lambda: cautions.warn_if_overfitted(trained_posterior(n=120)))) == [True] * 5
+    with hostile.heard() as none:
+        cautions.warn_if_overfitted(trained_posterior(n=121))
+    assert none == []
     assert excused(said(lambda: cautions.warn_of_dependence(8, 32))) == [True] * 5
 
 

@@ -127,7 +127,7 @@ def concerns(message: str, coverage: float) -> bool:
     named = [float(number) for number in re.findall(r"\bcoverage (\d*\.?\d+)", message)]
     if named:
         return coverage in named
-    return re.search(r"\bintervals\b.*\bcover (much )?less\b", message) is not None
+    return re.search(r"\bintervals\b.*\bcover (much |a few points )?less\b", message) is not None
 
 
 @contextmanager
