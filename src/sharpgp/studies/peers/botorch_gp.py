@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from botorch.cross_validation import loo_cv
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize, Standardize
@@ -42,7 +41,9 @@ class BoTorchRegressor(RegressorMixin, BaseEstimator):
         return (mean, std) if return_std else mean
 
     def loo_scores(self) -> np.ndarray:
-        """Leave-one-out z-scores of the training points, without refits."""
+        """Leave-one-out z-scores of the training points, without refits; needs BoTorch 0.17."""
+        from botorch.cross_validation import loo_cv
+
         with torch.no_grad():
             result: Any = loo_cv(self.model_)
             z = (result.observed_Y - result.posterior.mean) / result.posterior.variance.sqrt()
