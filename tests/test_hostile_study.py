@@ -42,7 +42,8 @@ def test_a_warning_about_all_intervals_excuses_all():
     told = said(lambda: cautions.warn_if_overfitted(posterior))
     assert excused(told) == [True] * 5
     # Four hyperparameters: more than 30 points for each are enough.
-    assert excused(said(lambda: cautions.warn_if_overfitted(trained_posterior(n=120)))) == [True] * 5
+    posterior = trained_posterior(n=120)
+    assert excused(said(lambda: cautions.warn_if_overfitted(posterior))) == [True] * 5
     with hostile.heard() as none:
         cautions.warn_if_overfitted(trained_posterior(n=121))
     assert none == []
