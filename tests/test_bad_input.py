@@ -173,7 +173,7 @@ def test_inducing_inputs_are_counted(m):
 @pytest.mark.parametrize("approximation", ["dense", 40, None, ["exact"]])
 def test_unknown_approximation(approximation):
     message = assert_clean_error(lambda: model(approximation=approximation).fit(X, Y))
-    assert "approximation: expected 'auto', 'exact', 'sparse' or Sparse(m=...)" in message
+    assert "approximation: expected 'auto', 'exact', 'sparse', 'neighbours'" in message
 
 
 @pytest.mark.parametrize("effort", ["most", None, 3, ["high"]])

@@ -22,13 +22,14 @@ from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 from sklearn.linear_model import LinearRegression
 
 from helpers import method, wavy
-from sharpgp import CrossValidated, SharpGPRegressor, Sparse, as_posterior
+from sharpgp import CrossValidated, Neighbours, SharpGPRegressor, Sparse, as_posterior
 from sharpgp._stored import Reader, Writer
 from sharpgp.exceptions import InvalidInputError, SavedModelError
 from sharpgp.gp import train
 from sharpgp.gp.adapters import FitcPosterior, MappedPosterior
 from sharpgp.gp.centred import CentredPosterior
 from sharpgp.gp.covariance import Stationary
+from sharpgp.gp.neighbour_training import train_neighbours
 from sharpgp.gp.posterior import (
     DataPosterior,
     KernelPosterior,
@@ -61,6 +62,10 @@ def of_gpytorch(X, y):
 
 def sparse(X, y):
     return train_sparse(X, y, n_inducing=M)[0]
+
+
+def neighbours(X, y):
+    return train_neighbours(X, y, m=M)[0]
 
 
 def moved(X, y):
@@ -165,7 +170,9 @@ def weighted(X, y):
 
 
 #: Every GP with data, by name; those of this library are trained by it.
-TRAINED = (exact, of_gpytorch, sparse, moved, warped, centred, centred_sparse)
+TRAINED = (exact, of_gpytorch, sparse, neighbours, moved, warped, centred, centred_sparse)
+#: Whose likelihood is that of an approximation.
+APPROXIMATE = {"sparse", "neighbours", "moved", "centred_sparse"}
 WITH_DATA = {
     make.__name__: make for make in (*TRAINED, botorch, mapped, linear_mean, sklearn, sgpr)
 }
@@ -218,7 +225,8 @@ def test_every_class_has_an_example_here():
 def test_every_member_answers(any_gp):
     interface = DataPosterior if isinstance(any_gp, DataPosterior) else Posterior
     for name in members(interface) | set(Posterior.__annotations__):
-        assert getattr(any_gp, name) is not None or name in ("n_inducing", "training", "ties"), name
+        may_lack = name in ("n_inducing", "n_neighbours", "ties", "training")
+        assert getattr(any_gp, name) is not None or may_lack, name
 
 
 def test_a_wrapper_leaves_nothing_to_defaults():
@@ -233,7 +241,8 @@ def test_a_wrapper_leaves_nothing_to_defaults():
 def test_wrappers_forward(wrapper):
     base, theta = wrapper.base, levels(wrapper)
     assert isinstance(wrapper, WrappedPosterior)
-    for name in ("n_train", "n_features", "n_inducing", "n_dense", "device", "names", "training"):
+    sizes = ("n_train", "n_features", "n_inducing", "n_neighbours", "n_dense")
+    for name in (*sizes, "device", "names", "training"):
         assert getattr(wrapper, name) == getattr(base, name), name
     assert torch.equal(wrapper.theta_R, base.theta_R)
     assert torch.equal(wrapper.searched, base.searched)
@@ -265,7 +274,7 @@ def test_data_are_those_that_it_was_given(gp):
     assert gp.n_train == N
     torch.testing.assert_close(gp.X_train, X)
     torch.testing.assert_close(gp.y_train, Y)
-    assert gp.n_dense == (N if gp.n_inducing is None else 0)
+    assert gp.n_dense == (N if gp.n_inducing is None and gp.n_neighbours is None else 0)
     mean, sigma = gp.loo(levels(gp))
     assert mean.shape == sigma.shape == (2, N)
 
@@ -363,7 +372,7 @@ def density(gp):
     return law.logpdf(gp.y_train.numpy()) / n
 
 
-@pytest.mark.parametrize("name", sorted(set(WITH_DATA) - {"sparse", "moved", "centred_sparse"}))
+@pytest.mark.parametrize("name", sorted(set(WITH_DATA) - APPROXIMATE))
 def test_log_likelihood_is_the_density_of_the_targets(name):
     """In the user's units; a warp counts, a map of the inputs and a mean do not."""
     gp = made(name)
@@ -459,7 +468,13 @@ def test_units_do_not_matter(name):
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"base": LinearRegression()}, {"approximation": Sparse(10)}]
+    "settings",
+    [
+        {},
+        {"base": LinearRegression()},
+        {"approximation": Sparse(10)},
+        {"approximation": Neighbours(10)},
+    ],
 )
 def test_training_describes_the_posterior(settings):
     """Of whatever GP calibration chose, and after an update, too."""

@@ -13,7 +13,7 @@ from sharpgp.gp.covariance import STATIONARY, Stationary
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.inducing import cluster_centres
 from sharpgp.gp.scaling import Affine
-from sharpgp.gp.sizes import inducing_for
+from sharpgp.gp.sizes import approximation_for
 from sharpgp.gp.sparse import SparsePosterior
 from sharpgp.gp.sparse_training import condition, train_chosen, train_sparse
 from sharpgp.gp.whitening import JITTER, Data
@@ -180,11 +180,11 @@ def test_a_gp_trained_on_a_part_is_conditioned_on_all_by_the_same_rule(monkeypat
 
 
 def test_the_rule():
-    assert inducing_for(3000, "cpu") is None
-    assert inducing_for(3001, "cpu") == 300
-    assert inducing_for(50, "cpu", Sparse(100)) == 50
-    assert inducing_for(50, "cpu", "sparse") == 50
-    assert inducing_for(10**6, "cpu", "exact") is None
+    assert approximation_for(3000, "cpu") is None
+    assert approximation_for(3001, "cpu") == Sparse(300)
+    assert approximation_for(50, "cpu", Sparse(100)) == Sparse(50)
+    assert approximation_for(50, "cpu", "sparse") == Sparse(50)
+    assert approximation_for(10**6, "cpu", "exact") is None
     X, y = map(torch.from_numpy, wavy(60))
     assert train_chosen(X, y)[0].n_inducing is None
     assert train_chosen(X, y, approximation=Sparse(7))[0].n_inducing == 7

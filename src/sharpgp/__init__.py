@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sharpgp.estimator import SharpGPRegressor
     from sharpgp.exceptions import CalibrationWarning, SharpGPError
     from sharpgp.gp.adapters import as_posterior
-    from sharpgp.gp.sizes import Sparse
+    from sharpgp.gp.sizes import Neighbours, Sparse
     from sharpgp.online import Online
     from sharpgp.pipelines import through
 
@@ -42,6 +42,7 @@ __all__ = [
     "Kuleshov22",
     "LeaveOneOut",
     "Marx22",
+    "Neighbours",
     "Online",
     "PredictiveDistribution",
     "Recalibrator",
@@ -70,6 +71,7 @@ _HOMES = {
     "Kuleshov22": "calibration",
     "LeaveOneOut": "calibration",
     "Marx22": "calibration",
+    "Neighbours": "gp.sizes",
     "Online": "online",
     "PredictiveDistribution": "distribution",
     "Recalibrator": "calibration",

@@ -103,9 +103,11 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         ``"kuleshov18"``, ...) or an instance such as ``Sharp(family="scaled")``.  ``"auto"`` is
         ``"exact"`` where ``fit`` is given calibration data, weights or more than 2,000 rows, and
         ``"cv"`` otherwise; ``calibration_`` tells which.
-    approximation : {"auto", "exact", "sparse"} or Sparse
+    approximation : {"auto", "exact", "sparse", "neighbours"}, Sparse or Neighbours
         Of every GP.  ``"auto"``: exact up to 3,000 training rows (on a GPU 10,000), beyond that
-        sparse with 300 inducing inputs; ``Sparse(m=...)`` sets their number.
+        sparse with 300 inducing inputs; ``Sparse(m=...)`` sets their number.  ``"neighbours"``
+        predicts every point from the 64 training points nearest to it in units of the
+        lengthscales, or ``Neighbours(m=...)`` of them.
     cal_size : float or int
         Fraction (or number) of the rows held out for calibration, unless ``fit`` is given
         calibration data or the method needs none.  A fraction gives a number ``C`` for which
@@ -136,7 +138,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
     outputs_ : list of SharpGPRegressor
         The model of each output, where ``y`` has several columns; it has what is above.
     inducing_ : int or None
-        Number of inducing inputs; None for an exact GP.
+        Number of inducing inputs of a sparse GP; None for any other.
     training_ : TrainingResult
         How the training of ``posterior_`` went.
     grouped_ : bool
@@ -270,8 +272,9 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
             labels = None if groups is None else torch.from_numpy(groups).to(device)
             data = as_features(X, device=device), as_target(y, device=device), labels
             base: Base = bases.one_gp(*data) if takes_one else bases.learned(*data)
-            m = posterior_of(base).n_inducing
-            kind = "" if m is None else f", {m} inducing inputs"
+            gp = posterior_of(base)
+            sizes = {"inducing inputs": gp.n_inducing, "neighbours": gp.n_neighbours}
+            kind = "".join(f", {m} {name}" for name, m in sizes.items() if m is not None)
             self._log(f"learned from {len(y)} rows ({device}{kind}); now {recalibrator!r}")
             progress.begin("calibrating")
             X_cal, y_cal, groups_cal = held_out
@@ -369,7 +372,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
 
     @property
     def inducing_(self) -> int | None:
-        """Number of inducing inputs of the trained GP; None for an exact one."""
+        """Number of inducing inputs of a sparse GP; None for any other."""
         of_one_output(self)
         return self.posterior_.n_inducing
 

@@ -37,7 +37,10 @@ def fit(
     ] = "auto",
     approximation: Annotated[
         str,
-        typer.Option(help="auto, exact, sparse, or sparse:500 for that many inducing inputs."),
+        typer.Option(
+            help="auto, exact, sparse or neighbours; sparse:500 and neighbours:100 for that many "
+            "inducing inputs or neighbours."
+        ),
     ] = "auto",
     effort: Annotated[
         str, typer.Option(help="low, auto or high: how much the base auto pools.")
@@ -197,17 +200,19 @@ def report(
 
 
 def _approximation(text: str) -> Any:
-    """What ``approximation=`` takes: a name, or the number of inducing inputs after a colon."""
-    from sharpgp import Sparse
+    """What ``approximation=`` takes: a name, or one with a number after a colon."""
+    from sharpgp import Neighbours, Sparse
 
     name, colon, number = text.partition(":")
     if not colon:
         return name
-    if name != "sparse" or not number.isdecimal():
+    sized = {"sparse": Sparse, "neighbours": Neighbours}
+    if name not in sized or not number.isdecimal():
         raise InvalidInputError(
-            f"approximation: expected auto, exact, sparse or sparse:500, found {text!r}"
+            "approximation: expected auto, exact, sparse, neighbours, sparse:500 or "
+            f"neighbours:100, found {text!r}"
         )
-    return Sparse(int(number))
+    return sized[name](int(number))
 
 
 def _numbers(text: str | None) -> list[float]:

@@ -1,6 +1,8 @@
 """Floor 1: what a GP can answer under given hyperparameters."""
 
 from sharpgp.gp.exact import ExactPosterior
+from sharpgp.gp.neighbour_training import train_neighbours
+from sharpgp.gp.neighbours import NeighbourPosterior
 from sharpgp.gp.posterior import DataPosterior, Posterior, TrainingResult
 from sharpgp.gp.sparse import SparsePosterior
 from sharpgp.gp.sparse_training import train_chosen, train_sparse
@@ -9,10 +11,12 @@ from sharpgp.gp.training import train
 __all__ = [
     "DataPosterior",
     "ExactPosterior",
+    "NeighbourPosterior",
     "Posterior",
     "SparsePosterior",
     "TrainingResult",
     "train",
     "train_chosen",
+    "train_neighbours",
     "train_sparse",
 ]

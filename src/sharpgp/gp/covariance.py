@@ -147,7 +147,7 @@ class Stationary(Named):
         super()._restored()
 
     def matrix(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
-        """See :meth:`Covariance.matrix`."""
+        """See :meth:`Covariance.matrix`; inputs may also differ from level to level [K, N, d]."""
         inverse = per_feature(theta[:, :-2], self.ties)
         return stationary_matrix(self.kind, inverse, theta[:, -2], X1, X2)
 
@@ -208,15 +208,16 @@ class _StationaryMatrix(torch.autograd.Function):
         scale = -1.0 if ctx.gaussian else 2.0
         grad_w = grad_s = grad_X1 = grad_X2 = None
         if ctx.needs_input_grad[0]:
-            spread = rows @ X1.square() + columns @ X2.square() - 2.0 * (X1 * AX2).sum(-2)
-            grad_w = scale * w * spread
+            squares = rows.unsqueeze(-2) @ X1.square() + columns.unsqueeze(-2) @ X2.square()
+            grad_w = scale * w * (squares.squeeze(-2) - 2.0 * (X1 * AX2).sum(-2))
         if ctx.needs_input_grad[1]:
             grad_s = (rows.sum(-1) if ctx.gaussian else (grads[0] * K).sum((-1, -2))) / s
         if ctx.needs_input_grad[2]:
-            grad_X1 = scale * (w.square().unsqueeze(-2) * (X1 * rows.unsqueeze(-1) - AX2)).sum(0)
+            back = scale * w.square().unsqueeze(-2) * (X1 * rows.unsqueeze(-1) - AX2)
+            grad_X1 = back.sum_to_size(X1.shape)
         if ctx.needs_input_grad[3]:
-            back = X2 * columns.unsqueeze(-1) - A.mT @ X1
-            grad_X2 = scale * (w.square().unsqueeze(-2) * back).sum(0)
+            back = scale * w.square().unsqueeze(-2) * (X2 * columns.unsqueeze(-1) - A.mT @ X1)
+            grad_X2 = back.sum_to_size(X2.shape)
         return grad_w, grad_s, grad_X1, grad_X2, None, None
 
 

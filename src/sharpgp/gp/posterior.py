@@ -2,7 +2,7 @@
 
 A :class:`Posterior` answers at new inputs, which is all that held-out data need to calibrate it.  A
 :class:`DataPosterior` also knows the data that it is conditioned on: it can leave points out, take
-more, and be trained again.  :class:`KernelPosterior` is what exact and sparse GPs share.
+more, and be trained again.  :class:`KernelPosterior` is what this library's GPs share.
 """
 
 from abc import ABC, abstractmethod
@@ -92,13 +92,18 @@ class Posterior(ABC):
 
     @property
     def n_inducing(self) -> int | None:
-        """Number of inducing inputs of a sparse GP; None for an exact one."""
+        """Number of inducing inputs of a sparse GP; None for any other."""
+        return None
+
+    @property
+    def n_neighbours(self) -> int | None:
+        """Training points that a nearest-neighbour GP predicts from; None for any other GP."""
         return None
 
     @property
     @abstractmethod
     def n_dense(self) -> int:
-        """Points whose covariance is one dense matrix: ``N`` of an exact GP, 0 of a sparse one."""
+        """Points whose covariance is one dense matrix: ``N`` of an exact GP, 0 of any other."""
 
     @property
     @abstractmethod
@@ -153,7 +158,8 @@ class DataPosterior(Posterior):
     @property
     def n_dense(self) -> int:
         """See :meth:`Posterior.n_dense`."""
-        return self.n_train if self.n_inducing is None else 0
+        exact = self.n_inducing is None and self.n_neighbours is None
+        return self.n_train if exact else 0
 
     @property
     def input_range(self) -> tuple[Tensor, Tensor]:
@@ -169,7 +175,7 @@ class DataPosterior(Posterior):
     def log_likelihood(self) -> float:
         """Log density of the targets under ``theta_R``, per training point, in the user's units.
 
-        Of a sparse GP a lower bound of it.
+        Of a sparse GP a lower bound of it, of a nearest-neighbour one Vecchia's approximation.
         """
 
     @abstractmethod

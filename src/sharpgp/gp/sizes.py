@@ -24,6 +24,10 @@ up to 1000             refits of pooled models      measured: ``pooling``; beyon
 above 20k              one GP, no pool              cost, until measured
 above 1000             sparse hyperposteriors are   cost: ``N^3`` per gradient
                        those of a part
+above 1000             Vecchia's likelihood is      cost: a search among earlier points for each
+                       that of a part
+above 1500             neighbours' lengthscales     cost: ``N^3`` per gradient
+                       are those of a part
 up to 2000             ``auto`` cross-validates     measured: ``peers``, ``default`` beside
                                                     ``exact`` on 1,339 rows; beyond, cost: refits
 from 2000              ``auto`` takes a GPU         measured: ``exact_or_sparse``
@@ -51,6 +55,10 @@ from sharpgp.exceptions import InvalidInputError
 MOST_EXACT = {"cpu": 3000, "cuda": 10_000}
 #: Inducing inputs of a sparse GP, unless the user says otherwise.
 INDUCING = 300
+#: Neighbours that a nearest-neighbour GP predicts from, unless the user says otherwise.
+NEIGHBOURS = 64
+#: Points whose conditional densities stand for all in the likelihood of a nearest-neighbour GP.
+MOST_CONDITIONALS = 1000
 #: Training rows from which ``device="auto"`` takes a GPU, where there is one.
 LEAST_ON_GPU = 2000
 #: Training points up to which every operation runs on one thread: what the defaults fit exactly.
@@ -67,8 +75,9 @@ MOST_ADDITIVE_FEATURES = 20
 LEAST_SIDE_BY_SIDE = 300
 #: Training points beyond which starts are tried on a part of them only.
 MOST_FROM_SCRATCH = 4000
-#: Rows of that part, and of the exact GP whose hyperparameters sparse training starts from.
-FIRST_ROWS = {"exact": 2000, "sparse": 1000}
+#: Rows of that part, of the exact GP whose hyperparameters sparse training starts from, and of the
+#: one whose hyperparameters a nearest-neighbour GP takes.
+FIRST_ROWS = {"exact": 2000, "sparse": 1000, "neighbours": 1500}
 #: Rows up to which every step of sparse training sees all of them, by kind of device.
 MOST_FULL_BATCH = {"cpu": 20_000, "cuda": 200_000}
 #: Rows of a batch, beyond.
@@ -113,29 +122,51 @@ class Sparse:
     m: int = INDUCING
 
 
+@stored("Neighbours", m=int)
+@dataclass(frozen=True)
+class Neighbours:
+    """``approximation=`` for a GP that predicts every point from its ``m`` nearest neighbours.
+
+    Examples
+    --------
+    >>> Neighbours(m=100)
+    Neighbours(m=100)
+    """
+
+    m: int = NEIGHBOURS
+
+
 #: What ``approximation=`` takes.
-Approximation = str | Sparse
+Approximation = str | Sparse | Neighbours
 
 
-def inducing_for(
+def approximation_for(
     n_train: int, device_type: str, approximation: Approximation = "auto"
-) -> int | None:
-    """Number of inducing inputs that ``n_train`` points get; None for an exact GP.
+) -> Sparse | Neighbours | None:
+    """The approximation that ``n_train`` points get; None for an exact GP.
 
     ``"auto"`` is exact up to :data:`MOST_EXACT` points, and sparse beyond.
 
     Examples
     --------
-    >>> inducing_for(500, "cpu"), inducing_for(50_000, "cpu"), inducing_for(500, "cpu", Sparse(20))
-    (None, 300, 20)
+    >>> approximation_for(500, "cpu"), approximation_for(50_000, "cpu")
+    (None, Sparse(m=300))
+    >>> approximation_for(500, "cpu", Sparse(600)), approximation_for(500, "cpu", "neighbours")
+    (Sparse(m=500), Neighbours(m=64))
     """
+    if approximation == "exact":
+        return None
+    if approximation == "auto":
+        return None if n_train <= MOST_EXACT[device_type] else Sparse(min(INDUCING, n_train))
+    if approximation == "sparse":
+        return Sparse(min(INDUCING, n_train))
+    if approximation == "neighbours":
+        return Neighbours()
     if isinstance(approximation, Sparse):
-        return min(as_count(approximation.m, "Sparse: m", least=1), n_train)
-    if approximation not in ("auto", "exact", "sparse"):
-        raise InvalidInputError(
-            "approximation: expected 'auto', 'exact', 'sparse' or Sparse(m=...), "
-            f"found {approximation!r}"
-        )
-    few = n_train <= MOST_EXACT[device_type]
-    exact = approximation == "exact" or (approximation == "auto" and few)
-    return None if exact else min(INDUCING, n_train)
+        return Sparse(min(as_count(approximation.m, "Sparse: m", least=1), n_train))
+    if isinstance(approximation, Neighbours):
+        return Neighbours(as_count(approximation.m, "Neighbours: m", least=1))
+    raise InvalidInputError(
+        "approximation: expected 'auto', 'exact', 'sparse', 'neighbours', Sparse(m=...) or "
+        f"Neighbours(m=...), found {approximation!r}"
+    )

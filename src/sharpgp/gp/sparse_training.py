@@ -1,4 +1,4 @@
-"""Training of a sparse GP, by Titsias' bound, and the choice between an exact and a sparse one."""
+"""Training of a sparse GP, by Titsias' bound, and of the kind of GP that was chosen."""
 
 import logging
 from dataclasses import replace
@@ -15,11 +15,21 @@ from sharpgp.gp.dense import cholesky
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.inducing import cluster_centres
 from sharpgp.gp.kernels import Kernel, kernel_of, make_covariance
+from sharpgp.gp.neighbour_training import train_neighbours
 from sharpgp.gp.optimise import minimise, with_gradient
 from sharpgp.gp.posterior import KernelPosterior, Start, TrainingResult, retrain
 from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.scaling import Affine
-from sharpgp.gp.sizes import BATCH_ROWS, FIRST_ROWS, MOST_FULL_BATCH, Approximation, inducing_for
+from sharpgp.gp.sizes import (
+    BATCH_ROWS,
+    FIRST_ROWS,
+    INDUCING,
+    MOST_EXACT,
+    MOST_FULL_BATCH,
+    Approximation,
+    Sparse,
+    approximation_for,
+)
 from sharpgp.gp.sparse import SparsePosterior
 from sharpgp.gp.ties import per_feature
 from sharpgp.gp.training import (
@@ -271,33 +281,34 @@ def train_chosen(
     approximation: Approximation = "auto",
     random_state: int | None = 0,
 ) -> tuple[KernelPosterior, TrainingResult]:
-    """Train the kind of GP that :func:`sharpgp.gp.sizes.inducing_for` chooses.
+    """Train the kind of GP that :func:`sharpgp.gp.sizes.approximation_for` chooses.
 
     Examples
     --------
     >>> X = torch.linspace(0, 6, 60, dtype=torch.float64)[:, None]
     >>> train_chosen(X, X[:, 0].sin())[0].n_inducing is None
     True
-    >>> from sharpgp.gp.sizes import Sparse
+    >>> from sharpgp.gp.sizes import Neighbours
     >>> train_chosen(X, X[:, 0].sin(), approximation=Sparse(10))[0].n_inducing
     10
+    >>> train_chosen(X, X[:, 0].sin(), approximation=Neighbours(10))[0].n_neighbours
+    10
     """
-    m = inducing_for(len(y), X.device.type, approximation)
-    kind = "an exact GP" if m is None else f"a sparse GP with {m} inducing inputs"
-    logger.debug("training %s on %d points (%s)", kind, len(y), X.device)
-    if m is None:
+    chosen = approximation_for(len(y), X.device.type, approximation)
+    logger.debug("training %s on %d points (%s)", chosen or "an exact GP", len(y), X.device)
+    if chosen is None:
         return train(X, y, kernel, random_state=random_state)
-    return train_sparse(X, y, kernel, n_inducing=m, random_state=random_state)
+    if isinstance(chosen, Sparse):
+        return train_sparse(X, y, kernel, n_inducing=chosen.m, random_state=random_state)
+    return train_neighbours(X, y, kernel, m=chosen.m, random_state=random_state)
 
 
 def condition(trained: ExactPosterior, X: Tensor, y: Tensor) -> KernelPosterior:
     """The GP that was trained on a part of the data, on all of them: exact or sparse by size."""
-    m = inducing_for(len(y), X.device.type)
-    if m is None:
+    if len(y) <= MOST_EXACT[X.device.type]:
         return trained.conditioned_on(X, y)
-    Z = cluster_centres(
-        trained.x_units.forward(X), m, relevance(trained.covariance, trained.theta_R)
-    )
+    weight = relevance(trained.covariance, trained.theta_R)
+    Z = cluster_centres(trained.x_units.forward(X), INDUCING, weight)
     return SparsePosterior(
         X,
         y,

@@ -66,8 +66,13 @@ class WrappedPosterior(DataPosterior):
 
     @property
     def n_inducing(self) -> int | None:
-        """Number of inducing inputs of a sparse GP; None for an exact one."""
+        """See :meth:`Posterior.n_inducing`."""
         return self.base.n_inducing
+
+    @property
+    def n_neighbours(self) -> int | None:
+        """See :meth:`Posterior.n_neighbours`."""
+        return self.base.n_neighbours
 
     @property
     def n_dense(self) -> int:

@@ -11,6 +11,7 @@ from sharpgp import _progress as progress
 from sharpgp._validation import check_choice
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.centred import CentredPosterior
+from sharpgp.gp.covariance import STATIONARY
 from sharpgp.gp.kernels import KERNELS, Kernel, named
 from sharpgp.gp.posterior import DataPosterior
 from sharpgp.gp.sizes import (
@@ -18,7 +19,8 @@ from sharpgp.gp.sizes import (
     MOST_POOLED,
     MOST_WITH_ALL_KERNELS,
     Approximation,
-    inducing_for,
+    Neighbours,
+    approximation_for,
 )
 from sharpgp.gp.sparse_training import train_chosen
 from sharpgp.gp.ties import Ties
@@ -46,7 +48,7 @@ class Bases:
     Parameters
     ----------
     base : "auto", str, gpytorch kernel, scikit-learn regressor, or a list of these
-    approximation : "auto", "exact", "sparse" or Sparse
+    approximation : "auto", "exact", "sparse", "neighbours", Sparse or Neighbours
     effort : {"low", "auto", "high"}
     seed : int or None
     names : array of str, optional
@@ -116,10 +118,19 @@ class Bases:
     def _one(self) -> Any:
         return ONE_GP if self._is_auto else self.base
 
+    def _is_possible(self, kernel: str) -> bool:
+        """Whether a kernel goes with the approximation that the user asked for."""
+        neighbours = self.approximation == "neighbours" or isinstance(
+            self.approximation, Neighbours
+        )
+        return kernel in STATIONARY or not neighbours
+
     def _named(self, n: int, d: int) -> list[tuple[str, Any]]:
         """Names and what each stands for, at ``n`` rows of ``d`` features."""
         if self._is_auto:
-            return [(name, name) for name in pool_for(n, self.effort, d)]
+            pool = pool_for(n, self.effort, d)
+            # Where neighbours were asked for, only of the kernels that have them.
+            return [(name, name) for name in pool if name in TREES or self._is_possible(name)]
         several = list(self.base) if isinstance(self.base, list | tuple) else [self.base]
         if not several:
             raise InvalidInputError("base: expected one or more models, found an empty list")
@@ -148,10 +159,11 @@ class Bases:
 
     def _kernel(self, base: Kernel, X: Tensor) -> Kernel:
         """The kernel for these features; noise that is known needs an exact GP."""
-        if self.known_noise and inducing_for(len(X), X.device.type, self.approximation) is not None:
+        chosen = approximation_for(len(X), X.device.type, self.approximation)
+        if self.known_noise and chosen is not None:
             raise InvalidInputError(
                 f"noise: expected an exact GP, found approximation={self.approximation!r}, which "
-                f"is a sparse one for {len(X)} training rows; use approximation='exact'"
+                f"is {chosen} for {len(X)} training rows; use approximation='exact'"
             )
         return named(base, self.ties, self.known_noise)
 

@@ -13,14 +13,14 @@ import numpy as np
 import torch
 
 from sharpgp import metrics
-from sharpgp._validation import check_choice
+from sharpgp._validation import as_count, check_choice
 from sharpgp.calibration import Kuleshov22, known_methods
 from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.recalibrator import make_recalibrator
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.compute import choose_device
 from sharpgp.gp.posterior import DataPosterior
-from sharpgp.gp.sizes import Approximation, Sparse, inducing_for
+from sharpgp.gp.sizes import INDUCING, MOST_EXACT
 from sharpgp.gp.sparse_training import train_sparse
 from sharpgp.gp.training import train
 from sharpgp.studies import datasets
@@ -146,11 +146,9 @@ def plan(
         most = MAX_UNDERTRAINED if max_train is None and base == "undertrained" else max_train
         if most is not None and n_train > most:
             settings["max_train"] = n_train = most
-        if (
-            base == "trained"
-            and (m := inducing_for(n_train, "cpu", _approximation(inducing))) is not None
-        ):
-            settings["inducing"] = m
+        if base == "trained" and (inducing is not None or n_train > MOST_EXACT["cpu"]):
+            m = INDUCING if inducing is None else as_count(inducing, "inducing", least=1)
+            settings["inducing"] = min(m, n_train)
         if split is not None:
             settings["split"] = split
         for seed in range(max(counts.values(), default=0)):
@@ -170,10 +168,6 @@ def _own(
     if own.get(PRETRAINED_ON) == dataset:
         own[PRETRAINED_ON] = next(other for other in SMALL if other != dataset)
     return {OF_METHOD: own} if own else {}
-
-
-def _approximation(inducing: int | None) -> Approximation:
-    return "auto" if inducing is None else Sparse(inducing)
 
 
 def run_task(task: Task, context: Mapping[str, Any]) -> Outcome:

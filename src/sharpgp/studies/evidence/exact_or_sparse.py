@@ -1,4 +1,4 @@
-"""Exact or sparse, CPU or GPU: time and quality of both by the number of training rows.
+"""Exact, sparse or neighbours, CPU or GPU: time and quality by the number of training rows.
 
 The evidence behind ``approximation="auto"`` and ``device="auto"``. Every fit gets the same training
 rows, a quarter as many calibration rows, RK's calibration, and 2,000 test rows. Times are those of
@@ -9,11 +9,12 @@ does not count into them, or wall-clock seconds where a GPU is compared.
 import numpy as np
 import torch
 
-from sharpgp import SharpGPRegressor, Sparse
+from sharpgp import Neighbours, SharpGPRegressor, Sparse
 from sharpgp.exceptions import InvalidInputError
+from sharpgp.gp.sizes import Approximation
 from sharpgp.studies.evidence.common import Clock, header, numbers, row, sets, simulated
 
-COLUMNS = ("fit, s", "predict, s", "RMSE", "coverage", "width", "score")
+COLUMNS = ("fit, s", "predict, s", "RMSE", "CRPS", "coverage", "width", "score")
 N_TEST = 2000
 
 
@@ -38,9 +39,9 @@ def draw(name: str, n: int, seed: int, data_home: str | None) -> list[np.ndarray
 
 
 def measure(
-    data: list[np.ndarray], approximation: str | Sparse, device: str, seed: int, wall: bool
+    data: list[np.ndarray], approximation: Approximation, device: str, seed: int, wall: bool
 ) -> list[float]:
-    """Seconds, and figures of the 95 % interval."""
+    """Seconds, errors, and figures of the 95 % interval."""
     X, y, X_cal, y_cal, X_test, y_test = data
     model = SharpGPRegressor(
         calibration="kuleshov18",
@@ -53,7 +54,8 @@ def measure(
     with Clock(device) as predicting:
         model.predict_interval(np.tile(X_test, (5, 1)))
     report = model.calibration_report(X_test, y_test)
-    quality = [report[k] for k in ("rmse", "coverage_95", "width_95", "interval_score_95")]
+    names = ("rmse", "crps", "coverage_95", "width_95", "interval_score_95")
+    quality = [report[name] for name in names]
     return [clock.wall if wall else clock.cpu for clock in (fitting, predicting)] + quality
 
 
@@ -63,24 +65,30 @@ def main(
     devices: str = "cpu",
     kinds: str = "exact,sparse",
     inducing: int = 300,
+    neighbours: int = 64,
     repeats: int = 1,
     data_home: str | None = None,
 ) -> None:
     """Print the table."""
     print(
         f"{data}, {torch.get_num_threads()} thread(s), {inducing} inducing inputs, "
-        f"{repeats} repetition(s)\n"
+        f"{neighbours} neighbours, {repeats} repetition(s)\n"
     )
     wall = "cuda" in devices
+    given: dict[str, Approximation] = {
+        "exact": "exact",
+        "sparse": Sparse(inducing),
+        "neighbours": Neighbours(neighbours),
+    }
     header("training rows", "device", "GP", *COLUMNS)
     for n in numbers(rows):
         for device in devices.split(","):
             for kind in kinds.split(","):
-                given: str | Sparse = "exact" if kind == "exact" else Sparse(inducing)
                 runs = [
-                    measure(draw(data, n, seed, data_home), given, device, seed, wall)
+                    measure(draw(data, n, seed, data_home), given[kind], device, seed, wall)
                     for seed in range(repeats)
                 ]
-                fit, predict, rmse, coverage, width, score = np.mean(runs, axis=0)
-                cells = [f"{fit:.2f}", f"{predict:.2f}", f"{rmse:.4f}", f"{coverage:.1%}"]
-                row(f"{n:,}", device, kind, *cells, f"{width:.4f}", f"{score:.4f}")
+                fit, predict, rmse, crps, coverage, width, score = np.mean(runs, axis=0)
+                times = [f"{fit:.2f}", f"{predict:.2f}"]
+                cells = [f"{rmse:.4f}", f"{crps:.4f}", f"{coverage:.1%}", f"{width:.4f}"]
+                row(f"{n:,}", device, kind, *times, *cells, f"{score:.4f}")

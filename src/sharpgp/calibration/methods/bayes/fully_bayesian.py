@@ -91,7 +91,7 @@ class MixturePredictor(LevelPredictor):
         return other
 
     def _rows(self, n_levels: int) -> int:
-        width, entries = self.gp.n_inducing or self.gp.n_train, block_entries(self.gp.device)
+        width, entries = self.gp.n_inducing or self.gp.n_dense, block_entries(self.gp.device)
         return max(1, entries // (len(self.theta) * max(width, 4 * n_levels)))
 
 

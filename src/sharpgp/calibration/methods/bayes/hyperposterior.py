@@ -71,11 +71,11 @@ def standardised(posterior: Posterior, name: str) -> KernelPosterior:
 def observed(gp: KernelPosterior, seed: int) -> ExactPosterior:
     """The exact GP whose hyperposterior stands for that of ``gp``.
 
-    That of all points for an exact GP, and of :data:`MOST_OBSERVED` random ones at most for a
-    sparse one, whose predictions use all of them nevertheless.
+    That of all points for an exact GP, and of :data:`MOST_OBSERVED` random ones at most for any
+    other, whose predictions use all of them nevertheless.
     """
     rows = torch.arange(gp.n_train, device=gp.device)
-    if gp.n_inducing is not None:
+    if not gp.n_dense:
         draw = torch.randperm(gp.n_train, generator=torch.Generator().manual_seed(seed))
         rows = draw[:MOST_OBSERVED].sort().values.to(gp.device)
     return ExactPosterior(

@@ -1,0 +1,179 @@
+"""The posterior of a nearest-neighbour GP: every answer from the few points around it."""
+
+import copy
+from functools import cached_property
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from sharpgp._stored import ABSENT, agree, stored
+from sharpgp._validation import as_count
+from sharpgp.exceptions import InvalidInputError
+from sharpgp.gp.compute import threads_for
+from sharpgp.gp.conditionals import conditionals, vecchia_likelihood
+from sharpgp.gp.covariance import Covariance, Stationary
+from sharpgp.gp.nearest import Nearest
+from sharpgp.gp.posterior import DERIVED, STORED, KernelPosterior, TrainingResult
+from sharpgp.gp.scaling import Affine
+from sharpgp.gp.sizes import MOST_CONDITIONALS, NEIGHBOURS
+from sharpgp.gp.ties import per_feature
+from sharpgp.gp.whitening import Data
+
+
+@stored(
+    "NeighbourPosterior",
+    **STORED,
+    m=int,
+    transient=DERIVED | {"_nearest": ABSENT, "_others": ABSENT, "_asked": None},
+)
+class NeighbourPosterior(KernelPosterior):
+    r"""Posterior of a GP that predicts every point from its ``m`` nearest training points.
+
+    ``mu(x) = k' Ky^-1 y`` under ``theta_R`` and
+    ``sigma^2(theta, x) = k(x, x) + noise - k' Ky^-1 k`` under ``theta``, where ``Ky``, ``k`` and
+    ``y`` are those of the ``m`` training points nearest to ``x`` in units of the lengthscales of
+    ``theta_R``.  Leave-one-out answers are the same with the point itself left out; with ``m >= N``
+    everything equals :class:`ExactPosterior`.  ``O(m^3)`` for each point.  Blocks of points run
+    side by side, everything else on one thread: answers do not depend on the number of threads.
+
+    Parameters
+    ----------
+    X : Tensor [N, d]
+    y : Tensor [N]
+        Training data in the user's units.
+    covariance : Stationary
+    theta_R : Tensor [P]
+        Hyperparameters, in standardised units: the same as those of an exact GP.
+    m : int
+        Number of neighbours.
+    x_units, y_units : Affine
+        Maps from the user's units to the standardised ones.
+    training : TrainingResult, optional
+        How ``theta_R`` was found.
+
+    Examples
+    --------
+    >>> X = torch.linspace(0, 1, 50, dtype=torch.float64)[:, None]
+    >>> theta = torch.tensor([1.0, 1.0, 0.01], dtype=torch.float64)
+    >>> gp = NeighbourPosterior(X, X[:, 0].sin(), Stationary("rbf", 1), theta, m=8)
+    >>> gp.mean(X).shape, gp.sigma(theta[None], X).shape, gp.n_neighbours
+    (torch.Size([50]), torch.Size([1, 50]), 8)
+    """
+
+    _asked: tuple[Tensor, Tensor] | None = None
+
+    def __init__(
+        self,
+        X: Tensor,
+        y: Tensor,
+        covariance: Covariance,
+        theta_R: Tensor,
+        *,
+        m: int = NEIGHBOURS,
+        x_units: Affine | None = None,
+        y_units: Affine | None = None,
+        training: TrainingResult | None = None,
+    ) -> None:
+        given = X, y, covariance, theta_R
+        super().__init__(*given, x_units=x_units, y_units=y_units, training=training)
+        require_stationary(covariance)
+        self.m = as_count(m, "Neighbours: m", least=1)
+
+    def _restored(self) -> None:
+        super()._restored()
+        agree("kernel", isinstance(self.covariance, Stationary), True)
+        agree("neighbours", self.m >= 1, True)
+
+    @property
+    def n_neighbours(self) -> int:
+        """Number of training points that each answer uses."""
+        return min(self.m, self.n_train)
+
+    @threads_for(0)
+    def mean(self, X: Tensor) -> Tensor:
+        """Predictive mean ``mu(x)`` [T] under ``theta_R``."""
+        return self.moments(self.theta_R.unsqueeze(0), X)[0][0]
+
+    @threads_for(0)
+    def sigma(self, theta: Tensor, X: Tensor) -> Tensor:
+        """Standard deviation [K, T] of a new observation under ``theta``, noise included."""
+        return self.moments(theta, X)[1]
+
+    @threads_for(0)
+    def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        """Leave-one-out mean and standard deviation [K, N] of the training points."""
+        return self._in_user_units(conditionals(self._data, theta, self._X, self._others))
+
+    @threads_for(0)
+    def moments(self, theta: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`KernelPosterior.moments`."""
+        S = self.x_units.forward(X)
+        return self._in_user_units(conditionals(self._data, theta, S, self._near(S.detach())))
+
+    @threads_for(0)
+    def log_likelihood(self) -> float:
+        """See :meth:`DataPosterior.log_likelihood`; Vecchia's approximation of it.
+
+        In a random order of the points; of those that come later than the first ``m``, a part
+        of at most :data:`MOST_CONDITIONALS` stands for all.
+        """
+        n, m = self.n_train, self.m
+        order = torch.randperm(n, generator=torch.Generator().manual_seed(0)).to(self.device)
+        later = order[m + 1 :][:: max(1, (n - m - 1) // MOST_CONDITIONALS)]
+        with torch.no_grad():
+            near = self._nearest.earlier(order, later, m) if len(later) else later
+            given = self._data, self.theta_R.unsqueeze(0), order[: m + 1], later, near
+            return self._per_point(vecchia_likelihood(*given))
+
+    def conditioned_on(self, X: Tensor, y: Tensor) -> Self:
+        """The same GP, hyperparameters and units included, conditioned on other data."""
+        return self._again(X, y, self.theta_R, self.x_units, self.y_units)
+
+    def in_units(self, theta_R: Tensor, x_units: Affine, y_units: Affine) -> Self:
+        """See :meth:`KernelPosterior.in_units`."""
+        return self._again(self.X_train, self.y_train, theta_R, x_units, y_units)
+
+    def retargeted(self, y: Tensor) -> Self:
+        """See :meth:`DataPosterior.retargeted`; neighbours are kept, they depend on inputs only."""
+        other = copy.copy(self)
+        other._y = self.y_units.forward(y)
+        return other
+
+    def _again(
+        self, X: Tensor, y: Tensor, theta_R: Tensor, x_units: Affine, y_units: Affine
+    ) -> Self:
+        given = X, y, self.covariance, theta_R
+        settings = {"x_units": x_units, "y_units": y_units, "training": self.training}
+        return type(self)(*given, m=self.m, **settings)
+
+    @property
+    def _data(self) -> Data:
+        return Data(self.covariance, self._X, self._y)
+
+    @cached_property
+    def _nearest(self) -> Nearest:
+        return Nearest(self._X, per_feature(self.theta_R[: self.n_inverse], self.ties))
+
+    @cached_property
+    def _others(self) -> Tensor:
+        return self._nearest.others(min(self.m, self.n_train - 1))
+
+    def _near(self, S: Tensor) -> Tensor:
+        """Neighbours [T, m] of standardised inputs; the last ones are kept, see ``sigma``."""
+        if self._asked is None or not torch.equal(self._asked[0], S):
+            self._asked = S, self._nearest.to(S, self.n_neighbours)
+        return self._asked[1]
+
+    def _in_user_units(self, moments: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        mean, variance = moments
+        return self.y_units.back(mean), variance.sqrt() * self.y_units.scale
+
+
+def require_stationary(covariance: Covariance) -> None:
+    """Raise unless neighbours can be searched in units of a covariance's lengthscales."""
+    if not isinstance(covariance, Stationary):
+        raise InvalidInputError(
+            "approximation: expected a kernel 'rbf', 'matern12', 'matern32' or 'matern52' for "
+            f"neighbours, found {type(covariance).__name__}; use approximation='sparse'"
+        )
