@@ -11,7 +11,7 @@ from sklearn.neighbors import KNeighborsRegressor
 from torch import Tensor
 
 from helpers import marked, wavy
-from sharpgp import Sparse, persistence
+from sharpgp import Neighbours, Sparse, persistence
 from sharpgp.gp import train
 from sharpgp.models.averaged import AveragedModel
 from sharpgp.models.bases import Bases
@@ -75,6 +75,7 @@ MAKERS = {
     "additive": of("additive"),
     "averaged": averaged,
     "sparse": of("rbf", approximation=Sparse(15)),
+    "neighbours": of("rbf", approximation=Neighbours(8)),
     "regressor": of(LinearRegression()),
     "extra_trees": of("extra_trees"),
     "boosted_trees": of("boosted_trees"),

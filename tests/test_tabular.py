@@ -238,8 +238,8 @@ def test_settings_of_a_fit(folder, tmp_path):
     assert model.approximation == Sparse(9)
     assert model.inducing_ == 9
     for wrong, message in (
-        (["--approximation", "sparse:few"], "expected auto, exact, sparse or sparse:500"),
-        (["--approximation", "exact:9"], "expected auto, exact, sparse or sparse:500"),
+        (["--approximation", "sparse:few"], "neighbours, sparse:500 or neighbours:100"),
+        (["--approximation", "exact:9"], "neighbours, sparse:500 or neighbours:100"),
         (["--approximation", "dense"], "approximation: expected"),
         (["--base", "oak"], "base: expected 'auto', rbf"),
         (["--effort", "some"], "effort: expected one of low, auto, high"),
