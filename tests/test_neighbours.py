@@ -91,6 +91,14 @@ def test_gradients_in_theta_and_inputs():
     assert torch.autograd.gradcheck(gp.loo, (theta,))
 
 
+def test_what_is_kept_does_not_hide_a_gradient():
+    given, units, S = setting(n=20)
+    gp = NeighbourPosterior(*given, m=5, **units)
+    gp.sigma(LEVELS, S)
+    assert gp.sigma(LEVELS.clone().requires_grad_(), S).requires_grad
+    assert gp.moments(LEVELS, S.clone().requires_grad_())[0].requires_grad
+
+
 def test_symmetric_solve_has_its_gradients():
     draw = torch.Generator().manual_seed(0)
     A, B = torch.randn(2, 3, 4, 4, dtype=torch.float64, generator=draw)

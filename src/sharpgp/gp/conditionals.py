@@ -12,11 +12,17 @@ from sharpgp.gp.dense import add_to_diagonal, cholesky, log_marginal_likelihood
 from sharpgp.gp.whitening import Data, by_rows
 
 
+def _solve_by_factor(L: Tensor, B: Tensor) -> Tensor:
+    # For batches on a CPU several times as fast as cholesky_solve.
+    V = torch.linalg.solve_triangular(L, B, upper=False)
+    return torch.linalg.solve_triangular(L.mT, V, upper=True)
+
+
 class _SymmetricSolve(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, A: Tensor, B: Tensor) -> Tensor:
         L = cholesky(A)[0]
-        U = torch.cholesky_solve(B, L)
+        U = _solve_by_factor(L, B)
         if any(ctx.needs_input_grad):
             ctx.save_for_backward(L, U)
         return U
@@ -24,7 +30,7 @@ class _SymmetricSolve(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
         L, U = ctx.saved_tensors
-        back = torch.cholesky_solve(grads[0], L)
+        back = _solve_by_factor(L, grads[0])
         return -back @ U.mT, back
 
 
@@ -100,8 +106,7 @@ def conditionals(data: Data, theta: Tensor, X: Tensor, near: Tensor) -> tuple[Te
         given = data.covariance, theta, X[rows], data.X[near[rows]], data.y[near[rows]]
         if not gradients:
             return conditional(*given)
-        again = {"use_reentrant": False, "preserve_rng_state": False}
-        found: tuple[Tensor, Tensor] = checkpoint(conditional, *given, **again)
+        found: tuple[Tensor, Tensor] = checkpoint(conditional, *given, use_reentrant=False)
         return found
 
     m = near.shape[1]

@@ -25,7 +25,7 @@ from sharpgp.gp.whitening import Data
     "NeighbourPosterior",
     **STORED,
     m=int,
-    transient=DERIVED | {"_nearest": ABSENT, "_others": ABSENT, "_asked": None},
+    transient=DERIVED | {"_nearest": ABSENT, "_others": ABSENT, "_asked": None, "_kept": None},
 )
 class NeighbourPosterior(KernelPosterior):
     r"""Posterior of a GP that predicts every point from its ``m`` nearest training points.
@@ -62,6 +62,7 @@ class NeighbourPosterior(KernelPosterior):
     """
 
     _asked: tuple[Tensor, Tensor] | None = None
+    _kept: tuple[Tensor, Tensor, tuple[Tensor, Tensor]] | None = None
 
     def __init__(
         self,
@@ -107,9 +108,14 @@ class NeighbourPosterior(KernelPosterior):
 
     @threads_for(0)
     def moments(self, theta: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`KernelPosterior.moments`."""
+        """See :meth:`KernelPosterior.moments`; kept, as ``mean`` and ``sigma`` ask in turn."""
         S = self.x_units.forward(X)
-        return self._in_user_units(conditionals(self._data, theta, S, self._near(S.detach())))
+        if torch.is_grad_enabled() and (theta.requires_grad or S.requires_grad):
+            return self._in_user_units(self._conditionals(theta, S))
+        kept = self._kept
+        if kept is None or not (torch.equal(kept[0], theta) and torch.equal(kept[1], S)):
+            kept = self._kept = theta.detach().clone(), S, self._conditionals(theta, S)
+        return self._in_user_units(kept[2])
 
     @threads_for(0)
     def log_likelihood(self) -> float:
@@ -120,7 +126,7 @@ class NeighbourPosterior(KernelPosterior):
         """
         n, m = self.n_train, self.m
         order = torch.randperm(n, generator=torch.Generator().manual_seed(0)).to(self.device)
-        later = order[m + 1 :][:: max(1, (n - m - 1) // MOST_CONDITIONALS)]
+        later = order[m + 1 :][:: max(1, -(-(n - m - 1) // MOST_CONDITIONALS))]
         with torch.no_grad():
             near = self._nearest.earlier(order, later, m) if len(later) else later
             given = self._data, self.theta_R.unsqueeze(0), order[: m + 1], later, near
@@ -137,15 +143,15 @@ class NeighbourPosterior(KernelPosterior):
     def retargeted(self, y: Tensor) -> Self:
         """See :meth:`DataPosterior.retargeted`; neighbours are kept, they depend on inputs only."""
         other = copy.copy(self)
-        other._y = self.y_units.forward(y)
+        other._y, other._kept = self.y_units.forward(y), None
         return other
 
     def _again(
         self, X: Tensor, y: Tensor, theta_R: Tensor, x_units: Affine, y_units: Affine
     ) -> Self:
         given = X, y, self.covariance, theta_R
-        settings = {"x_units": x_units, "y_units": y_units, "training": self.training}
-        return type(self)(*given, m=self.m, **settings)
+        units = {"x_units": x_units, "y_units": y_units}
+        return type(self)(*given, m=self.m, training=self.training, **units)
 
     @property
     def _data(self) -> Data:
@@ -164,6 +170,9 @@ class NeighbourPosterior(KernelPosterior):
         if self._asked is None or not torch.equal(self._asked[0], S):
             self._asked = S, self._nearest.to(S, self.n_neighbours)
         return self._asked[1]
+
+    def _conditionals(self, theta: Tensor, S: Tensor) -> tuple[Tensor, Tensor]:
+        return conditionals(self._data, theta, S, self._near(S.detach()))
 
     def _in_user_units(self, moments: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         mean, variance = moments
