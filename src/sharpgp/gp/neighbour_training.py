@@ -79,12 +79,12 @@ def train_neighbours(
     with threads_for(len(rows)):
         number = start if isinstance(start, int) else None
         if len(rows) > _STARTED_ON and not isinstance(start, Tensor):
-            some = [values[:_STARTED_ON] for values in part]
+            some = part[0][:_STARTED_ON], part[1][:_STARTED_ON]
             _, start, first = maximise_likelihood(*some, covariance, start, rng, prior=prior)
             number = first.start
         _, theta, result = maximise_likelihood(*part, covariance, start, rng, prior=prior)
-    units = {"x_units": x_units, "y_units": y_units}
-    posterior = NeighbourPosterior(X, y, covariance, theta, m=m, **units)
+    given = X, y, covariance, theta
+    posterior = NeighbourPosterior(*given, m=m, x_units=x_units, y_units=y_units)
     likelihood = posterior.log_likelihood() + float(y_units.scale.log())
     number = result.start if number is None else number
     posterior.training = replace(result, log_likelihood=likelihood, start=number)

@@ -149,9 +149,16 @@ class NeighbourPosterior(KernelPosterior):
     def _again(
         self, X: Tensor, y: Tensor, theta_R: Tensor, x_units: Affine, y_units: Affine
     ) -> Self:
-        given = X, y, self.covariance, theta_R
-        units = {"x_units": x_units, "y_units": y_units}
-        return type(self)(*given, m=self.m, training=self.training, **units)
+        return type(self)(
+            X,
+            y,
+            self.covariance,
+            theta_R,
+            m=self.m,
+            x_units=x_units,
+            y_units=y_units,
+            training=self.training,
+        )
 
     @property
     def _data(self) -> Data:

@@ -15,7 +15,7 @@ STUDIES = {
     "cost": "what calibration costs beside a BoTorch fit",
     "defaults": "objective, family and shrinkage of the search for theta",
     "drift": "a series whose noise doubles in the middle",
-    "exact_or_sparse": "exact or sparse, CPU or GPU, by the number of rows",
+    "exact_or_sparse": "exact, sparse or neighbours, CPU or GPU, by the number of rows",
     "few_points": "the prior on lengthscales at few points per hyperparameter",
     "foreign": "models of other kinds, calibrated: coverage and CRPS",
     "guarantee": "what exact promises, simulated",
