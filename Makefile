@@ -63,7 +63,7 @@ lint: setup ## style, format, types and import rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: lint ## lint, then the tests and doctests that take seconds: five minutes in all
+test: lint ## lint, then the tests and doctests that take seconds: minutes in all
 	$(PYTEST) -m "not slow"
 
 test-slow: setup ## the other tests: the site, the examples, samplers, simulations

@@ -169,22 +169,22 @@ def test_every_study_is_listed_and_has_options_of_its_own():
     assert (wrong.exit_code, wrong.stderr.count("\n")) == (2, 1)
 
 
+def slow(*case):
+    return pytest.param(*case, marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize(
     ("name", "options"),
     [
         ("bo_designs", ["--repeats", "1"]),
-        ("foreign", ["--datasets", "diabetes", "--rows", "100", "--seeds", "1", "--runs", "1"]),
         ("drift", ["--seeds", "1", "--steps", "60"]),
-        ("search", ["--datasets=diabetes", "--seeds=1", "--kinds=one", "--restarts=0"]),
         ("monotonicity", ["--datasets=diabetes", "--kernels=rbf", "--seeds=1", "--pairs=3"]),
         ("warm_start", ["--datasets", "diabetes", "--rows", "40", "--seeds", "1"]),
-        ("scoringbench", ["--datasets", "cpu", "--entries", "one GP,constant"]),
         ("choosing", ["--rows", "60", "--repeats", "1", "--methods", "kuleshov18"]),
-        pytest.param(
-            "few_points",
-            ["--cases", "smooth 2d 30", "--seeds", "1", "--workers", "1"],
-            marks=pytest.mark.slow,
-        ),
+        slow("foreign", ["--datasets", "diabetes", "--rows", "100", "--seeds", "1", "--runs", "1"]),
+        slow("search", ["--datasets=diabetes", "--seeds=1", "--kinds=one", "--restarts=0"]),
+        slow("scoringbench", ["--datasets", "cpu", "--entries", "one GP,constant"]),
+        slow("few_points", ["--cases", "smooth 2d 30", "--seeds", "1", "--workers", "1"]),
     ],
 )
 def test_small_studies_run(name, options):
