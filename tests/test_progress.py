@@ -58,8 +58,12 @@ def test_a_notebook_counts_as_a_place_to_write_to(monkeypatch, at_once):
     monkeypatch.setattr(progress, "_in_notebook", lambda: True)
     with progress.shown(True, out):
         progress.begin("working")
-        threading.Event().wait(0.05)
-    assert "working, 0 s" in out.getvalue()
+        # A busy machine may give the thread that writes its turn late.
+        for _ in range(1000):
+            if "working" in out.getvalue():
+                break
+            threading.Event().wait(0.05)
+    assert re.search(r"working, \d+ s", out.getvalue())
 
 
 def test_an_interrupted_computation_leaves_no_line_and_no_thread(at_once):

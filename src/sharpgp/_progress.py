@@ -55,7 +55,7 @@ def describe(phase: str, elapsed: float, left: float | None) -> str:
     >>> describe("cross-validating: fit 4 of 50 (rbf)", 40.0, 470.0)
     'cross-validating: fit 4 of 50 (rbf), 40 s, about 8 min left'
     """
-    parts = [phase, duration(elapsed)]
+    parts = [part for part in (phase, duration(elapsed)) if part]
     if left is not None:
         parts.append(f"about {duration(max(left, 0.0))} left")
     return ", ".join(parts)
