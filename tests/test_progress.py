@@ -40,7 +40,7 @@ def test_a_fit_tells_phase_step_and_time_left(monkeypatch, at_once):
     text = "\n".join(lines)
     assert re.search(r"training: model [12] of 2 \((rbf|matern32)\), \d+ s", text)
     assert re.search(
-        r"cross-validating: fit \d+ of 20 \((rbf|matern32)\), \d+ s, about \d+ s left", text
+        r"cross-validating: fit \d+ of 20 \((rbf|matern32)\), \d+ \w+, about \d+ \w+ left", text
     )
 
 
