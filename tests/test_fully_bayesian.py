@@ -13,6 +13,7 @@ from helpers import FakePosterior
 from sharpgp import FullyBayesian, SharpGPRegressor
 from sharpgp.calibration.methods.bayes.fully_bayesian import MixturePredictor, mixture_quantiles
 from sharpgp.calibration.methods.bayes.nuts import _correlation, _sampler
+from sharpgp.calibration.recalibrator import chosen_recalibrator
 from sharpgp.exceptions import InvalidInputError, MissingExtraError
 from sharpgp.gp import compute
 from sharpgp.gp.covariance import STATIONARY, Stationary
@@ -178,8 +179,8 @@ def test_works_through_the_estimator():
     assert model.posterior_.n_train == 40  # nothing is held out
     interval = model.predict_interval(X.numpy(), 0.95)
     assert np.mean((interval[:, 0] <= y.numpy()) & (y.numpy() <= interval[:, 1])) > 0.8
-    by_name = SharpGPRegressor(calibration="fully_bayesian", random_state=0)
-    assert isinstance(by_name._recalibrator(40, False), FullyBayesian)
+    by_name = chosen_recalibrator("fully_bayesian", 40, 0, guarantee=False)
+    assert isinstance(by_name, FullyBayesian)
 
 
 @pytest.mark.parametrize("package", ["jax", "numpyro.infer.hmc"])

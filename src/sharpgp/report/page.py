@@ -165,10 +165,10 @@ def _sizes(found: Diagnostics) -> str:
     if found.counted == "groups":
         calibrated += " groups"
     unit = f" ({found.unit})" if found.unit else ""
-    target = f"Target {found.target}{unit}; " if found.target else ""
+    opening = f"Target {found.target}{unit}; calibration" if found.target else "Calibration"
     features = found.X.shape[1]
     return (
-        f"{target}calibration {found.method}; {found.n_train:,} training, {calibrated} and "
+        f"{opening} {found.method}; {found.n_train:,} training, {calibrated} and "
         f"{len(found.y):,} test points; {features} {'feature' if features == 1 else 'features'}"
     )
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from joblib import Parallel, delayed
 from scipy.special import ndtri
 
 from sharpgp import SharpGPRegressor, metrics
@@ -75,8 +76,10 @@ PROBLEMS = {
 }
 
 
-def compare(problem: Problem, n: int, seed: int) -> tuple[float, float, float]:
+@calm()
+def compare(name: str, n: int, seed: int) -> tuple[float, float, float]:
     """Interval score and CRPS relative to the truth's, and coverage, of the default estimator."""
+    problem = PROBLEMS[name]
     rng = np.random.default_rng(seed)
     X, y = problem.draw(n, rng)
     X_test, y_test = problem.draw(TEST_ROWS, rng)
@@ -91,12 +94,13 @@ def compare(problem: Problem, n: int, seed: int) -> tuple[float, float, float]:
     return score / best, crps / limit, float(covered)
 
 
-def main(rows: str = "100,300,1000", seeds: int = 5) -> None:
+def main(rows: str = "100,300,1000", seeds: int = 5, workers: int = 2) -> None:
     """Print one line per problem and number of rows."""
     print(f"{'problem':28}{'rows':>6}{'score':>8}{'CRPS':>8}{'coverage':>10}")
-    for name, problem in PROBLEMS.items():
-        for n in numbers(rows):
-            with calm():
-                runs = np.array([compare(problem, n, seed) for seed in range(seeds)])
-            score, crps = np.exp(np.log(runs[:, :2]).mean(0))
-            print(f"{name:28}{n:6d}{score:8.3f}{crps:8.3f}{runs[:, 2].mean():10.1%}", flush=True)
+    cases = [(name, n) for name in PROBLEMS for n in numbers(rows)]
+    judged = Parallel(n_jobs=workers)(
+        delayed(compare)(name, n, seed) for name, n in cases for seed in range(seeds)
+    )
+    for (name, n), runs in zip(cases, np.array(judged).reshape(-1, seeds, 3), strict=True):
+        score, crps = np.exp(np.log(runs[:, :2]).mean(0))
+        print(f"{name:28}{n:6d}{score:8.3f}{crps:8.3f}{runs[:, 2].mean():10.1%}")
