@@ -23,7 +23,7 @@ from sharpgp.exceptions import InvalidInputError, SharpGPError
 from sharpgp.models.as_trained import PosteriorModel
 from sharpgp.studies import datasets, formats, regression, tables, toy
 from sharpgp.studies import run as running
-from sharpgp.studies.command import counts_of
+from sharpgp.studies.commands.options import counts_of
 from sharpgp.studies.progress import describe
 from sharpgp.studies.run import make_batches, run, work
 from sharpgp.studies.store import Store

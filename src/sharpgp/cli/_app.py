@@ -21,7 +21,7 @@ class _Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in STUDIES:
             return super().get_command(ctx, cmd_name)
-        from sharpgp.studies.command import app as studies
+        from sharpgp.studies.commands import app as studies
 
         group = typer.main.get_command(studies)
         return group.get_command(ctx, cmd_name)  # type: ignore[attr-defined]
