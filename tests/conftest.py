@@ -27,8 +27,9 @@ if (
 collect_ignore = ["stress"]  # run by `make stress`
 
 #: Methods that take a second and more wherever they are one of many: those that sample
-#: hyperparameters, a network, and one whose every answer compares fits to parts.
-SLOW_METHODS = {"fully_bayesian", "capone22", "kuleshov22", "cv+"}
+#: hyperparameters, a network, one whose every answer compares fits to parts, and one that searches
+#: on each of several parts.
+SLOW_METHODS = {"fully_bayesian", "capone22", "kuleshov22", "cv+", "paper_exact"}
 SAMPLERS = Path(bayes.__file__).parent
 
 

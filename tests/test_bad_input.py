@@ -436,7 +436,7 @@ NASTY = {
 }
 
 
-@pytest.mark.parametrize("calibration", ["paper", "kuleshov18"])
+@pytest.mark.parametrize("calibration", marked(["paper", "kuleshov18"], slow={"paper"}))
 @pytest.mark.parametrize("name", list(NASTY))
 def test_nasty_data_get_finite_answers(name, calibration):
     X_nasty, y_nasty = NASTY[name]

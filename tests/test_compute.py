@@ -8,7 +8,7 @@ import pytest
 import torch
 from sklearn.linear_model import LinearRegression
 
-from helpers import wavy
+from helpers import marked, wavy
 from sharpgp import SharpGPRegressor, Sparse
 from sharpgp.gp import compute
 
@@ -119,7 +119,7 @@ def tensors_of(value, seen=None):
 @pytest.mark.parametrize(
     "settings", [{}, {"approximation": Sparse(10)}, {"base": LinearRegression()}]
 )
-@pytest.mark.parametrize("calibration", ["cv", "exact", "paper"])
+@pytest.mark.parametrize("calibration", marked(["cv", "exact", "paper"], slow={"paper"}))
 def test_a_model_moves_as_a_whole(calibration, settings):
     settings = {"base": "rbf", "calibration": calibration, "random_state": 0, **settings}
     model = SharpGPRegressor(**settings).fit(*wavy(50))

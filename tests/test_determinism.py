@@ -30,7 +30,9 @@ def answers(name, threads):
         torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("name", marked(METHODS, slow={"cv", "loo", "kuleshov22"}))
+@pytest.mark.parametrize(
+    "name", marked(METHODS, slow={"cv", "loo", "exact", "paper", "kuleshov22"})
+)
 def test_threads_change_nothing_beyond_rounding(name):
     one = answers(name, 1)
     np.testing.assert_array_equal(answers(name, 1), one)
@@ -52,7 +54,7 @@ def test_starts_side_by_side_are_those_one_after_the_other():
     assert result.evaluations > 40
 
 
-@pytest.mark.parametrize("kernel", ["rbf", "gpytorch"])
+@pytest.mark.parametrize("kernel", marked(["rbf", "gpytorch"], slow={"rbf"}))
 def test_threads_do_not_change_a_sparse_gp_at_all(kernel, monkeypatch):
     monkeypatch.setattr(compute, "THREAD_ENTRIES", 2**13)  # six blocks and more
     X, y = map(torch.from_numpy, wavy(1300, d=3))

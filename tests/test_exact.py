@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from helpers import marked
 from sharpgp import CrossValidated, Exact, Kuleshov18, SharpGPRegressor, metrics
 from sharpgp._ranks import whole_rank
 from sharpgp.exceptions import InvalidInputError
@@ -94,7 +95,7 @@ def test_spreads_are_in_units_of_their_leave_one_out_residuals(fitted):
     assert spread.unit > 0
 
 
-@pytest.mark.parametrize("C", [20, 50, 100])
+@pytest.mark.parametrize("C", marked([20, 50, 100], slow={50, 100}))
 def test_guarantee_over_20000_draws(fitted, C, monkeypatch):
     """Quantiles at j/(C+1) are exact; intervals keep their bounds; within three standard errors."""
     posterior, spread = fitted

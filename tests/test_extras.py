@@ -115,6 +115,7 @@ def test_a_missing_extra_is_named_in_one_line(case, outcomes):
         assert not list(folder.iterdir())
 
 
+@pytest.mark.slow
 def test_fitting_and_the_report_need_no_extra(tmp_path):
     code = f"""
 import sys

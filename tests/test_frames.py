@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 import torch
 
+from helpers import marked
 from sharpgp import CalibrationWarning, Online, SharpGPRegressor
 from sharpgp.calibration import known_methods
 from sharpgp.diagnostics import diagnose
@@ -220,11 +221,10 @@ def test_untied_features_are_trained_as_before():
 
 @pytest.mark.parametrize(
     "calibration",
-    [
-        pytest.param(name, marks=[pytest.mark.slow] if name in ("cv+", "kuleshov22") else [])
-        for name in known_methods()
-        if name != "fully_bayesian"
-    ],
+    marked(
+        [name for name in known_methods() if name != "fully_bayesian"],
+        slow={"cv+", "kuleshov22", "loo", "paper", "paper_exact"},
+    ),
 )
 def test_every_method_takes_a_frame_with_gaps(calibration, tmp_path):
     frame, y = table(60, gaps=0.1)

@@ -177,7 +177,7 @@ def slow(*case):
     ("name", "options"),
     [
         ("bo_designs", ["--repeats", "1"]),
-        ("drift", ["--seeds", "1", "--steps", "60"]),
+        slow("drift", ["--seeds", "1", "--steps", "60"]),
         ("monotonicity", ["--datasets=diabetes", "--kernels=rbf", "--seeds=1", "--pairs=3"]),
         ("warm_start", ["--datasets", "diabetes", "--rows", "40", "--seeds", "1"]),
         ("choosing", ["--rows", "60", "--repeats", "1", "--methods", "kuleshov18"]),

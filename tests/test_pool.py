@@ -12,7 +12,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures
 
-from helpers import method, wavy
+from helpers import marked, method, wavy
 from sharpgp import (
     CalibrationWarning,
     CrossValidated,
@@ -190,7 +190,7 @@ def test_random_state_decides(fitted):
     assert again.base_ == fitted.base_
 
 
-@pytest.mark.parametrize("calibration", ["cv", "exact", "loo"])
+@pytest.mark.parametrize("calibration", marked(["cv", "exact", "loo"], slow={"cv", "loo"}))
 def test_one_name_in_a_list_is_that_model_alone(calibration):
     settings = {"calibration": method(calibration), "random_state": 0}
     listed = SharpGPRegressor(base=["matern32"], **settings).fit(X[:40], Y[:40])

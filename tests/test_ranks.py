@@ -16,14 +16,14 @@ import pytest
 import torch
 from crepes import ConformalPredictiveSystem, ConformalRegressor
 
-from helpers import CONFORMAL, FakePosterior, fake_data, method
+from helpers import CONFORMAL, FakePosterior, fake_data, marked, method
 from sharpgp.calibration.ranks import Ranks
 
 LEVELS = (0.05, 0.5, 0.9, 0.95)
 #: Calibration sets per number of calibration points; the smaller a set, the more of them.
 SETS = {19: 1010, 20: 960, 39: 550, 99: 330, 100: 330}
-#: Those that take about a second: with levels that are whole ranks, and with none that is.
-QUICK = (39, 100)
+#: One with levels that are whole ranks and others that are not.
+QUICK = {39}
 POINTS = 400
 
 
@@ -156,7 +156,7 @@ def test_centred_intervals(simulated):
         assert c <= j / (C + 1) + 1e-12 < c + 2 / (C + 1)
 
 
-@pytest.mark.parametrize("C", SETS)
+@pytest.mark.parametrize("C", marked(SETS, slow=set(SETS) - QUICK))
 def test_vovk20_meets_every_level_on_average_over_its_draw(C):
     levels = [*LEVELS, 0.0537, 0.123, 0.3333, 0.71, 0.9321]
     shares = simulate("vovk20", C, quantiles_at(levels), seeded=True)

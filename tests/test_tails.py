@@ -10,7 +10,7 @@ import torch
 from scipy import stats
 from scipy.integrate import quad
 
-from helpers import FakePosterior, fake_data, method, wavy
+from helpers import FakePosterior, fake_data, marked, method, wavy
 from sharpgp import CalibrationWarning
 from sharpgp._tail import Tail
 from sharpgp.calibration.ranks import Ranks, table_levels
@@ -161,7 +161,10 @@ def counts(n, rng):
 
 
 @pytest.mark.filterwarnings("ignore::sharpgp.CalibrationWarning")
-@pytest.mark.parametrize(("C", "weights"), [(19, False), (39, False), (39, True), (99, False)])
+@pytest.mark.parametrize(
+    ("C", "weights"),
+    marked([(19, False), (39, False), (39, True), (99, False)], slow={(39, False), (99, False)}),
+)
 def test_ties_keep_the_coverage(C, weights):
     """Intervals are closed: at least nominal where many points lie on an end."""
     rng = np.random.default_rng(C)
@@ -205,7 +208,7 @@ def test_an_interval_holds_all_points_tied_with_its_ends():
 
 
 @pytest.mark.filterwarnings("ignore::sharpgp.CalibrationWarning")
-@pytest.mark.parametrize("name", ["exact", "cv", "loo", "kuleshov18"])
+@pytest.mark.parametrize("name", marked(["exact", "cv", "loo", "kuleshov18"], slow={"loo"}))
 @pytest.mark.parametrize("symmetric", [None, True, False])
 def test_asked_alone_or_in_a_list(name, symmetric):
     rng = np.random.default_rng(0)
