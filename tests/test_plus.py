@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from helpers import marked
 from sharpgp import CrossValidated, CVPlus, LeaveOneOut
 from sharpgp.calibration.cv_plus import PlusPredictor
 from sharpgp.calibration.intervals import prefers_band
@@ -75,7 +74,7 @@ def test_quantiles_are_order_statistics():
     torch.testing.assert_close(plus.quantiles(X, delta)[:, 1], expected)
 
 
-@pytest.mark.parametrize(("n", "folds"), marked([(20, 5), (40, 10)], slow={(40, 10)}))
+@pytest.mark.parametrize(("n", "folds"), [(20, 5), pytest.param(40, 10, marks=pytest.mark.slow)])
 def test_coverage_over_1500_draws(n, folds):
     """At least the worst case; nominal, in fact, for a stable fit."""
     rng = np.random.default_rng(2)
