@@ -12,6 +12,8 @@ from sharpgp.gp import compute, inplace, sizes, training
 from sharpgp.gp.covariance import STATIONARY, FromGPyTorch, Stationary
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.training import train
+from sharpgp.models import spread_choice
+from sharpgp.models.gaussian import learn_gaussian
 
 
 def problem(n: int = 90, d: int = 3, seed: int = 0):
@@ -86,6 +88,32 @@ def test_many_points_are_trained_from_what_a_part_gives(monkeypatch):
     assert again.log_likelihood == pytest.approx(result.log_likelihood, abs=1e-4)
     assert again.start is not None
     assert again.evaluations < result.evaluations
+
+
+def test_a_large_gp_is_learned_from_a_part_and_conditioned_on_all(monkeypatch):
+    """Hyperparameters and the choice of a spread are those of the part; predictions are not."""
+    monkeypatch.setitem(sizes.MOST_LEARNED_WHOLE, "cpu", 100)
+    for module in (sizes, spread_choice):
+        monkeypatch.setattr(module, "PART_ROWS", 80)
+    X, y = map(torch.from_numpy, wavy(160))
+    y = (1.5 * y).exp()
+    posterior, result = train(X, y, random_state=3)
+    standard = posterior.x_units.forward(X), posterior.y_units.forward(y)
+    rows = torch.from_numpy(np.random.default_rng(3).permutation(160)[:80])
+    part = ExactPosterior(*standard, posterior.covariance, posterior.theta_R).at_rows(rows)
+    assert result.log_likelihood == pytest.approx(part.log_likelihood(), abs=1e-6)
+    assert posterior.n_train == 160
+    model = learn_gaussian(posterior)
+    chosen = learn_gaussian(posterior.at_rows(spread_choice._some_of(torch.arange(160), 80)))
+    assert model.choice == chosen.choice
+    assert model.choice.warped
+    assert model.posterior.n_train == len(model.scores) == 160
+    torch.testing.assert_close(model.y_train, y)
+    X_new, y_new = map(torch.from_numpy, wavy(200, seed=1))
+    errors = [
+        (one.location(X_new) - (1.5 * y_new).exp()).square().mean() for one in (model, chosen)
+    ]
+    assert errors[0] < errors[1]
 
 
 def test_jitter_and_failure():

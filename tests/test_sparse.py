@@ -169,7 +169,7 @@ def test_a_gp_trained_on_a_part_is_conditioned_on_all_by_the_same_rule(monkeypat
     part, _ = train(X[:60], y[:60])
     exact = condition(part, X, y)
     assert exact.n_inducing is None
-    monkeypatch.setitem(sizes.MOST_EXACT, "cpu", 100)
+    monkeypatch.setitem(sizes.MOST_SCALED, "cpu", 100)
     sparse = condition(part, X, y)
     assert sparse.n_inducing == 120  # as many as there are points, below 300
     assert torch.equal(sparse.theta_R, part.theta_R)

@@ -104,8 +104,8 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         ``"exact"`` where ``fit`` is given calibration data, weights or more than 2,000 rows, and
         ``"cv"`` otherwise; ``calibration_`` tells which.
     approximation : {"auto", "exact", "sparse", "neighbours"}, Sparse or Neighbours
-        Of every GP.  ``"auto"``: exact up to 3,000 training rows (on a GPU 10,000), beyond that
-        sparse with 300 inducing inputs; ``Sparse(m=...)`` sets their number.  ``"neighbours"``
+        Of every GP.  ``"auto"``: exact up to 10,000 training rows (on a CPU 3,000 for methods that
+        search with it, such as ``"paper"``), beyond that sparse with 300 inducing inputs; ``Sparse(m=...)`` sets their number.  ``"neighbours"``
         predicts every point from the 64 training points nearest to it in units of the
         lengthscales, or ``Neighbours(m=...)`` of them.
     cal_size : float or int

@@ -31,8 +31,14 @@ above 1500             neighbours' lengthscales     cost: ``N^3`` per gradient
 up to 2000             ``auto`` cross-validates     measured: ``peers``, ``default`` beside
                                                     ``exact`` on 1,339 rows; beyond, cost: refits
 from 2000              ``auto`` takes a GPU         measured: ``exact_or_sparse``
-above 3000  10,000     GPs are sparse               measured, quality against time:
-                                                    ``exact_or_sparse``
+above 2000  none       exact GPs are trained on a   measured: ``exact_or_sparse``
+                       part, and conditioned on
+                       all; so are their spreads
+above 3000  10,000     GPs are sparse where a       measured, quality against time:
+                       method searches with them    ``exact_or_sparse``
+above 10k   10,000     GPs are sparse               measured: ``exact_or_sparse``; beyond, 8 N^2
+                                                    bytes, and N^2 for each prediction
+above 3000  10,000     scale models are sparse      cost: one more matrix
 above 3000             operations of an exact GP    measured: below, what threads round differently
                        use several threads          moved searches by 2e-2 (``test_determinism``)
 above 4000             starts are tried on a part   cost: four descents of ``N^3`` each
@@ -51,8 +57,17 @@ from sharpgp._stored import stored
 from sharpgp._validation import as_count
 from sharpgp.exceptions import InvalidInputError
 
-#: Training points up to which a GP is exact unless the user says otherwise, by kind of device.
+#: Training points up to which a GP is exact unless the user says otherwise, by kind of device:
+#: where a method searches with it, so that each step costs ``N^3``; ...
 MOST_EXACT = {"cpu": 3000, "cuda": 10_000}
+#: ... and where its hyperparameters stay, so that one factorisation is all there is.
+MOST_CONDITIONED = {"cpu": 10_000, "cuda": 10_000}
+#: Training points up to which a scale model is exact.
+MOST_SCALED = {"cpu": 3000, "cuda": 10_000}
+#: Training points up to which hyperparameters and spread of an exact GP are learned from all of
+#: them, by kind of device; and those of the random part that they are learned from beyond.
+MOST_LEARNED_WHOLE = {"cpu": 2000, "cuda": 10**9}
+PART_ROWS = 1500
 #: Inducing inputs of a sparse GP, unless the user says otherwise.
 INDUCING = 300
 #: Neighbours that a nearest-neighbour GP predicts from, unless the user says otherwise.
@@ -141,23 +156,31 @@ Approximation = str | Sparse | Neighbours
 
 
 def approximation_for(
-    n_train: int, device_type: str, approximation: Approximation = "auto"
+    n_train: int,
+    device_type: str,
+    approximation: Approximation = "auto",
+    *,
+    searched: bool = True,
 ) -> Sparse | Neighbours | None:
     """The approximation that ``n_train`` points get; None for an exact GP.
 
-    ``"auto"`` is exact up to :data:`MOST_EXACT` points, and sparse beyond.
+    ``"auto"`` is exact up to :data:`MOST_EXACT` points, or :data:`MOST_CONDITIONED` where nobody
+    searches with the GP, and sparse beyond.
 
     Examples
     --------
     >>> approximation_for(500, "cpu"), approximation_for(50_000, "cpu")
     (None, Sparse(m=300))
+    >>> print(approximation_for(5000, "cpu"), approximation_for(5000, "cpu", searched=False))
+    Sparse(m=300) None
     >>> approximation_for(500, "cpu", Sparse(600)), approximation_for(500, "cpu", "neighbours")
     (Sparse(m=500), Neighbours(m=64))
     """
     if approximation == "exact":
         return None
     if approximation == "auto":
-        return None if n_train <= MOST_EXACT[device_type] else Sparse(min(INDUCING, n_train))
+        most = (MOST_EXACT if searched else MOST_CONDITIONED)[device_type]
+        return None if n_train <= most else Sparse(min(INDUCING, n_train))
     if approximation == "sparse":
         return Sparse(min(INDUCING, n_train))
     if approximation == "neighbours":
@@ -170,3 +193,18 @@ def approximation_for(
         "approximation: expected 'auto', 'exact', 'sparse', 'neighbours', Sparse(m=...) or "
         f"Neighbours(m=...), found {approximation!r}"
     )
+
+
+def trained_rows(n_train: int, device_type: str, own: int | None = None) -> int:
+    """How many of ``n_train`` points hyperparameters are trained on; ``own``: a kernel's limit.
+
+    Examples
+    --------
+    >>> trained_rows(2000, "cpu"), trained_rows(9000, "cpu"), trained_rows(9000, "cuda")
+    (2000, 1500, 9000)
+    >>> trained_rows(2000, "cpu", own=500)
+    500
+    """
+    whole = n_train <= MOST_LEARNED_WHOLE[device_type]
+    most = n_train if whole else min(PART_ROWS, n_train)
+    return most if own is None else min(most, own)

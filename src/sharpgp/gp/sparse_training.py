@@ -24,8 +24,8 @@ from sharpgp.gp.sizes import (
     BATCH_ROWS,
     FIRST_ROWS,
     INDUCING,
-    MOST_EXACT,
     MOST_FULL_BATCH,
+    MOST_SCALED,
     Approximation,
     Sparse,
     approximation_for,
@@ -279,9 +279,12 @@ def train_chosen(
     kernel: Kernel = "rbf",
     *,
     approximation: Approximation = "auto",
+    searched: bool = True,
     random_state: int | None = 0,
 ) -> tuple[KernelPosterior, TrainingResult]:
     """Train the kind of GP that :func:`sharpgp.gp.sizes.approximation_for` chooses.
+
+    ``searched`` says that a method will ask it under other hyperparameters, time and again.
 
     Examples
     --------
@@ -294,7 +297,7 @@ def train_chosen(
     >>> train_chosen(X, X[:, 0].sin(), approximation=Neighbours(10))[0].n_neighbours
     10
     """
-    chosen = approximation_for(len(y), X.device.type, approximation)
+    chosen = approximation_for(len(y), X.device.type, approximation, searched=searched)
     logger.debug("training %s on %d points (%s)", chosen or "an exact GP", len(y), X.device)
     if chosen is None:
         return train(X, y, kernel, random_state=random_state)
@@ -305,7 +308,7 @@ def train_chosen(
 
 def condition(trained: ExactPosterior, X: Tensor, y: Tensor) -> KernelPosterior:
     """The GP that was trained on a part of the data, on all of them: exact or sparse by size."""
-    if len(y) <= MOST_EXACT[X.device.type]:
+    if len(y) <= MOST_SCALED[X.device.type]:
         return trained.conditioned_on(X, y)
     weight = relevance(trained.covariance, trained.theta_R)
     Z = cluster_centres(trained.x_units.forward(X), INDUCING, weight)

@@ -36,7 +36,12 @@ from sharpgp.gp.optimise import Found, minimise, with_gradient
 from sharpgp.gp.posterior import KernelPosterior, Start, TrainingResult, retrain
 from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.scaling import Affine
-from sharpgp.gp.sizes import FIRST_ROWS, LEAST_SIDE_BY_SIDE, MOST_FROM_SCRATCH
+from sharpgp.gp.sizes import (
+    FIRST_ROWS,
+    LEAST_SIDE_BY_SIDE,
+    MOST_FROM_SCRATCH,
+    trained_rows,
+)
 
 logger = logging.getLogger("sharpgp")
 
@@ -109,7 +114,7 @@ def train(
     Z, t = x_units.forward(X), y_units.forward(y)
     rng = np.random.default_rng(random_state)
     prior = chosen_prior(prior, covariance, len(y))
-    with threads_for(len(y)):
+    with threads_for(trained_rows(len(y), Z.device.type)):
         covariance, theta, result = maximise_likelihood(
             Z, t, covariance, start, rng, tolerance, prior
         )
@@ -206,13 +211,15 @@ def maximise_likelihood(
 
     The covariance is the given one, with what training made of parameters outside of ``theta``.
 
-    Beyond :data:`MOST_FROM_SCRATCH` points, starts are tried on a random part of them, and only
-    what that part gives is improved on all points.  A kernel with a limit of its own is trained
-    on a random part of so many points.
+    Beyond :data:`~sharpgp.gp.sizes.MOST_LEARNED_WHOLE` points a random part of them is trained on.
+    Where there is no such limit, beyond :data:`MOST_FROM_SCRATCH` points starts are tried on a
+    random part, and only what that part gives is improved on all points.  A kernel with a limit of
+    its own is trained on a random part of so many points.
     """
     if isinstance(covariance, Named):
-        if covariance.most_trained is not None and len(t) > covariance.most_trained:
-            rows = torch.from_numpy(rng.permutation(len(t))[: covariance.most_trained]).to(Z.device)
+        most = trained_rows(len(t), Z.device.type, covariance.most_trained)
+        if most < len(t):
+            rows = torch.from_numpy(rng.permutation(len(t))[:most]).to(Z.device)
             Z, t = Z[rows], t[rows]
         if len(t) <= MOST_FROM_SCRATCH or isinstance(start, Tensor):
             return covariance, *_train_named(Z, t, covariance, start, rng, tolerance, prior)

@@ -90,7 +90,7 @@ class Bases:
             elif gives_quantiles(base):
                 found[name] = ForeignModel(base, X, y, self.names)
             else:
-                gp = self._trained(base, X, y, labels)
+                gp = self._trained(base, X, y, labels, searched=False)
                 found[name] = learn_gaussian(gp, self.seed or 0, labels)
             progress.advance()
         return found
@@ -104,7 +104,7 @@ class Bases:
                 "base: expected one kernel or regressor for a calibration that takes one GP, "
                 f"found {base!r}; use calibration='cv' or 'exact'"
             )
-        return self._trained(base, X, y, labels)
+        return self._trained(base, X, y, labels, searched=True)
 
     def model_names(self, n: int, d: int, *, one_gp: bool) -> list[str]:
         """Names of what :meth:`one_gp`, or else :meth:`learned`, gives for ``n`` by ``d`` data."""
@@ -141,12 +141,18 @@ class Bases:
             named.append((name if name not in taken else f"{name} {len(taken) + 1}", base))
         return named
 
-    def _trained(self, base: Any, X: Tensor, y: Tensor, labels: Tensor | None) -> DataPosterior:
+    def _trained(
+        self, base: Any, X: Tensor, y: Tensor, labels: Tensor | None, *, searched: bool
+    ) -> DataPosterior:
         """A GP of ``y`` itself, or of what a regressor misses of it."""
         train: Callable[..., Any] = train_chosen
-        settings = {"approximation": self.approximation, "random_state": self.seed}
+        settings = {
+            "approximation": self.approximation,
+            "searched": searched,
+            "random_state": self.seed,
+        }
         if isinstance(base, gpytorch.kernels.Kernel) or (isinstance(base, str) and base in KERNELS):
-            return train(X, y, self._kernel(base, X), **settings)[0]
+            return train(X, y, self._kernel(base, X, searched), **settings)[0]
         if isinstance(base, str | type) or not hasattr(base, "predict"):
             raise InvalidInputError(
                 f"base: expected 'auto', {', '.join(KERNELS)}, {', '.join(TREES)}, a gpytorch "
@@ -154,12 +160,13 @@ class Bases:
             )
         mean = ScikitMean(base, names=self.names, seed=self.seed or 0, groups=labels)
         regression, centre = mean.fitted(X, y)
-        gp, _ = train(X, y - centre, self._kernel(ONE_GP, X), **settings)
+        gp, _ = train(X, y - centre, self._kernel(ONE_GP, X, searched), **settings)
         return CentredPosterior(regression, gp, centre)
 
-    def _kernel(self, base: Kernel, X: Tensor) -> Kernel:
+    def _kernel(self, base: Kernel, X: Tensor, searched: bool) -> Kernel:
         """The kernel for these features; noise that is known needs an exact GP."""
-        chosen = approximation_for(len(X), X.device.type, self.approximation)
+        size = len(X), X.device.type
+        chosen = approximation_for(*size, self.approximation, searched=searched)
         if self.known_noise and chosen is not None:
             raise InvalidInputError(
                 f"noise: expected an exact GP, found approximation={self.approximation!r}, which "

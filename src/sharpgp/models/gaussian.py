@@ -14,6 +14,7 @@ from sharpgp._ranks import q_lin
 from sharpgp._stored import Array, agree, stored
 from sharpgp.gp.compute import side_by_side
 from sharpgp.gp.posterior import Posterior
+from sharpgp.gp.sizes import MOST_LEARNED_WHOLE
 from sharpgp.models.folds import Split, parts
 from sharpgp.models.heteroscedastic import ScaleModel
 from sharpgp.models.judging import SCORED_LEVELS
@@ -33,8 +34,9 @@ logger = logging.getLogger("sharpgp")
 # Leads of refits, in log likelihood per point, from which they are of another kind than the fit on
 # all data; and the share of them that may be.  One alone always may: it lacks what it leaves out.
 _BEHIND, _FAR_AHEAD, _FEW = 0.01, 0.25, 0.2
-# Parts that are left out in turn where inputs repeat, so that no single point can be.
-_MOST_LEFT_OUT = 50
+# Parts that are left out in turn where inputs repeat, so that no single point can be; and of many
+# points, each part of which costs a factorisation of all the others.
+_MOST_LEFT_OUT, _LEFT_OUT_OF_MANY = 50, 5
 
 
 def learn_gaussian(
@@ -154,7 +156,9 @@ class GaussianModel(Learner):
         n = len(self.scores)
         if len(labels.unique()) < n and self.posterior.can_leave_out:
             with torch.no_grad():
-                pairs = complements(n, parts(labels, _MOST_LEFT_OUT, seed))
+                many = self.posterior.n_dense > MOST_LEARNED_WHOLE["cpu"]
+                most = _LEFT_OUT_OF_MANY if many else _MOST_LEFT_OUT
+                pairs = complements(n, parts(labels, most, seed))
                 fits = [self.conditioned(self.posterior.at_rows(rest)) for rest, _ in pairs]
                 return held_out_of(fits, pairs, self.X_train, self.y_train).in_order()
         residuals, sigma = self._loo()

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import Array, agree, stored
+from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.kernels import named
 from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.priors import LengthscalePrior
@@ -94,9 +95,13 @@ class ScaleModel:
         agree("points of the scale model", len(self._at_training), self.gp.n_train)
 
     def conditioned_on(self, X: Tensor, z: Tensor) -> "ScaleModel":
-        """The same model, hyperparameters kept, of other z-scores."""
-        other = copy.copy(self)
-        other._score(self.gp.conditioned_on(X, torch.zeros_like(z)), z)
+        """The same model, hyperparameters kept, of other z-scores; sparse if these are many."""
+        other, nothing = copy.copy(self), torch.zeros_like(z)
+        if isinstance(self.gp, ExactPosterior):
+            gp: Posterior = condition(self.gp, X, nothing)
+        else:
+            gp = self.gp.conditioned_on(X, nothing)
+        other._score(gp, z)
         return other
 
     def log_square(self, X: Tensor) -> Tensor:

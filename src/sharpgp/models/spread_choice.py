@@ -6,6 +6,8 @@ of the scale model ``g`` of 0, 1/2 or 1.  A candidate is used only where its lea
 with ``g`` from parts of the points that do not hold the one it is asked for, beats that of plain
 ``sigma(theta_R, x)`` by one standard error, and by more where ``theta`` or the mean change, and
 where it is worse at no coverage.  Nothing here sees the points that later fix ``beta``.
+
+Of a large exact GP, a random part of the points chooses and all of them are conditioned on.
 """
 
 import math
@@ -20,7 +22,14 @@ from sharpgp.gp.compute import side_by_side
 from sharpgp.gp.covariance import Named
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.posterior import Posterior
-from sharpgp.gp.sizes import LEAST_LEARNED, MOST_BATCHED, MOST_SEARCHED, MOST_WARPED
+from sharpgp.gp.sizes import (
+    LEAST_LEARNED,
+    MOST_BATCHED,
+    MOST_LEARNED_WHOLE,
+    MOST_SEARCHED,
+    MOST_WARPED,
+    PART_ROWS,
+)
 from sharpgp.gp.warped import retrain_warped
 from sharpgp.models.folds import parts, together
 from sharpgp.models.heteroscedastic import ScaleModel, held_out_log_squares
@@ -89,10 +98,13 @@ def choose_spread(posterior: Posterior, seed: int, labels: Tensor | None = None)
     labels : Tensor [N], optional
         Rows that share one are in one part; None: those with equal inputs.
     """
+    kept = together(posterior.X_train) if labels is None else labels
+    if posterior.n_dense > MOST_LEARNED_WHOLE[posterior.device.type]:
+        rows = _some_of(torch.arange(posterior.n_train, device=posterior.device), PART_ROWS)
+        return _on_all(choose_spread(posterior.at_rows(rows), seed, kept[rows]), posterior)
     plain = _as_trained(posterior)
     if posterior.n_train < LEAST_LEARNED:
         return Chosen(posterior, posterior.theta_R, plain.choice, None)
-    kept = together(posterior.X_train) if labels is None else labels
     makers: list[Callable[[], Candidate | None]] = [lambda: plain]
     if not _trained_on_a_part(posterior):
         makers += [lambda: _searched(posterior, kept, seed), lambda: _warped(posterior)]
@@ -114,6 +126,17 @@ def choose_spread(posterior: Posterior, seed: int, labels: Tensor | None = None)
         return Chosen(posterior, posterior.theta_R, plain.choice, None)
     taken = best.candidate
     return Chosen(taken.posterior, taken.theta, taken.choice, best.scale)
+
+
+def _on_all(chosen: Chosen, posterior: Posterior) -> Chosen:
+    """What a part of the points of a GP chose, conditioned on all of them."""
+    X, y = posterior.X_train, posterior.y_train
+    fit = chosen.posterior.conditioned_on(X, y) if chosen.choice.warped else posterior
+    scale = None
+    if chosen.scale is not None:
+        residuals, sigma = loo_of(fit, chosen.theta)
+        scale = chosen.scale.conditioned_on(X, residuals / sigma)
+    return Chosen(fit, chosen.theta, chosen.choice, scale)
 
 
 @dataclass(frozen=True)
@@ -214,9 +237,17 @@ def _warped(posterior: Posterior) -> Candidate | None:
 
 def loo_of(posterior: Posterior, theta: Tensor) -> tuple[Tensor, Tensor]:
     """Leave-one-out residuals under ``theta_R`` and standard deviations under ``theta`` [N]."""
+    own = posterior.theta_R
     with torch.no_grad():
-        mean, sigma = posterior.loo(torch.stack([posterior.theta_R, theta]))
-    return posterior.y_train - mean[0], sigma[1]
+        same = torch.equal(own, theta)
+        mean, sigma = posterior.loo(own[None] if same else torch.stack([own, theta]))
+    return posterior.y_train - mean[0], sigma[-1]
+
+
+def _some_of(rows: Tensor, most: int) -> Tensor:
+    """``most`` of the rows at random, always the same ones."""
+    draw = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))
+    return rows[draw[:most].to(rows.device)]
 
 
 def _search(posterior: Posterior, rows: Tensor | None) -> Tensor:
@@ -228,8 +259,7 @@ def _search(posterior: Posterior, rows: Tensor | None) -> Tensor:
     rows = torch.arange(n, device=posterior.device) if rows is None else rows
     part = posterior
     if n > MOST_SEARCHED:
-        draw = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))
-        rows = rows[draw[:MOST_SEARCHED].to(rows.device)]
+        rows = _some_of(rows, MOST_SEARCHED)
         part = posterior.at_rows(rows)
         rows = torch.arange(len(rows), device=posterior.device)
     r = loo_of(part, part.theta_R)[0][rows]

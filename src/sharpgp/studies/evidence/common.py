@@ -74,6 +74,19 @@ def simulated(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return X, f + (0.05 + 0.1 * (X[:, 6] > 0)) * rng.normal(size=n)
 
 
+def robot_arm(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """How far four links reach, by their angles and lengths: smooth, hardly noisy, all count."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(size=(n, 8))
+    angles = np.cumsum(2 * np.pi * X[:, :4], axis=1)
+    reach = np.hypot((X[:, 4:] * np.cos(angles)).sum(1), (X[:, 4:] * np.sin(angles)).sum(1))
+    return X, reach + 0.01 * rng.normal(size=n)
+
+
+#: Problems with as many rows as are asked for.
+GENERATED = {"simulated": simulated, "robot arm": robot_arm}
+
+
 def judged(ends: Tensor, y: Tensor, coverage: float = 0.95) -> tuple[float, float, float]:
     """Coverage, mean width and interval score of interval ends [T, 2]."""
     lower, upper, truth = (values.cpu().numpy() for values in (*ends.T, y))
