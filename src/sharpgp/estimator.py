@@ -105,9 +105,9 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         ``"cv"`` otherwise; ``calibration_`` tells which.
     approximation : {"auto", "exact", "sparse", "neighbours"}, Sparse or Neighbours
         Of every GP.  ``"auto"``: exact up to 10,000 training rows (on a CPU 3,000 for methods that
-        search with it, such as ``"paper"``), beyond that sparse with 300 inducing inputs; ``Sparse(m=...)`` sets their number.  ``"neighbours"``
-        predicts every point from the 64 training points nearest to it in units of the
-        lengthscales, or ``Neighbours(m=...)`` of them.
+        search with it, such as ``"paper"``), beyond that sparse with 300 inducing inputs;
+        ``Sparse(m=...)`` sets their number.  ``"neighbours"`` predicts every point from the 64
+        training points nearest to it in units of the lengthscales, or ``Neighbours(m=...)``.
     cal_size : float or int
         Fraction (or number) of the rows held out for calibration, unless ``fit`` is given
         calibration data or the method needs none.  A fraction gives a number ``C`` for which
