@@ -1,5 +1,6 @@
 """What a fitted model says about test data, collected once for figures and for the report."""
 
+import copy
 import hashlib
 import warnings
 from collections import Counter
@@ -26,7 +27,7 @@ from sharpgp.metrics import (
     coverage_by,
 )
 from sharpgp.models.pool import Member
-from sharpgp.pipelines import through
+from sharpgp.pipelines import Through, through
 from sharpgp.relevance import relevance
 
 Floats = NDArray[np.float64]
@@ -256,12 +257,13 @@ def diagnose(
         warnings.simplefilter("ignore", CalibrationWarning)
         report = outside.calibration_report(seen_X, y)
         ends = outside.predict_interval(seen_X, asked)
-        quantiles = outside.predict_quantiles(seen_X, ECE_LEVELS[1:-1])
+        free = _before_bounds(outside)
+        quantiles = free.predict_quantiles(seen_X, ECE_LEVELS[1:-1])
         mean = outside.predict(seen_X)
         rows = encoded(model, X)
         plain_X = as_numpy(X) if rows is None else rows.features
         plain_y = as_numpy(as_target(y))
-        pit = outside.predict_dist(seen_X).cdf(plain_y)
+        pit = free.predict_dist(seen_X).cdf(plain_y)
         whole = plain_X.shape[1] == calibrated.posterior.n_features
         moved_by = relevance(model, plain_X) if whole else None
     if rows is None:
@@ -331,6 +333,20 @@ def level_curves(calibrated: Any, feature_names: Sequence[str] = ()) -> LevelCur
         names=tuple(_theta_name(name, feature_names) for name in posterior.names),
         scores=scores,
     )
+
+
+def _before_bounds(outside: Through) -> Through:
+    """The same without ``y_bounds``: levels whose quantiles lie at a bound cannot be told apart."""
+    calibrated = calibrated_of(outside.model)
+    if calibrated.bounds is None or outside.targets:
+        return outside
+    other, free = copy.copy(outside), calibrated.within(None)
+    if outside.model is calibrated:
+        other.model = free
+    else:
+        other.model = copy.copy(outside.model)
+        other.model.calibrated_ = free
+    return other
 
 
 def _groups(groups: Any, n: int) -> NDArray[Any] | None:

@@ -158,7 +158,8 @@ class Online:
         if coverage <= 0.0:
             return self.calibrated.predict_mean(X).unsqueeze(-1).expand(-1, 2)
         if coverage >= 1.0:
-            return X.new_tensor([-np.inf, np.inf]).expand(X.shape[0], 2)
+            whole = X.new_tensor([-np.inf, np.inf]).expand(X.shape[0], 2)
+            return self.calibrated.kept(whole)
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore", CalibrationWarning)
             return self.calibrated.predict_interval(X, coverage, symmetric=self.symmetric)
