@@ -18,6 +18,7 @@ from sharpgp._validation import as_numpy, as_target
 from sharpgp.calibration.calibrated import calibrated_of
 from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
+from sharpgp.exchangeability import Exchangeability, compare
 from sharpgp.metrics import (
     ECE_LEVELS,
     BinnedCoverage,
@@ -110,6 +111,10 @@ class Diagnostics:
         Test points that are among those that trained or calibrated the model.
     gaps : tuple of n str, or None
         For each row of a data frame the names of the columns that it lacks.
+    n_missing : int
+        Values that these rows lack in all.
+    exchangeability : Exchangeability or None
+        Whether these rows are like those that calibrated the model, for methods that rank scores.
     """
 
     method: str
@@ -135,6 +140,8 @@ class Diagnostics:
     n_seen: int = 0
     counted: str = "points"
     gaps: tuple[str, ...] | None = None
+    n_missing: int = 0
+    exchangeability: Exchangeability | None = None
 
     @property
     def looks(self) -> int:
@@ -266,6 +273,8 @@ def diagnose(
         pit = free.predict_dist(seen_X).cdf(plain_y)
         whole = plain_X.shape[1] == calibrated.posterior.n_features
         moved_by = relevance(model, plain_X) if whole else None
+        tested = isinstance(calibrated, ScoredPredictor) and not outside.targets
+        alike = compare(model, X, y) if tested else None
     if rows is None:
         names = _feature_names(model, X, plain_X.shape[1], feature_names)
         of_lengthscales = names
@@ -297,6 +306,8 @@ def diagnose(
         groups=_groups(groups, len(plain_y)),
         n_seen=0 if outside.targets else _seen(calibrated, plain_X, plain_y),
         gaps=None if rows is None else tuple(rows.gaps),
+        n_missing=0 if rows is None else int(rows.missing.sum()),
+        exchangeability=alike,
     )
 
 
