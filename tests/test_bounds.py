@@ -5,8 +5,9 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from sklearn.linear_model import BayesianRidge
 
-from sharpgp import Online, SharpGPRegressor, persistence
+from sharpgp import Online, SharpGPRegressor, calibrate, persistence
 from sharpgp._tail import Tail
 from sharpgp.bounds import BoundedDistribution, Bounds, bounds_for
 from sharpgp.calibration.recalibrator import known_methods
@@ -230,3 +231,15 @@ def test_diagnostics_tell_levels_apart_at_a_bound():
         found = diagnose(fitted, *counts(40, seed=2), coverages=[0.8])
         assert found.quantiles.min() < 0 == found.lower.min()
         assert found.pit.max() < 1
+
+
+def test_models_of_other_kinds_keep_to_bounds():
+    X, y = counts()
+    line = BayesianRidge().fit(X[:60], y[:60])
+    bounded = calibrate(line, X[60:], y[60:], y_bounds=(0, None))
+    ends = bounded.predict_interval(X, 0.9)
+    assert ends.min() == 0
+    free = bounded.within(None)
+    torch.testing.assert_close(ends, free.predict_interval(X, 0.9).clamp(min=0), rtol=0, atol=0)
+    assert type(bounded.predict_dist(X)) is BoundedDistribution
+    assert bounded.predict_mean(X).min() >= 0
