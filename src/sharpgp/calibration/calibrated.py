@@ -174,7 +174,9 @@ class Calibrated(ABC):
             # Levels that few calibration points cannot support show as a higher ECE floor.
             warnings.simplefilter("ignore", CalibrationWarning)
             quantiles = self._quantiles_at(X, ECE_LEVELS[1:-1])
-            free = self.within(None)._quantiles_at(X, ECE_LEVELS[1:-1])
+            free = quantiles
+            if self.bounds is not None:
+                free = self.within(None)._quantiles_at(X, ECE_LEVELS[1:-1])
             interval = self._interval_at(X, 0.95)
         return calibration_report(
             y.cpu().numpy(),
