@@ -1,15 +1,20 @@
 """A test of whether new rows are like those that calibrated the model."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from scipy.stats import kstest
+from matplotlib.figure import Figure
+from scipy.stats import binom, kstest
 
-from sharpgp import CalibrationWarning, SharpGPRegressor
+from sharpgp import CalibrationWarning, Online, SharpGPRegressor, plots
 from sharpgp.calibration.scored import ScoredPredictor
+from sharpgp.diagnostics import diagnose
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.exchangeability import compare
+from sharpgp.exchangeability import Martingale, compare
+from sharpgp.report.page import render_report
 
 
 def data(n, seed=0, shift=0.0, noise=0.1):
@@ -55,3 +60,89 @@ def test_frames_and_methods_without_scores(model):
     assert list(compare(fitted, new, y).moved) == ["b"]
     with pytest.raises(InvalidInputError, match="a method that ranks scores"):
         compare(SharpGPRegressor(calibration="vanilla", **settings).fit(X, y), X, y)
+
+
+# ------------------------------------------------------------------ streams
+
+
+def test_a_martingale_seldom_grows_where_nothing_changes():
+    """Ville's inequality: capital of 20 in at most 5 % of streams, however long."""
+    rng = np.random.default_rng(0)
+    large = 0
+    for _ in range(200):
+        bets = Martingale(rng.normal(size=40))
+        bets.observe(rng.normal(size=150))
+        large += bets.p_value <= 0.05
+    assert large <= binom.ppf(0.999, 200, 0.05)
+
+
+@pytest.mark.parametrize("change", [lambda z: 3 * z, lambda z: z + 1.5, lambda z: 0.3 * z])
+def test_a_martingale_grows_where_scores_change(change):
+    rng = np.random.default_rng(1)
+    bets = Martingale(rng.normal(size=100))
+    bets.observe(rng.normal(size=100))
+    before = bets.p_value
+    bets.observe(change(rng.normal(size=300)))
+    assert bets.p_value < 1e-3 < before
+    assert len(bets.log_path) == 400
+
+
+def test_ties_are_no_evidence():
+    bets = Martingale(np.zeros(50))
+    bets.observe(np.zeros(300))
+    assert bets.p_value > 0.01
+
+
+@pytest.mark.parametrize("window", [30, None])
+def test_a_stream_that_changes_is_noticed_once_with_what_moved(model, window):
+    def follow(online, X, y):
+        for part in np.split(np.arange(len(y)), 4):
+            online.observe(X[part], y[part])
+
+    online = Online(model, window=window)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        follow(online, *data(40, seed=5))
+    with pytest.warns(CalibrationWarning, match="unlike.*features that moved: x0") as seen:
+        follow(online, *data(160, seed=6, shift=2.0, noise=0.8))
+    assert sum("stream is unlike" in str(one.message) for one in seen) == 1
+    assert list(online.moved()) == ["x0"]
+    ax = plots.martingale(Figure().subplots(), online)
+    assert len(ax.lines[0].get_ydata()) == 201
+
+
+def test_streams_of_other_models_have_no_martingale():
+    X, y = data(40)
+    vanilla = SharpGPRegressor(base="rbf", calibration="vanilla").fit(X, y)
+    online = Online(vanilla, window=None).observe(X[:2], y[:2])
+    assert online.martingale is None
+    assert online.moved() == {}
+    with pytest.raises(InvalidInputError, match="without a martingale"):
+        plots.martingale(Figure().subplots(), online)
+
+
+# ------------------------------------------------------------------ the figure and the report
+
+
+@pytest.mark.filterwarnings("ignore::sharpgp.CalibrationWarning")
+def test_figure_and_report_tell_the_same(model):
+    for settings, says in (({}, "No sign of a change"), ({"noise": 0.5}, "They are not")):
+        X, y = data(100, seed=8, **settings)
+        found = diagnose(model, X, y, coverages=[0.9])
+        ax = plots.exchangeability(Figure().subplots(), found.exchangeability)
+        page = render_report(found)
+        assert says in page
+        assert f"p = {found.exchangeability.p_value:.2g}" in page
+        changed = says == "They are not"
+        assert ax.get_title(loc="left").startswith("The data have changed") == changed
+
+
+def test_the_report_counts_gaps():
+    X, y = data(160)
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    frame.loc[::4, "b"] = np.nan
+    settings = {"base": "rbf", "calibration": "kuleshov18", "random_state": 0}
+    fitted = SharpGPRegressor(**settings).fit(frame[:80], y[:80])
+    page = render_report(diagnose(fitted, frame[80:], y[80:]))
+    assert "20 values are missing, in 20 of 80 test points." in page
+    assert "by what is missing: complete" in page

@@ -20,6 +20,7 @@ SETTINGS = {
     "approximation": "auto",
     "cal_size": 0.25,
     "effort": "auto",
+    "y_bounds": None,
     "device": "auto",
     "random_state": None,
     "verbose": 0,
@@ -31,7 +32,15 @@ RECALIBRATORS = (
 COMMANDS = {
     "demo": [],
     "datasets": ["--data-home"],
-    "fit": ["--target", "--out", "--base", "--approximation", "--effort", "--calibration"],
+    "fit": [
+        "--target",
+        "--out",
+        "--base",
+        "--approximation",
+        "--effort",
+        "--calibration",
+        "--y-bounds",
+    ],
     "predict": ["--coverage", "--out", "--quiet"],
     "report": ["--target", "--out"],
     "bench regression": [

@@ -43,9 +43,16 @@ def test_closed_forms_of_a_tail(degrees):
     for at in e:
         inside = quad(lambda x: (1 - mass * law.sf(x)) ** 2, 0, at)[0]
         beyond = quad(lambda x: (mass * law.sf(x)) ** 2, at, np.inf)[0]
-        assert float(ours.crps(tensor(at), tensor(mass))) == pytest.approx(
-            inside + beyond, rel=1e-7
-        )
+        assert float(ours.area_before(tensor(at), tensor(mass))) == pytest.approx(inside, rel=1e-7)
+        assert float(ours.area_beyond(tensor(at), tensor(mass))) == pytest.approx(beyond, rel=1e-7)
+        mean = quad(law.sf, 0, at)[0]
+        assert float(ours.mean_up_to(tensor(at))) == pytest.approx(mean, rel=1e-7)
+        square = quad(lambda x: 2 * x * law.sf(x), 0, at)[0]
+        assert float(ours.square_up_to(tensor(at))) == pytest.approx(square, rel=1e-7)
+    everything = tensor(math.inf)
+    np.testing.assert_allclose(ours.mean_up_to(everything), law.mean(), rtol=1e-9)
+    second = law.var() + law.mean() ** 2
+    np.testing.assert_allclose(ours.square_up_to(everything), second, rtol=1e-9)
 
 
 def test_a_distribution_with_given_tails():

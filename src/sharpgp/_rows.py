@@ -107,6 +107,16 @@ def with_earlier(
     return Rows(as_numpy(torch.cat([X_old, X])), as_numpy(torch.cat([y_old, y]))), weights
 
 
+def held_out_rows(
+    rows: Rows, weights: Any, cal_size: float, seed: int | None
+) -> tuple[Rows, Rows, Any]:
+    """Rows to train on and to calibrate with, and the weights of the latter; see `holdout`."""
+    train, cal = holdout(rows.labels(), cal_size, seed)
+    if isinstance(weights, np.ndarray):
+        weights = weights[cal]
+    return rows[train], rows[cal], weights
+
+
 def holdout(labels: Tensor, cal_size: float, seed: int | None) -> tuple[np.ndarray, np.ndarray]:
     """Rows to train on and rows to calibrate with, drawn at random.
 

@@ -7,6 +7,9 @@ from typing import Self
 import torch
 from torch import Tensor
 
+# So many scales beyond an exponential tail's node nothing is left that a float could hold.
+_BEYOND = 800.0
+
 
 @dataclass(frozen=True)
 class Tail:
@@ -69,16 +72,34 @@ class Tail:
         """Variance of the excess."""
         return self.mean.square() / (1.0 - 2.0 / self.degrees)
 
-    def crps(self, excess: Tensor, mass: Tensor) -> Tensor:
-        r"""Share of a tail of this mass in the CRPS of an observation at ``excess`` inside it.
-
-        ``e - 2 mass int_0^e s + mass^2 int_0^inf s^2`` with the share ``s`` beyond each value.
-        """
+    def mean_up_to(self, cap: Tensor) -> Tensor:
+        """Mean of the excess, cut off at ``cap``: the area below the share beyond each value."""
         if math.isinf(self.degrees):
-            up_to = self.scale * -torch.expm1(self.log_share(excess))
+            return self.scale * -torch.expm1(self.log_share(cap))
+        return self.mean * -torch.expm1((1.0 - self.degrees) * self._growth(cap))
+
+    def square_up_to(self, cap: Tensor) -> Tensor:
+        """Mean square of the excess, cut off at ``cap``."""
+        if math.isinf(self.degrees):
+            ratio = (cap / self.scale).clamp(max=_BEYOND)
+            return 2.0 * self.scale.square() * (1.0 - (1.0 + ratio) * torch.exp(-ratio))
+        m, growth = self.degrees, self._growth(cap)
+        first = -torch.expm1((1.0 - m) * growth) / (m - 1.0)
+        second = -torch.expm1((2.0 - m) * growth) / (m - 2.0)
+        return 2.0 * (m * self.scale).square() * (second - first)
+
+    def area_beyond(self, excess: Tensor, mass: Tensor) -> Tensor:
+        """Integral of the squared probability beyond, from ``excess`` on, for a tail of a mass."""
+        if math.isinf(self.degrees):
+            left = torch.exp(2.0 * self.log_share(excess))
         else:
-            up_to = self.mean * -torch.expm1((1.0 - self.degrees) * self._growth(excess))
-        return excess - 2.0 * mass * up_to + mass * mass * self.scale / (2.0 - 1.0 / self.degrees)
+            left = torch.exp((1.0 - 2.0 * self.degrees) * self._growth(excess))
+        return mass * mass * left * self.scale / (2.0 - 1.0 / self.degrees)
+
+    def area_before(self, excess: Tensor, mass: Tensor) -> Tensor:
+        """Integral of the squared probability on this side, up to ``excess``."""
+        beyond = self.area_beyond(torch.zeros_like(excess), mass) - self.area_beyond(excess, mass)
+        return excess - 2.0 * mass * self.mean_up_to(excess) + beyond
 
     def _growth(self, excess: Tensor) -> Tensor:
         return torch.log1p(excess / (self.degrees * self.scale))

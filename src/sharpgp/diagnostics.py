@@ -1,5 +1,6 @@
 """What a fitted model says about test data, collected once for figures and for the report."""
 
+import copy
 import hashlib
 import warnings
 from collections import Counter
@@ -17,6 +18,7 @@ from sharpgp._validation import as_numpy, as_target
 from sharpgp.calibration.calibrated import calibrated_of
 from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
+from sharpgp.exchangeability import Exchangeability, compare
 from sharpgp.metrics import (
     ECE_LEVELS,
     BinnedCoverage,
@@ -26,7 +28,7 @@ from sharpgp.metrics import (
     coverage_by,
 )
 from sharpgp.models.pool import Member
-from sharpgp.pipelines import through
+from sharpgp.pipelines import Through, through
 from sharpgp.relevance import relevance
 
 Floats = NDArray[np.float64]
@@ -109,6 +111,10 @@ class Diagnostics:
         Test points that are among those that trained or calibrated the model.
     gaps : tuple of n str, or None
         For each row of a data frame the names of the columns that it lacks.
+    n_missing : int
+        Values that these rows lack in all.
+    exchangeability : Exchangeability or None
+        Whether these rows are like those that calibrated the model, for methods that rank scores.
     """
 
     method: str
@@ -134,6 +140,8 @@ class Diagnostics:
     n_seen: int = 0
     counted: str = "points"
     gaps: tuple[str, ...] | None = None
+    n_missing: int = 0
+    exchangeability: Exchangeability | None = None
 
     @property
     def looks(self) -> int:
@@ -256,14 +264,17 @@ def diagnose(
         warnings.simplefilter("ignore", CalibrationWarning)
         report = outside.calibration_report(seen_X, y)
         ends = outside.predict_interval(seen_X, asked)
-        quantiles = outside.predict_quantiles(seen_X, ECE_LEVELS[1:-1])
+        free = _before_bounds(outside)
+        quantiles = free.predict_quantiles(seen_X, ECE_LEVELS[1:-1])
         mean = outside.predict(seen_X)
         rows = encoded(model, X)
         plain_X = as_numpy(X) if rows is None else rows.features
         plain_y = as_numpy(as_target(y))
-        pit = outside.predict_dist(seen_X).cdf(plain_y)
+        pit = free.predict_dist(seen_X).cdf(plain_y)
         whole = plain_X.shape[1] == calibrated.posterior.n_features
         moved_by = relevance(model, plain_X) if whole else None
+        tested = isinstance(calibrated, ScoredPredictor) and not outside.targets
+        alike = compare(model, X, y) if tested else None
     if rows is None:
         names = _feature_names(model, X, plain_X.shape[1], feature_names)
         of_lengthscales = names
@@ -295,6 +306,8 @@ def diagnose(
         groups=_groups(groups, len(plain_y)),
         n_seen=0 if outside.targets else _seen(calibrated, plain_X, plain_y),
         gaps=None if rows is None else tuple(rows.gaps),
+        n_missing=0 if rows is None else int(rows.missing.sum()),
+        exchangeability=alike,
     )
 
 
@@ -331,6 +344,20 @@ def level_curves(calibrated: Any, feature_names: Sequence[str] = ()) -> LevelCur
         names=tuple(_theta_name(name, feature_names) for name in posterior.names),
         scores=scores,
     )
+
+
+def _before_bounds(outside: Through) -> Through:
+    """The same without ``y_bounds``: levels whose quantiles lie at a bound cannot be told apart."""
+    calibrated = calibrated_of(outside.model)
+    if calibrated.bounds is None or outside.targets:
+        return outside
+    other, free = copy.copy(outside), calibrated.within(None)
+    if outside.model is calibrated:
+        other.model = free
+    else:
+        other.model = copy.copy(outside.model)
+        other.model.calibrated_ = free
+    return other
 
 
 def _groups(groups: Any, n: int) -> NDArray[Any] | None:

@@ -240,14 +240,7 @@ class PredictiveDistribution:
         >>> dist.cdf([0.5])
         array([0.625])
         """
-        u = self._standardise(y)
-        k = self._cell(u)
-        t = ((u - self._u.gather(1, k)) / self._w.gather(1, k)).clamp(0, 1)
-        inside = self._p[k] + self._dp[k] * t
-        below, above = self._excess(u)
-        left = inside * self._lower.log_share(below).exp()
-        right = 1 - self._above * self._upper.log_share(above).exp()
-        return self._answer(torch.where(above > 0, right, left).squeeze(1))
+        return self._answer(self._shares(self._standardise(y))[0].squeeze(1))
 
     def log_prob(self, y: Array) -> Array:
         """Return the log density at ``y``; (n,) -> (n,).
@@ -258,13 +251,7 @@ class PredictiveDistribution:
         >>> np.exp(dist.log_prob([0.5]))
         array([0.25])
         """
-        u = self._standardise(y)
-        k = self._cell(u)
-        f = (self._dp[k] / self._w.gather(1, k)).log()
-        below, above = self._excess(u)
-        f = torch.where(below > 0, self._below.log() + self._lower.log_density(below), f)
-        f = torch.where(above > 0, self._above.log() + self._upper.log_density(above), f)
-        return self._answer((f - self._scale.log()).squeeze(1))
+        return self._answer(self._log_density(self._standardise(y)).squeeze(1))
 
     def crps(self, y: Array) -> Array:
         r"""Return the continuous ranked probability score, exactly; (n,) -> (n,).
@@ -282,14 +269,47 @@ class PredictiveDistribution:
         array([0.354167])
         """
         u = self._standardise(y)
-        # In every cell F^2 counts up to y and (1 - F)^2 beyond; F is linear, with value v at y.
-        left = torch.minimum((u - self._u[:, :-1]).clamp_min(0), self._w)
-        lo, hi = self._p[:-1], self._p[1:]
-        v = lo + self._dp * left / self._w
-        inside = left * _cone(lo, v) + (self._w - left) * _cone(1 - v, 1 - hi)
+        area = self._area_below(u) + self._area_above(u)
+        return self._answer((self._scale * area).squeeze(1))
+
+    def _shares(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        """Probability [n, 1] up to ``u``, and beyond it, each precise where it is small."""
+        k = self._cell(u)
+        t = ((u - self._u.gather(1, k)) / self._w.gather(1, k)).clamp(0, 1)
+        inside = self._p[k] + self._dp[k] * t
         below, above = self._excess(u)
-        tails = self._lower.crps(below, self._below) + self._upper.crps(above, self._above)
-        return self._answer((self._scale * (inside.sum(1, keepdim=True) + tails)).squeeze(1))
+        left = inside * self._lower.log_share(below).exp()
+        right = (1 - inside) * self._upper.log_share(above).exp()
+        return torch.where(above > 0, 1 - right, left), torch.where(below > 0, 1 - left, right)
+
+    def _log_density(self, u: Tensor) -> Tensor:
+        k = self._cell(u)
+        f = (self._dp[k] / self._w.gather(1, k)).log()
+        below, above = self._excess(u)
+        f = torch.where(below > 0, self._below.log() + self._lower.log_density(below), f)
+        f = torch.where(above > 0, self._above.log() + self._upper.log_density(above), f)
+        return f - self._scale.log()
+
+    def _area_below(self, u: Tensor) -> Tensor:
+        """Integral [n, 1] of ``F^2`` up to ``u``: in every cell ``F`` is linear."""
+        left, v = self._part(u)
+        below, above = self._excess(u)
+        inside = (left * _cone(self._p[:-1], v)).sum(1, keepdim=True)
+        tails = self._lower.area_beyond(below, self._below)
+        return inside + tails + self._upper.area_before(above, self._above)
+
+    def _area_above(self, u: Tensor) -> Tensor:
+        """Integral [n, 1] of ``(1 - F)^2`` from ``u`` on."""
+        left, v = self._part(u)
+        below, above = self._excess(u)
+        inside = ((self._w - left) * _cone(1 - v, 1 - self._p[1:])).sum(1, keepdim=True)
+        tails = self._upper.area_beyond(above, self._above)
+        return inside + tails + self._lower.area_before(below, self._below)
+
+    def _part(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        """How much of each cell lies up to ``u``, and ``F`` where that ends, both [n, K-1]."""
+        left = torch.minimum((u - self._u[:, :-1]).clamp_min(0), self._w)
+        return left, self._p[:-1] + self._dp * left / self._w
 
     def _mean_u(self) -> Tensor:
         middle = (self._u[:, 1:] + self._u[:, :-1]) / 2

@@ -23,9 +23,10 @@ from sharpgp._inputs import (
     seed_of,
 )
 from sharpgp._labelled import both_or_none, forget, labelled
-from sharpgp._rows import Rows, each_once, holdout, with_earlier
+from sharpgp._rows import Rows, each_once, held_out_rows, with_earlier
 from sharpgp._stored import ABSENT, Maybe, Several, agree, stored
 from sharpgp._validation import as_features, as_numpy, as_target
+from sharpgp.bounds import bounds_for
 from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.recalibrator import (
     PosteriorMethod,
@@ -64,6 +65,7 @@ T = TypeVar("T")
     approximation=object,
     cal_size=int | float,
     effort=str,
+    y_bounds=object,
     device=object,
     random_state=object,
     verbose=int | float,
@@ -115,6 +117,11 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         rank.
     effort : {"low", "auto", "high"}
         How much ``base="auto"`` pools: one Matérn GP, five models, or seven.
+    y_bounds : (low, high), optional
+        What the target cannot be below or above, None where there is no bound: counts have
+        ``(0, None)``, shares ``(0, 1)``.  All answers stay within, and what would lie beyond is
+        probability of the bound itself, see :mod:`sharpgp.bounds`.  Of several outputs, one pair
+        for all, or a list with one for each.
     device : {"auto", "cpu", "cuda"} or torch device
         Where to compute; ``"auto"`` is a GPU from 2,000 training rows on, if there is one, and else
         the CPU.  Out of GPU memory, work goes on in smaller blocks, and then on the CPU with a
@@ -171,6 +178,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         approximation: Any = "auto",
         cal_size: float | int = 0.25,
         effort: str = "auto",
+        y_bounds: Any = None,
         device: Any = "auto",
         random_state: Any = None,
         verbose: int = 0,
@@ -180,6 +188,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         self.approximation = approximation
         self.cal_size = cal_size
         self.effort = effort
+        self.y_bounds = y_bounds
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
@@ -249,8 +258,9 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         seed = seed_of(self.random_state)
         recalibrator = chosen_recalibrator(self.calibration, len(train), seed, guarantee=guarantee)
         grouped = train.groups is not None or (cal is not None and cal.groups is not None)
+        bounds = bounds_for(self.y_bounds, train.y, *([] if cal is None else [cal.y]))
         if cal is None and recalibrator.needs_calibration:
-            train, cal, weights = self._holdout(train, weights)
+            train, cal, weights = held_out_rows(train, weights, self.cal_size, seed)
         X, y, groups = train.X, train.y, train.groups
         encoding: TableEncoding | None = getattr(self, "encoding_", None)
         known_noise = hasattr(self, "noise_")
@@ -261,7 +271,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
             self.base,
             self.approximation,
             self.effort,
-            seed_of(self.random_state),
+            seed,
             feature_names(self, known_noise),
             encoding.ties if encoding else None,
             known_noise,
@@ -278,14 +288,9 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
             self._log(f"learned from {len(y)} rows ({device}{kind}); now {recalibrator!r}")
             progress.begin("calibrating")
             X_cal, y_cal, groups_cal = held_out
-            return recalibrator.for_columns(columns_of(self)).fit(
-                base,
-                X_cal,
-                y_cal,
-                sample_weight=weights,
-                groups=groups,
-                groups_cal=groups_cal,
-            )
+            settings = {"sample_weight": weights, "groups": groups, "groups_cal": groups_cal}
+            method = recalibrator.for_columns(columns_of(self))
+            return method.fit(base, X_cal, y_cal, **settings).within(bounds)
 
         with progress.shown(bool(self.verbose)):
             self.calibrated_ = within_memory(choose_device(self.device, len(y)), work)
@@ -528,13 +533,6 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
             self.n_features_in_ if names is None else len(names),
             self.n_features_in_,
         )
-
-    def _holdout(self, rows: Rows, weights: Any) -> tuple[Rows, Rows, Any]:
-        """Rows to train on and to calibrate with, and the weights of the latter."""
-        train, cal = holdout(rows.labels(), self.cal_size, seed_of(self.random_state))
-        if isinstance(weights, np.ndarray):
-            weights = weights[cal]
-        return rows[train], rows[cal], weights
 
     def _checked(self, X: Any, noise: Any = None) -> Tensor:
         of_one_output(self)

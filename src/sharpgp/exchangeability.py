@@ -4,9 +4,16 @@ Everything that calibration promises rests on new rows being like the calibratio
 are, the scores of both are exchangeable, and a rank test has the p-value that it says: for a model
 that has not seen either (``exact`` and other methods with a holdout) in finite samples, for those
 whose training points calibrate (``cv``) nearly.
+
+Row after row, :class:`Martingale` bets against the same supposition; its capital is evidence at any
+time.  :class:`sharpgp.Online` keeps one.
 """
 
-from dataclasses import dataclass
+import math
+import random
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,6 +27,8 @@ from sharpgp.exceptions import InvalidInputError, warn
 
 #: p-values below this are warned of.
 ALARM = 0.01
+# Share of a martingale's capital that changes its bet at each step.
+_JUMP = 0.01
 
 
 @dataclass(frozen=True)
@@ -32,11 +41,14 @@ class Exchangeability:
         Of all tests together: twice the smaller of the two below.
     centre, size : float
         p-values of rank tests on the scores (is the prediction off to one side?) and on their
-        absolute values (are errors larger or smaller than they were?).
+        absolute values (are errors larger or smaller than they were?  By ``cv``, larger: those of
+        its training points are of fits to fewer rows, and a little too large already).
     moved : dict from str to float
         Features whose distribution differs from that in training, with p-values that count all
         features; the clearest first.
     n_old, n_new : int
+    old, new : arrays
+        The scores themselves.
     """
 
     p_value: float
@@ -45,6 +57,8 @@ class Exchangeability:
     moved: dict[str, float]
     n_old: int
     n_new: int
+    old: np.ndarray = field(repr=False, compare=False)
+    new: np.ndarray = field(repr=False, compare=False)
 
     def __str__(self) -> str:
         verdict = "no sign of a change" if self.p_value >= ALARM else "the data have changed"
@@ -91,18 +105,16 @@ def compare(model: Any, X: Any, y: Any) -> Exchangeability:
     new = as_numpy(calibrated.model.scores_of(features, target))
     old = as_numpy(calibrated.scores)
     centre = float(mannwhitneyu(old, new).pvalue)
-    size = float(mannwhitneyu(np.abs(old), np.abs(new)).pvalue)
-    names = _names(model, rows, features.shape[1])
-    before, after = as_numpy(calibrated.model.X_train), as_numpy(features)
-    moved = {}
-    for name, ours, theirs in zip(names, before.T, after.T, strict=True):
-        p = min(1.0, len(names) * float(ks_2samp(ours, theirs).pvalue))
-        if p < ALARM:
-            moved[name] = p
-    moved = dict(sorted(moved.items(), key=lambda item: item[1]))
-    found = Exchangeability(
-        min(1.0, 2.0 * min(centre, size)), centre, size, moved, *map(len, (old, new))
+    sides = "less" if calibrated.in_training else "two-sided"
+    size = float(mannwhitneyu(np.abs(old), np.abs(new), alternative=sides).pvalue)
+    encoding = None if rows is None else rows.encoding
+    moved = moved_features(
+        as_numpy(calibrated.model.X_train),
+        as_numpy(features),
+        names_of_features(encoding, features.shape[1]),
     )
+    p_value = min(1.0, 2.0 * min(centre, size))
+    found = Exchangeability(p_value, centre, size, moved, len(old), len(new), old, new)
     if found.p_value < ALARM:
         warn(
             f"new rows are unlike those that calibrated the model (p = {found.p_value:.2g}): "
@@ -112,7 +124,105 @@ def compare(model: Any, X: Any, y: Any) -> Exchangeability:
     return found
 
 
-def _names(model: Any, rows: Any, n_features: int) -> list[str]:
-    names = None if rows is None else rows.encoding.features
+def moved_features(before: np.ndarray, after: np.ndarray, names: Sequence[str]) -> dict[str, float]:
+    """Features (n, d) whose distribution differs between two tables, the clearest first.
+
+    With p-values of Kolmogorov and Smirnov's test, times the number of features.
+
+    Examples
+    --------
+    >>> rows = np.random.default_rng(0).normal(size=(80, 2))
+    >>> list(moved_features(rows[:40], rows[40:] + np.array([0.0, 3.0]), ["age", "dose"]))
+    ['dose']
+    """
+    found = {}
+    for name, ours, theirs in zip(names, before.T, after.T, strict=True):
+        p = min(1.0, len(names) * float(ks_2samp(ours, theirs).pvalue))
+        if p < ALARM:
+            found[name] = p
+    return dict(sorted(found.items(), key=lambda item: item[1]))
+
+
+def names_of_features(encoding: Any, n_features: int) -> list[str]:
+    """Names of the features of an encoding, or ``x0, x1, ...``."""
+    names = None if encoding is None else encoding.features
     names = [f"x{j}" for j in range(n_features)] if names is None else list(names)
     return names if len(names) == n_features else [*names, "noise variance"]
+
+
+class Martingale:
+    r"""A conformal test martingale: capital that grows only where rows are not exchangeable.
+
+    Each new score ``z_t`` gets the p-value ``p_t``, the share of all scores so far that are at
+    least as large, ties broken at random.  While rows are exchangeable, p-values are independent
+    and uniform, and no betting on them has an expected gain: for capital ``M_t`` that began as 1,
+
+    ``P(max_t M_t >= 1 / alpha) <= alpha``,
+
+    however long one looks (Ville's inequality).  One half of the capital bets on the scores, one
+    on their absolute values, each by the simple jumper: three accounts grow by
+    ``1 + e (p_t - 1/2)`` with ``e = -1, 0, 1``, and exchange 1 % of their capital at each step.
+
+    Parameters
+    ----------
+    scores : array of shape (C,)
+        Those of the calibration points.
+
+    Attributes
+    ----------
+    log_path : list of float
+        ``log10 M_t`` after each new score.
+
+    References
+    ----------
+    V. Vovk, I. Petej, I. Nouretdinov, E. Ahlberg, L. Carlsson and A. Gammerman, "Retrain or not
+    retrain: conformal test martingales for change-point detection", COPA 2021.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> same, larger = Martingale(rng.normal(size=200)), Martingale(rng.normal(size=200))
+    >>> same.observe(rng.normal(size=200))
+    >>> larger.observe(3 * rng.normal(size=200))
+    >>> same.p_value > 0.01, larger.p_value < 0.01
+    (True, True)
+    """
+
+    def __init__(self, scores: Any) -> None:
+        old = np.asarray(scores, dtype=np.float64)
+        self._bets = (_Jumper(old), _Jumper(np.abs(old)))
+        self.log_path: list[float] = []
+
+    def observe(self, scores: Any) -> None:
+        """Take further scores, in their order."""
+        signed, sizes = self._bets
+        for z in np.asarray(scores, dtype=np.float64).tolist():
+            signed.observe(z)
+            sizes.observe(abs(z))
+            both = np.logaddexp(signed.log_capital, sizes.log_capital) - math.log(2.0)
+            self.log_path.append(float(both) / math.log(10.0))
+
+    @property
+    def p_value(self) -> float:
+        """``1 / max_t M_t``, valid at any time; at most 1."""
+        return float(10.0 ** -max([0.0, *self.log_path]))
+
+
+class _Jumper:
+    """The bets of one martingale; see there."""
+
+    def __init__(self, scores: np.ndarray) -> None:
+        self.known = sorted(scores.tolist())
+        self.shares = [1 / 3] * 3
+        self.log_capital = 0.0
+        self.random = random.Random(0)
+
+    def observe(self, z: float) -> None:
+        """Bet on the rank of a new score among those known, which it then joins."""
+        n, low, high = len(self.known), bisect_left(self.known, z), bisect_right(self.known, z)
+        p = (n - high + self.random.random() * (high - low + 1)) / (n + 1)
+        moved = [(1.0 - _JUMP) * share + _JUMP / 3 for share in self.shares]
+        grown = [share * (1.0 + e * (p - 0.5)) for share, e in zip(moved, (-1, 0, 1), strict=True)]
+        self.log_capital += math.log(sum(grown))
+        self.shares = [share / sum(grown) for share in grown]
+        insort(self.known, z)

@@ -3,17 +3,23 @@
 import math
 import numbers
 import warnings
+from collections import deque
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sharpgp._validation import as_count, as_coverage, as_features, as_target
+from sharpgp._validation import as_count, as_coverage, as_features, as_numpy, as_target
 from sharpgp.calibration.calibrated import calibrated_of
+from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.estimator import SharpGPRegressor
-from sharpgp.exceptions import CalibrationWarning, InvalidInputError
+from sharpgp.exceptions import CalibrationWarning, InvalidInputError, warn
+from sharpgp.exchangeability import ALARM, Martingale, moved_features, names_of_features
 from sharpgp.frames import TableEncoding, is_frame
+
+# Newest rows that are looked at for features that moved.
+_RECENT = 50
 
 
 class Online:
@@ -59,6 +65,10 @@ class Online:
         Sum of ``err_t`` so far.
     calibrated : Calibrated
         The present predictor, which changes if there is a window.
+    martingale : Martingale or None
+        Evidence that the stream is unlike the calibration points, for models with ranked scores,
+        see :class:`sharpgp.exchangeability.Martingale`; once its p-value is below 1 %, a warning
+        says so and names the features that moved.
 
     References
     ----------
@@ -107,6 +117,11 @@ class Online:
         self.alpha = 1.0 - values[0]
         self.steps = 0
         self.missed = 0.0
+        self.martingale: Martingale | None = None
+        if isinstance(calibrated, ScoredPredictor) and calibrated.weights is None:
+            self.martingale = Martingale(as_numpy(calibrated.scores))
+        self._recent: deque[np.ndarray] = deque(maxlen=_RECENT)
+        self._warned = False
         self._numpy = isinstance(model, SharpGPRegressor)
         self._encoding: TableEncoding | None = getattr(model, "encoding_", None)
 
@@ -148,17 +163,43 @@ class Online:
         error = 1.0 if self.alpha >= 1.0 else float((~inside).double().mean())
         if self.window is not None:
             self.calibrated = self.calibrated.rescored(X, y, keep=self.window)
+        self._watch(X, y)
         self.alpha += self.gamma * (1.0 - self.coverage - error)
         self.steps += 1
         self.missed += error
         return ends
+
+    def moved(self) -> dict[str, float]:
+        """Features whose newest values are distributed unlike those in training, with p-values."""
+        if not self._recent or not isinstance(self.calibrated, ScoredPredictor):
+            return {}
+        before, after = as_numpy(self.calibrated.model.X_train), np.stack(self._recent)
+        return moved_features(before, after, names_of_features(self._encoding, before.shape[1]))
+
+    def _watch(self, X: Tensor, y: Tensor) -> None:
+        """Let the martingale see the step; a warning when it is sure of a change."""
+        if self.martingale is None or not isinstance(self.calibrated, ScoredPredictor):
+            return
+        self._recent.extend(as_numpy(X))
+        known = self.window is not None and len(y) <= self.window  # they have joined the others
+        scores = self.calibrated.scores[-len(y) :] if known else None
+        scores = self.calibrated.model.scores_of(X, y) if scores is None else scores
+        self.martingale.observe(as_numpy(scores))
+        if not self._warned and self.martingale.p_value < ALARM:
+            self._warned = True
+            warn(
+                "the stream is unlike the points that calibrated the model "
+                f"(p = {self.martingale.p_value:.2g} after {self.steps + 1} steps); features that "
+                f"moved: {', '.join(self.moved()) or 'none alone'}"
+            )
 
     def _ends(self, X: Tensor) -> Tensor:
         coverage = 1.0 - self.alpha
         if coverage <= 0.0:
             return self.calibrated.predict_mean(X).unsqueeze(-1).expand(-1, 2)
         if coverage >= 1.0:
-            return X.new_tensor([-np.inf, np.inf]).expand(X.shape[0], 2)
+            whole = X.new_tensor([-np.inf, np.inf]).expand(X.shape[0], 2)
+            return self.calibrated.kept(whole)
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore", CalibrationWarning)
             return self.calibrated.predict_interval(X, coverage, symmetric=self.symmetric)

@@ -25,6 +25,7 @@ from sharpgp._ranks import q_lin
 from sharpgp._rows import Rows, first_of_copies, holdout
 from sharpgp._stored import Array, stored
 from sharpgp._validation import as_coverage, as_numpy
+from sharpgp.bounds import of_output
 from sharpgp.calibration.ranks import Ranks
 from sharpgp.calibration.recalibrator import chosen_recalibrator
 from sharpgp.calibration.scored import ScoredPredictor
@@ -122,7 +123,8 @@ def fit_outputs(
         if some is not None and targets_cal is not None:
             held = {"X_cal": _take(rows_cal, some), "y_cal": targets_cal[some, j]}
             held |= {k: _part(v, some, j, len(targets_cal)) for k, v in theirs.items()}
-        model = clone(estimator).set_params(calibration=recalibrator)
+        bounds = of_output(estimator.y_bounds, j, p)
+        model = clone(estimator).set_params(calibration=recalibrator, y_bounds=bounds)
         fitted.append(model.fit(_take(rows, mine), targets[mine, j], **settings, **held))
         place = mine if some is None else some
         z.append(_scores(model, place, n if targets_cal is None else len(targets_cal)))
@@ -297,7 +299,8 @@ def _band(estimator: Any, X: Any, radius: float, noise: Any) -> np.ndarray:
 
     def ends(calibrated: Any, X: Tensor) -> np.ndarray:
         location, spread = calibrated.model.location(X), calibrated.model.spread(X)
-        return as_numpy(torch.stack([location - radius * spread, location + radius * spread], -1))
+        ends = torch.stack([location - radius * spread, location + radius * spread], -1)
+        return as_numpy(calibrated.kept(ends))
 
     answer: np.ndarray = estimator._answer(X, ends, noise)
     return answer

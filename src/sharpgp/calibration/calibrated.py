@@ -4,13 +4,22 @@ import copy
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
 from sharpgp._ranks import whole_rank
-from sharpgp._validation import as_count, as_coverage, as_features, as_levels, as_target
+from sharpgp._stored import Maybe
+from sharpgp._validation import (
+    as_count,
+    as_coverage,
+    as_features,
+    as_levels,
+    as_numpy,
+    as_target,
+)
+from sharpgp.bounds import BoundedDistribution, Bounds
 from sharpgp.calibration.cautions import warn_if_far, warn_if_unsupported, warn_of_dependence
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
@@ -25,8 +34,8 @@ ROWS_AT_ONCE = 2**15
 class Calibrated(ABC):
     """A calibrated predictor: what every recalibrator's ``fit`` returns.
 
-    A subclass answers quantiles, interval ends and distributions; this class adds checks, warnings
-    and shapes.  Answers are torch tensors in the user's units.
+    A subclass answers quantiles, interval ends and distributions; this class adds checks, warnings,
+    shapes and bounds.  Answers are torch tensors in the user's units.
 
     Attributes
     ----------
@@ -37,11 +46,16 @@ class Calibrated(ABC):
         can be asked for.
     counted : str
         What ``n_cal`` counts: ``"points"`` or ``"groups"``.
+    bounds : Bounds or None
+        Within which the answers of all ``predict_`` methods stay.
     """
 
     posterior: Posterior
     n_cal: int | None
     counted: str = "points"
+    bounds: Bounds | None = None
+    # What every predictor may have in a file, beside what its own class declares.
+    __stored__: ClassVar[dict[str, Any]] = {"bounds": Maybe(Bounds)}
 
     @abstractmethod
     def location(self, X: Tensor) -> Tensor:
@@ -73,9 +87,24 @@ class Calibrated(ABC):
         """Whether the symmetric band at this coverage is backed by calibration points."""
         return self.n_cal is None or whole_rank(coverage, self.n_cal, up=True) <= self.n_cal
 
+    def within(self, bounds: Bounds | None) -> Self:
+        """The same predictor for a target that lies within bounds; None for one without any."""
+        if bounds == self.bounds:
+            return self
+        other = copy.copy(self)
+        if bounds is None:
+            del other.bounds
+        else:
+            other.bounds = bounds
+        return other
+
+    def kept(self, values: Tensor) -> Tensor:
+        """Values moved to the nearest bound, if there are bounds."""
+        return values if self.bounds is None else self.bounds.kept(values)
+
     def predict_mean(self, X: Any) -> Tensor:
         """Predictive mean [T]."""
-        return self.location(self._features(X))
+        return self.kept(self.location(self._features(X)))
 
     def predict_quantiles(self, X: Any, levels: Any) -> Tensor:
         """Quantiles, shape (T,) for a single level and (T, k) for several, never crossing."""
@@ -87,7 +116,7 @@ class Calibrated(ABC):
         ordered, position = torch.unique(delta, return_inverse=True)
         if self.n_cal is not None:
             warn_if_unsupported(ordered, n_cal=self.n_cal, counted=self.counted)
-        table = in_blocks(lambda rows: self.quantiles(rows, ordered), X)[position]
+        table = self.kept(in_blocks(lambda rows: self.quantiles(rows, ordered), X))[position]
         return table[0] if single else table.mT
 
     def predict_interval(
@@ -117,12 +146,12 @@ class Calibrated(ABC):
         for value in ordered:
             self._warn_of_coverage(value, symmetric, weights, len(X))
         ends = in_blocks(lambda rows, w: self.ends(rows, ordered, symmetric, w), X, weights)
-        ends = ends.permute(2, 0, 1)[..., [ordered.index(value) for value in values]]
+        ends = self.kept(ends).permute(2, 0, 1)[..., [ordered.index(value) for value in values]]
         return ends[..., 0] if single else ends
 
     def predict_std(self, X: Any) -> Tensor:
         """Standard deviation [T] of the predictive distribution, without keeping all of it."""
-        return in_blocks(lambda rows: self.distribution(rows).std, self._near_features(X))
+        return in_blocks(lambda rows: self._distribution_at(rows).std, self._near_features(X))
 
     def predict_dist(self, X: Any) -> PredictiveDistribution:
         """Full predictive distribution at ``X``, tabulated at a fixed grid of levels.
@@ -131,7 +160,11 @@ class Calibrated(ABC):
         :meth:`predict_quantiles` does; :meth:`predict_interval` moves ends outward to whole ranks,
         to keep its guarantee, and so is wider by up to a rank on either side.
         """
-        return self.distribution(self._near_features(X))
+        return self._distribution_at(self._near_features(X))
+
+    def _distribution_at(self, X: Tensor) -> PredictiveDistribution:
+        found = self.distribution(X)
+        return found if self.bounds is None else BoundedDistribution(found, self.bounds)
 
     def calibration_report(self, X: Any, y: Any) -> CalibrationReport:
         """Every metric on test data, by name, with the ECE floor; prints as a table."""
@@ -141,14 +174,19 @@ class Calibrated(ABC):
             # Levels that few calibration points cannot support show as a higher ECE floor.
             warnings.simplefilter("ignore", CalibrationWarning)
             quantiles = self._quantiles_at(X, ECE_LEVELS[1:-1])
+            free = quantiles
+            if self.bounds is not None:
+                free = self.within(None)._quantiles_at(X, ECE_LEVELS[1:-1])
             interval = self._interval_at(X, 0.95)
         return calibration_report(
             y.cpu().numpy(),
-            mean=self.location(X).cpu().numpy(),
-            dist=self.distribution(X).numpy(),
+            mean=self.kept(self.location(X)).cpu().numpy(),
+            dist=self._distribution_at(X).numpy(),
             quantiles=quantiles.cpu().numpy(),
             interval=interval.cpu().numpy(),
             n_cal=self.n_cal,
+            # Levels whose quantiles lie at a bound cannot be told apart.
+            for_ece=free.cpu().numpy(),
         )
 
     def updated(self, X: Any, y: Any, *, sample_weight: Any = None) -> "Calibrated":
@@ -169,7 +207,7 @@ class Calibrated(ABC):
         X, y = self._labelled(X, y)
         weights = self._new_weights(X, sample_weight)
         with torch.no_grad(), threads_for(self._n_dense):
-            return self._updated(X, y, weights)
+            return self._updated(X, y, weights).within(self.bounds)
 
     def rescored(self, X: Any, y: Any, *, keep: int | None = None) -> "Calibrated":
         """A new predictor with the same mean and spread, and ``beta`` from further points, too.
@@ -179,7 +217,7 @@ class Calibrated(ABC):
         X, y = self._labelled(X, y)
         keep = None if keep is None else as_count(keep, "keep", least=1)
         with torch.no_grad(), threads_for(self._n_dense):
-            return self._rescored(X, y, keep)
+            return self._rescored(X, y, keep).within(self.bounds)
 
     def weighted(self, sample_weight: Any) -> "Calibrated":
         """The same predictor with weighted scores, for a covariate shift."""
@@ -222,7 +260,7 @@ class Calibrated(ABC):
         >>> calibrated.condition_on_observations([[7.0]], [0.7]).posterior.n_train
         21
         """
-        return self._conditioned(*self._labelled(X, y))
+        return self._conditioned(*self._labelled(X, y)).within(self.bounds)
 
     def _conditioned(self, X: Tensor, y: Tensor) -> Self:
         """The same calibration on further data; whatever else holds a posterior has to follow."""
@@ -268,7 +306,10 @@ class Calibrated(ABC):
 
     def _labelled(self, X: Any, y: Any) -> tuple[Tensor, Tensor]:
         X = self._features(X)
-        return X, as_target(y, n_rows=X.shape[0], device=X.device)
+        y = as_target(y, n_rows=X.shape[0], device=X.device)
+        if self.bounds is not None:
+            self.bounds.check(as_numpy(y))
+        return X, y
 
 
 def no_weights(sample_weight: Any) -> Tensor | None:

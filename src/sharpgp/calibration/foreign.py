@@ -2,13 +2,15 @@
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sharpgp._validation import as_target
+from sharpgp._validation import as_numpy, as_target
+from sharpgp.bounds import Bounds, bounds_for
+from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.ranks import Ranks
 from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.distribution import PredictiveDistribution
@@ -99,6 +101,10 @@ class ForeignPredictor(ScoredPredictor):
         error = ((worse - mean.unsqueeze(1)).square() @ share.square()).sqrt()
         return _TRUSTS[int((mean + 0.5 * error).argmin())]
 
+    def within(self, bounds: Bounds | None) -> Self:
+        """See :meth:`Calibrated.within`; its bands have the shape of the model as it is."""
+        return Calibrated.within(self, bounds)
+
     def location(self, X: Tensor) -> Tensor:
         """See :meth:`Calibrated.location`: the mean of the distribution."""
         mean: Tensor = self.distribution(X).mean
@@ -173,7 +179,9 @@ def smooth_beta(ranks: Ranks, delta: Tensor) -> Tensor:
     return torch.where(known, torch.from_numpy(inside), ranks.beta(delta))
 
 
-def calibrate(model: Any, X_cal: Any, y_cal: Any, *, sample_weight: Any = None) -> ForeignPredictor:
+def calibrate(
+    model: Any, X_cal: Any, y_cal: Any, *, sample_weight: Any = None, y_bounds: Any = None
+) -> ForeignPredictor:
     """Calibrate anything that gives quantiles or a distribution, with a finite-sample guarantee.
 
     The model is asked, never changed; its shape is kept, skew and several peaks included.  For
@@ -191,6 +199,8 @@ def calibrate(model: Any, X_cal: Any, y_cal: Any, *, sample_weight: Any = None) 
         Targets of points that took no part in the training of the model.
     sample_weight : array (C,), optional
         Weights, see :class:`sharpgp.calibration.scored.ScoredPredictor`.
+    y_bounds : (low, high), optional
+        Within which all answers stay, see :mod:`sharpgp.bounds`.
 
     Returns
     -------
@@ -213,8 +223,9 @@ def calibrate(model: Any, X_cal: Any, y_cal: Any, *, sample_weight: Any = None) 
     y = as_target(y_cal, n_rows=len(tables))
     shape = QuantileShape.of(torch.from_numpy(source.levels), tables)
     calibrated = ForeignPredictor(source, shape, tables, y, shape.scores_of(tables, y))
+    bounds = bounds_for(y_bounds, as_numpy(y))
     if sample_weight is None:
-        return calibrated
+        return calibrated.within(bounds)
     weighted = calibrated.weighted(sample_weight)
     assert isinstance(weighted, ForeignPredictor)
-    return weighted
+    return weighted.within(bounds)

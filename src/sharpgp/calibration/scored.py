@@ -10,6 +10,7 @@ from torch import Tensor
 from sharpgp._ranks import points_needed
 from sharpgp._stored import Array, Maybe, agree, stored
 from sharpgp._validation import as_weights
+from sharpgp.bounds import Bounds
 from sharpgp.calibration import intervals
 from sharpgp.calibration.calibrated import Calibrated, no_weights
 from sharpgp.calibration.cautions import warn_if_few_groups, warn_if_unsupported, warn_of_tail
@@ -178,6 +179,17 @@ class ScoredPredictor(Calibrated):
     def counted(self) -> str:  # type: ignore[override]
         """See :class:`Calibrated`."""
         return "points" if self.groups is None else "groups"
+
+    def within(self, bounds: Bounds | None) -> Self:
+        """See :meth:`Calibrated.within`; with bands where training targets pile up at a bound.
+
+        An interval that the bound cuts off can miss on the other side only, to which a band gives
+        the whole share of misses.
+        """
+        other = super().within(bounds)
+        if bounds is not None and bounds.piled(self.model.y_train):
+            other.prefers_band = True
+        return other
 
     # -------------------------------------------------------------- answers
 

@@ -45,6 +45,12 @@ def fit(
     effort: Annotated[
         str, typer.Option(help="low, auto or high: how much the base auto pools.")
     ] = "auto",
+    y_bounds: Annotated[
+        str | None,
+        typer.Option(
+            help="What the target cannot be below or above: 0, for counts, 0,1 for shares."
+        ),
+    ] = None,
     drop: Annotated[
         list[str] | None,
         typer.Option(help="Column not to use, such as an identifier; may be repeated."),
@@ -76,6 +82,7 @@ def fit(
         "approximation": _approximation(approximation),
         "cal_size": cal_size,
         "effort": effort,
+        "y_bounds": _bounds(y_bounds),
         "device": device,
         "random_state": seed,
     }
@@ -213,6 +220,21 @@ def _approximation(text: str) -> Any:
             f"neighbours:100, found {text!r}"
         )
     return sized[name](int(number))
+
+
+def _bounds(text: str | None) -> tuple[float | None, ...] | None:
+    """What ``y_bounds=`` takes: two numbers with a comma, of which one may be left out."""
+    if text is None:
+        return None
+    try:
+        ends = tuple(float(part) if part.strip() else None for part in text.split(","))
+    except ValueError:
+        ends = ()
+    if len(ends) != 2:
+        raise InvalidInputError(
+            f"y-bounds: expected a number, a comma and a number, such as 0, or 0,1, found {text!r}"
+        )
+    return ends
 
 
 def _numbers(text: str | None) -> list[float]:

@@ -50,6 +50,7 @@ def calibration_report(
     quantiles: Floats,
     interval: Floats,
     n_cal: int | None,
+    for_ece: Floats | None = None,
 ) -> CalibrationReport:
     """Every metric of a predictor on test data, sharpness always beside coverage.
 
@@ -65,6 +66,8 @@ def calibration_report(
         95 % intervals.
     n_cal : int or None
         Number of calibration points, for the ECE floor; None if there are none.
+    for_ece : array of shape (n, 19), optional
+        Quantiles before they were moved to a bound, for the ECE alone.
 
     Examples
     --------
@@ -87,8 +90,9 @@ def calibration_report(
     edge = np.full((len(y), 1), np.inf)
     lower, upper = np.asarray(interval).T
     inner = scores.ECE_LEVELS[1:-1]
+    for_ece = quantiles if for_ece is None else for_ece
     return CalibrationReport(
-        ece=scores.ece(y, np.hstack([-edge, quantiles, edge])),
+        ece=scores.ece(y, np.hstack([-edge, for_ece, edge])),
         ece_floor=scores.ece_floor(n_cal, len(y)),
         std=float(dist.std.mean()),
         nll=float(-dist.log_prob(y).mean()),

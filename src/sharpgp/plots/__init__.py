@@ -15,6 +15,7 @@ from sharpgp.plots.calibration import (
     theta_curves,
     widths,
 )
+from sharpgp.plots.change import exchangeability, martingale
 from sharpgp.plots.intervals import plot_intervals_1d, toy_figure
 from sharpgp.plots.models import base, intervals, observed, plot, relevance
 from sharpgp.plots.style import BLUE, CYCLE, GREY, INK, PALE, SHADE
@@ -31,7 +32,9 @@ __all__ = [
     "calibration_figure",
     "coverage_by_feature",
     "coverage_by_width",
+    "exchangeability",
     "intervals",
+    "martingale",
     "observed",
     "pit",
     "plot",

@@ -16,7 +16,7 @@ import numpy as np
 import sharpgp
 from sharpgp._files import replacing
 from sharpgp.diagnostics import Diagnostics, diagnose
-from sharpgp.report import curve_words, tables, words
+from sharpgp.report import curve_words, data_words, tables, words
 from sharpgp.report.faults import Fault, faults
 from sharpgp.report.numbers import FIRST_COVERAGE, Numbers, numbers_of
 from sharpgp.report.words import Finding, Verdict
@@ -112,6 +112,11 @@ def render_report(
         "origin": escape(_origin(found, day or date.today())),
         "verdict": _verdict(words.verdict(found, wrong), wrong),
         "tiles": tables.tiles(found),
+        "rows": "".join(
+            _sentence(finding)
+            for finding in (data_words.assumption(found), data_words.gaps(found, first))
+            if finding is not None
+        ),
         "reliability": _sentence(words.reliability(found, numbers, wrong)),
         "pit": _sentence(words.pit(found, numbers, wrong)),
         "points": _sentence(Finding(**shown["words"]["points"])),

@@ -1,0 +1,27 @@
+"""
+Counts, and other targets with bounds
+=====================================
+
+Counts are never negative, and many are zero. ``y_bounds=(0, None)`` keeps every answer there:
+intervals cover what they covered, with less width, and zero has a probability of its own.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from sharpgp import SharpGPRegressor
+
+rng = np.random.default_rng(0)
+X = rng.uniform(0, 6, (150, 1))
+y = rng.poisson(3 * np.maximum(np.sin(X[:, 0]), 0.02))
+x = np.linspace(0, 6, 200)[:, None]
+
+model = SharpGPRegressor(base="rbf", calibration="exact", random_state=0, y_bounds=(0, None))
+lower, upper = model.fit(X, y).predict_interval(x, coverage=0.9).T
+none = model.predict_dist(x).cdf(np.zeros(200))
+
+figure, (top, bottom) = plt.subplots(2, sharex=True, figsize=(6, 4), layout="constrained")
+top.plot(X, y, "k.", markersize=3)
+top.fill_between(x[:, 0], lower, upper, alpha=0.3, label="90 %")
+bottom.plot(x, none, label="probability of zero")
+_ = top.legend(), bottom.legend()

@@ -1,0 +1,285 @@
+"""Targets that cannot lie outside bounds: predictions stay within, mass beyond lies at the bound.
+
+An interval, a quantile or a draw that leaves the bounds is moved to the nearest bound.  Intervals
+are closed, and a target is never beyond, so that coverage is what it was; widths and scores can
+only fall.  What a distribution had beyond a bound becomes probability of the bound itself: counts
+that are zero, shares that are one.
+"""
+
+import math
+import numbers
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import NoneType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sharpgp._stored import agree, stored
+from sharpgp.distribution import Array, PredictiveDistribution
+from sharpgp.exceptions import InvalidInputError, warn
+
+#: Share of the targets at the smallest (or largest) value from which it is taken for a bound.
+PILED = 0.05
+# Fewer equal targets than these are no pile.
+_FEWEST_PILED = 10
+_EXPECTED = "y_bounds: expected (low, high), with low < high and None where there is no bound"
+
+
+@stored("Bounds", low=float | NoneType, high=float | NoneType)
+@dataclass(frozen=True)
+class Bounds:
+    """The smallest and the largest value that a target can have; None where there is none.
+
+    Examples
+    --------
+    >>> Bounds.of((0, None)).kept(torch.tensor([-1.0, 2.0])).tolist()
+    [0.0, 2.0]
+    """
+
+    low: float | None = None
+    high: float | None = None
+
+    @classmethod
+    def of(cls, y_bounds: Any) -> "Bounds | None":
+        """From ``(low, high)``, either of which may be None; None without any."""
+        if y_bounds is None:
+            return None
+        pair = isinstance(y_bounds, Sequence | np.ndarray) and not isinstance(y_bounds, str)
+        if not pair or len(y_bounds) != 2 or not all(map(_is_end, y_bounds)):
+            raise InvalidInputError(f"{_EXPECTED}, found {y_bounds!r}")
+        low, high = (None if end is None or math.isinf(end) else float(end) for end in y_bounds)
+        found = cls(low, high)
+        if not found.least < found.most:
+            raise InvalidInputError(f"{_EXPECTED}, found {y_bounds!r}")
+        return None if low is None and high is None else found
+
+    def _restored(self) -> None:
+        agree("bounds in order", self.least < self.most, True)
+
+    @property
+    def least(self) -> float:
+        """The smallest value, or minus infinity."""
+        return -math.inf if self.low is None else self.low
+
+    @property
+    def most(self) -> float:
+        """The largest value, or infinity."""
+        return math.inf if self.high is None else self.high
+
+    def kept(self, values: Tensor) -> Tensor:
+        """The same values, those beyond a bound moved to it."""
+        return values.clamp(self.least, self.most)
+
+    def piled(self, y: Tensor) -> bool:
+        """Whether many targets lie at a bound.
+
+        Examples
+        --------
+        >>> y = torch.tensor([0.0] * 10 + [1.0, 2.0])
+        >>> Bounds(low=0.0).piled(y), Bounds(low=-1.0).piled(y)
+        (True, False)
+        """
+        at = int(torch.maximum((y == self.least).sum(), (y == self.most).sum()))
+        return _is_pile(at, len(y))
+
+    def check(self, y: Any) -> None:
+        """Raise unless targets lie within."""
+        values = np.asarray(y)
+        outside = values[(values < self.least) | (values > self.most)]
+        if outside.size:
+            raise InvalidInputError(
+                f"y: expected targets within y_bounds, {self.least:g} to {self.most:g}, found "
+                f"{outside.size} of {values.size} outside, such as {outside[0]:g}"
+            )
+
+
+def bounds_for(y_bounds: Any, y: np.ndarray, *more: np.ndarray) -> Bounds | None:
+    """Checked bounds that hold all targets; a warning where targets ``y`` pile up without one.
+
+    Examples
+    --------
+    >>> bounds_for((0, 1), np.array([0.5, 2.0]))
+    Traceback (most recent call last):
+    sharpgp.exceptions.InvalidInputError: y: expected targets within y_bounds, 0 to 1, found 1 ...
+    """
+    bounds = Bounds.of(y_bounds)
+    if bounds is not None:
+        for targets in (y, *more):
+            bounds.check(targets)
+    warn_of_piles(y, bounds)
+    return bounds
+
+
+def _is_pile(count: int, n: int) -> bool:
+    return count >= max(_FEWEST_PILED, PILED * n)
+
+
+def _is_end(end: Any) -> bool:
+    return end is None or (isinstance(end, numbers.Real) and not math.isnan(end))
+
+
+def of_output(y_bounds: Any, j: int, p: int) -> Any:
+    """Bounds of output ``j`` of ``p``: one pair for all outputs, or one for each.
+
+    Examples
+    --------
+    >>> of_output((0, None), 1, 2), of_output([None, (0, 1)], 1, 2)
+    ((0, None), (0, 1))
+    """
+    several = isinstance(y_bounds, Sequence) and any(
+        isinstance(one, Sequence | np.ndarray) for one in y_bounds
+    )
+    if not several:
+        return y_bounds
+    if len(y_bounds) != p:
+        raise InvalidInputError(
+            f"y_bounds: expected one pair, or one for each of {p} outputs, found {len(y_bounds)}"
+        )
+    return y_bounds[j]
+
+
+def warn_of_piles(y: np.ndarray, bounds: Bounds | None) -> None:
+    """Warn where many targets share the smallest or largest value, and no bound says why.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     warn_of_piles(np.array([0.0] * 30 + list(range(1, 31))), None)
+    >>> "y_bounds=(0, None)" in str(caught[0].message)
+    True
+    """
+    known = bounds or Bounds()
+    for edge, bound, name in ((y.min(), known.low, "smaller"), (y.max(), known.high, "larger")):
+        edge = edge or 0.0  # not -0
+        count = int((y == edge).sum())
+        if bound == edge or not _is_pile(count, len(y)):
+            continue
+        pair = f"({edge:g}, None)" if name == "smaller" else f"(None, {edge:g})"
+        warn(
+            f"y: {count} of {len(y)} targets are {edge:g}, and none is {name}; if none can be, "
+            f"y_bounds={pair} keeps predictions within, with probability at the bound itself",
+            UserWarning,
+        )
+
+
+class BoundedDistribution(PredictiveDistribution):
+    r"""The law of ``min(max(Y, low), high)`` for ``Y`` of a given distribution.
+
+    Quantiles are those of ``Y``, moved to the nearest bound; equal ones are probability of that
+    bound, where the cdf jumps.  Mean, standard deviation and CRPS are exact.  The log density is
+    the logarithm of a probability at a bound, and minus infinity beyond.
+
+    Parameters
+    ----------
+    dist : PredictiveDistribution
+    bounds : Bounds
+
+    Examples
+    --------
+    >>> dist = PredictiveDistribution([0.25, 0.75], [[-1.0], [1.0]], numpy=True)
+    >>> counts = BoundedDistribution(dist, Bounds(low=0.0))
+    >>> counts.quantile([0.1, 0.4, 0.75]).tolist(), counts.cdf([0.0]).tolist()
+    ([[0.0, 0.0, 1.0]], [0.5])
+    >>> counts.mean.round(3), counts.crps([0.0]).round(4)
+    (array([0.625]), array([0.1771]))
+    """
+
+    def __init__(self, dist: PredictiveDistribution, bounds: Bounds) -> None:
+        vars(self).update(vars(dist))
+        self._bounds = bounds
+        self._low = (bounds.least - self._centre) / self._scale
+        self._high = (bounds.most - self._centre) / self._scale
+
+    @property
+    def quantiles(self) -> Array:
+        """Quantiles of the table, shape (n, K)."""
+        return self._answer(self._bounds.kept(self._centre + self._scale * self._u))
+
+    @property
+    def std(self) -> Array:
+        """Standard deviation, probability at the bounds included, shape (n,)."""
+        m = self._mean_u()
+        values, shares, widths = self._cells()
+        inside = (shares * ((values - m).square() + widths.square() / 12)).sum(1, keepdim=True)
+        below, low_mean, low_square = self._tail_moments(lower=True)
+        above, high_mean, high_square = self._tail_moments(lower=False)
+        tails = self._below * ((below - m).square() - 2 * (below - m) * low_mean + low_square)
+        tails = tails + self._above * (
+            (above - m).square() + 2 * (above - m) * high_mean + high_square
+        )
+        variance = (inside + tails).clamp_min(0)
+        return self._answer((self._scale * variance.sqrt()).squeeze(1))
+
+    def cdf(self, y: Array) -> Array:
+        """Return the probability of a value up to ``y``; it jumps at the bounds; (n,) -> (n,)."""
+        u = self._standardise(y)
+        y, share = self._tensor(y), self._shares(u)[0].squeeze(1)
+        share = torch.where(y < self._bounds.least, 0.0, share)
+        return self._answer(torch.where(y >= self._bounds.most, 1.0, share))
+
+    def log_prob(self, y: Array) -> Array:
+        """Return the log density at ``y``, at a bound the log probability; (n,) -> (n,)."""
+        u = self._standardise(y)
+        y, found = self._tensor(y), self._log_density(u).squeeze(1)
+        low, high = self._bounds.least, self._bounds.most
+        for bound, side, place in ((low, 0, self._low), (high, 1, self._high)):
+            mass = self._shares(place)[side].squeeze(1).clamp_min(torch.finfo(torch.float64).tiny)
+            found = torch.where(y == bound, mass.log(), found)
+        return self._answer(torch.where((y < low) | (y > high), -math.inf, found))
+
+    def crps(self, y: Array) -> Array:
+        """Return the continuous ranked probability score, exactly; (n,) -> (n,)."""
+        u = self._standardise(y)
+        inside = self._kept(u)
+        below = self._area_below(inside) - self._area_below(self._low)
+        above = self._area_above(inside) - self._area_above(self._high)
+        area = below.clamp_min(0) + above.clamp_min(0) + (u - inside).abs()
+        return self._answer((self._scale * area).squeeze(1))
+
+    def _mean_u(self) -> Tensor:
+        values, shares, _ = self._cells()
+        below, low_mean, _ = self._tail_moments(lower=True)
+        above, high_mean, _ = self._tail_moments(lower=False)
+        inside = (shares * values).sum(1, keepdim=True)
+        return inside + self._below * (below - low_mean) + self._above * (above + high_mean)
+
+    def _cells(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Middles, probabilities and widths [n, 3 (K-1)] of the parts of cells.
+
+        A cell has a part within the bounds, and perhaps one at either bound, without a width.
+        """
+        left, right = self._u[:, :-1], self._u[:, :-1] + self._w
+        at_low = ((self._low - left) / self._w).clamp(0, 1)
+        at_high = ((right - self._high) / self._w).clamp(0, 1)
+        left, right = self._kept(left), self._kept(right)
+        values = [self._kept(left), (left + right) / 2, self._kept(right)]
+        shares = [at_low, 1 - at_low - at_high, at_high]
+        widths = [torch.zeros_like(left), right - left, torch.zeros_like(left)]
+        shares = [self._dp * share for share in shares]
+        return torch.cat(values, 1), torch.cat(shares, 1), torch.cat(widths, 1)
+
+    def _tail_moments(self, *, lower: bool) -> tuple[Tensor, Tensor, Tensor]:
+        """Where a tail begins within the bounds; mean and mean square of how far it goes on."""
+        tail = self._lower if lower else self._upper
+        node = self._u[:, :1] if lower else self._u[:, -1:]
+        start = self._kept(node)
+        # Beyond the far bound the excess has to come back before it counts.
+        back = (node - self._high if lower else self._low - node).clamp_min(0)
+        end = back + (start - self._low if lower else self._high - start)
+        mean = tail.mean_up_to(end) - tail.mean_up_to(back)
+        square = tail.square_up_to(end) - tail.square_up_to(back) - 2 * back * mean
+        return start, mean, square.clamp_min(0)
+
+    def _kept(self, u: Tensor) -> Tensor:
+        return torch.maximum(torch.minimum(u, self._high), self._low)
+
+    def _invert(self, p: Tensor) -> Tensor:
+        return self._bounds.kept(super()._invert(p))
+
+    def _end(self, p: Tensor, *, up: bool) -> Tensor:
+        return self._bounds.kept(super()._end(p, up=up))

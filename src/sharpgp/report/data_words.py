@@ -1,0 +1,46 @@
+"""What the report says of the test rows: their gaps, and whether they are like those before."""
+
+from sharpgp.diagnostics import Diagnostics
+from sharpgp.exchangeability import ALARM
+from sharpgp.report.wording import numeral, percent
+from sharpgp.report.words import Finding
+
+
+def assumption(found: Diagnostics) -> Finding | None:
+    """Whether test points are like those that calibrated; None where that cannot be told."""
+    test = found.exchangeability
+    if test is None or found.n_seen:
+        return None
+    shows = (
+        f"Are the test points like the {numeral(test.n_old)} that calibrated the model? A rank "
+        f"test of their scores has p = {test.p_value:.2g}."
+    )
+    moved = ", ".join(test.moved)
+    if test.p_value >= ALARM:
+        also = f" Features that moved all the same: {moved}." if moved else ""
+        return Finding(shows, f"No sign of a change.{also}", not moved)
+    named = f"features that moved: {moved}" if moved else "no single feature has moved"
+    return Finding(
+        shows,
+        f"They are not; {named}. Coverage is promised for points like those before: calibrate with "
+        "newer ones (update), or follow a drift with Online.",
+        False,
+    )
+
+
+def gaps(found: Diagnostics, k: int) -> Finding | None:
+    """How many values are missing, and coverage by what is; None where none is."""
+    if not found.n_missing:
+        return None
+    n, lacking = len(found.y), sum(map(bool, found.gaps or ()))
+    shows = (
+        f"{numeral(found.n_missing)} {'value is' if found.n_missing == 1 else 'values are'} "
+        f"missing, in {numeral(lacking)} of {numeral(n)} test points."
+    )
+    by_pattern = found.coverage_by_gaps(k)
+    parts = [
+        f"{pattern} {percent(covered)} of {numeral(size)}"
+        for pattern, (size, covered) in by_pattern.items()
+    ]
+    asked = percent(float(found.coverages[k]))
+    return Finding(shows, f"{asked} intervals cover, by what is missing: {'; '.join(parts)}.", True)

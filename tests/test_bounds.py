@@ -1,0 +1,245 @@
+"""Bounded targets: answers stay within, with probability at the bounds, and coverage is kept."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import BayesianRidge
+
+from sharpgp import Online, SharpGPRegressor, calibrate, persistence
+from sharpgp._tail import Tail
+from sharpgp.bounds import BoundedDistribution, Bounds, bounds_for
+from sharpgp.calibration.recalibrator import known_methods
+from sharpgp.diagnostics import diagnose
+from sharpgp.distribution import PredictiveDistribution
+from sharpgp.exceptions import InvalidInputError, SavedModelError
+
+LEVELS = [0.1, 0.3, 0.5, 0.8, 0.9]
+TABLE = np.array([[-2.0, -0.5, 0.1, 0.9, 4.0], [3.0, 3.5, 4.0, 5.0, 6.0], [-9, -8, -7, -6, -5.0]])
+TAILS = [None, Tail(torch.tensor([0.8, 0.3, 1.0], dtype=torch.float64), 6.0)]
+BOUNDS = [Bounds(0.0), Bounds(high=1.0), Bounds(-0.2, 3.7), Bounds(-30.0, 30.0)]
+
+
+def law(tail, bounds):
+    dist = PredictiveDistribution(LEVELS, TABLE.T, tail=tail, numpy=True)
+    return dist, BoundedDistribution(dist, bounds)
+
+
+# ------------------------------------------------------------------ the distribution
+
+
+@pytest.mark.parametrize("bounds", BOUNDS, ids=str)
+@pytest.mark.parametrize("tail", TAILS, ids=["continued", "given"])
+def test_moments_and_scores_are_those_of_the_clipped_variable(tail, bounds):
+    dist, bounded = law(tail, bounds)
+    # The oracle: the quantile function, clipped, integrated by Gauss's rule between its kinks.
+    kinks = [dist.cdf(np.full(3, end)) for end in (bounds.least, bounds.most) if np.isfinite(end)]
+    observed = [-0.2, 0.0, 0.6, 1.0, 3.7]
+    kinks += [dist.cdf(np.full(3, y)) for y in observed]
+    outer = np.geomspace(1e-13, 0.1, 40)
+    node, weight = np.polynomial.legendre.leggauss(10)
+    for row in range(3):
+        breaks = np.unique([*outer, *LEVELS, *(1 - outer), *(kink[row] for kink in kinks)])
+        breaks = breaks[(breaks > 1e-13) & (breaks < 1 - 1e-13)]
+        half = np.diff(breaks)[:, None] / 2
+        p, w = (breaks[:-1, None] + half * (1 + node)).ravel(), (half * weight).ravel()
+        q = dist.quantile(p)[row].clip(bounds.least, bounds.most)
+        assert bounded.mean[row] == pytest.approx(w @ q, abs=1e-6)
+        variance = w @ (q - w @ q) ** 2
+        assert bounded.std[row] == pytest.approx(np.sqrt(variance), abs=1e-5)
+        for y in observed:
+            crps = w @ (2 * ((y <= q) - p) * (q - y))  # twice the pinball loss, over all levels
+            assert bounded.crps(np.full(3, y))[row] == pytest.approx(crps, abs=1e-6)
+
+
+@pytest.mark.parametrize("bounds", BOUNDS, ids=str)
+def test_quantiles_cdf_and_draws_agree(bounds):
+    dist, bounded = law(TAILS[1], bounds)
+    p = np.linspace(0.001, 0.999, 333)
+    q = bounded.quantile(p)
+    np.testing.assert_array_equal(q, np.clip(dist.quantile(p), bounds.least, bounds.most))
+    for level, column in zip(p, q.T, strict=True):
+        assert (bounded.cdf(column) >= level - 1e-12).all()
+    ends = bounded.interval([0.5, 0.99])
+    for values in (ends, bounded.sample(200, random_state=0), bounded.quantile([0.0, 1.0])):
+        assert values.min() >= bounds.least
+        assert values.max() <= bounds.most
+    draws = bounded.sample(4000, random_state=1)
+    tolerance = 5 * bounded.std / np.sqrt(4000) + 1e-12
+    assert (np.abs(draws.mean(1) - bounded.mean) < tolerance).all()
+
+
+def test_probability_of_a_bound():
+    dist, bounded = law(None, Bounds(0.0, 3.7))
+    zero, top = np.zeros(3), np.full(3, 3.7)
+    np.testing.assert_allclose(bounded.cdf(zero), dist.cdf(zero), rtol=1e-12)
+    assert (bounded.cdf(zero - 1e-9) == 0).all()
+    assert (bounded.cdf(top) == 1).all()
+    np.testing.assert_allclose(np.exp(bounded.log_prob(zero)), dist.cdf(zero), rtol=1e-9)
+    np.testing.assert_allclose(np.exp(bounded.log_prob(top)), 1 - dist.cdf(top), rtol=1e-6)
+    assert (bounded.log_prob(zero - 1) == -np.inf).all()
+    inside = np.full(3, 0.5)
+    np.testing.assert_array_equal(bounded.log_prob(inside), dist.log_prob(inside))
+    # An observation beyond a bound, against all that was said, costs its distance from it.
+    np.testing.assert_allclose(bounded.crps(zero - 2), bounded.crps(zero) + 2, rtol=1e-9)
+
+
+def test_wide_bounds_change_nothing():
+    dist, bounded = law(TAILS[1], Bounds(-1e9, 1e9))
+    y = np.array([0.3, 4.0, -20.0])
+    for name in ("cdf", "crps", "log_prob"):
+        np.testing.assert_allclose(getattr(bounded, name)(y), getattr(dist, name)(y), rtol=1e-12)
+    np.testing.assert_allclose(bounded.mean, dist.mean, rtol=1e-7)
+    np.testing.assert_allclose(bounded.std, dist.std, rtol=1e-3)  # a heavy tail is cut off
+    assert type(bounded.numpy()) is BoundedDistribution
+
+
+# ------------------------------------------------------------------ arguments
+
+
+@pytest.mark.parametrize("wrong", [0, "01", (0,), (1, 0), (2, 2), ("a", None), (float("nan"), 1)])
+def test_bounds_that_are_none(wrong):
+    with pytest.raises(InvalidInputError, match="y_bounds: expected"):
+        Bounds.of(wrong)
+
+
+def test_no_bounds_at_all():
+    assert Bounds.of(None) is Bounds.of((None, None)) is Bounds.of((-np.inf, np.inf)) is None
+
+
+def test_piles_are_noticed_unless_a_bound_says_why():
+    y = np.concatenate([np.zeros(20), np.arange(1.0, 100.0)])
+    with pytest.warns(UserWarning, match=r"20 of 119 targets are 0.*y_bounds=\(0, None\)"):
+        bounds_for(None, y)
+    with pytest.warns(UserWarning, match=r"y_bounds=\(None, 0\)"):
+        bounds_for(None, -y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        bounds_for((0, None), y)
+        bounds_for(None, np.arange(100.0))
+
+
+# ------------------------------------------------------------------ models
+
+
+def counts(n=120, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 2, (n, 1))
+    return X, rng.poisson(np.exp(X[:, 0])).clip(max=9).astype(float)
+
+
+SETTINGS = {"base": "rbf", "calibration": "kuleshov18", "random_state": 0}
+QUICK = {"kuleshov18", "marx22", "vovk20", "vanilla"}
+METHODS = [
+    pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
+    for name in known_methods()
+    if name not in ("fully_bayesian", "capone22")  # these need an extra
+]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_stays_within_and_covers_as_before(method):
+    X_test, y_test = counts(seed=1)
+    model = SharpGPRegressor(base="rbf", calibration=method, random_state=0, y_bounds=(0, 9))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        bounded = model.fit(*counts(60)).calibrated_
+        free = bounded.within(None)
+        before, after = (p.predict_interval(X_test, [0.5, 0.9]) for p in (free, bounded))
+        quantiles = bounded.predict_quantiles(X_test, [0.02, 0.5, 0.98])
+        dist = model.predict_dist(X_test)
+        mean, std = model.predict(X_test, return_std=True)
+        ours, theirs = (p.calibration_report(X_test, y_test) for p in (bounded, free))
+    assert before.min() < 0
+    torch.testing.assert_close(after, before.clamp(0, 9), rtol=0, atol=0)
+    for values in (quantiles.numpy(), dist.sample(20, random_state=0), mean, dist.mean):
+        assert values.min() >= 0
+        assert values.max() <= 9
+    np.testing.assert_allclose(std, dist.std)
+    assert ours["coverage_95"] == theirs["coverage_95"]
+    for name in ("interval_score_95", "width_95", "crps"):
+        assert ours[name] < theirs[name]
+    assert ours["rmse"] <= theirs["rmse"]
+    assert ours["ece"] == theirs["ece"]
+
+
+def test_piles_at_a_bound_make_bands():
+    X, y = counts()
+    model = SharpGPRegressor(**SETTINGS, y_bounds=(0, None))
+    assert model.fit(X, y).calibrated_.prefers_band
+    assert model.update(*counts(200, seed=5)).calibrated_.prefers_band
+
+
+def test_targets_outside_are_refused_everywhere():
+    X, y = counts()
+    model = SharpGPRegressor(base="rbf", calibration="kuleshov18", y_bounds=(1, None))
+    with pytest.raises(InvalidInputError, match="y: expected targets within y_bounds, 1 to inf"):
+        model.fit(X, y)
+    model = model.set_params(y_bounds=(0, None)).fit(X, y)
+    with pytest.raises(InvalidInputError, match="within y_bounds"):
+        model.update(X[:2], [-1.0, 2.0])
+    with pytest.raises(InvalidInputError, match="within y_bounds"):
+        model.fit(X[:90], y[:90], X[90:], y[90:] - 5)
+
+
+def test_bounds_stay_through_updates_files_streams_and_groups(tmp_path):
+    X, y = counts()
+    model = SharpGPRegressor(**SETTINGS, y_bounds=(0, None))
+    model.fit(X, y, groups=np.arange(120) // 2)
+    model.save(tmp_path / "model.sgp")
+    again = SharpGPRegressor.load(tmp_path / "model.sgp")
+    assert again.y_bounds == (0, None)
+    model.update(*counts(20, seed=3))
+    stream = Online(again, window=20).observe(*counts(4, seed=4))
+    stream.alpha = -1.0
+    answers = [
+        model.predict_interval(X),
+        again.predict_interval(X),
+        again.predict_band(X),
+        stream.predict_interval(X),
+        again.calibrated_.condition_on_observations(X, y).predict_interval(X).numpy(),
+    ]
+    for ends in answers:
+        assert ends.min() == 0.0
+
+
+def test_a_file_with_bounds_in_disorder_is_refused(tmp_path):
+    X, y = counts(40)
+    model = SharpGPRegressor(base="rbf", calibration="vanilla", y_bounds=(0, None)).fit(X, y)
+    object.__setattr__(model.calibrated_.bounds, "high", -1.0)
+    persistence.save(model.calibrated_, tmp_path / "model.sgp")
+    with pytest.raises(SavedModelError, match="bounds in order"):
+        persistence.load(tmp_path / "model.sgp")
+
+
+def test_outputs_have_bounds_of_their_own():
+    X, y = counts(60)
+    Y = np.stack([y, -y], 1)
+    model = SharpGPRegressor(**SETTINGS, y_bounds=[(0, None), (None, 0)]).fit(X, Y)
+    for ends in (model.predict_region(X, 0.8), model.predict_interval(X, 0.8)):
+        assert ends[..., 0].min() == 0.0
+        assert ends[..., 1].max() == 0.0
+    with pytest.raises(InvalidInputError, match="one for each of 2 outputs, found 3"):
+        SharpGPRegressor(**SETTINGS, y_bounds=[(0, 1)] * 3).fit(X, Y)
+
+
+def test_diagnostics_tell_levels_apart_at_a_bound():
+    X, y = counts(90)
+    model = SharpGPRegressor(**SETTINGS, y_bounds=(0, 9)).fit(X, y)
+    for fitted in (model, model.calibrated_):
+        found = diagnose(fitted, *counts(40, seed=2), coverages=[0.8])
+        assert found.quantiles.min() < 0 == found.lower.min()
+        assert found.pit.max() < 1
+
+
+def test_models_of_other_kinds_keep_to_bounds():
+    X, y = counts()
+    line = BayesianRidge().fit(X[:60], y[:60])
+    bounded = calibrate(line, X[60:], y[60:], y_bounds=(0, None))
+    ends = bounded.predict_interval(X, 0.9)
+    assert ends.min() == 0
+    free = bounded.within(None)
+    torch.testing.assert_close(ends, free.predict_interval(X, 0.9).clamp(min=0), rtol=0, atol=0)
+    assert type(bounded.predict_dist(X)) is BoundedDistribution
+    assert bounded.predict_mean(X).min() >= 0
