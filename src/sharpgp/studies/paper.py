@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sharpgp._files import make_folder
+from sharpgp._validation import check_choice
 from sharpgp.exceptions import InvalidInputError, MissingExtraError, SharpGPError
 from sharpgp.studies import bo, bounds, datasets, regression, regret, toy
 from sharpgp.studies.claims import judged
@@ -18,6 +19,8 @@ from sharpgp.studies.store import Store
 from sharpgp.studies.tables import summarise
 from sharpgp.studies.task import Task
 
+#: Parts of a run: the table, the supplement's, and the figure of regrets.
+PARTS = ("regression", "bounds", "bo")
 #: Methods of the paper's table, and the two beyond it whose coverage is guaranteed.
 METHODS = (
     "paper", "kuleshov18", "vovk20", "marx22", "kuleshov22", "vanilla", "exact", "paper_exact",
@@ -73,6 +76,7 @@ def available(
 def plan(
     names: Sequence[str],
     *,
+    parts: Sequence[str] | None = None,
     quick: bool = False,
     repeats: int | None = None,
     of_paper: Mapping[str, Any] | None = None,
@@ -83,6 +87,8 @@ def plan(
     ----------
     names : sequence of str
         Data sets; a quick run takes those of :data:`QUICK_SETS` among them.
+    parts : sequence of str, optional
+        Those of :data:`PARTS` to run; all by default.
     quick : bool
         Few repetitions, a short optimisation, and no uniform bounds of ``capone22``.
     repeats : int, optional
@@ -102,12 +108,36 @@ def plan(
             "datasets: expected at least one set that can be had, found none; name a folder with "
             "your own copies as --data-home"
         )
+    chosen = PARTS if parts is None else parts
+    for part in chosen:
+        check_choice(part, "parts", PARTS)
+    tasks: list[Task] = []
+    if "regression" in chosen:
+        tasks += _regressions(names, quick, repeats, dict(of_paper or {}))
+    bounded = [name for name in bounds.DATASETS if name in names]
+    if "bounds" in chosen and bounded:
+        ranked = [method for method in bounds.METHODS if not (quick and method == "capone22")]
+        tasks += bounds.plan(bounded, ranked, repeats=QUICK_REPEATS if quick else 10)
+    if "bo" in chosen:
+        tasks += bo.plan(
+            FUNCTIONS,
+            BOUNDS,
+            repeats=1 if quick else 20,
+            iterations=QUICK_ITERATIONS if quick else bo.ITERATIONS,
+        )
+    return tasks
+
+
+def _regressions(
+    names: Sequence[str], quick: bool, repeats: int | None, of_paper: dict[str, Any]
+) -> list[Task]:
+    """Both regimes of base models, and a thorough search of the 95 % interval."""
     tasks: list[Task] = []
     for name in names:
         count = repeats or (QUICK_REPEATS if quick else FEWER if name in LARGE else 100)
         network = {"kuleshov22": min(count, 1) if quick else count}
         own = {
-            "paper": dict(of_paper or {}),
+            "paper": of_paper,
             "kuleshov22": {} if quick else {regression.PRETRAINED_ON: PRETRAINED_ON},
         }
         for base, methods in (("trained", METHODS), ("undertrained", UNDERTRAINED)):
@@ -115,20 +145,10 @@ def plan(
                 [name], methods, repeats=count, repeats_of=network, base=base, of_method=own
             )
             if name not in LARGE:
-                thorough = {"paper": {**own["paper"], **THOROUGH}}
+                thorough = {"paper": of_paper | THOROUGH}
                 tasks += regression.plan(
                     [name], ["paper"], repeats=count, base=base, of_method=thorough
                 )
-    bounded = [name for name in bounds.DATASETS if name in names]
-    if bounded:
-        ranked = [method for method in bounds.METHODS if not (quick and method == "capone22")]
-        tasks += bounds.plan(bounded, ranked, repeats=QUICK_REPEATS if quick else 10)
-    tasks += bo.plan(
-        FUNCTIONS,
-        BOUNDS,
-        repeats=1 if quick else 20,
-        iterations=QUICK_ITERATIONS if quick else bo.ITERATIONS,
-    )
     return tasks
 
 

@@ -28,6 +28,10 @@ def whole_paper(
     repeats: Annotated[
         int | None, typer.Option(help="Splits of each set. Default: as printed, 100.")
     ] = None,
+    parts: Annotated[
+        str | None,
+        typer.Option(help="Of regression, bounds and bo, with commas. Default: all three."),
+    ] = None,
     paper: PaperSettings = None,
     device: Device = "cpu",
     data_home: DataHome = None,
@@ -39,7 +43,11 @@ def whole_paper(
 
     sets, missing = whole.available(names_of(names), data_home)
     tasks = whole.plan(
-        sets, quick=quick, repeats=repeats, of_paper=of_methods(paper, None).get("paper")
+        sets,
+        parts=names_of(parts),
+        quick=quick,
+        repeats=repeats,
+        of_paper=of_methods(paper, None).get("paper"),
     )
     carry_out(
         tasks,
