@@ -1,22 +1,13 @@
-"""Every table and figure of the paper and its supplement, and a page that says what reproduces.
+"""Every table and figure of the paper and its supplement: the tasks of ``sharpgp bench paper``."""
 
-Run with ``sharpgp bench paper``.
-"""
-
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sharpgp._files import make_folder
 from sharpgp._validation import check_choice
-from sharpgp.exceptions import InvalidInputError, MissingExtraError, SharpGPError
-from sharpgp.studies import bo, bounds, datasets, regression, regret, toy
-from sharpgp.studies.claims import judged
-from sharpgp.studies.formats import as_md
-from sharpgp.studies.published import DATASETS, REFERENCE
-from sharpgp.studies.store import Store
-from sharpgp.studies.tables import summarise
+from sharpgp.exceptions import InvalidInputError, SharpGPError
+from sharpgp.studies import bo, bounds, datasets, regression
+from sharpgp.studies.published import DATASETS
 from sharpgp.studies.task import Task
 
 #: Parts of a run: the table, the supplement's, and the figure of regrets.
@@ -28,7 +19,7 @@ METHODS = (
 #: Methods that take the hardly trained base model as it is.
 UNDERTRAINED = METHODS[:6]
 #: A thorough search of the two levels of the 95 % interval, each on its side of the centre.
-THOROUGH = {"levels": [0.025, 0.975], "effort": 3}
+THOROUGH: dict[str, Any] = {"levels": [0.025, 0.975], "effort": 3}
 #: The set that the network is pretrained on.
 PRETRAINED_ON = "yacht"
 #: Sets that take minutes a split, with fewer splits unless more are asked for.
@@ -38,15 +29,6 @@ FEWER = 10
 QUICK_SETS, QUICK_REPEATS, QUICK_ITERATIONS = ("boston", "yacht", "mpg"), 3, 15
 #: Functions and methods of the paper's optimisations.
 FUNCTIONS, BOUNDS = ("ackley", "rosenbrock"), ("calibrated", "calibrated_1", "ucb")
-PAGE = "paper.md"
-#: What each figure shows.
-CAPTIONS = {
-    "toy.png": "99 % intervals of all methods on the toy problem, as in the paper's second figure.",
-    "toy_95.png": "95 % intervals of the base GP and of the sharp one, on the same problem.",
-    "toy_overconfident.png": "The same from too few training points, where the base GP covers less "
-    "than 80 %, as the caption of the paper's first figure says.",
-    "bo_regret.png": "Cumulative and simple regret, medians and quartiles over repetitions.",
-}
 
 
 def available(
@@ -150,53 +132,3 @@ def _regressions(
                     [name], ["paper"], repeats=count, base=base, of_method=thorough
                 )
     return tasks
-
-
-def write_page(results: Path, missing: Mapping[str, str]) -> str:
-    """Write the page and its figures beside the results; returns what to tell the user."""
-    figures, note = _figures(results)
-    (results / PAGE).write_text(page(results, missing, figures, note), encoding="utf-8")
-    return f"Wrote {results / PAGE}"
-
-
-def page(
-    results: str | Path, missing: Mapping[str, str], figures: Sequence[str] = (), note: str = ""
-) -> str:
-    """The page as Markdown, from result files alone."""
-    blocks = summarise(Store(results).results())
-    few = min((count for block in blocks for count in block.counts.values()), default=0)
-    hint = f"Some methods have {few} repetition(s) only: verdicts are hints." if few < 10 else ""
-    lines = [
-        f"# {REFERENCE}: what reproduces",
-        "",
-        "Each printed figure beside ours, with coverage, the floor of the calibration error and "
-        "standard errors. A verdict is for the results in this folder: *reproduced* on every set "
-        "and in every regime that was run, *only when* on some, *not reproduced* on none. " + hint,
-        "",
-        "## The claims",
-        "",
-        *(
-            f"- **{claim.says}** {claim.verdict} {claim.detail}".rstrip()
-            for claim in judged(blocks)
-        ),
-        "",
-        *(f"- Not run: {reason}" for reason in missing.values()),
-        "",
-        "## The figures",
-        "",
-        *(f"![{figure}](figures/{figure})\n\n{CAPTIONS[figure]}\n" for figure in figures),
-        note,
-        "",
-        as_md(blocks),
-    ]
-    return re.sub("\n{3,}", "\n\n", "\n".join(lines))
-
-
-def _figures(results: Path) -> tuple[list[str], str]:
-    """Names of the figures drawn, or why there are none."""
-    folder = results / "figures"
-    make_folder(folder)
-    try:
-        return [*toy.draw(folder), *regret.draw(results, folder)], ""
-    except MissingExtraError as error:
-        return [], f"No figures: {error}"

@@ -40,6 +40,7 @@ def whole_paper(
 ) -> None:
     """Run every table and figure of the paper, and write a page that says what reproduces."""
     from sharpgp.studies import paper as whole
+    from sharpgp.studies.paper_page import write_page
 
     sets, missing = whole.available(names_of(names), data_home)
     tasks = whole.plan(
@@ -53,7 +54,7 @@ def whole_paper(
         tasks,
         out,
         engine,
-        show=lambda folder: whole.write_page(folder, missing),
+        show=lambda folder: write_page(folder, missing),
         data_home=data_home,
         device=device,
     )
