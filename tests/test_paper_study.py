@@ -5,7 +5,7 @@ from typer.testing import CliRunner
 
 from sharpgp.cli import app
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.studies import bo, claims, paper, regression
+from sharpgp.studies import bo, claims, paper, paper_page, regression
 from sharpgp.studies.store import Store
 from sharpgp.studies.tables import summarise
 from sharpgp.studies.task import Outcome, Result, Task
@@ -79,14 +79,42 @@ def test_the_page_has_claims_tables_and_what_is_missing(tmp_path):
     store = Store(tmp_path).prepare()
     for result in results():
         store.write(result)
-    text = paper.page(tmp_path, {"facebook2": "facebook2: cannot be had here"}, ["toy.png"])
+    blocks = summarise(store.results())
+    missing = ["facebook2: cannot be had here"]
+    page = paper_page.Page(blocks, claims.judged(blocks), missing, ["toy.png"], "")
+    text = paper_page.as_md(page)
     assert "**It is sharper than RK" in text
     assert "reproduced." in text
     assert "- Not run: facebook2" in text
     assert "Some methods have 2 repetition(s) only" in text
     assert "![toy.png](figures/toy.png)" in text
     assert "| 95 % CI in print | 0.76 |" in text
+    assert "| boston, trained | 7.4 | 1.31 (90.0 %) | 1.4 | 1.41 (95.0 %) | 0.76 | " in text
     assert "\n\n\n" not in text
+    (tmp_path / "toy.png").write_bytes(b"picture")
+    html = paper_page.as_html(page, tmp_path)
+    assert '<div class="claim yes"><strong>It is sharper than RK' in html
+    assert '<img src="data:image/png;base64,cGljdHVyZQ==" alt="99 % intervals' in html
+    assert '<tr class="print"><td>95 % CI in print</td><td>0.76</td>' in html
+    assert html.count("<td>") == html.count("</td>")
+
+
+def test_the_table_of_widths_tells_a_thorough_search_apart():
+    found = results()
+    own = {"base": "trained", "of_method": {**paper.THOROUGH, "restarts": 2}}
+    task = Task("regression", "boston", "paper", 0, own)
+    found.append(Result(task, "ok", {"width_95": 0.8, "coverage_95": 0.84}, SIZES))
+    heading, line = paper_page.widths(summarise(found))
+    cells = dict(zip(heading, line, strict=True))
+    assert cells["its 95 % levels alone, thorough search"] == "0.8 (84.0 %)"
+    assert cells["paper"] == "1.01 (93.0 %)"
+    assert cells["paper in print"] == "0.76"
+
+
+def test_parts_of_the_paper():
+    assert {task.experiment for task in paper.plan(["boston"], parts=["bounds"])} == {"bounds"}
+    with pytest.raises(InvalidInputError, match="parts"):
+        paper.plan(["boston"], parts=["tables"])
 
 
 def test_settings_of_a_method_make_a_column_of_their_own():
@@ -129,10 +157,10 @@ def test_no_set_pretrains_its_own_network():
 def test_the_command(tmp_path, monkeypatch):
     monkeypatch.setattr(paper, "available", lambda names, home: (["boston"], {}))
     monkeypatch.setattr(paper, "plan", lambda *_, **__: [Task("rehearsal", "none", "draw", 0)])
-    monkeypatch.setattr(paper, "_figures", lambda results: ([], "No figures: none asked for"))
+    monkeypatch.setattr(paper_page, "_figures", lambda *_: ([], "No figures: none asked for"))
     done = cli.invoke(app, ["bench", "paper", "--quick", "--workers", "1", "--out", str(tmp_path)])
     assert done.exit_code == 0, done.output
-    assert f"Wrote {tmp_path / 'paper.md'}" in done.stdout
+    assert f"Wrote {tmp_path / 'paper.html'} and {tmp_path / 'paper.md'}" in done.stdout
     assert "No figures" in (tmp_path / "paper.md").read_text()
     for wrong in ("effort", "depth=3"):
         done = cli.invoke(app, ["bench", "paper", "--paper", wrong, "--out", str(tmp_path)])

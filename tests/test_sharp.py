@@ -11,7 +11,12 @@ from helpers import marked
 from sharpgp import Sharp
 from sharpgp._ranks import rank
 from sharpgp.calibration.methods.sharp.curves import Curves, monotone_slopes
-from sharpgp.calibration.methods.sharp.path import MOST_EVALUATIONS, keep_order, price_of
+from sharpgp.calibration.methods.sharp.path import (
+    MOST_EVALUATIONS,
+    keep_order,
+    level_weights,
+    price_of,
+)
 from sharpgp.calibration.methods.sharp.side import knots_of, shortest_path
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import train
@@ -213,12 +218,35 @@ def test_levels_between_knots_are_about_as_sharp_as_the_knots(rbf):
     assert ratios["all"] < 0.7 * ratios[25]  # both are negative
 
 
-def test_knots_are_the_ends_and_denser_in_the_tail():
+def test_knots_are_the_ends_and_the_levels_next_to_the_default_grid():
     delta = np.arange(51, 101) / 101
     knots = knots_of(delta)
     assert knots[[0, -1]].tolist() == [0, 49]
     assert len(knots) <= 16
     assert np.diff(knots)[0] > np.diff(knots)[-1]
+    for level in (0.55, 0.75, 0.9, 0.95, 0.975):
+        assert np.abs(delta[knots] - level).min() == np.abs(delta - level).min()
+    assert (knots_of(delta[::-1]) == 49 - knots[::-1]).all()  # either direction
+
+
+def test_knots_of_a_narrow_range_are_not_left_to_the_default_grid():
+    delta = np.linspace(0.91, 0.94, 40)
+    knots = knots_of(delta)
+    assert len(knots) > 8
+    assert knots[[0, -1]].tolist() == [0, 39]
+
+
+def test_levels_between_two_knots_weigh_as_much_as_one():
+    delta = torch.arange(1, 101, dtype=torch.float64) / 101
+    plain = (delta - 0.5).square()
+    plain = (plain / (plain + 4 * delta * (1 - delta) / 100)).numpy()
+    upper = (delta > 0.5).numpy()
+    share = level_weights(delta, 0.5, 100)[upper] / plain[upper]
+    knots = knots_of(delta.numpy()[upper])
+    for first, last in itertools.pairwise(knots):
+        assert share[[first, last]] == pytest.approx([1, 1])
+        if last - first > 1:
+            assert share[first + 1 : last].sum() == pytest.approx(1)
 
 
 def test_the_smoothed_quantile_has_a_gradient_at_every_score_and_no_kinks():

@@ -127,7 +127,7 @@ def test_readers_never_see_part_of_a_file(tmp_path, caplog):
         lambda text: text.replace('"status": "ok"', '"status": "failed"'),
         lambda text: text.replace('"seed": 0', '"seed": 1'),
         lambda text: "[]",
-        lambda text: text.replace('"schema": 1', '"schema": 99'),
+        lambda text: text.replace('"schema": 2', '"schema": 99'),
         lambda text: "\x00" * len(text),
     ],
 )
@@ -140,6 +140,20 @@ def test_damaged_results_are_named_and_computed_again(tmp_path, caplog, damage):
     assert run(tasks, tmp_path, workers=1).computed == 1
     assert str(file) in caplog.text
     assert formats.render(tmp_path) == before
+
+
+def test_results_of_another_schema_are_left_out_and_computed_again(tmp_path, caplog, monkeypatch):
+    tasks = draws(3)
+    with monkeypatch.context() as earlier:
+        earlier.setattr("sharpgp.studies.task.SCHEMA", 1)
+        earlier.setattr("sharpgp.studies.store.SCHEMA", 1)
+        old = {task.key for task in draws(3)}
+        assert run(draws(3), tmp_path, workers=1).computed == 3
+    assert not old & {task.key for task in tasks}
+    assert run(tasks[:2], tmp_path, workers=1).computed == 2
+    assert len(list(Store(tmp_path).results())) == 2
+    assert "3 results of another version" in caplog.text
+    assert "damaged" not in caplog.text
 
 
 # -------------------------------------------------------------------------------------- running

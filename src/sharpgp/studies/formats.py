@@ -58,15 +58,14 @@ def as_text(blocks: Sequence[Block]) -> str:
     for heading, group in groupby(blocks, key=lambda block: block.heading):
         out += [heading, "=" * len(heading), ""]
         for block in group:
-            rows = _rows(block)
-            widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-            out.append(_caption(block))
-            for row in rows:
-                first, *others = row
+            lines = rows(block)
+            widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+            out.append(caption(block))
+            for first, *others in lines:
                 cells = [c.rjust(w) for c, w in zip(others, widths[1:], strict=True)]
                 out.append("  ".join([first.ljust(widths[0]), *cells]).rstrip())
             out += [*(f"note: {note}" for note in block.notes), ""]
-    return "\n".join([*out, _reading(blocks), ""])
+    return "\n".join([*out, reading(blocks), ""])
 
 
 def as_md(blocks: Sequence[Block]) -> str:
@@ -75,12 +74,12 @@ def as_md(blocks: Sequence[Block]) -> str:
     for heading, group in groupby(blocks, key=lambda block: block.heading):
         out += [f"## {heading.capitalize()}", ""]
         for block in group:
-            head, *body = _rows(block)
+            head, *body = rows(block)
             rule = ["---", *["--:"] * (len(head) - 1)]
-            out += [f"**{_caption(block)}**", ""]
+            out += [f"**{caption(block)}**", ""]
             out += [f"| {' | '.join(row)} |" for row in (head, rule, *body)]
             out += ["", *(f"Note: {note}\n" for note in block.notes)]
-    return "\n".join([*out, _reading(blocks), ""])
+    return "\n".join([*out, reading(blocks), ""])
 
 
 def as_latex(blocks: Sequence[Block]) -> str:
@@ -97,14 +96,14 @@ def as_latex(blocks: Sequence[Block]) -> str:
         ]
         for block in members:
             out.append(r"\midrule")
-            for i, (first, *others) in enumerate(_rows(block, methods)[1:]):
+            for i, (first, *others) in enumerate(rows(block, methods)[1:]):
                 cells = [block.dataset if i == 0 else "", first, *others]
                 out.append(" & ".join(map(_tex, cells)) + r" \\")
         out += [r"\bottomrule", r"\end{tabular}"]
-        out += [f"% {_caption(block)}" for block in members]
+        out += [f"% {caption(block)}" for block in members]
         out += [f"% {block.dataset}: {note}" for block in members for note in block.notes]
         out.append("")
-    return "\n".join([*out, f"% {_reading(blocks)}", ""])
+    return "\n".join([*out, f"% {reading(blocks)}", ""])
 
 
 def as_csv(blocks: Sequence[Block]) -> str:
@@ -125,27 +124,27 @@ def as_csv(blocks: Sequence[Block]) -> str:
     return text.getvalue()
 
 
-def _reading(blocks: Sequence[Block]) -> str:
+def reading(blocks: Sequence[Block]) -> str:
     """How to read the tables of the experiments that the blocks are from."""
     kinds = dict.fromkeys(block.heading.split(",")[0] for block in blocks)
     known = [READING[kind] for kind in kinds if kind in READING]
     return " ".join(known or [READING["regression"]])
 
 
-def _rows(block: Block, methods: Sequence[str] | None = None) -> list[list[str]]:
+def rows(block: Block, methods: Sequence[str] | None = None) -> list[list[str]]:
     """Heading and body; a row of printed figures follows each metric that has some."""
     methods = list(methods or block.cells)
-    rows = [["", *map(label, methods)]]
+    lines = [["", *map(label, methods)]]
     for metric in block.metrics:
         name, factor = METRICS[metric]
         row = [block.cells.get(method, {}).get(metric) for method in methods]
-        rows.append([name, *(_shown(cell, factor) for cell in row)])
+        lines.append([name, *(_shown(cell, factor) for cell in row)])
         figures = [None if cell is None else cell.printed for cell in row]
         if any(figure is not None for figure in figures):
             shown = ["" if figure is None else f"{figure * factor:.3g}" for figure in figures]
-            rows.append([f"{name.split(' x ')[0]} in print", *shown])
-    rows.append(["repetitions", *(str(block.counts.get(method, "")) for method in methods)])
-    return rows
+            lines.append([f"{name.split(' x ')[0]} in print", *shown])
+    lines.append(["repetitions", *(str(block.counts.get(method, "")) for method in methods)])
+    return lines
 
 
 def _shown(cell: Cell | None, factor: float) -> str:
@@ -161,7 +160,8 @@ def _shown(cell: Cell | None, factor: float) -> str:
     return f"{mean:.{decimals}f} ± {error:.{decimals}f}"
 
 
-def _caption(block: Block) -> str:
+def caption(block: Block) -> str:
+    """Name of the set and sizes of its parts."""
     return f"{block.dataset}: {block.sizes}" if block.sizes else block.dataset
 
 

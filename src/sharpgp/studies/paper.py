@@ -1,23 +1,17 @@
-"""Every table and figure of the paper and its supplement, and a page that says what reproduces.
+"""Every table and figure of the paper and its supplement: the tasks of ``sharpgp bench paper``."""
 
-Run with ``sharpgp bench paper``.
-"""
-
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sharpgp._files import make_folder
-from sharpgp.exceptions import InvalidInputError, MissingExtraError, SharpGPError
-from sharpgp.studies import bo, bounds, datasets, regression, regret, toy
-from sharpgp.studies.claims import judged
-from sharpgp.studies.formats import as_md
-from sharpgp.studies.published import DATASETS, REFERENCE
-from sharpgp.studies.store import Store
-from sharpgp.studies.tables import summarise
+from sharpgp._validation import check_choice
+from sharpgp.exceptions import InvalidInputError, SharpGPError
+from sharpgp.studies import bo, bounds, datasets, regression
+from sharpgp.studies.published import DATASETS
 from sharpgp.studies.task import Task
 
+#: Parts of a run: the table, the supplement's, and the figure of regrets.
+PARTS = ("regression", "bounds", "bo")
 #: Methods of the paper's table, and the two beyond it whose coverage is guaranteed.
 METHODS = (
     "paper", "kuleshov18", "vovk20", "marx22", "kuleshov22", "vanilla", "exact", "paper_exact",
@@ -25,7 +19,7 @@ METHODS = (
 #: Methods that take the hardly trained base model as it is.
 UNDERTRAINED = METHODS[:6]
 #: A thorough search of the two levels of the 95 % interval, each on its side of the centre.
-THOROUGH = {"levels": [0.025, 0.975], "effort": 3}
+THOROUGH: dict[str, Any] = {"levels": [0.025, 0.975], "effort": 3}
 #: The set that the network is pretrained on.
 PRETRAINED_ON = "yacht"
 #: Sets that take minutes a split, with fewer splits unless more are asked for.
@@ -35,15 +29,6 @@ FEWER = 10
 QUICK_SETS, QUICK_REPEATS, QUICK_ITERATIONS = ("boston", "yacht", "mpg"), 3, 15
 #: Functions and methods of the paper's optimisations.
 FUNCTIONS, BOUNDS = ("ackley", "rosenbrock"), ("calibrated", "calibrated_1", "ucb")
-PAGE = "paper.md"
-#: What each figure shows.
-CAPTIONS = {
-    "toy.png": "99 % intervals of all methods on the toy problem, as in the paper's second figure.",
-    "toy_95.png": "95 % intervals of the base GP and of the sharp one, on the same problem.",
-    "toy_overconfident.png": "The same from too few training points, where the base GP covers less "
-    "than 80 %, as the caption of the paper's first figure says.",
-    "bo_regret.png": "Cumulative and simple regret, medians and quartiles over repetitions.",
-}
 
 
 def available(
@@ -73,6 +58,7 @@ def available(
 def plan(
     names: Sequence[str],
     *,
+    parts: Sequence[str] | None = None,
     quick: bool = False,
     repeats: int | None = None,
     of_paper: Mapping[str, Any] | None = None,
@@ -83,6 +69,8 @@ def plan(
     ----------
     names : sequence of str
         Data sets; a quick run takes those of :data:`QUICK_SETS` among them.
+    parts : sequence of str, optional
+        Those of :data:`PARTS` to run; all by default.
     quick : bool
         Few repetitions, a short optimisation, and no uniform bounds of ``capone22``.
     repeats : int, optional
@@ -102,12 +90,36 @@ def plan(
             "datasets: expected at least one set that can be had, found none; name a folder with "
             "your own copies as --data-home"
         )
+    chosen = PARTS if parts is None else parts
+    for part in chosen:
+        check_choice(part, "parts", PARTS)
+    tasks: list[Task] = []
+    if "regression" in chosen:
+        tasks += _regressions(names, quick, repeats, dict(of_paper or {}))
+    bounded = [name for name in bounds.DATASETS if name in names]
+    if "bounds" in chosen and bounded:
+        ranked = [method for method in bounds.METHODS if not (quick and method == "capone22")]
+        tasks += bounds.plan(bounded, ranked, repeats=QUICK_REPEATS if quick else 10)
+    if "bo" in chosen:
+        tasks += bo.plan(
+            FUNCTIONS,
+            BOUNDS,
+            repeats=1 if quick else 20,
+            iterations=QUICK_ITERATIONS if quick else bo.ITERATIONS,
+        )
+    return tasks
+
+
+def _regressions(
+    names: Sequence[str], quick: bool, repeats: int | None, of_paper: dict[str, Any]
+) -> list[Task]:
+    """Both regimes of base models, and a thorough search of the 95 % interval."""
     tasks: list[Task] = []
     for name in names:
         count = repeats or (QUICK_REPEATS if quick else FEWER if name in LARGE else 100)
         network = {"kuleshov22": min(count, 1) if quick else count}
         own = {
-            "paper": dict(of_paper or {}),
+            "paper": of_paper,
             "kuleshov22": {} if quick else {regression.PRETRAINED_ON: PRETRAINED_ON},
         }
         for base, methods in (("trained", METHODS), ("undertrained", UNDERTRAINED)):
@@ -115,68 +127,8 @@ def plan(
                 [name], methods, repeats=count, repeats_of=network, base=base, of_method=own
             )
             if name not in LARGE:
-                thorough = {"paper": {**own["paper"], **THOROUGH}}
+                thorough = {"paper": of_paper | THOROUGH}
                 tasks += regression.plan(
                     [name], ["paper"], repeats=count, base=base, of_method=thorough
                 )
-    bounded = [name for name in bounds.DATASETS if name in names]
-    if bounded:
-        ranked = [method for method in bounds.METHODS if not (quick and method == "capone22")]
-        tasks += bounds.plan(bounded, ranked, repeats=QUICK_REPEATS if quick else 10)
-    tasks += bo.plan(
-        FUNCTIONS,
-        BOUNDS,
-        repeats=1 if quick else 20,
-        iterations=QUICK_ITERATIONS if quick else bo.ITERATIONS,
-    )
     return tasks
-
-
-def write_page(results: Path, missing: Mapping[str, str]) -> str:
-    """Write the page and its figures beside the results; returns what to tell the user."""
-    figures, note = _figures(results)
-    (results / PAGE).write_text(page(results, missing, figures, note), encoding="utf-8")
-    return f"Wrote {results / PAGE}"
-
-
-def page(
-    results: str | Path, missing: Mapping[str, str], figures: Sequence[str] = (), note: str = ""
-) -> str:
-    """The page as Markdown, from result files alone."""
-    blocks = summarise(Store(results).results())
-    few = min((count for block in blocks for count in block.counts.values()), default=0)
-    hint = f"Some methods have {few} repetition(s) only: verdicts are hints." if few < 10 else ""
-    lines = [
-        f"# {REFERENCE}: what reproduces",
-        "",
-        "Each printed figure beside ours, with coverage, the floor of the calibration error and "
-        "standard errors. A verdict is for the results in this folder: *reproduced* on every set "
-        "and in every regime that was run, *only when* on some, *not reproduced* on none. " + hint,
-        "",
-        "## The claims",
-        "",
-        *(
-            f"- **{claim.says}** {claim.verdict} {claim.detail}".rstrip()
-            for claim in judged(blocks)
-        ),
-        "",
-        *(f"- Not run: {reason}" for reason in missing.values()),
-        "",
-        "## The figures",
-        "",
-        *(f"![{figure}](figures/{figure})\n\n{CAPTIONS[figure]}\n" for figure in figures),
-        note,
-        "",
-        as_md(blocks),
-    ]
-    return re.sub("\n{3,}", "\n\n", "\n".join(lines))
-
-
-def _figures(results: Path) -> tuple[list[str], str]:
-    """Names of the figures drawn, or why there are none."""
-    folder = results / "figures"
-    make_folder(folder)
-    try:
-        return [*toy.draw(folder), *regret.draw(results, folder)], ""
-    except MissingExtraError as error:
-        return [], f"No figures: {error}"

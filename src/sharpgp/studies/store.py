@@ -72,19 +72,32 @@ class Store:
         """All readable results, in the order of their files' names."""
         if not self.folder.is_dir():
             raise InvalidInputError(f"results: expected a folder, found {self.folder}")
+        old = 0
         for file in sorted(self.folder.glob("*.json")):
-            result = self._read(file)
+            try:
+                result = self._read(file)
+            except _AnotherSchemaError:
+                old += 1
+                continue
             if result is not None:
                 yield result
+        if old:
+            logger.warning(
+                "%s: %d results of another version, which do not compare with those of this one, "
+                "are left out; the command that made them computes them again",
+                self.folder,
+                old,
+            )
 
     def _read(self, file: Path) -> Result | None:
         try:
             entries = json.loads(file.read_bytes())
             checksum = entries.pop("checksum")
-            if entries.pop("schema") != SCHEMA:
-                raise ValueError("another schema")
-            if checksum != _checksum({"schema": SCHEMA, **entries}):
+            schema = entries.pop("schema")
+            if checksum != _checksum({"schema": schema, **entries}):
                 raise ValueError("wrong checksum")
+            if schema != SCHEMA:
+                raise _AnotherSchemaError
             result = Result(**{**entries, "task": Task(**entries["task"])})
             if result.task.key != file.stem:
                 raise ValueError("another task's result")
@@ -112,6 +125,10 @@ class Store:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
+
+
+class _AnotherSchemaError(Exception):
+    """A sound result that an earlier or a later version wrote."""
 
 
 def _checksum(entries: dict[str, Any]) -> str:

@@ -15,7 +15,8 @@ from sharpgp._validation import check_choice
 from sharpgp.exceptions import CalibrationWarning, NumericalError
 
 #: Part of every key: raise it when results of the same task are no longer comparable.
-SCHEMA = 1
+#: 2: the paper's method weighs its levels in place of giving each a veto.
+SCHEMA = 2
 
 #: Entry of a task's settings that its method gets, and no other.
 OF_METHOD = "of_method"

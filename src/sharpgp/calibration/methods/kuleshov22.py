@@ -13,10 +13,9 @@ from torch.nn.functional import softplus
 
 from sharpgp._stored import Array, Several, agree, stored
 from sharpgp._validation import as_features, as_target, check_counts
-from sharpgp.calibration.by_level import LevelPredictor
 from sharpgp.calibration.cautions import warn_if_short
+from sharpgp.calibration.held_out import HeldOutPredictor
 from sharpgp.calibration.recalibrator import PosteriorMethod, register
-from sharpgp.calibration.scored import newest
 from sharpgp.exceptions import InvalidInputError, NumericalError
 from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.scaling import Affine
@@ -103,7 +102,7 @@ class Network:
     y_cal=Array("C"),
     n_cal=int,
 )
-class NetworkPredictor(LevelPredictor):
+class NetworkPredictor(HeldOutPredictor):
     """``Q(delta, x) = mu(x) + g(Phi^-1(delta); f(x)) sigma(theta_R, x)``.
 
     Parameters
@@ -135,21 +134,9 @@ class NetworkPredictor(LevelPredictor):
         self.y_cal = y_cal
         self.n_cal: int = min(len(y_cal), method.max_points)
 
-    def labelled_data(self) -> tuple[Tensor, Tensor]:
-        """Training points, then calibration points."""
-        X, y = self.posterior.X_train, self.posterior.y_train
-        return torch.cat([X, self.X_cal]), torch.cat([y, self.y_cal])
-
-    @property
-    def can_be_rescored(self) -> bool:
+    def calibrated_on(self, X: Tensor, y: Tensor) -> "NetworkPredictor":
         """The network is trained again."""
-        return True
-
-    def _rescored(self, X: Tensor, y: Tensor, keep: int | None) -> "NetworkPredictor":
-        """The network is trained again, on old and new points."""
-        return self.method._fit(
-            self.posterior, newest(self.X_cal, X, keep), newest(self.y_cal, y, keep)
-        )
+        return self.method._fit(self.posterior, X, y)
 
     def _restored(self) -> None:
         agree("number of calibration points", self.n_cal > 0, True)

@@ -28,6 +28,10 @@ def whole_paper(
     repeats: Annotated[
         int | None, typer.Option(help="Splits of each set. Default: as printed, 100.")
     ] = None,
+    parts: Annotated[
+        str | None,
+        typer.Option(help="Of regression, bounds and bo, with commas. Default: all three."),
+    ] = None,
     paper: PaperSettings = None,
     device: Device = "cpu",
     data_home: DataHome = None,
@@ -36,16 +40,21 @@ def whole_paper(
 ) -> None:
     """Run every table and figure of the paper, and write a page that says what reproduces."""
     from sharpgp.studies import paper as whole
+    from sharpgp.studies.paper_page import write_page
 
     sets, missing = whole.available(names_of(names), data_home)
     tasks = whole.plan(
-        sets, quick=quick, repeats=repeats, of_paper=of_methods(paper, None).get("paper")
+        sets,
+        parts=names_of(parts),
+        quick=quick,
+        repeats=repeats,
+        of_paper=of_methods(paper, None).get("paper"),
     )
     carry_out(
         tasks,
         out,
         engine,
-        show=lambda folder: whole.write_page(folder, missing),
+        show=lambda folder: write_page(folder, missing),
         data_home=data_home,
         device=device,
     )

@@ -8,12 +8,11 @@ from torch import Tensor
 from sharpgp._ranks import q_lin, whole_rank
 from sharpgp._stored import Array, Maybe, agree, stored
 from sharpgp._validation import as_count
-from sharpgp.calibration.by_level import LevelPredictor
+from sharpgp.calibration.held_out import HeldOutPredictor
 from sharpgp.calibration.methods.sharp.curves import Curves
 from sharpgp.calibration.methods.sharp.levels import Levels, resolve_levels
 from sharpgp.calibration.methods.sharp.path import keep_order, solve_path
 from sharpgp.calibration.recalibrator import PosteriorMethod, register
-from sharpgp.calibration.scored import newest
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.sizes import MOST_SEARCHED
@@ -121,7 +120,7 @@ class SharpExact(PosteriorMethod):
     scored_by=Maybe(Posterior),
     method=PosteriorMethod,
 )
-class PathPredictor(LevelPredictor):
+class PathPredictor(HeldOutPredictor):
     """Quantiles along a path over levels that the calibration points had no part in.
 
     Parameters
@@ -196,18 +195,8 @@ class PathPredictor(LevelPredictor):
         mean, half = self.posterior.mean(X), radius * self.posterior.sigma(theta, X)[0]
         return mean - half, mean + half
 
-    def labelled_data(self) -> tuple[Tensor, Tensor]:
-        """Training points, then calibration points."""
-        X, y = self.posterior.X_train, self.posterior.y_train
-        return torch.cat([X, self.X_cal]), torch.cat([y, self.y_cal])
-
-    @property
-    def can_be_rescored(self) -> bool:
+    def calibrated_on(self, X: Tensor, y: Tensor) -> "PathPredictor":
         """The path stays, and new points say where on it each level lies."""
-        return True
-
-    def _rescored(self, X: Tensor, y: Tensor, keep: int | None) -> "PathPredictor":
-        X, y = newest(self.X_cal, X, keep), newest(self.y_cal, y, keep)
         other = PathPredictor(self.posterior, self.path, X, y, method=self.method)
         other.scored_by = self.scored_by
         return other

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import Array, stored
-from sharpgp.calibration.methods.sharp.side import Side
+from sharpgp.calibration.methods.sharp.side import Side, share_of_gap
 from sharpgp.models.search import LEAST_EVALUATIONS, Budget, Problem, price, rounds
 
 #: Evaluations per level of the first pass, and for both sides: 25 levels may use 400.
@@ -83,7 +83,9 @@ def level_weights(delta: Tensor, centre: float, n_scores: int) -> np.ndarray:
     Close to ``delta_0``, ``beta`` is proportional to ``delta - delta_0``, and a rank of ``C``
     scores has the standard error ``sqrt(delta (1 - delta) / C)``.  So ``log beta^2``, and with it
     the log ratio, has the variance ``s^2 = 4 delta (1 - delta) / (C (delta - delta_0)^2)`` by
-    chance alone; its weight is ``1 / (1 + s^2)``.
+    chance alone; its weight is ``1 / (1 + s^2)``.  Where levels are many, those between two knots
+    have the weight of one level together (:func:`.side.share_of_gap`): a path of all levels then
+    minimises much the same as one of the default grid.
 
     Examples
     --------
@@ -93,7 +95,11 @@ def level_weights(delta: Tensor, centre: float, n_scores: int) -> np.ndarray:
     """
     square = (delta - centre).square()
     weights = square / (square + 4.0 * delta * (1.0 - delta) / n_scores)
-    return weights.clamp(min=_LEAST_WEIGHT).cpu().numpy()
+    found: np.ndarray = weights.clamp(min=_LEAST_WEIGHT).cpu().numpy()
+    for side in (delta < centre, delta >= centre):
+        chosen = side.cpu().numpy()
+        found[chosen] *= share_of_gap(delta.cpu().numpy()[chosen])
+    return found
 
 
 def centre_of(r: Tensor) -> float:

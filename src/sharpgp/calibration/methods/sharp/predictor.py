@@ -8,11 +8,10 @@ from torch import Tensor
 from sharpgp._ranks import whole_rank
 from sharpgp._stored import Array, Maybe, Several, agree, stored
 from sharpgp._tail import Tail
-from sharpgp.calibration.by_level import LevelPredictor
+from sharpgp.calibration.held_out import HeldOutPredictor
 from sharpgp.calibration.methods.sharp.curves import Curves
 from sharpgp.calibration.methods.sharp.path import LevelResult
 from sharpgp.calibration.recalibrator import Recalibrator
-from sharpgp.calibration.scored import newest
 from sharpgp.calibration.tails import outer_ranks, pooled_tail
 from sharpgp.gp.posterior import Posterior
 
@@ -30,7 +29,7 @@ from sharpgp.gp.posterior import Posterior
     method=Recalibrator,
     theta_searched=Array("K P", positive=True),
 )
-class SharpPredictor(LevelPredictor):
+class SharpPredictor(HeldOutPredictor):
     """``Q(delta, x) = mu(x) + beta(delta) sigma(theta(delta), x)`` along calibrated curves.
 
     The only predictor whose spread depends on the level.
@@ -124,19 +123,10 @@ class SharpPredictor(LevelPredictor):
         mean, half = self.posterior.mean(X), radius * self.spread(theta, X)[0]
         return mean - half, mean + half
 
-    def labelled_data(self) -> tuple[Tensor, Tensor]:
-        """Training points, then calibration points."""
-        X, y = self.posterior.X_train, self.posterior.y_train
-        return torch.cat([X, self.X_cal]), torch.cat([y, self.y_cal])
-
-    @property
-    def can_be_rescored(self) -> bool:
+    def calibrated_on(self, X: Tensor, y: Tensor) -> "SharpPredictor":
         """Every level keeps the ``theta`` that was searched for it and gets a new ``beta``."""
-        return True
-
-    def _rescored(self, X: Tensor, y: Tensor, keep: int | None) -> "SharpPredictor":
-        X, y = newest(self.X_cal, X, keep), newest(self.y_cal, y, keep)
-        return self.method.rescored(self, X, y)
+        other: SharpPredictor = self.method.rescored(self, X, y)
+        return other
 
     def _conditioned(self, X: Tensor, y: Tensor) -> "SharpPredictor":
         other = super()._conditioned(X, y)

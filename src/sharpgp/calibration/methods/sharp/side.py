@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sharpgp.calibration.ranks import DEFAULT_GRID
 from sharpgp.exceptions import NumericalError
 from sharpgp.gp.optimise import minimise
 from sharpgp.models.search import (
@@ -36,8 +37,11 @@ _EVALUATIONS = (30, 12, 10, 8, 6)
 _SMOOTHED = 40
 # Levels of a side that are searched; 25 levels have 13 a side.
 _MOST_KNOTS = 16
-# Points on the line between two knots, and rounds of halving what is left of its steps.
+# Points on the line between two knots, and evaluations of a search between them; rounds of halving
+# what is left of the path's steps.
 _BETWEEN, _HALVINGS = 8, 3
+# Points that a level between two knots may take to find its place on the line.
+_BISECTIONS = 12
 # Iterations of a joint descent, each as many evaluations as there are knots.
 _JOINT_ITERATIONS = 25
 # Points that a side keeps: a shortest path takes the square of it.
@@ -82,20 +86,42 @@ def shortest_path(
 
 
 def knots_of(delta: np.ndarray) -> np.ndarray:
-    """Which of the levels to search: all, or some that are denser in the tail.
+    """Which of the levels, increasing or decreasing, to search: all, or some if they are many.
+
+    These are the levels next to those of the default grid, so that all levels and the grid are
+    searched alike; levels of a range with little of the grid in it have knots of their own, denser
+    in the tail.
 
     Examples
     --------
     >>> knots_of(np.linspace(0.5, 0.98, 5)).tolist()
     [0, 1, 2, 3, 4]
-    >>> knots_of(np.linspace(0.5, 0.99, 50))[[0, 1, -2, -1]].tolist()
-    [0, 5, 48, 49]
+    >>> knots_of(np.linspace(0.51, 0.99, 49)).tolist()
+    [0, 4, 9, 14, 19, 24, 29, 34, 39, 44, 47, 48]
     """
     if len(delta) <= _MOST_KNOTS:
         return np.arange(len(delta))
-    angle = np.arcsin(np.sqrt(delta))
-    wanted = np.linspace(angle[0], angle[-1], _MOST_KNOTS)
-    return np.unique([int(np.abs(angle - one).argmin()) for one in wanted])
+    grid = np.array([*DEFAULT_GRID, *(1.0 - level for level in DEFAULT_GRID)])
+    wanted = grid[(grid >= delta.min()) & (grid <= delta.max())]
+    if len(np.unique(wanted)) < _MOST_KNOTS // 2:
+        angle = np.arcsin(np.sqrt(delta))
+        wanted = np.sin(np.linspace(angle[0], angle[-1], _MOST_KNOTS)) ** 2
+    nearest = [int(np.abs(delta - one).argmin()) for one in wanted]
+    return np.unique([0, *nearest, len(delta) - 1])
+
+
+def share_of_gap(delta: np.ndarray) -> np.ndarray:
+    """What each level of a side counts [K]: a knot 1, those between two knots 1 together.
+
+    Examples
+    --------
+    >>> share_of_gap(np.linspace(0.51, 0.99, 49))[:6].round(2).tolist()
+    [1.0, 0.33, 0.33, 0.33, 1.0, 0.25]
+    """
+    share = np.ones(len(delta))
+    for first, last in pairwise(knots_of(delta)):
+        share[first + 1 : last] /= max(last - first - 1, 1)
+    return share
 
 
 class Side:
@@ -177,11 +203,9 @@ class Side:
         """
         if len(self.knots) < len(self.path):
             v = self.search.visited.v
-            ends = zip(self._coarse[:-1], self._coarse[1:], self.knots[1:], strict=True)
-            for a, b, level in list(ends):
-                if a != b:
-                    for t in np.arange(1, _BETWEEN + 1) / (_BETWEEN + 1):
-                        self._look(v[a] + t * (v[b] - v[a]), int(level), budget)
+            for gap in range(len(self.knots) - 1):
+                self._join(gap, budget)
+                self._search_between(gap, budget)
             for _ in range(_HALVINGS):
                 self.path, self.price = shortest_path(self.search.visited, self.search.weights)
                 steps = {pair: k for k, pair in enumerate(pairwise(self.path))}
@@ -200,14 +224,59 @@ class Side:
             start = family.second_start
         search.run([0], start, family.lower, family.upper, budget, LEAST_EVALUATIONS, 1e-4)
 
-    def _look(self, v: np.ndarray, level: int, budget: Budget) -> None:
-        """Visit a point, charged to a level; these are not counted against the budget."""
+    def _join(self, gap: int, budget: Budget) -> None:
+        """Points on the line between two knots, among them such that a path leads through both.
+
+        They are the levels' points of the proof in :meth:`fill`, each with a ``beta`` that uses up
+        no more than its share of what is left to the outer knot's.
+        """
+        visited, (inner, outer) = self.search.visited, self._coarse[gap : gap + 2]
+        first, last = self.knots[gap : gap + 2].tolist()
+        if inner == outer or last - first < 2:
+            return
+        start, step = visited.v[inner], visited.v[outer] - visited.v[inner]
+        on_line = {0.0: visited.beta[inner], 1.0: visited.beta[outer]}
+        for t in np.arange(1, _BETWEEN + 1) / (_BETWEEN + 1):
+            on_line[t] = self._look(start + t * step, last, budget)
+        reached, most = visited.beta[inner][first], visited.beta[outer][last]
+        t = 0.0
+        for level in range(first + 1, last):
+            enough = reached + (most - reached) / (last - level + 1)
+            for _ in range(_BISECTIONS):
+                t = max(one for one in on_line if one >= t and on_line[one][level] >= reached)
+                above = [one for one in on_line if one > t]
+                if not above or on_line[t][level] <= enough:
+                    break
+                middle = (t + min(above)) / 2.0
+                on_line[middle] = self._look(start + middle * step, level, budget)
+            reached = on_line[t][level]
+
+    def _search_between(self, gap: int, budget: Budget) -> None:
+        """A short search of the levels between two knots, in the box that these leave to them."""
+        search, (inner, outer) = self.search, self._coarse[gap : gap + 2]
+        levels = list(range(self.knots[gap] + 1, self.knots[gap + 1]))
+        lower, upper = search.visited.v[inner], search.visited.v[outer]
+        if not levels or (upper - lower < 1e-9).all():
+            return
+        own = Budget(_BETWEEN)
+        start, _ = search.visited.best_inside(lower, upper, search.weights_of(levels))
+        search.run(levels, start, lower, np.maximum(lower, upper), own, _BETWEEN, 1e-3)
+        budget.used, budget.failed = budget.used + own.used, budget.failed + own.failed
+
+    def _look(self, v: np.ndarray, level: int, budget: Budget) -> np.ndarray:
+        """Visit a point, charged to a level; these are not counted against the budget.
+
+        Returns ``beta`` of every level, minus infinity where the covariance has no factor.
+        """
         budget.used += 1
         self.search.evaluations[level] += 1
         try:
-            self.search.visit(v)
+            with torch.no_grad():
+                self.search.visit(v)
         except NumericalError:
             budget.failed += 1
+            return np.full(len(self.path), -np.inf)
+        return self.search.visited.beta[-1]
 
     def _refine(self, group: list[int], budget: Budget, most: int) -> None:
         lower, upper = self._box(group)

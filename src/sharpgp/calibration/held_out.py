@@ -1,0 +1,33 @@
+"""Predictors that keep the points they were calibrated on, and can be calibrated on others."""
+
+from abc import abstractmethod
+
+import torch
+from torch import Tensor
+
+from sharpgp.calibration.by_level import LevelPredictor
+from sharpgp.calibration.scored import newest
+
+
+class HeldOutPredictor(LevelPredictor):
+    """A quantile function of its own, from calibration points ``X_cal`` [C, d], ``y_cal`` [C]."""
+
+    X_cal: Tensor
+    y_cal: Tensor
+
+    @abstractmethod
+    def calibrated_on(self, X: Tensor, y: Tensor) -> "HeldOutPredictor":
+        """The same with other calibration points; whatever the method learned elsewhere stays."""
+
+    def labelled_data(self) -> tuple[Tensor, Tensor]:
+        """Training points, then calibration points."""
+        X, y = self.posterior.X_train, self.posterior.y_train
+        return torch.cat([X, self.X_cal]), torch.cat([y, self.y_cal])
+
+    @property
+    def can_be_rescored(self) -> bool:
+        """New calibration points can join the others."""
+        return True
+
+    def _rescored(self, X: Tensor, y: Tensor, keep: int | None) -> "HeldOutPredictor":
+        return self.calibrated_on(newest(self.X_cal, X, keep), newest(self.y_cal, y, keep))
