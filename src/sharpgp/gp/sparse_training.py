@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sharpgp.exceptions import NumericalError
+from sharpgp.gp.bound import variational_bound
 from sharpgp.gp.compute import threads_for
 from sharpgp.gp.covariance import Covariance, Named
 from sharpgp.gp.dense import cholesky
@@ -42,7 +43,6 @@ from sharpgp.gp.training import (
     train,
 )
 from sharpgp.gp.whitening import Data, inducing_covariance, solve
-from sharpgp.gp.woodbury import variational_bound
 
 logger = logging.getLogger("sharpgp")
 
