@@ -9,6 +9,7 @@ from sharpgp import CrossValidated, Kuleshov18, Sharp, SharpGPRegressor, Sparse,
 from sharpgp.calibration import calibrated
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import compute, inducing, sizes, sparse_training, train
+from sharpgp.gp.bound import variational_bound
 from sharpgp.gp.covariance import STATIONARY, Stationary
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.inducing import cluster_centres
@@ -17,7 +18,7 @@ from sharpgp.gp.sizes import approximation_for
 from sharpgp.gp.sparse import SparsePosterior
 from sharpgp.gp.sparse_training import condition, train_chosen, train_sparse
 from sharpgp.gp.whitening import JITTER, Data
-from sharpgp.gp.woodbury import sparse_leave_one_out, sparse_variance, variational_bound
+from sharpgp.gp.woodbury import sparse_leave_one_out, sparse_variance
 from sharpgp.persistence import load, save
 
 

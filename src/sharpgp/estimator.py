@@ -293,13 +293,28 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
             return method.fit(base, X_cal, y_cal, **settings).within(bounds)
 
         with progress.shown(bool(self.verbose)):
-            self.calibrated_ = within_memory(choose_device(self.device, len(y)), work)
-        self.calibration_ = recalibrator.name or type(recalibrator).__name__
+            calibrated = within_memory(choose_device(self.device, len(y)), work)
         name = bases.model_names(*X.shape, one_gp=takes_one)[0]
-        self.members_ = members_of(getattr(self.calibrated_, "model", None), name)
-        self.posterior_ = self.calibrated_.posterior
+        members = members_of(getattr(calibrated, "model", None), name)
+        groups = groups if cal is None else cal.groups
+        return self._keep(calibrated, recalibrator, members, groups, grouped=grouped)
+
+    def _keep(
+        self,
+        calibrated: Calibrated,
+        recalibrator: Recalibrator,
+        members: list[Member],
+        groups: np.ndarray | None,
+        *,
+        grouped: bool,
+    ) -> "SharpGPRegressor":
+        """Take what a fit has found; ``groups`` are those of the rows that calibrate."""
+        self.calibrated_ = calibrated
+        self.calibration_ = recalibrator.name or type(recalibrator).__name__
+        self.members_ = members
+        self.posterior_ = calibrated.posterior
         self.grouped_ = grouped
-        joint = joint_of_groups(self.calibrated_, groups if cal is None else cal.groups)
+        joint = joint_of_groups(calibrated, groups)
         if joint is not None:
             self.group_scores_ = joint
         return self

@@ -1,6 +1,7 @@
 """``sharpgp fit``, ``sharpgp predict`` and ``sharpgp report``."""
 
 import re
+import shutil
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -16,12 +17,19 @@ from sharpgp.exceptions import InvalidInputError
 
 QUIET = Annotated[bool, typer.Option("--quiet", help="No progress display.")]
 DEVICE = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+ENGINE = Annotated[str, typer.Option(help="local, or ray or dask for a cluster.")]
+ADDRESS = Annotated[str | None, typer.Option(help="Address of a cluster.")]
+WORKERS = Annotated[int | None, typer.Option(help="Processes of the cluster.")]
 
 
 @app.command()
 def fit(
     data: Annotated[
-        Path, typer.Argument(help="Table with a header: .csv, .csv.gz, .parquet or .xlsx.")
+        list[Path],
+        typer.Argument(
+            help="Table with a header: .csv, .csv.gz, .parquet or .xlsx. Several files, or a "
+            "folder of them, are read in batches."
+        ),
     ],
     target: Annotated[str, typer.Option(help="Column to predict.")],
     out: Annotated[Path, typer.Option(help="File to write the model to.")],
@@ -65,6 +73,19 @@ def fit(
         float, typer.Option(help="Fraction of the rows held out, where the calibration needs any.")
     ] = 0.25,
     seed: Annotated[int, typer.Option(help="Seed of the split and of methods that draw.")] = 0,
+    memory: Annotated[
+        float | None,
+        typer.Option(
+            help="GiB to keep to: rows are then read in batches, as many times as needed."
+        ),
+    ] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(help="In batches: steps of training on all rows, two passes each."),
+    ] = None,
+    engine: ENGINE = "local",
+    address: ADDRESS = None,
+    workers: WORKERS = None,
     device: DEVICE = "auto",
     quiet: QUIET = False,
 ) -> None:
@@ -72,9 +93,13 @@ def fit(
 
     Every column but the target becomes features: numbers, categories, truth values and dates, with
     gaps. Leave out identifiers with --drop.
+
+    Tables of more than 2 million rows are read in batches, and so are others with --memory,
+    --steps or --engine. Such a fit keeps what it has computed in a folder beside the model: after
+    an interruption, the same command goes on from there.
     """
     from sharpgp import SharpGPRegressor
-    from sharpgp.tabular import fit_file
+    from sharpgp.tabular import fit_file, fit_files
 
     settings: dict[str, Any] = {
         "base": base.split(",") if "," in base else base,
@@ -87,9 +112,29 @@ def fit(
         "random_state": seed,
     }
     _writable(out)
+    columns: dict[str, Any] = {"drop": drop or [], "groups": groups}
+    given = memory, steps, address, workers
+    batches = engine != "local" or any(value is not None for value in given)
     with short_warnings(), shown(not quiet):
-        saved = fit_file(data, target, SharpGPRegressor(**settings), drop=drop or [], groups=groups)
-        saved.save(out)
+        if batches or _is_large(data):
+            folder = out.with_name(f"{out.name}.work")
+            saved = fit_files(
+                data,
+                target,
+                SharpGPRegressor(**settings),
+                **columns,
+                memory=2.0 if memory is None else memory,
+                steps=steps or 0,
+                work=folder,
+                engine=engine,
+                address=address,
+                workers=workers,
+            )
+            saved.save(out)
+            shutil.rmtree(folder)
+        else:
+            saved = fit_file(data[0], target, SharpGPRegressor(**settings), **columns)
+            saved.save(out)
     fitted = saved.model
     encoding = fitted.encoding_
     gaps = f", {encoding.n_missing} values missing" if encoding.n_missing else ""
@@ -120,9 +165,9 @@ def predict(
         typer.Option(help="Column to copy to the output, such as an identifier; may be repeated."),
     ] = None,
     device: DEVICE = "auto",
-    engine: Annotated[str, typer.Option(help="local, or ray for a cluster.")] = "local",
-    address: Annotated[str | None, typer.Option(help="Address of a ray cluster.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes of the engine ray.")] = None,
+    engine: ENGINE = "local",
+    address: ADDRESS = None,
+    workers: WORKERS = None,
     quiet: QUIET = False,
 ) -> None:
     """Predict every row of a table: mean, intervals and quantiles.
@@ -131,27 +176,29 @@ def predict(
     memory. The output has one row per row of the table, in its order; it appears when it is
     complete.
     """
+    from sharpgp._validation import check_choice
     from sharpgp.tabular import load_model
+    from sharpgp.tabular.cluster import predict_on_ray
     from sharpgp.tabular.files import check_output, rows_in
     from sharpgp.tabular.prediction import Request, predict_file
+    from sharpgp.tabular.streamed.engines import ENGINES
+    from sharpgp.tabular.streamed.prediction import predict_on_dask
 
-    if engine not in ("local", "ray"):
-        raise InvalidInputError(f"engine: expected local or ray, found {engine!r}")
+    check_choice(engine, "engine", ENGINES)
     if engine == "local" and (address or workers):
-        raise InvalidInputError("address and workers: expected the engine ray, found local")
+        raise InvalidInputError("address and workers: expected the engine ray or dask, found local")
     check_output(out)
     _writable(out)
     request = Request(coverage or [0.95], _numbers(quantiles), keep or [])
     saved = load_model(model, device=device)
     with short_warnings(), _bar(not quiet, rows_in(data)) as progress:
-        if engine == "ray":
-            from sharpgp.tabular.cluster import predict_on_ray
-
-            rows = predict_on_ray(
+        if engine == "local":
+            rows = predict_file(saved, data, out, request, progress=progress)
+        else:
+            on_cluster = {"ray": predict_on_ray, "dask": predict_on_dask}[engine]
+            rows = on_cluster(
                 saved, data, out, request, address=address, workers=workers, progress=progress
             )
-        else:
-            rows = predict_file(saved, data, out, request, progress=progress)
     if str(out) != "-":
         typer.echo(f"Predicted {rows} rows: {', '.join(request.names)}; wrote {out}")
 
@@ -204,6 +251,17 @@ def report(
         f"width {metrics['width_95']:.4g}, CRPS {metrics['crps']:.4g}, ECE "
         f"{metrics['ece'] / metrics['ece_floor']:.2f} times its floor; wrote {out}"
     )
+
+
+def _is_large(data: list[Path]) -> bool:
+    """Whether tables are several, or one that is better not read as a whole."""
+    from sharpgp.gp.sizes import MOST_IN_MEMORY
+    from sharpgp.tabular.files import rows_in
+
+    if len(data) > 1 or data[0].is_dir():
+        return True
+    rows = rows_in(data[0])
+    return rows is not None and rows > MOST_IN_MEMORY
 
 
 def _approximation(text: str) -> Any:

@@ -1,7 +1,6 @@
 """The posterior of a sparse GP: the same answers as the exact one, in ``O(N M^2)``."""
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from typing import Self
 
 import torch
@@ -9,6 +8,7 @@ from torch import Tensor
 
 from sharpgp._stored import Array, agree, stored
 from sharpgp.exceptions import InvalidInputError
+from sharpgp.gp.bound import variational_bound
 from sharpgp.gp.compute import block_entries, threads_for
 from sharpgp.gp.covariance import Covariance
 from sharpgp.gp.posterior import (
@@ -20,12 +20,13 @@ from sharpgp.gp.posterior import (
     TrainingResult,
 )
 from sharpgp.gp.scaling import Affine
-from sharpgp.gp.whitening import Data, Factors, by_rows, factorise, join
+from sharpgp.gp.whitening import Data, Factors, factorise
 from sharpgp.gp.woodbury import (
+    means_at,
+    reductions_at,
     sparse_leave_one_out,
     sparse_variance,
-    variance_reduction,
-    variational_bound,
+    weights_of,
 )
 
 
@@ -97,12 +98,6 @@ class InducingPosterior(KernelPosterior):
         """See :meth:`KernelPosterior.in_units`."""
         given = self.X_train, self.y_train, self.covariance, theta_R, self.inducing
         return type(self)(*given, x_units=x_units, y_units=y_units, training=self.training)
-
-
-def _weights(factors: Factors) -> Tensor:
-    """``A^-1 Kmn y / noise`` [K, M, 1]: the mean is ``k' weights``."""
-    c = factors.c.unsqueeze(-1)
-    return factors.unwhiten(torch.zeros_like(c), c)
 
 
 @stored(
@@ -189,7 +184,7 @@ class SparsePosterior(InducingPosterior):
         theta = self.theta_R.unsqueeze(0)
         if self._weights is None:
             (factors,) = self._factor(theta)
-            self._weights = _weights(factors)[0]
+            self._weights = weights_of(factors)[0]
         means = self._means(theta, self._weights.unsqueeze(0), self.x_units.forward(X))
         return self.y_units.back(means[0])
 
@@ -222,7 +217,7 @@ class SparsePosterior(InducingPosterior):
     def moments(self, theta: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
         """See :meth:`KernelPosterior.moments`."""
         S = self.x_units.forward(X)
-        means = [self._means(part, _weights(f), S) for f, part in self._parts(theta)]
+        means = [self._means(part, weights_of(f), S) for f, part in self._parts(theta)]
         return self.y_units.back(torch.cat(means)), self.sigma(theta, X)
 
     @threads_for(0)
@@ -234,29 +229,12 @@ class SparsePosterior(InducingPosterior):
             )
 
     def _means(self, theta: Tensor, weights: Tensor, S: Tensor) -> Tensor:
-        """``k(x, Z) weights`` [K, T] for ``weights`` [K, M, 1], in blocks of rows."""
-
-        def block(rows: slice) -> Tensor:
-            return (self.covariance.matrix(theta, S[rows], self._Z) @ weights).squeeze(-1)
-
-        return self._by_rows(block, theta, S)
+        return means_at(self.covariance, theta, self._Z, weights, S)
 
     def _reduction(self, theta: Tensor, S: Tensor) -> Tensor:
         """What the data take off the prior variance [K, T], in blocks of levels and rows."""
-
-        def block(factors: Factors, part: Tensor, rows: slice) -> Tensor:
-            return variance_reduction(factors, self.covariance.matrix(part, self._Z, S[rows]))
-
-        levels = [
-            self._by_rows(partial(block, factors, part), part, S)
-            for factors, part in self._parts(theta)
-        ]
-        return torch.cat(levels)
-
-    def _by_rows(self, block: Callable[[slice], Tensor], theta: Tensor, S: Tensor) -> Tensor:
-        """Answers [K, T] at ``S``, from those at blocks of its rows."""
-        blocks = by_rows(block, len(S), len(theta) * self.n_inducing, S.device)
-        return join(blocks, S.new_empty(len(theta), len(S)))
+        parts = self._parts(theta)
+        return torch.cat([reductions_at(self.covariance, t, self._Z, f, S) for f, t in parts])
 
     def _loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         prior = self.covariance.diag(theta, self._X)

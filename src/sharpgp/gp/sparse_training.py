@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sharpgp.exceptions import NumericalError
+from sharpgp.gp.bound import variational_bound
 from sharpgp.gp.compute import threads_for
 from sharpgp.gp.covariance import Covariance, Named
 from sharpgp.gp.dense import cholesky
@@ -42,7 +43,6 @@ from sharpgp.gp.training import (
     train,
 )
 from sharpgp.gp.whitening import Data, inducing_covariance, solve
-from sharpgp.gp.woodbury import variational_bound
 
 logger = logging.getLogger("sharpgp")
 
@@ -219,11 +219,7 @@ def maximise_bound(
     """Bounded L-BFGS on ``log theta`` and ``Z`` together, from a given point."""
     p, shape, n = len(theta), Z.shape, len(data.y)
     penalty = data.covariance.penalty(prior, data.X)
-    log_lower = np.full(p, np.log(1e-4))
-    log_lower[-1] = np.log(NOISE_FLOOR)
-    low, high = data.X.amin(0) - 1.0, data.X.amax(0) + 1.0
-    lower = np.r_[log_lower, low.expand(shape).cpu().numpy().ravel()]
-    upper = np.r_[np.full(p, np.log(1e4)), high.expand(shape).cpu().numpy().ravel()]
+    lower, upper = search_box(p, shape, data.X.amin(0) - 1.0, data.X.amax(0) + 1.0)
 
     def objective(v: Tensor) -> Tensor:
         bound = variational_bound(data, v[:p].exp().unsqueeze(0), v[p:].reshape(shape))
@@ -245,6 +241,17 @@ def maximise_bound(
     best = torch.from_numpy(found.x).to(theta)
     result = result_of(found, [found], number, prior, float(penalty(best[:p])) / n)
     return best[:p].exp(), best[p:].reshape(shape), result
+
+
+def search_box(
+    p: int, shape: torch.Size, low: Tensor, high: Tensor
+) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds of ``log theta`` [P] and of inducing inputs [M, d], the latter from their own [d]."""
+    log_lower = np.full(p, np.log(1e-4))
+    log_lower[-1] = np.log(NOISE_FLOOR)
+    lower = np.r_[log_lower, low.expand(shape).cpu().numpy().ravel()]
+    upper = np.r_[np.full(p, np.log(1e4)), high.expand(shape).cpu().numpy().ravel()]
+    return lower, upper
 
 
 def unexplained(data: Data, theta: Tensor, Z: Tensor) -> Tensor:

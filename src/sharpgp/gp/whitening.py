@@ -17,7 +17,7 @@ Blocks and the order of their sums do not depend on the number of threads, and n
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -128,29 +128,43 @@ def factorise(data: Data, theta: Tensor, Z: Tensor, Kmm: Tensor | None = None) -
     with torch.no_grad():
         Kmm = inducing_covariance(data.covariance, theta, Z) if Kmm is None else Kmm
         L = cholesky(Kmm)[0]
-        excess, Vy = torch.zeros_like(L), torch.zeros_like(L[..., 0])
-        noise = theta[:, -1]
+        return factors_of(L, *whitened_sums(data, theta, Z, L), theta[:, -1])
 
-        def sums(rows: slice) -> tuple[Tensor, Tensor]:
-            V = solve(L, data.covariance.matrix(theta, Z, data.X[rows]))
-            return V @ V.mT, V @ data.y[rows]
 
-        add_up((excess, Vy), data.by_rows(sums, len(theta), len(Z)))
-        excess /= noise[:, None, None]
-        LB = cholesky(add_to_diagonal(excess, torch.ones_like(noise)))[0]
-        c = solve(LB, (Vy / noise[:, None]).unsqueeze(-1)).squeeze(-1)
+def whitened_sums(data: Data, theta: Tensor, Z: Tensor, L: Tensor) -> tuple[Tensor, Tensor]:
+    """``V V'`` [K, M, M] and ``V y`` [K, M]: all that a sparse GP has to know of its rows.
+
+    Sums of parts of the rows add up to those of all.
+    """
+    square, product = torch.zeros_like(L), torch.zeros_like(L[..., 0])
+
+    def sums(rows: slice) -> tuple[Tensor, Tensor]:
+        V = solve(L, data.covariance.matrix(theta, Z, data.X[rows]))
+        return V @ V.mT, V @ data.y[rows]
+
+    add_up((square, product), data.by_rows(sums, len(theta), len(Z)))
+    return square, product
+
+
+def factors_of(L: Tensor, square: Tensor, product: Tensor, noise: Tensor) -> Factors:
+    """The factors under ``noise`` [K], from ``L`` and the sums of :func:`whitened_sums`."""
+    excess = square / noise[:, None, None]
+    LB = cholesky(add_to_diagonal(excess, torch.ones_like(noise)))[0]
+    c = solve(LB, (product / noise[:, None]).unsqueeze(-1)).squeeze(-1)
     return Factors(L, LB, excess, c, noise)
 
 
 class KernelGradient:
     """Sums over blocks of rows what the gradient of ``k(Z, X)`` gives for ``theta`` and ``Z``.
 
-    Inputs 1 and 2 of the function being differentiated are ``theta`` and ``Z``.
+    ``needed`` tells which of the two gradients are wanted.
     """
 
-    def __init__(self, ctx: Any, covariance: Covariance, theta: Tensor, Z: Tensor) -> None:
+    def __init__(
+        self, needed: tuple[bool, bool], covariance: Covariance, theta: Tensor, Z: Tensor
+    ) -> None:
         self._covariance = covariance
-        self._needed: tuple[bool, bool] = ctx.needs_input_grad[1:3]
+        self._needed = needed
         self._theta = theta.detach().requires_grad_(self._needed[0])
         self._Z = Z.detach().requires_grad_(self._needed[1])
         self.theta = torch.zeros_like(theta)

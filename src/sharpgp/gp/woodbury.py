@@ -1,16 +1,17 @@
-r"""The three quantities of a sparse GP, with hand-written gradients.
+r"""Variance and leave-one-out of a sparse GP, with hand-written gradients.
 
 In the notation of :mod:`sharpgp.gp.whitening`, for a point with ``w = L^-1 k(Z, x)`` and
 ``u = LB^-1 w`` three numbers are enough: ``p = |w|^2 = k' Kmm^-1 k``, ``q = |u|^2 = k' A^-1 k``
 and ``mu = u' c`` with ``c = LB^-1 V y / s``.
 """
 
-import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from sharpgp.gp.covariance import Covariance
 from sharpgp.gp.whitening import (
     Data,
     Factors,
@@ -44,6 +45,40 @@ class _Reduction(torch.autograd.Function):
         return ctx.factors.unwhiten(g * w, -g * u), None
 
 
+def weights_of(factors: Factors) -> Tensor:
+    """``A^-1 Kmn y / noise`` [K, M, 1]: the mean is ``k' weights``."""
+    c = factors.c.unsqueeze(-1)
+    return factors.unwhiten(torch.zeros_like(c), c)
+
+
+def means_at(
+    covariance: Covariance, theta: Tensor, Z: Tensor, weights: Tensor, S: Tensor
+) -> Tensor:
+    """``k(x, Z) weights`` [K, T] at the points ``S`` [T, d], for ``weights`` [K, M, 1]."""
+
+    def block(rows: slice) -> Tensor:
+        return (covariance.matrix(theta, S[rows], Z) @ weights).squeeze(-1)
+
+    return _at_points(block, theta, Z, S)
+
+
+def reductions_at(
+    covariance: Covariance, theta: Tensor, Z: Tensor, factors: Factors, S: Tensor
+) -> Tensor:
+    """What the data take off the prior variance [K, T] at the points ``S``; in ``S``, gradients."""
+
+    def block(rows: slice) -> Tensor:
+        return variance_reduction(factors, covariance.matrix(theta, Z, S[rows]))
+
+    return _at_points(block, theta, Z, S)
+
+
+def _at_points(block: Callable[[slice], Tensor], theta: Tensor, Z: Tensor, S: Tensor) -> Tensor:
+    """Answers [K, T] at ``S``, from those at blocks of its rows."""
+    blocks = by_rows(block, len(S), len(theta) * len(Z), S.device)
+    return join(blocks, S.new_empty(len(theta), len(S)))
+
+
 def variance_reduction(factors: Factors, Kx: Tensor) -> Tensor:
     """``k' Kmm^-1 k - k' A^-1 k`` [K, n] for ``Kx = k(Z, x)`` [K, M, n], known factors."""
     reduction: Tensor = _Reduction.apply(Kx, factors)
@@ -71,7 +106,7 @@ class _SparseVariance(torch.autograd.Function):
         (g,) = grads
         theta, Z, S = ctx.saved_tensors
         factors, data = ctx.factors, ctx.data
-        pull = KernelGradient(ctx, data.covariance, theta, Z)
+        pull = KernelGradient(ctx.needs_input_grad[1:3], data.covariance, theta, Z)
         wgw, ugu = torch.zeros_like(factors.L), torch.zeros_like(factors.L)
         grad_S, points = torch.zeros_like(S), ctx.needs_input_grad[3]
 
@@ -183,7 +218,7 @@ class _SparseLeaveOneOut(torch.autograd.Function):
         # The gradient is -R H R' for A, and R e / noise for Kmn y.
         outer = e.unsqueeze(-1) * factors.c.unsqueeze(-2)
         H = ugu + 0.5 * (outer + outer.mT)
-        pull = KernelGradient(ctx, data.covariance, theta, Z)
+        pull = KernelGradient(ctx.needs_input_grad[1:3], data.covariance, theta, Z)
 
         def pulled(rows: slice) -> list[Tensor | None]:
             K, pull_back = pull.kernel(data.X[rows])
@@ -241,77 +276,3 @@ def sparse_leave_one_out(
     Kmm = inducing_covariance(data.covariance, theta, Z)
     residual, variance = _SparseLeaveOneOut.apply(Kmm, theta, Z, prior, data)
     return residual, variance
-
-
-class _Bound(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, Kmm: Tensor, theta: Tensor, Z: Tensor, total: Tensor, data: Data
-    ) -> Tensor:
-        factors = factorise(data, theta, Z, Kmm)
-        ctx.save_for_backward(theta, Z, total)
-        ctx.factors, ctx.data = factors, data
-        n, noise = len(data.y), factors.noise
-        trace = factors.excess.diagonal(dim1=-2, dim2=-1).sum(-1)
-        half_log_determinant = factors.LB.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        square = (data.y @ data.y) / noise - factors.c.square().sum(-1)
-        return (
-            -half_log_determinant
-            - 0.5 * n * (noise.log() + math.log(2.0 * math.pi))
-            - 0.5 * square
-            - 0.5 * (total / noise - trace)
-        )
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        g = grads[0]
-        theta, Z, total = ctx.saved_tensors
-        factors, data = ctx.factors, ctx.data
-        noise, excess, c = factors.noise, factors.excess, factors.c
-        trace = excess.diagonal(dim1=-2, dim2=-1).sum(-1)
-        identity = torch.eye(len(Z), dtype=c.dtype, device=c.device)
-        # Whitened by L, the gradient is -inner for A and a / noise for Kmn y.
-        inner = 0.5 * congruent(factors.LB, identity + c.unsqueeze(-1) * c.unsqueeze(-2))
-        a = solve_transposed(factors.LB, c.unsqueeze(-1))
-        scale = (g / noise)[:, None, None]
-        pull = KernelGradient(ctx, data.covariance, theta, Z)
-
-        def pulled(rows: slice) -> list[Tensor | None]:
-            K, pull_back = pull.kernel(data.X[rows])
-            V = solve(factors.L, K)
-            back = scale * (V - 2.0 * (inner @ V) + a * data.y[rows])
-            return pull_back(solve_transposed(factors.L, back))
-
-        for parts in data.by_rows(pulled, theta.shape[0], len(Z)):
-            pull.add(parts)
-        square = (data.y @ data.y) / noise - c.square().sum(-1)
-        pull.theta[:, -1] += (g / noise) * (
-            (inner * excess).sum((-1, -2))
-            - 0.5 * len(data.y)
-            + 0.5 * square
-            - 0.5 * c.square().sum(-1)
-            + 0.5 * (total / noise - trace)
-        )
-        grad_Kmm = g[:, None, None] * congruent(factors.L, 0.5 * identity - inner - 0.5 * excess)
-        return grad_Kmm, pull.theta, pull.Z, -0.5 * g / noise, None
-
-
-def variational_bound(data: Data, theta: Tensor, Z: Tensor) -> Tensor:
-    r"""Titsias' lower bound [K] of the log marginal likelihood.
-
-    ``log N(y; 0, Q + s I) - (sum_i k_ii - tr Q) / (2 s)``.
-
-    Examples
-    --------
-    >>> from sharpgp.gp.covariance import Stationary
-    >>> X = torch.linspace(0, 1, 5, dtype=torch.float64)[:, None]
-    >>> theta = torch.tensor([[1.0, 1.0, 0.1]], dtype=torch.float64)
-    >>> data = Data(Stationary("rbf", 1), X, X[:, 0])
-    >>> few, many = (float(variational_bound(data, theta, Z)) for Z in (X[::4], X))
-    >>> few < many
-    True
-    """
-    Kmm = inducing_covariance(data.covariance, theta, Z)
-    total = data.covariance.diag(theta, data.X).sum(-1)
-    bound: Tensor = _Bound.apply(Kmm, theta, Z, total, data)
-    return bound

@@ -1,6 +1,5 @@
 """Where batches of tasks run: processes of this machine, ray or dask, by joblib's own backends."""
 
-import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
@@ -11,7 +10,7 @@ import joblib
 from sharpgp._extras import need
 from sharpgp._validation import check_choice
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.tabular.cluster import check_listening, ray_cluster, unreachable
+from sharpgp.tabular.cluster import dask_cluster, ray_cluster
 
 #: Makes answers of jobs, in any order.
 Pool = Callable[[Iterable[Any]], Iterator[Any]]
@@ -73,22 +72,9 @@ def _ray(workers: int | None, threads: int, address: str | None) -> Iterator[tup
 
 @contextmanager
 def _dask(workers: int | None, threads: int, address: str | None) -> Iterator[tuple[int, Pool]]:
-    from distributed import Client
-
-    own: dict[str, Any] = {
-        "n_workers": workers or max(1, joblib.cpu_count() // threads),
-        "threads_per_worker": 1,
-        "dashboard_address": None,
-        "silence_logs": logging.ERROR,
-    }
-    check_listening("dask", address)
-    try:
-        client = Client(address, timeout=30) if address else Client(**own)
-    except (OSError, ValueError) as error:
-        raise unreachable("dask", address, error) from None
-    with client, joblib.parallel_config(backend="dask"):
-        cores = max(1, sum(client.nthreads().values()))
-        found = min(workers or cores, cores)
+    own = workers or max(1, joblib.cpu_count() // threads)
+    joined = dask_cluster(address, workers if address else own)
+    with joined as (_, found), joblib.parallel_config(backend="dask"):
         yield found, _as_they_come(found)
 
 

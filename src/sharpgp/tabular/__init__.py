@@ -6,5 +6,6 @@ from sharpgp._extras import need
 need("cli", "pyarrow")
 
 from sharpgp.tabular.models import SavedModel, fit_file, load_model
+from sharpgp.tabular.streamed.fit import fit_files
 
-__all__ = ["SavedModel", "fit_file", "load_model"]
+__all__ = ["SavedModel", "fit_file", "fit_files", "load_model"]

@@ -1,4 +1,4 @@
-"""Predictions for a file on a Ray cluster, with Ray Data."""
+"""Clusters: how to join one; predictions for a file on Ray, with Ray Data."""
 
 import logging
 import os
@@ -46,6 +46,28 @@ def ray_cluster(address: str | None, workers: int | None) -> Iterator[int]:
     finally:
         if mine:
             ray.shutdown()
+
+
+@contextmanager
+def dask_cluster(address: str | None, workers: int | None) -> Iterator[tuple[Any, int]]:
+    """Join a dask cluster, or start one of this machine without an address; client and workers."""
+    need("dask", "dask", "distributed")
+    from distributed import Client
+
+    own: dict[str, Any] = {
+        "n_workers": workers or os.cpu_count(),
+        "threads_per_worker": 1,
+        "dashboard_address": None,
+        "silence_logs": logging.ERROR,
+    }
+    check_listening("dask", address)
+    try:
+        client = Client(address, timeout=30) if address else Client(**own)
+    except (OSError, ValueError) as error:
+        raise unreachable("dask", address, error) from None
+    with client:
+        cores = max(1, sum(client.nthreads().values()))
+        yield client, min(workers or cores, cores)
 
 
 def check_listening(engine: str, address: str | None) -> None:
@@ -109,7 +131,7 @@ def predict_on_ray(
         context.target_max_block_size = _BLOCK_BYTES
         answers = _read(ray.data, source, request.types(encoding)).map_batches(
             Worker,
-            fn_constructor_args=(_bytes_of(saved), encoding, request),
+            fn_constructor_args=(bytes_of(saved), encoding, request),
             batch_format="pyarrow",
             batch_size=ROWS,
             compute=ray.data.ActorPoolStrategy(min_size=1, max_size=cores),
@@ -155,7 +177,8 @@ def _read(data: Any, source: Any, types: dict[str, Any]) -> Any:
     )
 
 
-def _bytes_of(saved: SavedModel) -> bytes:
+def bytes_of(saved: SavedModel) -> bytes:
+    """The file of a model, to send it to workers."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.sgp"
         saved.save(path)

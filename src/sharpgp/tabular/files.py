@@ -54,7 +54,7 @@ def check_output(path: str | os.PathLike[str]) -> Format:
 def read_whole(path: str | os.PathLike[str]) -> Any:
     """The whole file as an Arrow table, with types inferred from all rows."""
     form = format_of(path)
-    with _reading(path):
+    with plain_errors(path):
         if form == "parquet":
             import pyarrow.parquet as pq
 
@@ -64,7 +64,7 @@ def read_whole(path: str | os.PathLike[str]) -> Any:
         else:
             from pyarrow import csv
 
-            with _opened(path) as (stream, parsing):
+            with stream_of(path) as (stream, parsing):
                 table = csv.read_csv(
                     stream,
                     csv.ReadOptions(use_threads=False),
@@ -81,7 +81,7 @@ def read_whole(path: str | os.PathLike[str]) -> Any:
 def names_in(path: str | os.PathLike[str]) -> list[str]:
     """Names of the columns of a file."""
     form = format_of(path)
-    with _reading(path):
+    with plain_errors(path):
         if form == "parquet":
             import pyarrow.parquet as pq
 
@@ -91,7 +91,7 @@ def names_in(path: str | os.PathLike[str]) -> list[str]:
         else:
             from pyarrow import csv
 
-            with _opened(path) as (stream, parsing):
+            with stream_of(path) as (stream, parsing):
                 names = csv.open_csv(stream, parse_options=parsing).schema.names
     _check_names(path, names)
     return list(names)
@@ -107,12 +107,12 @@ def rows_in(path: str | os.PathLike[str]) -> int | None:
     if form == "parquet":
         import pyarrow.parquet as pq
 
-        with _reading(path):
+        with plain_errors(path):
             return int(pq.ParquetFile(path).metadata.num_rows)
     if form == "excel" or Path(path).suffix.lower() in (".gz", ".bz2", ".zst"):
         return None
     lines, last = 0, b"\n"
-    with _reading(path), Path(path).open("rb") as file:
+    with plain_errors(path), Path(path).open("rb") as file:
         while block := file.read(_BLOCK_BYTES):
             lines, last = lines + block.count(b"\n"), block[-1:]
     return max(0, lines - 1 + (last != b"\n"))
@@ -126,7 +126,7 @@ def read_batches(
     ``types`` gives the Arrow type that a CSV column is read as, or None to infer it.
     """
     form = format_of(path)
-    with _reading(path, list(types) if form == "csv" else None):
+    with plain_errors(path, list(types) if form == "csv" else None):
         if form == "parquet":
             import pyarrow.parquet as pq
 
@@ -139,7 +139,7 @@ def read_batches(
 
         converting = csv_conversion(types)
         reading = csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES)
-        with _opened(path) as (stream, parsing):
+        with stream_of(path) as (stream, parsing):
             for block in csv.open_csv(stream, reading, parsing, converting):
                 for start in range(0, block.num_rows, rows):
                     yield block.slice(start, rows)
@@ -196,13 +196,13 @@ def delimiter_of(path: str | os.PathLike[str]) -> str:
     """Comma, semicolon or tab: whichever the header has most of."""
     from pyarrow import input_stream
 
-    with _reading(path), input_stream(os.fspath(path)) as stream:
+    with plain_errors(path), input_stream(os.fspath(path)) as stream:
         header = stream.read(65536).split(b"\n", 1)[0].decode("utf-8", "replace")
     return max(",;\t", key=header.count)
 
 
 @contextmanager
-def _opened(path: str | os.PathLike[str]) -> Iterator[tuple[Any, Any]]:
+def stream_of(path: str | os.PathLike[str]) -> Iterator[tuple[Any, Any]]:
     """The (decompressed) stream of a CSV file and how to parse it."""
     from pyarrow import csv, input_stream
 
@@ -212,7 +212,7 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[tuple[Any, Any]]:
 
 
 @contextmanager
-def _reading(path: str | os.PathLike[str], wanted: list[str] | None = None) -> Iterator[None]:
+def plain_errors(path: str | os.PathLike[str], wanted: list[str] | None = None) -> Iterator[None]:
     """Arrow's and the system's errors about a file, as one line."""
     from pyarrow import ArrowException
 

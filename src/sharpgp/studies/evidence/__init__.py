@@ -29,6 +29,7 @@ STUDIES = {
     "minibatch": "a sparse GP trained in batches beside gpytorch's SVGP",
     "mixed_tables": "tables with categories and gaps, as they are and encoded by hand",
     "monotonicity": "whether the spread grows with the hyperparameters, as the paper assumes",
+    "out_of_core": "fits in batches: growth, memory, interruptions, clusters, rates of passes",
     "pooling": "pools of models beside the best kernel, and the pull of their weights",
     "regions": "boxes that hold several outputs at once, beside Bonferroni's",
     "runner_overhead": "what the runner adds to tasks of 100 ms",

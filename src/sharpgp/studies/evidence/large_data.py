@@ -21,6 +21,7 @@ from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import (
     ExactPosterior,
     SparsePosterior,
+    bound,
     inplace,
     train,
     train_sparse,
@@ -172,8 +173,8 @@ def evaluations(
     theta = theta.clone().requires_grad_()
     Z = Z.clone().requires_grad_()
 
-    def bound() -> object:
-        return torch.autograd.grad(woodbury.variational_bound(data, theta, Z).sum(), (theta, Z))
+    def likelihood() -> object:
+        return torch.autograd.grad(bound.variational_bound(data, theta, Z).sum(), (theta, Z))
 
     def sigma() -> object:
         prior = covariance.diag(theta, S) + theta[:, -1:]
@@ -185,7 +186,7 @@ def evaluations(
         _, variance = woodbury.sparse_leave_one_out(data, theta, Z.detach(), prior)
         return torch.autograd.grad(variance.sum(), theta)
 
-    return [bound, sigma, loo]
+    return [likelihood, sigma, loo]
 
 
 def _apart(call: str) -> None:
