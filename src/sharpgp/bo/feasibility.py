@@ -5,17 +5,21 @@ from botorch.acquisition import AcquisitionFunction
 from botorch.utils.transforms import t_batch_mode_transform
 from torch import Tensor
 
-# What a run is believed to do far from all runs: so many successes, and none that failed.
-_BELIEF = 1.0
-# Reach of a run, in lengthscales of the GP.
-_REACH = 0.5
+# Far from all runs success is taken for granted, with the weight of so much of a run.
+_BELIEF = 0.05
+# Reaches of a run, in units of the space, of one input, and what it counts for within each: what
+# failed once fails again next to it, whatever succeeded nearby.
+_REACHES = {0.2: 1.0, 0.05: 4.0, 0.0125: 16.0}
+# Runs that would have to succeed for a point to be worth asking for: one that fails is lost.
+_CAUTION = 3.0
 
 
 class Feasibility:
-    r"""``P(success at x) = (m + sum_i s_i k(x, x_i)) / (m + sum_i k(x, x_i))``.
+    r"""``P(success at x) = (m + sum_i s_i k(x, x_i)) / (m + sum_i k(x, x_i))``, cautiously cubed.
 
-    ``s_i`` is 1 for a run that succeeded and 0 for one that failed, ``k`` a squared-exponential
-    kernel, and far from all runs success is taken for granted.
+    ``s_i`` is 1 for a run that succeeded and 0 for one that failed, ``k`` a sum of
+    squared-exponential kernels of shorter and shorter reach and growing weight, and far from all
+    runs success is taken for granted.
 
     Parameters
     ----------
@@ -23,27 +27,27 @@ class Feasibility:
         Features of all runs.
     succeeded : Tensor [N]
         Whether each succeeded.
-    inverse : Tensor [D]
-        Inverse lengthscales of the features.
 
     Examples
     --------
     >>> X = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
-    >>> chance = Feasibility(X, torch.tensor([True, False]), torch.tensor([2.0]).double())
+    >>> chance = Feasibility(X, torch.tensor([True, False]))
     >>> [round(p, 2) for p in chance(torch.tensor([[0.0], [1.0], [9.0]]).double()).tolist()]
-    [1.0, 0.5, 1.0]
+    [1.0, 0.0, 1.0]
     """
 
-    def __init__(self, X: Tensor, succeeded: Tensor, inverse: Tensor) -> None:
-        self.scale = inverse / _REACH
-        self.X = X * self.scale
+    def __init__(self, X: Tensor, succeeded: Tensor) -> None:
+        self.X = X
         self.succeeded = succeeded.to(X)
 
     def __call__(self, X: Tensor) -> Tensor:
         """Probability [...] at features ``X`` [..., D]; further features do not count."""
-        squares = (X[..., : len(self.scale)] * self.scale).unsqueeze(-2) - self.X
-        k = torch.exp(-0.5 * squares.square().sum(-1))
-        return (_BELIEF + k @ self.succeeded) / (_BELIEF + k.sum(-1))
+        d = self.X.shape[1]
+        squares = (X[..., :d].unsqueeze(-2) - self.X).square().sum(-1) / d
+        k = torch.zeros_like(squares)
+        for reach, weight in _REACHES.items():
+            k = k + weight * torch.exp(-0.5 * squares / reach**2)
+        return ((_BELIEF + k @ self.succeeded) / (_BELIEF + k.sum(-1))) ** _CAUTION
 
 
 class MindingFailures(AcquisitionFunction):

@@ -18,16 +18,18 @@ from sharpgp.bo.acquisition import (
 from sharpgp.bo.feasibility import Feasibility, MindingFailures
 from sharpgp.bo.record import Record, Run, inputs_of
 from sharpgp.bo.search import BEST, candidates, maximise
-from sharpgp.bo.small_sample import ScoreLaw, SmallSamplePredictor
+from sharpgp.bo.small_sample import SmallSamplePredictor
 from sharpgp.bo.space import Space
 from sharpgp.bo.surrogate import KERNELS, Surrogate, choose
 from sharpgp.bo.thompson import joint_draws
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.ties import per_feature
+from sharpgp.gp.covariance import STATIONARY
 from sharpgp.persistence import load, save
 
 #: Acquisition functions by name.
 ACQUISITIONS = ("logei", "ucb", "thompson")
+#: What a search may be calibrated by.
+CALIBRATIONS = ("all", "upper", "none")
 #: Successful runs that a model needs.
 LEAST_RUNS = 3
 
@@ -51,6 +53,13 @@ class Optimiser:
         joint draw.
     delta : float
         Level of the upper bound.
+    calibration : {"all", "upper", "none"}
+        What the search is calibrated by: all scores, those above 0, which is the tail that expected
+        improvement asks for, or nothing: the GP as trained.  Intervals are calibrated in any case.
+    kernels : sequence of str
+        Kernels that are tried.
+    warp : bool
+        Whether a warped target is tried, too.
     integer, categorical : sequences of int
         Positions of inputs that take whole numbers, and of those whose whole numbers are codes.
     design : int, optional
@@ -78,6 +87,9 @@ class Optimiser:
         maximize: bool = True,
         acquisition: str = "logei",
         delta: float = 0.95,
+        calibration: str = "all",
+        kernels: Sequence[str] = KERNELS,
+        warp: bool = True,
         integer: Sequence[int] = (),
         categorical: Sequence[int] = (),
         design: int | None = None,
@@ -85,6 +97,9 @@ class Optimiser:
         file: str | os.PathLike[str] | None = None,
     ) -> None:
         check_choice(acquisition, "acquisition", ACQUISITIONS)
+        check_choice(calibration, "calibration", CALIBRATIONS)
+        for kernel in kernels:
+            check_choice(kernel, "kernels", STATIONARY)
         if not 0.0 < delta < 1.0:
             raise InvalidInputError(f"delta: expected a level in (0, 1), found {delta!r}")
         space = Space.of(bounds, integer, categorical)
@@ -95,10 +110,9 @@ class Optimiser:
             "delta": float(delta),
             "design": first,
             "seed": int(seed),
-            "kernels": list(KERNELS),
-            "warped": True,
-            "calibrated": True,
-            "upper": False,
+            "calibration": calibration,
+            "kernels": list(kernels),
+            "warp": bool(warp),
         }
         self.record = Record(space, settings)
         self.file = file
@@ -203,7 +217,8 @@ class Optimiser:
         """Calibrated intervals [n, 2] for results at ``X`` [n, d]."""
         surrogate = self._trained()
         Z = self.record.space.to_unit(as_features(X, n_features=self.record.space.d))
-        ends = self._predictor(surrogate).predict_interval(self.record.features(Z), coverage)
+        predictor = SmallSamplePredictor(surrogate.gp, self.record.law())
+        ends = predictor.predict_interval(self.record.features(Z), coverage)
         ends = surrogate.outward(ends)
         return ends if self.record.sign > 0 else -ends.flip(-1)
 
@@ -271,7 +286,8 @@ class Optimiser:
         """The predictor of the function, the best points so far [b, d], worst and best mean."""
         record = self.record
         surrogate = self._trained()
-        predictor = self._predictor(surrogate).latent()
+        law = record.law_of_search()
+        predictor = SmallSamplePredictor(surrogate.gp, law, latent=True)
         if record.pending:
             # Observations of their own mean: the spread shrinks around them.
             F = record.features(record.space.to_unit(self.pending))
@@ -309,10 +325,8 @@ class Optimiser:
         succeeded = torch.tensor([not run.failed for run in runs])
         if bool(succeeded.all()):
             return None
-        gp = self._trained().gp
-        F = self.record.space.features(self.record.space.to_unit(inputs_of(runs)))
-        inverse = per_feature(gp.theta_R[: gp.covariance.n_inverse], self.record.space.ties)
-        return Feasibility(F, succeeded, inverse / gp.x_units.scale[: F.shape[1]])
+        Z = self.record.space.to_unit(inputs_of(runs))
+        return Feasibility(self.record.space.features(Z), succeeded)
 
     # -------------------------------------------------------------- the model
 
@@ -326,27 +340,18 @@ class Optimiser:
                 "ties": record.space.ties,
                 "known_noise": record.knows_noise,
                 "kernels": record.settings["kernels"],
-                "warped": record.settings["warped"],
+                "warped": record.settings["warp"],
             }
             fit = choose if known is None else known.next
             record.surrogate = known = fit(*record.data(), **how)
         return known
-
-    def _predictor(self, surrogate: Surrogate) -> SmallSamplePredictor:
-        """The calibrated predictor of results, in the units of the GP."""
-        settings = self.record.settings
-        if settings["calibrated"]:
-            law = self.record.law(upper=settings["upper"])
-        else:
-            law = ScoreLaw(surrogate.gp.y_train[:0])
-        return SmallSamplePredictor(surrogate.gp, law)
 
     def _predicted(self, x: Tensor, y: float) -> tuple[float | None, float | None]:
         """Score and level of a result under the model that answered the last question."""
         surrogate = self.record.surrogate
         if surrogate is None or not math.isfinite(y):
             return None, None
-        predictor = self._predictor(surrogate)
+        predictor = SmallSamplePredictor(surrogate.gp, self.record.law())
         sign = self.record.sign
         with torch.no_grad():
             Z = self.record.space.to_unit(x.unsqueeze(0))

@@ -17,6 +17,8 @@ from sharpgp.bo.surrogate import Surrogate
 LEFT_OUT_WEIGHT = 0.5
 #: Runs after which a score counts for half: the model has changed since.
 HALF_LIFE = 40.0
+#: Degrees of freedom of the GP's own law at least.
+LEAST_DEGREES = 4
 
 
 @stored(
@@ -117,12 +119,30 @@ class Record:
         noise = torch.tensor([run.noise or 0.0 for run in runs], dtype=torch.float64)
         return self.features(Z, noise), y
 
-    def law(self, *, upper: bool = False) -> ScoreLaw:
+    def law(self) -> ScoreLaw:
         """The law of a score, from the scores so far.
 
         Those of points that were predicted before they were seen, newer ones counting for more;
         and, for half as much, leave-one-out scores of runs that no model predicted.
         """
+        assert self.surrogate is not None
+        points = self.surrogate.gp.n_train
+        degrees = max(LEAST_DEGREES, points - len(self.surrogate.at))
+        return ScoreLaw(*self._scores(), degrees=degrees)
+
+    def law_of_search(self) -> ScoreLaw:
+        """The law that the next point is chosen by: the same scores, and the GP's normal tails.
+
+        Student's tails are for intervals; a search that believed in them would look for its luck
+        where nothing is known.
+        """
+        calibration = self.settings["calibration"]
+        if calibration == "none":
+            return ScoreLaw(torch.zeros(0, dtype=torch.float64))
+        return ScoreLaw(*self._scores(), upper=calibration == "upper")
+
+    def _scores(self) -> tuple[Tensor, Tensor]:
+        """Scores [C] and what each counts for."""
         assert self.surrogate is not None
         runs = self.succeeded
         left_out = leave_one_out_scores(self.surrogate.gp).tolist()
@@ -134,8 +154,10 @@ class Record:
             elif place < len(left_out):
                 scores.append(left_out[place])
                 weights.append(LEFT_OUT_WEIGHT)
-        values = torch.tensor([scores, weights], dtype=torch.float64)
-        return ScoreLaw(values[0], values[1], upper=upper)
+        return (
+            torch.tensor(scores, dtype=torch.float64),
+            torch.tensor(weights, dtype=torch.float64),
+        )
 
 
 def inputs_of(runs: Sequence[Run]) -> Tensor:

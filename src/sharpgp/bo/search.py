@@ -7,6 +7,7 @@ import torch
 from botorch.acquisition import AcquisitionFunction
 from botorch.exceptions import BotorchWarning
 from botorch.optim import optimize_acqf
+from botorch.optim.initializers import initialize_q_batch
 from botorch.optim.optimize_mixed import optimize_acqf_mixed_alternating
 from botorch.utils.transforms import t_batch_mode_transform
 from torch import Tensor
@@ -14,7 +15,7 @@ from torch import Tensor
 from sharpgp.bo.space import Space
 
 #: Space-filling candidates, and those around each of the best points.
-GLOBAL, AROUND = 256, 24
+GLOBAL, AROUND = 512, 24
 #: Best points so far around which candidates are drawn.
 BEST = 4
 # Descents from the best candidates of either kind.
@@ -47,7 +48,7 @@ def candidates(space: Space, best: Tensor, seed: int) -> tuple[Tensor, Tensor]:
     >>> space = Space.of([[0.0, 0.0], [1.0, 1.0]])
     >>> wide, near = candidates(space, torch.full((1, 2), 0.5, dtype=torch.float64), seed=0)
     >>> len(wide), len(near), bool((near - 0.5).abs().median() < 0.1)
-    (256, 24, True)
+    (512, 24, True)
     """
     generator = torch.Generator().manual_seed(seed)
     wide = space.sobol(GLOBAL, seed)
@@ -116,12 +117,12 @@ def maximise(
                 options={"maxiter_continuous": _MOST_STEPS},
             )
         else:
-            starts = []
-            for part in candidates(space, best, seed):
-                with torch.no_grad():
-                    value = outer(part.unsqueeze(1)).nan_to_num(nan=-torch.inf)
-                starts.append(part[value.topk(min(_STARTS_OF_EACH, len(part))).indices])
-            start = torch.cat(starts).unsqueeze(1)
+            wide, near = candidates(space, best, seed)
+            with torch.no_grad():
+                of_wide, of_near = (outer(part.unsqueeze(1)) for part in (wide, near))
+            start, _ = initialize_q_batch(wide.unsqueeze(1), of_wide, n=2 * _STARTS_OF_EACH)
+            nearest = near[of_near.topk(_STARTS_OF_EACH).indices]
+            start = torch.cat([start, nearest.unsqueeze(1)])
             point, _ = optimize_acqf(
                 outer,
                 space.unit_bounds,

@@ -1,14 +1,16 @@
-r"""Calibration from ten points on: few scores, shrunk to the normal quantiles of the GP.
+r"""Calibration from ten points on: few scores, shrunk to the quantiles of the GP itself.
 
 Ranks of ``C`` scores say nothing beyond the level ``C / (C + 1)``, and little inside of it while
-``C`` is ten.  Here the law of a score is a mixture: the normal law, which is the GP's own, with the
-weight of ``m`` scores, and a narrow normal around each score that was seen.  Without scores it is
-the GP as trained; with many it is what the scores say.
+``C`` is ten.  Here the law of a score is a mixture: the GP's own law with the weight of ``m``
+scores, and a narrow normal around each score that was seen.  Without scores it is the GP as
+trained; with many it is what the scores say.
 """
 
 import math
 
+import numpy as np
 import torch
+from scipy import stats
 from torch import Tensor
 
 from sharpgp.calibration.calibrated import Calibrated
@@ -23,14 +25,17 @@ PRIOR_SCORES = 10.0
 MOST_SURPRISE = 4.0
 # Width of the normal around a score, in units of the scores' spread at ten scores.
 _BANDWIDTH = 0.35
+# Normals of different widths that stand for Student's law.
+_PARTS = 8
 # Steps of the bisection for a quantile; the bracket is halved at each.
 _HALVINGS = 60
 
 
 class ScoreLaw:
-    r"""The law of a score, ``F = (m Phi + sum_i w_i Phi((z - z_i) / h)) / (m + sum_i w_i)``.
+    r"""The law of a score, ``F = (m F_0 + sum_i w_i Phi((z - z_i) / h)) / (m + sum_i w_i)``.
 
-    ``h`` shrinks with the effective number of scores, and the scores are drawn together by as much
+    ``F_0`` is normal, or Student's where the GP's variance is an estimate from few points; ``h``
+    shrinks with the effective number of scores, and the scores are drawn together by as much
     as ``h`` spreads them, so that their variance is kept.
 
     Parameters
@@ -40,7 +45,9 @@ class ScoreLaw:
     weights : Tensor [C], optional
         What each counts for; 1 by default.
     prior : float
-        What the normal law counts for, ``m``.
+        What the GP's own law counts for, ``m``.
+    degrees : float
+        Degrees of freedom of the GP's own law: points less hyperparameters.
     upper : bool
         Learn the upper tail alone: scores above 0 and their mirror images.  Expected improvement
         asks for nothing else, and scores of points far below the best do not speak about it.
@@ -62,6 +69,7 @@ class ScoreLaw:
         weights: Tensor | None = None,
         *,
         prior: float = PRIOR_SCORES,
+        degrees: float = math.inf,
         upper: bool = False,
     ) -> None:
         if prior <= 0:
@@ -73,10 +81,10 @@ class ScoreLaw:
             scores, weights = scores[above], weights[above]
             scores, weights = torch.cat([scores, -scores]), torch.cat([weights, weights])
         centres, widths = _smoothed(scores, weights)
-        one = scores.new_ones(1)
-        self.centres = torch.cat([0.0 * one, centres])
-        self.widths = torch.cat([one, widths])
-        self.weights = torch.cat([prior * one, weights])
+        own = _scales(degrees).to(scores)
+        self.centres = torch.cat([torch.zeros_like(own), centres])
+        self.widths = torch.cat([own, widths])
+        self.weights = torch.cat([torch.full_like(own, prior / len(own)), weights])
         self.weights = self.weights / self.weights.sum()
 
     def cdf(self, z: Tensor) -> Tensor:
@@ -93,6 +101,15 @@ class ScoreLaw:
             below = self.cdf(middle) < levels
             low, high = torch.where(below, middle, low), torch.where(below, high, middle)
         return 0.5 * (low + high)
+
+
+def _scales(degrees: float) -> Tensor:
+    """Deviations of normals that make up Student's law, in equal parts; 1 for the normal law."""
+    if math.isinf(degrees):
+        return torch.ones(1, dtype=torch.float64)
+    shares = (np.arange(_PARTS) + 0.5) / _PARTS
+    precision = stats.gamma.ppf(shares, degrees / 2.0, scale=2.0 / degrees)
+    return torch.from_numpy(precision**-0.5)
 
 
 def _smoothed(scores: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:

@@ -105,8 +105,8 @@ class Space:
         found = {}
         for j in dims:
             count = round(float(self._range[j]))
-            scale = 1.0 if j in self.categorical else 1.0 / count
-            found[j] = [k * scale for k in range(count + 1)]
+            whole = 1 if j in self.categorical else count
+            found[j] = [k / whole for k in range(count + 1)]
         return found
 
     def features(self, Z: Tensor) -> Tensor:

@@ -1,9 +1,9 @@
 r"""The GP of an optimisation: chosen among a few, retrained at every step.
 
 Candidates are two kernels, each on the target as it is and on a warped one
-(:mod:`sharpgp.gp.warped`); leave-one-out log density of the target, in closed form, decides.
-Training from scratch costs as much as several steps, so all candidates are trained when the data
-have grown by a seventh, and in between the chosen one goes on from where it was.
+(:mod:`sharpgp.gp.warped`); leave-one-out log density of the target, in closed form, decides.  All
+candidates are trained when the data have grown by a seventh; in between the chosen one is trained
+again, from the start and from where it was.
 """
 
 import math
@@ -11,37 +11,36 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
-from sharpgp._stored import stored
+from sharpgp._stored import NumPyArray, stored
+from sharpgp.bo.training import Trained, train_map
 from sharpgp.exceptions import NumericalError
+from sharpgp.gp.covariance import Named
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.kernels import make_covariance, named
 from sharpgp.gp.posterior import DataPosterior
-from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.ties import Ties
-from sharpgp.gp.training import train
-from sharpgp.gp.warped import Warp, WarpedPosterior, train_warped
+from sharpgp.gp.warped import Warp, WarpedPosterior
 
 #: Kernels that are tried.
-KERNELS = ("matern52", "rbf")
+KERNELS = ("rbf", "matern52")
 #: Growth of the data at which all candidates are trained again.
 GROWTH = 1.15
 #: Points from which a warp is tried: it has two parameters of its own.
-LEAST_WARPED = 6
+LEAST_WARPED = 8
 # What a warp has to gain in leave-one-out log density, summed over points, for its two parameters.
-_WARP_COST = 2.0
-_PRIOR = LengthscalePrior(fades=False)
-# Gain in log likelihood per point below which training stops.
-_TOLERANCE = 1e-5
+_WARP_COST = 3.0
 
 
-@stored("Surrogate", posterior=DataPosterior, trained_on=int)
-@dataclass(frozen=True)
+@stored("Surrogate", posterior=DataPosterior, at=NumPyArray("P"), trained_on=int)
+@dataclass(frozen=True, eq=False)
 class Surrogate:
-    """A trained GP, and the number of points at which its kind was chosen."""
+    """A trained GP, where its search ended, and the number of points at which it was chosen."""
 
     posterior: DataPosterior
+    at: np.ndarray
     trained_on: int
 
     @property
@@ -71,12 +70,13 @@ class Surrogate:
 
     def next(self, X: Tensor, y: Tensor, **how: Any) -> "Surrogate":
         """The same kind on all data so far, or a new choice where these have grown enough."""
-        if len(y) >= GROWTH * self.trained_on:
-            return choose(X, y, **how)
-        try:
-            return Surrogate(self.posterior.retrained(X, y, start="warm"), self.trained_on)
-        except NumericalError:
-            return choose(X, y, **how)
+        if len(y) < GROWTH * self.trained_on:
+            covariance = self.gp.covariance
+            assert isinstance(covariance, Named)
+            again = train_map(X, y, covariance, warped=self.warp is not None, near=self.at)
+            if again is not None:
+                return Surrogate(again.posterior, again.at, self.trained_on)
+        return choose(X, y, **how)
 
 
 def choose(
@@ -93,7 +93,7 @@ def choose(
     Parameters
     ----------
     X : Tensor [N, D]
-        Features; with ``known_noise`` the last is the variance of each observation's noise.
+        Features in [0, 1]; with ``known_noise`` the last is the variance of the noise of each.
     y : Tensor [N]
     ties : tuple of int, optional
         Features that share a lengthscale.
@@ -106,22 +106,25 @@ def choose(
     --------
     >>> import torch
     >>> X = torch.linspace(0, 3, 16, dtype=torch.float64)[:, None]
-    >>> choose(X, (3 * X[:, 0]).exp()).warp is not None
+    >>> choose(X / 3, (3 * X[:, 0]).exp()).warp is not None
     True
     """
-    candidates: list[tuple[float, DataPosterior]] = []
+    candidates: list[tuple[float, Trained]] = []
     for name in kernels:
-        kernel = named(name, ties, known_noise)
-        plain = train(X, y, kernel, prior=_PRIOR, tolerance=_TOLERANCE)[0]
-        candidates.append((left_out_density(plain), plain))
-        if warped and not known_noise and len(y) >= LEAST_WARPED:
-            start = plain.training.start if plain.training else None
-            other = train_warped(
-                X, y, make_covariance(kernel, X.shape[1]), start=start, prior=_PRIOR
-            )
-            if other is not None:
-                candidates.append((left_out_density(other) - _WARP_COST, other))
-    return Surrogate(max(candidates, key=lambda one: one[0])[1], len(y))
+        covariance = make_covariance(named(name, ties, known_noise), X.shape[1])
+        assert isinstance(covariance, Named)
+        for warp in (False, True):
+            # Noise of known variance has another one after a warp, which depends on the target.
+            if warp and (not warped or known_noise or len(y) < LEAST_WARPED):
+                continue
+            trained = train_map(X, y, covariance, warped=warp)
+            if trained is not None:
+                score = left_out_density(trained.posterior) - _WARP_COST * warp
+                candidates.append((score, trained))
+    if not candidates:
+        raise NumericalError(f"none of the GPs could be trained on {len(y)} results")
+    _, best = max(candidates, key=lambda one: one[0])
+    return Surrogate(best.posterior, best.at, len(y))
 
 
 def left_out_density(posterior: DataPosterior) -> float:
@@ -131,6 +134,7 @@ def left_out_density(posterior: DataPosterior) -> float:
     --------
     >>> import torch
     >>> X = torch.linspace(0, 3, 16, dtype=torch.float64)[:, None]
+    >>> from sharpgp.gp.training import train
     >>> good, poor = (train(X, X[:, 0].sin(), kernel)[0] for kernel in ("rbf", "matern12"))
     >>> left_out_density(good) > left_out_density(poor)
     True

@@ -73,9 +73,7 @@ class Calibrated(Loop):
 
     def __init__(self, problem: Problem, X: Tensor, y: Tensor, seed: int, **settings: Any) -> None:
         super().__init__(problem, X, y, seed)
-        acquisition = settings.pop("acquisition", "logei")
-        self.loop = Optimiser(problem.bounds, acquisition=acquisition, design=len(y), seed=seed)
-        self.loop.record.settings.update(settings)
+        self.loop = Optimiser(problem.bounds, design=len(y), seed=seed, **settings)
         self.loop.tell(X, y)
 
     def ask(self) -> Tensor:
@@ -180,9 +178,9 @@ METHODS: dict[str, Callable[[Problem, Tensor, Tensor, int], Loop]] = {
     "paper": Paper,
     "random": Random,
     # What each part of the optimiser is worth.
-    "logei_uncalibrated": partial(Calibrated, calibrated=False),
-    "logei_upper_tail": partial(Calibrated, upper=True),
-    "logei_unwarped": partial(Calibrated, warped=False),
+    "logei_uncalibrated": partial(Calibrated, calibration="none"),
+    "logei_upper_tail": partial(Calibrated, calibration="upper"),
+    "logei_unwarped": partial(Calibrated, warp=False),
     "logei_matern": partial(Calibrated, kernels=["matern52"]),
     "logei_rbf": partial(Calibrated, kernels=["rbf"]),
 }
