@@ -17,7 +17,7 @@ from sharpgp import (
     SharpGPRegressor,
     Vanilla,
 )
-from sharpgp.bo import CalibratedUpperConfidenceBound, Optimiser, as_botorch
+from sharpgp.bo import CalibratedUpperConfidenceBound, as_botorch
 from sharpgp.calibration.methods.bayes.capone22 import BoundingBox, UniformBoundPredictor
 from sharpgp.calibration.methods.bayes.fully_bayesian import MixturePredictor
 from sharpgp.calibration.methods.sharp.predictor import SharpPredictor
@@ -29,7 +29,6 @@ from sharpgp.gp.training import train
 X_NEW = torch.from_numpy(wavy(12, seed=5)[0])
 #: Level of a Gaussian quantile one standard deviation above the mean.
 ONE_SIGMA = float(torch.special.ndtr(torch.tensor(1.0).double()))
-BOUNDS = torch.tensor([[-2.0, -2.0], [2.0, 2.0]], dtype=torch.float64)
 
 
 @pytest.fixture(scope="module")
@@ -205,31 +204,17 @@ def test_pending_points_shrink_the_bound_around_them(calibrated):
 
 def test_a_batch_is_spread_out():
     """Symmetric about the one observation: two best points, and a batch takes both."""
-    gp = one_observation(1.0)
+    bound = CalibratedUpperConfidenceBound(
+        Vanilla().fit(one_observation(1.0), None, None), ONE_SIGMA
+    )
     box = torch.tensor([[-4.0], [4.0]], dtype=torch.float64)
-    loop = Optimiser(Vanilla().fit(gp, None, None), box, delta=ONE_SIGMA)
-    first, second = sorted(loop.ask(q=2)[:, 0].tolist())
+    batch, _ = optimize_acqf(bound, box, q=2, sequential=True, num_restarts=4, raw_samples=64)
+    first, second = sorted(batch[:, 0].tolist())
     assert first < -0.5
     assert second > 0.5
 
 
-# ------------------------------------------------------------------ the loop
-
-
-def test_loop_conditions_and_recalibrates(data):
-    seen = []
-
-    def again(X, y):
-        seen.append(len(y))
-        return Vanilla().fit(train(X, y)[0], None, None)
-
-    model = Vanilla().fit(train(data[0][:20], data[1][:20])[0], None, None)
-    loop = Optimiser(model, BOUNDS, delta=0.9, recalibrate=again, every=2)
-    for x, y in zip(data[2][:5], data[3][:5], strict=True):
-        loop.tell(x[None], y[None])
-    assert seen == [22, 24]
-    assert loop.model.posterior.n_train == 25
-    assert model.posterior.n_train == 20
+# ------------------------------------------------------------------ as BoTorch's models
 
 
 def test_botorch_model_is_the_same_gp(data):

@@ -18,6 +18,7 @@ from sharpgp.plots.calibration import (
 from sharpgp.plots.change import exchangeability, martingale
 from sharpgp.plots.intervals import plot_intervals_1d, toy_figure
 from sharpgp.plots.models import base, intervals, observed, plot, relevance
+from sharpgp.plots.optimisation import coverage_so_far, optimisation_figure, progress
 from sharpgp.plots.style import BLUE, CYCLE, GREY, INK, PALE, SHADE
 
 __all__ = [
@@ -32,13 +33,16 @@ __all__ = [
     "calibration_figure",
     "coverage_by_feature",
     "coverage_by_width",
+    "coverage_so_far",
     "exchangeability",
     "intervals",
     "martingale",
     "observed",
+    "optimisation_figure",
     "pit",
     "plot",
     "plot_intervals_1d",
+    "progress",
     "relevance",
     "reliability",
     "theta_curves",

@@ -20,12 +20,13 @@ from botorch.utils.sampling import draw_sobol_samples
 from torch import Tensor
 
 from sharpgp._validation import check_choice
-from sharpgp.bo import Optimiser, as_botorch
+from sharpgp.bo import as_botorch
 from sharpgp.calibration import Calibrated, Sharp, Vanilla
 from sharpgp.calibration.methods.sharp.predictor import SharpPredictor
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.training import train
+from sharpgp.studies.kept_loop import KeptLoop
 from sharpgp.studies.tables import SHOWN_REGRETS
 from sharpgp.studies.task import Outcome, Task
 
@@ -203,14 +204,14 @@ def base(X: Tensor, y: Tensor, n_train: int) -> Calibrated:
     return Vanilla().fit(posterior.conditioned_on(X, y), None, None)
 
 
-class _UCB(Optimiser):
+class _UCB(KeptLoop):
     """BoTorch's upper confidence bound, with the factor on the standard deviation of ``f``."""
 
     def acquisition(self) -> AcquisitionFunction:
         return UpperConfidenceBound(as_botorch(_exact(self.model)), beta=BETA**2)
 
 
-class _LogEI(Optimiser):
+class _LogEI(KeptLoop):
     """BoTorch's log expected improvement over the best posterior mean at the points so far."""
 
     def acquisition(self) -> AcquisitionFunction:
@@ -218,12 +219,12 @@ class _LogEI(Optimiser):
         return LogExpectedImprovement(as_botorch(gp), best_f=gp.mean(gp.X_train).max())
 
 
-class _Random(Optimiser):
+class _Random(KeptLoop):
     """Uniform points."""
 
-    def ask(self, q: int = 1) -> Tensor:
+    def ask(self) -> Tensor:
         lower, upper = self.bounds
-        return lower + torch.rand(q, len(lower), dtype=torch.float64) * (upper - lower)
+        return lower + torch.rand(1, len(lower), dtype=torch.float64) * (upper - lower)
 
     def tell(self, X: Tensor, y: Tensor) -> None:
         pass
@@ -235,9 +236,9 @@ def _exact(model: Calibrated) -> ExactPosterior:
 
 
 def _loop(
-    kind: type[Optimiser], start: Callable[[Tensor, Tensor, int], Calibrated], **settings: Any
-) -> Callable[[Problem], Optimiser]:
-    def make(problem: Problem) -> Optimiser:
+    kind: type[KeptLoop], start: Callable[[Tensor, Tensor, int], Calibrated], **settings: Any
+) -> Callable[[Problem], KeptLoop]:
+    def make(problem: Problem) -> KeptLoop:
         model = start(problem.X, problem.y, N_TRAIN)
         return kind(model, problem.bounds, delta=DELTA, **settings)
 
@@ -245,10 +246,10 @@ def _loop(
 
 
 #: What starts each method, in the order of the tables.
-METHODS: dict[str, Callable[[Problem], Optimiser]] = {
-    "calibrated": _loop(Optimiser, calibrate),
-    "calibrated_1": _loop(Optimiser, calibrate_with_factor_one),
-    "recalibrated": _loop(Optimiser, calibrate, recalibrate=recalibrate, every=EVERY),
+METHODS: dict[str, Callable[[Problem], KeptLoop]] = {
+    "calibrated": _loop(KeptLoop, calibrate),
+    "calibrated_1": _loop(KeptLoop, calibrate_with_factor_one),
+    "recalibrated": _loop(KeptLoop, calibrate, recalibrate=recalibrate, every=EVERY),
     "ucb": _loop(_UCB, base),
     "ucb_retrained": _loop(_UCB, base, recalibrate=lambda X, y: base(X, y, len(y)), every=EVERY),
     "logei": _loop(_LogEI, base),
@@ -256,7 +257,7 @@ METHODS: dict[str, Callable[[Problem], Optimiser]] = {
 }
 
 
-def loop_facts(loop: Optimiser, problem: Problem) -> dict[str, Any]:
+def loop_facts(loop: KeptLoop, problem: Problem) -> dict[str, Any]:
     """What explains a run: the bound's factor, and its lengthscales relative to the base GP's."""
     facts: dict[str, Any] = {"n_init": len(problem.y), "noise": problem.noise}
     curves = getattr(loop.model, "curves", None)

@@ -9,6 +9,7 @@ from statistics import median, quantiles
 
 from sharpgp._files import make_folder
 from sharpgp.exceptions import InvalidInputError
+from sharpgp.studies.optimisation import tables
 from sharpgp.studies.store import Store
 from sharpgp.studies.task import Result
 
@@ -123,4 +124,5 @@ def compare(results: str | Path) -> str:
                     f"  {method}: quartiles of beta {shown[0]}; of lengthscales, relative to the "
                     f"base GP's, {shown[1]}"
                 )
-    return "\n".join(lines)
+    small = tables.compare(Store(results).results())
+    return "\n".join([*lines, *([small] if small else [])])

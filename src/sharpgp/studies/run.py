@@ -21,6 +21,8 @@ from sharpgp.studies.task import Result, Task, find_experiment, perform
 Progress = Callable[[int, int, int], None]
 #: Methods that take minutes: each such task is a batch of its own, and starts first.
 SLOW = ("fully_bayesian", "capone22")
+#: Experiments whose tasks share nothing: each is a batch of its own, too.
+UNSHARED = ("optimisation",)
 
 
 @dataclass(frozen=True)
@@ -136,10 +138,11 @@ def make_batches(tasks: Sequence[Task], workers: int) -> list[list[Task]]:
     >>> [len(batch) for batch in make_batches(tasks, workers=4)]
     [1, 1, 1, 1]
     """
-    slow = [[task] for task in tasks if task.method in SLOW]
+    alone = [task.method in SLOW or task.experiment in UNSHARED for task in tasks]
+    slow = [[task] for task, own in zip(tasks, alone, strict=True) if own]
     groups: dict[tuple[str, str, int, str], list[Task]] = {}
-    for task in tasks:
-        if task.method not in SLOW:
+    for task, own in zip(tasks, alone, strict=True):
+        if not own:
             groups.setdefault(task.group, []).append(task)
     batches = list(groups.values())
     while len(slow) + len(batches) < workers and any(len(batch) > 1 for batch in batches):

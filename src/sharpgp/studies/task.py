@@ -25,6 +25,7 @@ OF_METHOD = "of_method"
 EXPERIMENTS = {
     "bo": "sharpgp.studies.bo:run_task",
     "bounds": "sharpgp.studies.bounds:run_task",
+    "optimisation": "sharpgp.studies.optimisation.experiment:run_task",
     "peers": "sharpgp.studies.peers.experiment:run_task",
     "regression": "sharpgp.studies.regression:run_task",
     "rehearsal": "sharpgp.studies.rehearsal:run_task",

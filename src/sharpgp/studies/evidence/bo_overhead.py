@@ -4,7 +4,7 @@ Both condition a GP with the same hyperparameters on one more point and search t
 the same ``optimize_acqf``.  Printed are medians over iterations from 100 observations on, the
 ratio, and the time of one value and gradient at a batch of four points.  A search may take more or
 fewer steps, so the two ratios differ.  Also: whether the factor of the covariance is worth
-updating.
+updating, and a step of whole loops from 100 observations on, which train their models anew.
 """
 
 from collections.abc import Callable
@@ -22,6 +22,8 @@ from sharpgp.bo import CalibratedUpperConfidenceBound, as_botorch
 from sharpgp.calibration import Calibrated
 from sharpgp.gp.training import train
 from sharpgp.studies.evidence.common import seconds
+from sharpgp.studies.optimisation.methods import METHODS as LOOPS
+from sharpgp.studies.optimisation.problems import problem_of
 
 METHODS: dict[str, Callable[[], Recalibrator]] = {
     "paper, one level": lambda: Sharp(levels=0.97),
@@ -118,3 +120,25 @@ def main(repeats: int = 15, device: str = "cpu") -> None:
     Ky = Ky + 0.1 * torch.eye(100, dtype=torch.float64, device=device)
     factor = [seconds(lambda: torch.linalg.cholesky(Ky), device) for _ in range(200)]
     print(f"factorising 100 x 100 from scratch: {1e3 * median(factor):.3f} ms of an iteration")
+    whole_loops(repeats)
+
+
+def whole_loops(steps: int) -> None:
+    """Print what a step of each loop takes, training included, from 100 observations on."""
+    problem = problem_of("hartmann6")
+    generator = torch.Generator().manual_seed(0)
+    X = torch.rand(100, problem.d, generator=generator, dtype=torch.float64)
+    print(f"\nhartmann6 from 100 observations on, retrained: median and mean of {steps} steps")
+    first = None
+    for name in ("botorch_logei", "logei", "ucb", "thompson"):
+        loop, times = LOOPS[name](problem, X, problem.function(X), 0), []
+        for _ in range(steps):
+            found: list[Tensor] = []
+            times.append(seconds(lambda loop=loop, found=found: found.append(loop.ask()), "cpu"))
+            loop.tell(found[0], problem.function(found[0]))
+        mean = sum(times) / len(times)
+        first = first or (median(times), mean)
+        print(
+            f"{name:18}{1e3 * median(times):9.1f} ms{median(times) / first[0]:8.2f}"
+            f"{1e3 * mean:9.1f} ms{mean / first[1]:8.2f}"
+        )

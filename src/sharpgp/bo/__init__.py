@@ -1,0 +1,26 @@
+"""Bayesian optimisation with calibrated predictions, in BoTorch's terms.
+
+:class:`Optimiser` is a loop to ask for points and to tell results.  For loops of your own,
+:class:`CalibratedUpperConfidenceBound` and :class:`CalibratedLogExpectedImprovement` go wherever
+BoTorch takes an acquisition function, and :func:`as_botorch` makes a BoTorch model of a calibrated
+one, for all other acquisition functions, for batches, constraints and several objectives.
+"""
+
+from sharpgp.bo.acquisition import (
+    CalibratedLogExpectedImprovement,
+    CalibratedUpperConfidenceBound,
+)
+from sharpgp.bo.optimiser import Optimiser
+from sharpgp.bo.small_sample import ScoreLaw, SmallSamplePredictor
+from sharpgp.bo.thompson import joint_draws
+from sharpgp.bo.wrapped import as_botorch
+
+__all__ = [
+    "CalibratedLogExpectedImprovement",
+    "CalibratedUpperConfidenceBound",
+    "Optimiser",
+    "ScoreLaw",
+    "SmallSamplePredictor",
+    "as_botorch",
+    "joint_draws",
+]

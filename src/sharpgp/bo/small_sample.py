@@ -1,0 +1,226 @@
+r"""Calibration from ten points on: few scores, shrunk to the quantiles of the GP itself.
+
+Ranks of ``C`` scores say nothing beyond the level ``C / (C + 1)``, and little inside of it while
+``C`` is ten.  Here the law of a score is a mixture: the GP's own law with the weight of ``m``
+scores, and a narrow normal around each score that was seen.  Without scores it is the GP as
+trained; with many it is what the scores say.
+"""
+
+import math
+
+import numpy as np
+import torch
+from scipy import stats
+from torch import Tensor
+
+from sharpgp.calibration.calibrated import Calibrated
+from sharpgp.calibration.ranks import centred_levels, table_levels
+from sharpgp.distribution import PredictiveDistribution
+from sharpgp.exceptions import InvalidInputError
+from sharpgp.gp.posterior import KernelPosterior
+
+#: Scores that the normal law counts for.
+PRIOR_SCORES = 10.0
+#: A score beyond this tells no more than this: one surprise must not rule the law of all.
+MOST_SURPRISE = 4.0
+# Width of the normal around a score, in units of the scores' spread at ten scores.
+_BANDWIDTH = 0.35
+# Normals of different widths that stand for Student's law.
+_PARTS = 8
+# Steps of the bisection for a quantile; the bracket is halved at each.
+_HALVINGS = 60
+
+
+class ScoreLaw:
+    r"""The law of a score, ``F = (m F_0 + sum_i w_i Phi((z - z_i) / h)) / (m + sum_i w_i)``.
+
+    ``F_0`` is normal, or Student's where the GP's variance is an estimate from few points; ``h``
+    shrinks with the effective number of scores, and the scores are drawn together by as much
+    as ``h`` spreads them, so that their variance is kept.
+
+    Parameters
+    ----------
+    scores : Tensor [C]
+        ``(y - location) / spread`` of points predicted before they were seen; may be empty.
+    weights : Tensor [C], optional
+        What each counts for; 1 by default.
+    prior : float
+        What the GP's own law counts for, ``m``.
+    degrees : float
+        Degrees of freedom of the GP's own law: points less hyperparameters.
+    upper : bool
+        Learn the upper tail alone: scores above 0 and their mirror images.  Expected improvement
+        asks for nothing else, and scores of points far below the best do not speak about it.
+
+    Examples
+    --------
+    >>> none = torch.zeros(0, dtype=torch.float64)
+    >>> levels = torch.tensor([0.1, 0.5, 0.975], dtype=torch.float64)
+    >>> [round(z, 2) for z in ScoreLaw(none).quantile(levels).tolist()]
+    [-1.28, 0.0, 1.96]
+    >>> wide = 3 * torch.linspace(-1, 1, 30, dtype=torch.float64)
+    >>> bool(ScoreLaw(wide).quantile(levels)[2] > 2.3)
+    True
+    """
+
+    def __init__(
+        self,
+        scores: Tensor,
+        weights: Tensor | None = None,
+        *,
+        prior: float = PRIOR_SCORES,
+        degrees: float = math.inf,
+        upper: bool = False,
+    ) -> None:
+        if prior <= 0:
+            raise InvalidInputError(f"prior: expected a positive number of scores, found {prior:g}")
+        weights = torch.ones_like(scores) if weights is None else weights
+        scores = scores.clamp(-MOST_SURPRISE, MOST_SURPRISE)
+        if upper:
+            above = scores > 0
+            scores, weights = scores[above], weights[above]
+            scores, weights = torch.cat([scores, -scores]), torch.cat([weights, weights])
+        centres, widths = _smoothed(scores, weights)
+        own = _scales(degrees).to(scores)
+        self.centres = torch.cat([torch.zeros_like(own), centres])
+        self.widths = torch.cat([own, widths])
+        self.weights = torch.cat([torch.full_like(own, prior / len(own)), weights])
+        self.weights = self.weights / self.weights.sum()
+
+    def cdf(self, z: Tensor) -> Tensor:
+        """``P(score <= z)`` for ``z`` [K], as [K]."""
+        u = (z.unsqueeze(-1) - self.centres) / self.widths
+        return torch.special.ndtr(u) @ self.weights
+
+    def quantile(self, levels: Tensor) -> Tensor:
+        """The inverse of :meth:`cdf` at levels [K] in (0, 1)."""
+        own = torch.special.ndtri(levels).unsqueeze(-1) * self.widths + self.centres
+        low, high = own.amin(-1), own.amax(-1)  # some component has less mass below, some has more
+        for _ in range(_HALVINGS):
+            middle = 0.5 * (low + high)
+            below = self.cdf(middle) < levels
+            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+        return 0.5 * (low + high)
+
+
+def _scales(degrees: float) -> Tensor:
+    """Deviations of normals that make up Student's law, in equal parts; 1 for the normal law."""
+    if math.isinf(degrees):
+        return torch.ones(1, dtype=torch.float64)
+    shares = (np.arange(_PARTS) + 0.5) / _PARTS
+    precision = stats.gamma.ppf(shares, degrees / 2.0, scale=2.0 / degrees)
+    return torch.from_numpy(precision**-0.5)
+
+
+def _smoothed(scores: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Centres and widths [C] of the normals that stand for scores."""
+    total = float(weights.sum())
+    if total <= 0.0:
+        return scores[:0], scores[:0]
+    mean = (weights @ scores) / total
+    spread = ((weights @ (scores - mean).square()) / total).sqrt().clamp(min=0.1)
+    effective = total**2 / float(weights.square().sum())
+    h = _BANDWIDTH * (10.0 / max(effective, 1.0)) ** 0.2
+    h = min(h, 0.9)
+    return mean + math.sqrt(1.0 - h * h) * (scores - mean), (h * spread).expand_as(scores)
+
+
+class SmallSamplePredictor(Calibrated):
+    r"""``Q(delta, x) = mu(x) + beta(delta) sigma(x)`` with ``beta`` from a :class:`ScoreLaw`.
+
+    Parameters
+    ----------
+    posterior : KernelPosterior
+    law : ScoreLaw
+    latent : bool
+        Quantiles of the function rather than of an observation: ``sigma`` without the noise, times
+        the same ``beta``.
+
+    Examples
+    --------
+    >>> from sharpgp.gp.training import train
+    >>> X = torch.linspace(0, 6, 9, dtype=torch.float64)[:, None]
+    >>> posterior, _ = train(X, X[:, 0].sin(), "matern52")
+    >>> predictor = SmallSamplePredictor(posterior, ScoreLaw(leave_one_out_scores(posterior)))
+    >>> predictor.predict_interval(X[:2] + 0.3, 0.8).shape
+    torch.Size([2, 2])
+    """
+
+    n_cal = None
+
+    def __init__(self, posterior: KernelPosterior, law: ScoreLaw, *, latent: bool = False) -> None:
+        self.posterior: KernelPosterior = posterior
+        self.law = law
+        self.is_latent = latent
+        self._known: tuple[Tensor, Tensor] | None = None
+
+    def latent(self) -> "SmallSamplePredictor":
+        """The same for the function without the noise of an observation."""
+        return SmallSamplePredictor(self.posterior, self.law, latent=True)
+
+    def location(self, X: Tensor) -> Tensor:
+        """See :meth:`Calibrated.location`: the mean of the GP."""
+        return self.posterior.mean(X)
+
+    def moments(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Location and spread [T], from one evaluation of the kernel."""
+        theta = self.posterior.theta_R.unsqueeze(0)
+        mean, sigma = self.posterior.moments(theta, X)
+        if not self.is_latent:
+            return mean[0], sigma[0]
+        variance = sigma[0].square()
+        noise = theta[0, -1] * self.posterior.y_units.scale.square()
+        # Rounding may leave nothing where the function is known.
+        return mean[0], (variance - noise).clamp(min=1e-9 * variance.detach().max()).sqrt()
+
+    def quantiles(self, X: Tensor, delta: Tensor) -> Tensor:
+        """See :meth:`Calibrated.quantiles`."""
+        location, spread = self.moments(X)
+        return location + self.beta(delta).unsqueeze(-1) * spread
+
+    def beta(self, delta: Tensor) -> Tensor:
+        """Quantiles of the score [K]; those asked for last are kept."""
+        if self._known is None or not torch.equal(self._known[0], delta):
+            self._known = delta, self.law.quantile(delta)
+        return self._known[1]
+
+    def ends(
+        self, X: Tensor, coverages: list[float], symmetric: bool | None, weights: Tensor | None
+    ) -> Tensor:
+        """See :meth:`Calibrated.ends`; ``symmetric`` takes the farther of the two ends."""
+        location, spread = self.moments(X)
+        levels = [level for coverage in coverages for level in centred_levels(coverage)]
+        beta = self.law.quantile(location.new_tensor(levels)).reshape(-1, 2)
+        if symmetric:
+            radius = beta.abs().amax(1)
+            beta = torch.stack([-radius, radius], 1)
+        return location + beta.mT.unsqueeze(-1) * spread
+
+    def distribution(self, X: Tensor) -> PredictiveDistribution:
+        """See :meth:`Calibrated.distribution`."""
+        delta = table_levels(None).to(X.device)
+        return PredictiveDistribution(delta, self.quantiles(X, delta))
+
+    def _conditioned(self, X: Tensor, y: Tensor) -> "SmallSamplePredictor":
+        return SmallSamplePredictor(self.posterior.extended(X, y), self.law, latent=self.is_latent)
+
+    def _warn_of_coverage(
+        self, coverage: float, symmetric: bool | None, weights: Tensor | None, n_rows: int
+    ) -> None:
+        """Nothing to warn of: beyond the scores the normal law answers."""
+
+
+def leave_one_out_scores(posterior: KernelPosterior) -> Tensor:
+    """Scores [N] of training points under the GP without each of them, in closed form.
+
+    Its hyperparameters have seen them, so that these scores are a little too small.
+
+    Examples
+    --------
+    >>> from sharpgp.gp.training import train
+    >>> X = torch.linspace(0, 6, 9, dtype=torch.float64)[:, None]
+    >>> leave_one_out_scores(train(X, X[:, 0].sin())[0]).shape
+    torch.Size([9])
+    """
+    mean, sigma = posterior.loo(posterior.theta_R.unsqueeze(0))
+    return (posterior.y_train - mean[0]) / sigma[0]

@@ -1,0 +1,1 @@
+"""Optimisations from small designs: problems, methods, and how they compare."""
