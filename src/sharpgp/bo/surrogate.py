@@ -28,11 +28,12 @@ from sharpgp.gp.warped import Warp, WarpedPosterior
 KERNELS = ("rbf", "matern52")
 #: Growth of the data at which all candidates are trained again.
 GROWTH = 1.15
-#: Points for each parameter from which a warp, which has two of its own, is tried: with fewer it is
-#: fitted to chance, and the first steps go astray.
-LEAST_FOR_WARP = 4
-# What a warp has to gain in leave-one-out log density, summed over points, for its two parameters.
-_WARP_COST = 3.0
+#: Points from which a warp is tried: it has two parameters of its own.
+LEAST_WARPED = 8
+# What a warp has to gain in leave-one-out log density, summed over points.  On designs of 10 and 20
+# points it gained up to 4 on Levy's function, where it leads a search astray, and 5 to 24 on
+# Rosenbrock's, where results span orders of magnitude.
+_WARP_COST = 4.0
 
 
 @stored("Surrogate", posterior=DataPosterior, at=NumPyArray("P"), trained_on=int)
@@ -116,9 +117,7 @@ def choose(
         assert isinstance(covariance, Named)
         for warp in (False, True):
             # Noise of known variance has another one after a warp, which depends on the target.
-            if warp and (
-                not warped or known_noise or len(y) < LEAST_FOR_WARP * (covariance.n_theta + 1)
-            ):
+            if warp and (not warped or known_noise or len(y) < LEAST_WARPED):
                 continue
             trained = train_map(X, y, covariance, warped=warp)
             if trained is not None:
