@@ -23,6 +23,7 @@ STUDIES = {
     "guarantee": "what exact promises, simulated",
     "hostile": "coverage on ties, zeros, copies, groups, heavy tails, few points",
     "import_time": "what importing sharpgp takes beyond torch and BoTorch",
+    "inducing": "inducing inputs moved for sharpness, for all levels and for each",
     "known_truth": "intervals beside the true conditional quantiles",
     "landing": "the two pictures of the first page of the site",
     "large_data": "growth, memory and speed of sparse and exact GPs",
