@@ -22,7 +22,7 @@ from sharpgp.calibration.recalibrator import PosteriorMethod
 from sharpgp.estimator import SharpGPRegressor
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.frames.encoding import Encoded, TableEncoding
-from sharpgp.gp.compute import choose_device
+from sharpgp.gp.compute import choose_device, threads_for
 from sharpgp.gp.sizes import LEAST_ON_GPU, MOST_SPREAD_ROWS, Sparse
 from sharpgp.gp.sparse import SparsePosterior
 from sharpgp.gp.summed import SummedPosterior
@@ -121,7 +121,10 @@ def fit_files(
         workers = plan.memory.workers(wanted, len(plan.names), plan.m)
     visiting = visitors(engine, workers=workers, address=address, device=device)
     with progress.shown(bool(model.verbose)), _folder(work) as folder, visiting as visit_all:
-        return _Fit(plan, model, Work(folder, plan.about(model), device), visit_all).run()
+        fit = _Fit(plan, model, Work(folder, plan.about(model), device), visit_all)
+        # Work on the sample must not depend on the threads that visit units.
+        with threads_for(0):
+            return fit.run()
 
 
 @contextmanager
