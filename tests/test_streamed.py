@@ -25,6 +25,7 @@ from sharpgp.gp.scaling import Affine
 from sharpgp.gp.sparse import SparsePosterior
 from sharpgp.gp.whitening import Data
 from sharpgp.models import spread_choice
+from sharpgp.models.bases import Bases
 from sharpgp.tabular import fit_files, load_model
 from sharpgp.tabular.prediction import Request, predict_file
 from sharpgp.tabular.streamed import engines, fit, rows, sums, survey, work
@@ -283,6 +284,21 @@ def test_csv_and_several_files_are_the_same_rows(whole, path, tmp_path):
         found = numbers(fit_files(source, "y", regressor(), drop=["who"]))
         # Units end elsewhere, so that sums are rounded differently.
         np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-8)
+
+
+def test_threads_visit_units_and_nothing_else(path, monkeypatch):
+    """Sums of large tensors are rounded differently by every number of threads."""
+    seen = []
+    real = Bases.one_gp
+
+    def spied(*given):
+        seen.append(torch.get_num_threads())
+        return real(*given)
+
+    monkeypatch.setattr(Bases, "one_gp", spied)
+    one, two = (fit_files(path, "y", regressor(), drop=["who"], workers=w) for w in (1, 2))
+    assert seen == [1, 1]
+    np.testing.assert_array_equal(numbers(one), numbers(two))
 
 
 def test_groups_are_held_out_whole(path):

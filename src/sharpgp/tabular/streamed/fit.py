@@ -1,7 +1,6 @@
 """A fit to files of any size: passes over the rows, in bounded memory, on one machine or many."""
 
 import copy
-import numbers
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,51 +10,35 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import gpytorch
 import numpy as np
 import torch
 
-import sharpgp
 from sharpgp import _progress as progress
-from sharpgp._inputs import check_training_data, columns_of, seed_of, training_data
+from sharpgp._inputs import check_training_data, columns_of, training_data
 from sharpgp._labelled import forget
 from sharpgp._rows import group_numbers
 from sharpgp._validation import as_count, as_features, as_target
-from sharpgp.calibration.recalibrator import (
-    PosteriorMethod,
-    Recalibrator,
-    chosen_recalibrator,
-)
+from sharpgp.calibration.recalibrator import PosteriorMethod
 from sharpgp.estimator import SharpGPRegressor
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.frames.encoding import Encoded, TableEncoding, missing_columns
-from sharpgp.gp.compute import choose_device
-from sharpgp.gp.kernels import KERNELS
-from sharpgp.gp.sizes import (
-    MOST_CALIBRATING,
-    MOST_SAMPLED_ROWS,
-    MOST_SPREAD_ROWS,
-    Sparse,
-    approximation_for,
-)
+from sharpgp.frames.encoding import Encoded, TableEncoding
+from sharpgp.gp.compute import choose_device, threads_for
+from sharpgp.gp.sizes import LEAST_ON_GPU, MOST_SPREAD_ROWS, Sparse
 from sharpgp.gp.sparse import SparsePosterior
 from sharpgp.gp.summed import SummedPosterior
 from sharpgp.models.bases import Bases
 from sharpgp.models.gaussian import GaussianModel, learn_gaussian
 from sharpgp.models.pool import Base, members_of
-from sharpgp.tabular.files import names_in
 from sharpgp.tabular.groups import groups_in
 from sharpgp.tabular.models import SavedModel
-from sharpgp.tabular.streamed.draw import Draw
 from sharpgp.tabular.streamed.engines import Visitors, visitors
 from sharpgp.tabular.streamed.memory import Memory
+from sharpgp.tabular.streamed.plan import Plan
 from sharpgp.tabular.streamed.refine import refined
-from sharpgp.tabular.streamed.rows import Unit, as_parquet, table_files, units_of
+from sharpgp.tabular.streamed.rows import Paths, Unit, as_parquet, units_of
 from sharpgp.tabular.streamed.sums import Pull, Sums, Training, Visit
 from sharpgp.tabular.streamed.survey import Census, Survey, Table, drawn_rows, encoding_of
 from sharpgp.tabular.streamed.work import Work
-
-Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
 def fit_files(
@@ -129,16 +112,19 @@ def fit_files(
     >>> fitted.model.calibration_, fitted.model.inducing_
     ('exact', 10)
     """
-    plan = _Plan.of(paths, target, model, drop, groups, Memory.of(memory), steps)
-    device = torch.device("cpu") if engine != "local" else choose_device(model.device, 10**9)
-    if workers is None and engine == "local":
-        workers = torch.get_num_threads()
-    if workers is not None and engine == "local":
-        least = as_count(workers, "workers", least=1)
-        workers = plan.memory.workers(least, len(plan.names), plan.m)
+    plan = Plan.of(paths, target, model, drop, groups, Memory.of(memory), steps)
+    device = torch.device("cpu")
+    if engine == "local":
+        device = choose_device(model.device, LEAST_ON_GPU)
+        threads = torch.get_num_threads() if workers is None else workers
+        wanted = as_count(threads, "workers", least=1)
+        workers = plan.memory.workers(wanted, len(plan.names), plan.m)
     visiting = visitors(engine, workers=workers, address=address, device=device)
     with progress.shown(bool(model.verbose)), _folder(work) as folder, visiting as visit_all:
-        return _Fit(plan, model, Work(folder, plan.about(model), device), visit_all).run()
+        fit = _Fit(plan, model, Work(folder, plan.about(model), device), visit_all)
+        # Work on the sample must not depend on the threads that visit units.
+        with threads_for(0):
+            return fit.run()
 
 
 @contextmanager
@@ -151,119 +137,8 @@ def _folder(work: str | os.PathLike[str] | None) -> Iterator[Path]:
 
 
 @dataclass(frozen=True)
-class _Plan:
-    """What is to be fitted, checked as far as that is possible without reading rows."""
-
-    paths: tuple[Path, ...]
-    features: tuple[str, ...]
-    target: str
-    groups: str | None
-    memory: Memory
-    steps: int
-    m: int
-    seed: int
-    recalibrator: Recalibrator
-
-    @classmethod
-    def of(
-        cls,
-        given: Paths,
-        target: str,
-        model: SharpGPRegressor,
-        drop: Iterable[str],
-        groups: str | None,
-        memory: Memory,
-        steps: int,
-    ) -> "_Plan":
-        paths = tuple(table_files(given))
-        found = names_in(paths[0])
-        unused = [target, *drop, *([groups] if groups else [])]
-        if any(name not in found for name in unused):
-            raise InvalidInputError(f"{paths[0]}: {missing_columns(unused, found)}")
-        features = tuple(name for name in found if name not in unused)
-        if not features:
-            raise InvalidInputError(
-                f"{paths[0]}: expected at least one column beside the target, found none"
-            )
-        memory.batch_rows(len(features))
-        seed = seed_of(model.random_state) or 0
-        return cls(
-            paths,
-            features,
-            target,
-            groups,
-            memory,
-            as_count(steps, "steps", least=0),
-            _inducing(model),
-            seed,
-            _method(model, seed),
-        )
-
-    @property
-    def names(self) -> list[str]:
-        return [*self.features, self.target]
-
-    def about(self, model: SharpGPRegressor) -> dict[str, Any]:
-        """What the result depends on, for the folder of an interrupted fit."""
-        files = [
-            [os.path.abspath(path), path.stat().st_size, path.stat().st_mtime_ns]
-            for path in self.paths
-        ]
-        settings = {
-            name: repr(value)
-            for name, value in model.get_params(deep=False).items()
-            if name not in ("verbose", "device")
-        }
-        return {
-            "files": files,
-            "columns": [*self.features, self.target, self.groups],
-            "memory": self.memory.limit,
-            "steps": self.steps,
-            "settings": settings,
-            "versions": [sharpgp.__version__, torch.__version__],
-        }
-
-    def draw(self, cal_size: float | int, n: int) -> Draw:
-        """Shares of ``n`` rows that calibrate and that are sampled."""
-        whole = isinstance(cal_size, numbers.Integral) and not isinstance(cal_size, bool)
-        if not (isinstance(cal_size, numbers.Real) and 0 < cal_size < (n if whole else 1)):
-            raise InvalidInputError(
-                f"cal_size: expected a fraction in (0, 1) or a count below {n}, found {cal_size!r}"
-            )
-        wanted = float(cal_size) if whole else min(float(cal_size) * n, MOST_CALIBRATING)
-        return Draw(self.seed, wanted / n, min(1.0 - wanted / n, MOST_SAMPLED_ROWS / n))
-
-
-def _inducing(model: SharpGPRegressor) -> int:
-    asked = "sparse" if model.approximation == "auto" else model.approximation
-    chosen = approximation_for(10**9, "cpu", asked)
-    if not isinstance(chosen, Sparse):
-        raise InvalidInputError(
-            "approximation: expected 'auto', 'sparse' or Sparse(m=...) for a fit in batches, found "
-            f"{model.approximation!r}"
-        )
-    kernel = isinstance(model.base, gpytorch.kernels.Kernel)
-    if not kernel and not (isinstance(model.base, str) and model.base in ("auto", *KERNELS)):
-        raise InvalidInputError(
-            f"base: expected 'auto', {', '.join(KERNELS)} or a gpytorch kernel for a fit in "
-            f"batches, found {model.base!r}"
-        )
-    return chosen.m
-
-
-def _method(model: SharpGPRegressor, seed: int) -> Recalibrator:
-    method = chosen_recalibrator(model.calibration, 10**9, seed, guarantee=True)
-    if not method.needs_calibration:
-        raise InvalidInputError(
-            "calibration: expected 'auto', 'exact' or another method that holds rows out for a fit "
-            f"in batches, found {model.calibration!r}"
-        )
-    return method
-
-
-@dataclass(frozen=True)
 class _Fit:
-    plan: _Plan
+    plan: Plan
     model: SharpGPRegressor
     work: Work
     visit_all: Visitors

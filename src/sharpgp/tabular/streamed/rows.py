@@ -22,6 +22,8 @@ from sharpgp.tabular.files import (
     stream_of,
 )
 
+#: A file, a folder of files, or several of these.
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 #: Rows of a unit: some seconds of work, and about a megabyte of sums to send.
 UNIT_ROWS = 2**17
 # Rows of a row group in copies of CSV files, and bytes read at a time.
@@ -109,7 +111,7 @@ def batches_of(unit: Unit, names: Sequence[str], rows: int) -> Iterator[tuple[in
                 return
 
 
-def table_files(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[Path]:
+def table_files(given: Paths) -> list[Path]:
     """Files by name; of a folder, all CSV and Parquet files in it, in the order of their names."""
     names = [given] if isinstance(given, str | os.PathLike) else list(given)
     found: list[Path] = []
