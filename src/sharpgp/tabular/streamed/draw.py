@@ -24,7 +24,7 @@ class Draw:
     --------
     >>> held, sampled = Draw(0, held=0.25, sampled=0.5).of(0, 1000)
     >>> int(held.sum()), int(sampled.sum()), bool((held & sampled).any())
-    (250, 478, False)
+    (226, 524, False)
     >>> held, _ = Draw(0, held=0.25, sampled=0.5).of(0, 4, ["a", "b", "a", "b"])
     >>> held.tolist()
     [False, True, False, True]
