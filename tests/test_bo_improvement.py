@@ -247,10 +247,9 @@ def test_wrapped_model_has_the_calibrated_marginals(calibrated):
 def test_wrapped_model_keeps_the_gps_dependence(posterior):
     """Without scores it is the GP itself, joint draws included."""
     model = as_botorch(SmallSamplePredictor(posterior, ScoreLaw(NONE)).latent())
-    base = torch.randn(64, 12, 1, dtype=torch.float64)
-    ours = model.posterior(X_NEW).rsample_from_base_samples(torch.Size([64]), base)
-    theirs = (
-        as_botorch(posterior).posterior(X_NEW).rsample_from_base_samples(torch.Size([64]), base)
+    ours, theirs = (
+        SobolQMCNormalSampler(torch.Size([64]), seed=0)(one.posterior(X_NEW))
+        for one in (model, as_botorch(posterior))
     )
     # The latent spread is a difference of two variances.
     torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-3)

@@ -30,9 +30,8 @@ KERNELS = ("rbf", "matern52")
 GROWTH = 1.15
 #: Points from which a warp is tried: it has two parameters of its own.
 LEAST_WARPED = 8
-# What a warp has to gain in leave-one-out log density, summed over points.  On designs of 10 and 20
-# points it gained up to 4 on Levy's function, where it leads a search astray, and 5 to 24 on
-# Rosenbrock's, where results span orders of magnitude.
+# What a warp has to gain in leave-one-out log density, summed over points: more than chance gives
+# it on designs of Levy's function, less than it gains on Rosenbrock's, of many orders of magnitude.
 _WARP_COST = 4.0
 
 
