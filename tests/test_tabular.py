@@ -260,7 +260,10 @@ def test_other_bad_arguments(folder, tmp_path):
             ["predict", model, new, "--out", "p.csv", "--keep", "mean"],
             "expected the column(s) mean",
         ),
-        (["predict", model, new, "--out", "p.csv", "--engine", "slurm"], "engine: expected local"),
+        (
+            ["predict", model, new, "--out", "p.csv", "--engine", "slurm"],
+            "engine: expected one of local",
+        ),
         (["predict", model, new, "--out", "p.csv", "--address", "a:1"], "expected the engine ray"),
         (["predict", new, new, "--out", "p.csv"], "cannot load"),
         (

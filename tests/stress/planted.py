@@ -50,9 +50,9 @@ BUGS = (
     Bug(
         "calibration points leak into training",
         "estimator.py",
-        "            train, cal, weights = self._holdout(train, weights)\n",
+        "            train, cal, weights = held_out_rows(train, weights, self.cal_size, seed)\n",
         "            everything = train\n"
-        "            train, cal, weights = self._holdout(train, weights)\n"
+        "            train, cal, weights = held_out_rows(train, weights, self.cal_size, seed)\n"
         "            train = everything\n",
     ),
     Bug(

@@ -1,12 +1,16 @@
 """Have the data changed?  The rank test of new rows, and the martingale of a stream."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from matplotlib.axes import Axes
 
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.exchangeability import ALARM, Exchangeability
-from sharpgp.online import Online
 from sharpgp.plots.style import BLUE, DASHED, GREY, INK, ORANGE, PALE, plain
+
+if TYPE_CHECKING:
+    from sharpgp.online import Online
 
 
 def exchangeability(ax: Axes, found: Exchangeability) -> Axes:
@@ -41,13 +45,13 @@ def exchangeability(ax: Axes, found: Exchangeability) -> Axes:
     return ax
 
 
-def martingale(ax: Axes, online: Online) -> Axes:
+def martingale(ax: Axes, online: "Online") -> Axes:
     """Draw the capital of a stream's martingale, and where it is sure of a change.
 
     Examples
     --------
     >>> from matplotlib.figure import Figure
-    >>> from sharpgp import SharpGPRegressor
+    >>> from sharpgp import Online, SharpGPRegressor
     >>> X = np.linspace(0, 6, 60)[:, None]
     >>> y = np.sin(X[:, 0]) + 0.1 * np.cos(40 * X[:, 0])
     >>> online = Online(SharpGPRegressor(calibration="kuleshov18", random_state=0).fit(X, y))
