@@ -179,6 +179,7 @@ def slow(*case):
         ("bo_designs", ["--repeats", "1"]),
         slow("drift", ["--seeds", "1", "--steps", "60"]),
         ("monotonicity", ["--datasets=diabetes", "--kernels=rbf", "--seeds=1", "--pairs=3"]),
+        ("profile", ["--datasets", "diabetes", "--rows", "45", "--base", "rbf"]),
         ("warm_start", ["--datasets", "diabetes", "--rows", "40", "--seeds", "1"]),
         ("choosing", ["--rows", "60", "--repeats", "1", "--methods", "kuleshov18"]),
         slow("foreign", ["--datasets", "diabetes", "--rows", "100", "--seeds", "1", "--runs", "1"]),

@@ -1,6 +1,7 @@
 """Pools of models: where their weights come from, and that a pool is a model like any other."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -28,7 +29,8 @@ from sharpgp.models import pool as pool_module
 from sharpgp.models.bases import POOLS, Bases, pool_for
 from sharpgp.models.folds import parts
 from sharpgp.models.gaussian import GaussianModel
-from sharpgp.models.pool import PooledModel, pooled_out_of_fold
+from sharpgp.models.model import HeldOut
+from sharpgp.models.pool import PooledModel, hopeless, pooled_out_of_fold
 from sharpgp.models.splitters import complements
 from sharpgp.models.trees import TreeModel
 from sharpgp.models.weights import (
@@ -93,6 +95,37 @@ def test_weights_are_those_of_out_of_fold_predictions():
         [torch.stack([refit.location(at) for refit in one.refits]).mean(0) for one in found]
     )
     torch.testing.assert_close(model.location(at), weights @ average)
+
+
+def test_a_gp_without_a_chance_is_not_refitted(monkeypatch):
+    x = torch.linspace(0.0, 6.0, 30, dtype=torch.float64)[:, None]
+    models = Bases(["rbf", "matern32", "extra_trees"], seed=0).learned(x, x[:, 0].sin())
+    poor = models["matern32"]
+    labels = torch.arange(30)
+    far_off = poor.leave_one_out(labels, 0)
+    far_off = replace(far_off, location=far_off.location.flip(0) + 1.0)
+    monkeypatch.setattr(poor, "leave_one_out", lambda labels, seed: far_off, raising=False)
+    monkeypatch.setattr(poor, "out_of_fold", lambda *given: pytest.fail("refitted"), raising=False)
+    pool, _ = pooled_out_of_fold(models, complements(30, parts(labels, 3, 0)), labels, 0)
+    by_name = {member.name: member for member in pool.members}
+    assert by_name.keys() == models.keys()
+    assert by_name["matern32"].weight == 0.0
+    assert by_name["matern32"].crps > 2 * by_name["rbf"].crps
+    assert all(one.model is not poor for one in pool.models)
+
+
+def test_the_best_gp_stays_however_poor():
+    generator = torch.Generator().manual_seed(0)
+    y, noise = torch.randn(2, 200, dtype=torch.float64, generator=generator)
+    rows, one = torch.arange(200), torch.ones_like(y)
+
+    def held(location):
+        return HeldOut(rows, location, one, y - location)
+
+    gps = {"best": held(0.1 * y), "close": held(0.1 * y), "poor": held(-2.0 * y)}
+    trees = {"trees": held(y + 0.01 * noise)}
+    assert hopeless(gps, trees, y) == ["close", "poor"]
+    assert hopeless(gps, {}, y) == ["poor"]
 
 
 def test_beyond_a_number_of_points_a_fit_to_all_of_them_predicts(monkeypatch):

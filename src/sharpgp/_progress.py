@@ -30,10 +30,10 @@ class Watch:
             self.phase, self.step, self.at, self.done, self.total = phase, step, "", 0, total
             self._phase_start = time.monotonic()
 
-    def advance(self) -> None:
-        """One step is done."""
+    def advance(self, steps: int = 1) -> None:
+        """So many steps are done."""
         with self._lock:
-            self.done += 1
+            self.done += steps
 
     def __str__(self) -> str:
         now = time.monotonic()
@@ -89,10 +89,10 @@ def at(name: str) -> None:
         watch.at = name
 
 
-def advance() -> None:
-    """Announce that a step of the present phase is done."""
+def advance(steps: int = 1) -> None:
+    """Announce that steps of the present phase are done."""
     if (watch := _watch.get()) is not None:
-        watch.advance()
+        watch.advance(steps)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """A full kernel plus an additive part: functions of one and two features, and a linear one."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,6 +15,8 @@ from sharpgp.gp.ties import per_feature
 _ROOT = math.sqrt(5.0)
 # exp(-100) is far below rounding, and products of such values stay clear of denormal numbers.
 _LARGEST_EXPONENT = 100.0
+# Entries of features and pairs that are worked on at once: they stay in a cache.
+_BLOCK = 2**15
 
 
 @stored("Additive", kind=str, n_features=int, names=Several(str), ties=Maybe(Several(int)))
@@ -66,17 +69,31 @@ class Additive(Named):
 
     def matrix(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
         """See :meth:`Covariance.matrix`."""
-        d, other = self.n_features, X1 if X2 is None else X2
+        with torch.no_grad():
+            pairs = Pairs(X1, X2)
+        return self._matrix(theta, X1, X2, pairs)
+
+    def at(self, X: Tensor) -> Callable[[Tensor], Tensor]:
+        """See :meth:`Covariance.at`: distances along each feature are computed once.
+
+        Every call works in the same memory: ask for a gradient before the next one.
+        """
+        pairs = Pairs(X, None)
+        return lambda theta: self._matrix(theta, X, None, pairs)
+
+    def _matrix(self, theta: Tensor, X1: Tensor, X2: Tensor | None, pairs: "Pairs") -> Tensor:
+        other = X1 if X2 is None else X2
         full, single = (
             per_feature(part, self.ties)
             for part in theta[:, : self.n_inverse].split(self.n_lengthscales, -1)
         )
         whole, first, second, linear = theta[:, self.n_inverse : -1].unbind(-1)
-        orders: Tensor = _AdditiveMatrix.apply(single, first, second, X1, other, X2 is None)
+        orders: Tensor = _AdditiveMatrix.apply(single, first, second, X1, other, pairs)
+        products = X1 @ other.mT
         return (
             stationary_matrix("matern52", full, whole, X1, X2)
             + orders
-            + linear[:, None, None] / d * (X1 @ other.mT)
+            + linear[:, None, None] / self.n_features * products
         )
 
     def diag(self, theta: Tensor, X: Tensor) -> Tensor:
@@ -88,97 +105,135 @@ class Additive(Named):
         return constant + theta[:, -2, None] / d * X.square().sum(-1)
 
 
-class _AdditiveMatrix(torch.autograd.Function):
-    """Orders one and two of an additive kernel, on pairs of points, feature by feature.
+class Pairs:
+    """Pairs of points, and how far apart they are along each feature.
 
-    A symmetric matrix is computed on the pairs above its diagonal only.  What grows with the number
-    of features is kept only where a gradient will need it.
+    Of a set of points with itself, only those above the diagonal of its matrix.
+
+    Parameters
+    ----------
+    X1 : Tensor [N, d]
+    X2 : Tensor [M, d] or None
+        None: the same points.
+
+    Examples
+    --------
+    >>> Pairs(torch.tensor([[0.0], [1.0], [3.0]]), None).distances.tolist()
+    [[1.0, 3.0, 2.0]]
+    """
+
+    _scratch: tuple[tuple[int, int, bool], tuple[Tensor, Tensor, Tensor]] | None = None
+
+    def __init__(self, X1: Tensor, X2: Tensor | None) -> None:
+        self.same, self.shape = X2 is None, (len(X1), len(X1 if X2 is None else X2))
+        n, m = self.shape
+        if X2 is None:
+            self.rows, self.columns = torch.triu_indices(n, n, 1, device=X1.device)
+            columns = X1.mT.contiguous().unsqueeze(-1)
+            self.distances = torch.stack(
+                [torch.nn.functional.pdist(column, p=1.0) for column in columns]
+            )
+        else:
+            index = torch.arange(n * m, device=X1.device)
+            self.rows, self.columns = index // m, index % m
+            self.distances = (X1.mT.unsqueeze(-1) - X2.mT.unsqueeze(-2)).abs().flatten(1)
+
+    def scratch(self, levels: int, size: int, kept: bool) -> tuple[Tensor, Tensor, Tensor]:
+        """Arrays to work in: what a gradient needs, two sums, and three blocks of pairs.
+
+        They are the same at every call: new memory costs more than the arithmetic.
+        """
+        d, n_pairs = self.distances.shape
+        wanted = levels, size, kept
+        if self._scratch is None or self._scratch[0] != wanted:
+            new = self.distances.new_empty
+            arrays = (
+                new(2, levels, d, n_pairs if kept else 0),
+                new(2, levels, n_pairs),
+                new(3, levels * d * size),
+            )
+            self._scratch = wanted, arrays
+        return self._scratch[1]
+
+    def matrices(self, values: Tensor, diagonal: Tensor) -> Tensor:
+        """Matrices [K, N, M] of values [K, P], with one value on each diagonal [K], if any."""
+        n, m = self.shape
+        if not self.same:
+            return values.reshape(-1, n, m)
+        out = values.new_empty(len(values), n * n)
+        out[:, self.rows * n + self.columns] = values
+        out[:, self.columns * n + self.rows] = values
+        out = out.reshape(-1, n, n)
+        out.diagonal(dim1=-2, dim2=-1).copy_(diagonal.unsqueeze(-1).expand(-1, n))
+        return out
+
+    def gradients(self, G: Tensor) -> tuple[Tensor, Tensor]:
+        """Gradients of values [K, P] and diagonals [K], from those of matrices [K, N, M]."""
+        if not self.same:
+            return G.flatten(1), G.new_zeros(len(G))
+        n, flat = self.shape[0], G.flatten(1)
+        g = flat[:, self.rows * n + self.columns] + flat[:, self.columns * n + self.rows]
+        return g, G.diagonal(dim1=-2, dim2=-1).sum(-1)
+
+
+class _AdditiveMatrix(torch.autograd.Function):
+    """Orders one and two of an additive kernel, on pairs of points, all features at once.
+
+    What grows with the number of features is kept only where a gradient will need it.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, a: Tensor, first: Tensor, second: Tensor, X1: Tensor, X2: Tensor, same: bool
+        ctx: Any, a: Tensor, first: Tensor, second: Tensor, X1: Tensor, X2: Tensor, pairs: Pairs
     ) -> Tensor:
-        d, needed = X1.shape[1], any(ctx.needs_input_grad)
-        n_pairs = len(X1) * (len(X1) - 1) // 2 if same else len(X1) * len(X2)
-        # New memory costs more than the arithmetic: every feature works in the same arrays.
-        kept = a.new_empty(2, d if needed else 1, len(a), n_pairs)
-        t, decay = a.new_empty(2, len(a), n_pairs)
-        sums, squares = a.new_zeros(2, len(a), n_pairs)
-        for j in range(d):
-            e, slope = kept[:, j if needed else 0]
-            torch.mul(_distances(X1[:, j], X2[:, j], same), -_ROOT * a[:, j, None], out=t)
-            torch.exp(t.clamp_(min=-_LARGEST_EXPONENT), out=decay)
-            torch.mul(t, t, out=slope).mul_(decay)
-            torch.mul(t.neg_().add_(1.0), decay, out=e).add_(slope, alpha=1.0 / 3.0)
-            slope.mul_(t)
-            sums.add_(e)
-            squares.addcmul_(e, e)
-        pairs = squares.neg_().addcmul_(sums, sums).mul_(0.5 / _n_pairs(d))
-        values = first[:, None] / d * sums + second[:, None] * pairs
-        ctx.same = same
-        ctx.save_for_backward(a, first, second, X1, X2, sums, pairs, kept)
-        if not same:
-            return values.reshape(-1, len(X1), len(X2))
-        return _symmetric(values, first + second * (d > 1), len(X1))
+        (levels, d), n_pairs = a.shape, pairs.distances.shape[1]
+        needed = any(ctx.needs_input_grad)
+        size = min(n_pairs, max(1, _BLOCK // (levels * d)))
+        kept, (sums, squares), blocks = pairs.scratch(levels, size, needed)
+        inverse = (-_ROOT * a).unsqueeze(-1)
+        for start in range(0, n_pairs, size or 1):
+            block = slice(start, min(start + size, n_pairs))
+            shape = levels, d, block.stop - block.start
+            u, decay, slope = (one[: math.prod(shape)].view(shape) for one in blocks)
+            torch.mul(pairs.distances[:, block], inverse, out=u).clamp_(min=-_LARGEST_EXPONENT)
+            torch.exp(u, out=decay)
+            torch.mul(u, u, out=slope).mul_(decay)
+            u.neg_().add_(1.0)
+            e = decay.mul_(u).add_(slope, alpha=1.0 / 3.0)
+            torch.sum(e, 1, out=sums[:, block])
+            if needed:
+                torch.mul(slope, u, out=kept[0, ..., block])
+                torch.mul(kept[0, ..., block], e, out=kept[1, ..., block])
+            torch.sum(e.mul_(e), 1, out=squares[:, block])
+        products = squares.neg_().addcmul_(sums, sums).mul_(0.5 / _n_pairs(d))
+        values = first[:, None] / d * sums + second[:, None] * products
+        ctx.pairs = pairs
+        ctx.save_for_backward(a, first, second, X1, X2, sums, products, kept)
+        return pairs.matrices(values, first + second * (d > 1))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        a, first, second, X1, X2, sums, pairs, kept = ctx.saved_tensors
-        d, G = X1.shape[1], grads[0]
-        if ctx.same:
-            g = (G + G.mT).flatten(1)[:, _above_diagonal(len(X1), X1.device)]
-            on_diagonal = G.diagonal(dim1=-2, dim2=-1).sum(-1)
-        else:
-            g, on_diagonal = G.flatten(1), torch.zeros_like(first)
-        per_pair = second[:, None] / _n_pairs(d)
-        by_sum, by_e = g * (per_pair * sums + first[:, None] / d), g * per_pair
-        inputs = ctx.needs_input_grad[3] or ctx.needs_input_grad[4]
-        grad_a = torch.empty_like(a)
-        grad_X1, grad_X2 = (torch.zeros_like(X) if inputs else None for X in (X1, X2))
-        for j in range(d):
-            # e is a function of a |x - x'|: its slope in the logarithm of that serves both.
-            e, slope = kept[:, j]
-            by_log = torch.addcmul(by_sum, by_e, e, value=-1.0)
-            grad_a[:, j] = torch.linalg.vecdot(by_log, slope) / (-3.0 * a[:, j])
-            if grad_X1 is not None and grad_X2 is not None:
-                rows, columns = _rows_and_columns(len(X1), len(X2), ctx.same, X1.device)
-                apart = X1[rows, j] - X2[columns, j]
-                by_x = torch.where(apart == 0.0, 0.0, (by_log * slope).sum(0) / (-3.0 * apart))
-                grad_X1[:, j].index_add_(0, rows, by_x)
-                grad_X2[:, j].index_add_(0, columns, -by_x)
+        a, first, second, X1, X2, sums, products, kept = ctx.saved_tensors
+        d, pairs = X1.shape[1], ctx.pairs
+        g, on_diagonal = pairs.gradients(grads[0])
+        by_product = second[:, None] / _n_pairs(d) * g
+        by_sum = by_product * sums + first[:, None] / d * g
+        # e is a function of a |x - x'|: its slope in the logarithm of that serves both.
+        slope, e_slope = kept
+        by_log = slope @ by_sum.unsqueeze(-1) - e_slope @ by_product.unsqueeze(-1)
+        grad_a = by_log.squeeze(-1) / (-3.0 * a)
+        grad_X1 = grad_X2 = None
+        if ctx.needs_input_grad[3] or ctx.needs_input_grad[4]:
+            apart = (X1[pairs.rows] - X2[pairs.columns]).mT
+            by_log = (slope * by_sum.unsqueeze(1) - e_slope * by_product.unsqueeze(1)).sum(0)
+            by_x = torch.where(apart == 0.0, 0.0, by_log / (-3.0 * apart)).mT
+            grad_X1 = torch.zeros_like(X1).index_add_(0, pairs.rows, by_x)
+            grad_X2 = torch.zeros_like(X2).index_add_(0, pairs.columns, -by_x)
         by_first = torch.linalg.vecdot(g, sums) / d + on_diagonal
-        by_second = torch.linalg.vecdot(g, pairs) + on_diagonal * (d > 1)
+        by_second = torch.linalg.vecdot(g, products) + on_diagonal * (d > 1)
         return grad_a, by_first, by_second, grad_X1, grad_X2, None
 
 
 def _n_pairs(d: int) -> int:
     """Pairs of features, or 1 where there are none: a sum over none is 0 anyway."""
     return max(1, d * (d - 1) // 2)
-
-
-def _distances(x1: Tensor, x2: Tensor, same: bool) -> Tensor:
-    """Distances [P] between the points of every pair that is computed, along one feature."""
-    if same:
-        return torch.nn.functional.pdist(x1.contiguous().unsqueeze(-1), p=1.0)
-    return (x1.unsqueeze(-1) - x2).abs().flatten()
-
-
-def _above_diagonal(n: int, device: torch.device) -> Tensor:
-    rows, columns = torch.triu_indices(n, n, 1, device=device)
-    return rows * n + columns
-
-
-def _rows_and_columns(n: int, m: int, same: bool, device: torch.device) -> tuple[Tensor, Tensor]:
-    index = _above_diagonal(n, device) if same else torch.arange(n * m, device=device)
-    return index // m, index % m
-
-
-def _symmetric(values: Tensor, diagonal: Tensor, n: int) -> Tensor:
-    """Matrices [K, N, N] from the pairs above their diagonals [K, P] and one value on them [K]."""
-    K = values.new_zeros(len(values), n * n)
-    K[:, _above_diagonal(n, values.device)] = values
-    K = K.reshape(-1, n, n)
-    K = K + K.mT
-    K.diagonal(dim1=-2, dim2=-1).copy_(diagonal.unsqueeze(-1).expand(-1, n))
-    return K

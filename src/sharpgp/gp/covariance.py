@@ -53,6 +53,10 @@ class Covariance(ABC):
     def diag(self, theta: Tensor, X: Tensor) -> Tensor:
         """Prior variances ``k(theta, x, x)`` [K, T], without noise."""
 
+    def at(self, X: Tensor) -> Callable[[Tensor], Tensor]:
+        """``k(theta, X, X)`` as a function of ``theta`` [K, P], to be asked many times."""
+        return lambda theta: self.matrix(theta, X)
+
     @property
     @abstractmethod
     def n_inverse(self) -> int:
@@ -188,7 +192,7 @@ class _StationaryMatrix(torch.autograd.Function):
     ) -> Tensor:
         Z1, Z2 = X1 * w.unsqueeze(-2), X2 * w.unsqueeze(-2)
         squares = Z1.square().sum(-1).unsqueeze(-1) + Z2.square().sum(-1).unsqueeze(-2)
-        distance = torch.baddbmm(squares, Z1, Z2.mT, alpha=-2.0).clamp_(min=0.0)
+        distance = squares.baddbmm_(Z1, Z2.mT, alpha=-2.0).clamp_(min=0.0)
         if same:
             distance.diagonal(dim1=-2, dim2=-1).zero_()
         K, slope = _profile(distance, smoothness, any(ctx.needs_input_grad))
@@ -211,7 +215,8 @@ class _StationaryMatrix(torch.autograd.Function):
             squares = rows.unsqueeze(-2) @ X1.square() + columns.unsqueeze(-2) @ X2.square()
             grad_w = scale * w * (squares.squeeze(-2) - 2.0 * (X1 * AX2).sum(-2))
         if ctx.needs_input_grad[1]:
-            grad_s = (rows.sum(-1) if ctx.gaussian else (grads[0] * K).sum((-1, -2))) / s
+            products = rows if ctx.gaussian else torch.linalg.vecdot(grads[0], K)
+            grad_s = products.sum(-1) / s
         if ctx.needs_input_grad[2]:
             back = scale * w.square().unsqueeze(-2) * (X1 * rows.unsqueeze(-1) - AX2)
             grad_X1 = back.sum_to_size(X1.shape)

@@ -253,9 +253,10 @@ class _LogLikelihood(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
         L, alpha = ctx.saved_tensors
         g = grads[0]
-        grad_Ky = torch.cholesky_inverse(L).neg_()
-        grad_Ky += alpha.unsqueeze(-1) * alpha.unsqueeze(-2)
-        grad_Ky *= 0.5 * g[..., None, None]
+        grad_Ky = torch.cholesky_inverse(L)
+        scaled = (-0.5 * g).unsqueeze(-1) * alpha
+        grad_Ky.mul_(-0.5 * g[..., None, None])
+        grad_Ky.addcmul_(scaled.unsqueeze(-1), alpha.unsqueeze(-2), value=-1.0)
         return grad_Ky, -g.unsqueeze(-1) * alpha
 
 

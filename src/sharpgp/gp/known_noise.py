@@ -96,6 +96,11 @@ class KnownNoise(Named):
             return self.base.matrix(theta, X1[:, :-1], X2[:, :-1])
         return add_each_to_diagonal(self.base.matrix(theta, X1[:, :-1]), X1[:, -1])
 
+    def at(self, X: Tensor) -> Callable[[Tensor], Tensor]:
+        """See :meth:`Covariance.at`."""
+        base = self.base.at(X[:, :-1])
+        return lambda theta: add_each_to_diagonal(base(theta), X[:, -1])
+
     def diag(self, theta: Tensor, X: Tensor) -> Tensor:
         """See :meth:`Covariance.diag`."""
         return self.base.diag(theta, X[:, :-1]) + X[:, -1]

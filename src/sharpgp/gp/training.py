@@ -30,7 +30,7 @@ from sharpgp.exceptions import InvalidInputError, NumericalError
 from sharpgp.gp.compute import side_by_side, threads_for
 from sharpgp.gp.covariance import Covariance, FromGPyTorch, Named
 from sharpgp.gp.exact import ExactPosterior
-from sharpgp.gp.inplace import likelihood_of
+from sharpgp.gp.inplace import likelihood_at
 from sharpgp.gp.kernels import Kernel, kernel_of, make_covariance
 from sharpgp.gp.optimise import Found, minimise, with_gradient
 from sharpgp.gp.posterior import KernelPosterior, Start, TrainingResult, retrain
@@ -238,14 +238,14 @@ class _Objective:
     def __init__(
         self, Z: Tensor, t: Tensor, covariance: Named, prior: LengthscalePrior | None = None
     ) -> None:
-        self.Z, self.t, self.covariance = Z, t, covariance
+        self.n = len(t)
+        self.likelihood = likelihood_at(covariance, Z, t)
         self.penalty = covariance.penalty(prior, Z)
         self.evaluate = with_gradient(self, "the marginal likelihood", Z)
 
     def __call__(self, log_theta: Tensor) -> Tensor:
         theta = log_theta.exp().unsqueeze(0)
-        value = -likelihood_of(self.covariance, theta, self.Z, self.t)[0] / len(self.t)
-        return value + self.penalty(log_theta) / len(self.t)
+        return (self.penalty(log_theta) - self.likelihood(theta)[0]) / self.n
 
 
 def bounds_of(covariance: Named) -> tuple[np.ndarray, np.ndarray]:
@@ -279,9 +279,8 @@ def _train_named(
 ) -> tuple[Tensor, TrainingResult]:
     lower, upper = bounds_of(covariance)
 
-    objective = _Objective(Z, t, covariance, prior)
-
     def descend(u: np.ndarray, most: int) -> Found:
+        objective = _Objective(Z, t, covariance, prior)  # one each: it works in its own memory
         return minimise(
             objective.evaluate, u, lower, upper, most=most, tolerance=tolerance, gtol=1e-6
         )
@@ -312,7 +311,7 @@ def _train_named(
         best = descend(best.x, _MOST_EVALUATIONS - _SCREENING)
         tried.append(best)
     theta = torch.from_numpy(np.exp(best.x)).to(Z)
-    penalty = float(objective.penalty(theta.log())) / len(t)
+    penalty = float(covariance.penalty(prior, Z)(theta.log())) / len(t)
     return theta, result_of(best, tried, number, prior, penalty)
 
 

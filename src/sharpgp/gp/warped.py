@@ -246,7 +246,7 @@ class _Objective:
     def __init__(
         self, Z: Tensor, t: Tensor, covariance: Named, prior: LengthscalePrior | None = None
     ) -> None:
-        self.Z, self.t, self.covariance = Z, t, covariance
+        self.t, self.matrix = t, covariance.at(Z)
         self.penalty = covariance.penalty(prior, Z)
         self.evaluate = with_gradient(self, "the marginal likelihood", t)
 
@@ -255,6 +255,6 @@ class _Objective:
         u = ((self.t - centre) / scale).asinh()
         deviation = u.std(correction=0)
         log_slopes = -0.5 * ((self.t - centre).square() + scale.square()).log() - deviation.log()
-        Ky = add_to_diagonal(self.covariance.matrix(theta, self.Z), theta[:, -1])
+        Ky = add_to_diagonal(self.matrix(theta), theta[:, -1])
         fit = log_marginal_likelihood(Ky, ((u - u.mean()) / deviation).unsqueeze(0))[0]
         return -(fit + log_slopes.sum() - self.penalty(leaf)) / len(self.t)

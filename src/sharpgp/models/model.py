@@ -43,6 +43,10 @@ class HeldOut:
         rows, order = self.rows.sort()
         return HeldOut(rows, self.location[order], self.spread[order], self.scores[order])
 
+    def at(self, rows: Tensor) -> "HeldOut":
+        """Some of all training points, which these are in their order."""
+        return HeldOut(rows, self.location[rows], self.spread[rows], self.scores[rows])
+
 
 class Model(ABC):
     """Location and spread of ``y`` at ``x``, so that ``Q = location + beta * spread``.

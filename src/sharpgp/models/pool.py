@@ -22,6 +22,8 @@ from sharpgp.models.weights import (
     unit_sizes,
 )
 
+# CRPS beyond that of the best model, above which a model that gets no weight is far from it.
+_FAR_FROM_BEST = 1.05
 #: What a method can calibrate: a trained GP, a model, or several by name.
 Base = Posterior | Learner | Mapping[str, Learner]
 
@@ -208,25 +210,96 @@ def pooled_out_of_fold(
 ) -> tuple[Learner, HeldOut]:
     """:func:`pooled` with scores of refits to the rows of each pair.
 
-    Of several models, what predicts is the average of these refits, where predictions are quick
-    and the points are at most :data:`~sharpgp.gp.sizes.MOST_AVERAGED`.
+    GPs without a chance are not refitted, see :func:`hopeless`.  Of several models, what predicts
+    is the average of these refits, where predictions are quick and the points are at most
+    :data:`~sharpgp.gp.sizes.MOST_AVERAGED`.
     """
     progress.begin("cross-validating", "fit", len(models) * len(pairs))
-    found = {}
-    for name, model in models.items():
+    found: dict[str, OutOfFold] = {}
+
+    def refit(name: str) -> None:
         progress.at(name)
-        found[name] = model.out_of_fold(pairs, labels, seed)
+        found[name] = models[name].out_of_fold(pairs, labels, seed)
+
+    gps = [name for name, model in models.items() if model.has_posterior]
+    for name in models:
+        if name not in gps:
+            refit(name)
+    dropped: dict[str, HeldOut] = {}
+    if len(gps) > 1:
+        rows = torch.cat([test for _, test in pairs]).sort().values
+        quick = {name: models[name].leave_one_out(labels, seed).at(rows) for name in gps}
+        others = {name: one.held for name, one in found.items()}
+        y = next(iter(models.values())).y_train[rows]
+        dropped = {name: quick[name] for name in hopeless(quick, others, y)}
+    for name in gps:
+        if name in dropped:
+            progress.advance(len(pairs))
+        else:
+            refit(name)
     average = len(models) > 1 and len(labels) <= MOST_AVERAGED
     predicting: dict[str, Learner] = {
-        name: AveragedModel(one.model, one.refits)
-        if average and one.model.predicts_quickly
-        else one.model
-        for name, one in found.items()
+        name: AveragedModel(found[name].model, found[name].refits)
+        if average and model.predicts_quickly
+        else found[name].model
+        for name, model in models.items()
+        if name in found
     }
-    return pooled(predicting, [one.held for one in found.values()])
+    held = [found[name].held for name in predicting]
+    return pooled(predicting, held, {name: (models[name], one) for name, one in dropped.items()})
 
 
-def pooled(models: Mapping[str, Learner], held: Sequence[HeldOut]) -> tuple[Learner, HeldOut]:
+def hopeless(quick: Mapping[str, HeldOut], others: Mapping[str, HeldOut], y: Tensor) -> list[str]:
+    """Names of the GPs whose leave-one-out predictions get no weight, and are far from the best.
+
+    Hyperparameters that have seen the points flatter these predictions: a GP that gets no weight
+    even so gets none by its refits, which cost most of a fit.  The best GP always stays.
+
+    Parameters
+    ----------
+    quick, others : mapping from names to HeldOut
+        Leave-one-out predictions of GPs; those of refits of all other models, of the same rows.
+    y : Tensor [N]
+        Targets of these rows.
+    """
+    names = [*quick, *others]
+    held = [*quick.values(), *others.values()]
+    judged = _Judged.of(held, y)
+    best = min(quick, key=lambda name: judged.alone[names.index(name)])
+    limit = _FAR_FROM_BEST * min(judged.alone)
+    return [
+        name
+        for name, weight, crps in zip(names, judged.weights.tolist(), judged.alone, strict=True)
+        if name in quick and name != best and weight == 0.0 and crps > limit
+    ]
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """Held-out predictions [K, N] of several models, with units and weights [K], and CRPS alone."""
+
+    location: Tensor
+    scaled: Tensor
+    units: Tensor
+    weights: Tensor
+    alone: list[float]
+
+    @classmethod
+    def of(cls, held: Sequence[HeldOut], y: Tensor) -> "_Judged":
+        location = torch.stack([one.location for one in held])
+        spread = torch.stack([one.spread for one in held])
+        units = unit_sizes(location, spread, y)
+        scaled = spread * units.unsqueeze(-1)
+        weights = pool_weights(location, scaled, y).to(location.device)
+        alone = [float(pooled_crps(m, s, y)[0]) for m, s in zip(location, scaled, strict=True)]
+        return cls(location, scaled, units, weights, alone)
+
+
+def pooled(
+    models: Mapping[str, Learner],
+    held: Sequence[HeldOut],
+    dropped: Mapping[str, tuple[Learner, HeldOut]] | None = None,
+) -> tuple[Learner, HeldOut]:
     r"""One model of several, and its held-out scores; a single one is returned as it is.
 
     Weights minimise the CRPS of the pool for points that no model has seen, see
@@ -237,27 +310,33 @@ def pooled(models: Mapping[str, Learner], held: Sequence[HeldOut]) -> tuple[Lear
     models : mapping from names to models
     held : sequence of HeldOut
         Of the same rows, in the same order, for each model.
+    dropped : mapping from names to models and HeldOut
+        Those that get no weight, whatever their predictions.
     """
-    if len(models) == 1:
+    dropped = dropped or {}
+    if len(models) + len(dropped) == 1:
         return next(iter(models.values())), held[0]
     first = next(iter(models.values()))
     rows = held[0].rows
     y = first.y_train[rows]
-    location = torch.stack([one.location for one in held])
-    spread = torch.stack([one.spread for one in held])
-    units = unit_sizes(location, spread, y)
-    scaled = spread * units.unsqueeze(-1)
-    weights = pool_weights(location, scaled, y).to(location.device)
-    alone = [pooled_crps(m, s, y)[0] for m, s in zip(location, scaled, strict=True)]
-    m, s = pooled_location_spread(weights, location, scaled)
+    judged = _Judged.of(held, y)
+    m, s = pooled_location_spread(judged.weights, judged.location, judged.scaled)
     scores = (y - m) / s
     members = [
-        Member(name, float(weight), float(crps))
-        for name, weight, crps in zip(models, weights, alone, strict=True)
+        Member(name, float(weight), crps)
+        for name, weight, crps in zip(models, judged.weights, judged.alone, strict=True)
     ]
-    kept = _kept(list(models.values()), weights)
+    for name, (_, one) in dropped.items():
+        unit = unit_sizes(one.location[None], one.spread[None], y)
+        crps, *_ = pooled_crps(one.location, one.spread * unit, y)
+        members.append(Member(name, 0.0, float(crps)))
+    kept = _kept(list(models.values()), judged.weights)
     model = PooledModel(
-        [list(models.values())[k] for k in kept], weights[kept], units[kept], scores, members
+        [list(models.values())[k] for k in kept],
+        judged.weights[kept],
+        judged.units[kept],
+        scores,
+        members,
     )
     return model, HeldOut(rows, m, s, scores)
 

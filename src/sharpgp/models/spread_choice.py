@@ -5,7 +5,10 @@ leave-one-out residuals, of the GP as trained or of one on a warped target, and 
 of the scale model ``g`` of 0, 1/2 or 1.  A candidate is used only where its leave-one-out score,
 with ``g`` from parts of the points that do not hold the one it is asked for, beats that of plain
 ``sigma(theta_R, x)`` by one standard error, and by more where ``theta`` or the mean change, and
-where it is worse at no coverage.  Nothing here sees the points that later fix ``beta``.
+where it is worse at no coverage.  What cannot get there is dropped early: a ``theta`` that gains
+too little on the very points that it was searched on, a warp that loses beyond chance, a scale
+model whose closed-form leave-one-out predictions gain too little.  Nothing here sees the points
+that later fix ``beta``.
 
 Of a large exact GP, a random part of the points chooses and all of them are conditioned on.
 """
@@ -106,19 +109,20 @@ def choose_spread(posterior: Posterior, seed: int, labels: Tensor | None = None)
     if posterior.n_train < LEAST_LEARNED:
         return Chosen(posterior, posterior.theta_R, plain.choice, None)
     makers: list[Callable[[], Candidate | None]] = [lambda: plain]
-    if not _trained_on_a_part(posterior):
-        makers += [lambda: _searched(posterior, kept, seed), lambda: _warped(posterior)]
     reference = scores_of(plain.residuals, plain.judged)
+    parameters = len(plain.theta) / posterior.n_train
+    handicap = _HANDICAP + _HANDICAP_PER_PARAMETER * parameters
+    if not _trained_on_a_part(posterior):
+        makers += [
+            lambda: _searched(posterior, kept, seed, reference, handicap),
+            lambda: _warped(posterior, reference),
+        ]
 
     def judge(maker: Callable[[], Candidate | None]) -> list[_Judged]:
         candidate = maker()
         if candidate is None:
             return []
-        handicap = 0.0
-        if candidate is not plain:
-            parameters = len(candidate.theta) / posterior.n_train
-            handicap = _HANDICAP + _HANDICAP_PER_PARAMETER * parameters
-        return _judge(candidate, reference, kept, seed, handicap)
+        return _judge(candidate, reference, kept, seed, 0.0 if candidate is plain else handicap)
 
     judged = side_by_side(judge, makers, alone=not runs_in_threads(posterior))
     best = max((one for several in judged for one in several), key=lambda one: one.margin)
@@ -154,34 +158,34 @@ def _judge(
     """Judge a candidate with every share of its scale model.
 
     A scale model is first judged by its leave-one-out predictions, which cost nothing; where even
-    these gain nothing it is not looked at again.  Where they do, models trained without a fifth
-    of the points in turn decide.
+    these gain too little it is not looked at again.  Otherwise models trained without a fifth of
+    the points in turn decide.
     """
     X, z = candidate.posterior.X_train, candidate.residuals / candidate.sigma
     ties = candidate.posterior.ties
     scale = ScaleModel(X, z, ties)
 
-    def gain(share: float, g: Tensor) -> Scores:
+    def judged(share: float, g: Tensor) -> _Judged:
         sigma = candidate.judged * (0.5 * share * g).exp()
-        return scores_of(candidate.residuals, sigma).gain_on(reference)
-
-    g = scale.log_square_loo()
-    gains = {share: gain(share, g) for share in _SHARES}
-    if max(_SHARES, key=lambda share: float(gains[share].total.mean())) == 0.0:
-        gains = {0.0: gains[0.0]}
-    else:
-        g = held_out_log_squares(X, z, labels, seed, ties)
-        gains = {share: gain(share, g) for share in _SHARES}
-    found = []
-    for share, gained in gains.items():
-        mean, error = float(gained.total.mean()), float(gained.total.std()) / len(z) ** 0.5
-        margin = mean - error - handicap
-        if gained.least < 0.0:
-            margin = -math.inf
+        gained = scores_of(candidate.residuals, sigma).gain_on(reference)
+        mean, error = _mean_and_error(gained)
+        margin = mean - error - handicap if gained.least >= 0.0 else -math.inf
         choice = replace(candidate.choice, share=share, score=1.0 - mean)
-        model = scale if share > 0.0 else None
-        found.append(_Judged(replace(candidate, choice=choice), model, margin))
-    return found
+        return _Judged(replace(candidate, choice=choice), scale if share > 0.0 else None, margin)
+
+    without, *with_scale = _SHARES
+    found = judged(without, torch.zeros_like(z))
+    g = scale.log_square_loo()
+    if not max(judged(share, g).margin for share in with_scale) > max(0.0, found.margin):
+        return [found]
+    g = held_out_log_squares(X, z, labels, seed, ties)
+    return [found, *(judged(share, g) for share in with_scale)]
+
+
+def _mean_and_error(gained: Scores) -> tuple[float, float]:
+    """Mean of a gain over the points, and its standard error."""
+    total = gained.total
+    return float(total.mean()), float(total.std()) / len(total) ** 0.5
 
 
 def same_spread(choice: Choice, posterior: Posterior, X: Tensor, y: Tensor) -> Chosen:
@@ -219,20 +223,27 @@ def _as_trained(posterior: Posterior) -> Candidate:
     return Candidate(posterior, posterior.theta_R, residuals, sigma, sigma, Choice())
 
 
-def _searched(posterior: Posterior, labels: Tensor, seed: int) -> Candidate:
+def _searched(
+    posterior: Posterior, labels: Tensor, seed: int, reference: Scores, handicap: float
+) -> Candidate | None:
     theta = _search(posterior, None)
     residuals, sigma = loo_of(posterior, theta)
+    flattered, _ = _mean_and_error(scores_of(residuals, sigma).gain_on(reference))
+    if not flattered > handicap:
+        return None
     judged = _held_out_sigma(posterior, parts(labels, 2, seed), residuals, sigma)
     return Candidate(posterior, theta, residuals, sigma, judged, Choice(searched=True))
 
 
-def _warped(posterior: Posterior) -> Candidate | None:
+def _warped(posterior: Posterior, reference: Scores) -> Candidate | None:
     if not isinstance(posterior, ExactPosterior) or posterior.n_train > MOST_WARPED:
         return None
     warped = retrain_warped(posterior, posterior.X_train, posterior.y_train)
     if warped is None:
         return None
-    return replace(_as_trained(warped), choice=Choice(warped=True))
+    found = replace(_as_trained(warped), choice=Choice(warped=True))
+    mean, error = _mean_and_error(scores_of(found.residuals, found.sigma).gain_on(reference))
+    return found if mean + error > 0.0 else None
 
 
 def loo_of(posterior: Posterior, theta: Tensor) -> tuple[Tensor, Tensor]:

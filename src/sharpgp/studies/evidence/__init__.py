@@ -32,6 +32,7 @@ STUDIES = {
     "monotonicity": "whether the spread grows with the hyperparameters, as the paper assumes",
     "out_of_core": "fits in batches: growth, memory, interruptions, clusters, rates of passes",
     "pooling": "pools of models beside the best kernel, and the pull of their weights",
+    "profile": "what takes the time of a default fit, by phase and size",
     "regions": "boxes that hold several outputs at once, beside Bonferroni's",
     "runner_overhead": "what the runner adds to tasks of 100 ms",
     "scoringbench": "the entry for ScoringBench on its protocol",

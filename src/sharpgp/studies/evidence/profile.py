@@ -1,0 +1,102 @@
+"""What takes the time of a default fit: processor seconds of one thread, by phase and size.
+
+Each phase counts what it does itself: a scale model that is learned while candidates for the spread
+are judged counts as a scale model, and everything inside a refit as a refit.  The last columns are
+the whole fit, and the evaluations of a likelihood in it.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from sharpgp import SharpGPRegressor
+from sharpgp.gp import training, warped
+from sharpgp.models import bases, gaussian, refitted, spread_choice
+from sharpgp.studies.evidence.common import Clock, calm, header, numbers, row, sets
+
+#: Where each phase is entered, and whether it takes in all that happens inside.
+PHASES: dict[str, tuple[tuple[tuple[Any, str], ...], bool]] = {
+    "training": (((bases, "train_chosen"),), False),
+    "search": (((spread_choice, "_searched"),), False),
+    "warp": (((spread_choice, "_warped"),), False),
+    "scale": (((spread_choice, "ScaleModel"), (spread_choice, "held_out_log_squares")), False),
+    "refits": (((gaussian.GaussianModel, "_refits"),), True),
+    "trees": (((bases, "TreeModel"), (refitted.RefittedModel, "out_of_fold")), True),
+}
+
+
+class Profile:
+    """Processor seconds by phase, and evaluations, of what runs inside :meth:`watching`."""
+
+    def __init__(self) -> None:
+        self.seconds = Counter[str]()
+        self.evaluations = 0
+        self._open: list[str] = []
+        self._since = 0.0
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Count from here on."""
+        with ExitStack() as stack:
+            for phase, (places, whole) in PHASES.items():
+                for owner, name in places:
+                    inner = self._timed(phase, whole, getattr(owner, name))
+                    stack.enter_context(mock.patch.object(owner, name, inner))
+            for objective in (training._Objective, warped._Objective):
+                counted = self._counted(objective.__call__)
+                stack.enter_context(mock.patch.object(objective, "__call__", counted))
+            yield
+
+    def _switch(self) -> None:
+        now = time.process_time()
+        if self._open:
+            self.seconds[self._open[-1]] += now - self._since
+        self._since = now
+
+    def _timed(self, phase: str, whole: bool, function: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            if self._open and PHASES[self._open[-1]][1]:
+                return function(*args, **kwargs)
+            self._switch()
+            self._open.append(phase)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._switch()
+                self._open.pop()
+
+        return timed
+
+    def _counted(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*args: Any) -> Any:
+            self.evaluations += 1
+            return function(*args)
+
+        return counted
+
+
+def main(
+    datasets: str = "boston,facebook1",
+    rows: str = "300,1000",
+    base: str = "auto",
+    calibration: str = "auto",
+    seed: int = 0,
+    data_home: str | None = None,
+) -> None:
+    """Print the table."""
+    header("data set", "rows", *PHASES, "whole fit", "evaluations")
+    for data in sets(datasets, data_home):
+        for n in numbers(rows):
+            chosen = np.random.default_rng(seed).permutation(len(data.y))[:n]
+            X, y = data.X[chosen], data.y[chosen]
+            model = SharpGPRegressor(base=base, calibration=calibration, random_state=seed)
+            profile = Profile()
+            with calm(), profile.watching(), Clock() as clock:
+                model.fit(X, y)
+            shares = [f"{profile.seconds[phase] / clock.cpu:.0%}" for phase in PHASES]
+            row(data.name, len(y), *shares, f"{clock.cpu:.1f} s", profile.evaluations)
