@@ -70,7 +70,7 @@ def test_levels_of_minimisation_are_those_of_the_results():
 
 
 def test_design_is_seeded_and_fills_the_space():
-    first, again, other = (Optimiser(BOX, design=6, seed=s).ask(6) for s in (1, 1, 2))
+    first, again, other = (Optimiser(BOX, design=6, random_state=s).ask(6) for s in (1, 1, 2))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
     lower, upper = torch.tensor(BOX).double()

@@ -64,7 +64,7 @@ class Optimiser:
         Positions of inputs that take whole numbers, and of those whose whole numbers are codes.
     design : int, optional
         Points that fill the space first; two for each input, and at least five, by default.
-    seed : int
+    random_state : int
     file : path, optional
         Where the state is kept: written after every question and every answer, whole or not at
         all.  :meth:`load` goes on from there.
@@ -93,7 +93,7 @@ class Optimiser:
         integer: Sequence[int] = (),
         categorical: Sequence[int] = (),
         design: int | None = None,
-        seed: int = 0,
+        random_state: int = 0,
         file: str | os.PathLike[str] | None = None,
     ) -> None:
         check_choice(acquisition, "acquisition", ACQUISITIONS)
@@ -109,7 +109,7 @@ class Optimiser:
             "acquisition": acquisition,
             "delta": float(delta),
             "design": first,
-            "seed": int(seed),
+            "seed": int(random_state),
             "calibration": calibration,
             "kernels": list(kernels),
             "warp": bool(warp),

@@ -73,7 +73,7 @@ class Calibrated(Loop):
 
     def __init__(self, problem: Problem, X: Tensor, y: Tensor, seed: int, **settings: Any) -> None:
         super().__init__(problem, X, y, seed)
-        self.loop = Optimiser(problem.bounds, design=len(y), seed=seed, **settings)
+        self.loop = Optimiser(problem.bounds, design=len(y), random_state=seed, **settings)
         self.loop.tell(X, y)
 
     def ask(self) -> Tensor:
