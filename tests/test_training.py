@@ -1,5 +1,7 @@
 """Marginal-likelihood training: right optimum, right gradient, failures said aloud."""
 
+from functools import partial
+
 import gpytorch
 import numpy as np
 import pytest
@@ -86,7 +88,7 @@ def test_training_that_fails_everywhere_says_so(monkeypatch, kernel):
     def refuse(*args, **kwargs):
         raise NumericalError("singular on purpose")
 
-    monkeypatch.setattr(training, "likelihood_of", refuse)
+    monkeypatch.setattr(training, "likelihood_at", lambda *given: refuse)
     monkeypatch.setattr(
         training, "_mean_log_likelihood", lambda *a: (_ for _ in ()).throw(ValueError("on purpose"))
     )
@@ -96,15 +98,15 @@ def test_training_that_fails_everywhere_says_so(monkeypatch, kernel):
 
 def test_a_failure_on_the_way_is_survived_and_reported(monkeypatch):
     calls = {"n": 0}
-    real = training.likelihood_of
+    real = training.likelihood_at
 
-    def flaky(*args):
+    def flaky(likelihood, theta):
         calls["n"] += 1
         if calls["n"] == 3:
             raise NumericalError("singular on purpose")
-        return real(*args)
+        return likelihood(theta)
 
-    monkeypatch.setattr(training, "likelihood_of", flaky)
+    monkeypatch.setattr(training, "likelihood_at", lambda *given: partial(flaky, real(*given)))
     _, result = train(*simulate())
     assert result.status == "retried"
     assert result.failures == ("singular on purpose",)
