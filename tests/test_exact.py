@@ -33,6 +33,7 @@ def fitted():
     return posterior, learn_gaussian(posterior, seed=0)
 
 
+@pytest.mark.slow
 def test_the_spread_does_not_depend_on_the_calibration_data(fitted):
     posterior, _ = fitted
     X, y = noisy(60, seed=1)

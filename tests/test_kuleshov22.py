@@ -56,6 +56,7 @@ def test_scores_at_common_and_at_own_levels_agree():
     torch.testing.assert_close(network.scores(features, u.expand(5, 7).contiguous()), expected)
 
 
+@pytest.mark.slow
 def test_an_untrained_network_gives_the_base_quantiles(base):
     X, y = skewed(30, 1)
     untrained = Kuleshov22(random_state=0, learning_rate=0.0).fit(base, X, y)

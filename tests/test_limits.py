@@ -146,6 +146,7 @@ def many_features(n, d=20):
     return torch.from_numpy(X), torch.from_numpy(np.sin(X.sum(1)) + 0.2 * rng.normal(size=n))
 
 
+@pytest.mark.slow
 def test_loo_says_that_its_points_have_trained_too_many_hyperparameters():
     X, y = many_features(240)
     posterior, _ = train(X[:40], y[:40])

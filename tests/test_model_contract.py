@@ -89,7 +89,7 @@ def made(name: str) -> Learner:
     return MAKERS[name](X, Y)
 
 
-@pytest.fixture(params=marked(MAKERS, slow={"boosted_trees"}))
+@pytest.fixture(params=marked(MAKERS, slow={"additive", "averaged", "boosted_trees"}))
 def model(request):
     """A model of every kind; it is the same in all tests, and none may change it."""
     found = made(request.param)
@@ -110,6 +110,7 @@ def close(a: Tensor, b: Tensor) -> None:
 # ------------------------------------------------------------------ answers
 
 
+@pytest.mark.slow
 def test_every_kind_is_here():
     def kinds(cls):
         return {cls}.union(*map(kinds, cls.__subclasses__()))

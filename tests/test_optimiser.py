@@ -51,6 +51,7 @@ def test_finds_a_maximum(acquisition):
     assert all(0 <= level <= 1 for level in asked[5:])
 
 
+@pytest.mark.slow
 def test_finds_a_minimum():
     loop = run(quick(BOX, maximize=False, design=5), lambda X: 7.0 - bowl(X), 12)
     x, value = loop.best()
@@ -165,6 +166,7 @@ def test_value_falls_to_the_floor_where_runs_fail():
     torch.testing.assert_close(logs, value + chance(X).log())
 
 
+@pytest.mark.slow
 def test_outlier_does_not_stop_the_search():
     calls = []
 
@@ -176,6 +178,7 @@ def test_outlier_does_not_stop_the_search():
     assert bowl(torch.tensor([run.x for run in loop.record.runs])).max() > -0.05
 
 
+@pytest.mark.slow
 def test_noise_that_is_known():
     """Two runs at one place: the one with less noise counts."""
     X = torch.rand(8, 2, dtype=torch.float64) * 2.0 - torch.tensor([1.0, 0.0]).double()
@@ -229,6 +232,7 @@ def test_space_there_and_back():
         torch.testing.assert_close(space.to_unit(space.from_unit(part)), part)
 
 
+@pytest.mark.slow
 def test_mixed_inputs():
     """Largest at 0.6, 3 and the second of three kinds."""
 
@@ -271,6 +275,7 @@ def test_left_out_density_is_that_of_refits():
     assert left_out_density(gp) == pytest.approx(total, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_all_candidates_are_tried_again_when_the_data_have_grown():
     loop = run(quick(BOX, design=8), bowl, 9)
     assert loop.record.surrogate.trained_on == 8

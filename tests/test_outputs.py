@@ -62,6 +62,7 @@ def test_the_box_ends_at_a_rank_of_the_largest_scores(fitted):
         JointScores(z).radius(0.99, units)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("correlation", [0.0, 0.95])
 def test_joint_coverage(correlation):
     """Over random splits: at least what is asked, and less than a rank more; less volume."""
