@@ -154,7 +154,7 @@ def test_bo_plan():
     for wrong, message in (
         ({"names": ["sphere"]}, "datasets: expected one of ackley, rosenbrock"),
         ({"methods": ["ei"]}, "methods: expected one of calibrated"),
-        ({"iterations": 0}, "iterations: expected at least 1, found 0"),
+        ({"iterations": 0}, "iterations: expected a whole number of at least 1, found 0"),
     ):
         with pytest.raises(InvalidInputError, match=message):
             bo.plan(**wrong)

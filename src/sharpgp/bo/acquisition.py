@@ -23,7 +23,21 @@ _LEAST_SLOPE = 1e-6
 _LEAST_SHARE = 1e-14
 
 
-class CalibratedUpperConfidenceBound(AcquisitionFunction):
+class _OfCalibrated(AcquisitionFunction):
+    """What acquisition functions of a calibrated model share: its points that are pending."""
+
+    def __init__(self, model: Any) -> None:
+        calibrated = calibrated_of(model)
+        super().__init__(model=calibrated)  # type: ignore[arg-type]
+        self._base = self._now = calibrated
+
+    def set_X_pending(self, X_pending: Tensor | None = None) -> None:
+        """Take account of points [n, d] that are being evaluated; None for none."""
+        super().set_X_pending(X_pending)
+        self._now = _with_pending(self._base, self.X_pending)
+
+
+class CalibratedUpperConfidenceBound(_OfCalibrated):
     r"""The calibrated ``delta``-quantile as an upper confidence bound.
 
     ``mu(x) + beta(delta) sigma(theta(delta), x)``: the mean of the base model, and the spread of
@@ -75,8 +89,8 @@ class CalibratedUpperConfidenceBound(AcquisitionFunction):
         maximize: bool = True,
         X_pending: Tensor | None = None,
     ) -> None:
-        calibrated = calibrated_of(model)
-        super().__init__(model=calibrated)  # type: ignore[arg-type]
+        super().__init__(model)
+        calibrated = self._base
         levels, single = as_levels(delta)
         if not single:
             raise InvalidInputError(f"delta: expected one level in (0, 1), found {delta!r}")
@@ -92,13 +106,7 @@ class CalibratedUpperConfidenceBound(AcquisitionFunction):
                 CalibrationWarning,
                 stacklevel=2,
             )
-        self._base = calibrated
         self.set_X_pending(X_pending)
-
-    def set_X_pending(self, X_pending: Tensor | None = None) -> None:
-        """Take account of points [n, d] that are being evaluated; None for none."""
-        super().set_X_pending(X_pending)
-        self._now = _with_pending(self._base, self.X_pending)
 
     @t_batch_mode_transform(expected_q=1)  # type: ignore[arg-type]
     def forward(self, X: Tensor) -> Tensor:
@@ -109,7 +117,7 @@ class CalibratedUpperConfidenceBound(AcquisitionFunction):
         return value.reshape(X.shape[:-2]).to(X)
 
 
-class CalibratedLogExpectedImprovement(AcquisitionFunction):
+class CalibratedLogExpectedImprovement(_OfCalibrated):
     r"""Logarithm of the expected improvement under the calibrated distribution.
 
     ``log E[(Y - best)^+]`` with ``Y = Q(Phi(U), x)`` and ``U`` standard normal: a draw of the
@@ -159,8 +167,8 @@ class CalibratedLogExpectedImprovement(AcquisitionFunction):
         maximize: bool = True,
         X_pending: Tensor | None = None,
     ) -> None:
-        calibrated = calibrated_of(model)
-        super().__init__(model=calibrated)  # type: ignore[arg-type]
+        super().__init__(model)
+        calibrated = self._base
         self.maximize = maximize
         best = torch.as_tensor(best_f, dtype=torch.float64, device=calibrated.posterior.device)
         if best.numel() != 1 or not bool(torch.isfinite(best)):
@@ -173,13 +181,7 @@ class CalibratedLogExpectedImprovement(AcquisitionFunction):
         self.starts = torch.cat([-open_end, nodes])
         self.stops = torch.cat([nodes, open_end])
         self.nodes = nodes
-        self._base = calibrated
         self.set_X_pending(X_pending)
-
-    def set_X_pending(self, X_pending: Tensor | None = None) -> None:
-        """Take account of points [n, d] that are being evaluated; None for none."""
-        super().set_X_pending(X_pending)
-        self._now = _with_pending(self._base, self.X_pending)
 
     @t_batch_mode_transform(expected_q=1)  # type: ignore[arg-type]
     def forward(self, X: Tensor) -> Tensor:

@@ -19,11 +19,10 @@ from botorch.test_functions.synthetic import SyntheticTestFunction
 from botorch.utils.sampling import draw_sobol_samples
 from torch import Tensor
 
-from sharpgp._validation import check_choice
+from sharpgp._validation import as_count, check_choice
 from sharpgp.bo import as_botorch
 from sharpgp.calibration import Calibrated, Sharp, Vanilla
 from sharpgp.calibration.methods.sharp.predictor import SharpPredictor
-from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.training import train
 from sharpgp.studies.kept_loop import KeptLoop
@@ -63,12 +62,12 @@ def plan(
     40
     """
     names, methods = list(names or FUNCTIONS), list(methods or METHODS)
-    for what, given, known in (("datasets", names, FUNCTIONS), ("methods", methods, METHODS)):
-        for name in given:
-            check_choice(name, what, known)
-    for what, count in (("repeats", repeats), ("iterations", iterations)):
-        if count < 1:
-            raise InvalidInputError(f"{what}: expected at least 1, found {count}")
+    for name in names:
+        check_choice(name, "datasets", FUNCTIONS)
+    for method in methods:
+        check_choice(method, "methods", METHODS)
+    as_count(repeats, "repeats", least=1)
+    as_count(iterations, "iterations", least=1)
     settings = {"iterations": iterations}
     return [
         Task("bo", name, method, seed, settings)

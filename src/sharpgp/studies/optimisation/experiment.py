@@ -14,8 +14,8 @@ import torch
 from botorch.exceptions import BotorchWarning
 from linear_operator.utils.warnings import NumericalWarning
 
-from sharpgp._validation import check_choice
-from sharpgp.exceptions import InvalidInputError, SharpGPError
+from sharpgp._validation import as_count, check_choice
+from sharpgp.exceptions import SharpGPError
 from sharpgp.studies import datasets
 from sharpgp.studies.optimisation.methods import DEFAULT, METHODS
 from sharpgp.studies.optimisation.problems import PROBLEMS, TABLES, problem_of
@@ -54,12 +54,12 @@ def plan(
     80
     """
     names, methods = list(names or PROBLEMS), list(methods or DEFAULT)
-    for what, given, known in (("datasets", names, PROBLEMS), ("methods", methods, METHODS)):
-        for name in given:
-            check_choice(name, what, known)
-    for what, count in (("repeats", repeats), ("iterations", iterations)):
-        if count < 1:
-            raise InvalidInputError(f"{what}: expected at least 1, found {count}")
+    for name in names:
+        check_choice(name, "datasets", PROBLEMS)
+    for method in methods:
+        check_choice(method, "methods", METHODS)
+    as_count(repeats, "repeats", least=1)
+    as_count(iterations, "iterations", least=1)
     return [
         Task("optimisation", name, method, seed, {"iterations": iterations})
         for seed in range(repeats)
