@@ -1,6 +1,7 @@
 """Faults that were put into data, and the sentence of the report that must name each."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -165,6 +166,18 @@ def test_rows_sorted_by_the_target_are_no_drift(rng):
     found = predictions(y[order], X=X[order], d=1)
     kinds = [fault.kind for fault in faults(found, numbers_of(found))]
     assert "drift" not in kinds
+
+
+@pytest.mark.parametrize(("seen", "leaked"), [(3, False), (40, True)])
+def test_rows_that_are_equal_by_chance_are_no_copies(seen, leaked):
+    """Of 60 test rows one repeats another, so that a few are among 80 others, too, but not 40."""
+    y = np.random.default_rng(2).normal(size=60)
+    X = np.random.default_rng(3).normal(size=(60, 3))
+    X[1], y[1] = X[0], y[0]
+    found = replace(predictions(y, X=X), n_seen=seen, n_train=80)
+    assert found.n_copies == 1
+    kinds = [fault.kind for fault in faults(found, numbers_of(found))]
+    assert ("copies" in kinds) == leaked
 
 
 def test_copies_of_training_rows_are_found_in_a_real_model(rng):

@@ -85,7 +85,10 @@ def _error(found: Diagnostics) -> float:
 
 def _copies(found: Diagnostics) -> Fault | None:
     n, seen, copies = len(found.y), found.n_seen, found.n_copies
-    if seen > max(0.01 * n, 2 * copies):
+    # Rows of few values (categories, gaps, zeros) are equal by chance: as often as test rows are
+    # equal to one another, of which there are n (n - 1) / 2 pairs, and here n n_train.
+    chance = 2 * copies * found.n_train / max(n - 1, 1)
+    if seen > max(0.01 * n, chance + 3 * chance**0.5):
         return Fault(
             "copies",
             f"{numeral(seen)} of {numeral(n)} test rows are among the rows that trained or "
