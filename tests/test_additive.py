@@ -8,7 +8,7 @@ import torch
 
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.additive import Additive
-from sharpgp.gp.kernels import NamedKernel, make_covariance
+from sharpgp.gp.kernels import make_covariance
 from sharpgp.gp.training import train
 from sharpgp.gp.warped import train_warped
 
@@ -61,22 +61,6 @@ def test_gradients_match_finite_differences(d):
     assert torch.autograd.gradcheck(lambda t, X: covariance.matrix(t, X), (theta, X1))
     assert torch.autograd.gradcheck(lambda t: covariance.matrix(t, X1.detach()), (theta,))
     assert torch.autograd.gradcheck(covariance.diag, (theta, X1))
-
-
-@pytest.mark.parametrize("name", ["rbf", "additive", NamedKernel("additive", None, True)])
-def test_a_matrix_that_is_asked_many_times_is_the_same(name):
-    covariance = make_covariance(name, 3)
-    generator = torch.Generator().manual_seed(2)
-    X = torch.rand(30, 3, dtype=torch.float64, generator=generator)
-    ask, weights = covariance.at(X), torch.rand(1, 30, 30, dtype=torch.float64, generator=generator)
-    for _ in range(2):
-        theta = torch.rand(1, covariance.n_theta, dtype=torch.float64, generator=generator)
-        answers = []
-        for function in (ask, lambda theta: covariance.matrix(theta, X)):
-            leaf = theta.clone().requires_grad_()
-            K = function(leaf)
-            answers.append((K, *torch.autograd.grad((weights * K).sum(), leaf)))
-        torch.testing.assert_close(*answers, rtol=0.0, atol=0.0)
 
 
 def test_coinciding_and_far_points_have_finite_gradients():

@@ -100,11 +100,11 @@ def test_a_failure_on_the_way_is_survived_and_reported(monkeypatch):
     calls = {"n": 0}
     real = training.likelihood_at
 
-    def flaky(likelihood, theta):
+    def flaky(likelihood, *given):
         calls["n"] += 1
         if calls["n"] == 3:
             raise NumericalError("singular on purpose")
-        return likelihood(theta)
+        return likelihood(*given)
 
     monkeypatch.setattr(training, "likelihood_at", lambda *given: partial(flaky, real(*given)))
     _, result = train(*simulate())

@@ -1,20 +1,19 @@
 """A full kernel plus an additive part: functions of one and two features, and a linear one."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from sharpgp._stored import Maybe, Several, agree, stored
-from sharpgp.gp.covariance import Named, stationary_matrix
+from sharpgp.gp.covariance import Named
+from sharpgp.gp.fixed_points import FixedPoints
 from sharpgp.gp.sizes import MOST_ADDITIVE
-from sharpgp.gp.ties import per_feature
+from sharpgp.gp.stationary import LARGEST_EXPONENT, StationaryAt, stationary_matrix
+from sharpgp.gp.ties import Ties, of_each, per_feature
 
 _ROOT = math.sqrt(5.0)
-# exp(-100) is far below rounding, and products of such values stay clear of denormal numbers.
-_LARGEST_EXPONENT = 100.0
 # Entries of features and pairs that are worked on at once: they stay in a cache.
 _BLOCK = 2**15
 
@@ -71,17 +70,6 @@ class Additive(Named):
         """See :meth:`Covariance.matrix`."""
         with torch.no_grad():
             pairs = Pairs(X1, X2)
-        return self._matrix(theta, X1, X2, pairs)
-
-    def at(self, X: Tensor) -> Callable[[Tensor], Tensor]:
-        """See :meth:`Covariance.at`: distances along each feature are computed once.
-
-        Every call works in the same memory: ask for a gradient before the next one.
-        """
-        pairs = Pairs(X, None)
-        return lambda theta: self._matrix(theta, X, None, pairs)
-
-    def _matrix(self, theta: Tensor, X1: Tensor, X2: Tensor | None, pairs: "Pairs") -> Tensor:
         other = X1 if X2 is None else X2
         full, single = (
             per_feature(part, self.ties)
@@ -95,6 +83,10 @@ class Additive(Named):
             + orders
             + linear[:, None, None] / self.n_features * products
         )
+
+    def at(self, X: Tensor) -> FixedPoints:
+        """See :meth:`Covariance.at`: distances along each feature are computed once."""
+        return _AdditiveAt(X, self.ties)
 
     def diag(self, theta: Tensor, X: Tensor) -> Tensor:
         """See :meth:`Covariance.diag`."""
@@ -122,8 +114,6 @@ class Pairs:
     [[1.0, 3.0, 2.0]]
     """
 
-    _scratch: tuple[tuple[int, int, bool], tuple[Tensor, Tensor, Tensor]] | None = None
-
     def __init__(self, X1: Tensor, X2: Tensor | None) -> None:
         self.same, self.shape = X2 is None, (len(X1), len(X1 if X2 is None else X2))
         n, m = self.shape
@@ -137,23 +127,6 @@ class Pairs:
             index = torch.arange(n * m, device=X1.device)
             self.rows, self.columns = index // m, index % m
             self.distances = (X1.mT.unsqueeze(-1) - X2.mT.unsqueeze(-2)).abs().flatten(1)
-
-    def scratch(self, levels: int, size: int, kept: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """Arrays to work in: what a gradient needs, two sums, and three blocks of pairs.
-
-        They are the same at every call: new memory costs more than the arithmetic.
-        """
-        d, n_pairs = self.distances.shape
-        wanted = levels, size, kept
-        if self._scratch is None or self._scratch[0] != wanted:
-            new = self.distances.new_empty
-            arrays = (
-                new(2, levels, d, n_pairs if kept else 0),
-                new(2, levels, n_pairs),
-                new(3, levels * d * size),
-            )
-            self._scratch = wanted, arrays
-        return self._scratch[1]
 
     def matrices(self, values: Tensor, diagonal: Tensor) -> Tensor:
         """Matrices [K, N, M] of values [K, P], with one value on each diagonal [K], if any."""
@@ -189,13 +162,16 @@ class _AdditiveMatrix(torch.autograd.Function):
         (levels, d), n_pairs = a.shape, pairs.distances.shape[1]
         needed = any(ctx.needs_input_grad)
         size = min(n_pairs, max(1, _BLOCK // (levels * d)))
-        kept, (sums, squares), blocks = pairs.scratch(levels, size, needed)
+        new = pairs.distances.new_empty
+        kept = new(2, levels, d, n_pairs if needed else 0)
+        sums, squares = new(2, levels, n_pairs)
+        blocks = new(3, levels * d * size)
         inverse = (-_ROOT * a).unsqueeze(-1)
         for start in range(0, n_pairs, size or 1):
             block = slice(start, min(start + size, n_pairs))
             shape = levels, d, block.stop - block.start
             u, decay, slope = (one[: math.prod(shape)].view(shape) for one in blocks)
-            torch.mul(pairs.distances[:, block], inverse, out=u).clamp_(min=-_LARGEST_EXPONENT)
+            torch.mul(pairs.distances[:, block], inverse, out=u).clamp_(min=-LARGEST_EXPONENT)
             torch.exp(u, out=decay)
             torch.mul(u, u, out=slope).mul_(decay)
             u.neg_().add_(1.0)
@@ -232,6 +208,81 @@ class _AdditiveMatrix(torch.autograd.Function):
         by_first = torch.linalg.vecdot(g, sums) / d + on_diagonal
         by_second = torch.linalg.vecdot(g, products) + on_diagonal * (d > 1)
         return grad_a, by_first, by_second, grad_X1, grad_X2, None
+
+
+class _AdditiveAt(FixedPoints):
+    """The kernel on fixed points: feature by feature, on the pairs below the diagonal."""
+
+    def __init__(self, X: Tensor, ties: Ties | None) -> None:
+        n, d = X.shape
+        self._ties, self._n_lengthscales = ties, d if ties is None else len(set(ties))
+        self._full = StationaryAt("matern52", X)
+        self._products = X @ X.mT / d
+        rows, columns = torch.tril_indices(n, n, -1, device=X.device)
+        self._below = rows * n + columns
+        self._apart = torch.stack([(x[rows] - x[columns]).abs() for x in X.mT])
+        self._e, self._slope = torch.empty_like(self._apart), torch.empty_like(self._apart)
+        self._sums, self._second, self._u, self._decay = X.new_empty(4, len(rows))
+        self._K = X.new_empty(n, n)
+
+    def matrix(self, theta: Tensor) -> Tensor:
+        """See :meth:`FixedPoints.matrix`."""
+        m = self._n_lengthscales
+        full, self._a = (per_feature(part, self._ties) for part in theta[: 2 * m].split(m))
+        whole, self._first, second, linear = theta[2 * m : -1]
+        d, self._weight = len(self._a), second / _n_pairs(len(self._a))
+        self._sum_up()
+        values = torch.mul(self._sums, self._first / d, out=self._u)
+        values.add_(self._second.mul(self._weight))
+        K = self._K.zero_()
+        K.view(-1).index_copy_(0, self._below, values)
+        K.add_(K.mT.clone())  # the upper triangle was 0
+        K.diagonal().fill_(self._first + second * (d > 1))
+        return K.add_(self._full.of_parts(full, whole)).add_(linear * self._products)
+
+    def _sum_up(self) -> None:
+        """``e_j`` and its slope in ``log a_j`` for every feature, and sums of orders one, two."""
+        sums, squares, u, decay = self._sums.zero_(), self._second.zero_(), self._u, self._decay
+        for apart, e, slope, inverse in zip(
+            self._apart, self._e, self._slope, -_ROOT * self._a, strict=True
+        ):
+            torch.mul(apart, inverse, out=u).clamp_(min=-LARGEST_EXPONENT)
+            torch.exp(u, out=decay)
+            torch.mul(u, u, out=slope).mul_(decay)
+            u.neg_().add_(1.0)
+            torch.mul(decay, u, out=e).add_(slope, alpha=1.0 / 3.0)
+            slope.mul_(u)
+            sums.add_(e)
+            squares.addcmul_(e, e)
+        squares.neg_().addcmul_(sums, sums).mul_(0.5)
+
+    def contracted(self, G: Tensor) -> Tensor:
+        """See :meth:`FixedPoints.contracted`."""
+        d, trace = len(self._a), G.diagonal().sum()
+        g = G.reshape(-1).index_select(0, self._below).mul_(2.0)
+        by_product = g * self._weight
+        by_sum = torch.addcmul(g * (self._first / d), by_product, self._sums, out=self._u)
+        by_a = torch.stack(
+            [
+                slope @ torch.addcmul(by_sum, e, by_product, value=-1.0, out=self._decay)
+                for e, slope in zip(self._e, self._slope, strict=True)
+            ]
+        ) / (-3.0 * self._a)
+        by_w, by_whole = self._full.contracted_parts(G)
+        return torch.cat(
+            [
+                *(of_each(part, self._ties, "sum") for part in (by_w, by_a)),
+                torch.stack(
+                    [
+                        by_whole,
+                        g @ self._sums / d + trace,
+                        g @ self._second / _n_pairs(d) + trace * (d > 1),
+                        (G * self._products).sum(),
+                        trace.new_zeros(()),
+                    ]
+                ),
+            ]
+        )
 
 
 def _n_pairs(d: int) -> int:

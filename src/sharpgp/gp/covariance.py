@@ -7,7 +7,6 @@ kernel.
 """
 
 import copy
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from threading import Lock
@@ -20,16 +19,12 @@ from torch.func import functional_call
 
 from sharpgp._stored import Maybe, Several, agree, stored
 from sharpgp.exceptions import InvalidInputError
+from sharpgp.gp.fixed_points import ByAutograd, FixedPoints
 from sharpgp.gp.priors import LengthscalePrior, penalty_of
 from sharpgp.gp.scaling import Affine
+from sharpgp.gp.stationary import STATIONARY, StationaryAt, stationary_matrix
 from sharpgp.gp.ties import Ties, are_ties, as_ties, per_feature
 
-#: Kernel names that the stationary implementation knows, with the Matern smoothness.
-STATIONARY = {"rbf": math.inf, "matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
-
-# exp(-100) is far below rounding, and products of such values stay clear of denormal numbers,
-# which slow a factorisation several times.
-_LARGEST_EXPONENT = 100.0
 _gpytorch = Lock()
 
 
@@ -53,9 +48,9 @@ class Covariance(ABC):
     def diag(self, theta: Tensor, X: Tensor) -> Tensor:
         """Prior variances ``k(theta, x, x)`` [K, T], without noise."""
 
-    def at(self, X: Tensor) -> Callable[[Tensor], Tensor]:
-        """``k(theta, X, X)`` as a function of ``theta`` [K, P], to be asked many times."""
-        return lambda theta: self.matrix(theta, X)
+    def at(self, X: Tensor) -> FixedPoints:
+        """``k(theta, X, X)``, to be asked for many ``theta``."""
+        return ByAutograd(lambda theta: self.matrix(theta, X))
 
     @property
     @abstractmethod
@@ -155,6 +150,10 @@ class Stationary(Named):
         inverse = per_feature(theta[:, :-2], self.ties)
         return stationary_matrix(self.kind, inverse, theta[:, -2], X1, X2)
 
+    def at(self, X: Tensor) -> FixedPoints:
+        """See :meth:`Covariance.at`."""
+        return StationaryAt(self.kind, X, self.ties)
+
     def diag(self, theta: Tensor, X: Tensor) -> Tensor:
         """See :meth:`Covariance.diag`."""
         return theta[:, -2, None].expand(-1, X.shape[0])
@@ -168,88 +167,6 @@ class Stationary(Named):
             nu = STATIONARY[self.kind]
             base = gpytorch.kernels.MaternKernel(nu=nu, ard_num_dims=self.n_features)
         return gpytorch.kernels.ScaleKernel(base).double()
-
-
-def stationary_matrix(
-    kind: str, inverse: Tensor, variance: Tensor, X1: Tensor, X2: Tensor | None
-) -> Tensor:
-    """Stationary covariances [K, N, M] under inverse lengthscales [K, d] and variances [K]."""
-    other = X1 if X2 is None else X2
-    K: Tensor = _StationaryMatrix.apply(inverse, variance, X1, other, X2 is None, STATIONARY[kind])
-    return K
-
-
-class _StationaryMatrix(torch.autograd.Function):
-    """Covariance matrix of a stationary kernel, with gradients by matrix products only.
-
-    gpytorch's own kernels keep several N x N intermediates per call and take two to three times
-    as long; here the backward pass costs one N x M x d product.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, w: Tensor, s: Tensor, X1: Tensor, X2: Tensor, same: bool, smoothness: float
-    ) -> Tensor:
-        Z1, Z2 = X1 * w.unsqueeze(-2), X2 * w.unsqueeze(-2)
-        squares = Z1.square().sum(-1).unsqueeze(-1) + Z2.square().sum(-1).unsqueeze(-2)
-        distance = squares.baddbmm_(Z1, Z2.mT, alpha=-2.0).clamp_(min=0.0)
-        if same:
-            distance.diagonal(dim1=-2, dim2=-1).zero_()
-        K, slope = _profile(distance, smoothness, any(ctx.needs_input_grad))
-        variance = s[:, None, None]
-        K.mul_(variance)
-        ctx.gaussian = slope is None
-        ctx.save_for_backward(w, s, X1, X2, K, K if slope is None else slope.mul_(variance))
-        return K
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        w, s, X1, X2, K, slope = ctx.saved_tensors
-        A = grads[0] * slope
-        rows, columns = A.sum(-1), A.sum(-2)
-        AX2 = A @ X2
-        # The slope of the squared-exponential kernel is -K/2, so K itself serves as the slope.
-        scale = -1.0 if ctx.gaussian else 2.0
-        grad_w = grad_s = grad_X1 = grad_X2 = None
-        if ctx.needs_input_grad[0]:
-            squares = rows.unsqueeze(-2) @ X1.square() + columns.unsqueeze(-2) @ X2.square()
-            grad_w = scale * w * (squares.squeeze(-2) - 2.0 * (X1 * AX2).sum(-2))
-        if ctx.needs_input_grad[1]:
-            products = rows if ctx.gaussian else torch.linalg.vecdot(grads[0], K)
-            grad_s = products.sum(-1) / s
-        if ctx.needs_input_grad[2]:
-            back = scale * w.square().unsqueeze(-2) * (X1 * rows.unsqueeze(-1) - AX2)
-            grad_X1 = back.sum_to_size(X1.shape)
-        if ctx.needs_input_grad[3]:
-            back = scale * w.square().unsqueeze(-2) * (X2 * columns.unsqueeze(-1) - A.mT @ X1)
-            grad_X2 = back.sum_to_size(X2.shape)
-        return grad_w, grad_s, grad_X1, grad_X2, None, None
-
-
-def _profile(squared: Tensor, smoothness: float, with_slope: bool) -> tuple[Tensor, Tensor | None]:
-    """Correlation (in place of the squared distance) and its slope with respect to it.
-
-    The slope is None for the squared-exponential kernel, where it is ``-correlation / 2``.
-    """
-    if math.isinf(smoothness):
-        return squared.mul_(-0.5).clamp_(min=-_LARGEST_EXPONENT).exp_(), None
-    r = squared.sqrt().mul_(math.sqrt(2.0 * smoothness)).clamp_(max=_LARGEST_EXPONENT)
-    decay = r.neg().exp_()
-    slope = None
-    if smoothness == 0.5:
-        # The slope -exp(-r)/(2r) is unbounded at 0, but always multiplies a difference squared.
-        if with_slope:
-            slope = torch.where(r > 1e-7, -0.5 * decay / r.clamp(min=1e-7), 0.0)
-        correlation = decay
-    elif smoothness == 1.5:
-        if with_slope:
-            slope = -1.5 * decay
-        correlation = (1.0 + r) * decay
-    else:
-        if with_slope:
-            slope = -(5.0 / 6.0) * (1.0 + r) * decay
-        correlation = (1.0 + r + r.square() / 3.0) * decay
-    return correlation, slope
 
 
 @stored(

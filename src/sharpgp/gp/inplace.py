@@ -84,22 +84,10 @@ def likelihood_of(covariance: Covariance, theta: Tensor, X: Tensor, y: Tensor) -
     >>> likelihood_of(Stationary("rbf", 1), theta, X, X[:, 0]).shape
     torch.Size([1])
     """
-    return likelihood_at(covariance, X, y)(theta)
-
-
-def likelihood_at(covariance: Covariance, X: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
-    """:func:`likelihood_of` as a function of ``theta`` [K, P], to be asked many times."""
     if len(X) > MOST_BATCHED:
-        return lambda theta: torch.stack(
-            [_LogLikelihood.apply(row, covariance, X, y) for row in theta]
-        )
-    matrix = covariance.at(X)
-
-    def likelihood(theta: Tensor) -> Tensor:
-        Ky = add_to_diagonal(matrix(theta), theta[:, -1])
-        return log_marginal_likelihood(Ky, y.expand(len(theta), -1))
-
-    return likelihood
+        return torch.stack([_LogLikelihood.apply(row, covariance, X, y) for row in theta])
+    Ky = add_to_diagonal(covariance.matrix(theta, X), theta[:, -1])
+    return log_marginal_likelihood(Ky, y.expand(len(theta), -1))
 
 
 def factor_of(covariance: Covariance, theta: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:

@@ -9,6 +9,7 @@ from torch import Tensor
 from sharpgp._stored import stored
 from sharpgp.gp.covariance import Named
 from sharpgp.gp.dense import add_each_to_diagonal
+from sharpgp.gp.fixed_points import FixedPoints
 from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.ties import Ties
@@ -96,11 +97,27 @@ class KnownNoise(Named):
             return self.base.matrix(theta, X1[:, :-1], X2[:, :-1])
         return add_each_to_diagonal(self.base.matrix(theta, X1[:, :-1]), X1[:, -1])
 
-    def at(self, X: Tensor) -> Callable[[Tensor], Tensor]:
+    def at(self, X: Tensor) -> FixedPoints:
         """See :meth:`Covariance.at`."""
-        base = self.base.at(X[:, :-1])
-        return lambda theta: add_each_to_diagonal(base(theta), X[:, -1])
+        return _WithNoise(self.base.at(X[:, :-1]), X[:, -1])
 
     def diag(self, theta: Tensor, X: Tensor) -> Tensor:
         """See :meth:`Covariance.diag`."""
         return self.base.diag(theta, X[:, :-1]) + X[:, -1]
+
+
+class _WithNoise(FixedPoints):
+    """A kernel on fixed points with noise of known variances [N]."""
+
+    def __init__(self, base: FixedPoints, variances: Tensor) -> None:
+        self._base, self._variances = base, variances
+
+    def matrix(self, theta: Tensor) -> Tensor:
+        """See :meth:`FixedPoints.matrix`."""
+        K = self._base.matrix(theta).clone()  # the kernel's gradient needs its own
+        K.diagonal().add_(self._variances)
+        return K
+
+    def contracted(self, G: Tensor) -> Tensor:
+        """See :meth:`FixedPoints.contracted`."""
+        return self._base.contracted(G)

@@ -1,7 +1,7 @@
 """Training of the base model by marginal likelihood, from several starts, with reported failures.
 
 Named kernels are trained by bounded L-BFGS on the log hyperparameters, with the hand-written
-gradient of :func:`sharpgp.gp.dense.log_marginal_likelihood`: up to thirty times as fast as
+gradient of :func:`sharpgp.gp.likelihood.likelihood_at`: up to thirty times as fast as
 BoTorch's fit of the same model (``sharpgp bench evidence training``), which moreover gives up where
 a line search only stalls.  A gpytorch kernel of the user's own is trained by BoTorch, which knows
 all of its parameters and priors.  With few points per hyperparameter, named kernels get a weak
@@ -30,8 +30,8 @@ from sharpgp.exceptions import InvalidInputError, NumericalError
 from sharpgp.gp.compute import side_by_side, threads_for
 from sharpgp.gp.covariance import Covariance, FromGPyTorch, Named
 from sharpgp.gp.exact import ExactPosterior
-from sharpgp.gp.inplace import likelihood_at
 from sharpgp.gp.kernels import Kernel, kernel_of, make_covariance
+from sharpgp.gp.likelihood import likelihood_at
 from sharpgp.gp.optimise import Found, minimise, with_gradient
 from sharpgp.gp.posterior import KernelPosterior, Start, TrainingResult, retrain
 from sharpgp.gp.priors import LengthscalePrior
@@ -52,8 +52,8 @@ _STARTS = ((1.0, 1.0, 0.1), (3.0, 1.0, 0.1), (1.0, 10.0, 0.01), (3.0, 10.0, 0.01
 # Evaluations that each start gets before only the best one goes on.
 _SCREENING = 20
 _MOST_EVALUATIONS = 300
-# A refit stops where 400 points would gain less than a hundredth in log likelihood.
-_REFIT_TOLERANCE = 1e-5
+# A refit stops where 400 points would gain less than a fiftieth in log likelihood per step.
+_REFIT_TOLERANCE = 5e-5
 
 
 def train(
@@ -238,14 +238,14 @@ class _Objective:
     def __init__(
         self, Z: Tensor, t: Tensor, covariance: Named, prior: LengthscalePrior | None = None
     ) -> None:
-        self.n = len(t)
-        self.likelihood = likelihood_at(covariance, Z, t)
+        self.t = t
+        self.likelihood = likelihood_at(covariance, Z)
         self.penalty = covariance.penalty(prior, Z)
         self.evaluate = with_gradient(self, "the marginal likelihood", Z)
 
     def __call__(self, log_theta: Tensor) -> Tensor:
-        theta = log_theta.exp().unsqueeze(0)
-        return (self.penalty(log_theta) - self.likelihood(theta)[0]) / self.n
+        fit = self.likelihood(log_theta.exp(), self.t)
+        return (self.penalty(log_theta) - fit) / len(self.t)
 
 
 def bounds_of(covariance: Named) -> tuple[np.ndarray, np.ndarray]:

@@ -17,8 +17,8 @@ from torch import Tensor
 from sharpgp._stored import Array, stored
 from sharpgp.gp.compute import threads_for
 from sharpgp.gp.covariance import Covariance, Named
-from sharpgp.gp.dense import add_to_diagonal, log_marginal_likelihood
 from sharpgp.gp.exact import ExactPosterior
+from sharpgp.gp.likelihood import likelihood_at
 from sharpgp.gp.optimise import minimise, with_gradient
 from sharpgp.gp.posterior import DataPosterior, Start
 from sharpgp.gp.priors import LengthscalePrior
@@ -246,15 +246,14 @@ class _Objective:
     def __init__(
         self, Z: Tensor, t: Tensor, covariance: Named, prior: LengthscalePrior | None = None
     ) -> None:
-        self.t, self.matrix = t, covariance.at(Z)
+        self.t, self.likelihood = t, likelihood_at(covariance, Z)
         self.penalty = covariance.penalty(prior, Z)
         self.evaluate = with_gradient(self, "the marginal likelihood", t)
 
     def __call__(self, leaf: Tensor) -> Tensor:
-        theta, centre, scale = leaf[:-2].exp().unsqueeze(0), leaf[-2], leaf[-1].exp()
+        theta, centre, scale = leaf[:-2].exp(), leaf[-2], leaf[-1].exp()
         u = ((self.t - centre) / scale).asinh()
         deviation = u.std(correction=0)
         log_slopes = -0.5 * ((self.t - centre).square() + scale.square()).log() - deviation.log()
-        Ky = add_to_diagonal(self.matrix(theta), theta[:, -1])
-        fit = log_marginal_likelihood(Ky, ((u - u.mean()) / deviation).unsqueeze(0))[0]
+        fit = self.likelihood(theta, (u - u.mean()) / deviation)
         return -(fit + log_slopes.sum() - self.penalty(leaf)) / len(self.t)

@@ -1,0 +1,81 @@
+"""The likelihood as training asks for it: the dense one, value and gradients."""
+
+import gpytorch
+import pytest
+import torch
+
+from sharpgp.exceptions import NumericalError
+from sharpgp.gp import likelihood
+from sharpgp.gp.dense import add_to_diagonal, log_marginal_likelihood
+from sharpgp.gp.kernels import KERNELS, NamedKernel, make_covariance
+from sharpgp.gp.likelihood import likelihood_at
+from tolerances import rounding
+
+TIED = (0, 1, 1)
+
+
+def dense(covariance, X):
+    """The same function by autograd of the dense one."""
+
+    def value(theta, y):
+        Ky = add_to_diagonal(covariance.matrix(theta[None], X), theta[None, -1])
+        return log_marginal_likelihood(Ky, y[None])[0]
+
+    return value
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        *KERNELS,
+        NamedKernel("rbf", TIED, False),
+        NamedKernel("additive", TIED, False),
+        NamedKernel("matern32", None, True),
+        NamedKernel("additive", None, True),
+        gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel()),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("d", [1, 3])
+def test_value_and_gradients_are_those_of_the_dense_function(kernel, d):
+    if isinstance(kernel, NamedKernel) and d < len(TIED):
+        pytest.skip("needs three features")
+    generator = torch.Generator().manual_seed(d)
+    covariance = make_covariance(kernel, d)
+    X = torch.rand(40, d, dtype=torch.float64, generator=generator)
+    X[3] = X[2]  # coinciding inputs
+    ask, oracle = likelihood_at(covariance, X), dense(covariance, X)
+    for _ in range(2):  # the second time in memory that has been used
+        theta = 0.1 + torch.rand(covariance.n_theta, dtype=torch.float64, generator=generator)
+        y = torch.randn(40, dtype=torch.float64, generator=generator)
+        leaves = theta.requires_grad_(), y.requires_grad_()
+        Ky = add_to_diagonal(covariance.matrix(theta[None], X), theta[None, -1])[0].detach()
+        tolerance = rounding(Ky)
+        found, expected = ask(*leaves), oracle(*leaves)
+        torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+        for one, other in zip(
+            torch.autograd.grad(found, leaves),
+            torch.autograd.grad(expected, leaves),
+            strict=True,
+        ):
+            size = float(other.abs().max())
+            torch.testing.assert_close(one, other, rtol=0.0, atol=40 * tolerance * size)
+
+
+def test_a_matrix_that_needs_jitter_gets_it_and_a_hopeless_one_is_an_error():
+    X = torch.zeros(6, 1, dtype=torch.float64)
+    y = torch.ones(6, dtype=torch.float64)
+    ask = likelihood_at(make_covariance("rbf", 1), X)
+    assert torch.isfinite(ask(torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64), y))
+    with pytest.raises(NumericalError, match="finite"):
+        ask(torch.tensor([1.0, torch.nan, 0.1], dtype=torch.float64), y)
+
+
+def test_large_sets_are_asked_in_place(monkeypatch):
+    monkeypatch.setattr(likelihood, "MOST_BATCHED", 10)
+    covariance = make_covariance("matern52", 2)
+    generator = torch.Generator().manual_seed(0)
+    X = torch.rand(20, 2, dtype=torch.float64, generator=generator)
+    theta = torch.tensor([1.0, 2.0, 1.0, 0.1], dtype=torch.float64)
+    found = likelihood_at(covariance, X)(theta, X[:, 0])
+    torch.testing.assert_close(found, dense(covariance, X)(theta, X[:, 0]))
