@@ -35,7 +35,7 @@ def simulate(n: int, d: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.from_numpy(X), torch.from_numpy(100.0 + 20.0 * y)
 
 
-@pytest.fixture(scope="module", params=marked(sorted(STATIONARY), slow={"matern12", "matern52"}))
+@pytest.fixture(scope="module", params=marked(sorted(STATIONARY), slow=set(STATIONARY) - {"rbf"}))
 def problem(request):
     X, y = simulate(240, 4, seed=1)
     posterior, _ = train(X[:100], y[:100], request.param)
@@ -168,9 +168,9 @@ def small():
     [
         {"levels": 0.9},
         {"levels": 6},
-        {"levels": "all"},
+        pytest.param({"levels": "all"}, marks=pytest.mark.slow),
         {"levels": 4, "subset": 20},
-        {"levels": 4, "family": "scaled"},
+        pytest.param({"levels": 4, "family": "scaled"}, marks=pytest.mark.slow),
     ],
     ids=str,
 )
