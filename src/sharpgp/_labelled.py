@@ -10,9 +10,6 @@ from sharpgp._validation import as_numpy, as_target, as_weights
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.noise import with_noise
 
-# What a fit may leave behind, and the next one need not set.
-_OPTIONAL = ("calibrated_", "posterior_", "members_", "outputs_", "joint_", "group_scores_")
-
 
 def labelled(
     estimator: Any,
@@ -68,9 +65,3 @@ def both_or_none(X_cal: Any, y_cal: Any) -> None:
         raise InvalidInputError(
             f"expected both X_cal and y_cal, found {given} only; give {missing} too"
         )
-
-
-def forget(estimator: Any) -> None:
-    """Remove what an earlier fit has left, so that none of it stays beside the new one."""
-    for name in _OPTIONAL:
-        vars(estimator).pop(name, None)

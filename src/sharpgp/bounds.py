@@ -17,8 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sharpgp._quantile_table import QuantileTable
 from sharpgp._stored import agree, stored
-from sharpgp.distribution import Array, PredictiveDistribution
+from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import InvalidInputError, warn
 
 #: Share of the targets at the smallest (or largest) value from which it is taken for a bound.
@@ -169,6 +170,107 @@ def warn_of_piles(y: np.ndarray, bounds: Bounds | None) -> None:
         )
 
 
+class BoundedTable:
+    """The law of ``min(max(Y, low), high)`` for ``Y`` of a table; ``low`` and ``high`` [n, 1]."""
+
+    def __init__(self, table: QuantileTable, bounds: Bounds) -> None:
+        self._table, self._bounds = table, bounds
+        self._low = (bounds.least - table.centre) / table.scale
+        self._high = (bounds.most - table.centre) / table.scale
+
+    def quantiles(self) -> Tensor:
+        """See :meth:`Law.quantiles`."""
+        return self._bounds.kept(self._table.quantiles())
+
+    def quantile(self, p: Tensor) -> Tensor:
+        """See :meth:`Law.quantile`."""
+        return self._bounds.kept(self._table.quantile(p))
+
+    def end(self, p: Tensor, *, up: bool) -> Tensor:
+        """See :meth:`Law.end`."""
+        return self._bounds.kept(self._table.end(p, up=up))
+
+    def mean(self) -> Tensor:
+        """See :meth:`Law.mean`."""
+        return self._table.centre + self._table.scale * self._mean_u()
+
+    def std(self) -> Tensor:
+        """See :meth:`Law.std`; probability at the bounds included."""
+        table, m = self._table, self._mean_u()
+        values, shares, widths = self._cells()
+        inside = (shares * ((values - m).square() + widths.square() / 12)).sum(1, keepdim=True)
+        below, low_mean, low_square = self._tail_moments(lower=True)
+        above, high_mean, high_square = self._tail_moments(lower=False)
+        tails = table.below * ((below - m).square() - 2 * (below - m) * low_mean + low_square)
+        tails = tails + table.above * (
+            (above - m).square() + 2 * (above - m) * high_mean + high_square
+        )
+        return table.scale * (inside + tails).clamp_min(0).sqrt()
+
+    def cdf(self, y: Tensor) -> Tensor:
+        """See :meth:`Law.cdf`; it jumps at the bounds."""
+        share = torch.where(y < self._bounds.least, 0.0, self._table.cdf(y))
+        return torch.where(y >= self._bounds.most, 1.0, share)
+
+    def log_density(self, y: Tensor) -> Tensor:
+        """See :meth:`Law.log_density`; at a bound the log probability."""
+        found = self._table.log_density(y)
+        low, high = self._bounds.least, self._bounds.most
+        for bound, side, place in ((low, 0, self._low), (high, 1, self._high)):
+            mass = self._table.shares(place)[side].clamp_min(torch.finfo(torch.float64).tiny)
+            found = torch.where(y == bound, mass.log(), found)
+        return torch.where((y < low) | (y > high), -math.inf, found)
+
+    def crps(self, y: Tensor) -> Tensor:
+        """See :meth:`Law.crps`."""
+        table, u = self._table, self._table.standardised(y)
+        inside = self._kept(u)
+        below = table.area_below(inside) - table.area_below(self._low)
+        above = table.area_above(inside) - table.area_above(self._high)
+        area = below.clamp_min(0) + above.clamp_min(0) + (u - inside).abs()
+        return table.scale * area
+
+    def _mean_u(self) -> Tensor:
+        values, shares, _ = self._cells()
+        below, low_mean, _ = self._tail_moments(lower=True)
+        above, high_mean, _ = self._tail_moments(lower=False)
+        inside = (shares * values).sum(1, keepdim=True)
+        lower = self._table.below * (below - low_mean)
+        return inside + lower + self._table.above * (above + high_mean)
+
+    def _cells(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Middles, probabilities and widths [n, 3 (K-1)] of the parts of cells.
+
+        A cell has a part within the bounds, and perhaps one at either bound, without a width.
+        """
+        table = self._table
+        left, right = table.u[:, :-1], table.u[:, :-1] + table.w
+        at_low = ((self._low - left) / table.w).clamp(0, 1)
+        at_high = ((right - self._high) / table.w).clamp(0, 1)
+        left, right = self._kept(left), self._kept(right)
+        values = [self._kept(left), (left + right) / 2, self._kept(right)]
+        shares = [at_low, 1 - at_low - at_high, at_high]
+        widths = [torch.zeros_like(left), right - left, torch.zeros_like(left)]
+        shares = [table.dp * share for share in shares]
+        return torch.cat(values, 1), torch.cat(shares, 1), torch.cat(widths, 1)
+
+    def _tail_moments(self, *, lower: bool) -> tuple[Tensor, Tensor, Tensor]:
+        """Where a tail begins within the bounds; mean and mean square of how far it goes on."""
+        table = self._table
+        tail = table.lower if lower else table.upper
+        node = table.u[:, :1] if lower else table.u[:, -1:]
+        start = self._kept(node)
+        # Beyond the far bound the excess has to come back before it counts.
+        back = (node - self._high if lower else self._low - node).clamp_min(0)
+        end = back + (start - self._low if lower else self._high - start)
+        mean = tail.mean_up_to(end) - tail.mean_up_to(back)
+        square = tail.square_up_to(end) - tail.square_up_to(back) - 2 * back * mean
+        return start, mean, square.clamp_min(0)
+
+    def _kept(self, u: Tensor) -> Tensor:
+        return torch.maximum(torch.minimum(u, self._high), self._low)
+
+
 class BoundedDistribution(PredictiveDistribution):
     r"""The law of ``min(max(Y, low), high)`` for ``Y`` of a given distribution.
 
@@ -193,95 +295,4 @@ class BoundedDistribution(PredictiveDistribution):
 
     def __init__(self, dist: PredictiveDistribution, bounds: Bounds) -> None:
         vars(self).update(vars(dist))
-        self._bounds = bounds
-        self._low = (bounds.least - self._centre) / self._scale
-        self._high = (bounds.most - self._centre) / self._scale
-
-    @property
-    def quantiles(self) -> Array:
-        """Quantiles of the table, shape (n, K)."""
-        return self._answer(self._bounds.kept(self._centre + self._scale * self._u))
-
-    @property
-    def std(self) -> Array:
-        """Standard deviation, probability at the bounds included, shape (n,)."""
-        m = self._mean_u()
-        values, shares, widths = self._cells()
-        inside = (shares * ((values - m).square() + widths.square() / 12)).sum(1, keepdim=True)
-        below, low_mean, low_square = self._tail_moments(lower=True)
-        above, high_mean, high_square = self._tail_moments(lower=False)
-        tails = self._below * ((below - m).square() - 2 * (below - m) * low_mean + low_square)
-        tails = tails + self._above * (
-            (above - m).square() + 2 * (above - m) * high_mean + high_square
-        )
-        variance = (inside + tails).clamp_min(0)
-        return self._answer((self._scale * variance.sqrt()).squeeze(1))
-
-    def cdf(self, y: Array) -> Array:
-        """Return the probability of a value up to ``y``; it jumps at the bounds; (n,) -> (n,)."""
-        u = self._standardise(y)
-        y, share = self._tensor(y), self._shares(u)[0].squeeze(1)
-        share = torch.where(y < self._bounds.least, 0.0, share)
-        return self._answer(torch.where(y >= self._bounds.most, 1.0, share))
-
-    def log_prob(self, y: Array) -> Array:
-        """Return the log density at ``y``, at a bound the log probability; (n,) -> (n,)."""
-        u = self._standardise(y)
-        y, found = self._tensor(y), self._log_density(u).squeeze(1)
-        low, high = self._bounds.least, self._bounds.most
-        for bound, side, place in ((low, 0, self._low), (high, 1, self._high)):
-            mass = self._shares(place)[side].squeeze(1).clamp_min(torch.finfo(torch.float64).tiny)
-            found = torch.where(y == bound, mass.log(), found)
-        return self._answer(torch.where((y < low) | (y > high), -math.inf, found))
-
-    def crps(self, y: Array) -> Array:
-        """Return the continuous ranked probability score, exactly; (n,) -> (n,)."""
-        u = self._standardise(y)
-        inside = self._kept(u)
-        below = self._area_below(inside) - self._area_below(self._low)
-        above = self._area_above(inside) - self._area_above(self._high)
-        area = below.clamp_min(0) + above.clamp_min(0) + (u - inside).abs()
-        return self._answer((self._scale * area).squeeze(1))
-
-    def _mean_u(self) -> Tensor:
-        values, shares, _ = self._cells()
-        below, low_mean, _ = self._tail_moments(lower=True)
-        above, high_mean, _ = self._tail_moments(lower=False)
-        inside = (shares * values).sum(1, keepdim=True)
-        return inside + self._below * (below - low_mean) + self._above * (above + high_mean)
-
-    def _cells(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Middles, probabilities and widths [n, 3 (K-1)] of the parts of cells.
-
-        A cell has a part within the bounds, and perhaps one at either bound, without a width.
-        """
-        left, right = self._u[:, :-1], self._u[:, :-1] + self._w
-        at_low = ((self._low - left) / self._w).clamp(0, 1)
-        at_high = ((right - self._high) / self._w).clamp(0, 1)
-        left, right = self._kept(left), self._kept(right)
-        values = [self._kept(left), (left + right) / 2, self._kept(right)]
-        shares = [at_low, 1 - at_low - at_high, at_high]
-        widths = [torch.zeros_like(left), right - left, torch.zeros_like(left)]
-        shares = [self._dp * share for share in shares]
-        return torch.cat(values, 1), torch.cat(shares, 1), torch.cat(widths, 1)
-
-    def _tail_moments(self, *, lower: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """Where a tail begins within the bounds; mean and mean square of how far it goes on."""
-        tail = self._lower if lower else self._upper
-        node = self._u[:, :1] if lower else self._u[:, -1:]
-        start = self._kept(node)
-        # Beyond the far bound the excess has to come back before it counts.
-        back = (node - self._high if lower else self._low - node).clamp_min(0)
-        end = back + (start - self._low if lower else self._high - start)
-        mean = tail.mean_up_to(end) - tail.mean_up_to(back)
-        square = tail.square_up_to(end) - tail.square_up_to(back) - 2 * back * mean
-        return start, mean, square.clamp_min(0)
-
-    def _kept(self, u: Tensor) -> Tensor:
-        return torch.maximum(torch.minimum(u, self._high), self._low)
-
-    def _invert(self, p: Tensor) -> Tensor:
-        return self._bounds.kept(super()._invert(p))
-
-    def _end(self, p: Tensor, *, up: bool) -> Tensor:
-        return self._bounds.kept(super()._end(p, up=up))
+        self._law = BoundedTable(self._table, bounds)

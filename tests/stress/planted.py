@@ -49,11 +49,11 @@ BUGS = (
     ),
     Bug(
         "calibration points leak into training",
-        "estimator.py",
-        "            train, cal, weights = held_out_rows(train, weights, self.cal_size, seed)\n",
-        "            everything = train\n"
-        "            train, cal, weights = held_out_rows(train, weights, self.cal_size, seed)\n"
-        "            train = everything\n",
+        "_fitting.py",
+        "        train, cal, weights = held_out_rows(train, weights, estimator.cal_size, seed)\n",
+        "        everything = train\n"
+        "        train, cal, weights = held_out_rows(train, weights, estimator.cal_size, seed)\n"
+        "        train = everything\n",
     ),
     Bug(
         "folds see the points that they leave out (cv)",

@@ -74,6 +74,17 @@ def warn_of_tail(asked: str, needed: int, n_cal: int, counted: str = "points") -
     )
 
 
+def warn_of_weights(
+    coverage: float, unbacked: int, n_rows: int, n_effective: float, counted: str
+) -> None:
+    """Warn of test points whose weights are too large for those of the calibration points."""
+    warn(
+        f"coverage {coverage:g} is not backed at {unbacked} of {n_rows} points: their weights are "
+        f"too large for {n_effective:.1f} effective calibration {counted}; the answer comes from a "
+        "modelled tail, without a guarantee"
+    )
+
+
 def warn_if_few_groups(n_groups: int, n_points: int, *, held_out: bool) -> None:
     """Warn of groups that are too few for the usual coverages, however many points they hold."""
     if n_groups < points_needed(_USUAL):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from sharpgp.calibration.by_level import LevelPredictor
-from sharpgp.calibration.scored import newest
+from sharpgp.calibration.newest import newest
 
 
 class HeldOutPredictor(LevelPredictor):

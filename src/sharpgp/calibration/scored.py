@@ -12,16 +12,27 @@ from sharpgp._stored import Array, Maybe, agree, stored
 from sharpgp._validation import as_weights
 from sharpgp.bounds import Bounds
 from sharpgp.calibration import intervals
-from sharpgp.calibration.calibrated import Calibrated, no_weights
-from sharpgp.calibration.cautions import warn_if_few_groups, warn_if_unsupported, warn_of_tail
+from sharpgp.calibration.calibrated import Calibrated
+from sharpgp.calibration.cautions import (
+    warn_if_few_groups,
+    warn_if_unsupported,
+    warn_of_tail,
+    warn_of_weights,
+)
+from sharpgp.calibration.covariate_shift import (
+    Ratio,
+    some_positive,
+    weights_at,
+    weights_to_learn,
+    weights_to_predict,
+)
+from sharpgp.calibration.newest import newest, with_new_groups
 from sharpgp.calibration.ranks import Ranks
 from sharpgp.distribution import PredictiveDistribution
-from sharpgp.exceptions import InvalidInputError, warn
+from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.posterior import Posterior
 from sharpgp.models.model import Model
 
-#: ``(X (n, d)) -> weights (n,)``, both NumPy arrays.
-Ratio = Callable[[Any], Any]
 # Rounding of a location, of which an end may hold a point by no more than that.
 _ROUNDING = 16 * torch.finfo(torch.float64).eps
 
@@ -136,7 +147,7 @@ class ScoredPredictor(Calibrated):
         self.in_training = in_training
         # What a saved file need not hold stays away from the instance.
         if weights is not None:
-            self.weights = _checked_weights(weights)
+            self.weights = some_positive(weights)
             self.ratio = ratio
         if groups is not None:
             self.groups = groups
@@ -260,11 +271,7 @@ class ScoredPredictor(Calibrated):
             asked = f"coverage {coverage:g}"
             warn_of_tail(asked, points_needed(tail), self.n_cal, self.counted)
             return
-        warn(
-            f"coverage {coverage:g} is not backed at {unbacked} of {n_rows} points: their weights "
-            f"are too large for {self.n_effective:.1f} effective calibration {self.counted}; the "
-            "answer comes from a modelled tail, without a guarantee"
-        )
+        warn_of_weights(coverage, unbacked, n_rows, self.n_effective, self.counted)
 
     # -------------------------------------------------------------- further points, weights
 
@@ -294,7 +301,7 @@ class ScoredPredictor(Calibrated):
             newest(self.y_cal, y, keep),
             scores,
             weights=weights,
-            groups=self._with_new_groups(len(y), keep),
+            groups=with_new_groups(self.groups, len(y), keep),
             ratio=self.ratio,
             in_training=self.in_training,
             draw=self.draw,
@@ -311,7 +318,7 @@ class ScoredPredictor(Calibrated):
             )
         ratio = sample_weight if callable(sample_weight) else None
         if ratio is not None:
-            weights = _evaluate(ratio, self.X_cal)
+            weights = weights_at(self.X_cal, ratio)
         else:
             n, device = len(self.scores), self.model.device
             weights = as_weights(sample_weight, n_rows=n, device=device)
@@ -331,13 +338,6 @@ class ScoredPredictor(Calibrated):
             )
         warn_if_few_groups(n_groups, n_points, held_out=not self.in_training)
         return self._with(self.model, self.weights, self.ratio, groups=groups, prefers_band=None)
-
-    def _with_new_groups(self, n_new: int, keep: int | None) -> Tensor | None:
-        """Groups with those of new points, each a group of its own."""
-        if self.groups is None:
-            return None
-        new = torch.arange(n_new, device=self.groups.device) + int(self.groups.max()) + 1
-        return newest(self.groups, new, keep)
 
     def labelled_data(self) -> tuple[Tensor, Tensor]:
         """Training points, then the calibration points that are none of these."""
@@ -371,49 +371,7 @@ class ScoredPredictor(Calibrated):
 
     def _test_weights(self, X: Tensor, sample_weight: Any) -> Tensor | None:
         """Weights [T] of test points, in units of the largest calibration weight."""
-        if self.weights is None:
-            return no_weights(sample_weight)
-        if sample_weight is not None:
-            weights = as_weights(sample_weight, n_rows=X.shape[0], device=X.device)
-        elif self.ratio is not None:
-            weights = _evaluate(self.ratio, X)
-        else:
-            return X.new_ones(X.shape[0])
-        return weights / self.weights.max()
+        return weights_to_predict(X, sample_weight, self.weights, self.ratio)
 
     def _new_weights(self, X: Tensor, sample_weight: Any) -> Tensor | None:
-        if self.weights is None:
-            return no_weights(sample_weight)
-        if sample_weight is not None:
-            return as_weights(sample_weight, n_rows=X.shape[0], device=X.device)
-        if self.ratio is None:
-            raise InvalidInputError(
-                "sample_weight: expected weights for the new points, found none; the model was "
-                "calibrated with weights"
-            )
-        return _evaluate(self.ratio, X)
-
-
-def newest(old: Tensor, new: Tensor, keep: int | None) -> Tensor:
-    """Old rows and new ones in one table; of these the last ``keep``, if that is given.
-
-    Examples
-    --------
-    >>> newest(torch.tensor([1, 2, 3]), torch.tensor([4]), 2).tolist()
-    [3, 4]
-    """
-    both = torch.cat([old, new])
-    return both if keep is None else both[-keep:]
-
-
-def _checked_weights(weights: Tensor) -> Tensor:
-    if not bool((weights > 0).any()):
-        raise InvalidInputError(
-            "sample_weight: expected some positive weights, found none among the "
-            f"{len(weights)} calibration points"
-        )
-    return weights
-
-
-def _evaluate(ratio: Ratio, X: Tensor) -> Tensor:
-    return as_weights(ratio(X.cpu().numpy()), n_rows=X.shape[0], device=X.device)
+        return weights_to_learn(X, sample_weight, self.weights, self.ratio)

@@ -96,12 +96,11 @@ class ExactPosterior(KernelPosterior):
                 out[k] = cholesky(Ky)[1][0] / Ky.diagonal(dim1=-2, dim2=-1).mean()
         return out
 
-    def conditioned_on(self, X: Tensor, y: Tensor) -> "ExactPosterior":
-        """The same GP, hyperparameters and units included, conditioned on other data."""
-        given = X, y, self.covariance, self.theta_R
-        return ExactPosterior(
-            *given, x_units=self.x_units, y_units=self.y_units, training=self.training
-        )
+    def _again(
+        self, X: Tensor, y: Tensor, theta_R: Tensor, x_units: Affine, y_units: Affine
+    ) -> Self:
+        given = X, y, self.covariance, theta_R
+        return type(self)(*given, x_units=x_units, y_units=y_units, training=self.training)
 
     def moments(self, theta: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
         """See :meth:`KernelPosterior.moments`."""
@@ -111,11 +110,6 @@ class ExactPosterior(KernelPosterior):
         parts = [self._moments(part, Z) for part in theta.split(size)]
         mean, variance = (torch.cat(part) for part in zip(*parts, strict=True))
         return self.y_units.back(mean), variance.sqrt() * self.y_units.scale
-
-    def in_units(self, theta_R: Tensor, x_units: Affine, y_units: Affine) -> "ExactPosterior":
-        """See :meth:`KernelPosterior.in_units`."""
-        given = self.X_train, self.y_train, self.covariance, theta_R
-        return ExactPosterior(*given, x_units=x_units, y_units=y_units, training=self.training)
 
     def _moments(self, theta: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
         L = self._factor(theta)

@@ -2,7 +2,8 @@
 
 A :class:`Posterior` answers at new inputs, which is all that held-out data need to calibrate it.  A
 :class:`DataPosterior` also knows the data that it is conditioned on: it can leave points out, take
-more, and be trained again.  :class:`KernelPosterior` is what this library's GPs share.
+more, and be trained again.  :class:`CovariancePosterior` is what this library's GPs share, and
+:class:`KernelPosterior` those that keep their data.
 """
 
 from abc import ABC, abstractmethod
@@ -247,8 +248,44 @@ def retrain(posterior: DataPosterior, X: Tensor, y: Tensor, start: Start) -> Dat
     )
 
 
-class KernelPosterior(DataPosterior):
-    """A GP given by its covariance, hyperparameters, units and standardised training data."""
+class CovariancePosterior(Posterior):
+    """A GP of this library: a covariance, its hyperparameters, and the units that it works in."""
+
+    def __init__(
+        self,
+        covariance: Covariance,
+        theta_R: Tensor,
+        x_units: Affine,
+        y_units: Affine,
+        training: TrainingResult | None,
+    ) -> None:
+        self.covariance = covariance
+        self.names = covariance.names
+        self.searched = covariance.searched
+        self.theta_R = theta_R
+        self.x_units, self.y_units = x_units, y_units
+        self.training = training
+
+    def _agree(self, inputs: Tensor, targets: Tensor) -> None:
+        """Raise unless what a file gave goes with standardised inputs [n, d] and targets [n]."""
+        agree("length of theta_R", len(self.theta_R), self.covariance.n_theta)
+        agree("units of the inputs", self.x_units.shift.shape, inputs[0].shape)
+        agree("units of the target", self.y_units.shift.shape, targets[0].shape)
+        self.names, self.searched = self.covariance.names, self.covariance.searched
+
+    @property
+    def n_inverse(self) -> int:
+        """See :meth:`Posterior.n_inverse`."""
+        return self.covariance.n_inverse
+
+    @property
+    def ties(self) -> Ties | None:
+        """See :meth:`Posterior.ties`."""
+        return self.covariance.ties
+
+
+class KernelPosterior(CovariancePosterior, DataPosterior):
+    """A GP of this library that keeps its data, standardised."""
 
     _ends: tuple[Tensor, Tensor] | None = None
 
@@ -263,24 +300,16 @@ class KernelPosterior(DataPosterior):
         y_units: Affine | None = None,
         training: TrainingResult | None = None,
     ) -> None:
-        self.covariance = covariance
-        self.names = covariance.names
-        self.searched = covariance.searched
-        self.theta_R = theta_R
-        self.x_units = x_units or Affine.identity(X)
-        self.y_units = y_units or Affine.identity(y)
-        self.training = training
+        units = x_units or Affine.identity(X), y_units or Affine.identity(y)
+        super().__init__(covariance, theta_R, *units, training)
         self._X = self.x_units.forward(X)
         self._y = self.y_units.forward(y)
 
     def _restored(self) -> None:
-        agree("length of theta_R", len(self.theta_R), self.covariance.n_theta)
-        agree("units of the inputs", self.x_units.shift.shape, self._X[0].shape)
-        agree("units of the target", self.y_units.shift.shape, self._y[0].shape)
+        self._agree(self._X, self._y)
         # Kernels of gpytorch do not tell how many features they take.
         theta = self.theta_R.unsqueeze(0)
         agree("kernel of a point", self.covariance.matrix(theta, self._X[:1]).shape, (1, 1, 1))
-        self.names, self.searched = self.covariance.names, self.covariance.searched
 
     @property
     def n_train(self) -> int:
@@ -291,16 +320,6 @@ class KernelPosterior(DataPosterior):
     def n_features(self) -> int:
         """Number of features ``d``."""
         return self._X.shape[1]
-
-    @property
-    def n_inverse(self) -> int:
-        """See :meth:`Posterior.n_inverse`."""
-        return self.covariance.n_inverse
-
-    @property
-    def ties(self) -> Ties | None:
-        """See :meth:`Posterior.ties`."""
-        return self.covariance.ties
 
     @property
     def device(self) -> torch.device:
@@ -348,9 +367,19 @@ class KernelPosterior(DataPosterior):
     def moments(self, theta: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
         """Predictive mean and standard deviation [K, T], both under each ``theta`` [K, P]."""
 
-    @abstractmethod
-    def in_units(self, theta_R: Tensor, x_units: Affine, y_units: Affine) -> "KernelPosterior":
+    def conditioned_on(self, X: Tensor, y: Tensor) -> Self:
+        """The same GP, hyperparameters and units included, conditioned on other data."""
+        return self._again(X, y, self.theta_R, self.x_units, self.y_units)
+
+    def in_units(self, theta_R: Tensor, x_units: Affine, y_units: Affine) -> Self:
         """The same data and covariance in other standardised units, with ``theta_R`` in those."""
+        return self._again(self.X_train, self.y_train, theta_R, x_units, y_units)
+
+    @abstractmethod
+    def _again(
+        self, X: Tensor, y: Tensor, theta_R: Tensor, x_units: Affine, y_units: Affine
+    ) -> Self:
+        """The same kind of GP on other data, in other units."""
 
 
 #: What files hold of every GP with its data; names and searched follow from the covariance.

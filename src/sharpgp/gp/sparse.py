@@ -1,12 +1,13 @@
 """The posterior of a sparse GP: the same answers as the exact one, in ``O(N M^2)``."""
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Self
 
 import torch
 from torch import Tensor
 
-from sharpgp._stored import Array, agree, stored
+from sharpgp._stored import ABSENT, Array, agree, stored
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.bound import variational_bound
 from sharpgp.gp.compute import block_entries, threads_for
@@ -14,6 +15,7 @@ from sharpgp.gp.covariance import Covariance
 from sharpgp.gp.posterior import (
     DERIVED,
     STORED,
+    CovariancePosterior,
     DataPosterior,
     KernelPosterior,
     Start,
@@ -87,16 +89,10 @@ class InducingPosterior(KernelPosterior):
         """Inducing inputs [M, d] in the user's units."""
         return self.x_units.back(self._Z)
 
-    def conditioned_on(self, X: Tensor, y: Tensor) -> Self:
-        """The same GP, hyperparameters, units and inducing inputs included, on other data."""
-        given = X, y, self.covariance, self.theta_R, self.inducing
-        return type(self)(
-            *given, x_units=self.x_units, y_units=self.y_units, training=self.training
-        )
-
-    def in_units(self, theta_R: Tensor, x_units: Affine, y_units: Affine) -> Self:
-        """See :meth:`KernelPosterior.in_units`."""
-        given = self.X_train, self.y_train, self.covariance, theta_R, self.inducing
+    def _again(
+        self, X: Tensor, y: Tensor, theta_R: Tensor, x_units: Affine, y_units: Affine
+    ) -> Self:
+        given = X, y, self.covariance, theta_R, self.inducing
         return type(self)(*given, x_units=x_units, y_units=y_units, training=self.training)
 
 
@@ -104,7 +100,7 @@ class InducingPosterior(KernelPosterior):
     "SparsePosterior",
     **STORED,
     _Z=Array("M d"),
-    transient=DERIVED | {"_data": None, "_weights": None, "_factors": None},
+    transient=DERIVED | {"_data": ABSENT, "_weights": None, "_factors": None},
 )
 class SparsePosterior(InducingPosterior):
     r"""Posterior of a sparse GP, by Titsias' variational approximation.
@@ -142,27 +138,12 @@ class SparsePosterior(InducingPosterior):
     (torch.Size([50]), torch.Size([1, 50]), 5)
     """
 
-    def __init__(
-        self,
-        X: Tensor,
-        y: Tensor,
-        covariance: Covariance,
-        theta_R: Tensor,
-        inducing: Tensor,
-        *,
-        x_units: Affine | None = None,
-        y_units: Affine | None = None,
-        training: TrainingResult | None = None,
-    ) -> None:
-        given = X, y, covariance, theta_R, inducing
-        super().__init__(*given, x_units=x_units, y_units=y_units, training=training)
-        self._data = Data(covariance, self._X, self._y)
-        self._factors: tuple[Tensor, list[Factors]] | None = None
-        self._weights: Tensor | None = None
+    _factors: tuple[Tensor, list[Factors]] | None = None
+    _weights: Tensor | None = None
 
-    def _restored(self) -> None:
-        super()._restored()
-        self._data = Data(self.covariance, self._X, self._y)
+    @cached_property
+    def _data(self) -> Data:
+        return Data(self.covariance, self._X, self._y)
 
     @property
     def inducing_standardised(self) -> Tensor:
@@ -282,13 +263,12 @@ class MovedPosterior(SparsePosterior):
 
     def __init__(self, original: SparsePosterior, inducing: Tensor) -> None:
         # A search makes one at every step: the data are shared, not standardised again.
-        self.covariance, self.theta_R = original.covariance, original.theta_R
-        self.names, self.searched = original.names, original.searched
-        self.x_units, self.y_units = original.x_units, original.y_units
-        self.training = original.training
+        units = original.x_units, original.y_units
+        CovariancePosterior.__init__(
+            self, original.covariance, original.theta_R, *units, original.training
+        )
         self._X, self._y, self._data = original._X, original._y, original._data
         self._Z = inducing
-        self._factors = self._weights = None
         self._original = original
 
     def mean(self, X: Tensor) -> Tensor:

@@ -5,14 +5,13 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from sharpgp._stored import Array, agree, stored
+from sharpgp._stored import Array, stored
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.compute import threads_for
 from sharpgp.gp.covariance import Covariance
 from sharpgp.gp.dense import cholesky
-from sharpgp.gp.posterior import Posterior, TrainingResult
+from sharpgp.gp.posterior import CovariancePosterior, TrainingResult
 from sharpgp.gp.scaling import Affine
-from sharpgp.gp.ties import Ties
 from sharpgp.gp.whitening import (
     Data,
     Factors,
@@ -38,7 +37,7 @@ from sharpgp.gp.woodbury import means_at, reductions_at, weights_of
     training=TrainingResult | None,
     transient={"names": None, "searched": None, "_factors": None, "_weights": None},
 )
-class SummedPosterior(Posterior):
+class SummedPosterior(CovariancePosterior):
     r"""Posterior of a sparse GP, from ``V V'`` and ``V y`` of its rows; the rows are not kept.
 
     With inducing inputs ``Z``, ``L L' = k(Z, Z)`` and ``V = L^-1 k(Z, X)`` under ``theta_R``,
@@ -101,35 +100,19 @@ class SummedPosterior(Posterior):
         y_units: Affine,
         training: TrainingResult | None = None,
     ) -> None:
-        self.covariance, self.theta_R = covariance, theta_R
-        self.names, self.searched = covariance.names, covariance.searched
+        super().__init__(covariance, theta_R, x_units, y_units, training)
         self._Z, self._square, self._product = inducing, square, product
         self.n_train, (self._low, self._high) = n_train, input_range
-        self.x_units, self.y_units = x_units, y_units
-        self.training = training
         self._factors: tuple[Tensor, Factors] | None = None
         self._weights: Tensor | None = None
 
     def _restored(self) -> None:
-        agree("length of theta_R", len(self.theta_R), self.covariance.n_theta)
-        agree("units of the inputs", self.x_units.shift.shape, self._Z[0].shape)
-        agree("units of the target", self.y_units.shift.shape, self._product[0].shape)
-        self.names, self.searched = self.covariance.names, self.covariance.searched
+        self._agree(self._Z, self._product)
 
     @property
     def n_features(self) -> int:
         """Number of features ``d``."""
         return self._Z.shape[1]
-
-    @property
-    def n_inverse(self) -> int:
-        """See :meth:`Posterior.n_inverse`."""
-        return self.covariance.n_inverse
-
-    @property
-    def ties(self) -> Ties | None:
-        """See :meth:`Posterior.ties`."""
-        return self.covariance.ties
 
     @property
     def n_inducing(self) -> int:

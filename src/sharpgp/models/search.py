@@ -1,7 +1,5 @@
-"""Searches of ``theta``: families of hyperparameters, and the optimiser that walks them."""
+"""Searches of ``theta`` for groups of levels: bounded L-BFGS under a budget, all visits kept."""
 
-import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -10,9 +8,8 @@ import torch
 from torch import Tensor
 
 from sharpgp._ranks import q_lin
-from sharpgp._validation import check_choice
 from sharpgp.gp.optimise import Evaluate, minimise
-from sharpgp.gp.posterior import Posterior
+from sharpgp.models.families import Family
 from sharpgp.models.objective import Objective, Quantile, smooth_quantile
 
 #: Evaluations of the search of one level, or of all levels at once.
@@ -21,77 +18,12 @@ LEAST_EVALUATIONS = 60
 LOWEST_LOG_RATIO = -3.0
 #: A mean log ratio above this counts as no gain.
 STALLED = -0.02
+#: A unit of effort more takes so many times the evaluations.
+EFFORT_FACTOR = 4
 # What an excess over theta_R's objective costs on top of itself.
 _PENALTY = 3.0
-# Levels this close to delta_0 have objectives near zero, where ratios are mostly noise.
-_CENTRE, _CENTRE_WEIGHT = 0.1, 0.25
 # A hop moves each entry with this probability, by so much (in logarithms).
 _HOP_SHARE, _HOP_SIZE = 0.3, 1.0
-# Box of the search in standardised units; theta_R times or by 10 is always inside.
-_SMALLEST, _LARGEST = 1e-3, 30.0
-
-
-class Family(ABC):
-    """A monotone map from search variables ``v`` to ``theta``: larger ``v``, larger ``theta``."""
-
-    def __init__(self, posterior: Posterior) -> None:
-        self.theta_R = posterior.theta_R
-
-    #: Where a search begins (``theta_R``), and where it goes on if it finds nothing from there.
-    start: np.ndarray
-    second_start: np.ndarray
-    lower: np.ndarray
-    upper: np.ndarray
-
-    @abstractmethod
-    def theta(self, v: Tensor) -> Tensor:
-        """``theta`` [P] at the search variables ``v``."""
-
-
-class Ard(Family):
-    """Every searched entry of ``theta`` on its own, in logarithms."""
-
-    def __init__(self, posterior: Posterior) -> None:
-        super().__init__(posterior)
-        self._index = posterior.searched.nonzero().squeeze(-1).to(self.theta_R.device)
-        self.start = self.theta_R[self._index].log().cpu().numpy()
-        self.lower = np.minimum(math.log(_SMALLEST), self.start - math.log(10.0))
-        self.upper = np.maximum(math.log(_LARGEST), self.start + math.log(10.0))
-        # Lengthscales of the order of the distances, and noise well below the signal.
-        inverse = np.arange(len(self.theta_R)) < posterior.n_inverse
-        signal = float(self.theta_R[posterior.n_inverse])
-        typical = np.where(inverse, 1.0 / math.sqrt(inverse.sum() or 1), self.theta_R.cpu().numpy())
-        typical[-1] = 0.1 * signal
-        self.second_start = np.log(typical[self._index.cpu().numpy()])
-
-    def theta(self, v: Tensor) -> Tensor:
-        """See :meth:`Family.theta`."""
-        return self.theta_R.index_put((self._index,), v.exp())
-
-
-class Scaled(Family):
-    """``theta = s * theta_R`` with one scalar ``s`` per level: a line search."""
-
-    def __init__(self, posterior: Posterior) -> None:
-        super().__init__(posterior)
-        self.start = np.zeros(1)
-        self.second_start = np.full(1, math.log(3.0))
-        self.lower = np.full(1, -math.log(100.0))
-        self.upper = np.full(1, math.log(100.0))
-
-    def theta(self, v: Tensor) -> Tensor:
-        """See :meth:`Family.theta`."""
-        return self.theta_R * v.exp()
-
-
-#: ``shared`` searches the same space as ``ard`` but gives all levels one ``theta``.
-FAMILIES: dict[str, type[Family]] = {"ard": Ard, "scaled": Scaled, "shared": Ard}
-
-
-def get_family(name: str) -> type[Family]:
-    """Family by name; an unknown name gets an error that lists the known ones."""
-    check_choice(name, "family", FAMILIES)
-    return FAMILIES[name]
 
 
 @dataclass(frozen=True)
@@ -117,6 +49,17 @@ class Budget:
     left: int
     used: int = 0
     failed: int = 0
+
+
+def rounds(first: int, effort: int) -> list[int]:
+    """Evaluations that each unit of effort after the first adds.
+
+    Examples
+    --------
+    >>> rounds(60, effort=3)
+    [180, 720]
+    """
+    return [(EFFORT_FACTOR - 1) * first * EFFORT_FACTOR**k for k in range(effort - 1)]
 
 
 def descend(
@@ -326,59 +269,3 @@ class LevelSearch:
         # The first sigma that a search sees is that of theta_R.
         base = self._log_base.setdefault(quantile, log_value.detach())
         return log_value - base, beta
-
-
-#: A unit of effort more takes so many times the evaluations.
-EFFORT_FACTOR = 4
-
-
-def rounds(first: int, effort: int) -> list[int]:
-    """Evaluations that each unit of effort after the first adds.
-
-    Examples
-    --------
-    >>> rounds(60, effort=3)
-    [180, 720]
-    """
-    return [(EFFORT_FACTOR - 1) * first * EFFORT_FACTOR**k for k in range(effort - 1)]
-
-
-def solve_shared(
-    problem: Problem,
-    delta: Tensor,
-    *,
-    restarts: int = 0,
-    effort: int = 1,
-    seed: int = 0,
-    most: int = LEAST_EVALUATIONS,
-) -> tuple[Tensor, np.ndarray, Budget]:
-    """One ``theta`` for all levels: the mean log objective over levels is minimised.
-
-    Each effort and each restart begins with what a smaller one does, and the best point of all is
-    taken, so that more can only help.
-
-    Returns ``theta`` [K, P], one row for each level, the evaluations charged to each level, and
-    the budget with what was used.
-    """
-    near = (delta - 0.5).abs().cpu().numpy() < _CENTRE
-    search = LevelSearch(problem, delta, 1, np.where(near, _CENTRE_WEIGHT, 1.0))
-    everything, family = list(range(len(delta))), problem.family
-    budget = Budget(most)
-    search.from_theta_R(everything, budget, most)
-    rng = np.random.default_rng([seed, 0])
-    for more in rounds(most, effort):
-        budget.left += more
-        while budget.left > 0:
-            search.hop(everything, family.lower, family.upper, budget, most, rng)
-    for restart in range(restarts):
-        budget.left = most
-        start = search.elsewhere(np.random.default_rng([seed, 1, restart]))
-        search.run(everything, start, family.lower, family.upper, budget, most, 1e-4)
-    visited = search.visited
-    score = np.array(visited.log_ratio) @ search.weights_of(everything)
-    score += [float(search.shrinkage(torch.from_numpy(v))) for v in visited.v]
-    best = int(score.argmin())
-    theta = theta_R = problem.family.theta_R
-    if best:
-        theta = problem.family.theta(torch.from_numpy(visited.v[best]).to(theta_R))
-    return theta.expand(len(delta), -1).clone(), search.evaluations, budget

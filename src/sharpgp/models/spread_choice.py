@@ -34,11 +34,13 @@ from sharpgp.gp.sizes import (
     PART_ROWS,
 )
 from sharpgp.gp.warped import retrain_warped
+from sharpgp.models.families import Ard
 from sharpgp.models.folds import parts, together
 from sharpgp.models.heteroscedastic import ScaleModel, held_out_log_squares
 from sharpgp.models.judging import Scores, scores_of
 from sharpgp.models.objective import pinball
-from sharpgp.models.search import Ard, Problem, solve_shared
+from sharpgp.models.search import Problem
+from sharpgp.models.shared_search import solve_shared
 
 #: Levels whose pinball losses the search of ``theta`` averages.
 SEARCH_LEVELS = (0.025, 0.05, 0.1, 0.25, 0.75, 0.9, 0.95, 0.975)

@@ -15,8 +15,9 @@ import torch
 
 from sharpgp import Sharp
 from sharpgp.gp import ExactPosterior, train
+from sharpgp.models.families import Ard
 from sharpgp.models.objective import sharpness
-from sharpgp.models.search import Ard, LevelSearch, Problem
+from sharpgp.models.search import LevelSearch, Problem
 from sharpgp.studies.evidence.common import Clock, sets, train_cal_test
 
 

@@ -18,8 +18,10 @@ from sharpgp.calibration.methods.sharp.path import solve_path
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import train
 from sharpgp.gp.posterior import Posterior
+from sharpgp.models.families import FAMILIES
 from sharpgp.models.objective import OBJECTIVES
-from sharpgp.models.search import FAMILIES, Problem, solve_shared
+from sharpgp.models.search import Problem
+from sharpgp.models.shared_search import solve_shared
 from sharpgp.models.spread_choice import SEARCH_LEVELS
 from sharpgp.studies.datasets import Dataset
 from sharpgp.studies.evidence.common import Part, calm, cut, numbers, sets

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from sharpgp import _progress as progress
+from sharpgp._fitted import Fitted, forget
 from sharpgp._inputs import check_training_data, columns_of, training_data
-from sharpgp._labelled import forget
 from sharpgp._rows import group_numbers
 from sharpgp._validation import as_count, as_features, as_target
 from sharpgp.calibration.recalibrator import PosteriorMethod
@@ -183,13 +183,13 @@ class _Fit:
             base, rows["X_cal"], rows["y_cal"], groups_cal=rows["groups_cal"]
         )
         name = model.base if isinstance(model.base, str) else type(model.base).__name__
-        model._keep(
+        Fitted(
             calibrated,
             plan.recalibrator,
             members_of(learned, "rbf" if name == "auto" else name),
             rows["groups_cal"],
-            grouped=plan.groups is not None,
-        )
+            plan.groups is not None,
+        ).keep_on(model)
         return SavedModel(model, plan.target)
 
     def _units(self) -> list[Unit]:

@@ -16,8 +16,9 @@ from sharpgp.calibration.recalibrator import PosteriorMethod, register
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.sizes import MOST_SEARCHED
+from sharpgp.models.families import get_family
 from sharpgp.models.objective import get_objective
-from sharpgp.models.search import Problem, get_family
+from sharpgp.models.search import Problem
 
 # A quantile goes through a calibration point itself; this much of a step on the path keeps rounding
 # from taking the point out again.

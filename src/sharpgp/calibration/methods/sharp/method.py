@@ -22,8 +22,10 @@ from sharpgp.calibration.methods.sharp.predictor import SharpPredictor
 from sharpgp.calibration.recalibrator import PosteriorMethod, register
 from sharpgp.exceptions import warn
 from sharpgp.gp.posterior import Posterior
+from sharpgp.models.families import get_family
 from sharpgp.models.objective import get_objective
-from sharpgp.models.search import Problem, get_family, solve_shared
+from sharpgp.models.search import Problem
+from sharpgp.models.shared_search import solve_shared
 
 
 @register("paper")

@@ -1,0 +1,163 @@
+"""What a fitted estimator answers, in NumPy: intervals, quantiles, distributions, reports."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from sharpgp._inputs import encoded, features, plain
+from sharpgp._validation import as_features, as_numpy
+from sharpgp.calibration.calibrated import Calibrated
+from sharpgp.distribution import PredictiveDistribution
+from sharpgp.gp.compute import moved_to, within_memory
+from sharpgp.gp.posterior import Posterior
+from sharpgp.noise import beside_noise
+from sharpgp.outputs import of_one_output, predict_band, predict_region, reports, stacked
+
+T = TypeVar("T")
+
+
+class Answers(RegressorMixin, BaseEstimator):
+    """An estimator whose ``fit`` leaves a calibrated predictor, or one for each output."""
+
+    calibrated_: Calibrated
+    posterior_: Posterior
+    outputs_: list[Any]
+
+    def predict(self, X: Any, return_std: bool = False, *, noise: Any = None) -> Any:
+        """Predictive mean (n,), and with ``return_std`` the predictive standard deviation (n,)."""
+        mean = self._answer(X, lambda model, X: as_numpy(model.predict_mean(X)), noise)
+        if not return_std:
+            return mean
+        return mean, self._answer(X, lambda model, X: as_numpy(model.predict_std(X)), noise)
+
+    def predict_interval(
+        self,
+        X: Any,
+        coverage: Any = 0.95,
+        *,
+        symmetric: bool | None = None,
+        noise: Any = None,
+        sample_weight: Any = None,
+    ) -> np.ndarray:
+        """Prediction intervals.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+        coverage : float or sequence of float in (0, 1)
+        symmetric : bool, optional
+            False: centred quantiles; True: the band ``mu -+ radius`` from absolute z-scores.
+            None: as chosen at fit, for all coverages: with ``"exact"``, ``"cv"`` and ``"loo"`` the
+            better of the two for scores like those of the training points, otherwise the band
+            below 199 calibration points.  Where two tails are too much for so few points it is the
+            band, too.
+        noise : float or array of shape (n,), optional
+            Variances of the noise of the observations to come, where ``fit`` was given noise;
+            ``noise_`` unless given.  0: for what would be observed without that noise.
+        sample_weight : array of shape (n,), optional
+            Weights of these points, where ``fit`` was given weights; without them the function
+            given to ``fit`` is asked, or the largest weight of a calibration point is used.
+
+        Returns
+        -------
+        array of shape (n, 2), or (n, 2, k) for ``k`` coverages
+        """
+        settings = {"symmetric": symmetric, "sample_weight": plain(sample_weight)}
+        return self._answer(
+            X, lambda model, X: as_numpy(model.predict_interval(X, coverage, **settings)), noise
+        )
+
+    def predict_region(self, X: Any, coverage: Any = 0.95, *, noise: Any = None) -> np.ndarray:
+        """Boxes (n, 2, p) that hold all ``p`` outputs at once; (n, 2, k, p) for ``k`` coverages.
+
+        With ``"exact"`` the coverage holds in finite samples; see :mod:`sharpgp.outputs`.
+        """
+        check_is_fitted(self)
+        return predict_region(self, X, coverage, noise)
+
+    def predict_band(self, X: Any, coverage: float = 0.95, *, noise: Any = None) -> np.ndarray:
+        """A band (n, 2) that holds all rows of a new group at once, where ``fit`` had groups.
+
+        With ``"exact"`` and groups that are exchangeable the coverage holds in finite samples.
+        """
+        check_is_fitted(self)
+        return predict_band(self, X, coverage, noise)
+
+    def predict_quantiles(self, X: Any, levels: Any, *, noise: Any = None) -> np.ndarray:
+        """Quantiles, (n,) for a single level and (n, k) for several; they never cross."""
+        return self._answer(X, lambda model, X: as_numpy(model.predict_quantiles(X, levels)), noise)
+
+    def predict_dist(self, X: Any, *, noise: Any = None) -> PredictiveDistribution:
+        """Full predictive distribution at ``X``, answering in NumPy arrays."""
+        return self._answer(X, lambda model, X: model.predict_dist(X).numpy(), noise)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Coefficient of determination of the predictive mean, as of every regressor."""
+        # Not every version of scikit-learn takes torch tensors, and none those of a GPU.
+        return float(super().score(X, plain(y), plain(sample_weight)))
+
+    def calibration_report(self, X: Any, y: Any, *, noise: Any = None) -> Any:
+        """Every metric on test data, by name, with the ECE floor; prints as a table.
+
+        Of several outputs, a list of such tables.
+
+        Examples
+        --------
+        >>> from sharpgp import SharpGPRegressor
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.uniform(-3, 3, (200, 1))
+        >>> y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=200)
+        >>> model = SharpGPRegressor(calibration="kuleshov18", random_state=0).fit(X[:150], y[:150])
+        >>> report = model.calibration_report(X[150:], y[150:])
+        >>> sorted(report)[:3]
+        ['coverage_95', 'crps', 'ece']
+        """
+        if hasattr(self, "outputs_"):
+            return reports(self, X, y, noise)
+        return self._answer(X, lambda model, X: model.calibration_report(X, plain(y)), noise)
+
+    def plot(self, X: Any, y: Any, kind: str = "auto", *, ax: Any = None, **settings: Any) -> Any:
+        """Draw the model on data: ``"intervals"``, ``"observed"``, ``"reliability"``, ...
+
+        See :func:`sharpgp.plots.plot`, which has all kinds and settings.
+
+        Examples
+        --------
+        >>> from matplotlib.figure import Figure
+        >>> from sharpgp import SharpGPRegressor
+        >>> X = np.linspace(0, 6, 40)[:, None]
+        >>> model = SharpGPRegressor(calibration="vanilla").fit(X, np.sin(X[:, 0]))
+        >>> model.plot(X, np.sin(X[:, 0]), ax=Figure().subplots()).get_xlabel()
+        'x0'
+        """
+        from sharpgp import plots
+
+        return plots.plot(self, X, y, kind, ax=ax, **settings)
+
+    def _checked(self, X: Any, noise: Any = None) -> Tensor:
+        of_one_output(self)
+        array = beside_noise(features(self, X), noise, getattr(self, "noise_", None))
+        return as_features(array, device=self.posterior_.device)
+
+    def _answer(self, X: Any, ask: Callable[[Calibrated, Tensor], T], noise: Any = None) -> T:
+        """``ask(predictor, X)``; out of GPU memory, in smaller blocks, and then on the CPU.
+
+        Of several outputs, the answers for each of them, :func:`sharpgp.outputs.stacked`.
+        """
+        if hasattr(self, "outputs_"):
+            rows = encoded(self, X)
+            rows = X if rows is None else rows
+            return stacked([one._answer(rows, ask, noise) for one in self.outputs_])
+        X = self._checked(X, noise)
+
+        def work(device: torch.device) -> T:
+            if device == X.device:
+                return ask(self.calibrated_, X)
+            return ask(moved_to(self.calibrated_, device), X.to(device))
+
+        return within_memory(X.device, work)

@@ -1,0 +1,71 @@
+"""What a fit leaves on an estimator: kept, forgotten by the next one, checked in files."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sharpgp._stored import agree
+from sharpgp.calibration.calibrated import Calibrated
+from sharpgp.calibration.recalibrator import Recalibrator
+from sharpgp.models.pool import Member
+from sharpgp.outputs import joint_of_groups
+
+# What a fit may leave behind, and the next one need not set.
+_OPTIONAL = ("calibrated_", "posterior_", "members_", "outputs_", "joint_", "group_scores_")
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What a fit of one output has found.
+
+    Attributes
+    ----------
+    calibrated : Calibrated
+    recalibrator : Recalibrator
+        The method that made it.
+    members : list of Member
+        What was pooled.
+    groups : array or None
+        Those of the rows that calibrate.
+    grouped : bool
+        Whether the user gave any.
+    """
+
+    calibrated: Calibrated
+    recalibrator: Recalibrator
+    members: list[Member]
+    groups: np.ndarray | None
+    grouped: bool
+
+    def keep_on(self, estimator: Any) -> None:
+        """Set the attributes that end in an underscore."""
+        estimator.calibrated_ = self.calibrated
+        estimator.calibration_ = self.recalibrator.name or type(self.recalibrator).__name__
+        estimator.members_ = self.members
+        estimator.posterior_ = self.calibrated.posterior
+        estimator.grouped_ = self.grouped
+        joint = joint_of_groups(self.calibrated, self.groups)
+        if joint is not None:
+            estimator.group_scores_ = joint
+
+
+def forget(estimator: Any) -> None:
+    """Remove what an earlier fit has left, so that none of it stays beside the new one."""
+    for name in _OPTIONAL:
+        vars(estimator).pop(name, None)
+
+
+def check_restored(estimator: Any) -> None:
+    """Raise unless the attributes that a file gave an estimator go together."""
+    if hasattr(estimator, "outputs_"):
+        agree("outputs", {type(one) for one in estimator.outputs_}, {type(estimator)})
+        return
+    agree("predictor", hasattr(estimator, "posterior_") and hasattr(estimator, "members_"), True)
+    encoding = getattr(estimator, "encoding_", None)
+    columns = estimator.n_features_in_ if encoding is None else len(encoding.features)
+    agree("features", columns + hasattr(estimator, "noise_"), estimator.posterior_.n_features)
+    agree("posterior", estimator.posterior_ is estimator.calibrated_.posterior, True)
+    names = getattr(estimator, "feature_names_in_", None)
+    n_names = estimator.n_features_in_ if names is None else len(names)
+    agree("feature names", n_names, estimator.n_features_in_)

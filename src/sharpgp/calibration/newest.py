@@ -1,0 +1,30 @@
+"""Further calibration points beside earlier ones, in a window that forgets the oldest."""
+
+import torch
+from torch import Tensor
+
+
+def newest(old: Tensor, new: Tensor, keep: int | None) -> Tensor:
+    """Old rows and new ones in one table; of these the last ``keep``, if that is given.
+
+    Examples
+    --------
+    >>> newest(torch.tensor([1, 2, 3]), torch.tensor([4]), 2).tolist()
+    [3, 4]
+    """
+    both = torch.cat([old, new])
+    return both if keep is None else both[-keep:]
+
+
+def with_new_groups(groups: Tensor | None, n_new: int, keep: int | None) -> Tensor | None:
+    """Groups [C] with those of new points, each a group of its own; None without groups.
+
+    Examples
+    --------
+    >>> with_new_groups(torch.tensor([0, 0, 1]), 2, None).tolist()
+    [0, 0, 1, 2, 3]
+    """
+    if groups is None:
+        return None
+    new = torch.arange(n_new, device=groups.device) + int(groups.max()) + 1
+    return newest(groups, new, keep)

@@ -1,0 +1,18 @@
+"""What a fitted model says about test data, collected once for figures and for the report."""
+
+from sharpgp.diagnostics.chance import COVERAGE_LOOKS, FEWEST_JUDGED, Floats, bands_of_chance
+from sharpgp.diagnostics.collecting import COVERAGES, diagnose
+from sharpgp.diagnostics.curves import LevelCurves, level_curves
+from sharpgp.diagnostics.findings import Diagnostics
+
+__all__ = [
+    "COVERAGES",
+    "COVERAGE_LOOKS",
+    "FEWEST_JUDGED",
+    "Diagnostics",
+    "Floats",
+    "LevelCurves",
+    "bands_of_chance",
+    "diagnose",
+    "level_curves",
+]

@@ -1,0 +1,39 @@
+"""How far coverage strays by chance alone, for groups of points that are looked at together."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sharpgp.metrics import BinnedCoverage, coverage_band
+
+Floats = NDArray[np.float64]
+
+#: The coverages of a page count as so many separate looks: their intervals are nested.
+COVERAGE_LOOKS = 3
+#: Points from which a group is judged at all.
+FEWEST_JUDGED = 10
+
+
+def bands_of_chance(
+    bins: BinnedCoverage, coverage: float, n_cal: int | None, looks: int = 1
+) -> tuple[Floats, Floats]:
+    """Where the coverage of each bin falls for calibrated intervals, for all bins together.
+
+    19 in 20 calibrated predictors have all of their bins inside, and of ``looks`` figures like
+    this one all bins of all figures. Bins of fewer than :data:`FEWEST_JUDGED` points are not
+    judged: their band is [0, 1].
+
+    Examples
+    --------
+    >>> from sharpgp.metrics import coverage_along
+    >>> bins = coverage_along(np.arange(24), np.zeros(24), -np.ones(24), np.ones(24), n_bins=2)
+    >>> low, high = bands_of_chance(bins, 0.5, None)
+    >>> [round(float(v), 3) for v in low], [round(float(v), 3) for v in high]
+    ([0.167, 0.167], [0.833, 0.833])
+    """
+    confidence = 1 - 0.05 / (len(bins.n_points) * looks)
+    bands = [
+        coverage_band(coverage, n_cal, int(n), confidence) if n >= FEWEST_JUDGED else (0.0, 1.0)
+        for n in bins.n_points
+    ]
+    low, high = np.array(bands).T
+    return low, high

@@ -1,0 +1,132 @@
+"""What a model says about test data, beside what was observed."""
+
+import hashlib
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sharpgp.diagnostics.chance import COVERAGE_LOOKS, FEWEST_JUDGED, Floats, bands_of_chance
+from sharpgp.diagnostics.curves import LevelCurves
+from sharpgp.exchangeability import Exchangeability
+from sharpgp.metrics import ECE_LEVELS, CalibrationReport, coverage_along, coverage_by
+from sharpgp.models.pool import Member
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """Predictions at test points beside what was observed there.
+
+    Attributes
+    ----------
+    method : str
+        Name of the calibration.
+    n_train, n_cal : int, int or None
+        Sizes; ``n_cal`` is None where nothing is estimated from calibration points.
+    counted : str
+        What ``n_cal`` counts: points or groups.
+    X, y : arrays of shape (n, d) and (n,)
+    feature_names : tuple of d str
+    mean, pit : arrays of shape (n,)
+        Predictive mean, and ``F(y)`` under the predictive distribution.
+    quantiles : array of shape (n, 19)
+        At the inner 19 of the 21 levels of the ECE.
+    coverages : array of shape (k,)
+    lower, upper : arrays of shape (n, k)
+        Interval ends at these coverages.
+    backed : tuple of k bool
+        Whether the calibration points support the coverage; a modelled tail answers otherwise.
+    curves : LevelCurves or None
+        None for methods that have no such curves.
+    report : CalibrationReport
+    target, unit : str
+        Name of the target, and the unit that it is measured in; empty where nobody said.
+    members : tuple of Member
+        What was pooled, and with which weights.
+    relevance : array of shape (d,) or None
+        See :func:`sharpgp.relevance.relevance`.
+    groups : array of shape (n,) or None
+        Which test points belong together.
+    n_seen : int
+        Test points that are among those that trained or calibrated the model.
+    gaps : tuple of n str, or None
+        For each row of a data frame the names of the columns that it lacks.
+    n_missing : int
+        Values that these rows lack in all.
+    exchangeability : Exchangeability or None
+        Whether these rows are like those that calibrated the model, for methods that rank scores.
+    """
+
+    method: str
+    n_train: int
+    n_cal: int | None
+    X: Floats
+    y: Floats
+    feature_names: tuple[str, ...]
+    mean: Floats
+    pit: Floats
+    quantiles: Floats
+    coverages: Floats
+    lower: Floats
+    upper: Floats
+    backed: tuple[bool, ...]
+    curves: LevelCurves | None
+    report: CalibrationReport
+    target: str = ""
+    unit: str = ""
+    members: tuple[Member, ...] = ()
+    relevance: Floats | None = None
+    groups: NDArray[Any] | None = None
+    n_seen: int = 0
+    counted: str = "points"
+    gaps: tuple[str, ...] | None = None
+    n_missing: int = 0
+    exchangeability: Exchangeability | None = None
+
+    @property
+    def looks(self) -> int:
+        """Looks at groups of points: along each feature, the rows and the widths, by coverage."""
+        return COVERAGE_LOOKS * (self.X.shape[1] + 2)
+
+    @property
+    def n_copies(self) -> int:
+        """Test points that repeat an earlier one in all features and the target."""
+        return len(self.y) - len(np.unique(self._rows, axis=0))
+
+    @property
+    def fingerprint(self) -> str:
+        """Twelve digits that tell these test data from others: of the SHA-256 of their bytes."""
+        return hashlib.sha256(np.ascontiguousarray(self._rows).tobytes()).hexdigest()[:12]
+
+    @property
+    def _rows(self) -> Floats:
+        return np.column_stack([self.X, self.y])
+
+    @property
+    def levels(self) -> Floats:
+        """Levels of ``quantiles``, shape (19,)."""
+        return ECE_LEVELS[1:-1]
+
+    def coverage_by_gaps(self, k: int) -> dict[str, tuple[int, float]]:
+        """Points and coverage of the intervals of ``coverages[k]``, by what is missing.
+
+        Rows are told apart by the columns that they lack; patterns of fewer than
+        :data:`FEWEST_JUDGED` rows are one, "others".  Empty where no row lacks anything.
+        """
+        if self.gaps is None or not any(self.gaps):
+            return {}
+        counts = Counter(self.gaps)
+        pattern = [gap if counts[gap] >= FEWEST_JUDGED else "others" for gap in self.gaps]
+        found = coverage_by(pattern, self.y, self.lower[:, k], self.upper[:, k])
+        return {key or "complete": value for key, value in found.items()}
+
+    def straying_feature(self, k: int) -> int:
+        """Column along which the intervals of ``coverages[k]`` leave the band of chance most."""
+        coverage, strays = float(self.coverages[k]), []
+        for column in self.X.T:
+            bins = coverage_along(column, self.y, self.lower[:, k], self.upper[:, k])
+            low, high = bands_of_chance(bins, coverage, self.n_cal, self.looks)
+            strays.append(np.maximum(low - bins.coverage, bins.coverage - high).max())
+        return int(np.argmax(strays))
