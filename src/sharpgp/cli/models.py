@@ -1,11 +1,6 @@
 """``sharpgp fit``, ``sharpgp predict`` and ``sharpgp report``."""
 
-import re
 import shutil
-import sys
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +8,7 @@ import typer
 
 from sharpgp._progress import shown
 from sharpgp.cli._app import app
+from sharpgp.cli.display import bar, short_warnings, spinner
 from sharpgp.exceptions import InvalidInputError
 
 QUIET = Annotated[bool, typer.Option("--quiet", help="No progress display.")]
@@ -191,7 +187,7 @@ def predict(
     _writable(out)
     request = Request(coverage or [0.95], _numbers(quantiles), keep or [])
     saved = load_model(model, device=device)
-    with short_warnings(), _bar(not quiet, rows_in(data)) as progress:
+    with short_warnings(), bar(not quiet, rows_in(data)) as progress:
         if engine == "local":
             rows = predict_file(saved, data, out, request, progress=progress)
         else:
@@ -233,7 +229,7 @@ def report(
 
     _writable(out)
     saved = load_model(model, device=device)
-    with short_warnings(), _spinner("predicting", not quiet):
+    with short_warnings(), spinner("predicting", not quiet):
         rows = saved.read(data, target=target, groups=groups)
         found = diagnose(
             saved.model, rows.X, rows.y, target=rows.target, unit=unit, groups=rows.groups
@@ -310,58 +306,3 @@ def _writable(out: Path) -> None:
         raise InvalidInputError(f"out: expected a folder that exists, found {out.parent}")
     if out.is_dir():
         raise InvalidInputError(f"out: expected a file to write, found the folder {out}")
-
-
-@contextmanager
-def short_warnings() -> Iterator[None]:
-    """Warnings as one line on standard error, each of them once, whatever numbers it names."""
-    seen = set()
-
-    def show(message: Warning | str, category: Any, *_: Any, **__: Any) -> None:
-        text = " ".join(str(message).split())
-        kind = re.sub(r"[\d.e+-]+", "", text)
-        if issubclass(category, UserWarning) and kind not in seen:
-            seen.add(kind)
-            typer.echo(f"warning: {text}", err=True)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", UserWarning)
-        warnings.showwarning = show
-        yield
-
-
-@contextmanager
-def _spinner(text: str, shown: bool) -> Iterator[None]:
-    if not (shown and sys.stderr.isatty()):
-        yield
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status(text):
-        yield
-
-
-@contextmanager
-def _bar(shown: bool, total: int | None) -> Iterator[Callable[[int], None] | None]:
-    """Rows done, rows per second and time left, on standard error."""
-    if not (shown and sys.stderr.isatty()):
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        BarColumn(),
-        TextColumn("{task.completed:,.0f}" + (" of {task.total:,.0f} rows" if total else " rows")),
-        TextColumn("{task.fields[rate]}"),
-        *([TimeRemainingColumn()] if total else []),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as display:
-        task = display.add_task("", total=total, rate="")
-
-        def update(done: int) -> None:
-            elapsed = display.tasks[0].elapsed or 0.0
-            rate = f"{done / elapsed:,.0f} rows/s" if elapsed > 0 else ""
-            display.update(task, completed=done, rate=rate)
-
-        yield update

@@ -115,7 +115,7 @@
       label: "Reliability diagram: observed share against nominal level, with the band of chance",
       square: true, x: [0, 1], y: [0, 1], xTicks: shares, yTicks: shares,
       xLabel: "nominal level", yLabel: "observed share at or below", columns: ["level", "observed", "by chance"],
-      hint: "Point at the figure, or use the arrow keys, to read values.",
+      hint: "Hover over the figure, or use the arrow keys, to read values.",
       rows: part.level.map((p, i) => ({
         x: p, y: part.observed[i],
         cells: [percent(p), percent(part.observed[i]), `${percent(part.low[i])} to ${percent(part.high[i])}`],
