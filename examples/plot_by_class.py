@@ -2,7 +2,7 @@
 Coverage within each class
 ==========================
 
-80 % on average may be 98 % in one class and 50 % in another. ``Exact(by=...)`` promises it in each.
+80 % on average may be 98 % in one class and 50 % in another. ``Exact(by=...)`` holds in each.
 """
 
 import matplotlib.pyplot as plt

@@ -2,7 +2,7 @@
 Several outputs at once
 =======================
 
-Two outputs whose noise goes together: intervals for each, and a box that holds both.
+Two outputs with correlated noise: intervals for each, and a box that holds both.
 """
 
 import matplotlib.pyplot as plt

@@ -13,9 +13,7 @@ def beta_curve(found: Diagnostics, numbers: Numbers) -> Finding:
     """The scale per level, against a Gaussian's."""
     part = numbers["curves"]
     if part is None:
-        return Finding(
-            f"{found.method} has no beta curve.", "There is nothing to see here.", True
-        )
+        return Finding(f"{found.method} has no beta curve.", "There is nothing to see here.", True)
     if part["by_level"]:
         return Finding(
             "beta(delta) is how many standard deviations the quantile of a level lies from the "

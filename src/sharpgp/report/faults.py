@@ -179,8 +179,7 @@ def _spread(found: Diagnostics) -> Fault | None:
     if spread > 1:
         return Fault(
             "narrow",
-            f"predictions are overconfident: errors are {spread:.2g} times as large as "
-            "predicted",
+            f"predictions are overconfident: errors are {spread:.2g} times as large as predicted",
             narrow_advice(found.method),
         )
     return Fault(

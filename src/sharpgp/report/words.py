@@ -237,9 +237,7 @@ def by_feature(found: Diagnostics, part: Numbers, which: int, names: list[str]) 
         return _even(shows, part, bins, f"Coverage is as asked everywhere {along}.")
     narrow = bins[odd]["covered"] < part["coverage"]
     shows += f"At {place_of(name, bins, odd)} it is {_share(bins[odd])}."
-    reason = (
-        "the process may have changed." if name == ROWS else f"the noise depends on {name}."
-    )
+    reason = "the process may have changed." if name == ROWS else f"the noise depends on {name}."
     return Finding(
         shows,
         f"Intervals are too {'narrow' if narrow else 'wide'} there: {reason} "
