@@ -75,3 +75,12 @@ def test_warnings_and_errors_of_a_fit(tmp_path):
     result = CliRunner().invoke(app, [*map(str, fit), *quick, "--y-bounds", "0,1"])
     assert result.exit_code == 2
     assert "target: expected targets within --y-bounds, 0 to 1, found" in result.stderr
+
+
+def test_a_base_that_is_not_known_is_answered_before_anything_is_read():
+    fit = ["fit", "nowhere.csv", "--target", "y", "--out", "model.sgp", "--base"]
+    for base in ("rfb", "matern32,rfb"):
+        result = CliRunner().invoke(app, [*fit, base])
+        assert result.exit_code == 2
+        assert "--base: expected one of" in result.stderr
+        assert "found 'rfb'; did you mean rbf?" in result.stderr

@@ -30,13 +30,13 @@ def fit(
     target: Annotated[str, typer.Option(help="Column to predict.")],
     out: Annotated[Path, typer.Option(help="File to write the model to.")],
     calibration: Annotated[
-        str, typer.Option(help="auto, cv, exact, paper or a baseline's name.")
+        str, typer.Option(help="auto, cv, loo, exact, paper or the name of a baseline.")
     ] = "auto",
     base: Annotated[
         str,
         typer.Option(
-            help="auto; rbf, matern12, matern32, matern52 or additive; or several of these, "
-            "extra_trees and boosted_trees with commas, which are pooled."
+            help="auto, for a pool of models; rbf, matern12, matern32, matern52 or additive; or a "
+            "pool of your own, with commas, which may also name extra_trees and boosted_trees."
         ),
     ] = "auto",
     approximation: Annotated[
@@ -47,12 +47,12 @@ def fit(
         ),
     ] = "auto",
     effort: Annotated[
-        str, typer.Option(help="low, auto or high: how much the base auto pools.")
+        str, typer.Option(help="low, auto or high: how many models --base auto pools.")
     ] = "auto",
     y_bounds: Annotated[
         str | None,
         typer.Option(
-            help="What the target cannot be below or above: 0, for counts, 0,1 for shares."
+            help='Least and largest value of the target: "0," for counts, "0,1" for shares.'
         ),
     ] = None,
     drop: Annotated[
@@ -62,7 +62,7 @@ def fit(
     groups: Annotated[
         str | None,
         typer.Option(
-            help="Column that tells which rows belong together, such as a patient's; no feature."
+            help="Column that says which rows belong together, such as a patient's; not a feature."
         ),
     ] = None,
     cal_size: Annotated[
@@ -72,12 +72,12 @@ def fit(
     memory: Annotated[
         float | None,
         typer.Option(
-            help="GiB to keep to: rows are then read in batches, as many times as needed."
+            help="Memory to use, in GiB: rows are then read in batches, as often as needed."
         ),
     ] = None,
     steps: Annotated[
         int | None,
-        typer.Option(help="In batches: steps of training on all rows, two passes each."),
+        typer.Option(help="In batches: training steps on all rows, two passes each."),
     ] = None,
     engine: ENGINE = "local",
     address: ADDRESS = None,
@@ -87,7 +87,7 @@ def fit(
 ) -> None:
     """Fit and calibrate a model on a table.
 
-    Every column but the target becomes features: numbers, categories, truth values and dates, with
+    All columns but the target become features: numbers, categories, truth values and dates, with
     gaps. Leave out identifiers with --drop.
 
     Tables of more than 2 million rows are read in batches, and so are others with --memory,
@@ -98,7 +98,7 @@ def fit(
     from sharpgp.tabular import fit_file, fit_files
 
     settings: dict[str, Any] = {
-        "base": base.split(",") if "," in base else base,
+        "base": _base(base),
         "calibration": calibration,
         "approximation": _approximation(approximation),
         "cal_size": cal_size,
@@ -211,7 +211,7 @@ def report(
     ] = None,
     unit: Annotated[str, typer.Option(help="Unit of the target, for the labels.")] = "",
     groups: Annotated[
-        str | None, typer.Option(help="Column that tells which rows belong together.")
+        str | None, typer.Option(help="Column that says which rows belong together.")
     ] = None,
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
     device: DEVICE = "auto",
@@ -258,6 +258,18 @@ def _is_large(data: list[Path]) -> bool:
         return True
     rows = rows_in(data[0])
     return rows is not None and rows > MOST_IN_MEMORY
+
+
+def _base(text: str) -> Any:
+    """What ``base=`` takes: a name, or a list of those with commas between them."""
+    from sharpgp._validation import check_choice
+    from sharpgp.gp.kernels import KERNELS
+    from sharpgp.models.bases import TREES
+
+    names = text.split(",")
+    for name in names:
+        check_choice(name, "base", [*(["auto"] if len(names) == 1 else []), *KERNELS, *TREES])
+    return names if len(names) > 1 else text
 
 
 def _approximation(text: str) -> Any:
