@@ -33,7 +33,7 @@ calibrated = model.calibrated_
 
 # %%
 # The loop: search the calibrated 5 % quantile for its minimum, evaluate, condition. Conditioning
-# keeps hyperparameters and calibration; every eighth point, both start anew on all data.
+# keeps hyperparameters and calibration; every eighth point, both start over on all data.
 
 for step in range(1, 17):
     acquisition = CalibratedUpperConfidenceBound(calibrated, delta=0.95, maximize=False)

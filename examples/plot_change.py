@@ -2,8 +2,9 @@
 Have the data changed?
 ======================
 
-Coverage is promised for rows like those that calibrated the model. A rank test compares new ones
-with them; row after row, a bet against the promise gains only where it is broken.
+Coverage holds for rows like those that calibrated the model. A rank test compares new ones with
+them; in a stream, a bet against coverage gains only where it fails. What to see: on the left, old
+and new scores are alike; on the right, the capital grows once the noise does, from row 300 on.
 """
 
 import warnings

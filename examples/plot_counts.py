@@ -2,8 +2,9 @@
 Counts, and other targets with bounds
 =====================================
 
-Counts are never negative, and many are zero. ``y_bounds=(0, None)`` keeps every answer there:
-intervals cover what they covered, with less width, and zero has a probability of its own.
+Counts are never negative, and many are zero. ``y_bounds=(0, None)`` keeps all answers there:
+intervals cover as much as before, with less width. What to see: no interval goes below zero, and
+where counts are mostly zero, so is the prediction.
 """
 
 import matplotlib.pyplot as plt
@@ -22,6 +23,8 @@ none = model.predict_dist(x).cdf(np.zeros(200))
 
 figure, (top, bottom) = plt.subplots(2, sharex=True, figsize=(6, 4), layout="constrained")
 top.plot(X, y, "k.", markersize=3)
-top.fill_between(x[:, 0], lower, upper, alpha=0.3, label="90 %")
-bottom.plot(x, none, label="probability of zero")
-_ = top.legend(), bottom.legend()
+top.fill_between(x[:, 0], lower, upper, alpha=0.3, label="90 % intervals")
+top.set_ylabel("count")
+top.legend()
+bottom.plot(x, none)
+_ = bottom.set(xlabel="x", ylabel="probability of zero", ylim=(0, 1))

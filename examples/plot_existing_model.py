@@ -1,5 +1,5 @@
 """
-A model that exists already
+Calibrate an existing model
 ===========================
 
 A BoTorch model, trained elsewhere, gets calibrated intervals; the model itself stays as it is.

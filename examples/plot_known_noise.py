@@ -2,7 +2,8 @@
 Noise that is known
 ===================
 
-Two instruments, of which one is seven times as precise: intervals for what each of them will say.
+Two instruments, one seven times as precise as the other: intervals for the readings of each. What
+to see: both bands have the same centre, which the precise readings (blue) fix.
 """
 
 import matplotlib.pyplot as plt
@@ -23,4 +24,5 @@ for name, noise in {"poor instrument": 0.25, "good instrument": 0.005}.items():
     lower, upper = model.predict_interval(grid, 0.9, noise=noise).T
     axes.fill_between(grid[:, 0], lower, upper, alpha=0.4, label=f"90 %, {name}")
 axes.scatter(x[:, 0], y, s=8, c=np.log(variance), cmap="coolwarm")
+axes.set(xlabel="x", ylabel="y")
 _ = axes.legend()

@@ -2,7 +2,8 @@
 Several outputs at once
 =======================
 
-Two outputs whose noise goes together: intervals for each, and a box that holds both.
+Two outputs with correlated noise: intervals for each, and a box that holds both. What to see:
+80 % intervals for each hold both outputs in fewer than 80 % of the rows, the box in about 80 %.
 """
 
 import matplotlib.pyplot as plt
@@ -17,15 +18,16 @@ Y = np.c_[np.sin(X[:, 0]), X[:, 1]] + noise * [0.2, 0.5]
 model = SharpGPRegressor(base="rbf", calibration="exact", random_state=0).fit(X[:200], Y[:200])
 
 # %%
-# What was observed, in units of half of the box: a point in the square is held by it.
+# Observations in units of half the box: those in the square are in the box.
 
 for name, ends in {
     "80 % each": model.predict_interval(X[200:], 0.8),
     "80 % at once": model.predict_region(X[200:], 0.8),
 }.items():
     inside = ((ends[:, 0] <= Y[200:]) & (Y[200:] <= ends[:, 1])).all(1)
-    print(f"{name}: both are held in {inside.mean():.0%} of the rows")
+    print(f"{name}: both are inside in {inside.mean():.0%} of the rows")
 centre, half = ends.mean(1), np.diff(ends, axis=1)[:, 0] / 2
 figure, axes = plt.subplots(figsize=(4, 4), layout="constrained")
 axes.scatter(*((Y[200:] - centre) / half).T, s=8)
 axes.add_patch(plt.Rectangle((-1, -1), 2, 2, fill=False))
+_ = axes.set(xlabel="first output", ylabel="second output")

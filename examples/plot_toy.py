@@ -20,7 +20,7 @@ from sharpgp.toy import make_toy
 toy = make_toy(random_state=0)
 
 # %%
-# As trained, the GP is a little too sure of itself. ``kuleshov18`` rescales it, ``exact`` also
+# As trained, the GP is a little overconfident. ``kuleshov18`` rescales it, ``exact`` also
 # learns the shape of its spread from the training points, and ``cv`` uses all points for both.
 
 figure, axes = plt.subplots(2, 2, figsize=(9, 5.5), sharex=True, sharey=True, layout="constrained")
@@ -31,7 +31,7 @@ for ax, method in zip(axes.flat, ["vanilla", "kuleshov18", "exact", "cv"], stric
     plot_intervals_1d(ax, model, toy, coverage=0.99, title=method)
 
 # %%
-# Coverage and mean width on the test points stand above each panel. A width means nothing without
+# Coverage and mean width on the test points are above each panel. A width means nothing without
 # the coverage beside it; the interval score weighs the two.
 
 for method, model in models.items():

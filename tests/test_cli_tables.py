@@ -126,3 +126,13 @@ def test_fit_file_refuses_groups_that_are_not_there(frame, tmp_path):
     frame.to_csv(tmp_path / "data.csv", index=False)
     with pytest.raises(InvalidInputError, match=re.escape("expected the column(s) clinic")):
         fit_file(tmp_path / "data.csv", "response", None, groups="clinic")
+
+
+def test_a_text_among_numbers_is_named_by_its_row_in_the_file(frame, tmp_path):
+    frame = frame.astype({"dose": object})
+    frame.loc[[3, 40], "response"] = None
+    frame.loc[40, "dose"] = "n.a.?"  # in a row without a target, which would be left out
+    frame.to_csv(tmp_path / "data.csv", index=False)
+    result = call("fit", tmp_path / "data.csv", "--target", "response", "--out", tmp_path / "m.sgp")
+    assert result.exit_code == 2
+    assert "column 'dose': expected numbers, found 'n.a.?' in row 41; repair it" in result.stderr

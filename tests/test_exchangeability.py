@@ -13,7 +13,7 @@ from sharpgp import CalibrationWarning, Online, SharpGPRegressor, plots
 from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.diagnostics import diagnose
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.exchangeability import Martingale, compare
+from sharpgp.exchangeability import Martingale, compare, moved_features
 from sharpgp.report.page import render_report
 
 
@@ -146,3 +146,11 @@ def test_the_report_counts_gaps():
     page = render_report(diagnose(fitted, frame[80:], y[80:]))
     assert "20 values are missing, in 20 of 80 test points." in page
     assert "by what is missing: complete" in page
+
+
+def test_rounding_moves_no_feature():
+    rng = np.random.default_rng(0)
+    before, after = (rng.integers(0, 2, (n, 2)).astype(float) for n in (400, 300))
+    before = np.where(before == 0, 5.6e-17, before * (1 - 2e-16))
+    assert moved_features(before, after, ["a", "b"]) == {}
+    assert list(moved_features(before, after + [0.0, 1.0], ["a", "b"])) == ["b"]

@@ -133,10 +133,22 @@ def test_columns_without_information_are_named_and_left_out():
         model = quick().fit(frame, y)
     messages = " ".join(str(one.message) for one in caught)
     assert "column(s) 'one', 'none' hold the same value in every row" in messages
-    assert "column(s) 'name' hold a text of its own in most rows" in messages
+    assert "column(s) 'name' hold texts that differ in most rows" in messages
     assert "column(s) 'row' hold whole numbers that count the rows" in messages
     assert model.encoding_.unused == ("one", "none", "name")
     assert model.n_features_in_ == len(frame.columns)
+
+
+@pytest.mark.parametrize(("order", "named"), [(0, True), (1, True), (2, False)])
+def test_identifiers_are_noticed_where_rows_are_missing_or_shuffled(order, named):
+    rng = np.random.default_rng(0)
+    kept = rng.permutation(90)[:60]
+    numbers = [np.sort(kept), kept, rng.integers(0, 90, 60)][order]
+    frame = pd.DataFrame({"x": rng.normal(size=60), "number": 1000 + numbers})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        TableEncoding.learn(frame)
+    assert any("'number' hold whole numbers" in str(one.message) for one in caught) == named
 
 
 def test_rare_categories_are_others():

@@ -182,6 +182,7 @@ def slow(*case):
         ("profile", ["--datasets", "diabetes", "--rows", "45", "--base", "rbf"]),
         ("warm_start", ["--datasets", "diabetes", "--rows", "40", "--seeds", "1"]),
         ("choosing", ["--rows", "60", "--repeats", "1", "--methods", "kuleshov18"]),
+        ("fit_times", ["--rows", "60", "--features", "6", "--bases", "rbf", "--methods", "exact"]),
         slow("foreign", ["--datasets", "diabetes", "--rows", "100", "--seeds", "1", "--runs", "1"]),
         slow("search", ["--datasets=diabetes", "--seeds=1", "--kinds=one", "--restarts=0"]),
         slow("scoringbench", ["--datasets", "cpu", "--entries", "one GP,constant"]),

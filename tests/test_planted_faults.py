@@ -84,7 +84,7 @@ TABLE = [
     (
         scale,
         "fault",
-        r"Not calibrated: predictions are too sure of themselves: errors are 1\.[5-9]\d? times",
+        r"Not calibrated: predictions are overconfident: errors are 1\.[5-9]\d? times",
     ),
     (too_wide, "fault", r"Not calibrated: predictions are too cautious: errors are 0\.[56]"),
     (drift, "fault", r"Not calibrated: predictions drift along the rows: .* of the last fifth"),
@@ -140,7 +140,7 @@ def test_no_figure_blames_a_feature_where_all_groups_fail_alike(rng):
     part = numbers["intervals"][5]
     for j, name in enumerate(numbers["features"]):
         finding = words.by_feature(found, part, j, numbers["features"])
-        assert "off alike in all groups" in finding.advice, name
+        assert "off in all groups alike" in finding.advice, name
         assert not finding.well
     assert "too narrow" not in words.pit(found, numbers, faults(found, numbers)).advice
 

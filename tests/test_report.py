@@ -49,7 +49,7 @@ def test_a_calibrated_predictor_is_told_so(calm):
 @pytest.mark.parametrize(
     ("shift", "spread", "fault", "shape"),
     [
-        (0.0, 1.6, "too sure of themselves", "ends are too high"),
+        (0.0, 1.6, "overconfident", "ends are too high"),
         (0.0, 0.5, "too cautious", "middle is too high"),
         (0.6, 1.0, "too low as a whole", "lean to the right"),
         (-0.6, 1.0, "too high as a whole", "lean to the left"),

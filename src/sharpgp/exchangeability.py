@@ -1,6 +1,6 @@
 r"""Does the assumption hold?  New labelled rows beside those that calibrated the model.
 
-Everything that calibration promises rests on new rows being like the calibration rows.  If they
+Calibration is valid only if new rows are like the calibration rows.  If they
 are, the scores of both are exchangeable, and a rank test has the p-value that it says: for a model
 that has not seen either (``exact`` and other methods with a holdout) in finite samples, for those
 whose training points calibrate (``cv``) nearly.
@@ -120,7 +120,7 @@ def compare(model: Any, X: Any, y: Any) -> Exchangeability:
     if found.p_value < ALARM:
         warn(
             f"new rows are unlike those that calibrated the model (p = {found.p_value:.2g}): "
-            "coverage is not promised for them; features that moved: "
+            "coverage is not guaranteed for them; features that moved: "
             f"{', '.join(moved) or 'none alone'}"
         )
     return found
@@ -138,7 +138,10 @@ def moved_features(before: np.ndarray, after: np.ndarray, names: Sequence[str]) 
     ['dose']
     """
     found = {}
-    for name, ours, theirs in zip(names, before.T, after.T, strict=True):
+    # A model keeps its rows in other units: what comes back differs from what went in by rounding.
+    size = np.maximum(np.abs(before).max(axis=0), np.abs(after).max(axis=0))
+    columns = (np.round(rows / np.where(size > 0, size, 1.0), 12).T for rows in (before, after))
+    for name, ours, theirs in zip(names, *columns, strict=True):
         p = min(1.0, len(names) * float(ks_2samp(ours, theirs).pvalue))
         if p < ALARM:
             found[name] = p

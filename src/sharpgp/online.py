@@ -32,8 +32,8 @@ class Online:
 
     ``err_t`` being 1 if the interval missed ``y_t`` and 0 otherwise (over several rows observed
     together, the share of those missed).  Where ``alpha_t <= 0`` the interval is infinite, where
-    ``alpha_t >= 1`` it is the mean alone and counts as missed.  Then for every sequence of data
-    whatsoever, and for every ``T``,
+    ``alpha_t >= 1`` it is the mean alone and counts as missed.  Then for every sequence of data and
+    every ``T``,
 
     ``|err_1 + ... + err_T - alpha T| <= (max(alpha, 1 - alpha) + gamma) / gamma``,
 

@@ -3,9 +3,9 @@ r"""Several outputs: one calibrated model each, and regions that hold all of the
 A region is a box: ``location_j(x) -+ r u_j spread_j(x)`` for the outputs ``j``.  With the scores
 ``z_ij`` of points that no model has seen, ``r`` is a rank of ``m_i = max_j |z_ij| / u_j``, which
 is exchangeable with that of a new point: ``P(all outputs within) >= coverage`` for ``exact``, as
-for a single interval.  Where outputs go together, so do their scores, and the box is smaller than
-Bonferroni's.  The units ``u_j``, quantiles of each model's scores of its own training points, let
-every output miss about equally often.
+for a single interval.  Where outputs are correlated, so are their scores, and the box is smaller
+than Bonferroni's.  The units ``u_j``, quantiles of each model's scores of its own training points,
+let every output miss about equally often.
 
 Bands that hold all rows of a new group at once (a curve, a horizon) are the same with the rows of a
 group for the outputs: ``m_g = max |z_i|`` over the rows ``i`` of group ``g``.

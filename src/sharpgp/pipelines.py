@@ -17,7 +17,7 @@ from sharpgp.metrics import ECE_LEVELS, CalibrationReport, calibration_report
 
 
 def through(model: Any) -> "Through":
-    """A fitted pipeline, search or transformed target with everything that the model in it can.
+    """A fitted pipeline, search or transformed target with all methods of the model in it.
 
     A scikit-learn ``Pipeline`` passes on ``predict`` alone; intervals, quantiles, distributions,
     reports and files go through this.
@@ -149,7 +149,7 @@ class Through:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save all of it in one file, without pickle.
 
-        The model is saved as ever, and scikit-learn's transformers by skops, which writes their
+        The model is saved as always, and scikit-learn's transformers by skops, which writes their
         state and no code (extra ``skops``).  :func:`load` reads it again.
         """
         parts = {}

@@ -18,7 +18,7 @@ def relevance(model: Any, X: Any, *, random_state: int | None = 0) -> NDArray[np
               \Big/ \sqrt{2 \operatorname{Var}_i \mu(x_i)}
 
     with :math:`x^{(j)}` the row with feature ``j`` from another row. Shuffling all features at
-    once would give 1. It speaks of the model, whatever models were pooled, not of causes; of two
+    once would give 1. It describes the model, whatever models were pooled, not causes; of two
     features that say the same, each may look unimportant.
 
     Parameters

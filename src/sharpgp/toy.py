@@ -28,8 +28,7 @@ def make_toy(
               \qquad \varepsilon \sim N(0, 1)
 
     Seven in eight inputs fall into three narrow clusters and the others anywhere in
-    :math:`[-5, 5]`. All three parts are drawn alike, so that coverage on the test part is what
-    calibration promises.
+    :math:`[-5, 5]`. All three parts are drawn alike, as calibration assumes.
 
     Parameters
     ----------

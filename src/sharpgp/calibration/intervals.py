@@ -26,8 +26,8 @@ def prefers_band(scores: Tensor | None, n_cal: int) -> bool:
     band, from absolute values, and a centred interval, from two tails, at the ranks that ``C``
     scores have; all ``scores`` judge both.  The geometric mean over the coverages 80, 90 and 95 %
     (those whose two tails ``C`` points support) decides, once for all coverages.  Few calibration
-    points speak for the band, whose one rank is easier to estimate than two; skewed scores speak
-    against it.  Without scores it is the band where fewer than five calibration points lie in
+    points favour the band, whose one rank is easier to estimate than two; skewed scores do
+    not.  Without scores it is the band where fewer than five calibration points lie in
     either tail at 95 %, that is for ``C < 199``.
 
     Examples

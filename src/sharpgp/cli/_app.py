@@ -6,6 +6,7 @@ import typer
 from typer.core import TyperGroup
 
 from sharpgp import __version__
+from sharpgp.cli.wording import worded
 from sharpgp.exceptions import SharpGPError
 
 #: Commands of the studies, which nothing else here knows of; loaded when one is called or listed.
@@ -30,7 +31,9 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except SharpGPError as error:
-            typer.echo(f"error: {' '.join(str(error).split())}", err=True)
+            text = " ".join(str(error).split())
+            told = text if ctx.invoked_subcommand in STUDIES else worded(text)
+            typer.echo(f"error: {told}", err=True)
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
             typer.echo("interrupted", err=True)

@@ -1,11 +1,6 @@
 """``sharpgp fit``, ``sharpgp predict`` and ``sharpgp report``."""
 
-import re
 import shutil
-import sys
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +8,7 @@ import typer
 
 from sharpgp._progress import shown
 from sharpgp.cli._app import app
+from sharpgp.cli.display import bar, short_warnings, spinner
 from sharpgp.exceptions import InvalidInputError
 
 QUIET = Annotated[bool, typer.Option("--quiet", help="No progress display.")]
@@ -34,13 +30,13 @@ def fit(
     target: Annotated[str, typer.Option(help="Column to predict.")],
     out: Annotated[Path, typer.Option(help="File to write the model to.")],
     calibration: Annotated[
-        str, typer.Option(help="auto, cv, exact, paper or a baseline's name.")
+        str, typer.Option(help="auto, cv, loo, exact, paper or the name of a baseline.")
     ] = "auto",
     base: Annotated[
         str,
         typer.Option(
-            help="auto; rbf, matern12, matern32, matern52 or additive; or several of these, "
-            "extra_trees and boosted_trees with commas, which are pooled."
+            help="auto, for a pool of models; rbf, matern12, matern32, matern52 or additive; or a "
+            "pool of your own, with commas, which may also name extra_trees and boosted_trees."
         ),
     ] = "auto",
     approximation: Annotated[
@@ -51,12 +47,12 @@ def fit(
         ),
     ] = "auto",
     effort: Annotated[
-        str, typer.Option(help="low, auto or high: how much the base auto pools.")
+        str, typer.Option(help="low, auto or high: how many models --base auto pools.")
     ] = "auto",
     y_bounds: Annotated[
         str | None,
         typer.Option(
-            help="What the target cannot be below or above: 0, for counts, 0,1 for shares."
+            help='Least and largest value of the target: "0," for counts, "0,1" for shares.'
         ),
     ] = None,
     drop: Annotated[
@@ -66,7 +62,7 @@ def fit(
     groups: Annotated[
         str | None,
         typer.Option(
-            help="Column that tells which rows belong together, such as a patient's; no feature."
+            help="Column that says which rows belong together, such as a patient's; not a feature."
         ),
     ] = None,
     cal_size: Annotated[
@@ -76,12 +72,12 @@ def fit(
     memory: Annotated[
         float | None,
         typer.Option(
-            help="GiB to keep to: rows are then read in batches, as many times as needed."
+            help="Memory to use, in GiB: rows are then read in batches, as often as needed."
         ),
     ] = None,
     steps: Annotated[
         int | None,
-        typer.Option(help="In batches: steps of training on all rows, two passes each."),
+        typer.Option(help="In batches: training steps on all rows, two passes each."),
     ] = None,
     engine: ENGINE = "local",
     address: ADDRESS = None,
@@ -91,7 +87,7 @@ def fit(
 ) -> None:
     """Fit and calibrate a model on a table.
 
-    Every column but the target becomes features: numbers, categories, truth values and dates, with
+    All columns but the target become features: numbers, categories, truth values and dates, with
     gaps. Leave out identifiers with --drop.
 
     Tables of more than 2 million rows are read in batches, and so are others with --memory,
@@ -102,7 +98,7 @@ def fit(
     from sharpgp.tabular import fit_file, fit_files
 
     settings: dict[str, Any] = {
-        "base": base.split(",") if "," in base else base,
+        "base": _base(base),
         "calibration": calibration,
         "approximation": _approximation(approximation),
         "cal_size": cal_size,
@@ -191,7 +187,7 @@ def predict(
     _writable(out)
     request = Request(coverage or [0.95], _numbers(quantiles), keep or [])
     saved = load_model(model, device=device)
-    with short_warnings(), _bar(not quiet, rows_in(data)) as progress:
+    with short_warnings(), bar(not quiet, rows_in(data)) as progress:
         if engine == "local":
             rows = predict_file(saved, data, out, request, progress=progress)
         else:
@@ -215,7 +211,7 @@ def report(
     ] = None,
     unit: Annotated[str, typer.Option(help="Unit of the target, for the labels.")] = "",
     groups: Annotated[
-        str | None, typer.Option(help="Column that tells which rows belong together.")
+        str | None, typer.Option(help="Column that says which rows belong together.")
     ] = None,
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
     device: DEVICE = "auto",
@@ -233,7 +229,7 @@ def report(
 
     _writable(out)
     saved = load_model(model, device=device)
-    with short_warnings(), _spinner("predicting", not quiet):
+    with short_warnings(), spinner("predicting", not quiet):
         rows = saved.read(data, target=target, groups=groups)
         found = diagnose(
             saved.model, rows.X, rows.y, target=rows.target, unit=unit, groups=rows.groups
@@ -262,6 +258,18 @@ def _is_large(data: list[Path]) -> bool:
         return True
     rows = rows_in(data[0])
     return rows is not None and rows > MOST_IN_MEMORY
+
+
+def _base(text: str) -> Any:
+    """What ``base=`` takes: a name, or a list of those with commas between them."""
+    from sharpgp._validation import check_choice
+    from sharpgp.gp.kernels import KERNELS
+    from sharpgp.models.bases import TREES
+
+    names = text.split(",")
+    for name in names:
+        check_choice(name, "base", [*(["auto"] if len(names) == 1 else []), *KERNELS, *TREES])
+    return names if len(names) > 1 else text
 
 
 def _approximation(text: str) -> Any:
@@ -310,58 +318,3 @@ def _writable(out: Path) -> None:
         raise InvalidInputError(f"out: expected a folder that exists, found {out.parent}")
     if out.is_dir():
         raise InvalidInputError(f"out: expected a file to write, found the folder {out}")
-
-
-@contextmanager
-def short_warnings() -> Iterator[None]:
-    """Warnings as one line on standard error, each of them once, whatever numbers it names."""
-    seen = set()
-
-    def show(message: Warning | str, category: Any, *_: Any, **__: Any) -> None:
-        text = " ".join(str(message).split())
-        kind = re.sub(r"[\d.e+-]+", "", text)
-        if issubclass(category, UserWarning) and kind not in seen:
-            seen.add(kind)
-            typer.echo(f"warning: {text}", err=True)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", UserWarning)
-        warnings.showwarning = show
-        yield
-
-
-@contextmanager
-def _spinner(text: str, shown: bool) -> Iterator[None]:
-    if not (shown and sys.stderr.isatty()):
-        yield
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status(text):
-        yield
-
-
-@contextmanager
-def _bar(shown: bool, total: int | None) -> Iterator[Callable[[int], None] | None]:
-    """Rows done, rows per second and time left, on standard error."""
-    if not (shown and sys.stderr.isatty()):
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        BarColumn(),
-        TextColumn("{task.completed:,.0f}" + (" of {task.total:,.0f} rows" if total else " rows")),
-        TextColumn("{task.fields[rate]}"),
-        *([TimeRemainingColumn()] if total else []),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as display:
-        task = display.add_task("", total=total, rate="")
-
-        def update(done: int) -> None:
-            elapsed = display.tasks[0].elapsed or 0.0
-            rate = f"{done / elapsed:,.0f} rows/s" if elapsed > 0 else ""
-            display.update(task, completed=done, rate=rate)
-
-        yield update

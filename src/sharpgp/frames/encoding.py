@@ -14,6 +14,8 @@ from sharpgp.frames.reading import Values, names_of, values_of
 
 # Different texts, absolute and as a share of the rows, from which they read like identifiers.
 _MANY, _MOST_DIFFERENT = 20, 0.5
+# Numbers of rows reach less far than this times the number of rows that are there.
+_NUMBERED = 2.0
 
 
 @stored("TableEncoding", columns=Several(Column), unused=Several(str))
@@ -51,7 +53,7 @@ class TableEncoding:
         if not read:
             raise InvalidInputError("X: expected at least one column, found none")
         for name, values in read.items():
-            _refuse_odd_numbers(name, values, first_row)
+            refuse_odd_numbers(name, values, first_row)
         constant = [name for name, values in read.items() if _is_constant(values)]
         identifiers = [name for name, values in read.items() if _is_identifier(values)]
         unused = [*constant, *identifiers]
@@ -61,14 +63,11 @@ class TableEncoding:
                 "X: expected a column that varies from row to row and repeats values, found only "
                 f"{', '.join(map(repr, unused))}"
             )
-        _warn_of(constant, "the same value in every row; the model does without")
-        _warn_of(
-            identifiers,
-            "a text of its own in most rows, like an identifier; the model does without",
-        )
+        _warn_of(constant, "the same value in every row; left out")
+        _warn_of(identifiers, "texts that differ in most rows, as identifiers do; left out")
         _warn_of(
             [name for name, values in kept.items() if _counts_rows(values)],
-            "whole numbers that count the rows, like an identifier; drop what means nothing",
+            "whole numbers that count the rows, as identifiers do; drop them if they mean nothing",
         )
         return cls(tuple(Column.learn(*item, first_row) for item in kept.items()), tuple(unused))
 
@@ -195,11 +194,14 @@ def _is_identifier(values: Values) -> bool:
 
 
 def _counts_rows(values: Values) -> bool:
-    """Whether whole numbers are those of the rows: each one more than the last."""
-    return values.whole and len(values.data) > _MANY and bool((np.diff(values.data) == 1.0).all())
+    """Whether whole numbers are those of rows, each there once; some rows may be elsewhere."""
+    n = len(values.data)
+    if not values.whole or n <= _MANY or values.missing.any():
+        return False
+    return bool(np.ptp(values.data) < _NUMBERED * n) and len(np.unique(values.data)) == n
 
 
-def _refuse_odd_numbers(name: str, values: Values, first_row: int) -> None:
+def refuse_odd_numbers(name: str, values: Values, first_row: int) -> None:
     """Raise for numbers as text with a few that are none, such as a question mark for a gap."""
     if values.holds != "text" or values.declared:
         return

@@ -1,4 +1,4 @@
-"""A spread that is no GP's: a weighted sum of parts, monotone in its weights by construction."""
+"""A spread without a GP: a weighted sum of parts, monotone in its weights by construction."""
 
 from collections.abc import Callable, Sequence
 

@@ -42,7 +42,7 @@ _MOST_LEFT_OUT, _LEFT_OUT_OF_MANY = 50, 5
 def learn_gaussian(
     posterior: Posterior, seed: int = 0, labels: Tensor | None = None
 ) -> "GaussianModel":
-    """The GP's mean and the spread that its training data speak for.
+    """The GP's mean and the spread that suits its training data best.
 
     See :func:`sharpgp.models.spread_choice.choose_spread`.
 

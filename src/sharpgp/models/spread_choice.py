@@ -93,7 +93,7 @@ class Candidate:
 
 
 def choose_spread(posterior: Posterior, seed: int, labels: Tensor | None = None) -> Chosen:
-    """The mean and spread that leave-one-out scores of the training data speak for.
+    """The mean and spread with the best leave-one-out scores of the training data.
 
     Parameters
     ----------

@@ -13,15 +13,13 @@ def beta_curve(found: Diagnostics, numbers: Numbers) -> Finding:
     """The scale per level, against a Gaussian's."""
     part = numbers["curves"]
     if part is None:
-        return Finding(
-            f"{found.method} has no beta curve.", "There is nothing to look at here.", True
-        )
+        return Finding(f"{found.method} has no beta curve.", "There is nothing to see here.", True)
     if part["by_level"]:
         return Finding(
             "beta(delta) is how many standard deviations the quantile of a level lies from the "
-            "mean, where the standard deviation is that under theta(delta).",
-            "Since theta changes along, read the two together: a small beta under a large standard "
-            "deviation is no narrow interval.",
+            "mean, with the standard deviation under theta(delta).",
+            "Theta changes with the level, so read the two together: a small beta times a large "
+            "standard deviation is not a narrow interval.",
             True,
         )
     if not part["scores"]:

@@ -17,13 +17,13 @@ def assumption(found: Diagnostics) -> Finding | None:
     )
     moved = ", ".join(test.moved)
     if test.p_value >= ALARM:
-        also = f" Features that moved all the same: {moved}." if moved else ""
+        also = f" These features have moved, though: {moved}." if moved else ""
         return Finding(shows, f"No sign of a change.{also}", not moved)
     named = f"features that moved: {moved}" if moved else "no single feature has moved"
     return Finding(
         shows,
-        f"They are not; {named}. Coverage is promised for points like those before: calibrate with "
-        "newer ones (update), or follow a drift with Online.",
+        f"They are not; {named}. Coverage holds for points like those that calibrated the model: "
+        "calibrate with newer ones (update), or follow a drift with Online.",
         False,
     )
 

@@ -125,8 +125,8 @@ def _groups(found: Diagnostics) -> Fault | None:
         "groups",
         f"errors within a group are alike: {percent(shared / (shared + within))} of their variance "
         f"is between the {numeral(k)} groups",
-        "Rows of one group are no independent evidence. Fit with groups=..., so that no group is "
-        "on two sides of a split; intervals are then for new groups.",
+        "Rows of one group are not independent evidence. Fit with groups, so that no group is on "
+        "both sides of a split; intervals are then for new groups.",
     )
 
 
@@ -179,8 +179,7 @@ def _spread(found: Diagnostics) -> Fault | None:
     if spread > 1:
         return Fault(
             "narrow",
-            f"predictions are too sure of themselves: errors are {spread:.2g} times as large as "
-            "predicted",
+            f"predictions are overconfident: errors are {spread:.2g} times as large as predicted",
             narrow_advice(found.method),
         )
     return Fault(
@@ -216,8 +215,8 @@ def _levels(found: Diagnostics) -> Fault | None:
         return None
     return Fault(
         "levels",
-        f"quantiles do not have the shares that they claim: the calibration error is {ratio:.1f} "
-        "times what chance leaves",
+        f"quantiles do not have the shares they claim: the calibration error is {ratio:.1f} "
+        "times what chance alone gives",
         narrow_advice(found.method),
     )
 

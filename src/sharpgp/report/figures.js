@@ -115,7 +115,7 @@
       label: "Reliability diagram: observed share against nominal level, with the band of chance",
       square: true, x: [0, 1], y: [0, 1], xTicks: shares, yTicks: shares,
       xLabel: "nominal level", yLabel: "observed share at or below", columns: ["level", "observed", "by chance"],
-      hint: "Point at the figure, or use the arrow keys, to read values.",
+      hint: "Hover over the figure, or use the arrow keys, to read values.",
       rows: part.level.map((p, i) => ({
         x: p, y: part.observed[i],
         cells: [percent(p), percent(part.observed[i]), `${percent(part.low[i])} to ${percent(part.high[i])}`],
@@ -202,9 +202,10 @@
 
   function relevance() {
     const part = data.learned.relevance, n = part.length, most = Math.max(...part.map((f) => f.value), 1e-9);
+    const letters = Math.min(window.innerWidth > 700 ? 24 : 18, Math.max(...part.map((f) => f.name.length)));
     return {
-      label: "Relevance of the features", left: 98, height: Math.max(120, 54 + 19 * n), x: [0, 1.05 * most], y: [-0.6, n - 0.4],
-      yTicks: part.map((f, j) => [n - 1 - j, brief(f.name, 12)]), across: true,
+      label: "Relevance of the features", left: Math.max(54, 14 + 7 * letters), height: Math.max(120, 54 + 19 * n), x: [0, 1.05 * most], y: [-0.6, n - 0.4],
+      yTicks: part.map((f, j) => [n - 1 - j, brief(f.name, letters)]), across: true,
       hint: "", xLabel: "change of predictions", yLabel: "", columns: ["feature", "change"],
       rows: part.map((f, j) => ({ x: f.value, y: n - 1 - j, cells: [f.name, short(f.value)] })),
       draw(add, sx, sy) {

@@ -12,8 +12,8 @@ _METRICS = {
     "coverage_95": ("Coverage of 95 % intervals", "Share of points inside; 0.95 is asked for."),
     "width_95": ("Width of 95 % intervals", "Mean width; smaller is better at equal coverage."),
     "interval_score_95": ("Interval score, 95 %", "Width plus a charge for each miss."),
-    "crps": ("CRPS", "Distance of the whole distribution from what was observed, in target units."),
-    "nll": ("NLL", "Negative log density at what was observed; very sensitive to the tails."),
+    "crps": ("CRPS", "Distance of the whole distribution from the observation, in target units."),
+    "nll": ("NLL", "Negative log density at the observation; very sensitive to the tails."),
     "pinball": ("Pinball loss", "Mean loss of the quantiles at 19 levels."),
     "std": ("Predictive STD", "Mean standard deviation of the predictions."),
     "rmse": ("RMSE", "Error of the mean alone, without its uncertainty."),
@@ -68,4 +68,4 @@ def members(numbers: Numbers) -> str:
             f'<tr><th scope="row">{escape(one["name"])}</th>'
             f"<td>{100 * one['weight']:.0f} %</td><td>{crps}</td></tr>"
         )
-    return "".join(rows) or '<tr><td colspan="3">The model does not tell.</td></tr>'
+    return "".join(rows) or '<tr><td colspan="3">Not known for this model.</td></tr>'

@@ -79,7 +79,7 @@ def reliability(found: Diagnostics, numbers: Numbers, faults: Sequence[Fault]) -
     if fault is None and ratio > MOST_ECE:
         return Finding(shows, _reason(faults), False)
     if fault is None:
-        advice = "All points together look like this for a calibrated predictor, too."
+        advice = "A calibrated predictor looks like this."
         return Finding(shows, advice, True)
     return Finding(shows, f"{_sentence(fault.says)} {fault.advice}", False)
 
@@ -169,7 +169,7 @@ def widths(found: Diagnostics, part: Numbers, faults: Sequence[Fault]) -> Findin
         return Finding(
             shows,
             "They cover fewer points than they claim, beyond chance: do not rely on their width "
-            f"before that is repaired. {_reason(faults) or narrow_advice(found.method)}",
+            f"until that is repaired. {_reason(faults) or narrow_advice(found.method)}",
             False,
         )
     if outside(part):
@@ -189,7 +189,7 @@ def widths(found: Diagnostics, part: Numbers, faults: Sequence[Fault]) -> Findin
     return Finding(
         shows,
         "Coverage is as asked, within chance. Points with wide intervals are those that the model "
-        "knows least about: new data pay most there.",
+        "knows least about: new data help most there.",
         True,
     )
 
@@ -218,7 +218,7 @@ def by_width(found: Diagnostics, part: Numbers) -> Finding:
     if bins[odd]["covered"] < part["coverage"]:
         advice = "Do not read these widths as certainty: the spread misses noise that is there. "
     else:
-        advice = "These are wider than they need to be, and others pay for it. "
+        advice = "These are wider than they need to be. "
     return Finding(shows, advice + spread_advice(found.method), False)
 
 
@@ -237,9 +237,7 @@ def by_feature(found: Diagnostics, part: Numbers, which: int, names: list[str]) 
         return _even(shows, part, bins, f"Coverage is as asked everywhere {along}.")
     narrow = bins[odd]["covered"] < part["coverage"]
     shows += f"At {place_of(name, bins, odd)} it is {_share(bins[odd])}."
-    reason = (
-        "the process may have changed." if name == ROWS else f"{name} has to do with the noise."
-    )
+    reason = "the process may have changed." if name == ROWS else f"the noise depends on {name}."
     return Finding(
         shows,
         f"Intervals are too {'narrow' if narrow else 'wide'} there: {reason} "
@@ -257,12 +255,12 @@ def _even(shows: str, part: Numbers, bins: list[Numbers], well: str) -> Finding:
         return Finding(
             shows + f"{count(len(off), len(bins))} of {len(bins)} groups leave the band of chance, "
             "but differ from the others no more than chance would make them.",
-            "Too little to go by; more test points would tell.",
+            "Too little to go by; more test points would settle it.",
             True,
         )
     return Finding(
         shows + "No group differs from the others by more than chance.",
-        "Coverage is off alike in all groups: the reason is not here. The verdict names it.",
+        "Coverage is off in all groups alike, so the reason lies elsewhere. The verdict names it.",
         False,
     )
 

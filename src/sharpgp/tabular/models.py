@@ -11,7 +11,12 @@ from sharpgp import persistence
 from sharpgp.estimator import SharpGPRegressor
 from sharpgp.exceptions import InvalidInputError, SavedModelError, warn
 from sharpgp.frames.column import Column
-from sharpgp.frames.encoding import Encoded, TableEncoding, missing_columns
+from sharpgp.frames.encoding import (
+    Encoded,
+    TableEncoding,
+    missing_columns,
+    refuse_odd_numbers,
+)
 from sharpgp.frames.reading import values_of
 from sharpgp.tabular.files import format_of, names_in, read_whole
 from sharpgp.tabular.groups import groups_in
@@ -166,6 +171,8 @@ def fit_file(
         if len(set(unused)) == len(table.column_names):
             raise InvalidInputError("expected at least one column beside the target, found none")
         together = groups_in(table, groups)
+        for name in (name for name in table.column_names if name not in unused):
+            refuse_odd_numbers(name, values_of(table, name), first_row=1)
         rows, y = labelled(table, target)
         if together is not None and len(y) < len(together):
             together = groups_in(rows, groups)

@@ -5,7 +5,7 @@ name                location and spread                  scores that give ``beta
 ==================  ===================================  ================================
 ``cv``              learned, pooled                      out of fold
 ``loo``             learned, pooled                      leave-one-out, closed form
-``cv+``             learned anew without each part       each part's own
+``cv+``             learned again without each part      each part's own
 ``exact``           learned, pooled                      held out
 ``kuleshov18``      the GP's                             held out
 ``vovk20``          the GP's                             held out, randomised

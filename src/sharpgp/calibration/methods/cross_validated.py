@@ -86,7 +86,7 @@ def split_points(
     if groups is not None and isinstance(folds, Integral) and len(pairs) < int(folds):
         warn(
             f"{len(pairs)} groups for {folds} folds: every group is left out in turn; "
-            "what is said of new groups rests on few"
+            "answers for new groups rest on few of them"
         )
     return labels, pairs
 

@@ -19,6 +19,7 @@ STUDIES = {
     "everywhere": "coverage by width, along features and in the worst slab, beside peers",
     "exact_or_sparse": "exact, sparse or neighbours, CPU or GPU, by the number of rows",
     "few_points": "the prior on lengthscales at few points per hyperparameter",
+    "fit_times": "how long a fit takes, by rows, base and calibration",
     "foreign": "models of other kinds, calibrated: coverage and CRPS",
     "guarantee": "what exact promises, simulated",
     "hostile": "coverage on ties, zeros, copies, groups, heavy tails, few points",

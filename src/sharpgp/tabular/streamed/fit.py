@@ -67,7 +67,7 @@ def fit_files(
     4. A last pass adds up ``V V'`` and ``V y``, ``V = L^-1 k(Z, X)``, over all training rows.
     5. The held-out rows calibrate.
 
-    The model is one like any other, save that its GP, a
+    The model is one like any other, except that its GP, a
     :class:`~sharpgp.gp.summed.SummedPosterior`, does not keep its training rows.  It is the same to
     the last bit after interruptions and for any number of workers.
 
@@ -238,7 +238,7 @@ class _Fit:
         return gp
 
     def _learned(self, gp: SparsePosterior, labels: torch.Tensor | None) -> GaussianModel:
-        """The spread that a part of the sample speaks for."""
+        """The spread that suits a part of the sample best."""
         draw = torch.Generator().manual_seed(self.plan.seed)
         rows = torch.randperm(gp.n_train, generator=draw)[:MOST_SPREAD_ROWS].sort().values
         part = gp.at_rows(rows.to(gp.device))
@@ -261,7 +261,7 @@ def _summed(gp: SparsePosterior, sums: Sums) -> SummedPosterior:
 
 
 def _on(learned: GaussianModel, posterior: SummedPosterior) -> GaussianModel:
-    """The spread that the sample speaks for, around a GP of all rows."""
+    """The spread that suits the sample best, around a GP of all rows."""
     other = copy.copy(learned)
     other.posterior, other.trained = posterior, None
     return other

@@ -1,0 +1,50 @@
+"""Messages of the library in the words of the command line: options instead of arguments."""
+
+import re
+
+_OPTIONS = {
+    **{name: f"--{name}" for name in ("approximation", "base", "calibration", "device", "effort")},
+    **{"cal_size": "--cal-size", "groups": "--groups", "y_bounds": "--y-bounds"},
+    "random_state": "--seed",
+}
+_ANY = "|".join(_OPTIONS)
+
+#: What cannot be translated word by word, in this order.
+_PHRASES = (
+    (r"groups=np\.arange\(len\(y\)\)", "--groups with a column that numbers the rows"),
+    (r" or give X_cal and y_cal", ""),
+    (r"; drop them if\b", "; leave them out with --drop if"),
+    (r"in every feature(,| and) in y\b", r"in every feature\1 in the target"),
+    (r"\bSparse\(m=(\d+)\)", r"'sparse:\1'"),
+    (r"\b(Sparse|Neighbours)\(m=\.\.\.\)", lambda found: f"'{found[1].lower()}:M'"),
+    (r"\by_bounds=\(([^)]*)\)", lambda found: f"y_bounds='\"{_pair(found[1])}\"'"),
+    (r"^(.*: )?X: ", lambda found: found[1] or ""),
+    (r"^(.*: )?y: ", lambda found: f"{found[1] or ''}target: "),
+)
+
+
+def worded(text: str) -> str:
+    """A message with the options of ``sharpgp fit`` where it names arguments of Python.
+
+    Examples
+    --------
+    >>> worded("hold out more groups with cal_size, or use calibration='cv' or 'exact'")
+    'hold out more groups with --cal-size, or use --calibration cv or exact'
+    >>> worded(
+    ...     "y: 30 of 60 targets are 0; if none can be, y_bounds=(0, None) keeps predictions within"
+    ... )
+    'target: 30 of 60 targets are 0; if none can be, --y-bounds "0," keeps predictions within'
+    """
+    for pattern, instead in _PHRASES:
+        text = re.sub(pattern, instead, text)
+    text = re.sub(rf"\b({_ANY})=('[^']*'(?: or '[^']*')*|[\d.]+\d)", _option, text)
+    text = re.sub(rf"^({_ANY})(?=: )", lambda found: _OPTIONS[found[1]], text)
+    return re.sub(r"(?<![\w-])(cal_size|y_bounds)\b", lambda found: _OPTIONS[found[1]], text)
+
+
+def _option(found: re.Match[str]) -> str:
+    return f"{_OPTIONS[found[1]]} {found[2].replace(chr(39), '')}"
+
+
+def _pair(ends: str) -> str:
+    return ",".join("" if end == "None" else end for end in ends.split(", "))
