@@ -40,7 +40,7 @@ def fit(
         str,
         typer.Option(
             help="auto; rbf, matern12, matern32, matern52 or additive; or several of these, "
-            "extra_trees and boosted_trees with commas, which are pooled."
+            "extra_trees, random_forest and boosted_trees with commas, which are pooled."
         ),
     ] = "auto",
     approximation: Annotated[
