@@ -153,4 +153,4 @@ def test_rounding_moves_no_feature():
     before, after = (rng.integers(0, 2, (n, 2)).astype(float) for n in (400, 300))
     before = np.where(before == 0, 5.6e-17, before * (1 - 2e-16))
     assert moved_features(before, after, ["a", "b"]) == {}
-    assert list(moved_features(before, after + [0.0, 1.0], ["a", "b"])) == ["b"]
+    assert list(moved_features(before, after + np.array([0.0, 1.0]), ["a", "b"])) == ["b"]

@@ -12,10 +12,16 @@ from sklearn.ensemble import (
 
 from sharpgp import persistence
 from sharpgp.exceptions import SavedModelError
-from sharpgp.models import tree_arrays, trees
+from sharpgp.models import folds, forests, summed_trees, tree_arrays, trees
+from sharpgp.models.boosting import BoostedTrees, ScaledBoosting
+from sharpgp.models.forests import ExtraTrees, LeafForest
 from sharpgp.models.refitted import LEAST_SPREAD
+from sharpgp.models.summed_trees import SummedTrees
 from sharpgp.models.tree_arrays import TreeArrays
-from sharpgp.models.trees import TREES, BoostedTrees, ExtraTrees, TreeModel
+from sharpgp.models.trees import TREES, TreeModel
+
+#: Everything that grows.
+GROWN = (ExtraTrees, LeafForest, BoostedTrees, ScaledBoosting)
 
 
 def problem(n: int, seed: int = 0):
@@ -90,8 +96,8 @@ def slow_quantile(values, weights, p):
 
 @pytest.mark.parametrize("least", [1, 4])
 def test_extra_trees_are_weighted_targets(least, monkeypatch):
-    monkeypatch.setattr(trees, "_TREES", 7)
-    monkeypatch.setattr(trees, "_LEAST_IN_LEAF", least)
+    monkeypatch.setattr(forests, "_TREES", 7)
+    monkeypatch.setattr(forests, "_LEAST_IN_LEAF", least)
     model = ExtraTrees(X, Y, seed=0)
     W = slow_weights(model.trees, X_NEW)
     location, spread = model.moments(X_NEW)
@@ -106,7 +112,7 @@ def test_extra_trees_are_weighted_targets(least, monkeypatch):
         )
         bound = np.maximum((high - low) / (2 * norm.ppf(0.9)), LEAST_SPREAD * Y.std())
         assert (sign * (spread - bound) >= -1e-9 * bound).all()
-    monkeypatch.setattr(trees, "_BLOCK", 300)  # two rows at a time
+    monkeypatch.setattr(forests, "_BLOCK", 300)  # two rows at a time
     for blocks, whole in zip(model.moments(X_NEW), (location, spread), strict=True):
         np.testing.assert_allclose(blocks, whole, rtol=1e-12)
 
@@ -126,23 +132,23 @@ def test_boosted_trees_are_scikit_learns_with_a_constant_spread():
     np.testing.assert_allclose(spread, Y.std())
 
 
-def test_location_finds_the_step_and_extra_trees_the_noise():
-    data, target, _ = problem(400)
+def test_location_finds_the_step_and_all_but_few_boosted_trees_the_noise():
     new, _, scale = problem(200, seed=1)
-    for kind in TREES.values():
+    for kind in GROWN:
+        data, target, _ = problem(3000 if kind is ScaledBoosting else 400)
         location, spread = kind(data, target, seed=0).moments(new)
         assert np.sqrt(np.mean((location - 5.0 * (new[:, 0] > 0)) ** 2)) < 1.0
-        if kind is ExtraTrees:
-            assert np.median(spread[scale == 1.0]) > 2 * np.median(spread[scale == 0.1])
+        if kind is not BoostedTrees:
+            assert np.median(spread[scale == 1.0]) > 1.5 * np.median(spread[scale == 0.1])
 
 
-@pytest.mark.parametrize("kind", TREES.values())
+@pytest.mark.parametrize("kind", GROWN)
 def test_a_seed_fixes_everything(kind):
     one, two = (kind(X, Y, seed=3).moments(X_NEW) for _ in range(2))
     np.testing.assert_array_equal(one, two)
 
 
-@pytest.mark.parametrize("kind", TREES.values())
+@pytest.mark.parametrize("kind", [few for few, _ in TREES.values()])
 @pytest.mark.parametrize("n", [2, 5, 12])
 def test_few_points_give_finite_answers(kind, n):
     location, spread = kind(X[:n], Y[:n], seed=0).moments(X_NEW)
@@ -150,36 +156,116 @@ def test_few_points_give_finite_answers(kind, n):
     assert (np.isfinite(spread) & (spread > 0)).all()
 
 
-@pytest.mark.parametrize("kind", TREES.values())
+@pytest.mark.parametrize("kind", GROWN)
 def test_units_of_the_target_carry_over(kind):
     """By a power of two, so that splits and roundings are the same."""
     plain, scaled = kind(X, Y, seed=0).moments(X), kind(X, 1024.0 * Y, seed=0).moments(X)
     np.testing.assert_allclose(scaled, 1024.0 * np.array(plain), rtol=1e-9)
 
 
-@pytest.mark.parametrize("kind", TREES.values())
+@pytest.mark.parametrize("kind", GROWN)
 def test_a_constant_target_has_a_positive_spread(kind):
     location, spread = kind(X, np.full_like(Y, 3.0), seed=0).moments(X)
     np.testing.assert_allclose(location, 3.0)
     assert (spread > 0).all()
 
 
-# ------------------------------------------------------------------ files
+def test_leaves_that_are_averaged_have_the_variance_of_a_random_target(monkeypatch):
+    """Against one tree and one point at a time; every row is in the leaves of every tree."""
+    monkeypatch.setattr(forests, "_LEAF_TREES", 7)
+    monkeypatch.setattr(forests, "MOST_GROWN_ON", 60)
+    for kind in ("random_forest", "extra_trees"):
+        model = LeafForest(X, Y, 0, kind)
+        train, new = model.trees.leaves(X), model.trees.leaves(X_NEW)
+        inside = train[None, :, :] == new[:, None, :]  # [T, N, trees]
+        W = (inside / inside.sum(1, keepdims=True)).mean(2)
+        location, spread = model.moments(X_NEW)
+        np.testing.assert_allclose(location, W @ Y, rtol=0, atol=1e-12)
+        variance = W @ Y**2 - (W @ Y) ** 2
+        np.testing.assert_allclose(spread, np.sqrt(variance), rtol=1e-9)
+        monkeypatch.setattr(tree_arrays, "_BLOCK", 20)
+        np.testing.assert_array_equal(model.moments(X_NEW), (location, spread))
+        assert all(len(part) == 0 for part in model.moments(X_NEW[:0]))
 
 
-def grown(kind: str) -> TreeModel:
-    return TreeModel(kind, torch.from_numpy(X), torch.from_numpy(Y), seed=0)
+@pytest.mark.parametrize("leaves", [2, 15, 31])
+def test_sums_by_bits_are_scikit_learns(leaves, monkeypatch):
+    boosting = HistGradientBoostingRegressor(
+        max_iter=30, max_leaf_nodes=leaves, min_samples_leaf=2, random_state=0
+    ).fit(X, Y)
+    found, reference = SummedTrees(boosting), boosting.predict(X_NEW)
+    np.testing.assert_allclose(found.sums(X_NEW), reference, rtol=0, atol=1e-12)
+    monkeypatch.setattr(summed_trees, "_BLOCK", 7)
+    np.testing.assert_allclose(found.sums(X_NEW), reference, rtol=0, atol=1e-12)
+    beyond = np.array([[-np.inf, np.inf, 0.0], [9.0, -9.0, 9.0], [np.nan, 0.0, 0.0]])
+    walked = found.baseline + found.trees.value[found.trees.leaves(beyond)].sum(1)
+    np.testing.assert_allclose(found.sums(beyond), walked, rtol=0, atol=1e-12)
+    assert found.sums(X_NEW[:0]).shape == (0,)
+
+
+def test_trees_with_more_leaves_than_bits_are_walked():
+    boosting = HistGradientBoostingRegressor(
+        max_iter=5, max_leaf_nodes=40, min_samples_leaf=1, random_state=0
+    ).fit(X, Y)
+    found = SummedTrees(boosting)
+    assert found._tables is None
+    np.testing.assert_allclose(found.sums(X_NEW), boosting.predict(X_NEW), rtol=0, atol=1e-12)
+
+
+def test_a_boosted_spread_stays_within_what_was_seen():
+    data, target, _ = problem(1000)
+    model = ScaledBoosting(data, target, seed=0)
+    _, spread = model.moments(1e3 * data)
+    assert ((spread >= model.least) & (spread <= model.most)).all()
+
+
+# ------------------------------------------------------------------ many rows
 
 
 @pytest.mark.parametrize("kind", TREES)
-def test_saved_and_loaded(kind, tmp_path):
-    model, points = grown(kind), torch.from_numpy(X_NEW)
+def test_of_many_rows_some_judge_that_the_trees_do_without(kind, monkeypatch):
+    for module in (trees, folds):
+        monkeypatch.setattr(module, "MOST_LEFT_OUT", 100, raising=False)
+    points, targets = torch.from_numpy(X), torch.from_numpy(Y)
+    labels = torch.arange(len(Y)) // 2
+    model = TreeModel(kind, points, targets, 0, labels)
+    assert isinstance(model.grown, TREES[kind][1])
+    rest, judging = folds.judging_rows(labels)
+    assert torch.equal(model.judging, judging)
+    assert not torch.isin(labels[rest], labels[judging]).any()
+    held = model.leave_one_out(labels, 5)
+    assert torch.equal(held.rows, judging)
+    # What the judging rows have makes no difference to the trees.
+    changed = targets.clone()
+    changed[judging] += 100.0
+    again = TreeModel(kind, points, changed, 0, labels)
+    assert torch.equal(again.location(points), model.location(points))
+    assert torch.equal(held.location, model.location(points[judging]))
+    torch.testing.assert_close(held.scores, (targets[judging] - held.location) / held.spread)
+
+
+# ------------------------------------------------------------------ files
+
+
+def grown(kind: str, many: bool = False) -> TreeModel:
+    with pytest.MonkeyPatch.context() as patch:
+        if many:
+            patch.setattr(trees, "MOST_LEFT_OUT", 100)
+        return TreeModel(kind, torch.from_numpy(X), torch.from_numpy(Y), seed=0)
+
+
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("kind", TREES)
+def test_saved_and_loaded(kind, many, tmp_path):
+    model, points = grown(kind, many), torch.from_numpy(X_NEW)
     persistence.save(model, tmp_path / "trees.sgp")
     again = persistence.load(tmp_path / "trees.sgp")
     assert torch.equal(again.location(points), model.location(points))
     assert torch.equal(again.spread(points), model.spread(points))
     assert torch.equal(again.X_train, model.X_train)
     assert (again.kind, again.seed) == (kind, 0)
+    assert (again.judging is None) != many
+    assert not many or torch.equal(again.judging, model.judging)
 
 
 def last_inner(arrays: TreeArrays) -> int:
@@ -235,6 +321,8 @@ def test_hostile_files_are_refused(kind, name, tmp_path):
 
 
 OWN = {
+    "fewer variances": ("random_forest", "variances", lambda a: a[:-1]),
+    "negative variances": ("random_forest", "variances", lambda a: a - 1.0 - a.max()),
     "a point in no leaf": ("extra_trees", "members", lambda a: np.where(a == a.max(), 10**6, a)),
     "fewer points": ("extra_trees", "members", lambda a: a[:-1]),
     "targets out of order": ("extra_trees", "targets", lambda a: a[::-1].copy()),

@@ -14,6 +14,7 @@ from torch import Tensor
 from sharpgp._inputs import plain
 from sharpgp._validation import as_labels, as_numpy
 from sharpgp.exceptions import InvalidInputError
+from sharpgp.gp.sizes import MOST_CALIBRATING
 from sharpgp.models import folds
 from sharpgp.models.copies import without_copies
 from sharpgp.models.folds import together
@@ -125,7 +126,8 @@ def holdout(labels: Tensor, cal_size: float, seed: int | None) -> tuple[np.ndarr
     labels : Tensor [n]
         Rows that share one are on the same side.
     cal_size : float or int
-        Fraction or number of the rows that calibrate; see :class:`sharpgp.SharpGPRegressor`.
+        Fraction (of them at most :data:`~sharpgp.gp.sizes.MOST_CALIBRATING`) or number of the rows
+        that calibrate; see :class:`sharpgp.SharpGPRegressor`.
     seed : int or None
 
     Examples
@@ -141,7 +143,8 @@ def holdout(labels: Tensor, cal_size: float, seed: int | None) -> tuple[np.ndarr
         raise InvalidInputError(
             f"cal_size: expected a fraction in (0, 1) or a count below {n_rows}, found {cal_size!r}"
         )
-    n_cal = int(cal_size) if whole else max(2, _without_waste(round(float(cal_size) * n_rows)))
+    wanted = min(round(float(cal_size) * n_rows), MOST_CALIBRATING)
+    n_cal = int(cal_size) if whole else max(2, _without_waste(wanted))
     if n_rows - n_cal < 2:
         raise InvalidInputError(
             f"expected at least 4 samples, 2 to train on and 2 to calibrate with, found {n_rows} "

@@ -36,7 +36,8 @@ def fit(
         str,
         typer.Option(
             help="auto, for a pool of models; rbf, matern12, matern32, matern52 or additive; or a "
-            "pool of your own, with commas, which may also name extra_trees and boosted_trees."
+            "pool of your own, with commas, which may also name extra_trees, random_forest and "
+            "boosted_trees."
         ),
     ] = "auto",
     approximation: Annotated[

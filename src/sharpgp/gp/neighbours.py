@@ -14,18 +14,21 @@ from sharpgp.gp.compute import threads_for
 from sharpgp.gp.conditionals import conditionals, vecchia_likelihood
 from sharpgp.gp.covariance import Covariance, Stationary
 from sharpgp.gp.nearest import Nearest
-from sharpgp.gp.posterior import DERIVED, STORED, KernelPosterior, TrainingResult
+from sharpgp.gp.posterior import DERIVED, STORED, DataPosterior, KernelPosterior, TrainingResult
 from sharpgp.gp.scaling import Affine
-from sharpgp.gp.sizes import MOST_CONDITIONALS, NEIGHBOURS
+from sharpgp.gp.sizes import MOST_CONDITIONALS, MOST_LEFT_OUT, NEIGHBOURS, drawn_rows
 from sharpgp.gp.ties import per_feature
 from sharpgp.gp.whitening import Data
+from sharpgp.gp.wrapped import WrappedPosterior
 
 
 @stored(
     "NeighbourPosterior",
     **STORED,
     m=int,
-    transient=DERIVED | {"_nearest": ABSENT, "_others": ABSENT, "_asked": None, "_kept": None},
+    transient=DERIVED
+    | {"_nearest": ABSENT, "_others": ABSENT, "_asked": None, "_kept": None}
+    | {"_sample": ABSENT},
 )
 class NeighbourPosterior(KernelPosterior):
     r"""Posterior of a GP that predicts every point from its ``m`` nearest training points.
@@ -107,6 +110,19 @@ class NeighbourPosterior(KernelPosterior):
         return self._in_user_units(conditionals(self._data, theta, self._X, self._others))
 
     @threads_for(0)
+    def loo_at(self, theta: Tensor, rows: Tensor, near: Tensor) -> tuple[Tensor, Tensor]:
+        """:meth:`loo` [K, R] of the points in ``rows`` [R], given those in ``near`` [R, m]."""
+        return self._in_user_units(conditionals(self._data, theta, self._X[rows], near))
+
+    @property
+    def sampled(self) -> tuple[DataPosterior, Tensor]:
+        """See :meth:`DataPosterior.sampled`: at most :data:`MOST_LEFT_OUT` random points."""
+        if self.n_train <= MOST_LEFT_OUT:
+            return super().sampled
+        rows, near = self._sample
+        return SampledNeighbours(self, rows, near), rows
+
+    @threads_for(0)
     def moments(self, theta: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
         """See :meth:`KernelPosterior.moments`; kept, as ``mean`` and ``sigma`` ask in turn."""
         S = self.x_units.forward(X)
@@ -172,6 +188,16 @@ class NeighbourPosterior(KernelPosterior):
     def _others(self) -> Tensor:
         return self._nearest.others(min(self.m, self.n_train - 1))
 
+    @cached_property
+    def _sample(self) -> tuple[Tensor, Tensor]:
+        """The points that stand for all, and their neighbours."""
+        rows = drawn_rows(self.n_train, MOST_LEFT_OUT).to(self.device)
+        return rows, self.others_of(rows)
+
+    def others_of(self, rows: Tensor) -> Tensor:
+        """Neighbours [R, m] of training points by their numbers [R], themselves left out."""
+        return self._nearest.others(min(self.m, self.n_train - 1), rows)
+
     def _near(self, S: Tensor) -> Tensor:
         """Neighbours [T, m] of standardised inputs; the last ones are kept, see ``sigma``."""
         if self._asked is None or not torch.equal(self._asked[0], S):
@@ -184,6 +210,64 @@ class NeighbourPosterior(KernelPosterior):
     def _in_user_units(self, moments: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         mean, variance = moments
         return self.y_units.back(mean), variance.sqrt() * self.y_units.scale
+
+
+class SampledNeighbours(WrappedPosterior):
+    """A nearest-neighbour GP whose training points are said to be some of them only.
+
+    It answers as the GP does, from all points; leave-one-out answers are those of ``rows``.
+
+    Parameters
+    ----------
+    base : NeighbourPosterior
+    rows : Tensor [n]
+        Numbers of training points.
+    near : Tensor [n, m]
+        Their neighbours.
+
+    Examples
+    --------
+    >>> X = torch.linspace(0, 1, 50, dtype=torch.float64)[:, None]
+    >>> theta = torch.tensor([1.0, 1.0, 0.01], dtype=torch.float64)
+    >>> gp = NeighbourPosterior(X, X[:, 0].sin(), Stationary("rbf", 1), theta, m=8)
+    >>> rows = torch.tensor([7, 3])
+    >>> some = SampledNeighbours(gp, rows, gp.others_of(rows))
+    >>> torch.equal(some.loo(theta[None])[0], gp.loo(theta[None])[0][:, rows])
+    True
+    """
+
+    base: NeighbourPosterior
+
+    def __init__(self, base: NeighbourPosterior, rows: Tensor, near: Tensor) -> None:
+        super().__init__(base)
+        self.rows = rows
+        self._near = near
+
+    def _around(self, base: DataPosterior, X: Tensor, y: Tensor) -> DataPosterior:  # type: ignore[override]
+        return base
+
+    @property
+    def n_train(self) -> int:
+        """Number of the points."""
+        return len(self.rows)
+
+    @property
+    def X_train(self) -> Tensor:
+        """Inputs [n, d] of the points, in the user's units."""
+        return self.base.x_units.back(self.base.X_standardised[self.rows])
+
+    @property
+    def y_train(self) -> Tensor:
+        """Targets [n] of the points, in the user's units."""
+        return self.base.y_units.back(self.base.y_standardised[self.rows])
+
+    def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`DataPosterior.loo`: each from its neighbours among all points."""
+        return self.base.loo_at(theta, self.rows, self._near)
+
+    def at_rows(self, rows: Tensor) -> Self:
+        """See :meth:`DataPosterior.at_rows`: fewer points to tell of, as many to predict from."""
+        return type(self)(self.base, self.rows[rows], self._near[rows])
 
 
 def require_stationary(covariance: Covariance) -> None:

@@ -215,6 +215,14 @@ class DataPosterior(Posterior):
         return self.conditioned_on(self.X_train, y)
 
     @property
+    def sampled(self) -> "tuple[DataPosterior, Tensor]":
+        """The GP as it answers for enough of its training points, and which these are [n].
+
+        Itself and all of them, unless leave-one-out answers cost a search among many points each.
+        """
+        return self, torch.arange(self.n_train, device=self.device)
+
+    @property
     def can_leave_out(self) -> bool:
         """Whether :meth:`at_rows` knows nothing of the points that it leaves out."""
         return True

@@ -21,7 +21,18 @@ above 1000             one kernel and trees are     cost: refits of every kernel
                        pooled
 up to 1000             refits of pooled models      measured: ``pooling``; beyond, the gain is small
                        predict, on average          and each of them takes memory
-above 20k              one GP, no pool              cost, until measured
+above 10k              leaves of forests keep       measured: ``many_rows``
+                       averages, and boosted trees
+                       a boosted spread
+above 10k              a part of the rows, which    cost: refits of every model
+                       trees do without, judges
+                       the models of a pool
+above 10k              neighbours are searched      cost: six times as much
+                       approximately
+above 30k              trees of a forest are each   cost: sorting
+                       grown on a part
+above 40k              10,000 rows calibrate        more would make no difference that can be seen
+above 200k             boosted trees are fewer      cost: a pass through the rows for each
 above 1000             sparse hyperposteriors are   cost: ``N^3`` per gradient
                        those of a part
 above 1000             Vecchia's likelihood is      cost: a search among earlier points for each
@@ -36,8 +47,10 @@ above 2000  none       exact GPs are trained on a   measured: ``exact_or_sparse`
                        all; so are their spreads
 above 3000  10,000     GPs are sparse where a       measured, quality against time:
                        method searches with them    ``exact_or_sparse``
-above 10k   10,000     GPs are sparse               measured: ``exact_or_sparse``; beyond, 8 N^2
-                                                    bytes, and N^2 for each prediction
+above 10k   10,000     GPs predict from neighbours, measured: ``exact_or_sparse``,
+                       with more than 10 features   ``many_rows``; beyond, 8 N^2 bytes, and N^2 for
+                       (50 on a GPU) they are       each prediction
+                       sparse
 above 3000  10,000     scale models are sparse      cost: one more matrix
 above 3000             operations of an exact GP    measured: below, what threads round differently
                        use several threads          moved searches by 2e-2 (``test_determinism``)
@@ -53,6 +66,9 @@ hyperparameter there is one more, the prior on lengthscales: :mod:`sharpgp.gp.pr
 """
 
 from dataclasses import dataclass
+
+import torch
+from torch import Tensor
 
 from sharpgp._stored import stored
 from sharpgp._validation import as_count
@@ -73,6 +89,8 @@ PART_ROWS = 1500
 INDUCING = 300
 #: Neighbours that a nearest-neighbour GP predicts from, unless the user says otherwise.
 NEIGHBOURS = 64
+#: Features up to which ``"auto"`` looks for neighbours, by kind of device.
+MOST_NEAR_FEATURES = {"cpu": 10, "cuda": 50}
 #: Points whose conditional densities stand for all in the likelihood of a nearest-neighbour GP.
 MOST_CONDITIONALS = 1000
 #: Training rows from which ``device="auto"`` takes a GPU, where there is one.
@@ -121,11 +139,21 @@ MOST_TEN_FOLDS = 500
 MOST_AVERAGED = 1000
 #: Rows up to which ``calibration="auto"`` cross-validates.
 MOST_CROSS_VALIDATED = 2000
-#: Rows up to which ``base="auto"`` pools several kernels, and up to which it pools at all.
+#: Rows up to which ``base="auto"`` pools several kernels.
 MOST_WITH_ALL_KERNELS = 1000
-MOST_POOLED = 20_000
 #: Training points up to which ``exact`` weighs models by refits; beyond, by leave-one-out.
 MOST_REFITTED = 600
+#: Training points up to which all of them are left out in turn; beyond, a part of them tells how
+#: good a model is.
+MOST_LEFT_OUT = 10_000
+#: Share of that part among all points, and points that it has at most.
+JUDGING_SHARE, MOST_JUDGING = 0.1, 5000
+#: Rows that each tree of a forest is grown on at most, where its leaves are averaged.
+MOST_GROWN_ON = 30_000
+#: Rows times trees of boosting at most, beyond 300 trees.
+MOST_BOOSTED = 400_000_000
+#: Rows whose residuals teach boosting the spread, at most.
+MOST_SPREAD_FROM = 50_000
 #: Training points of a sparse GP that its hyperposterior is computed from, at most.
 MOST_OBSERVED = 1000
 #: Training points up to which ``capone22`` samples the hyperposterior.
@@ -170,16 +198,21 @@ def approximation_for(
     approximation: Approximation = "auto",
     *,
     searched: bool = True,
+    n_features: int | None = None,
 ) -> Sparse | Neighbours | None:
     """The approximation that ``n_train`` points get; None for an exact GP.
 
     ``"auto"`` is exact up to :data:`MOST_EXACT` points, or :data:`MOST_CONDITIONED` where nobody
-    searches with the GP, and sparse beyond.
+    searches with the GP.  Beyond, it is one of neighbours where nobody searches with it and the
+    kernel is a stationary one of at most :data:`MOST_NEAR_FEATURES` features, and sparse otherwise;
+    ``n_features`` is None for any other kernel.
 
     Examples
     --------
     >>> approximation_for(500, "cpu"), approximation_for(50_000, "cpu")
     (None, Sparse(m=300))
+    >>> approximation_for(50_000, "cpu", searched=False, n_features=8)
+    Neighbours(m=64)
     >>> print(approximation_for(5000, "cpu"), approximation_for(5000, "cpu", searched=False))
     Sparse(m=300) None
     >>> approximation_for(500, "cpu", Sparse(600)), approximation_for(500, "cpu", "neighbours")
@@ -188,8 +221,10 @@ def approximation_for(
     if approximation == "exact":
         return None
     if approximation == "auto":
-        most = (MOST_EXACT if searched else MOST_CONDITIONED)[device_type]
-        return None if n_train <= most else Sparse(min(INDUCING, n_train))
+        if n_train <= (MOST_EXACT if searched else MOST_CONDITIONED)[device_type]:
+            return None
+        near = n_features is not None and n_features <= MOST_NEAR_FEATURES[device_type]
+        return Neighbours() if near and not searched else Sparse(min(INDUCING, n_train))
     if approximation == "sparse":
         return Sparse(min(INDUCING, n_train))
     if approximation == "neighbours":
@@ -202,6 +237,23 @@ def approximation_for(
         "approximation: expected 'auto', 'exact', 'sparse', 'neighbours', Sparse(m=...) or "
         f"Neighbours(m=...), found {approximation!r}"
     )
+
+
+def drawn_rows(n: int, most: int) -> Tensor:
+    """Numbers of ``most`` of ``n`` points, always the same ones; the first ones of a larger draw.
+
+    All of them, in their order, where there are no more.
+
+    Examples
+    --------
+    >>> drawn_rows(3, 5).tolist(), len(drawn_rows(1000, 5))
+    ([0, 1, 2], 5)
+    >>> torch.equal(drawn_rows(1000, 5), drawn_rows(1000, 50)[:5])
+    True
+    """
+    if n <= most:
+        return torch.arange(n)
+    return torch.randperm(n, generator=torch.Generator().manual_seed(0))[:most]
 
 
 def trained_rows(n_train: int, device_type: str, own: int | None = None) -> int:

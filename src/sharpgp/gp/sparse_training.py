@@ -11,7 +11,7 @@ from torch import Tensor
 from sharpgp.exceptions import NumericalError
 from sharpgp.gp.bound import variational_bound
 from sharpgp.gp.compute import threads_for
-from sharpgp.gp.covariance import Covariance, Named
+from sharpgp.gp.covariance import Covariance, Named, Stationary
 from sharpgp.gp.dense import cholesky
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.inducing import cluster_centres
@@ -304,7 +304,14 @@ def train_chosen(
     >>> train_chosen(X, X[:, 0].sin(), approximation=Neighbours(10))[0].n_neighbours
     10
     """
-    chosen = approximation_for(len(y), X.device.type, approximation, searched=searched)
+    near = isinstance(make_covariance(kernel, X.shape[1]), Stationary)
+    chosen = approximation_for(
+        len(y),
+        X.device.type,
+        approximation,
+        searched=searched,
+        n_features=X.shape[1] if near else None,
+    )
     logger.debug("training %s on %d points (%s)", chosen or "an exact GP", len(y), X.device)
     if chosen is None:
         return train(X, y, kernel, random_state=random_state)

@@ -16,7 +16,7 @@ from sharpgp.gp.kernels import KERNELS, Kernel, named
 from sharpgp.gp.posterior import DataPosterior
 from sharpgp.gp.sizes import (
     MOST_ADDITIVE_FEATURES,
-    MOST_POOLED,
+    MOST_LEFT_OUT,
     MOST_WITH_ALL_KERNELS,
     Approximation,
     Neighbours,
@@ -24,6 +24,7 @@ from sharpgp.gp.sizes import (
 )
 from sharpgp.gp.sparse_training import train_chosen
 from sharpgp.gp.ties import Ties
+from sharpgp.models.folds import together
 from sharpgp.models.foreign import ForeignModel
 from sharpgp.models.gaussian import learn_gaussian
 from sharpgp.models.model import Learner
@@ -36,6 +37,11 @@ POOLS = {
     "low": ("matern32",),
     "auto": ("rbf", "matern32", "additive", "extra_trees", "boosted_trees"),
     "high": ("rbf", "matern12", "matern32", "matern52", "additive", "extra_trees", "boosted_trees"),
+}
+#: The same for many rows, of which trees keep averages.
+OF_MANY = {
+    "auto": ("matern32", "random_forest", "boosted_trees"),
+    "high": ("rbf", "matern32", "random_forest", "boosted_trees"),
 }
 #: The one GP of methods that take no other model.
 ONE_GP = "rbf"
@@ -82,11 +88,13 @@ class Bases:
         """Every model, learned from ``X`` [N, d] and ``y`` [N], by name."""
         found: dict[str, Learner] = {}
         named = self._named(*X.shape)
+        # Trees of many rows do without some of them, which equal inputs must not give away.
+        kept = together(X, labels) if len(y) > MOST_LEFT_OUT else None
         progress.begin("training", "model", len(named))
         for name, base in named:
             progress.at(name)
             if isinstance(base, str) and base in TREES:
-                found[name] = TreeModel(base, X, y, self.seed or 0)
+                found[name] = TreeModel(base, X, y, self.seed or 0, kept)
             elif gives_quantiles(base):
                 found[name] = ForeignModel(base, X, y, self.names)
             else:
@@ -187,11 +195,11 @@ def pool_for(n: int, effort: str = "auto", n_features: int = 1) -> tuple[str, ..
     >>> pool_for(300)
     ('rbf', 'matern32', 'additive', 'extra_trees', 'boosted_trees')
     >>> pool_for(300, "low"), pool_for(10**6)
-    (('matern32',), ('rbf',))
+    (('matern32',), ('matern32', 'random_forest', 'boosted_trees'))
     """
     check_choice(effort, "effort", POOLS)
-    if n > MOST_POOLED:
-        return (ONE_GP,)
+    if n > MOST_LEFT_OUT and effort != "low":
+        return OF_MANY[effort]
     if n > MOST_WITH_ALL_KERNELS and effort == "auto":
         return ("matern32", "extra_trees", "boosted_trees")
     # The additive kernel has two hyperparameters for each feature, and costs in proportion.

@@ -14,12 +14,12 @@ from sharpgp._ranks import q_lin
 from sharpgp._stored import Array, agree, stored
 from sharpgp.gp.compute import side_by_side
 from sharpgp.gp.posterior import Posterior
-from sharpgp.gp.sizes import MOST_LEARNED_WHOLE
-from sharpgp.models.folds import Split, parts
+from sharpgp.gp.sizes import MOST_LEARNED_WHOLE, MOST_LEFT_OUT
+from sharpgp.models.folds import Split, judging_rows
 from sharpgp.models.heteroscedastic import ScaleModel
 from sharpgp.models.judging import SCORED_LEVELS
 from sharpgp.models.model import HeldOut, Learner, OutOfFold, held_out_of
-from sharpgp.models.splitters import complements
+from sharpgp.models.splitters import judging_pairs
 from sharpgp.models.spread_choice import (
     Choice,
     Chosen,
@@ -64,7 +64,7 @@ def learn_gaussian(
     choice=Choice,
     scale=ScaleModel | None,
     unit=Array(positive=True),
-    scores=Array("N"),
+    scores=Array("n"),
     transient={"trained": None},
 )
 class GaussianModel(Learner):
@@ -77,8 +77,8 @@ class GaussianModel(Learner):
     ----------
     posterior : Posterior
         The GP as it was trained, or one on a warped target.
-    scores : Tensor [N]
-        Leave-one-out z-scores of the training points.
+    scores : Tensor [n]
+        Leave-one-out z-scores of the training points, or of those that stand for all.
     trained : Posterior or None
         The GP as it was trained, from which refits take their start; not kept in files.
     """
@@ -140,7 +140,8 @@ class GaussianModel(Learner):
         scale = None
         if self.scale is not None:
             residuals, sigma = loo_of(posterior, self.theta)
-            scale = self.scale.conditioned_on(posterior.X_train, residuals / sigma)
+            part, _ = posterior.sampled
+            scale = self.scale.conditioned_on(part.X_train, residuals / sigma)
         return GaussianModel(Chosen(posterior, self.theta, self.choice, scale))
 
     def relearned(self, X: Tensor, y: Tensor, labels: Tensor, seed: int) -> "GaussianModel":
@@ -153,18 +154,18 @@ class GaussianModel(Learner):
 
         Where labels tie rows together, parts of them are left out instead of single points.
         """
-        n = len(self.scores)
+        n = len(labels)
         if len(labels.unique()) < n and self.posterior.can_leave_out:
             with torch.no_grad():
                 many = self.posterior.n_dense > MOST_LEARNED_WHOLE["cpu"]
                 most = _LEFT_OUT_OF_MANY if many else _MOST_LEFT_OUT
-                pairs = complements(n, parts(labels, most, seed))
+                pairs = judging_pairs(labels, most, seed)
                 fits = [self.conditioned(self.posterior.at_rows(rest)) for rest, _ in pairs]
                 return held_out_of(fits, pairs, self.X_train, self.y_train).in_order()
         residuals, sigma = self._loo()
-        rows = torch.arange(n, device=residuals.device)
-        location = self.y_train - residuals
-        return HeldOut(rows, location, sigma * self.unit, self.scores)
+        part, rows = self.posterior.sampled
+        held = HeldOut(rows, part.y_train - residuals, sigma * self.unit, self.scores)
+        return held.only(judging_rows(labels)[1]) if n > MOST_LEFT_OUT else held
 
     def out_of_fold(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> OutOfFold:
         """See :meth:`Model.out_of_fold`: with refits of the same choice, from scratch.

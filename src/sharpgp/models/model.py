@@ -43,6 +43,12 @@ class HeldOut:
         rows, order = self.rows.sort()
         return HeldOut(rows, self.location[order], self.spread[order], self.scores[order])
 
+    def only(self, rows: Tensor) -> "HeldOut":
+        """Those of some rows, which are among these, in the order of the training points."""
+        chosen = torch.isin(self.rows, rows)
+        found = (part[chosen] for part in (self.rows, self.location, self.spread, self.scores))
+        return HeldOut(*found).in_order()
+
     def at(self, rows: Tensor) -> "HeldOut":
         """Some of all training points, which these are in their order."""
         return HeldOut(rows, self.location[rows], self.spread[rows], self.scores[rows])
@@ -144,7 +150,11 @@ class Learner(Model):
 
     @abstractmethod
     def leave_one_out(self, labels: Tensor, seed: int) -> HeldOut:
-        """The training points, without refits: what a fit knows without a point, quickly."""
+        """The training points, without refits: what a fit knows without a point, quickly.
+
+        Beyond :data:`~sharpgp.gp.sizes.MOST_LEFT_OUT` points, those of
+        :func:`~sharpgp.models.folds.judging_rows`.
+        """
 
     @abstractmethod
     def out_of_fold(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> "OutOfFold":

@@ -10,7 +10,7 @@ from sharpgp import _progress as progress
 from sharpgp._stored import Array, Several, agree, stored
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.posterior import Posterior
-from sharpgp.gp.sizes import MOST_AVERAGED
+from sharpgp.gp.sizes import MOST_AVERAGED, MOST_LEFT_OUT
 from sharpgp.models.averaged import AveragedModel
 from sharpgp.models.folds import Split
 from sharpgp.models.gaussian import learn_gaussian
@@ -125,19 +125,27 @@ class PooledModel(Learner):
         """The GP with the largest weight."""
         return self.models[self.leading].posterior
 
-    def _moments(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        location = torch.stack([model.location(X) for model in self.models])
-        spread = torch.stack([model.spread(X) for model in self.models])
-        return self._combined(location, spread)
+    def _asked(self, X: Tensor) -> list[int]:
+        """Models that count at ``X``: those with a weight, and where gradients do, all."""
+        return [k for k, w in enumerate(self.weights.tolist()) if w > 0.0 or X.requires_grad]
 
-    def _combined(self, location: Tensor, spread: Tensor) -> tuple[Tensor, Tensor]:
-        weights, units = self.weights.to(location.device), self.units.to(location.device)
+    def _moments(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        asked = self._asked(X)
+        location = torch.stack([self.models[k].location(X) for k in asked])
+        spread = torch.stack([self.models[k].spread(X) for k in asked])
+        return self._combined(location, spread, asked)
+
+    def _combined(
+        self, location: Tensor, spread: Tensor, asked: Sequence[int]
+    ) -> tuple[Tensor, Tensor]:
+        weights, units = (part[asked].to(location.device) for part in (self.weights, self.units))
         return pooled_location_spread(weights, location, spread * units.unsqueeze(-1))
 
     def location(self, X: Tensor) -> Tensor:
         """See :meth:`Model.location`."""
-        location = torch.stack([model.location(X) for model in self.models])
-        return (self.weights.to(location.device).unsqueeze(-1) * location).sum(0)
+        asked = self._asked(X)
+        location = torch.stack([self.models[k].location(X) for k in asked])
+        return (self.weights[asked].to(location.device).unsqueeze(-1) * location).sum(0)
 
     def spread(self, X: Tensor) -> Tensor:
         """See :meth:`Model.spread`: larger where the models disagree."""
@@ -170,7 +178,8 @@ class PooledModel(Learner):
 
     def _pooled(self, held: Sequence[HeldOut]) -> HeldOut:
         location = torch.stack([one.location for one in held])
-        m, s = self._combined(location, torch.stack([one.spread for one in held]))
+        spread = torch.stack([one.spread for one in held])
+        m, s = self._combined(location, spread, range(len(held)))
         rows = held[0].rows
         return HeldOut(rows, m, s, (self.y_train[rows] - m) / s)
 
@@ -226,7 +235,7 @@ def pooled_out_of_fold(
         if name not in gps:
             refit(name)
     dropped: dict[str, HeldOut] = {}
-    if len(gps) > 1:
+    if len(gps) > 1 and len(labels) <= MOST_LEFT_OUT:
         rows = torch.cat([test for _, test in pairs]).sort().values
         quick = {name: models[name].leave_one_out(labels, seed).at(rows) for name in gps}
         others = {name: one.held for name, one in found.items()}

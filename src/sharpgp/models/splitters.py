@@ -9,7 +9,8 @@ from torch import Tensor
 
 from sharpgp._validation import as_count
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.models.folds import Split, check_several, parts, together
+from sharpgp.gp.sizes import MOST_LEFT_OUT
+from sharpgp.models.folds import Split, check_several, judging_rows, parts, together
 
 
 def complements(n: int, tests: Iterable[Tensor]) -> list[Split]:
@@ -26,6 +27,19 @@ def complements(n: int, tests: Iterable[Tensor]) -> list[Split]:
         rest[test] = False
         found.append((rest.nonzero()[:, 0], test))
     return found
+
+
+def judging_pairs(labels: Tensor, k: int, seed: int) -> list[Split]:
+    """Splits that judge a model quickly: each of ``k`` parts in turn, of many points one part.
+
+    Examples
+    --------
+    >>> len(judging_pairs(torch.arange(100), 5, 0)), len(judging_pairs(torch.arange(20_000), 5, 0))
+    (5, 1)
+    """
+    if len(labels) > MOST_LEFT_OUT:
+        return [judging_rows(labels)]
+    return complements(len(labels), parts(labels, k, seed))
 
 
 def splits(folds: Any, X: Tensor, y: Tensor, groups: Tensor | None, seed: int) -> list[Split]:

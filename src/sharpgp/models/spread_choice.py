@@ -103,6 +103,10 @@ def choose_spread(posterior: Posterior, seed: int, labels: Tensor | None = None)
     labels : Tensor [N], optional
         Rows that share one are in one part; None: those with equal inputs.
     """
+    part, some = posterior.sampled
+    if part is not posterior:
+        found = choose_spread(part, seed, None if labels is None else labels[some])
+        return replace(found, posterior=posterior)
     kept = together(posterior.X_train) if labels is None else labels
     if posterior.n_dense > MOST_LEARNED_WHOLE[posterior.device.type]:
         rows = _some_of(torch.arange(posterior.n_train, device=posterior.device), PART_ROWS)
@@ -201,7 +205,7 @@ def same_spread(choice: Choice, posterior: Posterior, X: Tensor, y: Tensor) -> C
     model = None
     if choice.share > 0:
         residuals, sigma = loo_of(fit, theta)
-        model = ScaleModel(X, residuals / sigma, fit.ties)
+        model = ScaleModel(X[fit.sampled[1]], residuals / sigma, fit.ties)
     return Chosen(fit, theta, choice, model)
 
 
@@ -249,12 +253,16 @@ def _warped(posterior: Posterior, reference: Scores) -> Candidate | None:
 
 
 def loo_of(posterior: Posterior, theta: Tensor) -> tuple[Tensor, Tensor]:
-    """Leave-one-out residuals under ``theta_R`` and standard deviations under ``theta`` [N]."""
+    """Leave-one-out residuals under ``theta_R`` and standard deviations under ``theta`` [n].
+
+    Of the points that the GP answers for, see :meth:`DataPosterior.sampled`.
+    """
     own = posterior.theta_R
+    part, _ = posterior.sampled
     with torch.no_grad():
         same = torch.equal(own, theta)
-        mean, sigma = posterior.loo(own[None] if same else torch.stack([own, theta]))
-    return posterior.y_train - mean[0], sigma[-1]
+        mean, sigma = part.loo(own[None] if same else torch.stack([own, theta]))
+    return part.y_train - mean[0], sigma[-1]
 
 
 def _some_of(rows: Tensor, most: int) -> Tensor:

@@ -1,16 +1,19 @@
 """Regression trees as plain arrays: what a fitted forest knows, without its classes."""
 
-from typing import Any, Self
+from collections.abc import Callable, Iterator
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sharpgp._stored import NumPyArray, agree, stored
+from sharpgp.gp.compute import in_order
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
-# Entries of one block of answers, rows by trees.
-_BLOCK = 2**21
+T = TypeVar("T")
+# Entries of one block of answers, rows by trees: 512 KiB, which stay in the cache of a core.
+_BLOCK = 2**16
 
 
 @stored(
@@ -116,17 +119,24 @@ class TreeArrays:
 
     def leaves(self, X: Floats) -> Whole:
         """The leaf, as a number of a node, in which each row ends in each tree [T, trees]."""
-        rows = max(1, _BLOCK // self.n_trees)
-        blocks = [self._leaves(X[i : i + rows]) for i in range(0, max(1, len(X)), rows)]
-        return np.concatenate(blocks)
+        found = [*self.by_rows(X, lambda leaves: leaves), np.empty((0, self.n_trees), np.int64)]
+        return np.concatenate(found)
 
-    def _leaves(self, X: Floats) -> Whole:
+    def by_rows(self, X: Floats, work: Callable[[Whole], T]) -> Iterator[T]:
+        """``work`` on the :meth:`leaves` of blocks of rows, in their order; several at once."""
+        rows = max(1, _BLOCK // self.n_trees)
+        children = np.stack([self.left, self.right], 1).ravel()
+        starts = range(0, len(X), rows)
+        return in_order(lambda i: work(self._leaves(X[i : i + rows], children)), starts)
+
+    def _leaves(self, X: Floats, children: Whole) -> Whole:
         values = X.astype(np.float32).astype(np.float64) if self.single else X
-        at = np.broadcast_to(self.roots, (len(X), self.n_trees)).copy()
-        row = np.arange(len(X))[:, None]
+        flat = np.ascontiguousarray(values).ravel()
+        at = np.broadcast_to(self.roots, (len(X), self.n_trees)).ravel()
+        first = np.repeat(np.arange(len(X)) * X.shape[1], self.n_trees)
         while True:
-            goes_left = values[row, self.feature[at]] <= self.threshold[at]
-            after = np.where(goes_left, self.left[at], self.right[at])
+            goes_left = flat.take(first + self.feature.take(at)) <= self.threshold.take(at)
+            after = children.take(2 * at + ~goes_left)
             if np.array_equal(after, at):
-                return at
+                return at.reshape(len(X), self.n_trees)
             at = after

@@ -1,177 +1,42 @@
 r"""Tree models from scikit-learn with a location and a spread of their own.
 
-Extra trees carry a whole conditional distribution: the targets that share a leaf with ``x``.
-Boosted trees carry none, and their spread is constant: a learned one gained nothing in a pool
-(``sharpgp bench evidence pooling``).  Both work in one thread, give the same answers for the same
-seed, and keep plain arrays only, so that they can be saved.
+Forests carry a whole conditional distribution, boosted trees none: with few rows their spread is
+constant, as a learned one gained nothing in a pool (``sharpgp bench evidence pooling``), and with
+many it is boosted, too.  All give the same answers for the same seed, and keep plain arrays only,
+so that they can be saved.
 """
+
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix
-from scipy.special import ndtri
-from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from sharpgp._stored import Array, NumPyArray, agree, stored
-from sharpgp.models.refitted import LEAST_SPREAD, RefittedModel
-from sharpgp.models.tree_arrays import TreeArrays
+from sharpgp._stored import Array, Maybe, agree, stored
+from sharpgp.gp.sizes import MOST_LEFT_OUT
+from sharpgp.models.boosting import BoostedTrees, ScaledBoosting
+from sharpgp.models.folds import judging_rows, together
+from sharpgp.models.forests import ExtraTrees, LeafForest
+from sharpgp.models.model import HeldOut, held_out_of
+from sharpgp.models.refitted import RefittedModel
 
 Floats = NDArray[np.float64]
-
-# Trees of a forest, and fewest training points in a leaf.  With single ones the quantiles often
-# coincide, and the spread says nothing (``sharpgp bench evidence pooling``).
-_TREES, _LEAST_IN_LEAF = 100, 3
-# Probability between the two quantiles of a leaf that make the spread.
-_BETWEEN = 0.8
-# Entries of one block of rows' weights: 16 MiB.
-_BLOCK = 2**21
-
-
-@stored(
-    "ExtraTrees",
-    trees=TreeArrays,
-    members=NumPyArray("N trees", whole=True),
-    targets=NumPyArray("N"),
-    least=float,
-)
-class ExtraTrees:
-    r"""Extremely randomised trees; location and spread from the targets in the leaves.
-
-    A training point ``i`` has the weight ``w_i(x)``: the mean over trees of
-    ``1[i in the leaf of x] / size of that leaf``.  The location is ``sum_i w_i y_i``; the spread,
-    ``(q_high - q_low) / (Phi^-1(high) - Phi^-1(low))`` from the weighted quantiles of ``y``.
-
-    Parameters
-    ----------
-    X : array [N, d]
-    y : array [N]
-    seed : int
-
-    References
-    ----------
-    P. Geurts, D. Ernst and L. Wehenkel, "Extremely randomized trees", Machine Learning, 2006.
-    N. Meinshausen, "Quantile regression forests", JMLR, 2006.
-
-    Examples
-    --------
-    >>> X = np.linspace(0, 1, 100)[:, None]
-    >>> y = np.where(X[:, 0] > 0.5, 10.0, 0.0) + np.cos(99 * X[:, 0]) * X[:, 0]
-    >>> model = ExtraTrees(X, y, seed=0)
-    >>> location, spread = model.moments(np.array([[0.1], [0.9]]))
-    >>> bool(np.diff(location)[0] > 8), bool(np.diff(spread)[0] > 0)
-    (True, True)
-    """
-
-    def __init__(self, X: Floats, y: Floats, seed: int) -> None:
-        forest = ExtraTreesRegressor(
-            _TREES,
-            min_samples_leaf=min(_LEAST_IN_LEAF, max(1, len(y) // 4)),
-            max_features=1.0,
-            random_state=seed,
-            n_jobs=1,
-        ).fit(X, y)
-        self.trees = TreeArrays.of_forest(forest)
-        order = np.argsort(y, kind="stable")
-        self.targets: Floats = y[order]
-        self.members = self.trees.leaves(X)[order]
-        self.least = LEAST_SPREAD * float(y.std()) or 1.0
-
-    def _restored(self) -> None:
-        agree("trees", self.members.shape[1], self.trees.n_trees)
-        agree("a positive spread", 0.0 < self.least < np.inf, True)
-        agree("targets in order", bool((np.diff(self.targets) >= 0).all()), True)
-        inside = (self.members >= 0) & (self.members < len(self.trees.value))
-        agree("leaves of points", bool(inside.all()), True)
-
-    def moments(self, X: Floats) -> tuple[Floats, Floats]:
-        """Location and spread [T]."""
-        members = self._incidence(self.members, np.ones(self.members.shape))
-        sizes = np.asarray(members.sum(0)).ravel()
-        per_leaf = np.divide(1.0, sizes, out=np.zeros_like(sizes), where=sizes > 0)
-        leaves = self.trees.leaves(X)
-        rows = max(1, _BLOCK // len(self.targets))
-        found = []
-        for i in range(0, max(1, len(leaves)), rows):
-            block = leaves[i : i + rows]
-            asked = self._incidence(block, np.ones(block.shape)).multiply(per_leaf).tocsr()
-            found.append(self._of_weights((asked @ members.T).toarray() / self.trees.n_trees))
-        location, spread = (np.concatenate(part) for part in zip(*found, strict=True))
-        return location, spread
-
-    def _of_weights(self, weights: Floats) -> tuple[Floats, Floats]:
-        cumulated = weights.cumsum(1)
-        tail = 0.5 * (1.0 - _BETWEEN)
-        low, high = (self._quantile(cumulated, p) for p in (tail, 1.0 - tail))
-        return weights @ self.targets, np.maximum((high - low) / (-2.0 * ndtri(tail)), self.least)
-
-    def _quantile(self, cumulated: Floats, p: float) -> Floats:
-        """Weighted quantiles [T] of the sorted targets, linear between the middles of weights."""
-        above = (cumulated < p).sum(1).clip(max=len(self.targets) - 1)
-        rows = np.arange(len(cumulated))
-        below = np.maximum(above - 1, 0)
-        before = np.where(above > 0, cumulated[rows, below], 0.0)
-        width = np.maximum(cumulated[rows, above] - before, np.finfo(float).tiny)
-        share = np.clip((p - before) / width, 0.0, 1.0)
-        return self.targets[below] + share * (self.targets[above] - self.targets[below])
-
-    def _incidence(self, leaves: NDArray[np.int64], values: Floats) -> csr_matrix:
-        """Sparse [rows, nodes] with ``values`` where a row is in a leaf."""
-        rows = np.repeat(np.arange(len(leaves)), leaves.shape[1])
-        shape = (len(leaves), len(self.trees.value))
-        return csr_matrix((values.ravel(), (rows, leaves.ravel())), shape=shape)
-
-
-@stored("BoostedTrees", trees=TreeArrays, baseline=float, size=float)
-class BoostedTrees:
-    r"""Gradient boosting on histograms, with early stopping, and a constant spread.
-
-    Parameters
-    ----------
-    X : array [N, d]
-    y : array [N]
-    seed : int
-
-    Examples
-    --------
-    >>> X = np.linspace(0, 1, 200)[:, None]
-    >>> y = np.where(X[:, 0] > 0.5, 10.0, 0.0) + np.cos(99 * X[:, 0]) * X[:, 0]
-    >>> location, spread = BoostedTrees(X, y, seed=0).moments(np.array([[0.1], [0.9]]))
-    >>> bool(np.diff(location)[0] > 8), bool(np.diff(spread)[0] == 0)
-    (True, True)
-    """
-
-    def __init__(self, X: Floats, y: Floats, seed: int) -> None:
-        boosting = HistGradientBoostingRegressor(
-            learning_rate=0.1,
-            max_iter=300,
-            min_samples_leaf=max(2, min(20, len(y) // 15)),
-            early_stopping=len(y) >= 40,
-            validation_fraction=0.15,
-            n_iter_no_change=15,
-            random_state=seed,
-        ).fit(X, y)
-        self.trees = TreeArrays.of_boosting(boosting)
-        self.baseline = float(np.squeeze(boosting._baseline_prediction))
-        self.size = float(y.std()) or 1.0
-
-    def _restored(self) -> None:
-        agree("a positive spread", 0.0 < self.size < np.inf, True)
-        agree("a finite baseline", bool(np.isfinite(self.baseline)), True)
-
-    def moments(self, X: Floats) -> tuple[Floats, Floats]:
-        """Location and spread [T]."""
-        location = self.baseline + self.trees.value[self.trees.leaves(X)].sum(1)
-        return location, np.full(len(X), self.size)
-
-
-#: Tree models by name.
-TREES: dict[str, type[ExtraTrees | BoostedTrees]] = {
-    "extra_trees": ExtraTrees,
-    "boosted_trees": BoostedTrees,
+#: What grows under each name: with up to :data:`~sharpgp.gp.sizes.MOST_LEFT_OUT` rows, and beyond.
+TREES: dict[str, tuple[type[Any], type[Any]]] = {
+    "extra_trees": (ExtraTrees, LeafForest),
+    "random_forest": (LeafForest, LeafForest),
+    "boosted_trees": (BoostedTrees, ScaledBoosting),
 }
+
+
+def grow(kind: str, X: Floats, y: Floats, seed: int, *, many: bool) -> Any:
+    """Trees of a kind of :data:`TREES` from inputs [N, d] and targets [N]."""
+    made = TREES[kind][many]
+    # Histograms are filled in parallel otherwise, and trees of few rows gain nothing by it.
+    with threadpool_limits(torch.get_num_threads() if many else 1):
+        return made(X, y, seed, kind) if made is LeafForest else made(X, y, seed)
 
 
 @stored(
@@ -180,10 +45,28 @@ TREES: dict[str, type[ExtraTrees | BoostedTrees]] = {
     _X=Array("N d"),
     _y=Array("N"),
     seed=int,
-    grown=ExtraTrees | BoostedTrees,
+    grown=ExtraTrees | LeafForest | BoostedTrees | ScaledBoosting,
+    judging=Maybe(Array("J", whole=True)),
+    transient={"_kept": None},
 )
 class TreeModel(RefittedModel):
     """Trees of one kind, grown on inputs ``X`` [N, d] and targets ``y`` [N].
+
+    Beyond :data:`~sharpgp.gp.sizes.MOST_LEFT_OUT` rows they do without a few of them, those of
+    :func:`~sharpgp.models.folds.judging_rows`, which then tell how good they are.
+
+    Parameters
+    ----------
+    kind : {"extra_trees", "random_forest", "boosted_trees"}
+    X, y : Tensor [N, d], Tensor [N]
+    seed : int
+    labels : Tensor [N], optional
+        Rows that share one are left out together; None: those with equal inputs.
+
+    Attributes
+    ----------
+    judging : Tensor [J] or None
+        Rows that the trees have not seen.
 
     Examples
     --------
@@ -193,16 +76,26 @@ class TreeModel(RefittedModel):
     torch.Size([3])
     """
 
-    def __init__(self, kind: str, X: Tensor, y: Tensor, seed: int) -> None:
+    judging: Tensor | None = None
+    _kept: tuple[Tensor, Tensor, Tensor] | None = None
+
+    def __init__(
+        self, kind: str, X: Tensor, y: Tensor, seed: int, labels: Tensor | None = None
+    ) -> None:
         super().__init__(X, y)
         self.kind, self.seed = kind, seed
-        # Histograms are filled in parallel otherwise, and forests of this size gain nothing by it.
-        with threadpool_limits(1):
-            self.grown = TREES[kind](X.cpu().numpy(), y.cpu().numpy(), seed)
+        many = len(y) > MOST_LEFT_OUT
+        if many:
+            rest, self.judging = judging_rows(together(X) if labels is None else labels)
+            X, y = X[rest], y[rest]
+        self.grown = grow(kind, X.cpu().numpy(), y.cpu().numpy(), seed, many=many)
 
     def _restored(self) -> None:
         agree("kind of trees", isinstance(self.grown, TREES.get(self.kind, ())), True)
-        agree("features", bool(self.grown.trees.feature.max() < self.n_features), True)
+        agree("features", self.grown.n_features <= self.n_features, True)
+        if self.judging is not None:
+            inside = (self.judging >= 0) & (self.judging < len(self._y))
+            agree("rows that judge", bool(inside.all()), True)
 
     def location(self, X: Tensor) -> Tensor:
         """See :meth:`Model.location`; constant between thresholds, so without a gradient."""
@@ -213,9 +106,19 @@ class TreeModel(RefittedModel):
         return self._moments(X)[1]
 
     def _moments(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        location, spread = self.grown.moments(X.detach().cpu().numpy())
-        return torch.from_numpy(location).to(X), torch.from_numpy(spread).to(X)
+        """Both [T]; the last ones are kept, as they are asked for in turn."""
+        if self._kept is None or not torch.equal(self._kept[0], X):
+            location, spread = self.grown.moments(X.detach().cpu().numpy())
+            found = torch.from_numpy(location).to(X), torch.from_numpy(spread).to(X)
+            self._kept = X.detach().clone(), *found
+        return self._kept[1:]
+
+    def leave_one_out(self, labels: Tensor, seed: int) -> HeldOut:
+        """See :meth:`Learner.leave_one_out`; of many rows, those that the trees do without."""
+        if self.judging is None:
+            return super().leave_one_out(labels, seed)
+        return held_out_of([self], [(self.judging, self.judging)], self._X, self._y)
 
     def relearned(self, X: Tensor, y: Tensor, labels: Tensor, seed: int) -> "TreeModel":
         """See :meth:`Learner.relearned`."""
-        return TreeModel(self.kind, X, y, self.seed)
+        return TreeModel(self.kind, X, y, self.seed, labels)

@@ -128,10 +128,11 @@ class Exact(Recalibrator):
         model = next(iter(models.values()))
         if len(models) > 1:
             # Weights come from the training points alone, and leave the guarantee as it is.
-            labels, pairs = split_points(_FOLDS, model, groups, self.seed)
             if len(model.y_train) <= MOST_REFITTED:
+                labels, pairs = split_points(_FOLDS, model, groups, self.seed)
                 model, _ = pooled_out_of_fold(models, pairs, labels, self.seed)
             else:
+                labels = together(inputs_of(base), groups)
                 held = [one.leave_one_out(labels, self.seed) for one in models.values()]
                 model, _ = pooled(models, held)
         found = ScoredPredictor.of(model, X, y)

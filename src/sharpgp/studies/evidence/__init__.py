@@ -28,6 +28,7 @@ STUDIES = {
     "known_truth": "intervals beside the true conditional quantiles",
     "landing": "the two pictures of the first page of the site",
     "large_data": "growth, memory and speed of sparse and exact GPs",
+    "many_rows": "the default beyond 10,000 rows, beside single GPs and a quantile forest",
     "minibatch": "a sparse GP trained in batches beside gpytorch's SVGP",
     "mixed_tables": "tables with categories and gaps, as they are and encoded by hand",
     "monotonicity": "whether the spread grows with the hyperparameters, as the paper assumes",

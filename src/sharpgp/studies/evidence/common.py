@@ -83,8 +83,47 @@ def robot_arm(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return X, reach + 0.01 * rng.normal(size=n)
 
 
+def smooth_3d(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """A smooth function of three features, with constant noise."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 2, (n, 3))
+    f = np.sin(2 * X[:, 0]) * np.cos(X[:, 1]) + np.exp(-(X[:, 2] ** 2)) * X[:, 1]
+    return X, f + 0.1 * rng.normal(size=n)
+
+
+def rough(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Steps along four of six features, and kinks along a fifth."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(size=(n, 6))
+    f = np.floor(4 * X[:, 0]) * ((X[:, 1] > 0.5) - 0.5) + 2 * (X[:, 2] + X[:, 3] > 1)
+    return X, f + np.abs(np.sin(20 * X[:, 4])) + 0.2 * rng.normal(size=n)
+
+
+def heteroscedastic(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Noise with heavy tails whose size varies thirtyfold, by two of five features."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 5))
+    size = 0.1 + np.exp(0.7 * X[:, 3]) * (0.2 + 0.5 * (X[:, 4] > 0))
+    return X, X[:, 0] + 0.5 * X[:, 1] * X[:, 2] + size * rng.standard_t(5, size=n)
+
+
+def fifty_features(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Fifty features, of which eight count."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 50))
+    f = 0.5 * X[:, :5].sum(1) + np.sin(2 * X[:, 5]) * X[:, 6] + np.maximum(X[:, 7], 0)
+    return X, f + 0.3 * rng.normal(size=n)
+
+
 #: Problems with as many rows as are asked for.
-GENERATED = {"simulated": simulated, "robot arm": robot_arm}
+GENERATED = {
+    "simulated": simulated,
+    "robot arm": robot_arm,
+    "smooth 3d": smooth_3d,
+    "rough": rough,
+    "heteroscedastic": heteroscedastic,
+    "50 features": fifty_features,
+}
 
 
 def judged(ends: Tensor, y: Tensor, coverage: float = 0.95) -> tuple[float, float, float]:

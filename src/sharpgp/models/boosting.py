@@ -1,0 +1,131 @@
+"""Gradient boosting on histograms: a location, and with many rows a boosted spread, too."""
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.ensemble import HistGradientBoostingRegressor
+
+from sharpgp._stored import agree, stored
+from sharpgp.gp.sizes import MOST_BOOSTED, MOST_SPREAD_FROM
+from sharpgp.models.refitted import LEAST_SPREAD
+from sharpgp.models.summed_trees import SummedTrees
+from sharpgp.models.tree_arrays import TreeArrays
+
+Floats = NDArray[np.float64]
+# Share of the rows whose residuals the spread is learned from, and what is added to these, in
+# units of their mean: a residual that is 0 by chance must not be an outlier.
+_HELD_OUT, _SOFTENING = 0.1, 0.01
+# Trees that boosting ends with at the latest: with few rows and with many.
+_MOST_TREES, _LEAST_TREES = 2000, 300
+
+
+@stored("BoostedTrees", trees=TreeArrays, baseline=float, size=float)
+class BoostedTrees:
+    r"""Gradient boosting on histograms, with early stopping, and a constant spread.
+
+    Parameters
+    ----------
+    X : array [N, d]
+    y : array [N]
+    seed : int
+
+    Examples
+    --------
+    >>> X = np.linspace(0, 1, 200)[:, None]
+    >>> y = np.where(X[:, 0] > 0.5, 10.0, 0.0) + np.cos(99 * X[:, 0]) * X[:, 0]
+    >>> location, spread = BoostedTrees(X, y, seed=0).moments(np.array([[0.1], [0.9]]))
+    >>> bool(np.diff(location)[0] > 8), bool(np.diff(spread)[0] == 0)
+    (True, True)
+    """
+
+    def __init__(self, X: Floats, y: Floats, seed: int) -> None:
+        boosting = HistGradientBoostingRegressor(
+            learning_rate=0.1,
+            max_iter=300,
+            min_samples_leaf=max(2, min(20, len(y) // 15)),
+            early_stopping=len(y) >= 40,
+            validation_fraction=0.15,
+            n_iter_no_change=15,
+            random_state=seed,
+        ).fit(X, y)
+        self.trees = TreeArrays.of_boosting(boosting)
+        self.baseline = float(np.squeeze(boosting._baseline_prediction))
+        self.size = float(y.std()) or 1.0
+
+    def _restored(self) -> None:
+        agree("a positive spread", 0.0 < self.size < np.inf, True)
+        agree("a finite baseline", bool(np.isfinite(self.baseline)), True)
+
+    @property
+    def n_features(self) -> int:
+        """Features that the trees ask for, at least."""
+        return 1 + int(self.trees.feature.max())
+
+    def moments(self, X: Floats) -> tuple[Floats, Floats]:
+        """Location and spread [T]."""
+        location = self.baseline + self.trees.value[self.trees.leaves(X)].sum(1)
+        return location, np.full(len(X), self.size)
+
+
+@stored("ScaledBoosting", mean=SummedTrees, scale=SummedTrees, least=float, most=float)
+class ScaledBoosting:
+    r"""Gradient boosting of the location, and of the logarithm of the spread, for many rows.
+
+    A tenth of the rows is held out; the absolute residuals there are boosted in turn, by the
+    deviance of a gamma distribution with a mean ``exp(g(x))``.
+
+    Parameters
+    ----------
+    X : array [N, d]
+    y : array [N]
+    seed : int
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(size=(3000, 1))
+    >>> y = np.where(X[:, 0] > 0.5, 10.0, 0.0) + (0.1 + X[:, 0]) * rng.normal(size=3000)
+    >>> location, spread = ScaledBoosting(X, y, seed=0).moments(np.array([[0.1], [0.9]]))
+    >>> bool(np.diff(location)[0] > 8), bool(spread[1] > 2 * spread[0])
+    (True, True)
+    """
+
+    def __init__(self, X: Floats, y: Floats, seed: int) -> None:
+        n = len(y)
+        order = np.random.default_rng(seed).permutation(n)
+        held = order[: min(round(_HELD_OUT * n), MOST_SPREAD_FROM)]
+        kept = order[len(held) :]
+        trees = int(np.clip(MOST_BOOSTED // n, _LEAST_TREES, _MOST_TREES))
+        common = {
+            "early_stopping": True,
+            "validation_fraction": 0.1,
+            "n_iter_no_change": 20,
+            "random_state": seed,
+        }
+        boosting = HistGradientBoostingRegressor(max_iter=trees, **common).fit(X[kept], y[kept])
+        self.mean = SummedTrees(boosting)
+        size = np.abs(y[held] - self.mean.sums(X[held]))
+        soft = _SOFTENING * float(size.mean()) or 1.0
+        scale = HistGradientBoostingRegressor(
+            loss="gamma",
+            learning_rate=0.05,
+            max_iter=300,
+            max_leaf_nodes=15,
+            min_samples_leaf=50,
+            **common,
+        ).fit(X[held], size + soft)
+        self.scale = SummedTrees(scale)
+        self.least = LEAST_SPREAD * float(y.std()) or 1.0
+        # A sum of steps may go beyond anything that was seen, and is exponentiated.
+        self.most = float(max(size.max(), self.least))
+
+    def _restored(self) -> None:
+        agree("spreads", 0.0 < self.least <= self.most < np.inf, True)
+
+    @property
+    def n_features(self) -> int:
+        """Features that the trees ask for, at least."""
+        return 1 + max(int(one.trees.feature.max()) for one in (self.mean, self.scale))
+
+    def moments(self, X: Floats) -> tuple[Floats, Floats]:
+        """Location and spread [T]."""
+        return self.mean.sums(X), np.exp(self.scale.sums(X)).clip(self.least, self.most)

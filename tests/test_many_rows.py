@@ -1,0 +1,182 @@
+"""What changes beyond some thousands of rows, with the thresholds lowered to some dozens."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+from helpers import wavy
+from sharpgp import Neighbours, SharpGPRegressor, Sparse, persistence
+from sharpgp._rows import holdout
+from sharpgp.calibration.methods import exact
+from sharpgp.gp import neighbours, sizes
+from sharpgp.gp.neighbour_training import train_neighbours
+from sharpgp.gp.neighbours import NeighbourPosterior
+from sharpgp.gp.sizes import MOST_CALIBRATING, approximation_for, drawn_rows
+from sharpgp.models import bases, folds, gaussian, pool, splitters, trees
+from sharpgp.models.bases import OF_MANY, Bases, pool_for
+from sharpgp.models.folds import judging_rows
+from sharpgp.models.gaussian import learn_gaussian
+
+MANY = 100
+N = 160
+X, Y = wavy(N, seed=3)
+X_NEW, Y_NEW = wavy(40, seed=4)
+POINTS, TARGETS = torch.from_numpy(X), torch.from_numpy(Y)
+
+
+@pytest.fixture(autouse=True)
+def _lowered(monkeypatch):
+    for module in (bases, gaussian, neighbours, pool, splitters, trees):
+        monkeypatch.setattr(module, "MOST_LEFT_OUT", MANY)
+    monkeypatch.setattr(exact, "MOST_REFITTED", 50)
+    monkeypatch.setitem(sizes.MOST_CONDITIONED, "cpu", MANY)
+
+
+def fitted(**settings) -> SharpGPRegressor:
+    """The default, from rows of its own to calibrate with."""
+    return SharpGPRegressor(calibration="exact", random_state=0, **settings)
+
+
+@cache
+def trained() -> NeighbourPosterior:
+    return train_neighbours(POINTS, TARGETS, m=12)[0]
+
+
+# ------------------------------------------------------------------ sizes
+
+
+def test_auto_takes_neighbours_where_they_can_be_found():
+    def auto(n, **settings):
+        return approximation_for(n, "cpu", **settings)
+
+    assert auto(MANY, searched=False, n_features=8) is None
+    assert auto(MANY + 1, searched=False, n_features=8) == Neighbours(64)
+    assert auto(10**6, searched=False, n_features=11) == Sparse(300)  # trees look at every point
+    assert auto(10**6, searched=False) == Sparse(300)  # no stationary kernel
+    assert auto(10**6, n_features=8) == Sparse(300)  # a method searches with it
+    assert approximation_for(10**6, "cuda", searched=False, n_features=30) == Neighbours(64)
+
+
+def test_a_fraction_holds_out_no_more_than_calibration_needs():
+    labels = torch.arange(5 * MOST_CALIBRATING)
+    assert len(holdout(labels, 0.25, 0)[1]) == MOST_CALIBRATING - 1  # whole ranks
+    assert len(holdout(labels, 2 * MOST_CALIBRATING, 0)[1]) == 2 * MOST_CALIBRATING
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_judging_rows_are_a_part_in_whole_labels(size):
+    labels = torch.arange(N) // size
+    rest, judging = judging_rows(labels)
+    assert torch.equal(torch.cat([rest, judging]).sort().values, torch.arange(N))
+    assert abs(len(judging) - N // 10) < size
+    assert not torch.isin(labels[rest], labels[judging]).any()
+    assert len(judging_rows(torch.arange(10**6))[1]) == sizes.MOST_JUDGING
+    if size == 1:
+        assert set(judging.tolist()) == set(drawn_rows(N, N // 10).tolist())
+
+
+# ------------------------------------------------------------------ a GP of many points
+
+
+def test_leave_one_out_of_some_points_is_that_of_all():
+    gp = trained()
+    some, rows = gp.sampled
+    theta = torch.stack([gp.theta_R, 1.5 * gp.theta_R])
+    assert len(rows) == some.n_train == MANY
+    torch.testing.assert_close(some.X_train, POINTS[rows])
+    torch.testing.assert_close(some.y_train, TARGETS[rows])
+    for ours, all_of_them in zip(some.loo(theta), gp.loo(theta), strict=True):
+        torch.testing.assert_close(ours, all_of_them[:, rows])
+    fewer = some.at_rows(torch.tensor([4, 2]))
+    torch.testing.assert_close(fewer.loo(theta)[0], gp.loo(theta)[0][:, rows[[4, 2]]])
+    assert torch.equal(some.mean(POINTS[:3]), gp.mean(POINTS[:3]))
+
+
+def test_a_gp_is_judged_by_the_rows_that_judge_all_models():
+    gp = trained()
+    model = learn_gaussian(gp)
+    assert len(model.scores) == MANY
+    held = model.leave_one_out(torch.arange(N), 0)
+    _, judging = judging_rows(torch.arange(N))
+    assert torch.equal(held.rows, judging)
+    expected = gp.loo(gp.theta_R[None])[0][0, judging]
+    torch.testing.assert_close(held.location, expected)
+    torch.testing.assert_close(held.scores, (TARGETS[judging] - expected) / held.spread)
+    # Rows that share a label are left out together: as a GP without them predicts.
+    labels = torch.arange(N) // 2
+    held = model.leave_one_out(labels, 0)
+    rest, judging = judging_rows(labels)
+    assert torch.equal(held.rows, judging)
+    torch.testing.assert_close(held.location, gp.at_rows(rest).mean(POINTS[judging]))
+
+
+def test_what_has_learned_from_many_rows_can_be_extended_and_updated():
+    gp = trained()
+    model = learn_gaussian(gp)
+    more, targets = torch.from_numpy(X_NEW), torch.from_numpy(Y_NEW)
+    for other in (model.extended(more, targets), model.updated(more, targets)):
+        assert other.posterior.n_train == N + len(Y_NEW)
+        assert torch.isfinite(other.spread(more)).all()
+    assert len(model.updated(more, targets).scores) == MANY
+
+
+# ------------------------------------------------------------------ the estimator
+
+
+def test_the_default_pools_trees_of_many_rows(tmp_path):
+    model = fitted(cal_size=39).fit(X, Y)
+    assert {one.name for one in model.base_} == set(OF_MANY["auto"]) == set(pool_for(10**6))
+    assert model.posterior_.n_neighbours == 64
+    ends = model.predict_interval(X_NEW, 0.8)
+    assert np.mean((ends[:, 0] <= Y_NEW) & (ends[:, 1] >= Y_NEW)) > 0.5
+    persistence.save(model, tmp_path / "model")
+    again = persistence.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.predict_interval(X_NEW, 0.8), ends)
+    for one in (model, again):
+        one.update(X_NEW, Y_NEW)
+        assert one.calibrated_.n_cal == 39 + len(Y_NEW)
+    np.testing.assert_array_equal(
+        again.predict_interval(X_NEW, 0.8), model.predict_interval(X_NEW, 0.8)
+    )
+    assert np.isfinite(
+        model.calibrated_.condition_on_observations(X_NEW, Y_NEW).predict_mean(POINTS)
+    ).all()
+
+
+@pytest.mark.parametrize("grouped", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_nothing_but_scores_comes_from_the_calibration_rows(grouped):
+    """What keeps the guarantee: other targets there change no location, spread or weight."""
+    groups = {"groups": np.arange(120) // 3, "groups_cal": np.arange(40) // 2} if grouped else {}
+    models = [
+        fitted(base=["matern32", "boosted_trees"]).fit(
+            X[:120], Y[:120], X[120:], Y[120:] + shift, **groups
+        )
+        for shift in (0.0, np.arange(40.0))
+    ]
+    one, other = (fit.calibrated_.model for fit in models)
+    assert torch.equal(one.weights, other.weights)
+    points = torch.from_numpy(X_NEW)
+    assert torch.equal(one.location(points), other.location(points))
+    assert torch.equal(one.spread(points), other.spread(points))
+
+
+def test_models_without_weight_are_asked_only_for_gradients(monkeypatch):
+    models = Bases(["matern32", "random_forest"], seed=0).learned(POINTS, TARGETS)
+    held = [model.leave_one_out(torch.arange(N), 0) for model in models.values()]
+    both, _ = pool.pooled(models, held)
+    both.weights = torch.tensor([0.0, 1.0], dtype=torch.float64)
+    monkeypatch.setattr(type(both.posterior), "mean", None)
+    trees_alone = models["random_forest"]
+    assert torch.equal(both.location(POINTS), trees_alone.location(POINTS))
+    torch.testing.assert_close(both.spread(POINTS), trees_alone.spread(POINTS) * both.units[1])
+    monkeypatch.undo()
+    inputs = POINTS[:5].clone().requires_grad_()
+    both.location(inputs).sum().backward()
+    assert torch.equal(inputs.grad, torch.zeros_like(inputs))
+
+
+def test_folds_judge_as_many_rows_as_they_say(monkeypatch):
+    monkeypatch.setattr(folds, "MOST_JUDGING", 7)
+    assert len(judging_rows(torch.arange(N))[1]) == 7
