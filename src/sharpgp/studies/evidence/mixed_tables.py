@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+from joblib import Parallel, delayed
 from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.impute import SimpleImputer
@@ -87,6 +88,10 @@ BOOSTED: dict[str, Callable[[float | None, list[str]], Any]] = {
 }
 
 
+#: What can be fitted.
+FITS = ("frame", "pipeline", "default", *BOOSTED)
+
+
 def as_categories(package: str, train: Any, test: Any) -> tuple[Any, Any, list[str]]:
     """The frames with text as a package wants it, and the names of these columns."""
     text = [name for name in train.columns if train[name].dtype.kind not in "fiu"]
@@ -124,52 +129,77 @@ def boosted(
 # --- the study ------------------------------------------------------------------------------------
 
 
+def estimators(base: str, calibration: str, seed: int) -> dict[str, Any]:
+    """The estimator on the frame, behind a pipeline, and as it comes."""
+    settings: dict[str, Any] = {"base": base, "calibration": calibration, "random_state": seed}
+    return {
+        "frame": SharpGPRegressor(**settings),
+        "pipeline": make_pipeline(by_hand(), SharpGPRegressor(**settings)),
+        "default": SharpGPRegressor(random_state=seed),
+    }
+
+
+def one(
+    name: str,
+    share: float,
+    models: dict[str, Any],
+    packages: list[str],
+    seed: int,
+    data_home: str | None,
+) -> dict[str, list[float]]:
+    """Figures and processor seconds of every model on one split of one set."""
+    whole, y = mixed_sets.load(name, data_home)
+    frame = mixed_sets.with_gaps(whole, share, seed)
+    fit, test = np.split(np.random.default_rng(seed).permutation(len(y)), [int(0.8 * len(y))])
+    train, target, asked, truth = frame.iloc[fit], y[fit], frame.iloc[test], y[test]
+    found: dict[str, list[float]] = {}
+    for kind, model in models.items():
+        with calm(), Clock() as clock:
+            model.fit(train, target)
+            figures = judge(model, asked, truth)
+        found[kind] = [*figures, clock.cpu]
+    nothing = float("nan")
+    for package in packages:
+        for kind in ("constant", "quantiles"):
+            with calm(), Clock() as clock:
+                ends = boosted(package, kind == "quantiles", train, target, asked, seed)
+            score = interval_score(truth, *ends, COVERAGE)
+            figures = [nothing, interval_coverage(truth, *ends), score, nothing]
+            found[f"{package}, {kind}"] = [*figures, clock.cpu]
+    return found
+
+
 def main(
     datasets: str = ",".join(mixed_sets.SETS),
     gaps: str = "0,10,30",
+    fits: str = ",".join(FITS),
     base: str = "rbf",
     calibration: str = "exact",
     repeats: int = 5,
-    default: bool = True,
+    workers: int = 1,
     data_home: str | None = None,
 ) -> None:
     """Print the table; ``gaps`` in per cent."""
-    packages = [name for name in BOOSTED if name == "sklearn" or find_spec(name)]
+    names, chosen = datasets.split(","), fits.split(",")
+    for option, given, known in (("datasets", names, mixed_sets.SETS), ("fits", chosen, FITS)):
+        for one_of in given:
+            check_choice(one_of, option, known)
+    packages = [
+        name for name in BOOSTED if name in chosen and (name == "sklearn" or find_spec(name))
+    ]
     header("set", "gaps", "fit on", "CRPS", "coverage", "score", "hyperparameters", "fit, s")
-    for name in datasets.split(","):
-        check_choice(name, "datasets", mixed_sets.SETS)
-        whole, y = mixed_sets.load(name, data_home)
-        for share in numbers(gaps):
-            found: dict[str, list[list[float]]] = {}
-            for seed in range(repeats):
-                frame = mixed_sets.with_gaps(whole, share / 100, seed)
-                rows = np.random.default_rng(seed).permutation(len(y))
-                fit, test = np.split(rows, [int(0.8 * len(y))])
-                train, target, asked, truth = frame.iloc[fit], y[fit], frame.iloc[test], y[test]
-                settings: dict[str, Any] = {"base": base, "calibration": calibration}
-                models: dict[str, Any] = {
-                    "the frame": SharpGPRegressor(**settings, random_state=seed),
-                    "a pipeline": make_pipeline(
-                        by_hand(), SharpGPRegressor(**settings, random_state=seed)
-                    ),
-                }
-                if default:
-                    models["default"] = SharpGPRegressor(random_state=seed)
-                for kind, model in models.items():
-                    with calm(), Clock() as clock:
-                        model.fit(train, target)
-                        figures = judge(model, asked, truth)
-                    found.setdefault(kind, []).append([*figures, clock.cpu])
-                for package in packages:
-                    for kind in ("constant", "quantiles"):
-                        with calm(), Clock() as clock:
-                            parts = train, target, asked, seed
-                            ends = boosted(package, kind == "quantiles", *parts)
-                        score = interval_score(truth, *ends, COVERAGE)
-                        nothing = float("nan")
-                        figures = [nothing, interval_coverage(truth, *ends), score, nothing]
-                        found.setdefault(f"{package}, {kind}", []).append([*figures, clock.cpu])
-            for kind, runs in found.items():
-                crps, covered, score, size, cpu = np.mean(runs, axis=0)
-                cells = [f"{crps:.3f}", f"{covered:.1%}", f"{score:.3f}", f"{size:.0f}"]
-                row(name, f"{share}%", kind, *cells, f"{cpu:.1f}")
+    cases = [(name, share) for name in names for share in numbers(gaps)]
+
+    def task(name: str, share: int, seed: int) -> Any:
+        models = estimators(base, calibration, seed)
+        used = {kind: model for kind, model in models.items() if kind in chosen}
+        return delayed(one)(name, share / 100, used, packages, seed, data_home)
+
+    tasks = (task(*case, seed) for case in cases for seed in range(repeats))
+    judged = Parallel(n_jobs=workers)(tasks)
+    for i, (name, share) in enumerate(cases):
+        runs = judged[i * repeats : (i + 1) * repeats]
+        for kind in runs[0]:
+            crps, covered, score, size, cpu = np.mean([run[kind] for run in runs], axis=0)
+            cells = [f"{crps:.3f}", f"{covered:.1%}", f"{score:.3f}", f"{size:.0f}"]
+            row(name, f"{share}%", kind, *cells, f"{cpu:.1f}")
