@@ -8,8 +8,10 @@ In units of the target's standard deviation; means over the seeds.
 """
 
 import numpy as np
+from joblib import Parallel, delayed
 
 from sharpgp import SharpGPRegressor, metrics
+from sharpgp.studies.datasets import Dataset
 from sharpgp.studies.evidence.common import calm, header, row, sets
 from sharpgp.studies.peers.methods import mapie_cqr
 from sharpgp.studies.peers.protocol import COVERAGES, make_case
@@ -28,33 +30,46 @@ def judge(ends: np.ndarray, y: np.ndarray, unit: float) -> list[float]:
     return found
 
 
+def one(
+    data: Dataset, seed: int, most: int, base: str, approximation: str
+) -> dict[str, list[float]]:
+    """Figures of every method on the split of one seed."""
+    case = make_case(data, seed, most, "cpu")
+    p, found = case.parts, {}
+    settings = {"base": base, "approximation": approximation, "random_state": seed}
+    with calm():
+        model = SharpGPRegressor(**settings, y_bounds=(0, None)).fit(*case.together)
+        free = model.calibrated_.within(None)
+        for name, predictor in {"free": free, "bounded": model}.items():
+            ends = np.asarray(predictor.predict_interval(p.X_test, COVERAGES))
+            crps = float(np.mean(predictor.predict_dist(p.X_test).numpy().crps(p.y_test)))
+            found[name] = [*judge(ends, p.y_test, case.unit), crps / case.unit]
+        for name, ends in mapie_cqr(case).bands.items():
+            figures = judge(ends.clip(0), p.y_test, case.unit)
+            found[f"quantile boosting, {name}"] = [*figures, float("nan")]
+    return found
+
+
 def main(
     dataset: str = "facebook1",
     most: int = 2000,
     seeds: int = 5,
+    first: int = 0,
     base: str = "auto",
     approximation: str = "auto",
+    workers: int = 1,
     data_home: str | None = None,
 ) -> None:
-    """Print a line for each method."""
+    """Print a line for each method, means over ``seeds`` from ``first`` on; then the scores."""
     (data,) = sets(dataset, data_home)
-    found: dict[str, list[list[float]]] = {}
-    for seed in range(seeds):
-        case = make_case(data, seed, most, "cpu")
-        p, nothing = case.parts, [float("nan")]
-        settings = {"base": base, "approximation": approximation, "random_state": seed}
-        with calm():
-            model = SharpGPRegressor(**settings, y_bounds=(0, None)).fit(*case.together)
-            free = model.calibrated_.within(None)
-            for name, one in {"free": free, "bounded": model}.items():
-                ends = np.asarray(one.predict_interval(p.X_test, COVERAGES))
-                crps = float(np.mean(one.predict_dist(p.X_test).numpy().crps(p.y_test)))
-                figures = judge(ends, p.y_test, case.unit)
-                found.setdefault(name, []).append([*figures, crps / case.unit])
-            for name, ends in mapie_cqr(case).bands.items():
-                figures = judge(ends.clip(0), p.y_test, case.unit)
-                found.setdefault(f"quantile boosting, {name}", []).append(figures + nothing)
+    which = range(first, first + seeds)
+    tasks = (delayed(one)(data, seed, most, base, approximation) for seed in which)
+    found = Parallel(n_jobs=workers)(tasks)
     asked = [f"{coverage:.0%}" for coverage in COVERAGES]
     header("", *(f"{name}, {c}" for c in asked for name in ("covers", "width", "score")), "CRPS")
-    for name, figures in found.items():
-        row(name, *(f"{value:.3f}" for value in np.mean(figures, axis=0)))
+    for name in found[0]:
+        row(name, *(f"{value:.3f}" for value in np.mean([run[name] for run in found], axis=0)))
+    print("\nscores by seed:")
+    header("seed", *(f"{name}, {c}" for name in found[0] for c in asked))
+    for seed, run in zip(which, found, strict=True):
+        row(seed, *(f"{figures[k]:.3f}" for figures in run.values() for k in (2, 5)))

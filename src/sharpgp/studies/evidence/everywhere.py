@@ -8,9 +8,13 @@ interval score, relative to the first method's. ``chance`` is what a predictor t
 with probability 90 % would show on as many rows.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
+from joblib import Parallel, delayed
 
 from sharpgp import metrics
+from sharpgp.studies.datasets import Dataset
 from sharpgp.studies.evidence.common import calm, header, row, sets
 from sharpgp.studies.peers.methods import METHODS
 from sharpgp.studies.peers.protocol import COVERAGES, make_case
@@ -35,36 +39,42 @@ def judge(X: np.ndarray, y: np.ndarray, lower: np.ndarray, upper: np.ndarray) ->
     ]
 
 
+def one(data: Dataset, seed: int, most: int, methods: Sequence[str]) -> dict[str, np.ndarray]:
+    """Features, targets and interval ends [T, d + 3] of each method on the split of one seed."""
+    case = make_case(data, seed, most, "cpu")
+    p, found = case.parts, {}
+    with calm():
+        for name in methods:
+            bands = METHODS[name](case).bands
+            ends = bands.get("default", bands.get("symmetric"))
+            assert ends is not None
+            found[name] = np.column_stack([p.X_test, p.y_test, ends[:, :, 0]])
+    rng = np.random.default_rng(seed)
+    size = rng.permutation(len(p.y_test)) / len(p.y_test) + 1.0
+    lower = np.where(rng.random(len(size)) < COVERAGE, p.y_test - size / 2, p.y_test + 1.0)
+    found["chance"] = np.column_stack([p.X_test, p.y_test, lower, lower + size])
+    return found
+
+
 def main(
     datasets: str = "boston,concrete,mpg,wine",
     methods: str = "exact,rk,mapie-std-gp,mapie-cqr-gb,mapie-split-gb,crepes-norm",
     most: int = 400,
     seeds: int = 5,
+    workers: int = 1,
     data_home: str | None = None,
 ) -> None:
     """Print a line for each set and method."""
     quarters = ("narrow", "second", "third", "wide")
     header("set", "method", "covers", *quarters, "along features", "worst slab", "score")
-    for data in sets(datasets, data_home):
-        rows: dict[str, list[np.ndarray]] = {}
-        for seed in range(seeds):
-            case = make_case(data, seed, most, "cpu")
-            p = case.parts
-            with calm():
-                for name in methods.split(","):
-                    bands = METHODS[name](case).bands
-                    ends = bands.get("default", bands.get("symmetric"))
-                    assert ends is not None
-                    part = np.column_stack([p.X_test, p.y_test, ends[:, :, 0]])
-                    rows.setdefault(name, []).append(part)
-            inside = np.random.default_rng(seed).random(len(p.y_test)) < COVERAGE
-            size = np.random.default_rng(seed).permutation(len(inside)) / len(inside) + 1.0
-            lower = np.where(inside, p.y_test - size / 2, p.y_test + 1.0)
-            part = np.column_stack([p.X_test, p.y_test, lower, lower + size])
-            rows.setdefault("chance", []).append(part)
+    chosen = sets(datasets, data_home)
+    tasks = [(data, seed, most, methods.split(",")) for data in chosen for seed in range(seeds)]
+    judged = Parallel(n_jobs=workers)(delayed(one)(*task) for task in tasks)
+    for i, data in enumerate(chosen):
+        runs = judged[i * seeds : (i + 1) * seeds]
         first = None
-        for name, parts in rows.items():
-            table = np.concatenate(parts)
+        for name in runs[0]:
+            table = np.concatenate([run[name] for run in runs])
             X, (y, lower, upper) = table[:, :-3], table[:, -3:].T
             score = metrics.interval_score(y, lower, upper, COVERAGE)
             first = score if first is None else first

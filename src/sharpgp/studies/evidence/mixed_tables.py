@@ -1,16 +1,20 @@
-"""Tables with categories and gaps: as they are, and encoded by hand.
+"""Tables with categories and gaps: as they are, encoded by hand, and beside boosted trees.
 
-Sets with categories kept as text (``mpg``: cylinders and origin; ``boston``: the index of highways
-and the river; ``shop``: made, with a column of thirty categories) lose a share of their values at
-random. On each split the same estimator is fitted on the frame, and on what a scikit-learn
-pipeline makes of it: one-hot columns with a lengthscale each, and medians. Beside them,
-scikit-learn's gradient boosting, which takes categories and gaps, with conformal intervals of
-constant width. 90 % intervals; means over the splits, in units of the target's standard deviation.
+The sets of :mod:`sharpgp.studies.mixed_sets` lose a share of their values at random.  On each split
+the same estimator (``--base``) is fitted on the frame, and on what a scikit-learn pipeline makes of
+it: one-hot columns with a lengthscale each, and medians.  ``default`` is the estimator as it comes,
+on the frame.  Beside them boosted trees that take categories and gaps, with conformal intervals
+from a quarter of the rows: of constant width about the mean, or about two quantiles.  LightGBM and
+CatBoost are left out where they are not installed.  90 % intervals; means over the splits, in
+units of the target's standard deviation.
 """
 
+from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+from joblib import Parallel, delayed
 from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.impute import SimpleImputer
@@ -18,51 +22,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 from sharpgp import SharpGPRegressor, through
+from sharpgp._validation import check_choice
 from sharpgp.metrics import interval_coverage, interval_score
-from sharpgp.studies.evidence.common import Clock, calm, header, row, sets
+from sharpgp.studies import mixed_sets
+from sharpgp.studies.evidence.common import Clock, calm, header, numbers, row
+from sharpgp.studies.peers.predictions import conformal_quantile
 
-CATEGORIES = {"mpg": ("cylinders", "origin"), "boston": ("rad", "chas")}
 COVERAGE = 0.9
-
-
-def shop(n: int, seed: int) -> tuple[Any, np.ndarray]:
-    """Sales of thirty shops that differ, by price and by kind of day."""
-    import pandas as pd
-
-    rng = np.random.default_rng(seed)
-    names = np.array([f"shop {k:02}" for k in range(30)])
-    level = np.random.default_rng(0).normal(0, 1, 30)
-    which = rng.integers(0, 30, n)
-    days = np.array(["work", "work", "Saturday", "Sunday"])[rng.integers(0, 4, n)]
-    frame = pd.DataFrame(
-        {"price": rng.uniform(1, 5, n), "shop": names[which], "day": days, "x": rng.normal(size=n)}
-    )
-    effect = {"work": 0.0, "Saturday": 1.0, "Sunday": -0.5}
-    y = level[which] + np.sin(frame["price"]) + frame["day"].map(effect) + rng.normal(0, 0.3, n)
-    return frame, y.to_numpy()
-
-
-def table(name: str, data_home: str | None) -> tuple[Any, np.ndarray]:
-    """A frame with categories as text, and its target in standard deviations."""
-    import pandas as pd
-
-    if name == "shop":
-        frame, y = shop(500, seed=1)
-    else:
-        (data,) = sets(name, data_home)
-        frame, y = pd.DataFrame(data.X, columns=list(data.feature_names)), data.y
-        for column in CATEGORIES[name]:
-            frame[column] = [f"{value:g}!" for value in frame[column]]
-    return frame, (y - y.mean()) / y.std()
-
-
-def with_gaps(frame: Any, share: float, seed: int) -> Any:
-    """The frame without a share of its values."""
-    rng = np.random.default_rng(seed)
-    out = frame.copy()
-    for column in out.columns:
-        out.loc[rng.random(len(out)) < share, column] = None
-    return out
+LEVELS = (0.05, 0.95)
 
 
 def by_hand() -> Any:
@@ -86,59 +53,153 @@ def judge(model: Any, X: Any, y: np.ndarray) -> list[float]:
     return [crps, *scores, float(len(found.model.posterior_.names))]
 
 
-def boosted(train: Any, y: np.ndarray, test: Any, target: np.ndarray, seed: int) -> list[float]:
-    """Gradient boosting with split conformal intervals."""
-    typed = [part.copy() for part in (train, test)]
-    for column in train.columns:
-        if train[column].dtype.kind not in "fi":
-            known = sorted(train[column].dropna().unique())
-            for part in typed:
-                part[column] = part[column].astype("category").cat.set_categories(known)
+# --- boosted trees --------------------------------------------------------------------------------
+
+
+def scikit_learn(level: float | None, text: list[str]) -> Any:
+    """Of scikit-learn; for a quantile, or the mean."""
+    loss = {} if level is None else {"loss": "quantile", "quantile": level}
+    settings: dict[str, Any] = {"categorical_features": "from_dtype", "random_state": 0, **loss}
+    return HistGradientBoostingRegressor(**settings)
+
+
+def lightgbm(level: float | None, text: list[str]) -> Any:
+    """LightGBM; for a quantile, or the mean."""
+    from lightgbm import LGBMRegressor
+
+    loss = {} if level is None else {"objective": "quantile", "alpha": level}
+    return LGBMRegressor(random_state=0, n_jobs=1, verbosity=-1, **loss)
+
+
+def catboost(level: float | None, text: list[str]) -> Any:
+    """CatBoost; for a quantile, or the mean."""
+    from catboost import CatBoostRegressor
+
+    loss = {} if level is None else {"loss_function": f"Quantile:alpha={level}"}
+    settings = {"thread_count": 1, "allow_writing_files": False, "verbose": False}
+    return CatBoostRegressor(cat_features=text, random_seed=0, **settings, **loss)
+
+
+#: By name of the package: a model for a quantile, or for the mean, given the columns of text.
+BOOSTED: dict[str, Callable[[float | None, list[str]], Any]] = {
+    "sklearn": scikit_learn,
+    "lightgbm": lightgbm,
+    "catboost": catboost,
+}
+
+
+#: What can be fitted.
+FITS = ("frame", "pipeline", "default", *BOOSTED)
+
+
+def as_categories(package: str, train: Any, test: Any) -> tuple[Any, Any, list[str]]:
+    """The frames with text as a package wants it, and the names of these columns."""
+    text = [name for name in train.columns if train[name].dtype.kind not in "fiu"]
+    parts = [part.copy() for part in (train, test)]
+    for name in text:
+        known = sorted(train[name].dropna().unique())
+        for part in parts:
+            if package == "catboost":
+                part[name] = part[name].astype(object).fillna("none").astype(str)
+            else:
+                part[name] = part[name].astype("category").cat.set_categories(known)
+    return parts[0], parts[1], text
+
+
+def boosted(
+    package: str, quantiles: bool, train: Any, y: np.ndarray, test: Any, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Interval ends [T] of boosted trees with split conformal intervals."""
+    train, test, text = as_categories(package, train, test)
     rows = np.random.default_rng(seed).permutation(len(y))
     cal, fit = rows[: len(y) // 4], rows[len(y) // 4 :]
-    settings: dict[str, Any] = {"categorical_features": "from_dtype", "random_state": 0}
-    model = HistGradientBoostingRegressor(**settings).fit(typed[0].iloc[fit], y[fit])
-    errors = np.sort(np.abs(y[cal] - model.predict(typed[0].iloc[cal])))
-    radius = errors[min(len(cal), int(np.ceil(COVERAGE * (len(cal) + 1)))) - 1]
-    mean = model.predict(typed[1])
-    lower, upper = mean - radius, mean + radius
-    score = interval_score(target, lower, upper, COVERAGE)
-    return [float("nan"), interval_coverage(target, lower, upper), score, float("nan")]
+    asked = LEVELS if quantiles else (None, None)
+    models = [
+        BOOSTED[package](level, text).fit(train.iloc[fit], y[fit]) for level in dict.fromkeys(asked)
+    ]
+    low, high = models[0], models[-1]
+    beyond = np.maximum(
+        low.predict(train.iloc[cal]) - y[cal], y[cal] - high.predict(train.iloc[cal])
+    )
+    radius = conformal_quantile(beyond, COVERAGE)
+    lower, upper = low.predict(test) - radius, high.predict(test) + radius
+    return np.minimum(lower, upper), np.maximum(lower, upper)
+
+
+# --- the study ------------------------------------------------------------------------------------
+
+
+def estimators(base: str, calibration: str, seed: int) -> dict[str, Any]:
+    """The estimator on the frame, behind a pipeline, and as it comes."""
+    settings: dict[str, Any] = {"base": base, "calibration": calibration, "random_state": seed}
+    return {
+        "frame": SharpGPRegressor(**settings),
+        "pipeline": make_pipeline(by_hand(), SharpGPRegressor(**settings)),
+        "default": SharpGPRegressor(random_state=seed),
+    }
+
+
+def one(
+    name: str,
+    share: float,
+    models: dict[str, Any],
+    packages: list[str],
+    seed: int,
+    data_home: str | None,
+) -> dict[str, list[float]]:
+    """Figures and processor seconds of every model on one split of one set."""
+    whole, y = mixed_sets.load(name, data_home)
+    frame = mixed_sets.with_gaps(whole, share, seed)
+    fit, test = np.split(np.random.default_rng(seed).permutation(len(y)), [int(0.8 * len(y))])
+    train, target, asked, truth = frame.iloc[fit], y[fit], frame.iloc[test], y[test]
+    found: dict[str, list[float]] = {}
+    for kind, model in models.items():
+        with calm(), Clock() as clock:
+            model.fit(train, target)
+            figures = judge(model, asked, truth)
+        found[kind] = [*figures, clock.cpu]
+    nothing = float("nan")
+    for package in packages:
+        for kind in ("constant", "quantiles"):
+            with calm(), Clock() as clock:
+                ends = boosted(package, kind == "quantiles", train, target, asked, seed)
+            score = interval_score(truth, *ends, COVERAGE)
+            figures = [nothing, interval_coverage(truth, *ends), score, nothing]
+            found[f"{package}, {kind}"] = [*figures, clock.cpu]
+    return found
 
 
 def main(
-    datasets: str = "mpg,boston,shop",
+    datasets: str = ",".join(mixed_sets.SETS),
+    gaps: str = "0,10,30",
+    fits: str = ",".join(FITS),
     base: str = "rbf",
     calibration: str = "exact",
     repeats: int = 5,
+    workers: int = 1,
     data_home: str | None = None,
 ) -> None:
-    """Print the table."""
-    columns = ("CRPS", "coverage", "score", "hyperparameters", "fit, s")
-    header("set", "gaps", "fit on", *columns)
-    for name in datasets.split(","):
-        whole, y = table(name, data_home)
-        for share in (0.0, 0.1, 0.3):
-            found: dict[str, list[list[float]]] = {}
-            for seed in range(repeats):
-                frame = with_gaps(whole, share, seed)
-                rows = np.random.default_rng(seed).permutation(len(y))
-                fit, test = rows[: int(0.8 * len(y))], rows[int(0.8 * len(y)) :]
-                estimator = {"base": base, "calibration": calibration, "random_state": seed}
-                models = {
-                    "the frame": SharpGPRegressor(**estimator),
-                    "a pipeline": make_pipeline(by_hand(), SharpGPRegressor(**estimator)),
-                }
-                for kind, model in models.items():
-                    with calm(), Clock() as clock:
-                        model.fit(frame.iloc[fit], y[fit])
-                        figures = judge(model, frame.iloc[test], y[test])
-                    found.setdefault(kind, []).append([*figures, clock.cpu])
-                with calm(), Clock() as clock:
-                    parts = frame.iloc[fit], y[fit], frame.iloc[test], y[test]
-                    figures = boosted(*parts, seed)
-                found.setdefault("boosting", []).append([*figures, clock.cpu])
-            for kind, runs in found.items():
-                crps, covered, score, size, cpu = np.mean(runs, axis=0)
-                cells = [f"{crps:.3f}", f"{covered:.1%}", f"{score:.3f}", f"{size:.0f}"]
-                row(name, f"{share:.0%}", kind, *cells, f"{cpu:.1f}")
+    """Print the table; ``gaps`` in per cent."""
+    names, chosen = datasets.split(","), fits.split(",")
+    for option, given, known in (("datasets", names, mixed_sets.SETS), ("fits", chosen, FITS)):
+        for one_of in given:
+            check_choice(one_of, option, known)
+    packages = [
+        name for name in BOOSTED if name in chosen and (name == "sklearn" or find_spec(name))
+    ]
+    header("set", "gaps", "fit on", "CRPS", "coverage", "score", "hyperparameters", "fit, s")
+    cases = [(name, share) for name in names for share in numbers(gaps)]
+
+    def task(name: str, share: int, seed: int) -> Any:
+        models = estimators(base, calibration, seed)
+        used = {kind: model for kind, model in models.items() if kind in chosen}
+        return delayed(one)(name, share / 100, used, packages, seed, data_home)
+
+    tasks = (task(*case, seed) for case in cases for seed in range(repeats))
+    judged = Parallel(n_jobs=workers)(tasks)
+    for i, (name, share) in enumerate(cases):
+        runs = judged[i * repeats : (i + 1) * repeats]
+        for kind in runs[0]:
+            crps, covered, score, size, cpu = np.mean([run[kind] for run in runs], axis=0)
+            cells = [f"{crps:.3f}", f"{covered:.1%}", f"{score:.3f}", f"{size:.0f}"]
+            row(name, f"{share}%", kind, *cells, f"{cpu:.1f}")
