@@ -15,6 +15,7 @@ from sharpgp.models.averaged import AveragedModel
 from sharpgp.models.folds import Split
 from sharpgp.models.gaussian import learn_gaussian
 from sharpgp.models.model import HeldOut, Learner, OutOfFold
+from sharpgp.models.refitted import RefittedModel
 from sharpgp.models.weights import (
     pool_weights,
     pooled_crps,
@@ -208,9 +209,10 @@ def posterior_of(base: Base) -> Posterior:
 
 
 def inputs_of(base: Base) -> Tensor:
-    """Training inputs [N, d]."""
-    model = next(iter(base.values())) if isinstance(base, Mapping) else base
-    X: Tensor = model.X_train
+    """Training inputs [N, d]; where a model keeps them as they were given, as they were."""
+    several = list(base.values()) if isinstance(base, Mapping) else [base]
+    kept = [model for model in several if isinstance(model, RefittedModel)]
+    X: Tensor = (kept or several)[0].X_train
     return X
 
 
