@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from helpers import wavy
-from sharpgp import Neighbours, SharpGPRegressor, Sparse, persistence
+from sharpgp import Exact, Neighbours, SharpGPRegressor, Sparse, persistence
 from sharpgp._rows import holdout
 from sharpgp.calibration.methods import exact
 from sharpgp.gp import neighbours, sizes
@@ -15,9 +15,12 @@ from sharpgp.gp.neighbour_training import train_neighbours
 from sharpgp.gp.neighbours import NeighbourPosterior
 from sharpgp.gp.sizes import MOST_CALIBRATING, approximation_for, drawn_rows
 from sharpgp.models import bases, folds, gaussian, pool, splitters, trees
-from sharpgp.models.bases import OF_MANY, Bases, pool_for
+from sharpgp.models.bases import OF_MANY, pool_for
 from sharpgp.models.folds import judging_rows
 from sharpgp.models.gaussian import learn_gaussian
+from sharpgp.models.model import Learner
+from sharpgp.models.pool import PooledModel
+from sharpgp.models.trees import TreeModel
 
 MANY = 100
 N = 160
@@ -42,6 +45,15 @@ def fitted(**settings) -> SharpGPRegressor:
 @cache
 def trained() -> NeighbourPosterior:
     return train_neighbours(POINTS, TARGETS, m=12)[0]
+
+
+def learned(size: int = 1) -> dict[str, Learner]:
+    """A GP and trees, with rows that belong together in groups of a size."""
+    labels = torch.arange(N) // size
+    return {
+        "matern32": learn_gaussian(trained(), 0, labels),
+        "random_forest": TreeModel("random_forest", POINTS, TARGETS, 0, labels),
+    }
 
 
 # ------------------------------------------------------------------ sizes
@@ -127,8 +139,9 @@ def test_what_has_learned_from_many_rows_can_be_extended_and_updated():
 
 def test_the_default_pools_trees_of_many_rows(tmp_path):
     model = fitted(cal_size=39).fit(X, Y)
-    assert {one.name for one in model.base_} == set(OF_MANY["auto"]) == set(pool_for(10**6))
-    assert model.posterior_.n_neighbours == 64
+    assert {one.name for one in model.base_} == set(OF_MANY)
+    gps = [one.posterior for one in model.calibrated_.model.models if one.has_posterior]
+    assert all((gp.n_inducing is None) == (gp.covariance.kind == "matern32") for gp in gps)
     ends = model.predict_interval(X_NEW, 0.8)
     assert np.mean((ends[:, 0] <= Y_NEW) & (ends[:, 1] >= Y_NEW)) > 0.5
     persistence.save(model, tmp_path / "model")
@@ -145,17 +158,24 @@ def test_the_default_pools_trees_of_many_rows(tmp_path):
     ).all()
 
 
-@pytest.mark.parametrize("grouped", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_nothing_but_scores_comes_from_the_calibration_rows(grouped):
+def test_what_is_pooled():
+    assert pool_for(20_000) == OF_MANY
+    assert set(OF_MANY) - set(pool_for(10**6)) == {"rbf"}
+    assert set(OF_MANY) - set(pool_for(20_000, n_features=11)) == {"matern32"}
+    assert pool_for(10**6, n_features=11) == pool_for(20_000, n_features=11)
+    assert pool_for(20_000, "high") == OF_MANY
+    assert pool_for(20_000, "low") == ("matern32",)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_nothing_but_scores_comes_from_the_calibration_rows(size):
     """What keeps the guarantee: other targets there change no location, spread or weight."""
-    groups = {"groups": np.arange(120) // 3, "groups_cal": np.arange(40) // 2} if grouped else {}
-    models = [
-        fitted(base=["matern32", "boosted_trees"]).fit(
-            X[:120], Y[:120], X[120:], Y[120:] + shift, **groups
-        )
+    models = learned(size)
+    groups = {} if size == 1 else {"groups": np.arange(N) // size, "groups_cal": np.arange(40) // 2}
+    one, other = (
+        Exact().fit(models, X_NEW, Y_NEW + shift, **groups).model
         for shift in (0.0, np.arange(40.0))
-    ]
-    one, other = (fit.calibrated_.model for fit in models)
+    )
     assert torch.equal(one.weights, other.weights)
     points = torch.from_numpy(X_NEW)
     assert torch.equal(one.location(points), other.location(points))
@@ -163,14 +183,13 @@ def test_nothing_but_scores_comes_from_the_calibration_rows(grouped):
 
 
 def test_models_without_weight_are_asked_only_for_gradients(monkeypatch):
-    models = Bases(["matern32", "random_forest"], seed=0).learned(POINTS, TARGETS)
-    held = [model.leave_one_out(torch.arange(N), 0) for model in models.values()]
-    both, _ = pool.pooled(models, held)
-    both.weights = torch.tensor([0.0, 1.0], dtype=torch.float64)
+    models = learned()
+    weights, units = torch.tensor([[0.0, 1.0], [1.0, 2.0]], dtype=torch.float64)
+    both = PooledModel(list(models.values()), weights, units, torch.zeros(3), [])
     monkeypatch.setattr(type(both.posterior), "mean", None)
     trees_alone = models["random_forest"]
     assert torch.equal(both.location(POINTS), trees_alone.location(POINTS))
-    torch.testing.assert_close(both.spread(POINTS), trees_alone.spread(POINTS) * both.units[1])
+    torch.testing.assert_close(both.spread(POINTS), 2.0 * trees_alone.spread(POINTS))
     monkeypatch.undo()
     inputs = POINTS[:5].clone().requires_grad_()
     both.location(inputs).sum().backward()

@@ -73,18 +73,18 @@ class SharpGPRegressor(Answers):
         ``"cv"`` otherwise; ``calibration_`` tells which.
     approximation : {"auto", "exact", "sparse", "neighbours"}, Sparse or Neighbours
         Of every GP.  ``"auto"``: exact up to 10,000 training rows (on a CPU 3,000 for methods that
-        search with it, such as ``"paper"``); beyond that ``"neighbours"`` of up to 10 features, and
-        sparse otherwise.  ``"sparse"`` has 300 inducing inputs, or ``Sparse(m=...)``;
-        ``"neighbours"`` predicts every point from the 64 training points nearest to it in units of
-        the lengthscales, or ``Neighbours(m=...)``.
+        search with it, such as ``"paper"``); beyond, ``"neighbours"`` for Matérn kernels of up to
+        10 features, and sparse otherwise.  ``"sparse"`` has 300 inducing inputs, or
+        ``Sparse(m=...)``; ``"neighbours"`` predicts every point from the 64 training points nearest
+        to it in units of the lengthscales, or ``Neighbours(m=...)``.
     cal_size : float or int
         Fraction (or number) of the rows held out for calibration, unless ``fit`` is given
         calibration data or the method needs none.  A fraction gives at most 10,000 rows, and a
         number ``C`` for which ``C + 1`` is a multiple of 20, if one is within 5 %, so that 95 %
         intervals end at a whole rank.
     effort : {"low", "auto", "high"}
-        How much ``base="auto"`` pools: one Matérn GP; five models, three beyond 1,000 rows; or
-        seven, four beyond 10,000.
+        How much ``base="auto"`` pools: one Matérn GP; five models, three to four beyond 1,000
+        rows; or seven, three to four beyond 10,000.
     y_bounds : (low, high), optional
         What the target cannot be below or above, None where there is no bound: counts have
         ``(0, None)``, shares ``(0, 1)``.  All answers stay within, and what would lie beyond is

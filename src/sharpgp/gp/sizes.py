@@ -32,6 +32,9 @@ above 10k              neighbours are searched      cost: six times as much
 above 30k              trees of a forest are each   cost: sorting
                        grown on a part
 above 40k              10,000 rows calibrate        more would make no difference that can be seen
+up to 100k             boosting starts over on all  cost
+                       rows, once the number of
+                       trees is known
 above 200k             boosted trees are fewer      cost: a pass through the rows for each
 above 1000             sparse hyperposteriors are   cost: ``N^3`` per gradient
                        those of a part
@@ -47,10 +50,12 @@ above 2000  none       exact GPs are trained on a   measured: ``exact_or_sparse`
                        all; so are their spreads
 above 3000  10,000     GPs are sparse where a       measured, quality against time:
                        method searches with them    ``exact_or_sparse``
-above 10k   10,000     GPs predict from neighbours, measured: ``exact_or_sparse``,
-                       with more than 10 features   ``many_rows``; beyond, 8 N^2 bytes, and N^2 for
-                       (50 on a GPU) they are       each prediction
-                       sparse
+above 10k   10,000     Matern GPs predict from      measured: ``exact_or_sparse``,
+                       neighbours, with up to 10    ``many_rows``; beyond, 8 N^2 bytes, and N^2 for
+                       features (50 on a GPU);      each prediction
+                       all others are sparse
+above 50k              no sparse GP is pooled       cost: training sees every row 20 times
+                       beside neighbours
 above 3000  10,000     scale models are sparse      cost: one more matrix
 above 3000             operations of an exact GP    measured: below, what threads round differently
                        use several threads          moved searches by 2e-2 (``test_determinism``)
@@ -139,8 +144,9 @@ MOST_TEN_FOLDS = 500
 MOST_AVERAGED = 1000
 #: Rows up to which ``calibration="auto"`` cross-validates.
 MOST_CROSS_VALIDATED = 2000
-#: Rows up to which ``base="auto"`` pools several kernels.
+#: Rows up to which ``base="auto"`` pools several kernels, and up to which it pools a sparse GP.
 MOST_WITH_ALL_KERNELS = 1000
+MOST_WITH_SPARSE = 50_000
 #: Training points up to which ``exact`` weighs models by refits; beyond, by leave-one-out.
 MOST_REFITTED = 600
 #: Training points up to which all of them are left out in turn; beyond, a part of them tells how
@@ -152,6 +158,8 @@ JUDGING_SHARE, MOST_JUDGING = 0.1, 5000
 MOST_GROWN_ON = 30_000
 #: Rows times trees of boosting at most, beyond 300 trees.
 MOST_BOOSTED = 400_000_000
+#: Rows up to which trees are boosted once more, on all of them, when their number is known.
+MOST_BOOSTED_AGAIN = 100_000
 #: Rows whose residuals teach boosting the spread, at most.
 MOST_SPREAD_FROM = 50_000
 #: Training points of a sparse GP that its hyperposterior is computed from, at most.
@@ -204,7 +212,7 @@ def approximation_for(
 
     ``"auto"`` is exact up to :data:`MOST_EXACT` points, or :data:`MOST_CONDITIONED` where nobody
     searches with the GP.  Beyond, it is one of neighbours where nobody searches with it and the
-    kernel is a stationary one of at most :data:`MOST_NEAR_FEATURES` features, and sparse otherwise;
+    kernel is a Matern one of at most :data:`MOST_NEAR_FEATURES` features, and sparse otherwise;
     ``n_features`` is None for any other kernel.
 
     Examples

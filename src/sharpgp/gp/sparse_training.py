@@ -304,7 +304,9 @@ def train_chosen(
     >>> train_chosen(X, X[:, 0].sin(), approximation=Neighbours(10))[0].n_neighbours
     10
     """
-    near = isinstance(make_covariance(kernel, X.shape[1]), Stationary)
+    covariance = make_covariance(kernel, X.shape[1])
+    # What a smooth kernel describes, few inducing inputs do; rough ones live from what is near.
+    near = isinstance(covariance, Stationary) and covariance.kind != "rbf"
     chosen = approximation_for(
         len(y),
         X.device.type,

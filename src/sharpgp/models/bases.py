@@ -17,7 +17,9 @@ from sharpgp.gp.posterior import DataPosterior
 from sharpgp.gp.sizes import (
     MOST_ADDITIVE_FEATURES,
     MOST_LEFT_OUT,
+    MOST_NEAR_FEATURES,
     MOST_WITH_ALL_KERNELS,
+    MOST_WITH_SPARSE,
     Approximation,
     Neighbours,
     approximation_for,
@@ -38,11 +40,9 @@ POOLS = {
     "auto": ("rbf", "matern32", "additive", "extra_trees", "boosted_trees"),
     "high": ("rbf", "matern12", "matern32", "matern52", "additive", "extra_trees", "boosted_trees"),
 }
-#: The same for many rows, of which trees keep averages.
-OF_MANY = {
-    "auto": ("matern32", "random_forest", "boosted_trees"),
-    "high": ("rbf", "matern32", "random_forest", "boosted_trees"),
-}
+#: The same for many rows, of which trees keep averages: a smooth kernel is sparse, with few
+#: features a rough one has neighbours (``sharpgp bench evidence many_rows``).
+OF_MANY = ("rbf", "matern32", "random_forest", "boosted_trees")
 #: The one GP of methods that take no other model.
 ONE_GP = "rbf"
 
@@ -196,10 +196,14 @@ def pool_for(n: int, effort: str = "auto", n_features: int = 1) -> tuple[str, ..
     ('rbf', 'matern32', 'additive', 'extra_trees', 'boosted_trees')
     >>> pool_for(300, "low"), pool_for(10**6)
     (('matern32',), ('matern32', 'random_forest', 'boosted_trees'))
+    >>> pool_for(20_000), pool_for(20_000, n_features=50)[0]
+    (('rbf', 'matern32', 'random_forest', 'boosted_trees'), 'rbf')
     """
     check_choice(effort, "effort", POOLS)
     if n > MOST_LEFT_OUT and effort != "low":
-        return OF_MANY[effort]
+        near = n_features <= MOST_NEAR_FEATURES["cpu"]
+        without = ("rbf" if n > MOST_WITH_SPARSE else "") if near else "matern32"
+        return tuple(name for name in OF_MANY if name != without)
     if n > MOST_WITH_ALL_KERNELS and effort == "auto":
         return ("matern32", "extra_trees", "boosted_trees")
     # The additive kernel has two hyperparameters for each feature, and costs in proportion.

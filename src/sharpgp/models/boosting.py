@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from sharpgp._stored import agree, stored
-from sharpgp.gp.sizes import MOST_BOOSTED, MOST_SPREAD_FROM
+from sharpgp.gp.sizes import MOST_BOOSTED, MOST_BOOSTED_AGAIN, MOST_SPREAD_FROM
 from sharpgp.models.refitted import LEAST_SPREAD
 from sharpgp.models.summed_trees import SummedTrees
 from sharpgp.models.tree_arrays import TreeArrays
@@ -71,7 +71,9 @@ class ScaledBoosting:
     r"""Gradient boosting of the location, and of the logarithm of the spread, for many rows.
 
     A tenth of the rows is held out; the absolute residuals there are boosted in turn, by the
-    deviance of a gamma distribution with a mean ``exp(g(x))``.
+    deviance of a gamma distribution with a mean ``exp(g(x))``.  Up to
+    :data:`~sharpgp.gp.sizes.MOST_BOOSTED_AGAIN` rows as many trees for the location are then grown
+    on all of them.
 
     Parameters
     ----------
@@ -114,6 +116,11 @@ class ScaledBoosting:
             **common,
         ).fit(X[held], size + soft)
         self.scale = SummedTrees(scale)
+        if n <= MOST_BOOSTED_AGAIN:
+            once_more = HistGradientBoostingRegressor(
+                max_iter=boosting.n_iter_, early_stopping=False, random_state=seed
+            )
+            self.mean = SummedTrees(once_more.fit(X, y))
         self.least = LEAST_SPREAD * float(y.std()) or 1.0
         # A sum of steps may go beyond anything that was seen, and is exponentiated.
         self.most = float(max(size.max(), self.least))
