@@ -1,5 +1,6 @@
 """What a fitted estimator answers, in NumPy: intervals, quantiles, distributions, reports."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -21,12 +22,16 @@ from sharpgp.outputs import of_one_output, predict_band, predict_region, reports
 T = TypeVar("T")
 
 
-class Answers(RegressorMixin, BaseEstimator):
+class Answers(RegressorMixin, BaseEstimator, ABC):
     """An estimator whose ``fit`` leaves a calibrated predictor, or one for each output."""
 
     calibrated_: Calibrated
     posterior_: Posterior
     outputs_: list[Any]
+
+    @abstractmethod
+    def fit(self, X: Any, y: Any) -> Any:
+        """Set ``calibrated_`` and ``posterior_``, or ``outputs_``."""
 
     def predict(self, X: Any, return_std: bool = False, *, noise: Any = None) -> Any:
         """Predictive mean (n,), and with ``return_std`` the predictive standard deviation (n,)."""

@@ -78,8 +78,8 @@ BUGS = (
     Bug(
         "wrong sign of delta: the upper quantile below",
         "calibration/methods/sharp/predictor.py",
-        "offset = beta * self.spread(self.curves.theta_at(delta), X)",
-        "offset = -(beta * self.spread(self.curves.theta_at(delta), X)).flip(0)",
+        "offset = beta * spread_of(self.posterior, self.curves.theta_at(delta), X)",
+        "offset = -(beta * spread_of(self.posterior, self.curves.theta_at(delta), X)).flip(0)",
     ),
     Bug(
         "wrong sign of the scores (kuleshov18, marx22, exact)",

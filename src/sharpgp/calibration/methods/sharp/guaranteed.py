@@ -5,10 +5,10 @@ import copy
 import torch
 from torch import Tensor
 
-from sharpgp._ranks import q_lin, whole_rank
-from sharpgp._stored import Array, Maybe, agree, stored
+from sharpgp._ranks import q_lin
+from sharpgp._stored import Array, Maybe, stored
 from sharpgp._validation import as_count
-from sharpgp.calibration.held_out import HeldOutPredictor
+from sharpgp.calibration.methods.sharp.along_curves import AlongCurves, spread_of
 from sharpgp.calibration.methods.sharp.curves import Curves
 from sharpgp.calibration.methods.sharp.levels import Levels, resolve_levels
 from sharpgp.calibration.methods.sharp.path import keep_order, solve_path
@@ -121,7 +121,7 @@ class SharpExact(PosteriorMethod):
     scored_by=Maybe(Posterior),
     method=PosteriorMethod,
 )
-class PathPredictor(HeldOutPredictor):
+class PathPredictor(AlongCurves):
     """Quantiles along a path over levels that the calibration points had no part in.
 
     Parameters
@@ -133,16 +133,7 @@ class PathPredictor(HeldOutPredictor):
         Calibration points, which say where on the path each level lies.
     method : SharpExact
         The settings.
-
-    Attributes
-    ----------
-    scored_by : Posterior or None
-        The posterior that the calibration points were held out from, once ``posterior`` has seen
-        more than that.
     """
-
-    n_cal: int
-    scored_by: Posterior | None = None
 
     def __init__(
         self,
@@ -153,18 +144,14 @@ class PathPredictor(HeldOutPredictor):
         *,
         method: SharpExact,
     ) -> None:
-        self.posterior = posterior
+        super().__init__(posterior, X_cal, y_cal, method)
         self.path = path
-        self.X_cal = X_cal
-        self.y_cal = y_cal
-        self.n_cal = len(y_cal)
-        self.method = method
         self._scores: Tensor | None = None
 
-    def _restored(self) -> None:
-        agree("number of calibration points", self.n_cal, len(self.y_cal))
-        agree("features", self.X_cal.shape[1], self.posterior.n_features)
-        agree("length of theta", self.path.theta.shape[1], len(self.posterior.theta_R))
+    @property
+    def along(self) -> Curves:
+        """See :meth:`AlongCurves.along`."""
+        return self.path
 
     @property
     def scores(self) -> Tensor:
@@ -182,35 +169,15 @@ class PathPredictor(HeldOutPredictor):
         u = u + _NUDGE * len(self.path.delta)
         return self.posterior.mean(X) + offsets(*self._steps(self.posterior, X), u)
 
-    def band(self, X: Tensor, coverage: float) -> tuple[Tensor, Tensor]:
-        """See :meth:`LevelPredictor.band`: the ``ceil(coverage (C+1))``-th absolute z-score.
-
-        Under the path's ``theta`` at the upper end of the coverage.
-        """
-        level = torch.tensor([(1.0 + coverage) / 2.0], dtype=torch.float64, device=X.device)
-        theta = self.path.theta_at(level)
-        scored_by = self.scored_by or self.posterior
-        r = self.y_cal - scored_by.mean(self.X_cal)
-        scores = (r / scored_by.sigma(theta, self.X_cal)[0]).abs().sort().values
-        radius = scores[whole_rank(coverage, self.n_cal, up=True) - 1]
-        mean, half = self.posterior.mean(X), radius * self.posterior.sigma(theta, X)[0]
-        return mean - half, mean + half
-
     def calibrated_on(self, X: Tensor, y: Tensor) -> "PathPredictor":
         """The path stays, and new points say where on it each level lies."""
         other = PathPredictor(self.posterior, self.path, X, y, method=self.method)
         other.scored_by = self.scored_by
         return other
 
-    def _conditioned(self, X: Tensor, y: Tensor) -> "PathPredictor":
-        other = super()._conditioned(X, y)
-        other.scored_by = self.scored_by or self.posterior
-        return other
-
     def _steps(self, posterior: Posterior, X: Tensor) -> tuple[Tensor, Tensor]:
         """Offsets [K, T] of the path's levels from the mean, increasing, and its ends' slopes."""
-        distinct, position = torch.unique(self.path.theta, dim=0, return_inverse=True)
-        sigma = posterior.sigma(distinct, X)[position]
+        sigma = spread_of(posterior, self.path.theta, X)
         offset = (self.path.beta.unsqueeze(-1) * sigma).cummax(0).values
         return offset, torch.stack([sigma[0], sigma[-1]])
 
