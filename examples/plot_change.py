@@ -4,7 +4,7 @@ Have the data changed?
 
 Coverage holds for rows like those that calibrated the model. A rank test compares new ones with
 them; in a stream, a bet against coverage gains only where it fails. What to see: on the left, old
-and new scores are alike; on the right, the capital grows once the noise does, from row 300 on.
+and new scores are alike; on the right, the capital grows once the noise does, from step 100 on.
 """
 
 import warnings

@@ -4,7 +4,7 @@ Counts, and other targets with bounds
 
 Counts are never negative, and many are zero. ``y_bounds=(0, None)`` keeps all answers there:
 intervals cover as much as before, with less width. What to see: no interval goes below zero, and
-where counts are mostly zero, so is the prediction.
+zero itself has a probability.
 """
 
 import matplotlib.pyplot as plt
