@@ -24,7 +24,12 @@ from sharpgp.bo import (
     as_botorch,
     joint_draws,
 )
-from sharpgp.bo.small_sample import MOST_SURPRISE, leave_one_out_scores
+from sharpgp.bo.small_sample import (
+    MOST_SURPRISE,
+    SURPRISE_DEVIATION,
+    SURPRISE_MEAN,
+    leave_one_out_scores,
+)
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.covariance import Stationary
 from sharpgp.gp.exact import ExactPosterior
@@ -99,6 +104,16 @@ def test_one_surprise_counts_for_no_more_than_its_limit():
         for z in (MOST_SURPRISE, 1e6)
     )
     assert near == far
+
+
+def test_surprises_have_their_share():
+    levels = torch.tensor([0.025, 0.1, 0.5, 0.9, 0.975], dtype=torch.float64)
+    law = ScoreLaw(NONE, surprise=0.3)
+    z = law.quantile(levels).numpy()
+    usual, surprising = stats.norm(), stats.norm(SURPRISE_MEAN, SURPRISE_DEVIATION)
+    np.testing.assert_allclose(0.7 * usual.cdf(z) + 0.3 * surprising.cdf(z), levels)
+    with pytest.raises(InvalidInputError, match=r"surprise: expected a share in \[0, 1\), found 1"):
+        ScoreLaw(NONE, surprise=1.0)
 
 
 def test_upper_tail_alone_ignores_low_scores():

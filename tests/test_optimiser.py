@@ -1,4 +1,4 @@
-"""Ask and tell: designs, models, failures, whole numbers, noise that is known, files."""
+"""Ask and tell: designs, models, failures, whole numbers, noise known or learned, files."""
 
 import math
 
@@ -193,6 +193,36 @@ def test_noise_that_is_known():
     assert abs(float(gp.mean(loop.record.features(loop.record.space.to_unit(place))))) < 0.3
     with pytest.raises(InvalidInputError, match="noise: expected variances"):
         loop.tell(place, 0.0, noise=-1.0)
+
+
+def test_noise_that_is_learned(tmp_path):
+    """Next to none on the left, and much on the right."""
+    generator = torch.Generator().manual_seed(0)
+    X = torch.rand(60, 1, generator=generator, dtype=torch.float64)
+    draws = torch.randn(60, generator=generator, dtype=torch.float64)
+    y = (4.0 * X[:, 0]).sin() + (0.01 + (X[:, 0] > 0.5)) * draws
+    ends = torch.tensor([[0.2], [0.8]], dtype=torch.float64)
+    ratio = {}
+    for noise in ("same", "learned"):
+        loop = quick([[0.0], [1.0]], noise=noise, file=tmp_path / "run.sgp")
+        loop.tell(X, y)
+        assert 0.0 <= float(loop.ask()) <= 1.0
+        left, right = loop.predict_interval(ends, 0.8).diff(dim=1)[:, 0].tolist()
+        ratio[noise] = right / left
+        assert loop.record.surrogate.knows_noise == (noise == "learned")
+        again = Optimiser.load(tmp_path / "run.sgp")
+        torch.testing.assert_close(again.predict_interval(ends), loop.predict_interval(ends))
+    assert ratio["same"] < 1.5
+    assert ratio["learned"] > 3.0
+    # Between two choices the noise is kept, and the GP trained on.
+    loop.tell(loop.pending, 0.0)
+    kept = loop.record.surrogate.noise
+    loop.ask()
+    assert loop.record.surrogate.noise is kept
+    # Variances that are told count for more than those that are learned.
+    loop.tell([0.5], 0.0, noise=0.01)
+    loop.ask()
+    assert loop.record.surrogate.told_noise
 
 
 def test_what_is_refused():

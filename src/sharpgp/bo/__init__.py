@@ -4,6 +4,7 @@
 :class:`CalibratedUpperConfidenceBound` and :class:`CalibratedLogExpectedImprovement` go wherever
 BoTorch takes an acquisition function, and :func:`as_botorch` makes a BoTorch model of a calibrated
 one, for all other acquisition functions, for batches, constraints and several objectives.
+:class:`OptunaSampler` is the loop as a sampler of Optuna.
 """
 
 from sharpgp.bo.acquisition import (
@@ -11,6 +12,7 @@ from sharpgp.bo.acquisition import (
     CalibratedUpperConfidenceBound,
 )
 from sharpgp.bo.optimiser import Optimiser
+from sharpgp.bo.optuna_sampler import OptunaSampler
 from sharpgp.bo.small_sample import ScoreLaw, SmallSamplePredictor
 from sharpgp.bo.thompson import joint_draws
 from sharpgp.bo.wrapped import as_botorch
@@ -19,6 +21,7 @@ __all__ = [
     "CalibratedLogExpectedImprovement",
     "CalibratedUpperConfidenceBound",
     "Optimiser",
+    "OptunaSampler",
     "ScoreLaw",
     "SmallSamplePredictor",
     "as_botorch",

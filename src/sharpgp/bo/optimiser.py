@@ -30,6 +30,8 @@ from sharpgp.persistence import load, save
 ACQUISITIONS = ("logei", "ucb", "thompson")
 #: What a search may be calibrated by.
 CALIBRATIONS = ("all", "upper", "none")
+#: What noise may be.
+NOISES = ("same", "learned")
 #: Successful runs that a model needs.
 LEAST_RUNS = 3
 
@@ -60,6 +62,9 @@ class Optimiser:
         Kernels that are tried.
     warp : bool
         Whether a warped target is tried, too.
+    noise : {"same", "learned"}
+        Noise of one variance everywhere, or, from twenty results on, of a variance that is learned
+        and differs from place to place, where leave-one-out densities speak for it.
     integer, categorical : sequences of int
         Positions of inputs that take whole numbers, and of those whose whole numbers are codes.
     design : int, optional
@@ -90,6 +95,7 @@ class Optimiser:
         calibration: str = "all",
         kernels: Sequence[str] = KERNELS,
         warp: bool = True,
+        noise: str = "same",
         integer: Sequence[int] = (),
         categorical: Sequence[int] = (),
         design: int | None = None,
@@ -98,6 +104,7 @@ class Optimiser:
     ) -> None:
         check_choice(acquisition, "acquisition", ACQUISITIONS)
         check_choice(calibration, "calibration", CALIBRATIONS)
+        check_choice(noise, "noise", NOISES)
         for kernel in kernels:
             check_choice(kernel, "kernels", STATIONARY)
         if not 0.0 < delta < 1.0:
@@ -113,6 +120,7 @@ class Optimiser:
             "calibration": calibration,
             "kernels": list(kernels),
             "warp": bool(warp),
+            "noise": noise,
         }
         self.record = Record(space, settings)
         self.file = file
@@ -218,7 +226,7 @@ class Optimiser:
         surrogate = self._trained()
         Z = self.record.space.to_unit(as_features(X, n_features=self.record.space.d))
         predictor = SmallSamplePredictor(surrogate.gp, self.record.law())
-        ends = predictor.predict_interval(self.record.features(Z), coverage)
+        ends = predictor.predict_interval(self.record.features(Z, observed=True), coverage)
         ends = surrogate.outward(ends)
         return ends if self.record.sign > 0 else -ends.flip(-1)
 
@@ -242,7 +250,7 @@ class Optimiser:
             points = torch.cat(candidates(space, best, self._seed))
             return space.from_unit(points[int(self._draw(predictor, points, floor).argmax())])
         acquisition = self._acquisition(predictor, floor, top)
-        as_is = not space.categorical and not self.record.knows_noise
+        as_is = not space.categorical and not self._trained().knows_noise
         features = None if as_is else self.record.features
         return space.from_unit(maximise(acquisition, space, best, self._seed, features)[0])
 
@@ -288,15 +296,19 @@ class Optimiser:
         surrogate = self._trained()
         law = record.law_of_search()
         predictor = SmallSamplePredictor(surrogate.gp, law, latent=True)
+        means = surrogate.gp.mean(surrogate.gp.X_train)
+        floor, top = float(means.min()), float(means.max())
         if record.pending:
-            # Observations of their own mean: the spread shrinks around them.
+            # Observations of their own mean: the spread shrinks around them, and what is to be
+            # improved on is the best of them, too.
             F = record.features(record.space.to_unit(self.pending))
             with torch.no_grad():
-                predictor = predictor.condition_on_observations(F, predictor.location(F))
-        means = surrogate.gp.mean(surrogate.gp.X_train)
+                expected = predictor.location(F)
+                predictor = predictor.condition_on_observations(F, expected)
+            top = max(top, float(expected.max()))
         leading = means.topk(min(BEST, len(means))).indices
         best = record.space.to_unit(inputs_of(record.succeeded)[leading])
-        return predictor, best, float(means.min()), float(means.max())
+        return predictor, best, floor, top
 
     def _acquisition(
         self, predictor: SmallSamplePredictor, floor: float, top: float
@@ -333,7 +345,7 @@ class Optimiser:
     def _trained(self) -> Surrogate:
         """The surrogate on all results so far."""
         record, known = self.record, self.record.surrogate
-        if known is not None and known.knows_noise != record.knows_noise:
+        if known is not None and record.knows_noise and not known.told_noise:
             known = None
         if known is None or known.posterior.n_train != len(record.succeeded):
             how = {
@@ -341,6 +353,7 @@ class Optimiser:
                 "known_noise": record.knows_noise,
                 "kernels": record.settings["kernels"],
                 "warped": record.settings["warp"],
+                "learned_noise": record.settings["noise"] == "learned",
             }
             fit = choose if known is None else known.next
             record.surrogate = known = fit(*record.data(), **how)
@@ -355,7 +368,7 @@ class Optimiser:
         sign = self.record.sign
         with torch.no_grad():
             Z = self.record.space.to_unit(x.unsqueeze(0))
-            location, spread = predictor.moments(self.record.features(Z))
+            location, spread = predictor.moments(self.record.features(Z, observed=True))
             target = surrogate.inward(torch.tensor([sign * y], dtype=torch.float64))
             score = (target - location) / spread
             level = float(predictor.law.cdf(score))

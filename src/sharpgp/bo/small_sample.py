@@ -4,6 +4,10 @@ Ranks of ``C`` scores say nothing beyond the level ``C / (C + 1)``, and little i
 ``C`` is ten.  Here the law of a score is a mixture: the GP's own law with the weight of ``m``
 scores, and a narrow normal around each score that was seen.  Without scores it is the GP as
 trained; with many it is what the scores say.
+
+The GP's own law is too light while points are few.  Its hyperparameters are guesses, and a search
+asks where a wrong guess promises most, so that results fall short of the mean by six and more
+deviations now and then.  A share of the law, which shrinks as points gather, is left to that.
 """
 
 import math
@@ -22,7 +26,9 @@ from sharpgp.gp.posterior import KernelPosterior
 #: Scores that the normal law counts for.
 PRIOR_SCORES = 10.0
 #: A score beyond this tells no more than this: one surprise must not rule the law of all.
-MOST_SURPRISE = 4.0
+MOST_SURPRISE = 10.0
+#: Surprises of a model from few points, a normal law of scores: its mean and deviation.
+SURPRISE_MEAN, SURPRISE_DEVIATION = -2.0, 5.0
 # Width of the normal around a score, in units of the scores' spread at ten scores.
 _BANDWIDTH = 0.35
 # Normals of different widths that stand for Student's law.
@@ -34,9 +40,10 @@ _HALVINGS = 60
 class ScoreLaw:
     r"""The law of a score, ``F = (m F_0 + sum_i w_i Phi((z - z_i) / h)) / (m + sum_i w_i)``.
 
-    ``F_0`` is normal, or Student's where the GP's variance is an estimate from few points; ``h``
-    shrinks with the effective number of scores, and the scores are drawn together by as much
-    as ``h`` spreads them, so that their variance is kept.
+    ``F_0`` is normal, or Student's where the GP's variance is an estimate from few points, but for
+    a share ``e`` that is left to surprises: ``(1 - e) F_GP + e N(-2, 5^2)``.  The width ``h``
+    shrinks with the effective number of scores, and the scores are drawn together by as much as
+    ``h`` spreads them, so that their variance is kept.
 
     Parameters
     ----------
@@ -48,6 +55,10 @@ class ScoreLaw:
         What the GP's own law counts for, ``m``.
     degrees : float
         Degrees of freedom of the GP's own law: points less hyperparameters.
+    surprise : float
+        Share of surprises in the GP's own law, ``e``.
+    most : float
+        A score beyond this counts as this.
     upper : bool
         Learn the upper tail alone: scores above 0 and their mirror images.  Expected improvement
         asks for nothing else, and scores of points far below the best do not speak about it.
@@ -70,21 +81,26 @@ class ScoreLaw:
         *,
         prior: float = PRIOR_SCORES,
         degrees: float = math.inf,
+        surprise: float = 0.0,
+        most: float = MOST_SURPRISE,
         upper: bool = False,
     ) -> None:
         if prior <= 0:
             raise InvalidInputError(f"prior: expected a positive number of scores, found {prior:g}")
+        if not 0.0 <= surprise < 1.0:
+            raise InvalidInputError(f"surprise: expected a share in [0, 1), found {surprise:g}")
         weights = torch.ones_like(scores) if weights is None else weights
-        scores = scores.clamp(-MOST_SURPRISE, MOST_SURPRISE)
+        scores = scores.clamp(-most, most)
         if upper:
             above = scores > 0
             scores, weights = scores[above], weights[above]
             scores, weights = torch.cat([scores, -scores]), torch.cat([weights, weights])
         centres, widths = _smoothed(scores, weights)
         own = _scales(degrees).to(scores)
-        self.centres = torch.cat([torch.zeros_like(own), centres])
-        self.widths = torch.cat([own, widths])
-        self.weights = torch.cat([torch.full_like(own, prior / len(own)), weights])
+        usual = torch.full_like(own, prior * (1.0 - surprise) / len(own))
+        self.centres = torch.cat([torch.zeros_like(own), own.new_tensor([SURPRISE_MEAN]), centres])
+        self.widths = torch.cat([own, own.new_tensor([SURPRISE_DEVIATION]), widths])
+        self.weights = torch.cat([usual, own.new_tensor([prior * surprise]), weights])
         self.weights = self.weights / self.weights.sum()
 
     def cdf(self, z: Tensor) -> Tensor:

@@ -47,18 +47,28 @@ def regrets_of(results: str | Path) -> dict[str, dict[str, list[list[float]]]]:
 
 
 def draw(results: str | Path, out: Path) -> list[str]:
-    """Write ``bo_regret.png``: cumulative and simple regret, one row per function."""
+    """Write cumulative and simple regret, one row per function.
+
+    ``bo_regret.png`` is of the paper's protocol, ``optimisation_regret.png`` of optimisations from
+    small designs, each where there are results of it.
+    """
     from sharpgp.studies.regret_figure import regret_figure
 
-    regrets = regrets_of(results)
-    if not regrets:
+    small = tables.regrets_of(tables.collected(Store(results).results()))
+    found = {
+        "bo_regret.png": (regrets_of(results), LABELS),
+        "optimisation_regret.png": (small, None),
+    }
+    drawn = [name for name, (regrets, _) in found.items() if regrets]
+    if not drawn:
         raise InvalidInputError(
             f"results: expected a folder with optimisations, found none in {results}; "
             "run sharpgp bench bo first"
         )
     make_folder(out)
-    regret_figure(regrets, LABELS).savefig(out / "bo_regret.png", dpi=150)
-    return ["bo_regret.png"]
+    for name in drawn:
+        regret_figure(*found[name]).savefig(out / name, dpi=150)
+    return drawn
 
 
 #: Methods that differ in the bound alone.

@@ -31,7 +31,7 @@ def bo(
         typer.Option(
             help="Names with commas. Default: "
             "calibrated,calibrated_1,recalibrated,ucb,ucb_retrained,logei,random; of the suite "
-            "small logei,ucb,thompson,botorch_logei,botorch_ucb,paper,random."
+            "small logei,ucb,thompson,botorch_logei,botorch_ucb,turbo,paper,random."
         ),
     ] = None,
     repeats: Annotated[int, typer.Option(help="Initial designs of each function.")] = 20,

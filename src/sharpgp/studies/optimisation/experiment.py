@@ -15,13 +15,15 @@ from botorch.exceptions import BotorchWarning
 from linear_operator.utils.warnings import NumericalWarning
 
 from sharpgp._validation import as_count, check_choice
-from sharpgp.exceptions import SharpGPError
+from sharpgp.exceptions import NumericalError, SharpGPError
 from sharpgp.studies import datasets
 from sharpgp.studies.optimisation.methods import DEFAULT, METHODS
 from sharpgp.studies.optimisation.problems import PROBLEMS, TABLES, problem_of
 from sharpgp.studies.task import Outcome, Task
 
 ITERATIONS = 60
+#: A run that takes longer has failed: none may hold up those that wait.
+MOST_SECONDS = 600.0
 #: Coverages at which predictions of the points asked for are judged.
 COVERAGES = {"coverage_80": 0.8, "coverage_95": 0.95}
 
@@ -96,6 +98,11 @@ def run_task(task: Task, context: Mapping[str, Any]) -> Outcome:
             regrets.append(float(problem.regret(x)))
             levels.append(loop.level(x, result))
             loop.tell(x, result)
+            if sum(seconds) > MOST_SECONDS:
+                raise NumericalError(
+                    f"expected at most {MOST_SECONDS:g} s for a run, found more after "
+                    f"{len(seconds)} points; ask for fewer iterations"
+                )
     info = {"start": start, "regret": regrets, "seconds": seconds, "levels": levels}
     return Outcome(summary(start, regrets, levels), info)
 

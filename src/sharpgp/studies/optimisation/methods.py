@@ -1,163 +1,18 @@
-"""What is compared: loops that ask for a point and are told its result."""
+"""What is compared, by name."""
 
-import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
-import torch
 from botorch.acquisition import AcquisitionFunction, LogExpectedImprovement, UpperConfidenceBound
-from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
-from botorch.models.transforms.input import Normalize
-from botorch.optim import optimize_acqf
-from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
-from sharpgp.bo import CalibratedUpperConfidenceBound, Optimiser
-from sharpgp.calibration import Sharp
-from sharpgp.exceptions import CalibrationWarning
-from sharpgp.gp.training import train
+from sharpgp.studies.optimisation.loops import BoTorch, Calibrated, Loop, Paper, Random
 from sharpgp.studies.optimisation.problems import Problem
+from sharpgp.studies.optimisation.trust_region import TrustRegion
 
-#: Of BoTorch's searches, as its tutorials have them.
-RESTARTS, RAW_SAMPLES = 10, 512
 #: Factor of BoTorch's upper confidence bound.
 BETA = 2.0
-
-
-class Loop(ABC):
-    """Asks for a point, and is told its result."""
-
-    def __init__(self, problem: Problem, X: Tensor, y: Tensor, seed: int) -> None:
-        self.problem, self.X, self.y, self.seed = problem, X, y, seed
-
-    @abstractmethod
-    def ask(self) -> Tensor:
-        """The next point [1, d]."""
-
-    def level(self, x: Tensor, y: Tensor) -> float | None:
-        """Predictive probability of a result below ``y`` [1] at ``x`` [1, d]; None if unknown."""
-        return None
-
-    def tell(self, x: Tensor, y: Tensor) -> None:
-        """The result ``y`` [1] at ``x`` [1, d]."""
-        self.X, self.y = torch.cat([self.X, x]), torch.cat([self.y, y])
-
-    def best_of(self, acquisition: AcquisitionFunction) -> Tensor:
-        """Where an acquisition function is largest [1, d], by BoTorch's search."""
-        rows = self.problem.rows
-        if rows is None:
-            point, _ = optimize_acqf(
-                acquisition,
-                self.problem.bounds,
-                q=1,
-                num_restarts=RESTARTS,
-                raw_samples=RAW_SAMPLES,
-            )
-            found: Tensor = point
-            return found
-        rows = self.rows_left(rows)
-        with torch.no_grad():
-            return rows[[int(acquisition(rows.unsqueeze(1)).argmax())]]
-
-    def rows_left(self, rows: Tensor) -> Tensor:
-        """Rows [m, d] that were not run yet."""
-        done = {tuple(x) for x in self.X.tolist()}
-        return rows[[tuple(row) not in done for row in rows.tolist()]]
-
-
-class Calibrated(Loop):
-    """The optimiser of this library."""
-
-    def __init__(self, problem: Problem, X: Tensor, y: Tensor, seed: int, **settings: Any) -> None:
-        super().__init__(problem, X, y, seed)
-        self.loop = Optimiser(problem.bounds, design=len(y), random_state=seed, **settings)
-        self.loop.tell(X, y)
-
-    def ask(self) -> Tensor:
-        """See :meth:`Loop.ask`."""
-        return self.loop.ask(among=self.problem.rows)
-
-    def tell(self, x: Tensor, y: Tensor) -> None:
-        """See :meth:`Loop.tell`."""
-        self.loop.tell(x, y)
-
-    def level(self, x: Tensor, y: Tensor) -> float | None:
-        """See :meth:`Loop.level`."""
-        return self.loop.level_of(x, y)
-
-
-class BoTorch(Loop):
-    """BoTorch's default model, trained anew at every step."""
-
-    def __init__(
-        self,
-        problem: Problem,
-        X: Tensor,
-        y: Tensor,
-        seed: int,
-        acquisition: Callable[[SingleTaskGP, float], AcquisitionFunction],
-    ) -> None:
-        super().__init__(problem, X, y, seed)
-        self.acquisition = acquisition
-
-    def ask(self) -> Tensor:
-        """See :meth:`Loop.ask`."""
-        normalise = Normalize(d=self.problem.d, bounds=self.problem.bounds)
-        self.model = SingleTaskGP(self.X, self.y.unsqueeze(-1), input_transform=normalise)
-        fit_gpytorch_mll(ExactMarginalLogLikelihood(self.model.likelihood, self.model))
-        with torch.no_grad():
-            best = float(self.model.posterior(self.X).mean.max())
-        return self.best_of(self.acquisition(self.model, best))
-
-    def level(self, x: Tensor, y: Tensor) -> float | None:
-        """See :meth:`Loop.level`."""
-        with torch.no_grad():
-            found = self.model.posterior(x, observation_noise=True)
-            score = (y - found.mean[:, 0]) / found.variance[:, 0].sqrt()
-        return float(torch.special.ndtr(score))
-
-
-class Random(Loop):
-    """Uniform points, or random rows."""
-
-    def ask(self) -> Tensor:
-        """See :meth:`Loop.ask`."""
-        if self.problem.rows is not None:
-            rows = self.rows_left(self.problem.rows)
-            return rows[torch.randint(len(rows), (1,))]
-        lower, upper = self.problem.bounds
-        return lower + torch.rand(1, self.problem.d, dtype=torch.float64) * (upper - lower)
-
-
-class Paper(Loop):
-    """The paper's protocol with the points that there are: half train, half calibrate, once.
-
-    At the highest level that so many calibration points back; hyperparameters and calibration are
-    kept, and the GP is conditioned on every result.
-    """
-
-    def __init__(self, problem: Problem, X: Tensor, y: Tensor, seed: int) -> None:
-        super().__init__(problem, X, y, seed)
-        half = len(y) // 2
-        posterior, _ = train(X[half:], y[half:])
-        self.delta = half / (half + 1)
-        model = Sharp(levels=self.delta).fit(posterior, X[:half], y[:half])
-        self.model = model.condition_on_observations(X[:half], y[:half])
-
-    def ask(self) -> Tensor:
-        """See :meth:`Loop.ask`."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CalibrationWarning)
-            bound = CalibratedUpperConfidenceBound(self.model, self.delta)
-        return self.best_of(bound)
-
-    def tell(self, x: Tensor, y: Tensor) -> None:
-        """See :meth:`Loop.tell`."""
-        super().tell(x, y)
-        self.model = self.model.condition_on_observations(x, y)
 
 
 def _log_ei(model: SingleTaskGP, best: float) -> AcquisitionFunction:
@@ -175,6 +30,7 @@ METHODS: dict[str, Callable[[Problem, Tensor, Tensor, int], Loop]] = {
     "thompson": partial(Calibrated, acquisition="thompson"),
     "botorch_logei": partial(BoTorch, acquisition=_log_ei),
     "botorch_ucb": partial(BoTorch, acquisition=_ucb),
+    "turbo": TrustRegion,
     "paper": Paper,
     "random": Random,
     # What each part of the optimiser is worth.
@@ -185,6 +41,6 @@ METHODS: dict[str, Callable[[Problem, Tensor, Tensor, int], Loop]] = {
     "logei_rbf": partial(Calibrated, kernels=["rbf"]),
 }
 #: Those that are compared unless others are asked for.
-DEFAULT = tuple(METHODS)[:7]
+DEFAULT = tuple(METHODS)[:8]
 #: This library's.
 OURS = tuple(METHODS)[:3]

@@ -1,7 +1,7 @@
 """How optimisations compare, from result files alone: ``sharpgp bench regret RESULTS``."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from statistics import fmean, median
+from statistics import fmean, median, quantiles
 
 from scipy.stats import rankdata, wilcoxon
 
@@ -84,17 +84,21 @@ def everywhere(runs: Runs) -> list[str]:
 
 def paired(
     ours: Mapping[int, Result], theirs: Mapping[int, Result], metric: str
-) -> tuple[float, float, int]:
-    """Median of the ratio, ours to theirs, over repetitions, its p-value, and how many there are.
+) -> tuple[float, float, str]:
+    """Median of the ratio, ours to theirs, over repetitions, its p-value, and the verdict.
 
-    By Wilcoxon's signed-rank test, two-sided; ties of all give 1.
+    By Wilcoxon's signed-rank test, two-sided; ties of all give 1.  The verdict is "better" or
+    "worse" where the p-value is below 5 %, and empty otherwise.
     """
     seeds = sorted(ours.keys() & theirs.keys())
     a, b = ([run[s].metrics[metric] for s in seeds] for run in (ours, theirs))
     ratios = [x / y if y else 1.0 if x == y else float("inf") for x, y in zip(a, b, strict=True)]
     differ = [x - y for x, y in zip(a, b, strict=True)]
     p = float(wilcoxon(differ).pvalue) if any(differ) else 1.0
-    return median(ratios), p, len(seeds)
+    ranked = rankdata([abs(x) for x in differ])
+    balance = sum(rank * (x > 0) - rank * (x < 0) for rank, x in zip(ranked, differ, strict=True))
+    verdict = "" if p >= SIGNIFICANT else "better" if balance < 0 else "worse"
+    return median(ratios), p, verdict
 
 
 def seconds_at(runs: Runs, method: str, last: int = 10) -> float:
@@ -113,9 +117,8 @@ def compare(results: Iterable[Result]) -> str:
     if not runs:
         return ""
     parts = [_overall(runs)]
-    for metric, heading in (("simple_regret", "simple regret at the end"), ("area", "area")):
-        parts.append(_by_problem(runs, metric, heading))
-    parts += [_tests(runs, metric) for metric in ("simple_regret", "area")]
+    parts += [_by_problem(runs, metric) for metric in RANKED]
+    parts += [_tests(runs, metric) for metric in RANKED]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -143,28 +146,40 @@ def _mean_over(runs: Runs, method: str, metric: str) -> str:
     return f"{100 * fmean(each):.1f} %" if each else "-"
 
 
-def _by_problem(runs: Runs, metric: str, heading: str) -> str:
+def _by_problem(runs: Runs, metric: str) -> str:
     methods = everywhere(runs)
-    rows = [[f"median {heading}", *methods]]
+    rows = [[f"{RANKED[metric]}, median (quartiles)", *methods]]
     for problem, by_method in runs.items():
-        values = [median(r.metrics[metric] for r in by_method[m].values()) for m in methods]
-        rows.append([problem, *(f"{value:.3g}" for value in values)])
+        each = [[r.metrics[metric] for r in by_method[m].values()] for m in methods]
+        rows.append([problem, *map(_band, each)])
     return _aligned(rows)
+
+
+def _band(values: Sequence[float]) -> str:
+    if len(values) < 2:
+        return f"{values[0]:.3g}"
+    low, middle, high = quantiles(values, n=4, method="inclusive")
+    return f"{middle:.3g} ({low:.2g} to {high:.2g})"
 
 
 def _tests(runs: Runs, metric: str) -> str:
-    ours = [m for m in everywhere(runs) if m in OURS]
+    """Wilcoxon's test of each of ours against the rival, problem by problem, and a count."""
+    ours = [m for m in everywhere(runs) if m.split("_")[0] in OURS]
     if RIVAL not in everywhere(runs) or not ours:
         return ""
     rows = [[f"{RANKED[metric]} against {RIVAL}", *ours]]
+    verdicts: dict[str, list[str]] = {method: [] for method in ours}
     for problem, by_method in runs.items():
         row = [problem]
         for method in ours:
-            ratio, p, _ = paired(by_method[method], by_method[RIVAL], metric)
-            verdict = "" if p >= SIGNIFICANT else " better" if ratio < 1 else " worse"
-            row.append(f"x {ratio:.2g}, p {p:.2g}{verdict}")
+            ratio, p, verdict = paired(by_method[method], by_method[RIVAL], metric)
+            verdicts[method].append(verdict)
+            row.append(f"x {ratio:.2g}, p {p:.2g} {verdict}".rstrip())
         rows.append(row)
-    return _aligned(rows)
+    counts = (
+        f"{verdicts[m].count('better')} better, {verdicts[m].count('worse')} worse" for m in ours
+    )
+    return _aligned([*rows, [f"of {len(runs)}, p < {SIGNIFICANT:g}", *counts]])
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> str:

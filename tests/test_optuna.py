@@ -1,0 +1,101 @@
+"""The optimiser as a sampler of Optuna."""
+
+import math
+import pickle
+from types import SimpleNamespace
+
+import pytest
+
+from sharpgp.bo.optuna_sampler import Coding, OptunaSampler
+from sharpgp.exceptions import InvalidInputError, MissingExtraError
+
+
+def number(low, high, log=False, step=None):
+    return SimpleNamespace(low=low, high=high, log=log, step=step)
+
+
+@pytest.mark.parametrize(
+    ("distribution", "bounds", "kind", "values"),
+    [
+        (number(-1.0, 3.0), (-1.0, 3.0), "continuous", [-1.0, 0.5, 3.0]),
+        (number(1e-3, 0.1, log=True), (math.log(1e-3), math.log(0.1)), "continuous", [0.1]),
+        (number(0.0, 1.0, step=0.1), (0.0, 10.0), "integer", [0.0, 0.3, 1.0]),
+        (number(2, 11, step=3), (0.0, 3.0), "integer", [2, 5, 11]),
+        (number(1, 64, log=True, step=1), (0.0, math.log(64)), "continuous", [1, 7, 64]),
+        (SimpleNamespace(choices=("a", None, 3)), (0.0, 2.0), "categorical", ["a", None, 3]),
+    ],
+)
+def test_values_survive_their_coding(distribution, bounds, kind, values):
+    coding = Coding.of(distribution)
+    assert (coding.low, coding.high, coding.kind) == (*bounds, kind)
+    for value in values:
+        found = coding.decoded(coding.encoded(value))
+        assert found == pytest.approx(value, rel=1e-12) if kind != "categorical" else found is value
+        assert type(found) is type(value)
+    if kind != "categorical":
+        for x in bounds:  # never beyond the ends, which Optuna would refuse
+            assert distribution.low <= coding.decoded(x) <= distribution.high
+
+
+def test_without_the_extra(monkeypatch):
+    monkeypatch.setattr("sharpgp._extras.find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r"pip install \"sharpgp\[optuna\]\""):
+        OptunaSampler()
+
+
+# ------------------------------------------------------------------ with Optuna
+
+FAST = {"kernels": ["rbf"], "warp": False}
+
+
+@pytest.fixture
+def optuna():
+    found = pytest.importorskip("optuna", reason="no optuna; the extra of that name installs it")
+    found.logging.set_verbosity(found.logging.ERROR)
+    return found
+
+
+def test_study_finds_the_optimum(optuna):
+    def objective(trial):
+        x, rate = trial.suggest_float("x", -1.0, 3.0), trial.suggest_float("r", 1e-4, 1, log=True)
+        return (x - 1.0) ** 2 + (math.log10(rate) + 2.0) ** 2
+
+    study = optuna.create_study(sampler=OptunaSampler(design=6, **FAST))
+    study.optimize(objective, n_trials=12)
+    assert study.best_value < 0.1
+    loop = study.sampler.loop
+    assert len(loop.record.runs) == 11  # the last is told when the next is asked for
+    assert any(run.level is not None for run in loop.record.runs)
+    pickle.loads(pickle.dumps(study.sampler))
+
+
+def test_failed_running_and_pruned_trials(optuna):
+    study = optuna.create_study(sampler=OptunaSampler(design=3, **FAST), direction="maximize")
+    space = {"n": optuna.distributions.IntDistribution(0, 20)}
+    states = ("COMPLETE", "FAIL", "PRUNED", "COMPLETE", "COMPLETE", "COMPLETE")
+    for n, state in enumerate(states):
+        study.add_trial(
+            optuna.trial.create_trial(
+                params={"n": 3 * n},
+                distributions=space,
+                state=optuna.trial.TrialState[state],
+                value=float(n) if state == "COMPLETE" else None,
+            )
+        )
+    first = study.ask()
+    asked = first.suggest_int("n", 0, 20)
+    record = study.sampler.loop.record
+    assert [run.failed for run in record.runs] == [False, True, False, False, False]
+    study.ask().suggest_int("n", 0, 20)
+    assert study.sampler.loop.pending[0].tolist() == [asked]
+    study.tell(first, 1.0)
+    study.ask().suggest_int("n", 0, 20)
+    assert len(record.runs) == 6
+
+
+def test_one_objective_alone(optuna):
+    study = optuna.create_study(sampler=OptunaSampler(), directions=["minimize"] * 2)
+    with pytest.raises(InvalidInputError, match="study: expected one objective, found 2"):
+        study.ask()
+    with pytest.raises(InvalidInputError, match="acquisition"):
+        OptunaSampler(acquisition="ei")
