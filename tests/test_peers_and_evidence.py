@@ -34,6 +34,16 @@ def test_plan_leaves_out_what_would_take_too_long():
             experiment.plan(**wrong)
 
 
+def test_a_set_without_its_copies(tmp_path):
+    rows = "a,target\n" + "3,1\n2,5\n3,1\n3,2\n" * 2
+    (tmp_path / "wine.csv").write_text(rows)
+    extra_sets.require(["wine-distinct"], tmp_path)
+    data = extra_sets.load("wine-distinct", tmp_path)
+    assert data.name == "wine-distinct"
+    assert np.c_[data.X, data.y].tolist() == [[3, 1], [2, 5], [3, 2]]
+    assert len(experiment.plan(["wine-distinct"], ["rk"], repeats=1)) == 1
+
+
 def test_calibration_parts_end_at_whole_ranks():
     data = datasets.load("diabetes")
     parts = make_case(data, 0, 2000, "cpu").parts

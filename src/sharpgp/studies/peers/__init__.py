@@ -2,7 +2,8 @@
 
 ``sharpgp bench peers --out FOLDER`` runs it, ``sharpgp bench peers-table FOLDER`` prints what it
 found relative to RK.  ``--datasets further`` takes thirty sets outside the paper
-(:mod:`sharpgp.studies.extra_sets`), which need no download.
+(:mod:`sharpgp.studies.extra_sets`), which need no download; ``wine-distinct`` is wine without the
+copies of its rows, which a model that remembers training rows gains by.
 
 Protocol.  The rows of a data set are shuffled by the seed into training (60 %, at most ``--most``),
 calibration (a third of that, to the nearest ``C`` with ``C + 1`` a multiple of 20, so that every
@@ -14,7 +15,7 @@ Seconds are wall time of fitting, calibrating and predicting, with the fit of a 
 methods share counted for each.
 
 Of this library there are ``default`` (``SharpGPRegressor()`` as it is: a pool of models, ``cv`` up
-to 1,000 rows and beyond that ``exact`` with a quarter of them held out), ``cv`` and ``exact`` (the
+to 2,000 rows and beyond that ``exact`` with a quarter of them held out), ``cv`` and ``exact`` (the
 same pool, with one calibration whatever the number of rows), ``one-gp`` (``cv`` with one squared
 exponential GP), and methods of one such GP: RK (``kuleshov18``), ``paper``, ``vanilla``.
 

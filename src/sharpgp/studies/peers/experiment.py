@@ -56,7 +56,8 @@ def plan(
         names = list(extra_sets.SETS)
     names, methods = list(names or DATASETS), list(methods or METHODS)
     for name in names:
-        check_choice(name, "datasets", (*datasets.names(), *extra_sets.SETS))
+        known = (*datasets.names(), *extra_sets.DISTINCT, *extra_sets.SETS)
+        check_choice(name, "datasets", known)
     for method in methods:
         check_choice(method, "methods", METHODS)
     for what, count in (("repeats", repeats), ("most", most)):
