@@ -18,19 +18,19 @@ MOST_MODULES = 9
 
 
 def walk():
-    """Modules of the table, in its order, and those that stand beside the way."""
+    """Modules of the table, in its order; those of several models; those beside the way."""
     text = re.search(r"## An interval of `cv`.*?(?=\n## )", PAGE, re.S)[0]
-    table, beside = text.split("\nBeside the way", 1)
+    table, rest = text.split("\nWith several models", 1)
+    pooled, beside = rest.split("\nBeside the way", 1)
     on = re.findall(r"^\| *\d+ \| `([\w/]+\.py)`", table, re.M)
-    return on, set(re.findall(r"`([\w/]+\.py)`", beside))
+    return on, *(re.findall(r"`([\w/]+\.py)`", part) for part in (pooled, beside))
 
 
-@pytest.fixture(scope="module")
-def trace():
-    """Modules that one interval of a pool passes, and the methods called: (object, class)."""
-    X, y = wavy(40)
+def traced(base):
+    """Modules that one interval passes, in order, and the methods called: (class, name)."""
+    X, y = wavy(24)
     method = CrossValidated(folds=2, random_state=0)
-    model = SharpGPRegressor(base=["rbf", "matern12"], calibration=method).fit(X, y)
+    model = SharpGPRegressor(base=base, calibration=method).fit(X, y)
     modules, methods = [], []
 
     def look(frame, event, _):
@@ -40,9 +40,8 @@ def trace():
         name = path.relative_to(SOURCE).as_posix()
         if name not in modules:
             modules.append(name)
-        mine = frame.f_locals.get("self")
-        if mine is not None:
-            methods.append((type(mine), frame.f_code.co_name))
+        if "self" in frame.f_locals:
+            methods.append((type(frame.f_locals["self"]), frame.f_code.co_name))
 
     sys.setprofile(look)
     try:
@@ -52,19 +51,15 @@ def trace():
     return modules, methods
 
 
-def test_the_way_of_an_interval_is_as_the_page_says(trace):
-    on, beside = walk()
-    passed, _ = trace
+@pytest.mark.parametrize("base", ["rbf", ["rbf", "matern12"]], ids=["one", "several"])
+def test_the_way_of_an_interval_is_as_the_page_says(base):
+    on, pooled, beside = walk()
+    modules, methods = traced(base)
     assert len(on) <= MOST_MODULES
-    assert set(on) <= set(passed)
-    assert set(passed) - set(on) <= beside
-    assert [name for name in passed if name in on] == on
-
-
-def test_on_that_way_no_class_inherits_from_a_concrete_one(trace):
-    """Methods are an object's own class's, or those of an abstract one."""
-    _, methods = trace
+    assert [name for name in modules if name in on] == on
+    others = set(modules) - set(on) - set(beside)
+    assert others <= set(pooled if isinstance(base, list) else [])
     assert len(methods) > 20
     for cls, name in methods:
-        home = next((base for base in cls.__mro__ if name in vars(base)), cls)
-        assert home is cls or inspect.isabstract(home), (cls, name)
+        home = next((above for above in cls.__mro__ if name in vars(above)), cls)
+        assert home is cls or inspect.isabstract(home), f"{cls.__name__} inherits {name}"

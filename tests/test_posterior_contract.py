@@ -30,14 +30,9 @@ from sharpgp.gp.adapters import FitcPosterior, MappedPosterior
 from sharpgp.gp.adapters.variational import VariationalPosterior
 from sharpgp.gp.centred import CentredPosterior
 from sharpgp.gp.covariance import Stationary
+from sharpgp.gp.kernel_posterior import KernelPosterior
 from sharpgp.gp.neighbour_training import train_neighbours
-from sharpgp.gp.posterior import (
-    DataPosterior,
-    KernelPosterior,
-    Posterior,
-    TrainingResult,
-    WithoutDataError,
-)
+from sharpgp.gp.posterior import DataPosterior, Posterior, TrainingResult, WithoutDataError
 from sharpgp.gp.sparse_training import train_sparse
 from sharpgp.gp.summed import SummedPosterior
 from sharpgp.gp.warped import WarpedPosterior, train_warped

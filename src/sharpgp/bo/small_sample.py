@@ -21,7 +21,7 @@ from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.ranks import centred_levels, table_levels
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.posterior import KernelPosterior
+from sharpgp.gp.kernel_posterior import KernelPosterior
 
 #: Scores that the normal law counts for.
 PRIOR_SCORES = 10.0

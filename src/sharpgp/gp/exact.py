@@ -11,7 +11,7 @@ from sharpgp.exceptions import warn
 from sharpgp.gp.compute import block_entries
 from sharpgp.gp.dense import add_to_diagonal, cholesky, variance_given_factor
 from sharpgp.gp.inplace import factor_of, likelihood_of, loo_of, variance_of
-from sharpgp.gp.posterior import DERIVED, STORED, KernelPosterior
+from sharpgp.gp.kernel_posterior import DERIVED, STORED, KernelPosterior
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.sizes import MOST_BATCHED
 

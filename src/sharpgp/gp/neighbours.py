@@ -13,8 +13,9 @@ from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.compute import threads_for
 from sharpgp.gp.conditionals import conditionals, vecchia_likelihood
 from sharpgp.gp.covariance import Covariance, Stationary
+from sharpgp.gp.kernel_posterior import DERIVED, STORED, KernelPosterior
 from sharpgp.gp.nearest import Nearest
-from sharpgp.gp.posterior import DERIVED, STORED, DataPosterior, KernelPosterior, TrainingResult
+from sharpgp.gp.posterior import DataPosterior, TrainingResult
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.sizes import MOST_CONDITIONALS, MOST_LEFT_OUT, NEIGHBOURS, drawn_rows
 from sharpgp.gp.ties import per_feature
@@ -147,14 +148,6 @@ class NeighbourPosterior(KernelPosterior):
             near = self._nearest.earlier(order, later, m) if len(later) else later
             given = self._data, self.theta_R.unsqueeze(0), order[: m + 1], later, near
             return self._per_point(vecchia_likelihood(*given))
-
-    def conditioned_on(self, X: Tensor, y: Tensor) -> Self:
-        """The same GP, hyperparameters and units included, conditioned on other data."""
-        return self._again(X, y, self.theta_R, self.x_units, self.y_units)
-
-    def in_units(self, theta_R: Tensor, x_units: Affine, y_units: Affine) -> Self:
-        """See :meth:`KernelPosterior.in_units`."""
-        return self._again(self.X_train, self.y_train, theta_R, x_units, y_units)
 
     def retargeted(self, y: Tensor) -> Self:
         """See :meth:`DataPosterior.retargeted`; neighbours are kept, they depend on inputs only."""

@@ -12,15 +12,8 @@ from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.bound import variational_bound
 from sharpgp.gp.compute import block_entries, threads_for
 from sharpgp.gp.covariance import Covariance
-from sharpgp.gp.posterior import (
-    DERIVED,
-    STORED,
-    CovariancePosterior,
-    DataPosterior,
-    KernelPosterior,
-    Start,
-    TrainingResult,
-)
+from sharpgp.gp.kernel_posterior import DERIVED, STORED, CovariancePosterior, KernelPosterior
+from sharpgp.gp.posterior import DataPosterior, Start, TrainingResult
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.whitening import Data, Factors, factorise
 from sharpgp.gp.woodbury import (

@@ -15,10 +15,11 @@ from sharpgp.gp.covariance import Covariance, Named, Stationary
 from sharpgp.gp.dense import cholesky
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.inducing import cluster_centres
+from sharpgp.gp.kernel_posterior import KernelPosterior
 from sharpgp.gp.kernels import Kernel, kernel_of, make_covariance
 from sharpgp.gp.neighbour_training import train_neighbours
 from sharpgp.gp.optimise import minimise, with_gradient
-from sharpgp.gp.posterior import KernelPosterior, Start, TrainingResult, retrain
+from sharpgp.gp.posterior import Start, TrainingResult, retrain
 from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.sizes import (

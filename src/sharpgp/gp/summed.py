@@ -10,7 +10,8 @@ from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.compute import threads_for
 from sharpgp.gp.covariance import Covariance
 from sharpgp.gp.dense import cholesky
-from sharpgp.gp.posterior import CovariancePosterior, TrainingResult
+from sharpgp.gp.kernel_posterior import CovariancePosterior
+from sharpgp.gp.posterior import TrainingResult
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.whitening import (
     Data,

@@ -30,10 +30,11 @@ from sharpgp.exceptions import InvalidInputError, NumericalError
 from sharpgp.gp.compute import side_by_side, threads_for
 from sharpgp.gp.covariance import Covariance, FromGPyTorch, Named
 from sharpgp.gp.exact import ExactPosterior
+from sharpgp.gp.kernel_posterior import KernelPosterior
 from sharpgp.gp.kernels import Kernel, kernel_of, make_covariance
 from sharpgp.gp.likelihood import likelihood_at
 from sharpgp.gp.optimise import Found, minimise, with_gradient
-from sharpgp.gp.posterior import KernelPosterior, Start, TrainingResult, retrain
+from sharpgp.gp.posterior import Start, TrainingResult, retrain
 from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.sizes import (

@@ -9,7 +9,8 @@ from torch import Tensor
 from sharpgp._stored import Array, stored
 from sharpgp.gp.compute import block_entries
 from sharpgp.gp.dense import cholesky
-from sharpgp.gp.posterior import DERIVED, STORED, Start
+from sharpgp.gp.kernel_posterior import DERIVED, STORED
+from sharpgp.gp.posterior import Start
 from sharpgp.gp.sparse import InducingPosterior, SparsePosterior
 from sharpgp.gp.sparse_training import retrain_sparse
 

@@ -12,7 +12,8 @@ from sharpgp.calibration.methods.bayes.hyperposterior import laplace, observed, 
 from sharpgp.calibration.methods.bayes.nuts import sample
 from sharpgp.calibration.recalibrator import PosteriorMethod, register
 from sharpgp.gp.exact import ExactPosterior
-from sharpgp.gp.posterior import KernelPosterior, Posterior
+from sharpgp.gp.kernel_posterior import KernelPosterior
+from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.sizes import MOST_SAMPLED
 
 HYPERPOSTERIORS = ("auto", "nuts", "laplace")

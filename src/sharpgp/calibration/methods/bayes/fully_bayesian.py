@@ -13,7 +13,8 @@ from sharpgp.calibration.methods.bayes.hyperposterior import observed, standardi
 from sharpgp.calibration.methods.bayes.nuts import sample
 from sharpgp.calibration.recalibrator import PosteriorMethod, register
 from sharpgp.gp.compute import block_entries
-from sharpgp.gp.posterior import KernelPosterior, Posterior
+from sharpgp.gp.kernel_posterior import KernelPosterior
+from sharpgp.gp.posterior import Posterior
 
 
 @stored(

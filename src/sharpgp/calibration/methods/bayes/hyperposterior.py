@@ -11,8 +11,9 @@ from sharpgp.exceptions import InvalidInputError, NumericalError
 from sharpgp.gp.covariance import STATIONARY, Stationary
 from sharpgp.gp.dense import add_to_diagonal, log_marginal_likelihood
 from sharpgp.gp.exact import ExactPosterior
+from sharpgp.gp.kernel_posterior import KernelPosterior
 from sharpgp.gp.optimise import minimise
-from sharpgp.gp.posterior import KernelPosterior, Posterior
+from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.sizes import MOST_OBSERVED
 from sharpgp.gp.ties import of_each

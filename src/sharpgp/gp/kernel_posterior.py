@@ -1,0 +1,160 @@
+"""What this library's GPs share: a covariance and units; most of them keep their data, too."""
+
+from abc import abstractmethod
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from sharpgp._stored import Array, agree
+from sharpgp.gp.covariance import Covariance
+from sharpgp.gp.posterior import DataPosterior, Posterior, TrainingResult
+from sharpgp.gp.scaling import Affine
+from sharpgp.gp.ties import Ties
+
+
+class CovariancePosterior(Posterior):
+    """A GP of this library: a covariance, its hyperparameters, and the units that it works in."""
+
+    def __init__(
+        self,
+        covariance: Covariance,
+        theta_R: Tensor,
+        x_units: Affine,
+        y_units: Affine,
+        training: TrainingResult | None,
+    ) -> None:
+        self.covariance = covariance
+        self.names = covariance.names
+        self.searched = covariance.searched
+        self.theta_R = theta_R
+        self.x_units, self.y_units = x_units, y_units
+        self.training = training
+
+    def _agree(self, inputs: Tensor, targets: Tensor) -> None:
+        """Raise unless what a file gave goes with standardised inputs [n, d] and targets [n]."""
+        agree("length of theta_R", len(self.theta_R), self.covariance.n_theta)
+        agree("units of the inputs", self.x_units.shift.shape, inputs[0].shape)
+        agree("units of the target", self.y_units.shift.shape, targets[0].shape)
+        self.names, self.searched = self.covariance.names, self.covariance.searched
+
+    @property
+    def n_inverse(self) -> int:
+        """See :meth:`Posterior.n_inverse`."""
+        return self.covariance.n_inverse
+
+    @property
+    def ties(self) -> Ties | None:
+        """See :meth:`Posterior.ties`."""
+        return self.covariance.ties
+
+
+class KernelPosterior(CovariancePosterior, DataPosterior):
+    """A GP of this library that keeps its data, standardised."""
+
+    _ends: tuple[Tensor, Tensor] | None = None
+
+    def __init__(
+        self,
+        X: Tensor,
+        y: Tensor,
+        covariance: Covariance,
+        theta_R: Tensor,
+        *,
+        x_units: Affine | None = None,
+        y_units: Affine | None = None,
+        training: TrainingResult | None = None,
+    ) -> None:
+        units = x_units or Affine.identity(X), y_units or Affine.identity(y)
+        super().__init__(covariance, theta_R, *units, training)
+        self._X = self.x_units.forward(X)
+        self._y = self.y_units.forward(y)
+
+    def _restored(self) -> None:
+        self._agree(self._X, self._y)
+        # Kernels of gpytorch do not tell how many features they take.
+        theta = self.theta_R.unsqueeze(0)
+        agree("kernel of a point", self.covariance.matrix(theta, self._X[:1]).shape, (1, 1, 1))
+
+    @property
+    def n_train(self) -> int:
+        """Number of training points ``N``."""
+        return self._X.shape[0]
+
+    @property
+    def n_features(self) -> int:
+        """Number of features ``d``."""
+        return self._X.shape[1]
+
+    @property
+    def device(self) -> torch.device:
+        """Where tensors live."""
+        return self._X.device
+
+    @property
+    def input_range(self) -> tuple[Tensor, Tensor]:
+        """See :meth:`Posterior.input_range`; kept, as every prediction asks for it."""
+        if self._ends is None:
+            self._ends = self.x_units.back(self._X.amin(0)), self.x_units.back(self._X.amax(0))
+        return self._ends
+
+    @property
+    def X_train(self) -> Tensor:
+        """Training inputs [N, d] in the user's units."""
+        return self.x_units.back(self._X)
+
+    @property
+    def y_train(self) -> Tensor:
+        """Training targets [N] in the user's units."""
+        return self.y_units.back(self._y)
+
+    @property
+    def X_standardised(self) -> Tensor:
+        """Training inputs [N, d] in the units that the covariance works in."""
+        return self._X
+
+    @property
+    def y_standardised(self) -> Tensor:
+        """Training targets [N] in the units that the covariance works in."""
+        return self._y
+
+    def _per_point(self, log_likelihood: Tensor) -> float:
+        """A log likelihood [1] of the standardised targets as :meth:`log_likelihood` has it."""
+        return float(log_likelihood[0] / self.n_train - self.y_units.scale.log())
+
+    def log_prior(self) -> float:
+        """See :meth:`DataPosterior.log_prior`."""
+        prior = self.training.prior if self.training else None
+        penalty = self.covariance.penalty(prior, self._X)
+        return -float(penalty(self.theta_R.log())) / self.n_train
+
+    @abstractmethod
+    def moments(self, theta: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Predictive mean and standard deviation [K, T], both under each ``theta`` [K, P]."""
+
+    def conditioned_on(self, X: Tensor, y: Tensor) -> Self:
+        """The same GP, hyperparameters and units included, conditioned on other data."""
+        return self._again(X, y, self.theta_R, self.x_units, self.y_units)
+
+    def in_units(self, theta_R: Tensor, x_units: Affine, y_units: Affine) -> Self:
+        """The same data and covariance in other standardised units, with ``theta_R`` in those."""
+        return self._again(self.X_train, self.y_train, theta_R, x_units, y_units)
+
+    @abstractmethod
+    def _again(
+        self, X: Tensor, y: Tensor, theta_R: Tensor, x_units: Affine, y_units: Affine
+    ) -> Self:
+        """The same kind of GP on other data, in other units."""
+
+
+#: What files hold of every GP with its data; names and searched follow from the covariance.
+STORED: dict[str, Any] = {
+    "covariance": Covariance,
+    "theta_R": Array("P", positive=True),
+    "x_units": Affine,
+    "y_units": Affine,
+    "_X": Array("N d"),
+    "_y": Array("N"),
+    "training": TrainingResult | None,
+}
+DERIVED: dict[str, Any] = {"names": None, "searched": None, "_ends": None}
