@@ -1,6 +1,7 @@
 """Sphinx configuration."""
 
 import sys
+import warnings
 from pathlib import Path
 
 import sharpgp
@@ -35,6 +36,9 @@ napoleon_numpy_docstring = True
 napoleon_use_ivar = True  # attributes in the class, not as entries of their own
 napoleon_use_rtype = False
 strip_signature_backslash = True  # napoleon then keeps the underscore of posterior_ and its kin
+
+# Warnings of examples are shown without the folder that they happened to be built in.
+warnings.formatwarning = lambda message, category, *_, **__: f"{category.__name__}: {message}\n"
 
 # Examples run when the site is built; one that fails stops the build.
 sphinx_gallery_conf = {

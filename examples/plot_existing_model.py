@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
+from botorch.models.transforms import Normalize
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
 import sharpgp
@@ -21,7 +22,7 @@ from sharpgp.toy import make_toy
 
 toy = make_toy(random_state=0)
 X, y = torch.from_numpy(toy.X_train), torch.from_numpy(toy.y_train)
-model = SingleTaskGP(X, y[:, None])
+model = SingleTaskGP(X, y[:, None], input_transform=Normalize(1))
 fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
 
 # %%

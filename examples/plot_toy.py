@@ -3,8 +3,7 @@ Intervals of one feature
 ========================
 
 A Gaussian process on forty points, and what calibration does to its 99 % intervals. What to see:
-coverage rises to what was asked for, and the narrowest intervals that have it are those of
-``cv``.
+of the intervals that cover 99 %, those of ``cv`` are the narrowest, in the gaps above all.
 """
 
 import matplotlib.pyplot as plt
@@ -20,8 +19,8 @@ from sharpgp.toy import make_toy
 toy = make_toy(random_state=0)
 
 # %%
-# As trained, the GP is a little overconfident. ``kuleshov18`` rescales it, ``exact`` also
-# learns the shape of its spread from the training points, and ``cv`` uses all points for both.
+# ``vanilla`` is the GP as trained. ``kuleshov18`` rescales it, ``exact`` may also learn the shape
+# of its spread from the training points, and ``cv`` uses all points for both.
 
 figure, axes = plt.subplots(2, 2, figsize=(9, 5.5), sharex=True, sharey=True, layout="constrained")
 models = {}

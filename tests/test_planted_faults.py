@@ -74,7 +74,7 @@ def groups(rng):
 
 
 TABLE = [
-    (calm, "well", r"Calibrated on average and wherever 500 test points can tell\."),
+    (calm, "well", r"Calibrated on average and, as far as 500 test points can tell, everywhere\."),
     (
         shift,
         "fault",

@@ -278,3 +278,15 @@ def test_the_page_lists_models_and_relevance_and_the_worst_points(rng):
     text = render_report(found)
     assert '<th scope="row">rbf</th><td>25 %</td><td>1.5</td>' in text
     assert '<th scope="row">extra_trees</th><td>75 %</td><td></td>' in text
+
+
+@pytest.mark.parametrize(
+    ("method", "n_cal", "says"),
+    [
+        ("exact", 400, "500 training, 400 calibration and 60 test points"),
+        ("cv", 500, "500 points that trained and calibrated it and 60 test points"),
+        ("vanilla", None, "500 training, no calibration points and 60 test points"),
+    ],
+)
+def test_the_heading_counts_points_that_do_both_once(rng, method, n_cal, says):
+    assert says in render_report(predictions(rng.normal(size=60), method=method, n_cal=n_cal))

@@ -123,7 +123,8 @@ class SharpGPRegressor(Answers):
     noise_ : float
         Where ``fit`` was given noise: the variance that predictions suppose unless told otherwise,
         the median of those given.
-    n_features_in_, feature_names_in_
+    n_features_in_ : int
+    feature_names_in_ : array of str
         As in every scikit-learn estimator.
 
     Examples

@@ -166,16 +166,23 @@ def _first_feature(numbers: Numbers, k: int) -> int:
 
 
 def _sizes(found: Diagnostics) -> str:
-    calibrated = "no calibration points" if found.n_cal is None else f"{found.n_cal:,} calibration"
-    if found.counted == "groups":
-        calibrated += " groups"
     unit = f" ({found.unit})" if found.unit else ""
     opening = f"Target {found.target}{unit}; calibration" if found.target else "Calibration"
     features = found.X.shape[1]
     return (
-        f"{opening} {found.method}; {found.n_train:,} training, {calibrated} and "
-        f"{len(found.y):,} test points; {features} {'feature' if features == 1 else 'features'}"
+        f"{opening} {found.method}; {_points(found)} and {len(found.y):,} test points; "
+        f"{features} {'feature' if features == 1 else 'features'}"
     )
+
+
+def _points(found: Diagnostics) -> str:
+    """What trained and what calibrated; the same points, where none were held out."""
+    if found.n_cal is None:
+        return f"{found.n_train:,} training, no calibration points"
+    if found.method in ("cv", "cv+", "loo") and found.n_cal == found.n_train:
+        return f"{found.n_train:,} points that trained and calibrated it"
+    groups = " groups" if found.counted == "groups" else ""
+    return f"{found.n_train:,} training, {found.n_cal:,} calibration{groups}"
 
 
 def _origin(found: Diagnostics, day: date) -> str:

@@ -41,7 +41,7 @@ def verdict(found: Diagnostics, faults: Sequence[Fault]) -> Verdict:
         return Verdict(
             "well",
             "Calibrated",
-            f"on average and wherever {numeral(len(found.y))} test points can tell.",
+            f"on average and, as far as {numeral(len(found.y))} test points can tell, everywhere.",
             "",
         )
     worst = faults[0]
