@@ -20,7 +20,7 @@ sales = level + np.sin(shops["price"]) + rng.normal(0, 0.2, n)
 shops.loc[::9, "price"] = np.nan
 
 # %%
-# One lengthscale per column, however many categories it has.
+# One lengthscale per column, and one for its commonest category, however many it has.
 
 model = SharpGPRegressor(base="rbf", calibration="exact", random_state=0).fit(shops, sales)
 print(model.encoding_)

@@ -79,6 +79,18 @@ def test_small_classes_are_one(model):
     assert by_class.parts[3].n_cal == 92
 
 
+def test_a_model_whose_classes_are_all_small_can_be_saved(tmp_path):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"x": rng.normal(size=40), "kind": np.repeat(["a", "b"], 20)})
+    settings = {"base": "rbf", "calibration": Exact(by="kind"), "random_state": 0}
+    with pytest.warns(CalibrationWarning, match="2 of 2 classes have fewer"):
+        model = SharpGPRegressor(**settings).fit(table, table["x"] + rng.normal(size=40))
+    model.save(tmp_path / "model.sgp")
+    again = SharpGPRegressor.load(tmp_path / "model.sgp")
+    ends = again.predict_interval(table, 0.5)
+    np.testing.assert_array_equal(ends, model.predict_interval(table, 0.5))
+
+
 @pytest.mark.parametrize("by", ["kind", 1])
 def test_in_the_estimator(by, tmp_path):
     X, y = data(80)

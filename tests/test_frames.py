@@ -57,8 +57,12 @@ def test_every_kind_of_column():
         *("number", "category", "boolean", "ordered", "date")
     ]
     assert encoding.columns[-1].seasons == ("week", "year")
-    # One lengthscale for each column, and one for each season.
-    assert encoding.lengthscales == [*frame.columns, "day (week)", "day (year)"]
+    # One lengthscale for each column, one for each season, and one for the commonest category.
+    apart = f"kind={encoding.columns[1].commonest}"
+    assert encoding.columns[1].commonest == frame["kind"].mode()[0]
+    first, *others = [name for name in encoding.lengthscales if name != apart]
+    assert [first, *others] == [*frame.columns, "day (week)", "day (year)"]
+    assert [n for n in encoding.ties if n == encoding.lengthscales.index(apart)] == [2]
     X = encoding.encode(frame).features
     np.testing.assert_array_equal(X[:, 0], frame["x"])
     np.testing.assert_array_equal(X[:, 1:6].argmax(1), [KINDS.index(k) for k in frame["kind"]])
@@ -208,15 +212,15 @@ def test_a_tied_kernel_is_the_kernel_with_equal_lengthscales(name):
         torch.testing.assert_close(*gradients, rtol=1e-12, atol=1e-12)
 
 
-def test_a_column_of_many_categories_costs_one_hyperparameter():
+def test_a_column_of_many_categories_costs_two_hyperparameters():
     frame, y = table()
     gp = quick().fit(frame[["x", "kind"]], y).posterior_
     assert gp.names == (
-        *("inverse_lengthscale_0", "inverse_lengthscale_1"),
+        *(f"inverse_lengthscale_{k}" for k in range(3)),
         *("signal_variance", "noise_variance"),
     )
-    # Categories stay equally far from one another in the units of the kernel.
-    assert len(gp.x_units.scale[1:].unique()) == 1
+    # All but the commonest stay equally far from one another in the units of the kernel.
+    assert len(gp.x_units.scale[1:].unique()) == 2
 
 
 def test_untied_features_are_trained_as_before():

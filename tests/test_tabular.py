@@ -330,8 +330,12 @@ def test_the_encoding_is_that_of_the_model(folder, saved):
     assert saved.target == "y"
     encoding = saved.model.encoding_
     assert encoding.names == ["x", "kind", "on"]
-    assert encoding.columns[1] == Column("kind", "category", ("blue", "dark, green", "red"))
-    assert encoding.ties == (0, 1, 1, 1, 2)
+    names, commonest = ("blue", "dark, green", "red"), encoding.columns[1].commonest
+    assert encoding.columns[1] == Column("kind", "category", names, commonest=commonest)
+    # The commonest has a lengthscale of its own.
+    shared = [tie for tie, name in zip(encoding.ties[1:4], names, strict=True) if name != commonest]
+    assert len(shared) == 2
+    assert len(set(shared)) == 1
     # A data frame goes the same way as a file.
     new = frame(20, seed=1)
     model = SharpGPRegressor.load(folder / "model.sgp")

@@ -340,3 +340,25 @@ def test_hostile_parts_of_either_kind_are_refused(name, tmp_path):
     persistence.save(model, tmp_path / "trees.sgp")
     with pytest.raises(SavedModelError, match="cannot load"):
         persistence.load(tmp_path / "trees.sgp")
+
+
+def test_a_few_huge_targets_do_not_decide_where_trees_split(monkeypatch):
+    """Locations are those of the targets themselves; only splits are not by them."""
+    rng = np.random.default_rng(0)
+    inputs = rng.uniform(size=(300, 4))
+    y = 3.0 * (inputs[:, 0] > 0.5)
+    huge = inputs[:, 1] > 0.97
+    y[huge] = rng.uniform(1e3, 1e5, huge.sum())
+    asked = rng.uniform(size=(200, 4)) * [1.0, 0.8, 1.0, 1.0]  # where none is huge
+
+    def found():
+        grown = ExtraTrees(inputs, y, seed=0)
+        location, _ = grown.moments(asked)
+        return grown, location, np.abs(location - 3.0 * (asked[:, 0] > 0.5)).mean()
+
+    grown, location, tamed = found()
+    assert grown.targets.max() == y.max()
+    turned, _ = ExtraTrees(inputs, 8.0 - 4.0 * y, seed=0).moments(asked)
+    np.testing.assert_allclose(turned, 8.0 - 4.0 * location, rtol=1e-9, atol=1e-6)
+    monkeypatch.setattr(forests, "_HEAVY", np.inf)
+    assert 2.0 * tamed < found()[-1]

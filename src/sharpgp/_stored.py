@@ -61,7 +61,7 @@ class Spec:
 class Array(Spec):
     """A tensor of finite float64 or, if ``whole``, of int64 numbers.
 
-    Named sizes agree within an object.
+    Named sizes agree within an object; none is 0, unless it is ``empty`` that the tensor may be.
 
     Examples
     --------
@@ -75,6 +75,7 @@ class Array(Spec):
     positive: bool = False
     increasing: bool = False
     whole: bool = False
+    empty: bool = False
 
     def check(self, value: Any, sizes: dict[str, int]) -> None:
         """See :meth:`Spec.check`."""
@@ -82,7 +83,7 @@ class Array(Spec):
         if not isinstance(value, Tensor) or value.dtype != expected:
             name = str(expected).removeprefix("torch.")
             raise SavedModelError(f"expected a {name} tensor, found {_kind(value)}")
-        _check_sizes(self.sizes.split(), tuple(value.shape), sizes)
+        _check_sizes(self.sizes.split(), tuple(value.shape), sizes, empty=self.empty)
         if not bool(torch.isfinite(value).all()):
             raise SavedModelError("expected finite numbers, found NaN or inf")
         if self.positive and not bool((value > 0).all()):
@@ -115,8 +116,10 @@ class NumPyArray(Spec):
             raise SavedModelError("expected finite numbers, found NaN or inf")
 
 
-def _check_sizes(names: list[str], shape: tuple[int, ...], sizes: dict[str, int]) -> None:
-    if len(shape) != len(names) or 0 in shape:
+def _check_sizes(
+    names: list[str], shape: tuple[int, ...], sizes: dict[str, int], *, empty: bool = False
+) -> None:
+    if len(shape) != len(names) or (0 in shape and not empty):
         raise SavedModelError(f"expected sizes {names}, found {shape}")
     for name, size in zip(names, shape, strict=True):
         if sizes.setdefault(name, size) != size:

@@ -29,7 +29,7 @@ _MOST_CLASSES = 1000
 @stored(
     "ClassPredictor",
     columns=Several(int),
-    classes=Array("K c"),
+    classes=Array("K c", empty=True),  # none where all are small
     parts=Several(ScoredPredictor),
     by=Maybe(type(None)),
     transient={"n_cal": None},

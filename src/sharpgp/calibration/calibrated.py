@@ -223,7 +223,7 @@ class Calibrated(ABC):
         """The same predictor with weighted scores, for a covariate shift."""
         raise InvalidInputError(
             "sample_weight: expected a method that ranks scores (exact, cv, kuleshov18, marx22), "
-            f"found one that gives a {type(self).__name__}"
+            f"found one that gives a {type(self).__name__}; use calibration='exact'"
         )
 
     def for_groups(self, groups: Tensor) -> "Calibrated":

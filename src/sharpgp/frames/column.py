@@ -6,13 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sharpgp._stored import Several, agree, stored
+from sharpgp._stored import Maybe, Several, agree, stored
 from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.frames.dates import SEASONS, on_circle, seasons_of
 from sharpgp.frames.reading import Values
 
 #: Categories of a column that get a feature; rarer ones are one category, "other".
 MOST_CATEGORIES = 100
+# Features of a column of categories from which the commonest has a lengthscale of its own
+# (``sharpgp bench evidence mixed_tables``).
+_LEAST_TOLD_APART = 3
 #: What a column may hold.
 KINDS = ("number", "boolean", "ordered", "category", "date")
 
@@ -26,6 +29,7 @@ KINDS = ("number", "boolean", "ordered", "category", "date")
     step=float,
     seasons=Several(str),
     n_missing=int,
+    commonest=Maybe(str),
 )
 @dataclass(frozen=True)
 class Column:
@@ -36,9 +40,10 @@ class Column:
       values, a second feature is 0, and ``step`` where the value is missing: one standard
       deviation of the column, so that both can share a lengthscale.
     - ``"category"``: a feature per category, 1 in the rows that have it and else 0, and one for
-      missing values, where training rows lack any.  Whatever training rows do not have is
-      ``other``: ``(1 - sqrt(1 + k)) / k`` in all ``k`` features, as far from each category as they
-      are from one another.
+      missing values, where training rows lack any.  They share a lengthscale; where they are three
+      or more, the commonest category has another one, as it may be unlike all others.  Whatever
+      training rows do not have is ``other``: ``(1 - sqrt(1 + k)) / k`` in all ``k`` features, as
+      far from each category as they are from one another.
     - ``"date"``: time in days, as a number; and for each of its seasons (day, week, year) a point
       on the unit circle, two features.
 
@@ -46,6 +51,8 @@ class Column:
     ----------
     n_missing : int
         Training rows that lack the value.
+    commonest : str
+        The category that most training rows have.
 
     Examples
     --------
@@ -62,6 +69,7 @@ class Column:
     step: float = 1.0
     seasons: tuple[str, ...] = ()
     n_missing: int = 0
+    commonest: str = ""
 
     def _restored(self) -> None:
         agree("kind of column", self.kind in KINDS, True)
@@ -76,7 +84,8 @@ class Column:
         if values.holds == "text" and values.order is None:
             counts = Counter(values.data[~values.missing].tolist())
             kept = tuple(sorted(text for text, _ in counts.most_common(MOST_CATEGORIES)))
-            return cls(name, "category", kept, n_missing=n_missing)
+            commonest = min(counts, key=lambda text: (-counts[text], text))
+            return cls(name, "category", kept, n_missing=n_missing, commonest=commonest)
         kind = "ordered" if values.order is not None else values.holds
         column = cls(name, kind, values.order or ())
         known = column._numbers(values, first_row)[~values.missing]
@@ -100,9 +109,10 @@ class Column:
     @property
     def lengthscales(self) -> list[str]:
         """What the lengthscale of each feature is named for; equal names share one."""
-        own = len(self.features) - 2 * len(self.seasons)
+        own = self.features[: len(self.features) - 2 * len(self.seasons)]
         circles = [f"{self.name} ({season})" for season in self.seasons for _ in _PARTS]
-        return [*[self.name] * own, *circles]
+        apart = f"{self.name}={self.commonest}" if len(own) >= _LEAST_TOLD_APART else None
+        return [*(name if name == apart else self.name for name in own), *circles]
 
     @property
     def other(self) -> float:

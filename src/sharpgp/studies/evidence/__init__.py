@@ -39,6 +39,8 @@ STUDIES = {
     "runner_overhead": "what the runner adds to tasks of 100 ms",
     "scoringbench": "the entry for ScoringBench on its protocol",
     "search": "objective of the paper's mode, by levels, effort and restarts",
+    "spread_power": "whether a power of the spread covers more evenly by width",
+    "splits": "extra trees that split by heavy-tailed targets, or by their arcsinh",
     "training": "training a named kernel here and with BoTorch",
     "warm_start": "why refits of cross-validation start from scratch",
 }

@@ -173,4 +173,9 @@ def _completed(column: Column, census: Census) -> Column:
         return replace(column, n_missing=missing)
     # The order of equal counts is that of the names: it must not depend on who counted first.
     frequent = sorted(counts, key=lambda text: (-counts[text], text))[:MOST_CATEGORIES]
-    return replace(column, n_missing=missing, categories=tuple(sorted(frequent)))
+    return replace(
+        column,
+        n_missing=missing,
+        categories=tuple(sorted(frequent)),
+        commonest=frequent[0] if frequent else "",
+    )
