@@ -207,3 +207,21 @@ def test_answers_do_not_depend_on_threads():
     finally:
         torch.set_num_threads(before)
     assert all(torch.equal(a, b) for a, b in zip(*answers, strict=True))
+
+
+def test_among_many_points_neighbours_are_nearly_the_nearest(monkeypatch):
+    """The k-th one found is at most twice as far away as the k-th one is."""
+    points = torch.randn(400, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    search = Nearest(points, torch.tensor([1.0, 0.5, 2.0, 1.0], dtype=torch.float64))
+
+    def distances(found):
+        return torch.linalg.vector_norm(search.points[:50, None] - search.points[found], dim=-1)
+
+    nearest_ones = distances(search.others(12, torch.arange(50))).sort().values
+    monkeypatch.setattr(nearest, "MOST_SEARCHED_EXACTLY", 0)
+    found = search.others(12, torch.arange(50))
+    assert not (found == torch.arange(50)[:, None]).any()
+    assert all(len(set(row)) == 12 for row in found.tolist())
+    ratio = distances(found).sort().values / nearest_ones
+    assert float(ratio.max()) <= 2.0
+    assert 1.0 <= float(ratio.mean()) < 1.2
