@@ -159,7 +159,7 @@ def test_the_default_pools_trees_of_many_rows(tmp_path):
 
 
 def test_what_is_pooled():
-    assert pool_for(20_000) == OF_MANY
+    assert pool_for(20_000) == pool_for(10**6, device_type="cuda") == OF_MANY
     assert set(OF_MANY) - set(pool_for(10**6)) == {"rbf"}
     assert set(OF_MANY) - set(pool_for(20_000, n_features=11)) == {"matern32"}
     assert pool_for(10**6, n_features=11) == pool_for(20_000, n_features=11)

@@ -268,6 +268,13 @@ def test_methods_that_take_one_gp(calibration):
             SharpGPRegressor(base=base, **settings).fit(X, Y)
 
 
+def test_rows_decide_what_is_pooled():
+    assert pool_for(1000) == POOLS["auto"]
+    assert pool_for(2000) == ("matern32", "extra_trees", "boosted_trees")
+    assert pool_for(2001) == ("rbf", "matern32", "extra_trees", "boosted_trees")
+    assert pool_for(10_000) == pool_for(2001)
+
+
 def test_effort_decides_what_is_pooled():
     for effort, names in POOLS.items():
         assert pool_for(300, effort) == names

@@ -83,8 +83,8 @@ class SharpGPRegressor(Answers):
         number ``C`` for which ``C + 1`` is a multiple of 20, if one is within 5 %, so that 95 %
         intervals end at a whole rank.
     effort : {"low", "auto", "high"}
-        How much ``base="auto"`` pools: one Matérn GP; five models, three to four beyond 1,000
-        rows; or seven, three to four beyond 10,000.
+        How much ``base="auto"`` pools: one Matérn GP; five models, three or four beyond 1,000
+        rows; or seven, three or four beyond 10,000.
     y_bounds : (low, high), optional
         What the target cannot be below or above, None where there is no bound: counts have
         ``(0, None)``, shares ``(0, 1)``.  All answers stay within, and what would lie beyond is

@@ -19,6 +19,9 @@ above 600              ``exact`` weighs models by   cost: refits of every model
                        leave-one-out
 above 1000             one kernel and trees are     cost: refits of every kernel
                        pooled
+above 2000             two kernels and trees are    measured: ``many_rows``, a smooth kernel is
+                       pooled                       better by up to 8 % where noise hides a smooth
+                                                    function
 up to 1000             refits of pooled models      measured: ``pooling``; beyond, the gain is small
                        predict, on average          and each of them takes memory
 above 10k              leaves of forests keep       measured: ``many_rows``
@@ -54,7 +57,7 @@ above 10k   10,000     Matern GPs predict from      measured: ``exact_or_sparse`
                        neighbours, with up to 10    ``many_rows``; beyond, 8 N^2 bytes, and N^2 for
                        features (50 on a GPU);      each prediction
                        all others are sparse
-above 50k              no sparse GP is pooled       cost: training sees every row 20 times
+above 50k   none       no sparse GP is pooled       cost: training sees every row 20 times
                        beside neighbours
 above 3000  10,000     scale models are sparse      cost: one more matrix
 above 3000             operations of an exact GP    measured: below, what threads round differently
@@ -144,9 +147,10 @@ MOST_TEN_FOLDS = 500
 MOST_AVERAGED = 1000
 #: Rows up to which ``calibration="auto"`` cross-validates.
 MOST_CROSS_VALIDATED = 2000
-#: Rows up to which ``base="auto"`` pools several kernels, and up to which it pools a sparse GP.
+#: Rows up to which ``base="auto"`` pools every kernel, and up to which it pools a sparse GP beside
+#: neighbours, by kind of device.
 MOST_WITH_ALL_KERNELS = 1000
-MOST_WITH_SPARSE = 50_000
+MOST_WITH_SPARSE = {"cpu": 50_000, "cuda": 10**9}
 #: Training points up to which ``exact`` weighs models by refits; beyond, by leave-one-out.
 MOST_REFITTED = 600
 #: Training points up to which all of them are left out in turn; beyond, a part of them tells how

@@ -16,6 +16,7 @@ from sharpgp.gp.kernels import KERNELS, Kernel, named
 from sharpgp.gp.posterior import DataPosterior
 from sharpgp.gp.sizes import (
     MOST_ADDITIVE_FEATURES,
+    MOST_CROSS_VALIDATED,
     MOST_LEFT_OUT,
     MOST_NEAR_FEATURES,
     MOST_WITH_ALL_KERNELS,
@@ -87,7 +88,7 @@ class Bases:
     def learned(self, X: Tensor, y: Tensor, labels: Tensor | None = None) -> dict[str, Learner]:
         """Every model, learned from ``X`` [N, d] and ``y`` [N], by name."""
         found: dict[str, Learner] = {}
-        named = self._named(*X.shape)
+        named = self._named(*X.shape, X.device.type)
         # Trees of many rows do without some of them, which equal inputs must not give away.
         kept = together(X, labels) if len(y) > MOST_LEFT_OUT else None
         progress.begin("training", "model", len(named))
@@ -133,10 +134,10 @@ class Bases:
         )
         return kernel in STATIONARY or not neighbours
 
-    def _named(self, n: int, d: int) -> list[tuple[str, Any]]:
+    def _named(self, n: int, d: int, device_type: str = "cpu") -> list[tuple[str, Any]]:
         """Names and what each stands for, at ``n`` rows of ``d`` features."""
         if self._is_auto:
-            pool = pool_for(n, self.effort, d)
+            pool = pool_for(n, self.effort, d, device_type)
             # Where neighbours were asked for, only of the kernels that have them.
             return [(name, name) for name in pool if name in TREES or self._is_possible(name)]
         several = list(self.base) if isinstance(self.base, list | tuple) else [self.base]
@@ -187,25 +188,34 @@ def _name(base: Any) -> str:
     return base if isinstance(base, str) else type(base).__name__
 
 
-def pool_for(n: int, effort: str = "auto", n_features: int = 1) -> tuple[str, ...]:
-    """What ``base="auto"`` pools at ``n`` rows of ``n_features`` features.
+def pool_for(
+    n: int, effort: str = "auto", n_features: int = 1, device_type: str = "cpu"
+) -> tuple[str, ...]:
+    """What ``base="auto"`` pools at ``n`` rows of ``n_features`` features, by kind of device.
 
     Examples
     --------
     >>> pool_for(300)
     ('rbf', 'matern32', 'additive', 'extra_trees', 'boosted_trees')
-    >>> pool_for(300, "low"), pool_for(10**6)
-    (('matern32',), ('matern32', 'random_forest', 'boosted_trees'))
-    >>> pool_for(20_000), pool_for(20_000, n_features=50)[0]
-    (('rbf', 'matern32', 'random_forest', 'boosted_trees'), 'rbf')
+    >>> pool_for(300, "low"), pool_for(5000)
+    (('matern32',), ('rbf', 'matern32', 'extra_trees', 'boosted_trees'))
+    >>> pool_for(20_000)
+    ('rbf', 'matern32', 'random_forest', 'boosted_trees')
+    >>> pool_for(20_000, n_features=50), pool_for(10**6)
+    (('rbf', 'random_forest', 'boosted_trees'), ('matern32', 'random_forest', 'boosted_trees'))
     """
     check_choice(effort, "effort", POOLS)
     if n > MOST_LEFT_OUT and effort != "low":
-        near = n_features <= MOST_NEAR_FEATURES["cpu"]
-        without = ("rbf" if n > MOST_WITH_SPARSE else "") if near else "matern32"
+        without = ""
+        if n_features > MOST_NEAR_FEATURES[device_type]:
+            without = "matern32"
+        elif n > MOST_WITH_SPARSE[device_type]:
+            without = "rbf"
         return tuple(name for name in OF_MANY if name != without)
     if n > MOST_WITH_ALL_KERNELS and effort == "auto":
-        return ("matern32", "extra_trees", "boosted_trees")
+        # Up to some rows every kernel is fitted again for each fold of ``cv``.
+        kernels = ("rbf", "matern32") if n > MOST_CROSS_VALIDATED else ("matern32",)
+        return (*kernels, "extra_trees", "boosted_trees")
     # The additive kernel has two hyperparameters for each feature, and costs in proportion.
     many = n_features > MOST_ADDITIVE_FEATURES
     return tuple(name for name in POOLS[effort] if not (many and name == "additive"))
