@@ -85,6 +85,13 @@ def test_probability_of_a_bound():
     np.testing.assert_allclose(bounded.crps(zero - 2), bounded.crps(zero) + 2, rtol=1e-9)
 
 
+def test_an_interval_at_a_bound_holds_targets_that_rounding_moved():
+    dist = PredictiveDistribution([0.25, 0.75], [[-3.0], [-1.0]], numpy=True)
+    (lower, upper) = BoundedDistribution(dist, Bounds(low=0.0)).interval(0.4)[0]
+    assert lower == 0.0
+    assert 1e-15 < upper < 1e-9
+
+
 def test_wide_bounds_change_nothing():
     dist, bounded = law(TAILS[1], Bounds(-1e9, 1e9))
     y = np.array([0.3, 4.0, -20.0])

@@ -131,13 +131,17 @@ class QuantileTable:
 
     def end(self, p: Tensor, *, up: bool) -> Tensor:
         """See :meth:`Law.end`."""
+        return self.closed(p, self.quantile(p), up=up)
+
+    def closed(self, p: Tensor, ends: Tensor, *, up: bool) -> Tensor:
+        """Ends [n, k] at ``p`` [1, k], moved out of ties and by rounding: intervals are closed."""
         k = (torch.searchsorted(self.p, p, right=True) - 1).clamp(0, len(self.dp) - 1)
         left, right = ((p - self.p[i]).abs() <= LEVEL_TOLERANCE for i in (k, k + 1))
         node = torch.where(right, k + 1, k).expand(len(self), -1)
         inside = (p > self.p[0]) & (p < self.p[-1])
         at = left | right | (inside & self._tied.gather(1, k.expand(len(self), -1)))
         end = self.u.gather(1, _run_ends(self._tied, up=up).gather(1, node))
-        ends = torch.where(at, self.centre + self.scale * end, self.quantile(p))
+        ends = torch.where(at, self.centre + self.scale * end, ends)
         # A value that an end goes through is inside, whatever rounding says.
         slack = END_SLACK * self.scale + 16 * EPS * ends.abs()
         return ends + slack if up else ends - slack

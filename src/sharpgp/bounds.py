@@ -188,7 +188,7 @@ class BoundedTable:
 
     def end(self, p: Tensor, *, up: bool) -> Tensor:
         """See :meth:`Law.end`."""
-        return self._bounds.kept(self._table.end(p, up=up))
+        return self._bounds.kept(self._table.closed(p, self.quantile(p), up=up))
 
     def mean(self) -> Tensor:
         """See :meth:`Law.mean`."""
