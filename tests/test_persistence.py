@@ -16,6 +16,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression
 
 from helpers import marked, wavy
+from processes import python
 from random_models import SAMPLED, answers, damaged, forged, random_kernel, random_model
 from sharpgp import Sharp, SharpGPError, SharpGPRegressor, Sparse, persistence
 from sharpgp._files import replacing
@@ -365,3 +366,14 @@ def test_a_model_of_a_gpu_loads_on_a_cpu(file):
     model = SharpGPRegressor.load(header_says_cuda)
     expected = "cuda" if torch.cuda.is_available() else "cpu"
     assert model.posterior_.device.type == expected
+
+
+@pytest.mark.slow
+def test_a_process_that_has_imported_nothing_else_loads_an_estimator(tmp_path):
+    X, y = wavy(30)
+    SharpGPRegressor(base="rbf", calibration="vanilla").fit(X, y).save(tmp_path / "model.sgp")
+    code = (
+        "import sys; from sharpgp.persistence import load; print(type(load(sys.argv[1])).__name__)"
+    )
+    done = python("-c", code, tmp_path / "model.sgp")
+    assert done.stdout == "SharpGPRegressor\n", done.stderr

@@ -4,7 +4,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.special import expit, logit
-from sklearn.compose import TransformedTargetRegressor, make_column_transformer
+from sklearn.compose import (
+    TransformedTargetRegressor,
+    make_column_selector,
+    make_column_transformer,
+)
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -132,7 +136,10 @@ def frame(data):
 def saved(frame, tmp_path_factory):
     pytest.importorskip("skops", reason="no skops; the extra of that name installs it")
     X, y = frame
-    encoder = make_column_transformer((OneHotEncoder(), ["kind"]), remainder="passthrough")
+    numbers, kinds = (
+        make_column_selector(**{f"dtype_{how}clude": "number"}) for how in ("in", "ex")
+    )
+    encoder = make_column_transformer((StandardScaler(), numbers), (OneHotEncoder(), kinds))
     inside = make_pipeline(encoder, regressor())
     model = TransformedTargetRegressor(inside, func=np.log1p, inverse_func=np.expm1).fit(X, y)
     path = tmp_path_factory.mktemp("models") / "pipeline.sgp"

@@ -103,6 +103,8 @@ def load(path: str | os.PathLike[str], *, device: Any = "auto") -> Any:
 
 def read(path: str | os.PathLike[str], *, device: Any = "auto") -> dict[str, Any]:
     """Everything in a file, by name: the model as ``"model"``, and what was saved beside it."""
+    import sharpgp.estimator  # the other classes that can be stored; it imports this module
+
     try:
         header, tensors = _opened(path)
         if header.get("format") != FORMAT:

@@ -216,6 +216,14 @@ class Loaded(Through):
         return self._back(as_numpy(predict(self.features(X))))
 
 
+#: Types in everyday pipelines that skops does not know: they hold settings, and run nothing.
+_HARMLESS = (
+    "builtins.object",
+    "numpy.dtype",
+    "sklearn.compose._column_transformer.make_column_selector",
+)
+
+
 def _transformers(
     path: str | os.PathLike[str], data: str | None, trusted: Sequence[str]
 ) -> list[Any]:
@@ -225,11 +233,12 @@ def _transformers(
     from skops.io import get_untrusted_types, loads
 
     stream = base64.b64decode(data)
-    unknown = sorted(set(get_untrusted_types(data=stream)) - set(trusted))
+    known = {*_HARMLESS, *trusted}
+    unknown = sorted(set(get_untrusted_types(data=stream)) - known)
     if unknown:
         raise SavedModelError(
             f"cannot load {path}: expected transformers of scikit-learn, found "
             f"{', '.join(unknown)}; if you trust the file, name them in trusted="
         )
-    found: list[Any] = loads(stream, trusted=list(trusted))
+    found: list[Any] = loads(stream, trusted=sorted(known))
     return found
