@@ -291,6 +291,13 @@ def test_chosen_model_predicts_left_out_points_best():
     torch.testing.assert_close(chosen.outward(chosen.inward(y)), y)
 
 
+def test_the_smoother_kernel_has_to_earn_its_place():
+    """Many points of a smooth function speak for it, a few of one with a kink do not."""
+    for function, n, kernel in ((torch.sin, 24, "rbf"), (torch.abs, 9, "matern52")):
+        X = torch.linspace(0, 1, n, dtype=torch.float64)[:, None]
+        assert choose(X, function(6.0 * X[:, 0] - 2.2), warped=False).kernel == kernel
+
+
 def test_left_out_density_is_that_of_refits():
     """Hyperparameters kept: each point under the GP conditioned on all others."""
     X = torch.linspace(0, 3, 9, dtype=torch.float64)[:, None]

@@ -186,7 +186,9 @@ def slow(*case):
 @pytest.mark.parametrize(
     ("name", "options"),
     [
+        ("bo_choice", ["--functions", "camel3", "--points", "8", "--seeds", "1"]),
         ("bo_designs", ["--repeats", "1"]),
+        ("bo_surprises", ["--functions", "camel3", "--iterations", "2"]),
         slow("drift", ["--seeds", "1", "--steps", "60"]),
         ("monotonicity", ["--datasets=diabetes", "--kernels=rbf", "--seeds=1", "--pairs=3"]),
         ("profile", ["--datasets", "diabetes", "--rows", "45", "--base", "rbf"]),

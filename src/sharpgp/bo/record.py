@@ -22,8 +22,8 @@ HALF_LIFE_OF_SEARCH, MOST_SURPRISE_OF_SEARCH = 40.0, 4.0
 #: Degrees of freedom of the GP's own law at least.
 LEAST_DEGREES = 4
 #: Share of surprises in the law of a model without degrees of freedom, and the degrees that halve
-#: it.  Fitted, with the half-life and the law of surprises, to the scores of points asked for on
-#: eighteen functions, none of them among those of ``sharpgp bench bo``.
+#: it.  Fitted, with the half-life and the law of surprises, to the scores of points asked for in
+#: the eighteen optimisations of ``sharpgp bench evidence bo_surprises``.
 SURPRISE, SURPRISE_HALVED = 0.4, 10.0
 
 

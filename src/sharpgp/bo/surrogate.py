@@ -33,9 +33,12 @@ KERNELS = ("rbf", "matern52")
 GROWTH = 1.15
 #: Points from which a warp is tried: it has two parameters of its own.
 LEAST_WARPED = 8
-# What a warp has to gain in leave-one-out log density, summed over points: more than chance gives
-# it on designs of Levy's function, less than it gains on Rosenbrock's, of many orders of magnitude.
-_WARP_COST = 4.0
+#: What a warp has to gain in leave-one-out log density, summed over points: more than chance gives
+#: it on designs of Levy's function, less than it gains on Rosenbrock's, of many magnitudes.
+WARP_COST = 4.0
+#: What a kernel has to gain on the other.  Points that are predicted well by chance are predicted
+#: best by the smoothest kernel: see ``sharpgp bench evidence bo_choice``.
+KERNEL_COSTS = {"rbf": 4.0}
 
 
 @stored(
@@ -63,6 +66,13 @@ class Surrogate:
         gp = self.posterior.base if isinstance(self.posterior, WarpedPosterior) else self.posterior
         assert isinstance(gp, ExactPosterior)
         return gp
+
+    @property
+    def kernel(self) -> str:
+        """Name of its kernel."""
+        covariance = self.gp.covariance
+        assert isinstance(covariance, Named)
+        return covariance.kind
 
     @property
     def warp(self) -> Warp | None:
@@ -140,16 +150,21 @@ def choose(
                 continue
             trained = train_map(X, y, covariance, warped=warp)
             if trained is not None:
-                score = left_out_density(trained.posterior) - _WARP_COST * warp
+                score = _judged(trained.posterior, name, WARP_COST * warp)
                 candidates.append((score, trained))
     if not candidates:
         raise NumericalError(f"none of the GPs could be trained on {len(y)} results")
     score, best = max(candidates, key=lambda one: one[0])
     if learned_noise and not known_noise and len(y) >= LEAST_LEARNED:
         found = _with_learned_noise(candidates, ties)
-        if found is not None and left_out_density(found.posterior) - COST > score:
+        if found is not None and _judged(found.posterior, found.kernel, COST) > score:
             return found
     return Surrogate(best.posterior, best.at, len(y))
+
+
+def _judged(posterior: DataPosterior, kernel: str, cost: float) -> float:
+    """What a candidate is chosen by: its density, less what it costs."""
+    return left_out_density(posterior) - KERNEL_COSTS.get(kernel, 0.0) - cost
 
 
 def _with_learned_noise(

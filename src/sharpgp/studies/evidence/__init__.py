@@ -4,8 +4,10 @@
 STUDIES = {
     "any_mean": "what the GP of a regressor's residuals is for",
     "baselines_check": "sharpness and calibration of the baselines, with a pretrained network",
+    "bo_choice": "the choice among the GPs of an optimisation, by what the smoother kernel costs",
     "bo_designs": "base GPs of the optimisations before the first iteration",
     "bo_overhead": "one iteration of optimisation beside BoTorch's own UCB",
+    "bo_surprises": "points that optimisations ask for, and what was predicted of them",
     "bounds_hyperposterior": "uniform bounds from NUTS beside the Laplace approximation",
     "calibration_speed": "evaluations and cost of calibrating 25 levels",
     "candidates": "candidates for mean and spread, each used throughout",

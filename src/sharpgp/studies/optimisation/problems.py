@@ -91,8 +91,11 @@ class _Of:
         return values
 
 
-def _of_botorch(make: Callable[..., SyntheticTestFunction], **settings: Any) -> Problem:
-    function = make(negate=True, **settings).double()
+def of_botorch(
+    make: Callable[..., SyntheticTestFunction], *, negate: bool = True, **settings: Any
+) -> Problem:
+    """One of BoTorch's functions; negated, unless it is to be maximised as it is."""
+    function = make(negate=negate, **settings).double()
     bounds = function.bounds
     assert isinstance(bounds, Tensor)
     return Problem(bounds.double(), _Of(function), float(function.optimal_value))
@@ -100,7 +103,7 @@ def _of_botorch(make: Callable[..., SyntheticTestFunction], **settings: Any) -> 
 
 def _heteroscedastic() -> Problem:
     """Branin with noise that grows along the first input, from next to none to 30."""
-    base = _of_botorch(Branin)
+    base = of_botorch(Branin)
 
     def noise(U: Tensor, draws: Tensor) -> Tensor:
         return 30.0 * U[:, 0].square() * draws
@@ -110,7 +113,7 @@ def _heteroscedastic() -> Problem:
 
 def _heavy_tailed() -> Problem:
     """Hartmann in three dimensions with noise of Student's law with two degrees of freedom."""
-    base = _of_botorch(Hartmann, dim=3)
+    base = of_botorch(Hartmann, dim=3)
 
     def noise(U: Tensor, draws: Tensor) -> Tensor:
         level = torch.special.ndtr(draws).clamp(1e-6, 1.0 - 1e-6)
@@ -143,15 +146,15 @@ def _of_table(name: str, sign: float, data_home: str | None) -> Problem:
 
 
 _FUNCTIONS: Mapping[str, Callable[[], Problem]] = {
-    "branin": partial(_of_botorch, Branin),
-    "ackley2": partial(_of_botorch, Ackley, dim=2),
-    "ackley5": partial(_of_botorch, Ackley, dim=5),
-    "rosenbrock2": partial(_of_botorch, Rosenbrock, dim=2),
-    "rosenbrock4": partial(_of_botorch, Rosenbrock, dim=4),
-    "hartmann3": partial(_of_botorch, Hartmann, dim=3),
-    "hartmann6": partial(_of_botorch, Hartmann, dim=6),
-    "levy4": partial(_of_botorch, Levy, dim=4),
-    "michalewicz5": partial(_of_botorch, Michalewicz, dim=5),
+    "branin": partial(of_botorch, Branin),
+    "ackley2": partial(of_botorch, Ackley, dim=2),
+    "ackley5": partial(of_botorch, Ackley, dim=5),
+    "rosenbrock2": partial(of_botorch, Rosenbrock, dim=2),
+    "rosenbrock4": partial(of_botorch, Rosenbrock, dim=4),
+    "hartmann3": partial(of_botorch, Hartmann, dim=3),
+    "hartmann6": partial(of_botorch, Hartmann, dim=6),
+    "levy4": partial(of_botorch, Levy, dim=4),
+    "michalewicz5": partial(of_botorch, Michalewicz, dim=5),
     "heteroscedastic": _heteroscedastic,
     "heavy_tailed": _heavy_tailed,
 }
