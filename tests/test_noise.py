@@ -131,7 +131,8 @@ def test_noise_with_categories_and_calibration_data():
     model = quick(base="additive").fit(
         frame[:60], y[:60], frame[60:], y[60:], noise=v[:60], noise_cal=v[60:]
     )
-    assert model.posterior_.n_inverse == 4
+    # Two for each of x, the commonest kind and the other kinds: none for the noise.
+    assert model.posterior_.n_inverse == 6
     assert model.predict_interval(frame, noise=v).shape == (90, 2)
 
 

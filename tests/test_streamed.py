@@ -163,7 +163,7 @@ def training_of(path):
     X = torch.from_numpy(encoding.encode(table).features)[~held]
     y = torch.from_numpy(made_table()["y"].to_numpy().copy())[~held]
     covariance = make_covariance(named("matern32", encoding.ties), X.shape[1])
-    theta = torch.tensor([0.9, 0.4, 0.6, 1.2, 0.05], dtype=torch.float64)
+    theta = torch.tensor([0.9, 0.4, 0.6, 0.7, 1.2, 0.05], dtype=torch.float64)
     y_units = Affine.standardising(y)
     x_units = covariance.units(X, y_units)
     gp = SparsePosterior(X, y, covariance, theta, X[:: N // M], x_units=x_units, y_units=y_units)

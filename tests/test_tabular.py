@@ -294,7 +294,7 @@ def test_parquet_with_other_types(saved, tmp_path):
 def test_categories_may_be_arrow_dictionaries():
     table = pa.table({"k": pa.array(["a", "b", "a"]).dictionary_encode(), "y": [1, 2, 3]})
     encoding = TableEncoding.learn(table.drop_columns("y"))
-    assert encoding.columns == (Column("k", "category", ("a", "b")),)
+    assert encoding.columns == (Column("k", "category", ("a", "b"), commonest="a"),)
     assert encoding.encode(table).features.tolist() == [[1, 0], [0, 1], [1, 0]]
 
 
