@@ -88,7 +88,7 @@ class Bases:
     def learned(self, X: Tensor, y: Tensor, labels: Tensor | None = None) -> dict[str, Learner]:
         """Every model, learned from ``X`` [N, d] and ``y`` [N], by name."""
         found: dict[str, Learner] = {}
-        named = self._named(*X.shape, X.device.type)
+        named = self._named(len(X), X.shape[1], X.device.type)
         # Trees of many rows do without some of them, which equal inputs must not give away.
         kept = together(X, labels) if len(y) > MOST_LEFT_OUT else None
         progress.begin("training", "model", len(named))
