@@ -78,6 +78,7 @@ MAKERS = {
     "neighbours": of("rbf", approximation=Neighbours(8)),
     "regressor": of(LinearRegression()),
     "extra_trees": of("extra_trees"),
+    "random_forest": of("random_forest"),
     "boosted_trees": of("boosted_trees"),
     "foreign": of(Nearest()),
     "pool": pool,

@@ -83,6 +83,14 @@ def robot_arm(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return X, reach + 0.01 * rng.normal(size=n)
 
 
+def smooth_8d(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Sums and products of smooth functions of six of eight features; a seventh doubles noise."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, (n, 8))
+    f = np.sin(3 * X[:, 0]) + X[:, 1] * X[:, 2] + np.cos(2 * X[:, 3]) * X[:, 4]
+    return X, f + 0.5 * X[:, 5] ** 2 + 0.1 * (1 + (X[:, 6] > 0)) * rng.normal(size=n)
+
+
 def smooth_3d(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """A smooth function of three features, with constant noise."""
     rng = np.random.default_rng(seed)
@@ -120,6 +128,7 @@ GENERATED = {
     "simulated": simulated,
     "robot arm": robot_arm,
     "smooth 3d": smooth_3d,
+    "smooth 8d": smooth_8d,
     "rough": rough,
     "heteroscedastic": heteroscedastic,
     "50 features": fifty_features,

@@ -2,9 +2,9 @@
 
 The evidence behind what ``base="auto"`` pools beyond 10,000 rows, and behind neighbours in
 ``approximation="auto"``. Every model gets the same rows, of which it holds out what it calibrates
-with, and is judged on 4,000 others, or a fifth of a set that has fewer. Each fit runs in a process
-of its own, whose peak memory is then its own; ``--workers`` of them at a time, with ``--threads``
-each. Times are wall-clock seconds: of the fit, and of 95 % intervals for 10,000 rows.
+with, and is judged on ``--test-rows`` others, or a fifth of a set that has fewer. Each fit runs in
+a process of its own, whose peak memory is then its own; ``--workers`` of them at a time, with
+``--threads`` each. Times are wall-clock seconds: of the fit, and of 95 % intervals for 10,000 rows.
 """
 
 import json
@@ -26,8 +26,6 @@ from sharpgp._validation import check_choice
 from sharpgp.models.bases import pool_for
 from sharpgp.studies.evidence.common import GENERATED, Clock, calm, header, numbers, row, sets
 
-#: Rows that judge at most.
-N_TEST = 4000
 #: Levels whose pinball losses make the CRPS of quantiles.
 LEVELS = np.arange(0.5, 100.0) / 100
 COLUMNS = ("CRPS", "score", "coverage", "fit, s", "predict, s", "GiB")
@@ -43,11 +41,16 @@ def of_settings(**settings: Any) -> Contestant:
     """The estimator with some settings."""
 
     def run(
-        X: np.ndarray, y: np.ndarray, X_test: np.ndarray, y_test: np.ndarray, seed: int
+        X: np.ndarray,
+        y: np.ndarray,
+        X_test: np.ndarray,
+        y_test: np.ndarray,
+        seed: int,
+        device: str,
     ) -> tuple[float, float, Answer]:
-        with Clock() as fitting:
-            model = SharpGPRegressor(random_state=seed, device="cpu", **settings).fit(X, y)
-        with Clock() as predicting:
+        with Clock(device) as fitting:
+            model = SharpGPRegressor(random_state=seed, device=device, **settings).fit(X, y)
+        with Clock(device) as predicting:
             ends = model.predict_interval(X_test)
         crps = model.calibration_report(X_test, y_test)["crps"]
         return fitting.wall, predicting.wall, (ends, float(crps))
@@ -61,7 +64,7 @@ def with_rbf(X: np.ndarray, *given: Any) -> tuple[float, float, Answer]:
 
 
 def quantile_forest(
-    X: np.ndarray, y: np.ndarray, X_test: np.ndarray, y_test: np.ndarray, seed: int
+    X: np.ndarray, y: np.ndarray, X_test: np.ndarray, y_test: np.ndarray, seed: int, device: str
 ) -> tuple[float, float, Answer]:
     """Weighted quantiles of all targets, by how often they share a leaf of a random forest."""
     with Clock() as fitting:
@@ -98,6 +101,7 @@ def _incidence(leaves: np.ndarray, n_nodes: int | None = None) -> csr_matrix:
 CONTESTANTS: dict[str, Contestant] = {
     "default": of_settings(),
     "sparse rbf": of_settings(base="rbf", approximation="sparse"),
+    "sparse 500": of_settings(base="rbf", approximation=Sparse(500)),
     "sparse 300": of_settings(base="matern32", approximation=Sparse(300)),
     "neighbours 64": of_settings(base="matern32", approximation=Neighbours(64)),
     "neighbours 128": of_settings(base="matern32", approximation=Neighbours(128)),
@@ -107,23 +111,25 @@ CONTESTANTS: dict[str, Contestant] = {
 }
 
 
-def draw(name: str, n: int, seed: int, data_home: str | None) -> list[np.ndarray]:
+def draw(name: str, n: int, n_test: int, seed: int, data_home: str | None) -> list[np.ndarray]:
     """Training inputs and targets, then those that judge; fewer rows where a set has fewer."""
     if name in GENERATED:
-        X, y = GENERATED[name](n + N_TEST, seed)
+        X, y = GENERATED[name](n + n_test, seed)
     else:
         (data,) = sets(name, data_home)
-        order = np.random.default_rng(seed).permutation(len(data.y))[: n + N_TEST]
+        order = np.random.default_rng(seed).permutation(len(data.y))[: n + n_test]
         X, y = data.X[order], data.y[order]
-    n_train = n if len(y) == n + N_TEST else len(y) - len(y) // 5
+    n_train = n if len(y) == n + n_test else len(y) - len(y) // 5
     return [X[:n_train], y[:n_train], X[n_train:], y[n_train:]]
 
 
-def measure(kind: str, name: str, n: int, seed: int, data_home: str | None) -> None:
+def measure(
+    kind: str, name: str, n: int, seed: int, n_test: int, device: str, data_home: str | None
+) -> None:
     """Print the figures of one fit; to be called in a process of its own."""
-    X, y, X_test, y_test = draw(name, n, seed, data_home)
+    X, y, X_test, y_test = draw(name, n, n_test, seed, data_home)
     with calm():
-        fitting, predicting, (ends, crps) = CONTESTANTS[kind](X, y, X_test, y_test, seed)
+        fitting, predicting, (ends, crps) = CONTESTANTS[kind](X, y, X_test, y_test, seed, device)
     inside = metrics.interval_coverage(y_test, *ends.T)
     score = metrics.interval_score(y_test, *ends.T, 0.95)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
@@ -153,6 +159,8 @@ def main(
     repeats: int = 1,
     workers: int = 1,
     threads: int = 1,
+    test_rows: int = 4000,
+    device: str = "cpu",
     beside: str = "sparse rbf,quantile forest",
     data_home: str | None = None,
 ) -> None:
@@ -169,7 +177,12 @@ def main(
     found: dict[Case, list[float]] = {}
     with ThreadPoolExecutor(workers) as pool:
         jobs = {
-            pool.submit(_apart, threads, kind, name, n, seed, data_home): (n, name, kind, seed)
+            pool.submit(_apart, threads, kind, name, n, seed, test_rows, device, data_home): (
+                n,
+                name,
+                kind,
+                seed,
+            )
             for n, name, kind, seed in cases
         }
         for job in as_completed(jobs):
