@@ -2,17 +2,20 @@
 
 facebook1 by default, numbers of comments of which more than half are zero, on the splits of
 ``sharpgp bench peers``. ``free`` is the estimator as it was fitted, ``bounded`` the same with
-``y_bounds=(0, None)``; the peer is MAPIE's conformalised quantile regression with scikit-learn's
-gradient boosting, with either of its corrections, its ends moved to zero where they are negative.
-In units of the target's standard deviation; means over the seeds.
+``y_bounds=(0, None)``; ``extra trees, bounded`` are the trees of its pool alone, calibrated as it
+is; the peer is MAPIE's conformalised quantile regression with scikit-learn's gradient boosting,
+with either of its corrections, its ends moved to zero where they are negative.  In units of the
+target's standard deviation; means over the seeds.
 """
 
 import numpy as np
 from joblib import Parallel, delayed
 
 from sharpgp import SharpGPRegressor, metrics
+from sharpgp.models.forests import ExtraTrees
 from sharpgp.studies.datasets import Dataset
 from sharpgp.studies.evidence.common import calm, header, row, sets
+from sharpgp.studies.evidence.splits import bands
 from sharpgp.studies.peers.methods import mapie_cqr
 from sharpgp.studies.peers.protocol import COVERAGES, make_case
 
@@ -31,22 +34,24 @@ def judge(ends: np.ndarray, y: np.ndarray, unit: float) -> list[float]:
 
 
 def one(
-    data: Dataset, seed: int, most: int, base: str, approximation: str
+    data: Dataset, seed: int, most: int, base: str, approximation: str, fit: bool
 ) -> dict[str, list[float]]:
     """Figures of every method on the split of one seed."""
     case = make_case(data, seed, most, "cpu")
     p, found = case.parts, {}
     settings = {"base": base, "approximation": approximation, "random_state": seed}
     with calm():
-        model = SharpGPRegressor(**settings, y_bounds=(0, None)).fit(*case.together)
-        free = model.calibrated_.within(None)
-        for name, predictor in {"free": free, "bounded": model}.items():
-            ends = np.asarray(predictor.predict_interval(p.X_test, COVERAGES))
-            crps = float(np.mean(predictor.predict_dist(p.X_test).numpy().crps(p.y_test)))
-            found[name] = [*judge(ends, p.y_test, case.unit), crps / case.unit]
-        for name, ends in mapie_cqr(case).bands.items():
-            figures = judge(ends.clip(0), p.y_test, case.unit)
-            found[f"quantile boosting, {name}"] = [*figures, float("nan")]
+        if fit:
+            model = SharpGPRegressor(**settings, y_bounds=(0, None)).fit(*case.together)
+            free = model.calibrated_.within(None)
+            for name, predictor in {"free": free, "bounded": model}.items():
+                ends = np.asarray(predictor.predict_interval(p.X_test, COVERAGES))
+                crps = float(np.mean(predictor.predict_dist(p.X_test).numpy().crps(p.y_test)))
+                found[name] = [*judge(ends, p.y_test, case.unit), crps / case.unit]
+        others = {f"quantile boosting, {name}": x for name, x in mapie_cqr(case).bands.items()}
+        others["extra trees, bounded"] = bands(ExtraTrees(p.X_train, p.y_train, 0), case)
+        for name, ends in others.items():
+            found[name] = [*judge(ends.clip(0), p.y_test, case.unit), float("nan")]
     return found
 
 
@@ -57,13 +62,17 @@ def main(
     first: int = 0,
     base: str = "auto",
     approximation: str = "auto",
+    fit: bool = True,
     workers: int = 1,
     data_home: str | None = None,
 ) -> None:
-    """Print a line for each method, means over ``seeds`` from ``first`` on; then the scores."""
+    """Print a line for each method, means over ``seeds`` from ``first`` on; then the scores.
+
+    ``--no-fit`` leaves out the estimator, which takes minutes for each seed.
+    """
     (data,) = sets(dataset, data_home)
     which = range(first, first + seeds)
-    tasks = (delayed(one)(data, seed, most, base, approximation) for seed in which)
+    tasks = (delayed(one)(data, seed, most, base, approximation, fit) for seed in which)
     found = Parallel(n_jobs=workers)(tasks)
     asked = [f"{coverage:.0%}" for coverage in COVERAGES]
     header("", *(f"{name}, {c}" for c in asked for name in ("covers", "width", "score")), "CRPS")

@@ -18,28 +18,39 @@ from sharpgp.models.weights import pooled_crps
 from sharpgp.studies.datasets import Dataset
 from sharpgp.studies.evidence.common import calm, header, row, sets
 from sharpgp.studies.peers.predictions import conformal_quantile
-from sharpgp.studies.peers.protocol import COVERAGES, make_case
+from sharpgp.studies.peers.protocol import COVERAGES, Case, make_case
 
 #: What is the limit of heaviness: no target is heavy, or all are.
 LIMITS = {"target": np.inf, "arcsinh": 0.0}
 
 
-def judge(data: Dataset, seed: int, most: int, limit: float) -> list[float]:
-    """Interval scores at both coverages, and CRPS, of trees with such a limit."""
-    case = make_case(data, seed, most, "cpu")
-    p = case.parts
+def grown_on(case: Case, limit: float) -> forests.ExtraTrees:
+    """Extra trees on the training part, with such a limit."""
     with calm(), mock.patch.object(forests, "_HEAVY", limit):
-        grown = forests.ExtraTrees(p.X_train, p.y_train, 0)
+        return forests.ExtraTrees(case.parts.X_train, case.parts.y_train, 0)
+
+
+def bands(grown: forests.ExtraTrees, case: Case, least: float = -np.inf) -> np.ndarray:
+    """Ends [T, 2, K] of symmetric bands that the calibration part widens, none below ``least``."""
+    p = case.parts
     location, spread = grown.moments(p.X_cal)
     sizes = np.abs(p.y_cal - location) / spread
     location, spread = grown.moments(p.X_test)
-    least = 0.0 if data.y.min() == 0.0 else -np.inf
-    scores = []
-    for coverage in COVERAGES:
-        radius = conformal_quantile(sizes, coverage) * spread
-        ends = (np.maximum(location + side * radius, least) for side in (-1.0, 1.0))
-        scores.append(metrics.interval_score(p.y_test, *ends, coverage))
-    crps, *_ = pooled_crps(*map(torch.from_numpy, (location, spread, p.y_test)))
+    radii = [conformal_quantile(sizes, coverage) * spread for coverage in COVERAGES]
+    ends = [np.stack([location - radius, location + radius], 1) for radius in radii]
+    return np.stack(ends, 2).clip(least)
+
+
+def judge(data: Dataset, seed: int, most: int, limit: float) -> list[float]:
+    """Interval scores at both coverages, and CRPS, of trees with such a limit."""
+    case = make_case(data, seed, most, "cpu")
+    p, grown = case.parts, grown_on(case, limit)
+    ends = bands(grown, case, 0.0 if data.y.min() == 0.0 else -np.inf)
+    scores = [
+        metrics.interval_score(p.y_test, *ends[:, :, k].T, coverage)
+        for k, coverage in enumerate(COVERAGES)
+    ]
+    crps, *_ = pooled_crps(*map(torch.from_numpy, (*grown.moments(p.X_test), p.y_test)))
     return [value / case.unit for value in (*scores, float(crps))]
 
 
