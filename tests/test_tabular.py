@@ -241,7 +241,7 @@ def test_settings_of_a_fit(folder, tmp_path):
         (["--approximation", "sparse:few"], "neighbours, sparse:500 or neighbours:100"),
         (["--approximation", "exact:9"], "neighbours, sparse:500 or neighbours:100"),
         (["--approximation", "dense"], "approximation: expected"),
-        (["--base", "oak"], "base: expected 'auto', rbf"),
+        (["--base", "oak"], "base: expected one of auto, rbf"),
         (["--effort", "some"], "effort: expected one of low, auto, high"),
     ):
         result = ask(*fit, *wrong)

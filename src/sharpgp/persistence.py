@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -103,8 +104,7 @@ def load(path: str | os.PathLike[str], *, device: Any = "auto") -> Any:
 
 def read(path: str | os.PathLike[str], *, device: Any = "auto") -> dict[str, Any]:
     """Everything in a file, by name: the model as ``"model"``, and what was saved beside it."""
-    import sharpgp.estimator  # the other classes that can be stored; it imports this module
-
+    import_module("sharpgp.estimator")  # the other classes that can be stored; it imports this one
     try:
         header, tensors = _opened(path)
         if header.get("format") != FORMAT:
