@@ -18,7 +18,7 @@ def demo(
         bool, typer.Option("--all", help="Also the methods that take minutes.")
     ] = False,
 ) -> None:
-    """Compare every method on two small problems, in a minute or two."""
+    """Compare every method on two small problems, in a few minutes."""
     need("plots", "matplotlib")
     from rich.console import Console
 
