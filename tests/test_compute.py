@@ -178,11 +178,11 @@ def test_predictions_are_guarded_as_fits_are(monkeypatch):
         tried.append(device)
         return work(torch.device("meta")) if len(tried) == 2 else work(device)
 
-    monkeypatch.setattr("sharpgp.estimator.within_memory", guard)
+    monkeypatch.setattr("sharpgp._answers.within_memory", guard)
     assert (model.predict_interval(X) == expected).all()
     moved = []
     monkeypatch.setattr(
-        "sharpgp.estimator.moved_to",
+        "sharpgp._answers.moved_to",
         lambda value, device: moved.append(device.type) or compute.moved_to(value, "cpu"),
     )
     monkeypatch.setattr(torch.Tensor, "to", lambda self, *args, **kwargs: self)

@@ -99,9 +99,10 @@ def assert_sound(predictor, X):
     dist = predictor.predict_dist(X)
     assert (dist.std > 0).all()
     for p in (1e-6, 0.01, 0.3, 0.5, 0.7, 0.99, 1 - 1e-6):
-        torch.testing.assert_close(
-            dist.cdf(dist.quantile(p)), torch.full_like(dist.mean, p), rtol=0, atol=1e-6
-        )
+        q = dist.quantile(p)
+        # Scores that tie up to rounding make a distribution as narrow as rounding is wide.
+        rounding = 8 * torch.finfo(q.dtype).eps * q.abs() * dist.log_prob(q).exp()
+        assert ((dist.cdf(q) - p).abs() <= 1e-6 + rounding).all()
 
 
 # ------------------------------------------------------------------ registry

@@ -84,7 +84,8 @@ def test_saved_updated_and_conditioned(fitted, tmp_path):
     assert torch.equal(again.predict_quantiles(X, levels), ours)
     later = calibrated.updated(X[39:50], y[39:50])
     assert later.n_cal == 50
-    assert torch.equal(later.scores[:39], calibrated.scores)
+    # Points in a batch of another size may be added up in another order.
+    torch.testing.assert_close(later.scores[:39], calibrated.scores, rtol=1e-10, atol=1e-10)
     wiser = calibrated.condition_on_observations(X[39:50], y[39:50])
     assert torch.equal(wiser.scores, calibrated.scores)
     assert not torch.equal(wiser.predict_mean(X), calibrated.predict_mean(X))

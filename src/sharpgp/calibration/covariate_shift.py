@@ -18,6 +18,7 @@ def weights_at(X: Tensor, ratio: Ratio) -> Tensor:
 
     Examples
     --------
+    >>> import torch
     >>> weights_at(torch.ones(3, 1, dtype=torch.float64), lambda X: 2 * X[:, 0]).tolist()
     [2.0, 2.0, 2.0]
     """
