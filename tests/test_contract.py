@@ -16,7 +16,7 @@ from sklearn.metrics import r2_score
 
 import sharpgp
 import sharpgp.persistence
-from helpers import FakePosterior, fake_data, method, wavy
+from helpers import FakePosterior, fake_data, marked, method, wavy
 from sharpgp import PredictiveDistribution, SharpGPError, SharpGPRegressor
 from sharpgp.calibration import Calibrated, Recalibrator, known_methods
 from sharpgp.calibration.recalibrator import make_recalibrator
@@ -31,6 +31,7 @@ from tolerances import same_optimum
 #: Methods whose answers do not depend on the calibration data at all.
 IGNORE_CALIBRATION = ("vanilla", "fully_bayesian", "capone22")
 USE_CALIBRATION = [name for name in known_methods() if name not in IGNORE_CALIBRATION]
+SOME_CALIBRATED = marked(USE_CALIBRATION, slow={"kuleshov22", "marx22", "paper_exact", "vovk20"})
 #: Methods that sample the GP's hyperparameters, and its mean with them.
 OWN_MEAN = ("fully_bayesian", "capone22")
 #: Methods that draw by row, so that the order of the rows matters as much as a seed does.
@@ -426,7 +427,7 @@ def test_units_of_the_features(name, gp, calibrated):
 # ------------------------------------------------------------------ few points, ties
 
 
-@pytest.mark.parametrize("name", USE_CALIBRATION, indirect=True)
+@pytest.mark.parametrize("name", SOME_CALIBRATED, indirect=True)
 @pytest.mark.parametrize("few", [2, 3, 5, 19])
 def test_few_calibration_points(name, gp, few):
     settings = {"levels": None} if name == "paper" else {}
@@ -447,7 +448,7 @@ TIES = {
 }
 
 
-@pytest.mark.parametrize("name", USE_CALIBRATION, indirect=True)
+@pytest.mark.parametrize("name", SOME_CALIBRATED, indirect=True)
 @pytest.mark.parametrize("kind", TIES)
 def test_ties(name, gp, kind):
     X, y = TIES[kind]

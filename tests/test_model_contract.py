@@ -90,7 +90,12 @@ def made(name: str) -> Learner:
     return MAKERS[name](X, Y)
 
 
-@pytest.fixture(params=marked(MAKERS, slow={"additive", "averaged", "boosted_trees"}))
+@pytest.fixture(
+    params=marked(
+        MAKERS,
+        slow={"additive", "averaged", "boosted_trees", "random_forest", "searched", "warped"},
+    )
+)
 def model(request):
     """A model of every kind; it is the same in all tests, and none may change it."""
     found = made(request.param)

@@ -363,7 +363,9 @@ def test_acquisition(fitted):
     value = bound(torch.from_numpy(X_NEW).unsqueeze(1))
     np.testing.assert_allclose(value.detach(), fitted.predict_quantiles(X_NEW, 0.9))
     limits = torch.tensor([[-2.0, -2.0], [2.0, 2.0]], dtype=torch.float64)
-    best, found = optimize_acqf(bound, limits, q=1, num_restarts=2, raw_samples=16)
+    best, found = optimize_acqf(
+        bound, limits, q=1, num_restarts=1, raw_samples=8, options={"maxiter": 3}
+    )
     assert best.shape == (1, 2)
     assert found >= value.max() - 1.0
     bound.set_X_pending(torch.from_numpy(X_NEW[:2]))
