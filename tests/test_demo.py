@@ -51,7 +51,7 @@ def test_run_writes_tables_and_figures(small, tmp_path):
     assert all(0.5 < float(row["coverage_95"]) <= 1 for row in rows)
     page = (out / "report.html").read_text()
     assert "<h1>Calibration report: two</h1>" in page
-    assert "Calibration cv; 60 training" in page
+    assert "Calibration cv; 60 points that trained" in page
     text = screen.file.getvalue()
     assert "one: mean of 2 splits into 20 training, 40 calibration, 60 test points" in text
     assert "floor" in text

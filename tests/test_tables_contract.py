@@ -42,6 +42,8 @@ CASES = {
 #: What some methods cannot do, and what their error says to do.
 REFUSED = {
     "groups": {"loo": "use calibration='cv'"},
+    "noise": dict.fromkeys(("fully_bayesian", "capone22"), "choose another calibration"),
+    "replicates": dict.fromkeys(("fully_bayesian", "capone22"), "choose another calibration"),
     "weights": dict.fromkeys(
         ("cv+", "kuleshov22", "paper", "paper_exact", "vanilla", "fully_bayesian", "capone22"),
         "use calibration='exact'",
