@@ -214,6 +214,7 @@ def readers_names():
     names["stream"] = list(zip(X[:3, None], y[:3, None], strict=True))
     names["bounds"] = torch.tensor([[-2.0, -2.0], [2.0, 2.0]], dtype=torch.float64)
     names["objective"] = lambda x: x.sum(-1)
+    names["experiment"] = lambda x: x.sum(-1)
     names["model"] = SharpGPRegressor(calibration="kuleshov18").fit(X, y)
     return names
 
@@ -228,6 +229,7 @@ def test_the_blocks_of_a_guide_run_in_order(guide, readers_names, tmp_path, monk
         # The same with fewer steps, cheaper calibration and no processes.
         for long, short in (
             ("range(50)", "range(2)"),
+            ("range(40)", "range(6)"),
             ('"cv"', '"exact"'),
             ("n_jobs=-1", "n_jobs=1"),
         ):
