@@ -276,6 +276,10 @@ def test_groups_that_cannot_be_used():
         )
     with pytest.raises(InvalidInputError, match="loo: expected points that each stand alone"):
         SharpGPRegressor(base="rbf", calibration="loo").fit(X, y, groups=np.arange(40) // 2)
+    with pytest.raises(InvalidInputError, match="loo: expected points that each stand alone"):
+        SharpGPRegressor(base="rbf", calibration="loo").fit(
+            X, y, X[:9] + 5, y[:9], groups_cal=np.arange(9) // 3
+        )
     posterior, _ = train(torch.from_numpy(X), torch.from_numpy(y))
     with pytest.raises(InvalidInputError, match="40 whole numbers"):
         Exact().fit(posterior, X, y, groups=torch.rand(40))

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -15,6 +16,20 @@ from sharpgp.gp.compute import threads_for
 from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.sizes import MOST_CROSS_VALIDATED
 from sharpgp.models.pool import Base, posterior_of
+
+
+@dataclass(frozen=True)
+class CalibrationPoints:
+    """Checked data to calibrate on, and which rows belong together."""
+
+    X: Tensor
+    """Inputs [C, d]."""
+    y: Tensor
+    """Targets [C]."""
+    groups: Tensor | None = None
+    """Groups [C] of these points."""
+    groups_train: Tensor | None = None
+    """Groups [N] of the points that the base was trained on."""
 
 
 class Recalibrator(ABC):
@@ -71,19 +86,12 @@ class Recalibrator(ABC):
         labels = None if groups is None else _labels(groups, posterior.n_train, posterior)
         labels_cal = None if groups_cal is None else _labels(groups_cal, len(y), posterior)
         with threads_for(posterior.n_dense):
-            calibrated = self._fit_base(base, X, y, labels, labels_cal)
+            calibrated = self._fit_base(base, CalibrationPoints(X, y, labels_cal, labels))
         return calibrated if sample_weight is None else calibrated.weighted(sample_weight)
 
     @abstractmethod
-    def _fit_base(
-        self,
-        base: Base,
-        X: Tensor,
-        y: Tensor,
-        groups: Tensor | None,
-        groups_cal: Tensor | None,
-    ) -> Calibrated:
-        """Calibrate on checked data ``X`` [C, d], ``y`` [C]."""
+    def _fit_base(self, base: Base, points: CalibrationPoints) -> Calibrated:
+        """Calibrate ``base`` on these points."""
 
     def for_columns(self, features: Mapping[str, Sequence[int]]) -> "Recalibrator":
         """The same method, with columns of a table that it names as the features they became."""
@@ -101,16 +109,9 @@ class PosteriorMethod(Recalibrator):
     def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> Calibrated:
         """Calibrate on checked data ``X`` [C, d], ``y`` [C]."""
 
-    def _fit_base(
-        self,
-        base: Base,
-        X: Tensor,
-        y: Tensor,
-        groups: Tensor | None,
-        groups_cal: Tensor | None,
-    ) -> Calibrated:
-        found = self._fit(posterior_of(base), X, y)
-        return found if groups_cal is None else found.for_groups(groups_cal)
+    def _fit_base(self, base: Base, points: CalibrationPoints) -> Calibrated:
+        found = self._fit(posterior_of(base), points.X, points.y)
+        return found if points.groups is None else found.for_groups(points.groups)
 
 
 _REGISTRY: dict[str, type[Recalibrator]] = {}

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sharpgp.calibration.calibrated import Calibrated
-from sharpgp.calibration.recalibrator import Recalibrator, register
+from sharpgp.calibration.recalibrator import CalibrationPoints, Recalibrator, register
 from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.gp.posterior import Posterior
@@ -55,17 +55,13 @@ class WithoutHoldout(Recalibrator):
         return found.weighted(sample_weight)
 
     def _everything(
-        self,
-        base: Base,
-        X: Tensor,
-        y: Tensor,
-        groups: Tensor | None,
-        groups_cal: Tensor | None,
+        self, base: Base, points: CalibrationPoints
     ) -> tuple[dict[str, Learner], Tensor | None]:
         """Models learned from all points, and the groups of these."""
-        if len(y):
-            groups = _both(groups, groups_cal)
-            base = _with_more(base, X, y, groups, self.seed)
+        groups = points.groups_train
+        if len(points.y):
+            groups = _both(groups, points.groups)
+            base = _with_more(base, points.X, points.y, groups, self.seed)
         labels = None if groups is None else together(inputs_of(base), groups)
         models = candidates(base, self.seed, labels)
         n = len(next(iter(models.values())).y_train)
@@ -139,15 +135,8 @@ class CrossValidated(WithoutHoldout):
         super().__init__(random_state=random_state)
         self.folds = folds
 
-    def _fit_base(
-        self,
-        base: Base,
-        X: Tensor,
-        y: Tensor,
-        groups: Tensor | None,
-        groups_cal: Tensor | None,
-    ) -> Calibrated:
-        models, groups = self._everything(base, X, y, groups, groups_cal)
+    def _fit_base(self, base: Base, points: CalibrationPoints) -> Calibrated:
+        models, groups = self._everything(base, points)
         first = next(iter(models.values()))
         folds = self.folds
         if isinstance(folds, str) and folds == "auto":

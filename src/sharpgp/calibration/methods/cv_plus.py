@@ -3,12 +3,11 @@
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.cv_plus import PlusPredictor
 from sharpgp.calibration.methods.cross_validated import WithoutHoldout, split_points
-from sharpgp.calibration.recalibrator import register
+from sharpgp.calibration.recalibrator import CalibrationPoints, register
 from sharpgp.gp.compute import side_by_side
 from sharpgp.models.folds import Split
 from sharpgp.models.model import Learner, held_out_of
@@ -50,15 +49,8 @@ class CVPlus(WithoutHoldout):
         super().__init__(random_state=random_state)
         self.folds = folds
 
-    def _fit_base(
-        self,
-        base: Base,
-        X: Tensor,
-        y: Tensor,
-        groups: Tensor | None,
-        groups_cal: Tensor | None,
-    ) -> Calibrated:
-        models, groups = self._everything(base, X, y, groups, groups_cal)
+    def _fit_base(self, base: Base, points: CalibrationPoints) -> Calibrated:
+        models, groups = self._everything(base, points)
         labels, pairs = split_points(self.folds, next(iter(models.values())), groups, self.seed)
         model = next(iter(models.values()))
         if len(models) > 1:

@@ -5,13 +5,11 @@ from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import Any
 
-from torch import Tensor
-
 from sharpgp._validation import as_features, as_labels, as_target, as_weights
 from sharpgp.calibration.by_class import ClassPredictor
 from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.methods.cross_validated import split_points
-from sharpgp.calibration.recalibrator import Recalibrator, register
+from sharpgp.calibration.recalibrator import CalibrationPoints, Recalibrator, register
 from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.sizes import MOST_REFITTED
@@ -114,15 +112,9 @@ class Exact(Recalibrator):
             groups_cal=groups_cal,
         )
 
-    def _fit_base(
-        self,
-        base: Base,
-        X: Tensor,
-        y: Tensor,
-        groups: Tensor | None,
-        groups_cal: Tensor | None,
-    ) -> Calibrated:
-        classes = None if self.by is None else self._classes(X.shape[1])
+    def _fit_base(self, base: Base, points: CalibrationPoints) -> Calibrated:
+        classes = None if self.by is None else self._classes(points.X.shape[1])
+        groups = points.groups_train
         labels = None if groups is None else together(inputs_of(base), groups)
         models = candidates(base, self.seed, labels)
         model = next(iter(models.values()))
@@ -135,10 +127,10 @@ class Exact(Recalibrator):
                 labels = together(inputs_of(base), groups)
                 held = [one.leave_one_out(labels, self.seed) for one in models.values()]
                 model, _ = pooled(models, held)
-        found = ScoredPredictor.of(model, X, y)
+        found = ScoredPredictor.of(model, points.X, points.y)
         if classes is not None:
             return ClassPredictor.of(found, classes)
-        return found if groups_cal is None else found.for_groups(groups_cal)
+        return found if points.groups is None else found.for_groups(points.groups)
 
     def _classes(self, n_features: int) -> Any:
         """Features that tell the class, or a function."""

@@ -1,11 +1,9 @@
 """Leave-one-out scores of the one fit, without refits."""
 
-from torch import Tensor
-
 from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.cautions import warn_if_overfitted
 from sharpgp.calibration.methods.cross_validated import WithoutHoldout
-from sharpgp.calibration.recalibrator import register
+from sharpgp.calibration.recalibrator import CalibrationPoints, register
 from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.models.folds import together
@@ -29,20 +27,13 @@ class LeaveOneOut(WithoutHoldout):
     60
     """
 
-    def _fit_base(
-        self,
-        base: Base,
-        X: Tensor,
-        y: Tensor,
-        groups: Tensor | None,
-        groups_cal: Tensor | None,
-    ) -> Calibrated:
-        if groups is not None:
+    def _fit_base(self, base: Base, points: CalibrationPoints) -> Calibrated:
+        if points.groups is not None or points.groups_train is not None:
             raise InvalidInputError(
                 "loo: expected points that each stand alone, found groups, of which it would "
                 "leave out one point only; use calibration='cv'"
             )
-        models, _ = self._everything(base, X, y, None, None)
+        models, _ = self._everything(base, points)
         warn_if_overfitted(posterior_of(models))
         labels = together(inputs_of(models))
         held = [model.leave_one_out(labels, self.seed) for model in models.values()]

@@ -1,9 +1,10 @@
 """What the studies share: data, splits, clocks, judgements and tables."""
 
+import math
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from sharpgp import metrics
+from sharpgp._validation import check_choice
 from sharpgp.studies import extra_sets
 from sharpgp.studies.datasets import Dataset
 
@@ -184,3 +186,24 @@ def row(*cells: object) -> None:
     """A row of a Markdown table; numbers with four digits."""
     shown = [f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in cells]
     print(f"| {' | '.join(shown)} |", flush=True)
+
+
+def table(title: str, head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print a Markdown table."""
+    print(f"\n{title}\n")
+    header(*head)
+    for cells in rows:
+        row(*cells)
+
+
+def run_parts(
+    known: Mapping[str, Callable[..., None]], parts: str, *given: object, device: str = "cpu"
+) -> None:
+    """Run the named parts of a study, or all, each on what is ``given``, and time them."""
+    chosen = parts.split(",") if parts else list(known)
+    for part in chosen:
+        check_choice(part, "parts", known)
+    for part in chosen:
+        with Clock(device) as clock:
+            known[part](*given)
+        print(f"\n({part}: {math.ceil(clock.wall)} s)", flush=True)
