@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -232,3 +233,12 @@ def test_heavy_tails_alone_are_no_reason_to_warn(draw):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         SharpGPRegressor(calibration="vanilla").fit(X, np.sin(X[:, 0]) + rng.normal(size=200))
+
+
+def test_far_points_are_named_as_in_the_frame():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"dose": rng.uniform(0, 1, 30), "age": rng.uniform(20, 60, 30)})
+    model = SharpGPRegressor(base="rbf", calibration="vanilla").fit(frame, frame["dose"] + 1.0)
+    far = frame.head(2).assign(age=[30.0, 900.0])
+    (found,) = caught(lambda: model.predict_interval(far))
+    assert "(row 1: 'age' is 900, in training" in str(found.message)

@@ -10,9 +10,10 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from sharpgp._inputs import encoded, features, plain
+from sharpgp._inputs import encoded, feature_names, features, plain
 from sharpgp._validation import as_features, as_numpy
 from sharpgp.calibration.calibrated import Calibrated
+from sharpgp.calibration.cautions import features_named
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.gp.compute import moved_to, within_memory
 from sharpgp.gp.posterior import Posterior
@@ -165,4 +166,5 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
                 return ask(self.calibrated_, X)
             return ask(moved_to(self.calibrated_, device), X.to(device))
 
-        return within_memory(X.device, work)
+        with features_named(feature_names(self)):
+            return within_memory(X.device, work)

@@ -46,7 +46,7 @@ def fitted(estimator: Any, train: Rows, cal: Rows | None, weights: Any) -> Fitte
         estimator.approximation,
         estimator.effort,
         seed,
-        feature_names(estimator, known_noise),
+        feature_names(estimator),
         encoding.ties if encoding else None,
         known_noise,
     )

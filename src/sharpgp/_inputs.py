@@ -70,13 +70,13 @@ def features(estimator: Any, X: Any) -> np.ndarray:
     return array
 
 
-def feature_names(estimator: Any, known_noise: bool) -> list[str] | None:
+def feature_names(estimator: Any) -> list[str] | None:
     """Names of the features, for models that want them; None where there are none."""
     encoding: TableEncoding | None = getattr(estimator, "encoding_", None)
     names = encoding.features if encoding else getattr(estimator, "feature_names_in_", None)
     if names is None:
         return None
-    return [*names, "noise variance"] if known_noise else list(names)
+    return [*names, "noise variance"] if hasattr(estimator, "noise_") else list(names)
 
 
 def columns_of(estimator: Any) -> dict[str, list[int]]:

@@ -1,6 +1,9 @@
 """Warnings of answers with less than the usual guarantee: far from all data, or from too few."""
 
 import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from torch import Tensor
@@ -16,6 +19,32 @@ _ROUNDING = 1e-9
 FEW_PER_HYPERPARAMETER = 30
 # Coverage that intervals have unless told otherwise.
 _USUAL = 0.95
+# What the features are called by whoever asks; None: by their numbers.
+_names: ContextVar[Sequence[str] | None] = ContextVar("names of the features", default=None)
+
+
+@contextmanager
+def features_named(names: Sequence[str] | None) -> Iterator[None]:
+    """Warnings inside name features so.
+
+    Examples
+    --------
+    >>> with features_named(["age", "dose"]):
+    ...     _called(1)
+    "'dose'"
+    >>> _called(1)
+    'feature 1'
+    """
+    token = _names.set(names)
+    try:
+        yield
+    finally:
+        _names.reset(token)
+
+
+def _called(feature: int) -> str:
+    names = _names.get()
+    return f"feature {feature}" if names is None else repr(names[feature])
 
 
 def is_far(posterior: Posterior, X: Tensor) -> Tensor:
@@ -46,7 +75,7 @@ def warn_if_far(posterior: Posterior, X: Tensor) -> None:
         low, high = (float(end[feature]) for end in posterior.input_range)
     warn(
         f"{int(far.any(-1).sum())} of {len(X)} points lie far outside the training data (row "
-        f"{row}: feature {feature} is {float(X[row, feature]):g}, in training {low:g} to "
+        f"{row}: {_called(feature)} is {float(X[row, feature]):g}, in training {low:g} to "
         f"{high:g}): there the spread is the GP's prior, and calibration guarantees nothing"
     )
 

@@ -103,8 +103,8 @@ def fit_files(
     --------
     >>> import pyarrow as pa, pyarrow.parquet as pq
     >>> rng = np.random.default_rng(0)
-    >>> x = rng.uniform(-3, 3, 2000)
-    >>> table = pa.table({"x": x, "y": np.sin(x) + 0.1 * rng.normal(size=2000)})
+    >>> x = rng.uniform(-3, 3, 400)
+    >>> table = pa.table({"x": x, "y": np.sin(x) + 0.1 * rng.normal(size=400)})
     >>> settings = {"base": "rbf", "approximation": Sparse(10), "random_state": 0}
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     pq.write_table(table, f"{folder}/data.parquet")
