@@ -1,4 +1,4 @@
-"""Coverage within classes: finite-sample for exact, small classes taken together."""
+"""Coverage within classes: finite-sample for exact, small classes pooled."""
 
 import numpy as np
 import pandas as pd
@@ -117,12 +117,12 @@ def test_positions_are_those_of_the_table():
     by_position, of_nothing = (
         SharpGPRegressor(calibration=Exact(by=by), **settings) for by in (1, 0)
     )
-    with pytest.warns(UserWarning, match="'one' hold the same value in every row"):
+    with pytest.warns(UserWarning, match="'one' have the same value in every row"):
         by_position.fit(frame, y)
     assert len(by_position.calibrated_.columns) == 3
     with (
-        pytest.warns(UserWarning, match="'one' hold the same value in every row"),
-        pytest.raises(InvalidInputError, match="found 'one', which the model does without"),
+        pytest.warns(UserWarning, match="'one' have the same value in every row"),
+        pytest.raises(InvalidInputError, match="found 'one', which the model does not use"),
     ):
         of_nothing.fit(frame, y)
 

@@ -135,4 +135,4 @@ def test_a_text_among_numbers_is_named_by_its_row_in_the_file(frame, tmp_path):
     frame.to_csv(tmp_path / "data.csv", index=False)
     result = call("fit", tmp_path / "data.csv", "--target", "response", "--out", tmp_path / "m.sgp")
     assert result.exit_code == 2
-    assert "column 'dose': expected numbers, found 'n.a.?' in row 41; repair it" in result.stderr
+    assert "column 'dose': expected numbers, found 'n.a.?' in row 41; correct it" in result.stderr

@@ -163,7 +163,7 @@ def test_out_of_memory_in_any_blocks_means_the_cpu_and_a_warning():
         return device.type, compute.block_entries(GPU)
 
     usual = compute.block_entries(GPU)
-    with pytest.warns(UserWarning, match=r"going on with the CPU.*approximation=Sparse\(m=300\)"):
+    with pytest.warns(UserWarning, match=r"continuing on the CPU.*approximation=Sparse\(m=300\)"):
         assert compute.within_memory(GPU, work) == ("cpu", usual)
 
 

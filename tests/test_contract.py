@@ -562,7 +562,7 @@ def test_inducing_every_point_changes_nothing(name, gp, calibrated):
 
 
 def test_a_gp_that_cannot_be_retrained_is_refused_by_name():
-    with pytest.raises(SharpGPError, match="trained again on other data, found FakePosterior"):
+    with pytest.raises(SharpGPError, match="retrained on other data, found FakePosterior"):
         fit("cv", FakePosterior(), None, None)
 
 

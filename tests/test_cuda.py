@@ -201,7 +201,7 @@ def test_out_of_memory_means_smaller_blocks(little_memory):
 def test_out_of_memory_in_any_blocks_means_the_cpu(little_memory):
     little_memory(30)
     model = SharpGPRegressor(calibration="vanilla", device="cuda")
-    with pytest.warns(UserWarning, match="going on with the CPU"):
+    with pytest.warns(UserWarning, match="continuing on the CPU"):
         model.fit(*wavy(2500))
     assert model.posterior_.device.type == "cpu"
 
@@ -215,7 +215,7 @@ def test_predictions_run_out_of_memory_as_fits_do(little_memory):
     little_memory(200)
     np.testing.assert_allclose(model.predict_interval(rows, 0.9), expected, rtol=CLOSE, atol=CLOSE)
     little_memory(12)
-    with pytest.warns(UserWarning, match="going on with the CPU"):
+    with pytest.warns(UserWarning, match="continuing on the CPU"):
         found = model.predict_interval(rows, 0.9)
     np.testing.assert_allclose(found, expected, rtol=CLOSE, atol=CLOSE)
     assert model.posterior_.device.type == "cuda"

@@ -391,7 +391,7 @@ def test_what_needs_a_gp_says_so(tmp_path):
         lambda: model.labelled_data(),
         lambda: model.condition_on_observations(*draws(3, 1)),
     ):
-        with pytest.raises(InvalidInputError, match="rests on a GP, found calibrated skewed"):
+        with pytest.raises(InvalidInputError, match="based on a GP, found a calibrated skewed"):
             ask()
     with pytest.raises(SavedModelError):
         save(model, tmp_path / "model.sgp")

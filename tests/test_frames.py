@@ -133,12 +133,12 @@ def test_columns_without_information_are_named_and_left_out():
     frame, y = table()
     frame["one"], frame["none"], frame["name"] = 1.0, None, [f"n{i}" for i in range(len(frame))]
     frame["row"] = np.arange(len(frame))
-    with pytest.warns(UserWarning, match="hold the same value") as caught:
+    with pytest.warns(UserWarning, match="have the same value") as caught:
         model = quick().fit(frame, y)
     messages = " ".join(str(one.message) for one in caught)
-    assert "column(s) 'one', 'none' hold the same value in every row" in messages
-    assert "column(s) 'name' hold texts that differ in most rows" in messages
-    assert "column(s) 'row' hold whole numbers that count the rows" in messages
+    assert "column(s) 'one', 'none' have the same value in every row" in messages
+    assert "column(s) 'name' look like identifiers: their text differs in most rows" in messages
+    assert "column(s) 'row' look like identifiers: whole numbers that count the rows" in messages
     assert model.encoding_.unused == ("one", "none", "name")
     assert model.n_features_in_ == len(frame.columns)
 
@@ -152,7 +152,7 @@ def test_identifiers_are_noticed_where_rows_are_missing_or_shuffled(order, named
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         TableEncoding.learn(frame)
-    assert any("'number' hold whole numbers" in str(one.message) for one in caught) == named
+    assert any("'number' look like identifiers" in str(one.message) for one in caught) == named
 
 
 def test_rare_categories_are_others():
@@ -172,7 +172,10 @@ def test_rare_categories_are_others():
         (pd.DataFrame({"x": ["1", "2", "3", "?"]}), r"column 'x': expected numbers, found '\?'"),
         (pd.DataFrame({"x": [1.0, np.inf, 2.0, 3.0]}), "column 'x': expected finite numbers"),
         (pd.DataFrame({"x": [[1], [2], [3], [4]]}), "column 'x': expected numbers, categories"),
-        (pd.DataFrame({"x": [1.0] * 4}), "expected a column that varies"),
+        (
+            pd.DataFrame({"x": [1.0] * 4}),
+            "expected a column that is neither constant nor an identifier",
+        ),
         (pd.DataFrame([[1.0, 2.0]] * 4, columns=["x", "x"]), "found 'x' twice"),
     ],
 )
@@ -290,7 +293,9 @@ def test_gaps_in_arrays():
     X = rng.normal(size=(80, 2))
     y = X[:, 0] + 0.1 * rng.normal(size=80)
     X[::9, 0] = np.nan
-    with pytest.warns(UserWarning, match=r"X: 9 of 160 values are missing; the median"):
+    with pytest.warns(
+        UserWarning, match=r"X: 9 of 160 values are missing; each is replaced by the median"
+    ):
         model = quick().fit(X, y)
     assert model.encoding_.features == ["x0", "x0 missing", "x1"]
     width = np.diff(model.predict_interval(X, 0.8))[:, 0]

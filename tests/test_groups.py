@@ -268,13 +268,13 @@ def test_groups_that_cannot_be_used():
     model = SharpGPRegressor(calibration="kuleshov18")
     with pytest.raises(InvalidInputError, match="groups: expected 40 labels"):
         model.fit(X, y, groups=np.arange(39))
-    with pytest.raises(InvalidInputError, match="groups_cal with X_cal"):
+    with pytest.raises(InvalidInputError, match="groups_cal: expected it with X_cal"):
         model.fit(X, y, groups_cal=np.arange(40))
     with pytest.raises(InvalidInputError, match="give groups and groups_cal"):
         SharpGPRegressor(base="rbf", calibration="cv").fit(
             X, y, X[:9] + 5, y[:9], groups=np.arange(40)
         )
-    with pytest.raises(InvalidInputError, match="loo: expected points that each stand alone"):
+    with pytest.raises(InvalidInputError, match="loo: expected points without groups"):
         SharpGPRegressor(base="rbf", calibration="loo").fit(X, y, groups=np.arange(40) // 2)
     with pytest.raises(InvalidInputError, match="loo: expected points that each stand alone"):
         SharpGPRegressor(base="rbf", calibration="loo").fit(

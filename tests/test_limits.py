@@ -222,7 +222,7 @@ def test_well_conditioned_data_need_no_jitter(gp):
 def test_outliers_that_hide_everything_else(change, name):
     X, y = wavy(60)
     change(X, y)
-    with pytest.warns(UserWarning, match=f"^{name}.*a few values lie so far out"):
+    with pytest.warns(UserWarning, match=f"^{name}.*a few values are so extreme"):
         SharpGPRegressor(calibration="kuleshov18", random_state=0).fit(X, y)
 
 

@@ -112,7 +112,7 @@ def test_coverage_of_new_groups(n_groups, share):
     between = np.where(asked <= (n_groups - 1) / (n_groups + 1), 2 / (n_groups + 1), 0.0)
     assert (mean[0] >= asked - between - 3 * error[0]).all(), mean
     assert (mean[1] >= asked - 3 * error[1]).all(), mean
-    if n_groups == 8:  # 32 points taken for independent
+    if n_groups == 8:  # 32 points treated as independent
         mean, error = mean_and_error(of_rows)
         assert mean[3] < 0.95 - 3 * error[3]
 
@@ -182,7 +182,7 @@ def test_few_groups_are_named():
 
 @pytest.mark.parametrize("name", ["vovk20", "paper", "kuleshov22"])
 def test_methods_that_take_points_for_independent_say_so(name):
-    with pytest.warns(CalibrationWarning, match="takes 60 points of 20 groups for independent"):
+    with pytest.warns(CalibrationWarning, match="treats 60 points of 20 groups as independent"):
         found, _ = grouped_fit(name)
     assert (found.n_cal, found.counted) == (60, "points")
     X, y = fake_data(60)

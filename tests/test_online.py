@@ -149,7 +149,7 @@ def test_estimators_answer_in_numpy():
         online = Online(model, 0.8, window=window)
         assert isinstance(online.predict_interval(X[50:]), np.ndarray)
         assert online.track(X[50:], y[50:]).shape == (10, 2)
-    with pytest.raises(InvalidInputError, match="scores that new points can join"):
+    with pytest.raises(InvalidInputError, match="can take new calibration points"):
         Online(model, 0.8, window=20)
 
 

@@ -108,7 +108,7 @@ def test_points_of_a_table():
     asked = torch.tensor([run.x for run in loop.record.runs], dtype=torch.float64)
     assert len(asked.unique(dim=0)) == 12
     assert bowl(asked).max() == bowl(rows).max()
-    with pytest.raises(InvalidInputError, match="among: expected a point that was not run yet"):
+    with pytest.raises(InvalidInputError, match="among: expected a point that has not been run"):
         loop.ask(among=asked)
 
 

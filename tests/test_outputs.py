@@ -58,7 +58,7 @@ def test_the_box_ends_at_a_rank_of_the_largest_scores(fitted):
     C = len(z)
     expected = float(z.amax(-1).sort().values[int(np.ceil(0.8 * (C + 1) - 1e-9)) - 1])
     assert fitted.joint_.radius(0.8, units) == pytest.approx(expected, rel=1e-9)
-    with pytest.warns(CalibrationWarning, match="coverage 0.99 of all at once is not backed"):
+    with pytest.warns(CalibrationWarning, match="coverage 0.99 of all outputs at once"):
         JointScores(z).radius(0.99, units)
 
 
@@ -121,7 +121,7 @@ def test_frames_calibration_data_and_noise():
 def test_what_one_output_has_is_asked_of_it(fitted):
     X, Y = data(5)
     for ask in (lambda: fitted.base_, lambda: fitted.training_, lambda: fitted.update(X, Y)):
-        with pytest.raises(InvalidInputError, match="a model of one output, found 2; ask one of"):
+        with pytest.raises(InvalidInputError, match="a model of one output, found 2; use one of"):
             ask()
     assert [member.name for member in fitted.outputs_[0].base_] == ["rbf"]
 

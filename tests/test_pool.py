@@ -348,7 +348,7 @@ def test_further_points(fitted):
 
 def test_online(fitted):
     if fitted.calibration_ == "cv+":
-        pytest.skip("has no scores that new points can join")
+        pytest.skip("cannot take new calibration points")
     online = Online(fitted, coverage=0.8, window=30)
     ends = online.track(X_NEW, Y_NEW)
     assert ends.shape == (12, 2)

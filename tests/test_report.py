@@ -252,7 +252,7 @@ def test_widths_that_are_all_alike_can_be_shown(calm):
 
 def test_a_file_that_cannot_be_written_is_one_line(tmp_path, monkeypatch, calm):
     monkeypatch.setattr(page, "diagnose", lambda *_, **__: calm)
-    with pytest.raises(SharpGPError, match=r"expected to write .*folder\.html, found: No such"):
+    with pytest.raises(SharpGPError, match=r"cannot write .*folder\.html: No such"):
         page.write_report(None, None, None, tmp_path / "no" / "folder.html")
 
 

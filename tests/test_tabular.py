@@ -209,10 +209,10 @@ TRAIN = "x,kind,y\n" + "".join(f"{i},{'ab'[i % 2]},{i % 5}\n" for i in range(40)
         (TRAIN.replace("7,b,2", "?,b,2"), "column 'x': expected numbers, found '?' in row 8"),
         (TRAIN.replace("7,b,2", "7,b,inf"), "column 'y': expected finite numbers, found inf in"),
         (TRAIN.replace("y\n", "z\n", 1), "expected the column(s) y, found x, kind, z"),
-        ("y\n1\n2\n", "expected at least one column beside the target"),
+        ("y\n1\n2\n", "expected at least one column besides the target"),
         (
             "name,y\n" + "".join(f"name {i},{i}\n" for i in range(150)),
-            "expected a column that varies from row to row and repeats values, found only 'name'",
+            "expected a column that is neither constant nor an identifier, found only 'name'",
         ),
         ("x,y\n" + "1,red\n2,blue\n" * 20, "column 'y': expected numbers, found text"),
         ("x,,y\n1,2,3\n", "expected a name for column 2, found none"),
@@ -349,8 +349,10 @@ def test_gaps_and_new_categories_are_answered_with_a_warning(folder, tmp_path):
     source.write_text("x,kind,on\n,red,true\n2,pink,false\n3,NA,true\n4,red,\n")
     result = ask("predict", folder / "model.sgp", source, "--out", out)
     assert result.exit_code == 0, result.stderr
-    assert "column 'x': 1 of 4 values are missing, though none was in the" in result.stderr
-    assert "column 'kind': 'pink' in 1 of 4 rows, but in no training row; taken as" in result.stderr
+    assert "column 'x': 1 of 4 values are missing, though none were in the" in result.stderr
+    assert (
+        "column 'kind': 'pink' in 1 of 4 rows, but in no training row; treated as" in result.stderr
+    )
     assert np.isfinite(pd.read_csv(out)).all().all()
 
 

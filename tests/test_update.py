@@ -118,7 +118,7 @@ def test_a_window_forgets(gp):
     torch.testing.assert_close(answers(later), answers(direct), rtol=CLOSE, atol=CLOSE)
     with pytest.raises(InvalidInputError, match="keep: expected a whole number of at least 1"):
         present.rescored(X[:2], Y[:2], keep=0)
-    with pytest.raises(InvalidInputError, match="scores that new points can join"):
+    with pytest.raises(InvalidInputError, match="can take new calibration points"):
         method("vanilla").fit(gp, None, None).rescored(X, Y)
 
 

@@ -34,8 +34,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.replace(target)
     except OSError as error:
         raise SharpGPError(
-            f"expected to write {target}, found: {error.strerror or error}; "
-            "a file that was there before is unchanged"
+            f"cannot write {target}: {error.strerror or error}; an existing file is unchanged"
         ) from error
     finally:
         temporary.unlink(missing_ok=True)

@@ -54,8 +54,8 @@ def training_data(estimator: Any, X: Any, y: Any) -> tuple[np.ndarray, np.ndarra
     if not gaps.any():
         return array, y
     warn(
-        f"X: {int(gaps.sum())} of {gaps.size} values are missing; the median of the column stands "
-        "in for each, and a feature says so",
+        f"X: {int(gaps.sum())} of {gaps.size} values are missing; each is replaced by the "
+        "median of its column, and an extra feature marks it",
         UserWarning,
     )
     columns = ArrayColumns(array, _names_in(estimator))
@@ -232,8 +232,8 @@ def _warn_of_outliers(X: np.ndarray, y: np.ndarray, names: list[Any]) -> None:
         middle = (three_quarters - quarter) or (high - low)
         if 0 < middle < SMALLEST_MIDDLE * values.std():
             warn(
-                f"{name}: a few values lie so far out that the others differ by less than "
+                f"{name}: a few values are so extreme that the others differ by less than "
                 f"{SMALLEST_MIDDLE:g} standard deviations, which the GP cannot resolve; "
-                "check them, remove them or take logarithms",
+                "check or remove them, or take logarithms",
                 UserWarning,
             )

@@ -33,7 +33,7 @@ def labelled(
     if X_cal is None:
         (sample_weight_cal,) = own
         if groups_cal is not None:
-            raise InvalidInputError("expected groups_cal with X_cal only, found it alone")
+            raise InvalidInputError("groups_cal: expected it with X_cal, found it alone")
     else:
         given = with_targets(X_cal, y_cal, groups_cal, noise_cal, sample_weight_cal)
         X_cal, y_cal, groups_cal, noise_cal, sample_weight_cal = given

@@ -95,8 +95,8 @@ def with_earlier(
     """All points that a predictor rests on and further ones, and the function for weights."""
     if grouped:
         raise InvalidInputError(
-            "refit: expected a model that was fitted without groups, found one with, which it "
-            "does not keep; call fit with all points and their groups"
+            "refit: expected a model fitted without groups, found one with groups, which are not "
+            "stored; call fit with all points and their groups"
         )
     weights = getattr(calibrated, "ratio", None)
     if weights is None and getattr(calibrated, "weights", None) is not None:

@@ -295,8 +295,8 @@ class Writer:
         codec = _BY_TYPE.get(type(value))
         if codec is None:
             raise SavedModelError(
-                f"cannot save {where}: {type(value).__name__} objects have no form without code "
-                "in it; see the guide on files"
+                f"cannot save {where}: {type(value).__name__} objects cannot be stored without "
+                "code; see the guide on files"
             )
         values = {
             key: self.encode(part, f"{codec.name}.{key}") for key, part in codec.take(value).items()

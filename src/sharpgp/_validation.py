@@ -116,7 +116,7 @@ def as_labels(groups: Any, *, n_rows: int, device: Any = None) -> Tensor:
     if missing:
         raise InvalidInputError(
             f"groups: expected a label for every row, found {missing[0]}; "
-            "give a row that stands alone a label of its own"
+            "give rows without a group labels of their own"
         )
     return torch.tensor(labels, dtype=torch.long, device=device)
 

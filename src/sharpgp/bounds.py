@@ -165,7 +165,7 @@ def warn_of_piles(y: np.ndarray, bounds: Bounds | None) -> None:
         pair = f"({edge:g}, None)" if name == "smaller" else f"(None, {edge:g})"
         warn(
             f"y: {count} of {len(y)} targets are {edge:g}, and none is {name}; if none can be, "
-            f"y_bounds={pair} keeps predictions within, with probability at the bound itself",
+            f"y_bounds={pair} keeps predictions within this bound",
             UserWarning,
         )
 

@@ -183,7 +183,7 @@ class SharpGPRegressor(Answers):
         Parameters
         ----------
         X : array of shape (n, d), or data frame
-            Of a data frame (pandas, polars, Arrow) columns may hold numbers, truth values,
+            Of a data frame (pandas, polars, Arrow) columns may hold numbers, booleans,
             categories, texts and dates, with gaps; see :class:`sharpgp.frames.TableEncoding`.
         y : array of shape (n,)
             Rows without a target are left out, with a warning.  Of shape (n, p), with gaps: a

@@ -119,7 +119,7 @@ def compare(model: Any, X: Any, y: Any) -> Exchangeability:
     found = Exchangeability(p_value, centre, size, moved, len(old), len(new), old, new)
     if found.p_value < ALARM:
         warn(
-            f"new rows are unlike those that calibrated the model (p = {found.p_value:.2g}): "
+            f"new rows differ from the calibration data (p = {found.p_value:.2g}): "
             "coverage is not guaranteed for them; features that moved: "
             f"{', '.join(moved) or 'none alone'}"
         )

@@ -75,8 +75,7 @@ def with_noise(
     if noise is None or (cal is None) != (noise_cal is None):
         given = "noise" if noise_cal is None else "noise_cal"
         raise InvalidInputError(
-            f"noise: expected that of all rows, noise with X and noise_cal with X_cal, found "
-            f"{given} only"
+            f"noise: expected noise with X and noise_cal with X_cal, found {given} only"
         )
     if isinstance(noise, str):
         if noise != "replicates":

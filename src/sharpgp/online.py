@@ -106,7 +106,7 @@ class Online:
             raise InvalidInputError(f"coverage: expected one number, found {coverage!r}")
         if window is not None and not calibrated.can_be_rescored:
             raise InvalidInputError(
-                "window: expected a model with scores that new points can join, found a "
+                "window: expected a model that can take new calibration points, found a "
                 f"{type(calibrated).__name__}; choose another calibration, or window=None"
             )
         self.calibrated = calibrated
@@ -188,7 +188,7 @@ class Online:
         if not self._warned and self.martingale.p_value < ALARM:
             self._warned = True
             warn(
-                "the stream is unlike the points that calibrated the model "
+                "the stream differs from the calibration data "
                 f"(p = {self.martingale.p_value:.2g} after {self.steps + 1} steps); features that "
                 f"moved: {', '.join(self.moved()) or 'none alone'}"
             )

@@ -53,8 +53,8 @@ class JointScores:
         radius, backed = ranks.radius(coverage, self.z.new_ones(1))
         if not bool(backed.all()):
             warn(
-                f"coverage {coverage:g} of all at once is not backed by {len(self.z)} points that "
-                "have all of them; the answer comes from a modelled tail, without a guarantee"
+                f"coverage {coverage:g} of all outputs at once is not backed by {len(self.z)} "
+                "complete points; the answer comes from a modelled tail, without a guarantee"
             )
         return float(radius)
 
@@ -179,7 +179,7 @@ def of_one_output(estimator: Any) -> None:
     check_is_fitted(estimator)
     if hasattr(estimator, "outputs_"):
         raise InvalidInputError(
-            f"expected a model of one output, found {len(estimator.outputs_)}; ask one of outputs_"
+            f"expected a model of one output, found {len(estimator.outputs_)}; use one of outputs_"
         )
 
 

@@ -120,7 +120,7 @@ def read(path: str | os.PathLike[str], *, device: Any = "auto") -> dict[str, Any
         reader = Reader(parts["objects"], tensors, _place(device, parts["device"]))
         content = {name: reader.decode(code) for name, code in parts["content"].items()}
         if "model" not in content:
-            raise SavedModelError("it holds no model")
+            raise SavedModelError("it contains no model")
         return content
     except InvalidInputError:
         raise  # the device
@@ -166,6 +166,6 @@ def _place(device: Any, saved_on: str) -> torch.device:
         torch.empty(0, device=chosen)
     except (RuntimeError, TypeError, AssertionError):
         raise InvalidInputError(
-            f"device: expected 'auto', 'cpu' or a CUDA device that is here, found {device!r}"
+            f"device: expected 'auto', 'cpu' or an available CUDA device, found {device!r}"
         ) from None
     return chosen

@@ -35,7 +35,7 @@ EXACT = ("kuleshov18", "marx22", "exact")
 #: which they do not warn (docs/numerics.md, "Coverage without a promise").
 SHORT = {"paper": 0.03, "kuleshov22": 0.05, "cv": 0.02, "loo": 0.02, "vovk20": 0.01}
 #: What their warnings say; where they warn, coverage is printed and not judged.
-LESS, WARNED = "cover much less than asked for", " (warned)"
+LESS, WARNED = "cover much less than requested", " (warned)"
 COVERAGE = 0.8
 KERNELS = ("rbf", "matern12", "matern32", "matern52")
 #: Kinds of model, with their shares of the data sets.

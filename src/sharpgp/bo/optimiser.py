@@ -191,7 +191,7 @@ class Optimiser:
         results = _numbers(y, "y", len(X))
         known = None if noise is None else _numbers(noise, "noise", len(X))
         if known is not None and not all(value >= 0.0 for value in known):
-            raise InvalidInputError(f"noise: expected variances, not negative, found {known}")
+            raise InvalidInputError(f"noise: expected nonnegative variances, found {known}")
         predicted = [
             self._predicted(point, result) for point, result in zip(X, results, strict=True)
         ]
@@ -259,7 +259,7 @@ class Optimiser:
         done = [list(run.x) for run in self.record.runs] + self.record.pending
         left = torch.tensor([row not in done for row in rows.tolist()])
         if not bool(left.any()):
-            raise InvalidInputError("among: expected a point that was not run yet, found none")
+            raise InvalidInputError("among: expected a point that has not been run, found none")
         rows = rows[left]
         Z = self.record.space.to_unit(rows)
         if self._designing:

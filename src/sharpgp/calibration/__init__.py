@@ -1,4 +1,4 @@
-"""From a model and points that it has not seen to a calibrated predictor."""
+"""From a model and points it has not seen to a calibrated predictor."""
 
 from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.foreign import calibrate

@@ -22,7 +22,7 @@ from sharpgp.models.model import Model
 
 #: Points from which a class is calibrated by its own scores; smaller ones are one class.
 FEWEST_OF_CLASS = 10
-# More different values of a column than these are no classes.
+# A column with more distinct values than this has no classes.
 _MOST_CLASSES = 1000
 
 
@@ -40,17 +40,17 @@ class ClassPredictor(Calibrated):
     ``beta_k`` ranks the scores of the ``C_k`` calibration points of that class, so that
     ``coverage <= P(y in interval | class k) <= coverage + 1/(C_k + 1)`` for the symmetric band (the
     centred interval: ``+ 2/(C_k + 1)``), if points of a class are exchangeable.  Classes with fewer
-    than :data:`FEWEST_OF_CLASS` points, and those that no calibration point has, are one class,
-    calibrated by the points of all the small ones, or by all points where these are too few.
+    than :data:`FEWEST_OF_CLASS` calibration points, or none, are treated as one class, calibrated
+    with the points of all the small ones, or with all points where these are too few.
 
     Parameters
     ----------
     columns : sequence of int
-        Features whose values tell the class; none where ``by`` does.
+        Features whose values define the class; empty if ``by`` does.
     classes : Tensor [K, c]
-        Values of these features, or of ``by``, in each class with points enough.
+        Values of these features, or of ``by``, in each class with enough points.
     parts : sequence of K + 1 ScoredPredictor
-        One for each class, and one for all others; of one model.
+        One for each class, and one for all others, with the same model.
     by : callable, optional
         ``by(X)`` gives the number of each row's class.
 
@@ -76,7 +76,7 @@ class ClassPredictor(Calibrated):
 
     @classmethod
     def of(cls, predictor: ScoredPredictor, by: Sequence[int] | Callable[[Any], Any]) -> Self:
-        """The classes of the calibration points of a predictor, each with its scores."""
+        """Split a predictor's calibration points into classes, each with its scores."""
         function, columns = (by, ()) if callable(by) else (None, tuple(by))
         X = predictor.X_cal
         values = _values(X, columns, function)
@@ -92,7 +92,7 @@ class ClassPredictor(Calibrated):
             shown = int(count[~large].sum())
             warn(
                 f"by: {int((~large).sum())} of {len(classes)} classes have fewer than "
-                f"{FEWEST_OF_CLASS} calibration points; their {shown} points are taken together"
+                f"{FEWEST_OF_CLASS} calibration points; their {shown} points are pooled"
             )
         others = small if int(small.sum()) >= FEWEST_OF_CLASS else torch.ones_like(small)
         masks = [where == k for k in large.nonzero()[:, 0].tolist()]
@@ -110,11 +110,11 @@ class ClassPredictor(Calibrated):
 
     @property
     def posterior(self) -> Posterior:  # type: ignore[override]
-        """The GP that the model rests on."""
+        """The GP that the model is based on."""
         return self.model.posterior
 
     def class_of(self, X: Tensor) -> Tensor:
-        """Number [T] of the class of each point; ``K`` for all that have none of their own."""
+        """Index [T] of each point's class; ``K`` for points without a class of their own."""
         values = _values(X, self.columns, self.by)
         if not len(self.classes):
             return torch.zeros(len(X), dtype=torch.long, device=X.device)
@@ -147,7 +147,7 @@ class ClassPredictor(Calibrated):
         location, spread = self.model.location(X), self.model.spread(X)
         table = torch.stack([part.ranks.table(delta) for part in self.parts], -1)[:, of]
         tails = [part.ranks.tail for part in self.parts]
-        # A tail that has begun before the first level goes on from there.
+        # A tail that begins before the first level continues from there.
         begun = [
             (float(part.ranks.level[0]) / float(delta[0])) ** (1.0 / tail.degrees)
             for part, tail in zip(self.parts, tails, strict=True)
@@ -163,7 +163,7 @@ class ClassPredictor(Calibrated):
         )
 
     def _by_class(self, X: Tensor) -> list[tuple[ScoredPredictor, Tensor]]:
-        """The predictor of each class that some rows have, and these rows."""
+        """The predictor of each class that occurs, and its rows."""
         of = self.class_of(X)
         found = [(part, (of == k).nonzero()[:, 0]) for k, part in enumerate(self.parts)]
         return [(part, rows) for part, rows in found if len(rows)]
@@ -203,7 +203,7 @@ class ClassPredictor(Calibrated):
 
 
 def _values(X: Tensor, columns: Sequence[int], by: Callable[[Any], Any] | None) -> Tensor:
-    """What tells the class of each point [T, c]."""
+    """The values that define the class of each point [T, c]."""
     if by is None:
         return X[:, list(columns)]
     labels = np.asarray(by(X.detach().cpu().numpy()))

@@ -1,4 +1,4 @@
-"""Predictors with a quantile function of their own: the GP's, a network's, the paper's, CV+."""
+"""Predictors with their own quantile function: the GP's, a network's, the paper's, CV+."""
 
 from abc import abstractmethod
 from functools import partial
@@ -15,12 +15,12 @@ from sharpgp.calibration.ranks import centred_levels, table_levels
 from sharpgp.calibration.tails import outer_ranks, pooled_tail
 from sharpgp.distribution import PredictiveDistribution
 
-# Of an interval's width: it is closed, and rounding must not take out points at its ends.
+# Share of an interval's width: it is closed, and rounding must not exclude points at its ends.
 _SLACK = 2e-10
 
 
 class LevelPredictor(Calibrated):
-    """Answers from quantiles at levels that ``C`` points support, from bands, and from tails."""
+    """Predictions from quantiles at levels that ``C`` points support, bands, and tails."""
 
     def location(self, X: Tensor) -> Tensor:
         """See :meth:`Calibrated.location`: the mean of the GP."""
@@ -57,7 +57,7 @@ class LevelPredictor(Calibrated):
         return pooled_tail(self.inside(X, levels).mT, C)
 
     def with_tail(self, X: Tensor, delta: Tensor) -> tuple[Tensor, Tail | None]:
-        """:meth:`inside` and :meth:`tail` at once, for predictors that share work between them."""
+        """:meth:`inside` and :meth:`tail` together, for predictors that share work between them."""
         return self.inside(X, delta), self.tail(X)
 
     def quantiles(self, X: Tensor, delta: Tensor) -> Tensor:
@@ -89,7 +89,7 @@ class LevelPredictor(Calibrated):
         return PredictiveDistribution(delta, quantiles, tail=tail, caution=caution)
 
     def _is_band(self, coverage: float, symmetric: bool | None) -> bool:
-        """As chosen; else the band also where two tails are too much for so few points."""
+        """As chosen; otherwise also the band where there are too few points for two tails."""
         if symmetric is not None:
             return symmetric
         levels = torch.tensor(centred_levels(coverage), dtype=torch.float64)

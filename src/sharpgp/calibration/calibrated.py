@@ -1,4 +1,4 @@
-"""What every calibration method gives back: a predictor of quantiles and intervals."""
+"""What every calibration method returns: a predictor of quantiles and intervals."""
 
 import copy
 import warnings
@@ -34,27 +34,27 @@ ROWS_AT_ONCE = 2**15
 class Calibrated(ABC):
     """A calibrated predictor: what every recalibrator's ``fit`` returns.
 
-    A subclass answers quantiles, interval ends and distributions; this class adds checks, warnings,
-    shapes and bounds.  Answers are torch tensors in the user's units.
+    A subclass computes quantiles, interval ends and distributions; this class adds checks,
+    warnings, shapes and bounds.  Results are torch tensors in the user's units.
 
     Attributes
     ----------
     posterior : Posterior
     n_cal : int or None
-        Number of calibration points ``C``; of weighted ones, their effective number, and of groups
-        that of groups.  None where nothing is estimated from such points, and every level in (0, 1)
-        can be asked for.
+        Number of calibration points ``C``; with weights, their effective number, and with groups,
+        the number of groups.  None where nothing is estimated from such points, so that every level
+        in (0, 1) is available.
     counted : str
         What ``n_cal`` counts: ``"points"`` or ``"groups"``.
     bounds : Bounds or None
-        Within which the answers of all ``predict_`` methods stay.
+        Bounds that the results of all ``predict_`` methods respect.
     """
 
     posterior: Posterior
     n_cal: int | None
     counted: str = "points"
     bounds: Bounds | None = None
-    # What every predictor may have in a file, beside what its own class declares.
+    # What every predictor may have in a file, besides what its own class declares.
     __stored__: ClassVar[dict[str, Any]] = {"bounds": Maybe(Bounds)}
 
     @abstractmethod
@@ -63,9 +63,9 @@ class Calibrated(ABC):
 
     @abstractmethod
     def quantiles(self, X: Tensor, delta: Tensor) -> Tensor:
-        """Quantiles [K, T] at increasing levels ``delta`` [K], from tails where need be.
+        """Quantiles [K, T] at increasing levels ``delta`` [K], from tails where necessary.
 
-        Differentiable in ``X``; unlike :meth:`predict_quantiles` without checks and warnings.
+        Differentiable in ``X``; unlike :meth:`predict_quantiles`, without checks and warnings.
         """
 
     @abstractmethod
@@ -80,7 +80,7 @@ class Calibrated(ABC):
 
     @property
     def can_be_rescored(self) -> bool:
-        """Whether it has scores that new points can join, see :meth:`rescored`."""
+        """Whether new points can join its scores, see :meth:`rescored`."""
         return False
 
     def band_supported(self, coverage: float) -> bool:
@@ -88,7 +88,7 @@ class Calibrated(ABC):
         return self.n_cal is None or whole_rank(coverage, self.n_cal, up=True) <= self.n_cal
 
     def within(self, bounds: Bounds | None) -> Self:
-        """The same predictor for a target that lies within bounds; None for one without any."""
+        """The same predictor for a target within bounds; None for no bounds."""
         if bounds == self.bounds:
             return self
         other = copy.copy(self)
@@ -99,7 +99,7 @@ class Calibrated(ABC):
         return other
 
     def kept(self, values: Tensor) -> Tensor:
-        """Values moved to the nearest bound, if there are bounds."""
+        """Values clipped to the bounds, if there are any."""
         return values if self.bounds is None else self.bounds.kept(values)
 
     def predict_mean(self, X: Any) -> Tensor:
@@ -130,8 +130,8 @@ class Calibrated(ABC):
         """Interval ends, shape (T, 2) for a single coverage and (T, 2, k) for several.
 
         ``symmetric=False`` takes two quantiles, ``True`` the band ``mu -+ radius`` from absolute
-        z-scores.  ``None`` takes what was chosen at fit, by a rule that never looks at the scores
-        that fix ``beta``, and so leaves the coverage as claimed: see
+        z-scores.  ``None`` takes what was chosen at fit, by a rule that does not use the scores
+        that fix ``beta`` and so preserves the coverage: see
         :func:`sharpgp.calibration.intervals.prefers_band`.  Several coverages give nested
         intervals.  ``sample_weight`` is for predictors with weighted scores, see :meth:`weighted`.
         """
@@ -150,15 +150,15 @@ class Calibrated(ABC):
         return ends[..., 0] if single else ends
 
     def predict_std(self, X: Any) -> Tensor:
-        """Standard deviation [T] of the predictive distribution, without keeping all of it."""
+        """Standard deviation [T] of the predictive distribution, without storing all of it."""
         return in_blocks(lambda rows: self._distribution_at(rows).std, self._near_features(X))
 
     def predict_dist(self, X: Any) -> PredictiveDistribution:
         """Full predictive distribution at ``X``, tabulated at a fixed grid of levels.
 
-        Its intervals are centred.  At the outermost ranks and beyond it answers as
-        :meth:`predict_quantiles` does; :meth:`predict_interval` moves ends outward to whole ranks,
-        to keep its guarantee, and so is wider by up to a rank on either side.
+        Its intervals are centred.  At the outermost ranks and beyond it agrees with
+        :meth:`predict_quantiles`; :meth:`predict_interval` moves ends outward to whole ranks, to
+        keep its guarantee, and so is wider by up to a rank on either side.
         """
         return self._distribution_at(self._near_features(X))
 
@@ -190,19 +190,19 @@ class Calibrated(ABC):
         )
 
     def updated(self, X: Any, y: Any, *, sample_weight: Any = None) -> "Calibrated":
-        """A new predictor that has learned from further labelled points; this one stays.
+        """A new predictor that has learned from additional labelled points; this one is unchanged.
 
-        Trained hyperparameters are kept.  The points join those that fix ``beta``; where the
-        training points do that themselves (``cv``), or nothing does (``vanilla``), the GP is
-        conditioned on the new points, too.  Several updates add up to one; only ``cv`` scores
-        each batch with what it knew before that batch.
+        Trained hyperparameters are kept.  The points join those that fix ``beta``; where these are
+        the training points themselves (``cv``), or there are none (``vanilla``), the GP is
+        conditioned on the new points, too.  Several updates are equivalent to one; only ``cv``
+        scores each batch with what it knew before that batch.
 
         Parameters
         ----------
         X, y : arrays of shape (n, d) and (n,)
             Points that the predictor has not seen.
         sample_weight : array of shape (n,), optional
-            Their weights, where the others have weights.
+            Their weights, if the earlier points have weights.
         """
         X, y = self._labelled(X, y)
         weights = self._new_weights(X, sample_weight)
@@ -210,7 +210,7 @@ class Calibrated(ABC):
             return self._updated(X, y, weights).within(self.bounds)
 
     def rescored(self, X: Any, y: Any, *, keep: int | None = None) -> "Calibrated":
-        """A new predictor with the same mean and spread, and ``beta`` from further points, too.
+        """A new predictor with the same mean and spread, and ``beta`` from additional points, too.
 
         With ``keep``, from the ``keep`` newest points only: a window that forgets.
         """
@@ -229,8 +229,8 @@ class Calibrated(ABC):
     def for_groups(self, groups: Tensor) -> "Calibrated":
         """The same predictor for new groups; ``groups`` [C] are those of the calibration points.
 
-        Points of one group tell less than as many points of different groups.  A predictor that
-        takes them for independent all the same warns.
+        Points of one group carry less information than as many points of different groups.  A
+        predictor that treats them as independent warns.
         """
         n_groups = len(groups.unique())
         if self.n_cal is not None and n_groups < len(groups):
@@ -238,11 +238,11 @@ class Calibrated(ABC):
         return self
 
     def labelled_data(self) -> tuple[Tensor, Tensor]:
-        """All labelled points that this predictor rests on: training, then calibration."""
+        """All labelled points that this predictor is based on: training, then calibration."""
         return self.posterior.X_train, self.posterior.y_train
 
     def condition_on_observations(self, X: Any, y: Any) -> Self:
-        """The same calibration on a GP that has also seen ``X``, ``y``; this one stays.
+        """The same calibration on a GP that has also seen ``X``, ``y``; this one is unchanged.
 
         Mean and ``sigma`` learn from the new points; hyperparameters and ``beta`` are kept.
         Cheap: one factorisation, at the next prediction.
@@ -263,18 +263,18 @@ class Calibrated(ABC):
         return self._conditioned(*self._labelled(X, y)).within(self.bounds)
 
     def _conditioned(self, X: Tensor, y: Tensor) -> Self:
-        """The same calibration on further data; whatever else holds a posterior has to follow."""
+        """The same calibration on additional data; anything else with a posterior must follow."""
         other = copy.copy(self)
         other.posterior = self.posterior.extended(X, y)
         return other
 
     def _updated(self, X: Tensor, y: Tensor, weights: Tensor | None) -> "Calibrated":
-        """See :meth:`updated`, on checked data; ``weights`` [n] where the others have some."""
+        """See :meth:`updated`, on checked data; ``weights`` [n] if the earlier points have some."""
         return self._rescored(X, y, None)
 
     def _rescored(self, X: Tensor, y: Tensor, keep: int | None) -> "Calibrated":
         raise InvalidInputError(
-            "expected a predictor with scores that new points can join, found "
+            "expected a predictor that can take new calibration points, found "
             f"{type(self).__name__}; choose another calibration, or start over with refit=True"
         )
 
@@ -313,7 +313,7 @@ class Calibrated(ABC):
 
 
 def no_weights(sample_weight: Any) -> Tensor | None:
-    """None; raise if a predictor without weights is given some."""
+    """None; raises if weights are given to a predictor without weights."""
     if sample_weight is not None:
         raise InvalidInputError(
             "sample_weight: expected a model that was calibrated with weights, found one "

@@ -1,4 +1,4 @@
-"""Warnings of answers with less than the usual guarantee: far from all data, or from too few."""
+"""Warnings about answers with less than the usual guarantee: far from all data, or from too few."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -13,11 +13,11 @@ from sharpgp.exceptions import warn
 from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.priors import LEAST_PER_HYPERPARAMETER
 
-# Of a feature's magnitude: a constant column may differ by rounding.
+# Share of a feature's magnitude: a constant column may differ by rounding.
 _ROUNDING = 1e-9
 #: Points per hyperparameter up to which leave-one-out scores of one fit are known to be too small.
 FEW_PER_HYPERPARAMETER = 30
-# Coverage that intervals have unless told otherwise.
+# Default coverage of intervals.
 _USUAL = 0.95
 # What the features are called by whoever asks; None: by their numbers.
 _names: ContextVar[Sequence[str] | None] = ContextVar("names of the features", default=None)
@@ -48,9 +48,9 @@ def _called(feature: int) -> str:
 
 
 def is_far(posterior: Posterior, X: Tensor) -> Tensor:
-    """Whether some feature lies farther outside its training range than that range is wide [T, d].
+    """Whether a feature lies outside its training range by more than its width [T, d].
 
-    Points of the same population hardly ever do; beyond, a GP knows nothing but its prior.
+    Points of the same population hardly ever do; out there, a GP knows nothing but its prior.
 
     Examples
     --------
@@ -66,7 +66,7 @@ def is_far(posterior: Posterior, X: Tensor) -> Tensor:
 
 
 def warn_if_far(posterior: Posterior, X: Tensor) -> None:
-    """Warn of points far outside the training data, naming the first one and its feature."""
+    """Warn about points far outside the training data, naming the first one and its feature."""
     with torch.no_grad():
         far = is_far(posterior, X.detach())
         if not bool(far.any()):
@@ -83,7 +83,7 @@ def warn_if_far(posterior: Posterior, X: Tensor) -> None:
 def warn_if_unsupported(
     levels: Tensor, coverage: float | None = None, *, n_cal: int, counted: str = "points"
 ) -> None:
-    """Warn of levels [K] that ``C`` points (or groups) do not support: the worst, or a coverage.
+    """Warn about levels [K] that ``C`` points (or groups) do not support: the worst, or a coverage.
 
     Levels 0 and 1, where quantiles are infinite, need no support.
     """
@@ -96,7 +96,7 @@ def warn_if_unsupported(
 
 
 def warn_of_tail(asked: str, needed: int, n_cal: int, counted: str = "points") -> None:
-    """Warn of an answer from the tail, which takes more points (or groups) than there are."""
+    """Warn about an answer from the tail, which takes more points (or groups) than there are."""
     warn(
         f"{asked} needs at least {needed} calibration {counted}, found {n_cal}: the answer comes "
         "from a modelled tail, without a guarantee"
@@ -106,7 +106,7 @@ def warn_of_tail(asked: str, needed: int, n_cal: int, counted: str = "points") -
 def warn_of_weights(
     coverage: float, unbacked: int, n_rows: int, n_effective: float, counted: str
 ) -> None:
-    """Warn of test points whose weights are too large for those of the calibration points."""
+    """Warn about test points whose weights are too large for those of the calibration points."""
     warn(
         f"coverage {coverage:g} is not backed at {unbacked} of {n_rows} points: their weights are "
         f"too large for {n_effective:.1f} effective calibration {counted}; the answer comes from a "
@@ -115,47 +115,47 @@ def warn_of_weights(
 
 
 def warn_if_few_groups(n_groups: int, n_points: int, *, held_out: bool) -> None:
-    """Warn of groups that are too few for the usual coverages, however many points they hold."""
+    """Warn about too few groups for the usual coverages, however many points they have."""
     if n_groups < points_needed(_USUAL):
         more = "hold out more groups with cal_size, or use calibration='cv'"
         warn(
-            f"{n_groups} groups calibrate: answers for new groups rest on these, not on {n_points} "
-            f"points, and beyond {n_groups / (n_groups + 1):.0%} on a modelled tail; "
+            f"only {n_groups} groups calibrate: intervals for new groups are based on these, not "
+            f"on {n_points} points, and beyond {n_groups / (n_groups + 1):.0%} on a modelled tail; "
             + (more if held_out else "add groups")
         )
 
 
 def warn_of_dependence(n_groups: int, n_points: int) -> None:
-    """Warn where a method takes points of the same group for independent ones."""
+    """Warn if a method treats points of the same group as independent."""
     warn(
-        f"this method takes {n_points} points of {n_groups} groups for independent: intervals for "
-        "new groups may cover less than asked for; use calibration='cv' or 'exact'"
+        f"this method treats {n_points} points of {n_groups} groups as independent: intervals for "
+        "new groups may cover less than requested; use calibration='cv' or 'exact'"
     )
 
 
 def warn_if_overfitted(posterior: Posterior) -> None:
-    """Warn where hyperparameters are so many that scores of the points they saw are too small.
+    """Warn about so many hyperparameters that scores of their training points are too small.
 
     Up to :data:`FEW_PER_HYPERPARAMETER` points for each, ``sharpgp bench evidence hostile`` finds
-    coverages that are short by two points or more; with fewer than ten, by much more.
+    coverages that fall short by two points or more; with fewer than ten, by much more.
     """
     N, P = posterior.n_train, len(posterior.theta_R)
     if N > FEW_PER_HYPERPARAMETER * P:
         return
     how_much = "much less" if N < LEAST_PER_HYPERPARAMETER * P else "a few points less"
     warn(
-        f"loo: {N} points have trained {P} hyperparameters, which fit so few too well: "
-        f"intervals may cover {how_much} than asked for; use calibration='cv', which refits"
+        f"loo: {P} hyperparameters overfit {N} training points: intervals may cover {how_much} "
+        "than requested; use calibration='cv', which refits"
     )
 
 
 def warn_if_short(inside: float, coverage: float, n_cal: int) -> None:
-    """Warn where intervals cover fewer of the points that fixed them than chance explains.
+    """Warn if intervals cover fewer of their own calibration points than chance explains.
 
     ``inside`` is their share of the ``C`` points; chance is two standard errors.
     """
     if inside < coverage - 2.0 * math.sqrt(coverage * (1.0 - coverage) / n_cal):
         warn(
-            f"intervals for {coverage:.0%} cover {inside:.0%} of the {n_cal} calibration points "
-            "themselves: they will cover much less than asked for; use calibration='exact'"
+            f"{coverage:.0%} intervals cover only {inside:.0%} of the {n_cal} calibration points "
+            "themselves: they will cover much less than requested; use calibration='exact'"
         )

@@ -1,4 +1,4 @@
-"""Weights of points for a covariate shift: one for each, or a function of their inputs."""
+"""Weights of points for a covariate shift: one for each point, or a function of the inputs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +14,7 @@ Ratio = Callable[[Any], Any]
 
 
 def weights_at(X: Tensor, ratio: Ratio) -> Tensor:
-    """What a function of the inputs says of points [n, d].
+    """Weights from a function of the inputs [n, d].
 
     Examples
     --------
@@ -26,7 +26,7 @@ def weights_at(X: Tensor, ratio: Ratio) -> Tensor:
 
 
 def some_positive(weights: Tensor) -> Tensor:
-    """The same weights of calibration points; raise where none is positive."""
+    """The same weights of calibration points; raises if none is positive."""
     if not bool((weights > 0).any()):
         raise InvalidInputError(
             "sample_weight: expected some positive weights, found none among the "
@@ -40,7 +40,7 @@ def weights_to_predict(
 ) -> Tensor | None:
     """Weights [T] of test points, in units of the largest of the calibration ``weights`` [C].
 
-    Those given, or else by the function, or else the largest; None where nothing is weighted.
+    Those given, else those of the function, else the largest; None if nothing is weighted.
     """
     if weights is None:
         return no_weights(sample_weight)
@@ -51,7 +51,7 @@ def weights_to_predict(
 def weights_to_learn(
     X: Tensor, sample_weight: Any, weights: Tensor | None, ratio: Ratio | None
 ) -> Tensor | None:
-    """Weights [n] of points that are to join those that calibrate; None without weights."""
+    """Weights [n] of new calibration points; None without weights."""
     if weights is None:
         return no_weights(sample_weight)
     found = _given(X, sample_weight, ratio)

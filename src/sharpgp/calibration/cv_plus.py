@@ -27,9 +27,9 @@ class PlusPredictor(LevelPredictor):
 
     The symmetric band at coverage ``c`` runs from the ``floor((1-c)(N+1))``-th smallest
     ``mu_k(x) - |z_i| sigma_k(x)`` to the ``ceil(c(N+1))``-th smallest
-    ``mu_k(x) + |z_i| sigma_k(x)``, and holds the mean, which is that of the fit on all data (at
-    coverages far below one half the two ends could change places otherwise).  Whatever the fits,
-    it covers with the probability that :meth:`worst_case` gives.
+    ``mu_k(x) + |z_i| sigma_k(x)``, and contains the mean, which is that of the fit on all data (at
+    coverages far below one half the two ends could otherwise change places).  Whatever the fits, it
+    covers with at least the probability given by :meth:`worst_case`.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class PlusPredictor(LevelPredictor):
 
     @property
     def posterior(self) -> Posterior:  # type: ignore[override]
-        """The GP that the fit on all data rests on."""
+        """The GP that the fit on all data is based on."""
         return self.model.posterior
 
     def location(self, X: Tensor) -> Tensor:
@@ -69,7 +69,7 @@ class PlusPredictor(LevelPredictor):
         return self.model.location(X)
 
     def worst_case(self, coverage: float) -> float:
-        """Probability with which the band at ``coverage`` covers at least, for exchangeable data.
+        """Lower bound on the probability that the band covers, for exchangeable data.
 
         ``1 - 2 alpha - min(2 (1 - 1/K) / (N/K + 1), (1 - K/N) / (K + 1))`` with ``K`` parts of
         equal size and ``alpha = 1 - coverage``.

@@ -1,4 +1,4 @@
-"""Calibration of what gives quantiles but rests on no GP: NGBoost, quantile forests, a function."""
+"""Calibration of models that give quantiles without a GP: NGBoost, quantile forests, a function."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -19,7 +19,7 @@ from sharpgp.gp.posterior import Posterior
 from sharpgp.models.quantiles import LEVELS, QuantileSource, quantile_source
 from sharpgp.models.shape import QuantileShape
 
-# Rounding of an end that goes through a calibration point.
+# Allowance for rounding at an end that goes through a calibration point.
 _ROUNDING = 16 * torch.finfo(torch.float64).eps
 # Levels at which distributions are tabulated.
 _DELTA = torch.tensor(LEVELS, dtype=torch.float64)
@@ -35,13 +35,13 @@ class ForeignPredictor(ScoredPredictor):
     ``g_x`` runs through the model's own quantiles, ``g_x(Phi^-1(p)) = q_p(x)``, see
     :class:`sharpgp.models.shape.QuantileShape`; scores are ``z_i = g_{x_i}^-1(y_i)``.  A new
     point's score is exchangeable with those, whatever the shape, so that intervals and quantiles
-    guarantee what those of :class:`sharpgp.Exact` do.  The "symmetric" band is symmetric in scores:
+    have the guarantees of :class:`sharpgp.Exact`.  The "symmetric" band is symmetric in scores:
     ``[g_x(-r), g_x(r)]``.
 
-    The distribution of :meth:`predict_dist` is made for its CRPS, and has no ranks to keep: there
+    The distribution of :meth:`predict_dist` is made for its CRPS and need not keep ranks: there
     ``beta`` is ``(1 - w) Phi^-1(delta) + w beta(delta)``, see :attr:`trust`.  Where scores of
-    different points have different laws, ranks of all of them repair the coverage and can cost
-    CRPS; and few ranks add noise to what a model knows well already.
+    different points have different distributions, ranks of all of them repair the coverage but can
+    cost CRPS; and few ranks add noise to what a model already knows well.
 
     Parameters
     ----------
@@ -77,10 +77,10 @@ class ForeignPredictor(ScoredPredictor):
     def trust(self) -> float:
         """Weight ``w`` of the ranks in :meth:`predict_dist`, from 0 (the model's own) to 1.
 
-        The one with the lowest CRPS for calibration points, each with ranks of the other four
-        fifths of them, plus half a standard error of how that differs from the model's own.
+        The one with the lowest CRPS on the calibration points, each scored with ranks of the other
+        four fifths, plus half a standard error of its difference from the model's own.
         ``sharpgp bench evidence foreign`` shows that it costs next to nothing where a model is
-        calibrated, and gains where it is not.
+        calibrated, and helps where it is not.
         """
         C = len(self.scores)
         if C < _LEAST_TO_JUDGE:
@@ -102,7 +102,7 @@ class ForeignPredictor(ScoredPredictor):
         return _TRUSTS[int((mean + 0.5 * error).argmin())]
 
     def within(self, bounds: Bounds | None) -> Self:
-        """See :meth:`Calibrated.within`; its bands have the shape of the model as it is."""
+        """See :meth:`Calibrated.within`; bands keep the model's own shape."""
         return Calibrated.within(self, bounds)
 
     def location(self, X: Tensor) -> Tensor:
@@ -148,7 +148,7 @@ class ForeignPredictor(ScoredPredictor):
 
     def _no_gp(self) -> InvalidInputError:
         return InvalidInputError(
-            f"model: expected one that rests on a GP, found calibrated {self.source.name}"
+            f"model: expected one based on a GP, found a calibrated {self.source.name}"
         )
 
     def _like(self, *data: Any, **settings: Any) -> "ForeignPredictor":
@@ -184,29 +184,30 @@ def calibrate(
 ) -> ForeignPredictor:
     """Calibrate anything that gives quantiles or a distribution, with a finite-sample guarantee.
 
-    The model is asked, never changed; its shape is kept, skew and several peaks included.  For
-    exchangeable data, intervals cover what they claim as those of :class:`sharpgp.Exact` do.
-    The CRPS of the distribution is that of the model where the calibration points do not speak
-    against it, else better; see :class:`sharpgp.calibration.foreign.ForeignPredictor`.
+    The model is only evaluated, never changed; its shape is kept, including skew and several peaks.
+    For exchangeable data, intervals have the coverage they claim, as those of
+    :class:`sharpgp.Exact` do.  The CRPS of the distribution is the model's own unless the
+    calibration points speak against it, and better then; see
+    :class:`sharpgp.calibration.foreign.ForeignPredictor`.
 
     Parameters
     ----------
     model : fitted model, regressors by level, or function
-        What is accepted is listed at :func:`sharpgp.models.quantiles.quantile_source`.
+        See :func:`sharpgp.models.quantiles.quantile_source` for what is accepted.
     X_cal : array or frame with C rows
         Whatever the model takes.
     y_cal : array (C,)
-        Targets of points that took no part in the training of the model.
+        Targets of points that the model was not trained on.
     sample_weight : array (C,), optional
         Weights, see :class:`sharpgp.calibration.scored.ScoredPredictor`.
     y_bounds : (low, high), optional
-        Within which all answers stay, see :mod:`sharpgp.bounds`.
+        Bounds on all predictions, see :mod:`sharpgp.bounds`.
 
     Returns
     -------
     Calibrated
-        With ``predict_quantiles``, ``predict_interval``, ``predict_dist``, ...; they take what
-        the model takes, and answer in torch tensors.
+        With ``predict_quantiles``, ``predict_interval``, ``predict_dist``, ...; they take what the
+        model takes, and return torch tensors.
 
     Examples
     --------

@@ -10,14 +10,14 @@ from sharpgp.calibration.newest import newest
 
 
 class HeldOutPredictor(LevelPredictor):
-    """A quantile function of its own, from calibration points ``X_cal`` [C, d], ``y_cal`` [C]."""
+    """Its own quantile function, from calibration points ``X_cal`` [C, d], ``y_cal`` [C]."""
 
     X_cal: Tensor
     y_cal: Tensor
 
     @abstractmethod
     def calibrated_on(self, X: Tensor, y: Tensor) -> "HeldOutPredictor":
-        """The same with other calibration points; whatever the method learned elsewhere stays."""
+        """The same with other calibration points; what the method learned elsewhere is kept."""
 
     def labelled_data(self) -> tuple[Tensor, Tensor]:
         """Training points, then calibration points."""

@@ -1,4 +1,4 @@
-"""Symmetric band or centred interval: which one ``C`` scores like these estimate better."""
+"""Symmetric band or centred interval: which one is estimated better from ``C`` such scores."""
 
 import math
 
@@ -10,24 +10,23 @@ from sharpgp._ranks import whole_rank
 #: Coverages over which the two are compared; the decision is one for all.
 COMPARED = (0.8, 0.9, 0.95)
 _DRAWS = 200
-# Scores that stand for all of them, and drawn ones: more would change no decision.
+# Scores that represent all of them, and random draws: more would change no decision.
 _MOST_SCORES, _MOST_DRAWN = 1000, 2000
-# What two tails have to gain: scores of the training points are not quite those of new ones.
+# How much better two tails must be: training scores are not quite those of new points.
 _MARGIN = 1.01
-# Calibration points in either tail at 95 % from which it is estimated well enough to do without
-# any scores to judge by.
+# Calibration points in either tail at 95 % that are enough without any scores to judge by.
 _ENOUGH_IN_A_TAIL = 5.0
 
 
 def prefers_band(scores: Tensor | None, n_cal: int) -> bool:
     r"""Whether symmetric bands have the lower expected interval scores, up to 1 %.
 
-    Of ``scores`` [N] that the calibration will not use, 200 sets of ``C`` are drawn; each gives a
-    band, from absolute values, and a centred interval, from two tails, at the ranks that ``C``
-    scores have; all ``scores`` judge both.  The geometric mean over the coverages 80, 90 and 95 %
-    (those whose two tails ``C`` points support) decides, once for all coverages.  Few calibration
-    points favour the band, whose one rank is easier to estimate than two; skewed scores do
-    not.  Without scores it is the band where fewer than five calibration points lie in
+    From ``scores`` [N] that the calibration will not use, 200 sets of ``C`` are drawn; each gives a
+    band, from absolute values, and a centred interval, from two tails, at the ranks of ``C``
+    scores; both are judged on all ``scores``.  The geometric mean over the coverages 80, 90 and
+    95 % (those whose two tails ``C`` points support) decides, once for all coverages.  Few
+    calibration points favour the band, whose one rank is easier to estimate than two; skewed
+    scores do not.  Without scores it is the band where fewer than five calibration points lie in
     either tail at 95 %, that is for ``C < 199``.
 
     Examples

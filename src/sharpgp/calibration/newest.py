@@ -1,11 +1,11 @@
-"""Further calibration points beside earlier ones, in a window that forgets the oldest."""
+"""New calibration points added to earlier ones, in a window that forgets the oldest."""
 
 import torch
 from torch import Tensor
 
 
 def newest(old: Tensor, new: Tensor, keep: int | None) -> Tensor:
-    """Old rows and new ones in one table; of these the last ``keep``, if that is given.
+    """Old rows followed by new ones; only the last ``keep``, if given.
 
     Examples
     --------

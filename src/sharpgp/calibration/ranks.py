@@ -9,8 +9,8 @@ from sharpgp._ranks import RANK_TOLERANCE, rank
 from sharpgp._tail import Tail
 from sharpgp.calibration.tails import check_enough, of_groups, pooled_tail
 
-# An end goes through a calibration point itself; this much of a score keeps rounding from taking
-# the point, and those tied with it, out again.
+# An end goes through a calibration point itself; this much of a score keeps rounding from excluding
+# the point and those tied with it.
 _NUDGE = 1e-10
 
 #: Levels at which distributions are tabulated: every 0.05, denser in the tails.
@@ -22,26 +22,26 @@ DEFAULT_GRID = (
 
 
 class Ranks:
-    r"""Sorted scores, each with the level that it stands for.
+    r"""Sorted scores, each with its level.
 
-    With weights ``w_j``, those of the ``j`` smallest scores summing to ``W_j``, and the mean
-    weight ``w = sum w_j^2 / W`` of a test point, score ``j`` stands at the level
-    ``(W_j + W_(j-1) + w) / (2 (W + w))``.  Equal weights are no weights: then that is
+    With weights ``w_j``, those of the ``j`` smallest scores summing to ``W_j``, and the mean weight
+    ``w = sum w_j^2 / W`` of a test point, score ``j`` stands at the level
+    ``(W_j + W_(j-1) + w) / (2 (W + w))``.  Equal weights are the same as none: the level is then
     ``j / (C + 1)``.
 
-    With groups, of which new ones are to be predicted, the points of a group share the weight of
-    one: ``w_i`` is divided by the size of its group, and a test point has the weight of a whole
-    group.  Then ``W`` is the number of groups, if there are no other weights.
+    With groups, and predictions for new groups, the points of a group share the weight of one
+    point: ``w_i`` is divided by the size of its group, and a test point has the weight of a whole
+    group.  ``W`` is then the number of groups, if there are no other weights.
 
     Parameters
     ----------
     scores : Tensor [C]
     weights : Tensor [C], optional
-        Not negative; points without weight do not count.
+        Nonnegative; points with weight 0 do not count.
     groups : Tensor [C], optional
         Whole numbers, equal for points of one group.
     draw : float, optional
-        In [0, 1): takes the ``ceil(delta (C+1) - draw)``-th score where others interpolate.
+        In [0, 1): take the ``ceil(delta (C+1) - draw)``-th score instead of interpolating.
 
     Attributes
     ----------
@@ -123,9 +123,9 @@ class Ranks:
         return self._beyond(inside, delta)
 
     def table(self, delta: Tensor) -> Tensor:
-        """As :meth:`beta`, for the nodes of a distribution, whose intervals are to hold ties.
+        """Like :meth:`beta`, for the nodes of a distribution, whose intervals must contain ties.
 
-        Between two ranks of which the outer one is a tie, a node is that tie.
+        Between two ranks of which the outer one is a tie, the node is that tie.
         """
         if self.draw is not None:
             return self.beta(delta)
@@ -169,11 +169,11 @@ class Ranks:
         return radius, backed
 
     def centred_supported(self, coverage: float, weight: Tensor) -> Tensor:
-        """Whether two tails of so many points can be told apart from none [T].
+        """Whether there are enough points for two tails [T].
 
         By ``(W + w)^2 / (sum w_g^2 + w^2) - 1 >= 2/(1-c) - 1`` with the weights ``w_g`` of points
-        or groups, a number that those of all ``C + 1`` enter alike, so that a choice by it leaves
-        the coverage as claimed.
+        or groups, in which all ``C + 1`` weights enter alike, so that choosing by it preserves the
+        coverage.
         """
         squares = of_groups(self.weights, self.groups).square().sum() + weight.square()
         worth = (self.total + weight).square() / squares
@@ -182,7 +182,7 @@ class Ranks:
     def _step(
         self, z: Tensor, weights: Tensor, level: float, weight: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Smallest of sorted ``z`` with ``level`` of the mass at or below it, and whether there is.
+        """Smallest of sorted ``z`` with ``level`` of the mass up to it, and whether it exists.
 
         The mass ``weight`` of the test point itself lies at infinity.
         """

@@ -66,16 +66,16 @@ class Recalibrator(ABC):
         groups: Any = None,
         groups_cal: Any = None,
     ) -> Calibrated:
-        """Calibrate ``base`` on data that it was not trained on; it is not changed.
+        """Calibrate ``base`` on data it was not trained on; ``base`` is not changed.
 
         ``base`` is a posterior; for methods that learn a spread (``exact``, ``cv``, ``loo``) it may
         also be a model, or several by name, which are pooled.
 
         ``sample_weight``, an array (C,) or a function of ``X`` (n, d) that gives one, weights the
-        calibration points; see :class:`sharpgp.calibration.scored.ScoredPredictor`.
-        ``groups`` (N,) and ``groups_cal`` (C,), whole numbers, tell which training and which
-        calibration points belong together; methods that split points keep these on one side, and
-        those that rank scores count groups, see :meth:`Calibrated.for_groups`.
+        calibration points; see :class:`sharpgp.calibration.scored.ScoredPredictor`. ``groups`` (N,)
+        and ``groups_cal`` (C,), whole numbers, say which training and which calibration points
+        belong together; methods that split points keep these on the same side, and methods that
+        rank scores count groups, see :meth:`Calibrated.for_groups`.
         """
         posterior = posterior_of(base)
         if not self.needs_calibration and X_cal is None:
@@ -94,7 +94,7 @@ class Recalibrator(ABC):
         """Calibrate ``base`` on these points."""
 
     def for_columns(self, features: Mapping[str, Sequence[int]]) -> "Recalibrator":
-        """The same method, with columns of a table that it names as the features they became."""
+        """The same method, with the columns it names replaced by the features that encode them."""
         return self
 
     def __repr__(self) -> str:
@@ -103,7 +103,7 @@ class Recalibrator(ABC):
 
 
 class PosteriorMethod(Recalibrator):
-    """A method that asks a GP only, and splits no points."""
+    """A method that needs only a GP, and splits no points."""
 
     @abstractmethod
     def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> Calibrated:
@@ -124,7 +124,7 @@ def register(name: str) -> Callable[[R], R]:
     def add(cls: R) -> R:
         cls.name = name
         _REGISTRY[name] = cls
-        # Its attributes are its settings, by the convention that its repr and clone rely on, too.
+        # Its attributes are its settings, a convention that its repr and clone also rely on.
         add_codec(
             cls, Codec(f"method.{name}", lambda method: dict(vars(method)), lambda s: cls(**s))
         )
@@ -160,7 +160,7 @@ def chosen_recalibrator(
 ) -> Recalibrator:
     """The method that ``calibration=`` names; ``"auto"`` by the number of rows.
 
-    ``guarantee`` says that there are calibration data or weights, for which ``exact`` is made.
+    ``guarantee`` says that there are calibration data or weights, which ``exact`` is made for.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The one predictor from scores: a model gives location and spread, ranks of scores ``beta``."""
+"""The predictor from scores: a model gives location and spread, ranks of scores give ``beta``."""
 
 from collections.abc import Callable
 from functools import partial
@@ -33,7 +33,7 @@ from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.posterior import Posterior
 from sharpgp.models.model import Model
 
-# Rounding of a location, of which an end may hold a point by no more than that.
+# Allowance for rounding of the location, so that an end still includes its point.
 _ROUNDING = 16 * torch.finfo(torch.float64).eps
 
 
@@ -60,18 +60,18 @@ class ScoredPredictor(Calibrated):
 
     With weights ``w_i``, for test inputs that are distributed differently: if ``y`` given ``x`` is
     the same everywhere and test inputs have the density of calibration inputs times a known
-    ``w(x)``, up to a factor, then a point of weight ``w`` belongs among calibration points with
-    probabilities ``p_i = w_i / (W + w)``, ``W = sum_i w_i``, and itself with ``w / (W + w)``.  The
-    upper end of an interval at level ``delta`` is the smallest score whose points and those below
-    have ``sum p_i >= delta``, the lower end its mirror image, and the band uses absolute scores.
-    Then ``P(y in interval) >= coverage``, for any model that does not depend on the calibration
-    points.  A larger ``w`` gives wider intervals.  The weights of test points come from
-    ``sample_weight`` of :meth:`predict_interval`, else from ``ratio``, else the largest ``w_i``
-    stands for all of them: the guarantee then holds where ``w(x)`` is nowhere larger.  Quantiles
-    and distributions use the mean weight of a test point, see
+    ``w(x)``, up to a factor, then calibration points count with probabilities
+    ``p_i = w_i / (W + w)``, ``W = sum_i w_i``, and a test point of weight ``w`` itself with
+    ``w / (W + w)``.  The upper end of an interval at level ``delta`` is the smallest score such
+    that the points at or below it have ``sum p_i >= delta``, the lower end its mirror image, and
+    the band uses absolute scores.  Then ``P(y in interval) >= coverage``, for any model that does
+    not depend on the calibration points.  A larger ``w`` gives wider intervals.  The weights of
+    test points come from ``sample_weight`` of :meth:`predict_interval`, else from ``ratio``, else
+    they are all the largest ``w_i``: the guarantee then holds if ``w(x)`` is nowhere larger.
+    Quantiles and distributions use the mean weight of a test point, see
     :class:`sharpgp.calibration.ranks.Ranks`.
 
-    With groups, of which new ones are to be predicted, ``w_i = 1/n_g`` for the ``n_g`` points of a
+    With groups, and predictions for new groups, ``w_i = 1/n_g`` for the ``n_g`` points of a
     group and ``w = 1`` for a test point.  If groups are exchangeable, then
     ``P(y in interval) >= coverage`` for a random point of a new group.  Other weights are
     multiplied by these, without a guarantee.
@@ -90,7 +90,7 @@ class ScoredPredictor(Calibrated):
     ratio : callable, optional
         ``w(X)`` for arrays (n, d).
     in_training : bool
-        Whether the calibration points have trained the model, too (``cv``, ``loo``).
+        Whether the model was also trained on the calibration points (``cv``, ``loo``).
     draw : float, optional
         In [0, 1): see :class:`sharpgp.calibration.ranks.Ranks`.
     prefers_band : bool, optional
@@ -145,7 +145,7 @@ class ScoredPredictor(Calibrated):
         self.model = model
         self.X_cal, self.y_cal, self.scores = X_cal, y_cal, scores
         self.in_training = in_training
-        # What a saved file need not hold stays away from the instance.
+        # What a saved file need not contain is not set on the instance.
         if weights is not None:
             self.weights = some_positive(weights)
             self.ratio = ratio
@@ -161,7 +161,7 @@ class ScoredPredictor(Calibrated):
 
     @classmethod
     def of(cls, model: Model, X_cal: Tensor, y_cal: Tensor, *, draw: float | None = None) -> Self:
-        """With the scores of points that the model has not seen."""
+        """Predictor from the scores of points that the model has not seen."""
         return cls(model, X_cal, y_cal, model.scores_of(X_cal, y_cal), draw=draw)
 
     def _rank(self) -> None:
@@ -178,12 +178,12 @@ class ScoredPredictor(Calibrated):
 
     @property
     def posterior(self) -> Posterior:  # type: ignore[override]
-        """The GP that the model rests on."""
+        """The GP that the model is based on."""
         return self.model.posterior
 
     @property
     def n_effective(self) -> float:
-        """Number of points of equal weight that the calibration points are worth."""
+        """Effective number of calibration points: as many of equal weight are worth the same."""
         return self.ranks.n_effective
 
     @property
@@ -194,8 +194,8 @@ class ScoredPredictor(Calibrated):
     def within(self, bounds: Bounds | None) -> Self:
         """See :meth:`Calibrated.within`; with bands where training targets pile up at a bound.
 
-        An interval that the bound cuts off can miss on the other side only, to which a band gives
-        the whole share of misses.
+        An interval cut off by the bound can miss only on the other side, to which a band gives all
+        the misses.
         """
         other = super().within(bounds)
         if bounds is not None and bounds.piled(self.model.y_train):
@@ -251,7 +251,7 @@ class ScoredPredictor(Calibrated):
         return partial(warn_if_unsupported, n_cal=self.n_cal, counted=self.counted)
 
     def _is_band(self, coverage: float, symmetric: bool | None, w: Tensor) -> Tensor:
-        """Whether points of weights ``w`` get bands: as chosen, or where two tails are too much."""
+        """Whether points of weights ``w`` get bands: as chosen, or where points are too few."""
         if symmetric is not None:
             return torch.full_like(w, symmetric, dtype=torch.bool)
         return ~self.ranks.centred_supported(coverage, w) | self.prefers_band
@@ -277,7 +277,7 @@ class ScoredPredictor(Calibrated):
 
     @property
     def can_be_rescored(self) -> bool:
-        """Unless new points come without the weights that they need."""
+        """True, unless new points would need weights that they do not have."""
         return self.weights is None or self.ratio is not None
 
     def _updated(self, X: Tensor, y: Tensor, weights: Tensor | None) -> "ScoredPredictor":
@@ -340,7 +340,7 @@ class ScoredPredictor(Calibrated):
         return self._with(self.model, self.weights, self.ratio, groups=groups, prefers_band=None)
 
     def labelled_data(self) -> tuple[Tensor, Tensor]:
-        """Training points, then the calibration points that are none of these."""
+        """Training points, then the calibration points that are not among them."""
         X, y = self.model.X_train, self.model.y_train
         if self.in_training:
             return X, y

@@ -1,4 +1,4 @@
-"""The one rule for what lies beyond the outermost scores."""
+"""The rule for what lies beyond the outermost scores."""
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ _LEAST_SCORES, _LEAST_DEGREES = 3, 3.0
 
 
 def outer_ranks(n_scores: int) -> int:
-    """Number ``k`` of scores that tell about a tail: a tenth, at least three, at most a half.
+    """Number ``k`` of scores used for a tail: a tenth, at least three, at most a half.
 
     Examples
     --------
@@ -22,7 +22,7 @@ def outer_ranks(n_scores: int) -> int:
 
 
 def check_enough(n_scores: int) -> None:
-    """Raise where there are too few points for any tail."""
+    """Raise if there are too few points for any tail."""
     if n_scores < 2:
         raise InvalidInputError(
             f"a predictive distribution needs at least 2 calibration points, found {n_scores}; "
@@ -50,7 +50,7 @@ def pooled_tail(
     groups: Tensor | None = None,
     ends: Tensor | None = None,
 ) -> Tail:
-    r"""Law of what lies beyond the first and the last of sorted scores, the same on both sides.
+    r"""Distribution beyond the first and the last of sorted scores, the same on both sides.
 
     Of the ``k`` outermost scores on each side (:func:`outer_ranks`), ``m = 2 (k - 1)`` exceed the
     ``k``-th.  With ``tau`` the mean of these excesses, exponential excesses beyond the ``k``-th
@@ -68,10 +68,10 @@ def pooled_tail(
         Levels and weights of the scores, where these are not equal.  The outer scores are then
         those with levels up to ``k / (n_scores + 1)``, and ``m`` is their effective number.
     groups : Tensor [C], optional
-        Groups of the scores, counted from 0.  Scores of the group of a ``k``-th score do not count
-        as excesses over it, and ``m`` is the effective number of groups that have some.
+        Groups of the scores, counted from 0.  Scores in the same group as a ``k``-th score do not
+        count as excesses over it, and ``m`` is the effective number of groups with excesses.
     ends : Tensor [2], optional
-        Where the tails begin, unless that is at the outermost scores.
+        Where the tails begin, if not at the outermost scores.
 
     Examples
     --------

@@ -36,7 +36,7 @@ def fit(
         str,
         typer.Option(
             help="auto, for a pool of models; rbf, matern12, matern32, matern52 or additive; or a "
-            "pool of your own, with commas, which may also name extra_trees, random_forest and "
+            "comma-separated pool of your own, which may also name extra_trees, random_forest and "
             "boosted_trees."
         ),
     ] = "auto",
@@ -69,7 +69,7 @@ def fit(
     cal_size: Annotated[
         float, typer.Option(help="Fraction of the rows held out, where the calibration needs any.")
     ] = 0.25,
-    seed: Annotated[int, typer.Option(help="Seed of the split and of methods that draw.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the split and of randomised methods.")] = 0,
     memory: Annotated[
         float | None,
         typer.Option(
@@ -88,7 +88,7 @@ def fit(
 ) -> None:
     """Fit and calibrate a model on a table.
 
-    All columns but the target become features: numbers, categories, truth values and dates, with
+    All columns but the target become features: numbers, categories, booleans and dates, with
     gaps. Leave out identifiers with --drop.
 
     Tables of more than 2 million rows are read in batches, and so are others with --memory,
@@ -155,7 +155,7 @@ def predict(
         typer.Option(help="Coverage of an interval; may be repeated. Default: 0.95."),
     ] = None,
     quantiles: Annotated[
-        str | None, typer.Option(help="Levels with commas, such as 0.05,0.5,0.95.")
+        str | None, typer.Option(help="Comma-separated levels, such as 0.05,0.5,0.95.")
     ] = None,
     keep: Annotated[
         list[str] | None,
@@ -204,11 +204,11 @@ def predict(
 def report(
     model: Annotated[Path, typer.Argument(help="Model that `sharpgp fit` or `save` wrote.")],
     data: Annotated[
-        Path, typer.Argument(help="Test data, neither trained nor calibrated on; as for fit.")
+        Path, typer.Argument(help="Test data not used to train or calibrate; as for fit.")
     ],
     out: Annotated[Path, typer.Option(help="HTML file to write.")],
     target: Annotated[
-        str | None, typer.Option(help="Column that was observed. Default: the one fitted on.")
+        str | None, typer.Option(help="Column of observed values. Default: that of the fit.")
     ] = None,
     unit: Annotated[str, typer.Option(help="Unit of the target, for the labels.")] = "",
     groups: Annotated[
@@ -262,7 +262,7 @@ def _is_large(data: list[Path]) -> bool:
 
 
 def _base(text: str) -> Any:
-    """What ``base=`` takes: a name, or a list of those with commas between them."""
+    """What ``base=`` takes: a name, or several separated by commas."""
     from sharpgp._validation import check_choice
     from sharpgp.gp.kernels import KERNELS
     from sharpgp.models.bases import TREES
@@ -299,7 +299,7 @@ def _bounds(text: str | None) -> tuple[float | None, ...] | None:
         ends = ()
     if len(ends) != 2:
         raise InvalidInputError(
-            f"y-bounds: expected a number, a comma and a number, such as 0, or 0,1, found {text!r}"
+            f"y-bounds: expected 'low,high', 'low,' or ',high', such as '0,1', found {text!r}"
         )
     return ends
 
@@ -309,7 +309,7 @@ def _numbers(text: str | None) -> list[float]:
         return [float(part) for part in text.split(",")] if text else []
     except ValueError:
         raise InvalidInputError(
-            f"quantiles: expected numbers with commas, found {text!r}"
+            f"quantiles: expected comma-separated numbers, found {text!r}"
         ) from None
 
 

@@ -127,7 +127,7 @@ class Column:
         self._check(values)
         numbers = self._numbers(values, first_row)
         missing = np.isnan(numbers)
-        self._warn_of_new_gaps(missing, "the median stands in, and intervals do not know of it")
+        self._warn_of_new_gaps(missing, "the median is used, and intervals do not account for that")
         filled = np.where(missing, self.fill, numbers)
         parts = [filled[:, None]]
         if self.n_missing:
@@ -140,14 +140,14 @@ class Column:
         if missing.any() and not self.n_missing:
             warn(
                 f"column {self.name!r}: {int(missing.sum())} of {len(missing)} values are missing, "
-                f"though none was in the training rows; {then}"
+                f"though none were in the training rows; {then}"
             )
 
     def _check(self, values: Values) -> None:
         expected = "text" if self.kind == "ordered" else self.kind
         same = values.holds == expected or {values.holds, expected} == {"number", "boolean"}
         if not (same or values.missing.all()):
-            wanted = {"number": "numbers", "boolean": "truth values", "date": "dates"}
+            wanted = {"number": "numbers", "boolean": "booleans", "date": "dates"}
             raise InvalidInputError(
                 f"column {self.name!r}: expected {wanted.get(self.kind, 'categories')} as in "
                 f"training, found {values.holds}"
@@ -181,7 +181,7 @@ class Column:
         _warn_of_unseen(self, known, position, "other")
         where = np.array([position.get(name, -1) for name in text], dtype=np.int64)
         where[values.missing] = len(position) if self.n_missing else -1
-        self._warn_of_new_gaps(values.missing, "they are taken as other")
+        self._warn_of_new_gaps(values.missing, "they are treated as other")
         out = np.full((len(where), len(self.features)), self.other)
         out[where >= 0] = 0.0
         rows = np.flatnonzero(where >= 0)
@@ -202,6 +202,6 @@ def _warn_of_unseen(
         shown = ", ".join(repr(name) for name in names[:3]) + (", ..." if len(names) > 3 else "")
         warn(
             f"column {column.name!r}: {shown} in {int(unseen.sum())} of {len(unseen)} rows, but in "
-            f"no training row; taken as {taken_as}"
+            f"no training row; treated as {taken_as}"
         )
     return unseen

@@ -60,14 +60,14 @@ class TableEncoding:
         kept = {name: values for name, values in read.items() if name not in unused}
         if not kept:
             raise InvalidInputError(
-                "X: expected a column that varies from row to row and repeats values, found only "
+                "X: expected a column that is neither constant nor an identifier, found only "
                 f"{', '.join(map(repr, unused))}"
             )
-        _warn_of(constant, "the same value in every row; left out")
-        _warn_of(identifiers, "texts that differ in most rows, as identifiers do; left out")
+        _warn_of(constant, "have the same value in every row; left out")
+        _warn_of(identifiers, "look like identifiers: their text differs in most rows; left out")
         _warn_of(
             [name for name, values in kept.items() if _counts_rows(values)],
-            "whole numbers that count the rows, as identifiers do; drop them if they mean nothing",
+            "look like identifiers: whole numbers that count the rows; drop them if they are",
         )
         return cls(tuple(Column.learn(*item, first_row) for item in kept.items()), tuple(unused))
 
@@ -174,7 +174,7 @@ def missing_columns(wanted: Iterable[str], found: Iterable[str]) -> str:
 
 def _warn_of(names: list[str], why: str) -> None:
     if names:
-        warn(f"X: column(s) {', '.join(map(repr, names))} hold {why}", UserWarning)
+        warn(f"X: column(s) {', '.join(map(repr, names))} {why}", UserWarning)
 
 
 def _is_constant(values: Values) -> bool:
@@ -210,8 +210,8 @@ def refuse_odd_numbers(name: str, values: Values, first_row: int) -> None:
     if 0 < len(odd) < len(different) - len(odd):
         row = first_row + int(np.argmax(values.data == odd[0]))
         raise InvalidInputError(
-            f"column {name!r}: expected numbers, found {odd[0]!r} in row {row}; repair it, or make "
-            "it a column of categories"
+            f"column {name!r}: expected numbers, found {odd[0]!r} in row {row}; correct it, or "
+            "make the column categorical"
         )
 
 

@@ -24,7 +24,7 @@ _DAY = np.timedelta64(1, "D")
 class Values:
     """The values (n,) of a column, and which of them are missing (n,).
 
-    Numbers and truth values are float64 with NaN at gaps, dates are days since 1970 likewise, text
+    Numbers and booleans are float64 with NaN at gaps, dates are days since 1970 likewise, text
     is an array of str with "" at gaps.  ``order`` lists the categories of a column that has them
     in order; ``declared`` says that a column was made one of categories.
     """
@@ -67,7 +67,7 @@ def names_of(frame: Any) -> list[str]:
     names = _names(frame) or []
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise InvalidInputError(f"X: expected distinct names of columns, found {twice!r} twice")
+        raise InvalidInputError(f"X: expected distinct column names, found {twice!r} twice")
     return names
 
 
@@ -174,7 +174,7 @@ def _values(array: np.ndarray, name: str, *, text: bool) -> Values:
     odd = next((item for item in present if not isinstance(item, scalars)), None)
     if odd is not None:
         raise InvalidInputError(
-            f"column {name!r}: expected numbers, categories, dates or truth values, found "
+            f"column {name!r}: expected numbers, categories, dates or booleans, found "
             f"{type(odd).__name__}; convert or drop it"
         )
     return Values("text", np.array([*map(str, np.where(missing, "", items)), None])[:-1], missing)

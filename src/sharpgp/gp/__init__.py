@@ -1,4 +1,4 @@
-"""Floor 1: what a GP can answer under given hyperparameters."""
+"""Floor 1: what a GP predicts under given hyperparameters."""
 
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.neighbour_training import train_neighbours

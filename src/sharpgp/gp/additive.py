@@ -14,7 +14,7 @@ from sharpgp.gp.stationary import LARGEST_EXPONENT, StationaryAt, stationary_mat
 from sharpgp.gp.ties import Ties, of_each, per_feature
 
 _ROOT = math.sqrt(5.0)
-# Entries of features and pairs that are worked on at once: they stay in a cache.
+# Entries (features times pairs) per batch, few enough to stay in the cache.
 _BLOCK = 2**15
 
 
@@ -27,7 +27,7 @@ class Additive(Named):
     feature ``j`` with a lengthscale ``a_j`` of its own.  The sum over pairs is
     ``(p_1^2 - p_2) / 2``, from the power sums ``p_m = sum_j e_j^m``, by Newton's identities.  A sum
     of functions of single features needs far fewer points than one function of them all; the full
-    part keeps whatever is not of that form.
+    part covers everything else.
 
     ``theta = (1/l_1, ..., 1/l_d, 1/a_1, ..., 1/a_d, s_0, s_1, s_2, s_l, noise variance)``.
 
@@ -100,7 +100,7 @@ class Additive(Named):
 class Pairs:
     """Pairs of points, and how far apart they are along each feature.
 
-    Of a set of points with itself, only those above the diagonal of its matrix.
+    For a set of points with itself, only the pairs above the diagonal.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ class Pairs:
 class _AdditiveMatrix(torch.autograd.Function):
     """Orders one and two of an additive kernel, on pairs of points, all features at once.
 
-    What grows with the number of features is kept only where a gradient will need it.
+    Whatever grows with the number of features is kept only if a gradient needs it.
     """
 
     @staticmethod

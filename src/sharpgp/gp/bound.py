@@ -1,9 +1,9 @@
 r"""Titsias' bound of the log marginal likelihood, from sums over rows, and its gradient.
 
-In the notation of :mod:`sharpgp.gp.whitening` the bound needs of the rows ``V V'``, ``V y``,
-``y'y`` and ``sum_i k_ii`` only.  Its gradient visits them once more: it is ``-inner`` for ``A`` and
-``a / noise`` for ``Kmn y``, both whitened by ``L``.  Either visit may be made in parts, on one
-machine or many, since both are sums.
+In the notation of :mod:`sharpgp.gp.whitening`, all that the bound needs from the rows is ``V V'``,
+``V y``, ``y'y`` and ``sum_i k_ii``.  Its gradient visits them once more: it is ``-inner`` for ``A``
+and ``a / noise`` for ``Kmn y``, both whitened by ``L``.  Since both are sums, either pass may be
+made in parts, on one machine or on many.
 """
 
 import math
@@ -27,7 +27,7 @@ from sharpgp.gp.whitening import (
 
 @dataclass(frozen=True)
 class Targets:
-    """What the bound knows of the rows beside the factors: ``N``, ``y'y``, ``sum_i k_ii`` [K]."""
+    """What the bound needs besides the factors: ``N``, ``y'y`` and ``sum_i k_ii`` [K]."""
 
     n: int
     square: Tensor
@@ -73,14 +73,14 @@ class BoundGradient:
 
     @classmethod
     def of(cls, factors: Factors) -> "BoundGradient":
-        """From the factors of all rows."""
+        """Computed from the factors of all rows."""
         c = factors.c
         identity = torch.eye(c.shape[-1], dtype=c.dtype, device=c.device)
         inner = 0.5 * congruent(factors.LB, identity + c.unsqueeze(-1) * c.unsqueeze(-2))
         return cls(factors, inner, solve_transposed(factors.LB, c.unsqueeze(-1)))
 
     def visit(self, pull: KernelGradient, data: Data, weight: Tensor) -> None:
-        """Add what rows give for ``theta`` and ``Z``, times ``weight`` [K], to ``pull``."""
+        """Add the rows' part of the gradient, times ``weight`` [K], to ``pull``."""
         L, scale = self.factors.L, (weight / self.factors.noise)[:, None, None]
 
         def pulled(rows: slice) -> list[Tensor | None]:

@@ -11,7 +11,7 @@ from sharpgp.gp.wrapped import WrappedPosterior
 
 
 class Mean(ABC):
-    """A regression of the user's own, which takes the place of the GP's mean."""
+    """The user's own regression, used in place of the GP's mean."""
 
     @abstractmethod
     def fitted(self, X: Tensor, y: Tensor) -> "tuple[Mean, Tensor]":
@@ -25,16 +25,16 @@ class Mean(ABC):
         """Predictions [T]."""
 
     def keeping_together(self, groups: Tensor | None) -> "Mean":
-        """The same regression, whose next :meth:`fitted` gets rows [N] of these groups."""
+        """The same regression, told the groups [N] of the rows of its next :meth:`fitted`."""
         return self
 
 
 class CentredPosterior(WrappedPosterior):
-    r"""``mu(x)`` from a regression, ``sigma`` from a GP of what the regression misses.
+    r"""``mu(x)`` from a regression, ``sigma`` from a GP of its residuals.
 
-    The GP is trained on honest residuals ``e_i = y_i - m_(-i)(x_i)``, where ``m_(-i)`` has not seen
-    point ``i``: residuals of points that a regression was fitted to are too small.  With the GP's
-    mean ``g`` and standard deviation ``s`` of such a residual,
+    The GP is trained on out-of-fold residuals ``e_i = y_i - m_(-i)(x_i)``, where ``m_(-i)`` has not
+    seen point ``i``: a regression's residuals on the points it was fitted to are too small.  With
+    the GP's mean ``g`` and standard deviation ``s`` of such a residual,
 
     ``mu(x) = m(x)`` and ``sigma^2(theta, x) = s^2(theta, x) + g^2(x)``,
 
@@ -47,7 +47,7 @@ class CentredPosterior(WrappedPosterior):
     regression : Mean
         Fitted to the training data.
     base : DataPosterior
-        GP of the honest residuals.
+        GP of the out-of-fold residuals.
     centre : Tensor [N]
         Out-of-fold predictions of the training points.
 
@@ -76,7 +76,7 @@ class CentredPosterior(WrappedPosterior):
 
     @property
     def can_leave_out(self) -> bool:
-        """No: the regression has seen every point."""
+        """False: the regression has seen every point."""
         return False
 
     def _around(self, base: DataPosterior, X: Tensor, y: Tensor) -> Self:
@@ -107,7 +107,7 @@ class CentredPosterior(WrappedPosterior):
         return self.centre.expand_as(s), (s.square() + self._g_loo.square()).sqrt()
 
     def extended(self, X: Tensor, y: Tensor) -> Self:
-        """The same, conditioned on further points that the regression has not seen."""
+        """The same, conditioned on additional points that the regression has not seen."""
         centre = self.regression(X)
         return self._with(self.base.extended(X, y - centre), torch.cat([self.centre, centre]))
 
@@ -128,7 +128,7 @@ class CentredPosterior(WrappedPosterior):
         return self._with(self.base.retargeted(y - self.centre), self.centre)
 
     def keeping_together(self, groups: Tensor | None) -> Self:
-        """See :meth:`DataPosterior.keeping_together`: out-of-fold predictions need to know."""
+        """See :meth:`DataPosterior.keeping_together`; out-of-fold predictions need the groups."""
         return type(self)(self.regression.keeping_together(groups), self.base, self.centre)
 
     def retrained(self, X: Tensor, y: Tensor, *, start: Start = "same") -> DataPosterior:

@@ -1,4 +1,4 @@
-"""Where to compute, in blocks of which size, and on how many threads."""
+"""Which device to compute on, in blocks of what size, and on how many threads."""
 
 import copy
 import gc
@@ -24,7 +24,7 @@ logger = logging.getLogger("sharpgp")
 BLOCK_ENTRIES = {"cpu": 2**25, "cuda": 2**26}
 #: Entries of a block that one of several threads of a CPU works on: 2 MiB, which stay in its cache.
 THREAD_ENTRIES = 2**18
-# By how much blocks shrink, one after the other, before a GPU without memory is given up.
+# How much blocks shrink, step by step, before a GPU that is out of memory is given up.
 _SHRINKINGS = (1, 8, 64)
 
 # Shrinkings in force, one for each call of within_memory.  Of the process, as GPU memory is: the
@@ -41,7 +41,7 @@ Result = TypeVar("Result")
 
 
 def choose_device(device: Any, n_rows: int) -> torch.device:
-    """The device that the user asked for; ``"auto"`` is a GPU for :data:`LEAST_ON_GPU` rows.
+    """The requested device; ``"auto"`` is a GPU from :data:`LEAST_ON_GPU` rows on.
 
     Examples
     --------
@@ -65,10 +65,10 @@ def choose_device(device: Any, n_rows: int) -> torch.device:
 
 
 def block_entries(device: torch.device, *, in_threads: bool = False) -> int:
-    """Matrix entries that one block of work may hold on a device.
+    """The most matrix entries that one block of work may have on a device.
 
-    ``in_threads`` is for blocks that the threads of a CPU work on side by side.  Out of GPU memory
-    :func:`within_memory` makes blocks smaller, for everything that is computed meanwhile.
+    ``in_threads`` is for blocks that the threads of a CPU work on side by side.  When GPU memory
+    runs out, :func:`within_memory` makes blocks smaller for everything computed inside it.
 
     Examples
     --------
@@ -109,7 +109,7 @@ def moved_to(value: Any, device: torch.device, known: dict[int, Any] | None = No
 
 
 def within_memory(device: torch.device, work: Callable[[torch.device], T]) -> T:
-    """``work(device)``; out of GPU memory, again in smaller blocks, and then on the CPU.
+    """``work(device)``; if GPU memory runs out, again in smaller blocks, and then on the CPU.
 
     Smaller blocks give the same answers, more slowly.
     """
@@ -125,7 +125,7 @@ def within_memory(device: torch.device, work: Callable[[torch.device], T]) -> T:
         torch.cuda.empty_cache()
     if device.type == "cuda":
         warn(
-            "out of GPU memory, even in small blocks: going on with the CPU, which is slower; use "
+            "out of GPU memory, even in small blocks: continuing on the CPU, which is slower; use "
             "fewer rows or approximation=Sparse(m=300)",
             UserWarning,
         )
@@ -137,15 +137,15 @@ def within_memory(device: torch.device, work: Callable[[torch.device], T]) -> T:
 
 @contextmanager
 def threads_for(n_dense: int) -> Iterator[None]:
-    """One thread for an operation, but in large exact GPs; the setting comes back afterwards.
+    """One thread per operation, except in large exact GPs; the setting is restored afterwards.
 
-    ``n_dense`` are the points whose covariance is one dense matrix, 0 in a sparse GP.
+    ``n_dense`` is the number of points whose covariance is one dense matrix, 0 for a sparse GP.
 
-    An operation that is spread over threads adds up in another order for every number of threads,
-    and searches make much of that: rounding errors can end in another minimum.  Threads are used
-    for independent work instead, see :func:`in_order`: starts, folds, candidates, and blocks of
-    rows of a sparse GP.  That also wastes less time on a busy machine, where the threads of one
-    operation wait for one another.  A large exact GP has too little of such work.
+    An operation spread over several threads sums in an order that depends on their number, and
+    searches amplify that: rounding errors can lead to another minimum.  Threads are used for
+    independent work instead (see :func:`in_order`): starts, folds, candidates, and blocks of rows
+    of a sparse GP.  This also wastes less time on a busy machine, where the threads of one
+    operation wait for each other.  A large exact GP has too little independent work.
 
     Examples
     --------
@@ -167,11 +167,11 @@ def threads_for(n_dense: int) -> Iterator[None]:
 def in_order(
     function: Callable[[Item], Result], items: Iterable[Item], *, alone: bool = False
 ) -> Iterator[Result]:
-    """``function(item)`` for all items, in their order, as many at once as there are threads.
+    """``function(item)`` for all items, in order, as many at a time as there are threads.
 
-    Every call runs on one thread, however many run at once, so that results are the same to the
-    last bit; there are never many more results than threads.  ``alone`` runs one after the other
-    with all threads, for functions that change global settings, are large or use a GPU.
+    Every call runs on one thread, however many run at a time, so that results are the same to the
+    last bit; only about as many results as threads wait at a time.  ``alone`` runs one after the
+    other with all threads, for functions that change global settings, are large or use a GPU.
 
     Examples
     --------
@@ -187,7 +187,7 @@ def in_order(
 
     def one(item: Item) -> Result:
         torch.set_num_threads(1)  # this, and whether gradients are recorded, belongs to a thread
-        token = _given.set(1)  # what it calls must not wait for the threads that it holds
+        token = _given.set(1)  # what it calls must not wait for the threads it occupies
         try:
             with torch.set_grad_enabled(gradients):
                 return function(item)
@@ -198,7 +198,7 @@ def in_order(
     try:
         for item in items:
             if workers > 1:
-                # A copy each: what the caller's context says holds in its threads, too.
+                # A copy each, so that the caller's context also applies in its threads.
                 running.append(_pool(workers).submit(copy_context().run, one, item))
             else:
                 result = one(item)
@@ -230,9 +230,9 @@ def side_by_side(
 
 @cache
 def _pool(workers: int) -> ThreadPoolExecutor:
-    """Threads that wait for work: new ones take milliseconds to set up their algebra."""
+    """Idle threads, kept because new ones take milliseconds to set up linear algebra."""
     return ThreadPoolExecutor(workers, thread_name_prefix="sharpgp")
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.cache_clear)  # threads stay with the parent
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # threads are not inherited by a fork

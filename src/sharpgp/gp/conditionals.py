@@ -1,4 +1,4 @@
-"""Points given a few points each: batches of small factorisations, and likelihoods from them."""
+"""Points conditioned on a few points each: batches of small factorisations, and likelihoods."""
 
 import math
 from typing import Any
@@ -52,7 +52,7 @@ def symmetric_solve(A: Tensor, B: Tensor) -> Tensor:
 def conditional(
     covariance: Covariance, theta: Tensor, X: Tensor, X_near: Tensor, y_near: Tensor
 ) -> tuple[Tensor, Tensor]:
-    r"""Mean and variance of observations, each given the observations at points of its own.
+    r"""Mean and variance of observations, each conditioned on its own set of observations.
 
     ``k' Ky^-1 y`` and ``k(x, x) + noise - k' Ky^-1 k``, with ``Ky`` and ``k`` those of the given
     points.  Differentiable in ``theta`` and ``X``.
@@ -60,12 +60,12 @@ def conditional(
     Parameters
     ----------
     covariance : Covariance
-        One whose matrices may be of other inputs at each level, such as ``Stationary``.
+        One that accepts different inputs at each level, such as ``Stationary``.
     theta : Tensor [K, P]
     X : Tensor [n, d]
     X_near : Tensor [n, m, d]
     y_near : Tensor [n, m]
-        What each point is given.
+        The points and targets that each point is conditioned on.
 
     Returns
     -------
@@ -95,10 +95,10 @@ def conditional(
 
 
 def conditionals(data: Data, theta: Tensor, X: Tensor, near: Tensor) -> tuple[Tensor, Tensor]:
-    """:func:`conditional` of points ``X`` [T, d] given the data with the numbers ``near`` [T, m].
+    """:func:`conditional` of ``X`` [T, d], given the data points with indices ``near`` [T, m].
 
-    In blocks of points; with gradients, blocks are computed once more on the way back instead of
-    being kept.
+    In blocks of points; with gradients, blocks are recomputed in the backward pass instead of being
+    kept.
     """
     gradients = torch.is_grad_enabled() and (theta.requires_grad or X.requires_grad)
 
@@ -128,9 +128,9 @@ def vecchia_likelihood(
     data : Data
     theta : Tensor [K, P]
     first, later : Tensor [F], Tensor [R]
-        Numbers of points; there may be more that come later.
+        Indices of points; there may be more later points than these.
     near : Tensor [R, m]
-        Numbers of the points that each of ``later`` is given.
+        Indices of the points that each of ``later`` is conditioned on.
 
     References
     ----------

@@ -49,7 +49,7 @@ class Covariance(ABC):
         """Prior variances ``k(theta, x, x)`` [K, T], without noise."""
 
     def at(self, X: Tensor) -> FixedPoints:
-        """``k(theta, X, X)``, to be asked for many ``theta``."""
+        """``k(theta, X, X)``, to be evaluated for many ``theta``."""
         return ByAutograd(lambda theta: self.matrix(theta, X))
 
     @property
@@ -84,9 +84,9 @@ class Covariance(ABC):
 
 
 class Named(Covariance):
-    """A kernel that has a name, with gradients written by hand; see :mod:`sharpgp.gp.kernels`.
+    """A built-in kernel with a name and hand-written gradients; see :mod:`sharpgp.gp.kernels`.
 
-    All of its hyperparameters are entries of ``theta``, so that it is trained on ``theta`` itself.
+    All its hyperparameters are entries of ``theta``, so that training works on ``theta`` itself.
     """
 
     kind: str
@@ -105,7 +105,7 @@ class Named(Covariance):
 
     @property
     def n_lengthscales(self) -> int:
-        """Lengthscales of the features: as many, or fewer where features share them."""
+        """Number of lengthscales: one per feature, fewer where features share them."""
         return self.n_features if self.ties is None else len(set(self.ties))
 
     def _restored(self) -> None:
@@ -121,7 +121,7 @@ class Stationary(Named):
     """Squared-exponential and Matern kernels with one lengthscale per feature.
 
     ``theta = (1/l_1, ..., 1/l_d, signal variance, noise variance)``, with fewer lengthscales where
-    ``ties`` let features share them.
+    features share them (``ties``).
 
     Examples
     --------
@@ -229,9 +229,10 @@ class FromGPyTorch(Covariance):
         self._read_entries()
 
     def frozen_at(self, kernel: gpytorch.kernels.Kernel) -> "FromGPyTorch":
-        """The same covariance with the parameters outside of ``theta`` of a trained kernel.
+        """The same covariance, with the parameters outside ``theta`` taken from a trained kernel.
 
-        What :meth:`as_gpytorch` gives stays untrained, so that refits start where training did.
+        :meth:`as_gpytorch` still returns an untrained kernel, so that refits start where training
+        did.
         """
         other = copy.copy(self)
         other._fixed = _values(kernel)
@@ -245,7 +246,7 @@ class FromGPyTorch(Covariance):
             start += shape.numel()
             value = 1.0 / entry if inverted else entry
             values[raw_name] = value if constraint is None else constraint.inverse_transform(value)
-        # Both change what other threads see: a setting, and the parameters of the kernel.
+        # Both change state that other threads see: a setting, and the kernel's parameters.
         with _gpytorch, gpytorch.settings.lazily_evaluate_kernels(False):
             out = functional_call(self.kernel, values, args, {"diag": diag}, strict=False)
         return out if isinstance(out, Tensor) else out.to_dense()

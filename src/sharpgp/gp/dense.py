@@ -19,7 +19,7 @@ JITTER_SCHEDULE = (0.0, 1e-10, 1e-8, 1e-6)
 
 
 def cholesky(A: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Lower Cholesky factor of ``A + jitter * I``, with the least jitter that works.
+    r"""Lower Cholesky factor of ``A + jitter * I``, with the smallest jitter that works.
 
     Parameters
     ----------

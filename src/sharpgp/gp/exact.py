@@ -170,7 +170,7 @@ class ExactPosterior(KernelPosterior):
                 warn(
                     f"the covariance of the {self.n_train} training points is singular to "
                     f"rounding: a jitter of {float(jitter.max()):.1e} was added to its diagonal "
-                    "(in standardised units); remove rows that repeat one another"
+                    "(in standardised units); remove duplicate rows"
                 )
             self._factors = (theta.detach().clone(), L)
         return self._factors[1]

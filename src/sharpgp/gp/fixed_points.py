@@ -1,8 +1,8 @@
-"""A kernel on points that stay: covariances and gradients for one ``theta`` after another.
+"""A kernel on fixed points: covariances and gradients for one ``theta`` after another.
 
-Training asks hundreds of times.  At a few hundred points, new memory for every answer and the
-records of automatic differentiation cost as much as the algebra: what does not depend on ``theta``
-is computed once, and every answer is written to the same memory.
+Training evaluates them hundreds of times.  At a few hundred points, allocating memory for every
+result and recording operations for autograd cost as much as the algebra.  So what does not depend
+on ``theta`` is computed once, and every result is written to the same memory.
 """
 
 from abc import ABC, abstractmethod

@@ -26,7 +26,7 @@ from sharpgp.gp.dense import (
 )
 from sharpgp.gp.sizes import MOST_BATCHED
 
-# Blocks of rows of a square matrix hold so many blocks of entries: operations on them use all
+# Number of blocks of entries in a block of rows of a square matrix: operations on these use all
 # threads of a CPU.
 _BLOCKS = {"cpu": 64, "cuda": 4}
 # Triangles up to this size are inverted by substitution, larger ones by products of their parts.
@@ -56,7 +56,7 @@ def loo_of(covariance: Covariance, theta: Tensor, X: Tensor, y: Tensor) -> tuple
 def variance_of(covariance: Covariance, theta: Tensor, X: Tensor, S: Tensor, kss: Tensor) -> Tensor:
     """Posterior variances [K, T] at ``S``; see :func:`dense.posterior_variance`.
 
-    For few training points differentiable in ``S``, too.
+    With few training points also differentiable in ``S``.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What this library's GPs share: a covariance and units; most of them keep their data, too."""
+"""What this library's GPs have in common: a covariance and units; most also keep their data."""
 
 from abc import abstractmethod
 from typing import Any, Self
@@ -32,7 +32,7 @@ class CovariancePosterior(Posterior):
         self.training = training
 
     def _agree(self, inputs: Tensor, targets: Tensor) -> None:
-        """Raise unless what a file gave goes with standardised inputs [n, d] and targets [n]."""
+        """Raise unless what a file gave fits standardised inputs [n, d] and targets [n]."""
         agree("length of theta_R", len(self.theta_R), self.covariance.n_theta)
         agree("units of the inputs", self.x_units.shift.shape, inputs[0].shape)
         agree("units of the target", self.y_units.shift.shape, targets[0].shape)
@@ -72,7 +72,7 @@ class KernelPosterior(CovariancePosterior, DataPosterior):
 
     def _restored(self) -> None:
         self._agree(self._X, self._y)
-        # Kernels of gpytorch do not tell how many features they take.
+        # gpytorch kernels do not say how many features they take.
         theta = self.theta_R.unsqueeze(0)
         agree("kernel of a point", self.covariance.matrix(theta, self._X[:1]).shape, (1, 1, 1))
 
@@ -119,7 +119,7 @@ class KernelPosterior(CovariancePosterior, DataPosterior):
         return self._y
 
     def _per_point(self, log_likelihood: Tensor) -> float:
-        """A log likelihood [1] of the standardised targets as :meth:`log_likelihood` has it."""
+        """:meth:`log_likelihood` from a log likelihood [1] of the standardised targets."""
         return float(log_likelihood[0] / self.n_train - self.y_units.scale.log())
 
     def log_prior(self) -> float:

@@ -1,4 +1,4 @@
-"""Kernels by name, or of gpytorch, as covariances."""
+"""Covariances from kernel names or gpytorch kernels."""
 
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -19,8 +19,8 @@ KERNELS = (*STATIONARY, "additive")
 class NamedKernel:
     """A kernel's name, and what its features are.
 
-    ``ties`` tells which of them share a lengthscale (:mod:`sharpgp.gp.ties`), ``known_noise``
-    whether one more is the variance of each observation's noise.
+    ``ties`` says which of them share a lengthscale (:mod:`sharpgp.gp.ties`), ``known_noise``
+    whether there is one more, the noise variance of each observation.
     """
 
     name: str
@@ -33,9 +33,9 @@ Kernel: TypeAlias = "str | NamedKernel | gpytorch.kernels.Kernel"
 
 
 def named(kernel: Kernel, ties: Ties | None, known_noise: bool = False) -> Kernel:
-    """A kernel by name with ties, and for noise that is known.
+    """A named kernel with ties, or for known noise.
 
-    One of gpytorch has lengthscales as its owner made them, and cannot know noise.
+    A gpytorch kernel keeps the lengthscales it was built with, and cannot take known noise.
 
     Examples
     --------
@@ -84,7 +84,7 @@ def make_covariance(kernel: Kernel, n_features: int) -> Covariance:
 
 
 def kernel_of(covariance: Covariance) -> Kernel:
-    """What :func:`make_covariance` was given.
+    """The kernel that :func:`make_covariance` was given.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""A kernel for observations whose noise has a variance that is known."""
+"""A kernel for observations whose noise variance is known."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -20,8 +20,8 @@ class KnownNoise(Named):
     r"""``k(x, x') + v(x) [x is x']``, where the last feature of ``x`` is the variance ``v``.
 
     Observations carry their noise with them: through splits, refits and leave-one-out, and to
-    points to predict, whose ``v`` is that of the observation to come.  The noise variance of
-    ``theta`` is what there is beyond ``v``.  In units of the target's variance.
+    points to predict, whose ``v`` is that of the future observation.  The noise variance in
+    ``theta`` is the noise beyond ``v``.  In units of the target's variance.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class KnownNoise(Named):
 
     @property
     def ties(self) -> Ties | None:  # type: ignore[override]
-        """See :class:`Covariance`; the variance stands alone."""
+        """See :class:`Covariance`; the variance has no lengthscale to share."""
         return None if self.base.ties is None else (*self.base.ties, self.base.n_lengthscales)
 
     @property
@@ -81,7 +81,7 @@ class KnownNoise(Named):
         return self.base.n_inverse
 
     def units(self, X: Tensor, y_units: Affine) -> Affine:
-        """See :meth:`Covariance.units`; variances are in units of that of the target."""
+        """See :meth:`Covariance.units`; variances are in units of the target's variance."""
         features = self.base.units(X[:, :-1], y_units)
         square = y_units.scale.square().reshape(1)
         shift = torch.cat([features.shift, torch.zeros_like(square)])

@@ -1,4 +1,4 @@
-"""The likelihood of an exact GP as training asks for it: many times, on the same points."""
+"""The likelihood of an exact GP as training needs it: many times, on the same points."""
 
 import math
 from collections.abc import Callable
@@ -17,8 +17,8 @@ from sharpgp.gp.sizes import MOST_BATCHED
 def likelihood_at(covariance: Covariance, X: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
     """The log marginal likelihood as a function of ``theta`` [P] and targets [N].
 
-    See :func:`sharpgp.gp.dense.log_marginal_likelihood`; here value and gradient come at once,
-    from one memory, so that no two threads may ask the same function.
+    See :func:`sharpgp.gp.dense.log_marginal_likelihood`; here value and gradient are computed
+    together, in memory that is reused, so that two threads must not share one such function.
 
     Examples
     --------

@@ -22,7 +22,7 @@ class Monotonicity:
     Attributes
     ----------
     pairs, points : int
-        Pairs ``theta <= theta'`` that were compared, at so many points each.
+        Number of pairs ``theta <= theta'`` compared, and of points at which each was.
     violations : int
         Comparisons with ``sigma(theta, x) > sigma(theta', x)``, beyond rounding.
     pairs_violated : int

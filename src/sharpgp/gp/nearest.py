@@ -41,14 +41,14 @@ class Nearest:
         self.points = points * relevance
 
     def to(self, queries: Tensor, m: int) -> Tensor:
-        """Numbers [T, m] of the ``m`` points nearest to each of ``queries`` [T, d]."""
+        """Indices [T, m] of the ``m`` points nearest to each of ``queries`` [T, d]."""
         scaled = queries * self.relevance
         return self._in_tree(scaled, m) if self._has_tree else self._by_products(scaled, m)
 
     def others(self, m: int, rows: Tensor | None = None) -> Tensor:
-        """Numbers [R, m] of the points nearest to those in ``rows`` [R], themselves left out.
+        """Indices [R, m] of the points nearest to those in ``rows`` [R], excluding each itself.
 
-        Without ``rows``, of all points.
+        Without ``rows``, for all points.
         """
         every = torch.arange(len(self.points), device=self.points.device)
         own = (every if rows is None else rows).unsqueeze(-1)
@@ -57,14 +57,14 @@ class Nearest:
             return self._by_products(queries, m, lambda part: own[part] == every)
         found = self._in_tree(queries, m + 1)
         itself = found == own
-        # Among many copies of a point it may not be found itself: then the last one goes.
+        # A point with many copies may not find itself among them: then the last one is dropped.
         itself[:, -1] |= ~itself.any(-1)
         return found[~itself].reshape(len(queries), m)
 
     def earlier(self, order: Tensor, rows: Tensor, m: int) -> Tensor:
-        """Numbers [R, m] of the points nearest to those in ``rows`` [R] that precede them.
+        """Indices [R, m] of the nearest points that precede those in ``rows`` [R].
 
-        ``order`` [N] has the numbers of all points, the first one first.
+        ``order`` [N] has the indices of all points, in their order.
         """
         place = torch.empty_like(order)
         place[order] = torch.arange(len(order), device=order.device)

@@ -35,9 +35,9 @@ def train_neighbours(
 ) -> tuple[NeighbourPosterior, TrainingResult]:
     r"""Train a nearest-neighbour GP.
 
-    Hyperparameters have the greatest marginal likelihood of :data:`FIRST_ROWS` random rows, as
-    an exact GP's, from the best of several starts on a third of these; neighbours are then
-    searched among all rows, in units of the lengthscales.
+    Hyperparameters maximise the marginal likelihood of an exact GP on :data:`FIRST_ROWS` random
+    rows, from the best of several starts on a third of these; neighbours are then searched among
+    all rows, in units of the lengthscales.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def train_neighbours(
     random_state : int, optional
         Seed of the random rows.
     prior : LengthscalePrior or None
-        As in :func:`sharpgp.gp.training.train`, for as many points as train.
+        As in :func:`sharpgp.gp.training.train`, for the number of points trained on.
 
     Returns
     -------

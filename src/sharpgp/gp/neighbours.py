@@ -1,4 +1,4 @@
-"""The posterior of a nearest-neighbour GP: every answer from the few points around it."""
+"""The posterior of a nearest-neighbour GP: every prediction from the few points around it."""
 
 import copy
 from functools import cached_property
@@ -92,7 +92,7 @@ class NeighbourPosterior(KernelPosterior):
 
     @property
     def n_neighbours(self) -> int:
-        """Number of training points that each answer uses."""
+        """Number of training points that each prediction uses."""
         return min(self.m, self.n_train)
 
     @threads_for(0)
@@ -125,7 +125,7 @@ class NeighbourPosterior(KernelPosterior):
 
     @threads_for(0)
     def moments(self, theta: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`KernelPosterior.moments`; kept, as ``mean`` and ``sigma`` ask in turn."""
+        """See :meth:`KernelPosterior.moments`; cached, as ``mean`` and ``sigma`` alternate."""
         S = self.x_units.forward(X)
         if torch.is_grad_enabled() and (theta.requires_grad or S.requires_grad):
             return self._in_user_units(self._conditionals(theta, S))
@@ -138,8 +138,8 @@ class NeighbourPosterior(KernelPosterior):
     def log_likelihood(self) -> float:
         """See :meth:`DataPosterior.log_likelihood`; Vecchia's approximation of it.
 
-        In a random order of the points; of those that come later than the first ``m``, a part
-        of at most :data:`MOST_CONDITIONALS` stands for all.
+        With the points in random order; of those after the first ``m``, a random subset of at most
+        :data:`MOST_CONDITIONALS` represents all.
         """
         n, m = self.n_train, self.m
         order = torch.randperm(n, generator=torch.Generator().manual_seed(0)).to(self.device)
@@ -183,12 +183,12 @@ class NeighbourPosterior(KernelPosterior):
 
     @cached_property
     def _sample(self) -> tuple[Tensor, Tensor]:
-        """The points that stand for all, and their neighbours."""
+        """The points that represent all, and their neighbours."""
         rows = drawn_rows(self.n_train, MOST_LEFT_OUT).to(self.device)
         return rows, self.others_of(rows)
 
     def others_of(self, rows: Tensor) -> Tensor:
-        """Neighbours [R, m] of training points by their numbers [R], themselves left out."""
+        """Neighbours [R, m] of training points, given by index [R], excluding each itself."""
         return self._nearest.others(min(self.m, self.n_train - 1), rows)
 
     def _near(self, S: Tensor) -> Tensor:
@@ -206,15 +206,15 @@ class NeighbourPosterior(KernelPosterior):
 
 
 class SampledNeighbours(WrappedPosterior):
-    """A nearest-neighbour GP whose training points are said to be some of them only.
+    """A nearest-neighbour GP that reports only some of its training points.
 
-    It answers as the GP does, from all points; leave-one-out answers are those of ``rows``.
+    It predicts as the GP does, from all points; leave-one-out predictions are those of ``rows``.
 
     Parameters
     ----------
     base : NeighbourPosterior
     rows : Tensor [n]
-        Numbers of training points.
+        Indices of training points.
     near : Tensor [n, m]
         Their neighbours.
 
@@ -259,7 +259,7 @@ class SampledNeighbours(WrappedPosterior):
         return self.base.loo_at(theta, self.rows, self._near)
 
     def at_rows(self, rows: Tensor) -> Self:
-        """See :meth:`DataPosterior.at_rows`: fewer points to tell of, as many to predict from."""
+        """See :meth:`DataPosterior.at_rows`: fewer points to report, as many to predict from."""
         return type(self)(self.base, self.rows[rows], self._near[rows])
 
 

@@ -33,7 +33,7 @@ class Found:
 
     @property
     def failed(self) -> bool:
-        """Whether not a single evaluation gave a value."""
+        """Whether every evaluation failed."""
         return not self.value < _FAILED
 
 
@@ -56,9 +56,9 @@ def minimise(
     start, lower, upper : array [n]
         A start outside of the bounds is moved to them.
     most : int
-        Evaluations, but for those of the last line search.
+        Most evaluations, not counting those of the last line search.
     tolerance : float, optional
-        Relative gain below which the descent stops; None is SciPy's.
+        Relative gain below which the descent stops; None for SciPy's default.
     **options
         Further options of SciPy's L-BFGS-B.
 
@@ -108,7 +108,7 @@ def with_gradient(function: Callable[[Tensor], Tensor], what: str, like: Tensor)
     function : callable
         From a tensor [n] of float64 on the device of ``like`` to a scalar.
     what : str
-        What it computes, for the message where that comes out as NaN or inf.
+        What it computes, for the error if that is NaN or inf.
     like : Tensor
 
     Examples
@@ -123,7 +123,7 @@ def with_gradient(function: Callable[[Tensor], Tensor], what: str, like: Tensor)
         leaf = torch.tensor(v, dtype=torch.float64, device=like.device, requires_grad=True)
         value = function(leaf)
         if not torch.isfinite(value):
-            raise NumericalError(f"{what} came out as NaN or inf")
+            raise NumericalError(f"{what} is NaN or inf")
         (gradient,) = torch.autograd.grad(value, leaf)
         return value.item(), gradient.cpu().numpy()
 

@@ -1,8 +1,8 @@
-"""What a GP answers under any hyperparameters, in the user's units: two interfaces.
+"""What a GP predicts under any hyperparameters, in the user's units: two interfaces.
 
-A :class:`Posterior` answers at new inputs, which is all that held-out data need to calibrate it.  A
-:class:`DataPosterior` also knows the data that it is conditioned on: it can leave points out, take
-more, and be trained again.
+A :class:`Posterior` predicts at new inputs, which is all that calibration with held-out data needs.
+A :class:`DataPosterior` also knows the data it is conditioned on: it can leave points out, take
+more, and be retrained.
 """
 
 from abc import ABC, abstractmethod
@@ -59,12 +59,12 @@ class WithoutDataError(InvalidInputError, AttributeError):
 
 
 class Posterior(ABC):
-    """A GP conditioned on data: what calibration needs of any.
+    """A GP conditioned on data: what calibration needs from any GP.
 
     ``theta_R`` [P] are the hyperparameters that the mean uses; ``sigma`` takes any other ``theta``
     [K, P], so that levels can be batched.  ``names`` labels their entries, and ``searched`` [P]
-    tells which of them a calibration may move.  Inputs and answers are in the user's units, inputs
-    of shape [T, d].  Asked for training data, it raises :class:`WithoutDataError`.
+    tells which of them a calibration may move.  Inputs and predictions are in the user's units,
+    inputs of shape [T, d].  Access to training data raises :class:`WithoutDataError`.
     """
 
     theta_R: Tensor
@@ -111,7 +111,7 @@ class Posterior(ABC):
     @property
     @abstractmethod
     def input_range(self) -> tuple[Tensor, Tensor]:
-        """Lowest and highest value [d] of every feature among the inputs that it knows."""
+        """Lowest and highest value [d] of every feature among the inputs it knows."""
 
     @abstractmethod
     def mean(self, X: Tensor) -> Tensor:
@@ -122,11 +122,11 @@ class Posterior(ABC):
         """Standard deviation [K, T] of a new observation under ``theta``, noise included."""
 
     def jitter(self, theta: Tensor) -> Tensor:
-        """What factorising the covariance under ``theta`` takes, relative to its diagonal [K]."""
+        """Jitter [K] that the covariance under ``theta`` needs, relative to its diagonal."""
         return torch.zeros(len(theta), dtype=theta.dtype, device=theta.device)
 
     def __getattr__(self, name: str) -> Any:
-        # Reached for what is not there: for members of DataPosterior, the error says why.
+        # Called for missing attributes only: for members of DataPosterior, the error says why.
         if hasattr(DataPosterior, name) and not isinstance(self, DataPosterior):
             raise WithoutDataError(
                 f"expected a GP that knows its training data, found {type(self).__name__}; use a "
@@ -192,7 +192,7 @@ class DataPosterior(Posterior):
         return self.conditioned_on(other.X_train, other.y_train)
 
     def at_rows(self, rows: Tensor) -> Self:
-        """The same GP conditioned on some of its training points only, by their numbers."""
+        """The same GP conditioned on some of its training points only, given by index."""
         return self.conditioned_on(self.X_train[rows], self.y_train[rows])
 
     def subset(self, n: int, generator: torch.Generator) -> Self:
@@ -204,7 +204,7 @@ class DataPosterior(Posterior):
         return self.at_rows(torch.randperm(self.n_train, generator=generator)[:n].to(self.device))
 
     def extended(self, X: Tensor, y: Tensor) -> Self:
-        """The same GP, hyperparameters and units included, conditioned on further data, too."""
+        """The same GP, hyperparameters and units included, conditioned on additional data, too."""
         return self.conditioned_on(torch.cat([self.X_train, X]), torch.cat([self.y_train, y]))
 
     def retargeted(self, y: Tensor) -> Self:
@@ -213,19 +213,20 @@ class DataPosterior(Posterior):
 
     @property
     def sampled(self) -> "tuple[DataPosterior, Tensor]":
-        """The GP as it answers for enough of its training points, and which these are [n].
+        """The GP with enough of its training points for leave-one-out, and their indices [n].
 
-        Itself and all of them, unless leave-one-out answers cost a search among many points each.
+        Itself and all of them, unless every leave-one-out prediction takes a search among many
+        points.
         """
         return self, torch.arange(self.n_train, device=self.device)
 
     @property
     def can_leave_out(self) -> bool:
-        """Whether :meth:`at_rows` knows nothing of the points that it leaves out."""
+        """Whether what :meth:`at_rows` returns knows nothing of the points left out."""
         return True
 
     def keeping_together(self, groups: Tensor | None) -> Self:
-        """The same GP, told which rows of what it will be trained on belong together."""
+        """The same GP, told which rows of its future training data belong together."""
         return self
 
     def retrained(self, X: Tensor, y: Tensor, *, start: Start = "same") -> "DataPosterior":
@@ -236,9 +237,9 @@ class DataPosterior(Posterior):
         X : Tensor [N, d]
         y : Tensor [N]
         start : {"same", "fresh", "warm"}
-            Begin at the built-in start that served the old data best, try all of these again, or
-            go on from the hyperparameters that there are.  A warm start saves most of the time,
-            but keeps what these knew of the old data; where that matters, as in cross-validation,
+            Start from the built-in start that was best for the old data, try all of these again, or
+            continue from the present hyperparameters.  A warm start saves most of the time, but
+            keeps what these know of the old data; where that matters, as in cross-validation,
             training starts from scratch.
         """
         return retrain(self, X, y, start)
@@ -246,8 +247,8 @@ class DataPosterior(Posterior):
 
 @singledispatch
 def retrain(posterior: DataPosterior, X: Tensor, y: Tensor, start: Start) -> DataPosterior:
-    """Train the same kind of GP on other data; the modules that train a kind register for it."""
+    """Train the same kind of GP on other data; each training module registers its kind."""
     raise InvalidInputError(
-        "expected a GP that can be trained again on other data, found "
+        "expected a GP that can be retrained on other data, found "
         f"{type(posterior).__name__}; use a calibration that keeps the model, such as 'exact'"
     )

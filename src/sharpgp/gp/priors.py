@@ -1,4 +1,4 @@
-"""A prior on lengthscales: what training supposes where data say little about them."""
+"""A prior on lengthscales: what training assumes where data say little about them."""
 
 import math
 from collections.abc import Callable
@@ -26,7 +26,7 @@ class LengthscalePrior:
 
     With ``d`` features and ``r_j`` the range of feature ``j`` in the training data,
     ``log(l_j / r_j) ~ N(sqrt(2) + log(d) / 2, s^2)``: a feature matters little unless the data say
-    so, and the less the more of them there are.  Training adds ``weight`` times its log density
+    otherwise, and the more features, the less each.  Training adds ``weight`` times its log density
     to the log likelihood.
 
     Parameters
@@ -36,7 +36,7 @@ class LengthscalePrior:
     in_ranges : bool
         ``r_j`` as above; False: the standard deviation of the feature.
     fades : bool
-        ``weight`` is that of :meth:`for_size`, rather than given.
+        Whether ``weight`` is set by :meth:`for_size` rather than given.
     weight : float
 
     References
@@ -62,11 +62,11 @@ class LengthscalePrior:
     weight: float = 1.0
 
     def for_size(self, n_train: int, n_theta: int) -> "LengthscalePrior":
-        """The prior for so many training points and hyperparameters.
+        """The prior for a number of training points and of hyperparameters.
 
         Its weight is 1 up to :data:`LEAST_PER_HYPERPARAMETER` points per hyperparameter, 0 from
-        :data:`ENOUGH_PER_HYPERPARAMETER` on, and linear in between: one point more or less never
-        makes another model.
+        :data:`ENOUGH_PER_HYPERPARAMETER` on, and linear in between, so that one point more or less
+        never makes a different model.
         """
         if not self.fades:
             return self
@@ -77,7 +77,7 @@ class LengthscalePrior:
     def centre(self, Z: Tensor, ties: Ties | None = None) -> Tensor:
         """Mean [d] of the log inverse lengthscales, in the units of inputs ``Z`` [N, d].
 
-        Of features that share a lengthscale, the one with the largest range counts.
+        For features that share a lengthscale, that of the one with the largest range.
         """
         ranges = of_each(Z.amax(0) - Z.amin(0), ties, "amax")
         mean = math.sqrt(2.0) + 0.5 * math.log(len(ranges))
@@ -96,7 +96,8 @@ def penalty_of(
     """What a prior adds to the negative log likelihood, as a function of ``log theta`` [P].
 
     ``Z`` [N, d] are the training inputs in the units of ``theta``, whose first entries are the
-    inverse lengthscales of the ``d`` features, fewer where ``ties`` say so; no prior adds nothing.
+    inverse lengthscales of the ``d`` features, fewer where these share them (``ties``); without a
+    prior nothing is added.
 
     Examples
     --------

@@ -79,7 +79,7 @@ class Affine:
     def forward(self, values: Tensor) -> Tensor:
         """User's units to standardised, at most :data:`FARTHEST` units away.
 
-        Beyond that nothing changes but that squares overflow.
+        Farther away nothing changes, except that squares overflow.
         """
         return ((values - self.shift) / self.scale).clamp(-FARTHEST, FARTHEST)
 

@@ -1,4 +1,4 @@
-"""The posterior of a sparse GP: the same answers as the exact one, in ``O(N M^2)``."""
+"""The posterior of a sparse GP: the same predictions as the exact one's, in ``O(N M^2)``."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -28,8 +28,8 @@ from sharpgp.gp.woodbury import (
 class InducingPosterior(KernelPosterior):
     """A GP whose data are seen through inducing inputs ``Z`` [M, d].
 
-    Subclasses take the arguments of this class, no others: they are made anew on other data and in
-    other units.
+    Subclasses take the arguments of this class and no others, so that they can be rebuilt on other
+    data and in other units.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ class SparsePosterior(InducingPosterior):
 
     @property
     def range_standardised(self) -> tuple[Tensor, Tensor]:
-        """Bounds [d] within which inducing inputs make sense: those of the data, and a bit."""
+        """Bounds [d] within which inducing inputs make sense: a little beyond those of the data."""
         return self._X.amin(0) - 1.0, self._X.amax(0) + 1.0
 
     def moved(self, inducing: Tensor) -> "MovedPosterior":
@@ -206,7 +206,7 @@ class SparsePosterior(InducingPosterior):
         return means_at(self.covariance, theta, self._Z, weights, S)
 
     def _reduction(self, theta: Tensor, S: Tensor) -> Tensor:
-        """What the data take off the prior variance [K, T], in blocks of levels and rows."""
+        """By how much the data reduce the prior variance [K, T], in blocks of levels and rows."""
         parts = self._parts(theta)
         return torch.cat([reductions_at(self.covariance, t, self._Z, f, S) for f, t in parts])
 
@@ -286,5 +286,5 @@ class MovedPosterior(SparsePosterior):
         return type(self)(original, x_units.forward(self.inducing))
 
     def retrained(self, X: Tensor, y: Tensor, *, start: Start = "same") -> DataPosterior:
-        """The original, retrained: inducing inputs moved for other data are not kept."""
+        """The original, retrained; inducing inputs moved for the old data are not kept."""
         return self._original.retrained(X, y, start=start)

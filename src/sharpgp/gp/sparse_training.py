@@ -1,4 +1,4 @@
-"""Training of a sparse GP, by Titsias' bound, and of the kind of GP that was chosen."""
+"""Training of a sparse GP, by Titsias' bound, and of whichever kind of GP is chosen."""
 
 import logging
 from dataclasses import replace
@@ -71,7 +71,7 @@ def train_sparse(
 
     1. Hyperparameters of an exact GP on :data:`FIRST_ROWS` random rows;
     2. inducing inputs by k-means, in the metric of those hyperparameters;
-    3. noise raised by what these inducing inputs cannot explain, see :func:`unexplained`;
+    3. noise raised by the variance left :func:`unexplained` by these inducing inputs;
     4. bounded L-BFGS on the bound of all rows, over both.  Beyond :data:`MOST_FULL_BATCH` rows it
        first goes through a few random batches of :data:`BATCH_ROWS` rows, each from where the
        last one left off, and takes only the last steps on all rows: a batch that holds many times
@@ -93,8 +93,8 @@ def train_sparse(
     random_state : int, optional
         Seed of the random rows and of k-means.
     most : int
-        Evaluations of the bound on all rows; with batches, a tenth of it on all rows and a fifth
-        on each batch.
+        Most evaluations of the bound on all rows; with batches, a tenth of that on all rows and a
+        fifth on each batch.
     prior : LengthscalePrior or None
         As in :func:`sharpgp.gp.training.train`; added to the bound, too.
 
@@ -141,7 +141,7 @@ def train_sparse(
             Z = x_units.forward(inducing)
         if not isinstance(start, Tensor):
             # Under the noise of an exact GP, the bound punishes few inducing inputs so much that
-            # the first steps would make noise of everything, and stay there.
+            # the first steps would explain everything as noise, and stay there.
             theta = torch.cat([theta[:-1], theta[-1:] + unexplained(data, theta, Z)])
         theta, Z, result = _in_batches(data, theta, Z, rng, number, most, prior)
     logger.debug("training: %s", result)
@@ -194,7 +194,7 @@ def _in_batches(
         evaluations, failures = evaluations + part.evaluations, [*failures, *part.failures]
         logger.debug("training on a batch of %d rows: %s", len(chosen), part)
     theta, Z, last = maximise_bound(data, theta, Z, most=most // 10, number=number, prior=prior)
-    # The steps on all rows are few by design, so that using them up is no sign of trouble.
+    # Steps on all rows are few by design, so using them up is no sign of trouble.
     status = "retried" if failures or last.failures else "converged"
     return (
         theta,
@@ -274,7 +274,7 @@ def unexplained(data: Data, theta: Tensor, Z: Tensor) -> Tensor:
 
 
 def relevance(covariance: Covariance, theta: Tensor) -> Tensor:
-    """Inverse lengthscale of every feature [d]; ones where the kernel has no such thing."""
+    """Inverse lengthscale of every feature [d]; ones where the kernel has none."""
     if isinstance(covariance, Named):
         blocks = theta[: covariance.n_inverse].reshape(-1, covariance.n_lengthscales)
         return per_feature(blocks.amax(0), covariance.ties)
@@ -292,7 +292,7 @@ def train_chosen(
 ) -> tuple[KernelPosterior, TrainingResult]:
     """Train the kind of GP that :func:`sharpgp.gp.sizes.approximation_for` chooses.
 
-    ``searched`` says that a method will ask it under other hyperparameters, time and again.
+    ``searched`` says that a method will evaluate it under many other hyperparameters.
 
     Examples
     --------
@@ -306,7 +306,7 @@ def train_chosen(
     10
     """
     covariance = make_covariance(kernel, X.shape[1])
-    # What a smooth kernel describes, few inducing inputs do; rough ones live from what is near.
+    # Few inducing inputs are enough for a smooth kernel; rough ones need the points nearby.
     near = isinstance(covariance, Stationary) and covariance.kind != "rbf"
     chosen = approximation_for(
         len(y),
@@ -324,7 +324,7 @@ def train_chosen(
 
 
 def condition(trained: ExactPosterior, X: Tensor, y: Tensor) -> KernelPosterior:
-    """The GP that was trained on a part of the data, on all of them: exact or sparse by size."""
+    """A GP that was trained on some of the data, conditioned on all: exact or sparse by size."""
     if len(y) <= MOST_SCALED[X.device.type]:
         return trained.conditioned_on(X, y)
     weight = relevance(trained.covariance, trained.theta_R)

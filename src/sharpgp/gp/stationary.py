@@ -133,9 +133,9 @@ class StationaryAt(FixedPoints):
 
 
 def _profile(squared: Tensor, slope: Tensor | None, smoothness: float) -> None:
-    """Correlation in place of the squared distance, and its slope with respect to it.
+    """Turn squared distances into correlations in place; return the slope with respect to them.
 
-    No slope is asked of the squared-exponential kernel, where it is ``-correlation / 2``.
+    The squared-exponential kernel needs no slope: it is ``-correlation / 2``.
     """
     if math.isinf(smoothness):
         squared.mul_(-0.5).clamp_(min=-LARGEST_EXPONENT).exp_()

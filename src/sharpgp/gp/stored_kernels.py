@@ -1,8 +1,8 @@
-"""gpytorch kernels as plain values: which can be saved, and how they are built again.
+"""gpytorch kernels as plain values: which ones can be saved, and how they are rebuilt.
 
 A kernel is its class, its settings, its parts and the state of its own parameters, with their
-constraints and priors.  Kernels, constraints and priors of other classes, the user's own among
-them, hold code, which a file cannot; the error names them.
+constraints and priors.  Kernels, constraints and priors of other classes, including the user's own,
+contain code, which a file cannot; the error names them.
 """
 
 from typing import Any
@@ -40,7 +40,7 @@ _CONSTRAINTS = {
         constraints.Interval,
     )
 }
-# How a parameter is mapped into its bounds, and back.
+# Maps of a parameter into its bounds, and back.
 _TRANSFORMS: dict[str, tuple[Any, Any]] = {
     "softplus": (torch.nn.Softplus(), inv_softplus),
     "sigmoid": (torch.sigmoid, inv_sigmoid),

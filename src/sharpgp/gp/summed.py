@@ -1,4 +1,4 @@
-"""A sparse GP that has let its rows go: sums over them answer instead."""
+"""A sparse GP that does not keep its rows: sums over them are enough to predict."""
 
 from typing import Self
 
@@ -41,9 +41,9 @@ from sharpgp.gp.woodbury import means_at, reductions_at, weights_of
 class SummedPosterior(CovariancePosterior):
     r"""Posterior of a sparse GP, from ``V V'`` and ``V y`` of its rows; the rows are not kept.
 
-    With inducing inputs ``Z``, ``L L' = k(Z, Z)`` and ``V = L^-1 k(Z, X)`` under ``theta_R``,
-    mean and ``sigma(theta_R, x)`` are those of :class:`~sharpgp.gp.sparse.SparsePosterior`, to
-    rounding.  Under another ``theta`` what the data said is kept in whitened coordinates:
+    With inducing inputs ``Z``, ``L L' = k(Z, Z)`` and ``V = L^-1 k(Z, X)`` under ``theta_R``, mean
+    and ``sigma(theta_R, x)`` are those of :class:`~sharpgp.gp.sparse.SparsePosterior`, to rounding.
+    Under another ``theta``, what was learned from the data is kept in whitened coordinates:
     ``w = L^-1 k(Z, x)`` follows ``theta``, ``V V'`` does not.
 
     Parameters
@@ -165,7 +165,7 @@ class SummedPosterior(CovariancePosterior):
 
     @threads_for(0)
     def extended(self, X: Tensor, y: Tensor) -> Self:
-        """The same GP, hyperparameters and units included, with further rows."""
+        """The same GP, hyperparameters and units included, with additional rows."""
         if X.ndim != 2 or X.shape[1] != self.n_features:
             raise InvalidInputError(
                 f"X: expected inputs of shape (n, {self.n_features}), found {tuple(X.shape)}"

@@ -1,4 +1,4 @@
-"""Features that share a lengthscale, such as those that one column of a table became.
+"""Features that share a lengthscale, such as those that encode one column of a table.
 
 ``ties`` has an entry for every feature: the number of its lengthscale, counted from 0 in the order
 in which features name them.  None means that every feature has one of its own.

@@ -1,11 +1,11 @@
 """Training of the base model by marginal likelihood, from several starts, with reported failures.
 
 Named kernels are trained by bounded L-BFGS on the log hyperparameters, with the hand-written
-gradient of :func:`sharpgp.gp.likelihood.likelihood_at`: up to thirty times as fast as
-BoTorch's fit of the same model (``sharpgp bench evidence training``), which moreover gives up where
-a line search only stalls.  A gpytorch kernel of the user's own is trained by BoTorch, which knows
-all of its parameters and priors.  With few points per hyperparameter, named kernels get a weak
-prior on lengthscales (:mod:`sharpgp.gp.priors`).
+gradient of :func:`sharpgp.gp.likelihood.likelihood_at`: up to thirty times as fast as BoTorch's fit
+of the same model (``sharpgp bench evidence training``), which also gives up when a line search
+merely stalls.  A user's gpytorch kernel is trained by BoTorch, which knows all of its
+parameters and priors.  With few points per hyperparameter, named kernels get a weak prior on
+lengthscales (:mod:`sharpgp.gp.priors`).
 """
 
 import logging
@@ -53,7 +53,7 @@ _STARTS = ((1.0, 1.0, 0.1), (3.0, 1.0, 0.1), (1.0, 10.0, 0.01), (3.0, 10.0, 0.01
 # Evaluations that each start gets before only the best one goes on.
 _SCREENING = 20
 _MOST_EVALUATIONS = 300
-# A refit stops where 400 points would gain less than a fiftieth in log likelihood per step.
+# A refit stops where a step gains less than a fiftieth in the log likelihood of 400 points.
 _REFIT_TOLERANCE = 5e-5
 
 
@@ -145,8 +145,8 @@ def chosen_prior(
 def retrain_exact(posterior: ExactPosterior, X: Tensor, y: Tensor, start: Start) -> ExactPosterior:
     """Train the same kind of exact GP on other data: see ``DataPosterior.retrained``.
 
-    With the prior that it had, so that a refit without a few points is of the same kind.  After a
-    warm start the number of points tells the prior's weight.
+    With the prior it had, so that a refit without a few points is of the same kind.  After a warm
+    start, the prior's weight follows the number of points.
 
     Examples
     --------
@@ -168,14 +168,14 @@ def retrain_exact(posterior: ExactPosterior, X: Tensor, y: Tensor, start: Start)
 
 
 def start_of(posterior: KernelPosterior, start: Start = "same") -> int | None:
-    """Number of the built-in start that led to a GP, which its refits take; None for all."""
+    """Index of the built-in start that a GP came from, which its refits use; None for all."""
     if start == "fresh" or posterior.training is None:
         return None
     return posterior.training.start
 
 
 def prior_of(posterior: KernelPosterior, n_train: int, start: Start) -> LengthscalePrior | None:
-    """The prior with which the same kind of GP is trained on other data."""
+    """The prior for training the same kind of GP on other data."""
     prior = posterior.training.prior if posterior.training else None
     if prior is None or start != "warm":
         return prior
@@ -189,9 +189,9 @@ def result_of(
     prior: LengthscalePrior | None,
     penalty: float,
 ) -> TrainingResult:
-    """What is told of training by several descents, the best of which is used.
+    """The result of training by several descents, of which the best is used.
 
-    ``penalty`` is what the prior added to its value, which is no part of the likelihood.
+    ``penalty`` is what the prior added to its value, and not part of the likelihood.
     """
     failures = tuple(dict.fromkeys(failure for one in tried for failure in one.failures))
     status = "retried" if failures else "converged" if best.done else "stopped"
@@ -210,12 +210,12 @@ def maximise_likelihood(
 ) -> tuple[Covariance, Tensor, TrainingResult]:
     """Hyperparameters [P] with the greatest marginal likelihood, for standardised data.
 
-    The covariance is the given one, with what training made of parameters outside of ``theta``.
+    The covariance is the given one, with the trained values of parameters outside ``theta``.
 
     Beyond :data:`~sharpgp.gp.sizes.MOST_LEARNED_WHOLE` points a random part of them is trained on.
-    Where there is no such limit, beyond :data:`MOST_FROM_SCRATCH` points starts are tried on a
-    random part, and only what that part gives is improved on all points.  A kernel with a limit of
-    its own is trained on a random part of so many points.
+    Without such a limit, beyond :data:`MOST_FROM_SCRATCH` points, starts are tried on a random
+    part, and only the result is improved on all points.  A kernel with a limit of its own is
+    trained on that many random points.
     """
     if isinstance(covariance, Named):
         most = trained_rows(len(t), Z.device.type, covariance.most_trained)
@@ -262,7 +262,7 @@ def built_in_start(number: int, covariance: Named) -> np.ndarray:
     inverse, signal, noise = _STARTS[number]
     d, parts = covariance.n_lengthscales, covariance.n_theta - covariance.n_inverse - 1
     start = np.full(covariance.n_theta, signal / parts)
-    # Lengthscales of single features, where there are such, do not grow with their number.
+    # Lengthscales of single features, if there are any, do not grow with the number of features.
     start[: covariance.n_inverse] = inverse
     start[:d] /= math.sqrt(d)
     start[-1] = noise
@@ -319,13 +319,13 @@ def _train_named(
 def _train_with_botorch(
     Z: Tensor, t: Tensor, covariance: FromGPyTorch, rng: np.random.Generator
 ) -> tuple[Covariance, Tensor, TrainingResult]:
-    """BoTorch's fit of a kernel with parameters that only gpytorch knows; retries from noise."""
+    """BoTorch's fit of a kernel whose parameters only gpytorch knows, with retries."""
     try:
         covariance.as_gpytorch().to(Z)(Z[:2]).to_dense()
     except (RuntimeError, IndexError) as error:
         raise InvalidInputError(
-            f"kernel: expected a kernel for {Z.shape[1]} feature(s), found one that fails on "
-            f"them: {str(error).splitlines()[0]}"
+            f"kernel: expected a kernel for {Z.shape[1]} feature(s), found one that fails: "
+            f"{str(error).splitlines()[0]}"
         ) from None
     failures: list[str] = []
     evaluations = 0

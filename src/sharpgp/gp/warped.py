@@ -1,9 +1,9 @@
 r"""A GP on a warped target, for targets whose noise grows with their level.
 
-Counts, prices and forces vary by factors, not by amounts.  ``u = asinh((y - centre) / scale)`` is
-linear near ``centre`` and logarithmic far from it on either side; a GP on ``u``, with ``centre``
-and ``scale`` trained along with its hyperparameters, answers in the user's units through the
-tangent of the inverse map.
+Counts, prices and forces often vary by factors rather than by amounts.
+``u = asinh((y - centre) / scale)`` is linear near ``centre`` and logarithmic far from it on either
+side; a GP on ``u``, with ``centre`` and ``scale`` trained along with its hyperparameters, predicts
+in the user's units through the tangent of the inverse map.
 """
 
 import math
@@ -138,14 +138,14 @@ class WarpedPosterior(WrappedPosterior):
     def log_likelihood(self) -> float:
         """See :meth:`DataPosterior.log_likelihood`; with the log slopes of the warp.
 
-        A density of the targets themselves, and so to be compared with that of any other GP.
+        A density of the targets themselves, so that it can be compared with that of any other GP.
         """
         return self.base.log_likelihood() - float(self.warp.slope(self.base.y_train).log().mean())
 
     def retrained(self, X: Tensor, y: Tensor, *, start: Start = "same") -> DataPosterior:
         """See :meth:`DataPosterior.retrained`; the warp is trained again, too.
 
-        From scratch, as :func:`train_warped` does; a warm start keeps the warp.
+        From scratch, as by :func:`train_warped`; a warm start keeps the warp.
         """
         if start != "warm" and isinstance(self.base, ExactPosterior):
             again = retrain_warped(self.base, X, y, start)
@@ -168,8 +168,8 @@ def train_warped(
 ) -> WarpedPosterior | None:
     r"""Train a warped GP from scratch by marginal likelihood.
 
-    ``log p(y) = log N(u; 0, Ky) + sum_i log du/dy(y_i)``, over hyperparameters, centre and scale
-    of the warp.  None where the kernel is not a named one, noise is known, or nothing could be
+    ``log p(y) = log N(u; 0, Ky) + sum_i log du/dy(y_i)``, over hyperparameters, centre and scale of
+    the warp.  Returns None if the kernel is not a named one, noise is known, or no start could be
     factorised.
 
     Parameters
@@ -182,7 +182,7 @@ def train_warped(
     prior : LengthscalePrior, optional
         As in :func:`sharpgp.gp.training.train`.
     """
-    # Noise of known variance has another one after a warp, which depends on the target.
+    # A warp changes the variance of known noise by an amount that depends on the target.
     if not isinstance(covariance, Named) or covariance.known_noise:
         return None
     y_units = Affine.standardising(y)

@@ -12,22 +12,22 @@ from sharpgp.gp.posterior import Posterior
 class WeightedSpread(Posterior):
     r"""Any mean, with ``sigma(theta, x)^2 = sum_j theta_j phi_j(x)`` around it.
 
-    The parts ``phi_j >= 0`` are what may make a prediction uncertain: a constant, the distance to
-    the nearest training point, the disagreement of an ensemble.  ``sigma`` grows with every weight,
-    so that what the paper assumes of a kernel holds here for any parts; all methods that only ask
-    for held-out data take it, such as :class:`~sharpgp.Sharp` and :class:`~sharpgp.Kuleshov18`.
+    The parts ``phi_j >= 0`` are sources of uncertainty: a constant, the distance to the nearest
+    training point, the disagreement of an ensemble.  ``sigma`` grows with every weight, so that
+    what the paper assumes of a kernel holds here for any parts; all methods that need only held-out
+    data accept it, such as :class:`~sharpgp.Sharp` and :class:`~sharpgp.Kuleshov18`.
 
     Parameters
     ----------
     mean : callable
         From inputs [T, d] to the mean [T].
     parts : callable
-        From inputs [T, d] to the parts [T, P], not negative; each is taken in units of its mean
-        over ``X``, and ``theta_R`` weighs all alike.
+        From inputs [T, d] to the nonnegative parts [T, P]; each is scaled by its mean over ``X``,
+        and ``theta_R`` weights all alike.
     X : Tensor [n, d]
-        Inputs that the two know, such as those of the training points.
+        Inputs that both were made for, such as those of the training points.
     names : sequence of str, optional
-        Of the parts.
+        Names of the parts.
 
     Examples
     --------

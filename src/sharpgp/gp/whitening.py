@@ -1,4 +1,4 @@
-r"""The data of a sparse GP, whitened, in blocks of rows: what all its quantities are made of.
+r"""The data of a sparse GP, whitened, in blocks of rows: the basis of all its quantities.
 
 With inducing inputs ``Z`` [M, d], ``Kmm = k(Z, Z)``, ``Kmn = k(Z, X)`` and noise ``s``, Titsias'
 approximation replaces the prior covariance of the data by ``Q = Knm Kmm^-1 Kmn``.  Everything it
@@ -8,7 +8,7 @@ predicts goes through ``A = Kmm + Kmn Knm / s``, here in whitened form:
 ``R = L^-T LB^-T``.
 
 The data enter through sums over rows, so that rows are visited in blocks, forward and backward;
-kernel values are computed anew in the backward pass instead of being kept.  Time is
+kernel values are recomputed in the backward pass instead of being kept.  Time is
 ``O(N M^2)`` and memory ``O(M^2)`` plus one block per thread, whatever ``N``.  All matrices carry a
 leading batch of levels ``[K, ...]``.
 
@@ -72,7 +72,7 @@ class Factors:
 def by_rows(
     function: Callable[[slice], Result], n_rows: int, entries_per_row: int, device: torch.device
 ) -> Iterator[Result]:
-    """``function(rows)`` for blocks of rows, in their order; several at once on a CPU.
+    """``function(rows)`` for blocks of rows, in order; several at a time on a CPU.
 
     Examples
     --------
@@ -98,10 +98,10 @@ def row_blocks(n_rows: int, entries_per_row: int, device: torch.device) -> Itera
 
 
 def join(parts: Iterable[Tensor], out: Tensor) -> Tensor:
-    """Write what blocks of rows gave side by side, along the last dimension, to ``out``.
+    """Write the results of blocks of rows side by side, along the last dimension, to ``out``.
 
-    Kept until the end instead, small results would keep the memory around them, where blocks were
-    worked on, from being used again.
+    If they were kept until the end, small results would keep the memory around them, in which the
+    blocks were computed, from being reused.
     """
     start = 0
     for part in parts:
@@ -124,7 +124,7 @@ def inducing_covariance(covariance: Covariance, theta: Tensor, Z: Tensor) -> Ten
 
 
 def factorise(data: Data, theta: Tensor, Z: Tensor, Kmm: Tensor | None = None) -> Factors:
-    """Visit all rows once; the result answers every question under ``theta`` [K, P]."""
+    """Visit all rows once; the result is enough for any prediction under ``theta`` [K, P]."""
     with torch.no_grad():
         Kmm = inducing_covariance(data.covariance, theta, Z) if Kmm is None else Kmm
         L = cholesky(Kmm)[0]
@@ -132,7 +132,7 @@ def factorise(data: Data, theta: Tensor, Z: Tensor, Kmm: Tensor | None = None) -
 
 
 def whitened_sums(data: Data, theta: Tensor, Z: Tensor, L: Tensor) -> tuple[Tensor, Tensor]:
-    """``V V'`` [K, M, M] and ``V y`` [K, M]: all that a sparse GP has to know of its rows.
+    """``V V'`` [K, M, M] and ``V y`` [K, M]: all that a sparse GP needs from its rows.
 
     Sums of parts of the rows add up to those of all.
     """
@@ -155,9 +155,9 @@ def factors_of(L: Tensor, square: Tensor, product: Tensor, noise: Tensor) -> Fac
 
 
 class KernelGradient:
-    """Sums over blocks of rows what the gradient of ``k(Z, X)`` gives for ``theta`` and ``Z``.
+    """The gradient for ``theta`` and ``Z`` through ``k(Z, X)``, summed over blocks of rows.
 
-    ``needed`` tells which of the two gradients are wanted.
+    ``needed`` says which of the two gradients to compute.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class KernelGradient:
         self.Z = torch.zeros_like(Z) if self._needed[1] else None
 
     def kernel(self, X: Tensor, points: bool = False) -> tuple[Tensor, Pull]:
-        """``k(Z, X)`` [K, M, n] of one block, and what takes its gradient back.
+        """``k(Z, X)`` [K, M, n] of one block, and a function that takes its gradient back.
 
         That gives the gradients for ``theta``, ``Z`` and, with ``points``, ``X``, None where not
         needed: :meth:`add` sums them.
@@ -193,7 +193,7 @@ class KernelGradient:
         return K.detach(), pull
 
     def add(self, parts: Sequence[Tensor | None]) -> None:
-        """Add what a block gives for ``theta`` and ``Z``."""
+        """Add a block's part of the gradients for ``theta`` and ``Z``."""
         for total, part in zip((self.theta, self.Z), parts, strict=False):
             if total is not None and part is not None:
                 total += part
@@ -216,7 +216,7 @@ def solve_transposed(L: Tensor, right: Tensor) -> Tensor:
 def _by_product(L: Tensor, right: Tensor) -> bool:
     """Whether to multiply by the inverse: on a GPU that takes a fifth of the time of a solve.
 
-    The condition of ``L`` is bounded by its jitter, so that eleven digits are left or so.
+    The condition of ``L`` is bounded by its jitter, which leaves about eleven digits.
     """
     return right.is_cuda and right.shape[-1] > 4 * L.shape[-1]
 

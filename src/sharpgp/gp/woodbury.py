@@ -65,7 +65,7 @@ def means_at(
 def reductions_at(
     covariance: Covariance, theta: Tensor, Z: Tensor, factors: Factors, S: Tensor
 ) -> Tensor:
-    """What the data take off the prior variance [K, T] at the points ``S``; in ``S``, gradients."""
+    """Reduction of the prior variance [K, T] at the points ``S``, differentiable in ``S``."""
 
     def block(rows: slice) -> Tensor:
         return variance_reduction(factors, covariance.matrix(theta, Z, S[rows]))
@@ -130,7 +130,7 @@ class _SparseVariance(torch.autograd.Function):
         def at_data(rows: slice) -> list[Tensor | None]:
             K, back = pull.kernel(data.X[rows])
             V = solve(factors.L, K)
-            # Not P @ K: what L^-1 blows up would come back as rounding errors.
+            # Not P @ K: what L^-1 amplifies would return as rounding errors.
             return back(solve_transposed(factors.L, scaled @ V))
 
         for parts in data.by_rows(at_data, theta.shape[0], len(Z)):

@@ -1,4 +1,4 @@
-"""The one base of GPs behind another: everything is forwarded but what a wrapper changes."""
+"""The base class of GPs that wrap another: what a wrapper does not change is forwarded."""
 
 from abc import abstractmethod
 from typing import Self
@@ -11,16 +11,16 @@ from sharpgp.gp.ties import Ties
 
 
 class WrappedPosterior(DataPosterior):
-    """A GP behind a change of its inputs, targets or answers; without one, it answers as it is.
+    """A GP with changed inputs, targets or predictions; without changes, it forwards everything.
 
-    A wrapper states what it changes: where its inputs and targets are others than those of the GP
-    behind it, :meth:`_inputs` and :meth:`_targets`; how it is put around another GP,
-    :meth:`_around`; and the answers that differ.
+    A wrapper overrides what it changes: :meth:`_inputs` and :meth:`_targets` where these differ
+    from those of the wrapped GP; :meth:`_around`, to wrap another GP; and the predictions that
+    differ.
 
     Parameters
     ----------
     base : DataPosterior
-        The GP behind.
+        The wrapped GP.
     """
 
     def __init__(self, base: DataPosterior) -> None:
@@ -37,11 +37,11 @@ class WrappedPosterior(DataPosterior):
         """The same wrapper around another GP, whose data in the user's units are ``X``, ``y``."""
 
     def _inputs(self, X: Tensor) -> Tensor:
-        """Inputs [T, d'] of the GP behind, from the user's [T, d]."""
+        """Inputs [T, d'] of the wrapped GP, from the user's [T, d]."""
         return X
 
     def _targets(self, X: Tensor, y: Tensor) -> Tensor:
-        """Targets [T] of the GP behind, from the user's at ``X`` [T, d]."""
+        """Targets [T] of the wrapped GP, from the user's at ``X`` [T, d]."""
         return y
 
     @property

@@ -23,7 +23,8 @@ def flat_columns(**arrays: ArrayLike) -> list[Floats]:
         if a.ndim != 1 or a.shape != first.shape or not len(a):
             shapes = ", ".join(f"{key} {value.shape}" for key, value in columns.items())
             raise InvalidInputError(
-                f"expected flat arrays of one length n >= 1, found {shapes}; pass one value a point"
+                f"expected flat arrays of equal length n >= 1, found {shapes}; pass one value per "
+                "point"
             )
         if np.isnan(a).any() or (name == "y" and np.isinf(a).any()):
             raise InvalidInputError(

@@ -69,7 +69,7 @@ def without_copies(X: Tensor, y: Tensor, groups: Tensor | None = None) -> Tensor
         alike = "equal in every feature, in y and in their group"
     warn(
         f"{n - first.sum()} of {n} rows are copies of other rows ({alike}); each is used once. "
-        "If they are separate measurements, say so with a group of its own for each row: "
+        "If they are separate measurements, give each row a group of its own: "
         "groups=np.arange(len(y))"
     )
     return torch.from_numpy(first).to(everything.device)

@@ -78,10 +78,10 @@ def splits(folds: Any, X: Tensor, y: Tensor, groups: Tensor | None, seed: int) -
     if len(tested.unique()) < len(tested):
         raise InvalidInputError(
             "folds: expected test sets that do not overlap, found a row in two of them; "
-            "use a splitter that tests each row once at most"
+            "use a splitter that tests each row at most once"
         )
     if len(tested) < 2:
-        raise InvalidInputError(f"folds: expected 2 rows to test with or more, found {len(tested)}")
+        raise InvalidInputError(f"folds: expected at least 2 test rows, found {len(tested)}")
     return found
 
 

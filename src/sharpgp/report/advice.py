@@ -36,7 +36,7 @@ def wide_advice(method: str) -> str:
         return 'The model is not calibrated: fit again with calibration="cv" or "exact".'
     return (
         "This happens where test data are easier than calibration data. Calibrate on data like "
-        "those that you predict."
+        "those you predict."
     )
 
 

@@ -47,7 +47,7 @@ def beta_curve(found: Diagnostics, numbers: Numbers) -> Finding:
     elif factor < 0.9:
         advice = (
             f"Tails are {factor:.2f} times as long as the model's own standard deviation says: it "
-            "was too cautious, and calibration has drawn them in."
+            "was too cautious, and calibration has pulled them in."
         )
     else:
         advice = "Tails are about as long as the model's own standard deviation says."

@@ -92,15 +92,15 @@ def _copies(found: Diagnostics) -> Fault | None:
         return Fault(
             "copies",
             f"{numeral(seen)} of {numeral(n)} test rows are among the rows that trained or "
-            "calibrated the model, so that all figures here are too good",
-            "Take them out of the test data and write the report again.",
+            "calibrated the model, so all figures here are too good",
+            "Take them out of the test data and make the report again.",
         )
     if copies > 0.05 * n:
         return Fault(
             "copies",
-            f"{numeral(copies)} of {numeral(n)} test rows are copies of other test rows, so that "
-            "chance looks smaller here than it is",
-            "Keep one of each, and write the report again.",
+            f"{numeral(copies)} of {numeral(n)} test rows are copies of other test rows, so "
+            "the bands of chance are too narrow",
+            "Keep one of each, and make the report again.",
         )
     return None
 

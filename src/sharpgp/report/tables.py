@@ -9,7 +9,7 @@ from sharpgp.report.numbers import Numbers
 _METRICS = {
     "ece": ("ECE", "Mean squared gap between nominal and observed shares over 21 levels."),
     "ece_floor": ("ECE floor", "What a perfectly calibrated model scores on as many points."),
-    "coverage_95": ("Coverage of 95 % intervals", "Share of points inside; 0.95 is asked for."),
+    "coverage_95": ("Coverage of 95 % intervals", "Share of points inside; should be 0.95."),
     "width_95": ("Width of 95 % intervals", "Mean width; smaller is better at equal coverage."),
     "interval_score_95": ("Interval score, 95 %", "Width plus a charge for each miss."),
     "crps": ("CRPS", "Distance of the whole distribution from the observation, in target units."),

@@ -188,7 +188,7 @@ def widths(found: Diagnostics, part: Numbers, faults: Sequence[Fault]) -> Findin
         )
     return Finding(
         shows,
-        "Coverage is as asked, within chance. Points with wide intervals are those that the model "
+        "Coverage is nominal, within chance. Points with wide intervals are those that the model "
         "knows least about: new data help most there.",
         True,
     )
@@ -209,7 +209,7 @@ def by_width(found: Diagnostics, part: Numbers) -> Finding:
         f"share of each group that its {percent(part['coverage'])} intervals cover. "
     )
     if len(bins) == 1:
-        return Finding(shows + "All widths are alike, so there is one group only.", "", True)
+        return Finding(shows + "All widths are alike, so there is only one group.", "", True)
     odd = _odd(bins, part["coverage"])
     if odd is None:
         return _even(shows, part, bins, "A narrow interval is as trustworthy as a wide one.")
@@ -234,7 +234,7 @@ def by_feature(found: Diagnostics, part: Numbers, which: int, names: list[str]) 
         return Finding(shows + f"{name} has too few values to make groups of.", "", True)
     odd = _odd(bins, part["coverage"])
     if odd is None:
-        return _even(shows, part, bins, f"Coverage is as asked everywhere {along}.")
+        return _even(shows, part, bins, f"Coverage is nominal everywhere {along}.")
     narrow = bins[odd]["covered"] < part["coverage"]
     shows += f"At {place_of(name, bins, odd)} it is {_share(bins[odd])}."
     reason = "the process may have changed." if name == ROWS else f"the noise depends on {name}."

@@ -169,7 +169,7 @@ def fit_file(
         if any(name not in table.column_names for name in unused):
             raise InvalidInputError(missing_columns(unused, table.column_names))
         if len(set(unused)) == len(table.column_names):
-            raise InvalidInputError("expected at least one column beside the target, found none")
+            raise InvalidInputError("expected at least one column besides the target, found none")
         together = groups_in(table, groups)
         for name in (name for name in table.column_names if name not in unused):
             refuse_odd_numbers(name, values_of(table, name), first_row=1)

@@ -20,10 +20,10 @@ from sharpgp.models.splitters import splits
 
 
 class WithoutHoldout(Recalibrator):
-    """A method whose training points calibrate: each scored by fits that have not seen it.
+    """A method that calibrates on its training points, each scored by fits that have not seen it.
 
-    Given calibration data, the models are first learned again from these and the training data
-    together, so that nothing is wasted.
+    Given calibration data, the models are first refitted to these and the training data together,
+    so that nothing is wasted.
     """
 
     needs_calibration = False
@@ -49,8 +49,8 @@ class WithoutHoldout(Recalibrator):
         n_scored = len(found.scores) if isinstance(found, ScoredPredictor) else n_points
         if not callable(sample_weight) and n_scored != n_points:
             raise InvalidInputError(
-                "sample_weight: expected a function of X where folds leave points out that do not "
-                f"calibrate, found numbers for {n_scored} of {n_points} points"
+                "sample_weight: expected a function of X, as some points are in no test fold, "
+                f"found numbers, where {n_scored} of {n_points} points calibrate"
             )
         return found.weighted(sample_weight)
 
@@ -75,14 +75,14 @@ class WithoutHoldout(Recalibrator):
 def split_points(
     folds: Any, model: Learner, groups: Tensor | None, seed: int
 ) -> tuple[Tensor, list[Split]]:
-    """Labels [N] of what belongs together, and the splits that ``folds`` asks for."""
+    """Labels [N] of points that belong together, and the splits given by ``folds``."""
     X, y = model.X_train, model.y_train
     labels = together(X, groups)
     pairs = splits(folds, X, y, groups, seed)
     if groups is not None and isinstance(folds, Integral) and len(pairs) < int(folds):
         warn(
             f"{len(pairs)} groups for {folds} folds: every group is left out in turn; "
-            "answers for new groups rest on few of them"
+            "intervals for new groups are based on few"
         )
     return labels, pairs
 
@@ -91,13 +91,13 @@ def split_points(
 class CrossValidated(WithoutHoldout):
     r"""Every point trains, every point calibrates: ``beta`` from cross-validated z-scores.
 
-    The whole pipeline (mean, ``theta``, scale model) is fitted on all data for prediction, and
-    from scratch without each of ``folds`` parts in turn, side by side; the z-scores of the parts
-    left out are pooled, and ``beta(delta) = q_lin(delta, z)``.  (Started from the full fit, the
-    refits would stay close to it and so know the parts that they leave out.)  Several models get
-    weights from the same parts, and predict with the average of their refits, see
+    The whole pipeline (mean, ``theta``, scale model) is fitted to all data for prediction, and
+    again from scratch without each of ``folds`` parts; the z-scores of the parts left out are
+    pooled, and ``beta(delta) = q_lin(delta, z)``.  (If they started from the full fit, the refits
+    would stay close to it and so know the parts they leave out.)  Several models are weighted by
+    the same parts, and predict with the average of their refits, see
     :func:`sharpgp.models.pool.pooled_out_of_fold`.  Predictions from all data, or from an average,
-    are at least as good as those from a part, so coverage is nominal in practice; there is no
+    are at least as good as those from a part, so coverage is nominal in practice, but without a
     finite-sample guarantee.
 
     Parameters
@@ -113,9 +113,9 @@ class CrossValidated(WithoutHoldout):
 
     Notes
     -----
-    ``fit(posterior, None, None)`` uses the posterior's own training data.  Given calibration
-    data, it first trains the GP again on both together, so that nothing is wasted.  The parts run
-    in as many threads as torch has, one each; results do not depend on how many.
+    ``fit(posterior, None, None)`` uses the posterior's own training data.  Given calibration data,
+    it first retrains the GP on both together, so that nothing is wasted.  Parts run in parallel,
+    one per thread, in as many threads as torch has; results do not depend on how many.
 
     References
     ----------
@@ -151,7 +151,7 @@ class CrossValidated(WithoutHoldout):
 
 
 def _with_more(base: Base, X: Tensor, y: Tensor, groups: Tensor | None, seed: int) -> Base:
-    """The same models from more data: a GP goes on from where it is, others start again."""
+    """The same models from more data: a GP continues from its present fit, others start afresh."""
 
     def all_of(X_old: Tensor, y_old: Tensor) -> tuple[Tensor, Tensor]:
         return torch.cat([X_old, X]), torch.cat([y_old, y])
@@ -174,10 +174,10 @@ def _each(base: Learner | Mapping[str, Learner], change: Callable[[Learner], Lea
 
 
 def _both(groups: Tensor | None, groups_cal: Tensor | None) -> Tensor | None:
-    """Groups of training and calibration points, in which a name means the same group."""
+    """Groups of training and calibration points; the same name means the same group."""
     if (groups is None) != (groups_cal is None):
         raise InvalidInputError(
-            "groups: expected those of training and of calibration points, as both train and "
-            "calibrate here, found one of them; give groups and groups_cal"
+            "groups: expected groups of both training and calibration points, found only one "
+            "of the two; give groups and groups_cal"
         )
     return None if groups is None or groups_cal is None else torch.cat([groups, groups_cal])

@@ -1,4 +1,4 @@
-"""CV+: calibration without a holdout, with a worst case that holds in finite samples."""
+"""CV+: calibration without a holdout, with a worst-case coverage in finite samples."""
 
 from typing import Any
 
@@ -19,9 +19,9 @@ from sharpgp.models.spread_choice import runs_in_threads
 class CVPlus(WithoutHoldout):
     r"""CV+: intervals compare every point with the fit that did not see it.
 
-    They cover with probability ``1 - 2 alpha`` (less a little) whatever the data.  Each fit makes
-    its own choice of mean and spread, and all of them are kept.  Of several models, the weights are
-    those of the pool of all data, which have seen every point: the bound is for one model.
+    They cover with probability at least ``1 - 2 alpha`` (less a little) for exchangeable data.
+    Each fit makes its own choice of mean and spread, and all of them are kept.  With several
+    models, the weights come from all data and so have seen every point: the bound is for one model.
 
     Parameters
     ----------

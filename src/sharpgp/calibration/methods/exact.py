@@ -36,13 +36,13 @@ class Exact(Recalibrator):
     ----------
     one_per_group : bool
         Calibrate with one random point of each group of calibration points.  Where groups, not
-        rows, are exchangeable, all that is said above then holds for a random point of a new
-        group, with the number of groups ``G`` for ``C``.  With all points (the default) those of a
-        group share the weight of one, and intervals cover with probability ``coverage`` at least,
-        and ``2/(G+1)`` more at most (``4/(G+1)`` if centred).
+        rows, are exchangeable, all of the above then holds for a random point of a new group, with
+        the number of groups ``G`` in place of ``C``.  With all points (the default), those of a
+        group share the weight of one, and intervals cover with a probability of at least
+        ``coverage``, and at most ``2/(G+1)`` more (``4/(G+1)`` if centred).
     by : str, int or callable, optional
-        Coverage holds within each class: those of a column, by its name or position, or those that
-        a function of the features (n, d) gives a number to.  See
+        Coverage within each class: a column, by name or position, whose values are the classes, or
+        a function of the features (n, d) that returns a number for each row's class.  See
         :class:`sharpgp.calibration.by_class.ClassPredictor`.
     random_state
         As in every recalibrator; the seed draws parts, and points of groups.
@@ -87,7 +87,7 @@ class Exact(Recalibrator):
             raise InvalidInputError("by: expected calibration without weights, found some")
         if self.by is not None and groups_cal is not None and not self.one_per_group:
             raise InvalidInputError(
-                "by: expected rows that stand alone, or one_per_group=True, found groups"
+                "by: expected rows without groups, or one_per_group=True, found groups"
             )
         if self.one_per_group:
             if groups_cal is None:
@@ -119,7 +119,7 @@ class Exact(Recalibrator):
         models = candidates(base, self.seed, labels)
         model = next(iter(models.values()))
         if len(models) > 1:
-            # Weights come from the training points alone, and leave the guarantee as it is.
+            # Weights come from the training points alone, so the guarantee still holds.
             if len(model.y_train) <= MOST_REFITTED:
                 labels, pairs = split_points(_FOLDS, model, groups, self.seed)
                 model, _ = pooled_out_of_fold(models, pairs, labels, self.seed)
@@ -133,7 +133,7 @@ class Exact(Recalibrator):
         return found if points.groups is None else found.for_groups(points.groups)
 
     def _classes(self, n_features: int) -> Any:
-        """Features that tell the class, or a function."""
+        """Features that define the class, or a function."""
         if callable(self.by):
             return self.by
         columns = self.by if isinstance(self.by, tuple) else (self.by,)
@@ -153,7 +153,7 @@ class Exact(Recalibrator):
         if not features[name]:
             raise InvalidInputError(
                 f"by: expected a column with several classes, found {name!r}, which the model does "
-                "without"
+                "not use"
             )
         other = copy.copy(self)
         other.by = tuple(features[name])

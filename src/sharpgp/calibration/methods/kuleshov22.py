@@ -83,7 +83,7 @@ class Network:
         knots = torch.special.ndtri(features.new_tensor(BASE_LEVELS))
         left = torch.cat([knots.new_tensor([-math.inf]), knots])
         right = torch.cat([knots, knots.new_tensor([math.inf])])
-        # How far the way from 0 to u runs through each of the cells, with its sign.
+        # Signed length of the way from 0 to u within each cell.
         start = torch.zeros_like(left).clamp(left, right)
         way = torch.minimum(torch.maximum(u.unsqueeze(-1), left), right) - start
         return offset.squeeze(-1) + torch.einsum("ktc,tc->kt", way, slopes)
@@ -151,7 +151,7 @@ class NetworkPredictor(HeldOutPredictor):
         return mu + scores.cummax(0).values * sigma
 
     def band(self, X: Tensor, coverage: float) -> tuple[Tensor, Tensor]:
-        """See :meth:`LevelPredictor.band`: the band that holds ``coverage`` of the predicted mass.
+        """See :meth:`LevelPredictor.band`: the band with ``coverage`` of the predicted mass.
 
         Between ``Q(p)`` and ``Q(p + coverage)`` lies that mass for every ``p``; the band is
         symmetric at the ``p`` where ``g(p) + g(p + coverage) = 0``, and the left side increases.
@@ -200,13 +200,13 @@ class Kuleshov22(PosteriorMethod):
 
     ``mean max(delta (y - Q), (delta - 1) (y - Q))``.
 
-    ``g`` increases in the level by construction, so that quantiles cannot cross, and starts as
-    the identity, that is at the base GP's own quantiles.  Training is AdamW on all calibration
-    points at once, with 32 levels per epoch that are spread evenly and shifted at random.
-    Nothing in it enforces calibration: expect narrower intervals than those from ranks, and
-    coverage below the nominal one with few calibration points, or with a base model so far off
-    that training does not make up for it; a warning then says that its intervals do not even hold
-    the points that it was trained on.
+    ``g`` increases in the level by construction, so that quantiles cannot cross, and starts as the
+    identity, that is, at the base GP's own quantiles.  It is trained by AdamW on all calibration
+    points at once, with 32 levels per epoch, evenly spread and randomly shifted.  Nothing in it
+    enforces calibration: expect narrower intervals than those from ranks, and coverage below the
+    nominal one with few calibration points, or with a base model so far off that training does not
+    make up for it; a warning then says that its intervals do not even cover the points it was
+    trained on.
 
     Parameters
     ----------
@@ -215,8 +215,8 @@ class Kuleshov22(PosteriorMethod):
     epochs : int
         Passes over the calibration data.
     max_points : int
-        Calibration points that are used at most; of more, a random subset that depends on
-        ``random_state`` and not on the order of the rows.
+        Most calibration points to use; of more, a random subset that depends on ``random_state``
+        and not on the order of the rows.
     hidden : int
         Units in each of the two hidden layers.
     learning_rate : float

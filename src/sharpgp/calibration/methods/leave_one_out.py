@@ -14,8 +14,8 @@ from sharpgp.models.pool import Base, inputs_of, pooled, posterior_of
 class LeaveOneOut(WithoutHoldout):
     """``beta`` from leave-one-out scores of the one fit, in closed form.
 
-    Quick, and optimistic by a point or so, because the hyperparameters have seen every point.
-    Where inputs repeat, all rows of an input are left out at once.
+    Quick, but optimistic by a point or so, because the hyperparameters have seen every point.
+    Rows with equal inputs are left out together.
 
     Examples
     --------
@@ -30,8 +30,8 @@ class LeaveOneOut(WithoutHoldout):
     def _fit_base(self, base: Base, points: CalibrationPoints) -> Calibrated:
         if points.groups is not None or points.groups_train is not None:
             raise InvalidInputError(
-                "loo: expected points that each stand alone, found groups, of which it would "
-                "leave out one point only; use calibration='cv'"
+                "loo: expected points without groups, found groups, of which it would leave "
+                "out only one point at a time; use calibration='cv'"
             )
         models, _ = self._everything(base, points)
         warn_if_overfitted(posterior_of(models))

@@ -32,7 +32,7 @@ def as_posterior(model: Any, *, likelihood: Any = None) -> Posterior:
         - a gpytorch ``ApproximateGP`` (SVGP), or BoTorch's ``SingleTaskVariationalGP``;
         - a scikit-learn ``GaussianProcessRegressor``.
     likelihood : gpytorch GaussianLikelihood, optional
-        Of an ``ApproximateGP``, which does not hold one.
+        For an ``ApproximateGP``, which has none of its own.
 
     Returns
     -------
@@ -41,14 +41,14 @@ def as_posterior(model: Any, *, likelihood: Any = None) -> Posterior:
     Raises
     ------
     InvalidInputError
-        For a model that has no such form; the message names the kernel, transform or likelihood.
+        For any other model; the message names the kernel, transform or likelihood.
 
     Notes
     -----
     Prior means and nonlinear transforms stay as they were trained, whatever ``theta``.  ``cv``
-    trains exact and SGPR models again on parts of their data, kernel and noise included.  An SVGP
-    keeps what its variational distribution says in whitened coordinates, for every ``theta``; it
-    has no leave-one-out answers, so that ``exact`` and ``cv`` do not apply to it.
+    retrains exact and SGPR models on parts of their data, kernel and noise included.  An SVGP keeps
+    its variational distribution in whitened coordinates, for every ``theta``; it has no
+    leave-one-out predictions, so ``exact`` and ``cv`` do not apply to it.
 
     Examples
     --------

@@ -83,7 +83,7 @@ def _training_data(model: Any) -> tuple[Tensor, Tensor]:
 
 
 def _check(model: ExactGP, posterior: DataPosterior) -> None:
-    """Compare with the model's own predictions: its forward may do more than its parts say."""
+    """Compare with the model's own predictions: its forward may do more than its parts."""
     X = posterior.X_train[:: max(1, posterior.n_train // _CHECKED)]
     ours = posterior.mean(X)
     theirs = double(_predicted(model, X))
@@ -97,7 +97,7 @@ def _check(model: ExactGP, posterior: DataPosterior) -> None:
 
 
 def _predicted(model: Any, X: Tensor) -> Tensor:
-    """The model's own mean, in the user's units; it is left in the mode that it was in."""
+    """The model's own mean, in the user's units; the model stays in the mode it was in."""
     training = model.training
     X = X.to(next(iter(model.parameters())).dtype)
     try:

@@ -1,4 +1,4 @@
-"""A posterior behind maps of its inputs and a prior mean that are fixed, whatever they are."""
+"""A posterior with a fixed map of its inputs and a fixed prior mean, whatever they are."""
 
 from collections.abc import Callable
 from typing import Self

@@ -1,4 +1,4 @@
-"""Parts of gpytorch and BoTorch models in this library's terms; what has no such form is named."""
+"""Parts of gpytorch and BoTorch models in this library's terms; errors name any others."""
 
 import copy
 from typing import Any
@@ -55,8 +55,7 @@ def noise_of(likelihood: Any) -> Tensor:
         if likelihood.second_noise_covar is None and bool((noise == noise[0]).all()):
             return double(noise[0])
         raise InvalidInputError(
-            "model: expected the same noise at all points, found FixedNoiseGaussianLikelihood with "
-            "different ones"
+            "model: expected the same noise at all points, found different ones"
         )
     if type(likelihood) is not GaussianLikelihood or likelihood.noise.numel() != 1:
         raise InvalidInputError(
@@ -66,21 +65,21 @@ def noise_of(likelihood: Any) -> Tensor:
 
 
 def target_units(model: Any) -> Affine:
-    """Units of the target that an outcome transform makes."""
+    """Units of the target under an outcome transform."""
     transform = getattr(model, "outcome_transform", None)
     if transform is None:
         zero = torch.zeros((), dtype=torch.float64, device=_device(model))
         return Affine(zero, torch.ones_like(zero))
     if type(transform) is not Standardize:
         raise InvalidInputError(
-            "model: expected an outcome transform that keeps Gaussians, which is Standardize, "
+            "model: expected no outcome transform other than Standardize, "
             f"found {type(transform).__name__}"
         )
     return Affine(double(transform.means).reshape(()), double(transform.stdvs).reshape(()))
 
 
 def input_units(model: Any, n_features: int) -> Affine | None:
-    """Units of the inputs that input transforms make; None if these are not affine."""
+    """Units of the inputs under input transforms; None if these are not affine."""
     device = _device(model)
     shift = torch.zeros(n_features, dtype=torch.float64, device=device)
     scale = torch.ones_like(shift)
@@ -127,7 +126,7 @@ def input_map(model: Any) -> Map:
 
 
 def prior_mean_of(module: Any, units: Affine) -> tuple[Tensor | None, Map]:
-    """Prior mean in the target's units: the constant, if it is one, and the function."""
+    """Prior mean in the target's units: its value, if it is constant, and the function."""
     if type(module) in (ZeroMean, ConstantMean):
         constant = torch.zeros_like(units.shift)
         if type(module) is ConstantMean:
@@ -139,7 +138,7 @@ def prior_mean_of(module: Any, units: Affine) -> tuple[Tensor | None, Map]:
 
 
 def _frozen(module: Any) -> Any:
-    """A copy in float64 that is not trained any more."""
+    """A copy in float64 that is no longer trained."""
     frozen = copy.deepcopy(module).double().eval()
     for parameter in frozen.parameters():
         parameter.requires_grad_(False)

@@ -19,14 +19,18 @@ from sharpgp.gp.scaling import Affine
 def from_sklearn(model: GaussianProcessRegressor) -> ExactPosterior:
     """The posterior of a fitted ``GaussianProcessRegressor``."""
     if not isinstance(model, GaussianProcessRegressor) or not hasattr(model, "X_train_"):
-        raise InvalidInputError("model: expected a fitted one; call fit first")
+        raise InvalidInputError(
+            "model: expected a fitted GP, found one that is not; call fit first"
+        )
     X = np.asarray(model.X_train_, dtype=np.float64)
     y = np.asarray(model.y_train_, dtype=np.float64)
     if y.ndim != 1:
         raise InvalidInputError(f"model: expected one output, found {y.shape[1]}")
     alpha = np.unique(model.alpha)
     if len(alpha) != 1:
-        raise InvalidInputError("model: expected the same alpha at all points, found different")
+        raise InvalidInputError(
+            "model: expected the same alpha at all points, found different ones"
+        )
     kernel, noise = translated(model.kernel_, X.shape[1])
     variance = torch.tensor(noise + float(alpha[0]), dtype=torch.float64)
     covariance, theta = covariance_of(kernel.double(), variance, X.shape[1])

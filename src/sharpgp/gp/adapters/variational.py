@@ -34,8 +34,8 @@ class VariationalPosterior(Posterior):
     ``mu(x) = m_0(x) + a' m`` under ``theta_R`` and
     ``sigma^2(theta, x) = k(x, x) + noise - a' a + a' S a`` under ``theta``.
 
-    What the data said is kept in whitened coordinates while ``theta`` moves; under ``theta_R``
-    this is the model's own variance.
+    What was learned from the data is kept in whitened coordinates while ``theta`` moves; under
+    ``theta_R`` this is the model's own variance.
 
     References
     ----------
@@ -136,8 +136,8 @@ def from_approximate_gp(model: Any, likelihood: Any) -> VariationalPosterior:
     likelihood = likelihood or getattr(model, "likelihood", None)
     if likelihood is None:
         raise InvalidInputError(
-            "likelihood: expected that of the ApproximateGP, which does not hold one, found none; "
-            "as_posterior(model, likelihood=...)"
+            "likelihood: expected that of the ApproximateGP, which has none itself, found none; "
+            "use as_posterior(model, likelihood=...)"
         )
     strategy = gp.variational_strategy
     whitened = type(strategy) is VariationalStrategy

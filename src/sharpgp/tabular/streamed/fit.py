@@ -200,7 +200,7 @@ class _Fit:
             progress.advance()
         units = units_of(files)
         if sum(unit.rows for unit in units) < 4:
-            raise InvalidInputError(f"{self.plan.paths[0]}: expected rows, found next to none")
+            raise InvalidInputError(f"{self.plan.paths[0]}: expected rows, found almost none")
         return units
 
     def _survey(self, table: Table, units: Sequence[Unit]) -> dict[str, Any]:

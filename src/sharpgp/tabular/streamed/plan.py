@@ -62,7 +62,7 @@ class Plan:
         features = tuple(name for name in found if name not in unused)
         if not features:
             raise InvalidInputError(
-                f"{paths[0]}: expected at least one column beside the target, found none"
+                f"{paths[0]}: expected at least one column besides the target, found none"
             )
         memory.batch_rows(len(features))
         seed = seed_of(model.random_state) or 0

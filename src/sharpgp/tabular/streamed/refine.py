@@ -52,7 +52,7 @@ def refined(
         found = work.once(name, lambda: _evaluation(name, v, p, training, run))
         work.drop(f"{name}-sums", f"{name}-gradient")
         if not np.isfinite(found["value"]):
-            raise NumericalError("the bound of the marginal likelihood came out as NaN or inf")
+            raise NumericalError("the bound of the marginal likelihood is NaN or inf")
         return found["value"], as_numpy(found["gradient"])
 
     start = np.r_[as_numpy(gp.theta_R.log()), as_numpy(gp.inducing_standardised).ravel()]

@@ -45,11 +45,11 @@ def simultaneous_score(coverage: Tensor, points: int) -> Tensor:
 
 @stored("BoundingBox", centre=Array("P"), spread=Array("P", positive=True), radii=Tensor | None)
 class BoundingBox:
-    r"""Boxes ``theta' <= theta <= theta''`` that hold a given share of a hyperposterior.
+    r"""Boxes ``theta' <= theta <= theta''`` that contain a given share of a hyperposterior.
 
     Boxes are nested, around the centre of ``log theta`` and in units of its spread:
-    ``|log theta_j - centre_j| <= t spread_j`` for all ``j``, with ``t`` such that the box holds
-    the share that is asked for.
+    ``|log theta_j - centre_j| <= t spread_j`` for all ``j``, with ``t`` such that the box contains
+    the given share.
 
     Parameters
     ----------
@@ -57,8 +57,8 @@ class BoundingBox:
         Of ``log theta``.
     radii : Tensor [S] or None
         ``max_j |log theta_j - centre_j| / spread_j`` of ``S`` samples: ``t`` is their
-        ``ceil(share (S + 1))``-th smallest.  Beyond the largest, and without samples at all, it
-        follows a Gaussian ``log theta``, for which Sidak's inequality gives ``t``.
+        ``ceil(share (S + 1))``-th smallest.  Beyond the largest, or without samples, it is that of
+        a Gaussian ``log theta``, by Sidak's inequality.
 
     Examples
     --------
@@ -176,7 +176,7 @@ class UniformBoundPredictor(LevelPredictor):
         return mean - half, mean + half
 
 
-# Bounds beyond say nothing, and infinite ones would break whatever is computed from them.
+# Wider bounds say nothing, and infinite ones would break whatever is computed from them.
 _LOG_LARGEST = 100.0
 
 
@@ -184,24 +184,24 @@ _LOG_LARGEST = 100.0
 class Capone22(PosteriorMethod):
     r"""Uniform error bounds from bounding hyperparameters of the hyperposterior.
 
-    A box ``theta' <= theta <= theta''`` holds ``sqrt(coverage)`` of the posterior of the
+    A box ``theta' <= theta <= theta''`` contains ``sqrt(coverage)`` of the posterior of the
     hyperparameters; for every ``theta`` in it, ``M`` observations lie within
     ``b sigma(theta, x_i)`` of ``mu(theta, x_i)`` at once with probability ``sqrt(coverage)``.
     With probability ``coverage`` therefore, at all ``M`` points,
     ``|y - mu(x)| <= beta_bar sigma(theta'', x)``, where ``theta''`` bounds inverse lengthscales
     and variances from above and
 
-    - ``scaling="practical"``: ``beta_bar = b``.  This supposes that ``sigma`` grows with the
+    - ``scaling="practical"``: ``beta_bar = b``.  This assumes that ``sigma`` grows with the
       inverse lengthscales, as the papers on this method and on :class:`Sharp` do, and that the
       mean under ``theta_R`` is as good as that under ``theta``;
-    - ``scaling="theorem"``: ``beta_bar = gamma (b + 2 |y| / sigma_n')``, which supposes neither:
+    - ``scaling="theorem"``: ``beta_bar = gamma (b + 2 |y| / sigma_n')``, which assumes neither:
       ``gamma^2 = prod_j theta''_j / theta'_j`` over the inverse lengthscales bounds
       ``sigma(theta, x) <= gamma sigma(theta'', x)`` for every ``theta`` in the box, and the norm
       ``|y|`` of the training targets over the least noise ``sigma_n'`` the difference of the
       means.  Enormous for more than one or two features.
 
     The quantile at level ``delta`` is an end of the bound at coverage ``|2 delta - 1|``, so that
-    intervals are much wider than quantiles at one point need to be.  The prior is that of
+    intervals are much wider than they need to be at a single point.  The prior is that of
     :class:`FullyBayesian`.  Calibration data are ignored.
 
     Parameters
@@ -214,7 +214,7 @@ class Capone22(PosteriorMethod):
         points, :data:`MOST_SAMPLED`.
     scaling : {"practical", "theorem"}
     points : int
-        Number ``M`` of points at which the bound is to hold at once.
+        Number ``M`` of points at which the bound holds at once.
     warmup, samples, max_tree_depth : int
         As in :class:`FullyBayesian`.  ``S`` samples back coverages up to ``(S / (S + 1))^2``: 100
         are enough for 0.98, and 0.99 takes 199; beyond, the box grows as a Gaussian's would.

@@ -40,14 +40,14 @@ def prior(n_lengthscales: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def standardised(posterior: Posterior, name: str) -> KernelPosterior:
-    """The same GP with both units standardised, as the prior supposes.
+    """The same GP with inputs and target standardised, as the prior assumes.
 
     Parameters
     ----------
     posterior : Posterior
         A GP of this package with a stationary kernel; anything else is refused.
     name : str
-        Of the method, for messages.
+        Name of the method, for messages.
     """
     if not isinstance(posterior, KernelPosterior):
         raise InvalidInputError(
@@ -72,8 +72,8 @@ def standardised(posterior: Posterior, name: str) -> KernelPosterior:
 def observed(gp: KernelPosterior, seed: int) -> ExactPosterior:
     """The exact GP whose hyperposterior stands for that of ``gp``.
 
-    That of all points for an exact GP, and of :data:`MOST_OBSERVED` random ones at most for any
-    other, whose predictions use all of them nevertheless.
+    That of all points for an exact GP, and of at most :data:`MOST_OBSERVED` random ones for any
+    other, whose predictions still use all of them.
     """
     rows = torch.arange(gp.n_train, device=gp.device)
     if not gp.n_dense:
@@ -107,8 +107,8 @@ def laplace(gp: ExactPosterior) -> Laplace:
 
     The mode maximises ``log p(y | theta) + log p(log theta)``, found by L-BFGS from ``theta_R``;
     the covariance is the inverse of the negative Hessian there, from central differences of the
-    hand-written gradient: ``2 P`` factorisations.  Directions in which the Hessian is flatter
-    than the prior (a mode at a ridge) count as known by the prior alone.
+    hand-written gradient: ``2 P`` factorisations.  In directions in which the Hessian is flatter
+    than the prior (a mode on a ridge), the prior's variance is used.
 
     Parameters
     ----------

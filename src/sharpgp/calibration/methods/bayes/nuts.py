@@ -40,13 +40,13 @@ def sample(
     max_tree_depth : int
         Bound on the length of a trajectory, ``2^max_tree_depth - 1`` steps.
     name : str
-        Of the method, for messages.
+        Name of the method, for messages.
     """
     enable_x64, jax, hmc = _sampler(name)
     assert isinstance(gp.covariance, Stationary)
     rng = np.random.default_rng(seed)
     location, scale = prior(gp.n_inverse)
-    # A lengthscale that training sent to infinity is no place to start from.
+    # A lengthscale that training sent to infinity is a poor place to start from.
     trained = gp.theta_R.cpu().numpy()
     start = np.clip((np.log(trained) - location) / scale, -2.0, 2.0)
     start = start + 0.1 * rng.normal(size=(chains, len(start)))

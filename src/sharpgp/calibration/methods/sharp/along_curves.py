@@ -27,8 +27,8 @@ class AlongCurves(HeldOutPredictor):
     Attributes
     ----------
     scored_by : Posterior or None
-        The posterior that the calibration points were held out from, once ``posterior`` has seen
-        more than that.
+        The posterior that the calibration points were held out from, if ``posterior`` has since
+        seen more.
     """
 
     n_cal: int

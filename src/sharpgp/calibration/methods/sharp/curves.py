@@ -11,7 +11,7 @@ from sharpgp._stored import Array, agree, stored
 INTERPOLATIONS = ("linear", "cubic")
 
 # A quantile goes through a calibration point itself; this much of a z-score keeps rounding from
-# taking the point out again.
+# excluding the point.
 _NUDGE = 1e-10
 
 

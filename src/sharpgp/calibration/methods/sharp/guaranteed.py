@@ -21,7 +21,7 @@ from sharpgp.models.objective import get_objective
 from sharpgp.models.search import Problem
 
 # A quantile goes through a calibration point itself; this much of a step on the path keeps rounding
-# from taking the point out again.
+# from excluding the point.
 _NUDGE = 1e-10
 
 
@@ -29,9 +29,9 @@ _NUDGE = 1e-10
 class SharpExact(PosteriorMethod):
     r"""Sharp per level as in the paper, calibrated with a finite-sample guarantee.
 
-    A path ``beta_k, theta_k`` over levels is searched as :class:`Sharp` does it, but on
-    leave-one-out quantities of the training points alone.  It is a function of ``x`` then that the
-    calibration points had no part in: ``q(u, x) = mu(x) + beta_u sigma(theta_u, x)`` at its levels
+    A path ``beta_k, theta_k`` over levels is searched as by :class:`Sharp`, but on leave-one-out
+    quantities of the training points alone.  It is then a function of ``x`` that does not depend on
+    the calibration points: ``q(u, x) = mu(x) + beta_u sigma(theta_u, x)`` at its levels
     ``u = 0, ..., K - 1``, linear in ``u`` between and beyond them, and increasing in ``u``.  The
     score of a calibration point is the ``u`` at which the path passes through it,
     ``q(u_i, x_i) = y_i``, and ``Q(delta, x) = q(q_lin(delta, u), x)``.  A new point's score is
@@ -81,8 +81,8 @@ class SharpExact(PosteriorMethod):
     def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> "PathPredictor":
         if self.family == "shared":
             raise InvalidInputError(
-                "family: expected ard or scaled, found 'shared'; one theta for all levels, chosen "
-                "on the training points, is what calibration='exact' has"
+                "family: expected ard or scaled, found 'shared'; for one theta for all levels, "
+                "chosen on the training points, use calibration='exact'"
             )
         part = posterior
         if posterior.n_train > MOST_SEARCHED:
@@ -122,7 +122,7 @@ class SharpExact(PosteriorMethod):
     method=PosteriorMethod,
 )
 class PathPredictor(AlongCurves):
-    """Quantiles along a path over levels that the calibration points had no part in.
+    """Quantiles along a path over levels that does not depend on the calibration points.
 
     Parameters
     ----------
@@ -170,7 +170,7 @@ class PathPredictor(AlongCurves):
         return self.posterior.mean(X) + offsets(*self._steps(self.posterior, X), u)
 
     def calibrated_on(self, X: Tensor, y: Tensor) -> "PathPredictor":
-        """The path stays, and new points say where on it each level lies."""
+        """The path stays the same; new points determine where on it each level lies."""
         other = PathPredictor(self.posterior, self.path, X, y, method=self.method)
         other.scored_by = self.scored_by
         return other

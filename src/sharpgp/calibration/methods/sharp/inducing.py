@@ -1,4 +1,4 @@
-"""Inducing inputs as calibration hyperparameters: moved to where they make quantiles sharp."""
+"""Inducing inputs as calibration hyperparameters: moved to make quantiles sharp."""
 
 from collections.abc import Callable
 
@@ -19,16 +19,16 @@ MOST_EVALUATIONS = 60
 def move_inducing(
     posterior: Posterior, problem_of: Callable[[Posterior], Problem], delta: Tensor
 ) -> Posterior:
-    r"""The posterior with inducing inputs moved for sharpness; its mean stays as it was.
+    r"""The posterior with inducing inputs moved for sharpness; its mean is unchanged.
 
     Minimises the mean over levels of the log objective jointly over the inducing inputs and one
     ``theta`` for all levels, from where training left them; only the inducing inputs are kept, as
-    every level then searches a ``theta`` of its own.
+    every level then searches its own ``theta``.
 
     Parameters
     ----------
     posterior : Posterior
-        Has to be sparse.
+        Must be sparse.
     problem_of : callable
         The calibration problem of a posterior.
     delta : Tensor [K]

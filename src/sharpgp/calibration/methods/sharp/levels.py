@@ -20,7 +20,7 @@ def resolve_levels(levels: Levels, n_scores: int) -> Tensor:
 
     ``None`` is the default grid, clipped to ``[1/(C+1), C/(C+1)]``; an integer gives that many
     levels over the same range, denser in the tails; ``"all"`` gives the ``C`` levels ``j/(C+1)``
-    of the paper's theorem; numbers in (0, 1) are taken as they are.
+    of the paper's theorem; numbers in (0, 1) are used as given.
 
     Examples
     --------

@@ -55,15 +55,15 @@ class Sharp(PosteriorMethod):
     restarts : int
         Searches from random starts besides the one from ``theta_R``; the best counts.
     effort : int
-        1 is a quick search; each unit more goes on where the one before ended, with four times
-        its evaluations.  Neither more effort nor more restarts can end in a worse path; both take
-        more of the coverage that choosing ``theta`` on the points that fix ``beta`` costs.
+        1 is a quick search; each further unit continues where the last one ended, with four times
+        its evaluations.  Neither more effort nor more restarts can give a worse path; but both
+        lower the coverage further, since ``theta`` is chosen on the points that fix ``beta``.
     interpolation : {"linear", "cubic"}
         Of ``beta`` and ``theta`` between trained levels; both are monotone.
     move_inducing : bool
-        For a sparse GP: also move its inducing inputs for sharpness, the mean excepted (the
-        paper's future work).  They are many, and chosen on the points that fix ``beta``: more
-        sharpness, and more of the coverage lost that few calibration points cost.
+        For a sparse GP: also move its inducing inputs for sharpness, the mean excepted (the paper's
+        future work).  They are many, and chosen on the points that fix ``beta``: quantiles are
+        sharper, but with few calibration points more coverage is lost.
     random_state : int, optional
         Seed of restarts and subset.
 
@@ -130,13 +130,13 @@ class Sharp(PosteriorMethod):
             found = solve_path(problem, delta, **settings)
             theta, evaluations, budget = found.theta, found.evaluations, found.budget
             if searched is not posterior:
-                # A path that is better on a part of the data need not be so on all of them.
+                # A path that is better on a part of the data need not be better on all of them.
                 whole = self._problem(posterior, posterior, X, r)
                 theta = min(found.passed, key=lambda path: price_of(whole, delta, path))
         if budget.failed:
             warn(
                 f"the covariance could not be factorised at {budget.failed} of {budget.used} "
-                "points of the calibration search; they were passed over"
+                "points of the calibration search; these were skipped"
             )
         return self._calibrated(posterior, X, y, delta, theta, evaluations, budget.used)
 
@@ -176,7 +176,7 @@ class Sharp(PosteriorMethod):
         evaluations: Sequence[int] | np.ndarray,
         evaluations_in_all: int,
     ) -> SharpPredictor:
-        """Given ``theta`` [K, P] per level: ``|beta|`` in order, the curves and the results."""
+        """From ``theta`` [K, P] per level: ``|beta|`` put in order, the curves and the results."""
         r = y - posterior.mean(X)
         whole = self._problem(posterior, posterior, X, r)
         theta, beta, value, changed = keep_order(whole, delta, theta_searched)
@@ -188,7 +188,7 @@ class Sharp(PosteriorMethod):
             shaky = ", ".join(f"{level:g}" for level in delta[jitter > 0].tolist())
             warn(
                 f"the covariance at level(s) {shaky} needed a jitter of {float(jitter.max()):g} of "
-                "its diagonal; remove rows that repeat one another"
+                "its diagonal; remove duplicate rows"
             )
         curves = self._curves(posterior, X, r, delta, beta, theta)
         results = [

@@ -1,10 +1,10 @@
 r"""Monotone paths ``theta(delta)``: hyperparameters that only grow outward from ``delta_0``.
 
 On either side of the level ``delta_0`` where ``beta`` changes sign, ``theta`` and ``|beta|`` may
-only grow outward; then quantiles cannot cross.  Each side is searched on its own, from
-``theta_R`` and from as many other starts as there are restarts (:mod:`.side`), and the best path
-of all is taken.  More restarts, and more effort, do all that fewer do and then go on: they never
-end in a worse path.
+only grow outward; then quantiles cannot cross.  Each side is searched on its own, from ``theta_R``
+and from as many other starts as there are restarts (:mod:`.side`), and the best path of all is
+taken.  More restarts or effort do all that fewer do and then continue, so they never give a worse
+path.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from sharpgp.models.search import LEAST_EVALUATIONS, Budget, Problem, price, rou
 #: Evaluations per level of the first pass, and for both sides: 25 levels may use 400.
 EVALUATIONS_PER_LEVEL = 16
 MOST_EVALUATIONS = 400
-# A level counts at least this much, so that one at delta_0 alone can be searched, too.
+# Smallest weight of a level, so that even a single one at delta_0 can be searched.
 _LEAST_WEIGHT = 1e-3
 
 
@@ -58,7 +58,7 @@ class LevelResult:
 
 @dataclass(frozen=True)
 class Solution:
-    """A path, how it was found, and the paths that were best on the way.
+    """A path, how it was found, and the best paths along the way.
 
     Attributes
     ----------
@@ -78,14 +78,14 @@ class Solution:
 
 
 def level_weights(delta: Tensor, centre: float, n_scores: int) -> np.ndarray:
-    r"""How much the log ratio of each level's objective counts [K].
+    r"""Weight [K] of the log ratio of each level's objective.
 
     Close to ``delta_0``, ``beta`` is proportional to ``delta - delta_0``, and a rank of ``C``
     scores has the standard error ``sqrt(delta (1 - delta) / C)``.  So ``log beta^2``, and with it
     the log ratio, has the variance ``s^2 = 4 delta (1 - delta) / (C (delta - delta_0)^2)`` by
     chance alone; its weight is ``1 / (1 + s^2)``.  Where levels are many, those between two knots
     have the weight of one level together (:func:`.side.share_of_gap`): a path of all levels then
-    minimises much the same as one of the default grid.
+    minimises much the same quantity as one of the default grid.
 
     Examples
     --------
@@ -160,8 +160,8 @@ def _theta(problem: Problem, side: Side) -> Tensor:
 def price_of(problem: Problem, delta: Tensor, theta: Tensor) -> float:
     """Weighted mean price of a path [K, P], put in order; 0 is that of ``theta_R``.
 
-    This is what effort and restarts can only lower.  While no level is worse than with
-    ``theta_R``, it is the weighted mean of the log ratios of the objectives.
+    Effort and restarts can only lower it.  While no level is worse than with ``theta_R``, it is the
+    weighted mean of the log ratios of the objectives.
     """
     with torch.no_grad():
         base = problem.sigma(problem.family.theta_R.unsqueeze(0))

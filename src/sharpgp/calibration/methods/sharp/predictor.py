@@ -1,4 +1,4 @@
-"""What the paper's method gives: ``mu(x) + beta(delta) sigma(theta(delta), x)``."""
+"""The predictor of the paper's method: ``mu(x) + beta(delta) sigma(theta(delta), x)``."""
 
 from typing import Any
 

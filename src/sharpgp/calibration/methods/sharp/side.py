@@ -3,8 +3,8 @@ r"""The search of one side of ``delta_0``: a monotone path, from its centre to i
 1. One evaluation of ``sigma(theta)`` gives the objective of *every* level, because the same
    z-scores serve them all.  So every ``theta`` that any search visits is kept.
 2. The best monotone path through these is a shortest path (dynamic programming over levels).  A
-   path of ``theta_R`` alone is one of them.  Points are added only, so that a search that goes on
-   can only find a better path.
+   path of ``theta_R`` alone is one of them.  Points are only added, so a longer search can only
+   find a better path.
 3. Searching groups of levels from coarse to fine (all levels of a side, then halves, quarters,
    ... single levels), each inside the box that its neighbours leave, avoids the trap of a greedy
    order: one noisy tail level binding all others.
@@ -40,7 +40,7 @@ _MOST_KNOTS = 16
 # Points on the line between two knots, and evaluations of a search between them; rounds of halving
 # what is left of the path's steps.
 _BETWEEN, _HALVINGS = 8, 3
-# Points that a level between two knots may take to find its place on the line.
+# Most points that a level between two knots may use to find its place on the line.
 _BISECTIONS = 12
 # Iterations of a joint descent, each as many evaluations as there are knots.
 _JOINT_ITERATIONS = 25
@@ -86,7 +86,7 @@ def shortest_path(
 
 
 def knots_of(delta: np.ndarray) -> np.ndarray:
-    """Which of the levels, increasing or decreasing, to search: all, or some if they are many.
+    """Which of the levels, increasing or decreasing, to search: all, or some if there are many.
 
     These are the levels next to those of the default grid, so that all levels and the grid are
     searched alike; levels of a range with little of the grid in it have knots of their own, denser
@@ -112,7 +112,7 @@ def knots_of(delta: np.ndarray) -> np.ndarray:
 
 
 def share_of_gap(delta: np.ndarray) -> np.ndarray:
-    """What each level of a side counts [K]: a knot 1, those between two knots 1 together.
+    """Weight [K] of each level of a side: 1 for a knot, and 1 in total for those between two knots.
 
     Examples
     --------
@@ -126,7 +126,7 @@ def share_of_gap(delta: np.ndarray) -> np.ndarray:
 
 
 class Side:
-    """The path of one side, and the search that it comes from.
+    """The path of one side, and the search for it.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ class Side:
         self.fill(budget)
 
     def go_on(self, budget: Budget, rng: np.random.Generator) -> None:
-        """Use up a budget: all knots jointly, then hops of random groups of them."""
+        """Spend a budget: all knots jointly, then hops of random groups of them."""
         n = len(self.knots)
         if n > 1:
             self._jointly(budget)
@@ -292,7 +292,7 @@ class Side:
         self._update()
 
     def _jointly(self, budget: Budget) -> None:
-        """All knots at once, as the first one and steps between neighbours that are not negative.
+        """All knots at once, as the first one and nonnegative steps between neighbours.
 
         Every point is kept, and the shortest path makes sure of the order of ``beta``.
         """
@@ -338,11 +338,11 @@ class Side:
         self.search.run(self._levels(group), start, lower, upper, budget, most, tolerance)
 
     def _box(self, group: list[int]) -> tuple[np.ndarray, np.ndarray]:
-        """What the neighbours of some knots leave to them."""
+        """Bounds that the neighbours of some knots leave them."""
         v, family, path = self.search.visited.v, self.search.problem.family, self._coarse
         lower = v[path[group[0] - 1]] if group[0] > 0 else family.lower
         upper = v[path[group[-1] + 1]] if group[-1] < len(path) - 1 else family.upper
-        return lower, np.maximum(lower, upper)  # a path is in order up to rounding only
+        return lower, np.maximum(lower, upper)  # a path is in order only up to rounding
 
     def _levels(self, group: list[int]) -> list[int]:
         return [int(self.knots[k]) for k in group]
