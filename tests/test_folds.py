@@ -11,6 +11,7 @@ from sklearn.model_selection import KFold, ShuffleSplit, TimeSeriesSplit
 
 from sharpgp._validation import as_labels
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
+from sharpgp.models import folds
 from sharpgp.models.copies import without_copies
 from sharpgp.models.folds import equal_rows, holdout, one_of_each, parts, together
 from sharpgp.models.splitters import splits
@@ -98,6 +99,19 @@ def test_rows_are_connected_through_equal_inputs_and_groups():
 
 def test_zero_has_no_sign():
     assert equal_rows(torch.tensor([[0.0], [-0.0], [1.0]])).tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize("mixed", [folds._mixed, lambda words: words[:, 0] % np.uint64(2)])
+def test_equal_rows_are_those_that_agree_in_every_feature(monkeypatch, mixed):
+    """Also where different rows share the number that they are told apart by at first."""
+    monkeypatch.setattr(folds, "_mixed", mixed)
+    X = torch.from_numpy(np.random.default_rng(0).integers(3, size=(200, 3)) - 1.0)
+    known: dict[tuple[float, ...], int] = {}
+    expected = [known.setdefault(tuple(row), len(known)) for row in X.tolist()]
+    assert equal_rows(X).tolist() == expected
+    assert equal_rows(X[[expected.index(label) for label in range(len(known))]]).tolist() == [
+        *range(len(known))
+    ]
 
 
 def test_few_inputs_are_split_row_by_row_but_groups_are_kept():

@@ -10,7 +10,7 @@ from helpers import wavy
 from sharpgp import Exact, Neighbours, SharpGPRegressor, Sparse, persistence
 from sharpgp._rows import holdout
 from sharpgp.calibration.methods import exact
-from sharpgp.gp import neighbours, sizes
+from sharpgp.gp import compute, neighbours, sizes
 from sharpgp.gp.neighbour_training import train_neighbours
 from sharpgp.gp.neighbours import NeighbourPosterior
 from sharpgp.gp.sizes import MOST_CALIBRATING, approximation_for, drawn_rows
@@ -156,6 +156,19 @@ def test_the_default_pools_trees_of_many_rows(tmp_path):
     assert np.isfinite(
         model.calibrated_.condition_on_observations(X_NEW, Y_NEW).predict_mean(POINTS)
     ).all()
+
+
+def test_trees_that_grow_beside_the_gps_are_the_same(monkeypatch):
+    """As they do where a GPU trains these."""
+    names = ["matern32", "random_forest", "boosted_trees"]
+    one_by_one = bases.Bases(names, seed=0).learned(POINTS, TARGETS)
+    monkeypatch.setattr(bases, "beside", lambda apart: compute.beside(True))
+    side_by_side = bases.Bases(names, seed=0).learned(POINTS, TARGETS)
+    assert list(side_by_side) == list(one_by_one) == names
+    for name, model in one_by_one.items():
+        for found in ("location", "spread"):
+            expected = getattr(model, found)(POINTS)
+            assert torch.equal(getattr(side_by_side[name], found)(POINTS), expected)
 
 
 def test_what_is_pooled():

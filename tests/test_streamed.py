@@ -1,8 +1,11 @@
 """Fits in passes over files: the sums against a GP in memory, interruptions, clusters, errors."""
 
 import json
+import logging
 import os
+import signal
 import sys
+import time
 import warnings
 from contextlib import contextmanager
 
@@ -508,6 +511,73 @@ def test_a_cluster_gives_the_same_and_may_lose_a_worker(engine, whole, path, tmp
             found.drop(columns="who"), expected.drop(columns="who"), rtol=1e-8, atol=1e-8
         )
     np.testing.assert_allclose(numbers(saved), numbers(whole), rtol=1e-8, atol=1e-8)
+
+
+class Slow:
+    """Visits that take long enough to be on every node when one of them goes."""
+
+    def __init__(self, visit):
+        self.visit = visit
+
+    def __call__(self, unit):
+        time.sleep(0.3)
+        return self.visit(unit)
+
+
+@contextmanager
+def ray_nodes():
+    """Address of a cluster of a head and two nodes, and what makes one of these go."""
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    try:
+        node, _ = (cluster.add_node(num_cpus=1) for _ in range(2))
+        cluster.wait_for_nodes()
+        yield cluster.address, lambda: cluster.remove_node(node, allow_graceful=False)
+    finally:
+        cluster.shutdown()
+
+
+@contextmanager
+def dask_workers():
+    """The same of three processes, one of which is killed."""
+    from distributed import Client, LocalCluster
+
+    quiet = {"dashboard_address": None, "silence_logs": logging.CRITICAL}
+    with LocalCluster(n_workers=3, threads_per_worker=1, **quiet) as cluster:
+        with Client(cluster) as client:
+            process = next(iter(client.run(os.getpid).values()))
+        yield cluster.scheduler_address, lambda: os.kill(process, signal.SIGKILL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["ray", "dask"])
+def test_a_cluster_that_loses_a_node_gives_the_same_to_the_last_digit(
+    engine, whole, path, monkeypatch
+):
+    pytest.importorskip({"ray": "ray", "dask": "distributed"}[engine])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([os.path.dirname(__file__), *sys.path]))
+    lost = []
+
+    with {"ray": ray_nodes, "dask": dask_workers}[engine]() as (address, lose):
+
+        @contextmanager
+        def losing(*given, **more):
+            with engines.visitors(*given, **more) as visit_all:
+
+                def visit(work, units):
+                    for answer in visit_all(Slow(work), units):
+                        if isinstance(work, sums.Pull) and not lost:
+                            lost.append(lose())
+                        yield answer
+
+                yield visit
+
+        monkeypatch.setattr(fit, "visitors", losing)
+        settings = {"drop": ["who"], "steps": 2, "engine": engine, "address": address}
+        saved = fit_files(path, "y", regressor(), **settings)
+    assert lost
+    np.testing.assert_array_equal(numbers(saved), numbers(whole))
 
 
 @pytest.mark.parametrize("engine", ["ray", "dask"])

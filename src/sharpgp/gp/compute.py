@@ -228,6 +228,34 @@ def side_by_side(
     return list(in_order(function, items, alone=alone))
 
 
+@contextmanager
+def beside(apart: bool) -> Iterator[Callable[[Callable[[], Result]], Callable[[], Result]]]:
+    """Begin work that is needed later; what is given back waits for it, and has its result.
+
+    Where ``apart``, a thread of its own does the work, one after the other, with as many threads
+    for each operation as the caller has: for work of a CPU while the caller keeps a GPU busy.
+    Otherwise the work is done when its result is asked for.
+
+    Examples
+    --------
+    >>> with beside(apart=True) as begin:
+    ...     later = begin(lambda: 6 * 7)
+    ...     later()
+    42
+    """
+    if not apart:
+        yield lambda work: work
+        return
+    threads = torch.get_num_threads()
+    with ThreadPoolExecutor(
+        1, "sharpgp-beside", initializer=torch.set_num_threads, initargs=(threads,)
+    ) as worker:
+        try:
+            yield lambda work: worker.submit(copy_context().run, work).result
+        finally:
+            worker.shutdown(cancel_futures=True)  # after an error nobody asks for the rest
+
+
 @cache
 def _pool(workers: int) -> ThreadPoolExecutor:
     """Idle threads, kept because new ones take milliseconds to set up linear algebra."""

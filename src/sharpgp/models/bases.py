@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gpytorch
@@ -11,6 +12,7 @@ from sharpgp import _progress as progress
 from sharpgp._validation import check_choice
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.centred import CentredPosterior
+from sharpgp.gp.compute import beside
 from sharpgp.gp.covariance import STATIONARY
 from sharpgp.gp.kernels import KERNELS, Kernel, named
 from sharpgp.gp.posterior import DataPosterior
@@ -88,27 +90,37 @@ class Bases:
     def learned(self, X: Tensor, y: Tensor, labels: Tensor | None = None) -> dict[str, Learner]:
         """Every model, learned from ``X`` [N, d] and ``y`` [N], by name."""
         found: dict[str, Learner] = {}
+        learn: dict[str, Callable[[], Learner]]
         named = self._named(len(X), X.shape[1], X.device.type)
         # Trees of many rows do without some of them, which equal inputs must not give away.
         kept = together(X, labels) if len(y) > MOST_LEFT_OUT else None
         progress.begin("training", "model", len(named))
-        for name, base in named:
-            progress.at(name)
-            if isinstance(base, str) and base in TREES:
-                found[name] = TreeModel(base, X, y, self.seed or 0, kept)
-            elif gives_quantiles(base):
-                found[name] = ForeignModel(base, X, y, self.names)
-            else:
-                gp = self._trained(base, X, y, labels, searched=False)
-                found[name] = learn_gaussian(gp, self.seed or 0, labels)
-            progress.advance()
+        with beside(kept is not None and X.device.type != "cpu") as begin:
+            learn = {name: partial(self._learned, base, X, y, labels, kept) for name, base in named}
+            for name, base in named:
+                if _is_tree(base):
+                    learn[name] = begin(learn[name])
+            for name in learn:
+                progress.at(name)
+                found[name] = learn[name]()
+                progress.advance()
         return found
+
+    def _learned(
+        self, base: Any, X: Tensor, y: Tensor, labels: Tensor | None, kept: Tensor | None
+    ) -> Learner:
+        if _is_tree(base):
+            return TreeModel(base, X, y, self.seed or 0, kept)
+        if gives_quantiles(base):
+            return ForeignModel(base, X, y, self.names)
+        gp = self._trained(base, X, y, labels, searched=False)
+        return learn_gaussian(gp, self.seed or 0, labels)
 
     def one_gp(self, X: Tensor, y: Tensor, labels: Tensor | None = None) -> DataPosterior:
         """The one GP of a method that asks no other model."""
         base = self._one
         no_gp = isinstance(base, list | tuple) or gives_quantiles(base)
-        if no_gp or (isinstance(base, str) and base in TREES):
+        if no_gp or _is_tree(base):
             raise InvalidInputError(
                 "base: expected one kernel or regressor for a calibration that takes one GP, "
                 f"found {base!r}; use calibration='cv' or 'exact'"
@@ -182,6 +194,10 @@ class Bases:
                 f"is {chosen} for {len(X)} training rows; use approximation='exact'"
             )
         return named(base, self.ties, self.known_noise)
+
+
+def _is_tree(base: Any) -> bool:
+    return isinstance(base, str) and base in TREES
 
 
 def _name(base: Any) -> str:

@@ -23,9 +23,25 @@ def equal_rows(X: Tensor) -> Tensor:
     >>> equal_rows(torch.tensor([[2.0, 1.0], [0.0, 1.0], [2.0, 1.0]])).tolist()
     [0, 1, 0]
     """
-    table = np.ascontiguousarray(X.detach().cpu().numpy() + 0.0)  # which makes 0 of -0
-    whole = table.view(np.dtype((np.void, table.itemsize * table.shape[1])))[:, 0]
-    return _counted(torch.from_numpy(np.unique(whole, return_inverse=True)[1].reshape(-1)))
+    table = X.detach().cpu().double().numpy() + 0.0  # which makes 0 of -0
+    words = np.ascontiguousarray(table).view(np.uint64)
+    mixed = _mixed(words)
+    ordered = np.sort(mixed)
+    if (ordered[1:] != ordered[:-1]).all():
+        return torch.arange(len(words))
+    _, first, place = np.unique(mixed, return_index=True, return_inverse=True)
+    if not np.array_equal(words[first[place]], words):  # different rows with one number
+        place = np.unique(words, axis=0, return_inverse=True)[1].reshape(-1)
+    return _counted(torch.from_numpy(place))
+
+
+def _mixed(words: np.ndarray) -> np.ndarray:
+    """A number [N] for each row of ``words`` [N, d]; of different rows hardly ever the same one."""
+    mixed = np.zeros(len(words), dtype=np.uint64)
+    for column in words.T:
+        mixed = (mixed ^ column) * np.uint64(0x9E3779B97F4A7C15)
+        mixed ^= mixed >> np.uint64(29)
+    return mixed
 
 
 def together(X: Tensor, groups: Tensor | None = None) -> Tensor:
@@ -56,8 +72,11 @@ def together(X: Tensor, groups: Tensor | None = None) -> Tensor:
     >>> together(torch.tensor([[0.0], [1.0]]).repeat(40, 1)).unique().numel()  # two categories
     80
     """
+    inputs = equal_rows(X)
+    if groups is None and int(inputs.max()) == len(X) - 1:  # all different
+        return inputs.to(X.device)
     units = torch.arange(len(X)) if groups is None else _counted(groups.cpu())
-    joined = _counted(_connected(units, equal_rows(X)))
+    joined = _counted(_connected(units, inputs))
     of_units = torch.zeros(int(units.max()) + 1, dtype=torch.long)
     of_units[units] = joined
     n, sizes = len(of_units), of_units.bincount().double()

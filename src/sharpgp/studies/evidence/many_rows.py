@@ -102,6 +102,7 @@ CONTESTANTS: dict[str, Contestant] = {
     "default": of_settings(),
     "sparse rbf": of_settings(base="rbf", approximation="sparse"),
     "sparse 500": of_settings(base="rbf", approximation=Sparse(500)),
+    "sparse 1000": of_settings(base="rbf", approximation=Sparse(1000)),
     "sparse 300": of_settings(base="matern32", approximation=Sparse(300)),
     "neighbours 64": of_settings(base="matern32", approximation=Neighbours(64)),
     "neighbours 128": of_settings(base="matern32", approximation=Neighbours(128)),

@@ -3,8 +3,9 @@
 ``growth``: processor seconds and peak memory of ``sharpgp fit --memory`` by the number of rows,
 with the exponents of their growth.  ``kills``: the same command killed twice and run again; the
 model has to be the same, to the last bit.  ``engines``: the same on one process, on ray and on
-dask.  ``rates``: rows per second of one core in each kind of pass, by the number of inducing
-inputs, and the bytes that a unit sends.  Rows are those of
+dask.  ``nodes``: clusters of several nodes, of which one is killed in the middle of the last pass.
+``rates``: rows per second of one core in each kind of pass, by the number of inducing inputs, and
+the bytes that a unit sends.  Rows are those of
 :func:`~sharpgp.studies.evidence.common.simulated`.
 """
 
@@ -14,6 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +35,9 @@ from sharpgp.tabular.streamed.rows import UNIT_ROWS, units_of
 from sharpgp.tabular.streamed.sums import Pull, Training, Visit, merged
 from sharpgp.tabular.streamed.survey import Survey, Table
 
-PARTS = ("growth", "kills", "engines", "rates")
+PARTS = ("growth", "kills", "engines", "nodes", "rates")
+#: The address of a cluster, and what makes one of its nodes go.
+Nodes = tuple[str, Callable[[], object]]
 
 
 def write(n: int, path: Path) -> None:
@@ -146,6 +151,64 @@ def engines(folder: Path, n: int, memory: float, inducing: int, workers: int) ->
         row(engine, wall, float(np.abs(ends - expected).max()), same)
 
 
+@contextmanager
+def ray_nodes(n: int) -> Iterator[Nodes]:
+    """A head without cores, and ``n`` nodes with one each."""
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    try:
+        nodes = [cluster.add_node(num_cpus=1) for _ in range(n)]
+        cluster.wait_for_nodes()
+        yield cluster.address, lambda: cluster.remove_node(nodes[0], allow_graceful=False)
+    finally:
+        cluster.shutdown()
+
+
+@contextmanager
+def dask_workers(n: int) -> Iterator[Nodes]:
+    """As many processes with one thread each."""
+    from distributed import Client, LocalCluster
+
+    quiet = {"dashboard_address": None, "silence_logs": 50}
+    with LocalCluster(n_workers=n, threads_per_worker=1, **quiet) as cluster:
+        with Client(cluster) as client:
+            process = next(iter(client.run(os.getpid).values()))
+        yield cluster.scheduler_address, lambda: os.kill(process, signal.SIGKILL)
+
+
+CLUSTERS: dict[str, Callable[[int], AbstractContextManager[Nodes]]] = {
+    "ray": ray_nodes,
+    "dask": dask_workers,
+}
+
+
+def nodes(folder: Path, n: int, memory: float, inducing: int, workers: int) -> None:
+    """Clusters that lose a node once a part of the last pass is saved, beside one process."""
+    data = folder / f"{n}.parquet"
+    write(n, data)
+    whole = folder / "whole.sgp"
+    wall, _, _ = measured(command(data, whole, memory, inducing, "--workers", "1"))
+    print(f"{n} rows, one process: {wall:.0f} s")
+    header("cluster", "nodes", "seconds", "node lost after", "same bits")
+    for engine, cluster in CLUSTERS.items():
+        out = folder / f"{engine}.sgp"
+        part, lost = folder / f"{engine}.sgp.work" / "sums-part.sgp", []
+        with cluster(workers) as (address, lose):
+            start = time.perf_counter()
+            more = ["--engine", engine, "--address", address]
+            process = subprocess.Popen(command(data, out, memory, inducing, *more))
+            while process.poll() is None:
+                if not lost and part.exists():
+                    lose()
+                    lost.append(time.perf_counter() - start)
+                time.sleep(0.1)
+            wall = time.perf_counter() - start
+        if process.returncode or not lost:
+            raise SystemExit(f"{engine}: status {process.returncode}, nodes lost: {len(lost)}")
+        row(engine, workers, wall, lost[0], digest(out) == digest(whole))
+
+
 def _frame(X: np.ndarray) -> object:
     import pyarrow as pa
 
@@ -202,5 +265,7 @@ def main(
             kills(place, sizes[-1], memory, ms[0], steps)
         elif part == "engines":
             engines(place, sizes[-1], memory, ms[0], workers)
+        elif part == "nodes":
+            nodes(place, sizes[-1], memory, ms[0], workers)
         else:
             rates(place, ms)
