@@ -276,7 +276,7 @@ def test_groups_that_cannot_be_used():
         )
     with pytest.raises(InvalidInputError, match="loo: expected points without groups"):
         SharpGPRegressor(base="rbf", calibration="loo").fit(X, y, groups=np.arange(40) // 2)
-    with pytest.raises(InvalidInputError, match="loo: expected points that each stand alone"):
+    with pytest.raises(InvalidInputError, match="loo: expected points without groups"):
         SharpGPRegressor(base="rbf", calibration="loo").fit(
             X, y, X[:9] + 5, y[:9], groups_cal=np.arange(9) // 3
         )

@@ -259,5 +259,5 @@ def test_no_gradients_and_no_files(tmp_path):
     points = torch.as_tensor(X_TEST[:3]).requires_grad_()
     with pytest.raises(InvalidInputError, match="where gradients are needed, found Ridge"):
         model.posterior_.mean(points)
-    with pytest.raises(SavedModelError, match="Ridge objects have no form without code"):
+    with pytest.raises(SavedModelError, match="Ridge objects cannot be stored without code"):
         model.save(tmp_path / "model.sgp")

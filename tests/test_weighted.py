@@ -310,7 +310,7 @@ def test_saving(gp, tmp_path):
         again.predict_quantiles(X_TEST, 0.3), predictor.predict_quantiles(X_TEST, 0.3)
     )
     assert again.n_cal == predictor.n_cal
-    with pytest.raises(SharpGPError, match="function objects have no form without code"):
+    with pytest.raises(SharpGPError, match="function objects cannot be stored without code"):
         save(fitted("kuleshov18", gp, ratio), tmp_path / "b.sgp")
 
 
