@@ -7,6 +7,7 @@ import torch
 from sharpgp import Exact, SharpGPRegressor
 from sharpgp.gp import train
 from sharpgp.gp.covariance import FromGPyTorch, Stationary
+from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.warped import Warp, WarpedPosterior, _Objective, train_warped
 from sharpgp.models.gaussian import learn_gaussian
@@ -60,15 +61,39 @@ def test_a_subset_is_warped_alike(warped):
     assert (distance < 1e-12 * part.y_train).all()  # there and back through the warp
 
 
-def test_means_stay_near_the_range_of_the_targets(warped):
+def overshooting(posterior: WarpedPosterior, by: float) -> WarpedPosterior:
+    """The same with means of the warped target that are this much higher."""
+    found = WarpedPosterior(posterior.base, posterior.warp)
+    found.base = posterior.base.retargeted(posterior.base.y_train + by)
+    return found
+
+
+def test_means_stay_near_the_range_of_the_targets_and_the_spread_says_so(warped):
     far = torch.full((1, 2), 3.0, dtype=torch.float64)
-    limit = warped.warp.forward(warped.y_train).max() + 0.5 * warped.base.y_train.std()
-    assert warped.mean(far).item() <= warped.warp.back(limit).item() + 1e-9
-    inner = warped.base.retargeted(warped.base.y_train + 100)
-    held = WarpedPosterior(warped.base, warped.warp)
-    held.base = inner  # a GP that overshoots
-    assert torch.isfinite(held.mean(far)).all()
-    assert held.mean(far).item() == pytest.approx(warped.warp.back(limit).item())
+    top, back, theta = warped.base.y_train.max(), warped.warp.back, warped.theta_R[None]
+    limit = max(top + 0.5 * warped.base.y_train.std(), torch.acosh(2 * torch.cosh(top)))
+    assert warped.mean(far).item() <= back(limit).item() + 1e-9
+    held = overshooting(warped, 100.0)
+    assert held.mean(far).item() == pytest.approx(back(limit).item())
+    beyond = held.base.mean(far) - limit
+    assert beyond > 10
+    expected = (held.base.sigma(theta, far)[0] + beyond) * warped.warp.slope(limit)
+    torch.testing.assert_close(held.sigma(theta, far)[0], expected)
+    mean, sigma = held.loo(theta)
+    assert (mean <= back(limit) * (1 + 1e-9)).all()
+    assert (sigma > warped.loo(theta)[1]).all()
+
+
+def test_a_warp_next_to_linear_lets_means_go_far(warped):
+    """A target without noise, whose new points lie outside of the range that it was trained on."""
+    X = torch.linspace(-1, 1, 30, dtype=torch.float64)[:, None]
+    straight = Warp(torch.tensor(0.0).double(), torch.tensor(30.0).double())
+    theta = torch.tensor([0.05, 1.0, 1e-8], dtype=torch.float64)
+    base = ExactPosterior(X, straight.forward(X[:, 0]), Stationary("rbf", 1), theta)
+    new = torch.tensor([[1.5], [-2.0]], dtype=torch.float64)
+    torch.testing.assert_close(
+        WarpedPosterior(base, straight).mean(new), new[:, 0], rtol=0, atol=0.02
+    )
 
 
 def test_gradient_of_the_likelihood():

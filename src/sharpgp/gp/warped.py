@@ -28,9 +28,11 @@ from sharpgp.gp.wrapped import WrappedPosterior
 
 # In standard deviations of the target: below, ties in a discrete target would be all that counts.
 _SMALLEST_SCALE, _LARGEST_SCALE = 0.02, 30.0
-# How far, in deviations of the warped target, a mean may leave the range of the training targets
-# before it is held: the inverse map is exponential.
+# How far a mean may leave the range of the training targets before it is held, as the inverse map
+# is exponential: so many deviations of the warped target, or farther, to where the inverse map is
+# so many times as steep as at the end of the range.  Where a warp is next to linear, that is far.
 _OVERSHOOT = 0.5
+_STEEPER = 2.0
 _MOST_EVALUATIONS = 120
 
 
@@ -76,6 +78,9 @@ class WarpedPosterior(WrappedPosterior):
     ``mu(x) = back(m(x))`` and ``sigma(theta, x) = back'(m(x)) s(theta, x)``: the deviation grows
     with the level where the target's noise does.  ``mu`` is a median rather than a mean.
 
+    Beyond the training targets, where ``back`` explodes, ``m(x)`` is held at the end ``e`` of a
+    range, and ``sigma`` says how far: ``s(theta, x) + |m(x) - e|`` takes the place of ``s``.
+
     Parameters
     ----------
     base : DataPosterior
@@ -107,8 +112,10 @@ class WarpedPosterior(WrappedPosterior):
 
     def _held_range(self) -> tuple[Tensor, Tensor]:
         u = self.base.y_train
-        margin = _OVERSHOOT * u.std()
-        return u.min() - margin, u.max() + margin
+        low, high, margin = u.min(), u.max(), _OVERSHOOT * u.std()
+        lower = torch.minimum(low - margin, -(_STEEPER * low.cosh()).acosh())
+        upper = torch.maximum(high + margin, (_STEEPER * high.cosh()).acosh())
+        return lower, upper
 
     def _around(self, base: DataPosterior, X: Tensor, y: Tensor) -> Self:
         return type(self)(base, self.warp)
@@ -127,13 +134,12 @@ class WarpedPosterior(WrappedPosterior):
 
     def sigma(self, theta: Tensor, X: Tensor) -> Tensor:
         """Standard deviation [K, T] of a new observation under ``theta``, noise included."""
-        return self.base.sigma(theta, X) * self.warp.slope(self._held(self.base.mean(X)))
+        return self._deviation(self.base.mean(X), self.base.sigma(theta, X))
 
     def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """Leave-one-out mean and standard deviation [K, N] of the training points."""
         mean, sigma = self.base.loo(theta)
-        mean = self._held(mean)
-        return self.warp.back(mean), sigma * self.warp.slope(mean)
+        return self.warp.back(self._held(mean)), self._deviation(mean, sigma)
 
     def log_likelihood(self) -> float:
         """See :meth:`DataPosterior.log_likelihood`; with the log slopes of the warp.
@@ -152,6 +158,10 @@ class WarpedPosterior(WrappedPosterior):
             if again is not None:
                 return again
         return super().retrained(X, y, start=start)
+
+    def _deviation(self, mean: Tensor, sigma: Tensor) -> Tensor:
+        held = self._held(mean)
+        return (sigma + (mean - held).abs()) * self.warp.slope(held)
 
     def _held(self, u: Tensor) -> Tensor:
         low, high = self._range
