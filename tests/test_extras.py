@@ -102,6 +102,7 @@ def outcomes(tmp_path_factory):
     return dict(zip(CASES, zip(statuses, said, folders, strict=True), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_a_missing_extra_is_named_in_one_line(case, outcomes):
     status, said, folder = outcomes[case]

@@ -173,7 +173,7 @@ def test_vovk20_meets_every_level_on_average_over_its_draw(C):
 # ------------------------------------------------------------------ the tests have power
 
 
-@pytest.mark.parametrize("C", [39, 100])
+@pytest.mark.parametrize("C", [39, pytest.param(100, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", CONFORMAL)
 def test_a_band_one_rank_too_wide_would_be_seen(monkeypatch, name, C):
     step = Ranks._step
@@ -188,7 +188,7 @@ def test_a_band_one_rank_too_wide_would_be_seen(monkeypatch, name, C):
     assert deviations(shares, [band_rank(c, C) for c in coverages], C, sets).max() > 3
 
 
-@pytest.mark.parametrize("C", [19, 100])
+@pytest.mark.parametrize("C", [19, pytest.param(100, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", CONFORMAL)
 def test_an_end_one_rank_off_would_be_seen(monkeypatch, name, C):
     ends = Ranks.ends

@@ -237,7 +237,7 @@ class Kuleshov22(PosteriorMethod):
     >>> X = torch.linspace(0, 6, 60, dtype=torch.float64)[:, None]
     >>> y = X[:, 0].sin() + 0.1 * torch.cos(37 * X[:, 0])
     >>> posterior, _ = train(X[::2], y[::2])
-    >>> calibrated = Kuleshov22(random_state=0).fit(posterior, X[1::2], y[1::2])
+    >>> calibrated = Kuleshov22(epochs=50, random_state=0).fit(posterior, X[1::2], y[1::2])
     >>> calibrated.predict_interval(X[:3], coverage=0.9).shape
     torch.Size([3, 2])
     """
