@@ -14,12 +14,14 @@ from sharpgp.gp import compute, neighbours, sizes
 from sharpgp.gp.neighbour_training import train_neighbours
 from sharpgp.gp.neighbours import NeighbourPosterior
 from sharpgp.gp.sizes import MOST_CALIBRATING, approximation_for, drawn_rows
-from sharpgp.models import bases, folds, gaussian, pool, splitters, trees
+from sharpgp.models import bases, folds, gaussian, pool, shaped, splitters, trees
 from sharpgp.models.bases import OF_MANY, pool_for
 from sharpgp.models.folds import judging_rows
 from sharpgp.models.gaussian import learn_gaussian
+from sharpgp.models.location_shape import LocationShape
 from sharpgp.models.model import Learner
-from sharpgp.models.pool import PooledModel
+from sharpgp.models.pool import PooledModel, members_of
+from sharpgp.models.shaped import ShapedModel
 from sharpgp.models.trees import TreeModel
 
 MANY = 100
@@ -31,7 +33,7 @@ POINTS, TARGETS = torch.from_numpy(X), torch.from_numpy(Y)
 
 @pytest.fixture(autouse=True)
 def _lowered(monkeypatch):
-    for module in (bases, gaussian, neighbours, pool, splitters, trees):
+    for module in (bases, exact, gaussian, neighbours, pool, splitters, trees):
         monkeypatch.setattr(module, "MOST_LEFT_OUT", MANY)
     monkeypatch.setattr(exact, "MOST_REFITTED", 50)
     monkeypatch.setitem(sizes.MOST_CONDITIONED, "cpu", MANY)
@@ -193,6 +195,23 @@ def test_nothing_but_scores_comes_from_the_calibration_rows(size):
     points = torch.from_numpy(X_NEW)
     assert torch.equal(one.location(points), other.location(points))
     assert torch.equal(one.spread(points), other.spread(points))
+
+
+def test_a_pool_of_many_rows_has_shapes_where_they_pay(monkeypatch, tmp_path):
+    X_cal, y_cal = map(torch.from_numpy, wavy(79, seed=5))
+    models = learned()
+    assert isinstance(Exact().fit(models, X_cal, y_cal).model, PooledModel)
+    monkeypatch.setattr(
+        shaped, "shape_that_pays", lambda m, s, y: LocationShape.learned(m, (y - m) / s)
+    )
+    found = Exact().fit(models, X_cal, y_cal)
+    assert isinstance(found.model, ShapedModel)
+    assert [one.name for one in members_of(found.model, "")] == ["matern32", "random_forest"]
+    low, high = found.predict_interval(X_cal, 0.9, symmetric=True).T
+    assert int(((low <= y_cal) & (y_cal <= high)).sum()) == 72  # 0.9 * 80
+    persistence.save(found, tmp_path / "model.sgp")
+    again = persistence.load(tmp_path / "model.sgp")
+    assert torch.equal(again.predict_quantiles(X_cal, 0.3), found.predict_quantiles(X_cal, 0.3))
 
 
 def test_models_without_weight_are_asked_only_for_gradients(monkeypatch):

@@ -17,8 +17,10 @@ from sharpgp.models.averaged import AveragedModel
 from sharpgp.models.bases import Bases
 from sharpgp.models.folds import parts, together
 from sharpgp.models.gaussian import GaussianModel, learn_gaussian
+from sharpgp.models.location_shape import LocationShape
 from sharpgp.models.model import Learner
 from sharpgp.models.pool import pooled_out_of_fold
+from sharpgp.models.shaped import ShapedModel
 from sharpgp.models.splitters import complements
 from sharpgp.models.spread_choice import Choice, same_spread
 from sharpgp.models.trees import TREES, TreeModel
@@ -60,6 +62,12 @@ def averaged(X: Tensor, y: Tensor) -> Learner:
     return AveragedModel(model, model.out_of_fold(pairs, torch.arange(len(y)), 0).refits)
 
 
+def shaped(X: Tensor, y: Tensor) -> Learner:
+    model = learn_gaussian(train(X, y)[0])
+    held = model.leave_one_out(torch.arange(len(y)), 0)
+    return ShapedModel(model, LocationShape.learned(held.location, held.scores))
+
+
 class Nearest(KNeighborsRegressor):
     """Quantiles of a Gaussian about the mean of the nearest points."""
 
@@ -82,6 +90,7 @@ MAKERS = {
     "boosted_trees": of("boosted_trees"),
     "foreign": of(Nearest()),
     "pool": pool,
+    "shaped": shaped,
 }
 
 
@@ -148,6 +157,13 @@ def test_data(model):
     assert hasattr(model, "posterior") == model.has_posterior
 
 
+def test_scores_stand_for_what_they_come_from(model):
+    scores = model.scores_of(X_NEW, Y_NEW)
+    close(model.at(scores.unsqueeze(0), X_NEW)[0], Y_NEW)
+    steps = model.at(torch.linspace(-4, 4, 9, dtype=torch.float64).unsqueeze(-1), X_NEW)
+    assert (steps.diff(dim=0) > 0).all()
+
+
 def test_gradients_where_there_is_a_gp_of_its_own_mean(model):
     points = X_NEW.clone().requires_grad_()
     if not model.has_posterior or "Centred" in type(model.posterior).__name__:
@@ -176,7 +192,7 @@ def one_fit(model):
 def test_leave_one_out(model):
     held = model.leave_one_out(SINGLY, 0)
     assert_complete(held)
-    close(held.scores, (Y - held.location) / held.spread)
+    close(held.scores, model.unstretched((Y - held.location) / held.spread, held.location))
     # Without a point, its own target is farther away than with it.
     assert (Y - held.location).abs().mean() > (Y - model.location(X)).abs().mean()
 
@@ -191,7 +207,8 @@ def test_leave_one_out_of_rows_that_belong_together(model):
     held = twice.leave_one_out(labels, 0)
     assert_complete(held, 2 * N)
     close(held.location[:N], held.location[N:])
-    close(held.scores, (twice.y_train - held.location) / held.spread)
+    z = (twice.y_train - held.location) / held.spread
+    close(held.scores, twice.unstretched(z, held.location))
 
 
 def test_out_of_fold(model):

@@ -12,7 +12,7 @@ from sklearn.ensemble import (
 
 from sharpgp import persistence
 from sharpgp.exceptions import SavedModelError
-from sharpgp.models import folds, forests, summed_trees, tree_arrays, trees
+from sharpgp.models import boosting, folds, forests, summed_trees, tree_arrays, trees
 from sharpgp.models.boosting import BoostedTrees, ScaledBoosting
 from sharpgp.models.forests import ExtraTrees, LeafForest
 from sharpgp.models.refitted import LEAST_SPREAD
@@ -340,6 +340,24 @@ def test_hostile_parts_of_either_kind_are_refused(name, tmp_path):
     persistence.save(model, tmp_path / "trees.sgp")
     with pytest.raises(SavedModelError, match="cannot load"):
         persistence.load(tmp_path / "trees.sgp")
+
+
+def test_many_targets_of_which_few_are_huge_are_boosted_as_their_arcsinh(monkeypatch):
+    """Location and spread in relative terms, as they were made, and none beyond what was seen."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(size=(4000, 2))
+    y = np.exp(6.0 * x[:, 0] + rng.normal(size=4000))
+    found = boosting.ScaledBoosting(x, y, seed=0)
+    location, spread = found.moments(x)
+    assert found.warp is not None
+    # Half the deviation of the noise, which is 1 in these terms.
+    assert np.abs(np.log(location / np.exp(6.0 * x[:, 0])))[x[:, 0] > 0.5].mean() < 0.5
+    assert np.corrcoef(np.log(spread), x[:, 0])[0, 1] > 0.9
+    assert location.max() <= y.max() * (1 + 1e-9)
+    monkeypatch.setattr(boosting, "heavy_warp", lambda y: None)
+    plain, _ = boosting.ScaledBoosting(x, y, seed=0).moments(x)
+    true = np.exp(6.0 * x[:, 0])
+    assert np.abs(location - true).mean() < np.abs(plain - true).mean()
 
 
 def test_a_few_huge_targets_do_not_decide_where_trees_split(monkeypatch):

@@ -295,12 +295,11 @@ def _unit(calibrated: Any, coverage: float) -> Tensor:
 
 
 def _band(estimator: Any, X: Any, radius: float, noise: Any) -> np.ndarray:
-    """``location -+ radius spread`` (n, 2)."""
+    """What scores of ``-radius`` and ``radius`` stand for (n, 2)."""
 
     def ends(calibrated: Any, X: Tensor) -> np.ndarray:
-        location, spread = calibrated.model.location(X), calibrated.model.spread(X)
-        ends = torch.stack([location - radius * spread, location + radius * spread], -1)
-        return as_numpy(calibrated.kept(ends))
+        radii = X.new_tensor([[-float(radius)], [float(radius)]])
+        return as_numpy(calibrated.kept(calibrated.model.at(radii, X).mT))
 
     answer: np.ndarray = estimator._answer(X, ends, noise)
     return answer

@@ -157,7 +157,7 @@ class ClassPredictor(Calibrated):
         degrees = min(tail.degrees for tail in tails)
         return PredictiveDistribution(
             delta,
-            location + table * spread,
+            location + self.model.stretched(table, location) * spread,
             tail=Tail(scale * spread, degrees),
             caution=partial(warn_if_unsupported, n_cal=self.n_cal),
         )

@@ -217,7 +217,10 @@ class ScoredPredictor(Calibrated):
     ) -> Tensor:
         """See :meth:`Calibrated.ends`."""
         location, spread = self.model.location(X), self.model.spread(X)
-        lower, upper = self._end_scores(coverages, symmetric, weights)
+        lower, upper = (
+            self.model.stretched(beta, location)
+            for beta in self._end_scores(coverages, symmetric, weights)
+        )
         slack = _ROUNDING * location.abs()
         return torch.stack([location + lower * spread - slack, location + upper * spread + slack])
 
@@ -239,10 +242,15 @@ class ScoredPredictor(Calibrated):
         """See :meth:`Calibrated.distribution`."""
         delta = self.ranks.nodes()
         location, spread = self.model.location(X), self.model.spread(X)
+        table = self.ranks.table(delta).unsqueeze(-1)
+        stretched = self.model.stretched(table, location)
+        # Tails grow as all quantiles do, on average.
+        wide = (table[-1] - table[0]).clamp_min(torch.finfo(table.dtype).tiny)
+        growth = (stretched[-1] - stretched[0]).clamp_min(torch.finfo(table.dtype).tiny) / wide
         return PredictiveDistribution(
             delta,
-            location + self.ranks.table(delta).unsqueeze(-1) * spread,
-            tail=self.ranks.tail.times(spread),
+            location + stretched * spread,
+            tail=self.ranks.tail.times(spread * growth),
             caution=self._caution,
         )
 

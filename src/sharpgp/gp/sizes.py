@@ -30,6 +30,8 @@ above 10k              leaves of forests keep       measured: ``many_rows``
 above 10k              a part of the rows, which    cost: refits of every model
                        trees do without, judges
                        the models of a pool
+above 10k              shapes by location, where    measured: ``many_rows``, facebook1
+                       held-out rows ask for them
 above 10k              neighbours are searched      cost: six times as much
                        approximately
 above 30k              trees of a forest are each   cost: sorting

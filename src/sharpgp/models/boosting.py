@@ -1,11 +1,14 @@
 """Gradient boosting on histograms: a location, and with many rows a boosted spread, too."""
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingRegressor
 
-from sharpgp._stored import agree, stored
+from sharpgp._stored import Maybe, agree, stored
 from sharpgp.gp.sizes import MOST_BOOSTED, MOST_BOOSTED_AGAIN, MOST_SPREAD_FROM
+from sharpgp.gp.warped import Warp
+from sharpgp.models.forests import heavy_warp
 from sharpgp.models.refitted import LEAST_SPREAD
 from sharpgp.models.summed_trees import SummedTrees
 from sharpgp.models.tree_arrays import TreeArrays
@@ -66,7 +69,15 @@ class BoostedTrees:
         return location, np.full(len(X), self.size)
 
 
-@stored("ScaledBoosting", mean=SummedTrees, scale=SummedTrees, least=float, most=float)
+@stored(
+    "ScaledBoosting",
+    mean=SummedTrees,
+    scale=SummedTrees,
+    least=float,
+    most=float,
+    reach=float,
+    warp=Maybe(Warp),
+)
 class ScaledBoosting:
     r"""Gradient boosting of the location, and of the logarithm of the spread, for many rows.
 
@@ -74,6 +85,10 @@ class ScaledBoosting:
     deviance of a gamma distribution with a mean ``exp(g(x))``.  Up to
     :data:`~sharpgp.gp.sizes.MOST_BOOSTED_AGAIN` rows as many trees for the location are then grown
     on all of them.
+
+    Targets of which few are far larger than others are boosted as their arcsinh ``u``, see
+    :func:`~sharpgp.models.forests.heavy_warp`: with location ``m`` and spread ``s`` of ``u``, those
+    of the target are ``back(m)``, a median, and ``back'(m) s``.
 
     Parameters
     ----------
@@ -91,8 +106,12 @@ class ScaledBoosting:
     (True, True)
     """
 
+    warp: Warp | None = None
+
     def __init__(self, X: Floats, y: Floats, seed: int) -> None:
-        n = len(y)
+        n, warp = len(y), heavy_warp(y)
+        if warp is not None:
+            self.warp, y = warp, warp.forward(torch.from_numpy(y)).numpy()
         order = np.random.default_rng(seed).permutation(n)
         held = order[: min(round(_HELD_OUT * n), MOST_SPREAD_FROM)]
         kept = order[len(held) :]
@@ -124,9 +143,11 @@ class ScaledBoosting:
         self.least = LEAST_SPREAD * float(y.std()) or 1.0
         # A sum of steps may go beyond anything that was seen, and is exponentiated.
         self.most = float(max(size.max(), self.least))
+        self.reach = float(np.abs(y).max())
 
     def _restored(self) -> None:
         agree("spreads", 0.0 < self.least <= self.most < np.inf, True)
+        agree("a finite reach", 0.0 <= self.reach < np.inf, True)
 
     @property
     def n_features(self) -> int:
@@ -135,4 +156,9 @@ class ScaledBoosting:
 
     def moments(self, X: Floats) -> tuple[Floats, Floats]:
         """Location and spread [T]."""
-        return self.mean.sums(X), np.exp(self.scale.sums(X)).clip(self.least, self.most)
+        location = self.mean.sums(X)
+        spread = np.exp(self.scale.sums(X)).clip(self.least, self.most)
+        if self.warp is None:
+            return location, spread
+        u = torch.from_numpy(location.clip(-self.reach, self.reach))
+        return self.warp.back(u).numpy(), self.warp.slope(u).numpy() * spread

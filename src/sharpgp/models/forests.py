@@ -16,6 +16,7 @@ from sklearn.ensemble import ExtraTreesRegressor, RandomForestRegressor
 from sharpgp._stored import NumPyArray, agree, stored
 from sharpgp.gp.compute import in_order
 from sharpgp.gp.sizes import MOST_GROWN_ON
+from sharpgp.gp.warped import Warp
 from sharpgp.models.refitted import LEAST_SPREAD
 from sharpgp.models.tree_arrays import TreeArrays
 
@@ -135,11 +136,28 @@ class ExtraTrees:
         return csr_matrix((values.ravel(), (rows, leaves.ravel())), shape=shape)
 
 
-def tamed(y: Floats) -> Floats:
-    r"""Targets that trees are split by: ``arcsinh((y - median) / size)`` where tails are heavy.
+def heavy_warp(y: Floats) -> Warp | None:
+    r"""``arcsinh((y - median) / size)`` where few targets are far larger than others; else None.
 
-    ``size`` is the mean distance from the median.  Splits gain by squares, so that of counts with a
-    few huge ones nothing else matters; other targets are returned as they are.
+    ``size`` is the mean distance from the median.
+
+    Examples
+    --------
+    >>> warp = heavy_warp(np.array([0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 2.0, 997.0]))
+    >>> round(float(warp.scale), 1), heavy_warp(np.array([0.0, 1.0, 2.0, 5.0])) is None
+    (111.1, True)
+    """
+    centre = np.median(y)
+    size = np.abs(y - centre).mean()
+    if not (size > 0.0 and y.std() > _HEAVY * size):
+        return None
+    return Warp(*(torch.tensor(float(value), dtype=torch.float64) for value in (centre, size)))
+
+
+def tamed(y: Floats) -> Floats:
+    r"""Targets that trees are split by: those of :func:`heavy_warp`, where it warps.
+
+    Splits gain by squares, so that of counts with a few huge ones nothing else matters.
 
     Examples
     --------
@@ -148,10 +166,8 @@ def tamed(y: Floats) -> Floats:
     >>> tamed(np.array([0.0, 1.0, 2.0, 5.0])).tolist()
     [0.0, 1.0, 2.0, 5.0]
     """
-    away = y - np.median(y)
-    size = np.abs(away).mean()
-    heavy = size > 0.0 and y.std() > _HEAVY * size
-    return np.arcsinh(away / size) if heavy else y
+    warp = heavy_warp(y)
+    return y if warp is None else warp.forward(torch.from_numpy(y)).numpy()
 
 
 @stored("LeafForest", trees=TreeArrays, variances=NumPyArray("nodes"), least=float)

@@ -85,11 +85,21 @@ class Model(ABC):
 
     def at(self, beta: Tensor, X: Tensor) -> Tensor:
         """What scores ``beta`` [K, T or 1] stand for at ``X``, [K, T]; increasing in ``beta``."""
-        return self.location(X) + beta * self.spread(X)
+        location = self.location(X)
+        return location + self.stretched(beta, location) * self.spread(X)
 
     def scores_of(self, X: Tensor, y: Tensor) -> Tensor:
         """Scores [T] of ``y`` [T] at ``X``: the inverse of :meth:`at`."""
-        return (y - self.location(X)) / self.spread(X)
+        location = self.location(X)
+        return self.unstretched((y - location) / self.spread(X), location)
+
+    def stretched(self, beta: Tensor, location: Tensor) -> Tensor:
+        """Spreads that scores ``beta`` [K, T or 1] stand for at locations [T]: as many."""
+        return beta
+
+    def unstretched(self, z: Tensor, location: Tensor) -> Tensor:
+        """Scores [T] of ``z`` spreads [T] at locations [T]: the inverse of :meth:`stretched`."""
+        return z
 
     @abstractmethod
     def extended(self, X: Tensor, y: Tensor) -> "Model":

@@ -16,6 +16,7 @@ from sharpgp.models.folds import Split
 from sharpgp.models.gaussian import learn_gaussian
 from sharpgp.models.model import HeldOut, Learner, OutOfFold
 from sharpgp.models.refitted import RefittedModel
+from sharpgp.models.shaped import ShapedModel
 from sharpgp.models.weights import (
     pool_weights,
     pooled_crps,
@@ -364,6 +365,7 @@ def members_of(model: object, name: str) -> list[Member]:
 
     A model alone is judged by its leave-one-out scores; what is no learned model, not at all.
     """
+    model = model.model if isinstance(model, ShapedModel) else model
     if isinstance(model, PooledModel):
         return model.members
     if not isinstance(model, Learner):

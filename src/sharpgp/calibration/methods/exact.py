@@ -12,9 +12,10 @@ from sharpgp.calibration.methods.cross_validated import split_points
 from sharpgp.calibration.recalibrator import CalibrationPoints, Recalibrator, register
 from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.sizes import MOST_REFITTED
+from sharpgp.gp.sizes import MOST_LEFT_OUT, MOST_REFITTED
 from sharpgp.models.folds import one_of_each, together
 from sharpgp.models.pool import Base, candidates, inputs_of, pooled, pooled_out_of_fold
+from sharpgp.models.shaped import shaped
 
 # Parts of the training points that give several models their weights.
 _FOLDS = 5
@@ -126,7 +127,9 @@ class Exact(Recalibrator):
             else:
                 labels = together(inputs_of(base), groups)
                 held = [one.leave_one_out(labels, self.seed) for one in models.values()]
-                model, _ = pooled(models, held)
+                model, left_out = pooled(models, held)
+                if len(model.y_train) > MOST_LEFT_OUT:
+                    model = shaped(model, left_out)
         found = ScoredPredictor.of(model, points.X, points.y)
         if classes is not None:
             return ClassPredictor.of(found, classes)
