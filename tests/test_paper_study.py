@@ -136,7 +136,7 @@ def test_plan_of_the_paper():
         count[key] = count.get(key, 0) + 1
     assert count["regression", "boston", "paper", "trained"] == 100
     assert count["regression", "boston", "kuleshov22 pretrained_on=yacht", "undertrained"] == 100
-    assert count["regression", "boston", "paper effort=3 levels=0.025/0.975", "trained"] == 100
+    assert count["regression", "boston", "paper effort=2 levels=0.025/0.975", "trained"] == 100
     assert count["regression", "kin8nm", "paper", "undertrained"] == 10
     assert count["bounds", "boston", "capone22", "trained"] == 10
     assert count["bo", "ackley", "calibrated_1", None] == 20
@@ -162,6 +162,12 @@ def test_the_command(tmp_path, monkeypatch):
     assert done.exit_code == 0, done.output
     assert f"Wrote {tmp_path / 'paper.html'} and {tmp_path / 'paper.md'}" in done.stdout
     assert "No figures" in (tmp_path / "paper.md").read_text()
+    (tmp_path / "paper.md").unlink()
+    done = cli.invoke(app, ["bench", "paper", "--only-page", "--out", str(tmp_path)])
+    assert (done.exit_code, done.stdout.count("Wrote")) == (0, 1)
+    assert "No figures" in (tmp_path / "paper.md").read_text()
+    done = cli.invoke(app, ["bench", "paper", "--only-page", "--out", str(tmp_path / "nowhere")])
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
     for wrong in ("effort", "depth=3"):
         done = cli.invoke(app, ["bench", "paper", "--paper", wrong, "--out", str(tmp_path)])
         assert (done.exit_code, done.stderr.count("\n")) == (2, 1)

@@ -178,6 +178,7 @@ def test_more_restarts_and_more_effort_never_end_in_a_worse_path(small, settings
     """By construction; with a small budget here, so that there is something left to gain."""
     monkeypatch.setattr("sharpgp.calibration.methods.sharp.path.MOST_EVALUATIONS", 20)
     monkeypatch.setattr("sharpgp.calibration.methods.sharp.path.LEAST_EVALUATIONS", 20)
+    monkeypatch.setattr("sharpgp.calibration.methods.sharp.path.LEVEL_ALONE", 20)
     prices, evaluations = {}, {}
     for effort, restarts in itertools.product((1, 2), (0, 1)):
         method = Sharp(**settings, effort=effort, restarts=restarts, random_state=5)

@@ -73,31 +73,36 @@ def minimise(
     >>> bool(abs(found.x[0]) < 1e-6), found.done, found.failures
     (True, True, ())
     """
-    count, failures = 0, list[str]()
-
-    def guarded(v: np.ndarray) -> tuple[float, np.ndarray]:
-        nonlocal count
-        count += 1
-        try:
-            return evaluate(v)
-        except NumericalError as error:
-            failures.append(str(error))
-            return _FAILED, np.zeros_like(v)
-
+    evaluate, failures = guarded(evaluate)
     bounds = None
     if lower is not None and upper is not None:
         start, bounds = np.clip(start, lower, upper), list(zip(lower, upper, strict=True))
     if tolerance is not None:
         options["ftol"] = tolerance
     found = minimize(
-        guarded,
+        evaluate,
         start,
         jac=True,
         method="L-BFGS-B",
         bounds=bounds,
         options={"maxfun": most, **options},
     )
-    return Found(float(found.fun), found.x, bool(found.nfev < most), count, tuple(failures))
+    done = bool(found.nfev < most)
+    return Found(float(found.fun), found.x, done, int(found.nfev), tuple(failures))
+
+
+def guarded(evaluate: Evaluate) -> tuple[Evaluate, list[str]]:
+    """The same, but a failure is a very bad value without a slope, and its message is listed."""
+    failures: list[str] = []
+
+    def safe(v: np.ndarray) -> tuple[float, np.ndarray]:
+        try:
+            return evaluate(v)
+        except NumericalError as error:
+            failures.append(str(error))
+            return _FAILED, np.zeros_like(v)
+
+    return safe, failures
 
 
 def with_gradient(function: Callable[[Tensor], Tensor], what: str, like: Tensor) -> Evaluate:

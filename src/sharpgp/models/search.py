@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from sharpgp._ranks import q_lin
+from sharpgp.gp.kinked import minimise_kinked
 from sharpgp.gp.optimise import Evaluate, minimise
 from sharpgp.models.families import Family
 from sharpgp.models.objective import Objective, Quantile, smooth_quantile
@@ -22,8 +23,10 @@ STALLED = -0.02
 EFFORT_FACTOR = 4
 # What an excess over theta_R's objective costs on top of itself.
 _PENALTY = 3.0
-# A hop moves each entry with this probability, by so much (in logarithms).
-_HOP_SHARE, _HOP_SIZE = 0.3, 1.0
+# A hop moves each entry with this probability, by so much (in logarithms); by more where no other
+# level binds.  What a step of a descent along kinks has to gain.
+_HOP_SHARE, _HOP_SIZE, _LONG_HOP = 0.3, 1.0, 2.0
+KINKED_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -71,11 +74,12 @@ def descend(
     budget: Budget,
     max_evaluations: int,
     tolerance: float,
+    kinked: bool = False,
 ) -> None:
     """Bounded L-BFGS from ``start``; ``evaluate`` keeps what it sees, so nothing is returned.
 
     A point where the covariance cannot be factorised counts as very bad, not as an error: the
-    line search then steps back.
+    line search then steps back.  ``kinked`` takes the descent for functions with kinks.
 
     Examples
     --------
@@ -93,7 +97,10 @@ def descend(
     allowed = min(max_evaluations, budget.left)
     if allowed < 1:
         return
-    found = minimise(evaluate, start, lower, upper, most=allowed, tolerance=tolerance, maxls=8)
+    if kinked:
+        found = minimise_kinked(evaluate, start, lower, upper, most=allowed, tolerance=tolerance)
+    else:
+        found = minimise(evaluate, start, lower, upper, most=allowed, tolerance=tolerance, maxls=8)
     budget.left -= found.evaluations
     budget.used += found.evaluations
     budget.failed += len(found.failures)
@@ -192,6 +199,8 @@ class LevelSearch:
         budget: Budget,
         most: int,
         rng: np.random.Generator,
+        *,
+        kinked: bool = False,
     ) -> None:
         """Search a group of levels from the best point in a box, some of its entries moved.
 
@@ -201,8 +210,10 @@ class LevelSearch:
         start, _ = self.visited.best_inside(lower, upper, self.weights_of(group))
         moved = rng.random(len(start)) < _HOP_SHARE
         moved[rng.integers(len(start))] = True
-        start = start + moved * rng.normal(0.0, _HOP_SIZE, len(start))
-        self.run(group, start, lower, upper, budget, most, 1e-4)
+        size = _LONG_HOP if kinked else _HOP_SIZE
+        start = start + moved * rng.normal(0.0, size, len(start))
+        tolerance = KINKED_TOLERANCE if kinked else 1e-4
+        self.run(group, start, lower, upper, budget, most, tolerance, kinked=kinked)
 
     def run(
         self,
@@ -215,8 +226,12 @@ class LevelSearch:
         tolerance: float,
         *,
         smoothed: bool = False,
+        kinked: bool = False,
     ) -> None:
-        """Search a group of levels inside a box, or rather their smoothed objectives."""
+        """Search a group of levels inside a box, or rather their smoothed objectives.
+
+        ``kinked`` takes more evaluations to follow the kinks of a level that is searched alone.
+        """
         weights = torch.from_numpy(self.weights_of(group)).to(self.delta)
         used = budget.used
 
@@ -234,6 +249,7 @@ class LevelSearch:
             budget=budget,
             max_evaluations=most,
             tolerance=tolerance,
+            kinked=kinked,
         )
         self.evaluations[group[-1]] += budget.used - used
 

@@ -19,7 +19,7 @@ METHODS = (
 #: Methods that take the hardly trained base model as it is.
 UNDERTRAINED = METHODS[:6]
 #: A thorough search of the two levels of the 95 % interval, each on its side of the centre.
-THOROUGH: dict[str, Any] = {"levels": [0.025, 0.975], "effort": 3}
+THOROUGH: dict[str, Any] = {"levels": [0.025, 0.975], "effort": 2}
 #: The set that the network is pretrained on.
 PRETRAINED_ON = "yacht"
 #: Sets that take minutes a split, with fewer splits unless more are asked for.

@@ -16,6 +16,7 @@ from sharpgp import metrics
 from sharpgp._validation import as_count, check_choice
 from sharpgp.calibration import Kuleshov22, known_methods
 from sharpgp.calibration.calibrated import Calibrated
+from sharpgp.calibration.methods.kuleshov22 import Network
 from sharpgp.calibration.recalibrator import make_recalibrator
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.compute import choose_device
@@ -188,13 +189,19 @@ def run_task(task: Task, context: Mapping[str, Any]) -> Outcome:
     recalibrator = make_recalibrator(task.method, random_state=task.seed, **own)
     if other is not None:
         assert isinstance(recalibrator, Kuleshov22)
-        base, home = task.settings["base"], context.get("data_home")
-        first = make_problem(other, task.seed, base, None, home)
-        recalibrator = recalibrator.pretrained_on(
-            first.posterior, first.part.X_cal, first.part.y_cal
-        )
+        recalibrator.start = pretrained(other, task.settings["base"], context.get("data_home"))
     calibrated = recalibrator.fit(problem.posterior, part.X_cal, part.y_cal)
     return Outcome(measure(calibrated, part.X_test, part.y_test), problem.info)
+
+
+@lru_cache(maxsize=4)
+def pretrained(dataset: str, base: str, data_home: str | None) -> Network:
+    """The network after its pretraining on one set, one split of it, for all tasks."""
+    problem = make_problem(dataset, 0, base, None, data_home)
+    method = Kuleshov22(random_state=0)
+    start = method.pretrained_on(problem.posterior, problem.part.X_cal, problem.part.y_cal).start
+    assert start is not None
+    return start
 
 
 def measure(calibrated: Calibrated, X: np.ndarray, y: np.ndarray) -> dict[str, float]:

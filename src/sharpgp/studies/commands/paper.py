@@ -32,6 +32,9 @@ def whole_paper(
         str | None,
         typer.Option(help="Of regression, bounds and bo, with commas. Default: all three."),
     ] = None,
+    only_page: Annotated[
+        bool, typer.Option("--only-page", help="Run nothing, write the page of what is there.")
+    ] = False,
     paper: PaperSettings = None,
     device: Device = "cpu",
     data_home: DataHome = None,
@@ -43,6 +46,9 @@ def whole_paper(
     from sharpgp.studies.paper_page import write_page
 
     sets, missing = whole.available(names_of(names), data_home)
+    if only_page:
+        typer.echo(write_page(out, missing))
+        return
     tasks = whole.plan(
         sets,
         parts=names_of(parts),

@@ -48,8 +48,9 @@ class Sharp(PosteriorMethod):
     family : {"ard", "scaled", "shared"}
         All hyperparameters per level; ``theta = s * theta_R`` per level (a line search); or one
         ``theta`` for all levels.
-    objective : {"sharpness", "pinball"}
-        The paper's objective, or the pinball loss of the quantile.
+    objective : {"sharpness", "length", "pinball"}
+        The paper's objective, a mean square; the mean distance of the quantile from the mean, of
+        which two make the length of a centred interval; or the pinball loss of the quantile.
     subset : int, optional
         Number of training points used while searching ``theta``; ``beta`` always uses all.
     restarts : int

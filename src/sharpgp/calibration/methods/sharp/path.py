@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import Array, stored
-from sharpgp.calibration.methods.sharp.side import Side, share_of_gap
+from sharpgp.calibration.methods.sharp.side import LEVEL_ALONE, Side, share_of_gap
 from sharpgp.models.search import LEAST_EVALUATIONS, Budget, Problem, price, rounds
 
 #: Evaluations per level of the first pass, and for both sides: 25 levels may use 400.
@@ -115,7 +115,7 @@ def solve_path(
     with torch.no_grad():
         _, beta = problem.objective(delta, problem.r, problem.sigma(theta_R.unsqueeze(0)))
     weights = level_weights(delta, centre_of(problem.r), len(problem.r))
-    first = max(LEAST_EVALUATIONS, min(MOST_EVALUATIONS, EVALUATIONS_PER_LEVEL * len(delta)))
+    first = min(MOST_EVALUATIONS, EVALUATIONS_PER_LEVEL * len(delta))
     theta = theta_R.expand(len(delta), -1).clone()
     passed = [theta.clone() for _ in range(1 + (restarts + 1) * effort)]
     evaluations, whole = np.zeros(len(delta), dtype=int), Budget(0)
@@ -125,7 +125,8 @@ def solve_path(
             continue
         if sign < 0:
             index = index.flip(0)
-        share = max(1, round(first * len(index) / len(delta)))
+        share = round(first * len(index) / len(delta))
+        share = LEVEL_ALONE if len(index) == 1 else max(LEAST_EVALUATIONS, share)
         place = index.cpu().numpy()
         best = 0.0
         for restart in range(restarts + 1):
@@ -135,7 +136,7 @@ def solve_path(
             for stage, more in enumerate([share, *rounds(share, effort)]):
                 budget = Budget(more)
                 if stage == 0:
-                    side.first_pass(budget, start)
+                    side.first_pass(budget, rng, start)
                 else:
                     side.go_on(budget, rng)
                 whole.used, whole.failed = whole.used + budget.used, whole.failed + budget.failed

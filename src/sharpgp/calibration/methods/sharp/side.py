@@ -22,7 +22,7 @@ from sharpgp.calibration.ranks import DEFAULT_GRID
 from sharpgp.exceptions import NumericalError
 from sharpgp.gp.optimise import minimise
 from sharpgp.models.search import (
-    LEAST_EVALUATIONS,
+    KINKED_TOLERANCE,
     STALLED,
     Budget,
     LevelSearch,
@@ -33,8 +33,10 @@ from sharpgp.models.search import (
 
 # Evaluations allowed to each search by depth: whole side, halves, quarters, ...
 _EVALUATIONS = (30, 12, 10, 8, 6)
-# Those of a level alone that go to its smoothed objective.
-_SMOOTHED = 40
+# Those of a level alone: its smoothed objective, and each descent of the objective itself.
+_SMOOTHED, _DESCENT = 30, 60
+#: Evaluations of the first pass of a level alone: two of them take what 25 levels may take.
+LEVEL_ALONE = 200
 # Levels of a side that are searched; 25 levels have 13 a side.
 _MOST_KNOTS = 16
 # Points on the line between two knots, and evaluations of a search between them; rounds of halving
@@ -156,11 +158,13 @@ class Side:
         """Whether the path is at ``theta_R`` [K]."""
         return np.array(self.path) == 0
 
-    def first_pass(self, budget: Budget, start: np.ndarray | None = None) -> None:
+    def first_pass(
+        self, budget: Budget, rng: np.random.Generator, start: np.ndarray | None = None
+    ) -> None:
         """From coarse to fine, from ``theta_R`` or from another start."""
         groups = [list(range(len(self.knots)))]
         if len(self.knots) == 1:
-            self._alone(start, budget)
+            self._alone(start, budget, rng)
         elif start is None:
             self.search.from_theta_R(self._levels(groups[0]), budget, _EVALUATIONS[0])
         else:
@@ -187,8 +191,9 @@ class Side:
             if (upper - lower < 1e-9).all():
                 budget.left -= 1
                 continue
-            most = LEAST_EVALUATIONS if n == 1 else _EVALUATIONS[1]
-            self.search.hop(self._levels(group), lower, upper, budget, most, rng)
+            most = _DESCENT if n == 1 else _EVALUATIONS[1]
+            levels = self._levels(group)
+            self.search.hop(levels, lower, upper, budget, most, rng, kinked=n == 1)
             self._update()
         self.fill(budget)
 
@@ -215,15 +220,18 @@ class Side:
                         self._look((v[a] + v[b]) / 2.0, level, budget)
         self.path, self.price = shortest_path(self.search.visited, self.search.weights)
 
-    def _alone(self, start: np.ndarray | None, budget: Budget) -> None:
-        """One level: the smoothed objective first, as no other levels smooth it."""
+    def _alone(self, start: np.ndarray | None, budget: Budget, rng: np.random.Generator) -> None:
+        """One level: the smoothed objective first, as no other levels smooth it; then hops."""
         search, family = self.search, self.search.problem.family
         start = family.start if start is None else start
-        search.run([0], start, family.lower, family.upper, budget, _SMOOTHED, 1e-4, smoothed=True)
-        start, gain = search.visited.best_inside(family.lower, family.upper, np.ones(1))
+        ends = family.lower, family.upper
+        search.run([0], start, *ends, budget, _SMOOTHED, 1e-4, smoothed=True)
+        start, gain = search.visited.best_inside(*ends, np.ones(1))
         if gain > STALLED:
             start = family.second_start
-        search.run([0], start, family.lower, family.upper, budget, LEAST_EVALUATIONS, 1e-4)
+        search.run([0], start, *ends, budget, _DESCENT, KINKED_TOLERANCE, kinked=True)
+        while budget.left > 0:
+            search.hop([0], *ends, budget, _DESCENT, rng, kinked=True)
 
     def _join(self, gap: int, budget: Budget) -> None:
         """Points on the line between two knots, among them such that a path leads through both.
