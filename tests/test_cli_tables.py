@@ -12,6 +12,7 @@ from sharpgp.cli import app
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.tabular import fit_file, load_model
 from sharpgp.tabular.files import read_whole, rows_in
+from sharpgp.tabular.streamed.rows import as_parquet
 
 runner = CliRunner()
 
@@ -46,6 +47,33 @@ def test_a_spreadsheet_gives_the_model_that_the_csv_file_gives(frame, tmp_path):
     result = call("predict", tmp_path / "csv.sgp", tmp_path / "data.csv", "--out", "x.xlsx")
     assert result.exit_code == 2
     assert "expected a .csv or .parquet file to write" in result.stderr
+
+
+def test_marks_of_gaps_are_remembered(frame, tmp_path):
+    path, out = tmp_path / "data.csv", tmp_path / "model.sgp"
+    marked = frame.drop(columns="patient").astype({"dose": object})
+    marked.loc[::12, "dose"] = "?"
+    marked.loc[1, "dose"] = -999
+    marked.to_csv(path, index=False)
+    result = call("fit", path, "--target", "response", "--out", out)
+    assert "found '?' in row 1; correct it, call it --missing '?', or make" in result.stderr
+    marks = ("--missing", "?", "--missing", "-999")
+    result = call("fit", path, "--target", "response", "--out", out, *marks)
+    assert "6 values missing" in result.stdout
+    saved = load_model(out)
+    assert saved.missing == ("?", "-999")
+    assert saved.read(path).X.missing.sum() == 6
+    result = call("predict", out, path, "--out", tmp_path / "predictions.csv")
+    assert result.exit_code == 0, result.output
+    copy = as_parquet(path, tmp_path / "copy.parquet", saved.missing)
+    assert read_whole(copy)["dose"].null_count == 6
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in (["a", "b"], [1, "x"], [-999, "?"], [-999.0, " ? "], [2.5, "y"]):
+        book.active.append(row)
+    book.save(tmp_path / "marked.xlsx")
+    found = read_whole(tmp_path / "marked.xlsx", saved.missing).to_pydict()
+    assert found == {"a": [1.0, None, None, 2.5], "b": ["x", None, None, "y"]}
 
 
 def test_a_spreadsheet_s_oddities_are_read_or_named(tmp_path):
@@ -135,4 +163,4 @@ def test_a_text_among_numbers_is_named_by_its_row_in_the_file(frame, tmp_path):
     frame.to_csv(tmp_path / "data.csv", index=False)
     result = call("fit", tmp_path / "data.csv", "--target", "response", "--out", tmp_path / "m.sgp")
     assert result.exit_code == 2
-    assert "column 'dose': expected numbers, found 'n.a.?' in row 41; correct it" in result.stderr
+    assert "column 'dose': expected numbers, found 'n.a.?' in row 41; correct it, " in result.stderr

@@ -8,9 +8,10 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 from helpers import marked
-from sharpgp import CalibrationWarning, Online, SharpGPRegressor
+from sharpgp import CalibrationWarning, Online, SharpGPRegressor, plots
 from sharpgp.calibration import known_methods
 from sharpgp.diagnostics import diagnose
 from sharpgp.exceptions import InvalidInputError
@@ -18,6 +19,8 @@ from sharpgp.frames import Column, TableEncoding
 from sharpgp.frames.reading import values_of
 from sharpgp.gp.kernels import NamedKernel, make_covariance, named
 from sharpgp.gp.training import train
+from sharpgp.relevance import relevance
+from sharpgp.report.numbers import numbers_of
 
 KINDS = ["a", "b", "c", "d", "e"]
 
@@ -277,6 +280,28 @@ def test_categories_are_learned():
     inside = (covered[:, 0] <= y_test) & (y_test <= covered[:, 1])
     # 49 calibration points: the coverage is within four deviations of a beta distribution's.
     assert abs(inside.mean() - 0.9) < 4 * np.sqrt(0.09 / 49 + 0.09 / 200)
+
+
+def test_relevance_is_that_of_columns():
+    frame, y = table(60)
+    model = quick().fit(frame, y)
+    values = relevance(model, frame)
+    names = model.encoding_.names
+    assert values.shape == (len(names),)
+    mean, order = model.predict(frame), np.random.default_rng(0).permutation(len(frame))
+    for j, name in enumerate(names):
+        shuffled = frame.copy()
+        shuffled[name] = frame[name].take(np.roll(order, 1 + j)[np.argsort(order)]).values
+        moved = np.sqrt(np.mean((model.predict(shuffled) - mean) ** 2) / (2 * mean.var()))
+        assert values[j] == pytest.approx(moved, rel=1e-6, abs=1e-9)
+    found = diagnose(model, frame, y, coverages=[0.9])
+    assert list(found.relevant) == [names[j] for j in np.argsort(-values, kind="stable")]
+    assert [one["name"] for one in numbers_of(found)["learned"]["relevance"]] == [*found.relevant]
+    ax = plots.models.relevance(Figure().subplots(), found)
+    assert [text.get_text() for text in ax.get_yticklabels()] == [*found.relevant][::-1]
+    first = model.encoding_.places[next(iter(found.relevant))][0]
+    ax = plots.models.intervals(Figure().subplots(), found)
+    assert ax.get_xlabel() == model.encoding_.features[first]
 
 
 def test_arrays_of_the_same_columns_are_taken_by_position():

@@ -13,6 +13,7 @@ from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
+from sklearn.tree import DecisionTreeRegressor
 
 from helpers import wavy
 from sharpgp import CrossValidated, Kuleshov18, SharpGPRegressor
@@ -254,10 +255,33 @@ def test_means_that_cannot_be_used(kind):
     assert "\n" not in str(caught.value)
 
 
-def test_no_gradients_and_no_files(tmp_path):
+def test_no_gradients():
     model = SharpGPRegressor(calibration="vanilla", base=Ridge()).fit(X, Y)
     points = torch.as_tensor(X_TEST[:3]).requires_grad_()
     with pytest.raises(InvalidInputError, match="where gradients are needed, found Ridge"):
         model.posterior_.mean(points)
-    with pytest.raises(SavedModelError, match="Ridge objects cannot be stored without code"):
-        model.save(tmp_path / "model.sgp")
+
+
+def saved_and_loaded(base, path, **how):
+    pytest.importorskip("skops", reason="no skops; the extra of that name installs it")
+    model = SharpGPRegressor(calibration="exact", base=base, random_state=0).fit(X, Y)
+    model.save(path)
+    assert b"pickle" not in path.read_bytes()
+    return model, SharpGPRegressor.load(path, **how)
+
+
+def test_a_scikit_learn_base_comes_back_from_its_file_bit_for_bit(tmp_path):
+    model, again = saved_and_loaded(make_pipeline(StandardScaler(), Ridge()), tmp_path / "model")
+    np.testing.assert_array_equal(again.predict(X_TEST), model.predict(X_TEST))
+    np.testing.assert_array_equal(again.predict_interval(X_TEST), model.predict_interval(X_TEST))
+    np.testing.assert_array_equal(again.update(X, Y).predict(X), model.update(X, Y).predict(X))
+    assert again.get_params()["base__ridge__alpha"] == 1.0
+
+
+def test_parts_that_skops_does_not_trust_are_named(tmp_path):
+    tree, path = DecisionTreeRegressor(max_depth=2), tmp_path / "model"
+    untrusted = "sklearn.tree._tree.Tree"
+    with pytest.raises(SavedModelError, match=f"found {untrusted}; if you trust the file, name"):
+        saved_and_loaded(tree, path)
+    model, again = saved_and_loaded(tree, path, trusted=[untrusted])
+    np.testing.assert_array_equal(again.predict_interval(X_TEST), model.predict_interval(X_TEST))

@@ -13,7 +13,6 @@ import torch
 from gpytorch import constraints, kernels, priors
 from safetensors.torch import save_file
 from sklearn.exceptions import NotFittedError
-from sklearn.linear_model import LinearRegression
 
 from helpers import marked, wavy
 from processes import python
@@ -148,7 +147,6 @@ class OwnKernel(kernels.RBFKernel):
         (OwnKernel(), "OwnKernel"),
         (kernels.RBFKernel() + OwnKernel(), "OwnKernel"),
         (kernels.ScaleKernel(kernels.RBFKernel(batch_shape=torch.Size([2]))), "batch"),
-        (LinearRegression(), "LinearRegression"),
         (np.random.RandomState(0), "RandomState"),
         (torch.zeros(2, dtype=torch.complex128), "complex"),
     ],

@@ -162,9 +162,7 @@ def test_transformers_with_code_are_refused_at_loading(data, tmp_path):
     model = make_pipeline(FunctionTransformer(_own), regressor()).fit(X, y)
     path = tmp_path / "own.sgp"
     through(model).save(path)
-    with pytest.raises(
-        SavedModelError, match=r"expected transformers of scikit-learn, found .*_own"
-    ):
+    with pytest.raises(SavedModelError, match=r"expected types that skops trusts, found .*_own"):
         load(path)
 
 

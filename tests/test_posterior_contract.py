@@ -195,7 +195,7 @@ WITH_DATA = {
 MAKERS = WITH_DATA | {"summed": summed, "svgp": svgp, "weighted": weighted}
 WRAPPERS = ("warped", "centred", "centred_sparse", "mapped", "linear_mean")
 #: What holds code of the user's cannot be saved.
-NOT_STORED = ("centred", "centred_sparse", "mapped", "linear_mean", "svgp", "weighted")
+NOT_STORED = ("mapped", "linear_mean", "svgp", "weighted")
 
 
 @cache
@@ -458,6 +458,8 @@ def test_stored_and_loaded(any_gp, request):
         with pytest.raises(SavedModelError, match="cannot save"):
             writer.encode(any_gp, "gp")
         return
+    if name.startswith("centred"):
+        pytest.importorskip("skops", reason="no skops; the extra of that name installs it")
     content = writer.encode(any_gp, "gp")
     again = Reader(writer.objects, writer.tensors).decode(content)
     assert type(again) is type(any_gp)

@@ -80,12 +80,12 @@ def test_the_slider_changes_width_coverage_and_sentences(browser, reports):
     browser.open(reports["exact"])
     before = browser.run("document.getElementById('answer').textContent")
     words = browser.run("document.getElementById('widths-words').textContent")
-    assert before.startswith("95 % asked: width ")
+    assert before.startswith("95 % intervals: width ")
     browser.run("document.getElementById('coverage').focus()")
     for _ in range(5):
         browser.press("ArrowLeft")
     after = browser.run("document.getElementById('answer').textContent")
-    assert after.startswith("50 % asked: width ")
+    assert after.startswith("50 % intervals: width ")
 
     def width(text):
         return float(text.split("width ")[1].split(",")[0])

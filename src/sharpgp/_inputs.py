@@ -82,16 +82,12 @@ def feature_names(estimator: Any) -> list[str] | None:
 def columns_of(estimator: Any) -> dict[str, list[int]]:
     """Which features each column of a table became, in its order; empty for an array.
 
-    A column that the model does without became none.
+    A column that the model does not use became none.
     """
     encoding: TableEncoding | None = getattr(estimator, "encoding_", None)
     if encoding is None:
         return {}
-    sizes = [len(column.features) for column in encoding.columns]
-    ends = np.cumsum([0, *sizes]).tolist()
-    spans = zip(encoding.names, ends[:-1], ends[1:], strict=True)
-    became = {name: list(range(start, stop)) for name, start, stop in spans}
-    return {name: became.get(name, []) for name in _names_in(estimator)}
+    return {name: encoding.places.get(name, []) for name in _names_in(estimator)}
 
 
 def encoded(estimator: Any, X: Any) -> Encoded | None:

@@ -9,7 +9,7 @@ make a loop.
 
 import math
 import numbers
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sharpgp import _skops
 from sharpgp.exceptions import SavedModelError
 
 T = TypeVar("T", bound=type)
@@ -277,6 +278,8 @@ class Writer:
             code: dict[str, Any] = {"array": self._tensor(torch.from_numpy(value.copy()), where)}
         elif isinstance(value, Tensor):
             code = {"tensor": self._tensor(value.detach(), where)}
+        elif type(value) not in _BY_TYPE and _skops.is_estimator(value):
+            code = {"skops": _skops.written(value, where)}
         else:
             code = {"object": self._object(value, where)}
         self._seen[id(value)] = value, code  # the reference keeps the id from being used again
@@ -309,10 +312,16 @@ class Reader:
     """Builds values from what a :class:`Writer` collected; anything odd is a SavedModelError."""
 
     def __init__(
-        self, objects: list[Any], tensors: Mapping[str, Tensor], device: Any = "cpu"
+        self,
+        objects: list[Any],
+        tensors: Mapping[str, Tensor],
+        device: Any = "cpu",
+        trusted: Sequence[str] = (),
     ) -> None:
         self._tensors = tensors
         self._device = device
+        self._trusted = trusted
+        self._estimators: dict[str, Any] = {}
         self._built: list[Any] = []
         for entry in objects:
             require(entry, dict)
@@ -341,6 +350,11 @@ class Reader:
             return float(content)
         if tag == "strings":
             return np.array(content, dtype=object)
+        if tag == "skops":
+            # What was shared stays shared.
+            if content not in self._estimators:
+                self._estimators[content] = _skops.read(content, self._trusted)
+            return self._estimators[content]
         if tag == "object":
             return self._built[self._index(content)]
         if tag in ("tensor", "array"):

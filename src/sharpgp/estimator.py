@@ -1,6 +1,7 @@
 """The scikit-learn estimator: the three lines that most users need."""
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -318,9 +319,11 @@ class SharpGPRegressor(Answers):
         persistence.save(self, path)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, device: Any = "auto") -> "SharpGPRegressor":
+    def load(
+        cls, path: str | os.PathLike[str], *, device: Any = "auto", trusted: Sequence[str] = ()
+    ) -> "SharpGPRegressor":
         """Load a saved model; see :func:`sharpgp.persistence.load`."""
-        model = persistence.load(path, device=device)
+        model = persistence.load(path, device=device, trusted=trusted)
         if not isinstance(model, cls):
             raise SavedModelError(
                 f"cannot load {path}: expected a {cls.__name__}, found {type(model).__name__}; "

@@ -7,7 +7,7 @@ Loading runs no code from the file and never uses pickle: a file names classes f
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -44,8 +44,12 @@ def save(model: Any, path: str | os.PathLike[str], **more: Any) -> None:
     Raises
     ------
     SavedModelError
-        If the model holds something that only code can describe, such as a scikit-learn mean or a
-        kernel class of your own; the message names it.
+        If the model contains something that only code can describe, such as a kernel class of your
+        own; the message names it.
+
+    Notes
+    -----
+    Parts from scikit-learn are written by skops (extra ``skops``), as their state without code.
 
     Examples
     --------
@@ -84,7 +88,7 @@ def save(model: Any, path: str | os.PathLike[str], **more: Any) -> None:
         temporary.write_bytes(data)
 
 
-def load(path: str | os.PathLike[str], *, device: Any = "auto") -> Any:
+def load(path: str | os.PathLike[str], *, device: Any = "auto", trusted: Sequence[str] = ()) -> Any:
     """Load what :func:`save` saved; its predictions are the same, bit for bit.
 
     Parameters
@@ -93,16 +97,21 @@ def load(path: str | os.PathLike[str], *, device: Any = "auto") -> Any:
     device : {"auto", "cpu", "cuda"} or torch device
         Where the model computes from now on; ``"auto"`` is where it was saved, or the CPU if
         there is no such device here.
+    trusted : sequence of str
+        Types of scikit-learn parts that may be loaded, by their full names, besides those that
+        skops trusts by itself; a file that needs others is refused, and they are named.
 
     Raises
     ------
     SavedModelError
         If the file is damaged, not a model, or written by a newer version.
     """
-    return read(path, device=device)["model"]
+    return read(path, device=device, trusted=trusted)["model"]
 
 
-def read(path: str | os.PathLike[str], *, device: Any = "auto") -> dict[str, Any]:
+def read(
+    path: str | os.PathLike[str], *, device: Any = "auto", trusted: Sequence[str] = ()
+) -> dict[str, Any]:
     """Everything in a file, by name: the model as ``"model"``, and what was saved beside it."""
     import_module("sharpgp.estimator")  # the other classes that can be stored; it imports this one
     try:
@@ -117,7 +126,8 @@ def read(path: str | os.PathLike[str], *, device: Any = "auto") -> dict[str, Any
         if header.get("checksum") != _checksum(header["content"], tensors):
             raise SavedModelError("its checksum is wrong; it was damaged or changed")
         parts = json.loads(header["content"])
-        reader = Reader(parts["objects"], tensors, _place(device, parts["device"]))
+        place = _place(device, parts["device"])
+        reader = Reader(parts["objects"], tensors, place, trusted)
         content = {name: reader.decode(code) for name, code in parts["content"].items()}
         if "model" not in content:
             raise SavedModelError("it contains no model")

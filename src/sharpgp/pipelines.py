@@ -1,6 +1,5 @@
 """Calibrated models inside scikit-learn's pipelines, searches and transformed targets."""
 
-import base64
 import os
 import warnings
 from collections.abc import Sequence
@@ -9,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from sharpgp import persistence
-from sharpgp._extras import need
 from sharpgp._validation import as_coverage, as_levels, as_numpy, as_target
 from sharpgp.distribution import PredictiveDistribution
-from sharpgp.exceptions import CalibrationWarning, InvalidInputError, SavedModelError
+from sharpgp.exceptions import CalibrationWarning, InvalidInputError
 from sharpgp.metrics import ECE_LEVELS, CalibrationReport, calibration_report
 
 
@@ -152,14 +150,7 @@ class Through:
         The model is saved as always, and scikit-learn's transformers by skops, which writes their
         state and no code (extra ``skops``).  :func:`load` reads it again.
         """
-        parts = {}
-        if self.steps or self.targets:
-            need("skops", "skops")
-            from skops.io import dumps
-
-            for name in ("steps", "targets"):
-                parts[name] = base64.b64encode(dumps(getattr(self, name))).decode()
-        persistence.save(self.model, path, **parts)
+        persistence.save(self.model, path, steps=self.steps, targets=self.targets)
 
     def _increasing(self, X: Any) -> bool:
         """Whether the way back from the transformed target increases, on what is predicted."""
@@ -196,11 +187,8 @@ def load(path: str | os.PathLike[str], *, trusted: Sequence[str] = (), device: A
     Loaded
         With all methods of :class:`Through`.
     """
-    content = persistence.read(path, device=device)
-    return Loaded(
-        content["model"],
-        *(_transformers(path, content.get(name), trusted) for name in ("steps", "targets")),
-    )
+    content = persistence.read(path, device=device, trusted=trusted)
+    return Loaded(content["model"], content.get("steps", []), content.get("targets", []))
 
 
 class Loaded(Through):
@@ -214,31 +202,3 @@ class Loaded(Through):
         """What the pipeline's own ``predict`` gave, shape (n,)."""
         predict = getattr(self.model, "predict_mean", None) or self.model.predict
         return self._back(as_numpy(predict(self.features(X))))
-
-
-#: Types in everyday pipelines that skops does not know: they hold settings, and run nothing.
-_HARMLESS = (
-    "builtins.object",
-    "numpy.dtype",
-    "sklearn.compose._column_transformer.make_column_selector",
-)
-
-
-def _transformers(
-    path: str | os.PathLike[str], data: str | None, trusted: Sequence[str]
-) -> list[Any]:
-    if data is None:
-        return []
-    need("skops", "skops")
-    from skops.io import get_untrusted_types, loads
-
-    stream = base64.b64decode(data)
-    known = {*_HARMLESS, *trusted}
-    unknown = sorted(set(get_untrusted_types(data=stream)) - known)
-    if unknown:
-        raise SavedModelError(
-            f"cannot load {path}: expected transformers of scikit-learn, found "
-            f"{', '.join(unknown)}; if you trust the file, name them in trusted="
-        )
-    found: list[Any] = loads(stream, trusted=sorted(known))
-    return found

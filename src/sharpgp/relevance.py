@@ -1,10 +1,11 @@
-"""How much predictions depend on each feature."""
+"""How much predictions depend on each feature, or on each column of a table."""
 
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sharpgp._inputs import encoded
 from sharpgp._validation import as_numpy
 
 #: Rows that are predicted again for each feature; more of them change the third digit.
@@ -18,20 +19,22 @@ def relevance(model: Any, X: Any, *, random_state: int | None = 0) -> NDArray[np
               \Big/ \sqrt{2 \operatorname{Var}_i \mu(x_i)}
 
     with :math:`x^{(j)}` the row with feature ``j`` from another row. Shuffling all features at
-    once would give 1. It describes the model, whatever models were pooled, not causes; of two
-    features that say the same, each may look unimportant.
+    once would give 1. The features that encode one column of a table, such as its categories, are
+    shuffled together and get one number. It describes the model, whatever models were pooled, not
+    causes; of two features that say the same, each may look unimportant.
 
     Parameters
     ----------
     model : SharpGPRegressor or Calibrated
         Fitted.
-    X : array of shape (n, d)
+    X : array of shape (n, d), or a table with d columns
         At most :data:`MOST_ROWS` of its rows are used.
     random_state : int or None
 
     Returns
     -------
     array of shape (d,)
+        For a model of a table, in the order of ``model.encoding_.names``.
 
     Examples
     --------
@@ -43,18 +46,20 @@ def relevance(model: Any, X: Any, *, random_state: int | None = 0) -> NDArray[np
     >>> bool(found[0] > 0.8), bool(found[1] < 0.1)
     (True, True)
     """
-    X = as_numpy(X)
+    rows = encoded(model, X)
+    X = as_numpy(X) if rows is None else rows.features
+    parts = [[j] for j in range(X.shape[1])] if rows is None else [*rows.encoding.places.values()]
     rng = np.random.default_rng(random_state)
     if len(X) > MOST_ROWS:
         X = X[rng.choice(len(X), MOST_ROWS, replace=False)]
     predict = getattr(model, "calibrated_", model).predict_mean
     mean = as_numpy(predict(X))
     spread = float(np.sqrt(2 * mean.var()))
-    # A shift of the rows moves every one of them, and all features by other distances.
-    change = np.zeros(X.shape[1])
+    # A shift of the rows moves every one of them, and each part by another distance.
+    change = np.zeros(len(parts))
     order = rng.permutation(len(X))
-    for j in range(X.shape[1]):
-        other = X.copy()
-        other[order, j] = X[np.roll(order, 1 + j % max(1, len(X) - 1)), j]
+    for j, part in enumerate(parts):
+        other, moved = X.copy(), np.roll(order, 1 + j % max(1, len(X) - 1))
+        other[order[:, None], part] = X[moved[:, None], part]
         change[j] = np.sqrt(np.mean((as_numpy(predict(other)) - mean) ** 2))
     return change / spread if spread > 0 else change

@@ -66,6 +66,13 @@ def fit(
             help="Column that says which rows belong together, such as a patient's; not a feature."
         ),
     ] = None,
+    missing: Annotated[
+        list[str] | None,
+        typer.Option(
+            help='Text that marks a missing value, such as "?" or -999, besides empty and NA; may '
+            "be repeated. The model remembers it."
+        ),
+    ] = None,
     cal_size: Annotated[
         float, typer.Option(help="Fraction of the rows held out, where the calibration needs any.")
     ] = 0.25,
@@ -109,7 +116,7 @@ def fit(
         "random_state": seed,
     }
     _writable(out)
-    columns: dict[str, Any] = {"drop": drop or [], "groups": groups}
+    columns: dict[str, Any] = {"drop": drop or [], "groups": groups, "missing": missing or []}
     given = memory, steps, address, workers
     batches = engine != "local" or any(value is not None for value in given)
     with short_warnings(), shown(not quiet):

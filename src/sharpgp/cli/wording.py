@@ -13,6 +13,7 @@ _ANY = "|".join(_OPTIONS)
 _PHRASES = (
     (r"groups=np\.arange\(len\(y\)\)", "--groups with a column that numbers the rows"),
     (r" or give X_cal and y_cal", ""),
+    (r"found '([^']*)' (in row \d+; correct it), or", r"found '\1' \2, call it --missing '\1', or"),
     (r"; drop them if\b", "; leave them out with --drop if"),
     (r"in every feature(,| and) in y\b", r"in every feature\1 in the target"),
     (r"\bSparse\(m=(\d+)\)", r"'sparse:\1'"),

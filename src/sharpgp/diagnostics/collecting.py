@@ -83,7 +83,7 @@ def diagnose(
         plain_y = as_numpy(as_target(y))
         pit = free.predict_dist(seen_X).cdf(plain_y)
         whole = plain_X.shape[1] == calibrated.posterior.n_features
-        moved_by = relevance(model, plain_X) if whole else None
+        moved_by = relevance(model, X if rows is None else rows) if whole else None
         tested = isinstance(calibrated, ScoredPredictor) and not outside.targets
         alike = compare(model, X, y) if tested else None
     if rows is None:
@@ -114,6 +114,7 @@ def diagnose(
         unit=unit,
         members=tuple(getattr(model, "base_", ())),
         relevance=moved_by,
+        places=None if rows is None else rows.encoding.places,
         groups=_groups(groups, len(plain_y)),
         n_seen=0 if outside.targets else _seen(calibrated, plain_X, plain_y),
         gaps=None if rows is None else tuple(rows.gaps),

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,7 +47,9 @@ class Diagnostics:
     members : tuple of Member
         What was pooled, and with which weights.
     relevance : array of shape (d,) or None
-        See :func:`sharpgp.relevance.relevance`.
+        See :func:`sharpgp.relevance.relevance`; one number per column of a table.
+    places : mapping or None
+        For each column of a table, the positions of its features.
     groups : array of shape (n,) or None
         Which test points belong together.
     n_seen : int
@@ -78,12 +81,22 @@ class Diagnostics:
     unit: str = ""
     members: tuple[Member, ...] = ()
     relevance: Floats | None = None
+    places: Mapping[str, Sequence[int]] | None = None
     groups: NDArray[Any] | None = None
     n_seen: int = 0
     counted: str = "points"
     gaps: tuple[str, ...] | None = None
     n_missing: int = 0
     exchangeability: Exchangeability | None = None
+
+    @property
+    def relevant(self) -> dict[str, float]:
+        """The relevance of each feature, or column of a table, by name, most first."""
+        if self.relevance is None:
+            return {}
+        names = self.feature_names if self.places is None else tuple(self.places)
+        order = np.argsort(-self.relevance, kind="stable")
+        return {names[j]: float(self.relevance[j]) for j in order}
 
     @property
     def looks(self) -> int:

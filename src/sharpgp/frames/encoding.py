@@ -82,6 +82,23 @@ class TableEncoding:
         return [feature for column in self.columns for feature in column.features]
 
     @property
+    def places(self) -> dict[str, list[int]]:
+        """For each column, the positions of its features among the model's inputs.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> table = pd.DataFrame({"x": [1, 2, 4, 9], "kind": ["a", "b", "a", "b"]})
+        >>> TableEncoding.learn(table).places
+        {'x': [0], 'kind': [1, 2]}
+        """
+        out, start = {}, 0
+        for column in self.columns:
+            stop = start + len(column.features)
+            out[column.name], start = list(range(start, stop)), stop
+        return out
+
+    @property
     def lengthscales(self) -> list[str]:
         """What each lengthscale is named for, in order."""
         return list(dict.fromkeys(self._lengthscale_of_each))

@@ -6,6 +6,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from sharpgp._stored import Array, agree, stored
 from sharpgp.gp.posterior import DataPosterior, Start
 from sharpgp.gp.wrapped import WrappedPosterior
 
@@ -29,6 +30,13 @@ class Mean(ABC):
         return self
 
 
+@stored(
+    "CentredPosterior",
+    regression=Mean,
+    base=DataPosterior,
+    centre=Array("N"),
+    transient=dict.fromkeys(("theta_R", "names", "searched", "training", "_g_loo")),
+)
 class CentredPosterior(WrappedPosterior):
     r"""``mu(x)`` from a regression, ``sigma`` from a GP of its residuals.
 
@@ -73,6 +81,10 @@ class CentredPosterior(WrappedPosterior):
         self.regression = regression
         self.centre = centre
         self._g_loo: Tensor | None = None
+
+    def _restored(self) -> None:
+        self._take_over()
+        agree("out-of-fold predictions", len(self.centre), self.base.n_train)
 
     @property
     def can_leave_out(self) -> bool:

@@ -8,6 +8,7 @@ from sklearn.base import clone
 from sklearn.model_selection import KFold, cross_val_predict
 from torch import Tensor
 
+from sharpgp._stored import stored
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.centred import Mean
 from sharpgp.models.folds import parts, together
@@ -17,6 +18,7 @@ from sharpgp.models.splitters import complements
 FOLDS = 5
 
 
+@stored("ScikitMean", regressor=object, names=object, seed=int, transient={"groups": None})
 class ScikitMean(Mean):
     """A scikit-learn regressor as the mean; the one that is given is cloned, never fitted.
 

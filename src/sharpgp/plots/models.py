@@ -82,7 +82,8 @@ def intervals(ax: Axes, found: Diagnostics, feature: int | str | None = None) ->
     Intervals are those of ``found.coverages[0]``; points outside of theirs are marked.
     """
     if feature is None:
-        feature = 0 if found.relevance is None else int(np.argmax(found.relevance))
+        name = next(iter(found.relevant), None)
+        feature = 0 if name is None else found.places[name][0] if found.places else name
     j = calibration.column_of(found, feature, 0)
     order = np.argsort(found.X[:, j], kind="stable")
     x, y, mean = found.X[order, j], found.y[order], found.mean[order]
@@ -112,10 +113,10 @@ def observed(ax: Axes, found: Diagnostics, feature: int | str | None = None) -> 
 
 
 def relevance(ax: Axes, found: Diagnostics, feature: int | str | None = None) -> Axes:
-    """Draw the relevance of the features, most first; see :func:`sharpgp.relevance.relevance`."""
-    values = np.zeros(found.X.shape[1]) if found.relevance is None else found.relevance
-    order = np.argsort(values, kind="stable")[-20:]
-    _bars(ax, [found.feature_names[j] for j in order], values[order])
+    """Draw the relevance of features or columns, most first; see :mod:`sharpgp.relevance`."""
+    values = found.relevant or dict.fromkeys(found.feature_names, 0.0)
+    shown = list(values.items())[:20][::-1]
+    _bars(ax, [name for name, _ in shown], np.array([value for _, value in shown]))
     return plain(ax, "change of predictions if shuffled")
 
 

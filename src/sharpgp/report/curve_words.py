@@ -92,6 +92,6 @@ def theta_curve(found: Diagnostics, numbers: Numbers) -> Finding:
     if found.n_cal is not None and found.n_cal < 20 * len(theta):
         advice += (
             f" With {found.n_cal} calibration points for {len(theta)} entries, expect coverage a "
-            'point or two below what is asked; "exact" or "cv" keep it.'
+            'point or two below nominal; "exact" and "cv" avoid that.'
         )
     return Finding(shows, advice, True)

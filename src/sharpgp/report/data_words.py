@@ -43,4 +43,5 @@ def gaps(found: Diagnostics, k: int) -> Finding | None:
         for pattern, (size, covered) in by_pattern.items()
     ]
     asked = percent(float(found.coverages[k]))
-    return Finding(shows, f"{asked} intervals cover, by what is missing: {'; '.join(parts)}.", True)
+    says = f"Coverage of {asked} intervals, by what is missing: {'; '.join(parts)}."
+    return Finding(shows, says, True)

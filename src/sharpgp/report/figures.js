@@ -225,7 +225,7 @@
       x: [0, bins.length], y: range,
       yTicks: ticks(floor, 1, 4).map((v) => [v, percent(v)]),
       xTicks: bins.map((b, i) => [i + 0.5, String(Number(b.to.toPrecision(Math.abs(b.to) < 1 || Math.abs(b.to) >= 1000 ? 2 : 3)))]),
-      hint: `All points: ${percent(part.covered)} covered, ${percent(coverage)} asked for.`,
+      hint: `All points: ${percent(part.covered)} covered, ${percent(coverage)} claimed.`,
       xLabel: `${brief(xLabel, 24)}, up to`, yLabel: "share covered", columns: ["from", "to", "points", "covered", "by chance"],
       rows: bins.map((b, i) => ({
         x: i + 0.5, y: b.covered,
@@ -328,7 +328,7 @@
 
   function drawIntervals() {
     const part = data.intervals[Number(slider.value)], j = Number(feature.value);
-    const text = `${percent(part.coverage)} asked: width ${short(part.width)}, covers ${percent(part.covered)}`;
+    const text = `${percent(part.coverage)} intervals: width ${short(part.width)}, covers ${percent(part.covered)}`;
     find("answer").textContent = text;
     slider.setAttribute("aria-valuetext", text);
     draw(find("points"), points(Number(slider.value)));

@@ -218,14 +218,11 @@ def _learned(found: Diagnostics) -> Numbers:
             for one in found.members
             if one.weight >= 0.005 or len(found.members) == 1
         ],
-        "relevance": [],
+        "relevance": [
+            {"name": name, "value": float(f"{value:.4g}")}
+            for name, value in list(found.relevant.items())[:12]
+        ],
     }
-    if found.relevance is not None:
-        order = np.argsort(-found.relevance, kind="stable")[:12]
-        out["relevance"] = [
-            {"name": found.feature_names[j], "value": float(f"{found.relevance[j]:.4g}")}
-            for j in order
-        ]
     for one in out["members"]:
         one["crps"] = float(one["crps"]) if np.isfinite(one["crps"]) else None
     return out

@@ -79,8 +79,10 @@ def reliability(found: Diagnostics, numbers: Numbers, faults: Sequence[Fault]) -
     if fault is None and ratio > MOST_ECE:
         return Finding(shows, _reason(faults), False)
     if fault is None:
-        advice = "A calibrated predictor looks like this."
-        return Finding(shows, advice, True)
+        alike = (
+            "All points together are as close to the diagonal as chance allows; see the verdict."
+        )
+        return Finding(shows, alike if faults else "A calibrated predictor looks like this.", True)
     return Finding(shows, f"{_sentence(fault.says)} {fault.advice}", False)
 
 
@@ -128,7 +130,8 @@ def points(found: Diagnostics, part: Numbers, numbers: Numbers) -> Finding:
     picked = f" ({shown} of {numeral(of)} points are drawn)" if shown < of else ""
     shows = (
         f"Each point with its {percent(part['coverage'])} interval{picked}; on the dashed line, "
-        f"observed is predicted. Predictions explain {percent(explained)} of the variance."
+        "observed is predicted. Predictions explain "
+        f"{percent(explained) if explained > 0 else 'none'} of the variance."
     )
     if explained < 0.1:
         return Finding(
@@ -204,12 +207,12 @@ def _reason(faults: Sequence[Fault]) -> str:
 def by_width(found: Diagnostics, part: Numbers) -> Finding:
     """Coverage among narrow and among wide intervals."""
     bins = part["by_width"]
+    if len(bins) == 1:
+        return Finding("All widths are alike, so there is only one group.", "", True)
     shows = (
         f"The points in {len(bins)} groups from the narrowest to the widest intervals, and the "
         f"share of each group that its {percent(part['coverage'])} intervals cover. "
     )
-    if len(bins) == 1:
-        return Finding(shows + "All widths are alike, so there is only one group.", "", True)
     odd = _odd(bins, part["coverage"])
     if odd is None:
         return _even(shows, part, bins, "A narrow interval is as trustworthy as a wide one.")

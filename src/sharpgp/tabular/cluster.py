@@ -5,7 +5,7 @@ import os
 import re
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -129,7 +129,7 @@ def predict_on_ray(
         context.execution_options.preserve_order = True
         context.enable_progress_bars = False
         context.target_max_block_size = _BLOCK_BYTES
-        answers = _read(ray.data, source, request.types(encoding)).map_batches(
+        answers = _read(ray.data, source, request.types(encoding), saved.missing).map_batches(
             Worker,
             fn_constructor_args=(bytes_of(saved), encoding, request),
             batch_format="pyarrow",
@@ -139,12 +139,12 @@ def predict_on_ray(
             # that read the file wait for ever for a core of their own.
             num_cpus=0,
         )
-        tables = _plain_errors(answers, encoding, source, request)
+        tables = _plain_errors(answers, encoding, source, request, saved.missing)
         return write(out, tables, source, progress)
 
 
 def _plain_errors(
-    answers: Any, encoding: TableEncoding, source: Any, request: Request
+    answers: Any, encoding: TableEncoding, source: Any, request: Request, missing: Sequence[str]
 ) -> Iterator[Any]:
     from ray.exceptions import RayError
 
@@ -153,7 +153,7 @@ def _plain_errors(
     except RayError as error:
         # Workers do not know the rows' numbers: read the file here, up to the row that they met.
         row = 1
-        for batch in read_batches(source, request.types(encoding)):
+        for batch in read_batches(source, request.types(encoding), missing=missing):
             encoding.encode(batch, row)
             row += batch.num_rows
         raise SharpGPError(
@@ -161,7 +161,7 @@ def _plain_errors(
         ) from None
 
 
-def _read(data: Any, source: Any, types: dict[str, Any]) -> Any:
+def _read(data: Any, source: Any, types: dict[str, Any], missing: Sequence[str]) -> Any:
     path = os.path.abspath(source)
     if format_of(source) == "parquet":
         table = data.read_parquet(path, partitioning=None, file_extensions=None)
@@ -172,7 +172,7 @@ def _read(data: Any, source: Any, types: dict[str, Any]) -> Any:
     return data.read_csv(
         path,
         parse_options=parsing,
-        convert_options=csv_conversion(types),
+        convert_options=csv_conversion(types, missing),
         partitioning=None,
     )
 

@@ -55,11 +55,13 @@ def read_sheet(path: str | os.PathLike[str], missing: Collection[str]) -> Any:
 
 
 def _plain(value: Any, missing: Collection[str]) -> Any:
-    return None if isinstance(value, str) and value.strip() in missing else value
+    """A value, or None where its text stands for a missing one; whole numbers have no point."""
+    text = f"{value:g}" if isinstance(value, float) else str(value).strip()
+    return None if text in missing else value
 
 
 def _array(values: list[Any]) -> Any:
-    """Truth values, numbers, dates, or text of whatever there is."""
+    """Booleans, numbers, dates, or text of whatever there is."""
     import pyarrow as pa
 
     there = [value for value in values if value is not None]

@@ -6,7 +6,7 @@ Rows are counted from 1 in messages, without the header.
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -51,8 +51,11 @@ def check_output(path: str | os.PathLike[str]) -> Format:
     return form
 
 
-def read_whole(path: str | os.PathLike[str]) -> Any:
-    """The whole file as an Arrow table, with types inferred from all rows."""
+def read_whole(path: str | os.PathLike[str], missing: Sequence[str] = ()) -> Any:
+    """The whole file as an Arrow table, with types inferred from all rows.
+
+    ``missing`` are texts that mark a missing value in CSV and Excel files, besides :data:`MISSING`.
+    """
     form = format_of(path)
     with plain_errors(path):
         if form == "parquet":
@@ -60,16 +63,19 @@ def read_whole(path: str | os.PathLike[str]) -> Any:
 
             table = pq.ParquetFile(path).read()
         elif form == "excel":
-            table = read_sheet(path, MISSING)
+            table = read_sheet(path, [*MISSING, *missing])
         else:
             from pyarrow import csv
 
+            converting = csv.ConvertOptions(
+                null_values=[*MISSING, *missing], strings_can_be_null=True
+            )
             with stream_of(path) as (stream, parsing):
                 table = csv.read_csv(
                     stream,
                     csv.ReadOptions(use_threads=False),
                     parsing,
-                    csv.ConvertOptions(null_values=MISSING, strings_can_be_null=True),
+                    converting,
                 )
         names = table.column_names
     _check_names(path, names)
@@ -119,11 +125,15 @@ def rows_in(path: str | os.PathLike[str]) -> int | None:
 
 
 def read_batches(
-    path: str | os.PathLike[str], types: Mapping[str, Any], rows: int = ROWS
+    path: str | os.PathLike[str],
+    types: Mapping[str, Any],
+    rows: int = ROWS,
+    missing: Sequence[str] = (),
 ) -> Iterator[Any]:
     """The columns named in ``types`` as Arrow record batches of at most ``rows`` rows.
 
-    ``types`` gives the Arrow type that a CSV column is read as, or None to infer it.
+    ``types`` gives the Arrow type that a CSV column is read as, or None to infer it; ``missing`` is
+    as in :func:`read_whole`.
     """
     form = format_of(path)
     with plain_errors(path, list(types) if form == "csv" else None):
@@ -133,11 +143,12 @@ def read_batches(
             yield from pq.ParquetFile(path).iter_batches(rows, columns=list(types))
             return
         if form == "excel":
-            yield from read_sheet(path, MISSING).select(list(types)).to_batches(rows)
+            sheet = read_sheet(path, [*MISSING, *missing])
+            yield from sheet.select(list(types)).to_batches(rows)
             return
         from pyarrow import csv
 
-        converting = csv_conversion(types)
+        converting = csv_conversion(types, missing)
         reading = csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES)
         with stream_of(path) as (stream, parsing):
             for block in csv.open_csv(stream, reading, parsing, converting):
@@ -153,12 +164,12 @@ def csv_type(column: Column) -> Any:
     return types.get(column.kind, pa.string())
 
 
-def csv_conversion(types: Mapping[str, Any]) -> Any:
+def csv_conversion(types: Mapping[str, Any], missing: Sequence[str] = ()) -> Any:
     """How the columns of a CSV file are converted."""
     from pyarrow import csv
 
     return csv.ConvertOptions(
-        null_values=MISSING,
+        null_values=[*MISSING, *missing],
         strings_can_be_null=True,
         include_columns=list(types),
         column_types={name: kind for name, kind in types.items() if kind is not None},

@@ -1,7 +1,7 @@
 """Models that were fitted on a table in a file, with the target's name beside them."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -33,17 +33,19 @@ class Labelled(NamedTuple):
 
 @dataclass(frozen=True)
 class SavedModel:
-    """A fitted model and the name of its target, if it is known.
+    """A fitted model, the name of its target, if it is known, and how its files mark gaps.
 
-    A model that was fitted on an array takes the columns of a table in their order, as numbers.
+    ``missing`` are texts that mark a missing value, besides the usual ones.  A model fitted
+    on an array takes the columns of a table in their order, as numbers.
     """
 
     model: SharpGPRegressor
     target: str | None = None
+    missing: tuple[str, ...] = ()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Save both in one file."""
-        persistence.save(self.model, path, target=self.target)
+        """Save all of it in one file."""
+        persistence.save(self.model, path, target=self.target, missing=self.missing)
 
     def encoding_for(
         self, path: str | os.PathLike[str], unused: Iterable[str] = ()
@@ -73,7 +75,7 @@ class SavedModel:
         """A whole labelled file, without rows that have no target."""
         target = target or self.target
         encoding = self.encoding_for(path, [name for name in (target, groups) if name])
-        table = read_whole(path)
+        table = read_whole(path, self.missing)
         try:
             table, y = labelled(table, target or "target")
             rows = as_fitted(self.model, encoding, table, 1)
@@ -123,11 +125,12 @@ def load_model(path: str | os.PathLike[str], *, device: Any = "auto") -> SavedMo
     """Load a model that :func:`fit_file` or ``SharpGPRegressor.save`` saved."""
     content = persistence.read(path, device=device)
     model, target = content["model"], content.get("target")
+    missing = tuple(map(str, content.get("missing", ())))
     if not isinstance(model, SharpGPRegressor) or not isinstance(target, str | None):
         raise SavedModelError(
             f"cannot load {path}: expected a SharpGPRegressor, found {type(model).__name__}"
         )
-    return SavedModel(model, target)
+    return SavedModel(model, target, missing)
 
 
 def fit_file(
@@ -137,6 +140,7 @@ def fit_file(
     *,
     drop: Iterable[str] = (),
     groups: str | None = None,
+    missing: Sequence[str] = (),
 ) -> SavedModel:
     r"""Fit a model on a CSV, Excel or Parquet file.
 
@@ -149,6 +153,9 @@ def fit_file(
     drop : names of columns that are not used
     groups : str, optional
         Name of a column, no feature, that tells which rows belong together.
+    missing : sequence of str
+        Texts that mark a missing value in CSV and Excel files, such as ``"?"`` or ``"-999"``,
+        besides empty ones and ``NA``; later files of this model are read in the same way.
 
     Examples
     --------
@@ -163,7 +170,7 @@ def fit_file(
     ['x', 'kind=a', 'kind=b']
     """
     format_of(path)
-    table = read_whole(path)
+    table = read_whole(path, missing)
     try:
         unused = [target, *drop, *([groups] if groups else [])]
         if any(name not in table.column_names for name in unused):
@@ -180,4 +187,4 @@ def fit_file(
         X = TableEncoding.learn(rows, first_row=1).encode(rows, first_row=1)
     except InvalidInputError as error:
         raise InvalidInputError(f"{path}: {error}") from None
-    return SavedModel(model.fit(X, y, groups=together), target)
+    return SavedModel(model.fit(X, y, groups=together), target, tuple(missing))

@@ -90,7 +90,7 @@ def predict_file(
     not at all.
     """
     encoding = check_file(saved, source, request)
-    batches = read_batches(source, request.types(encoding))
+    batches = read_batches(source, request.types(encoding), missing=saved.missing)
     return write(out, predictions(saved.model, encoding, batches, request), source, progress)
 
 

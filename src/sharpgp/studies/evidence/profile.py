@@ -2,7 +2,8 @@
 
 Each phase counts what it does itself: a scale model that is learned while candidates for the spread
 are judged counts as a scale model, and everything inside a refit as a refit.  The last columns are
-the whole fit, and the evaluations of a likelihood in it.
+the whole fit, and the evaluations of a likelihood in it.  The set ``drawn`` has the rows of
+``choosing``.
 """
 
 import time
@@ -17,6 +18,7 @@ import numpy as np
 from sharpgp import SharpGPRegressor
 from sharpgp.gp import training, warped
 from sharpgp.models import bases, gaussian, refitted, spread_choice
+from sharpgp.studies.evidence.choosing import draw
 from sharpgp.studies.evidence.common import Clock, calm, header, numbers, row, sets
 
 #: Where each phase is entered, and whether it takes in all that happens inside.
@@ -80,9 +82,19 @@ class Profile:
         return counted
 
 
+def rows_of(name: str, n: int, seed: int, data_home: str | None) -> tuple[np.ndarray, np.ndarray]:
+    """At most ``n`` random rows of a set."""
+    rng = np.random.default_rng(seed)
+    if name == "drawn":
+        return draw(n, rng)
+    (data,) = sets(name, data_home)
+    chosen = rng.permutation(len(data.y))[:n]
+    return data.X[chosen], data.y[chosen]
+
+
 def main(
-    datasets: str = "boston,facebook1",
-    rows: str = "300,1000",
+    datasets: str = "drawn",
+    rows: str = "300,1000,3000",
     base: str = "auto",
     calibration: str = "auto",
     seed: int = 0,
@@ -90,13 +102,12 @@ def main(
 ) -> None:
     """Print the table."""
     header("data set", "rows", *PHASES, "whole fit", "evaluations")
-    for data in sets(datasets, data_home):
+    for name in datasets.split(","):
         for n in numbers(rows):
-            chosen = np.random.default_rng(seed).permutation(len(data.y))[:n]
-            X, y = data.X[chosen], data.y[chosen]
+            X, y = rows_of(name, n, seed, data_home)
             model = SharpGPRegressor(base=base, calibration=calibration, random_state=seed)
             profile = Profile()
             with calm(), profile.watching(), Clock() as clock:
                 model.fit(X, y)
             shares = [f"{profile.seconds[phase] / clock.cpu:.0%}" for phase in PHASES]
-            row(data.name, len(y), *shares, f"{clock.cpu:.1f} s", profile.evaluations)
+            row(name, len(y), *shares, f"{clock.cpu:.1f} s", profile.evaluations)

@@ -48,6 +48,7 @@ def fit_files(
     *,
     drop: Iterable[str] = (),
     groups: str | None = None,
+    missing: Sequence[str] = (),
     memory: float = 2.0,
     steps: int = 0,
     work: str | os.PathLike[str] | None = None,
@@ -84,6 +85,8 @@ def fit_files(
     drop : names of columns that are not used
     groups : str, optional
         Name of a column, no feature, that tells which rows belong together.
+    missing : sequence of str
+        Texts that mark a missing value, see :func:`sharpgp.tabular.fit_file`.
     memory : float
         GiB that this process may take, and each worker of a cluster.
     steps : int
@@ -112,7 +115,7 @@ def fit_files(
     >>> fitted.model.calibration_, fitted.model.inducing_
     ('exact', 10)
     """
-    plan = Plan.of(paths, target, model, drop, groups, Memory.of(memory), steps)
+    plan = Plan.of(paths, target, model, drop, groups, Memory.of(memory), steps, missing)
     device = torch.device("cpu")
     if engine == "local":
         device = choose_device(model.device, LEAST_ON_GPU)
@@ -190,13 +193,14 @@ class _Fit:
             rows["groups_cal"],
             plan.groups is not None,
         ).keep_on(model)
-        return SavedModel(model, plan.target)
+        return SavedModel(model, plan.target, plan.missing)
 
     def _units(self) -> list[Unit]:
         progress.begin("reading files", "file", len(self.plan.paths))
         files = []
         for k, path in enumerate(self.plan.paths):
-            files.append(as_parquet(path, self.work.folder / f"rows-{k}.parquet"))
+            copy = self.work.folder / f"rows-{k}.parquet"
+            files.append(as_parquet(path, copy, self.plan.missing))
             progress.advance()
         units = units_of(files)
         if sum(unit.rows for unit in units) < 4:

@@ -2,7 +2,7 @@
 
 import numbers
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ class Plan:
     m: int
     seed: int
     recalibrator: Recalibrator
+    missing: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -52,6 +53,7 @@ class Plan:
         groups: str | None,
         memory: Memory,
         steps: int,
+        missing: Sequence[str] = (),
     ) -> "Plan":
         """Check arguments and columns."""
         paths = tuple(table_files(given))
@@ -76,6 +78,7 @@ class Plan:
             _inducing(model),
             seed,
             _method(model, seed),
+            tuple(missing),
         )
 
     @property
@@ -97,6 +100,7 @@ class Plan:
         return {
             "files": files,
             "columns": [*self.features, self.target, self.groups],
+            "missing": list(self.missing),
             "memory": self.memory.limit,
             "steps": self.steps,
             "settings": settings,

@@ -68,7 +68,8 @@ def predict_on_dask(
     encoding = check_file(saved, source, request)
     visit = Predict(bytes_of(saved), encoding, request)
     with tempfile.TemporaryDirectory(dir=Path(out).absolute().parent) as folder:
-        units = units_of([as_parquet(Path(source), Path(folder) / "rows.parquet")])
+        rows = as_parquet(Path(source), Path(folder) / "rows.parquet", saved.missing)
+        units = units_of([rows])
         cpu = torch.device("cpu")
         with visitors("dask", workers=workers, address=address, device=cpu) as visit_all:
             answers: Iterator[Any] = visit_all(visit, units)

@@ -144,7 +144,7 @@ def _is_table(path: Path) -> bool:
         return False
 
 
-def as_parquet(path: Path, copy: Path) -> Path:
+def as_parquet(path: Path, copy: Path, missing: Sequence[str] = ()) -> Path:
     """A Parquet file as it is; a CSV file as a copy, which is made unless it is there.
 
     What a column holds is told by the first megabytes: whole numbers may become fractions later
@@ -157,7 +157,7 @@ def as_parquet(path: Path, copy: Path) -> Path:
     from pyarrow import csv
 
     with plain_errors(path), stream_of(path) as (stream, parsing):
-        schema = csv.open_csv(stream, None, parsing, csv_conversion({})).schema
+        schema = csv.open_csv(stream, None, parsing, csv_conversion({}, missing)).schema
     numbers = (pa.types.is_integer, pa.types.is_null)
     types = {
         field.name: pa.float64() if any(test(field.type) for test in numbers) else field.type
@@ -166,6 +166,6 @@ def as_parquet(path: Path, copy: Path) -> Path:
     with replacing(copy) as temporary:
         schema = pa.schema(list(types.items()))
         with pq.ParquetWriter(str(temporary), schema) as writer:
-            for batch in read_batches(path, types, _GROUP_ROWS):
+            for batch in read_batches(path, types, _GROUP_ROWS, missing):
                 writer.write_batch(batch.select(list(types)), row_group_size=_GROUP_ROWS)
     return copy
