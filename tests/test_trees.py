@@ -44,11 +44,32 @@ X_NEW = np.concatenate([problem(40, seed=1)[0], X[:20], np.round(X[20:40], 1)])
 @pytest.mark.parametrize("least", [1, 5])
 def test_forests_as_arrays_answer_as_they_do(kind, least):
     forest = kind(20, min_samples_leaf=least, random_state=0).fit(X, Y)
-    arrays = TreeArrays.of_forest(forest)
+    arrays = TreeArrays.of_trees(one.tree_ for one in forest.estimators_)
     found = arrays.value[arrays.leaves(X_NEW)]
     each = np.stack([tree.predict(X_NEW) for tree in forest.estimators_], 1)
     np.testing.assert_array_equal(found, each)
     np.testing.assert_allclose(found.mean(1), forest.predict(X_NEW), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("least", [1, 3])
+def test_trees_without_their_forest_are_those_of_the_forest(least):
+    forest = ExtraTreesRegressor(100, max_features=1.0, min_samples_leaf=least, random_state=7)
+    ours = forests.extra_trees(X, Y, 7, least)
+    for tree, estimator in zip(ours, forest.fit(X, Y).estimators_, strict=True):
+        for name in ("feature", "threshold", "children_left", "value"):
+            theirs = getattr(estimator.tree_, name)
+            np.testing.assert_array_equal(getattr(tree, name), theirs)
+
+
+def test_trees_that_nobody_asked_yet_are_saved_without_and_grow_alike(tmp_path):
+    model = TreeModel("extra_trees", torch.from_numpy(X), torch.from_numpy(Y), seed=0)
+    persistence.save(model, tmp_path / "trees.sgp")
+    loaded = persistence.load(tmp_path / "trees.sgp")
+    assert "grown" not in vars(model)
+    assert "grown" not in vars(loaded)
+    new = torch.from_numpy(X_NEW)
+    assert torch.equal(loaded.location(new), model.location(new))
+    assert torch.equal(loaded.spread(new), model.spread(new))
 
 
 @pytest.mark.parametrize("settings", [{}, {"early_stopping": True}, {"max_leaf_nodes": 3}])
@@ -65,10 +86,11 @@ def test_boosting_as_arrays_answers_as_it_does(settings):
 
 def test_a_tree_that_is_one_leaf_and_rows_in_blocks(monkeypatch):
     forest = ExtraTreesRegressor(3, min_samples_leaf=100, random_state=0).fit(X, Y)
-    arrays = TreeArrays.of_forest(forest)
+    arrays = TreeArrays.of_trees(one.tree_ for one in forest.estimators_)
     assert len(arrays.value) == 3
     np.testing.assert_allclose(arrays.value[arrays.leaves(X_NEW)].mean(1), Y.mean())
-    grown = TreeArrays.of_forest(ExtraTreesRegressor(7, random_state=0).fit(X, Y))
+    more = ExtraTreesRegressor(7, random_state=0).fit(X, Y)
+    grown = TreeArrays.of_trees(one.tree_ for one in more.estimators_)
     whole = grown.leaves(X_NEW)
     monkeypatch.setattr(tree_arrays, "_BLOCK", 50)
     np.testing.assert_array_equal(grown.leaves(X_NEW), whole)

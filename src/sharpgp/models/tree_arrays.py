@@ -1,6 +1,6 @@
 """Regression trees as plain arrays: what a fitted forest knows, without its classes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -45,7 +45,7 @@ class TreeArrays:
     >>> from sklearn.ensemble import ExtraTreesRegressor
     >>> X = np.linspace(0, 1, 30)[:, None]
     >>> forest = ExtraTreesRegressor(5, random_state=0).fit(X, X[:, 0] ** 2)
-    >>> trees = TreeArrays.of_forest(forest)
+    >>> trees = TreeArrays.of_trees([one.tree_ for one in forest.estimators_])
     >>> bool(np.allclose(trees.value[trees.leaves(X)].mean(1), forest.predict(X)))
     True
     """
@@ -64,11 +64,10 @@ class TreeArrays:
         self.single = single
 
     @classmethod
-    def of_forest(cls, forest: Any) -> Self:
-        """The trees of a fitted forest of scikit-learn."""
+    def of_trees(cls, trees: Iterable[Any]) -> Self:
+        """What fitted trees of scikit-learn have as ``tree_``, of one forest."""
         tables = []
-        for estimator in forest.estimators_:
-            tree = estimator.tree_
+        for tree in trees:
             tables.append(
                 {
                     "left": tree.children_left,

@@ -6,6 +6,7 @@ many it is boosted, too.  All give the same answers for the same seed, and keep 
 so that they can be saved.
 """
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ def grow(kind: str, X: Floats, y: Floats, seed: int, *, many: bool) -> Any:
     _X=Array("N d"),
     _y=Array("N"),
     seed=int,
-    grown=ExtraTrees | LeafForest | BoostedTrees | ScaledBoosting,
+    grown=Maybe(ExtraTrees | LeafForest | BoostedTrees | ScaledBoosting),
     judging=Maybe(Array("J", whole=True)),
     transient={"_kept": None},
 )
@@ -84,15 +85,23 @@ class TreeModel(RefittedModel):
     ) -> None:
         super().__init__(X, y)
         self.kind, self.seed = kind, seed
-        many = len(y) > MOST_LEFT_OUT
-        if many:
+        if len(y) > MOST_LEFT_OUT:
             rest, self.judging = judging_rows(together(X) if labels is None else labels)
-            X, y = X[rest], y[rest]
-        self.grown = grow(kind, X.cpu().numpy(), y.cpu().numpy(), seed, many=many)
+            self.grown = grow(kind, X[rest].cpu().numpy(), y[rest].cpu().numpy(), seed, many=True)
+
+    @cached_property
+    def grown(self) -> Any:
+        """The trees; few rows' ones grow when they are asked, as nobody does where refits predict.
+
+        See :class:`~sharpgp.models.averaged.AveragedModel`.
+        """
+        return grow(self.kind, self._X.cpu().numpy(), self._y.cpu().numpy(), self.seed, many=False)
 
     def _restored(self) -> None:
-        agree("kind of trees", isinstance(self.grown, TREES.get(self.kind, ())), True)
-        agree("features", self.grown.n_features <= self.n_features, True)
+        agree("kind of trees", self.kind in TREES, True)
+        if "grown" in vars(self):
+            agree("kind of trees", isinstance(self.grown, TREES[self.kind]), True)
+            agree("features", self.grown.n_features <= self.n_features, True)
         if self.judging is not None:
             inside = (self.judging >= 0) & (self.judging < len(self._y))
             agree("rows that judge", bool(inside.all()), True)
