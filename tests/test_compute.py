@@ -1,6 +1,7 @@
 """One thread for an operation, several for blocks of work, and the user's setting comes back."""
 
 import os
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -58,7 +59,7 @@ def test_results_come_in_order_and_few_at_a_time(two_threads):
 
 
 def test_work_beside_runs_while_the_caller_does_something_else(two_threads):
-    asked = threading.Event()
+    asked, before = threading.Event(), sys.getswitchinterval()
     with compute.beside(apart=True) as begin:
         here = begin(lambda: (asked.wait(20), threading.get_ident(), torch.get_num_threads()))
         wrong = begin(lambda: 1 / 0)
@@ -66,6 +67,7 @@ def test_work_beside_runs_while_the_caller_does_something_else(two_threads):
         waited, thread, threads = here()
         with pytest.raises(ZeroDivisionError):
             wrong()
+    assert sys.getswitchinterval() == before
     assert waited
     assert thread != threading.get_ident()
     assert threads == 2

@@ -12,6 +12,7 @@ from sklearn.ensemble import (
 
 from sharpgp import persistence
 from sharpgp.exceptions import SavedModelError
+from sharpgp.gp.sizes import drawn_rows
 from sharpgp.models import boosting, folds, forests, summed_trees, tree_arrays, trees
 from sharpgp.models.boosting import BoostedTrees, ScaledBoosting
 from sharpgp.models.forests import ExtraTrees, LeafForest
@@ -208,6 +209,13 @@ def test_leaves_that_are_averaged_have_the_variance_of_a_random_target(monkeypat
         monkeypatch.setattr(tree_arrays, "_BLOCK", 20)
         np.testing.assert_array_equal(model.moments(X_NEW), (location, spread))
         assert all(len(part) == 0 for part in model.moments(X_NEW[:0]))
+
+
+def test_leaves_of_very_many_rows_average_some_of_them(monkeypatch):
+    rows = drawn_rows(len(Y), 60).numpy()
+    expected = LeafForest(X[rows], Y[rows], 0).moments(X_NEW)
+    monkeypatch.setattr(forests, "MOST_IN_LEAVES", 60)
+    np.testing.assert_array_equal(LeafForest(X, Y, 0).moments(X_NEW), expected)
 
 
 @pytest.mark.parametrize("leaves", [2, 15, 31])

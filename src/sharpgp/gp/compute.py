@@ -4,6 +4,7 @@ import copy
 import gc
 import logging
 import os
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -26,6 +27,8 @@ BLOCK_ENTRIES = {"cpu": 2**25, "cuda": 2**26}
 THREAD_ENTRIES = 2**18
 # How much blocks shrink, step by step, before a GPU that is out of memory is given up.
 _SHRINKINGS = (1, 8, 64)
+# Seconds after which a thread gives way to another, where two of them work side by side.
+_SWITCH = 1e-4
 
 # Shrinkings in force, one for each call of within_memory.  Of the process, as GPU memory is: the
 # backward pass of what is on a GPU runs on a thread of autograd's own, which sees no ContextVar.
@@ -246,14 +249,17 @@ def beside(apart: bool) -> Iterator[Callable[[Callable[[], Result]], Callable[[]
     if not apart:
         yield lambda work: work
         return
-    threads = torch.get_num_threads()
+    threads, interval = torch.get_num_threads(), sys.getswitchinterval()
     with ThreadPoolExecutor(
         1, "sharpgp-beside", initializer=torch.set_num_threads, initargs=(threads,)
     ) as worker:
+        # Both ask for Python's lock many times, and would wait that long for it each time.
+        sys.setswitchinterval(min(interval, _SWITCH))
         try:
             yield lambda work: worker.submit(copy_context().run, work).result
         finally:
             worker.shutdown(cancel_futures=True)  # after an error nobody asks for the rest
+            sys.setswitchinterval(interval)
 
 
 @cache

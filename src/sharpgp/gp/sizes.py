@@ -41,6 +41,8 @@ up to 100k             boosting starts over on all  cost
                        rows, once the number of
                        trees is known
 above 200k             boosted trees are fewer      cost: a pass through the rows for each
+above 200k             leaves of forests average a  cost: a walk through every tree for each row
+                       part of the targets
 above 1000             sparse hyperposteriors are   cost: ``N^3`` per gradient
                        those of a part
 above 1000             Vecchia's likelihood is      cost: a search among earlier points for each
@@ -162,6 +164,8 @@ MOST_LEFT_OUT = 10_000
 JUDGING_SHARE, MOST_JUDGING = 0.1, 5000
 #: Rows that each tree of a forest is grown on at most, where its leaves are averaged.
 MOST_GROWN_ON = 30_000
+#: Rows whose targets these leaves average at most.
+MOST_IN_LEAVES = 200_000
 #: Rows times trees of boosting at most, beyond 300 trees.
 MOST_BOOSTED = 400_000_000
 #: Rows up to which trees are boosted once more, on all of them, when their number is known.

@@ -17,7 +17,7 @@ from sklearn.tree import ExtraTreeRegressor
 
 from sharpgp._stored import NumPyArray, agree, stored
 from sharpgp.gp.compute import in_order
-from sharpgp.gp.sizes import MOST_GROWN_ON
+from sharpgp.gp.sizes import MOST_GROWN_ON, MOST_IN_LEAVES, drawn_rows
 from sharpgp.gp.warped import Warp
 from sharpgp.models.refitted import LEAST_SPREAD
 from sharpgp.models.tree_arrays import TreeArrays
@@ -195,7 +195,8 @@ class LeafForest:
     With ``m_t`` and ``v_t`` those of the leaf of ``x`` in tree ``t``, the location is ``m``, the
     mean of ``m_t`` over trees, and the squared spread the mean of ``v_t + (m_t - m)^2``: mean and
     variance of a target drawn from the leaf of a random tree.  Each tree is grown on a random part
-    of at most :data:`~sharpgp.gp.sizes.MOST_GROWN_ON` rows; its leaves then take all rows.
+    of at most :data:`~sharpgp.gp.sizes.MOST_GROWN_ON` rows; its leaves then take all rows, or
+    :data:`~sharpgp.gp.sizes.MOST_IN_LEAVES` random ones.
 
     Parameters
     ----------
@@ -218,6 +219,9 @@ class LeafForest:
     """
 
     def __init__(self, X: Floats, y: Floats, seed: int, kind: str = "random_forest") -> None:
+        if len(y) > MOST_IN_LEAVES:
+            rows = drawn_rows(len(y), MOST_IN_LEAVES).numpy()
+            X, y = X[rows], y[rows]
         grower = {"random_forest": RandomForestRegressor, "extra_trees": ExtraTreesRegressor}[kind]
         forest = grower(
             _LEAF_TREES,
