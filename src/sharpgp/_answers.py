@@ -1,4 +1,4 @@
-"""What a fitted estimator answers, in NumPy: intervals, quantiles, distributions, reports."""
+"""What a fitted estimator predicts, in NumPy: intervals, quantiles, distributions, reports."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -57,17 +57,16 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
         X : array of shape (n, d)
         coverage : float or sequence of float in (0, 1)
         symmetric : bool, optional
-            False: centred quantiles; True: the band ``mu -+ radius`` from absolute z-scores.
-            None: as chosen at fit, for all coverages: with ``"exact"``, ``"cv"`` and ``"loo"`` the
-            better of the two for scores like those of the training points, otherwise the band
-            below 199 calibration points.  Where two tails are too much for so few points it is the
-            band, too.
+            False: centred quantiles; True: the band ``mu -+ radius`` from absolute z-scores.  None:
+            as chosen at fit, for all coverages: with ``"exact"``, ``"cv"`` and ``"loo"`` the better
+            of the two for scores like those of the training points, otherwise the band below 199
+            calibration points.  Also the band where there are too few points for two tails.
         noise : float or array of shape (n,), optional
-            Variances of the noise of the observations to come, where ``fit`` was given noise;
-            ``noise_`` unless given.  0: for what would be observed without that noise.
+            Noise variances of the observations to predict, if ``fit`` was given noise; ``noise_``
+            by default.  0: observations without that noise.
         sample_weight : array of shape (n,), optional
             Weights of these points, where ``fit`` was given weights; without them the function
-            given to ``fit`` is asked, or the largest weight of a calibration point is used.
+            given to ``fit`` is used, or the largest weight of a calibration point.
 
         Returns
         -------
@@ -79,7 +78,7 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
         )
 
     def predict_region(self, X: Any, coverage: Any = 0.95, *, noise: Any = None) -> np.ndarray:
-        """Boxes (n, 2, p) that hold all ``p`` outputs at once; (n, 2, k, p) for ``k`` coverages.
+        """Boxes (n, 2, p) that contain all ``p`` outputs at once; (n, 2, k, p) for ``k`` coverages.
 
         With ``"exact"`` the coverage holds in finite samples; see :mod:`sharpgp.outputs`.
         """
@@ -87,7 +86,7 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
         return predict_region(self, X, coverage, noise)
 
     def predict_band(self, X: Any, coverage: float = 0.95, *, noise: Any = None) -> np.ndarray:
-        """A band (n, 2) that holds all rows of a new group at once, where ``fit`` had groups.
+        """A band (n, 2) that contains all rows of a new group at once, if ``fit`` had groups.
 
         With ``"exact"`` and groups that are exchangeable the coverage holds in finite samples.
         """
@@ -110,7 +109,7 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
     def calibration_report(self, X: Any, y: Any, *, noise: Any = None) -> Any:
         """Every metric on test data, by name, with the ECE floor; prints as a table.
 
-        Of several outputs, a list of such tables.
+        With several outputs, a list of such tables.
 
         Examples
         --------

@@ -46,10 +46,10 @@ class PredictiveDistribution:
     quantiles : tensor or array, shape [K, n]
         Finite quantiles; where they cross, their running maximum over the levels is taken.
     tail : Tail, optional
-        Law of what lies beyond the outermost quantiles, on both sides, with a scale [n].
+        Distribution beyond the outermost quantiles, on both sides, with a scale [n].
     caution : callable, optional
-        Told the levels that :meth:`quantile` and :meth:`interval` are asked for, and for intervals
-        the coverage, so that it can warn of those that data do not support.
+        Called with the levels requested from :meth:`quantile` and :meth:`interval`, and for
+        intervals the coverage, so that it can warn about those that data do not support.
     numpy : bool, default False
         Answer in NumPy arrays instead of torch tensors.
 
@@ -144,7 +144,7 @@ class PredictiveDistribution:
         r"""Return the centred interval from :math:`Q((1-c)/2)` to :math:`Q((1+c)/2)`.
 
         The interval is closed: its ends are moved outward by rounding, and out of tied quantiles,
-        so that it holds the value that they tie at.
+        so that it contains the value that they tie at.
 
         Parameters
         ----------

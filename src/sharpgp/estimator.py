@@ -71,13 +71,13 @@ class SharpGPRegressor(Answers):
         ``"auto"``, a method's name (``"cv"``, ``"exact"``, ``"paper"``, ``"vanilla"``,
         ``"kuleshov18"``, ...) or an instance such as ``Sharp(family="scaled")``.  ``"auto"`` is
         ``"exact"`` where ``fit`` is given calibration data, weights or more than 2,000 rows, and
-        ``"cv"`` otherwise; ``calibration_`` tells which.
+        ``"cv"`` otherwise; ``calibration_`` says which.
     approximation : {"auto", "exact", "sparse", "neighbours"}, Sparse or Neighbours
-        Of every GP.  ``"auto"``: exact up to 10,000 training rows (on a CPU 3,000 for methods that
-        search with it, such as ``"paper"``); beyond, ``"neighbours"`` for Matérn kernels of up to
-        10 features, and sparse otherwise.  ``"sparse"`` has 300 inducing inputs, or
-        ``Sparse(m=...)``; ``"neighbours"`` predicts every point from the 64 training points nearest
-        to it in units of the lengthscales, or ``Neighbours(m=...)``.
+        How GPs are approximated.  ``"auto"``: exact up to 10,000 training rows (on a CPU 3,000 for
+        methods that search with it, such as ``"paper"``); beyond, ``"neighbours"`` for Matérn
+        kernels of up to 10 features, and sparse otherwise.  ``"sparse"`` has 300 inducing inputs,
+        or ``Sparse(m=...)``; ``"neighbours"`` predicts every point from the 64 training points
+        nearest to it in units of the lengthscales, or ``Neighbours(m=...)``.
     cal_size : float or int
         Fraction (or number) of the rows held out for calibration, unless ``fit`` is given
         calibration data or the method needs none.  A fraction gives at most 10,000 rows, and a
@@ -87,16 +87,16 @@ class SharpGPRegressor(Answers):
         How much ``base="auto"`` pools: one Matérn GP; five models, three or four beyond 1,000
         rows; or seven, three or four beyond 10,000.
     y_bounds : (low, high), optional
-        What the target cannot be below or above, None where there is no bound: counts have
-        ``(0, None)``, shares ``(0, 1)``.  All answers stay within, and what would lie beyond is
-        probability of the bound itself, see :mod:`sharpgp.bounds`.  Of several outputs, one pair
-        for all, or a list with one for each.
+        Smallest and largest possible value of the target, None for no bound: counts have
+        ``(0, None)``, shares ``(0, 1)``.  All predictions stay within; probability beyond a bound
+        is moved to the bound itself, see :mod:`sharpgp.bounds`.  For several outputs, one pair for
+        all, or a list with one for each.
     device : {"auto", "cpu", "cuda"} or torch device
-        Where to compute; ``"auto"`` is a GPU from 2,000 training rows on, if there is one, and else
-        the CPU.  Out of GPU memory, work goes on in smaller blocks, and then on the CPU with a
-        warning.
+        Where to compute; ``"auto"`` is a GPU from 2,000 training rows on, if there is one, and
+        otherwise the CPU.  If GPU memory runs out, work continues in smaller blocks, and then on
+        the CPU with a warning.
     random_state : int, RandomState instance or None
-        Seed of the holdout split and of methods that draw.
+        Seed of the holdout split and of randomised methods.
     verbose : int
         1 shows on standard error, in a terminal or notebook, what ``fit`` is doing and how long it
         may still take, and logs it on the logger ``sharpgp``.
@@ -108,11 +108,10 @@ class SharpGPRegressor(Answers):
     calibrated_ : Calibrated
         The torch-level predictor.
     base_ : Table
-        What was chosen: name, weight and mean held-out CRPS of each model.
-    posterior_ : Posterior
+        What was chosen: name, weight and mean held-out CRPS of each model. posterior_ : Posterior
         The trained GP; of a pool, that with the largest weight.
     outputs_ : list of SharpGPRegressor
-        The model of each output, where ``y`` has several columns; it has what is above.
+        The model of each output, where ``y`` has several columns; each has the attributes above.
     inducing_ : int or None
         Number of inducing inputs of a sparse GP; None for any other.
     training_ : TrainingResult
@@ -122,8 +121,8 @@ class SharpGPRegressor(Answers):
     encoding_ : TableEncoding
         How columns became features, where ``X`` is a data frame or has gaps; prints as a table.
     noise_ : float
-        Where ``fit`` was given noise: the variance that predictions suppose unless told otherwise,
-        the median of those given.
+        Where ``fit`` was given noise: the default variance for predictions, which is the median of
+        those given.
     n_features_in_ : int
     feature_names_in_ : array of str
         As in every scikit-learn estimator.
@@ -184,17 +183,17 @@ class SharpGPRegressor(Answers):
         Parameters
         ----------
         X : array of shape (n, d), or data frame
-            Of a data frame (pandas, polars, Arrow) columns may hold numbers, booleans,
+            Columns of a data frame (pandas, polars, Arrow) may hold numbers, booleans,
             categories, texts and dates, with gaps; see :class:`sharpgp.frames.TableEncoding`.
         y : array of shape (n,)
-            Rows without a target are left out, with a warning.  Of shape (n, p), with gaps: a
-            model for each output, see ``outputs_``; answers then have the outputs last.
+            Rows without a target are left out, with a warning.  With shape (n, p), gaps allowed: a
+            model for each output, see ``outputs_``; predictions then have the outputs last.
         X_cal, y_cal : arrays, optional
             Your own calibration data; without them ``cal_size`` of the rows are held out.
         groups : array of shape (n,), optional
-            Which rows belong together, such as those of one patient: strings, numbers or whatever
-            can be compared.  They are never on two sides of a split, so that answers are for new
-            groups.
+            Which rows belong together, such as those of one patient: strings, numbers or anything
+            that can be compared.  They are never on two sides of a split, so that intervals are for
+            new groups.
         groups_cal : array, optional
             The same for the rows of ``X_cal``.
         noise : float, array of shape (n,) or "replicates", optional
@@ -207,7 +206,7 @@ class SharpGPRegressor(Answers):
             For a covariate shift, weights of the calibration points: how much more frequent their
             inputs are among the points to predict.  One per row of ``X_cal``, or, without it, of
             ``X`` (only those of rows that calibrate are used); or a function of ``X`` (n, d) that
-            gives them, which then serves the points to predict, too.
+            gives them, which is then also used for the points to predict.
         """
         both_or_none(X_cal, y_cal)
         forget(self)
@@ -232,7 +231,7 @@ class SharpGPRegressor(Answers):
         sample_weight: Any = None,
         refit: bool = False,
     ) -> "SharpGPRegressor":
-        """Learn from further labelled points, without starting over.
+        """Learn from additional labelled points, without starting over.
 
         Trained hyperparameters stay.  New points join the calibration data, which keeps the
         guarantee of ``"exact"`` for exchangeable data; where every point trains and calibrates
@@ -249,8 +248,8 @@ class SharpGPRegressor(Answers):
         sample_weight : array of shape (n,), optional
             Their weights, where ``fit`` was given weights as an array.
         refit : bool
-            Start over after all: ``fit`` on all points so far, with a new split.  Not where
-            ``fit`` was given groups, which a model does not keep.
+            Start over: ``fit`` on all points so far, with a new split.  Not possible if ``fit`` was
+            given groups, which a model does not keep.
 
         Examples
         --------

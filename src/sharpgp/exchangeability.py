@@ -1,11 +1,11 @@
-r"""Does the assumption hold?  New labelled rows beside those that calibrated the model.
+r"""Does the assumption hold?  New labelled rows compared with the calibration rows.
 
 Calibration is valid only if new rows are like the calibration rows.  If they
-are, the scores of both are exchangeable, and a rank test has the p-value that it says: for a model
+are, the scores of both are exchangeable, and a rank test has the p-value it states: for a model
 that has not seen either (``exact`` and other methods with a holdout) in finite samples, for those
 whose training points calibrate (``cv``) nearly.
 
-Row after row, :class:`Martingale` bets against the same supposition; its capital is evidence at any
+Row after row, :class:`Martingale` bets against the same assumption; its capital is evidence at any
 time.  :class:`sharpgp.Online` keeps one.
 """
 
@@ -70,9 +70,9 @@ class Exchangeability:
 
 
 def compare(model: Any, X: Any, y: Any) -> Exchangeability:
-    """Test whether new labelled rows are like those that calibrated a model.
+    """Test whether new labelled rows are like the calibration rows of a model.
 
-    Warns where they are not, and names the features that moved.
+    Warns if they are not, and names the features that moved.
 
     Parameters
     ----------
@@ -199,7 +199,7 @@ class Martingale:
         self.log_path: list[float] = []
 
     def observe(self, scores: Any) -> None:
-        """Take further scores, in their order."""
+        """Add new scores, in order."""
         signed, sizes = self._bets
         for z in np.asarray(scores, dtype=np.float64).tolist():
             signed.observe(z)

@@ -1,8 +1,8 @@
-r"""Noise of known variance: given for each row, carried beside its features, replicates merged.
+r"""Noise of known variance: given for each row, kept with its features, replicates merged.
 
 Observations ``y_i = f(x_i) + e_i`` with known variances ``v_i`` of ``e_i``.  The variance is one
 more column of the model's inputs, so that every observation keeps its own through splits and
-refits, and a prediction is for an observation of the noise that it is asked for.
+refits, and a prediction is for an observation with the given noise.
 
 Rows with equal ``x`` are merged exactly: the likelihood of ``y_1, ..., y_m`` is, up to a factor
 without ``f``, that of their weighted mean ``sum(y_i / v_i) / sum(1 / v_i)`` with the variance

@@ -1,4 +1,4 @@
-"""Streams that drift: intervals whose long-run coverage is as asked, whatever the data do."""
+"""Streams that drift: intervals with nominal long-run coverage, whatever the data do."""
 
 import math
 import numbers
@@ -39,7 +39,7 @@ class Online:
 
     so that the share of missed steps tends to ``alpha`` like ``1/T``.  Between the two extremes,
     levels beyond what the calibration points support use modelled tails, without a warning: the
-    statement does not rest on them.
+    statement does not depend on them.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class Online:
     calibrated : Calibrated
         The present predictor, which changes if there is a window.
     martingale : Martingale or None
-        Evidence that the stream is unlike the calibration points, for models with ranked scores,
+        Evidence that the stream differs from the calibration points, for models with ranked scores,
         see :class:`sharpgp.exchangeability.Martingale`; once its p-value is below 1 %, a warning
         says so and names the features that moved.
 
@@ -134,7 +134,7 @@ class Online:
         return ends.cpu().numpy() if self._numpy else ends
 
     def observe(self, X: Any, y: Any) -> "Online":
-        """Learn what the step brought: labels ``y`` (n,) of the rows ``X`` (n, d)."""
+        """Learn from the labels ``y`` (n,) of the rows ``X`` (n, d) of a step."""
         X = self._features(X)
         self._observe(X, as_target(y, n_rows=X.shape[0], device=X.device))
         return self

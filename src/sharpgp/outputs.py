@@ -1,4 +1,4 @@
-r"""Several outputs: one calibrated model each, and regions that hold all of them at once.
+r"""Several outputs: one calibrated model each, and regions that contain all of them at once.
 
 A region is a box: ``location_j(x) -+ r u_j spread_j(x)`` for the outputs ``j``.  With the scores
 ``z_ij`` of points that no model has seen, ``r`` is a rank of ``m_i = max_j |z_ij| / u_j``, which
@@ -7,8 +7,8 @@ for a single interval.  Where outputs are correlated, so are their scores, and t
 than Bonferroni's.  The units ``u_j``, quantiles of each model's scores of its own training points,
 let every output miss about equally often.
 
-Bands that hold all rows of a new group at once (a curve, a horizon) are the same with the rows of a
-group for the outputs: ``m_g = max |z_i|`` over the rows ``i`` of group ``g``.
+Bands that contain all rows of a new group at once (a curve, a horizon) are the same with the rows
+of a group for the outputs: ``m_g = max |z_i|`` over the rows ``i`` of group ``g``.
 """
 
 from collections.abc import Mapping, Sequence

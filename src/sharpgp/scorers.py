@@ -60,8 +60,7 @@ class IntervalScorer:
     """A score of the intervals at one coverage: ``"score"``, ``"coverage"`` or ``"width"``.
 
     ``"score"`` is minus the interval score and ``"width"`` minus the mean width, which means
-    nothing without the coverage beside it; ``"coverage"`` is the share covered, to report, not
-    to maximise.
+    nothing without the coverage; ``"coverage"`` is the share covered, to report, not to maximise.
 
     Examples
     --------

@@ -99,8 +99,8 @@ def fit(
     gaps. Leave out identifiers with --drop.
 
     Tables of more than 2 million rows are read in batches, and so are others with --memory,
-    --steps or --engine. Such a fit keeps what it has computed in a folder beside the model: after
-    an interruption, the same command goes on from there.
+    --steps or --engine. Such a fit keeps what it has computed in a folder next to the model: after
+    an interruption, the same command resumes it.
     """
     from sharpgp import SharpGPRegressor
     from sharpgp.tabular import fit_file, fit_files
