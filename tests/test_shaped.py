@@ -7,7 +7,6 @@ import torch
 from sharpgp import persistence
 from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.models.location_shape import LocationShape, shape_that_pays
-from sharpgp.models.model import Model
 from sharpgp.models.shaped import ShapedModel
 from sharpgp.models.trees import TreeModel
 
@@ -124,7 +123,7 @@ def test_models_without_shapes_answer_as_they_did(model):
     delta = torch.tensor([0.3, 0.8], dtype=torch.float64)
     expected = location + found.ranks.beta(delta).unsqueeze(-1) * spread
     assert torch.equal(found.quantiles(X, delta), expected)
-    assert Model.stretched(model.model, delta, location) is delta
+    assert model.model.shape is None
 
 
 def test_hostile_files_are_refused(model, tmp_path):

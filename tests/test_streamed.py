@@ -420,7 +420,7 @@ def test_a_folder_of_another_fit_is_refused(path, tmp_path, monkeypatch):
     with pytest.raises(InvalidInputError, match="work: expected files as when"):
         fit_files(other, "y", regressor(), drop=["who"], work=tmp_path / "other")
     about = json.loads((folder / "fit.json").read_text())
-    assert set(about) == {"files", "columns", "memory", "steps", "settings", "versions"}
+    assert set(about) == {"files", "columns", "missing", "memory", "steps", "settings", "versions"}
     with pytest.raises(InvalidInputError, match="work: expected an empty folder"):
         fit_files(path, "y", regressor(), work=path.parent)
 

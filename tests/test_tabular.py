@@ -112,7 +112,7 @@ def test_formats_and_batches_agree(folder, saved, tmp_path, monkeypatch):
     new = frame(500, seed=1)
     new.to_csv(tmp_path / "new.csv.gz", index=False, sep=";")
     done = []
-    monkeypatch.setattr(files.read_batches, "__defaults__", (64,))
+    monkeypatch.setattr(files.read_batches, "__defaults__", (64, ()))
     predict_file(
         saved, tmp_path / "new.csv.gz", tmp_path / "c.parquet", request, progress=done.append
     )

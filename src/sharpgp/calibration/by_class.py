@@ -155,9 +155,12 @@ class ClassPredictor(Calibrated):
         pairs = zip(tails, begun, strict=True)
         scale = torch.stack([tail.scale * max(1.0, grown) for tail, grown in pairs])[of]
         degrees = min(tail.degrees for tail in tails)
+        if self.model.shape is not None:
+            table, growth = self.model.shape.stretched_table(table, location)
+            scale = scale * growth
         return PredictiveDistribution(
             delta,
-            location + self.model.stretched(table, location) * spread,
+            location + table * spread,
             tail=Tail(scale * spread, degrees),
             caution=partial(warn_if_unsupported, n_cal=self.n_cal),
         )

@@ -217,10 +217,10 @@ class ScoredPredictor(Calibrated):
     ) -> Tensor:
         """See :meth:`Calibrated.ends`."""
         location, spread = self.model.location(X), self.model.spread(X)
-        lower, upper = (
-            self.model.stretched(beta, location)
-            for beta in self._end_scores(coverages, symmetric, weights)
-        )
+        lower, upper = self._end_scores(coverages, symmetric, weights)
+        shape = self.model.shape
+        if shape is not None:
+            lower, upper = (shape.stretched(beta, location) for beta in (lower, upper))
         slack = _ROUNDING * location.abs()
         return torch.stack([location + lower * spread - slack, location + upper * spread + slack])
 
@@ -243,13 +243,12 @@ class ScoredPredictor(Calibrated):
         delta = self.ranks.nodes()
         location, spread = self.model.location(X), self.model.spread(X)
         table = self.ranks.table(delta).unsqueeze(-1)
-        stretched = self.model.stretched(table, location)
-        # Tails grow as all quantiles do, on average.
-        wide = (table[-1] - table[0]).clamp_min(torch.finfo(table.dtype).tiny)
-        growth = (stretched[-1] - stretched[0]).clamp_min(torch.finfo(table.dtype).tiny) / wide
+        growth = torch.ones_like(spread)
+        if self.model.shape is not None:
+            table, growth = self.model.shape.stretched_table(table, location)
         return PredictiveDistribution(
             delta,
-            location + stretched * spread,
+            location + table * spread,
             tail=self.ranks.tail.times(spread * growth),
             caution=self._caution,
         )

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import Array, agree, stored
+from sharpgp.models.model import ScoreShape
 from sharpgp.models.shape import QuantileShape
 
 # Levels of the quantiles that make a shape.
@@ -17,7 +18,7 @@ _LEAST_TO_JUDGE, _JUDGED, _LEAST_GAIN, _ERRORS = 1000, 50, 0.01, 2.0
 
 
 @stored("LocationShape", knots=Array("K"), tables=Array("K L"), typical=float)
-class LocationShape:
+class LocationShape(ScoreShape):
     r"""``z = g_m(b)``: scores ``z`` at a location ``m`` as increasing functions of normal ones.
 
     At each of some locations, the knots, ``g(Phi^-1(p))`` is the ``p``-quantile of the scores of
@@ -65,11 +66,11 @@ class LocationShape:
         return cls(knots, tables, QuantileShape.of(levels, tables).typical)
 
     def stretched(self, beta: Tensor, location: Tensor) -> Tensor:
-        """``g_m(beta)`` [K, T] for ``beta`` [K, T or 1] at locations [T]."""
+        """See :meth:`ScoreShape.stretched`."""
         return self._curve.at(beta, self._tables(location))
 
     def unstretched(self, z: Tensor, location: Tensor) -> Tensor:
-        """``g_m^-1(z)`` [T] for scores [T] at locations [T]."""
+        """See :meth:`ScoreShape.unstretched`."""
         return self._curve.scores_of(self._tables(location), z)
 
     @property

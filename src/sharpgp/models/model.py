@@ -54,6 +54,28 @@ class HeldOut:
         return HeldOut(rows, self.location[rows], self.spread[rows], self.scores[rows])
 
 
+class ScoreShape(ABC):
+    """Increasing functions ``g_m``, one for each location ``m``: of scores, in spreads."""
+
+    @abstractmethod
+    def stretched(self, beta: Tensor, location: Tensor) -> Tensor:
+        """``g_m(beta)`` [K, T] for ``beta`` [K, T or 1] at locations [T]."""
+
+    @abstractmethod
+    def unstretched(self, z: Tensor, location: Tensor) -> Tensor:
+        """``g_m^-1(z)`` [T] for ``z`` [T] at locations [T]."""
+
+    def stretched_table(self, table: Tensor, location: Tensor) -> tuple[Tensor, Tensor]:
+        """``g_m`` of increasing scores [K, T or 1], and how many times as wide they are then [T].
+
+        Tails beyond the table grow as it does on average.
+        """
+        least = torch.finfo(table.dtype).tiny
+        found = self.stretched(table, location)
+        width, before = (each[-1] - each[0] for each in (found, table))
+        return found, width.clamp_min(least) / before.clamp_min(least)
+
+
 class Model(ABC):
     """Location and spread of ``y`` at ``x``, so that ``Q = location + beta * spread``.
 
@@ -69,10 +91,13 @@ class Model(ABC):
         Held-out z-scores of its own training points, where it has any.
     normalised : bool
         Whether ``beta`` counts spreads; else it is in units of the target.
+    shape : ScoreShape or None
+        How many spreads a score stands for at a location; None: as many as it says.
     """
 
     posterior: Posterior
     scores: Tensor | None = None
+    shape: "ScoreShape | None" = None
     normalised: ClassVar[bool] = True
 
     @abstractmethod
@@ -86,20 +111,15 @@ class Model(ABC):
     def at(self, beta: Tensor, X: Tensor) -> Tensor:
         """What scores ``beta`` [K, T or 1] stand for at ``X``, [K, T]; increasing in ``beta``."""
         location = self.location(X)
-        return location + self.stretched(beta, location) * self.spread(X)
+        if self.shape is not None:
+            beta = self.shape.stretched(beta, location)
+        return location + beta * self.spread(X)
 
     def scores_of(self, X: Tensor, y: Tensor) -> Tensor:
         """Scores [T] of ``y`` [T] at ``X``: the inverse of :meth:`at`."""
         location = self.location(X)
-        return self.unstretched((y - location) / self.spread(X), location)
-
-    def stretched(self, beta: Tensor, location: Tensor) -> Tensor:
-        """Spreads that scores ``beta`` [K, T or 1] stand for at locations [T]: as many."""
-        return beta
-
-    def unstretched(self, z: Tensor, location: Tensor) -> Tensor:
-        """Scores [T] of ``z`` spreads [T] at locations [T]: the inverse of :meth:`stretched`."""
-        return z
+        z = (y - location) / self.spread(X)
+        return z if self.shape is None else self.shape.unstretched(z, location)
 
     @abstractmethod
     def extended(self, X: Tensor, y: Tensor) -> "Model":

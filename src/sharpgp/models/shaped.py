@@ -36,6 +36,8 @@ class ShapedModel(Learner):
     True
     """
 
+    shape: LocationShape
+
     def __init__(self, model: Learner, shape: LocationShape) -> None:
         self.model, self.shape = model, shape
 
@@ -77,14 +79,6 @@ class ShapedModel(Learner):
         """See :meth:`Model.spread`."""
         return self.model.spread(X)
 
-    def stretched(self, beta: Tensor, location: Tensor) -> Tensor:
-        """See :meth:`Model.stretched`."""
-        return self.shape.stretched(beta, location)
-
-    def unstretched(self, z: Tensor, location: Tensor) -> Tensor:
-        """See :meth:`Model.unstretched`."""
-        return self.shape.unstretched(z, location)
-
     def extended(self, X: Tensor, y: Tensor) -> "ShapedModel":
         """See :meth:`Model.extended`."""
         return ShapedModel(self.model.extended(X, y), self.shape)
@@ -108,7 +102,7 @@ class ShapedModel(Learner):
         return OutOfFold(ShapedModel(found.model, self.shape), refits, self._stretched(found.held))
 
     def _stretched(self, held: HeldOut) -> HeldOut:
-        return held.with_scores(self.unstretched(held.scores, held.location))
+        return held.with_scores(self.shape.unstretched(held.scores, held.location))
 
 
 def shaped(model: Learner, held: HeldOut) -> Learner:
