@@ -35,7 +35,8 @@ POINTS, TARGETS = torch.from_numpy(X), torch.from_numpy(Y)
 def _lowered(monkeypatch):
     for module in (bases, exact, gaussian, neighbours, pool, splitters, trees):
         monkeypatch.setattr(module, "MOST_LEFT_OUT", MANY)
-    monkeypatch.setattr(exact, "MOST_REFITTED", 50)
+    for name in ("MOST_REFITTED", "MOST_PARTLY_REFITTED"):
+        monkeypatch.setattr(exact, name, 50)
     monkeypatch.setitem(sizes.MOST_CONDITIONED, "cpu", MANY)
 
 

@@ -24,7 +24,10 @@ from sharpgp import (
     SharpGPRegressor,
 )
 from sharpgp.bo import CalibratedUpperConfidenceBound
+from sharpgp.calibration.methods import exact
+from sharpgp.calibration.methods.cross_validated import split_points
 from sharpgp.exceptions import InvalidInputError
+from sharpgp.models import bases, spread_choice
 from sharpgp.models import pool as pool_module
 from sharpgp.models.bases import POOLS, Bases, pool_for
 from sharpgp.models.folds import parts
@@ -32,6 +35,7 @@ from sharpgp.models.gaussian import GaussianModel
 from sharpgp.models.model import HeldOut
 from sharpgp.models.pool import PooledModel, hopeless, pooled_out_of_fold
 from sharpgp.models.splitters import complements
+from sharpgp.models.spread_choice import Choice
 from sharpgp.models.trees import TreeModel
 from sharpgp.models.weights import (
     pool_weights,
@@ -43,6 +47,7 @@ from sharpgp.models.weights import (
 pytestmark = pytest.mark.filterwarnings("ignore::sharpgp.CalibrationWarning")
 
 NAMES = ["rbf", "matern12", "extra_trees"]
+PARTS = "location", "spread"
 
 
 def steps(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -168,6 +173,58 @@ def test_weights_of_exact_do_not_see_the_calibration_targets():
         0
     ].model.spread(found[0].X_cal)
     torch.testing.assert_close(found[0].scores, z)
+
+
+def test_exact_weighs_by_a_few_refits_and_predicts_with_the_full_fits(monkeypatch):
+    models = Bases(NAMES[1:], seed=0).learned(*(torch.from_numpy(a[:45]) for a in (X, Y)))
+    monkeypatch.setattr(exact, "MOST_REFITTED", 20)
+    found = Exact(random_state=0).fit(models, X[45:], Y[45:]).model
+    labels, pairs = split_points(5, models["matern12"], None, 0)
+    held = [one.out_of_fold(pairs[:2], labels, 0).held for one in models.values()]
+    location, spread = (torch.stack([getattr(h, part) for h in held]) for part in PARTS)
+    y = models["matern12"].y_train[held[0].rows]
+    weights = [one.weight for one in found.members]
+    np.testing.assert_allclose(weights, pool_weights(location, spread, y), atol=1e-9)
+    assert all(one in models.values() for one in found.models)
+
+
+@pytest.mark.parametrize("took", [{}, {"warped": True}, {"searched": True}])
+def test_a_costly_kernel_tries_what_others_took_and_starts_where_they_did(monkeypatch, took):
+    tried, starts = [], []
+
+    def noted(name, function):
+        def wrapper(posterior, *args):
+            if posterior.covariance.kind == "additive":
+                tried.append(name)
+                return None
+            return function(posterior, *args)
+
+        return wrapper
+
+    for name in ("_searched", "_warped"):
+        function = noted(name, getattr(spread_choice, name))
+        monkeypatch.setattr(spread_choice, name, function)
+    learn, train = bases.learn_gaussian, bases.train_chosen
+
+    def learn_as_if(gp, seed, labels, like):
+        model = learn(gp, seed, labels, like)
+        model.choice = Choice(**took)
+        return model
+
+    def train_noted(*args, start, **settings):
+        found = train(*args, start=start, **settings)
+        starts.append((start, found[1].start))
+        return found
+
+    monkeypatch.setattr(bases, "learn_gaussian", learn_as_if)
+    monkeypatch.setattr(bases, "train_chosen", train_noted)
+    names = ["additive", "rbf"]
+    data = torch.from_numpy(X[:45]), torch.from_numpy(Y[:45])
+    assert list(Bases(names, seed=0).learned(*data)) == names
+    assert tried == [f"_{name}" for name in took]
+    (everywhere, won), (where, _) = starts
+    assert everywhere is None
+    assert where == [won]
 
 
 @pytest.mark.slow

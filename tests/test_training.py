@@ -71,6 +71,16 @@ def test_a_warm_start_is_used():
     assert warm.log_likelihood == pytest.approx(cold.log_likelihood, abs=1e-5)
 
 
+def test_some_of_the_starts_are_tried_and_the_best_of_them_told():
+    X, y = simulate(40)
+    alone = {number: train(X, y, start=number)[1] for number in (1, 3)}
+    _, result = train(X, y, start=[1, 3])
+    assert result.start in alone
+    found = alone[result.start].log_likelihood
+    assert result.log_likelihood == pytest.approx(found, abs=1e-5)
+    assert train(X, y, start=[3])[1] == alone[3]
+
+
 def test_the_users_kernel_is_trained_but_left_alone():
     X, y = simulate(d=1)
     kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.PeriodicKernel())

@@ -16,7 +16,9 @@ above 600              spreads are searched by a    cost: the search evaluates `
 above 800              scale models are trained on  cost: ``N^3``, for a likelihood that is flat
                        a part
 above 600              ``exact`` weighs models by   cost: refits of every model
-                       leave-one-out
+                       two refits of each
+above 2000             ``exact`` weighs models by   cost: refits of every model; hyperparameters
+                       leave-one-out                are those of a part
 above 1000             one kernel and trees are     cost: refits of every kernel
                        pooled
 above 2000             two kernels and trees are    measured: ``many_rows``, a smooth kernel is
@@ -155,8 +157,10 @@ MOST_CROSS_VALIDATED = 2000
 #: neighbours, by kind of device.
 MOST_WITH_ALL_KERNELS = 1000
 MOST_WITH_SPARSE = {"cpu": 50_000, "cuda": 10**9}
-#: Training points up to which ``exact`` weighs models by refits; beyond, by leave-one-out.
+#: Training points up to which ``exact`` weighs models by refits without each of five parts; up to
+#: which by refits without two of these; beyond, by leave-one-out.
 MOST_REFITTED = 600
+MOST_PARTLY_REFITTED = 2000
 #: Training points up to which all of them are left out in turn; beyond, a part of them tells how
 #: good a model is.
 MOST_LEFT_OUT = 10_000

@@ -1,6 +1,7 @@
 """Training of a sparse GP, by Titsias' bound, and of whichever kind of GP is chosen."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -36,6 +37,7 @@ from sharpgp.gp.sparse import SparsePosterior
 from sharpgp.gp.ties import per_feature
 from sharpgp.gp.training import (
     NOISE_FLOOR,
+    TOLERANCE,
     chosen_prior,
     maximise_likelihood,
     prior_of,
@@ -289,10 +291,13 @@ def train_chosen(
     approximation: Approximation = "auto",
     searched: bool = True,
     random_state: int | None = 0,
+    tolerance: float = TOLERANCE,
+    start: Sequence[int] | None = None,
 ) -> tuple[KernelPosterior, TrainingResult]:
     """Train the kind of GP that :func:`sharpgp.gp.sizes.approximation_for` chooses.
 
-    ``searched`` says that a method will evaluate it under many other hyperparameters.
+    ``searched`` says that a method will evaluate it under many other hyperparameters; ``tolerance``
+    and ``start``, how far an exact GP is trained, and from where.
 
     Examples
     --------
@@ -317,7 +322,7 @@ def train_chosen(
     )
     logger.debug("training %s on %d points (%s)", chosen or "an exact GP", len(y), X.device)
     if chosen is None:
-        return train(X, y, kernel, random_state=random_state)
+        return train(X, y, kernel, start=start, random_state=random_state, tolerance=tolerance)
     if isinstance(chosen, Sparse):
         return train_sparse(X, y, kernel, n_inducing=chosen.m, random_state=random_state)
     return train_neighbours(X, y, kernel, m=chosen.m, random_state=random_state)

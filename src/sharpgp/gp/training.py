@@ -53,8 +53,10 @@ _STARTS = ((1.0, 1.0, 0.1), (3.0, 1.0, 0.1), (1.0, 10.0, 0.01), (3.0, 10.0, 0.01
 # Evaluations that each start gets before only the best one goes on.
 _SCREENING = 20
 _MOST_EVALUATIONS = 300
-# A refit stops where a step gains less than a fiftieth in the log likelihood of 400 points.
-_REFIT_TOLERANCE = 5e-5
+#: Gain in log likelihood per point below which training stops; ...
+TOLERANCE = 1e-7
+#: ... and a refit: a fiftieth in the log likelihood of 400 points.
+REFIT_TOLERANCE = 5e-5
 
 
 def train(
@@ -62,9 +64,9 @@ def train(
     y: Tensor,
     kernel: Kernel = "rbf",
     *,
-    start: Tensor | int | None = None,
+    start: Tensor | int | Sequence[int] | None = None,
     random_state: int | None = 0,
-    tolerance: float = 1e-7,
+    tolerance: float = TOLERANCE,
     prior: LengthscalePrior | Literal["auto"] | None = "auto",
 ) -> tuple[ExactPosterior, TrainingResult]:
     r"""Train an exact GP with zero prior mean by maximising its marginal likelihood.
@@ -78,9 +80,9 @@ def train(
     X : Tensor [N, d]
     y : Tensor [N]
     kernel : str, NamedKernel or gpytorch kernel
-    start : Tensor [P] or int, optional
-        Hyperparameters to start from, or the number of one of the built-in starts, instead of
-        trying all of these (named kernels only).
+    start : Tensor [P], int or sequence of int, optional
+        Hyperparameters to start from, or the number of one or some of the built-in starts, instead
+        of trying all of these (named kernels only).
     random_state : int, optional
         Seed of further starts, which are drawn only when the first ones fail.
     tolerance : float
@@ -161,7 +163,7 @@ def retrain_exact(posterior: ExactPosterior, X: Tensor, y: Tensor, start: Start)
     begin = posterior.theta_R if start == "warm" else start_of(posterior, start)
     prior = prior_of(posterior, len(y), start)
     again, result = train(
-        X, y, kernel_of(covariance), start=begin, tolerance=_REFIT_TOLERANCE, prior=prior
+        X, y, kernel_of(covariance), start=begin, tolerance=REFIT_TOLERANCE, prior=prior
     )
     again.training = replace(result, start=start_of(posterior, start))
     return again
@@ -203,9 +205,9 @@ def maximise_likelihood(
     Z: Tensor,
     t: Tensor,
     covariance: Covariance,
-    start: Tensor | int | None,
+    start: Tensor | int | Sequence[int] | None,
     rng: np.random.Generator,
-    tolerance: float = 1e-7,
+    tolerance: float = TOLERANCE,
     prior: LengthscalePrior | None = None,
 ) -> tuple[Covariance, Tensor, TrainingResult]:
     """Hyperparameters [P] with the greatest marginal likelihood, for standardised data.
@@ -273,7 +275,7 @@ def _train_named(
     Z: Tensor,
     t: Tensor,
     covariance: Named,
-    start: Tensor | int | None,
+    start: Tensor | int | Sequence[int] | None,
     rng: np.random.Generator,
     tolerance: float,
     prior: LengthscalePrior | None = None,
@@ -292,14 +294,16 @@ def _train_named(
         alone = len(t) < LEAST_SIDE_BY_SIDE or Z.device.type != "cpu"
         return side_by_side(lambda u: descend(u, _SCREENING), starts, alone=alone)
 
-    starts = [built_in_start(number, covariance) for number in range(len(_STARTS))]
+    numbers: list[int | None] = [None]
     if isinstance(start, Tensor):
         starts = [start.log().cpu().numpy()]
-    elif start is not None:
-        starts = [starts[start]]
+    else:
+        chosen = range(len(_STARTS)) if start is None else start
+        chosen = [chosen] if isinstance(chosen, int) else chosen
+        numbers, starts = [*chosen], [built_in_start(number, covariance) for number in chosen]
     tried = descents(starts)
     best = min(tried, key=lambda one: one.value)
-    number = tried.index(best) if start is None else start if isinstance(start, int) else None
+    number = numbers[tried.index(best)]
     if best.failed:  # every start failed: draw others before giving up
         tried += descents([starts[0] + rng.normal(0.0, 1.0, covariance.n_theta) for _ in range(4)])
         best = min(tried, key=lambda one: one.value)

@@ -1,6 +1,6 @@
 """What ``base=`` names: kernels, regressors and trees, and what is pooled by default."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,15 +12,17 @@ from sharpgp import _progress as progress
 from sharpgp._validation import check_choice
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.centred import CentredPosterior
-from sharpgp.gp.compute import beside
+from sharpgp.gp.compute import beside, side_by_side
 from sharpgp.gp.covariance import STATIONARY
 from sharpgp.gp.kernels import KERNELS, Kernel, named
 from sharpgp.gp.posterior import DataPosterior
 from sharpgp.gp.sizes import (
     MOST_ADDITIVE_FEATURES,
+    MOST_AVERAGED,
     MOST_CROSS_VALIDATED,
     MOST_LEFT_OUT,
     MOST_NEAR_FEATURES,
+    MOST_ON_ONE_THREAD,
     MOST_WITH_ALL_KERNELS,
     MOST_WITH_SPARSE,
     Approximation,
@@ -29,9 +31,10 @@ from sharpgp.gp.sizes import (
 )
 from sharpgp.gp.sparse_training import train_chosen
 from sharpgp.gp.ties import Ties
+from sharpgp.gp.training import REFIT_TOLERANCE, TOLERANCE
 from sharpgp.models.folds import together
 from sharpgp.models.foreign import ForeignModel
-from sharpgp.models.gaussian import learn_gaussian
+from sharpgp.models.gaussian import GaussianModel, learn_gaussian
 from sharpgp.models.model import Learner
 from sharpgp.models.quantiles import gives_quantiles
 from sharpgp.models.regressor import ScikitMean
@@ -46,6 +49,9 @@ POOLS = {
 #: The same for many rows, of which trees keep averages: a smooth kernel is sparse, with few
 #: features a rough one has neighbours (``sharpgp bench evidence many_rows``).
 OF_MANY = ("rbf", "matern32", "random_forest", "boosted_trees")
+#: Kernels whose training costs several times that of others.  In a pool they start where others
+#: ended well, and try only what others took.
+COSTLY = ("additive",)
 #: The one GP of methods that take no other model.
 ONE_GP = "rbf"
 
@@ -90,31 +96,54 @@ class Bases:
     def learned(self, X: Tensor, y: Tensor, labels: Tensor | None = None) -> dict[str, Learner]:
         """Every model, learned from ``X`` [N, d] and ``y`` [N], by name."""
         found: dict[str, Learner] = {}
-        learn: dict[str, Callable[[], Learner]]
         named = self._named(len(X), X.shape[1], X.device.type)
         # Trees of many rows do without some of them, which equal inputs must not give away.
         kept = together(X, labels) if len(y) > MOST_LEFT_OUT else None
+        # Where refits predict, a fit to all rows needs to be no better than they are.
+        quick = len(named) > 1 and len(y) <= MOST_AVERAGED
+        work: dict[str, Callable[[], Learner]] = {
+            name: partial(self._learned, base, X, y, labels, kept, found, quick)
+            for name, base in named
+        }
+        ours = all(isinstance(base, str) for _, base in named) and X.device.type == "cpu"
+
+        def learn(name: str) -> Learner:
+            progress.at(name)
+            model = work[name]()
+            progress.advance()
+            return model
+
         progress.begin("training", "model", len(named))
         with beside(kept is not None and X.device.type != "cpu") as begin:
-            learn = {name: partial(self._learned, base, X, y, labels, kept) for name, base in named}
             for name, base in named:
                 if _is_tree(base):
-                    learn[name] = begin(learn[name])
-            for name in learn:
-                progress.at(name)
-                found[name] = learn[name]()
-                progress.advance()
-        return found
+                    work[name] = begin(work[name])
+            for costly in (False, True):
+                some = [name for name, base in named if _is_costly(base) == costly]
+                alone = not ours or len(y) > MOST_ON_ONE_THREAD
+                found |= zip(some, side_by_side(learn, some, alone=alone), strict=True)
+        return {name: found[name] for name, _ in named}
 
     def _learned(
-        self, base: Any, X: Tensor, y: Tensor, labels: Tensor | None, kept: Tensor | None
+        self,
+        base: Any,
+        X: Tensor,
+        y: Tensor,
+        labels: Tensor | None,
+        kept: Tensor | None,
+        others: Mapping[str, Learner],
+        quick: bool,
     ) -> Learner:
+        """One model; a GP by what ``others`` that there are already have found."""
         if _is_tree(base):
             return TreeModel(base, X, y, self.seed or 0, kept)
         if gives_quantiles(base):
             return ForeignModel(base, X, y, self.names)
-        gp = self._trained(base, X, y, labels, searched=False)
-        return learn_gaussian(gp, self.seed or 0, labels)
+        gps = [one for one in others.values() if isinstance(one, GaussianModel)]
+        tolerance = REFIT_TOLERANCE if quick else TOLERANCE
+        training = {"tolerance": tolerance, "start": _starts(gps)}
+        gp = self._trained(base, X, y, labels, searched=False, **training)
+        return learn_gaussian(gp, self.seed or 0, labels, [one.choice for one in gps] or None)
 
     def one_gp(self, X: Tensor, y: Tensor, labels: Tensor | None = None) -> DataPosterior:
         """The one GP of a method that asks no other model."""
@@ -163,7 +192,14 @@ class Bases:
         return named
 
     def _trained(
-        self, base: Any, X: Tensor, y: Tensor, labels: Tensor | None, *, searched: bool
+        self,
+        base: Any,
+        X: Tensor,
+        y: Tensor,
+        labels: Tensor | None,
+        *,
+        searched: bool,
+        **training: Any,
     ) -> DataPosterior:
         """A GP of ``y`` itself, or of what a regressor misses of it."""
         train: Callable[..., Any] = train_chosen
@@ -171,6 +207,7 @@ class Bases:
             "approximation": self.approximation,
             "searched": searched,
             "random_state": self.seed,
+            **training,
         }
         if isinstance(base, gpytorch.kernels.Kernel) or (isinstance(base, str) and base in KERNELS):
             return train(X, y, self._kernel(base, X, searched), **settings)[0]
@@ -198,6 +235,17 @@ class Bases:
 
 def _is_tree(base: Any) -> bool:
     return isinstance(base, str) and base in TREES
+
+
+def _is_costly(base: Any) -> bool:
+    return isinstance(base, str) and base in COSTLY
+
+
+def _starts(models: Sequence[GaussianModel]) -> list[int] | None:
+    """Numbers of the starts that led to GPs; None for all, where there are none."""
+    results = [getattr(one.posterior, "training", None) for one in models]
+    found = {one.start for one in results if one is not None and one.start is not None}
+    return sorted(found) or None
 
 
 def _name(base: Any) -> str:

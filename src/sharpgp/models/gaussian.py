@@ -40,7 +40,10 @@ _MOST_LEFT_OUT, _LEFT_OUT_OF_MANY = 50, 5
 
 
 def learn_gaussian(
-    posterior: Posterior, seed: int = 0, labels: Tensor | None = None
+    posterior: Posterior,
+    seed: int = 0,
+    labels: Tensor | None = None,
+    like: Sequence[Choice] | None = None,
 ) -> "GaussianModel":
     """The GP's mean and the spread that suits its training data best.
 
@@ -54,7 +57,7 @@ def learn_gaussian(
     >>> model.location(X).shape, model.spread(X).shape
     (torch.Size([60]), torch.Size([60]))
     """
-    return GaussianModel(choose_spread(posterior, seed, labels), posterior)
+    return GaussianModel(choose_spread(posterior, seed, labels, like), posterior)
 
 
 @stored(

@@ -30,6 +30,12 @@ class HeldOut:
     spread: Tensor
     scores: Tensor
 
+    @classmethod
+    def joined(cls, parts: Sequence["HeldOut"]) -> "HeldOut":
+        """Several as one, in their order."""
+        names = ("rows", "location", "spread", "scores")
+        return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in names))
+
     def with_scores(self, scores: Tensor) -> "HeldOut":
         """The same with other scores."""
         return replace(self, scores=scores)

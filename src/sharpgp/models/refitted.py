@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from sharpgp import _progress as progress
+from sharpgp.gp.compute import side_by_side
 from sharpgp.models.folds import Split
 from sharpgp.models.model import HeldOut, Learner, OutOfFold, held_out_of
 from sharpgp.models.splitters import judging_pairs
@@ -46,6 +47,11 @@ class RefittedModel(Learner):
     """
 
     has_posterior = False
+
+    @property
+    def runs_in_threads(self) -> bool:
+        """Whether several fits may run at once; of a model that is not ours, nobody knows."""
+        return False
 
     def __init__(self, X: Tensor, y: Tensor) -> None:
         self._X, self._y = X, y
@@ -90,8 +96,14 @@ class RefittedModel(Learner):
     def out_of_fold(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> OutOfFold:
         """See :meth:`Learner.out_of_fold`."""
         X, y = self._X, self._y
-        fits = []
-        for rest, _ in pairs:
-            fits.append(self.relearned(X[rest], y[rest], labels[rest], seed))
+
+        def without(pair: Split) -> tuple[Learner, HeldOut]:
+            rest, _ = pair
+            fit = self.relearned(X[rest], y[rest], labels[rest], seed)
+            held = held_out_of([fit], [pair], X, y)
             progress.advance()
-        return OutOfFold(self, fits, held_out_of(fits, pairs, X, y).in_order())
+            return fit, held
+
+        found = side_by_side(without, pairs, alone=not self.runs_in_threads)
+        held = HeldOut.joined([one for _, one in found])
+        return OutOfFold(self, [fit for fit, _ in found], held.in_order())

@@ -14,7 +14,7 @@ Of a large exact GP, a random part of the points chooses and all of them are con
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -92,7 +92,12 @@ class Candidate:
     choice: Choice
 
 
-def choose_spread(posterior: Posterior, seed: int, labels: Tensor | None = None) -> Chosen:
+def choose_spread(
+    posterior: Posterior,
+    seed: int,
+    labels: Tensor | None = None,
+    like: Sequence[Choice] | None = None,
+) -> Chosen:
     """The mean and spread with the best leave-one-out scores of the training data.
 
     Parameters
@@ -102,15 +107,18 @@ def choose_spread(posterior: Posterior, seed: int, labels: Tensor | None = None)
         Seed of the parts on which a searched ``theta`` and a scale model are judged.
     labels : Tensor [N], optional
         Rows that share one are in one part; None: those with equal inputs.
+    like : sequence of Choice, optional
+        Choices for other GPs of the same data: a search and a warp are tried only where one of
+        them took one.  None: both are.
     """
     part, some = posterior.sampled
     if part is not posterior:
-        found = choose_spread(part, seed, None if labels is None else labels[some])
+        found = choose_spread(part, seed, None if labels is None else labels[some], like)
         return replace(found, posterior=posterior)
     kept = together(posterior.X_train) if labels is None else labels
     if posterior.n_dense > MOST_LEARNED_WHOLE[posterior.device.type]:
         rows = _some_of(torch.arange(posterior.n_train, device=posterior.device), PART_ROWS)
-        return _on_all(choose_spread(posterior.at_rows(rows), seed, kept[rows]), posterior)
+        return _on_all(choose_spread(posterior.at_rows(rows), seed, kept[rows], like), posterior)
     plain = _as_trained(posterior)
     if posterior.n_train < LEAST_LEARNED:
         return Chosen(posterior, posterior.theta_R, plain.choice, None)
@@ -119,10 +127,10 @@ def choose_spread(posterior: Posterior, seed: int, labels: Tensor | None = None)
     parameters = len(plain.theta) / posterior.n_train
     handicap = _HANDICAP + _HANDICAP_PER_PARAMETER * parameters
     if not _trained_on_a_part(posterior):
-        makers += [
-            lambda: _searched(posterior, kept, seed, reference, handicap),
-            lambda: _warped(posterior, reference),
-        ]
+        if like is None or any(choice.searched for choice in like):
+            makers.append(lambda: _searched(posterior, kept, seed, reference, handicap))
+        if like is None or any(choice.warped for choice in like):
+            makers.append(lambda: _warped(posterior, reference))
 
     def judge(maker: Callable[[], Candidate | None]) -> list[_Judged]:
         candidate = maker()

@@ -6,13 +6,13 @@ many it is boosted, too.  All give the same answers for the same seed, and keep 
 so that they can be saved.
 """
 
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 from sharpgp._stored import Array, Maybe, agree, stored
@@ -36,8 +36,16 @@ def grow(kind: str, X: Floats, y: Floats, seed: int, *, many: bool) -> Any:
     """Trees of a kind of :data:`TREES` from inputs [N, d] and targets [N]."""
     made = TREES[kind][many]
     # Histograms are filled in parallel otherwise, and trees of few rows gain nothing by it.
-    with threadpool_limits(torch.get_num_threads() if many else 1):
+    threads = torch.get_num_threads() if many else 1
+    # Of OpenMP alone, whose limits are those of a thread: others may grow trees at the same time.
+    with _controller().limit(limits=threads, user_api="openmp"):
         return made(X, y, seed, kind) if made is LeafForest else made(X, y, seed)
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    """What limits threads; a look at every library that is loaded, once."""
+    return ThreadpoolController()
 
 
 @stored(
@@ -105,6 +113,11 @@ class TreeModel(RefittedModel):
         if self.judging is not None:
             inside = (self.judging >= 0) & (self.judging < len(self._y))
             agree("rows that judge", bool(inside.all()), True)
+
+    @property
+    def runs_in_threads(self) -> bool:
+        """See :meth:`RefittedModel.runs_in_threads`; trees of many rows fill threads themselves."""
+        return self.judging is None
 
     def location(self, X: Tensor) -> Tensor:
         """See :meth:`Model.location`; constant between thresholds, so without a gradient."""
