@@ -197,6 +197,7 @@ def slow(*case):
         ("fit_times", ["--rows", "60", "--features", "6", "--bases", "rbf", "--methods", "exact"]),
         slow("foreign", ["--datasets", "diabetes", "--rows", "100", "--seeds", "1", "--runs", "1"]),
         slow("search", ["--datasets=diabetes", "--seeds=1", "--kinds=one", "--restarts=0"]),
+        slow("variants", ["--datasets=diabetes", "--seeds=1"]),
         slow("scoringbench", ["--datasets", "cpu", "--entries", "one GP,constant"]),
         slow("many_rows", ["--data=rough", "--rows=60", "--kinds=neighbours 64,quantile forest"]),
         slow("few_points", ["--cases", "smooth 2d 30", "--seeds", "1", "--workers", "1"]),

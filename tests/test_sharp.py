@@ -194,6 +194,15 @@ def test_more_restarts_and_more_effort_never_end_in_a_worse_path(small, settings
     assert found_price(again, *small) == prices[1, 1]
 
 
+def test_two_levels_on_two_sides_are_searched_as_each_alone(small, monkeypatch):
+    monkeypatch.setattr("sharpgp.calibration.methods.sharp.path.LEVEL_ALONE", 20)
+    both = Sharp(levels=[0.1, 0.9]).fit(*small).results
+    for together, level in zip(both, (0.1, 0.9), strict=True):
+        (alone,) = Sharp(levels=level).fit(*small).results
+        assert torch.equal(together.theta, alone.theta)
+        assert together.evaluations == alone.evaluations
+
+
 def test_one_theta_for_all_levels_also_gains_by_effort_and_restarts(small):
     def mean_log_ratio(effort, restarts):
         method = Sharp(levels=[0.05, 0.2, 0.8, 0.95], family="shared")
