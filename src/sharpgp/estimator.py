@@ -108,7 +108,8 @@ class SharpGPRegressor(Answers):
     calibrated_ : Calibrated
         The torch-level predictor.
     base_ : Table
-        What was chosen: name, weight and mean held-out CRPS of each model. posterior_ : Posterior
+        What was chosen: name, weight and mean held-out CRPS of each model.
+    posterior_ : Posterior
         The trained GP; of a pool, that with the largest weight.
     outputs_ : list of SharpGPRegressor
         The model of each output, where ``y`` has several columns; each has the attributes above.

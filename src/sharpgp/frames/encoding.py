@@ -21,7 +21,7 @@ _NUMBERED = 2.0
 @stored("TableEncoding", columns=Several(Column), unused=Several(str))
 @dataclass(frozen=True)
 class TableEncoding:
-    """The columns that a model was fitted on, in order, and those that it does without.
+    """The columns that a model was fitted on, in order, and those it does not use.
 
     Columns without information (constant, empty, or texts that are different in most rows) are
     left out, with a warning that names them.
