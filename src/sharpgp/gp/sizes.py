@@ -43,7 +43,6 @@ up to 100k             boosting starts over on all  cost
                        rows, once the number of
                        trees is known
 above 200k             boosted trees are fewer      cost: a pass through the rows for each
-above 500k             boosting uses a part         cost
 above 200k             leaves of forests average a  cost: a walk through every tree for each row
                        part of the targets
 above 1000             sparse hyperposteriors are   cost: ``N^3`` per gradient
@@ -173,8 +172,6 @@ MOST_GROWN_ON = 30_000
 MOST_IN_LEAVES = 200_000
 #: Rows times trees of boosting at most, beyond 300 trees.
 MOST_BOOSTED = 400_000_000
-#: Rows that the location is boosted from, at most.
-MOST_BOOSTED_FROM = 500_000
 #: Rows up to which trees are boosted once more, on all of them, when their number is known.
 MOST_BOOSTED_AGAIN = 100_000
 #: Rows whose residuals teach boosting the spread, at most.

@@ -6,12 +6,7 @@ from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from sharpgp._stored import Maybe, agree, stored
-from sharpgp.gp.sizes import (
-    MOST_BOOSTED,
-    MOST_BOOSTED_AGAIN,
-    MOST_BOOSTED_FROM,
-    MOST_SPREAD_FROM,
-)
+from sharpgp.gp.sizes import MOST_BOOSTED, MOST_BOOSTED_AGAIN, MOST_SPREAD_FROM
 from sharpgp.gp.warped import Warp
 from sharpgp.models.forests import heavy_warp
 from sharpgp.models.refitted import LEAST_SPREAD
@@ -86,8 +81,7 @@ class BoostedTrees:
 class ScaledBoosting:
     r"""Gradient boosting of the location, and of the logarithm of the spread, for many rows.
 
-    Of very many rows, :data:`~sharpgp.gp.sizes.MOST_BOOSTED_FROM` are used for the location.  A
-    tenth of the rows is held out; the absolute residuals there are boosted in turn, by the
+    A tenth of the rows is held out; the absolute residuals there are boosted in turn, by the
     deviance of a gamma distribution with a mean ``exp(g(x))``.  Up to
     :data:`~sharpgp.gp.sizes.MOST_BOOSTED_AGAIN` rows as many trees for the location are then grown
     on all of them.
@@ -120,7 +114,7 @@ class ScaledBoosting:
             self.warp, y = warp, warp.forward(torch.from_numpy(y)).numpy()
         order = np.random.default_rng(seed).permutation(n)
         held = order[: min(round(_HELD_OUT * n), MOST_SPREAD_FROM)]
-        kept = order[len(held) :][:MOST_BOOSTED_FROM]
+        kept = order[len(held) :]
         trees = int(np.clip(MOST_BOOSTED // n, _LEAST_TREES, _MOST_TREES))
         common = {
             "early_stopping": True,
