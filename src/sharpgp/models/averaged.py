@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import Several, agree, stored
-from sharpgp.gp.posterior import Posterior
+from sharpgp.models.around import AroundModel
 from sharpgp.models.folds import Split
 from sharpgp.models.model import HeldOut, Learner, OutOfFold
 
 
 @stored("AveragedModel", model=Learner, refits=Several(Learner))
-class AveragedModel(Learner):
+class AveragedModel(AroundModel):
     r"""Fits to most of the data each, averaged: ``m = mean_f m_f`` and ``s^2 = mean_f s_f^2``.
 
     Fits of models that follow their data closely differ by chance, which an average takes out;
@@ -48,36 +48,6 @@ class AveragedModel(Learner):
         agree("refits", len(self.refits) > 0, True)
         features = {one.n_features for one in (self.model, *self.refits)}
         agree("features", len(features), 1)
-
-    @property
-    def has_posterior(self) -> bool:  # type: ignore[override]
-        """Whether the model rests on a GP."""
-        return self.model.has_posterior
-
-    @property
-    def posterior(self) -> Posterior:  # type: ignore[override]
-        """The GP of the fit to all data."""
-        return self.model.posterior
-
-    @property
-    def X_train(self) -> Tensor:
-        """Training inputs [N, d]."""
-        return self.model.X_train
-
-    @property
-    def y_train(self) -> Tensor:
-        """Training targets [N]."""
-        return self.model.y_train
-
-    @property
-    def n_features(self) -> int:
-        """Number of features ``d``."""
-        return self.model.n_features
-
-    @property
-    def device(self) -> torch.device:
-        """Where tensors live."""
-        return self.model.device
 
     def location(self, X: Tensor) -> Tensor:
         """See :meth:`Model.location`."""

@@ -2,18 +2,17 @@
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from sharpgp._stored import stored
-from sharpgp.gp.posterior import Posterior
+from sharpgp.models.around import AroundModel
 from sharpgp.models.folds import Split
 from sharpgp.models.location_shape import LocationShape, shape_that_pays
 from sharpgp.models.model import HeldOut, Learner, OutOfFold
 
 
 @stored("ShapedModel", model=Learner, shape=LocationShape)
-class ShapedModel(Learner):
+class ShapedModel(AroundModel):
     r"""``Q = location + g_m(beta) spread``: scores are stretched by the location ``m``.
 
     ``g_m`` is learned once, from points that the model has not seen, and stays.
@@ -40,36 +39,6 @@ class ShapedModel(Learner):
 
     def __init__(self, model: Learner, shape: LocationShape) -> None:
         self.model, self.shape = model, shape
-
-    @property
-    def has_posterior(self) -> bool:  # type: ignore[override]
-        """Whether the model rests on a GP."""
-        return self.model.has_posterior
-
-    @property
-    def posterior(self) -> Posterior:  # type: ignore[override]
-        """Its GP."""
-        return self.model.posterior
-
-    @property
-    def X_train(self) -> Tensor:
-        """Training inputs [N, d]."""
-        return self.model.X_train
-
-    @property
-    def y_train(self) -> Tensor:
-        """Training targets [N]."""
-        return self.model.y_train
-
-    @property
-    def n_features(self) -> int:
-        """Number of features ``d``."""
-        return self.model.n_features
-
-    @property
-    def device(self) -> torch.device:
-        """Where tensors live."""
-        return self.model.device
 
     def location(self, X: Tensor) -> Tensor:
         """See :meth:`Model.location`."""
