@@ -63,7 +63,7 @@ def combinations():
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("name", "case"), combinations())
+@pytest.mark.parametrize(("name", "case"), list(combinations()))
 def test_works_or_says_what_to_do(name, case, tmp_path):
     table, y, given, settings = CASES[case]
     model = SharpGPRegressor(base="rbf", calibration=method(name), random_state=0, **settings)

@@ -24,6 +24,7 @@ class ShapedModel(AroundModel):
 
     Examples
     --------
+    >>> import torch
     >>> from sharpgp.models.trees import TreeModel
     >>> X = torch.linspace(0, 6, 60, dtype=torch.float64)[:, None]
     >>> model = TreeModel("extra_trees", X, X[:, 0].sin(), seed=0)
