@@ -290,6 +290,7 @@ def test_batch_improvement_of_one_point_is_the_analytic_one(posterior):
     assert change == pytest.approx(float((gradient * step).sum()), rel=0.02)
 
 
+@pytest.mark.slow
 def test_two_objectives(data, posterior):
     other = train(data[0], -data[1] + data[0][:, 0], "matern52")[0]
     law = ScoreLaw(leave_one_out_scores(posterior)[:10])
