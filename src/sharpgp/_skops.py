@@ -35,7 +35,7 @@ def written(value: Any, where: str) -> str:
 
     try:
         return base64.b64encode(dumps(value)).decode()
-    except Exception as error:
+    except Exception as error:  # skops lets through whatever an estimator's own state raises
         name, reason = type(value).__name__, str(error).splitlines()[0] if str(error) else error
         raise SavedModelError(f"cannot save {where}: skops cannot write {name}: {reason}") from None
 
