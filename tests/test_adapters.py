@@ -413,9 +413,14 @@ USUAL = ("kuleshov18", "paper", "exact")
     [
         *(("svgp", name) for name in EVERY if name != "kuleshov22"),
         pytest.param("svgp", "kuleshov22", marks=pytest.mark.slow),
-        *((model, name) for model in ("botorch", "warped", "sgpr", "sklearn") for name in USUAL),
+        *((model, name) for model in ("botorch", "warped") for name in USUAL),
+        *(
+            pytest.param(model, name, marks=pytest.mark.slow)
+            for model in ("sgpr", "sklearn")
+            for name in USUAL
+        ),
         ("warped", "cv"),
-        ("sgpr", "cv"),
+        pytest.param("sgpr", "cv", marks=pytest.mark.slow),
     ],
 )
 def test_calibrations_work(model, name):

@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 
+from helpers import marked
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.additive import Additive
 from sharpgp.gp.kernels import make_covariance
@@ -52,7 +53,7 @@ def test_matrix_is_the_sum_over_features_and_pairs(d):
         torch.testing.assert_close(covariance.diag(theta, X1)[k], square[k].diagonal())
 
 
-@pytest.mark.parametrize("d", DIMENSIONS)
+@pytest.mark.parametrize("d", marked(DIMENSIONS, slow={1, 5}))
 def test_gradients_match_finite_differences(d):
     leaves = [a.requires_grad_() for a in random_inputs(d, seed=1)]
     theta, X1, _ = leaves

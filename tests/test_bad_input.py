@@ -232,7 +232,7 @@ def test_duplicate_column_warns():
 
 
 @pytest.mark.parametrize("calibration", ["paper", "kuleshov18", "marx22", "vovk20"])
-@pytest.mark.parametrize("C", [2, 3, 5, 6, 13])
+@pytest.mark.parametrize("C", marked([2, 3, 5, 6, 13], slow={6, 13}))
 def test_few_calibration_points(calibration, C):
     m = model(calibration=calibration)
     assert_sane(m.fit(X, Y, X_cal=X_TEST.repeat(2, 0)[:C], y_cal=Y[:C]))

@@ -7,7 +7,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from helpers import FakePosterior, fake_data
+from helpers import FakePosterior, fake_data, marked
 from sharpgp import Kuleshov18, Vanilla
 from sharpgp.calibration.methods.bayes.capone22 import BoundingBox
 from sharpgp.cli import app
@@ -116,7 +116,7 @@ def test_methods_share_the_initial_design():
     assert not torch.equal(first.X, bo.Problem.draw("ackley", 2).X)
 
 
-@pytest.mark.parametrize("method", bo.METHODS)
+@pytest.mark.parametrize("method", marked(bo.METHODS, slow={"calibrated_1", "recalibrated"}))
 def test_one_task_of_each_method(method, monkeypatch):
     monkeypatch.setattr(bo, "N_TRAIN", 12)
     task = Task("bo", "branin", method, 0, {"iterations": 2})
@@ -131,6 +131,7 @@ def test_one_task_of_each_method(method, monkeypatch):
     json.dumps(outcome.info)
 
 
+@pytest.mark.slow
 def test_recalibration_happens(monkeypatch):
     monkeypatch.setattr(bo, "N_TRAIN", 12)
     problem = bo.Problem.draw("branin", 0)

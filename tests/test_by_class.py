@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 import torch
 
+from helpers import marked
 from sharpgp import CalibrationWarning, Exact, SharpGPRegressor
 from sharpgp.calibration.by_class import ClassPredictor
 from sharpgp.calibration.scored import ScoredPredictor
@@ -31,7 +32,7 @@ def model():
     return PosteriorModel(train(X, torch.tensor(y))[0])
 
 
-@pytest.mark.parametrize("per_class", [20, 50, 200])
+@pytest.mark.parametrize("per_class", marked([20, 50, 200], slow={50}))
 def test_coverage_within_every_class(model, per_class):
     """Within three standard errors of the promise, over repeated calibration sets."""
     repeats, hits = 60, []

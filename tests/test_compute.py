@@ -149,7 +149,12 @@ def tensors_of(value, seen=None):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
-    "settings", [{}, {"approximation": Sparse(10)}, {"base": LinearRegression()}]
+    "settings",
+    [
+        {},
+        pytest.param({"approximation": Sparse(10)}, marks=pytest.mark.slow),
+        {"base": LinearRegression()},
+    ],
 )
 @pytest.mark.parametrize("calibration", marked(["cv", "exact", "paper"], slow={"paper"}))
 def test_a_model_moves_as_a_whole(calibration, settings):

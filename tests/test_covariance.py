@@ -4,6 +4,7 @@ import gpytorch
 import pytest
 import torch
 
+from helpers import marked
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.covariance import STATIONARY, FromGPyTorch, Stationary
 from sharpgp.gp.kernels import make_covariance
@@ -39,7 +40,7 @@ def test_stationary_equals_gpytorch(kind, d):
         torch.testing.assert_close(covariance.diag(theta, X1)[k], square[k].diagonal())
 
 
-@pytest.mark.parametrize("d", [2, 20])
+@pytest.mark.parametrize("d", marked([2, 20], slow={20}))
 @pytest.mark.parametrize("kind", STATIONARY)
 def test_stationary_gradients_match_finite_differences(kind, d):
     theta, X1, X2 = random_inputs(d, seed=1)

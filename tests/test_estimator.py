@@ -252,7 +252,10 @@ def test_random_state_instance():
 # ------------------------------------------------------------------ exactness, end to end
 
 
-@pytest.mark.parametrize("levels", [9, "all", [0.05, 0.31, 0.9]])
+@pytest.mark.parametrize(
+    "levels",
+    [9, *(pytest.param(rare, marks=pytest.mark.slow) for rare in ("all", [0.05, 0.31, 0.9]))],
+)
 def test_every_trained_level_holds_exactly_its_share(levels):
     m = model(calibration=Sharp(levels=levels)).fit(X, Y, X_cal=X_CAL, y_cal=Y_CAL)
     delta = np.array([r.delta for r in m.calibrated_.results])

@@ -217,7 +217,7 @@ def uneven(X, levels):
     ("model", "of_score", "symmetric", "coverages"),
     [
         (uneven, lambda z: z, True, (0.8, 0.9, 0.95)),
-        (uneven, lambda z: z, False, (0.8, 0.9)),
+        pytest.param(uneven, lambda z: z, False, (0.8, 0.9), marks=pytest.mark.slow),
         (skewed, lambda z: np.exp(z / 2), False, (0.8, 0.9)),
     ],
 )

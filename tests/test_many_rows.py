@@ -161,6 +161,7 @@ def test_the_default_pools_trees_of_many_rows(tmp_path):
     ).all()
 
 
+@pytest.mark.slow
 def test_trees_that_grow_beside_the_gps_are_the_same(monkeypatch):
     """As they do where a GPU trains these."""
     names = ["matern32", "random_forest", "boosted_trees"]

@@ -93,7 +93,9 @@ def test_groups_of_one_point_change_nothing():
     assert grouped.tail.degrees == single.tail.degrees
 
 
-@pytest.mark.parametrize(("n_groups", "share"), [(8, 0.5), (8, 1.0), (30, 1.0)])
+@pytest.mark.parametrize(
+    ("n_groups", "share"), [(8, 0.5), pytest.param(8, 1.0, marks=pytest.mark.slow), (30, 1.0)]
+)
 def test_coverage_of_new_groups(n_groups, share):
     """Quantiles and bands, from whole ranks and from the tail."""
     rng = np.random.default_rng(n_groups)
@@ -192,6 +194,7 @@ def test_methods_that_take_points_for_independent_say_so(name):
         method("vanilla").fit(FakePosterior(), X, y, groups_cal=np.arange(60) // 3)
 
 
+@pytest.mark.slow
 def test_all_rows_and_one_per_group_keep_the_guarantee(monkeypatch):
     """Sizes go with the noise: most rows are of calm groups, half of the groups are not."""
     model = PosteriorModel(FakePosterior())

@@ -173,6 +173,7 @@ def test_the_command(tmp_path, monkeypatch):
         assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
 
 
+@pytest.mark.slow
 def test_the_factor_one_scales_the_bound_alone():
     problem = bo.Problem.draw("branin", 0)
     plain = bo.calibrate(problem.X, problem.y, bo.N_TRAIN)

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from scipy.stats import norm
 from sklearn.pipeline import make_pipeline
 
+from helpers import marked
 from sharpgp import Sharp, SharpGPRegressor, plots
 from sharpgp.diagnostics import diagnose
 from sharpgp.exceptions import InvalidInputError
@@ -57,7 +58,7 @@ def test_more_than_one_feature_is_refused():
         plots.plot_intervals_1d(Figure().subplots(), ConstantBand(1.0), data)
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 5, 7])
+@pytest.mark.parametrize("n", marked([1, 2, 3, 5, 7], slow={3, 5, 7}))
 def test_toy_figure_has_a_panel_per_model_and_one_legend(toy, n):
     figure = plots.toy_figure({f"m{i}": ConstantBand(1.0 + i) for i in range(n)}, toy)
     figure.savefig(io.BytesIO(), dpi=30)

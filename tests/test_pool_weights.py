@@ -5,6 +5,7 @@ import itertools
 import pytest
 import torch
 
+from helpers import marked
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.models.weights import (
     PULL,
@@ -51,7 +52,7 @@ def test_crps_and_its_slopes_equal_those_of_the_double_sum():
         torch.testing.assert_close(found, right.detach(), rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", marked(range(3), slow={1, 2}))
 @pytest.mark.parametrize(("k", "steps"), [(2, 30), (3, 10)])
 def test_weights_are_at_least_as_good_as_the_best_of_a_grid(k, steps, seed):
     data = predictions(k, 40, seed)

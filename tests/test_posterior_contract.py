@@ -493,7 +493,7 @@ def test_units_do_not_matter(name):
     [
         {},
         {"base": LinearRegression()},
-        {"approximation": Sparse(10)},
+        pytest.param({"approximation": Sparse(10)}, marks=pytest.mark.slow),
         {"approximation": Neighbours(10)},
     ],
 )

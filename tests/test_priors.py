@@ -118,6 +118,7 @@ def test_likelihood_of_the_result_is_without_the_prior():
     assert train(X, y, prior=None)[0].log_prior() == 0.0
 
 
+@pytest.mark.slow
 def test_it_keeps_many_features_from_fitting_noise():
     """60 points, 20 features of which two matter: errors and spreads on new points."""
     ratios = []

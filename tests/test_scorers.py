@@ -67,6 +67,7 @@ def test_scorers_can_travel_to_other_processes():
     assert repr(scorers.crps_scorer) == "ReportScorer(metric='crps')"
 
 
+@pytest.mark.slow
 def test_a_search_over_calibrations_chooses_by_the_scorer(data):
     X, y = data
     pipeline = make_pipeline(StandardScaler(), regressor())

@@ -49,7 +49,9 @@ def rbf():
     return posterior, X[100:171], y[100:171], X[171:]
 
 
-@pytest.mark.parametrize("levels", [25, "all", [0.05, 0.3, 0.95]])
+@pytest.mark.parametrize(
+    "levels", [25, pytest.param("all", marks=pytest.mark.slow), [0.05, 0.3, 0.95]]
+)
 def test_every_trained_level_holds_exactly_its_share_of_points(problem, levels):
     posterior, X_cal, y_cal, _ = problem
     calibrated = Sharp(levels=levels).fit(posterior, X_cal, y_cal)
@@ -167,9 +169,9 @@ def small():
     "settings",
     [
         {"levels": 0.9},
-        {"levels": 6},
+        pytest.param({"levels": 6}, marks=pytest.mark.slow),
         pytest.param({"levels": "all"}, marks=pytest.mark.slow),
-        {"levels": 4, "subset": 20},
+        pytest.param({"levels": 4, "subset": 20}, marks=pytest.mark.slow),
         pytest.param({"levels": 4, "family": "scaled"}, marks=pytest.mark.slow),
     ],
     ids=str,
@@ -203,6 +205,7 @@ def test_two_levels_on_two_sides_are_searched_as_each_alone(small, monkeypatch):
         assert together.evaluations == alone.evaluations
 
 
+@pytest.mark.slow
 def test_one_theta_for_all_levels_also_gains_by_effort_and_restarts(small):
     def mean_log_ratio(effort, restarts):
         method = Sharp(levels=[0.05, 0.2, 0.8, 0.95], family="shared")
@@ -215,6 +218,7 @@ def test_one_theta_for_all_levels_also_gains_by_effort_and_restarts(small):
     assert found[-1] < found[0]
 
 
+@pytest.mark.slow
 def test_levels_between_knots_are_about_as_sharp_as_the_knots(rbf):
     """All levels of the theorem, at those next to the ones of the default grid."""
     posterior, X_cal, y_cal, _ = rbf
@@ -285,6 +289,7 @@ def test_interval_length_is_the_sum_of_the_two_levels_objectives(small):
     assert value.item() == pytest.approx((beta.abs() * sigma.mean()).item())
 
 
+@pytest.mark.slow
 def test_pinball_objective_lowers_the_pinball_loss(rbf):
     posterior, X_cal, y_cal, _ = rbf
     calibrated = Sharp(levels=[0.1, 0.9], objective="pinball").fit(posterior, X_cal, y_cal)
@@ -399,6 +404,7 @@ def test_neighbours_in_order_up_to_rounding_only(seed):
     assert len(Sharp().fit(posterior, X[40:], y[40:]).results) > 10
 
 
+@pytest.mark.slow
 def test_a_hardly_trained_base_on_a_plateau_is_left_behind():
     """Where noise drowns everything no entry of theta_R matters; the search starts elsewhere."""
     X, y = simulate(240, 4, seed=4)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from helpers import wavy
+from helpers import marked, wavy
 from sharpgp import CrossValidated, Kuleshov18, Sharp, SharpGPRegressor, Sparse, Vanilla
 from sharpgp.calibration import calibrated
 from sharpgp.exceptions import InvalidInputError
@@ -88,7 +88,7 @@ def test_bound_is_dense_and_below_the_likelihood():
     assert found < density(covariance.matrix(theta[None], X)[0])
 
 
-@pytest.mark.parametrize("kind", ["rbf", "matern32"])
+@pytest.mark.parametrize("kind", marked(["rbf", "matern32"], slow={"matern32"}))
 @pytest.mark.parametrize("entries", [60, 2**20])
 def test_gradients_are_finite_differences_in_blocks_of_any_size(kind, entries, monkeypatch):
     monkeypatch.setattr(compute, "THREAD_ENTRIES", entries)
@@ -218,6 +218,7 @@ def uneven(n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     return X, noise * torch.randn(n, dtype=torch.float64, generator=draw)
 
 
+@pytest.mark.slow
 def test_moving_inducing_inputs_sharpens_and_leaves_the_mean(tmp_path):
     """Where inputs are missing, ``sigma`` is large: they can tell where the noise is."""
     X, y = uneven(200, seed=0)
@@ -301,6 +302,7 @@ def test_estimator_follows_the_rule(monkeypatch):
     assert SharpGPRegressor(calibration="vanilla").fit(X, y).inducing_ == 20
 
 
+@pytest.mark.slow
 def test_large_sets_are_trained_in_batches(monkeypatch):
     monkeypatch.setitem(sizes.MOST_FULL_BATCH, "cpu", 300)
     monkeypatch.setitem(sizes.BATCH_ROWS, "cpu", 150)

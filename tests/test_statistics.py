@@ -45,7 +45,7 @@ SIDES = (0.1, 0.25, 0.5, 0.75, 0.9)
 ON_FAKE = [m for m in known_methods() if m not in NEED_A_GP and method(m).needs_calibration]
 
 
-@pytest.mark.parametrize("name", marked(ON_FAKE, slow={"kuleshov22"}))
+@pytest.mark.parametrize("name", marked(ON_FAKE, slow={"kuleshov22", "paper"}))
 def test_each_quantile_lies_on_its_own_side(name):
     """Shares below Q(delta) are delta, with noise so skewed that no mirror image would pass."""
     sets, settings = {"paper": (20, {}), "kuleshov22": (8, {"epochs": 200})}.get(name, (120, {}))

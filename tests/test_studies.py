@@ -687,6 +687,7 @@ def test_bad_input_is_one_line_on_stderr_and_status_2(arguments, tmp_path):
     assert result.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_toy_figures(tmp_path, monkeypatch):
     monkeypatch.setattr(toy, "PANELS", {"paper": "sharp", "vanilla": "vanilla GP"})
     monkeypatch.setattr(

@@ -168,7 +168,7 @@ def counts(n, rng):
 
 
 @pytest.mark.filterwarnings("ignore::sharpgp.CalibrationWarning")
-@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize("weights", marked([False, True], slow={True}))
 @pytest.mark.parametrize("C", marked([19, 39, 99], slow={39, 99}))
 def test_ties_keep_the_coverage(C, weights):
     """Intervals are closed: at least nominal where many points lie on an end."""

@@ -122,6 +122,7 @@ def test_a_window_forgets(gp):
         method("vanilla").fit(gp, None, None).rescored(X, Y)
 
 
+@pytest.mark.slow
 def test_coverage_is_kept_for_exchangeable_data():
     """Updated to 39 points, a band at 80 % holds rank 32 of 40."""
     shares = []

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from helpers import FakePosterior, fake_data, method, wavy
+from helpers import FakePosterior, fake_data, marked, method, wavy
 from sharpgp import CalibrationWarning, SharpGPError, SharpGPRegressor
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.persistence import load, save
@@ -165,7 +165,7 @@ def ratio(X):
 
 
 @pytest.mark.filterwarnings("ignore::sharpgp.CalibrationWarning")
-@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("symmetric", marked([True, False], slow={True}))
 def test_coverage_under_covariate_shift(symmetric):
     """At least nominal, at most the largest share of one point more; off without weights."""
     C, points, sets, c = 150, 150, 250, 0.8
