@@ -184,9 +184,10 @@ def main(
     for option, given, known in (("datasets", names, mixed_sets.SETS), ("fits", chosen, FITS)):
         for one_of in given:
             check_choice(one_of, option, known)
-    packages = [
-        name for name in BOOSTED if name in chosen and (name == "sklearn" or find_spec(name))
-    ]
+    asked = [name for name in BOOSTED if name in chosen]
+    packages = [name for name in asked if find_spec(name)]
+    if missing := [name for name in asked if name not in packages]:
+        print(f"left out, as they are not installed: {', '.join(missing)}\n")
     header("set", "gaps", "fit on", "CRPS", "coverage", "score", "hyperparameters", "fit, s")
     cases = [(name, share) for name in names for share in numbers(gaps)]
 
