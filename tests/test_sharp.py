@@ -13,6 +13,7 @@ from sharpgp._ranks import rank
 from sharpgp.calibration.methods.sharp.curves import Curves, monotone_slopes
 from sharpgp.calibration.methods.sharp.path import (
     MOST_EVALUATIONS,
+    centre_of,
     keep_order,
     level_weights,
     price_of,
@@ -23,8 +24,10 @@ from sharpgp.gp import train
 from sharpgp.gp.covariance import STATIONARY
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.models.objective import length, pinball, sharpness, smooth_quantile
-from sharpgp.models.search import Problem, Visited
+from sharpgp.models.search import Problem, Visited, price
 from sharpgp.persistence import load, save
+from sharpgp.studies.evidence.calibration_speed import on_the_way
+from tolerances import rounding
 
 
 def simulate(n: int, d: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -194,6 +197,22 @@ def test_more_restarts_and_more_effort_never_end_in_a_worse_path(small, settings
     assert prices[1, 0] < 0
     again = Sharp(**settings, effort=1, restarts=1, random_state=5).fit(*small)
     assert found_price(again, *small) == prices[1, 1]
+
+
+def test_the_best_path_on_the_way_only_gains_and_ends_where_the_fit_ends(small):
+    posterior, X_cal, y_cal = small
+    calibrated = Sharp(levels=8).fit(*small)
+    problem = calibrated.method._problem(posterior, posterior, X_cal, y_cal - posterior.mean(X_cal))
+    delta = torch.tensor([r.delta for r in calibrated.results], dtype=torch.float64)
+    found = on_the_way(problem, delta, [0, 10, 40, 10_000])
+    weights = level_weights(delta, centre_of(problem.r), len(y_cal))
+    paid = price(torch.from_numpy(found)).numpy() @ weights
+    assert (found[0] == 0).all()
+    assert (np.diff(paid) < 0).all()
+    ended = [np.log(r.objective / r.objective_base) for r in calibrated.results]
+    theta = torch.stack([posterior.theta_R, *(r.theta for r in calibrated.results)])
+    error = max(rounding(A) for A in posterior._covariance_of_data(theta))  # of sigma^2, and beta^2
+    np.testing.assert_allclose(found[-1], ended, rtol=0, atol=4 * error)
 
 
 def test_two_levels_on_two_sides_are_searched_as_each_alone(small, monkeypatch):

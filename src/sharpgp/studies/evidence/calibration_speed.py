@@ -1,24 +1,32 @@
 """Cost of calibrating 25 ``ard`` levels, in evaluations and against the parts of one evaluation.
 
 Everything runs on one thread and is compared within the run, because absolute times on shared
-machines mean little.
+machines mean little.  How soon the search is where it ends: the objective of the best path through
+the points that both sides have visited after so many evaluations.
 
 The parts of one evaluation of the objective with its gradient are: the two kernel matrices, one
 Cholesky factorisation, the solves for C columns, and one N x N x C product.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 
 from sharpgp import Sharp
+from sharpgp.calibration.methods.sharp.levels import resolve_levels
+from sharpgp.calibration.methods.sharp.path import halves
+from sharpgp.calibration.methods.sharp.side import shortest_path
 from sharpgp.gp import ExactPosterior, train
 from sharpgp.models.families import Ard
 from sharpgp.models.objective import sharpness
-from sharpgp.models.search import LevelSearch, Problem
+from sharpgp.models.search import Budget, LevelSearch, Problem, Visited
+from sharpgp.studies.datasets import Dataset
 from sharpgp.studies.evidence.common import Clock, sets, train_cal_test
+
+#: Evaluations after which the search is looked at.
+STOPS = (50, 100, 150, 200, 250, 300)
 
 
 def fastest(actions: dict[str, Callable[[], object]], repeats: int = 60) -> dict[str, float]:
@@ -49,11 +57,42 @@ def parts(posterior: ExactPosterior, X_cal: torch.Tensor) -> dict[str, Callable[
     }
 
 
-def main(seeds: int = 5, data_home: str | None = None) -> None:
-    """Print the table."""
-    (data,) = sets("boston", data_home)
-    print("seed  evaluations  s(25)  s(all)/s(25)  objective/RK  eval/parts  of matmul rate")
-    ratios, evaluation_ratios = [], []
+def far_from_the_centre(delta: np.ndarray) -> np.ndarray:
+    """Whether a level counts: at least 0.1 away from 0.5."""
+    return np.abs(delta - 0.5) >= 0.1
+
+
+def on_the_way(problem: Problem, delta: torch.Tensor, stops: Sequence[int] = STOPS) -> np.ndarray:
+    """Log ratio [stops, K] to RK's objective on the best path after so many evaluations.
+
+    Each side has the share of them that it has of the levels.
+    """
+    log_ratio = np.empty((len(stops), len(delta)))
+    for half in halves(problem, delta):
+        side = half.side(problem, delta)
+        side.first_pass(Budget(half.evaluations), np.random.default_rng(0))
+        seen = side.search.visited  # the first is theta_R, which is free
+        for row, stop in enumerate(stops):
+            n = 1 + stop * len(half.index) // len(delta)
+            part = Visited(seen.v[:n], seen.log_ratio[:n], seen.beta[:n])
+            path, _ = shortest_path(part, half.weights)
+            log_ratio[row, half.index.numpy()] = np.diag(np.array(part.log_ratio)[path])
+    return log_ratio
+
+
+def main(datasets: str = "boston", seeds: int = 5, data_home: str | None = None) -> None:
+    """Print a table for each set."""
+    for data in sets(datasets, data_home):
+        table(data, seeds)
+
+
+def table(data: Dataset, seeds: int) -> None:
+    """Print the table of one set."""
+    print(
+        f"{data.name}\n"
+        "seed  evaluations  s(25)  s(all)/s(25)  objective/RK  eval/parts  of matmul rate"
+    )
+    used, ratios, evaluation_ratios, ways = [], [], [], []
     for seed in range(seeds):
         fit, (X_cal, y_cal), _ = train_cal_test(data, seed)
         posterior, _ = train(*fit)
@@ -62,7 +101,7 @@ def main(seeds: int = 5, data_home: str | None = None) -> None:
         with Clock() as every:
             Sharp(levels="all").fit(posterior, X_cal, y_cal)
 
-        far = [r for r in calibrated.results if abs(r.delta - 0.5) >= 0.1]
+        far = [r for r in calibrated.results if far_from_the_centre(np.array(r.delta))]
         ratio = float(np.mean([np.log(r.objective / r.objective_base) for r in far]))
 
         problem = Problem(
@@ -71,6 +110,8 @@ def main(seeds: int = 5, data_home: str | None = None) -> None:
             lambda theta, p=posterior, X=X_cal: p.sigma(theta, X),
             y_cal - posterior.mean(X_cal),
         )
+        delta = resolve_levels(25, len(y_cal))
+        ways.append(on_the_way(problem, delta)[:, far_from_the_centre(delta.numpy())].mean(1))
         side = LevelSearch(problem, torch.tensor([0.95], dtype=torch.float64), 1, np.ones(1))
 
         def evaluate(side=side, problem=problem) -> None:
@@ -82,6 +123,7 @@ def main(seeds: int = 5, data_home: str | None = None) -> None:
         each = fastest({"whole": evaluate, "matmul": lambda B=B: B @ B, **parts(posterior, X_cal)})
         whole, rate = each.pop("whole"), 2 * 1024**3 / each.pop("matmul")
         flops = N**3 / 3 + 2 * N**2 * C + 2 * N**2 * C
+        used.append(calibrated.evaluations)
         ratios.append(ratio)
         evaluation_ratios.append(whole / sum(each.values()))
         print(
@@ -93,6 +135,8 @@ def main(seeds: int = 5, data_home: str | None = None) -> None:
             shown = ", ".join(f"{name} {1e3 * t:.2f} ms" for name, t in each.items())
             print(f"one evaluation {1e3 * whole:.2f} ms; its parts: {shown}")
     print(
-        f"N = {N}, C = {C}; geometric mean of objective/RK {np.exp(np.mean(ratios)):.3f}; "
-        f"median eval/parts {np.median(evaluation_ratios):.2f}"
+        f"N = {N}, C = {C}; {np.mean(used):.0f} evaluations; geometric mean of objective/RK "
+        f"{np.exp(np.mean(ratios)):.3f}; median eval/parts {np.median(evaluation_ratios):.2f}"
     )
+    way = zip(STOPS, np.exp(np.mean(ways, axis=0)), strict=True)
+    print(f"objective/RK after {', '.join(f'{n}: {value:.3f}' for n, value in way)} evaluations")

@@ -107,18 +107,40 @@ def centre_of(r: Tensor) -> float:
     return (int((r < 0).sum()) + 0.5) / (len(r) + 1)
 
 
-def solve_path(
-    problem: Problem, delta: Tensor, *, restarts: int = 0, effort: int = 1, seed: int = 0
-) -> Solution:
-    """``theta`` [K, P] for increasing levels ``delta``, monotone outward from ``delta_0``."""
-    theta_R = problem.family.theta_R
+@dataclass(frozen=True)
+class Half:
+    """Levels of one side of ``delta_0``, and what their search takes.
+
+    Attributes
+    ----------
+    index : Tensor [K']
+        Places of these levels among all of them, from the centre to the tail.
+    sign : int
+        Of ``beta`` at these levels.
+    weights : array [K']
+        How much each of them counts.
+    evaluations : int
+        What the first pass may use.
+    """
+
+    index: Tensor
+    sign: int
+    weights: np.ndarray
+    evaluations: int
+
+    def side(self, problem: Problem, delta: Tensor) -> Side:
+        """A search of these levels that has not begun."""
+        return Side(problem, delta[self.index], self.sign, self.weights)
+
+
+def halves(problem: Problem, delta: Tensor) -> list[Half]:
+    """The levels ``delta`` below and above ``delta_0``, where there are any."""
     with torch.no_grad():
-        _, beta = problem.objective(delta, problem.r, problem.sigma(theta_R.unsqueeze(0)))
+        start = problem.family.theta_R.unsqueeze(0)
+        _, beta = problem.objective(delta, problem.r, problem.sigma(start))
     weights = level_weights(delta, centre_of(problem.r), len(problem.r))
     first = min(MOST_EVALUATIONS, EVALUATIONS_PER_LEVEL * len(delta))
-    theta = theta_R.expand(len(delta), -1).clone()
-    passed = [theta.clone() for _ in range(1 + (restarts + 1) * effort)]
-    evaluations, whole = np.zeros(len(delta), dtype=int), Budget(0)
+    found = []
     for sign in (-1, 1):
         index = ((beta >= 0) if sign > 0 else (beta < 0)).nonzero().squeeze(-1)
         if len(index) == 0:
@@ -127,24 +149,36 @@ def solve_path(
             index = index.flip(0)
         share = round(first * len(index) / len(delta))
         share = LEVEL_ALONE if len(index) == 1 else max(LEAST_EVALUATIONS, share)
-        place = index.cpu().numpy()
+        found.append(Half(index, sign, weights[index.cpu().numpy()], share))
+    return found
+
+
+def solve_path(
+    problem: Problem, delta: Tensor, *, restarts: int = 0, effort: int = 1, seed: int = 0
+) -> Solution:
+    """``theta`` [K, P] for increasing levels ``delta``, monotone outward from ``delta_0``."""
+    theta = problem.family.theta_R.expand(len(delta), -1).clone()
+    passed = [theta.clone() for _ in range(1 + (restarts + 1) * effort)]
+    evaluations, whole = np.zeros(len(delta), dtype=int), Budget(0)
+    for half in halves(problem, delta):
         best = 0.0
         for restart in range(restarts + 1):
-            rng = np.random.default_rng([seed, sign + 1, restart])
-            side = Side(problem, delta[index], sign, weights[place])
+            rng = np.random.default_rng([seed, half.sign + 1, restart])
+            side = half.side(problem, delta)
             start = side.search.elsewhere(rng) if restart else None
-            for stage, more in enumerate([share, *rounds(share, effort)]):
+            first = half.evaluations
+            for stage, more in enumerate([first, *rounds(first, effort)]):
                 budget = Budget(more)
                 if stage == 0:
                     side.first_pass(budget, rng, start)
                 else:
                     side.go_on(budget, rng)
                 whole.used, whole.failed = whole.used + budget.used, whole.failed + budget.failed
-                passed[1 + restart * effort + stage][index] = _theta(problem, side)
-            evaluations[place] += side.search.evaluations
+                passed[1 + restart * effort + stage][half.index] = _theta(problem, side)
+            evaluations[half.index.cpu().numpy()] += side.search.evaluations
             if side.price < best:
                 best = side.price
-                theta[index] = _theta(problem, side)
+                theta[half.index] = _theta(problem, side)
     return Solution(theta, passed, evaluations, whole)
 
 
