@@ -55,7 +55,7 @@ sphinx_gallery_conf = {
     "write_computation_times": False,  # its page would ask the network for scripts
     # Scripts that need more than the docs' own packages are shown, and not run.
     "filename_pattern": r"/plot_",
-    "within_subsection_order": "FileNameSortKey",
+    "within_subsection_order": "gallery_order.ByUse",
 }
 
 html_theme = "furo"

@@ -30,7 +30,7 @@ found = diagnose(model.fit(X, y), X_test, y_test, feature_names=list(X.columns))
 # Grey bands are what chance alone does to a calibrated predictor. The same numbers, with a
 # verdict and a sentence under each figure, are in the HTML page of ``sharpgp.report.write_report``.
 
-figure = calibration_figure(found, coverage=0.9, figure=plt.figure(figsize=(14, 7)))
+figure = calibration_figure(found, coverage=0.9, figure=plt.figure(figsize=(7, 10)))
 
 # %%
 print(found.report)

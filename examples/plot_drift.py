@@ -33,9 +33,8 @@ ends = {"as fitted": model.predict_interval(X, 0.9), "online": online.track(X, y
 figure, axes = plt.subplots(2, 1, sharex=True, figsize=(7, 5), layout="constrained")
 for label, (lower, upper) in ((label, both.T) for label, both in ends.items()):
     inside = (lower <= y) & (upper >= y)
-    print(
-        f"{label}: {inside[:300].mean():.1%} before the change, {inside[300:].mean():.1%} after it"
-    )
+    before, after = inside[:300].mean(), inside[300:].mean()
+    print(f"{label}: {before:.1%} before the change, {after:.1%} after it")
     recent = np.convolve(inside, np.ones(100) / 100, "valid")
     axes[0].plot(np.arange(99, len(y)), recent, label=label)
     axes[1].plot(upper - lower, label=label)

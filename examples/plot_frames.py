@@ -14,7 +14,8 @@ from sharpgp import SharpGPRegressor
 
 rng = np.random.default_rng(0)
 n = 200
-shops = pd.DataFrame({"price": rng.uniform(1, 5, n), "shop": rng.choice(["old", "new", "far"], n)})
+shops = pd.DataFrame({"price": rng.uniform(1, 5, n)})
+shops["shop"] = rng.choice(["old", "new", "far"], n)
 level = shops["shop"].map({"old": 2.0, "new": 3.0, "far": 0.0})
 sales = level + np.sin(shops["price"]) + rng.normal(0, 0.2, n)
 shops.loc[::9, "price"] = np.nan
@@ -28,7 +29,8 @@ print(model.encoding_)
 # %%
 # 90 % intervals at one price: known shops, one that is new, and a price that is missing.
 
-asked = pd.DataFrame({"price": [2, 2, 2, 2, np.nan], "shop": ["old", "new", "far", "tiny", "old"]})
+asked = pd.DataFrame({"price": [2, 2, 2, 2, np.nan]})
+asked["shop"] = ["old", "new", "far", "tiny", "old"]
 lower, upper = model.predict_interval(asked, 0.9).T
 labels = ["old", "new", "far", "a new shop", "old, price missing"]
 figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")

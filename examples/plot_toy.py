@@ -22,7 +22,8 @@ toy = make_toy(random_state=0)
 # ``vanilla`` is the GP as trained. ``kuleshov18`` rescales it, ``exact`` may also learn the shape
 # of its spread from the training points, and ``cv`` uses all points for both.
 
-figure, axes = plt.subplots(2, 2, figsize=(9, 5.5), sharex=True, sharey=True, layout="constrained")
+figure, axes = plt.subplots(2, 2, figsize=(9, 5.5), sharex=True, sharey=True)
+figure.set_layout_engine("constrained")
 models = {}
 for ax, method in zip(axes.flat, ["vanilla", "kuleshov18", "exact", "cv"], strict=True):
     model = SharpGPRegressor(base="rbf", calibration=method, random_state=0)

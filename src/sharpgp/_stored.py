@@ -5,23 +5,28 @@ and what each has to be.  Decoding looks names up in the table and sets plain at
 is imported, evaluated or called by a name from the file.  The objects of a model form a flat list
 in which each refers to earlier ones only, so that what was shared stays shared and no file can
 make a loop.
+
+torch is imported where tensors are looked at: a command that reads a table need not wait for it.
 """
+
+from __future__ import annotations
 
 import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from sharpgp import _skops
 from sharpgp.exceptions import SavedModelError
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 T = TypeVar("T", bound=type)
-_DTYPES = (torch.float64, torch.float32, torch.int64, torch.bool)
+_DTYPES = ("torch.float64", "torch.float32", "torch.int64", "torch.bool")
 #: As a value in ``transient``: the attribute is not set again.
 ABSENT: Any = object()
 
@@ -66,6 +71,7 @@ class Array(Spec):
 
     Examples
     --------
+    >>> import torch
     >>> Array("K P", positive=True).check(torch.ones(3, 2, dtype=torch.float64), {"K": 3})
     >>> Array("K").check(torch.ones(4, dtype=torch.float64), {"K": 3})
     Traceback (most recent call last):
@@ -80,8 +86,10 @@ class Array(Spec):
 
     def check(self, value: Any, sizes: dict[str, int]) -> None:
         """See :meth:`Spec.check`."""
+        import torch
+
         expected = torch.int64 if self.whole else torch.float64
-        if not isinstance(value, Tensor) or value.dtype != expected:
+        if not isinstance(value, torch.Tensor) or value.dtype != expected:
             name = str(expected).removeprefix("torch.")
             raise SavedModelError(f"expected a {name} tensor, found {_kind(value)}")
         _check_sizes(self.sizes.split(), tuple(value.shape), sizes, empty=self.empty)
@@ -190,6 +198,7 @@ def stored(
 
     Examples
     --------
+    >>> import torch
     >>> @stored("example.Line", slope=float, knots=Array("K"))
     ... class Line:
     ...     def __init__(self):
@@ -255,6 +264,8 @@ class Writer:
 
     def encode(self, value: Any, where: str) -> Any:
         """JSON for a value; ``where`` names it in errors and in the names of tensors."""
+        import torch
+
         if value is None or isinstance(value, str):
             return value
         if isinstance(value, bool | np.bool_):
@@ -276,7 +287,7 @@ class Writer:
         if isinstance(value, np.ndarray):
             # NumPy refuses to wrap read-only arrays without a warning, hence the copy.
             code: dict[str, Any] = {"array": self._tensor(torch.from_numpy(value.copy()), where)}
-        elif isinstance(value, Tensor):
+        elif isinstance(value, torch.Tensor):
             code = {"tensor": self._tensor(value.detach(), where)}
         elif type(value) not in _BY_TYPE and _skops.is_estimator(value):
             code = {"skops": _skops.written(value, where)}
@@ -286,7 +297,7 @@ class Writer:
         return code
 
     def _tensor(self, tensor: Tensor, where: str) -> dict[str, Any]:
-        if tensor.dtype not in _DTYPES:
+        if str(tensor.dtype) not in _DTYPES:
             raise SavedModelError(f"cannot save {where}: found a tensor of {tensor.dtype}")
         name = f"{len(self.tensors)}.{where}"
         # Matrix products round differently for rows and columns, so the order in memory stays.
@@ -371,6 +382,8 @@ class Reader:
 
 
 def _kind(value: Any) -> str:
+    import torch
+
     if isinstance(value, np.ndarray):
         return f"ndarray of {value.dtype}"
-    return str(value.dtype) if isinstance(value, Tensor) else type(value).__name__
+    return str(value.dtype) if isinstance(value, torch.Tensor) else type(value).__name__

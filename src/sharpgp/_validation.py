@@ -1,16 +1,22 @@
-"""The one place where input is checked and turned into float64 tensors, and back."""
+"""The one place where input is checked and turned into float64 tensors, and back.
+
+torch is imported where a tensor is made: a command that checks its options need not wait for it.
+"""
+
+from __future__ import annotations
 
 import numbers
 import reprlib
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from sharpgp.exceptions import InvalidInputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 #: Targets above this leave no room for the width of an interval.
 LARGEST_TARGET = 1e280
@@ -96,7 +102,9 @@ def as_labels(groups: Any, *, n_rows: int, device: Any = None) -> Tensor:
     >>> as_labels(["ann", "bob", "ann"], n_rows=3).tolist()
     [0, 1, 0]
     """
-    if isinstance(groups, Tensor):
+    import torch
+
+    if isinstance(groups, torch.Tensor):
         groups = groups.detach().cpu().numpy()
     try:
         array = groups if hasattr(groups, "shape") else np.array([*groups, None], dtype=object)[:-1]
@@ -158,10 +166,13 @@ def as_numpy(data: Any) -> np.ndarray:
 
     Examples
     --------
+    >>> import torch
     >>> as_numpy(torch.ones(2))
     array([1., 1.])
     """
-    if isinstance(data, Tensor):
+    import torch
+
+    if isinstance(data, torch.Tensor):
         data = data.detach().cpu()
     return np.asarray(data, dtype=np.float64)
 
@@ -223,7 +234,8 @@ def _as_probabilities(values: Any, name: str) -> tuple[list[float], bool]:
     flat = np.atleast_1d(array)
     bad = flat[~((flat > 0) & (flat < 1))]
     if bad.size:
-        raise InvalidInputError(f"{name}: expected numbers in (0, 1), found {bad[0]:g}")
+        meant = f"; did you mean {bad[0] / 100:g}?" if 1 < bad[0] < 100 else ""
+        raise InvalidInputError(f"{name}: expected numbers in (0, 1), found {bad[0]:g}{meant}")
     return flat.tolist(), array.ndim == 0
 
 
@@ -239,7 +251,7 @@ def refuse_other_kinds(values: Any, name: str, *, but: str = "") -> None:
     ...
     sharpgp.exceptions.InvalidInputError: y: expected real numbers, found complex numbers
     """
-    if isinstance(values, Tensor):
+    if hasattr(values, "is_floating_point"):  # a tensor
         kind = "c" if values.is_complex() else "f"
     else:
         kind = getattr(getattr(values, "dtype", None), "kind", "f")
@@ -252,8 +264,10 @@ def refuse_other_kinds(values: Any, name: str, *, but: str = "") -> None:
 
 
 def _as_float(values: Any, name: str, device: Any) -> Tensor:
+    import torch
+
     refuse_other_kinds(values, name)
-    if isinstance(values, Tensor):
+    if isinstance(values, torch.Tensor):
         return values.detach().to(device=device, dtype=torch.float64)
     try:
         array = np.array(values, dtype=np.float64)
@@ -266,7 +280,7 @@ def _as_float(values: Any, name: str, device: Any) -> Tensor:
 
 
 def _check_finite(tensor: Tensor, name: str) -> None:
-    bad = ~torch.isfinite(tensor)
+    bad = ~tensor.isfinite()
     if bad.any():
         where = bad.nonzero()[0].tolist()
         value = tensor[tuple(where)].item()

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from sharpgp._progress import shown
+from sharpgp._progress import begin, shown
 from sharpgp.cli._app import app
 from sharpgp.cli.display import bar, short_warnings, spinner
-from sharpgp.exceptions import InvalidInputError
+from sharpgp.exceptions import SavedModelError
 
 QUIET = Annotated[bool, typer.Option("--quiet", help="No progress display.")]
 DEVICE = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
@@ -102,30 +102,51 @@ def fit(
     --steps or --engine. Such a fit keeps what it has computed in a folder next to the model: after
     an interruption, the same command resumes it.
     """
-    from sharpgp import SharpGPRegressor
-    from sharpgp.tabular import fit_file, fit_files
+    from sharpgp.cli.options import (
+        approximation_of,
+        base_of,
+        bounds_of,
+        check_place,
+        check_settings,
+        check_writable,
+    )
+    from sharpgp.tabular.labelled import training_rows
 
     settings: dict[str, Any] = {
-        "base": _base(base),
+        "base": base_of(base),
         "calibration": calibration,
-        "approximation": _approximation(approximation),
         "cal_size": cal_size,
         "effort": effort,
-        "y_bounds": _bounds(y_bounds),
+        "y_bounds": bounds_of(y_bounds),
         "device": device,
         "random_state": seed,
     }
-    _writable(out)
+    check_settings(
+        calibration=calibration,
+        effort=effort,
+        approximation=approximation,
+        cal_size=cal_size,
+        seed=seed,
+    )
+    check_place(device, engine)
+    check_writable(out)
     columns: dict[str, Any] = {"drop": drop or [], "groups": groups, "missing": missing or []}
     given = memory, steps, address, workers
     batches = engine != "local" or any(value is not None for value in given)
     with short_warnings(), shown(not quiet):
-        if batches or _is_large(data):
+        batches = batches or _is_large(data)
+        rows = None if batches else training_rows(data[0], target, **columns)
+        begin("loading")
+        from sharpgp import SharpGPRegressor
+        from sharpgp.tabular import fit_files, fit_rows
+
+        fitted = SharpGPRegressor(**settings, approximation=approximation_of(approximation))
+        if rows is None:
             folder = out.with_name(f"{out.name}.work")
             saved = fit_files(
                 data,
                 target,
-                SharpGPRegressor(**settings),
+                fitted,
                 **columns,
                 memory=2.0 if memory is None else memory,
                 steps=steps or 0,
@@ -137,9 +158,8 @@ def fit(
             saved.save(out)
             shutil.rmtree(folder)
         else:
-            saved = fit_file(data[0], target, SharpGPRegressor(**settings), **columns)
+            saved = fit_rows(rows, fitted, columns["missing"])
             saved.save(out)
-    fitted = saved.model
     encoding = fitted.encoding_
     gaps = f", {encoding.n_missing} values missing" if encoding.n_missing else ""
     typer.echo(
@@ -180,25 +200,23 @@ def predict(
     memory. The output has one row per row of the table, in its order; it appears when it is
     complete.
     """
-    from sharpgp._validation import check_choice
-    from sharpgp.tabular import load_model
-    from sharpgp.tabular.cluster import predict_on_ray
+    from sharpgp.cli.options import check_place, check_writable, numbers_of
     from sharpgp.tabular.files import check_output, rows_in
     from sharpgp.tabular.prediction import Request, predict_file
-    from sharpgp.tabular.streamed.engines import ENGINES
-    from sharpgp.tabular.streamed.prediction import predict_on_dask
 
-    check_choice(engine, "engine", ENGINES)
-    if engine == "local" and (address or workers):
-        raise InvalidInputError("address and workers: expected the engine ray or dask, found local")
+    check_place(device, engine, address, workers)
     check_output(out)
-    _writable(out)
-    request = Request(coverage or [0.95], _numbers(quantiles), keep or [])
-    saved = load_model(model, device=device)
+    check_writable(out)
+    request = Request(coverage or [0.95], numbers_of(quantiles), keep or [])
+    request.check_names(data)
+    saved = _loaded(model, device, quiet)
     with short_warnings(), bar(not quiet, rows_in(data)) as progress:
         if engine == "local":
             rows = predict_file(saved, data, out, request, progress=progress)
         else:
+            from sharpgp.tabular.cluster import predict_on_ray
+            from sharpgp.tabular.streamed.prediction import predict_on_dask
+
             on_cluster = {"ray": predict_on_ray, "dask": predict_on_dask}[engine]
             rows = on_cluster(
                 saved, data, out, request, address=address, workers=workers, progress=progress
@@ -231,12 +249,16 @@ def report(
     each with a sentence about what it shows and what to do. One file, no network.
     """
     from sharpgp._files import replacing
+    from sharpgp.cli.options import check_place, check_writable
+    from sharpgp.tabular.files import check_columns
+
+    check_place(device)
+    check_writable(out)
+    check_columns(data, [name for name in (target, groups) if name])
+    saved = _loaded(model, device, quiet)
     from sharpgp.diagnostics import diagnose
     from sharpgp.report import render_report, verdict_of
-    from sharpgp.tabular import load_model
 
-    _writable(out)
-    saved = load_model(model, device=device)
     with short_warnings(), spinner("predicting", not quiet):
         rows = saved.read(data, target=target, groups=groups)
         found = diagnose(
@@ -259,8 +281,7 @@ def report(
 
 def _is_large(data: list[Path]) -> bool:
     """Whether tables are several, or one that is better not read as a whole."""
-    from sharpgp.gp.sizes import MOST_IN_MEMORY
-    from sharpgp.tabular.files import rows_in
+    from sharpgp.tabular.files import MOST_IN_MEMORY, rows_in
 
     if len(data) > 1 or data[0].is_dir():
         return True
@@ -268,61 +289,11 @@ def _is_large(data: list[Path]) -> bool:
     return rows is not None and rows > MOST_IN_MEMORY
 
 
-def _base(text: str) -> Any:
-    """What ``base=`` takes: a name, or several separated by commas."""
-    from sharpgp._validation import check_choice
-    from sharpgp.gp.kernels import KERNELS
-    from sharpgp.models.bases import TREES
+def _loaded(path: Path, device: str, quiet: bool) -> Any:
+    """The model in a file; that there is none is said before the libraries load."""
+    if not path.exists():
+        raise SavedModelError(f"cannot load {path}: there is no such file")
+    with spinner("loading", not quiet):
+        from sharpgp.tabular import load_model
 
-    names = text.split(",")
-    for name in names:
-        check_choice(name, "base", [*(["auto"] if len(names) == 1 else []), *KERNELS, *TREES])
-    return names if len(names) > 1 else text
-
-
-def _approximation(text: str) -> Any:
-    """What ``approximation=`` takes: a name, or one with a number after a colon."""
-    from sharpgp import Neighbours, Sparse
-
-    name, colon, number = text.partition(":")
-    if not colon:
-        return name
-    sized = {"sparse": Sparse, "neighbours": Neighbours}
-    if name not in sized or not number.isdecimal():
-        raise InvalidInputError(
-            "approximation: expected auto, exact, sparse, neighbours, sparse:500 or "
-            f"neighbours:100, found {text!r}"
-        )
-    return sized[name](int(number))
-
-
-def _bounds(text: str | None) -> tuple[float | None, ...] | None:
-    """What ``y_bounds=`` takes: two numbers with a comma, of which one may be left out."""
-    if text is None:
-        return None
-    try:
-        ends = tuple(float(part) if part.strip() else None for part in text.split(","))
-    except ValueError:
-        ends = ()
-    if len(ends) != 2:
-        raise InvalidInputError(
-            f"y-bounds: expected 'low,high', 'low,' or ',high', such as '0,1', found {text!r}"
-        )
-    return ends
-
-
-def _numbers(text: str | None) -> list[float]:
-    try:
-        return [float(part) for part in text.split(",")] if text else []
-    except ValueError:
-        raise InvalidInputError(
-            f"quantiles: expected comma-separated numbers, found {text!r}"
-        ) from None
-
-
-def _writable(out: Path) -> None:
-    """An error now, rather than after minutes of work."""
-    if str(out) != "-" and not out.parent.is_dir():
-        raise InvalidInputError(f"out: expected a folder that exists, found {out.parent}")
-    if out.is_dir():
-        raise InvalidInputError(f"out: expected a file to write, found the folder {out}")
+        return load_model(path, device=device)

@@ -72,7 +72,8 @@ above 4000             starts are tried on a part   cost: four descents of ``N^3
 above 4000             no GP on a warped target     cost: a second training
 above 5000             one matrix, in place         measured, memory: ``large_data loo_memory``
 above 20k   200k       sparse training in batches   measured: ``minibatch``
-above 2M               ``sharpgp fit`` streams      memory; measured: ``out_of_core``
+above 2M               ``sharpgp fit`` streams      memory; measured: ``out_of_core``; the number
+                                                    is in :mod:`sharpgp.tabular.files`
 ==========  =========  ===========================  ===============================================
 
 *Measured* names the script, *cost* is a choice of what a user may have to wait for.  By points per
@@ -131,10 +132,8 @@ MOST_FULL_BATCH = {"cpu": 20_000, "cuda": 200_000}
 #: Rows of a batch, beyond.
 BATCH_ROWS = {"cpu": 10_000, "cuda": 50_000}
 
-#: Rows up to which ``sharpgp fit`` reads a file as a whole, unless told otherwise.
-MOST_IN_MEMORY = 2_000_000
-#: Rows of larger files that hyperparameters are learned from, those of them that the spread is
-#: learned from, and rows that calibrate.
+#: Where a file is read in batches: rows that hyperparameters are learned from, those of them that
+#: the spread is learned from, and rows that calibrate.
 MOST_SAMPLED_ROWS = 40_000
 MOST_SPREAD_ROWS = 10_000
 MOST_CALIBRATING = 10_000

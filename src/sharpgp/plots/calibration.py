@@ -238,7 +238,8 @@ def calibration_figure(
     feature : int or str, optional
         Column or name of the feature for coverage along it.  Default: where it strays most.
     figure : matplotlib Figure, optional
-        To draw on, such as ``plt.figure(figsize=(14, 7))``; a new one otherwise.
+        To draw on, such as ``plt.figure(figsize=(14, 7))``; a new one otherwise.  A narrow one
+        gets fewer columns.
 
     Examples
     --------
@@ -282,17 +283,19 @@ def calibration_figure(
         panels["beta by level"] = lambda ax: beta_curve(ax, curves)
         if curves.moved.any():
             panels["theta by level"] = lambda ax: _with_legend(theta_curves(ax, curves))
-    columns = math.ceil(len(panels) / 2)
     if figure is None:
-        figure = Figure(figsize=(3.5 * columns, 7))
+        figure = Figure(figsize=(3.5 * math.ceil(len(panels) / 2), 7))
     figure.set_layout_engine("constrained")
+    # As many columns as make panels about square; the first one gets the places that are left.
+    across = figure.get_figwidth() / figure.get_figheight()
+    columns = min(max(1, round(math.sqrt(len(panels) * across))), len(panels))
+    rows = math.ceil(len(panels) / columns)
+    left = rows * columns - len(panels)
     title = f"{found.method}: {len(found.y):,} test points, {100 * coverage:g} % intervals"
     figure.suptitle(title, fontsize=10, color=GREY)
     for i, (name, draw) in enumerate(panels.items()):
-        # Of an odd number of panels the first gets the place of two.
-        wide = len(panels) % 2
-        place = (1, 2) if wide and i == 0 else i + 1 + wide
-        ax = draw(figure.add_subplot(2, columns, place))
+        place = (1, 1 + left) if i == 0 else i + 1 + left
+        ax = draw(figure.add_subplot(rows, columns, place))
         ax.set_title(name, loc="left", fontsize=10, fontweight="bold", color=INK)
     return figure
 

@@ -6,7 +6,7 @@ Rows are counted from 1 in messages, without the header.
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -22,6 +22,8 @@ Format = Literal["csv", "excel", "parquet"]
 MISSING = ["", "NA", "N/A", "#N/A", "NaN", "nan", "NULL", "null", "None", "none"]
 #: Rows that are held in memory at a time.
 ROWS = 10_000
+#: Rows up to which ``sharpgp fit`` reads a file as a whole, unless told otherwise.
+MOST_IN_MEMORY = 2_000_000
 _BLOCK_BYTES = 2**21
 
 
@@ -101,6 +103,13 @@ def names_in(path: str | os.PathLike[str]) -> list[str]:
                 names = csv.open_csv(stream, parse_options=parsing).schema.names
     _check_names(path, names)
     return list(names)
+
+
+def check_columns(path: str | os.PathLike[str], names: Iterable[str]) -> None:
+    """Raise unless a file has the columns of these names."""
+    wanted, found = list(names), names_in(path)
+    if any(name not in found for name in wanted):
+        raise InvalidInputError(f"{path}: {missing_columns(wanted, found)}")
 
 
 def rows_in(path: str | os.PathLike[str]) -> int | None:

@@ -3,32 +3,15 @@
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from sharpgp import persistence
 from sharpgp.estimator import SharpGPRegressor
-from sharpgp.exceptions import InvalidInputError, SavedModelError, warn
+from sharpgp.exceptions import InvalidInputError, SavedModelError
 from sharpgp.frames.column import Column
-from sharpgp.frames.encoding import (
-    Encoded,
-    TableEncoding,
-    missing_columns,
-    refuse_odd_numbers,
-)
-from sharpgp.frames.reading import values_of
-from sharpgp.tabular.files import format_of, names_in, read_whole
-from sharpgp.tabular.groups import groups_in
-
-
-class Labelled(NamedTuple):
-    """Rows as a model takes them, their targets [n], the target's name, and groups [n] if any."""
-
-    X: Encoded | np.ndarray
-    y: np.ndarray
-    target: str
-    groups: list[str] | None
+from sharpgp.frames.encoding import TableEncoding
+from sharpgp.tabular.files import check_columns, names_in, read_whole
+from sharpgp.tabular.labelled import Labelled, as_fitted, groups_in, labelled, training_rows
 
 
 @dataclass(frozen=True)
@@ -51,18 +34,16 @@ class SavedModel:
         self, path: str | os.PathLike[str], unused: Iterable[str] = ()
     ) -> TableEncoding:
         """The encoding for a file, which has all columns that it needs."""
-        found = names_in(path)
         encoding: TableEncoding | None = getattr(self.model, "encoding_", None)
         if encoding is None:
-            names = [name for name in found if name not in set(unused)]
+            names = [name for name in names_in(path) if name not in set(unused)]
             if len(names) != self.model.n_features_in_:
                 raise InvalidInputError(
                     f"{path}: expected {self.model.n_features_in_} columns, as many as the model "
                     f"has features, found {len(names)}"
                 )
             return TableEncoding(tuple(Column(name) for name in names))
-        if any(name not in found for name in encoding.names):
-            raise InvalidInputError(f"{path}: {missing_columns(encoding.names, found)}")
+        check_columns(path, encoding.names)
         return encoding
 
     def read(
@@ -82,43 +63,6 @@ class SavedModel:
             return Labelled(rows, y, target or "", groups_in(table, groups))
         except InvalidInputError as error:
             raise InvalidInputError(f"{path}: {error}") from None
-
-
-def as_fitted(
-    model: SharpGPRegressor, encoding: TableEncoding, table: Any, first_row: int
-) -> Encoded | np.ndarray:
-    """Rows of an Arrow table as the model takes them."""
-    rows = encoding.encode(table, first_row)
-    return rows if hasattr(model, "encoding_") else rows.features
-
-
-def labelled(table: Any, target: str) -> tuple[Any, np.ndarray]:
-    """The rows of an Arrow table that have a target, and these targets [n].
-
-    Rows are counted from 1 in messages, without the header.
-    """
-    if target not in table.column_names:
-        raise InvalidInputError(missing_columns([target], table.column_names))
-    values = values_of(table, target)
-    if values.missing.all():
-        raise InvalidInputError(f"column {target!r}: expected values, found none")
-    if values.holds not in ("number", "boolean"):
-        raise InvalidInputError(f"column {target!r}: expected numbers, found {values.holds}")
-    bad = np.flatnonzero(np.isinf(values.data))
-    if bad.size:
-        raise InvalidInputError(
-            f"column {target!r}: expected finite numbers, found inf in row {int(bad[0]) + 1}"
-        )
-    if not values.missing.any():
-        return table, values.data
-    rows = np.flatnonzero(values.missing) + 1
-    shown = ", ".join(str(row) for row in rows[:8]) + (", ..." if len(rows) > 8 else "")
-    warn(
-        f"column {target!r}: {len(rows)} of {len(values.data)} values are missing; row(s) {shown} "
-        "are left out",
-        UserWarning,
-    )
-    return table.take(np.flatnonzero(~values.missing)), values.data[~values.missing]
 
 
 def load_model(path: str | os.PathLike[str], *, device: Any = "auto") -> SavedModel:
@@ -169,22 +113,10 @@ def fit_file(
     >>> fitted.model.encoding_.features
     ['x', 'kind=a', 'kind=b']
     """
-    format_of(path)
-    table = read_whole(path, missing)
-    try:
-        unused = [target, *drop, *([groups] if groups else [])]
-        if any(name not in table.column_names for name in unused):
-            raise InvalidInputError(missing_columns(unused, table.column_names))
-        if len(set(unused)) == len(table.column_names):
-            raise InvalidInputError("expected at least one column besides the target, found none")
-        together = groups_in(table, groups)
-        for name in (name for name in table.column_names if name not in unused):
-            refuse_odd_numbers(name, values_of(table, name), first_row=1)
-        rows, y = labelled(table, target)
-        if together is not None and len(y) < len(together):
-            together = groups_in(rows, groups)
-        rows = rows.drop_columns(sorted(set(unused)))
-        X = TableEncoding.learn(rows, first_row=1).encode(rows, first_row=1)
-    except InvalidInputError as error:
-        raise InvalidInputError(f"{path}: {error}") from None
-    return SavedModel(model.fit(X, y, groups=together), target, tuple(missing))
+    rows = training_rows(path, target, drop=drop, groups=groups, missing=missing)
+    return fit_rows(rows, model, missing)
+
+
+def fit_rows(rows: Labelled, model: SharpGPRegressor, missing: Sequence[str] = ()) -> SavedModel:
+    """Fit a model on rows that :func:`~sharpgp.tabular.labelled.training_rows` has read."""
+    return SavedModel(model.fit(rows.X, rows.y, groups=rows.groups), rows.target, tuple(missing))

@@ -1,18 +1,23 @@
 """Predictions for a file of any length, in bounded memory."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sharpgp._validation import as_coverage, as_levels
-from sharpgp.estimator import SharpGPRegressor
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.frames.encoding import Encoded, TableEncoding, missing_columns
-from sharpgp.tabular.files import ROWS, csv_type, names_in, read_batches, writing
-from sharpgp.tabular.models import SavedModel, as_fitted
+from sharpgp.frames.encoding import Encoded, TableEncoding
+from sharpgp.tabular.files import ROWS, check_columns, csv_type, read_batches, writing
+from sharpgp.tabular.labelled import as_fitted
+
+if TYPE_CHECKING:
+    from sharpgp.estimator import SharpGPRegressor
+    from sharpgp.tabular.models import SavedModel
 
 #: Called with the number of rows done so far.
 Progress = Callable[[int], None]
@@ -47,6 +52,15 @@ class Request:
         """Names of the predicted columns."""
         ends = [f"{end}_{100 * c:.10g}" for c in self.coverages for end in ("lower", "upper")]
         return ["mean", *ends, *(f"quantile_{level:.10g}" for level in self.quantiles)]
+
+    def check_names(self, source: str | os.PathLike[str]) -> None:
+        """Raise unless a file has the columns to copy, and none of them is predicted."""
+        check_columns(source, self.keep)
+        both = sorted(set(self.keep) & set(self.names))
+        if both:
+            raise InvalidInputError(
+                f"keep: expected names other than {both[0]!r}, which is predicted"
+            )
 
     def values(self, model: SharpGPRegressor, X: Encoded | np.ndarray) -> np.ndarray:
         """The predicted columns [n, k]."""
@@ -98,14 +112,8 @@ def check_file(
     saved: SavedModel, source: str | os.PathLike[str], request: Request
 ) -> TableEncoding:
     """The encoding for a file that has all columns that are needed."""
-    encoding = saved.encoding_for(source)
-    found = names_in(source)
-    if any(name not in found for name in request.keep):
-        raise InvalidInputError(f"{source}: {missing_columns(list(request.keep), found)}")
-    both = sorted(set(request.keep) & set(request.names))
-    if both:
-        raise InvalidInputError(f"keep: expected names other than {both[0]!r}, which is predicted")
-    return encoding
+    request.check_names(source)
+    return saved.encoding_for(source)
 
 
 def predictions(

@@ -89,7 +89,7 @@ def split_points(
 
 @register("cv")
 class CrossValidated(WithoutHoldout):
-    r"""Every point trains, every point calibrates: ``beta`` from cross-validated z-scores.
+    r"""No holdout: every point trains, and calibrates by models fitted without it.
 
     The whole pipeline (mean, ``theta``, scale model) is fitted to all data for prediction, and
     again from scratch without each of ``folds`` parts; the z-scores of the parts left out are

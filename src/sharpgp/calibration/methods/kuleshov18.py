@@ -10,7 +10,10 @@ from sharpgp.models.as_trained import PosteriorModel
 
 @register("kuleshov18")
 class Kuleshov18(PosteriorMethod):
-    r"""``Q(delta, x) = mu(x) + q_lin(delta, z) sigma(theta_R, x)``: scaled base quantiles.
+    r"""The GP's own quantiles, rescaled by held-out z-scores.
+
+    ``Q(delta, x) = mu(x) + q_lin(delta, z) sigma(theta_R, x)``, with quantiles of the scores ``z``
+    by linear interpolation.
 
     References
     ----------

@@ -12,7 +12,7 @@ from sharpgp.models.pool import Base, inputs_of, pooled, posterior_of
 
 @register("loo")
 class LeaveOneOut(WithoutHoldout):
-    """``beta`` from leave-one-out scores of the one fit, in closed form.
+    """No holdout and no refits: leave-one-out scores of one fit, in closed form.
 
     Quick, but optimistic by a point or so, because the hyperparameters have seen every point.
     Rows with equal inputs are left out together.

@@ -10,7 +10,9 @@ from sharpgp.models.as_trained import ConstantSpread
 
 @register("marx22")
 class Marx22(PosteriorMethod):
-    r"""``Q(delta, x) = mu(x) + q_lin(delta, r)``: quantiles of the residuals themselves.
+    r"""The GP's mean with quantiles of held-out residuals: equally wide everywhere.
+
+    ``Q(delta, x) = mu(x) + q_lin(delta, r)``, by linear interpolation of the residuals ``r``.
 
     References
     ----------

@@ -11,8 +11,9 @@ from sharpgp.models.as_trained import PosteriorModel
 
 @register("vovk20")
 class Vovk20(PosteriorMethod):
-    r"""``Q(delta, x) = mu(x) + z_(ceil(delta (C+1) - tau)) sigma(theta_R, x)``, ``tau ~ U(0, 1)``.
+    r"""The GP's own quantiles, rescaled by held-out z-scores that are drawn between ranks.
 
+    ``Q(delta, x) = mu(x) + z_(ceil(delta (C+1) - tau)) sigma(theta_R, x)``, ``tau ~ U(0, 1)``.
     Between two ranks one of the two scores is drawn, the upper one with a probability equal to its
     weight in linear interpolation; averaged over the draw, every level in ``[1/(C+1), C/(C+1)]`` is
     then met exactly.  One ``tau`` serves all levels, so that quantiles stay in order; it is drawn

@@ -66,7 +66,7 @@ def settings_of(text: str | None, known: Sequence[str], what: str) -> dict[str, 
     >>> settings_of("effort=2,levels=0.025/0.975", ["effort", "levels"], "paper")
     {'effort': 2, 'levels': [0.025, 0.975]}
     """
-    from sharpgp._validation import check_choice  # loads torch, which --help need not
+    from sharpgp._validation import check_choice  # loads NumPy, which --help need not
 
     def value_of(part: str) -> Any:
         try:

@@ -29,7 +29,7 @@ from sharpgp.gp.summed import SummedPosterior
 from sharpgp.models.bases import Bases
 from sharpgp.models.gaussian import GaussianModel, learn_gaussian
 from sharpgp.models.pool import Base, members_of
-from sharpgp.tabular.groups import groups_in
+from sharpgp.tabular.labelled import groups_in
 from sharpgp.tabular.models import SavedModel
 from sharpgp.tabular.streamed.engines import Visitors, visitors
 from sharpgp.tabular.streamed.memory import Memory

@@ -16,10 +16,10 @@ from sharpgp._validation import as_count
 from sharpgp.calibration.recalibrator import Recalibrator, chosen_recalibrator
 from sharpgp.estimator import SharpGPRegressor
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.frames.encoding import missing_columns
 from sharpgp.gp.kernels import KERNELS
 from sharpgp.gp.sizes import MOST_CALIBRATING, MOST_SAMPLED_ROWS, Sparse, approximation_for
 from sharpgp.tabular.files import names_in
+from sharpgp.tabular.labelled import features_among
 from sharpgp.tabular.streamed.draw import Draw
 from sharpgp.tabular.streamed.memory import Memory
 from sharpgp.tabular.streamed.rows import Paths, table_files
@@ -58,14 +58,10 @@ class Plan:
         """Check arguments and columns."""
         paths = tuple(table_files(given))
         found = names_in(paths[0])
-        unused = [target, *drop, *([groups] if groups else [])]
-        if any(name not in found for name in unused):
-            raise InvalidInputError(f"{paths[0]}: {missing_columns(unused, found)}")
-        features = tuple(name for name in found if name not in unused)
-        if not features:
-            raise InvalidInputError(
-                f"{paths[0]}: expected at least one column besides the target, found none"
-            )
+        try:
+            features = tuple(features_among(found, target, drop, groups))
+        except InvalidInputError as error:
+            raise InvalidInputError(f"{paths[0]}: {error}") from None
         memory.batch_rows(len(features))
         seed = seed_of(model.random_state) or 0
         return cls(

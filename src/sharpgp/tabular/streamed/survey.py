@@ -12,7 +12,7 @@ from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.frames.column import MOST_CATEGORIES, Column
 from sharpgp.frames.encoding import TableEncoding
 from sharpgp.frames.reading import values_of
-from sharpgp.tabular.groups import groups_in
+from sharpgp.tabular.labelled import groups_in
 from sharpgp.tabular.streamed.draw import Draw
 from sharpgp.tabular.streamed.rows import Unit, batches_of
 

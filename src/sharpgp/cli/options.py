@@ -1,0 +1,118 @@
+"""What the text of options means, checked before the libraries that compute are loaded.
+
+These take seconds to load, and someone who has mistyped a name should not wait for them; hence the
+names here, which a test compares with the library's own.
+"""
+
+import re
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from sharpgp._validation import as_count, check_choice
+from sharpgp.exceptions import InvalidInputError
+
+BASES = (
+    *("rbf", "matern12", "matern32", "matern52", "additive"),
+    *("extra_trees", "random_forest", "boosted_trees"),
+)
+CALIBRATIONS = (
+    *("auto", "cv", "loo", "cv+", "exact", "paper", "paper_exact", "kuleshov18", "vovk20"),
+    *("marx22", "kuleshov22", "fully_bayesian", "capone22", "vanilla"),
+)
+EFFORTS = ("low", "auto", "high")
+ENGINES = ("local", "ray", "dask")
+
+
+def check_settings(
+    *, calibration: str, effort: str, approximation: str, cal_size: float, seed: int
+) -> None:
+    """Raise for settings of a model that no table could make right."""
+    check_choice(calibration, "calibration", CALIBRATIONS)
+    check_choice(effort, "effort", EFFORTS)
+    if not re.fullmatch(r"auto|exact|(sparse|neighbours)(:0*[1-9]\d*)?", approximation):
+        raise InvalidInputError(
+            "approximation: expected auto, exact, sparse, neighbours, sparse:500 or "
+            f"neighbours:100, found {approximation!r}"
+        )
+    if not 0 < cal_size < 1:
+        raise InvalidInputError(f"cal_size: expected a fraction in (0, 1), found {cal_size:g}")
+    as_count(seed, "random_state", least=0)
+
+
+def check_place(device: str, engine: str = "local", *of_cluster: Any) -> None:
+    """Raise for a device or an engine that there is not, or for a cluster that is not asked for."""
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
+        raise InvalidInputError(f"device: expected 'auto', 'cpu' or 'cuda', found {device!r}")
+    check_choice(engine, "engine", ENGINES)
+    if engine == "local" and any(of_cluster):
+        raise InvalidInputError("address and workers: expected the engine ray or dask, found local")
+
+
+def base_of(text: str) -> str | list[str]:
+    """What ``base=`` takes: a name, or several separated by commas.
+
+    Examples
+    --------
+    >>> base_of("auto"), base_of("rbf, extra_trees")
+    ('auto', ['rbf', 'extra_trees'])
+    """
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        check_choice(name, "base", [*(["auto"] if len(names) == 1 else []), *BASES])
+    return names if len(names) > 1 else names[0]
+
+
+def approximation_of(text: str) -> Any:
+    """What ``approximation=`` takes: a name, or one with a number after a colon."""
+    from sharpgp import Neighbours, Sparse
+
+    name, colon, number = text.partition(":")
+    return {"sparse": Sparse, "neighbours": Neighbours}[name](int(number)) if colon else name
+
+
+def bounds_of(text: str | None) -> tuple[float | None, ...] | None:
+    """What ``y_bounds=`` takes: two numbers with a comma, of which one may be left out.
+
+    Examples
+    --------
+    >>> bounds_of("0,"), bounds_of("0,1")
+    ((0.0, None), (0.0, 1.0))
+    """
+    if text is None:
+        return None
+    try:
+        ends = tuple(float(part) if part.strip() else None for part in text.split(","))
+    except ValueError:
+        ends = ()
+    given = [end for end in ends if end is not None]
+    if len(ends) != 2 or not all(low < high for low, high in pairwise(given)):
+        raise InvalidInputError(
+            "y-bounds: expected 'low,high' with low < high, 'low,' or ',high', such as '0,1', "
+            f"found {text!r}"
+        )
+    return ends
+
+
+def numbers_of(text: str | None) -> list[float]:
+    """Comma-separated numbers.
+
+    Examples
+    --------
+    >>> numbers_of("0.05, 0.5"), numbers_of(None)
+    ([0.05, 0.5], [])
+    """
+    try:
+        return [float(part) for part in text.split(",")] if text else []
+    except ValueError:
+        raise InvalidInputError(
+            f"quantiles: expected comma-separated numbers, found {text!r}"
+        ) from None
+
+
+def check_writable(out: Path) -> None:
+    """An error now, rather than after minutes of work."""
+    if str(out) != "-" and not out.parent.is_dir():
+        raise InvalidInputError(f"out: expected a folder that exists, found {out.parent}")
+    if out.is_dir():
+        raise InvalidInputError(f"out: expected a file to write, found the folder {out}")

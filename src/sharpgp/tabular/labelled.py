@@ -1,0 +1,120 @@
+"""Rows of a table with their targets and groups, as a model takes them.
+
+Nothing here loads torch, so that what is wrong with a table is said at once.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sharpgp.exceptions import InvalidInputError, warn
+from sharpgp.frames.encoding import Encoded, TableEncoding, missing_columns, refuse_odd_numbers
+from sharpgp.frames.reading import values_of
+from sharpgp.tabular.files import read_whole
+
+
+class Labelled(NamedTuple):
+    """Rows as a model takes them, their targets [n], the target's name, and groups [n] if any."""
+
+    X: Encoded | np.ndarray
+    y: np.ndarray
+    target: str
+    groups: list[str] | None
+
+
+def training_rows(
+    path: str | os.PathLike[str],
+    target: str,
+    *,
+    drop: Iterable[str] = (),
+    groups: str | None = None,
+    missing: Sequence[str] = (),
+) -> Labelled:
+    """A whole file to train on, see :func:`sharpgp.tabular.fit_file`; its encoding is learned."""
+    table = read_whole(path, missing)
+    try:
+        features = features_among(table.column_names, target, drop, groups)
+        together = groups_in(table, groups)
+        for name in features:
+            refuse_odd_numbers(name, values_of(table, name), first_row=1)
+        rows, y = labelled(table, target)
+        if together is not None and len(y) < len(together):
+            together = groups_in(rows, groups)
+        rows = rows.select(features)
+        X = TableEncoding.learn(rows, first_row=1).encode(rows, first_row=1)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{path}: {error}") from None
+    return Labelled(X, y, target, together)
+
+
+def features_among(
+    found: Sequence[str], target: str, drop: Iterable[str] = (), groups: str | None = None
+) -> list[str]:
+    """The columns that are features; raise unless there are some, and all that are named.
+
+    Examples
+    --------
+    >>> features_among(["x", "id", "y"], "y", drop=["id"])
+    ['x']
+    """
+    unused = [target, *drop, *([groups] if groups else [])]
+    if any(name not in found for name in unused):
+        raise InvalidInputError(missing_columns(unused, found))
+    features = [name for name in found if name not in unused]
+    if not features:
+        raise InvalidInputError("expected at least one column besides the target, found none")
+    return features
+
+
+def as_fitted(
+    model: Any, encoding: TableEncoding, table: Any, first_row: int
+) -> Encoded | np.ndarray:
+    """Rows of an Arrow table as the model takes them."""
+    rows = encoding.encode(table, first_row)
+    return rows if hasattr(model, "encoding_") else rows.features
+
+
+def labelled(table: Any, target: str) -> tuple[Any, np.ndarray]:
+    """The rows of an Arrow table that have a target, and these targets [n].
+
+    Rows are counted from 1 in messages, without the header.
+    """
+    if target not in table.column_names:
+        raise InvalidInputError(missing_columns([target], table.column_names))
+    values = values_of(table, target)
+    if values.missing.all():
+        raise InvalidInputError(f"column {target!r}: expected values, found none")
+    if values.holds not in ("number", "boolean"):
+        raise InvalidInputError(f"column {target!r}: expected numbers, found {values.holds}")
+    bad = np.flatnonzero(np.isinf(values.data))
+    if bad.size:
+        raise InvalidInputError(
+            f"column {target!r}: expected finite numbers, found inf in row {int(bad[0]) + 1}"
+        )
+    if not values.missing.any():
+        return table, values.data
+    rows = np.flatnonzero(values.missing) + 1
+    shown = ", ".join(str(row) for row in rows[:8]) + (", ..." if len(rows) > 8 else "")
+    warn(
+        f"column {target!r}: {len(rows)} of {len(values.data)} values are missing; row(s) {shown} "
+        "are left out",
+        UserWarning,
+    )
+    return table.take(np.flatnonzero(~values.missing)), values.data[~values.missing]
+
+
+def groups_in(table: Any, name: str | None) -> list[str] | None:
+    """Which rows of a table belong together, as text; every row has to tell."""
+    if name is None:
+        return None
+    if name not in table.column_names:
+        raise InvalidInputError(missing_columns([name], table.column_names))
+    labels = table[name].to_pylist()
+    if None in labels:
+        raise InvalidInputError(
+            f"column {name!r}: expected a group in every row, found none in row "
+            f"{labels.index(None) + 1}"
+        )
+    return [str(label) for label in labels]
