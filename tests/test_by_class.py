@@ -128,6 +128,14 @@ def test_positions_are_those_of_the_table():
         of_nothing.fit(frame, y)
 
 
+def test_a_misspelled_column_is_refused_before_the_fit(monkeypatch):
+    X, y = data(30)
+    frame = pd.DataFrame({"x": X[:, 0], "kind": X[:, 1].astype(int).astype(str)})
+    monkeypatch.setattr("sharpgp._fitting.within_memory", None)
+    with pytest.raises(InvalidInputError, match="x, kind, found 'knd'; did you mean kind"):
+        SharpGPRegressor(base="rbf", calibration=Exact(by="knd")).fit(frame, y)
+
+
 def test_unusable_classes(model):
     X, y = data(30)
     with pytest.raises(InvalidInputError, match="by: expected classes that calibration points"):

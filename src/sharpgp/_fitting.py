@@ -31,6 +31,7 @@ def fitted(estimator: Any, train: Rows, cal: Rows | None, weights: Any) -> Fitte
     guarantee = cal is not None or weights is not None
     seed = seed_of(estimator.random_state)
     recalibrator = chosen_recalibrator(estimator.calibration, len(train), seed, guarantee=guarantee)
+    method = recalibrator.for_columns(columns_of(estimator))
     grouped = train.groups is not None or (cal is not None and cal.groups is not None)
     bounds = bounds_for(estimator.y_bounds, train.y, *([] if cal is None else [cal.y]))
     if cal is None and recalibrator.needs_calibration:
@@ -64,7 +65,6 @@ def fitted(estimator: Any, train: Rows, cal: Rows | None, weights: Any) -> Fitte
         progress.begin("calibrating")
         X_cal, y_cal, groups_cal = held_out
         settings = {"sample_weight": weights, "groups": groups, "groups_cal": groups_cal}
-        method = recalibrator.for_columns(columns_of(estimator))
         return method.fit(base, X_cal, y_cal, **settings).within(bounds)
 
     with progress.shown(bool(estimator.verbose)):

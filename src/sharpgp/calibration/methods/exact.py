@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from sharpgp import _progress as progress
-from sharpgp._validation import as_features, as_labels, as_target, as_weights
+from sharpgp._validation import as_features, as_labels, as_target, as_weights, check_choice
 from sharpgp.calibration.by_class import ClassPredictor
 from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.methods.cross_validated import split_points
@@ -170,8 +170,9 @@ class Exact(Recalibrator):
         """See :meth:`Recalibrator.for_columns`: ``by`` as the features of that column."""
         names = list(features)
         name = names[self.by] if isinstance(self.by, int) and self.by < len(names) else self.by
-        if not isinstance(name, str) or name not in features:
+        if not (names and isinstance(name, str)):
             return self
+        check_choice(name, "by", names)
         if not features[name]:
             raise InvalidInputError(
                 f"by: expected a column with several classes, found {name!r}, which the model does "
