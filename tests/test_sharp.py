@@ -173,6 +173,7 @@ def small():
     [
         {"levels": 0.9},
         pytest.param({"levels": 6}, marks=pytest.mark.slow),
+        pytest.param({"levels": 4, "rule": "veto"}, marks=pytest.mark.slow),
         pytest.param({"levels": "all"}, marks=pytest.mark.slow),
         pytest.param({"levels": 4, "subset": 20}, marks=pytest.mark.slow),
         pytest.param({"levels": 4, "family": "scaled"}, marks=pytest.mark.slow),
@@ -197,6 +198,24 @@ def test_more_restarts_and_more_effort_never_end_in_a_worse_path(small, settings
     assert prices[1, 0] < 0
     again = Sharp(**settings, effort=1, restarts=1, random_state=5).fit(*small)
     assert found_price(again, *small) == prices[1, 1]
+
+
+@pytest.mark.parametrize("settings", [{"levels": 15}, {"levels": 9, "family": "shared"}], ids=str)
+def test_with_a_veto_no_level_is_worse_than_with_theta_R(small, settings):
+    """A price lets some level be worse here, and the path as a whole better."""
+    posterior = small[0]
+    free, bound = (Sharp(**settings, rule=rule).fit(*small) for rule in ("price", "veto"))
+    worst = {
+        rule: max(np.log(r.objective / r.objective_base) for r in fit.results)
+        for rule, fit in {"price": free, "veto": bound}.items()
+    }
+    theta = torch.stack([posterior.theta_R, *(r.theta for r in bound.results)])
+    error = max(rounding(A) for A in posterior._covariance_of_data(theta))
+    assert worst["price"] > 0.01
+    assert worst["veto"] <= 4 * error
+    assert found_price(bound, *small) <= 0
+    with pytest.raises(InvalidInputError, match="rule: expected one of price, veto"):
+        Sharp(rule="never").fit(*small)
 
 
 def test_the_best_path_on_the_way_only_gains_and_ends_where_the_fit_ends(small):

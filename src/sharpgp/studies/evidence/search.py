@@ -28,7 +28,7 @@ KINDS: dict[str, list[object]] = {"one": list(ENDS), "25": [None], "all": ["all"
 
 
 def measured(
-    posterior: Posterior, kind: str, cal: Part, test: Part, **settings: int
+    posterior: Posterior, kind: str, cal: Part, test: Part, **settings: object
 ) -> tuple[float, ...]:
     """Weighted price, mean log ratios (all, at the grid), width, coverage and evaluations."""
     fits = [
@@ -60,14 +60,14 @@ def measured(
 
 
 def of_seed(
-    data: Dataset, seed: int, kind: str, tried: list[tuple[int, int]]
+    data: Dataset, seed: int, kind: str, tried: list[tuple[int, int]], rule: str
 ) -> list[tuple[float, ...]]:
     """What :func:`measured` says of one split, for each effort and number of restarts."""
     torch.set_num_threads(1)
     fit, cal, test = train_cal_test(data, seed)
     posterior, _ = train(*fit)
     return [
-        measured(posterior, kind, cal, test, effort=effort, restarts=count)
+        measured(posterior, kind, cal, test, effort=effort, restarts=count, rule=rule)
         for effort, count in tried
     ]
 
@@ -78,6 +78,7 @@ def main(
     kinds: str = "one,25,all",
     efforts: str = "1,2,3",
     restarts: str = "0,5,20",
+    rule: str = "price",
     workers: int = 1,
     data_home: str | None = None,
 ) -> None:
@@ -91,7 +92,7 @@ def main(
     for data in sets(datasets, data_home):
         for kind in kinds.split(","):
             found = Parallel(n_jobs=workers)(
-                delayed(of_seed)(data, seed, kind, tried) for seed in range(seeds)
+                delayed(of_seed)(data, seed, kind, tried, rule) for seed in range(seeds)
             )
             rows = np.array(found)  # [seeds, tried, what is measured]
             for k, (effort, count) in enumerate(tried):

@@ -27,6 +27,9 @@ from sharpgp.models.objective import get_objective
 from sharpgp.models.search import Problem
 from sharpgp.models.shared_search import solve_shared
 
+#: What becomes of levels that would come out worse than with ``theta_R``.
+RULES = ("price", "veto")
+
 
 @register("paper")
 class Sharp(PosteriorMethod):
@@ -59,6 +62,10 @@ class Sharp(PosteriorMethod):
         1 is a quick search; each further unit continues where the last one ended, with four times
         its evaluations.  Neither more effort nor more restarts can give a worse path; but both
         lower the coverage further, since ``theta`` is chosen on the points that fix ``beta``.
+    rule : {"price", "veto"}
+        For levels that would come out worse than with ``theta_R``: they may where others gain four
+        times as much by it; or no level may.  With many levels the latter binds all of them, since
+        there is always one, mostly near the centre, that has nothing to gain.
     interpolation : {"linear", "cubic"}
         Of ``beta`` and ``theta`` between trained levels; both are monotone.
     move_inducing : bool
@@ -95,6 +102,7 @@ class Sharp(PosteriorMethod):
         subset: int | None = None,
         restarts: int = 0,
         effort: int = 1,
+        rule: str = "price",
         interpolation: str = "linear",
         move_inducing: bool = False,
         random_state: int | None = None,
@@ -106,11 +114,13 @@ class Sharp(PosteriorMethod):
         self.subset = subset
         self.restarts = restarts
         self.effort = effort
+        self.rule = rule
         self.interpolation = interpolation
         self.move_inducing = move_inducing
 
     def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> SharpPredictor:
         check_choice(self.interpolation, "interpolation", INTERPOLATIONS)
+        check_choice(self.rule, "rule", RULES)
         r = y - posterior.mean(X)
         delta = resolve_levels(self.levels, len(r)).to(posterior.device)
         settings = {
@@ -165,6 +175,7 @@ class Sharp(PosteriorMethod):
             get_objective(self.objective),
             lambda theta: searched.sigma(theta, X) / unit,
             r / unit,
+            veto=self.rule == "veto",
         )
 
     def _calibrated(

@@ -51,7 +51,11 @@ _MOST_KEPT = 300
 
 
 def shortest_path(
-    visited: Visited, weights: np.ndarray, levels: np.ndarray | None = None
+    visited: Visited,
+    weights: np.ndarray,
+    levels: np.ndarray | None = None,
+    *,
+    veto: bool = False,
 ) -> tuple[list[int], float]:
     """The best monotone path: index of a visited point for each level, and its weighted price.
 
@@ -62,11 +66,14 @@ def shortest_path(
     weights : array [K]
     levels : array of int, optional
         The levels, centre to tail, that the path is for; all of them by default.
+    veto : bool
+        Whether each level refuses points that are worse for it than ``theta_R``.
     """
     levels = np.arange(len(weights)) if levels is None else levels
     v = np.array(visited.v)
     gain, beta = np.array(visited.log_ratio)[:, levels], np.array(visited.beta)[:, levels]
-    cost = np.where(beta >= 0, price(torch.from_numpy(gain)).numpy() * weights[levels], np.inf)
+    usable = (beta >= 0) & ((gain <= 0) | (not veto))
+    cost = np.where(usable, price(torch.from_numpy(gain)).numpy() * weights[levels], np.inf)
     cost[0] = 0.0
     grows = np.ones((len(v), len(v)), dtype=bool)
     if len(levels) > 1:
@@ -213,12 +220,12 @@ class Side:
                 self._join(gap, budget)
                 self._search_between(gap, budget)
             for _ in range(_HALVINGS):
-                self.path, self.price = shortest_path(self.search.visited, self.search.weights)
+                self.path, self.price = self._shortest()
                 steps = {pair: k for k, pair in enumerate(pairwise(self.path))}
                 for (a, b), level in steps.items():
                     if np.abs(v[b] - v[a]).max() > 1e-3:
                         self._look((v[a] + v[b]) / 2.0, level, budget)
-        self.path, self.price = shortest_path(self.search.visited, self.search.weights)
+        self.path, self.price = self._shortest()
 
     def _alone(self, start: np.ndarray | None, budget: Budget, rng: np.random.Generator) -> None:
         """One level: the smoothed objective first, as no other levels smooth it; then hops."""
@@ -352,13 +359,17 @@ class Side:
         upper = v[path[group[-1] + 1]] if group[-1] < len(path) - 1 else family.upper
         return lower, np.maximum(lower, upper)  # a path is in order only up to rounding
 
+    def _shortest(self, levels: np.ndarray | None = None) -> tuple[list[int], float]:
+        search = self.search
+        return shortest_path(search.visited, search.weights, levels, veto=search.problem.veto)
+
     def _levels(self, group: list[int]) -> list[int]:
         return [int(self.knots[k]) for k in group]
 
     def _update(self) -> None:
         """The best path of the knots; of points on no path only the best of each level stay."""
-        visited, weights = self.search.visited, self.search.weights
-        self._coarse, _ = shortest_path(visited, weights, self.knots)
+        visited = self.search.visited
+        self._coarse, _ = self._shortest(self.knots)
         if len(visited.v) <= _MOST_KEPT:
             return
         gain = np.array(visited.log_ratio)[:, self.knots]
