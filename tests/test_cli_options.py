@@ -21,7 +21,10 @@ WRONG = {
     ),
     "no such column to drop": ([*FIT, "--drop", "sitte"], "did you mean site?"),
     "no such column of groups": ([*FIT, "--groups", "who"], "expected the column(s) who"),
-    "no such file": (["fit", "u.csv", "--target", "y", "--out", "m.sgp"], "found none at u.csv"),
+    "no such file": (
+        ["fit", "u.csv", "--target", "y", "--out", "m.sgp"],
+        "found none at u.csv; did you mean t.csv?",
+    ),
     "text among numbers": (
         ["fit", "odd.csv", "--target", "y", "--out", "m.sgp"],
         "odd.csv: column 'x': expected numbers, found 'n.a.?' in row 3; correct it, call it "

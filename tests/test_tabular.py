@@ -187,7 +187,7 @@ GOOD = "x,kind,on\n1,red,true\n2,blue,false\n3,red,true\n"
         (GOOD.replace("x,kind", "u,kind"), "expected the column(s) x, found u, kind, on"),
         (GOOD.replace("on", "x"), "expected distinct names, found 'x' twice"),
         (GOOD.splitlines()[0] + "\n", "expected rows, found only a header"),
-        ("", "Empty CSV file"),
+        ("", "expected a header and rows, found an empty file"),
     ],
 )
 def test_bad_rows_are_named(folder, tmp_path, text, message):
@@ -207,6 +207,11 @@ TRAIN = "x,kind,y\n" + "".join(f"{i},{'ab'[i % 2]},{i % 5}\n" for i in range(40)
     ("text", "message"),
     [
         (TRAIN.replace("7,b,2", "?,b,2"), "column 'x': expected numbers, found '?' in row 8"),
+        (TRAIN.replace("7,b,2", "7,b,?"), "column 'y': expected numbers, found '?' in row 8"),
+        (
+            "x;y\n" + "".join(f"{i},5;{i % 5}\n" for i in range(40)),
+            "column 'x': expected numbers with a decimal point, found '0,5' in row 1; write '0.5'",
+        ),
         (TRAIN.replace("7,b,2", "7,b,inf"), "column 'y': expected finite numbers, found inf in"),
         (TRAIN.replace("y\n", "z\n", 1), "expected the column(s) y, found x, kind, z"),
         ("y\n1\n2\n", "expected at least one column besides the target"),
@@ -214,7 +219,7 @@ TRAIN = "x,kind,y\n" + "".join(f"{i},{'ab'[i % 2]},{i % 5}\n" for i in range(40)
             "name,y\n" + "".join(f"name {i},{i}\n" for i in range(150)),
             "expected a column that is neither constant nor an identifier, found only 'name'",
         ),
-        ("x,y\n" + "1,red\n2,blue\n" * 20, "column 'y': expected numbers, found text"),
+        ("x,y\n" + "1,red\n2,blue\n" * 20, "column 'y': expected numbers to predict, found text"),
         ("x,,y\n1,2,3\n", "expected a name for column 2, found none"),
     ],
 )

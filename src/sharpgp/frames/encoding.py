@@ -219,10 +219,20 @@ def _counts_rows(values: Values) -> bool:
 
 
 def refuse_odd_numbers(name: str, values: Values, first_row: int) -> None:
-    """Raise for numbers as text with a few that are none, such as a question mark for a gap."""
+    """Raise for numbers as text with a few that are none, such as a question mark for a gap.
+
+    So do numbers with a decimal comma, which would pass for categories.
+    """
     if values.holds != "text" or values.declared:
         return
     different = dict.fromkeys(values.data[~values.missing].tolist())
+    commas = [text for text in different if "," in text]
+    if commas and all(_is_number(text.replace(",", ".", 1)) for text in different):
+        row = first_row + int(np.argmax(values.data == commas[0]))
+        raise InvalidInputError(
+            f"column {name!r}: expected numbers with a decimal point, found {commas[0]!r} in row "
+            f"{row}; write {commas[0].replace(',', '.', 1)!r}, or make the column categorical"
+        )
     odd = [text for text in different if not _is_number(text)]
     if 0 < len(odd) < len(different) - len(odd):
         row = first_row + int(np.argmax(values.data == odd[0]))

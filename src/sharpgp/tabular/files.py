@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from sharpgp._files import replacing
+from sharpgp._validation import nearest
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.frames.column import Column
 from sharpgp.frames.encoding import missing_columns
@@ -239,9 +240,16 @@ def plain_errors(path: str | os.PathLike[str], wanted: list[str] | None = None) 
     try:
         yield
     except FileNotFoundError:
-        raise InvalidInputError(f"expected a file, found none at {path}") from None
+        raise InvalidInputError(f"expected a file, found none at {path}{_like(path)}") from None
     except (ArrowException, OSError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"{path}: {_reason(str(error), path, wanted)}") from None
+
+
+def _like(path: str | os.PathLike[str]) -> str:
+    """A hint at a file beside it whose name is nearly the same."""
+    asked = Path(path)
+    beside = asked.parent.iterdir() if asked.parent.is_dir() else []
+    return nearest(asked.name, sorted(other.name for other in beside if other.is_file()))
 
 
 def _reason(text: str, path: str | os.PathLike[str], wanted: list[str] | None) -> str:
@@ -262,6 +270,8 @@ def _reason(text: str, path: str | os.PathLike[str], wanted: list[str] | None) -
     missing = re.search(r"Column '(.*)' in include_columns", first)
     if missing and wanted is not None:
         return missing_columns(wanted, _header(path))
+    if "Empty CSV file" in first:
+        return "expected a header and rows, found an empty file"
     if "codec can't decode" in first:
         return "expected text in UTF-8, found other bytes in the header; convert the file first"
     return first

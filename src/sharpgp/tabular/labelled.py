@@ -37,7 +37,7 @@ def training_rows(
     try:
         features = features_among(table.column_names, target, drop, groups)
         together = groups_in(table, groups)
-        for name in features:
+        for name in (*features, target):
             refuse_odd_numbers(name, values_of(table, name), first_row=1)
         rows, y = labelled(table, target)
         if together is not None and len(y) < len(together):
@@ -87,7 +87,9 @@ def labelled(table: Any, target: str) -> tuple[Any, np.ndarray]:
     if values.missing.all():
         raise InvalidInputError(f"column {target!r}: expected values, found none")
     if values.holds not in ("number", "boolean"):
-        raise InvalidInputError(f"column {target!r}: expected numbers, found {values.holds}")
+        raise InvalidInputError(
+            f"column {target!r}: expected numbers to predict, found {values.holds}"
+        )
     bad = np.flatnonzero(np.isinf(values.data))
     if bad.size:
         raise InvalidInputError(
