@@ -6,6 +6,7 @@ from typer.testing import CliRunner
 from sharpgp.cli import app
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.studies import bo, claims, paper, paper_page, regression
+from sharpgp.studies.formats import as_csv, from_csv, render
 from sharpgp.studies.store import Store
 from sharpgp.studies.tables import summarise
 from sharpgp.studies.task import Outcome, Result, Task
@@ -99,16 +100,37 @@ def test_the_page_has_claims_tables_and_what_is_missing(tmp_path):
     assert html.count("<td>") == html.count("</td>")
 
 
+def test_a_page_from_a_summary_is_that_of_the_results(tmp_path, monkeypatch):
+    monkeypatch.setattr(paper_page, "_figures", lambda *_: ([], ""))
+    one = Task("regression", "boston", "exact", 0, {"base": "trained"})
+    store = Store(tmp_path / "run").prepare()
+    for result in [*results(), Result(one, "ok", {"width_95": 1.5}, SIZES)]:
+        store.write(result)
+    summary = tmp_path / "summary.csv"
+    summary.write_text(render(tmp_path / "run", "csv"), encoding="utf-8")
+    assert as_csv(from_csv(summary)) == summary.read_text(encoding="utf-8")
+    paper_page.write_page(tmp_path / "run", {})
+    options = ["--summary", str(summary), "--datasets", "diabetes", "--out", str(tmp_path)]
+    done = cli.invoke(app, ["bench", "paper", *options])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "paper.md").read_text() == (tmp_path / "run" / "paper.md").read_text()
+    summary.write_text("set,mean\n", encoding="utf-8")
+    for file in (summary, tmp_path / "none.csv"):
+        with pytest.raises(InvalidInputError, match="summary: expected"):
+            from_csv(file)
+
+
 def test_the_table_of_widths_tells_a_thorough_search_apart():
-    found = results()
+    found = results(coverage=0.945)
     own = {"base": "trained", "of_method": {**paper.THOROUGH, "restarts": 2}}
     task = Task("regression", "boston", "paper", 0, own)
     found.append(Result(task, "ok", {"width_95": 0.8, "coverage_95": 0.84}, SIZES))
     heading, line = paper_page.widths(summarise(found))
     cells = dict(zip(heading, line, strict=True))
     assert cells["its 95 % levels alone, thorough search"] == "0.8 (84.0 %)"
-    assert cells["paper"] == "1.01 (93.0 %)"
+    assert cells["paper"] == "1.01 (94.5 %)"
     assert cells["paper in print"] == "0.76"
+    assert says("Coverage holds", found) == "only when: boston (trained) ours."
 
 
 def test_parts_of_the_paper():

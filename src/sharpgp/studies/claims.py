@@ -177,17 +177,17 @@ def _network(tables: Tables) -> tuple[str, str]:
 
 def _guarantee(tables: Tables) -> tuple[str, str]:
     found, lines = {}, []
-    for case, (block, cells) in _regression(tables).items():
+    for case, (block, _) in _regression(tables).items():
         size = re.search(r"(\d+) calibration", block.sizes)
         if size is None:
             continue
-        for method in ("paper", "paper_exact", "exact", "kuleshov18"):
-            cell = cells.get(method, {}).get("coverage_95")
-            if cell is None:
+        for method, row in block.cells.items():
+            name, cell = method.split()[0], row.get("coverage_95")
+            if name not in ("paper", "paper_exact", "exact", "kuleshov18") or cell is None:
                 continue
-            if method == "paper":  # each of two levels within 1 / (C + 1)
+            if name == "paper":  # each of two levels within 1 / (C + 1)
                 least = 0.95 - 2.0 / (int(size[1]) + 1) - 2.0 * _error(cell)
-                found[case] = cell.mean >= least
+                found[f"{case} {label(method)}"] = cell.mean >= least
             lines.append(f"{case} {label(method)} {cell.mean:.1%} ± {_error(cell):.1%}")
     return verdict(found), _listed(lines)
 

@@ -42,6 +42,10 @@ READING = {
         "count."
     ),
 }
+_COLUMNS = (
+    "setting", "dataset", "sizes", "method", "metric",
+    "mean", "standard_error", "repetitions", "in_print",
+)  # fmt: skip
 _LATEX = {
     "%": r"\%",
     "±": r"$\pm$",
@@ -110,8 +114,7 @@ def as_csv(blocks: Sequence[Block]) -> str:
     """One line per cell, all digits."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    names = ("setting", "dataset", "sizes", "method", "metric")
-    writer.writerow([*names, "mean", "standard_error", "repetitions", "in_print"])
+    writer.writerow(_COLUMNS)
     for block in blocks:
         for method, row in block.cells.items():
             for metric in block.metrics:
@@ -122,6 +125,38 @@ def as_csv(blocks: Sequence[Block]) -> str:
                     figure = "" if cell.printed is None else repr(cell.printed)
                     writer.writerow([*where, repr(cell.mean), error, cell.count, figure])
     return text.getvalue()
+
+
+def from_csv(file: Path) -> list[Block]:
+    """The blocks that :func:`as_csv` wrote; their notes are not in it."""
+    if not file.is_file():
+        raise InvalidInputError(
+            f"summary: expected a file, found none at {file}; "
+            "write it with sharpgp bench table RESULTS --format csv"
+        )
+    with file.open(encoding="utf-8", newline="") as lines:
+        reader = csv.DictReader(lines)
+        if tuple(reader.fieldnames or ()) != _COLUMNS:
+            raise InvalidInputError(
+                f"summary: expected the columns {', '.join(_COLUMNS)}, found others in {file}; "
+                "write it with sharpgp bench table RESULTS --format csv"
+            )
+        cells: dict[tuple[str, str, str], dict[str, dict[str, Cell]]] = {}
+        for line in reader:
+            block = cells.setdefault((line["setting"], line["dataset"], line["sizes"]), {})
+            block.setdefault(line["method"], {})[line["metric"]] = Cell(
+                float(line["mean"]),
+                float(line["standard_error"] or "nan"),
+                int(line["repetitions"]),
+                float(line["in_print"]) if line["in_print"] else None,
+            )
+    found = []
+    for where, rows_of in cells.items():
+        counts = {
+            method: max(cell.count for cell in row.values()) for method, row in rows_of.items()
+        }
+        found.append(Block(*where, rows_of, counts, ()))
+    return found
 
 
 def reading(blocks: Sequence[Block]) -> str:

@@ -12,7 +12,7 @@ from sharpgp.exceptions import MissingExtraError
 from sharpgp.studies import regret, toy
 from sharpgp.studies.claims import Claim, judged
 from sharpgp.studies.formats import as_md as tables_as_md
-from sharpgp.studies.formats import caption, reading, rows
+from sharpgp.studies.formats import caption, from_csv, reading, rows
 from sharpgp.studies.paper import THOROUGH
 from sharpgp.studies.published import REFERENCE, printed
 from sharpgp.studies.store import Store
@@ -84,11 +84,16 @@ class Page:
         )
 
 
-def write_page(results: Path, missing: Mapping[str, str]) -> str:
-    """Write the page in both forms beside the results; returns what to tell the user."""
-    blocks = summarise(Store(results).results())
-    optimised = any(block.heading.startswith("bo") for block in blocks)
-    figures, note = _figures(results, optimised)
+def write_page(
+    results: Path, missing: Mapping[str, str], summaries: Sequence[str | Path] = ()
+) -> str:
+    """Write the page in both forms beside the results; returns what to tell the user.
+
+    ``summaries``, tables as CSV files, stand in for the results, but for the figure of regrets.
+    """
+    of_run = summarise(Store(results).results()) if not summaries else []
+    blocks = [*of_run, *(block for file in summaries for block in from_csv(Path(file)))]
+    figures, note = _figures(results, any(block.heading.startswith("bo") for block in of_run))
     page = Page(blocks, judged(blocks), list(missing.values()), figures, note)
     (results / MARKDOWN).write_text(as_md(page), encoding="utf-8")
     (results / HTML).write_text(as_html(page, results / "figures"), encoding="utf-8")

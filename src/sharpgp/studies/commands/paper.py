@@ -35,6 +35,13 @@ def whole_paper(
     only_page: Annotated[
         bool, typer.Option("--only-page", help="Run nothing, write the page of what is there.")
     ] = False,
+    summary: Annotated[
+        str | None,
+        typer.Option(
+            help="Run nothing, write the page of these summaries, files of bench table "
+            "--format csv, with commas."
+        ),
+    ] = None,
     paper: PaperSettings = None,
     device: Device = "cpu",
     data_home: DataHome = None,
@@ -46,8 +53,8 @@ def whole_paper(
     from sharpgp.studies.paper_page import write_page
 
     sets, missing = whole.available(names_of(names), data_home)
-    if only_page:
-        typer.echo(write_page(out, missing))
+    if only_page or summary:
+        typer.echo(write_page(out, missing, names_of(summary) or ()))
         return
     tasks = whole.plan(
         sets,
