@@ -57,8 +57,8 @@ _SCREENING = 20
 _MOST_EVALUATIONS = 300
 #: Gain in log likelihood per point below which training stops; ...
 TOLERANCE = 1e-7
-#: ... and a refit: a fiftieth in the log likelihood of 400 points.
-REFIT_TOLERANCE = 5e-5
+#: ... and a refit: less than a tenth in the log likelihood of 400 points.
+REFIT_TOLERANCE = 2e-4
 
 
 def train(
