@@ -16,6 +16,7 @@ from sharpgp.models.gaussian import GaussianModel, learn_gaussian, magnitude
 from sharpgp.models.heteroscedastic import ScaleModel, held_out_log_squares
 from sharpgp.models.judging import SCORED_COVERAGES, SCORED_LEVELS, scores_of
 from sharpgp.models.spread_choice import Choice, Chosen
+from tolerances import rounding
 
 
 def noisy(n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -220,6 +221,18 @@ def test_a_large_scale_model_is_trained_on_a_part_and_conditioned_on_all(monkeyp
     model = ScaleModel(X, y - y.mean())
     assert model.gp.n_train == 120
     assert model.log_square_loo().shape == (120,)
+
+
+def test_scoring_ends_where_its_own_mean_is():
+    """Means at training points come from the weights alone; Fisher scoring ends where they stay."""
+    X, y = noisy(60, seed=12)
+    z = y - y.mean()
+    gp = ScaleModel(X, z).gp
+    g = heteroscedastic._at_training(gp)
+    tolerance = rounding(gp._covariance_of_data(gp.theta_R[None])[0])
+    torch.testing.assert_close(g, gp.mean(gp.X_train), rtol=0, atol=tolerance * g.abs().max())
+    step = gp.retargeted(heteroscedastic.working_response(g, heteroscedastic._normalised(z)))
+    assert (step.mean(X) - g).abs().max() < 1e-3 * g.abs().max()
 
 
 def test_the_scale_model_does_not_overshoot():

@@ -59,15 +59,19 @@ class ExactPosterior(KernelPosterior):
     def mean(self, X: Tensor) -> Tensor:
         """Predictive mean ``mu(x)`` [T] under ``theta_R``."""
         theta = self.theta_R.unsqueeze(0)
-        if self._weights is None:
-            L = self._factor(theta)[0]
-            self._weights = torch.cholesky_solve(self._y.unsqueeze(-1), L)
-        weights = self._weights
         blocks = [
-            (self.covariance.matrix(theta, block, self._X)[0] @ weights).squeeze(-1)
+            self.covariance.matrix(theta, block, self._X)[0] @ self.weights
             for block in self.x_units.forward(X).split(self._rows_per_block(1))
         ]
         return self.y_units.back(torch.cat(blocks))
+
+    @property
+    def weights(self) -> Tensor:
+        """``Ky^-1 y`` [N] under ``theta_R``, in standardised units; kept between predictions."""
+        if self._weights is None:
+            L = self._factor(self.theta_R.unsqueeze(0))[0]
+            self._weights = torch.cholesky_solve(self._y.unsqueeze(-1), L).squeeze(-1)
+        return self._weights
 
     def sigma(self, theta: Tensor, X: Tensor) -> Tensor:
         """Standard deviation [K, T] of a new observation under ``theta``, noise included."""

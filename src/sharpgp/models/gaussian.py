@@ -36,7 +36,7 @@ logger = logging.getLogger("sharpgp")
 _BEHIND, _FAR_AHEAD, _FEW = 0.01, 0.25, 0.2
 # Parts that are left out in turn where inputs repeat, so that no single point can be; and of many
 # points, each part of which costs a factorisation of all the others.
-_MOST_LEFT_OUT, _LEFT_OUT_OF_MANY = 50, 5
+_MOST_LEFT_OUT, _LEFT_OUT_OF_MANY = 20, 5
 
 
 def learn_gaussian(

@@ -71,9 +71,9 @@ class ScaleModel:
     """
 
     def __init__(self, X: Tensor, z: Tensor, ties: Ties | None = None) -> None:
-        stride = -(-len(z) // MOST_TRAINED)
-        logs = log_squares(_normalised(z))
-        some = X[::stride], logs[::stride], named("rbf", ties)
+        most = min(len(z), MOST_TRAINED)
+        spaced = torch.arange(most, device=X.device) * len(z) // most
+        some = X[spaced], log_squares(_normalised(z))[spaced], named("rbf", ties)
         trained, _ = train(*some, start=0, tolerance=_TOLERANCE, prior=_PRIOR)
         prior = copy.copy(trained)
         prior.theta_R = trained.theta_R.clone()
@@ -83,11 +83,11 @@ class ScaleModel:
 
     def _score(self, gp: Posterior, z: Tensor) -> None:
         """Fisher scoring from ``g = 0`` at the inputs of ``gp``."""
-        z, g, X = _normalised(z), torch.zeros_like(z), gp.X_train
+        z, g = _normalised(z), torch.zeros_like(z)
         with torch.no_grad():
             for _ in range(_STEPS):
                 gp = gp.retargeted(working_response(g, z))
-                g = gp.mean(X)
+                g = _at_training(gp)
             self.gp = gp
             self._at_training = gp.loo(gp.theta_R.unsqueeze(0))[0][0]
 
@@ -143,6 +143,13 @@ def held_out_log_squares(
         with torch.no_grad():
             g[part] = model.log_square(X[part])
     return g
+
+
+def _at_training(gp: Posterior) -> Tensor:
+    """The mean [N] at the training points: ``K Ky^-1 y = y - noise Ky^-1 y`` of an exact GP."""
+    if not isinstance(gp, ExactPosterior):
+        return gp.mean(gp.X_train)
+    return gp.y_units.back(gp.y_standardised - gp.theta_R[-1] * gp.weights)
 
 
 def _normalised(z: Tensor) -> Tensor:
