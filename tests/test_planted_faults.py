@@ -73,6 +73,17 @@ def groups(rng):
     return predictions(y, groups=which)
 
 
+def gaps_that_are_not_covered(rng):
+    lacking = np.arange(N) % 10 == 0
+    y = rng.normal(size=N) * np.where(lacking, 3.0, 1.0)
+    return predictions(y, gaps=tuple("pH" if one else "" for one in lacking), n_missing=50)
+
+
+def gaps_that_are_covered(rng):
+    lacking = tuple("pH" if k % 10 == 0 else "" for k in range(N))
+    return predictions(rng.normal(size=N), gaps=lacking, n_missing=50)
+
+
 TABLE = [
     (calm, "well", r"Calibrated on average and, as far as 500 test points can tell, everywhere\."),
     (
@@ -117,6 +128,17 @@ TABLE = [
         r"Cannot be judged: 200 of 500 test rows are copies of other test rows",
     ),
     (groups, "fault", r"Not calibrated: errors within a group are alike: [5-8]\d"),
+    (
+        gaps_that_are_not_covered,
+        "fault",
+        r"Not calibrated: rows without pH: \d+ % intervals cover \d\S* % of 50 points, and "
+        r"elsewhere predictions are calibrated",
+    ),
+    (
+        gaps_that_are_covered,
+        "well",
+        r"Calibrated on average and, as far as 500 test points can tell, everywhere\.",
+    ),
 ]
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import Codec, add_codec
-from sharpgp._validation import as_count, as_features, as_target
+from sharpgp._validation import as_count, as_features, as_target, nearest
 from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.compute import threads_for
@@ -150,7 +150,7 @@ def make_recalibrator(name: str, **settings: Any) -> Recalibrator:
     if name not in _REGISTRY:
         raise InvalidInputError(
             f"calibration: expected auto, {', '.join(known_methods())} or a Recalibrator, "
-            f"found {name!r}"
+            f"found {name!r}{nearest(name, known_methods())}"
         )
     return _REGISTRY[name](**settings)
 

@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 from sharpgp.diagnostics.chance import COVERAGE_LOOKS, FEWEST_JUDGED, Floats, bands_of_chance
 from sharpgp.diagnostics.curves import LevelCurves
 from sharpgp.exchangeability import Exchangeability
-from sharpgp.metrics import ECE_LEVELS, CalibrationReport, coverage_along, coverage_by
+from sharpgp.metrics import (
+    ECE_LEVELS,
+    CalibrationReport,
+    coverage_along,
+    coverage_band,
+    coverage_by,
+)
 from sharpgp.models.pool import Member
 
 
@@ -100,8 +106,8 @@ class Diagnostics:
 
     @property
     def looks(self) -> int:
-        """Looks at groups of points: along each feature, the rows and the widths, by coverage."""
-        return COVERAGE_LOOKS * (self.X.shape[1] + 2)
+        """Looks at groups of points, by coverage: along features, rows and widths, and by gaps."""
+        return COVERAGE_LOOKS * (self.X.shape[1] + 2 + bool(self.gap_patterns))
 
     @property
     def n_copies(self) -> int:
@@ -122,18 +128,36 @@ class Diagnostics:
         """Levels of ``quantiles``, shape (19,)."""
         return ECE_LEVELS[1:-1]
 
-    def coverage_by_gaps(self, k: int) -> dict[str, tuple[int, float]]:
-        """Points and coverage of the intervals of ``coverages[k]``, by what is missing.
+    @property
+    def gap_patterns(self) -> list[str]:
+        """For each row the columns that it lacks; empty where no row lacks anything.
 
-        Rows are told apart by the columns that they lack; patterns of fewer than
-        :data:`FEWEST_JUDGED` rows are one, "others".  Empty where no row lacks anything.
+        Rows that lack nothing are "complete", patterns of fewer than :data:`FEWEST_JUDGED` rows
+        are one, "others".
         """
         if self.gaps is None or not any(self.gaps):
-            return {}
+            return []
         counts = Counter(self.gaps)
-        pattern = [gap if counts[gap] >= FEWEST_JUDGED else "others" for gap in self.gaps]
-        found = coverage_by(pattern, self.y, self.lower[:, k], self.upper[:, k])
-        return {key or "complete": value for key, value in found.items()}
+        return [
+            (gap or "complete") if counts[gap] >= FEWEST_JUDGED else "others" for gap in self.gaps
+        ]
+
+    def coverage_by_gaps(self, k: int) -> dict[str, tuple[int, float]]:
+        """Points and coverage of the intervals of ``coverages[k]``, by :attr:`gap_patterns`."""
+        if not self.gap_patterns:
+            return {}
+        return coverage_by(self.gap_patterns, self.y, self.lower[:, k], self.upper[:, k])
+
+    def gaps_beyond_chance(self, k: int) -> list[str]:
+        """Patterns of gaps whose coverage leaves the band of chance, that of all groups."""
+        by_pattern = self.coverage_by_gaps(k)
+        confidence = 1 - 0.05 / (max(len(by_pattern), 1) * self.looks)
+        out = []
+        for pattern, (size, covered) in by_pattern.items():
+            band = coverage_band(float(self.coverages[k]), self.n_cal, size, confidence)
+            if size >= FEWEST_JUDGED and not band[0] <= covered <= band[1]:
+                out.append(pattern)
+        return out
 
     def straying_feature(self, k: int) -> int:
         """Column along which the intervals of ``coverages[k]`` leave the band of chance most."""

@@ -9,7 +9,7 @@ import gpytorch
 from torch import Tensor
 
 from sharpgp import _progress as progress
-from sharpgp._validation import check_choice
+from sharpgp._validation import check_choice, nearest
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.centred import CentredPosterior
 from sharpgp.gp.compute import beside, side_by_side
@@ -215,6 +215,7 @@ class Bases:
             raise InvalidInputError(
                 f"base: expected 'auto', {', '.join(KERNELS)}, {', '.join(TREES)}, a gpytorch "
                 f"kernel, a scikit-learn regressor or a list of these, found {base!r}"
+                f"{nearest(base, ('auto', *KERNELS, *TREES))}"
             )
         mean = ScikitMean(base, names=self.names, seed=self.seed or 0, groups=labels)
         regression, centre = mean.fitted(X, y)

@@ -44,4 +44,9 @@ def gaps(found: Diagnostics, k: int) -> Finding | None:
     ]
     asked = percent(float(found.coverages[k]))
     says = f"Coverage of {asked} intervals, by what is missing: {'; '.join(parts)}."
-    return Finding(shows, says, True)
+    beyond = found.gaps_beyond_chance(k)
+    if beyond:
+        return Finding(shows, f"{says} Beyond chance: {'; '.join(beyond)}.", False)
+    return Finding(
+        shows, f"{says} All of it is within chance, which does much to few points.", True
+    )

@@ -15,10 +15,11 @@ from scipy.special import ndtri
 from scipy.stats import f as fisher
 
 from sharpgp.diagnostics import Diagnostics
+from sharpgp.diagnostics.chance import FEWEST_JUDGED
 from sharpgp.metrics import coverage_band
 from sharpgp.report.advice import narrow_advice, spread_advice, wide_advice
 from sharpgp.report.numbers import CALM, FIRST_COVERAGE, MOST_ECE, ROWS, Numbers
-from sharpgp.report.wording import numeral, percent, place_of
+from sharpgp.report.wording import numeral, percent, place_of, place_of_gaps
 
 #: Points from which shape, trend and groups are judged at all.
 FEWEST = 30
@@ -265,23 +266,33 @@ def _places(found: Diagnostics, numbers: Numbers) -> list[tuple[Fault, np.ndarra
             for i, group in enumerate(bins):
                 if not group["odd"]:
                     continue
-                less = group["covered"] < part["coverage"]
-                error = np.sqrt(part["coverage"] * (1 - part["coverage"]) / group["n"])
-                badness = abs(group["covered"] - part["coverage"]) / error
-                # Too little before too much, and the coverage that the page shows first.
-                badness += 1000.0 * less + 100.0 * (part["coverage"] == FIRST_COVERAGE)
-                if name in named and named[name][0] >= badness:
-                    continue
-                says = (
-                    f"{place_of(name, bins, i)}: {percent(part['coverage'])} intervals cover "
-                    f"{percent(group['covered'])} of {group['n']} points"
-                )
                 values = columns[name]
                 inside = (values <= group["to"]) & (values > group["from"] if i else True)
-                fault = Fault("place", says, spread_advice(found.method), everywhere=False)
-                named[name] = badness, fault, inside
+                place = place_of(name, bins, i)
+                one = _place(found, place, part["coverage"], group["covered"], group["n"], inside)
+                named[name] = max(named.get(name, one), one, key=lambda place: place[0])
+        by_gaps, beyond = found.coverage_by_gaps(k), found.gaps_beyond_chance(k)
+        alike = all(name in beyond for name, (n, _) in by_gaps.items() if n >= FEWEST_JUDGED)
+        for pattern in [] if alike else beyond:  # where all fail, gaps are not what is wrong
+            n, covered = by_gaps[pattern]
+            inside = np.array([row == pattern for row in found.gap_patterns])
+            one = _place(found, place_of_gaps(pattern), part["coverage"], covered, n, inside)
+            key = f"gaps: {pattern}"
+            named[key] = max(named.get(key, one), one, key=lambda place: place[0])
     worst_first = sorted(named.values(), key=lambda one: -one[0])
     return [(fault, inside) for _, fault, inside in worst_first]
+
+
+def _place(
+    found: Diagnostics, name: str, coverage: float, covered: float, n: int, inside: np.ndarray
+) -> tuple[float, Fault, np.ndarray]:
+    """How bad a place is, the fault, and which points are there."""
+    badness = abs(covered - coverage) / np.sqrt(coverage * (1 - coverage) / n)
+    # Too little before too much, and the coverage that the page shows first.
+    badness += 1000.0 * (covered < coverage) + 100.0 * (coverage == FIRST_COVERAGE)
+    says = f"{name}: {percent(coverage)} intervals cover {percent(covered)} of {n} points"
+    fault = Fault("place", says, spread_advice(found.method), everywhere=False)
+    return badness, fault, inside
 
 
 def outside(part: Numbers) -> bool:

@@ -47,3 +47,16 @@ def place_of(name: str, bins: list[Numbers], i: int) -> str:
         return f"rows {first:.0f} to {bins[i]['to']:.0f}"
     ends = f"{bins[i]['from']:.4g} to {bins[i]['to']:.4g}"
     return f"intervals of width {ends}" if not name else f"{name} {ends}"
+
+
+def place_of_gaps(pattern: str) -> str:
+    """Rows that lack the same columns, in words.
+
+    Examples
+    --------
+    >>> place_of_gaps("pH"), place_of_gaps("complete")
+    ('rows without pH', 'rows without gaps')
+    """
+    return {"complete": "rows without gaps", "others": "rows with rare gaps"}.get(
+        pattern, f"rows without {pattern}"
+    )
