@@ -235,7 +235,9 @@ def test_update(name, calibrated):
     before = calibrated.predict_quantiles(X_TEST, LEVELS)
     X, y = map(torch.from_numpy, wavy(30, seed=4))
     if name in OF_PARTS:
-        with pytest.raises(SharpGPError, match="expected a predictor with scores that new points"):
+        with pytest.raises(
+            SharpGPError, match="expected a predictor that can take new calibration points"
+        ):
             calibrated.updated(X, y)
         return
     whole = calibrated.updated(X, y)

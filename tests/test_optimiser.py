@@ -191,7 +191,7 @@ def test_noise_that_is_known():
     gp = loop.record.surrogate.gp
     assert gp.covariance.known_noise
     assert abs(float(gp.mean(loop.record.features(loop.record.space.to_unit(place))))) < 0.3
-    with pytest.raises(InvalidInputError, match="noise: expected variances"):
+    with pytest.raises(InvalidInputError, match="noise: expected nonnegative variances"):
         loop.tell(place, 0.0, noise=-1.0)
 
 
