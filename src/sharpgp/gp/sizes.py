@@ -5,8 +5,6 @@ rows        on a GPU   what happens                 why there
 ==========  =========  ===========================  ===============================================
 from 40                spreads are learned          fewer scores are too few to judge one by
 from 300               starts run side by side      fewer take no time
-above 400              scale models are trained on  cost: ``N^3``, for a likelihood that is flat
-                       a part
 up to 500              ``capone22`` samples         cost: ``N^3`` per gradient, thousands of them
 above 500              additive GPs are trained on  measured: trained on 500 of 800 points, the CRPS
                        a part, and only their       was within 4 % on three sets (one split each),
@@ -17,6 +15,8 @@ above 500              a part of the points         cost: four descents of ``N^3
                        chooses between starts
 above 600              spreads are searched by a    cost: the search evaluates ``N^3`` 30 times, and
                        part                         thrice
+above 800              scale models are trained on  cost: ``N^3``, for a likelihood that is flat
+                       a part
 above 600              ``exact`` weighs models by   cost: refits of every model
                        two refits of each
 above 2000             ``exact`` weighs models by   cost: refits of every model; hyperparameters
@@ -148,7 +148,7 @@ LEAST_LEARNED = 40
 #: Points whose leave-one-out quantities a search of the spread uses at most.
 MOST_SEARCHED = 600
 #: Points that a scale model's hyperparameters are trained on; it is conditioned on all.
-MOST_TRAINED = 400
+MOST_TRAINED = 800
 #: Points beyond which no second GP is trained on a warped target.
 MOST_WARPED = 4000
 #: Rows up to which ``cv`` makes ten parts of several models' points; beyond, five.
