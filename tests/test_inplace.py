@@ -11,7 +11,6 @@ from sharpgp.exceptions import NumericalError
 from sharpgp.gp import compute, inplace, sizes, training
 from sharpgp.gp.covariance import STATIONARY, FromGPyTorch, Stationary
 from sharpgp.gp.exact import ExactPosterior
-from sharpgp.gp.scaling import Affine
 from sharpgp.gp.training import train
 from sharpgp.models import spread_choice
 from sharpgp.models.gaussian import learn_gaussian
@@ -89,22 +88,6 @@ def test_many_points_are_trained_from_what_a_part_gives(monkeypatch):
     assert again.log_likelihood == pytest.approx(result.log_likelihood, abs=1e-4)
     assert again.start is not None
     assert again.evaluations < result.evaluations
-
-
-def test_a_part_of_many_points_chooses_between_starts(monkeypatch):
-    X, y = map(torch.from_numpy, wavy(120))
-    for name, value in {"MOST_SCREENED": 100, "SCREENED_ROWS": 50}.items():
-        monkeypatch.setattr(training, name, value)
-    _, result = train(X, y, random_state=3)
-    rng = np.random.default_rng(3)
-    rows = torch.from_numpy(rng.permutation(120)[:50])
-    part = (Affine.standardising(one).forward(one)[rows] for one in (X, y))
-    covariance = Stationary("rbf", X.shape[1])
-    prior = training.chosen_prior("auto", covariance, 120)
-    given = covariance, None, rng, training.TOLERANCE, prior
-    assert result.start == training._train_named(*part, *given)[1].start
-    _, alone = train(X, y, start=result.start)
-    assert (result.log_likelihood, result.evaluations) == (alone.log_likelihood, alone.evaluations)
 
 
 def test_a_large_gp_is_learned_from_a_part_and_conditioned_on_all(monkeypatch):

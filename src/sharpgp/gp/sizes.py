@@ -5,18 +5,16 @@ rows        on a GPU   what happens                 why there
 ==========  =========  ===========================  ===============================================
 from 40                spreads are learned          fewer scores are too few to judge one by
 from 300               starts run side by side      fewer take no time
-above 400              scale models are trained on  cost: ``N^3``, for a likelihood that is flat
-                       a part
 up to 500              ``capone22`` samples         cost: ``N^3`` per gradient, thousands of them
 above 500              additive GPs are trained on  measured: trained on 500 of 800 points, the CRPS
                        a part, and only their       was within 4 % on three sets (one split each),
                        scale models are learned     for a quarter to a half of the cost
 above 500              ``cv`` leaves out a fifth    cost: refits of every model
                        at a time where it pools
-above 500              a part of the points         cost: four descents of ``N^3`` each
-                       chooses between starts
 above 600              spreads are searched by a    cost: the search evaluates ``N^3`` 30 times, and
                        part                         thrice
+above 800              scale models are trained on  cost: ``N^3``, for a likelihood that is flat
+                       a part
 above 600              ``exact`` weighs models by   cost: refits of every model
                        two refits of each
 above 2000             ``exact`` weighs models by   cost: refits of every model; hyperparameters
@@ -70,7 +68,7 @@ above 50k   none       no sparse GP is pooled       cost: training sees every ro
 above 3000  10,000     scale models are sparse      cost: one more matrix
 above 3000             operations of an exact GP    measured: below, what threads round differently
                        use several threads          moved searches by 2e-2 (``test_determinism``)
-above 4000             training begins on a part    cost: a descent of ``N^3``
+above 4000             starts are tried on a part   cost: four descents of ``N^3`` each
 above 4000             no GP on a warped target     cost: a second training
 above 5000             one matrix, in place         measured, memory: ``large_data loo_memory``
 above 20k   200k       sparse training in batches   measured: ``minibatch``
@@ -124,10 +122,7 @@ MOST_ADDITIVE_FEATURES = 20
 
 #: Training points from which starts run side by side.
 LEAST_SIDE_BY_SIDE = 300
-#: Training points beyond which a part of them decides which start is best; and those of that part.
-MOST_SCREENED = 500
-SCREENED_ROWS = 250
-#: Training points beyond which training begins on a part of them.
+#: Training points beyond which starts are tried on a part of them only.
 MOST_FROM_SCRATCH = 4000
 #: Rows of that part, of the exact GP whose hyperparameters sparse training starts from, and of the
 #: one whose hyperparameters a nearest-neighbour GP takes.
@@ -148,7 +143,7 @@ LEAST_LEARNED = 40
 #: Points whose leave-one-out quantities a search of the spread uses at most.
 MOST_SEARCHED = 600
 #: Points that a scale model's hyperparameters are trained on; it is conditioned on all.
-MOST_TRAINED = 400
+MOST_TRAINED = 800
 #: Points beyond which no second GP is trained on a warped target.
 MOST_WARPED = 4000
 #: Rows up to which ``cv`` makes ten parts of several models' points; beyond, five.

@@ -41,8 +41,6 @@ from sharpgp.gp.sizes import (
     FIRST_ROWS,
     LEAST_SIDE_BY_SIDE,
     MOST_FROM_SCRATCH,
-    MOST_SCREENED,
-    SCREENED_ROWS,
     trained_rows,
 )
 
@@ -217,27 +215,20 @@ def maximise_likelihood(
     The covariance is the given one, with the trained values of parameters outside ``theta``.
 
     Beyond :data:`~sharpgp.gp.sizes.MOST_LEARNED_WHOLE` points a random part of them is trained on.
-    Without such a limit, beyond :data:`MOST_FROM_SCRATCH` points, training begins on a random part,
-    and only the result is improved on all points.  A kernel with a limit of its own is trained on
-    that many random points.  Beyond :data:`~sharpgp.gp.sizes.MOST_SCREENED` points, a random part
-    of them decides between the built-in starts.
+    Without such a limit, beyond :data:`MOST_FROM_SCRATCH` points, starts are tried on a random
+    part, and only the result is improved on all points.  A kernel with a limit of its own is
+    trained on that many random points.
     """
     if isinstance(covariance, Named):
         most = trained_rows(len(t), Z.device.type, covariance.most_trained)
         if most < len(t):
             rows = torch.from_numpy(rng.permutation(len(t))[:most]).to(Z.device)
             Z, t = Z[rows], t[rows]
-
-        def on_a_part(n: int, start: int | Sequence[int] | None) -> tuple[Tensor, TrainingResult]:
-            some = torch.from_numpy(rng.permutation(len(t))[:n]).to(Z.device)
-            return _train_named(Z[some], t[some], covariance, start, rng, tolerance, prior)
-
-        if len(t) > MOST_SCREENED and not isinstance(start, Tensor | int):
-            best = on_a_part(SCREENED_ROWS, start)[1].start
-            start = start if best is None else best
         if len(t) <= MOST_FROM_SCRATCH or isinstance(start, Tensor):
             return covariance, *_train_named(Z, t, covariance, start, rng, tolerance, prior)
-        theta, first = on_a_part(FIRST_ROWS["exact"], start)
+        rows = torch.from_numpy(rng.permutation(len(t))[: FIRST_ROWS["exact"]]).to(Z.device)
+        part = Z[rows], t[rows]
+        theta, first = _train_named(*part, covariance, start, rng, tolerance, prior)
         theta, result = _train_named(Z, t, covariance, theta, rng, tolerance, prior)
         return covariance, theta, replace(result, start=first.start)
     assert isinstance(covariance, FromGPyTorch)

@@ -71,9 +71,9 @@ class ScaleModel:
     """
 
     def __init__(self, X: Tensor, z: Tensor, ties: Ties | None = None) -> None:
-        most = min(len(z), MOST_TRAINED)
-        spaced = torch.arange(most, device=X.device) * len(z) // most
-        some = X[spaced], log_squares(_normalised(z))[spaced], named("rbf", ties)
+        stride = -(-len(z) // MOST_TRAINED)
+        logs = log_squares(_normalised(z))
+        some = X[::stride], logs[::stride], named("rbf", ties)
         trained, _ = train(*some, start=0, tolerance=_TOLERANCE, prior=_PRIOR)
         prior = copy.copy(trained)
         prior.theta_R = trained.theta_R.clone()
