@@ -25,6 +25,9 @@ LEAST_DEGREES = 4
 #: it.  Fitted, with the half-life and the law of surprises, to the scores of points asked for in
 #: the eighteen optimisations of ``sharpgp bench evidence bo_surprises``.
 SURPRISE, SURPRISE_HALVED = 0.4, 10.0
+#: Results that may be outliers at most, and their distance from the next one, in ranges of all
+#: others.  Few: once a search has converged, points of its design are far from the rest, too.
+MOST_OUTLIERS, OUTLYING = 2, 5.0
 
 
 @stored(
@@ -124,6 +127,7 @@ class Record:
     def data(self) -> tuple[Tensor, Tensor]:
         """Features [N, D] and targets [N], to be maximised, of the runs that succeeded.
 
+        A result far below all others counts as the lowest of these (:func:`without_outliers`).
         Where the noise of any run is known, its variance is the last feature, 0 for the others.
         """
         runs = self.succeeded
@@ -132,7 +136,7 @@ class Record:
         if self.knows_noise:
             noise = torch.tensor([run.noise or 0.0 for run in runs], dtype=torch.float64)
             F = torch.cat([F, noise.unsqueeze(-1)], -1)
-        return F, y
+        return F, without_outliers(y)
 
     def law(self) -> ScoreLaw:
         """The law of a score, from the scores so far.
@@ -182,3 +186,25 @@ class Record:
 def inputs_of(runs: Sequence[Run]) -> Tensor:
     """Inputs [n, d] of runs, in the user's units."""
     return torch.tensor([run.x for run in runs], dtype=torch.float64)
+
+
+def without_outliers(y: Tensor) -> Tensor:
+    """Targets [N], one or two far below all others raised to the lowest of these.
+
+    A run that went wrong would set the scale of the model, and what is left of the differences
+    between good results would pass for noise.  Results far above stay: they may be what is looked
+    for.
+
+    Examples
+    --------
+    >>> without_outliers(torch.tensor([1.0, 2.0, 3.0, 2.0, -400.0, 2.5]))
+    tensor([1.0000, 2.0000, 3.0000, 2.0000, 1.0000, 2.5000])
+    >>> without_outliers(torch.tensor([1.0, 2.0, 3.0, 2.0, -4.0, 2.5]))
+    tensor([ 1.0000,  2.0000,  3.0000,  2.0000, -4.0000,  2.5000])
+    """
+    ordered = y.sort().values
+    for n in range(1, min(MOST_OUTLIERS, len(y) - 2) + 1):
+        lowest = ordered[n]
+        if lowest - ordered[n - 1] > OUTLYING * (ordered[-1] - lowest) > 0:
+            return y.clamp_min(float(lowest))
+    return y
