@@ -38,9 +38,8 @@ def measured(
     results = [result for fit in fits for result in fit.results]
     delta = np.array([result.delta for result in results])
     log_ratio = np.log([result.objective / result.objective_base for result in results])
-    weights = level_weights(
-        torch.from_numpy(delta), centre_of(cal[1] - posterior.mean(cal[0])), len(cal[1])
-    )
+    residuals = (cal[1] - posterior.mean(cal[0])).cpu()
+    weights = level_weights(torch.from_numpy(delta), centre_of(residuals), len(residuals))
     paid = np.average(price(torch.from_numpy(log_ratio)).numpy(), weights=weights)
     grid = resolve_levels(None, len(cal[1])).numpy()
     near = [int(np.abs(delta - one).argmin()) for one in grid if abs(one - 0.5) >= 0.1]
@@ -48,7 +47,7 @@ def measured(
         fits[0].predict_quantiles(test[0], ENDS[0]),
         fits[-1].predict_quantiles(test[0], ENDS[1]),
     ]
-    coverage, width, _ = judged(torch.stack(ends, dim=1), test[1])
+    coverage, width, _ = judged(torch.stack(ends, dim=1).cpu(), test[1].cpu())
     return (
         float(paid),
         float(log_ratio[np.abs(delta - 0.5) >= 0.1].mean()),
@@ -59,17 +58,14 @@ def measured(
     )
 
 
-def of_seed(
-    data: Dataset, seed: int, kind: str, tried: list[tuple[int, int]], rule: str
-) -> list[tuple[float, ...]]:
-    """What :func:`measured` says of one split, for each effort and number of restarts."""
+def of_split(
+    data: Dataset, seed: int, kind: str, device: str, **settings: object
+) -> tuple[float, ...]:
+    """What :func:`measured` says of one split, with these settings of the search."""
     torch.set_num_threads(1)
-    fit, cal, test = train_cal_test(data, seed)
+    fit, cal, test = ([t.to(device) for t in part] for part in train_cal_test(data, seed))
     posterior, _ = train(*fit)
-    return [
-        measured(posterior, kind, cal, test, effort=effort, restarts=count, rule=rule)
-        for effort, count in tried
-    ]
+    return measured(posterior, kind, cal, test, **settings)
 
 
 def main(
@@ -80,6 +76,7 @@ def main(
     restarts: str = "0,5,20",
     rule: str = "price",
     workers: int = 1,
+    device: str = "cpu",
     data_home: str | None = None,
 ) -> None:
     """Print the table; restarts are tried with the first of the efforts."""
@@ -92,9 +89,13 @@ def main(
     for data in sets(datasets, data_home):
         for kind in kinds.split(","):
             found = Parallel(n_jobs=workers)(
-                delayed(of_seed)(data, seed, kind, tried, rule) for seed in range(seeds)
+                delayed(of_split)(
+                    data, seed, kind, device, effort=effort, restarts=count, rule=rule
+                )
+                for seed in range(seeds)
+                for effort, count in tried
             )
-            rows = np.array(found)  # [seeds, tried, what is measured]
+            rows = np.array(found).reshape(seeds, len(tried), -1)  # last: what is measured
             for k, (effort, count) in enumerate(tried):
                 before = 0 if count else max(k - 1, 0)
                 rises = int((rows[:, k, 0] > rows[:, before, 0] + 1e-9).sum())
