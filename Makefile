@@ -18,6 +18,9 @@ COVERED_BY := tests src/sharpgp/gp src/sharpgp/calibration src/sharpgp/metrics s
 # One thread per process: the workers are what runs in parallel.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
+# pytest compiles the tests once and keeps them, unless the environment forbids it.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Half of the tests for each worker, one after the other, so that few fixtures are made twice; who
 # is done first takes from the other.
 PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal

@@ -1,16 +1,22 @@
 """Fixtures shared by the tests."""
 
+from __future__ import annotations
+
 import signal
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
 import numpy as np
 import pytest
 
-from helpers import trained_posterior
-from sharpgp.calibration.methods import bayes
-from sharpgp.gp.posterior import Posterior
+import sharpgp
+
+# What takes seconds to import is left to the workers: the process that hands out the tests loads
+# this file, too, before it starts them.
+if TYPE_CHECKING:
+    from sharpgp.gp.posterior import Posterior
 
 # A busy machine may take a second over anything: time limits are no property of the code.
 hypothesis.settings.register_profile("patient", deadline=None)
@@ -30,7 +36,7 @@ collect_ignore = ["stress"]  # run by `make stress`
 #: hyperparameters, a network, one whose every answer compares fits to parts, and one that searches
 #: on each of several parts.
 SLOW_METHODS = {"fully_bayesian", "capone22", "kuleshov22", "cv+", "paper_exact"}
-SAMPLERS = Path(bayes.__file__).parent
+SAMPLERS = Path(sharpgp.__file__).parent / "calibration" / "methods" / "bayes"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -46,6 +52,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def gp() -> Posterior:
     """A small GP, trained once; every test must leave it as it is."""
+    from helpers import trained_posterior
+
     return trained_posterior()
 
 
