@@ -66,18 +66,29 @@ METHODS = {
 }
 
 
-@pytest.fixture(scope="module", params=METHODS)
+@pytest.fixture(scope="module", params=marked(METHODS, slow={"loo"}))
 def fitted(request):
     model = SharpGPRegressor(base=NAMES, calibration=METHODS[request.param], random_state=0)
     return model.fit(X, Y)
 
 
+@pytest.fixture(scope="module")
+def learned():
+    """Models by name, learned from all rows; no test may change them."""
+    return Bases(NAMES, seed=0).learned(torch.from_numpy(X), torch.from_numpy(Y))
+
+
+@pytest.fixture(scope="module")
+def learned_from_45():
+    """Two models, with the last 15 rows left to calibrate them."""
+    return Bases(NAMES[1:], seed=0).learned(*(torch.from_numpy(a[:45]) for a in (X, Y)))
+
+
 # ------------------------------------------------------------------ weights
 
 
-def test_weights_are_those_of_out_of_fold_predictions():
-    data = torch.from_numpy(X), torch.from_numpy(Y)
-    models = Bases(NAMES, seed=0).learned(*data)
+def test_weights_are_those_of_out_of_fold_predictions(learned):
+    data, models = (torch.from_numpy(X), torch.from_numpy(Y)), learned
     pairs, labels = complements(60, parts(torch.arange(60), 3, 0)), torch.arange(60)
     model, held = pooled_out_of_fold(models, pairs, labels, 0)
     found = [one.out_of_fold(pairs, labels, 0) for one in models.values()]
@@ -133,18 +144,17 @@ def test_the_best_gp_stays_however_poor():
     assert hopeless(gps, {}, y) == ["poor"]
 
 
-def test_beyond_a_number_of_points_a_fit_to_all_of_them_predicts(monkeypatch):
-    data = torch.from_numpy(X), torch.from_numpy(Y)
-    models = Bases(["rbf", "extra_trees"], seed=0).learned(*data)
+def test_beyond_a_number_of_points_a_fit_to_all_of_them_predicts(monkeypatch, learned):
+    models = {name: learned[name] for name in ("rbf", "extra_trees")}
     pairs, labels = complements(60, parts(torch.arange(60), 3, 0)), torch.arange(60)
     monkeypatch.setattr("sharpgp.models.pool.MOST_AVERAGED", 59)
     model, _ = pooled_out_of_fold(models, pairs, labels, 0)
     assert {type(one) for one in model.models} == {type(one) for one in models.values()}
 
 
-def test_a_pool_is_the_mixture_of_its_models():
+def test_a_pool_is_the_mixture_of_its_models(learned):
     model = PooledModel(
-        list(Bases(["rbf", "matern12"], seed=0).learned(*map(torch.from_numpy, (X, Y))).values()),
+        [learned[name] for name in ("rbf", "matern12")],
         torch.tensor([0.25, 0.75], dtype=torch.float64),
         torch.tensor([2.0, 0.5], dtype=torch.float64),
         torch.zeros(1, dtype=torch.float64),
@@ -162,8 +172,8 @@ def test_a_pool_is_the_mixture_of_its_models():
     assert model.posterior is model.models[1].posterior
 
 
-def test_weights_of_exact_do_not_see_the_calibration_targets():
-    models = Bases(NAMES[1:], seed=0).learned(*(torch.from_numpy(a[:45]) for a in (X, Y)))
+def test_weights_of_exact_do_not_see_the_calibration_targets(learned_from_45):
+    models = learned_from_45
     order = np.random.default_rng(0).permutation(15)
     found = [Exact(random_state=0).fit(models, X[45:], y) for y in (Y[45:], 9 * Y[45:][order])]
     assert torch.equal(found[0].model.weights, found[1].model.weights)
@@ -175,8 +185,8 @@ def test_weights_of_exact_do_not_see_the_calibration_targets():
     torch.testing.assert_close(found[0].scores, z)
 
 
-def test_exact_weighs_by_a_few_refits_and_predicts_with_the_full_fits(monkeypatch):
-    models = Bases(NAMES[1:], seed=0).learned(*(torch.from_numpy(a[:45]) for a in (X, Y)))
+def test_exact_weighs_by_a_few_refits_and_predicts_with_the_full_fits(monkeypatch, learned_from_45):
+    models = learned_from_45
     monkeypatch.setattr(exact, "MOST_REFITTED", 20)
     found = Exact(random_state=0).fit(models, X[45:], Y[45:]).model
     labels, pairs = split_points(5, models["matern12"], None, 0)
@@ -188,7 +198,9 @@ def test_exact_weighs_by_a_few_refits_and_predicts_with_the_full_fits(monkeypatc
     assert all(one in models.values() for one in found.models)
 
 
-@pytest.mark.parametrize("took", [{}, {"warped": True}, {"searched": True}])
+@pytest.mark.parametrize(
+    "took", marked([{}, {"warped": True}, {"searched": True}], slow=[{"warped": True}])
+)
 def test_a_costly_kernel_tries_what_others_took_and_starts_where_they_did(monkeypatch, took):
     tried, starts = [], []
 
@@ -311,7 +323,9 @@ def test_trees_alone_are_refused(base, calibration):
     assert "add a kernel" in str(caught.value)
 
 
-@pytest.mark.parametrize("calibration", ["paper", "kuleshov18", "vanilla"])
+@pytest.mark.parametrize(
+    "calibration", marked(["paper", "kuleshov18", "vanilla"], slow={"paper", "vanilla"})
+)
 def test_methods_that_take_one_gp(calibration):
     settings = {"calibration": method(calibration), "random_state": 0}
     auto = SharpGPRegressor(**settings).fit(X, Y)

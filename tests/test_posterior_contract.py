@@ -21,7 +21,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 from sklearn.linear_model import LinearRegression
 
-from helpers import method, wavy
+from helpers import marked, method, wavy
 from sharpgp import CrossValidated, Neighbours, SharpGPRegressor, Sparse, as_posterior
 from sharpgp._stored import Reader, Writer
 from sharpgp.exceptions import InvalidInputError, SavedModelError
@@ -213,6 +213,11 @@ def gp(request):
     return made(request.param)
 
 
+#: For tests that train each GP again: those that differ from another one in a part alone, or take
+#: long, are left to `make test-slow`.
+SOME_WITH_DATA = marked(sorted(WITH_DATA), slow={"centred_sparse", "moved", "of_gpytorch", "sgpr"})
+
+
 @pytest.fixture(params=WRAPPERS)
 def wrapper(request):
     return made(request.param)
@@ -364,6 +369,7 @@ def test_parts_add_up(gp):
         same_answers(whole, gp, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("gp", SOME_WITH_DATA, indirect=True)
 def test_one_that_is_retrained_is_of_the_same_kind_and_says_how(gp):
     for start in ("same", "fresh", "warm"):
         again = gp.retrained(X[:-6], Y[:-6], start=start)
@@ -405,6 +411,7 @@ def test_log_likelihood_is_the_density_of_the_targets(name):
     assert gp.log_likelihood() == pytest.approx(expected, rel=1e-6, abs=1e-6)
 
 
+@pytest.mark.parametrize("gp", SOME_WITH_DATA, indirect=True)
 def test_leads_are_seen_through_wrappers(gp):
     """A GP whose hyperparameters were spoilt is behind one that was trained on its data."""
     spoilt = copy.deepcopy(gp)
@@ -433,7 +440,7 @@ def test_leads_compare_hyperparameters_and_not_regressions():
     assert lead_of(refit, whole) > 0.0
 
 
-@pytest.mark.parametrize("name", ["centred", "linear_mean"])
+@pytest.mark.parametrize("name", marked(["centred", "linear_mean"], slow={"linear_mean"}))
 def test_the_safeguards_of_cv_are_on(name, monkeypatch):
     seen = []
     real = gaussian.lead_of
@@ -474,7 +481,13 @@ def test_copied(any_gp):
         assert torch.equal(again.sigma(levels(any_gp), X_NEW), any_gp.sigma(levels(any_gp), X_NEW))
 
 
-@pytest.mark.parametrize("name", [make.__name__ for make in TRAINED if make is not of_gpytorch])
+@pytest.mark.parametrize(
+    "name",
+    marked(
+        [make.__name__ for make in TRAINED if make is not of_gpytorch],
+        slow={"centred_sparse", "moved"},
+    ),
+)
 def test_units_do_not_matter(name):
     """Of the target here; 7 and 1e3 stand for kelvins and pounds."""
     gp, other = made(name), MAKERS[name](X, 1e3 * Y + 7.0)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from helpers import wavy
-from sharpgp import SharpGPRegressor
+from sharpgp import CrossValidated, SharpGPRegressor
 from sharpgp import _progress as progress
 
 
@@ -93,7 +93,9 @@ def test_results_do_not_depend_on_being_watched(monkeypatch, at_once):
     monkeypatch.setattr("sys.stderr", Terminal())
     X, y = wavy(40)
     ends = [
-        SharpGPRegressor(base="rbf", calibration="cv", random_state=0, verbose=verbose)
+        SharpGPRegressor(
+            base="rbf", calibration=CrossValidated(folds=3), random_state=0, verbose=verbose
+        )
         .fit(X, y)
         .predict_interval(X)
         for verbose in (0, 1)

@@ -174,7 +174,7 @@ def test_vovk20_meets_every_level_on_average_over_its_draw(C):
 
 
 @pytest.mark.parametrize("C", [39, pytest.param(100, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", CONFORMAL)
+@pytest.mark.parametrize("name", marked(CONFORMAL, slow={"kuleshov18"}))
 def test_a_band_one_rank_too_wide_would_be_seen(monkeypatch, name, C):
     step = Ranks._step
 
@@ -189,7 +189,7 @@ def test_a_band_one_rank_too_wide_would_be_seen(monkeypatch, name, C):
 
 
 @pytest.mark.parametrize("C", [19, pytest.param(100, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", CONFORMAL)
+@pytest.mark.parametrize("name", marked(CONFORMAL, slow={"kuleshov18"}))
 def test_an_end_one_rank_off_would_be_seen(monkeypatch, name, C):
     ends = Ranks.ends
 
@@ -205,7 +205,7 @@ def test_an_end_one_rank_off_would_be_seen(monkeypatch, name, C):
 
 
 @pytest.mark.parametrize("C", [19, 100])
-@pytest.mark.parametrize("name", CONFORMAL)
+@pytest.mark.parametrize("name", marked(CONFORMAL, slow={"kuleshov18"}))
 def test_levels_that_forget_the_plus_one_would_be_seen(monkeypatch, name, C):
     """Scores at ``j/C`` instead of ``j/(C+1)``, as an empirical quantile has them."""
 
@@ -249,14 +249,15 @@ def test_bands_are_those_of_crepes(name, C):
     """Plain residuals are ``marx22``, normalised ones ``kuleshov18``."""
     X_test, _ = fake_data(9, seed=1)
     fitted, oracle = from_crepes(ConformalRegressor, name, C, X_test)
-    for j in range(1, C + 1):
-        # A little inside the step: on it, crepes itself is at the mercy of rounding.
-        coverage = (j - 0.3) / (C + 1)
-        ends = fitted.predict_interval(X_test, coverage, symmetric=True)
-        np.testing.assert_allclose(ends, oracle(coverage), rtol=1e-9)
-        # At the end of the step the rank is still the same.
-        step = fitted.predict_interval(X_test, j / (C + 1), symmetric=True)
-        np.testing.assert_allclose(step, ends, rtol=0)
+    ranks = np.arange(1, C + 1)
+    # A little inside the step: on it, crepes itself is at the mercy of rounding.
+    inside = (ranks - 0.3) / (C + 1)
+    ends = fitted.predict_interval(X_test, inside, symmetric=True)
+    expected = np.stack([oracle(coverage) for coverage in inside], axis=-1)
+    np.testing.assert_allclose(ends, expected, rtol=1e-9)
+    # At the end of the step the rank is still the same.
+    step = fitted.predict_interval(X_test, ranks / (C + 1), symmetric=True)
+    np.testing.assert_allclose(step, ends, rtol=0)
 
 
 @pytest.mark.parametrize("C", [*SETS, 57])

@@ -46,28 +46,43 @@ def problem(request):
 
 
 @pytest.fixture(scope="module")
+def of_25_levels(problem):
+    posterior, X_cal, y_cal, _ = problem
+    return Sharp(levels=25).fit(posterior, X_cal, y_cal)
+
+
+@pytest.fixture(scope="module")
 def rbf():
     X, y = simulate(240, 4, seed=2)
     posterior, _ = train(X[:100], y[:100])
     return posterior, X[100:171], y[100:171], X[171:]
 
 
-@pytest.mark.parametrize(
-    "levels", [25, pytest.param("all", marks=pytest.mark.slow), [0.05, 0.3, 0.95]]
-)
-def test_every_trained_level_holds_exactly_its_share_of_points(problem, levels):
-    posterior, X_cal, y_cal, _ = problem
-    calibrated = Sharp(levels=levels).fit(posterior, X_cal, y_cal)
+def below_trained(calibrated, X_cal, y_cal):
+    """Trained levels, and how many calibration points lie below the quantile of each."""
     delta = torch.tensor([r.delta for r in calibrated.results], dtype=torch.float64)
-    below = (y_cal[:, None] <= calibrated.predict_quantiles(X_cal, delta)).sum(0)
-    assert below.tolist() == rank(delta, len(y_cal)).floor().long().tolist()
-    if levels == "all":
-        assert below.tolist() == list(range(1, len(y_cal) + 1))
+    return delta, (y_cal[:, None] <= calibrated.predict_quantiles(X_cal, delta)).sum(0).tolist()
 
 
-def test_sharper_than_the_base_and_beta_and_theta_monotone(problem):
+def test_every_trained_level_holds_exactly_its_share_of_points(problem, of_25_levels):
+    _, X_cal, y_cal, _ = problem
+    delta, below = below_trained(of_25_levels, X_cal, y_cal)
+    assert below == rank(delta, len(y_cal)).floor().long().tolist()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("levels", ["all", [0.05, 0.3, 0.95]])
+def test_so_does_each_of_all_levels_and_of_a_few(problem, levels):
     posterior, X_cal, y_cal, _ = problem
-    calibrated = Sharp(levels=25).fit(posterior, X_cal, y_cal)
+    delta, below = below_trained(Sharp(levels=levels).fit(posterior, X_cal, y_cal), X_cal, y_cal)
+    assert below == rank(delta, len(y_cal)).floor().long().tolist()
+    if levels == "all":
+        assert below == list(range(1, len(y_cal) + 1))
+
+
+def test_sharper_than_the_base_and_beta_and_theta_monotone(problem, of_25_levels):
+    posterior, X_cal, y_cal, _ = problem
+    calibrated = of_25_levels
     results = calibrated.results
     assert np.mean([r.objective <= r.objective_base for r in results]) > 0.75
     assert found_price(calibrated, posterior, X_cal, y_cal) < 0
@@ -85,18 +100,23 @@ def test_sharper_than_the_base_and_beta_and_theta_monotone(problem):
     assert sum(r.evaluations for r in results) == calibrated.evaluations
 
 
-def test_quantiles_never_cross_anywhere(problem):
-    posterior, X_cal, y_cal, X = problem
-    calibrated = Sharp().fit(posterior, X_cal, y_cal)
+def test_quantiles_never_cross_anywhere(problem, of_25_levels):
+    _, X_cal, _, X = problem
     everywhere = torch.cat([X, 10 * X, X_cal])
     levels = torch.linspace(0.02, 0.98, 97, dtype=torch.float64)
-    assert (calibrated.predict_quantiles(everywhere, levels).diff(dim=1) >= 0).all()
+    assert (of_25_levels.predict_quantiles(everywhere, levels).diff(dim=1) >= 0).all()
 
 
-def test_objective_is_what_the_quantiles_show(rbf):
+@pytest.fixture(scope="module")
+def of_two_levels(rbf):
+    posterior, X_cal, y_cal, _ = rbf
+    return Sharp(levels=[0.3, 0.7]).fit(posterior, X_cal, y_cal)
+
+
+def test_objective_is_what_the_quantiles_show(rbf, of_two_levels):
     """beta and the width use the same sigma, noise included."""
     posterior, X_cal, y_cal, _ = rbf
-    calibrated = Sharp(levels=[0.1, 0.9]).fit(posterior, X_cal, y_cal)
+    calibrated = of_two_levels
     for result in calibrated.results:
         distance = calibrated.predict_quantiles(X_cal, result.delta) - posterior.mean(X_cal)
         unit = (y_cal - posterior.mean(X_cal)).abs().mean()
@@ -108,7 +128,7 @@ def test_objective_is_what_the_quantiles_show(rbf):
         ).all()
 
 
-@pytest.mark.parametrize("family", ["ard", "scaled", "shared"])
+@pytest.mark.parametrize("family", marked(["ard", "scaled", "shared"], slow={"ard"}))
 def test_families(rbf, family):
     posterior, X_cal, y_cal, X = rbf
     calibrated = Sharp(levels=9, family=family).fit(posterior, X_cal, y_cal)
@@ -135,12 +155,11 @@ def test_one_level_alone_still_gives_the_whole_distribution(rbf):
         assert int(below.sum()) == j
 
 
-def test_levels_beyond_the_outermost_trained_one_stay_exact(rbf):
-    posterior, X_cal, y_cal, _ = rbf
-    calibrated = Sharp(levels=[0.3, 0.7]).fit(posterior, X_cal, y_cal)
+def test_levels_beyond_the_outermost_trained_one_stay_exact(rbf, of_two_levels):
+    _, X_cal, y_cal, _ = rbf
     C = len(y_cal)
     for j in (1, 4, C - 3, C):
-        below = y_cal <= calibrated.predict_quantiles(X_cal, j / (C + 1))
+        below = y_cal <= of_two_levels.predict_quantiles(X_cal, j / (C + 1))
         assert int(below.sum()) == j
 
 
@@ -434,7 +453,7 @@ def test_a_level_that_breaks_the_order_takes_its_neighbours_theta():
     assert beta.tolist() == [2.0, 3.0]
 
 
-@pytest.mark.parametrize("seed", [3, 34])
+@pytest.mark.parametrize("seed", marked([3, 34], slow={3}))
 def test_neighbours_in_order_up_to_rounding_only(seed):
     """The box between two neighbours may be inside out by a rounding error."""
     X, y = simulate(79, 2, seed)

@@ -1,5 +1,8 @@
 """Tree models: arrays against scikit-learn's own trees, spreads against slow oracles, files."""
 
+import copy
+from functools import cache
+
 import numpy as np
 import pytest
 import torch
@@ -277,11 +280,17 @@ def test_of_many_rows_some_judge_that_the_trees_do_without(kind, monkeypatch):
 # ------------------------------------------------------------------ files
 
 
-def grown(kind: str, many: bool = False) -> TreeModel:
+@cache
+def grown_once(kind: str, many: bool) -> TreeModel:
     with pytest.MonkeyPatch.context() as patch:
         if many:
             patch.setattr(trees, "MOST_LEFT_OUT", 100)
         return TreeModel(kind, torch.from_numpy(X), torch.from_numpy(Y), seed=0)
+
+
+def grown(kind: str, many: bool = False) -> TreeModel:
+    """A copy that a test may spoil."""
+    return copy.deepcopy(grown_once(kind, many))
 
 
 @pytest.mark.parametrize("many", [False, True])
