@@ -29,7 +29,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as sk
 
 import sharpgp
-from helpers import method, wavy
+from helpers import marked, method, wavy
 from sharpgp.calibration import known_methods
 from sharpgp.exceptions import InvalidInputError, SavedModelError
 from sharpgp.gp import ExactPosterior
@@ -411,8 +411,9 @@ USUAL = ("kuleshov18", "paper", "exact")
 @pytest.mark.parametrize(
     ("model", "name"),
     [
-        *(("svgp", name) for name in EVERY if name != "kuleshov22"),
+        *(("svgp", name) for name in EVERY if name not in ("kuleshov22", "paper")),
         pytest.param("svgp", "kuleshov22", marks=pytest.mark.slow),
+        pytest.param("svgp", "paper", marks=pytest.mark.slow),
         *((model, name) for model in ("botorch", "warped") for name in USUAL),
         *(
             pytest.param(model, name, marks=pytest.mark.slow)
@@ -435,7 +436,7 @@ def test_calibrations_work(model, name):
     assert (ends[:, 0] < ends[:, 1]).all()
 
 
-@pytest.mark.parametrize("name", ["warped", "sgpr", "sklearn"])
+@pytest.mark.parametrize("name", marked(["warped", "sgpr", "sklearn"], slow={"sgpr"}))
 def test_exact_keeps_its_ranks(name):
     calibrated = sharpgp.Exact().fit(MODELS[name](), X_CAL, Y_CAL)
     ends = calibrated.predict_interval(X_CAL, 0.8, symmetric=True)

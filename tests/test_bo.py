@@ -8,7 +8,7 @@ import torch
 from botorch.acquisition import UpperConfidenceBound
 from botorch.optim import optimize_acqf
 
-from helpers import FakePosterior, fake_data, wavy
+from helpers import FakePosterior, fake_data, marked, wavy
 from sharpgp import (
     CalibrationWarning,
     Exact,
@@ -37,7 +37,10 @@ def data():
     return X[:60], y[:60], X[60:], y[60:]
 
 
-@pytest.fixture(scope="module", params=["paper", "paper, one level", "kuleshov18", "exact"])
+@pytest.fixture(
+    scope="module",
+    params=marked(["paper", "paper, one level", "kuleshov18", "exact"], slow={"paper, one level"}),
+)
 def calibrated(request, data):
     X, y, X_cal, y_cal = data
     method = {

@@ -116,7 +116,9 @@ def test_methods_share_the_initial_design():
     assert not torch.equal(first.X, bo.Problem.draw("ackley", 2).X)
 
 
-@pytest.mark.parametrize("method", marked(bo.METHODS, slow={"calibrated_1", "recalibrated"}))
+@pytest.mark.parametrize(
+    "method", marked(bo.METHODS, slow={"calibrated_1", "recalibrated", "ucb_retrained"})
+)
 def test_one_task_of_each_method(method, monkeypatch):
     monkeypatch.setattr(bo, "N_TRAIN", 12)
     task = Task("bo", "branin", method, 0, {"iterations": 2})

@@ -32,7 +32,7 @@ def model():
     return PosteriorModel(train(X, torch.tensor(y))[0])
 
 
-@pytest.mark.parametrize("per_class", marked([20, 50, 200], slow={50}))
+@pytest.mark.parametrize("per_class", marked([20, 50, 200], slow={50, 200}))
 def test_coverage_within_every_class(model, per_class):
     """Within three standard errors of the promise, over repeated calibration sets."""
     repeats, hits = 60, []
@@ -92,7 +92,7 @@ def test_a_model_whose_classes_are_all_small_can_be_saved(tmp_path):
     np.testing.assert_array_equal(ends, model.predict_interval(table, 0.5))
 
 
-@pytest.mark.parametrize("by", ["kind", 1])
+@pytest.mark.parametrize("by", marked(["kind", 1], slow={1}))
 def test_in_the_estimator(by, tmp_path):
     X, y = data(80)
     frame = pd.DataFrame({"x": X[:, 0], "kind": np.array(list("abc"))[X[:, 1].astype(int)]})

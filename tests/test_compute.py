@@ -156,7 +156,7 @@ def tensors_of(value, seen=None):
         {"base": LinearRegression()},
     ],
 )
-@pytest.mark.parametrize("calibration", marked(["cv", "exact", "paper"], slow={"paper"}))
+@pytest.mark.parametrize("calibration", marked(["cv", "exact", "paper"], slow={"cv", "paper"}))
 def test_a_model_moves_as_a_whole(calibration, settings):
     settings = {"base": "rbf", "calibration": calibration, "random_state": 0, **settings}
     model = SharpGPRegressor(**settings).fit(*wavy(50))

@@ -16,8 +16,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from helpers import marked, wavy
 from helpers import method as quick
-from helpers import wavy
 from sharpgp import (
     CalibrationWarning,
     Kuleshov18,
@@ -205,7 +205,7 @@ def test_several_coverages_are_the_single_ones(fitted, symmetric):
         np.testing.assert_allclose(together[..., k], alone, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("calibration", ["kuleshov18", "vanilla", "paper"])
+@pytest.mark.parametrize("calibration", marked(["kuleshov18", "vanilla", "paper"], slow={"paper"}))
 def test_std_is_that_of_the_distribution(calibration):
     m = model(calibration=quick(calibration)).fit(X, Y)
     mean, std = m.predict(X_TEST, return_std=True)
@@ -233,7 +233,7 @@ def test_report(fitted):
     assert any(line.startswith("ECE floor") for line in lines)
 
 
-@pytest.mark.parametrize("calibration", ["kuleshov18", "vovk20", "paper"])
+@pytest.mark.parametrize("calibration", marked(["kuleshov18", "vovk20", "paper"], slow={"paper"}))
 def test_same_seed_same_answer(calibration):
     a, b, c = (
         model(calibration=quick(calibration), random_state=seed).fit(X, Y) for seed in (4, 4, 5)

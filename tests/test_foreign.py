@@ -224,7 +224,7 @@ def uneven(X, levels):
 def test_coverage_is_exact_at_whole_ranks_for_a_wrong_model(model, of_score, symmetric, coverages):
     # With 99 points these are whole ranks.  Scores are those of a model that is biased and too
     # sure; rows of either model are affine images of each other, so that ranks are those of z.
-    C, sets, asked = 99, 20_000, 200
+    C, sets, asked = 99, 20_000, 100
     rng = np.random.default_rng(0)
     Z = 0.4 + 1.7 * rng.normal(size=(sets, C + 1))
     for z in Z[:asked]:

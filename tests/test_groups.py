@@ -334,9 +334,9 @@ def test_a_number_of_folds_gives_as_many_refits(monkeypatch):
 @pytest.mark.parametrize(
     ("splitter", "n_scored"),
     [
-        (KFold(4, shuffle=True, random_state=1), 40),
+        pytest.param(KFold(4, shuffle=True, random_state=1), 40, marks=pytest.mark.slow),
         (GroupKFold(4), 40),
-        (LeaveOneGroupOut(), 40),
+        pytest.param(LeaveOneGroupOut(), 40, marks=pytest.mark.slow),
         (TimeSeriesSplit(4), 32),
         (list(KFold(4).split(np.zeros(40))), 40),
     ],

@@ -110,7 +110,7 @@ def test_same_seed_same_answer_and_the_global_generator_is_untouched(base):
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
-@pytest.mark.parametrize("max_points", [500, 40])
+@pytest.mark.parametrize("max_points", [pytest.param(500, marks=pytest.mark.slow), 40])
 def test_order_of_the_calibration_points_does_not_matter(base, max_points):
     X_cal, y_cal = skewed(90, 1)
     order = torch.randperm(90, generator=torch.Generator().manual_seed(0))

@@ -142,7 +142,11 @@ def test_coverage_does_not_depend_on_the_mean():
     assert abs(np.mean(shares) - 0.8) < 3 * error
 
 
-@pytest.mark.parametrize("calibration", ["exact", CrossValidated(folds=2)], ids=str)
+@pytest.mark.parametrize(
+    "calibration",
+    ["exact", pytest.param(CrossValidated(folds=2), marks=pytest.mark.slow)],
+    ids=str,
+)
 def test_intervals_of_gradient_boosting(calibration):
     forest = GradientBoostingRegressor(n_estimators=30, random_state=0)
     model = SharpGPRegressor(calibration=calibration, base=forest, random_state=0)

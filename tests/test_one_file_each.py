@@ -49,7 +49,11 @@ class NearestModel(RefittedModel):
         return NearestModel(X, y, self.k)
 
 
-@pytest.mark.parametrize("method", [Exact(), LeaveOneOut(), CrossValidated(folds=3)], ids=type)
+@pytest.mark.parametrize(
+    "method",
+    [Exact(), pytest.param(LeaveOneOut(), marks=pytest.mark.slow), CrossValidated(folds=3)],
+    ids=type,
+)
 def test_a_model(method, tmp_path):
     models = {"gp": learn_gaussian(train(X, Y)[0]), "nearest": NearestModel(X, Y)}
     data = (X_CAL, Y_CAL) if isinstance(method, Exact) else ()

@@ -93,7 +93,9 @@ def test_plan_has_whole_repetitions_first():
         experiment.plan(methods=["ei"])
 
 
-@pytest.mark.parametrize("method", ["random", "turbo", "botorch_ucb"])
+@pytest.mark.parametrize(
+    "method", ["random", "turbo", pytest.param("botorch_ucb", marks=pytest.mark.slow)]
+)
 def test_one_task(method):
     result = perform(Task("optimisation", "branin", method, 0, {"iterations": 2}), {})
     assert result.status == "ok", result.error

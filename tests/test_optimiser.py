@@ -41,7 +41,9 @@ def quick(*args, **settings):
 # ------------------------------------------------------------------ the loop
 
 
-@pytest.mark.parametrize("acquisition", ["logei", "ucb", "thompson"])
+@pytest.mark.parametrize(
+    "acquisition", ["logei", pytest.param("ucb", marks=pytest.mark.slow), "thompson"]
+)
 def test_finds_a_maximum(acquisition):
     loop = run(quick(BOX, acquisition=acquisition, design=5), bowl, 12)
     x, value = loop.best()

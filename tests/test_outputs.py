@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
+from helpers import marked
 from sharpgp import CalibrationWarning, SharpGPRegressor
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.outputs import JointScores
@@ -94,7 +95,13 @@ def test_gaps_in_some_outputs():
     assert np.isfinite(model.predict_region(X, 0.5)).all()
 
 
-@pytest.mark.parametrize("calibration", ["loo", "vanilla", "kuleshov18", "marx22", "vovk20"])
+@pytest.mark.parametrize(
+    "calibration",
+    marked(
+        ["loo", "vanilla", "kuleshov18", "marx22", "vovk20"],
+        slow={"kuleshov18", "marx22", "vovk20"},
+    ),
+)
 def test_methods(calibration):
     X, Y = data(80)
     model = quick(calibration=calibration).fit(X, Y)

@@ -53,7 +53,7 @@ def rewritten(path, change):
 # ------------------------------------------------------------------ round trips
 
 
-@pytest.mark.parametrize("seed", marked(range(9), slow=SAMPLED))
+@pytest.mark.parametrize("seed", marked(range(9), slow={*SAMPLED, 2, 6, 7}))
 def test_random_models(seed, tmp_path):
     model, X = random_model(seed)
     model.save(tmp_path / "a.sgp")
@@ -81,13 +81,13 @@ def test_shared_parts_stay_shared(fitted, file):
 
 
 def test_settings_of_a_method_come_back(tmp_path):
-    X, y = wavy(40)
-    ours = Sharp(levels=[0.1, 0.9], family="scaled", random_state=3)
-    model = SharpGPRegressor(base="rbf", calibration=ours, approximation=Sparse(m=9)).fit(X, y)
+    X, y = wavy(24)
+    ours = Sharp(levels=0.7, family="scaled", random_state=3)
+    model = SharpGPRegressor(base="rbf", calibration=ours, approximation=Sparse(m=5)).fit(X, y)
     model.save(tmp_path / "a.sgp")
     again = SharpGPRegressor.load(tmp_path / "a.sgp")
     assert repr(again.calibration) == repr(ours)
-    assert again.approximation == Sparse(m=9)
+    assert again.approximation == Sparse(m=5)
 
 
 @pytest.mark.parametrize("seed", range(12))

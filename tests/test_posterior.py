@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers import solve_slowly
+from helpers import marked, solve_slowly
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import compute
 from sharpgp.gp.covariance import STATIONARY, Stationary
@@ -50,7 +50,7 @@ def covariance_of(gp: ExactPosterior, theta: torch.Tensor) -> torch.Tensor:
     return K + theta[-1] * torch.eye(gp.n_train, dtype=torch.float64)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     kind=st.sampled_from(sorted(STATIONARY)),
     d=st.integers(1, 20),
@@ -79,7 +79,7 @@ def test_mean_sigma_and_leave_one_out_match_the_naive_gp(kind, d, log_noise, see
 
 
 @pytest.mark.parametrize("noise", [1e-6, 1e-3, 1.0])
-@pytest.mark.parametrize("d", [1, 6, 20])
+@pytest.mark.parametrize("d", marked([1, 6, 20], slow={20}))
 @pytest.mark.parametrize("kind", sorted(STATIONARY))
 def test_gradients_match_finite_differences(kind, d, noise):
     gp, X = make(kind, d, noise, seed=3)

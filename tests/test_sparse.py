@@ -277,7 +277,7 @@ def test_predictions_in_blocks_are_the_same(method, gp, monkeypatch):
 # ------------------------------------------------------------------ in the estimator
 
 
-@pytest.mark.parametrize("calibration", ["exact", "cv"])
+@pytest.mark.parametrize("calibration", marked(["exact", "cv"], slow={"cv"}))
 def test_estimator(calibration, caplog):
     X, y = wavy(120)
     method = CrossValidated(folds=2) if calibration == "cv" else calibration

@@ -74,7 +74,7 @@ def size_of_residual(p):
     return np.interp(p, share, size)
 
 
-@pytest.mark.parametrize("name", marked(ON_FAKE, slow={"kuleshov22", "paper"}))
+@pytest.mark.parametrize("name", marked(ON_FAKE, slow={"kuleshov22", "paper", "vovk20"}))
 def test_widths_are_those_of_order_statistics(name):
     """At 80 % the band ends at the 32nd of 39 absolute scores, whose distribution is known."""
     sets = 20 if name in SHORTFALL else 300

@@ -102,7 +102,7 @@ def test_nothing_of_a_write_that_fails_is_left(tmp_path, monkeypatch):
 def test_readers_never_see_part_of_a_file(tmp_path, caplog):
     store = Store(tmp_path).prepare()
     task, stop = draws(1)[0], threading.Event()
-    long = {f"metric_{i}": float(i) for i in range(5000)}
+    long = {f"metric_{i}": float(i) for i in range(2000)}
     store.write(Result(task, "ok", long))
 
     def keep_writing():
@@ -404,7 +404,7 @@ def test_bad_plans(bad):
 
 
 def test_results_do_not_depend_on_order_or_company(small_data):
-    tasks = regression.plan(["yacht"], ["kuleshov18", "exact", "vovk20"], repeats=2)
+    tasks = regression.plan(["yacht"], ["kuleshov18", "exact"], repeats=2)
     context = {"data_home": str(small_data)}
     regression.make_problem.cache_clear()
     forward = {task.key: perform(task, context) for task in tasks}
@@ -511,7 +511,11 @@ def test_undertrained_models_take_twenty_plain_steps():
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs the benchmark data")
 @pytest.mark.parametrize(
     ("name", "base", "recalibrated", "rmse"),
-    [("boston", 7.4, 1.4, 0.35), ("yacht", 11, 2.3, 0.6), ("mpg", 11, 1.7, 0.45)],
+    [
+        ("boston", 7.4, 1.4, 0.35),
+        pytest.param("yacht", 11, 2.3, 0.6, marks=pytest.mark.slow),
+        pytest.param("mpg", 11, 1.7, 0.45, marks=pytest.mark.slow),
+    ],
 )
 def test_undertrained_widths_are_near_the_printed_ones(name, base, recalibrated, rmse):
     tasks = regression.plan([name], ["vanilla", "kuleshov18"], repeats=4, base="undertrained")

@@ -158,7 +158,11 @@ def test_estimator():
     )
 
 
-@pytest.mark.parametrize("calibration", ["kuleshov18", CrossValidated(folds=2)], ids=type)
+@pytest.mark.parametrize(
+    "calibration",
+    ["kuleshov18", pytest.param(CrossValidated(folds=2), marks=pytest.mark.slow)],
+    ids=type,
+)
 def test_refit_starts_over_on_all_points(calibration):
     settings = {"calibration": calibration, "random_state": 0}
     model = SharpGPRegressor(base="rbf", **settings).fit(frame(X[:40]), Y[:40])

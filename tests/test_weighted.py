@@ -96,7 +96,7 @@ def test_effective_number_of_points():
 # ------------------------------------------------------------------ equal weights are none
 
 
-@pytest.mark.parametrize("name", WEIGHTABLE)
+@pytest.mark.parametrize("name", marked(WEIGHTABLE, slow={"cv"}))
 @pytest.mark.filterwarnings("ignore::sharpgp.CalibrationWarning")
 def test_equal_weights_change_nothing(name, gp):
     plain = fitted(name, gp)
