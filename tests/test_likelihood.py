@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from sharpgp.exceptions import NumericalError
-from sharpgp.gp import likelihood
+from sharpgp.gp import additive, likelihood, stationary
 from sharpgp.gp.dense import add_to_diagonal, log_marginal_likelihood
 from sharpgp.gp.kernels import KERNELS, NamedKernel, make_covariance
 from sharpgp.gp.likelihood import likelihood_at
@@ -60,6 +60,26 @@ def test_value_and_gradients_are_those_of_the_dense_function(kernel, d):
         ):
             size = float(other.abs().max())
             torch.testing.assert_close(one, other, rtol=0.0, atol=40 * tolerance * size)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_blocks_give_what_one_block_does(kernel, monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    covariance = make_covariance(kernel, 3)
+    X = torch.rand(40, 3, dtype=torch.float64, generator=generator)
+    theta = 0.1 + torch.rand(covariance.n_theta, dtype=torch.float64, generator=generator)
+    theta.requires_grad_()
+    whole = likelihood_at(covariance, X)(theta, X[:, 0])
+    # Blocks of 7 rows, the last of which are fewer; and of 33 pairs of points.
+    monkeypatch.setattr(stationary, "block_entries", lambda *_, **__: 2 * 40 * 7)
+    monkeypatch.setattr(additive, "_BLOCK", 100)
+    parts = likelihood_at(covariance, X)(theta, X[:, 0])
+    Ky = add_to_diagonal(covariance.matrix(theta[None], X), theta[None, -1])[0].detach()
+    tolerance = rounding(Ky)
+    torch.testing.assert_close(parts, whole, rtol=tolerance, atol=tolerance)
+    (found,), (expected,) = (torch.autograd.grad(one, theta) for one in (parts, whole))
+    size = float(expected.abs().max())
+    torch.testing.assert_close(found, expected, rtol=0.0, atol=40 * tolerance * size)
 
 
 def test_a_matrix_that_needs_jitter_gets_it_and_a_hopeless_one_is_an_error():

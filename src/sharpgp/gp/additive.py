@@ -8,7 +8,7 @@ from torch import Tensor
 
 from sharpgp._stored import Maybe, Several, agree, stored
 from sharpgp.gp.covariance import Named
-from sharpgp.gp.fixed_points import FixedPoints
+from sharpgp.gp.fixed_points import FixedPoints, halved
 from sharpgp.gp.sizes import MOST_ADDITIVE
 from sharpgp.gp.stationary import LARGEST_EXPONENT, StationaryAt, stationary_matrix
 from sharpgp.gp.ties import Ties, of_each, per_feature
@@ -160,28 +160,10 @@ class _AdditiveMatrix(torch.autograd.Function):
         ctx: Any, a: Tensor, first: Tensor, second: Tensor, X1: Tensor, X2: Tensor, pairs: Pairs
     ) -> Tensor:
         (levels, d), n_pairs = a.shape, pairs.distances.shape[1]
-        needed = any(ctx.needs_input_grad)
-        size = min(n_pairs, max(1, _BLOCK // (levels * d)))
         new = pairs.distances.new_empty
-        kept = new(2, levels, d, n_pairs if needed else 0)
-        sums, squares = new(2, levels, n_pairs)
-        blocks = new(3, levels * d * size)
-        inverse = (-_ROOT * a).unsqueeze(-1)
-        for start in range(0, n_pairs, size or 1):
-            block = slice(start, min(start + size, n_pairs))
-            shape = levels, d, block.stop - block.start
-            u, decay, slope = (one[: math.prod(shape)].view(shape) for one in blocks)
-            torch.mul(pairs.distances[:, block], inverse, out=u).clamp_(min=-LARGEST_EXPONENT)
-            torch.exp(u, out=decay)
-            torch.mul(u, u, out=slope).mul_(decay)
-            u.neg_().add_(1.0)
-            e = decay.mul_(u).add_(slope, alpha=1.0 / 3.0)
-            torch.sum(e, 1, out=sums[:, block])
-            if needed:
-                torch.mul(slope, u, out=kept[0, ..., block])
-                torch.mul(kept[0, ..., block], e, out=kept[1, ..., block])
-            torch.sum(e.mul_(e), 1, out=squares[:, block])
-        products = squares.neg_().addcmul_(sums, sums).mul_(0.5 / _n_pairs(d))
+        kept = new(2, levels, d, n_pairs if any(ctx.needs_input_grad) else 0)
+        sums, products = new(2, levels, n_pairs)
+        _sum_orders(pairs.distances, a, sums, products, kept)
         values = first[:, None] / d * sums + second[:, None] * products
         ctx.pairs = pairs
         ctx.save_for_backward(a, first, second, X1, X2, sums, products, kept)
@@ -210,79 +192,86 @@ class _AdditiveMatrix(torch.autograd.Function):
         return grad_a, by_first, by_second, grad_X1, grad_X2, None
 
 
+def _sum_orders(apart: Tensor, a: Tensor, sums: Tensor, products: Tensor, kept: Tensor) -> None:
+    """Sums of ``e_j``, and means of ``e_i e_j`` over pairs of features, in blocks of points' pairs.
+
+    Parameters
+    ----------
+    apart : Tensor [d, pairs]
+        Distances along each feature.
+    a : Tensor [K, d]
+    sums, products : Tensor [K, pairs]
+        Where to write them.
+    kept : Tensor [2, K, d, pairs] or [2, K, d, 0]
+        Where to write what gradients need, if any: the slope of ``e_j`` in ``log a_j``, times -3,
+        and its product with ``e_j``.
+    """
+    (levels, d), n_pairs = a.shape, apart.shape[1]
+    size = min(n_pairs, max(1, _BLOCK // (levels * d)))
+    blocks = apart.new_empty(3, levels * d * size)
+    inverse = (-_ROOT * a).unsqueeze(-1)
+    for start in range(0, n_pairs, size or 1):
+        block = slice(start, min(start + size, n_pairs))
+        shape = levels, d, block.stop - block.start
+        u, decay, slope = (one[: math.prod(shape)].view(shape) for one in blocks)
+        torch.mul(apart[:, block], inverse, out=u).clamp_(min=-LARGEST_EXPONENT)
+        torch.exp(u, out=decay)
+        torch.mul(u, u, out=slope).mul_(decay)
+        u.neg_().add_(1.0)
+        e = decay.mul_(u).add_(slope, alpha=1.0 / 3.0)
+        torch.sum(e, 1, out=sums[:, block])
+        if kept.shape[-1]:
+            torch.mul(slope, u, out=kept[0, ..., block])
+            torch.mul(kept[0, ..., block], e, out=kept[1, ..., block])
+        torch.sum(e.mul_(e), 1, out=products[:, block])
+    products.neg_().addcmul_(sums, sums).mul_(0.5 / _n_pairs(d))
+
+
 class _AdditiveAt(FixedPoints):
-    """The kernel on fixed points: feature by feature, on the pairs below the diagonal."""
+    """The kernel on fixed points: orders one and two on the pairs above the diagonal."""
 
     def __init__(self, X: Tensor, ties: Ties | None) -> None:
         n, d = X.shape
-        self._ties, self._n_lengthscales = ties, d if ties is None else len(set(ties))
+        self._X, self._ties = X, ties
+        self._n_lengthscales = d if ties is None else len(set(ties))
         self._full = StationaryAt("matern52", X)
-        self._products = X @ X.mT / d
-        rows, columns = torch.tril_indices(n, n, -1, device=X.device)
-        self._below = rows * n + columns
-        self._apart = torch.stack([(x[rows] - x[columns]).abs() for x in X.mT])
-        self._e, self._slope = torch.empty_like(self._apart), torch.empty_like(self._apart)
-        self._sums, self._second, self._u, self._decay = X.new_empty(4, len(rows))
-        self._K = X.new_empty(n, n)
+        self._dots = X @ X.mT / d
+        self._pairs = pairs = Pairs(X, None)
+        self._above = pairs.rows * n + pairs.columns
+        self._sums, self._products, self._values = X.new_empty(3, 1, len(self._above))
+        self._kept = X.new_empty(2, 1, *pairs.distances.shape)
 
-    def matrix(self, theta: Tensor) -> Tensor:
+    def matrix(self, theta: Tensor, out: Tensor) -> None:
         """See :meth:`FixedPoints.matrix`."""
         m = self._n_lengthscales
         full, self._a = (per_feature(part, self._ties) for part in theta[: 2 * m].split(m))
-        whole, self._first, second, linear = theta[2 * m : -1]
-        d, self._weight = len(self._a), second / _n_pairs(len(self._a))
-        self._sum_up()
-        values = torch.mul(self._sums, self._first / d, out=self._u)
-        values.add_(self._second.mul(self._weight))
-        K = self._K.zero_()
-        K.view(-1).index_copy_(0, self._below, values)
-        K.add_(K.mT.clone())  # the upper triangle was 0
-        K.diagonal().fill_(self._first + second * (d > 1))
-        return K.add_(self._full.of_parts(full, whole)).add_(linear * self._products)
+        self._variances = whole, first, second, linear = theta[2 * m : -1].unbind()
+        d = len(self._a)
+        self._full.of_parts(full, whole, out)
+        _sum_orders(self._pairs.distances, self._a[None], self._sums, self._products, self._kept)
+        values = torch.mul(self._sums, first / d, out=self._values)
+        values.addcmul_(self._products, second)
+        out.addcmul_(self._dots, linear)
+        out.view(-1).index_add_(0, self._above, values[0])
+        out.diagonal().add_(first + second * (d > 1))
 
-    def _sum_up(self) -> None:
-        """``e_j`` and its slope in ``log a_j`` for every feature, and sums of orders one, two."""
-        sums, squares, u, decay = self._sums.zero_(), self._second.zero_(), self._u, self._decay
-        for apart, e, slope, inverse in zip(
-            self._apart, self._e, self._slope, -_ROOT * self._a, strict=True
-        ):
-            torch.mul(apart, inverse, out=u).clamp_(min=-LARGEST_EXPONENT)
-            torch.exp(u, out=decay)
-            torch.mul(u, u, out=slope).mul_(decay)
-            u.neg_().add_(1.0)
-            torch.mul(decay, u, out=e).add_(slope, alpha=1.0 / 3.0)
-            slope.mul_(u)
-            sums.add_(e)
-            squares.addcmul_(e, e)
-        squares.neg_().addcmul_(sums, sums).mul_(0.5)
-
-    def contracted(self, G: Tensor) -> Tensor:
+    def contracted(self, inverse: Tensor, alpha: Tensor, total: Tensor) -> Tensor:
         """See :meth:`FixedPoints.contracted`."""
-        d, trace = len(self._a), G.diagonal().sum()
-        g = G.reshape(-1).index_select(0, self._below).mul_(2.0)
-        by_product = g * self._weight
-        by_sum = torch.addcmul(g * (self._first / d), by_product, self._sums, out=self._u)
-        by_a = torch.stack(
-            [
-                slope @ torch.addcmul(by_sum, e, by_product, value=-1.0, out=self._decay)
-                for e, slope in zip(self._e, self._slope, strict=True)
-            ]
-        ) / (-3.0 * self._a)
-        by_w, by_whole = self._full.contracted_parts(G)
-        return torch.cat(
-            [
-                *(of_each(part, self._ties, "sum") for part in (by_w, by_a)),
-                torch.stack(
-                    [
-                        by_whole,
-                        g @ self._sums / d + trace,
-                        g @ self._second / _n_pairs(d) + trace * (d > 1),
-                        (G * self._products).sum(),
-                        trace.new_zeros(()),
-                    ]
-                ),
-            ]
-        )
+        d, X, (whole, first, second, linear) = len(self._a), self._X, self._variances
+        sums, products, slope, e_slope = self._sums[0], self._products[0], *self._kept[:, 0]
+        trace = 0.5 * (alpha.square() - inverse.diagonal()).sum()
+        g = halved(inverse, alpha).view(-1).index_select(0, self._above).mul_(2.0)
+        by_product = g * (second / _n_pairs(d))
+        by_sum = torch.addcmul(g * (first / d), by_product, sums, out=self._values[0])
+        by_a = (slope @ by_sum - e_slope @ by_product) / (-3.0 * self._a)
+        by_first = g @ sums / d + trace
+        by_second = g @ products + trace * (d > 1)
+        by_linear = 0.5 * ((alpha @ X).square().sum() - (X * (inverse @ X)).sum()) / d
+        rest = first * by_first + second * by_second + linear * by_linear
+        variances = [(total - rest) / whole, by_first, by_second, by_linear, trace.new_zeros(())]
+        by_w = self._full.by_inverse_lengthscales(inverse, alpha)
+        scales = (of_each(part, self._ties, "sum") for part in (by_w, by_a))
+        return torch.cat([*scales, torch.stack(variances)])
 
 
 def _n_pairs(d: int) -> int:

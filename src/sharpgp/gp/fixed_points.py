@@ -1,8 +1,9 @@
 """A kernel on fixed points: covariances and gradients for one ``theta`` after another.
 
 Training evaluates them hundreds of times.  At a few hundred points, allocating memory for every
-result and recording operations for autograd cost as much as the algebra.  So what does not depend
-on ``theta`` is computed once, and every result is written to the same memory.
+result and recording operations for autograd cost as much as the algebra; at a thousand, so do
+passes through whole matrices.  So what does not depend on ``theta`` is computed once, every result
+is written to the same memory, and of symmetric matrices only the upper triangle counts.
 """
 
 from abc import ABC, abstractmethod
@@ -16,12 +17,27 @@ class FixedPoints(ABC):
     """``k(theta, X, X)`` for fixed ``X`` [N, d], for one caller at a time."""
 
     @abstractmethod
-    def matrix(self, theta: Tensor) -> Tensor:
-        """Covariances [N, N] under ``theta`` [P]; the next call overwrites them."""
+    def matrix(self, theta: Tensor, out: Tensor) -> None:
+        """Write covariances under ``theta`` [P] to the upper triangle of ``out`` [N, N]."""
 
     @abstractmethod
-    def contracted(self, G: Tensor) -> Tensor:
-        """Gradient [P] of ``sum_ij G_ij k_ij`` at the last ``theta``; ``G`` [N, N] symmetric."""
+    def contracted(self, inverse: Tensor, alpha: Tensor, total: Tensor) -> Tensor:
+        """Gradient [P] of ``sum_ij G_ij k_ij`` at the last ``theta``.
+
+        ``G = (alpha alpha' - inverse) / 2``, with a symmetric ``inverse`` [N, N] and ``alpha`` [N],
+        is that of a likelihood; ``total`` is the sum itself, which is known without one.
+        """
+
+
+def halved(inverse: Tensor, alpha: Tensor) -> Tensor:
+    """``(alpha alpha' - inverse) / 2``.
+
+    Examples
+    --------
+    >>> halved(torch.eye(2), torch.tensor([1.0, 2.0])).tolist()
+    [[0.0, 1.0], [1.0, 1.5]]
+    """
+    return torch.addr(inverse, alpha, alpha, beta=-0.5, alpha=0.5)
 
 
 class ByAutograd(FixedPoints):
@@ -30,23 +46,26 @@ class ByAutograd(FixedPoints):
     Examples
     --------
     >>> two = ByAutograd(lambda theta: theta[:, :1, None] ** 2 * torch.ones(1, 2, 2))
-    >>> two.matrix(torch.tensor([3.0])).tolist()
+    >>> K = torch.empty(2, 2)
+    >>> two.matrix(torch.tensor([3.0]), K)
+    >>> K.tolist()
     [[9.0, 9.0], [9.0, 9.0]]
-    >>> two.contracted(torch.eye(2)).tolist()
+    >>> two.contracted(-2 * torch.eye(2), torch.zeros(2), K.trace()).tolist()
     [12.0]
     """
 
     def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
         self._function = function
 
-    def matrix(self, theta: Tensor) -> Tensor:
+    def matrix(self, theta: Tensor, out: Tensor) -> None:
         """See :meth:`FixedPoints.matrix`."""
         self._leaf = theta.detach().unsqueeze(0).requires_grad_()
         with torch.enable_grad():
             self._K = self._function(self._leaf)
-        return self._K.detach()[0]
+        out.copy_(self._K.detach()[0])
 
-    def contracted(self, G: Tensor) -> Tensor:
+    def contracted(self, inverse: Tensor, alpha: Tensor, total: Tensor) -> Tensor:
         """See :meth:`FixedPoints.contracted`."""
+        G = halved(inverse, alpha)
         (found,) = torch.autograd.grad(self._K, self._leaf, G.unsqueeze(0))
         return found[0]

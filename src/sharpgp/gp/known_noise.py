@@ -112,12 +112,12 @@ class _WithNoise(FixedPoints):
     def __init__(self, base: FixedPoints, variances: Tensor) -> None:
         self._base, self._variances = base, variances
 
-    def matrix(self, theta: Tensor) -> Tensor:
+    def matrix(self, theta: Tensor, out: Tensor) -> None:
         """See :meth:`FixedPoints.matrix`."""
-        K = self._base.matrix(theta).clone()  # the kernel's gradient needs its own
-        K.diagonal().add_(self._variances)
-        return K
+        self._base.matrix(theta, out)
+        out.diagonal().add_(self._variances)
 
-    def contracted(self, G: Tensor) -> Tensor:
+    def contracted(self, inverse: Tensor, alpha: Tensor, total: Tensor) -> Tensor:
         """See :meth:`FixedPoints.contracted`."""
-        return self._base.contracted(G)
+        known = 0.5 * (alpha.square() - inverse.diagonal()) @ self._variances
+        return self._base.contracted(inverse, alpha, total - known)

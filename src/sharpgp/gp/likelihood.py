@@ -36,33 +36,46 @@ def likelihood_at(covariance: Covariance, X: Tensor) -> Callable[[Tensor, Tensor
 
 
 class _Workspace:
-    """Memory for the likelihood of targets at ``X`` [N, d]."""
+    """Memory for the likelihood of targets at ``X`` [N, d]: one matrix, worked on in place."""
 
     def __init__(self, kernel: FixedPoints, X: Tensor) -> None:
         self._kernel = kernel
-        n = len(X)
-        # LAPACK works on columns, and the kernels on rows; of symmetric matrices both are the same.
-        self._Ky, self._L, self._Ki = (X.new_empty(n, n) for _ in range(3))
+        self._work = X.new_empty(len(X), len(X))
         self._info = torch.zeros((), dtype=torch.int32, device=X.device)
 
     def evaluate(self, theta: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The value, its gradient for ``theta`` [P], and ``Ky^-1 y`` [N]."""
-        Ky = self._Ky.copy_(self._kernel.matrix(theta))
-        Ky.diagonal().add_(theta[-1])
-        L = self._L.mT
-        torch.linalg.cholesky_ex(Ky.mT, out=(L, self._info))
-        if int(self._info) != 0 or not bool(torch.isfinite(L.diagonal()).all()):
-            L, _ = cholesky(Ky)
+        L, noise = self._factor(theta)
         white = torch.linalg.solve_triangular(L, y.unsqueeze(-1), upper=False)
         alpha = torch.linalg.solve_triangular(L.mT, white, upper=True).squeeze(-1)
         half_log_determinant = L.diagonal().log().sum()
         constant = 0.5 * len(y) * math.log(2.0 * math.pi)
         value = -0.5 * white.square().sum() - half_log_determinant - constant
-        torch.cholesky_inverse(L, out=self._Ki.mT)
-        G = self._Ki.mul_(-0.5).addr_(alpha, alpha, alpha=0.5)
-        gradient = self._kernel.contracted(G)
-        gradient[-1] += G.diagonal().sum()
+        torch.cholesky_inverse(L, out=self._work.mT)
+        inverse = self._work
+        by_noise = 0.5 * (alpha @ alpha - inverse.diagonal().sum())
+        # Of sum_ij G_ij k_ij the part of Ky is known: 1/2 (y' Ky^-1 y - N).
+        total = 0.5 * (alpha @ y - len(y)) - noise * by_noise
+        gradient = self._kernel.contracted(inverse, alpha, total)
+        gradient[-1] += by_noise
         return value, gradient, alpha
+
+    def _factor(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        """Cholesky factor of the covariance, and the noise with any jitter that it needed."""
+        Ky = self._covariance(theta)
+        # LAPACK works in place on columns: what is the upper triangle by rows is the lower one.
+        L = Ky.mT
+        torch.linalg.cholesky_ex(L, out=(L, self._info))
+        if int(self._info) == 0 and bool(torch.isfinite(L.diagonal()).all()):
+            return L, theta[-1]
+        upper = self._covariance(theta).triu()
+        L, jitter = cholesky(upper + upper.triu(1).mT)
+        return L, theta[-1] + jitter
+
+    def _covariance(self, theta: Tensor) -> Tensor:
+        self._kernel.matrix(theta, self._work)
+        self._work.diagonal().add_(theta[-1])
+        return self._work
 
 
 class _Likelihood(torch.autograd.Function):

@@ -11,10 +11,10 @@ above 500              additive GPs are trained on  measured: trained on 500 of 
                        scale models are learned     for a quarter to a half of the cost
 above 500              ``cv`` leaves out a fifth    cost: refits of every model
                        at a time where it pools
+above 500              scale models are trained on  measured: a fifth less time for equal scores
+                       a part                       (docs/measurements.md, time of a default fit)
 above 600              spreads are searched by a    cost: the search evaluates ``N^3`` 30 times, and
                        part                         thrice
-above 800              scale models are trained on  cost: ``N^3``, for a likelihood that is flat
-                       a part
 above 600              ``exact`` weighs models by   cost: refits of every model
                        two refits of each
 above 2000             ``exact`` weighs models by   cost: refits of every model; hyperparameters
@@ -143,7 +143,7 @@ LEAST_LEARNED = 40
 #: Points whose leave-one-out quantities a search of the spread uses at most.
 MOST_SEARCHED = 600
 #: Points that a scale model's hyperparameters are trained on; it is conditioned on all.
-MOST_TRAINED = 800
+MOST_TRAINED = 500
 #: Points beyond which no second GP is trained on a warped target.
 MOST_WARPED = 4000
 #: Rows up to which ``cv`` makes ten parts of several models' points; beyond, five.

@@ -1,11 +1,13 @@
 """Squared-exponential and Matern covariances, with gradients by matrix products only."""
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from sharpgp.gp.compute import block_entries
 from sharpgp.gp.fixed_points import FixedPoints
 from sharpgp.gp.ties import Ties, of_each, per_feature
 
@@ -44,11 +46,9 @@ class _StationaryMatrix(torch.autograd.Function):
             K.diagonal(dim1=-2, dim2=-1).zero_()
         gaussian = math.isinf(smoothness)
         slope = None if gaussian else torch.empty_like(K)
-        _profile(K, slope, smoothness)
-        variance = s[:, None, None]
-        K.mul_(variance)
+        _profile(K, slope, s[:, None, None], smoothness)
         ctx.gaussian = gaussian
-        ctx.save_for_backward(w, s, X1, X2, K, K if slope is None else slope.mul_(variance))
+        ctx.save_for_backward(w, s, X1, X2, K, K if slope is None else slope)
         return K
 
     @staticmethod
@@ -78,6 +78,8 @@ class _StationaryMatrix(torch.autograd.Function):
 class StationaryAt(FixedPoints):
     """A stationary kernel on fixed points; ``theta`` as that of ``Stationary``.
 
+    Blocks of rows, right of the diagonal, are worked on while they are in the cache.
+
     Parameters
     ----------
     kind : str
@@ -88,61 +90,85 @@ class StationaryAt(FixedPoints):
     --------
     >>> X = torch.tensor([[0.0], [0.5]], dtype=torch.float64)
     >>> theta = torch.tensor([2.0, 3.0, 0.1], dtype=torch.float64)
-    >>> [round(v, 4) for v in StationaryAt("rbf", X).matrix(theta)[0].tolist()]
+    >>> K = torch.empty(2, 2, dtype=torch.float64)
+    >>> StationaryAt("rbf", X).matrix(theta, K)
+    >>> [round(v, 4) for v in K[0].tolist()]
     [3.0, 1.8196]
     """
 
     def __init__(self, kind: str, X: Tensor, ties: Ties | None = None) -> None:
         self._smoothness, self._X, self._ties = STATIONARY[kind], X, ties
-        self._squares = X.square()
-        self._K = X.new_empty(len(X), len(X))
-        self._A = torch.empty_like(self._K)
         self._gaussian = math.isinf(self._smoothness)
-        self._slope = self._K if self._gaussian else torch.empty_like(self._K)
+        self._slope = X.new_empty(len(X), len(X))
+        # What sums over squared differences are made of; and what counts for both triangles.
+        self._powers = torch.cat([torch.ones_like(X[:, :1]), X, X.square()], 1)
+        self._twice = 2.0 * self._powers
+        n = len(X)
+        size = min(n, max(1, block_entries(X.device, in_threads=True) // (2 * n)))
+        self._starts = range(0, n, size)
+        self._block = X.new_empty(size * n)
 
-    def matrix(self, theta: Tensor) -> Tensor:
+    def _blocks(self) -> Iterator[tuple[slice, slice]]:
+        """Rows, and columns from the diagonal on."""
+        n = len(self._X)
+        for start in self._starts:
+            yield slice(start, min(start + self._starts.step, n)), slice(start, n)
+
+    def matrix(self, theta: Tensor, out: Tensor) -> None:
         """See :meth:`FixedPoints.matrix`."""
-        return self.of_parts(per_feature(theta[:-2], self._ties), theta[-2])
+        self.of_parts(per_feature(theta[:-2], self._ties), theta[-2], out)
 
-    def contracted(self, G: Tensor) -> Tensor:
+    def contracted(self, inverse: Tensor, alpha: Tensor, total: Tensor) -> Tensor:
         """See :meth:`FixedPoints.contracted`."""
-        by_w, by_s = self.contracted_parts(G)
-        return torch.cat([of_each(by_w, self._ties, "sum"), by_s.reshape(1), by_s.new_zeros(1)])
+        by_w = of_each(self.by_inverse_lengthscales(inverse, alpha), self._ties, "sum")
+        return torch.cat([by_w, (total / self._s).reshape(1), by_w.new_zeros(1)])
 
-    def of_parts(self, w: Tensor, s: Tensor) -> Tensor:
-        """Covariances [N, N] under inverse lengthscales [d] and a variance."""
+    def of_parts(self, w: Tensor, s: Tensor, out: Tensor) -> None:
+        """Write covariances under inverse lengthscales [d] and a variance, as :meth:`matrix`."""
         self._w, self._s = w, s
         Z = self._X * w
         squares = Z.square().sum(-1)
-        K = torch.add(squares.unsqueeze(-1), squares, out=self._K)
-        K.addmm_(Z, Z.mT, alpha=-2.0).clamp_(min=0.0)
-        K.diagonal().zero_()
-        _profile(K, None if self._gaussian else self._slope, self._smoothness)
-        if not self._gaussian:
-            self._slope.mul_(s)
-        return K.mul_(s)
+        for rows, columns in self._blocks():
+            slope = self._slope[rows, columns]
+            K = slope if self._gaussian else out[rows, columns]
+            torch.add(squares[rows, None], squares[columns], out=K)
+            K.addmm_(Z[rows], Z[columns].mT, alpha=-2.0).clamp_(min=0.0)
+            K.diagonal().zero_()
+            _profile(K, None if self._gaussian else slope, s, self._smoothness)
+            if self._gaussian:
+                out[rows, columns] = K
 
-    def contracted_parts(self, G: Tensor) -> tuple[Tensor, Tensor]:
-        """Gradients for the inverse lengthscales [d] and the variance."""
-        A = torch.mul(G, self._slope, out=self._A)
-        rows = A.sum(0)
-        scale = -2.0 if self._gaussian else 4.0
-        by_w = scale * self._w * (rows @ self._squares - (self._X * (A @ self._X)).sum(0))
-        products = rows.sum() if self._gaussian else torch.mul(G, self._K, out=self._A).sum()
-        return by_w, products / self._s
+    def by_inverse_lengthscales(self, inverse: Tensor, alpha: Tensor) -> Tensor:
+        """Gradient for the inverse lengthscales [d]; arguments as of :meth:`contracted`."""
+        d = self._X.shape[1]
+        weighted, twice = alpha.unsqueeze(-1) * self._powers, alpha.unsqueeze(-1) * self._twice
+        sums = torch.empty_like(self._powers)
+        for rows, columns in self._blocks():
+            slope, beyond = self._slope[rows, columns], slice(rows.stop, None)
+            n = len(slope)
+            A = self._block[: slope.numel()].view_as(slope)
+            torch.mul(inverse[rows, columns], slope, out=A)
+            by_alpha = (slope[:, :n] @ weighted[rows]).addmm_(slope[:, n:], twice[beyond])
+            by_inverse = (A[:, :n] @ self._powers[rows]).addmm_(A[:, n:], self._twice[beyond])
+            sums[rows] = by_alpha.mul_(alpha[rows, None]).sub_(by_inverse)
+        ones, products, squares = sums.split([1, d, d], 1)
+        X, X_squares = self._powers[:, 1:].split(d, 1)
+        apart = (ones * X_squares + squares - 2.0 * X * products).sum(0)
+        # The slope of the squared-exponential kernel is -K/2, and K itself was kept as the slope.
+        return (-0.5 if self._gaussian else 1.0) * self._w * apart
 
 
-def _profile(squared: Tensor, slope: Tensor | None, smoothness: float) -> None:
-    """Turn squared distances into correlations in place; return the slope with respect to them.
+def _profile(squared: Tensor, slope: Tensor | None, variance: Tensor, smoothness: float) -> None:
+    """Turn squared distances into covariances in place, and write the slope with respect to them.
 
-    The squared-exponential kernel needs no slope: it is ``-correlation / 2``.
+    The squared-exponential kernel needs no slope: it is ``-covariance / 2``.
     """
     if math.isinf(smoothness):
-        squared.mul_(-0.5).clamp_(min=-LARGEST_EXPONENT).exp_()
+        squared.mul_(-0.5).clamp_(min=-LARGEST_EXPONENT).exp_().mul_(variance)
         return
     assert slope is not None
     r = squared.sqrt_().mul_(math.sqrt(2.0 * smoothness)).clamp_(max=LARGEST_EXPONENT)
-    decay = torch.neg(r, out=slope).exp_()
+    decay = torch.neg(r, out=slope).exp_().mul_(variance)
     if smoothness == 0.5:
         # The slope -exp(-r)/(2r) is unbounded at 0, but always multiplies a difference squared.
         near = r <= 1e-7
@@ -150,9 +176,9 @@ def _profile(squared: Tensor, slope: Tensor | None, smoothness: float) -> None:
         r.copy_(decay)
         slope.mul_(inverse).masked_fill_(near, 0.0)
     elif smoothness == 1.5:
-        r.add_(1.0).mul_(decay)
+        torch.addcmul(decay, r, decay, out=r)
         slope.mul_(-1.5)
     else:
-        one_more = r + 1.0
-        r.mul_(r).mul_(1.0 / 3.0).add_(one_more).mul_(decay)
-        slope.mul_(one_more).mul_(-5.0 / 6.0)
+        first_order = torch.addcmul(decay, r, decay)
+        torch.addcmul(first_order, r.mul_(r), decay, value=1.0 / 3.0, out=r)
+        torch.mul(first_order, -5.0 / 6.0, out=slope)
