@@ -1,5 +1,7 @@
 """Models of other kinds: how they are asked, what calibration promises for them, the pool."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -142,6 +144,7 @@ def test_regressors_by_level_in_any_order():
         ([LinearRegression(), LinearRegression()], "quantile loss"),
         ([Ridge(alpha=0.1), Ridge(alpha=0.9)], "quantile loss"),
         ([GradientBoostingRegressor(), GradientBoostingRegressor()], "quantile loss"),
+        (SimpleNamespace(pred_dist=lambda X: torch.distributions.Normal(0.0, 1.0)), "with a ppf"),
         (lambda X, levels: np.zeros(len(X)), r"shape \(20, 47\).*found shape \(20,\)"),
         (lambda X, levels: [[0.0], [0.0, 1.0]], r"found shape \(\)"),
         (lambda X, levels: skewed(X, [0.0, *levels[1:]]) * np.inf, "finite quantiles.*940"),
@@ -160,6 +163,8 @@ def test_bad_calibration_data():
         sharpgp.calibrate(skewed, X, y[:-1])
     with pytest.raises(InvalidInputError, match="finite"):
         sharpgp.calibrate(skewed, X, y * np.nan)
+    with pytest.raises(InvalidInputError, match="two or more calibration points, found 0"):
+        sharpgp.calibrate(skewed, X[:0], y[:0])
     with pytest.raises(InvalidInputError, match="found a function"):
         sharpgp.calibrate(skewed, X, y, sample_weight=lambda X: X[:, 0])
 

@@ -8,7 +8,7 @@ from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.compose import ColumnTransformer
 from sklearn.dummy import DummyRegressor
 from sklearn.ensemble import GradientBoostingRegressor
-from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.linear_model import LinearRegression, Ridge, RidgeClassifier
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
@@ -244,6 +244,9 @@ class Unsure(Recording):
 
 BAD = {
     "name": ("ridge", "a scikit-learn regressor or a list of these, found 'ridge'"),
+    "auto in a list": (["auto", "rbf"], "expected 'auto' alone, found it in a list"),
+    "classifier": (RidgeClassifier(), "expected a regressor, found the classifier RidgeClassifier"),
+    "classifier in a list": (["rbf", make_pipeline(RidgeClassifier())], "classifier Pipeline"),
     "class": (Ridge, "found <class 'sklearn.*Ridge'>"),
     "transformer": (StandardScaler(), "found StandardScaler"),
     "shape": (Broken(), r"expected 120 finite predictions, one per row, found shape \(120, 2\)"),

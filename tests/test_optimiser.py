@@ -1,6 +1,7 @@
 """Ask and tell: designs, models, failures, whole numbers, noise known or learned, files."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -210,13 +211,13 @@ def test_noise_that_is_learned(tmp_path):
     ends = torch.tensor([[0.2], [0.8]], dtype=torch.float64)
     ratio = {}
     for noise in ("same", "learned"):
-        loop = quick([[0.0], [1.0]], noise=noise, file=tmp_path / "run.sgp")
+        loop = quick([[0.0], [1.0]], noise=noise, file=tmp_path / f"{noise}.sgp")
         loop.tell(X, y)
         assert 0.0 <= float(loop.ask()) <= 1.0
         left, right = loop.predict_interval(ends, 0.8).diff(dim=1)[:, 0].tolist()
         ratio[noise] = right / left
         assert loop.record.surrogate.knows_noise == (noise == "learned")
-        again = Optimiser.load(tmp_path / "run.sgp")
+        again = Optimiser.load(tmp_path / f"{noise}.sgp")
         torch.testing.assert_close(again.predict_interval(ends), loop.predict_interval(ends))
     assert ratio["same"] < 1.5
     assert ratio["learned"] > 3.0
@@ -329,6 +330,88 @@ def test_all_candidates_are_tried_again_when_the_data_have_grown():
     assert loop.record.surrogate.trained_on == math.ceil(8 * GROWTH)
 
 
+# ------------------------------------------------------------------ what is told
+
+
+@pytest.mark.parametrize("kind", ["float32", "four digits"])
+def test_rounded_points_are_no_longer_pending(kind):
+    """Otherwise they are avoided for ever, and counted twice."""
+    loop = Optimiser([[0.0, 1.0], [10.0, 80.0]], design=4)
+    asked = loop.ask(2)
+    told = asked.float() if kind == "float32" else (100 * asked).round() / 100
+    loop.tell(told, [1.0, 2.0])
+    assert len(loop.pending) == 0
+    loop.ask()
+    loop.tell([5.0, 40.0], 1.0)  # another point
+    assert len(loop.pending) == 1
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        ([11.0, 2, 1], "between 0 and 10 for input 0, found 11"),
+        ([5.0, 1.5, 1], "whole numbers for input 1, found 1.5"),
+        ([5.0, 2, 3], "between 0 and 2 for input 2, found 3"),
+        ([5.0, 2], "expected 3 features"),
+        (["a", 2, 1], "X: expected numbers"),
+    ],
+)
+def test_inputs_outside_of_the_space(x, message):
+    """A code that there is not would be a category of its own, and ``best`` might name it."""
+    loop = Optimiser([[0.0, 0, 0], [10.0, 4, 2]], integer=[1], categorical=[2])
+    calls = [lambda: loop.tell(x, 1.0), lambda: loop.ask(among=[x])]
+    loop.tell([10.0 + 1e-7, 1, 0], 1.0)  # rounding
+    for call in [*calls, lambda: loop.predict_interval([x])]:
+        with pytest.raises(InvalidInputError, match=message):
+            call()
+    assert loop.record.runs[0].x == (10.0, 1.0, 0.0)
+
+
+def test_results_of_other_kinds():
+    loop = Optimiser(BOX)
+    with pytest.raises(InvalidInputError, match="expected a run with a result, found none"):
+        loop.predict_interval([[0.0, 1.0]])
+    x = torch.tensor([[0.1, 1.0]], requires_grad=True)
+    loop.tell(x, bowl(x))
+    assert loop.record.runs[0].y == pytest.approx(-0.2)
+    with pytest.raises(InvalidInputError, match="y: expected numbers"):
+        loop.tell([0.0, 1.0], "failed")
+    with pytest.raises(InvalidInputError, match=r"y: expected magnitudes below .* tell NaN"):
+        loop.tell([0.0, 1.0], -1e300)
+
+
+def test_intervals_far_from_all_runs_are_not_warned_of():
+    """Distances would be in units that the user has not seen, and a search has to go far."""
+    loop = quick([[0.0], [80.0]])
+    loop.tell([[1.0], [2.0], [3.0]], [1.0, 2.0, 1.5])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        near, far = loop.predict_interval([[2.5], [70.0]]).diff(dim=1)[:, 0].tolist()
+    assert far > near
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"bounds": "ab"}, "bounds: expected numbers"),
+        ({"integer": 1}, r"integer: expected positions of inputs, such as \[0\], found 1"),
+        ({"categorical": ["x"]}, "categorical: expected positions"),
+        ({"kernels": []}, r"kernels: expected a list of names, found \[\]"),
+        ({"kernels": "rbf"}, "kernels: expected a list of names, found 'rbf'"),
+        ({"delta": "high"}, "delta: expected a level"),
+        ({"random_state": None}, "random_state: expected a whole number"),
+    ],
+)
+def test_settings_of_another_kind(settings, message):
+    with pytest.raises(InvalidInputError, match=message):
+        Optimiser(settings.pop("bounds", BOX), **settings)
+
+
+def test_bounds_may_be_a_frame():
+    pd = pytest.importorskip("pandas")
+    assert Optimiser(pd.DataFrame(BOX)).ask().shape == (1, 2)
+
+
 # ------------------------------------------------------------------ files
 
 
@@ -349,6 +432,13 @@ def test_a_loop_that_was_killed_goes_on_the_same(tmp_path):
     assert loop.record.runs == whole.record.runs
     assert torch.equal(loop.ask(), whole.ask())
     assert torch.equal(loop.record.surrogate.gp.theta_R, whole.record.surrogate.gp.theta_R)
+
+
+def test_a_program_that_is_run_again_does_not_overwrite_the_file(tmp_path):
+    Optimiser(BOX, file=tmp_path / "run.sgp").tell([0.0, 1.0], 2.0)
+    with pytest.raises(InvalidInputError, match=r"file: expected a new one, .*Optimiser\.load"):
+        Optimiser(BOX, file=tmp_path / "run.sgp")
+    assert len(Optimiser.load(tmp_path / "run.sgp").record.runs) == 1
 
 
 def test_files_keep_failures_and_refuse_other_things(tmp_path):

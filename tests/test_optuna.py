@@ -37,6 +37,12 @@ def test_values_survive_their_coding(distribution, bounds, kind, values):
             assert distribution.low <= coding.decoded(x) <= distribution.high
 
 
+def test_values_beyond_a_range_are_told_from_those_within():
+    assert Coding.of(number(1e-3, 0.1, log=True)).holds(0.1)
+    assert not Coding.of(number(1e-3, 0.1, log=True)).holds(0.2)
+    assert not Coding.of(SimpleNamespace(choices=("a", "b"))).holds("c")
+
+
 def test_without_the_extra(monkeypatch):
     monkeypatch.setattr("sharpgp._extras.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"pip install \"sharpgp\[optuna\]\""):

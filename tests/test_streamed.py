@@ -439,6 +439,10 @@ def test_errors_in_rows_name_column_row_and_file(tmp_path):
     pq.write_table(table.rename_columns(["x", "t", "other", "y"]), tmp_path / "c.parquet")
     with pytest.raises(InvalidInputError, match=r"c.parquet: expected the columns of"):
         fit_files([tmp_path / "a.parquet", tmp_path / "c.parquet"], "y", regressor())
+    (tmp_path / "e.csv").write_text("x,y\n" + "1,2\n" * 5)
+    (tmp_path / "f.csv").write_text("y,x\n" + "2,one\n" * 5)
+    with pytest.raises(InvalidInputError, match=r"f.csv: column 'x': expected double.* string"):
+        fit_files([tmp_path / "e.csv", tmp_path / "f.csv"], "y", regressor())
     with pytest.raises(InvalidInputError, match="expected a file, found none"):
         fit_files(tmp_path / "none.parquet", "y", regressor())
     (tmp_path / "d.csv").write_text("x,y\n" + "1,2\n" * 5)

@@ -30,7 +30,7 @@ def as_features(X: Any, *, n_features: int | None = None, device: Any = None) ->
     >>> as_features([[1, 2], [3, 4]], n_features=2).shape
     torch.Size([2, 2])
     """
-    tensor = _as_float(X, "X", device)
+    tensor = as_float(X, "X", device)
     if tensor.dim() != 2:
         raise InvalidInputError(
             f"X: expected a table of shape (rows, features), found {_shape(tensor)}; "
@@ -54,7 +54,7 @@ def as_target(y: Any, *, n_rows: int | None = None, device: Any = None) -> Tenso
     >>> as_target([[1], [2]], n_rows=2).tolist()
     [1.0, 2.0]
     """
-    tensor = _as_float(y, "y", device)
+    tensor = as_float(y, "y", device)
     if tensor.dim() == 2 and tensor.shape[1] == 1:
         tensor = tensor.squeeze(1)
     if tensor.dim() != 1:
@@ -81,7 +81,7 @@ def as_weights(weights: Any, *, n_rows: int, device: Any = None) -> Tensor:
     >>> as_weights([1, 0.5], n_rows=2).tolist()
     [1.0, 0.5]
     """
-    tensor = _as_float(weights, "sample_weight", device)
+    tensor = as_float(weights, "sample_weight", device)
     if tensor.shape != (n_rows,):
         raise InvalidInputError(
             f"sample_weight: expected {n_rows} numbers, one per row, {_found(tensor)}"
@@ -263,7 +263,14 @@ def refuse_other_kinds(values: Any, name: str, *, but: str = "") -> None:
         raise InvalidInputError(f"{name}: expected real numbers, found {found}")
 
 
-def _as_float(values: Any, name: str, device: Any) -> Tensor:
+def as_float(values: Any, name: str, device: Any = None) -> Tensor:
+    """Numbers of any shape as a float64 tensor, which may hold NaN and infinity.
+
+    Examples
+    --------
+    >>> as_float([1, 2], "y").tolist()
+    [1.0, 2.0]
+    """
     import torch
 
     refuse_other_kinds(values, name)

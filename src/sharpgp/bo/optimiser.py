@@ -3,14 +3,14 @@
 import math
 import os
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
-import numpy as np
 import torch
 from botorch.acquisition import AcquisitionFunction
 from torch import Tensor
 
-from sharpgp._validation import as_count, as_features, check_choice
+from sharpgp._validation import LARGEST_TARGET, as_count, as_float, check_choice
 from sharpgp.bo.acquisition import (
     CalibratedLogExpectedImprovement,
     CalibratedUpperConfidenceBound,
@@ -72,7 +72,8 @@ class Optimiser:
     random_state : int
     file : path, optional
         Where the state is kept: written after every question and every answer, whole or not at
-        all.  :meth:`load` goes on from there.
+        all.  :meth:`load` goes on from there; a file that exists is an error here, so that no run
+        of a program takes the place of the one before.
 
     Examples
     --------
@@ -105,10 +106,17 @@ class Optimiser:
         check_choice(acquisition, "acquisition", ACQUISITIONS)
         check_choice(calibration, "calibration", CALIBRATIONS)
         check_choice(noise, "noise", NOISES)
+        if isinstance(kernels, str) or not kernels:
+            raise InvalidInputError(f"kernels: expected a list of names, found {kernels!r}")
         for kernel in kernels:
             check_choice(kernel, "kernels", STATIONARY)
-        if not 0.0 < delta < 1.0:
+        if not (isinstance(delta, Real) and 0.0 < delta < 1.0):
             raise InvalidInputError(f"delta: expected a level in (0, 1), found {delta!r}")
+        if file is not None and os.path.exists(file):
+            raise InvalidInputError(
+                f"file: expected a new one, found {os.fspath(file)}; go on with what is in it by "
+                "Optimiser.load, or remove it"
+            )
         space = Space.of(bounds, integer, categorical)
         first = max(2 * space.d, 5) if design is None else as_count(design, "design", least=3)
         settings = {
@@ -116,7 +124,7 @@ class Optimiser:
             "acquisition": acquisition,
             "delta": float(delta),
             "design": first,
-            "seed": int(random_state),
+            "seed": as_count(random_state, "random_state", least=0),
             "calibration": calibration,
             "kernels": list(kernels),
             "warp": bool(warp),
@@ -162,7 +170,7 @@ class Optimiser:
         among : array of shape (m, d), optional
             The points that can be run, where not all of the space can; each is asked for once.
         """
-        rows = None if among is None else as_features(among, n_features=self.record.space.d)
+        rows = None if among is None else self.record.space.inputs(among)
         points = []
         for _ in range(as_count(n, "n", least=1)):
             x = self._next() if rows is None else self._next_among(rows)
@@ -175,6 +183,8 @@ class Optimiser:
     def tell(self, x: Any, y: Any, *, noise: Any = None) -> None:
         """Results of runs: ``y`` [n] at ``x`` [n, d], whether or not these were asked for.
 
+        A run within a thousandth of an input's range from a pending point is the run of that point.
+
         A result that is NaN or infinite is a run that failed: it is recorded, and its surroundings
         are avoided.
 
@@ -185,9 +195,7 @@ class Optimiser:
         noise : array of shape (n,) or number, optional
             Variances of the noise of these results, where they are known.
         """
-        d = self.record.space.d
-        given = np.asarray(x, dtype=np.float64)
-        X = as_features(given.reshape(1, -1) if given.ndim == 1 else given, n_features=d)
+        X = self.record.space.inputs(x)
         results = _numbers(y, "y", len(X))
         known = None if noise is None else _numbers(noise, "noise", len(X))
         if known is not None and not all(value >= 0.0 for value in known):
@@ -197,9 +205,7 @@ class Optimiser:
         ]
         for k, (point, result) in enumerate(zip(X.tolist(), results, strict=True)):
             variance = None if known is None else known[k]
-            self.record.runs.append(Run(tuple(point), result, variance, *predicted[k]))
-            if point in self.record.pending:
-                self.record.pending.remove(point)
+            self.record.add(Run(tuple(point), result, variance, *predicted[k]))
         self._keep()
 
     @property
@@ -222,9 +228,9 @@ class Optimiser:
         return X[place], self.record.sign * values[place]
 
     def predict_interval(self, X: Any, coverage: float = 0.95) -> Tensor:
-        """Calibrated intervals [n, 2] for results at ``X`` [n, d]."""
+        """Calibrated intervals [n, 2] for results at ``X`` [n, d]; from the first result on."""
         surrogate = self._trained()
-        Z = self.record.space.to_unit(as_features(X, n_features=self.record.space.d))
+        Z = self.record.space.to_unit(self.record.space.inputs(X))
         predictor = SmallSamplePredictor(surrogate.gp, self.record.law())
         ends = predictor.predict_interval(self.record.features(Z, observed=True), coverage)
         ends = surrogate.outward(ends)
@@ -235,7 +241,7 @@ class Optimiser:
 
         Under the model that answered the last question; None where there was none yet.
         """
-        X = as_features(np.asarray(x, dtype=np.float64).reshape(1, -1))
+        X = self.record.space.inputs(x)
         return self._predicted(X[0], _numbers(y, "y", 1)[0])[1]
 
     # -------------------------------------------------------------- one question
@@ -347,6 +353,8 @@ class Optimiser:
         record, known = self.record, self.record.surrogate
         if known is not None and record.knows_noise and not known.told_noise:
             known = None
+        if not record.succeeded:
+            raise InvalidInputError("X: expected a run with a result, found none; tell one first")
         if known is None or known.posterior.n_train != len(record.succeeded):
             how = {
                 "ties": record.space.ties,
@@ -381,7 +389,14 @@ class Optimiser:
 
 def _numbers(values: Any, name: str, count: int) -> list[float]:
     """One number for each run; NaN and infinity are allowed."""
-    numbers = np.asarray(values, dtype=np.float64).reshape(-1)
+    numbers = as_float(values, name).reshape(-1).tolist()
     if len(numbers) != count:
         raise InvalidInputError(f"{name}: expected {count} number(s), found {len(numbers)}")
-    return [float(value) if math.isfinite(value) else math.nan for value in numbers]
+    finite = [value if math.isfinite(value) else math.nan for value in numbers]
+    largest = max(map(abs, finite), default=0.0)
+    if largest > LARGEST_TARGET:
+        raise InvalidInputError(
+            f"{name}: expected magnitudes below {LARGEST_TARGET:g}, found {largest:g}; tell NaN "
+            "for a run that failed"
+        )
+    return finite

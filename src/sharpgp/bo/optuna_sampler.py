@@ -121,6 +121,8 @@ class OptunaSampler:
             known = other.number in self._told or other.number == trial.number
             if known or not codings.keys() <= other.params.keys():
                 continue
+            if not all(one.holds(other.params[name]) for name, one in codings.items()):
+                continue  # of another range, or enqueued with a value beyond
             x = [one.encoded(other.params[name]) for name, one in codings.items()]
             state = other.state.name
             if state == "RUNNING":
@@ -170,6 +172,12 @@ class Coding:
         if step is None:
             return cls(low, high, "continuous", **how)
         return cls(0.0, float(round((high - low) / step)), "integer", step=step, **how)
+
+    def holds(self, value: Any) -> bool:
+        """Whether a value is one of this parameter's."""
+        if self.choices:
+            return value in self.choices
+        return bool(self.ends[0] <= value <= self.ends[1])
 
     def encoded(self, value: Any) -> float:
         """The input for a value."""

@@ -28,6 +28,9 @@ SURPRISE, SURPRISE_HALVED = 0.4, 10.0
 #: Results that may be outliers at most, and their distance from the next one, in ranges of all
 #: others.  Few: once a search has converged, points of its design are far from the rest, too.
 MOST_OUTLIERS, OUTLYING = 2, 5.0
+#: A run this close to a point that was asked for, in shares of every input's range, is its run:
+#: settings are rounded, and so are numbers on their way through a table.
+SAME_POINT = 1e-3
 
 
 @stored(
@@ -123,6 +126,27 @@ class Record:
         if observed and surrogate.noise is not None:
             variance = surrogate.noise.variance(F)
         return torch.cat([F, variance.unsqueeze(-1)], -1)
+
+    def add(self, run: Run) -> None:
+        """One more run; the pending point that it belongs to, if there is one, is pending no more.
+
+        Examples
+        --------
+        >>> record = Record(Space.of([[0.0], [1.0]]), {}, pending=[[0.2], [0.3004], [0.3]])
+        >>> record.add(Run((0.3,), 1.0))
+        >>> record.add(Run((0.3,), 1.0))
+        >>> record.add(Run((0.3,), 1.0))
+        >>> record.pending
+        [[0.2]]
+        """
+        self.runs.append(run)
+        if not self.pending:
+            return
+        asked = self.space.to_unit(torch.tensor(self.pending, dtype=torch.float64))
+        distance = (asked - self.space.to_unit(inputs_of([run]))).abs().amax(-1)
+        nearest = int(distance.argmin())
+        if float(distance[nearest]) <= SAME_POINT:
+            del self.pending[nearest]
 
     def data(self) -> tuple[Tensor, Tensor]:
         """Features [N, D] and targets [N], to be maximised, of the runs that succeeded.

@@ -11,6 +11,7 @@ deviations now and then.  A share of the law, which shrinks as points gather, is
 """
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -219,6 +220,10 @@ class SmallSamplePredictor(Calibrated):
 
     def _conditioned(self, X: Tensor, y: Tensor) -> "SmallSamplePredictor":
         return SmallSamplePredictor(self.posterior.extended(X, y), self.law, latent=self.is_latent)
+
+    def _near_features(self, X: Any) -> Tensor:
+        """Features, none of which is far away: a search stays within its bounds."""
+        return self._features(X)
 
     def _warn_of_coverage(
         self, coverage: float, symmetric: bool | None, weights: Tensor | None, n_rows: int

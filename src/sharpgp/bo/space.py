@@ -1,5 +1,6 @@
 """The search space: continuous, whole-number and categorical inputs, and how a GP sees them."""
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,8 +10,12 @@ from botorch.utils.sampling import draw_sobol_samples
 from torch import Tensor
 
 from sharpgp._stored import Array, Several, stored
+from sharpgp._validation import as_features, as_float
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.ties import Ties
+
+# Share of an input's range by which it may lie beyond a bound: what rounding does.
+_ROUNDING = 1e-6
 
 
 @stored("Space", lower=Array("d"), upper=Array("d"), integer=Several(int), categorical=Several(int))
@@ -48,7 +53,7 @@ class Space:
         cls, bounds: Any, integer: Sequence[int] = (), categorical: Sequence[int] = ()
     ) -> "Space":
         """From bounds of shape (2, d), checked."""
-        box = torch.as_tensor(bounds, dtype=torch.float64)
+        box = as_float(bounds, "bounds")
         if box.dim() != 2 or len(box) != 2:
             raise InvalidInputError(
                 f"bounds: expected lower and upper ones, shape (2, d), found {tuple(box.shape)}"
@@ -61,7 +66,7 @@ class Space:
             )
         d = len(lower)
         for name, dims in (("integer", integer), ("categorical", categorical)):
-            for j in dims:
+            for j in _positions(dims, name):
                 if not 0 <= j < d:
                     raise InvalidInputError(f"{name}: expected positions below {d}, found {j}")
                 if bool((box[:, j] != box[:, j].round()).any()):
@@ -83,6 +88,33 @@ class Space:
     def mixed(self) -> bool:
         """Whether any input takes whole numbers only."""
         return bool(self.integer or self.categorical)
+
+    def inputs(self, X: Any) -> Tensor:
+        """User's inputs of shape (n, d), or (d,) for one point, as a tensor [n, d] within bounds.
+
+        Examples
+        --------
+        >>> Space.of([[0.0, 1], [10.0, 4]], integer=[1]).inputs([5.0, 2.5])
+        Traceback (most recent call last):
+        ...
+        sharpgp.exceptions.InvalidInputError: X: expected whole numbers for input 1, found 2.5
+        """
+        given = as_float(X, "X")
+        given = as_features(given.unsqueeze(0) if given.dim() == 1 else given, n_features=self.d)
+        within = torch.minimum(torch.maximum(given, self.lower), self.upper)
+        rounded = torch.where(self._whole, within.round(), within)
+        for found, allowed, expected in (
+            (given, within, "numbers between {:g} and {:g}"),
+            (within, rounded, "whole numbers"),
+        ):
+            beyond = (found - allowed).abs() > _ROUNDING * self._range
+            if bool(beyond.any()):
+                i, j = beyond.nonzero()[0].tolist()
+                wanted = expected.format(float(self.lower[j]), float(self.upper[j]))
+                raise InvalidInputError(
+                    f"X: expected {wanted} for input {j}, found {float(given[i, j]):g}"
+                )
+        return rounded
 
     def to_unit(self, X: Tensor) -> Tensor:
         """User's inputs [..., d] in unit coordinates."""
@@ -164,3 +196,13 @@ class Space:
         mask = torch.zeros(self.d, dtype=torch.bool)
         mask[list(dims)] = True
         return mask
+
+
+def _positions(dims: Any, name: str) -> list[int]:
+    """Positions of inputs, as they were given."""
+    try:
+        return [operator.index(j) for j in dims]
+    except TypeError:
+        raise InvalidInputError(
+            f"{name}: expected positions of inputs, such as [0], found {dims!r}"
+        ) from None

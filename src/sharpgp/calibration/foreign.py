@@ -222,6 +222,8 @@ def calibrate(
     source = quantile_source(model)
     tables = source.table(X_cal)
     y = as_target(y_cal, n_rows=len(tables))
+    if len(y) < 2:
+        raise InvalidInputError(f"y_cal: expected two or more calibration points, found {len(y)}")
     shape = QuantileShape.of(torch.from_numpy(source.levels), tables)
     calibrated = ForeignPredictor(source, shape, tables, y, shape.scores_of(tables, y))
     bounds = bounds_for(y_bounds, as_numpy(y))

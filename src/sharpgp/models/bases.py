@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import gpytorch
+from sklearn.base import is_classifier
 from torch import Tensor
 
 from sharpgp import _progress as progress
@@ -92,6 +93,9 @@ class Bases:
 
     def __post_init__(self) -> None:
         check_choice(self.effort, "effort", POOLS)
+        if not self._is_auto:
+            for base in self.base if isinstance(self.base, list | tuple) else [self.base]:
+                _check_model(base)
 
     def learned(self, X: Tensor, y: Tensor, labels: Tensor | None = None) -> dict[str, Learner]:
         """Every model, learned from ``X`` [N, d] and ``y`` [N], by name."""
@@ -211,12 +215,6 @@ class Bases:
         }
         if isinstance(base, gpytorch.kernels.Kernel) or (isinstance(base, str) and base in KERNELS):
             return train(X, y, self._kernel(base, X, searched), **settings)[0]
-        if isinstance(base, str | type) or not hasattr(base, "predict"):
-            raise InvalidInputError(
-                f"base: expected 'auto', {', '.join(KERNELS)}, {', '.join(TREES)}, a gpytorch "
-                f"kernel, a scikit-learn regressor or a list of these, found {base!r}"
-                f"{nearest(base, ('auto', *KERNELS, *TREES))}"
-            )
         mean = ScikitMean(base, names=self.names, seed=self.seed or 0, groups=labels)
         regression, centre = mean.fitted(X, y)
         gp, _ = train(X, y - centre, self._kernel(ONE_GP, X, searched), **settings)
@@ -247,6 +245,26 @@ def _starts(models: Sequence[GaussianModel]) -> list[int] | None:
     results = [getattr(one.posterior, "training", None) for one in models]
     found = {one.start for one in results if one is not None and one.start is not None}
     return sorted(found) or None
+
+
+def _check_model(base: Any) -> None:
+    """Raise unless ``base`` is a model, before any is fitted."""
+    if isinstance(base, gpytorch.kernels.Kernel):
+        return
+    if isinstance(base, str) and base == "auto":
+        raise InvalidInputError("base: expected 'auto' alone, found it in a list; name its models")
+    known = (*KERNELS, *TREES)
+    one = base in known if isinstance(base, str) else hasattr(base, "predict")
+    if isinstance(base, type) or not (one or gives_quantiles(base)):
+        raise InvalidInputError(
+            f"base: expected 'auto', {', '.join(known)}, a gpytorch kernel, a scikit-learn "
+            f"regressor or a list of these, found {base!r}{nearest(base, ('auto', *known))}"
+        )
+    if hasattr(base, "__sklearn_tags__") and is_classifier(base):
+        raise InvalidInputError(
+            f"base: expected a regressor, found the classifier {_name(base)}, whose labels would "
+            "pass for numbers"
+        )
 
 
 def _name(base: Any) -> str:

@@ -138,7 +138,7 @@ def gives_quantiles(estimator: Any) -> bool:
 def _convention(model: Any) -> Ask | None:
     """How a model is asked by a method that is made for quantiles; None where it has none."""
     if callable(getattr(model, "pred_dist", None)):
-        return lambda X, levels: _columns(map(model.pred_dist(X).ppf, levels.tolist()))
+        return lambda X, levels: _columns(map(_ppf(model.pred_dist(X)), levels.tolist()))
     if callable(method := getattr(model, "predict_quantiles", None)):
         if "alpha" in _parameters(method):
             return lambda X, levels: method(X, alpha=levels.tolist())
@@ -152,6 +152,17 @@ def _convention(model: Any) -> Ask | None:
     if _takes(model, "quantiles"):
         return lambda X, levels: model.predict(X, quantiles=levels.tolist())
     return None
+
+
+def _ppf(distribution: Any) -> Callable[[float], Any]:
+    """The quantile function of a distribution, as SciPy and NGBoost call it."""
+    found: Callable[[float], Any] | None = getattr(distribution, "ppf", None)
+    if found is None:
+        raise InvalidInputError(
+            f"model: expected distributions with a ppf from pred_dist, found "
+            f"{type(distribution).__name__}; give a function (X, levels) -> (n, k)"
+        )
+    return found
 
 
 def _gaussian(model: Any) -> Ask:

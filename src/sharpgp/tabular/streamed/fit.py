@@ -35,7 +35,7 @@ from sharpgp.tabular.streamed.engines import Visitors, visitors
 from sharpgp.tabular.streamed.memory import Memory
 from sharpgp.tabular.streamed.plan import Plan
 from sharpgp.tabular.streamed.refine import refined
-from sharpgp.tabular.streamed.rows import Paths, Unit, as_parquet, units_of
+from sharpgp.tabular.streamed.rows import Paths, Unit, as_parquet, check_types, units_of
 from sharpgp.tabular.streamed.sums import Pull, Sums, Training, Visit
 from sharpgp.tabular.streamed.survey import Census, Survey, Table, drawn_rows, encoding_of
 from sharpgp.tabular.streamed.work import Work
@@ -202,6 +202,7 @@ class _Fit:
             copy = self.work.folder / f"rows-{k}.parquet"
             files.append(as_parquet(path, copy, self.plan.missing))
             progress.advance()
+        check_types(files, self.plan.paths, self.plan.names)
         units = units_of(files)
         if sum(unit.rows for unit in units) < 4:
             raise InvalidInputError(f"{self.plan.paths[0]}: expected rows, found almost none")

@@ -79,6 +79,35 @@ def units_of(paths: Sequence[Path], most: int = UNIT_ROWS) -> list[Unit]:
     return found
 
 
+def check_types(files: Sequence[Path], sources: Sequence[Path], names: Iterable[str]) -> None:
+    """Raise unless columns hold the same in all Parquet files, whole numbers or not aside.
+
+    ``sources`` are the files that the user knows them by.  Files without rows hold nothing.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    known: dict[str, tuple[Any, Path]] = {}
+    for path, source in zip(files, sources, strict=True):
+        with plain_errors(source):
+            file = pq.ParquetFile(path)
+        if file.metadata.num_rows == 0:
+            continue
+        for name in names:
+            found = file.schema_arrow.field(name)
+            expected, first = known.setdefault(name, (found, source))
+            try:
+                both = pa.unify_schemas(
+                    [pa.schema([expected]), pa.schema([found])], promote_options="permissive"
+                )
+            except pa.ArrowTypeError:
+                raise InvalidInputError(
+                    f"{source}: column {name!r}: expected {expected.type}, as in {first}, found "
+                    f"{found.type}; convert one of the files, or drop the column"
+                ) from None
+            known[name] = both.field(name), first
+
+
 def _packed(sizes: Iterable[int], most: int) -> Iterator[tuple[int, ...]]:
     """Numbers of consecutive groups that together have at most ``most`` rows, or of one."""
     groups: list[int] = []
