@@ -432,6 +432,11 @@ def test_errors_in_rows_name_column_row_and_file(tmp_path):
     pq.write_table(table.set_column(3, "y", pa.array(y)), tmp_path / "a.parquet")
     with pytest.raises(InvalidInputError, match=r"a.parquet: column 'y': .* inf in row 451"):
         fit_files(tmp_path / "a.parquet", "y", regressor())
+    pq.write_table(table.set_column(0, "x", pa.array(y)), tmp_path / "g.parquet")
+    with pytest.raises(InvalidInputError, match=r"g.parquet: column 'x': .* inf in row 451"):
+        fit_files(tmp_path / "g.parquet", "y", regressor())
+    with pytest.raises(InvalidInputError, match=r"memory: .* GiB, found 'all'"):
+        fit_files(tmp_path / "g.parquet", "y", regressor(), memory="all")
     text = table.set_column(3, "y", pa.array(["one"] * 600))
     pq.write_table(text, tmp_path / "b.parquet")
     with pytest.raises(InvalidInputError, match=r"b.parquet: column 'y': expected numbers, found"):

@@ -3,7 +3,6 @@
 import math
 import os
 from collections.abc import Sequence
-from numbers import Real
 from typing import Any
 
 import torch
@@ -110,7 +109,7 @@ class Optimiser:
             raise InvalidInputError(f"kernels: expected a list of names, found {kernels!r}")
         for kernel in kernels:
             check_choice(kernel, "kernels", STATIONARY)
-        if not (isinstance(delta, Real) and 0.0 < delta < 1.0):
+        if not (isinstance(delta, int | float) and 0.0 < delta < 1.0):
             raise InvalidInputError(f"delta: expected a level in (0, 1), found {delta!r}")
         if file is not None and os.path.exists(file):
             raise InvalidInputError(

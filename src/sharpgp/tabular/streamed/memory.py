@@ -38,9 +38,9 @@ class Memory:
     @classmethod
     def of(cls, gib: float) -> "Memory":
         """From a number of GiB."""
-        if not BASE < gib * 2**30 < float("inf"):
+        if not (isinstance(gib, int | float) and BASE < gib * 2**30 < float("inf")):
             raise InvalidInputError(
-                f"memory: expected more than {BASE / 2**30:g} GiB, found {gib:g}"
+                f"memory: expected more than {BASE / 2**30:g} GiB, found {gib!r}"
             )
         return cls(int(gib * 2**30))
 

@@ -49,13 +49,17 @@ class Table:
         data = values.data
         if values.missing.all():
             data = np.full(len(values.missing), np.nan)
-        bad = np.flatnonzero(np.isinf(data))
-        if bad.size:
-            raise InvalidInputError(
-                f"column {self.target!r}: expected finite numbers, found inf in row "
-                f"{row + int(bad[0])}"
-            )
+        _check_finite(data, self.target, row)
         return data, ~values.missing
+
+
+def _check_finite(data: np.ndarray, name: str, row: int) -> None:
+    """Raise where a column's numbers, from row ``row`` on, are infinite."""
+    bad = np.flatnonzero(np.isinf(data))
+    if bad.size:
+        raise InvalidInputError(
+            f"column {name!r}: expected finite numbers, found inf in row {row + int(bad[0])}"
+        )
 
 
 def in_row(ask: Any, row: int) -> Any:
@@ -124,6 +128,8 @@ class Survey:
         found = Census(int(there.sum()), int((~there).sum()))
         for name in self.table.features:
             values = values_of(batch, name)
+            if values.holds == "number":
+                _check_finite(values.data, name, unit.row + place)
             found.missing[name] = int((values.missing & there).sum())
             if values.holds == "text" and values.order is None:
                 present = values.data[~values.missing & there].tolist()
