@@ -8,7 +8,7 @@ from torch import Tensor
 
 from sharpgp._stored import Maybe, Several, agree, stored
 from sharpgp.gp.covariance import Named
-from sharpgp.gp.fixed_points import FixedPoints, halved
+from sharpgp.gp.fixed_points import FixedPoints, by_covariance
 from sharpgp.gp.sizes import MOST_ADDITIVE
 from sharpgp.gp.stationary import LARGEST_EXPONENT, StationaryAt, stationary_matrix
 from sharpgp.gp.ties import Ties, of_each, per_feature
@@ -260,7 +260,7 @@ class _AdditiveAt(FixedPoints):
         d, X, (whole, first, second, linear) = len(self._a), self._X, self._variances
         sums, products, slope, e_slope = self._sums[0], self._products[0], *self._kept[:, 0]
         trace = 0.5 * (alpha.square() - inverse.diagonal()).sum()
-        g = halved(inverse, alpha).view(-1).index_select(0, self._above).mul_(2.0)
+        g = by_covariance(inverse, alpha).view(-1).index_select(0, self._above).mul_(2.0)
         by_product = g * (second / _n_pairs(d))
         by_sum = torch.addcmul(g * (first / d), by_product, sums, out=self._values[0])
         by_a = (slope @ by_sum - e_slope @ by_product) / (-3.0 * self._a)

@@ -29,12 +29,12 @@ class FixedPoints(ABC):
         """
 
 
-def halved(inverse: Tensor, alpha: Tensor) -> Tensor:
-    """``(alpha alpha' - inverse) / 2``.
+def by_covariance(inverse: Tensor, alpha: Tensor) -> Tensor:
+    """Gradient [N, N] of a log likelihood by its covariance: ``(alpha alpha' - inverse) / 2``.
 
     Examples
     --------
-    >>> halved(torch.eye(2), torch.tensor([1.0, 2.0])).tolist()
+    >>> by_covariance(torch.eye(2), torch.tensor([1.0, 2.0])).tolist()
     [[0.0, 1.0], [1.0, 1.5]]
     """
     return torch.addr(inverse, alpha, alpha, beta=-0.5, alpha=0.5)
@@ -66,6 +66,6 @@ class ByAutograd(FixedPoints):
 
     def contracted(self, inverse: Tensor, alpha: Tensor, total: Tensor) -> Tensor:
         """See :meth:`FixedPoints.contracted`."""
-        G = halved(inverse, alpha)
+        G = by_covariance(inverse, alpha)
         (found,) = torch.autograd.grad(self._K, self._leaf, G.unsqueeze(0))
         return found[0]
