@@ -82,7 +82,8 @@ def units_of(paths: Sequence[Path], most: int = UNIT_ROWS) -> list[Unit]:
 def check_types(files: Sequence[Path], sources: Sequence[Path], names: Iterable[str]) -> None:
     """Raise unless columns hold the same in all Parquet files, whole numbers or not aside.
 
-    ``sources`` are the files that the user knows them by.  Files without rows hold nothing.
+    ``sources`` are the files that the user knows them by.  A column that is empty in a file holds
+    nothing there.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -91,9 +92,9 @@ def check_types(files: Sequence[Path], sources: Sequence[Path], names: Iterable[
     for path, source in zip(files, sources, strict=True):
         with plain_errors(source):
             file = pq.ParquetFile(path)
-        if file.metadata.num_rows == 0:
-            continue
         for name in names:
+            if _is_empty(file.metadata, file.schema_arrow.get_field_index(name)):
+                continue
             found = file.schema_arrow.field(name)
             expected, first = known.setdefault(name, (found, source))
             try:
@@ -106,6 +107,16 @@ def check_types(files: Sequence[Path], sources: Sequence[Path], names: Iterable[
                     f"{found.type}; convert one of the files, or drop the column"
                 ) from None
             known[name] = both.field(name), first
+
+
+def _is_empty(metadata: Any, column: int) -> bool:
+    """Whether a column of a Parquet file has no values, as far as its statistics tell."""
+    groups = [metadata.row_group(k) for k in range(metadata.num_row_groups)]
+    known = [(group.num_rows, group.column(column).statistics) for group in groups]
+    return all(
+        statistics is not None and statistics.has_null_count and statistics.null_count == rows
+        for rows, statistics in known
+    )
 
 
 def _packed(sizes: Iterable[int], most: int) -> Iterator[tuple[int, ...]]:

@@ -149,7 +149,19 @@ def drawn_rows(tables: Sequence[Any], what: str) -> Any:
         raise InvalidInputError(
             f"expected rows with a target, at least 2 of them to {what}, found {rows}"
         )
-    return pa.concat_tables(tables, promote_options="permissive")
+    whole = pa.concat_tables(map(_open_where_empty, tables), promote_options="permissive")
+    empty = [pa.float64() if pa.types.is_null(one) else one for one in whole.schema.types]
+    return whole.cast(pa.schema(list(zip(whole.column_names, empty, strict=True))))
+
+
+def _open_where_empty(table: Any) -> Any:
+    """The table with columns of no type where they hold nothing, so that others tell theirs."""
+    import pyarrow as pa
+
+    for place, name in enumerate(table.column_names):
+        if table.column(place).null_count == table.num_rows:
+            table = table.set_column(place, name, pa.nulls(table.num_rows))
+    return table
 
 
 def encoding_of(sample: Any, census: Census) -> TableEncoding:
