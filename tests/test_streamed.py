@@ -462,12 +462,15 @@ def test_errors_in_rows_name_column_row_and_file(tmp_path):
 def test_a_column_that_is_empty_in_one_of_several_files_is_a_gap_there(tmp_path):
     rng = np.random.default_rng(3)
     for name, kinds in (("a.csv", ("one", "two")), ("b.csv", ("", ""))):
-        rows = [f"{x},{kinds[k % 2]},{x + 0.1 * (k % 2)}\n" for k, x in enumerate(rng.normal(size=150))]
+        rows = [
+            f"{x},{kinds[k % 2]},{x + 0.1 * (k % 2)}\n" for k, x in enumerate(rng.normal(size=150))
+        ]
         (tmp_path / name).write_text("x,kind,y\n" + "".join(rows))
     for files in (["a.csv", "b.csv"], ["b.csv", "a.csv"]):
         found = fit_files([tmp_path / name for name in files], "y", regressor())
         kind = found.model.encoding_.columns[1]
-        assert kind.name == "kind" and set(kind.categories) == {"one", "two"}
+        assert kind.name == "kind"
+        assert set(kind.categories) == {"one", "two"}
 
 
 def test_answers_come_in_order_and_errors_as_they_are(path):
