@@ -11,7 +11,7 @@ from typing import Any
 import sharpgp
 
 #: Seconds that a command may take to start, on a busy machine, or to end after a signal.
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 
 def environment(**more: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
 
 def output_of(name):
-    done = python(EXAMPLES / name, patience=120)
+    done = python(EXAMPLES / name)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

@@ -95,7 +95,7 @@ def outcomes(tmp_path_factory):
         [*case, str(folder), str(said)]
         for case, folder, said in zip(CASES.values(), folders, errors, strict=True)
     ]
-    done = python("-c", FORKS, input=json.dumps(given), patience=120)
+    done = python("-c", FORKS, input=json.dumps(given))
     assert done.returncode == 0, done.stderr
     statuses = map(int, done.stdout.split())
     said = (path.read_text() for path in errors)
