@@ -99,3 +99,8 @@ def test_large_sets_are_asked_in_place(monkeypatch):
     theta = torch.tensor([1.0, 2.0, 1.0, 0.1], dtype=torch.float64)
     found = likelihood_at(covariance, X)(theta, X[:, 0])
     torch.testing.assert_close(found, dense(covariance, X)(theta, X[:, 0]))
+
+
+def test_what_is_below_the_diagonal_does_not_count():
+    upper = torch.tensor([[2.0, 1.0], [float("nan"), 3.0]], dtype=torch.float64)
+    assert likelihood._symmetric(upper).tolist() == [[2.0, 1.0], [1.0, 3.0]]

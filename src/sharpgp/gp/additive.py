@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import Maybe, Several, agree, stored
+from sharpgp.gp.compute import block_entries
 from sharpgp.gp.covariance import Named
 from sharpgp.gp.fixed_points import FixedPoints, by_covariance
 from sharpgp.gp.sizes import MOST_ADDITIVE
@@ -207,7 +208,8 @@ def _sum_orders(apart: Tensor, a: Tensor, sums: Tensor, products: Tensor, kept: 
         and its product with ``e_j``.
     """
     (levels, d), n_pairs = a.shape, apart.shape[1]
-    size = min(n_pairs, max(1, _BLOCK // (levels * d)))
+    entries = _BLOCK if apart.device.type == "cpu" else block_entries(apart.device)
+    size = min(n_pairs, max(1, entries // (levels * d)))
     blocks = apart.new_empty(3, levels * d * size)
     inverse = (-_ROOT * a).unsqueeze(-1)
     for start in range(0, n_pairs, size or 1):

@@ -64,18 +64,25 @@ class _Workspace:
         """Cholesky factor of the covariance, and the noise with any jitter that it needed."""
         Ky = self._covariance(theta)
         # LAPACK works in place on columns: what is the upper triangle by rows is the lower one.
+        # A GPU's libraries are given both triangles, in memory of their own.
         L = Ky.mT
-        torch.linalg.cholesky_ex(L, out=(L, self._info))
+        whole = L if L.device.type == "cpu" else _symmetric(Ky)
+        torch.linalg.cholesky_ex(whole, out=(L, self._info))
         if int(self._info) == 0 and bool(torch.isfinite(L.diagonal()).all()):
             return L, theta[-1]
-        upper = self._covariance(theta).triu()
-        L, jitter = cholesky(upper + upper.triu(1).mT)
+        L, jitter = cholesky(_symmetric(self._covariance(theta)))
         return L, theta[-1] + jitter
 
     def _covariance(self, theta: Tensor) -> Tensor:
         self._kernel.matrix(theta, self._work)
         self._work.diagonal().add_(theta[-1])
         return self._work
+
+
+def _symmetric(upper: Tensor) -> Tensor:
+    """The matrix whose upper triangle is given; what is below the diagonal does not count."""
+    above = upper.triu(1)
+    return (above + above.mT).diagonal_scatter(upper.diagonal())
 
 
 class _Likelihood(torch.autograd.Function):
