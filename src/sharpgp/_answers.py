@@ -35,7 +35,11 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
         """Set ``calibrated_`` and ``posterior_``, or ``outputs_``."""
 
     def predict(self, X: Any, return_std: bool = False, *, noise: Any = None) -> Any:
-        """Predictive mean (n,), and with ``return_std`` the predictive standard deviation (n,)."""
+        """Predictive mean (n,), and with ``return_std`` the predictive standard deviation (n,).
+
+        The mean is that of the model; calibration does not move it.  The mean of
+        :meth:`predict_dist` differs from it where calibration scores are skewed.
+        """
         mean = self._answer(X, lambda model, X: as_numpy(model.predict_mean(X)), noise)
         if not return_std:
             return mean
