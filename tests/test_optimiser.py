@@ -377,7 +377,7 @@ def test_results_of_other_kinds():
     with pytest.raises(InvalidInputError, match="y: expected numbers"):
         loop.tell([0.0, 1.0], "failed")
     with pytest.raises(InvalidInputError, match=r"y: expected magnitudes below .* tell NaN"):
-        loop.tell([0.0, 1.0], -1e300)
+        loop.tell([[0.5, 1.0], [0.0, 1.0]], [float("nan"), -1e300])
 
 
 def test_intervals_far_from_all_runs_are_not_warned_of():

@@ -9,13 +9,13 @@ import torch
 from botorch.acquisition import AcquisitionFunction
 from torch import Tensor
 
-from sharpgp._validation import LARGEST_TARGET, as_count, as_float, check_choice
+from sharpgp._validation import as_count, check_choice
 from sharpgp.bo.acquisition import (
     CalibratedLogExpectedImprovement,
     CalibratedUpperConfidenceBound,
 )
 from sharpgp.bo.feasibility import Feasibility, MindingFailures
-from sharpgp.bo.record import Record, Run, inputs_of
+from sharpgp.bo.record import Record, Run, inputs_of, numbers_of_runs
 from sharpgp.bo.search import BEST, candidates, maximise
 from sharpgp.bo.small_sample import SmallSamplePredictor
 from sharpgp.bo.space import Space
@@ -195,8 +195,8 @@ class Optimiser:
             Variances of the noise of these results, where they are known.
         """
         X = self.record.space.inputs(x)
-        results = _numbers(y, "y", len(X))
-        known = None if noise is None else _numbers(noise, "noise", len(X))
+        results = numbers_of_runs(y, "y", len(X))
+        known = None if noise is None else numbers_of_runs(noise, "noise", len(X))
         if known is not None and not all(value >= 0.0 for value in known):
             raise InvalidInputError(f"noise: expected nonnegative variances, found {known}")
         predicted = [
@@ -241,7 +241,7 @@ class Optimiser:
         Under the model that answered the last question; None where there was none yet.
         """
         X = self.record.space.inputs(x)
-        return self._predicted(X[0], _numbers(y, "y", 1)[0])[1]
+        return self._predicted(X[0], numbers_of_runs(y, "y", 1)[0])[1]
 
     # -------------------------------------------------------------- one question
 
@@ -384,18 +384,3 @@ class Optimiser:
     def _keep(self) -> None:
         if self.file is not None:
             self.save(self.file)
-
-
-def _numbers(values: Any, name: str, count: int) -> list[float]:
-    """One number for each run; NaN and infinity are allowed."""
-    numbers = as_float(values, name).reshape(-1).tolist()
-    if len(numbers) != count:
-        raise InvalidInputError(f"{name}: expected {count} number(s), found {len(numbers)}")
-    finite = [value if math.isfinite(value) else math.nan for value in numbers]
-    largest = max(map(abs, finite), default=0.0)
-    if largest > LARGEST_TARGET:
-        raise InvalidInputError(
-            f"{name}: expected magnitudes below {LARGEST_TARGET:g}, found {largest:g}; tell NaN "
-            "for a run that failed"
-        )
-    return finite

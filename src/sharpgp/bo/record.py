@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import Several, stored
+from sharpgp._validation import LARGEST_TARGET, as_float
 from sharpgp.bo.small_sample import ScoreLaw, leave_one_out_scores
 from sharpgp.bo.space import Space
 from sharpgp.bo.surrogate import Surrogate
+from sharpgp.exceptions import InvalidInputError
 
 #: What a leave-one-out score counts for beside one that was predicted before it was seen.
 LEFT_OUT_WEIGHT = 0.5
@@ -232,3 +234,23 @@ def without_outliers(y: Tensor) -> Tensor:
         if lowest - ordered[n - 1] > OUTLYING * (ordered[-1] - lowest) > 0:
             return y.clamp_min(float(lowest))
     return y
+
+
+def numbers_of_runs(values: Any, name: str, count: int) -> list[float]:
+    """One number for each of ``count`` runs; NaN for one that is not finite.
+
+    Examples
+    --------
+    >>> numbers_of_runs([1, float("inf")], "y", 2)
+    [1.0, nan]
+    """
+    numbers = as_float(values, name).reshape(-1).tolist()
+    if len(numbers) != count:
+        raise InvalidInputError(f"{name}: expected {count} number(s), found {len(numbers)}")
+    largest = max((abs(value) for value in numbers if math.isfinite(value)), default=0.0)
+    if largest > LARGEST_TARGET:
+        raise InvalidInputError(
+            f"{name}: expected magnitudes below {LARGEST_TARGET:g}, found {largest:g}; tell NaN "
+            "for a run that failed"
+        )
+    return [value if math.isfinite(value) else math.nan for value in numbers]

@@ -93,7 +93,7 @@ def check_types(files: Sequence[Path], sources: Sequence[Path], names: Iterable[
         with plain_errors(source):
             file = pq.ParquetFile(path)
         for name in names:
-            if _is_empty(file.metadata, file.schema_arrow.get_field_index(name)):
+            if _is_empty(file.metadata, name):
                 continue
             found = file.schema_arrow.field(name)
             expected, first = known.setdefault(name, (found, source))
@@ -109,14 +109,16 @@ def check_types(files: Sequence[Path], sources: Sequence[Path], names: Iterable[
             known[name] = both.field(name), first
 
 
-def _is_empty(metadata: Any, column: int) -> bool:
+def _is_empty(metadata: Any, name: str) -> bool:
     """Whether a column of a Parquet file has no values, as far as its statistics tell."""
+    places = [k for k in range(metadata.num_columns) if metadata.schema.column(k).path == name]
     groups = [metadata.row_group(k) for k in range(metadata.num_row_groups)]
-    known = [(group.num_rows, group.column(column).statistics) for group in groups]
-    return all(
+    known = [(group.num_rows, group.column(k).statistics) for group in groups for k in places]
+    empty = all(
         statistics is not None and statistics.has_null_count and statistics.null_count == rows
         for rows, statistics in known
     )
+    return empty and (bool(places) or not groups)  # what is nested has no place of its own
 
 
 def _packed(sizes: Iterable[int], most: int) -> Iterator[tuple[int, ...]]:
