@@ -11,7 +11,7 @@ seeds whose price is above that of less effort, or of no restarts: there must be
 
 import numpy as np
 import torch
-from joblib import Parallel, delayed
+from joblib import Memory, Parallel, delayed
 
 from sharpgp import Sharp
 from sharpgp.calibration.methods.sharp.levels import resolve_levels
@@ -78,8 +78,13 @@ def main(
     workers: int = 1,
     device: str = "cpu",
     data_home: str | None = None,
+    keep: str | None = None,
 ) -> None:
-    """Print the table; restarts are tried with the first of the efforts."""
+    """Print the table; restarts are tried with the first of the efforts.
+
+    Searches that were finished are kept in the folder ``keep`` and not run again.
+    """
+    kept = Memory(keep, verbose=0).cache(of_split)
     tried = [(effort, 0) for effort in numbers(efforts)]
     tried += [(tried[0][0], count) for count in numbers(restarts) if count]
     print(
@@ -89,7 +94,7 @@ def main(
     for data in sets(datasets, data_home):
         for kind in kinds.split(","):
             found = Parallel(n_jobs=workers)(
-                delayed(of_split)(
+                delayed(kept)(
                     data, seed, kind, device, effort=effort, restarts=count, rule=rule
                 )
                 for seed in range(seeds)
