@@ -94,9 +94,7 @@ def main(
     for data in sets(datasets, data_home):
         for kind in kinds.split(","):
             found = Parallel(n_jobs=workers)(
-                delayed(kept)(
-                    data, seed, kind, device, effort=effort, restarts=count, rule=rule
-                )
+                delayed(kept)(data, seed, kind, device, effort=effort, restarts=count, rule=rule)
                 for seed in range(seeds)
                 for effort, count in tried
             )
