@@ -43,7 +43,7 @@ OLD_KERNELS := OPENBLAS_CORETYPE=Prescott ATEN_CPU_CAPABILITY=default MKL_CBWR=C
 AVX2_KERNELS := OPENBLAS_CORETYPE=Haswell ATEN_CPU_CAPABILITY=avx2 MKL_CBWR=AVX2
 TWO_THREADS := OMP_NUM_THREADS=2 MKL_NUM_THREADS=2 OPENBLAS_NUM_THREADS=2
 
-.PHONY: help setup demo test test-slow test-kernels lint stress planted coverage test-oldest audit bench docs dist conda clean
+.PHONY: help setup demo test test-slow test-kernels style lint stress planted coverage test-oldest audit bench docs dist conda clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,14 +60,20 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup ## fit, compare and plot on embedded data; writes demo/
 	@$(BIN)/sharpgp demo
 
-lint: setup ## style, format, types and import rules
+style: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: lint ## lint, then the tests and doctests that take seconds: minutes in all
-	$(PYTEST) -m "not slow"
+lint: style ## style, format, import rules and types
+	$(BIN)/mypy
+
+# The type checker runs on one core, for a minute on a new machine: beside the tests, not before.
+test: style ## lint, and the tests and doctests that take seconds: minutes in all
+	@echo "$(BIN)/mypy, beside the tests; its findings come last"; \
+	$(BIN)/mypy > $(VENV)/types.log 2>&1 & checker=$$!; types=0; tests=0; \
+	$(PYTEST) -m "not slow" || tests=$$?; \
+	wait $$checker || types=$$?; cat $(VENV)/types.log; test $$tests = 0 -a $$types = 0
 
 test-slow: setup ## the other tests: the site, the examples, samplers, simulations
 	$(PYTEST) -m slow

@@ -215,12 +215,19 @@ def test_few_points_and_wrong_settings():
     )
 
 
-def test_a_large_scale_model_is_trained_on_a_part_and_conditioned_on_all(monkeypatch):
+def test_many_points_of_a_scale_model_are_trained_by_a_bound(monkeypatch):
+    """Close to the likelihood's maximum on all points, which those of a part are not."""
+    X, y = noisy(300, seed=10)
+    z = y - y.mean()
+    exact = ScaleModel(X, z)
     monkeypatch.setattr(heteroscedastic, "MOST_TRAINED", 50)
-    X, y = noisy(120, seed=10)
-    model = ScaleModel(X, y - y.mean())
-    assert model.gp.n_train == 120
-    assert model.log_square_loo().shape == (120,)
+    bounded = ScaleModel(X, z)
+    assert bounded.gp.n_train == 300
+    assert bounded.log_square_loo().shape == (300,)
+    far = (bounded.log_square(X) - exact.log_square(X)).abs().max()
+    assert far < 0.05 * exact.log_square(X).std()
+    part = ScaleModel(X[::6], z[::6]).conditioned_on(X, z)
+    assert (part.log_square(X) - exact.log_square(X)).abs().max() > 2 * far
 
 
 def test_scoring_ends_where_its_own_mean_is():

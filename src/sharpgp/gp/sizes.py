@@ -5,14 +5,14 @@ rows        on a GPU   what happens                 why there
 ==========  =========  ===========================  ===============================================
 from 40                spreads are learned          fewer scores are too few to judge one by
 from 300               starts run side by side      fewer take no time
+above 400              scale models are trained by  measured: the likelihood's maximum to a tenth,
+                       a bound on all points        for a third of the cost at 1,000 points
 up to 500              ``capone22`` samples         cost: ``N^3`` per gradient, thousands of them
 above 500              additive GPs are trained on  measured: trained on 500 of 800 points, the CRPS
                        a part, and only their       was within 4 % on three sets (one split each),
                        scale models are learned     for a quarter to a half of the cost
 above 500              ``cv`` leaves out a fifth    cost: refits of every model
                        at a time where it pools
-above 500              scale models are trained on  measured: a fifth less time for equal scores
-                       a part                       (docs/measurements.md, time of a default fit)
 above 600              spreads are searched by a    cost: the search evaluates ``N^3`` 30 times, and
                        part                         thrice
 above 600              ``exact`` weighs models by   cost: refits of every model
@@ -142,8 +142,9 @@ MOST_CALIBRATING = 10_000
 LEAST_LEARNED = 40
 #: Points whose leave-one-out quantities a search of the spread uses at most.
 MOST_SEARCHED = 600
-#: Points that a scale model's hyperparameters are trained on; it is conditioned on all.
-MOST_TRAINED = 500
+#: Points up to which a scale model's hyperparameters maximise the likelihood; beyond, a bound of it
+#: with as many of the points as inducing inputs.
+MOST_TRAINED, SCALE_INDUCING = 400, 100
 #: Points beyond which no second GP is trained on a warped target.
 MOST_WARPED = 4000
 #: Rows up to which ``cv`` makes ten parts of several models' points; beyond, five.

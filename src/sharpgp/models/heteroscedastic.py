@@ -10,8 +10,8 @@ from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.kernels import named
 from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.priors import LengthscalePrior
-from sharpgp.gp.sizes import MOST_TRAINED
-from sharpgp.gp.sparse_training import condition
+from sharpgp.gp.sizes import MOST_TRAINED, SCALE_INDUCING
+from sharpgp.gp.sparse_training import condition, train_at_rows
 from sharpgp.gp.ties import Ties
 from sharpgp.gp.training import train
 from sharpgp.models.folds import parts
@@ -39,6 +39,16 @@ _PARTS = 5
 def log_squares(z: Tensor) -> Tensor:
     """``log z^2``, softened near 0 and with mean 0 for standard normal ``z``."""
     return (z.square() + _SOFTENING).log() - _LOG_CHI_SQUARE
+
+
+def _trained(X: Tensor, logs: Tensor, ties: Ties | None) -> ExactPosterior:
+    """A GP of logarithms of squares, trained on all of them; for many, by a bound."""
+    kernel = named("rbf", ties)
+    if len(logs) <= MOST_TRAINED:
+        return train(X, logs, kernel, start=0, tolerance=_TOLERANCE, prior=_PRIOR)[0]
+    return train_at_rows(
+        X, logs, kernel, n_inducing=SCALE_INDUCING, tolerance=_TOLERANCE, prior=_PRIOR
+    )
 
 
 @stored("ScaleModel", gp=Posterior, _at_training=Array("N"))
@@ -71,10 +81,7 @@ class ScaleModel:
     """
 
     def __init__(self, X: Tensor, z: Tensor, ties: Ties | None = None) -> None:
-        stride = -(-len(z) // MOST_TRAINED)
-        logs = log_squares(_normalised(z))
-        some = X[::stride], logs[::stride], named("rbf", ties)
-        trained, _ = train(*some, start=0, tolerance=_TOLERANCE, prior=_PRIOR)
+        trained = _trained(X, log_squares(_normalised(z)), ties)
         prior = copy.copy(trained)
         prior.theta_R = trained.theta_R.clone()
         prior.theta_R[-1] = 1.0 / (_INFORMATION * trained.y_units.scale.square())
