@@ -3,7 +3,8 @@
 A calibration set is drawn, a method fitted, and many test points are judged by it.  Coverage given
 the set is Beta(j, C+1-j) where the theory says rank ``j``, so that the standard error of the mean
 over ``sets * POINTS`` such draws is known exactly, correlation within a set included.  Every
-simulation here is worth at least 20,000 independent draws.
+slow simulation here is worth at least 20,000 independent draws; the quick ones see a rank that is
+off by one, as the tests of their power show.
 
 The oracle for ranks is crepes.  MAPIE 1.6 is none: its split ``StdConformityScore`` takes the
 lower rank one too low.
@@ -22,9 +23,13 @@ from sharpgp.calibration.ranks import Ranks
 LEVELS = (0.05, 0.5, 0.9, 0.95)
 #: Calibration sets per number of calibration points; the smaller a set, the more of them.
 SETS = {19: 1010, 20: 960, 39: 550, 99: 330, 100: 330}
-#: One with levels that are whole ranks and others that are not.
-QUICK = {39}
-QUICKEST = (CONFORMAL[0], 39)
+#: What quick simulations have: levels that are whole ranks and others that are not, and as many
+#: calibration sets as it takes to see a rank that is off by one.
+QUICK_C, QUICK_SETS = 39, 200
+SIMULATED = [
+    (QUICK_C, QUICK_SETS),
+    *(pytest.param(C, sets, marks=pytest.mark.slow) for C, sets in SETS.items()),
+]
 POINTS = 400
 
 
@@ -45,10 +50,10 @@ def exactly(level: float, C: int) -> tuple[int, int]:
 
 
 @torch.inference_mode()
-def simulate(name, C, *asks, sets=None, seeded=False):
+def simulate(name, C, sets, *asks, seeded=False):
     """Shares of test points in ``[lower, upper]``, for the pairs that each of ``asks`` returns."""
     shares = []
-    for seed in range(sets or SETS[C]):
+    for seed in range(sets):
         X, y = fake_data(C + POINTS, seed=[C, seed])
         fitted = method(name, random_state=seed if seeded else 0).fit(FakePosterior(), X[:C], y[:C])
         y_test = y[C:, None]
@@ -84,9 +89,8 @@ def centred_ranks(coverage: float, C: int) -> tuple[int, int]:
     return exactly((1 - coverage) / 2, C)[0], exactly((1 + coverage) / 2, C)[1]
 
 
-def deviations(shares, ranks, C, sets=None):
+def deviations(shares, ranks, C, sets):
     """Distance of shares from ``rank/(C+1)``, in standard errors."""
-    sets = sets or SETS[C]
     expected = [j / (C + 1) for j in ranks]
     errors = [standard_error(p, C, sets) for p in expected]
     return np.abs(np.subtract(shares, expected)) / errors
@@ -108,72 +112,75 @@ def backed(C: int) -> list[float]:
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(
-            (name, C), id=f"{name}-{C}", marks=() if (name, C) == QUICKEST else pytest.mark.slow
-        )
-        for C in SETS
-        for name in CONFORMAL
+        (CONFORMAL[0], QUICK_C, QUICK_SETS),
+        *(
+            pytest.param((name, C, sets), marks=pytest.mark.slow)
+            for C, sets in SETS.items()
+            for name in CONFORMAL
+        ),
     ],
+    ids=lambda given: "-".join(map(str, given)),
 )
 def simulated(request):
-    """``C`` and the shares of test points below quantiles, in bands, in centred intervals."""
-    name, C = request.param
+    """``(C, sets)``, and shares of test points below quantiles, in bands, in centred intervals."""
+    name, C, sets = request.param
     levels = [j / (C + 1) for j in whole_ranks(C)] + list(LEVELS)
     shares = simulate(
         name,
         C,
+        sets,
         quantiles_at(levels),
         intervals_at(LEVELS, symmetric=True),
         intervals_at(backed(C), symmetric=False),
     )
-    return C, *shares
+    return (C, sets), *shares
 
 
 def test_quantiles(simulated):
     """Exactly ``j/(C+1)`` at a whole rank; between the neighbouring ranks elsewhere."""
-    C, shares, _, _ = simulated
+    (C, sets), shares, _, _ = simulated
     whole = whole_ranks(C)
-    assert (deviations(shares[: len(whole)], whole, C) < 3).all()
+    assert (deviations(shares[: len(whole)], whole, C, sets) < 3).all()
     for level, share in zip(LEVELS, shares[len(whole) :], strict=True):
         floor, ceil = (j / (C + 1) for j in exactly(level, C))
-        assert share > floor - 3 * standard_error(floor, C, SETS[C])
-        assert share < ceil + 3 * standard_error(ceil, C, SETS[C])
+        assert share > floor - 3 * standard_error(floor, C, sets)
+        assert share < ceil + 3 * standard_error(ceil, C, sets)
 
 
 def test_symmetric_bands(simulated):
     """``ceil(c (C+1)) / (C+1)``: never below the coverage asked for, at most 1/(C+1) above."""
-    C, _, shares, _ = simulated
+    (C, sets), _, shares, _ = simulated
     ranks = [band_rank(c, C) for c in LEVELS]
-    assert (deviations(shares, ranks, C) < 3).all()
+    assert (deviations(shares, ranks, C, sets) < 3).all()
     for c, j in zip(LEVELS, ranks, strict=True):
         assert c <= j / (C + 1) + 1e-12 < c + 1 / (C + 1)
 
 
 def test_centred_intervals(simulated):
     """``(ceil(h_hi) - floor(h_lo)) / (C+1)`` where both ends are scores."""
-    C, _, _, shares = simulated
+    (C, sets), _, _, shares = simulated
     assert len(backed(C)) >= 3
     ranks = [high - low for low, high in (centred_ranks(c, C) for c in backed(C))]
-    assert (deviations(shares, ranks, C) < 3).all()
+    assert (deviations(shares, ranks, C, sets) < 3).all()
     for c, j in zip(backed(C), ranks, strict=True):
         assert c <= j / (C + 1) + 1e-12 < c + 2 / (C + 1)
 
 
-@pytest.mark.parametrize("C", marked(SETS, slow=set(SETS) - QUICK))
-def test_vovk20_meets_every_level_on_average_over_its_draw(C):
+@pytest.mark.parametrize(("C", "sets"), SIMULATED)
+def test_vovk20_meets_every_level_on_average_over_its_draw(C, sets):
     levels = [*LEVELS, 0.0537, 0.123, 0.3333, 0.71, 0.9321]
-    shares = simulate("vovk20", C, quantiles_at(levels), seeded=True)
+    shares = simulate("vovk20", C, sets, quantiles_at(levels), seeded=True)
     for level, share in zip(levels, shares, strict=True):
         # The draw adds at most the variance of a coin between two neighbouring ranks.
-        drawn = 0.25 / (C + 1) ** 2 / SETS[C]
-        error = math.sqrt(standard_error(level, C, SETS[C]) ** 2 + drawn)
+        drawn = 0.25 / (C + 1) ** 2 / sets
+        error = math.sqrt(standard_error(level, C, sets) ** 2 + drawn)
         assert abs(share - level) < 3 * error
 
 
 # ------------------------------------------------------------------ the tests have power
 
 
-@pytest.mark.parametrize("C", [39, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("C", [QUICK_C, pytest.param(100, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", marked(CONFORMAL, slow={"kuleshov18"}))
 def test_a_band_one_rank_too_wide_would_be_seen(monkeypatch, name, C):
     step = Ranks._step
@@ -182,13 +189,13 @@ def test_a_band_one_rank_too_wide_would_be_seen(monkeypatch, name, C):
         return step(self, z, weights, level + 1 / (len(z) + 1), weight)
 
     monkeypatch.setattr(Ranks, "_step", too_high)
-    coverages, sets = (0.5, 0.9, 0.95), 200
+    coverages, sets = (0.5, 0.9, 0.95), QUICK_SETS
     assert all(band_rank(c, C) < C for c in coverages)
-    shares = simulate(name, C, intervals_at(coverages, symmetric=True), sets=sets)
+    shares = simulate(name, C, sets, intervals_at(coverages, symmetric=True))
     assert deviations(shares, [band_rank(c, C) for c in coverages], C, sets).max() > 3
 
 
-@pytest.mark.parametrize("C", [19, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("C", [QUICK_C, pytest.param(100, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", marked(CONFORMAL, slow={"kuleshov18"}))
 def test_an_end_one_rank_off_would_be_seen(monkeypatch, name, C):
     ends = Ranks.ends
@@ -198,13 +205,13 @@ def test_an_end_one_rank_off_would_be_seen(monkeypatch, name, C):
         return self.z[self.z > lower + 1e-9][1].expand_as(lower), upper, backed
 
     monkeypatch.setattr(Ranks, "ends", too_far_in)
-    sets = 200
-    shares = simulate(name, C, intervals_at([0.9], symmetric=False), sets=sets)
+    sets = QUICK_SETS
+    shares = simulate(name, C, sets, intervals_at([0.9], symmetric=False))
     low, high = centred_ranks(0.9, C)
     assert deviations(shares, [high - low], C, sets).max() > 3
 
 
-@pytest.mark.parametrize("C", [19, 100])
+@pytest.mark.parametrize("C", [QUICK_C, pytest.param(100, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", marked(CONFORMAL, slow={"kuleshov18"}))
 def test_levels_that_forget_the_plus_one_would_be_seen(monkeypatch, name, C):
     """Scores at ``j/C`` instead of ``j/(C+1)``, as an empirical quantile has them."""
@@ -216,8 +223,8 @@ def test_levels_that_forget_the_plus_one_would_be_seen(monkeypatch, name, C):
         self.level = torch.arange(1, len(self.z) + 1, dtype=torch.float64) / len(self.z)
 
     monkeypatch.setattr(Ranks, "__init__", forgetful)
-    whole, sets = whole_ranks(C), 200
-    shares = simulate(name, C, quantiles_at([j / (C + 1) for j in whole]), sets=sets)
+    whole, sets = whole_ranks(C), QUICK_SETS
+    shares = simulate(name, C, sets, quantiles_at([j / (C + 1) for j in whole]))
     assert deviations(shares, whole, C, sets).max() > 3
 
 
@@ -243,7 +250,7 @@ def from_crepes(kind, name, C, X_test):
     )
 
 
-@pytest.mark.parametrize("C", [*SETS, 57])
+@pytest.mark.parametrize("C", marked([*SETS, 57], slow={99, 100}))
 @pytest.mark.parametrize("name", CONFORMAL)
 def test_bands_are_those_of_crepes(name, C):
     """Plain residuals are ``marx22``, normalised ones ``kuleshov18``."""
