@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,6 +57,16 @@ def gp() -> Posterior:
     from helpers import trained_posterior
 
     return trained_posterior()
+
+
+@pytest.fixture
+def one_start(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Quick tests train from one start instead of several; for those of what a GP is used for."""
+    from helpers import from_one_start
+
+    slow = request.node.get_closest_marker("slow")
+    with nullcontext() if slow else from_one_start():
+        yield
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ Nothing here trains a GP except :func:`trained_posterior`; decisions are tested 
 """
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from sharpgp.calibration.recalibrator import Recalibrator, make_recalibrator
+from sharpgp.gp import training
 from sharpgp.gp.posterior import DataPosterior, Posterior
 from sharpgp.gp.training import train
 
@@ -135,6 +137,19 @@ def trained_posterior(n: int = 60, seed: int = 0) -> Posterior:
     """A GP trained on :func:`wavy` data."""
     X, y = wavy(n, seed=seed)
     return train(torch.from_numpy(X), torch.from_numpy(y))[0]
+
+
+@contextmanager
+def from_one_start() -> Iterator[None]:
+    """GPs are trained from the first of the built-in starts, where all of them would be tried."""
+    real = training._train_named
+
+    def from_first(Z, t, covariance, start, *settings):
+        return real(Z, t, covariance, 0 if start is None else start, *settings)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "_train_named", from_first)
+        yield
 
 
 def standard_error(p: float, n: int) -> float:

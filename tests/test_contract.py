@@ -66,7 +66,10 @@ X_CAL, Y_CAL = map(torch.from_numpy, wavy(C, seed=1))
 X_TEST, Y_TEST = map(torch.from_numpy, wavy(50, seed=2))
 LEVELS = (0.025, 0.1, 0.3, 0.5, 0.55, 0.8, 0.975)
 
-pytestmark = pytest.mark.filterwarnings("ignore::sharpgp.CalibrationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::sharpgp.CalibrationWarning"),
+    pytest.mark.usefixtures("one_start"),
+]
 
 
 def fit(name, posterior, X=X_CAL, y=Y_CAL, **settings):
@@ -381,7 +384,7 @@ def test_density_integrates_to_one(calibrated):
 # ------------------------------------------------------------------ invariance
 
 
-@pytest.mark.parametrize("name", ALL_CALIBRATED, indirect=True)
+@pytest.mark.parametrize("name", marked(USE_CALIBRATION, slow={*SLOW, "cv"}), indirect=True)
 def test_order_of_calibration_points(name, gp, calibrated):
     order = torch.randperm(C, generator=torch.Generator().manual_seed(0))
     permuted = fit(name, gp, X_CAL[order], Y_CAL[order])
@@ -416,6 +419,9 @@ def test_units_of_the_target(name, gp, calibrated):
     assert (ratio - 1).abs().max() < MOVES.get(name, 1e-6)
 
 
+@pytest.mark.parametrize(
+    "name", marked(known_methods(), slow={*SLOW, "cv", "paper"}), indirect=True
+)
 def test_units_of_the_features(name, gp, calibrated):
     X, y = map(torch.from_numpy, wavy(60))
     a, b = torch.tensor([[64.0, 1 / 512]], dtype=torch.float64), torch.tensor([[0.0, 3.0]])
@@ -436,7 +442,7 @@ def test_units_of_the_features(name, gp, calibrated):
 
 
 @pytest.mark.parametrize("name", SOME_CALIBRATED, indirect=True)
-@pytest.mark.parametrize("few", [2, 3, 5, 19])
+@pytest.mark.parametrize("few", marked([2, 3, 5, 19], slow={3, 19}))
 def test_few_calibration_points(name, gp, few):
     settings = {"levels": None} if name == "paper" else {}
     try:
@@ -457,7 +463,7 @@ TIES = {
 
 
 @pytest.mark.parametrize("name", SOME_CALIBRATED, indirect=True)
-@pytest.mark.parametrize("kind", TIES)
+@pytest.mark.parametrize("kind", marked(TIES, slow={"few values", "one value"}))
 def test_ties(name, gp, kind):
     X, y = TIES[kind]
     predictor = fit(name, gp, X, y)
@@ -554,6 +560,7 @@ def test_every_method_works_on_a_sparse_gp(name, few_inducing, tmp_path):
         assert abs(share_inside(predictor, X_CAL, Y_CAL) - 0.8) < 0.1
 
 
+@pytest.mark.parametrize("name", marked(known_methods(), slow={*SLOW, "paper"}), indirect=True)
 def test_inducing_every_point_changes_nothing(name, gp, calibrated):
     if name in RETRAINING:
         pytest.skip("chooses inducing inputs of its own")

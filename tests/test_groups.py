@@ -29,6 +29,8 @@ from sharpgp.models import gaussian, heteroscedastic, spread_choice
 from sharpgp.models.folds import equal_rows
 from sharpgp.models.regressor import ScikitMean
 
+pytestmark = pytest.mark.usefixtures("one_start")
+
 
 def coverage(model, X, y, at=0.9):
     ends = model.predict_interval(X, at)
@@ -56,7 +58,7 @@ def replicated():
 # ------------------------------------------------------------------ copies
 
 
-@pytest.mark.parametrize("calibration", ["cv", "exact", "vanilla"])
+@pytest.mark.parametrize("calibration", marked(["cv", "exact", "vanilla"], slow={"cv"}))
 def test_a_fit_to_copies_is_the_fit_to_single_rows(calibration):
     X, y = wavy(40, noise=0.3)
     once = SharpGPRegressor(base="rbf", calibration=calibration, random_state=0).fit(X, y)
@@ -337,7 +339,7 @@ def test_a_number_of_folds_gives_as_many_refits(monkeypatch):
         pytest.param(KFold(4, shuffle=True, random_state=1), 40, marks=pytest.mark.slow),
         (GroupKFold(4), 40),
         pytest.param(LeaveOneGroupOut(), 40, marks=pytest.mark.slow),
-        (TimeSeriesSplit(4), 32),
+        pytest.param(TimeSeriesSplit(4), 32, marks=pytest.mark.slow),
         (list(KFold(4).split(np.zeros(40))), 40),
     ],
     ids=lambda value: type(value).__name__,
