@@ -24,6 +24,8 @@ from sharpgp.report.numbers import numbers_of
 
 KINDS = ["a", "b", "c", "d", "e"]
 
+pytestmark = pytest.mark.usefixtures("one_start")
+
 
 def table(n=120, seed=0, gaps=0.0):
     """A frame with every kind of column, and a target that depends on most of them."""
@@ -119,7 +121,7 @@ def test_polars_frames_give_the_same_features():
     ours, theirs = TableEncoding.learn(frame), TableEncoding.learn(other)
     assert ours == theirs
     np.testing.assert_array_equal(ours.encode(frame).features, theirs.encode(other).features)
-    model = quick().fit(other, y)
+    model = quick(calibration="kuleshov18").fit(other, y)
     assert model.feature_names_in_.tolist() == frame.columns.tolist()
     assert model.predict(other[:3]).shape == (3,)
 
@@ -137,7 +139,7 @@ def test_columns_without_information_are_named_and_left_out():
     frame["one"], frame["none"], frame["name"] = 1.0, None, [f"n{i}" for i in range(len(frame))]
     frame["row"] = np.arange(len(frame))
     with pytest.warns(UserWarning, match="have the same value") as caught:
-        model = quick().fit(frame, y)
+        model = quick(calibration="kuleshov18").fit(frame, y)
     messages = " ".join(str(one.message) for one in caught)
     assert "column(s) 'one', 'none' have the same value in every row" in messages
     assert "column(s) 'name' look like identifiers: their text differs in most rows" in messages
@@ -220,7 +222,7 @@ def test_a_tied_kernel_is_the_kernel_with_equal_lengthscales(name):
 
 def test_a_column_of_many_categories_costs_two_hyperparameters():
     frame, y = table()
-    gp = quick().fit(frame[["x", "kind"]], y).posterior_
+    gp = quick(calibration="vanilla").fit(frame[["x", "kind"]], y).posterior_
     assert gp.names == (
         *(f"inverse_lengthscale_{k}" for k in range(3)),
         *("signal_variance", "noise_variance"),
@@ -284,7 +286,7 @@ def test_categories_are_learned():
 
 def test_relevance_is_that_of_columns():
     frame, y = table(60)
-    model = quick().fit(frame, y)
+    model = quick(calibration="kuleshov18").fit(frame, y)
     values = relevance(model, frame)
     names = model.encoding_.names
     assert values.shape == (len(names),)
@@ -307,7 +309,7 @@ def test_relevance_is_that_of_columns():
 def test_arrays_of_the_same_columns_are_taken_by_position():
     frame, y = table()
     numbers = frame[["x", "on"]]
-    model = quick().fit(numbers, y)
+    model = quick(calibration="kuleshov18").fit(numbers, y)
     with pytest.warns(UserWarning, match="does not have valid feature names"):
         by_position = model.predict(numbers.to_numpy(dtype=float))
     np.testing.assert_array_equal(by_position, model.predict(numbers))
@@ -350,7 +352,7 @@ def test_streams_and_updates_take_frames():
 
 def test_coverage_by_what_is_missing():
     frame, y = table(150, gaps=0.2)
-    model = quick().fit(frame, y)
+    model = quick(calibration="kuleshov18").fit(frame, y)
     test, y_test = table(150, seed=1, gaps=0.2)
     found = diagnose(model, test, y_test, coverages=[0.8])
     by_gaps = found.coverage_by_gaps(0)

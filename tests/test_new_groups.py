@@ -17,6 +17,8 @@ from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.training import train
 from sharpgp.models.as_trained import PosteriorModel
 
+pytestmark = pytest.mark.usefixtures("one_start")
+
 COVERAGES = (0.5, 0.8, 0.9, 0.95, 0.99)
 ONE = torch.ones(1, dtype=torch.float64)
 

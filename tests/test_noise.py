@@ -12,6 +12,8 @@ from sharpgp.gp.kernels import NamedKernel, make_covariance
 from sharpgp.gp.training import train
 from sharpgp.noise import as_variances, from_replicates, merged
 
+pytestmark = pytest.mark.usefixtures("one_start")
+
 RNG = np.random.default_rng(0)
 
 

@@ -7,10 +7,12 @@ import pandas as pd
 import pytest
 import torch
 
-from helpers import marked
+from helpers import from_one_start, marked
 from sharpgp import CalibrationWarning, SharpGPRegressor
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.outputs import JointScores
+
+pytestmark = pytest.mark.usefixtures("one_start")
 
 
 def data(n=120, seed=0, correlation=0.9):
@@ -26,7 +28,8 @@ def quick(**settings):
 
 @pytest.fixture(scope="module")
 def fitted():
-    return quick().fit(*data())
+    with from_one_start():
+        return quick().fit(*data())
 
 
 def test_shapes(fitted):

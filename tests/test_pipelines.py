@@ -20,6 +20,8 @@ from sharpgp.exceptions import InvalidInputError, SavedModelError
 from sharpgp.pipelines import load
 from sharpgp.report import write_report
 
+pytestmark = pytest.mark.usefixtures("one_start")
+
 
 def regressor():
     return SharpGPRegressor(base="rbf", calibration="loo", random_state=0)

@@ -168,7 +168,7 @@ def test_no_figure_blames_a_feature_where_all_groups_fail_alike(rng):
 
 
 def test_a_page_without_findings_has_no_red_panel_and_few_calibrated_models_get_others():
-    rng, clean, draws = np.random.default_rng(0), 0, 60
+    rng, clean, draws = np.random.default_rng(0), 0, 30
     for _ in range(draws):
         sigma = np.exp(0.5 * rng.normal(size=300))
         found = predictions(sigma * rng.normal(size=300), sigma=sigma, n_cal=None)

@@ -505,7 +505,7 @@ def test_units_do_not_matter(name):
     "settings",
     [
         {},
-        {"base": LinearRegression()},
+        pytest.param({"base": LinearRegression()}, marks=pytest.mark.slow),
         pytest.param({"approximation": Sparse(10)}, marks=pytest.mark.slow),
         {"approximation": Neighbours(10)},
     ],

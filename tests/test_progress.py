@@ -33,14 +33,15 @@ def screen(text):
 def test_a_fit_tells_phase_step_and_time_left(monkeypatch, at_once):
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
-    X, y = wavy(60)
-    SharpGPRegressor(base=["rbf", "matern32"], calibration="cv", verbose=1).fit(X, y)
+    X, y = wavy(40)
+    calibration = CrossValidated(folds=4)
+    SharpGPRegressor(base=["rbf", "matern32"], calibration=calibration, verbose=1).fit(X, y)
     left, lines = screen(terminal.getvalue())
     assert left == "", "the line is wiped in the end"
     text = "\n".join(lines)
     assert re.search(r"training: model [12] of 2 \((rbf|matern32)\), \d+ s", text)
     assert re.search(
-        r"cross-validating: fit \d+ of 20 \((rbf|matern32)\), \d+ \w+, about \d+ \w+ left", text
+        r"cross-validating: fit \d+ of 8 \((rbf|matern32)\), \d+ \w+, about \d+ \w+ left", text
     )
 
 
@@ -94,7 +95,7 @@ def test_results_do_not_depend_on_being_watched(monkeypatch, at_once):
     X, y = wavy(40)
     ends = [
         SharpGPRegressor(
-            base="rbf", calibration=CrossValidated(folds=3), random_state=0, verbose=verbose
+            base="rbf", calibration=CrossValidated(folds=2), random_state=0, verbose=verbose
         )
         .fit(X, y)
         .predict_interval(X)

@@ -107,10 +107,15 @@ def test_quantiles_never_cross_anywhere(problem, of_25_levels):
     assert (of_25_levels.predict_quantiles(everywhere, levels).diff(dim=1) >= 0).all()
 
 
+ALONE = "sharpgp.calibration.methods.sharp.path.LEVEL_ALONE"
+
+
 @pytest.fixture(scope="module")
 def of_two_levels(rbf):
     posterior, X_cal, y_cal, _ = rbf
-    return Sharp(levels=[0.3, 0.7]).fit(posterior, X_cal, y_cal)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ALONE, 40)  # what is asked of it holds after any number of evaluations
+        return Sharp(levels=[0.3, 0.7]).fit(posterior, X_cal, y_cal)
 
 
 def test_objective_is_what_the_quantiles_show(rbf, of_two_levels):
@@ -143,7 +148,8 @@ def test_families(rbf, family):
     assert torch.isfinite(calibrated.predict_quantiles(X, [0.1, 0.9])).all()
 
 
-def test_one_level_alone_still_gives_the_whole_distribution(rbf):
+def test_one_level_alone_still_gives_the_whole_distribution(rbf, monkeypatch):
+    monkeypatch.setattr(ALONE, 40)
     posterior, X_cal, y_cal, X = rbf
     calibrated = Sharp(levels=0.9).fit(posterior, X_cal, y_cal)
     assert [r.delta for r in calibrated.results] == [0.9]
@@ -203,7 +209,7 @@ def test_more_restarts_and_more_effort_never_end_in_a_worse_path(small, settings
     """By construction; with a small budget here, so that there is something left to gain."""
     monkeypatch.setattr("sharpgp.calibration.methods.sharp.path.MOST_EVALUATIONS", 20)
     monkeypatch.setattr("sharpgp.calibration.methods.sharp.path.LEAST_EVALUATIONS", 20)
-    monkeypatch.setattr("sharpgp.calibration.methods.sharp.path.LEVEL_ALONE", 20)
+    monkeypatch.setattr(ALONE, 20)
     prices, evaluations = {}, {}
     for effort, restarts in itertools.product((1, 2), (0, 1)):
         method = Sharp(**settings, effort=effort, restarts=restarts, random_state=5)
@@ -254,7 +260,7 @@ def test_the_best_path_on_the_way_only_gains_and_ends_where_the_fit_ends(small):
 
 
 def test_two_levels_on_two_sides_are_searched_as_each_alone(small, monkeypatch):
-    monkeypatch.setattr("sharpgp.calibration.methods.sharp.path.LEVEL_ALONE", 20)
+    monkeypatch.setattr(ALONE, 20)
     both = Sharp(levels=[0.1, 0.9]).fit(*small).results
     for together, level in zip(both, (0.1, 0.9), strict=True):
         (alone,) = Sharp(levels=level).fit(*small).results
@@ -334,7 +340,8 @@ def test_the_smoothed_quantile_has_a_gradient_at_every_score_and_no_kinks():
     assert smooth_quantile(delta, z).item() == pytest.approx(expected.item())
 
 
-def test_interval_length_is_the_sum_of_the_two_levels_objectives(small):
+def test_interval_length_is_the_sum_of_the_two_levels_objectives(small, monkeypatch):
+    monkeypatch.setattr(ALONE, 20)
     posterior, X_cal, y_cal = small
     calibrated = Sharp(levels=[0.1, 0.9], objective="length").fit(*small)
     lower, upper = calibrated.predict_quantiles(X_cal, [0.1, 0.9]).T
@@ -388,7 +395,7 @@ def test_the_cubic_between_levels_is_scipys_and_monotone(seed):
 def test_trained_levels_do_not_depend_on_what_is_between_them(rbf, tmp_path):
     posterior, X_cal, y_cal, X = rbf
     line, cubic = (
-        Sharp(levels=7, interpolation=kind).fit(posterior, X_cal, y_cal)
+        Sharp(levels=4, interpolation=kind).fit(posterior, X_cal, y_cal)
         for kind in ("linear", "cubic")
     )
     trained = [result.delta for result in line.results]

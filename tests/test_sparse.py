@@ -62,7 +62,7 @@ def test_leave_one_out_is_brute_force():
     thetas = torch.stack([theta, 1.5 * theta])
     mean, sigma = sparse.loo(thetas)
     close = {"rtol": 1e-6, "atol": 1e-6 * float(y.std())}  # means are zero somewhere
-    for i in range(len(y)):
+    for i in range(0, len(y), 4):
         rest = torch.arange(len(y)) != i
         for k in range(2):
             other = SparsePosterior(X[rest], y[rest], covariance, thetas[k], Z, **units)
@@ -89,13 +89,13 @@ def test_bound_is_dense_and_below_the_likelihood():
 
 
 @pytest.mark.parametrize("kind", marked(["rbf", "matern32"], slow={"matern32"}))
-@pytest.mark.parametrize("entries", [60, 2**20])
+@pytest.mark.parametrize("entries", [16, 2**20])
 def test_gradients_are_finite_differences_in_blocks_of_any_size(kind, entries, monkeypatch):
     monkeypatch.setattr(compute, "THREAD_ENTRIES", entries)
-    (X, y, covariance, theta), _, S = setting(kind, n=20, noise=0.1)
+    (X, y, covariance, theta), _, S = setting(kind, n=10, noise=0.1)
     data = Data(covariance, X, y)
     thetas = torch.stack([theta, 1.5 * theta]).requires_grad_()
-    Z, S = (X[:6] + 0.05).requires_grad_(), S[:4].requires_grad_()
+    Z, S = (X[:4] + 0.05).requires_grad_(), S[:3].requires_grad_()
 
     def variance(theta, Z, S):
         return sparse_variance(data, theta, Z, S, covariance.diag(theta, S) + theta[:, -1:])

@@ -16,6 +16,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from helpers import marked
 from processes import PATIENCE, wait_for
 from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.cli import app
@@ -403,8 +404,9 @@ def test_bad_plans(bad):
         counts_of("kuleshov22")
 
 
-def test_results_do_not_depend_on_order_or_company(small_data):
-    tasks = regression.plan(["yacht"], ["kuleshov18", "exact"], repeats=2)
+@pytest.mark.parametrize("method", marked(["vovk20", "exact"], slow={"exact"}))
+def test_results_do_not_depend_on_order_or_company(small_data, method):
+    tasks = regression.plan(["yacht"], ["kuleshov18", method], repeats=2)
     context = {"data_home": str(small_data)}
     regression.make_problem.cache_clear()
     forward = {task.key: perform(task, context) for task in tasks}

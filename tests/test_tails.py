@@ -169,14 +169,17 @@ def counts(n, rng):
 
 @pytest.mark.filterwarnings("ignore::sharpgp.CalibrationWarning")
 @pytest.mark.parametrize("weights", marked([False, True], slow={True}))
-@pytest.mark.parametrize("C", marked([19, 39, 99], slow={39, 99}))
-def test_ties_keep_the_coverage(C, weights):
+@pytest.mark.parametrize(
+    ("C", "sets"),
+    [(19, 30), *(pytest.param(C, 100, marks=pytest.mark.slow) for C in (19, 39, 99))],
+)
+def test_ties_keep_the_coverage(C, sets, weights):
     """Intervals are closed: at least nominal where many points lie on an end."""
     rng = np.random.default_rng(C)
     posterior = FakePosterior(shift=1.3)
     covered = {}
     _, y_test = counts(4000, rng)
-    for _ in range(100):
+    for _ in range(sets):
         X, y = counts(C, rng)
         given = np.ones(C) if weights else None
         fitted = method("marx22").fit(posterior, X, y, sample_weight=given)
@@ -227,9 +230,9 @@ def test_asked_alone_or_in_a_list(name):
     fitted = method(name).fit(posterior, X[50:], y[50:])
     coverages = [0.1, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.96, 0.98, 0.99, 0.999]
     for symmetric in (None, True, False):
-        ends = fitted.predict_interval(X, coverages, symmetric=symmetric)
+        ends = fitted.predict_interval(X[:9], coverages, symmetric=symmetric)
         for k, c in enumerate(coverages):
-            assert torch.equal(ends[..., k], fitted.predict_interval(X, c, symmetric=symmetric))
+            assert torch.equal(ends[..., k], fitted.predict_interval(X[:9], c, symmetric=symmetric))
         assert (ends[:, 0].diff(dim=-1) <= 0).all()
         assert (ends[:, 1].diff(dim=-1) >= 0).all()
 

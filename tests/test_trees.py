@@ -13,6 +13,7 @@ from sklearn.ensemble import (
     RandomForestRegressor,
 )
 
+from helpers import marked
 from sharpgp import persistence
 from sharpgp.exceptions import SavedModelError
 from sharpgp.gp.sizes import drawn_rows
@@ -347,7 +348,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("kind", TREES)
+@pytest.mark.parametrize("kind", marked(TREES, slow={"random_forest"}))
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_files_are_refused(kind, name, tmp_path):
     model = grown(kind)

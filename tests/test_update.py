@@ -15,6 +15,8 @@ from sharpgp.models import spread_choice
 from sharpgp.models.heteroscedastic import working_response
 from tolerances import same_optimum
 
+pytestmark = pytest.mark.usefixtures("one_start")
+
 X, Y = map(torch.from_numpy, wavy(120, seed=5))
 X_TEST = torch.from_numpy(wavy(30, seed=6)[0])
 LEVELS = (0.05, 0.3, 0.5, 0.9)

@@ -9,6 +9,8 @@ from sharpgp import CalibrationWarning, SharpGPError, SharpGPRegressor
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.persistence import load, save
 
+pytestmark = pytest.mark.usefixtures("one_start")
+
 WEIGHTABLE = ("exact", "cv", "kuleshov18", "marx22")
 X_TEST, _ = map(torch.from_numpy, wavy(30, seed=6))
 X_CAL, Y_CAL = map(torch.from_numpy, wavy(39, seed=1))
