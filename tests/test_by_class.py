@@ -13,6 +13,8 @@ from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.training import train
 from sharpgp.models.as_trained import PosteriorModel
 
+pytestmark = pytest.mark.usefixtures("one_start")
+
 NOISE = np.array([0.05, 0.2, 0.8])
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import stats
 
+from helpers import integrate
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import InvalidInputError
 
@@ -28,18 +29,6 @@ def of(law, levels, n=1):
 def at(law, levels, y):
     """The table of one law, repeated for each of the observations ``y``."""
     return of(law, levels, len(y))
-
-
-def integrate(f, breaks):
-    """Of ``f``, which takes many points at once, by a rule of degree 79 between the breaks.
-
-    There ``f`` is a polynomial of degree 2, or one times an exponential that falls by ``exp(32)``
-    at most: the rule errs by less than rounding does.
-    """
-    nodes, weights = np.polynomial.legendre.leggauss(40)
-    half = np.diff(breaks)[:, None] / 2
-    x = breaks[:-1, None] + half * (1 + nodes)
-    return float((half * weights * f(x.ravel()).reshape(x.shape)).sum())
 
 
 def as_often_as(table, x):

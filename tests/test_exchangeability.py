@@ -9,6 +9,7 @@ import torch
 from matplotlib.figure import Figure
 from scipy.stats import binom, kstest
 
+from helpers import marked
 from sharpgp import CalibrationWarning, Online, SharpGPRegressor, plots
 from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.diagnostics import diagnose
@@ -30,10 +31,11 @@ def model():
 
 
 @pytest.mark.filterwarnings("ignore::sharpgp.CalibrationWarning")
-def test_p_values_are_uniform_where_nothing_changed(model):
+@pytest.mark.parametrize("draws", marked([80, 200], slow={200}))
+def test_p_values_are_uniform_where_nothing_changed(model, draws):
     """Calibration rows are drawn again with the new ones, as the test supposes."""
     found = []
-    for seed in range(200):
+    for seed in range(draws):
         X, y = (torch.tensor(part) for part in data(80, seed=seed + 1))
         again = ScoredPredictor.of(model.calibrated_.model, X[:40], y[:40])
         one = compare(again, X[40:], y[40:])

@@ -37,10 +37,18 @@ def answers(covariance, theta, X, S, y):
 
 
 @pytest.mark.parametrize(
-    ("triangle", "entries"),
-    [(16, 3), (16, 2**20), *(pytest.param(1024, n, marks=pytest.mark.slow) for n in (3, 2**20))],
+    ("kind", "triangle", "entries"),
+    [
+        pytest.param(kind, *sizes, marks=() if quick else pytest.mark.slow)
+        for kind in sorted(STATIONARY)
+        for sizes, quick in (
+            ((16, 2**20), True),
+            ((16, 3), kind == "rbf"),
+            ((1024, 2**20), False),
+            ((1024, 3), False),
+        )
+    ],
 )
-@pytest.mark.parametrize("kind", sorted(STATIONARY))
 def test_in_place_is_the_batched_answer(kind, triangle, entries, monkeypatch):
     given = Stationary(kind, 3), *problem()
     expected = answers(*given)
@@ -150,7 +158,7 @@ def test_each_quantity_with_its_gradient_holds_one_matrix(monkeypatch):
     monkeypatch.setattr(inplace, "MOST_BATCHED", 10)
     monkeypatch.setattr(inplace, "_SMALL_TRIANGLE", 16)
     monkeypatch.setattr(compute, "THREAD_ENTRIES", 25)
-    n, covariance = 150, Stationary("rbf", 3)
+    n, covariance = 90, Stationary("rbf", 3)
     theta, X, S, y = problem(n)
     theta = theta[:1].requires_grad_()
     prior = covariance.diag(theta, S)

@@ -96,15 +96,21 @@ def test_groups_of_one_point_change_nothing():
 
 
 @pytest.mark.parametrize(
-    ("n_groups", "share"), [(8, 0.5), pytest.param(8, 1.0, marks=pytest.mark.slow), (30, 1.0)]
+    ("n_groups", "share", "sets"),
+    [
+        (8, 0.5, 150),
+        (30, 1.0, 50),
+        pytest.param(8, 1.0, 150, marks=pytest.mark.slow),
+        pytest.param(30, 1.0, 150, marks=pytest.mark.slow),
+    ],
 )
-def test_coverage_of_new_groups(n_groups, share):
+def test_coverage_of_new_groups(n_groups, share, sets):
     """Quantiles and bands, from whole ranks and from the tail."""
     rng = np.random.default_rng(n_groups)
     groups = torch.arange(n_groups).repeat_interleave(4)
     levels = tensor([(1 - c) / 2 for c in COVERAGES] + [(1 + c) / 2 for c in COVERAGES])
     found, of_rows = [], []
-    for _ in range(150):
+    for _ in range(sets):
         z = tensor(effects(rng, n_groups, 4, share).ravel())
         ranks = Ranks(z, groups=groups)
         bands = torch.cat([ranks.radius(c, ONE)[0] for c in COVERAGES])

@@ -53,7 +53,7 @@ def test_crps_and_its_slopes_equal_those_of_the_double_sum():
 
 
 @pytest.mark.parametrize("seed", marked(range(3), slow={1, 2}))
-@pytest.mark.parametrize(("k", "steps"), [(2, 30), (3, 10)])
+@pytest.mark.parametrize(("k", "steps"), [(2, 20), (3, 6)])
 def test_weights_are_at_least_as_good_as_the_best_of_a_grid(k, steps, seed):
     data = predictions(k, 40, seed)
     found = objective(pool_weights(*data), *data)

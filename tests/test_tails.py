@@ -1,6 +1,5 @@
 """One rule at and beyond the last ranks, however it is asked; ties; one interval, one answer."""
 
-import itertools
 import math
 import warnings
 
@@ -10,7 +9,7 @@ import torch
 from scipy import stats
 from scipy.integrate import quad
 
-from helpers import FakePosterior, fake_data, marked, method, wavy
+from helpers import FakePosterior, fake_data, integrate, marked, method, wavy
 from sharpgp import CalibrationWarning
 from sharpgp._tail import Tail
 from sharpgp.calibration.ranks import Ranks, table_levels
@@ -56,29 +55,32 @@ def test_closed_forms_of_a_tail(degrees):
 
 
 def test_a_distribution_with_given_tails():
-    levels, q = [0.1, 0.4, 0.9], [[-1.0], [0.5], [2.0]]
-    dist = PredictiveDistribution(levels, q, tail=Tail(tensor([0.8]), 6.0), numpy=True)
+    levels, q = [0.1, 0.4, 0.9], np.array([[-1.0], [0.5], [2.0]])
+
+    def repeated(n):
+        tail = Tail(torch.full((n,), 0.8, dtype=torch.float64), 6.0)
+        return PredictiveDistribution(levels, q.repeat(n, 1), tail=tail, numpy=True)
+
+    dist = repeated(1)
     for p in (1e-9, 0.01, 0.1, 0.3, 0.9, 0.97, 1 - 1e-9):
         np.testing.assert_allclose(dist.cdf(dist.quantile(p)), p, rtol=1e-9)
     law = stats.genpareto(1 / 6, scale=0.8)
     np.testing.assert_allclose(dist.quantile(0.02), -1.0 - law.isf(0.2))
     breaks = dist.quantile([1e-14, 1e-8, 1e-4, *levels, 1 - 1e-4, 1 - 1e-8, 1 - 1e-14])[0]
 
-    def integral(f):
-        return sum(quad(f, a, b, limit=200)[0] for a, b in itertools.pairwise(breaks))
-
     def density(x):
-        return np.exp(dist.log_prob([x])[0])
+        return np.exp(repeated(len(x)).log_prob(x))
 
-    assert integral(density) == pytest.approx(1, abs=1e-8)
-    mean = integral(lambda x: x * density(x))
+    assert integrate(density, breaks) == pytest.approx(1, abs=1e-8)
+    mean = integrate(lambda x: x * density(x), breaks)
     assert dist.mean[0] == pytest.approx(mean, abs=1e-7)
-    variance = integral(lambda x: (x - mean) ** 2 * density(x))
+    variance = integrate(lambda x: (x - mean) ** 2 * density(x), breaks)
     assert dist.std[0] == pytest.approx(np.sqrt(variance), abs=1e-5)
     for y in (-6.0, 1.0, 9.0):
-        below = quad(lambda x: dist.cdf([x])[0] ** 2, breaks[0], y, limit=500, points=[-1.0])[0]
-        above = quad(lambda x: (1 - dist.cdf([x])[0]) ** 2, y, breaks[-1], limit=500, points=[2.0])
-        assert dist.crps([y])[0] == pytest.approx(below + above[0], rel=1e-5)
+        exact = integrate(
+            lambda x, y=y: (repeated(len(x)).cdf(x) - (y <= x)) ** 2, np.sort([*breaks, y])
+        )
+        assert dist.crps([y])[0] == pytest.approx(exact, rel=1e-5)
 
 
 # ------------------------------------------------------------------ coverage

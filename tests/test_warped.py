@@ -118,14 +118,15 @@ def test_gradient_of_the_likelihood():
 
 def test_it_is_used_where_noise_grows_with_the_level():
     X, y = multiplicative(120, seed=3)
-    spread = learn_gaussian(train(X, y)[0], seed=0)
+    gp = train(X, y)[0]
+    spread = learn_gaussian(gp, seed=0)
     assert spread.choice.warped
     assert spread.choice.score < 0.9
     even = learn_gaussian(train(X, y.log())[0], seed=0)
     assert not even.choice.warped
     X_cal, y_cal = multiplicative(99, seed=4)
     X_new, y_new = multiplicative(2000, seed=5)
-    low, high = Exact().fit(train(X, y)[0], X_cal, y_cal).predict_interval(X_new, 0.9).T
+    low, high = Exact().fit(gp, X_cal, y_cal).predict_interval(X_new, 0.9).T
     assert abs(((low <= y_new) & (y_new <= high)).double().mean().item() - 0.9) < 3 * 0.03
     assert (high - low)[y_new > 20].mean() > 4 * (high - low)[y_new < 4].mean()
 

@@ -167,10 +167,13 @@ def ratio(X):
 
 
 @pytest.mark.filterwarnings("ignore::sharpgp.CalibrationWarning")
-@pytest.mark.parametrize("symmetric", marked([True, False], slow={True}))
-def test_coverage_under_covariate_shift(symmetric):
+@pytest.mark.parametrize(
+    ("symmetric", "sets"),
+    [(False, 100), *(pytest.param(how, 250, marks=pytest.mark.slow) for how in (True, False))],
+)
+def test_coverage_under_covariate_shift(symmetric, sets):
     """At least nominal, at most the largest share of one point more; off without weights."""
-    C, points, sets, c = 150, 150, 250, 0.8
+    C, points, c = 150, 150, 0.8
     found = {"plain": [], "weighted": []}
     largest = []
     for seed in range(sets):
@@ -193,9 +196,10 @@ def test_coverage_under_covariate_shift(symmetric):
 
 
 @pytest.mark.filterwarnings("ignore::sharpgp.CalibrationWarning")
-def test_the_largest_weight_is_enough_where_weights_are_bounded():
+@pytest.mark.parametrize("sets", marked([120, 300], slow={300}))
+def test_the_largest_weight_is_enough_where_weights_are_bounded(sets):
     """Test inputs thinned with probability ``w(x) <= 1``; the predictor knows ``w_i`` alone."""
-    sets, c, shares = 300, 0.8, []
+    c, shares = 0.8, []
     for seed in range(sets):
         rng = np.random.default_rng([4, seed])
         X, y = drawn(80, 0.0, [5, seed])
