@@ -82,7 +82,7 @@ def test_shared_parts_stay_shared(fitted, file):
 
 def test_settings_of_a_method_come_back(tmp_path):
     X, y = wavy(24)
-    ours = Sharp(levels=5, family="scaled", random_state=3)
+    ours = Sharp(levels=0.7, family="scaled", random_state=3)
     model = SharpGPRegressor(base="rbf", calibration=ours, approximation=Sparse(m=5)).fit(X, y)
     model.save(tmp_path / "a.sgp")
     again = SharpGPRegressor.load(tmp_path / "a.sgp")
