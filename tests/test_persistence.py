@@ -113,6 +113,15 @@ def test_kernels_come_back_with_constraints_and_priors(seed, tmp_path):
         assert torch.is_tensor(read(module))
 
 
+def test_tensors_that_share_memory_are_kept_each(tmp_path):
+    writer, whole = Writer(), torch.arange(6.0).reshape(3, 2)
+    code = writer.encode([whole, whole[1]], "theta")
+    save_file(writer.tensors, tmp_path / "tensors")
+    again, row = Reader(writer.objects, writer.tensors).decode(code)
+    assert torch.equal(again, whole)
+    assert torch.equal(row, whole[1])
+
+
 def test_order_in_memory_is_kept():
     """Products of matrices stored by rows and by columns differ in the last bit."""
     by_columns = torch.arange(6.0, dtype=torch.float64).reshape(2, 3).t()

@@ -302,7 +302,8 @@ class Writer:
         name = f"{len(self.tensors)}.{where}"
         # Matrix products round differently for rows and columns, so the order in memory stays.
         by_columns = tensor.dim() == 2 and not tensor.is_contiguous() and tensor.t().is_contiguous()
-        self.tensors[name] = (tensor.t() if by_columns else tensor).cpu().contiguous()
+        # A copy, as safetensors refuses tensors that share memory: a level, say, and all of them.
+        self.tensors[name] = (tensor.t() if by_columns else tensor).cpu().contiguous().clone()
         return {"name": name, "by_columns": by_columns}
 
     def _object(self, value: Any, where: str) -> int:
