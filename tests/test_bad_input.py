@@ -12,16 +12,20 @@ from helpers import marked, wavy
 from sharpgp import (
     CalibrationWarning,
     CrossValidated,
+    CVPlus,
     Exact,
     FullyBayesian,
     Kuleshov22,
     PredictiveDistribution,
     Sharp,
+    SharpExact,
     SharpGPError,
     SharpGPRegressor,
     Sparse,
     Vovk20,
 )
+from sharpgp.exceptions import InvalidInputError
+from sharpgp.models.bases import Bases
 from tolerances import same_optimum
 
 K = gpytorch.kernels
@@ -550,3 +554,26 @@ def test_targets_next_to_the_ends_of_the_numbers(calibration, unit):
     message = assert_clean_error(lambda: model(calibration=calibration).fit(X, unit * np.sign(Y)))
     assert "choose other units" in message or "varies" in message
     assert_clean_error(lambda: model().fit(X, Y, X_cal=X, y_cal=np.where(Y > 0, 1.7e308, -1.7e308)))
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        (Sharp(levels=[0.5, 1.5]), "levels"),
+        (Sharp(levels=[0.001]), "needs at least 999 calibration points"),
+        (Sharp(family="no such"), "family"),
+        (Sharp(effort=0), "effort"),
+        (SharpExact(levels=2.0), "levels"),
+        (CrossValidated(folds=1), "folds"),
+        (CVPlus(folds=0), "folds"),
+    ],
+    ids=repr,
+)
+def test_settings_of_a_method_are_refused_before_anything_is_learned(method, message, monkeypatch):
+    def learn(*_):
+        raise AssertionError("a model was learned first")
+
+    monkeypatch.setattr(Bases, "one_gp", learn)
+    monkeypatch.setattr(Bases, "learned", learn)
+    with pytest.raises(InvalidInputError, match=message):
+        SharpGPRegressor(calibration=method).fit(X, Y)

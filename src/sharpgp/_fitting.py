@@ -40,6 +40,7 @@ def fitted(estimator: Any, train: Rows, cal: Rows | None, weights: Any) -> Fitte
     encoding: TableEncoding | None = getattr(estimator, "encoding_", None)
     known_noise = hasattr(estimator, "noise_")
     check_training_data(X[:, :-1] if known_noise else X, y, encoding)
+    method.check(len(y), 0 if cal is None else len(cal))
     held_out = (None, None, None) if cal is None else (cal.X, cal.y, cal.groups)
 
     bases = Bases(

@@ -56,6 +56,10 @@ class Recalibrator(ABC):
             return 0
         return as_count(self.random_state, "random_state", least=0)
 
+    def check(self, n_train: int, n_cal: int) -> None:
+        """Refuse settings that cannot be used with so many points, before anything is learned."""
+        assert self.seed >= 0
+
     def fit(
         self,
         base: Base,

@@ -42,6 +42,16 @@ def judging_pairs(labels: Tensor, k: int, seed: int) -> list[Split]:
     return complements(len(labels), parts(labels, k, seed))
 
 
+def check_folds(folds: Any) -> None:
+    """Refuse a number of parts below two; splitters and pairs are judged by what they give."""
+    if not (_is_splitter(folds) or isinstance(folds, list | tuple)):
+        as_count(folds, "folds", least=2)
+
+
+def _is_splitter(folds: Any) -> bool:
+    return callable(getattr(folds, "split", None)) and not isinstance(folds, str)
+
+
 def splits(folds: Any, X: Tensor, y: Tensor, groups: Tensor | None, seed: int) -> list[Split]:
     """Splits for cross-validation: a number of parts, or what a splitter says.
 
@@ -63,7 +73,7 @@ def splits(folds: Any, X: Tensor, y: Tensor, groups: Tensor | None, seed: int) -
     [[4], [5]]
     """
     n = len(y)
-    if callable(getattr(folds, "split", None)) and not isinstance(folds, str):
+    if _is_splitter(folds):
         of_groups = None if groups is None else groups.cpu().numpy()
         pairs = list(folds.split(X.cpu().numpy(), y.cpu().numpy(), of_groups))
     elif isinstance(folds, list | tuple):

@@ -16,7 +16,7 @@ from sharpgp.gp.sizes import MOST_TEN_FOLDS
 from sharpgp.models.folds import Split, together
 from sharpgp.models.model import Learner
 from sharpgp.models.pool import Base, candidates, inputs_of, pooled_out_of_fold
-from sharpgp.models.splitters import splits
+from sharpgp.models.splitters import check_folds, splits
 
 
 class WithoutHoldout(Recalibrator):
@@ -134,6 +134,12 @@ class CrossValidated(WithoutHoldout):
     def __init__(self, *, folds: Any = "auto", random_state: int | None = None) -> None:
         super().__init__(random_state=random_state)
         self.folds = folds
+
+    def check(self, n_train: int, n_cal: int) -> None:
+        """Refuse a number of parts below two."""
+        super().check(n_train, n_cal)
+        if not (isinstance(self.folds, str) and self.folds == "auto"):
+            check_folds(self.folds)
 
     def _fit_base(self, base: Base, points: CalibrationPoints) -> Calibrated:
         models, groups = self._everything(base, points)

@@ -12,6 +12,7 @@ from sharpgp.gp.compute import side_by_side
 from sharpgp.models.folds import Split
 from sharpgp.models.model import Learner, held_out_of
 from sharpgp.models.pool import Base, pooled_out_of_fold
+from sharpgp.models.splitters import check_folds
 from sharpgp.models.spread_choice import runs_in_threads
 
 
@@ -48,6 +49,11 @@ class CVPlus(WithoutHoldout):
     def __init__(self, *, folds: Any = 10, random_state: int | None = None) -> None:
         super().__init__(random_state=random_state)
         self.folds = folds
+
+    def check(self, n_train: int, n_cal: int) -> None:
+        """Refuse a number of parts below two."""
+        super().check(n_train, n_cal)
+        check_folds(self.folds)
 
     def _fit_base(self, base: Base, points: CalibrationPoints) -> Calibrated:
         models, groups = self._everything(base, points)

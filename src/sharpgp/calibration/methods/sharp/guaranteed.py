@@ -78,12 +78,22 @@ class SharpExact(PosteriorMethod):
         self.restarts = restarts
         self.effort = effort
 
-    def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> "PathPredictor":
+    def check(self, n_train: int, n_cal: int) -> None:
+        """Refuse settings of the search, and levels that the training points cannot serve."""
+        super().check(n_train, n_cal)
         if self.family == "shared":
             raise InvalidInputError(
                 "family: expected ard or scaled, found 'shared'; for one theta for all levels, "
                 "chosen on the training points, use calibration='exact'"
             )
+        get_family(self.family)
+        get_objective(self.objective)
+        resolve_levels(self.levels, min(n_train, MOST_SEARCHED))
+        as_count(self.restarts, "restarts", least=0)
+        as_count(self.effort, "effort", least=1)
+
+    def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> "PathPredictor":
+        self.check(posterior.n_train, len(y))
         part = posterior
         if posterior.n_train > MOST_SEARCHED:
             part = posterior.subset(MOST_SEARCHED, torch.Generator().manual_seed(self.seed))
@@ -101,8 +111,8 @@ class SharpExact(PosteriorMethod):
         found = solve_path(
             problem,
             delta,
-            restarts=as_count(self.restarts, "restarts", least=0),
-            effort=as_count(self.effort, "effort", least=1),
+            restarts=self.restarts,
+            effort=self.effort,
             seed=self.seed,
         )
         theta, beta, _, _ = keep_order(problem, delta, found.theta)

@@ -118,21 +118,29 @@ class Sharp(PosteriorMethod):
         self.interpolation = interpolation
         self.move_inducing = move_inducing
 
-    def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> SharpPredictor:
+    def check(self, n_train: int, n_cal: int) -> None:
+        """Refuse settings of the search, and levels that ``n_cal`` points cannot serve."""
+        super().check(n_train, n_cal)
         check_choice(self.interpolation, "interpolation", INTERPOLATIONS)
         check_choice(self.rule, "rule", RULES)
+        get_family(self.family)
+        get_objective(self.objective)
+        resolve_levels(self.levels, n_cal)
+        as_count(self.restarts, "restarts", least=0)
+        as_count(self.effort, "effort", least=1)
+        if self.subset is not None:
+            as_count(self.subset, "subset", least=1)
+
+    def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> SharpPredictor:
+        self.check(posterior.n_train, len(y))
         r = y - posterior.mean(X)
         delta = resolve_levels(self.levels, len(r)).to(posterior.device)
-        settings = {
-            "restarts": as_count(self.restarts, "restarts", least=0),
-            "effort": as_count(self.effort, "effort", least=1),
-            "seed": self.seed,
-        }
+        settings = {"restarts": self.restarts, "effort": self.effort, "seed": self.seed}
         if self.move_inducing:
             posterior = move_inducing(posterior, lambda p: self._problem(p, p, X, r), delta)
         searched = posterior
         if self.subset is not None:
-            n = min(as_count(self.subset, "subset", least=1), posterior.n_train)
+            n = min(self.subset, posterior.n_train)
             searched = posterior.subset(n, torch.Generator().manual_seed(self.seed))
         problem = self._problem(posterior, searched, X, r)
         if self.family == "shared":
