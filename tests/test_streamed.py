@@ -68,7 +68,7 @@ def regressor(**more) -> SharpGPRegressor:
 def small_units():
     """Many units, every one of them saved; and little time spent on the sample."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows.units_of, "__defaults__", (300,))
+        patch.setattr(rows.units_of, "__kwdefaults__", {"most": 300})
         patch.setattr(work, "SAVE_EVERY", 0.0)
         patch.setitem(sparse_training.FIRST_ROWS, "sparse", 100)
         patch.setitem(sparse_training.train_sparse.__kwdefaults__, "most", 10)
@@ -106,7 +106,7 @@ def test_units_cover_every_row_once(tmp_path):
     for groups, most in ((250, 300), (1000, 300), (70, 300), (999, 100)):
         pq.write_table(table, tmp_path / "a.parquet", row_group_size=groups)
         pq.write_table(table[:10], tmp_path / "b.parquet")
-        units = rows.units_of([tmp_path / "a.parquet", tmp_path / "b.parquet"], most)
+        units = rows.units_of([tmp_path / "a.parquet", tmp_path / "b.parquet"], most=most)
         assert max(unit.rows for unit in units) <= most
         assert [unit.first for unit in units] == np.cumsum([0, *[u.rows for u in units]])[
             :-1
@@ -435,6 +435,9 @@ def test_errors_in_rows_name_column_row_and_file(tmp_path):
     pq.write_table(table.set_column(0, "x", pa.array(y)), tmp_path / "g.parquet")
     with pytest.raises(InvalidInputError, match=r"g.parquet: column 'x': .* inf in row 451"):
         fit_files(tmp_path / "g.parquet", "y", regressor())
+    csv.write_csv(table.set_column(0, "x", pa.array(y)), tmp_path / "h.csv")
+    with pytest.raises(InvalidInputError, match=r"h.csv: column 'x': .* inf in row 451"):
+        fit_files(tmp_path / "h.csv", "y", regressor())
     with pytest.raises(InvalidInputError, match=r"memory: .* GiB, found 'all'"):
         fit_files(tmp_path / "g.parquet", "y", regressor(), memory="all")
     text = table.set_column(3, "y", pa.array(["one"] * 600))

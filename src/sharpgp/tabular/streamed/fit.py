@@ -203,7 +203,7 @@ class _Fit:
             files.append(as_parquet(path, copy, self.plan.missing))
             progress.advance()
         check_types(files, self.plan.paths, self.plan.names)
-        units = units_of(files)
+        units = units_of(files, self.plan.paths)
         if sum(unit.rows for unit in units) < 4:
             raise InvalidInputError(f"{self.plan.paths[0]}: expected rows, found almost none")
         return units

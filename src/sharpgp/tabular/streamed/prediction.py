@@ -69,7 +69,7 @@ def predict_on_dask(
     visit = Predict(bytes_of(saved), encoding, request)
     with tempfile.TemporaryDirectory(dir=Path(out).absolute().parent) as folder:
         rows = as_parquet(Path(source), Path(folder) / "rows.parquet", saved.missing)
-        units = units_of([rows])
+        units = units_of([rows], [Path(source)])
         cpu = torch.device("cpu")
         with visitors("dask", workers=workers, address=address, device=cpu) as visit_all:
             answers: Iterator[Any] = visit_all(visit, units)

@@ -46,6 +46,8 @@ class Unit:
         Number of the first row among the rows of all files, from 0.
     row : int
         Its number in its file, from 1, for messages.
+    source : str
+        The file that the user knows it by, for messages: a CSV file has a copy in Parquet.
     """
 
     path: str
@@ -54,19 +56,23 @@ class Unit:
     rows: int
     first: int
     row: int
+    source: str
 
 
-def units_of(paths: Sequence[Path], most: int = UNIT_ROWS) -> list[Unit]:
+def units_of(
+    paths: Sequence[Path], sources: Sequence[Path] | None = None, *, most: int = UNIT_ROWS
+) -> list[Unit]:
     """All rows of Parquet files, in order, in units of at most ``most`` rows.
 
-    Small row groups of a file share a unit; large ones are cut.
+    Small row groups of a file share a unit; large ones are cut.  ``sources`` are the files that
+    these are copies of, if they are.
     """
     import pyarrow.parquet as pq
 
     found: list[Unit] = []
     total = 0
-    for path in paths:
-        with plain_errors(path):
+    for path, source in zip(paths, sources or paths, strict=True):
+        with plain_errors(source):
             about = pq.ParquetFile(path).metadata
         sizes = [about.row_group(k).num_rows for k in range(about.num_row_groups)]
         row = 1
@@ -74,7 +80,7 @@ def units_of(paths: Sequence[Path], most: int = UNIT_ROWS) -> list[Unit]:
             rows = sum(sizes[k] for k in groups)
             for skip in range(0, rows, most):
                 n = min(most, rows - skip)
-                found.append(Unit(str(path), groups, skip, n, total, row))
+                found.append(Unit(str(path), groups, skip, n, total, row, str(source)))
                 total, row = total + n, row + n
     return found
 
@@ -139,7 +145,7 @@ def batches_of(unit: Unit, names: Sequence[str], rows: int) -> Iterator[tuple[in
     """Arrow batches of at most ``rows`` rows, each with the place of its first row in the unit."""
     import pyarrow.parquet as pq
 
-    with plain_errors(unit.path):
+    with plain_errors(unit.source):
         file = pq.ParquetFile(unit.path, buffer_size=_BUFFER, pre_buffer=False)
         groups = list(unit.groups)
         batches = file.iter_batches(rows, groups, list(names), use_threads=False)

@@ -80,7 +80,7 @@ class Training:
                     continue
                 encoded = self.encoding.encode(batch, unit.row + place).features
             except InvalidInputError as error:
-                raise InvalidInputError(f"{unit.path}: {error}") from None
+                raise InvalidInputError(f"{unit.source}: {error}") from None
             X = as_features(encoded[rows], device=device)
             target = self.y_units.forward(as_target(y[rows], device=device))
             yield X, Data(self.covariance, self.x_units.forward(X), target)

@@ -117,7 +117,7 @@ class Survey:
             try:
                 found.add(self._batch(batch, unit, place))
             except InvalidInputError as error:
-                raise InvalidInputError(f"{unit.path}: {error}") from None
+                raise InvalidInputError(f"{unit.source}: {error}") from None
         return found
 
     def _batch(self, batch: Any, unit: Unit, place: int) -> Census:
