@@ -193,7 +193,12 @@ GOOD = "x,kind,on\n1,red,true\n2,blue,false\n3,red,true\n"
 def test_bad_rows_are_named(folder, tmp_path, text, message):
     source, out = tmp_path / "new.csv", tmp_path / "pred.csv"
     source.write_text(text)
-    result = ask("predict", folder / "model.sgp", source, "--out", out)
+    cores = pa.cpu_count()
+    pa.set_cpu_count(2)  # Arrow names no rows when it reads on several
+    try:
+        result = ask("predict", folder / "model.sgp", source, "--out", out)
+    finally:
+        pa.set_cpu_count(cores)
     assert result.exit_code == 2
     assert message in result.stderr
     assert str(source) in result.stderr

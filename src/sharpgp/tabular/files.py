@@ -74,17 +74,19 @@ def read_whole(path: str | os.PathLike[str], missing: Sequence[str] = ()) -> Any
                 null_values=[*MISSING, *missing], strings_can_be_null=True
             )
             with stream_of(path) as (stream, parsing):
-                table = csv.read_csv(
-                    stream,
-                    csv.ReadOptions(use_threads=False),
-                    parsing,
-                    converting,
-                )
+                table = csv.read_csv(stream, row_by_row(), parsing, converting)
         names = table.column_names
     _check_names(path, names)
     if table.num_rows == 0:
         raise InvalidInputError(f"{path}: expected rows, found only a header")
     return table
+
+
+def row_by_row(**options: Any) -> Any:
+    """Options to read a CSV file with: Arrow's errors name the row on one thread only."""
+    from pyarrow import csv
+
+    return csv.ReadOptions(use_threads=False, **options)
 
 
 def names_in(path: str | os.PathLike[str]) -> list[str]:
@@ -101,7 +103,7 @@ def names_in(path: str | os.PathLike[str]) -> list[str]:
             from pyarrow import csv
 
             with stream_of(path) as (stream, parsing):
-                names = csv.open_csv(stream, parse_options=parsing).schema.names
+                names = csv.open_csv(stream, row_by_row(), parsing).schema.names
     _check_names(path, names)
     return list(names)
 
@@ -159,7 +161,7 @@ def read_batches(
         from pyarrow import csv
 
         converting = csv_conversion(types, missing)
-        reading = csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES)
+        reading = row_by_row(block_size=_BLOCK_BYTES)
         with stream_of(path) as (stream, parsing):
             for block in csv.open_csv(stream, reading, parsing, converting):
                 for start in range(0, block.num_rows, rows):

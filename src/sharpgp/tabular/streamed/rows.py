@@ -19,6 +19,7 @@ from sharpgp.tabular.files import (
     names_in,
     plain_errors,
     read_batches,
+    row_by_row,
     stream_of,
 )
 
@@ -205,7 +206,7 @@ def as_parquet(path: Path, copy: Path, missing: Sequence[str] = ()) -> Path:
     from pyarrow import csv
 
     with plain_errors(path), stream_of(path) as (stream, parsing):
-        schema = csv.open_csv(stream, None, parsing, csv_conversion({}, missing)).schema
+        schema = csv.open_csv(stream, row_by_row(), parsing, csv_conversion({}, missing)).schema
     numbers = (pa.types.is_integer, pa.types.is_null)
     types = {
         field.name: pa.float64() if any(test(field.type) for test in numbers) else field.type
