@@ -6,7 +6,8 @@ rows        on a GPU   what happens                 why there
 from 40                spreads are learned          fewer scores are too few to judge one by
 from 300               starts run side by side      fewer take no time
 above 400              scale models are trained by  measured: the likelihood's maximum to a tenth,
-                       a bound on all points        for a third of the cost at 1,000 points
+                       a bound, above 2000 that     for a third of the cost at 1,000 points
+                       of a part
 up to 500              ``capone22`` samples         cost: ``N^3`` per gradient, thousands of them
 above 500              additive GPs are trained on  measured: trained on 500 of 800 points, the CRPS
                        a part, and only their       was within 4 % on three sets (one split each),
@@ -142,9 +143,9 @@ MOST_CALIBRATING = 10_000
 LEAST_LEARNED = 40
 #: Points whose leave-one-out quantities a search of the spread uses at most.
 MOST_SEARCHED = 600
-#: Points up to which a scale model's hyperparameters maximise the likelihood; beyond, a bound of it
-#: with as many of the points as inducing inputs.
-MOST_TRAINED, SCALE_INDUCING = 400, 100
+#: Points up to which a scale model's hyperparameters maximise the likelihood of all; beyond, they
+#: maximise a bound of it, of this many points at most, of which so many are inducing inputs.
+MOST_TRAINED, MOST_BOUNDED, SCALE_INDUCING = 400, 2000, 100
 #: Points beyond which no second GP is trained on a warped target.
 MOST_WARPED = 4000
 #: Rows up to which ``cv`` makes ten parts of several models' points; beyond, five.

@@ -15,7 +15,7 @@ from sharpgp.gp.compute import threads_for
 from sharpgp.gp.covariance import Covariance, Named, Stationary
 from sharpgp.gp.dense import cholesky
 from sharpgp.gp.exact import ExactPosterior
-from sharpgp.gp.inducing import cluster_centres
+from sharpgp.gp.inducing import cluster_centres, spaced_rows
 from sharpgp.gp.kernel_posterior import KernelPosterior
 from sharpgp.gp.kernels import Kernel, kernel_of, make_covariance
 from sharpgp.gp.neighbour_training import train_neighbours
@@ -294,7 +294,7 @@ def train_at_rows(
     y_units = Affine.standardising(y)
     x_units = covariance.units(X, y_units)
     data = Data(covariance, x_units.forward(X), y_units.forward(y))
-    rows = torch.linspace(0, len(y) - 1, n_inducing, device=X.device).round().long()
+    rows = spaced_rows(len(y), n_inducing, X.device)
     penalty = covariance.penalty(prior, data.X)
 
     def objective(log_theta: Tensor) -> Tensor:

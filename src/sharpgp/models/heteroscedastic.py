@@ -7,10 +7,11 @@ from torch import Tensor
 
 from sharpgp._stored import Array, agree, stored
 from sharpgp.gp.exact import ExactPosterior
+from sharpgp.gp.inducing import spaced_rows
 from sharpgp.gp.kernels import named
 from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.priors import LengthscalePrior
-from sharpgp.gp.sizes import MOST_TRAINED, SCALE_INDUCING
+from sharpgp.gp.sizes import MOST_BOUNDED, MOST_TRAINED, SCALE_INDUCING
 from sharpgp.gp.sparse_training import condition, train_at_rows
 from sharpgp.gp.ties import Ties
 from sharpgp.gp.training import train
@@ -42,13 +43,13 @@ def log_squares(z: Tensor) -> Tensor:
 
 
 def _trained(X: Tensor, logs: Tensor, ties: Ties | None) -> ExactPosterior:
-    """A GP of logarithms of squares, trained on all of them; for many, by a bound."""
+    """A GP of logarithms of squares, to be conditioned on all; if these are many, by a bound."""
     kernel = named("rbf", ties)
     if len(logs) <= MOST_TRAINED:
         return train(X, logs, kernel, start=0, tolerance=_TOLERANCE, prior=_PRIOR)[0]
-    return train_at_rows(
-        X, logs, kernel, n_inducing=SCALE_INDUCING, tolerance=_TOLERANCE, prior=_PRIOR
-    )
+    rows = spaced_rows(len(logs), MOST_BOUNDED, X.device)
+    some = X[rows], logs[rows], kernel
+    return train_at_rows(*some, n_inducing=SCALE_INDUCING, tolerance=_TOLERANCE, prior=_PRIOR)
 
 
 @stored("ScaleModel", gp=Posterior, _at_training=Array("N"))
