@@ -239,6 +239,13 @@ def test_a_costly_kernel_tries_what_others_took_and_starts_where_they_did(monkey
     assert where == [won]
 
 
+def test_models_of_one_name_are_numbered():
+    names = Bases(["rbf", LinearRegression(), LinearRegression(), "rbf"]).model_names(
+        50, 2, one_gp=False
+    )
+    assert names == ["rbf", "LinearRegression", "LinearRegression 2", "rbf 2"]
+
+
 @pytest.mark.slow
 def test_models_that_say_the_same_share_their_weight():
     model = SharpGPRegressor(base=["rbf", "rbf", "rbf"], calibration=METHODS["cv"], random_state=0)

@@ -188,12 +188,12 @@ class Bases:
         several = list(self.base) if isinstance(self.base, list | tuple) else [self.base]
         if not several:
             raise InvalidInputError("base: expected one or more models, found an empty list")
-        named: list[tuple[str, Any]] = []
-        for base in several:
-            name = _name(base)
-            taken = [other for other, _ in named]
-            named.append((name if name not in taken else f"{name} {len(taken) + 1}", base))
-        return named
+        names = [_name(base) for base in several]
+        before = [names[:k].count(name) for k, name in enumerate(names)]
+        return [
+            (f"{name} {count + 1}" if count else name, base)
+            for name, count, base in zip(names, before, several, strict=True)
+        ]
 
     def _trained(
         self,
