@@ -58,7 +58,7 @@ class Recalibrator(ABC):
 
     def check(self, n_train: int, n_cal: int) -> None:
         """Refuse settings that cannot be used with so many points, before anything is learned."""
-        assert self.seed >= 0
+        assert self.seed >= 0  # asking for it refuses a random_state that is none
 
     def fit(
         self,

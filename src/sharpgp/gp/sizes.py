@@ -5,9 +5,9 @@ rows        on a GPU   what happens                 why there
 ==========  =========  ===========================  ===============================================
 from 40                spreads are learned          fewer scores are too few to judge one by
 from 300               starts run side by side      fewer take no time
-above 400              scale models are trained by  measured: the likelihood's maximum to a tenth,
-                       a bound, above 2000 that     for a third of the cost at 1,000 points
-                       of a part
+above 400              scale models are trained by  measured: within 0.6 of the greatest likelihood,
+                       a bound, above 2000 that     for half the cost at 800 points and an eighth at
+                       of a part                    1,300 (``scale_training``)
 up to 500              ``capone22`` samples         cost: ``N^3`` per gradient, thousands of them
 above 500              additive GPs are trained on  measured: trained on 500 of 800 points, the CRPS
                        a part, and only their       was within 4 % on three sets (one split each),

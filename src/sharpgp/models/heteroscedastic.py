@@ -6,13 +6,14 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import Array, agree, stored
+from sharpgp.gp.bound_training import train_at_rows
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.inducing import spaced_rows
 from sharpgp.gp.kernels import named
 from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.sizes import MOST_BOUNDED, MOST_TRAINED, SCALE_INDUCING
-from sharpgp.gp.sparse_training import condition, train_at_rows
+from sharpgp.gp.sparse_training import condition
 from sharpgp.gp.ties import Ties
 from sharpgp.gp.training import train
 from sharpgp.models.folds import parts
@@ -28,11 +29,11 @@ _FREEDOM = 5.0
 # What one z-score tells about the log of its squared scale.
 _INFORMATION = _FREEDOM / (2.0 * (_FREEDOM + 3.0))
 _STEPS = 8
-# The likelihood of a scale model is flat: more evaluations move nothing that can be seen.
-_TOLERANCE = 1e-4
-# Prior on its lengthscales: z-scores tell so little about their scale that without one many
-# features fit noise, however many points there are.
-_PRIOR = LengthscalePrior(deviation=1.0, in_ranges=False, fades=False)
+#: The likelihood of a scale model is flat: more evaluations move nothing that can be seen.
+TOLERANCE = 1e-4
+#: Prior on its lengthscales: z-scores tell so little about their scale that without one many
+#: features fit noise, however many points there are.
+PRIOR = LengthscalePrior(deviation=1.0, in_ranges=False, fades=False)
 # Parts of the points, each judged by a scale model that was trained without it.
 _PARTS = 5
 
@@ -46,10 +47,10 @@ def _trained(X: Tensor, logs: Tensor, ties: Ties | None) -> ExactPosterior:
     """A GP of logarithms of squares, to be conditioned on all; if these are many, by a bound."""
     kernel = named("rbf", ties)
     if len(logs) <= MOST_TRAINED:
-        return train(X, logs, kernel, start=0, tolerance=_TOLERANCE, prior=_PRIOR)[0]
+        return train(X, logs, kernel, start=0, tolerance=TOLERANCE, prior=PRIOR)[0]
     rows = spaced_rows(len(logs), MOST_BOUNDED, X.device)
     some = X[rows], logs[rows], kernel
-    return train_at_rows(*some, n_inducing=SCALE_INDUCING, tolerance=_TOLERANCE, prior=_PRIOR)
+    return train_at_rows(*some, n_inducing=SCALE_INDUCING, tolerance=TOLERANCE, prior=PRIOR)
 
 
 @stored("ScaleModel", gp=Posterior, _at_training=Array("N"))

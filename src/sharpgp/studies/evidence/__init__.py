@@ -40,6 +40,7 @@ STUDIES = {
     "profile": "what takes the time of a default fit, by phase and size",
     "regions": "boxes that hold several outputs at once, beside Bonferroni's",
     "runner_overhead": "what the runner adds to tasks of 100 ms",
+    "scale_training": "hyperparameters of scale models: on all points, on a part, by a bound",
     "scoringbench": "the entry for ScoringBench on its protocol",
     "search": "objective of the paper's mode, by levels, effort and restarts",
     "spread_power": "whether a power of the spread covers more evenly by width",

@@ -15,9 +15,9 @@ import torch
 
 from sharpgp import Exact, Sharp
 from sharpgp.gp import SparsePosterior, bound, inplace, train_sparse, whitening, woodbury
+from sharpgp.gp.bound_training import maximise_bound
 from sharpgp.gp.covariance import Stationary
 from sharpgp.gp.inducing import cluster_centres
-from sharpgp.gp.sparse_training import maximise_bound
 from sharpgp.studies.evidence.common import Clock, judged, run_parts, sets, table
 from sharpgp.toy import Split, split
 

@@ -10,9 +10,9 @@ from torch import Tensor
 from sharpgp._validation import as_numpy
 from sharpgp.exceptions import NumericalError
 from sharpgp.gp.bound import BoundGradient
+from sharpgp.gp.bound_training import search_box
 from sharpgp.gp.optimise import minimise
 from sharpgp.gp.sparse import SparsePosterior
-from sharpgp.gp.sparse_training import search_box
 from sharpgp.gp.training import result_of
 from sharpgp.tabular.streamed.sums import Pull, Sums, Training, Visit, bound_and_gradient
 from sharpgp.tabular.streamed.work import Work
