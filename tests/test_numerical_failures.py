@@ -9,7 +9,7 @@ import torch
 from helpers import method, wavy
 from sharpgp.calibration.methods.bayes import hyperposterior
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError, NumericalError
-from sharpgp.gp import sparse_training, warped
+from sharpgp.gp import bound_training, warped
 from sharpgp.gp.compute import choose_device
 from sharpgp.gp.covariance import Stationary
 from sharpgp.gp.sparse_training import train_sparse
@@ -86,8 +86,8 @@ def test_failures_of_the_papers_search_are_counted_in_a_warning(gp, monkeypatch)
 
 
 def test_sparse_training_goes_on_after_a_failure_and_says_so(monkeypatch):
-    bound = Failing(sparse_training.variational_bound, lambda call: call == 2)
-    monkeypatch.setattr(sparse_training, "variational_bound", bound)
+    bound = Failing(bound_training.variational_bound, lambda call: call == 2)
+    monkeypatch.setattr(bound_training, "variational_bound", bound)
     posterior, result = train_sparse(X, y, n_inducing=8)
     assert result.status == "retried"
     assert result.failures == ("the matrix is not positive definite",)
@@ -101,7 +101,7 @@ def test_sparse_training_that_always_fails_is_an_error(monkeypatch, how):
             raise NumericalError("the matrix is not positive definite")
         return theta.sum(-1) * math.nan
 
-    monkeypatch.setattr(sparse_training, "variational_bound", bound)
+    monkeypatch.setattr(bound_training, "variational_bound", bound)
     reason = "positive definite" if how == "fails" else "NaN or inf"
     with pytest.raises(NumericalError, match=f"training of the sparse GP failed: .*{reason}"):
         train_sparse(X, y, n_inducing=8)
