@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from sharpgp.cli import app
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.tabular import fit_file, load_model
-from sharpgp.tabular.files import read_whole, rows_in
+from sharpgp.tabular.files import read_batches, read_whole, rows_in
 from sharpgp.tabular.streamed.rows import as_parquet
 
 runner = CliRunner()
@@ -74,6 +74,16 @@ def test_marks_of_gaps_are_remembered(frame, tmp_path):
     book.save(tmp_path / "marked.xlsx")
     found = read_whole(tmp_path / "marked.xlsx", saved.missing).to_pydict()
     assert found == {"a": [1.0, None, None, 2.5], "b": ["x", None, None, "y"]}
+
+
+def test_none_is_a_category_and_no_gap(tmp_path):
+    """A treatment called "none" is another one than a treatment that nobody wrote down."""
+    path = tmp_path / "data.csv"
+    path.write_text("treatment,dose\nnone,1\n,2\nNone,\nA,NA\n")
+    found = read_whole(path).to_pydict()
+    assert found == {"treatment": ["none", None, "None", "A"], "dose": [1, 2, None, None]}
+    (batch,) = read_batches(path, {"treatment": None})
+    assert batch.to_pydict() == {"treatment": found["treatment"]}
 
 
 def test_a_spreadsheet_s_oddities_are_read_or_named(tmp_path):

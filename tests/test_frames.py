@@ -148,6 +148,19 @@ def test_columns_without_information_are_named_and_left_out():
     assert model.n_features_in_ == len(frame.columns)
 
 
+@pytest.mark.parametrize("form", ["%Y-%m-%d %H:%M", "%d/%m/%Y", "%d.%m.%y"])
+def test_dates_as_text_are_named(form):
+    frame, _ = table()
+    frame["day"] = pd.date_range("2025-01-01", periods=len(frame)).strftime(form)
+    frame["part"] = [f"10-20-{i}x" for i in range(len(frame))]
+    with pytest.warns(UserWarning, match="hold dates") as caught:
+        encoding = TableEncoding.learn(frame)
+    messages = " ".join(str(one.message) for one in caught)
+    assert "column(s) 'day' hold dates as text" in messages
+    assert "column(s) 'part' look like identifiers" in messages
+    assert encoding.unused == ("day", "part")
+
+
 @pytest.mark.parametrize(("order", "named"), [(0, True), (1, True), (2, False)])
 def test_identifiers_are_noticed_where_rows_are_missing_or_shuffled(order, named):
     rng = np.random.default_rng(0)

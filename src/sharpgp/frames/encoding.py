@@ -1,5 +1,6 @@
 """How the columns of a table become features: learned from training rows, kept with the model."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,8 @@ from sharpgp.frames.reading import Values, names_of, values_of
 _MANY, _MOST_DIFFERENT = 20, 0.5
 # Numbers of rows reach less far than this times the number of rows that are there.
 _NUMBERED = 2.0
+# A date by numbers, such as 2025-01-31 or 31/1/25, alone or with a time of day.
+_DATE = re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}([T ]+\d{1,2}:.*)?$")
 
 
 @stored("TableEncoding", columns=Several(Column), unused=Several(str))
@@ -64,7 +67,14 @@ class TableEncoding:
                 f"{', '.join(map(repr, unused))}"
             )
         _warn_of(constant, "have the same value in every row; left out")
-        _warn_of(identifiers, "look like identifiers: their text differs in most rows; left out")
+        dates = [name for name, values in read.items() if _are_dates(values)]
+        names = [name for name in identifiers if name not in dates]
+        _warn_of(names, "look like identifiers: their text differs in most rows; left out")
+        _warn_of(
+            dates,
+            "hold dates as text, of which times and seasons cannot be learned; write them as "
+            "2025-01-31, or convert them with pandas.to_datetime",
+        )
         _warn_of(
             [name for name, values in kept.items() if _counts_rows(values)],
             "look like identifiers: whole numbers that count the rows; drop them if they are",
@@ -208,6 +218,13 @@ def _is_identifier(values: Values) -> bool:
     present = values.data[~values.missing].tolist()
     different = len(set(present))
     return different > _MANY and different > _MOST_DIFFERENT * len(present)
+
+
+def _are_dates(values: Values) -> bool:
+    if values.holds != "text" or values.declared:
+        return False
+    present = values.data[~values.missing].tolist()
+    return bool(present) and all(_DATE.match(text) for text in present)
 
 
 def _counts_rows(values: Values) -> bool:

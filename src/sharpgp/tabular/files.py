@@ -19,8 +19,9 @@ from sharpgp.frames.encoding import missing_columns
 from sharpgp.tabular.excel import read_sheet
 
 Format = Literal["csv", "excel", "parquet"]
-#: Text that stands for a missing value in CSV files.
-MISSING = ["", "NA", "N/A", "#N/A", "NaN", "nan", "NULL", "null", "None", "none"]
+#: Text that stands for a missing value in CSV files. "None" is a word: as a category it says more
+#: than a gap, and among numbers it is refused with the advice to name it.
+MISSING = ["", "NA", "N/A", "#N/A", "NaN", "nan", "NULL", "null"]
 #: Rows that are held in memory at a time.
 ROWS = 10_000
 #: Rows up to which ``sharpgp fit`` reads a file as a whole, unless told otherwise.
