@@ -8,6 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
+from matplotlib.dates import AutoDateFormatter
 from matplotlib.figure import Figure
 
 from helpers import marked
@@ -21,6 +22,7 @@ from sharpgp.gp.kernels import NamedKernel, make_covariance, named
 from sharpgp.gp.training import train
 from sharpgp.relevance import relevance
 from sharpgp.report.numbers import numbers_of
+from sharpgp.report.wording import place_of
 
 KINDS = ["a", "b", "c", "d", "e"]
 
@@ -146,6 +148,20 @@ def test_columns_without_information_are_named_and_left_out():
     assert "column(s) 'row' look like identifiers: whole numbers that count the rows" in messages
     assert model.encoding_.unused == ("one", "none", "name")
     assert model.n_features_in_ == len(frame.columns)
+
+
+def test_groups_along_a_date_are_named_by_dates():
+    frame, y = table()
+    model, test = quick().fit(frame[:80], y[:80]), (frame[80:], y[80:])
+    numbers = numbers_of(diagnose(model, *test))
+    bins = numbers["intervals"][0]["by_feature"][numbers["features"].index("day")]
+    last = frame["day"][80:].max()
+    assert bins[-1]["ends"][1] == str(last.date())
+    assert place_of("day", bins, len(bins) - 1).endswith(f" to {last.date()}")
+    ax = model.plot(*test, "coverage", ax=Figure().subplots(), feature="day")
+    assert ax.get_xticklabels()[-1].get_text() == f"≤ {last.date()}"
+    ax = model.plot(*test, "intervals", ax=Figure().subplots(), feature="day")
+    assert isinstance(ax.xaxis.get_major_formatter(), AutoDateFormatter)
 
 
 @pytest.mark.parametrize("form", ["%Y-%m-%d %H:%M", "%d/%m/%Y", "%d.%m.%y"])

@@ -3,6 +3,7 @@
 from sharpgp.diagnostics.chance import COVERAGE_LOOKS, FEWEST_JUDGED, Floats, bands_of_chance
 from sharpgp.diagnostics.collecting import COVERAGES, diagnose
 from sharpgp.diagnostics.curves import LevelCurves, level_curves
+from sharpgp.diagnostics.edges import texts_of
 from sharpgp.diagnostics.findings import Diagnostics
 
 __all__ = [
@@ -15,4 +16,5 @@ __all__ = [
     "bands_of_chance",
     "diagnose",
     "level_curves",
+    "texts_of",
 ]

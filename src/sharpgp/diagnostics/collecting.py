@@ -119,6 +119,7 @@ def diagnose(
         n_seen=0 if outside.targets else _seen(calibrated, plain_X, plain_y),
         gaps=None if rows is None else tuple(rows.gaps),
         n_missing=0 if rows is None else int(rows.missing.sum()),
+        dates=frozenset() if rows is None else rows.encoding.dates,
         exchangeability=alike,
     )
 

@@ -64,6 +64,8 @@ class Diagnostics:
         For each row of a data frame the names of the columns that it lacks.
     n_missing : int
         Values that these rows lack in all.
+    dates : set of str
+        Names of the features that are days since the start of 1970.
     exchangeability : Exchangeability or None
         Whether these rows are like those that calibrated the model, for methods that rank scores.
     """
@@ -93,6 +95,7 @@ class Diagnostics:
     counted: str = "points"
     gaps: tuple[str, ...] | None = None
     n_missing: int = 0
+    dates: frozenset[str] = frozenset()
     exchangeability: Exchangeability | None = None
 
     @property

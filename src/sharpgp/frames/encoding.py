@@ -109,6 +109,11 @@ class TableEncoding:
         return out
 
     @property
+    def dates(self) -> frozenset[str]:
+        """Names of the features that are days since the start of 1970."""
+        return frozenset(column.name for column in self.columns if column.kind == "date")
+
+    @property
     def lengthscales(self) -> list[str]:
         """What each lengthscale is named for, in order."""
         return list(dict.fromkeys(self._lengthscale_of_each))

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 from numpy.typing import ArrayLike
 
-from sharpgp.diagnostics import Diagnostics, LevelCurves, bands_of_chance
+from sharpgp.diagnostics import Diagnostics, LevelCurves, bands_of_chance, texts_of
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.metrics import (
     BinnedCoverage,
@@ -160,10 +160,13 @@ def coverage_by_feature(
     n_cal: int | None = None,
     *,
     name: str = "feature",
+    dates: bool = False,
     n_bins: int = 5,
     looks: int = 1,
 ) -> Axes:
     """Draw the share covered in groups along a feature; see :func:`coverage_by_width`.
+
+    ``dates`` says that the feature counts days since 1970.
 
     Examples
     --------
@@ -173,7 +176,7 @@ def coverage_by_feature(
     ['≤ 0', '≤ 1']
     """
     bins = coverage_along(feature, y, lower, upper, n_bins)
-    return _binned(ax, bins, coverage, n_cal, name, looks)
+    return _binned(ax, bins, coverage, n_cal, name, looks, dates=dates)
 
 
 def beta_curve(ax: Axes, curves: LevelCurves) -> Axes:
@@ -274,6 +277,7 @@ def calibration_figure(
             coverage,
             found.n_cal,
             name=found.feature_names[j],
+            dates=found.feature_names[j] in found.dates,
             looks=found.looks,
         ),
         "Observed against predicted": lambda ax: _observed(ax, found, lower, upper),
@@ -316,7 +320,14 @@ def _with_legend(ax: Axes) -> Axes:
 
 
 def _binned(
-    ax: Axes, bins: BinnedCoverage, coverage: float, n_cal: int | None, xlabel: str, looks: int
+    ax: Axes,
+    bins: BinnedCoverage,
+    coverage: float,
+    n_cal: int | None,
+    xlabel: str,
+    looks: int,
+    *,
+    dates: bool = False,
 ) -> Axes:
     where = np.arange(len(bins.n_points))
     low, high = bands_of_chance(bins, coverage, n_cal, looks)
@@ -324,7 +335,8 @@ def _binned(
     ax.axhline(coverage, color=GREY, lw=0.8, ls=DASHED)
     off = (bins.coverage < low) | (bins.coverage > high)
     ax.scatter(where, bins.coverage, s=28, c=[ORANGE if o else BLUE for o in off], zorder=3)
-    ax.set_xticks(where, [f"≤ {edge:.3g}" for edge in bins.edges[1:]])
+    ends = [f"≤ {text}" for text in texts_of(bins.edges, dates=dates)[1:]]
+    ax.set_xticks(where, ends, fontsize=7 if dates else None)
     return plain(ax, xlabel, "share covered")
 
 

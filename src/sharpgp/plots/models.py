@@ -97,6 +97,8 @@ def intervals(ax: Axes, found: Diagnostics, feature: int | str | None = None) ->
         ax.vlines(x, lower, upper, color=SHADE, lw=1.2, label=label)
         ax.scatter(x, mean, s=14, marker="_", color=BLUE, lw=1, label="mean")
     _observations(ax, x, y, missed)
+    if found.feature_names[j] in found.dates:
+        ax.xaxis_date()  # matplotlib counts days since 1970, too
     return _labelled(ax, found, found.feature_names[j], _target(found))
 
 
@@ -158,6 +160,7 @@ def _coverage(ax: Axes, found: Diagnostics, feature: int | str | None) -> Axes:
         float(found.coverages[0]),
         found.n_cal,
         name=found.feature_names[j],
+        dates=found.feature_names[j] in found.dates,
         looks=found.X.shape[1],
     )
 

@@ -224,12 +224,13 @@
       label: `Coverage of ${percent(coverage)} intervals by ${xLabel}, with the band of chance`,
       x: [0, bins.length], y: range,
       yTicks: ticks(floor, 1, 4).map((v) => [v, percent(v)]),
-      xTicks: bins.map((b, i) => [i + 0.5, String(Number(b.to.toPrecision(Math.abs(b.to) < 1 || Math.abs(b.to) >= 1000 ? 2 : 3)))]),
+      // Dates do not fit beside one another on a phone: every second one does.
+      xTicks: bins.map((b, i) => [i + 0.5, window.innerWidth > 700 || i % 2 === 0 || b.ends[1].length < 8 ? b.ends[1] : ""]),
       hint: `All points: ${percent(part.covered)} covered, ${percent(coverage)} claimed.`,
       xLabel: `${brief(xLabel, 24)}, up to`, yLabel: "share covered", columns: ["from", "to", "points", "covered", "by chance"],
       rows: bins.map((b, i) => ({
         x: i + 0.5, y: b.covered,
-        cells: [short(b.from), short(b.to), String(b.n), percent(b.covered), `${percent(b.low)} to ${percent(b.high)}`],
+        cells: [...b.ends, String(b.n), percent(b.covered), `${percent(b.low)} to ${percent(b.high)}`],
       })),
       draw(add, sx, sy) {
         bins.forEach((b, i) => {

@@ -11,6 +11,7 @@ from sharpgp.diagnostics import (
     Diagnostics,
     Floats,
     bands_of_chance,
+    texts_of,
 )
 from sharpgp.metrics import (
     BinnedCoverage,
@@ -58,7 +59,7 @@ def numbers_of(found: Diagnostics) -> Numbers:
         "pit": _pit(found),
         "features": [*names, ROWS],
         "intervals": [
-            _intervals(found, k, [*columns, np.arange(1.0, len(found.y) + 1)])
+            _intervals(found, k, [*columns, np.arange(1.0, len(found.y) + 1)], names)
             for k in range(len(found.coverages))
         ],
         "points": _points(found),
@@ -94,7 +95,7 @@ def _pit(found: Diagnostics) -> Numbers:
     }
 
 
-def _intervals(found: Diagnostics, k: int, columns: list[Floats]) -> Numbers:
+def _intervals(found: Diagnostics, k: int, columns: list[Floats], names: list[str]) -> Numbers:
     y, lower, upper, coverage = found.y, found.lower[:, k], found.upper[:, k], found.coverages[k]
     confidence = 1 - (1 - CALM) / COVERAGE_LOOKS
     low, high = coverage_band(float(coverage), found.n_cal, len(y), confidence)
@@ -103,8 +104,10 @@ def _intervals(found: Diagnostics, k: int, columns: list[Floats]) -> Numbers:
     by_width = coverage_by_width(y, lower, upper, COVERAGE_BINS)
     by_feature = [coverage_along(column, y, lower, upper, COVERAGE_BINS) for column in columns]
 
-    def judged(bins: BinnedCoverage) -> list[Numbers]:
-        return _bins(bins, float(coverage), found.n_cal, found.looks)
+    def judged(bins: BinnedCoverage, name: str = "") -> list[Numbers]:
+        groups = _bins(bins, float(coverage), found.n_cal, found.looks)
+        ends = texts_of(bins.edges, dates=name in found.dates)
+        return [group | {"ends": ends[i : i + 2]} for i, group in enumerate(groups)]
 
     return {
         "coverage": float(coverage),
@@ -117,7 +120,7 @@ def _intervals(found: Diagnostics, k: int, columns: list[Floats]) -> Numbers:
         "tenths": _list(np.quantile(width, [0.1, 0.9])),
         "widths": {"edges": _list(edges), "count": counts.tolist()},
         "by_width": judged(by_width),
-        "by_feature": [judged(bins) for bins in by_feature],
+        "by_feature": list(map(judged, by_feature, [*names, ROWS])),
     }
 
 

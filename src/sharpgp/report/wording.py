@@ -35,7 +35,8 @@ def place_of(name: str, bins: list[Numbers], i: int) -> str:
 
     Examples
     --------
-    >>> bins = [{"from": 0.0, "to": 1.5, "n": 3}, {"from": 1.5, "to": 4.0, "n": 3}]
+    >>> bins = [{"from": 0.0, "to": 1.5, "ends": ["0", "1.5"], "n": 3}]
+    >>> bins += [{"from": 1.5, "to": 4.0, "ends": ["1.5", "4"], "n": 3}]
     >>> place_of("dose_mg", bins, 1), place_of("", bins, 0)
     ('dose_mg 1.5 to 4', 'the narrowest intervals')
     """
@@ -45,7 +46,7 @@ def place_of(name: str, bins: list[Numbers], i: int) -> str:
         # A group holds what lies above its lower edge, the first group its edge, too.
         first = bins[i]["from"] + (i > 0)
         return f"rows {first:.0f} to {bins[i]['to']:.0f}"
-    ends = f"{bins[i]['from']:.4g} to {bins[i]['to']:.4g}"
+    ends = " to ".join(bins[i]["ends"])
     return f"intervals of width {ends}" if not name else f"{name} {ends}"
 
 
