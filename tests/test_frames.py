@@ -1,6 +1,7 @@
 """Data frames in the estimator: what columns become, gaps, new categories, files."""
 
 import datetime
+import re
 import warnings
 
 import numpy as np
@@ -148,6 +149,42 @@ def test_columns_without_information_are_named_and_left_out():
     assert "column(s) 'row' look like identifiers: whole numbers that count the rows" in messages
     assert model.encoding_.unused == ("one", "none", "name")
     assert model.n_features_in_ == len(frame.columns)
+
+
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        ("{:.1f}%", "expected numbers alone, found '5.0%' in row 0; write '5.0', or make the"),
+        ("${:.2f}", "expected numbers alone, found '$5.00' in row 0; write '5.00'"),
+        ("{:.2f} mm", "expected numbers alone, found '5.00 mm' in row 0; write '5.00'"),
+        (
+            "1,{:03.0f}.5",
+            "expected numbers without commas, found '1,005.5' in row 0; write '1005.5'",
+        ),
+        ("{:.0f},005", "found '5,005' in row 0; write '5005', or '5.005' if it is a decimal comma"),
+        ("{:.0f},25", "expected numbers with a decimal point, found '5,25' in row 0; write '5.25'"),
+    ],
+)
+def test_numbers_that_are_written_otherwise_are_refused(form, message):
+    frame = pd.DataFrame({"x": [form.format(v) for v in range(5, 65)], "z": np.arange(60.0) ** 2})
+    with pytest.raises(InvalidInputError, match=re.escape(message)):
+        TableEncoding.learn(frame)
+
+
+@pytest.mark.parametrize("form", ["n{}", "{}A", "Q{}.5-x", "{}-{}"])
+def test_names_of_rows_are_no_numbers(form):
+    frame = pd.DataFrame({"name": [form.format(v, v) for v in range(60)], "z": np.arange(60) ** 2})
+    with pytest.warns(UserWarning, match="look like identifiers"):
+        assert TableEncoding.learn(frame).unused == ("name",)
+
+
+def test_categories_that_are_spelled_in_two_ways_are_named():
+    frame = pd.DataFrame({"kind": ["Pd/C", "pt", "Pd/C ", "Pt"] * 9, "z": np.arange(36.0) ** 2})
+    with pytest.warns(UserWarning, match=r"column 'kind': 'Pd/C' and 'Pd/C ' count as two"):
+        TableEncoding.learn(frame)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        TableEncoding.learn(frame.astype({"kind": "category"}))  # who says so means it
 
 
 def test_groups_along_a_date_are_named_by_dates():

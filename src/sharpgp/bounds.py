@@ -157,6 +157,8 @@ def warn_of_piles(y: np.ndarray, bounds: Bounds | None) -> None:
     True
     """
     known = bounds or Bounds()
+    if y.min() == y.max():  # refused elsewhere, and no matter of bounds
+        return
     for edge, bound, name in ((y.min(), known.low, "smaller"), (y.max(), known.high, "larger")):
         edge = edge or 0.0  # not -0
         count = int((y == edge).sum())

@@ -1,6 +1,5 @@
 """How the columns of a table become features: learned from training rows, kept with the model."""
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -12,13 +11,11 @@ from sharpgp._validation import nearest
 from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.frames.column import Column
 from sharpgp.frames.reading import Values, names_of, values_of
+from sharpgp.frames.texts import are_dates, is_identifier, nearly_equal, refuse_odd_numbers
 
-# Different texts, absolute and as a share of the rows, from which they read like identifiers.
-_MANY, _MOST_DIFFERENT = 20, 0.5
-# Numbers of rows reach less far than this times the number of rows that are there.
-_NUMBERED = 2.0
-# A date by numbers, such as 2025-01-31 or 31/1/25, alone or with a time of day.
-_DATE = re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}([T ]+\d{1,2}:.*)?$")
+# Rows from which whole numbers may be those of rows; they then reach less far than this times the
+# number of rows that are there.
+_MANY, _NUMBERED = 20, 2.0
 
 
 @stored("TableEncoding", columns=Several(Column), unused=Several(str))
@@ -58,7 +55,7 @@ class TableEncoding:
         for name, values in read.items():
             refuse_odd_numbers(name, values, first_row)
         constant = [name for name, values in read.items() if _is_constant(values)]
-        identifiers = [name for name, values in read.items() if _is_identifier(values)]
+        identifiers = [name for name, values in read.items() if is_identifier(values)]
         unused = [*constant, *identifiers]
         kept = {name: values for name, values in read.items() if name not in unused}
         if not kept:
@@ -67,7 +64,7 @@ class TableEncoding:
                 f"{', '.join(map(repr, unused))}"
             )
         _warn_of(constant, "have the same value in every row; left out")
-        dates = [name for name, values in read.items() if _are_dates(values)]
+        dates = [name for name, values in read.items() if are_dates(values)]
         names = [name for name in identifiers if name not in dates]
         _warn_of(names, "look like identifiers: their text differs in most rows; left out")
         _warn_of(
@@ -75,6 +72,12 @@ class TableEncoding:
             "hold dates as text, of which times and seasons cannot be learned; write them as "
             "2025-01-31, or convert them with pandas.to_datetime",
         )
+        for name, values in kept.items():
+            if pair := nearly_equal(values):
+                warn(
+                    f"column {name!r}: {pair[0]!r} and {pair[1]!r} count as two categories, but "
+                    "differ by spaces or capital letters alone; make them equal if they are one"
+                )
         _warn_of(
             [name for name, values in kept.items() if _counts_rows(values)],
             "look like identifiers: whole numbers that count the rows; drop them if they are",
@@ -217,56 +220,9 @@ def _is_constant(values: Values) -> bool:
     return not values.missing.any() and bool((present == present[0]).all())
 
 
-def _is_identifier(values: Values) -> bool:
-    if values.holds != "text" or values.declared:
-        return False
-    present = values.data[~values.missing].tolist()
-    different = len(set(present))
-    return different > _MANY and different > _MOST_DIFFERENT * len(present)
-
-
-def _are_dates(values: Values) -> bool:
-    if values.holds != "text" or values.declared:
-        return False
-    present = values.data[~values.missing].tolist()
-    return bool(present) and all(_DATE.match(text) for text in present)
-
-
 def _counts_rows(values: Values) -> bool:
     """Whether whole numbers are those of rows, each there once; some rows may be elsewhere."""
     n = len(values.data)
     if not values.whole or n <= _MANY or values.missing.any():
         return False
     return bool(np.ptp(values.data) < _NUMBERED * n) and len(np.unique(values.data)) == n
-
-
-def refuse_odd_numbers(name: str, values: Values, first_row: int) -> None:
-    """Raise for numbers as text with a few that are none, such as a question mark for a gap.
-
-    So do numbers with a decimal comma, which would pass for categories.
-    """
-    if values.holds != "text" or values.declared:
-        return
-    different = dict.fromkeys(values.data[~values.missing].tolist())
-    commas = [text for text in different if "," in text]
-    if commas and all(_is_number(text.replace(",", ".", 1)) for text in different):
-        row = first_row + int(np.argmax(values.data == commas[0]))
-        raise InvalidInputError(
-            f"column {name!r}: expected numbers with a decimal point, found {commas[0]!r} in row "
-            f"{row}; write {commas[0].replace(',', '.', 1)!r}, or make the column categorical"
-        )
-    odd = [text for text in different if not _is_number(text)]
-    if 0 < len(odd) < len(different) - len(odd):
-        row = first_row + int(np.argmax(values.data == odd[0]))
-        raise InvalidInputError(
-            f"column {name!r}: expected numbers, found {odd[0]!r} in row {row}; correct it, or "
-            "make the column categorical"
-        )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

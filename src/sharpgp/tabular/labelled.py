@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sharpgp.exceptions import InvalidInputError, warn
-from sharpgp.frames.encoding import Encoded, TableEncoding, missing_columns, refuse_odd_numbers
+from sharpgp.frames.encoding import Encoded, TableEncoding, missing_columns
 from sharpgp.frames.reading import values_of
+from sharpgp.frames.texts import refuse_odd_numbers
 from sharpgp.tabular.files import read_whole
 
 
