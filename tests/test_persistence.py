@@ -6,6 +6,8 @@ import json
 import math
 import os
 import pickle
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from gpytorch import constraints, kernels, priors
 from safetensors.torch import save_file
 from sklearn.exceptions import NotFittedError
 
+import sharpgp
 from helpers import marked, wavy
 from processes import python
 from random_models import SAMPLED, answers, damaged, forged, random_kernel, random_model
@@ -384,3 +387,23 @@ def test_a_process_that_has_imported_nothing_else_loads_an_estimator(tmp_path):
     )
     done = python("-c", code, tmp_path / "model.sgp")
     assert done.stdout == "SharpGPRegressor\n", done.stderr
+
+
+def test_a_new_process_knows_every_class_that_can_be_stored():
+    """Whatever it has imported before; :mod:`sharpgp.bo` reads files of its own."""
+    source = Path(sharpgp.__file__).parent
+    names = {
+        name
+        for path in source.rglob("*.py")
+        if "bo" not in path.relative_to(source).parts
+        for name in re.findall(r'^@stored\(\s*"(\w+)"', path.read_text("utf-8"), re.MULTILINE)
+    }
+    assert {"SummedPosterior", "FitcPosterior", "SharpGPRegressor"} <= names
+    code = """
+from sharpgp import _stored, persistence
+try:
+    persistence.read("no such file")
+except persistence.SavedModelError:
+    print(*_stored._BY_NAME)
+"""
+    assert names <= set(python("-c", code).stdout.split())

@@ -17,6 +17,7 @@ import torch
 from pyarrow import csv
 from typer.testing import CliRunner
 
+from processes import python
 from sharpgp import CrossValidated, Neighbours, SharpGPRegressor, Sparse
 from sharpgp.cli import app
 from sharpgp.exceptions import InvalidInputError, SharpGPError
@@ -96,6 +97,15 @@ def numbers(saved, table=None) -> np.ndarray:
 def whole(path):
     """A fit without interruptions."""
     return fit_files(path, "y", regressor(), drop=["who"], steps=2)
+
+
+def test_a_model_is_loaded_by_another_process(path, whole, tmp_path):
+    """One that has not fitted a file: it has to know the classes of such models all the same."""
+    whole.save(tmp_path / "model.sgp")
+    request = [tmp_path / "model.sgp", path, "--out", tmp_path / "predictions.csv"]
+    done = python("-m", "sharpgp", "predict", *request)
+    assert done.returncode == 0, done.stderr
+    assert len((tmp_path / "predictions.csv").read_text().splitlines()) == N + 1
 
 
 # ------------------------------------------------------------------ rows and draws

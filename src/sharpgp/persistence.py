@@ -27,6 +27,9 @@ __all__ = ["SCHEMA", "Array", "Maybe", "Several", "load", "read", "save", "store
 FORMAT = "sharpgp model"
 #: Number of the layout of files; one that this version does not know is refused.
 SCHEMA = 2
+# Modules with further classes that can be stored. They import this one, so that it waits for them;
+# of an optimisation only sharpgp.bo knows, which reads its own files.
+_HOLDERS = ("sharpgp.estimator", "sharpgp.gp.adapters", "sharpgp.gp.summed")
 
 
 def save(model: Any, path: str | os.PathLike[str], **more: Any) -> None:
@@ -113,7 +116,8 @@ def read(
     path: str | os.PathLike[str], *, device: Any = "auto", trusted: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Everything in a file, by name: the model as ``"model"``, and what was saved beside it."""
-    import_module("sharpgp.estimator")  # the other classes that can be stored; it imports this one
+    for name in _HOLDERS:
+        import_module(name)
     try:
         header, tensors = _opened(path)
         if header.get("format") != FORMAT:
