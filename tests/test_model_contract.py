@@ -149,6 +149,7 @@ def test_location_and_spread(model, rows):
     assert torch.isfinite(location).all()
     assert (torch.isfinite(spread) & (spread > 0)).all()
     close(torch.stack([location, spread]), answers(model)[:, :rows])
+    torch.testing.assert_close(model.location_and_spread(X_NEW[:rows]), (location, spread))
     # It has learned something of a smooth function.
     assert (answers(model, X)[0] - Y).square().mean() < 0.8 * Y.var()
 

@@ -27,8 +27,11 @@ from sharpgp.bo import CalibratedUpperConfidenceBound
 from sharpgp.calibration.methods import exact
 from sharpgp.calibration.methods.cross_validated import split_points
 from sharpgp.exceptions import InvalidInputError
+from sharpgp.gp.covariance import Stationary
+from sharpgp.gp.training import train
 from sharpgp.models import bases, spread_choice
 from sharpgp.models import pool as pool_module
+from sharpgp.models.as_trained import PosteriorModel
 from sharpgp.models.bases import POOLS, Bases, pool_for
 from sharpgp.models.folds import parts
 from sharpgp.models.gaussian import GaussianModel
@@ -150,6 +153,21 @@ def test_beyond_a_number_of_points_a_fit_to_all_of_them_predicts(monkeypatch, le
     monkeypatch.setattr("sharpgp.models.pool.MOST_AVERAGED", 59)
     model, _ = pooled_out_of_fold(models, pairs, labels, 0)
     assert {type(one) for one in model.models} == {type(one) for one in models.values()}
+
+
+def test_an_interval_evaluates_each_kernel_once(monkeypatch):
+    X, y = map(torch.from_numpy, wavy(60))
+    model = PosteriorModel(train(X, y, start=0)[0])
+    expected = model.location(X), model.spread(X)
+    evaluated, matrix = [], Stationary.matrix
+
+    def counted(*given):
+        evaluated.append(given)
+        return matrix(*given)
+
+    monkeypatch.setattr(Stationary, "matrix", counted)
+    torch.testing.assert_close(model.location_and_spread(X), expected)
+    assert len(evaluated) == 1
 
 
 def test_a_pool_is_the_mixture_of_its_models(learned):

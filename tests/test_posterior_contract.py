@@ -253,7 +253,7 @@ def test_every_member_answers(any_gp):
 
 def test_a_wrapper_leaves_nothing_to_defaults():
     """Whatever the interfaces define is forwarded, or follows from what is."""
-    follows = {"at_data_of", "extended", "retargeted", "sampled", "subset"}
+    follows = {"at_data_of", "extended", "mean_and_sigma", "retargeted", "sampled", "subset"}
     attributes = set(Posterior.__annotations__)
     for name in members(DataPosterior) - follows - attributes:
         owner = next(cls for cls in WrappedPosterior.__mro__ if name in vars(cls))
@@ -282,6 +282,8 @@ def test_shapes_and_values(any_gp):
     assert mean.shape == (9,)
     assert sigma.shape == (2, 9)
     assert (sigma > 0).all()
+    both = mean, any_gp.sigma(any_gp.theta_R.unsqueeze(0), X_NEW)[0]
+    torch.testing.assert_close(any_gp.mean_and_sigma(X_NEW), both)
     assert any_gp.jitter(theta).shape == (2,)
     assert any_gp.n_features == 2
     assert len(any_gp.names) == len(any_gp.searched) == len(any_gp.theta_R)

@@ -22,6 +22,7 @@ from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.cli import app
 from sharpgp.exceptions import InvalidInputError, SharpGPError
 from sharpgp.models.as_trained import PosteriorModel
+from sharpgp.models.model import Model
 from sharpgp.studies import datasets, formats, regression, tables, toy
 from sharpgp.studies import run as running
 from sharpgp.studies.commands.options import counts_of
@@ -462,6 +463,7 @@ def test_width_and_beta_from_different_sigmas_show_in_the_table(monkeypatch):
             return scored(*asked, **settings)
 
     monkeypatch.setattr(PosteriorModel, "spread", without_noise)
+    monkeypatch.setattr(PosteriorModel, "location_and_spread", Model.location_and_spread)
     monkeypatch.setattr(ScoredPredictor, "of", scored_with_noise)
     (wrong,) = tables.summarise([perform(task, {}) for task in tasks])
     assert honest(wrong) == {"kuleshov18": False, "vovk20": False}

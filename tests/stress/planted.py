@@ -72,8 +72,8 @@ BUGS = (
     Bug(
         "noise in beta's sigma, but not in the width's",
         "models/model.py",
-        "z = (y - location) / self.spread(X)",
-        "z = 0.7 * (y - location) / self.spread(X)",
+        "z = (y - location) / spread",
+        "z = 0.7 * (y - location) / spread",
     ),
     Bug(
         "wrong sign of delta: the upper quantile below",
@@ -84,8 +84,8 @@ BUGS = (
     Bug(
         "wrong sign of the scores (kuleshov18, marx22, exact)",
         "models/model.py",
-        "z = (y - location) / self.spread(X)",
-        "z = (location - y) / self.spread(X)",
+        "z = (y - location) / spread",
+        "z = (location - y) / spread",
     ),
     Bug(
         "the lower end of an interval moved inward, so that ties fall outside",

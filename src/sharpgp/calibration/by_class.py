@@ -144,7 +144,7 @@ class ClassPredictor(Calibrated):
         largest = max(self.parts, key=lambda part: part.n_cal)
         delta = table_levels(largest.n_cal, largest.ranks.level).to(X.device)
         of = self.class_of(X)
-        location, spread = self.model.location(X), self.model.spread(X)
+        location, spread = self.model.location_and_spread(X)
         table = torch.stack([part.ranks.table(delta) for part in self.parts], -1)[:, of]
         tails = [part.ranks.tail for part in self.parts]
         # A tail that begins before the first level continues from there.

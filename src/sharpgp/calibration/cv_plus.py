@@ -126,8 +126,8 @@ class PlusPredictor(LevelPredictor):
 
     def _pooled(self, X: Tensor, scores: list[Tensor]) -> Tensor:
         """``mu_k(x) + z_i sigma_k(x)`` [T, N] for the scores of all parts."""
-        parts = [
-            fit.location(X).unsqueeze(-1) + fit.spread(X).unsqueeze(-1) * z
-            for fit, z in zip(self.fits, scores, strict=True)
-        ]
+        parts = []
+        for fit, z in zip(self.fits, scores, strict=True):
+            location, spread = fit.location_and_spread(X)
+            parts.append(location.unsqueeze(-1) + spread.unsqueeze(-1) * z)
         return torch.cat(parts, dim=-1)

@@ -216,7 +216,7 @@ class ScoredPredictor(Calibrated):
         self, X: Tensor, coverages: list[float], symmetric: bool | None, weights: Tensor | None
     ) -> Tensor:
         """See :meth:`Calibrated.ends`."""
-        location, spread = self.model.location(X), self.model.spread(X)
+        location, spread = self.model.location_and_spread(X)
         lower, upper = self._end_scores(coverages, symmetric, weights)
         shape = self.model.shape
         if shape is not None:
@@ -241,7 +241,7 @@ class ScoredPredictor(Calibrated):
     def distribution(self, X: Tensor) -> PredictiveDistribution:
         """See :meth:`Calibrated.distribution`."""
         delta = self.ranks.nodes()
-        location, spread = self.model.location(X), self.model.spread(X)
+        location, spread = self.model.location_and_spread(X)
         table = self.ranks.table(delta).unsqueeze(-1)
         growth = torch.ones_like(spread)
         if self.model.shape is not None:

@@ -83,6 +83,19 @@ class ExactPosterior(KernelPosterior):
             variance = torch.cat([self._variance(part, Z) for part in theta.split(levels)])
         return variance.sqrt() * self.y_units.scale
 
+    def mean_and_sigma(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`Posterior.mean_and_sigma`: covariances with training points are shared."""
+        theta, Z = self.theta_R.unsqueeze(0), self.x_units.forward(X)
+        L = self._factor(theta)
+        means, variances = [], []
+        for block in Z.split(self._rows_per_block(1)):
+            Ks = self.covariance.matrix(theta, block, self._X)
+            prior = self.covariance.diag(theta, block) + theta[:, -1:]
+            means.append(Ks[0] @ self.weights)
+            variances.append(_positive(variance_given_factor(L, Ks.mT, prior), prior))
+        sigma = torch.cat(variances, -1)[0].sqrt() * self.y_units.scale
+        return self.y_units.back(torch.cat(means)), sigma
+
     def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """Leave-one-out mean and standard deviation [K, N] of the training points."""
         residual, variance = loo_of(self.covariance, theta, self._X, self._y)
@@ -120,9 +133,7 @@ class ExactPosterior(KernelPosterior):
         weights = torch.cholesky_solve(self._y.expand(len(theta), -1).unsqueeze(-1), L)
         Ks = self.covariance.matrix(theta, self._X, Z)
         prior = self.covariance.diag(theta, Z) + theta[:, -1:]
-        variance = variance_given_factor(L, Ks, prior)
-        # Rounding may take a near-noiseless variance below zero; it is never exactly zero.
-        variance = torch.maximum(variance, 1e-12 * prior)
+        variance = _positive(variance_given_factor(L, Ks, prior), prior)
         return (Ks.mT @ weights).squeeze(-1), variance
 
     def retargeted(self, y: Tensor) -> Self:
@@ -139,7 +150,6 @@ class ExactPosterior(KernelPosterior):
 
     def _variance(self, theta: Tensor, Z: Tensor) -> Tensor:
         prior = self.covariance.diag(theta, Z) + theta[:, -1:]
-        floor = 1e-12 * prior.detach()
         if theta.requires_grad:
             variance = variance_of(self.covariance, theta, self._X, Z, prior)
         else:
@@ -154,8 +164,7 @@ class ExactPosterior(KernelPosterior):
                 for block, kss in blocks
             ]
             variance = torch.cat(parts, -1)
-        # Rounding may take a near-noiseless variance below zero; it is never exactly zero.
-        return torch.maximum(variance, floor)
+        return _positive(variance, prior)
 
     def _covariance_of_data(self, theta: Tensor) -> Tensor:
         return add_to_diagonal(self.covariance.matrix(theta, self._X), theta[:, -1])
@@ -184,3 +193,8 @@ class ExactPosterior(KernelPosterior):
 
     def _rows_per_block(self, n_levels: int) -> int:
         return max(1, block_entries(self.device) // (self.n_train * n_levels))
+
+
+def _positive(variance: Tensor, prior: Tensor) -> Tensor:
+    """Rounding may take a near-noiseless variance below zero; it is never exactly zero."""
+    return torch.maximum(variance, 1e-12 * prior.detach())

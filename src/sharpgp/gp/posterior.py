@@ -121,6 +121,10 @@ class Posterior(ABC):
     def sigma(self, theta: Tensor, X: Tensor) -> Tensor:
         """Standard deviation [K, T] of a new observation under ``theta``, noise included."""
 
+    def mean_and_sigma(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Predictive mean and standard deviation [T] under ``theta_R``, which may share work."""
+        return self.mean(X), self.sigma(self.theta_R.unsqueeze(0), X)[0]
+
     def jitter(self, theta: Tensor) -> Tensor:
         """Jitter [K] that the covariance under ``theta`` needs, relative to its diagonal."""
         return torch.zeros(len(theta), dtype=theta.dtype, device=theta.device)

@@ -32,6 +32,10 @@ class PosteriorModel(Model):
         """``sigma(theta_R, x)`` [T]."""
         return self.posterior.sigma(self.posterior.theta_R.unsqueeze(0), X)[0]
 
+    def location_and_spread(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`Model.location_and_spread`."""
+        return self.posterior.mean_and_sigma(X)
+
     def extended(self, X: Tensor, y: Tensor) -> "PosteriorModel":
         """See :meth:`Model.extended`."""
         return PosteriorModel(self.posterior.extended(X, y))

@@ -57,6 +57,12 @@ class AveragedModel(AroundModel):
         """See :meth:`Model.spread`."""
         return torch.stack([one.spread(X).square() for one in self.refits]).mean(0).sqrt()
 
+    def location_and_spread(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`Model.location_and_spread`."""
+        found = [one.location_and_spread(X) for one in self.refits]
+        location, spread = (torch.stack(part) for part in zip(*found, strict=True))
+        return location.mean(0), spread.square().mean(0).sqrt()
+
     def extended(self, X: Tensor, y: Tensor) -> "AveragedModel":
         """See :meth:`Model.extended`: every refit is."""
         refits = [one.extended(X, y) for one in self.refits]

@@ -123,7 +123,16 @@ class GaussianModel(Learner):
 
     def spread(self, X: Tensor) -> Tensor:
         """``sigma_total`` [T]."""
-        sigma = self.posterior.sigma(self.theta.unsqueeze(0), X)[0]
+        return self._scaled(self.posterior.sigma(self.theta.unsqueeze(0), X)[0], X)
+
+    def location_and_spread(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`Model.location_and_spread`."""
+        if not torch.equal(self.theta, self.posterior.theta_R):
+            return self.location(X), self.spread(X)
+        location, sigma = self.posterior.mean_and_sigma(X)
+        return location, self._scaled(sigma, X)
+
+    def _scaled(self, sigma: Tensor, X: Tensor) -> Tensor:
         if self.scale is not None:
             sigma = sigma * (0.5 * self.choice.share * self.scale.log_square(X)).exp()
         return sigma * self.unit

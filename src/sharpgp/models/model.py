@@ -114,17 +114,21 @@ class Model(ABC):
     def spread(self, X: Tensor) -> Tensor:
         """Spread [T] about the location, positive."""
 
+    def location_and_spread(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Both [T], for models in which they share work."""
+        return self.location(X), self.spread(X)
+
     def at(self, beta: Tensor, X: Tensor) -> Tensor:
         """What scores ``beta`` [K, T or 1] stand for at ``X``, [K, T]; increasing in ``beta``."""
-        location = self.location(X)
+        location, spread = self.location_and_spread(X)
         if self.shape is not None:
             beta = self.shape.stretched(beta, location)
-        return location + beta * self.spread(X)
+        return location + beta * spread
 
     def scores_of(self, X: Tensor, y: Tensor) -> Tensor:
         """Scores [T] of ``y`` [T] at ``X``: the inverse of :meth:`at`."""
-        location = self.location(X)
-        z = (y - location) / self.spread(X)
+        location, spread = self.location_and_spread(X)
+        z = (y - location) / spread
         return z if self.shape is None else self.shape.unstretched(z, location)
 
     @abstractmethod
@@ -220,8 +224,8 @@ class OutOfFold:
 def held_out_of(fits: Sequence[Model], pairs: Sequence[Split], X: Tensor, y: Tensor) -> HeldOut:
     """The rows that each pair tests, in the order of the pairs, under the fit without them."""
     with torch.no_grad():
-        tests = [(fit, X[test]) for fit, (_, test) in zip(fits, pairs, strict=True)]
-        location = torch.cat([fit.location(part) for fit, part in tests])
-        spread = torch.cat([fit.spread(part) for fit, part in tests])
+        tests = zip(fits, pairs, strict=True)
+        found = [fit.location_and_spread(X[test]) for fit, (_, test) in tests]
+        location, spread = (torch.cat(part) for part in zip(*found, strict=True))
     rows = torch.cat([test for _, test in pairs])
     return HeldOut(rows, location, spread, (y[rows] - location) / spread)

@@ -131,10 +131,11 @@ class PooledModel(Learner):
         """Models that count at ``X``: those with a weight, and where gradients do, all."""
         return [k for k, w in enumerate(self.weights.tolist()) if w > 0.0 or X.requires_grad]
 
-    def _moments(self, X: Tensor) -> tuple[Tensor, Tensor]:
+    def location_and_spread(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`Model.location_and_spread`."""
         asked = self._asked(X)
-        location = torch.stack([self.models[k].location(X) for k in asked])
-        spread = torch.stack([self.models[k].spread(X) for k in asked])
+        found = [self.models[k].location_and_spread(X) for k in asked]
+        location, spread = (torch.stack(part) for part in zip(*found, strict=True))
         return self._combined(location, spread, asked)
 
     def _combined(
@@ -151,7 +152,7 @@ class PooledModel(Learner):
 
     def spread(self, X: Tensor) -> Tensor:
         """See :meth:`Model.spread`: larger where the models disagree."""
-        return self._moments(X)[1]
+        return self.location_and_spread(X)[1]
 
     def extended(self, X: Tensor, y: Tensor) -> "PooledModel":
         """See :meth:`Model.extended`; models that cannot be conditioned stay as they are."""

@@ -49,6 +49,10 @@ class ShapedModel(AroundModel):
         """See :meth:`Model.spread`."""
         return self.model.spread(X)
 
+    def location_and_spread(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`Model.location_and_spread`."""
+        return self.model.location_and_spread(X)
+
     def extended(self, X: Tensor, y: Tensor) -> "ShapedModel":
         """See :meth:`Model.extended`."""
         return ShapedModel(self.model.extended(X, y), self.shape)
