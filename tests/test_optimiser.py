@@ -453,3 +453,15 @@ def test_files_keep_failures_and_refuse_other_things(tmp_path):
     (tmp_path / "run.sgp").write_bytes(b"damaged")
     with pytest.raises(SharpGPError, match="cannot load"):
         Optimiser.load(tmp_path / "run.sgp")
+
+
+@pytest.mark.parametrize("unit", [1e-200, 1e200])
+def test_results_whose_squares_are_no_numbers_are_refused(unit):
+    loop = Optimiser([[0.0], [1.0]], design=4)
+
+    def run():
+        for k in range(5):
+            loop.tell(loop.ask(), unit * (1.0 + k))
+
+    with pytest.raises(InvalidInputError, match=r"^y: expected .* choose other units"):
+        run()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import Several, stored
-from sharpgp._validation import LARGEST_TARGET, as_float
+from sharpgp._validation import as_float
 from sharpgp.bo.small_sample import ScoreLaw, leave_one_out_scores
 from sharpgp.bo.space import Space
 from sharpgp.bo.surrogate import Surrogate
@@ -33,6 +33,8 @@ MOST_OUTLIERS, OUTLYING = 2, 5.0
 #: A run this close to a point that was asked for, in shares of every input's range, is its run:
 #: settings are rounded, and so are numbers on their way through a table.
 SAME_POINT = 1e-3
+# Squares of results, and of their differences, have to be numbers.
+_LARGEST, _LEAST_RANGE = 1e150, 1e-150
 
 
 @stored(
@@ -159,6 +161,11 @@ class Record:
         runs = self.succeeded
         F = self.space.features(self.space.to_unit(inputs_of(runs)))
         y = self.sign * torch.tensor([run.y for run in runs], dtype=torch.float64)
+        if 0.0 < (span := float(y.max() - y.min())) < _LEAST_RANGE:
+            raise InvalidInputError(
+                f"y: expected results that differ by {_LEAST_RANGE:g} or more, found {span:g}; "
+                "choose other units"
+            )
         if self.knows_noise:
             noise = torch.tensor([run.noise or 0.0 for run in runs], dtype=torch.float64)
             F = torch.cat([F, noise.unsqueeze(-1)], -1)
@@ -248,9 +255,9 @@ def numbers_of_runs(values: Any, name: str, count: int) -> list[float]:
     if len(numbers) != count:
         raise InvalidInputError(f"{name}: expected {count} number(s), found {len(numbers)}")
     largest = max((abs(value) for value in numbers if math.isfinite(value)), default=0.0)
-    if largest > LARGEST_TARGET:
+    if largest > _LARGEST:
         raise InvalidInputError(
-            f"{name}: expected magnitudes below {LARGEST_TARGET:g}, found {largest:g}; tell NaN "
-            "for a run that failed"
+            f"{name}: expected magnitudes below {_LARGEST:g}, found {largest:g}; choose other "
+            "units, or tell NaN for a run that failed"
         )
     return [value if math.isfinite(value) else math.nan for value in numbers]
