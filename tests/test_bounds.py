@@ -10,10 +10,12 @@ from sklearn.linear_model import BayesianRidge
 from sharpgp import Online, SharpGPRegressor, calibrate, persistence
 from sharpgp._tail import Tail
 from sharpgp.bounds import BoundedDistribution, Bounds, bounds_for
+from sharpgp.calibration.intervals import prefers_band, prefers_band_within
 from sharpgp.calibration.recalibrator import known_methods
 from sharpgp.diagnostics import diagnose
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import InvalidInputError, SavedModelError
+from sharpgp.models.model import HeldOut
 
 LEVELS = [0.1, 0.3, 0.5, 0.8, 0.9]
 TABLE = np.array([[-2.0, -0.5, 0.1, 0.9, 4.0], [3.0, 3.5, 4.0, 5.0, 6.0], [-9, -8, -7, -6, -5.0]])
@@ -115,16 +117,39 @@ def test_no_bounds_at_all():
     assert Bounds.of(None) is Bounds.of((None, None)) is Bounds.of((-np.inf, np.inf)) is None
 
 
-def test_piles_are_noticed_unless_a_bound_says_why():
+def test_bounds_are_assumed_where_targets_pile_up():
     y = np.concatenate([np.zeros(20), np.arange(1.0, 100.0)])
     with pytest.warns(UserWarning, match=r"20 of 119 targets are 0.*y_bounds=\(0, None\)"):
-        bounds_for(None, y)
+        assert bounds_for("auto", y) == Bounds(low=0.0, assumed=True)
     with pytest.warns(UserWarning, match=r"y_bounds=\(None, 0\)"):
-        bounds_for(None, -y)
+        assert bounds_for("auto", -y) == Bounds(high=0.0, assumed=True)
+    # Censored at 50: fewer than 5 %, but no value is more frequent.
+    rare = np.concatenate([np.full(12, 500.0), np.repeat(np.arange(250.0), 2)])
+    with pytest.warns(UserWarning, match="12 of 512"):
+        assert bounds_for("auto", rare) == Bounds(high=500.0, assumed=True)
+
+
+def test_nothing_is_assumed_without_a_pile_or_against_the_user():
+    y = np.concatenate([np.zeros(20), np.arange(1.0, 100.0)])
+    grades = np.repeat([3.0, 4.0, 5.0, 6.0, 7.0, 8.0], [10, 53, 600, 500, 200, 18])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        bounds_for((0, None), y)
-        bounds_for(None, np.arange(100.0))
+        assert bounds_for((0, None), y) == Bounds(low=0.0)
+        assert bounds_for(None, y) is None
+        assert bounds_for("auto", np.arange(100.0)) is None
+        assert bounds_for("auto", grades) is None
+        assert bounds_for("auto", np.zeros(50)) is None
+        # Calibration data count: below the pile there is a target.
+        assert bounds_for("auto", y, np.array([-1.0])) is None
+
+
+def test_assumed_bounds_give_way_to_later_targets():
+    bounds = Bounds(low=0.0, high=9.0, assumed=True)
+    assert bounds.holding(np.array([0.0, 9.0])) is bounds
+    with pytest.warns(UserWarning, match="0 to 9 were assumed.*1 of 2 outside, such as -1"):
+        assert bounds.holding(np.array([-1.0, 3.0])) == Bounds(high=9.0, assumed=True)
+    with pytest.warns(UserWarning, match="were assumed"):
+        assert bounds.holding(np.array([-1.0, 30.0])) is None
 
 
 # ------------------------------------------------------------------ models
@@ -182,6 +207,49 @@ def test_piles_at_a_bound_make_bands():
     model = SharpGPRegressor(**SETTINGS, y_bounds=(0, None))
     assert model.fit(X, y).calibrated_.prefers_band
     assert model.update(*counts(200, seed=5)).calibrated_.prefers_band
+
+
+def test_bands_or_centred_by_what_scores_better_in_units_of_the_target():
+    e = torch.randn(800, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    small = torch.arange(800) < 600
+    # Skewed scores where the spread is small: their upper tail would widen all large predictions.
+    z = torch.where(small, (1.5 * e).exp() - 1, e)
+    location, spread = (torch.where(small, *pair).double() for pair in ((0.2, 10.0), (0.1, 5.0)))
+    held = HeldOut(torch.arange(800), location, spread, z)
+    even = HeldOut(torch.arange(800), location, torch.ones_like(e), z)
+    assert not prefers_band(z, 400)
+    assert prefers_band_within(held, Bounds(low=0.0), 400)
+    assert not prefers_band_within(even, Bounds(low=0.0), 400)
+
+
+def test_updates_keep_the_decision_between_bands_and_centred(monkeypatch):
+    X, y = counts()
+    model = SharpGPRegressor(base="rbf", calibration="exact", random_state=0).fit(X, y)
+    predictor = model.calibrated_
+    monkeypatch.setattr(type(predictor.model), "leave_one_out", None)  # too slow for a stream
+    predictor.prefers_band = not predictor.prefers_band
+    for later in (
+        predictor.updated(*counts(7, seed=5)),
+        predictor.rescored(*counts(7, seed=5)),
+        predictor.condition_on_observations(*counts(7, seed=5)),
+    ):
+        assert later.prefers_band == predictor.prefers_band
+        assert later.bounds == Bounds(low=0.0, assumed=True)
+
+
+def test_by_default_piles_are_bounds_until_a_target_lies_beyond(tmp_path):
+    X, y = counts()
+    with pytest.warns(UserWarning, match="predictions keep to this bound"):
+        model = SharpGPRegressor(**SETTINGS).fit(X, y)
+    given = SharpGPRegressor(**SETTINGS, y_bounds=(0, None)).fit(X, y)
+    np.testing.assert_array_equal(model.predict_interval(X), given.predict_interval(X))
+    assert model.predict_interval(X).min() == 0.0
+    model.save(tmp_path / "model.sgp")
+    again = SharpGPRegressor.load(tmp_path / "model.sgp")
+    with pytest.warns(UserWarning, match="no longer keep to them"):
+        again.update(X[:1], [-1.0])
+    assert again.calibrated_.bounds is None
+    assert again.predict_interval(X).min() < 0.0
 
 
 def test_targets_outside_are_refused_everywhere():

@@ -36,7 +36,7 @@ WRONG = {
     "approximation": ([*FIT, "--approximation", "sparse:0"], "--approximation: expected auto"),
     "cal_size": ([*FIT, "--cal-size", "30"], "--cal-size: expected a fraction in (0, 1)"),
     "seed": ([*FIT, "--seed", "-1"], "--seed: expected a whole number of at least 0, found -1"),
-    "y_bounds": ([*FIT, "--y-bounds", "1,0"], "expected 'low,high' with low < high"),
+    "y_bounds": ([*FIT, "--y-bounds", "1,0"], "'low,high' with low < high"),
     "device": ([*FIT, "--device", "gpu"], "--device: expected 'auto', 'cpu' or 'cuda'"),
     "engine": ([*FIT, "--engine", "spark"], "engine: expected one of local, ray, dask"),
     "folder": (["fit", "t.csv", "--target", "y", "--out", "no/m.sgp"], "a folder that exists"),

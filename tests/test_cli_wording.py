@@ -71,7 +71,12 @@ def test_warnings_and_errors_of_a_fit(tmp_path):
     fit = ["fit", tmp_path / "data.csv", "--target", "count", "--out", tmp_path / "model.sgp"]
     quick = ["--base", "rbf", "--calibration", "exact"]
     result = CliRunner().invoke(app, [*map(str, fit), *quick])
-    assert '--y-bounds "0," keeps predictions within' in result.stderr
+    assert (
+        'as with --y-bounds "0,"; if targets can be smaller, use --y-bounds none' in result.stderr
+    )
+    result = CliRunner().invoke(app, [*map(str, fit), *quick, "--y-bounds", "none"])
+    assert result.exit_code == 0
+    assert "y-bounds" not in result.stderr
     result = CliRunner().invoke(app, [*map(str, fit), *quick, "--y-bounds", "0,1"])
     assert result.exit_code == 2
     assert "target: expected targets within --y-bounds, 0 to 1, found" in result.stderr

@@ -20,7 +20,7 @@ SETTINGS = {
     "approximation": "auto",
     "cal_size": 0.25,
     "effort": "auto",
-    "y_bounds": None,
+    "y_bounds": "auto",
     "device": "auto",
     "random_state": None,
     "verbose": 0,

@@ -4,6 +4,10 @@ An interval, a quantile or a draw that leaves the bounds is moved to the nearest
 are closed, and a target is never beyond, so that coverage is what it was; widths and scores can
 only fall.  What a distribution had beyond a bound becomes probability of the bound itself: counts
 that are zero, shares that are one.
+
+A value at which targets pile up, with none beyond, is taken for a bound unless the user says
+otherwise.  Of ``n + 1`` exchangeable targets each is as likely as any other to be the only one
+beyond all others: this costs a coverage of at most ``1 / (n + 1)``.
 """
 
 import math
@@ -22,17 +26,22 @@ from sharpgp._stored import agree, stored
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import InvalidInputError, warn
 
-#: Share of the targets at the smallest (or largest) value from which it is taken for a bound.
+#: Share of the targets at the smallest (or largest) value from which it is a pile.
 PILED = 0.05
 # Fewer equal targets than these are no pile.
 _FEWEST_PILED = 10
-_EXPECTED = "y_bounds: expected (low, high), with low < high and None where there is no bound"
+_EXPECTED = (
+    "y_bounds: expected 'auto', None or (low, high), with low < high and None where there is no "
+    "bound"
+)
 
 
-@stored("Bounds", low=float | NoneType, high=float | NoneType)
+@stored("Bounds", low=float | NoneType, high=float | NoneType, assumed=bool)
 @dataclass(frozen=True)
 class Bounds:
     """The smallest and the largest value that a target can have; None where there is none.
+
+    ``assumed`` bounds are what data suggest, and are given up when later data disagree.
 
     Examples
     --------
@@ -42,6 +51,7 @@ class Bounds:
 
     low: float | None = None
     high: float | None = None
+    assumed: bool = False
 
     @classmethod
     def of(cls, y_bounds: Any) -> "Bounds | None":
@@ -88,19 +98,40 @@ class Bounds:
         counts = [int(((y - end).abs() <= near).sum()) for end in (self.least, self.most)]
         return _is_pile(max(counts), len(y))
 
-    def check(self, y: Any) -> None:
-        """Raise unless targets lie within."""
-        values = np.asarray(y)
-        outside = values[(values < self.least) | (values > self.most)]
-        if outside.size:
+    def holding(self, y: np.ndarray) -> "Bounds | None":
+        """What is left of the bounds with more targets: all, or an error where they were given.
+
+        Assumed bounds are given up, with a warning, on the side where a target lies beyond.
+
+        Examples
+        --------
+        >>> Bounds(low=0.0, assumed=True).holding(np.array([0.0, 3.0]))
+        Bounds(low=0.0, high=None, assumed=True)
+        >>> Bounds(low=0.0).holding(np.array([-1.0, 3.0]))
+        Traceback (most recent call last):
+        sharpgp.exceptions.InvalidInputError: y: expected targets within y_bounds, 0 to inf, ...
+        """
+        outside = y[(y < self.least) | (y > self.most)]
+        if not outside.size:
+            return self
+        found = f"{outside.size} of {y.size} outside, such as {outside[0]:g}"
+        if not self.assumed:
             raise InvalidInputError(
-                f"y: expected targets within y_bounds, {self.least:g} to {self.most:g}, found "
-                f"{outside.size} of {values.size} outside, such as {outside[0]:g}"
+                f"y: expected targets within y_bounds, {self.least:g} to {self.most:g}, "
+                f"found {found}"
             )
+        warn(
+            f"y: bounds of {self.least:g} to {self.most:g} were assumed, because targets pile up "
+            f"there; {found}: predictions no longer keep to them",
+            UserWarning,
+        )
+        low = None if y.min() < self.least else self.low
+        high = None if y.max() > self.most else self.high
+        return None if low is None and high is None else Bounds(low, high, assumed=True)
 
 
 def bounds_for(y_bounds: Any, y: np.ndarray, *more: np.ndarray) -> Bounds | None:
-    """Checked bounds that hold all targets; a warning where targets ``y`` pile up without one.
+    """Bounds that hold all targets: those given, or for ``"auto"`` where targets pile up.
 
     Examples
     --------
@@ -108,12 +139,46 @@ def bounds_for(y_bounds: Any, y: np.ndarray, *more: np.ndarray) -> Bounds | None
     Traceback (most recent call last):
     sharpgp.exceptions.InvalidInputError: y: expected targets within y_bounds, 0 to 1, found 1 ...
     """
+    everything = np.concatenate([y, *more])
+    if isinstance(y_bounds, str) and y_bounds == "auto":
+        return assumed_bounds(everything)
     bounds = Bounds.of(y_bounds)
-    if bounds is not None:
-        for targets in (y, *more):
-            bounds.check(targets)
-    warn_of_piles(y, bounds)
-    return bounds
+    return None if bounds is None else bounds.holding(everything)
+
+
+def assumed_bounds(y: np.ndarray) -> Bounds | None:
+    """Values at which targets pile up, with none beyond, and a warning that says so; or None.
+
+    At least ten targets share such a value, and 5 % of all, or no other is more frequent: at the
+    end of a distribution values are rare unless something holds them there.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     print(assumed_bounds(np.array([0.0] * 30 + list(range(1, 31)))))
+    Bounds(low=0.0, high=None, assumed=True)
+    >>> "y_bounds=(0, None)" in str(caught[0].message)
+    True
+    """
+    values, counts = np.unique(y, return_counts=True)
+    if len(values) == 1:  # refused elsewhere, and no matter of bounds
+        return None
+    ends: list[float | None] = [None, None]
+    for side, word in ((0, "smaller"), (-1, "larger")):
+        edge, count = float(values[side]) or 0.0, int(counts[side])  # not -0
+        most_frequent = count >= _FEWEST_PILED and count == counts.max()
+        if not (most_frequent or _is_pile(count, len(y))):
+            continue
+        ends[side] = edge
+        pair = f"({edge:g}, None)" if side == 0 else f"(None, {edge:g})"
+        warn(
+            f"y: {count} of {len(y)} targets are {edge:g}, and none is {word}; predictions keep to "
+            f"this bound, as with y_bounds={pair}; if targets can be {word}, use y_bounds=None",
+            UserWarning,
+        )
+    return None if ends == [None, None] else Bounds(ends[0], ends[1], assumed=True)
 
 
 def _is_pile(count: int, n: int) -> bool:
@@ -125,14 +190,14 @@ def _is_end(end: Any) -> bool:
 
 
 def of_output(y_bounds: Any, j: int, p: int) -> Any:
-    """Bounds of output ``j`` of ``p``: one pair for all outputs, or one for each.
+    """Bounds of output ``j`` of ``p``: the same for all outputs, or one for each.
 
     Examples
     --------
-    >>> of_output((0, None), 1, 2), of_output([None, (0, 1)], 1, 2)
-    ((0, None), (0, 1))
+    >>> of_output((0, None), 1, 2), of_output([None, (0, 1)], 1, 2), of_output("auto", 1, 2)
+    ((0, None), (0, 1), 'auto')
     """
-    several = isinstance(y_bounds, Sequence) and any(
+    several = (isinstance(y_bounds, Sequence) and not isinstance(y_bounds, str)) and any(
         isinstance(one, Sequence | np.ndarray) for one in y_bounds
     )
     if not several:
@@ -142,34 +207,6 @@ def of_output(y_bounds: Any, j: int, p: int) -> Any:
             f"y_bounds: expected one pair, or one for each of {p} outputs, found {len(y_bounds)}"
         )
     return y_bounds[j]
-
-
-def warn_of_piles(y: np.ndarray, bounds: Bounds | None) -> None:
-    """Warn where many targets share the smallest or largest value, and no bound says why.
-
-    Examples
-    --------
-    >>> import warnings
-    >>> with warnings.catch_warnings(record=True) as caught:
-    ...     warnings.simplefilter("always")
-    ...     warn_of_piles(np.array([0.0] * 30 + list(range(1, 31))), None)
-    >>> "y_bounds=(0, None)" in str(caught[0].message)
-    True
-    """
-    known = bounds or Bounds()
-    if y.min() == y.max():  # refused elsewhere, and no matter of bounds
-        return
-    for edge, bound, name in ((y.min(), known.low, "smaller"), (y.max(), known.high, "larger")):
-        edge = edge or 0.0  # not -0
-        count = int((y == edge).sum())
-        if bound == edge or not _is_pile(count, len(y)):
-            continue
-        pair = f"({edge:g}, None)" if name == "smaller" else f"(None, {edge:g})"
-        warn(
-            f"y: {count} of {len(y)} targets are {edge:g}, and none is {name}; if none can be, "
-            f"y_bounds={pair} keeps predictions within this bound",
-            UserWarning,
-        )
 
 
 class BoundedTable:

@@ -86,11 +86,12 @@ class SharpGPRegressor(Answers):
     effort : {"low", "auto", "high"}
         How much ``base="auto"`` pools: one Matérn GP; five models, three or four beyond 1,000
         rows; or seven, three or four beyond 10,000.
-    y_bounds : (low, high), optional
+    y_bounds : "auto", (low, high) or None
         Smallest and largest possible value of the target, None for no bound: counts have
         ``(0, None)``, shares ``(0, 1)``.  All predictions stay within; probability beyond a bound
-        is moved to the bound itself, see :mod:`sharpgp.bounds`.  For several outputs, one pair for
-        all, or a list with one for each.
+        is moved to the bound itself, see :mod:`sharpgp.bounds`.  ``"auto"`` takes a value for a
+        bound where targets pile up with none beyond, and says so in a warning.  For several
+        outputs, one for all, or a list with one for each.
     device : {"auto", "cpu", "cuda"} or torch device
         Where to compute; ``"auto"`` is a GPU from 2,000 training rows on, if there is one, and
         otherwise the CPU.  If GPU memory runs out, work continues in smaller blocks, and then on
@@ -148,7 +149,7 @@ class SharpGPRegressor(Answers):
         approximation: Any = "auto",
         cal_size: float | int = 0.25,
         effort: str = "auto",
-        y_bounds: Any = None,
+        y_bounds: Any = "auto",
         device: Any = "auto",
         random_state: Any = None,
         verbose: int = 0,

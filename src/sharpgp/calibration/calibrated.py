@@ -89,6 +89,10 @@ class Calibrated(ABC):
 
     def within(self, bounds: Bounds | None) -> Self:
         """The same predictor for a target within bounds; None for no bounds."""
+        return self._bounded(bounds)
+
+    def _bounded(self, bounds: Bounds | None) -> Self:
+        """The same with other bounds, and nothing decided anew."""
         if bounds == self.bounds:
             return self
         other = copy.copy(self)
@@ -204,20 +208,20 @@ class Calibrated(ABC):
         sample_weight : array of shape (n,), optional
             Their weights, if the earlier points have weights.
         """
-        X, y = self._labelled(X, y)
+        X, y, bounds = self._labelled(X, y)
         weights = self._new_weights(X, sample_weight)
         with torch.no_grad(), threads_for(self._n_dense):
-            return self._updated(X, y, weights).within(self.bounds)
+            return self._updated(X, y, weights)._bounded(bounds)
 
     def rescored(self, X: Any, y: Any, *, keep: int | None = None) -> "Calibrated":
         """A new predictor with the same mean and spread, and ``beta`` from additional points, too.
 
         With ``keep``, from the ``keep`` newest points only: a window that forgets.
         """
-        X, y = self._labelled(X, y)
+        X, y, bounds = self._labelled(X, y)
         keep = None if keep is None else as_count(keep, "keep", least=1)
         with torch.no_grad(), threads_for(self._n_dense):
-            return self._rescored(X, y, keep).within(self.bounds)
+            return self._rescored(X, y, keep)._bounded(bounds)
 
     def weighted(self, sample_weight: Any) -> "Calibrated":
         """The same predictor with weighted scores, for a covariate shift."""
@@ -260,7 +264,8 @@ class Calibrated(ABC):
         >>> calibrated.condition_on_observations([[7.0]], [0.7]).posterior.n_train
         21
         """
-        return self._conditioned(*self._labelled(X, y)).within(self.bounds)
+        X, y, bounds = self._labelled(X, y)
+        return self._conditioned(X, y)._bounded(bounds)
 
     def _conditioned(self, X: Tensor, y: Tensor) -> Self:
         """The same calibration on additional data; anything else with a posterior must follow."""
@@ -304,12 +309,12 @@ class Calibrated(ABC):
         warn_if_far(self.posterior, X)
         return X
 
-    def _labelled(self, X: Any, y: Any) -> tuple[Tensor, Tensor]:
+    def _labelled(self, X: Any, y: Any) -> tuple[Tensor, Tensor, Bounds | None]:
+        """Checked rows, and the bounds that hold their targets, too."""
         X = self._features(X)
         y = as_target(y, n_rows=X.shape[0], device=X.device)
-        if self.bounds is not None:
-            self.bounds.check(as_numpy(y))
-        return X, y
+        bounds = None if self.bounds is None else self.bounds.holding(as_numpy(y))
+        return X, y, bounds
 
 
 def no_weights(sample_weight: Any) -> Tensor | None:

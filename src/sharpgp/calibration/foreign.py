@@ -180,7 +180,7 @@ def smooth_beta(ranks: Ranks, delta: Tensor) -> Tensor:
 
 
 def calibrate(
-    model: Any, X_cal: Any, y_cal: Any, *, sample_weight: Any = None, y_bounds: Any = None
+    model: Any, X_cal: Any, y_cal: Any, *, sample_weight: Any = None, y_bounds: Any = "auto"
 ) -> ForeignPredictor:
     """Calibrate anything that gives quantiles or a distribution, with a finite-sample guarantee.
 
@@ -200,8 +200,8 @@ def calibrate(
         Targets of points that the model was not trained on.
     sample_weight : array (C,), optional
         Weights, see :class:`sharpgp.calibration.scored.ScoredPredictor`.
-    y_bounds : (low, high), optional
-        Bounds on all predictions, see :mod:`sharpgp.bounds`.
+    y_bounds : "auto", (low, high) or None
+        Bounds on all predictions, see :mod:`sharpgp.bounds`; ``"auto"`` where targets pile up.
 
     Returns
     -------

@@ -1,11 +1,14 @@
 """Symmetric band or centred interval: which one is estimated better from ``C`` such scores."""
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from sharpgp._ranks import whole_rank
+from sharpgp.bounds import Bounds
+from sharpgp.models.model import HeldOut
 
 #: Coverages over which the two are compared; the decision is one for all.
 COMPARED = (0.8, 0.9, 0.95)
@@ -39,9 +42,52 @@ def prefers_band(scores: Tensor | None, n_cal: int) -> bool:
     """
     if scores is None:
         return 0.025 * (n_cal + 1) < _ENOUGH_IN_A_TAIL
-    C = min(n_cal, _MOST_DRAWN)
-    z = scores.detach().cpu()
-    z = z[:: -(-len(z) // _MOST_SCORES)]
+    return _bands_pay(_Rows(_representative(scores)), n_cal)
+
+
+def prefers_band_within(held: HeldOut, bounds: Bounds, n_cal: int) -> bool:
+    """The same where bounds cut intervals off, judged in units of the target.
+
+    Cut off below, an interval can miss above only: a band gives all its misses to that side, and a
+    centred interval covers more than it has to.  Which of them scores better depends on the tail.
+
+    Examples
+    --------
+    >>> z = torch.randn(500, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).exp()
+    >>> held = HeldOut(torch.arange(500), torch.zeros(500), torch.ones(500), z - 1.0)
+    >>> prefers_band_within(held, Bounds(low=-1.0), 400)
+    False
+    """
+    location, spread, z = map(_representative, (held.location, held.spread, held.scores))
+    low, high = ((end - location) / spread for end in (bounds.least, bounds.most))
+    return _bands_pay(_Rows(z, spread, low, high), n_cal)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Scores [N] to judge intervals by; how much each counts, and the bounds in its spreads."""
+
+    z: Tensor
+    spread: Tensor | float = 1.0
+    low: Tensor | float = -math.inf
+    high: Tensor | float = math.inf
+
+    def loss(self, lower: Tensor, upper: Tensor, coverage: float) -> float:
+        """Mean interval score of intervals [D]."""
+        ends = torch.stack([lower, upper]).unsqueeze(-1).expand(-1, -1, len(self.z))
+        lower, upper = ends.clamp(*map(torch.as_tensor, (self.low, self.high)))
+        missed = (lower - self.z).clamp(min=0.0) + (self.z - upper).clamp(min=0.0)
+        scores = upper - lower + 2.0 / (1.0 - coverage) * missed
+        return float((self.spread * scores).mean())
+
+
+def _representative(values: Tensor) -> Tensor:
+    values = values.detach().cpu()
+    return values[:: -(-len(values) // _MOST_SCORES)]
+
+
+def _bands_pay(rows: _Rows, n_cal: int) -> bool:
+    z, C = rows.z, min(n_cal, _MOST_DRAWN)
     pick = torch.randint(len(z), (_DRAWS, C), generator=torch.Generator().manual_seed(0))
     drawn = z[pick].sort(dim=1).values
     sizes = drawn.abs().sort(dim=1).values
@@ -52,14 +98,7 @@ def prefers_band(scores: Tensor | None, n_cal: int) -> bool:
         if low < 1 or high > C:
             continue
         radius = sizes[:, whole_rank(coverage, C, up=True) - 1]
-        band = _loss(z, -radius, radius, coverage)
-        centred = _loss(z, drawn[:, low - 1], drawn[:, high - 1], coverage)
+        band = rows.loss(-radius, radius, coverage)
+        centred = rows.loss(drawn[:, low - 1], drawn[:, high - 1], coverage)
         gains.append(math.log(band / centred) if min(band, centred) > 0.0 else 0.0)
     return not gains or sum(gains) / len(gains) <= math.log(_MARGIN)
-
-
-def _loss(z: Tensor, lower: Tensor, upper: Tensor, coverage: float) -> float:
-    """Mean interval score of intervals [D] on scores [N]."""
-    below = (lower.unsqueeze(-1) - z).clamp(min=0.0)
-    above = (z - upper.unsqueeze(-1)).clamp(min=0.0)
-    return float((upper - lower + 2.0 / (1.0 - coverage) * (below + above).mean(-1)).mean())

@@ -31,7 +31,7 @@ from sharpgp.calibration.ranks import Ranks
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.posterior import Posterior
-from sharpgp.models.model import Model
+from sharpgp.models.model import Learner, Model
 
 # Allowance for rounding of the location, so that an end still includes its point.
 _ROUNDING = 16 * torch.finfo(torch.float64).eps
@@ -192,15 +192,24 @@ class ScoredPredictor(Calibrated):
         return "points" if self.groups is None else "groups"
 
     def within(self, bounds: Bounds | None) -> Self:
-        """See :meth:`Calibrated.within`; with bands where training targets pile up at a bound.
+        """See :meth:`Calibrated.within`; where targets pile up at a bound, bands if they pay there.
 
-        An interval cut off by the bound can miss only on the other side, to which a band gives all
-        the misses.
+        Without held-out predictions to decide by it is the band: an interval that the bound cuts
+        off can miss only on the other side, to which a band gives all the misses.
         """
         other = super().within(bounds)
         if bounds is not None and bounds.piled(self.model.y_train):
-            other.prefers_band = True
+            other.prefers_band = self._prefers_band_within(bounds)
         return other
+
+    def _prefers_band_within(self, bounds: Bounds) -> bool:
+        if not isinstance(self.model, Learner) or self.model.shape is not None:
+            return True
+        labels = self.groups if self.in_training else None
+        if labels is None:
+            labels = torch.arange(len(self.model.y_train), device=self.model.device)
+        held = self.model.leave_one_out(labels, 0)
+        return intervals.prefers_band_within(held, bounds, self.n_cal)
 
     # -------------------------------------------------------------- answers
 
@@ -312,9 +321,17 @@ class ScoredPredictor(Calibrated):
             ratio=self.ratio,
             in_training=self.in_training,
             draw=self.draw,
-            # A stream with a window need not decide again at every step.
-            prefers_band=self.prefers_band if len(scores) == len(self.scores) else None,
+            prefers_band=self.prefers_band if self._has_decided(len(scores)) else None,
         )
+
+    def _has_decided(self, n_scores: int) -> bool:
+        """Whether the choice between bands and centred intervals stays, with so many scores.
+
+        A stream with a window need not decide again at every step; a decision about bounds takes
+        held-out predictions.
+        """
+        piled = self.bounds is not None and self.bounds.piled(self.model.y_train)
+        return piled or n_scores == len(self.scores)
 
     def weighted(self, sample_weight: Any) -> "ScoredPredictor":
         """The same scores with weights: an array (C,), or a function of ``X`` that gives one."""

@@ -51,11 +51,12 @@ def fit(
         str, typer.Option(help="low, auto or high: how many models --base auto pools.")
     ] = "auto",
     y_bounds: Annotated[
-        str | None,
+        str,
         typer.Option(
-            help='Least and largest value of the target: "0," for counts, "0,1" for shares.'
+            help='Least and largest value of the target: "0," for counts, "0,1" for shares; auto '
+            "for values where targets pile up, none for no bounds."
         ),
-    ] = None,
+    ] = "auto",
     drop: Annotated[
         list[str] | None,
         typer.Option(help="Column not to use, such as an identifier; may be repeated."),

@@ -71,16 +71,16 @@ def approximation_of(text: str) -> Any:
     return {"sparse": Sparse, "neighbours": Neighbours}[name](int(number)) if colon else name
 
 
-def bounds_of(text: str | None) -> tuple[float | None, ...] | None:
-    """What ``y_bounds=`` takes: two numbers with a comma, of which one may be left out.
+def bounds_of(text: str) -> Any:
+    """What ``y_bounds=`` takes: auto, none, or two numbers with a comma, one of them or both.
 
     Examples
     --------
-    >>> bounds_of("0,"), bounds_of("0,1")
-    ((0.0, None), (0.0, 1.0))
+    >>> bounds_of("0,"), bounds_of("0,1"), bounds_of("auto"), bounds_of("none")
+    ((0.0, None), (0.0, 1.0), 'auto', None)
     """
-    if text is None:
-        return None
+    if text in ("auto", "none"):
+        return None if text == "none" else text
     try:
         ends = tuple(float(part) if part.strip() else None for part in text.split(","))
     except ValueError:
@@ -88,8 +88,8 @@ def bounds_of(text: str | None) -> tuple[float | None, ...] | None:
     given = [end for end in ends if end is not None]
     if len(ends) != 2 or not all(low < high for low, high in pairwise(given)):
         raise InvalidInputError(
-            "y-bounds: expected 'low,high' with low < high, 'low,' or ',high', such as '0,1', "
-            f"found {text!r}"
+            "y-bounds: expected auto, none, 'low,high' with low < high, 'low,' or ',high', such as "
+            f"'0,1', found {text!r}"
         )
     return ends
 

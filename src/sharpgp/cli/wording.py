@@ -18,6 +18,7 @@ _PHRASES = (
     (r"in every feature(,| and) in y\b", r"in every feature\1 in the target"),
     (r"\bSparse\(m=(\d+)\)", r"'sparse:\1'"),
     (r"\b(Sparse|Neighbours)\(m=\.\.\.\)", lambda found: f"'{found[1].lower()}:M'"),
+    (r"\by_bounds=None\b", "y_bounds='none'"),
     (r"\by_bounds=\(([^)]*)\)", lambda found: f"y_bounds='\"{_pair(found[1])}\"'"),
     (r"^(.*: )?X: ", lambda found: found[1] or ""),
     (r"^(.*: )?y: ", lambda found: f"{found[1] or ''}target: "),
@@ -31,10 +32,8 @@ def worded(text: str) -> str:
     --------
     >>> worded("hold out more groups with cal_size, or use calibration='cv' or 'exact'")
     'hold out more groups with --cal-size, or use --calibration cv or exact'
-    >>> worded(
-    ...     "y: 30 of 60 targets are 0; if none can be, y_bounds=(0, None) keeps predictions within"
-    ... )
-    'target: 30 of 60 targets are 0; if none can be, --y-bounds "0," keeps predictions within'
+    >>> worded("y: 30 of 60 targets are 0; as with y_bounds=(0, None); if less, use y_bounds=None")
+    'target: 30 of 60 targets are 0; as with --y-bounds "0,"; if less, use --y-bounds none'
     """
     for pattern, instead in _PHRASES:
         text = re.sub(pattern, instead, text)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 from crepes import WrapRegressor
@@ -36,13 +37,16 @@ SKLEARN_SIZE = 2e7
 
 
 def sharp(
-    case: Case, calibration: str, base: str = "auto", bands: dict[str, bool | None] = DEFAULT
+    case: Case,
+    calibration: str,
+    base: str = "auto",
+    bands: dict[str, bool | None] = DEFAULT,
+    y_bounds: str | None = "auto",
 ) -> Prediction:
     """A method of this library; those that need no calibration part get all rows."""
     p = case.parts
-    model = SharpGPRegressor(
-        base=base, calibration=calibration, device=case.device, random_state=case.seed
-    )
+    settings: dict[str, Any] = {"base": base, "calibration": calibration, "y_bounds": y_bounds}
+    model = SharpGPRegressor(**settings, device=case.device, random_state=case.seed)
     if calibration in ("auto", "cv", "loo", "vanilla"):
         model.fit(*case.together)
     else:
@@ -152,10 +156,11 @@ METHODS: dict[str, Callable[[Case], Prediction]] = {
     "one-gp": partial(sharp, calibration="cv", base="rbf"),
     "exact": partial(sharp, calibration="exact"),
     "cv": partial(sharp, calibration="cv"),
-    "paper": partial(sharp, calibration="paper"),
+    "paper": partial(sharp, calibration="paper", y_bounds=None),
     "loo": partial(sharp, calibration="loo"),
-    "rk": partial(sharp, calibration="kuleshov18", base="rbf", bands=BOTH),
-    "vanilla": partial(sharp, calibration="vanilla"),
+    # As published, these know nothing of bounds.
+    "rk": partial(sharp, calibration="kuleshov18", base="rbf", bands=BOTH, y_bounds=None),
+    "vanilla": partial(sharp, calibration="vanilla", y_bounds=None),
     "mapie-split-gb": partial(mapie_split, base="gb", score="absolute"),
     "mapie-split-gp": partial(mapie_split, base="gp", score="absolute"),
     "mapie-std-gp": partial(mapie_split, base="gp", score=StdConformityScore()),
