@@ -236,6 +236,21 @@ def test_a_fit_covers_predicts_and_is_stored(whole, path, tmp_path):
     assert further.calibrated_.n_cal == model.calibrated_.n_cal + 2000
 
 
+@pytest.mark.parametrize("y_bounds", [(0, None), "auto", None])
+def test_bounds_hold_for_streamed_rows_too(tmp_path, y_bounds):
+    table = made_table()
+    y = np.maximum(table["y"].to_numpy(), 0.0)  # about a third of them are zero
+    path = tmp_path / "data.parquet"
+    pq.write_table(table.drop_columns(["y", "who"]).append_column("y", pa.array(y)), path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        saved = fit_files(path, "y", regressor(y_bounds=y_bounds))
+    new = made_table(200, seed=5)
+    lowest = saved.model.predict_interval(new.drop_columns(["y", "who"]), 0.9).min()
+    assert lowest < 0.0 if y_bounds is None else lowest == 0.0
+    saved.model.update(new.drop_columns(["y", "who"]), new["y"].to_numpy().clip(0))
+
+
 def test_the_bound_rises_with_steps(whole, path):
     plain = fit_files(path, "y", regressor(), drop=["who"])
     gain = whole.model.training_.log_likelihood - plain.model.training_.log_likelihood

@@ -30,7 +30,7 @@ from sharpgp.calibration.newest import newest, with_new_groups
 from sharpgp.calibration.ranks import Ranks
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.posterior import Posterior
+from sharpgp.gp.posterior import Posterior, WithoutDataError
 from sharpgp.models.model import Learner, Model
 
 # Allowance for rounding of the location, so that an end still includes its point.
@@ -198,9 +198,17 @@ class ScoredPredictor(Calibrated):
         off can miss only on the other side, to which a band gives all the misses.
         """
         other = super().within(bounds)
-        if bounds is not None and bounds.piled(self.model.y_train):
+        if bounds is not None and other._pile_up:
             other.prefers_band = self._prefers_band_within(bounds)
         return other
+
+    @property
+    def _pile_up(self) -> bool:
+        """Whether training targets pile up at a bound, as far as the model knows them."""
+        try:
+            return self.bounds is not None and self.bounds.piled(self.model.y_train)
+        except WithoutDataError:
+            return False
 
     def _prefers_band_within(self, bounds: Bounds) -> bool:
         if not isinstance(self.model, Learner) or self.model.shape is not None:
@@ -330,8 +338,7 @@ class ScoredPredictor(Calibrated):
         A stream with a window need not decide again at every step; a decision about bounds takes
         held-out predictions.
         """
-        piled = self.bounds is not None and self.bounds.piled(self.model.y_train)
-        return piled or n_scores == len(self.scores)
+        return self._pile_up or n_scores == len(self.scores)
 
     def weighted(self, sample_weight: Any) -> "ScoredPredictor":
         """The same scores with weights: an array (C,), or a function of ``X`` that gives one."""

@@ -18,6 +18,7 @@ from sharpgp._fitted import Fitted, forget
 from sharpgp._inputs import check_training_data, columns_of, training_data
 from sharpgp._rows import group_numbers
 from sharpgp._validation import as_count, as_features, as_target
+from sharpgp.bounds import bounds_for
 from sharpgp.calibration.recalibrator import PosteriorMethod
 from sharpgp.estimator import SharpGPRegressor
 from sharpgp.exceptions import InvalidInputError
@@ -158,6 +159,7 @@ class _Fit:
         rows = work.once("survey", lambda: self._survey(table, units))
         encoding: TableEncoding = rows["encoding"]
         forget(model)
+        bounds = bounds_for(model.y_bounds, rows["y"], rows["y_cal"])
         missing = np.zeros((len(rows["X"]), len(encoding.columns)), dtype=bool)
         training_data(model, Encoded(rows["X"], missing, encoding), rows["y"])
         labels = None if rows["groups"] is None else torch.from_numpy(rows["groups"])
@@ -185,6 +187,7 @@ class _Fit:
         calibrated = plan.recalibrator.for_columns(columns_of(model)).fit(
             base, rows["X_cal"], rows["y_cal"], groups_cal=rows["groups_cal"]
         )
+        calibrated = calibrated.within(bounds)
         name = model.base if isinstance(model.base, str) else type(model.base).__name__
         Fitted(
             calibrated,
