@@ -3,8 +3,9 @@ Counts, and other targets with bounds
 =====================================
 
 Counts are never negative, and many are zero. ``y_bounds=(0, None)`` keeps all predictions there
-(where many targets are zero, as here, it is also assumed, with a warning): intervals cover as much as before, with less width. What to see: no interval goes below zero, and
-zero itself has a probability.
+(where many targets are zero, as here, it is also assumed, with a warning): intervals cover as much
+as before, with less width. What to see: no interval goes below zero, and zero itself has a
+probability.
 """
 
 import matplotlib.pyplot as plt
