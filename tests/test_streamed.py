@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import signal
+import subprocess
 import sys
 import time
 import warnings
@@ -17,7 +18,7 @@ import torch
 from pyarrow import csv
 from typer.testing import CliRunner
 
-from processes import python
+from processes import PATIENCE, environment, python
 from sharpgp import CrossValidated, Neighbours, SharpGPRegressor, Sparse
 from sharpgp.cli import app
 from sharpgp.exceptions import InvalidInputError, SharpGPError
@@ -531,6 +532,25 @@ class Lost:
                 pass
             os._exit(1)
         return self.visit(unit)
+
+
+THREADS = """
+import torch
+from sharpgp.tabular.streamed.engines import visitors
+
+with visitors({engine!r}, workers=1, address=None, device=torch.device("cpu")):
+    print("threads:", torch.get_num_threads())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["ray", "dask"])
+def test_a_driver_keeps_its_threads(engine):
+    pytest.importorskip({"ray": "ray", "dask": "distributed"}[engine])
+    command = [sys.executable, "-c", THREADS.format(engine=engine)]
+    settings = {"env": environment(OMP_NUM_THREADS="2"), "timeout": PATIENCE}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **settings)
+    assert "threads: 2" in done.stdout, done.stderr
 
 
 @pytest.mark.slow

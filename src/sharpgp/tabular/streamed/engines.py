@@ -108,8 +108,13 @@ def _ray(workers: int | None, address: str | None) -> Iterator[Visitors]:
 
 @contextmanager
 def _dask(workers: int | None, address: str | None) -> Iterator[Visitors]:
+    # A cluster of this machine leaves an environment of one thread, which torch reads when first
+    # asked; the driver's own work, on the sample, may take all.
+    threads = torch.get_num_threads()
     with dask_cluster(address, workers) as (client, found):
         from distributed import CancelledError, KilledWorker
+
+        torch.set_num_threads(threads)
 
         def visit_all(visit: Callable[[Unit], Any], units: Sequence[Unit]) -> Iterator[Any]:
             held = [client.scatter(visit, broadcast=True, hash=False)]
