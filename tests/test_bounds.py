@@ -10,7 +10,7 @@ from sklearn.linear_model import BayesianRidge
 from sharpgp import Online, SharpGPRegressor, calibrate, persistence
 from sharpgp._tail import Tail
 from sharpgp.bounds import BoundedDistribution, Bounds, bounds_for
-from sharpgp.calibration.intervals import prefers_band, prefers_band_within
+from sharpgp.calibration.intervals import bands_pay_within, prefers_band
 from sharpgp.calibration.recalibrator import known_methods
 from sharpgp.diagnostics import diagnose
 from sharpgp.distribution import PredictiveDistribution
@@ -218,8 +218,8 @@ def test_bands_or_centred_by_what_scores_better_in_units_of_the_target():
     held = HeldOut(torch.arange(800), location, spread, z)
     even = HeldOut(torch.arange(800), location, torch.ones_like(e), z)
     assert not prefers_band(z, 400)
-    assert prefers_band_within(held, Bounds(low=0.0), 400)
-    assert not prefers_band_within(even, Bounds(low=0.0), 400)
+    assert bands_pay_within(held, Bounds(low=0.0), 400)
+    assert not bands_pay_within(even, Bounds(low=0.0), 400)
 
 
 def test_updates_keep_the_decision_between_bands_and_centred(monkeypatch):

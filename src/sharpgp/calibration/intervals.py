@@ -8,7 +8,8 @@ from torch import Tensor
 
 from sharpgp._ranks import whole_rank
 from sharpgp.bounds import Bounds
-from sharpgp.models.model import HeldOut
+from sharpgp.gp.posterior import WithoutDataError
+from sharpgp.models.model import HeldOut, Learner, Model
 
 #: Coverages over which the two are compared; the decision is one for all.
 COMPARED = (0.8, 0.9, 0.95)
@@ -45,17 +46,39 @@ def prefers_band(scores: Tensor | None, n_cal: int) -> bool:
     return _bands_pay(_Rows(_representative(scores)), n_cal)
 
 
-def prefers_band_within(held: HeldOut, bounds: Bounds, n_cal: int) -> bool:
-    """The same where bounds cut intervals off, judged in units of the target.
+def pile_up(model: Model, bounds: Bounds) -> bool:
+    """Whether training targets pile up at a bound, as far as the model knows them."""
+    try:
+        return bounds.piled(model.y_train)
+    except WithoutDataError:
+        return False
+
+
+def prefers_band_within(
+    model: Model, bounds: Bounds, n_cal: int, labels: Tensor | None = None
+) -> bool:
+    """The same where bounds cut intervals off, by what ``model`` says of points left out.
 
     Cut off below, an interval can miss above only: a band gives all its misses to that side, and a
-    centred interval covers more than it has to.  Which of them scores better depends on the tail.
+    centred interval covers more than it has to.  Which of them scores better depends on the tail;
+    without held-out predictions it is the band.  Rows that share one of the ``labels`` [N] are
+    left out together.
+    """
+    if not isinstance(model, Learner) or model.shape is not None:
+        return True
+    if labels is None:
+        labels = torch.arange(len(model.y_train), device=model.device)
+    return bands_pay_within(model.leave_one_out(labels, 0), bounds, n_cal)
+
+
+def bands_pay_within(held: HeldOut, bounds: Bounds, n_cal: int) -> bool:
+    """The decision from held-out predictions, in units of the target.
 
     Examples
     --------
     >>> z = torch.randn(500, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).exp()
     >>> held = HeldOut(torch.arange(500), torch.zeros(500), torch.ones(500), z - 1.0)
-    >>> prefers_band_within(held, Bounds(low=-1.0), 400)
+    >>> bands_pay_within(held, Bounds(low=-1.0), 400)
     False
     """
     location, spread, z = map(_representative, (held.location, held.spread, held.scores))

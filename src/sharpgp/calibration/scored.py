@@ -30,8 +30,8 @@ from sharpgp.calibration.newest import newest, with_new_groups
 from sharpgp.calibration.ranks import Ranks
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.posterior import Posterior, WithoutDataError
-from sharpgp.models.model import Learner, Model
+from sharpgp.gp.posterior import Posterior
+from sharpgp.models.model import Model
 
 # Allowance for rounding of the location, so that an end still includes its point.
 _ROUNDING = 16 * torch.finfo(torch.float64).eps
@@ -194,30 +194,15 @@ class ScoredPredictor(Calibrated):
     def within(self, bounds: Bounds | None) -> Self:
         """See :meth:`Calibrated.within`; where targets pile up at a bound, bands if they pay there.
 
-        Without held-out predictions to decide by it is the band: an interval that the bound cuts
-        off can miss only on the other side, to which a band gives all the misses.
+        See :func:`sharpgp.calibration.intervals.prefers_band_within`.
         """
         other = super().within(bounds)
-        if bounds is not None and other._pile_up:
-            other.prefers_band = self._prefers_band_within(bounds)
+        if bounds is not None and intervals.pile_up(self.model, bounds):
+            labels = self.groups if self.in_training else None
+            other.prefers_band = intervals.prefers_band_within(
+                self.model, bounds, self.n_cal, labels
+            )
         return other
-
-    @property
-    def _pile_up(self) -> bool:
-        """Whether training targets pile up at a bound, as far as the model knows them."""
-        try:
-            return self.bounds is not None and self.bounds.piled(self.model.y_train)
-        except WithoutDataError:
-            return False
-
-    def _prefers_band_within(self, bounds: Bounds) -> bool:
-        if not isinstance(self.model, Learner) or self.model.shape is not None:
-            return True
-        labels = self.groups if self.in_training else None
-        if labels is None:
-            labels = torch.arange(len(self.model.y_train), device=self.model.device)
-        held = self.model.leave_one_out(labels, 0)
-        return intervals.prefers_band_within(held, bounds, self.n_cal)
 
     # -------------------------------------------------------------- answers
 
@@ -338,7 +323,8 @@ class ScoredPredictor(Calibrated):
         A stream with a window need not decide again at every step; a decision about bounds takes
         held-out predictions.
         """
-        return self._pile_up or n_scores == len(self.scores)
+        at_bound = self.bounds is not None and intervals.pile_up(self.model, self.bounds)
+        return at_bound or n_scores == len(self.scores)
 
     def weighted(self, sample_weight: Any) -> "ScoredPredictor":
         """The same scores with weights: an array (C,), or a function of ``X`` that gives one."""
