@@ -7,9 +7,10 @@ import pytest
 import torch
 from sklearn.linear_model import BayesianRidge
 
-from sharpgp import Online, SharpGPRegressor, calibrate, persistence
+from sharpgp import Online, SharpGPRegressor, calibrate, metrics, persistence
 from sharpgp._tail import Tail
 from sharpgp.bounds import BoundedDistribution, Bounds, bounds_for
+from sharpgp.calibration import intervals
 from sharpgp.calibration.intervals import bands_pay_within, prefers_band
 from sharpgp.calibration.recalibrator import known_methods
 from sharpgp.diagnostics import diagnose
@@ -220,6 +221,33 @@ def test_bands_or_centred_by_what_scores_better_in_units_of_the_target():
     assert not prefers_band(z, 400)
     assert bands_pay_within(held, Bounds(low=0.0), 400)
     assert not bands_pay_within(even, Bounds(low=0.0), 400)
+
+
+def test_intervals_are_judged_by_the_interval_score_of_what_the_bound_leaves():
+    rng = np.random.default_rng(0)
+    location, spread = rng.normal(1, 1, 40), rng.uniform(0.5, 2, 40)
+    y = np.maximum(location + spread * rng.normal(size=40), 0.0)
+    z, low = (y - location) / spread, -location / spread
+    rows = intervals._Rows(*map(torch.tensor, (z, spread, low)))
+    lower, upper = (np.maximum(location + end * spread, 0.0) for end in (-0.7, 1.2))
+    expected = metrics.interval_score(y, lower, upper, 0.8)
+    ends = torch.tensor([[-0.7], [1.2]], dtype=torch.float64)
+    assert rows.loss(*ends, 0.8) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("pay", [True, False])
+def test_a_fit_decides_by_held_out_predictions(monkeypatch, pay):
+    asked = []
+
+    def decided(held, bounds, n_cal):
+        asked.append((len(held.rows), bounds.low, n_cal))
+        return pay
+
+    monkeypatch.setattr(intervals, "bands_pay_within", decided)
+    X, y = counts()
+    model = SharpGPRegressor(base="rbf", calibration="exact", random_state=0).fit(X, y)
+    assert model.calibrated_.prefers_band is pay
+    assert asked == [(model.posterior_.n_train, 0.0, model.calibrated_.n_cal)]
 
 
 def test_updates_keep_the_decision_between_bands_and_centred(monkeypatch):
