@@ -67,7 +67,8 @@ def test_auto_takes_neighbours_where_they_can_be_found():
         return approximation_for(n, "cpu", **settings)
 
     assert auto(MANY, searched=False, n_features=8) is None
-    assert auto(MANY + 1, searched=False, n_features=8) == Neighbours(64)
+    assert auto(MANY + 1, searched=False, n_features=8) == Neighbours(128)
+    assert auto(100_001, searched=False, n_features=8) == Neighbours(64)  # they are nearer
     assert auto(10**6, searched=False, n_features=11) == Sparse(300)  # trees look at every point
     assert auto(10**6, searched=False) == Sparse(300)  # no stationary kernel
     assert auto(10**6, n_features=8) == Sparse(300)  # a method searches with it

@@ -169,7 +169,7 @@ def test_training_and_its_refits():
 
 
 def test_names_and_sizes():
-    assert approximation_for(100, "cpu", "neighbours") == Neighbours(64)
+    assert approximation_for(100, "cpu", "neighbours") == Neighbours(128)
     X, y = map(torch.from_numpy, wavy(40))
     assert train_chosen(X, y, approximation=Neighbours(7))[0].n_neighbours == 7
     with pytest.raises(InvalidInputError, match="Neighbours: m: expected"):

@@ -32,7 +32,7 @@ from sharpgp.gp.training import train
 from sharpgp.models import bases, spread_choice
 from sharpgp.models import pool as pool_module
 from sharpgp.models.as_trained import PosteriorModel
-from sharpgp.models.bases import POOLS, Bases, pool_for
+from sharpgp.models.bases import OF_MANY, POOLS, Bases, pool_for
 from sharpgp.models.folds import parts
 from sharpgp.models.gaussian import GaussianModel
 from sharpgp.models.model import HeldOut
@@ -365,10 +365,9 @@ def test_methods_that_take_one_gp(calibration):
 
 
 def test_rows_decide_what_is_pooled():
-    assert pool_for(1000) == POOLS["auto"]
-    assert pool_for(2000) == ("matern32", "extra_trees", "boosted_trees")
-    assert pool_for(2001) == ("rbf", "matern32", "extra_trees", "boosted_trees")
-    assert pool_for(10_000) == pool_for(2001)
+    assert pool_for(50) == pool_for(10_000, n_features=20) == POOLS["auto"]
+    assert set(POOLS["auto"]) - set(pool_for(10_000, n_features=21)) == {"additive"}
+    assert pool_for(10_001) == OF_MANY
 
 
 def test_effort_decides_what_is_pooled():

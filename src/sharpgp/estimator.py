@@ -84,8 +84,8 @@ class SharpGPRegressor(Answers):
         number ``C`` for which ``C + 1`` is a multiple of 20, if one is within 5 %, so that 95 %
         intervals end at a whole rank.
     effort : {"low", "auto", "high"}
-        How much ``base="auto"`` pools: one Matérn GP; five models, three or four beyond 1,000
-        rows; or seven, three or four beyond 10,000.
+        How much ``base="auto"`` pools: one Matérn GP; five models; or seven.  With more than
+        10,000 rows ``"auto"`` and ``"high"`` pool three or four.
     y_bounds : "auto", (low, high) or None
         Smallest and largest possible value of the target, None for no bound: counts have
         ``(0, None)``, shares ``(0, 1)``.  All predictions stay within; probability beyond a bound

@@ -20,13 +20,9 @@ above 600              ``exact`` weighs models by   cost: refits of every model
                        two refits of each
 above 2000             ``exact`` weighs models by   cost: refits of every model; hyperparameters
                        leave-one-out                are those of a part
-above 1000             one kernel and trees are     cost: refits of every kernel
-                       pooled
-above 2000             two kernels and trees are    measured: ``many_rows``, a smooth kernel is
-                       pooled                       better by up to 8 % where noise hides a smooth
-                                                    function
 up to 1000             refits of pooled models      measured: ``pooling``; beyond, the gain is small
                        predict, on average          and each of them takes memory
+above 10k              no additive GP is pooled     cost: one more sparse GP, of many features
 above 10k              leaves of forests keep       measured: ``many_rows``
                        averages, and boosted trees
                        a boosted spread
@@ -66,6 +62,7 @@ above 10k   10,000     Matern GPs predict from      measured: ``exact_or_sparse`
                        all others are sparse
 above 50k   none       no sparse GP is pooled       cost: training sees every row 20 times
                        beside neighbours
+above 100k             64 neighbours, not 128       cost: of a prediction, a third; ``many_rows``
 above 3000  10,000     scale models are sparse      cost: one more matrix
 above 3000             operations of an exact GP    measured: below, what threads round differently
                        use several threads          moved searches by 2e-2 (``test_determinism``)
@@ -103,8 +100,9 @@ MOST_LEARNED_WHOLE = {"cpu": 2000, "cuda": 10**9}
 PART_ROWS = 1500
 #: Inducing inputs of a sparse GP, unless the user says otherwise.
 INDUCING = 300
-#: Neighbours that a nearest-neighbour GP predicts from, unless the user says otherwise.
-NEIGHBOURS = 64
+#: Neighbours that a nearest-neighbour GP predicts from, unless the user says otherwise; training
+#: points up to which it does; and neighbours beyond, where they are nearer.
+NEIGHBOURS, MOST_WITH_ALL_NEIGHBOURS, FEWER_NEIGHBOURS = 128, 100_000, 64
 #: Features up to which ``"auto"`` looks for neighbours, by kind of device.
 MOST_NEAR_FEATURES = {"cpu": 10, "cuda": 50}
 #: Points whose conditional densities stand for all in the likelihood of a nearest-neighbour GP.
@@ -154,9 +152,7 @@ MOST_TEN_FOLDS = 500
 MOST_AVERAGED = 1000
 #: Rows up to which ``calibration="auto"`` cross-validates.
 MOST_CROSS_VALIDATED = 2000
-#: Rows up to which ``base="auto"`` pools every kernel, and up to which it pools a sparse GP beside
-#: neighbours, by kind of device.
-MOST_WITH_ALL_KERNELS = 1000
+#: Rows up to which ``base="auto"`` pools a sparse GP beside neighbours, by kind of device.
 MOST_WITH_SPARSE = {"cpu": 50_000, "cuda": 10**9}
 #: Training points up to which ``exact`` weighs models by refits without each of five parts; up to
 #: which by refits without two of these; beyond, by leave-one-out.
@@ -235,11 +231,13 @@ def approximation_for(
     >>> approximation_for(500, "cpu"), approximation_for(50_000, "cpu")
     (None, Sparse(m=300))
     >>> approximation_for(50_000, "cpu", searched=False, n_features=8)
-    Neighbours(m=64)
+    Neighbours(m=128)
     >>> print(approximation_for(5000, "cpu"), approximation_for(5000, "cpu", searched=False))
     Sparse(m=300) None
     >>> approximation_for(500, "cpu", Sparse(600)), approximation_for(500, "cpu", "neighbours")
-    (Sparse(m=500), Neighbours(m=64))
+    (Sparse(m=500), Neighbours(m=128))
+    >>> approximation_for(10**6, "cpu", "neighbours")
+    Neighbours(m=64)
     """
     if approximation == "exact":
         return None
@@ -247,11 +245,12 @@ def approximation_for(
         if n_train <= (MOST_EXACT if searched else MOST_CONDITIONED)[device_type]:
             return None
         near = n_features is not None and n_features <= MOST_NEAR_FEATURES[device_type]
-        return Neighbours() if near and not searched else Sparse(min(INDUCING, n_train))
+        approximation = "neighbours" if near and not searched else "sparse"
     if approximation == "sparse":
         return Sparse(min(INDUCING, n_train))
     if approximation == "neighbours":
-        return Neighbours()
+        few = n_train > MOST_WITH_ALL_NEIGHBOURS
+        return Neighbours(FEWER_NEIGHBOURS if few else NEIGHBOURS)
     if isinstance(approximation, Sparse):
         return Sparse(min(as_count(approximation.m, "Sparse: m", least=1), n_train))
     if isinstance(approximation, Neighbours):

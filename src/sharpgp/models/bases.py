@@ -20,11 +20,9 @@ from sharpgp.gp.posterior import DataPosterior
 from sharpgp.gp.sizes import (
     MOST_ADDITIVE_FEATURES,
     MOST_AVERAGED,
-    MOST_CROSS_VALIDATED,
     MOST_LEFT_OUT,
     MOST_NEAR_FEATURES,
     MOST_ON_ONE_THREAD,
-    MOST_WITH_ALL_KERNELS,
     MOST_WITH_SPARSE,
     Approximation,
     Neighbours,
@@ -280,7 +278,7 @@ def pool_for(
     --------
     >>> pool_for(300)
     ('rbf', 'matern32', 'additive', 'extra_trees', 'boosted_trees')
-    >>> pool_for(300, "low"), pool_for(5000)
+    >>> pool_for(300, "low"), pool_for(300, n_features=50)
     (('matern32',), ('rbf', 'matern32', 'extra_trees', 'boosted_trees'))
     >>> pool_for(20_000)
     ('rbf', 'matern32', 'random_forest', 'boosted_trees')
@@ -295,10 +293,6 @@ def pool_for(
         elif n > MOST_WITH_SPARSE[device_type]:
             without = "rbf"
         return tuple(name for name in OF_MANY if name != without)
-    if n > MOST_WITH_ALL_KERNELS and effort == "auto":
-        # Up to some rows every kernel is fitted again for each fold of ``cv``.
-        kernels = ("rbf", "matern32") if n > MOST_CROSS_VALIDATED else ("matern32",)
-        return (*kernels, "extra_trees", "boosted_trees")
     # The additive kernel has two hyperparameters for each feature, and costs in proportion.
     many = n_features > MOST_ADDITIVE_FEATURES
     return tuple(name for name in POOLS[effort] if not (many and name == "additive"))

@@ -1,6 +1,6 @@
 """The default estimator with many rows, beside single GPs and a quantile forest.
 
-The evidence behind what ``base="auto"`` pools beyond 10,000 rows, and behind neighbours in
+The evidence behind what ``base="auto"`` pools beyond 1,000 rows, and behind neighbours in
 ``approximation="auto"``. Every model gets the same rows, of which it holds out what it calibrates
 with, and is judged on ``--test-rows`` others, or a fifth of a set that has fewer. Each fit runs in
 a process of its own, whose peak memory is then its own; ``--workers`` of them at a time, with
@@ -23,11 +23,12 @@ from sklearn.ensemble import RandomForestRegressor
 
 from sharpgp import Neighbours, SharpGPRegressor, Sparse, metrics
 from sharpgp._validation import check_choice
-from sharpgp.models.bases import pool_for
 from sharpgp.studies.evidence.common import GENERATED, Clock, calm, header, numbers, row, sets
 
 #: Levels whose pinball losses make the CRPS of quantiles.
 LEVELS = np.arange(0.5, 100.0) / 100
+#: Trees of the default pool, up to 10,000 rows.
+TREES = ("extra_trees", "boosted_trees")
 COLUMNS = ("CRPS", "score", "coverage", "fit, s", "predict, s", "GiB")
 #: Interval ends [T, 2] and CRPS.
 Answer = tuple[np.ndarray, float]
@@ -56,11 +57,6 @@ def of_settings(**settings: Any) -> Contestant:
         return fitting.wall, predicting.wall, (ends, float(crps))
 
     return run
-
-
-def with_rbf(X: np.ndarray, *given: Any) -> tuple[float, float, Answer]:
-    """The default pool with a second kernel, about as it is chosen for these rows."""
-    return of_settings(base=["rbf", *pool_for(round(0.75 * len(X)))])(X, *given)
 
 
 def quantile_forest(
@@ -108,7 +104,8 @@ CONTESTANTS: dict[str, Contestant] = {
     "neighbours 64": of_settings(base="matern32", approximation=Neighbours(64)),
     "neighbours 128": of_settings(base="matern32", approximation=Neighbours(128)),
     "neighbours rbf": of_settings(base="rbf", approximation=Neighbours(64)),
-    "rbf in the pool": with_rbf,
+    "one kernel and trees": of_settings(base=["matern32", *TREES]),
+    "two kernels and trees": of_settings(base=["rbf", "matern32", *TREES]),
     "quantile forest": quantile_forest,
 }
 
