@@ -170,6 +170,16 @@ def test_plan_of_the_paper():
         paper.plan(["wine"], quick=True)
 
 
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_quick_run_has_uniform_bounds_once_where_their_sampler_is_installed(
+    installed, monkeypatch
+):
+    monkeypatch.setattr(paper, "find_spec", lambda name: installed or None)
+    tasks = paper.plan(["boston", "mpg"], quick=True, parts=["bounds"])
+    assert sum(task.method == "capone22" for task in tasks) == 2 * installed
+    assert sum(task.method == "paper" for task in tasks) == 6
+
+
 def test_no_set_pretrains_its_own_network():
     own = {"kuleshov22": {regression.PRETRAINED_ON: "yacht"}}
     tasks = regression.plan(["yacht", "mpg"], ["kuleshov22"], repeats=1, of_method=own)
