@@ -224,7 +224,8 @@ def approximation_for(
     ``"auto"`` is exact up to :data:`MOST_EXACT` points, or :data:`MOST_CONDITIONED` where nobody
     searches with the GP.  Beyond, it is one of neighbours where nobody searches with it and the
     kernel is a Matern one of at most :data:`MOST_NEAR_FEATURES` features, and sparse otherwise;
-    ``n_features`` is None for any other kernel.
+    ``n_features`` is None for any other kernel.  Neighbours are fewer beyond
+    :data:`MOST_WITH_ALL_NEIGHBOURS` points, unless their number is given.
 
     Examples
     --------
