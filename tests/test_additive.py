@@ -9,17 +9,19 @@ import torch
 from helpers import marked
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.additive import Additive
-from sharpgp.gp.kernels import make_covariance
+from sharpgp.gp.kernels import make_covariance, named
+from sharpgp.gp.ties import members
 from sharpgp.gp.training import train
 from sharpgp.gp.warped import train_warped
 
-DIMENSIONS = (1, 2, 5)
+# Features, and which of them count as one.
+CASES = ((1, None), (2, None), (5, None), (5, (0, 1, 1, 2, 1)), (3, (0, 0, 0)))
 
 
-def random_inputs(d: int, seed: int = 0):
+def random_inputs(d: int, ties=None, seed: int = 0):
     generator = torch.Generator().manual_seed(seed)
     draw = lambda *shape: torch.randn(*shape, dtype=torch.float64, generator=generator)  # noqa: E731
-    return torch.exp(0.5 * draw(3, 2 * d + 5)), draw(9, d), draw(6, d)
+    return torch.exp(0.5 * draw(3, 2 * len(members(ties, d)) + 5)), draw(9, d), draw(6, d)
 
 
 def matern(squared: torch.Tensor) -> torch.Tensor:
@@ -27,37 +29,42 @@ def matern(squared: torch.Tensor) -> torch.Tensor:
     return (1.0 + r + r.square() / 3.0) * torch.exp(-r)
 
 
-def slow_matrix(theta, X1, X2):
+def slow_matrix(theta, X1, X2, ties):
     """One ``theta`` [P], pair by pair of features."""
-    d = X1.shape[1]
-    squares = (X1[:, None] - X2).square()
+    parts = members(ties, X1.shape[1])
+    d = len(parts)
+    squares = torch.stack(
+        [(X1[:, None, part] - X2[:, part]).square().sum(-1) for part in parts], dim=-1
+    )
     full, e = (
         matern((squares * theta[:d].square()).sum(-1)),
         matern(squares * theta[d : 2 * d] ** 2),
     )
     s_0, s_1, s_2, s_l = theta[2 * d : -1]
-    K = s_0 * full + s_1 / d * e.sum(-1) + s_l / d * X1 @ X2.T
+    K = s_0 * full + s_1 / d * e.sum(-1) + s_l / X1.shape[1] * X1 @ X2.T
     for i, j in itertools.combinations(range(d), 2):
         K = K + s_2 / math.comb(d, 2) * e[..., i] * e[..., j]
     return K
 
 
-@pytest.mark.parametrize("d", DIMENSIONS)
-def test_matrix_is_the_sum_over_features_and_pairs(d):
-    theta, X1, X2 = random_inputs(d)
-    covariance = make_covariance("additive", d)
+@pytest.mark.parametrize(("d", "ties"), CASES)
+def test_matrix_is_the_sum_over_features_and_pairs(d, ties):
+    theta, X1, X2 = random_inputs(d, ties)
+    covariance = make_covariance(named("additive", ties), d)
     cross, square = covariance.matrix(theta, X1, X2), covariance.matrix(theta, X1)
     for k in range(len(theta)):
-        torch.testing.assert_close(cross[k], slow_matrix(theta[k], X1, X2))
-        torch.testing.assert_close(square[k], slow_matrix(theta[k], X1, X1), rtol=1e-6, atol=1e-7)
+        torch.testing.assert_close(cross[k], slow_matrix(theta[k], X1, X2, ties))
+        slow = slow_matrix(theta[k], X1, X1, ties)
+        torch.testing.assert_close(square[k], slow, rtol=1e-6, atol=1e-7)
         torch.testing.assert_close(covariance.diag(theta, X1)[k], square[k].diagonal())
 
 
-@pytest.mark.parametrize("d", marked(DIMENSIONS, slow={1, 5}))
-def test_gradients_match_finite_differences(d):
-    leaves = [a.requires_grad_() for a in random_inputs(d, seed=1)]
+@pytest.mark.parametrize("case", marked(CASES, slow={(1, None), (5, None), (3, (0, 0, 0))}))
+def test_gradients_match_finite_differences(case):
+    d, ties = case
+    leaves = [a.requires_grad_() for a in random_inputs(d, ties, seed=1)]
     theta, X1, _ = leaves
-    covariance = Additive("additive", d)
+    covariance = Additive("additive", d, ties)
     assert torch.autograd.gradcheck(covariance.matrix, leaves)
     assert torch.autograd.gradcheck(lambda t, X: covariance.matrix(t, X), (theta, X1))
     assert torch.autograd.gradcheck(lambda t: covariance.matrix(t, X1.detach()), (theta,))

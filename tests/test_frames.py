@@ -19,6 +19,7 @@ from sharpgp.diagnostics import diagnose
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.frames import Column, TableEncoding
 from sharpgp.frames.reading import values_of
+from sharpgp.gp.covariance import STATIONARY
 from sharpgp.gp.kernels import NamedKernel, make_covariance, named
 from sharpgp.gp.training import train
 from sharpgp.relevance import relevance
@@ -256,21 +257,31 @@ def test_unusable_frames(frame, message):
     assert "\n" not in str(caught.value)
 
 
+def test_gaps_that_training_rows_do_not_have_are_told_in_one_warning():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(40, 7)), columns=list("abcdefg"))
+    model = quick(calibration="vanilla").fit(frame, rng.normal(size=40))
+    asked = frame.copy()
+    asked.iloc[0, :6], asked.iloc[1, 0] = np.nan, np.nan
+    told = "'d', 'e' and 1 more: values are missing in 2 of 40 rows, though in none of the training"
+    with pytest.warns(UserWarning, match=told) as caught:
+        model.predict(asked)
+    assert len(caught) == 1
+
+
 # ------------------------------------------------------------------ tied lengthscales
 
 
-@pytest.mark.parametrize("name", ["rbf", "matern12", "matern32", "matern52", "additive"])
+@pytest.mark.parametrize("name", STATIONARY)
 def test_a_tied_kernel_is_the_kernel_with_equal_lengthscales(name):
     ties = (0, 1, 1, 2, 1)
     ours, free = make_covariance(NamedKernel(name, ties), 5), make_covariance(name, 5)
-    blocks = ours.n_inverse // 3
-    assert ours.n_inverse == 3 * blocks
-    assert free.n_theta - ours.n_theta == 2 * blocks
+    assert ours.n_inverse == 3
+    assert free.n_theta - ours.n_theta == 2
     generator = torch.Generator().manual_seed(0)
     theta = torch.rand(2, ours.n_theta, generator=generator, dtype=torch.float64) + 0.5
     theta.requires_grad_()
-    spread = theta[:, : ours.n_inverse].reshape(2, blocks, 3)[..., list(ties)].flatten(1)
-    full = torch.cat([spread, theta[:, ours.n_inverse :]], 1)
+    full = torch.cat([theta[:, list(ties)], theta[:, 3:]], 1)
     X = torch.randn(7, 5, generator=generator, dtype=torch.float64)
     for K, oracle in (
         (ours.matrix(theta, X), free.matrix(full, X)),

@@ -359,7 +359,7 @@ def test_gaps_and_new_categories_are_answered_with_a_warning(folder, tmp_path):
     source.write_text("x,kind,on\n,red,true\n2,pink,false\n3,NA,true\n4,red,\n")
     result = ask("predict", folder / "model.sgp", source, "--out", out)
     assert result.exit_code == 0, result.stderr
-    assert "column 'x': 1 of 4 values are missing, though none were in the" in result.stderr
+    assert "column(s) 'x', 'on': values are missing in 2 of 4 rows, though" in result.stderr
     assert (
         "column 'kind': 'pink' in 1 of 4 rows, but in no training row; treated as" in result.stderr
     )

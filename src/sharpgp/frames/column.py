@@ -127,7 +127,6 @@ class Column:
         self._check(values)
         numbers = self._numbers(values, first_row)
         missing = np.isnan(numbers)
-        self._warn_of_new_gaps(missing, "the median is used, and intervals do not account for that")
         filled = np.where(missing, self.fill, numbers)
         parts = [filled[:, None]]
         if self.n_missing:
@@ -135,13 +134,6 @@ class Column:
         for season in self.seasons:
             parts.append(np.where(missing[:, None], 0.0, on_circle(filled, season)))
         return np.hstack(parts)
-
-    def _warn_of_new_gaps(self, missing: np.ndarray, then: str) -> None:
-        if missing.any() and not self.n_missing:
-            warn(
-                f"column {self.name!r}: {int(missing.sum())} of {len(missing)} values are missing, "
-                f"though none were in the training rows; {then}"
-            )
 
     def _check(self, values: Values) -> None:
         expected = "text" if self.kind == "ordered" else self.kind
@@ -181,7 +173,6 @@ class Column:
         _warn_of_unseen(self, known, position, "other")
         where = np.array([position.get(name, -1) for name in text], dtype=np.int64)
         where[values.missing] = len(position) if self.n_missing else -1
-        self._warn_of_new_gaps(values.missing, "they are treated as other")
         out = np.full((len(where), len(self.features)), self.other)
         out[where >= 0] = 0.0
         rows = np.flatnonzero(where >= 0)

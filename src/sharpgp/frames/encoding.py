@@ -142,8 +142,14 @@ class TableEncoding:
         if any(name not in found for name in self.names):
             raise InvalidInputError(missing_columns(self.names, found))
         read = [values_of(frame, name) for name in self.names]
-        pairs = zip(self.columns, read, strict=True)
+        pairs = list(zip(self.columns, read, strict=True))
         features = np.hstack([column.encode(values, first_row) for column, values in pairs])
+        new = [pair for pair in pairs if pair[1].missing.any() and not pair[0].n_missing]
+        _warn_of_gaps([pair for pair in new if pair[0].kind == "category"], "are treated as other")
+        _warn_of_gaps(
+            [pair for pair in new if pair[0].kind != "category"],
+            "are replaced by the median, and intervals do not account for that",
+        )
         return Encoded(features, np.column_stack([values.missing for values in read]), self)
 
     def __str__(self) -> str:
@@ -210,6 +216,18 @@ def missing_columns(wanted: Iterable[str], found: Iterable[str]) -> str:
 def _warn_of(names: list[str], why: str) -> None:
     if names:
         warn(f"X: column(s) {', '.join(map(repr, names))} {why}", UserWarning)
+
+
+def _warn_of_gaps(found: list[tuple[Column, Values]], then: str) -> None:
+    """One warning for all columns that have gaps now, though they had none in training rows."""
+    if found:
+        rows = np.any([values.missing for _, values in found], axis=0)
+        names = [repr(column.name) for column, _ in found]
+        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+        warn(
+            f"column(s) {', '.join(names[:5])}{more}: values are missing in {int(rows.sum())} of "
+            f"{len(rows)} rows, though in none of the training rows; they {then}"
+        )
 
 
 def _is_constant(values: Values) -> bool:

@@ -1,4 +1,8 @@
-"""A full kernel plus an additive part: functions of one and two features, and a linear one."""
+"""A full kernel plus an additive part: functions of one and two features, and a linear one.
+
+Features that share a lengthscale, such as those that encode one column of a table, count as one
+feature here: what they are functions of is the distance in all of them.
+"""
 
 import math
 from typing import Any
@@ -12,7 +16,7 @@ from sharpgp.gp.covariance import Named
 from sharpgp.gp.fixed_points import FixedPoints, by_covariance
 from sharpgp.gp.sizes import MOST_ADDITIVE
 from sharpgp.gp.stationary import LARGEST_EXPONENT, StationaryAt, stationary_matrix
-from sharpgp.gp.ties import Ties, of_each, per_feature
+from sharpgp.gp.ties import Ties, members, of_each, per_feature
 
 _ROOT = math.sqrt(5.0)
 # Entries (features times pairs) per batch, few enough to stay in the cache.
@@ -25,10 +29,10 @@ class Additive(Named):
 
     ``k = s_0 k_full + s_1/d sum_j e_j + s_2/(d choose 2) sum_{i<j} e_i e_j + s_l/d sum_j x_j x_j'``
     with ``k_full`` a Matern-5/2 kernel with lengthscales ``l_j`` and ``e_j`` a Matern-5/2 kernel of
-    feature ``j`` with a lengthscale ``a_j`` of its own.  The sum over pairs is
-    ``(p_1^2 - p_2) / 2``, from the power sums ``p_m = sum_j e_j^m``, by Newton's identities.  A sum
-    of functions of single features needs far fewer points than one function of them all; the full
-    part covers everything else.
+    feature ``j``, or of those that share a lengthscale, with a lengthscale ``a_j`` of its own.  The
+    sum over pairs is ``(p_1^2 - p_2) / 2``, from the power sums ``p_m = sum_j e_j^m``, by Newton's
+    identities.  A sum of functions of single features needs far fewer points than one function of
+    them all; the full part covers everything else.
 
     ``theta = (1/l_1, ..., 1/l_d, 1/a_1, ..., 1/a_d, s_0, s_1, s_2, s_l, noise variance)``.
 
@@ -70,17 +74,14 @@ class Additive(Named):
     def matrix(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
         """See :meth:`Covariance.matrix`."""
         with torch.no_grad():
-            pairs = Pairs(X1, X2)
+            pairs = Pairs(X1, X2, self.ties)
         other = X1 if X2 is None else X2
-        full, single = (
-            per_feature(part, self.ties)
-            for part in theta[:, : self.n_inverse].split(self.n_lengthscales, -1)
-        )
+        full, single = theta[:, : self.n_inverse].split(self.n_lengthscales, -1)
         whole, first, second, linear = theta[:, self.n_inverse : -1].unbind(-1)
         orders: Tensor = _AdditiveMatrix.apply(single, first, second, X1, other, pairs)
         products = X1 @ other.mT
         return (
-            stationary_matrix("matern52", full, whole, X1, X2)
+            stationary_matrix("matern52", per_feature(full, self.ties), whole, X1, X2)
             + orders
             + linear[:, None, None] / self.n_features * products
         )
@@ -91,11 +92,10 @@ class Additive(Named):
 
     def diag(self, theta: Tensor, X: Tensor) -> Tensor:
         """See :meth:`Covariance.diag`."""
-        d = self.n_features
         # One feature has no pairs.
-        variances = theta[:, self.n_inverse : self.n_inverse + (3 if d > 1 else 2)]
-        constant = variances.sum(-1, keepdim=True)
-        return constant + theta[:, -2, None] / d * X.square().sum(-1)
+        orders = 3 if self.n_lengthscales > 1 else 2
+        constant = theta[:, self.n_inverse : self.n_inverse + orders].sum(-1, keepdim=True)
+        return constant + theta[:, -2, None] / self.n_features * X.square().sum(-1)
 
 
 class Pairs:
@@ -108,26 +108,32 @@ class Pairs:
     X1 : Tensor [N, d]
     X2 : Tensor [M, d] or None
         None: the same points.
+    ties : tuple of int, optional
+        Features that count as one, by the distance in all of them.
 
     Examples
     --------
     >>> Pairs(torch.tensor([[0.0], [1.0], [3.0]]), None).distances.tolist()
     [[1.0, 3.0, 2.0]]
+    >>> Pairs(torch.tensor([[0.0, 0.0], [3.0, 4.0]]), None, (0, 0)).distances.tolist()
+    [[5.0]]
     """
 
-    def __init__(self, X1: Tensor, X2: Tensor | None) -> None:
+    def __init__(self, X1: Tensor, X2: Tensor | None, ties: Ties | None = None) -> None:
         self.same, self.shape = X2 is None, (len(X1), len(X1 if X2 is None else X2))
+        self.ties = ties
         n, m = self.shape
         if X2 is None:
             self.rows, self.columns = torch.triu_indices(n, n, 1, device=X1.device)
-            columns = X1.mT.contiguous().unsqueeze(-1)
-            self.distances = torch.stack(
-                [torch.nn.functional.pdist(column, p=1.0) for column in columns]
-            )
         else:
             index = torch.arange(n * m, device=X1.device)
             self.rows, self.columns = index // m, index % m
-            self.distances = (X1.mT.unsqueeze(-1) - X2.mT.unsqueeze(-2)).abs().flatten(1)
+        self.distances = torch.stack(
+            [
+                _distances(X1[:, part], None if X2 is None else X2[:, part])
+                for part in members(ties, X1.shape[1])
+            ]
+        )
 
     def matrices(self, values: Tensor, diagonal: Tensor) -> Tensor:
         """Matrices [K, N, M] of values [K, P], with one value on each diagonal [K], if any."""
@@ -148,6 +154,13 @@ class Pairs:
         n, flat = self.shape[0], G.flatten(1)
         g = flat[:, self.rows * n + self.columns] + flat[:, self.columns * n + self.rows]
         return g, G.diagonal(dim1=-2, dim2=-1).sum(-1)
+
+
+def _distances(A: Tensor, B: Tensor | None) -> Tensor:
+    """Distances between points, flat: of all pairs above the diagonal, or with other points."""
+    if B is None:
+        return torch.nn.functional.pdist(A.contiguous())
+    return torch.cdist(A, B, compute_mode="donot_use_mm_for_euclid_dist").flatten()
 
 
 class _AdditiveMatrix(torch.autograd.Function):
@@ -173,7 +186,7 @@ class _AdditiveMatrix(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         a, first, second, X1, X2, sums, products, kept = ctx.saved_tensors
-        d, pairs = X1.shape[1], ctx.pairs
+        d, pairs = a.shape[1], ctx.pairs
         g, on_diagonal = pairs.gradients(grads[0])
         by_product = second[:, None] / _n_pairs(d) * g
         by_sum = by_product * sums + first[:, None] / d * g
@@ -183,9 +196,10 @@ class _AdditiveMatrix(torch.autograd.Function):
         grad_a = by_log.squeeze(-1) / (-3.0 * a)
         grad_X1 = grad_X2 = None
         if ctx.needs_input_grad[3] or ctx.needs_input_grad[4]:
-            apart = (X1[pairs.rows] - X2[pairs.columns]).mT
+            apart = X1[pairs.rows] - X2[pairs.columns]
             by_log = (slope * by_sum.unsqueeze(1) - e_slope * by_product.unsqueeze(1)).sum(0)
-            by_x = torch.where(apart == 0.0, 0.0, by_log / (-3.0 * apart)).mT
+            by_square = torch.where(by_log == 0.0, 0.0, by_log / (-3.0 * pairs.distances.square()))
+            by_x = per_feature(by_square.mT, pairs.ties) * apart
             grad_X1 = torch.zeros_like(X1).index_add_(0, pairs.rows, by_x)
             grad_X2 = torch.zeros_like(X2).index_add_(0, pairs.columns, -by_x)
         by_first = torch.linalg.vecdot(g, sums) / d + on_diagonal
@@ -235,21 +249,19 @@ class _AdditiveAt(FixedPoints):
     def __init__(self, X: Tensor, ties: Ties | None) -> None:
         n, d = X.shape
         self._X, self._ties = X, ties
-        self._n_lengthscales = d if ties is None else len(set(ties))
         self._full = StationaryAt("matern52", X)
         self._dots = X @ X.mT / d
-        self._pairs = pairs = Pairs(X, None)
+        self._pairs = pairs = Pairs(X, None, ties)
         self._above = pairs.rows * n + pairs.columns
         self._sums, self._products, self._values = X.new_empty(3, 1, len(self._above))
         self._kept = X.new_empty(2, 1, *pairs.distances.shape)
 
     def matrix(self, theta: Tensor, out: Tensor) -> None:
         """See :meth:`FixedPoints.matrix`."""
-        m = self._n_lengthscales
-        full, self._a = (per_feature(part, self._ties) for part in theta[: 2 * m].split(m))
-        self._variances = whole, first, second, linear = theta[2 * m : -1].unbind()
-        d = len(self._a)
-        self._full.of_parts(full, whole, out)
+        d = len(self._pairs.distances)
+        full, self._a = theta[: 2 * d].split(d)
+        self._variances = whole, first, second, linear = theta[2 * d : -1].unbind()
+        self._full.of_parts(per_feature(full, self._ties), whole, out)
         _sum_orders(self._pairs.distances, self._a[None], self._sums, self._products, self._kept)
         values = torch.mul(self._sums, first / d, out=self._values)
         values.addcmul_(self._products, second)
@@ -268,12 +280,11 @@ class _AdditiveAt(FixedPoints):
         by_a = (slope @ by_sum - e_slope @ by_product) / (-3.0 * self._a)
         by_first = g @ sums / d + trace
         by_second = g @ products + trace * (d > 1)
-        by_linear = 0.5 * ((alpha @ X).square().sum() - (X * (inverse @ X)).sum()) / d
+        by_linear = 0.5 * ((alpha @ X).square().sum() - (X * (inverse @ X)).sum()) / X.shape[1]
         rest = first * by_first + second * by_second + linear * by_linear
         variances = [(total - rest) / whole, by_first, by_second, by_linear, trace.new_zeros(())]
-        by_w = self._full.by_inverse_lengthscales(inverse, alpha)
-        scales = (of_each(part, self._ties, "sum") for part in (by_w, by_a))
-        return torch.cat([*scales, torch.stack(variances)])
+        by_w = of_each(self._full.by_inverse_lengthscales(inverse, alpha), self._ties, "sum")
+        return torch.cat([by_w, by_a, torch.stack(variances)])
 
 
 def _n_pairs(d: int) -> int:

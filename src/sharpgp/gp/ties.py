@@ -34,6 +34,19 @@ def are_ties(ties: Ties | None, n_features: int) -> bool:
     return len(ties) == n_features and list(dict.fromkeys(ties)) == list(range(len(set(ties))))
 
 
+def members(ties: Ties | None, n_features: int) -> list[list[int]]:
+    """Which features each lengthscale is that of.
+
+    Examples
+    --------
+    >>> members((0, 1, 1, 0), 4), members(None, 2)
+    ([[0, 3], [1, 2]], [[0], [1]])
+    """
+    if ties is None:
+        return [[j] for j in range(n_features)]
+    return [[j for j, tie in enumerate(ties) if tie == g] for g in range(len(set(ties)))]
+
+
 def of_each(values: Tensor, ties: Ties | None, reduce: str) -> Tensor:
     """Values [d] of features as one for each lengthscale [G]: their ``"sum"`` or ``"amax"``.
 

@@ -18,7 +18,9 @@ from sharpgp.gp.covariance import STATIONARY
 from sharpgp.gp.kernels import KERNELS, Kernel, named
 from sharpgp.gp.posterior import DataPosterior
 from sharpgp.gp.sizes import (
+    FEW_ADDITIVE_ROWS,
     MOST_ADDITIVE_FEATURES,
+    MOST_ADDITIVE_FEATURES_OF_FEW,
     MOST_AVERAGED,
     MOST_LEFT_OUT,
     MOST_NEAR_FEATURES,
@@ -180,7 +182,7 @@ class Bases:
     def _named(self, n: int, d: int, device_type: str = "cpu") -> list[tuple[str, Any]]:
         """Names and what each stands for, at ``n`` rows of ``d`` features."""
         if self._is_auto:
-            pool = pool_for(n, self.effort, d, device_type)
+            pool = pool_for(n, self.effort, d, device_type, self.ties)
             # Where neighbours were asked for, only of the kernels that have them.
             return [(name, name) for name in pool if name in TREES or self._is_possible(name)]
         several = list(self.base) if isinstance(self.base, list | tuple) else [self.base]
@@ -270,15 +272,21 @@ def _name(base: Any) -> str:
 
 
 def pool_for(
-    n: int, effort: str = "auto", n_features: int = 1, device_type: str = "cpu"
+    n: int,
+    effort: str = "auto",
+    n_features: int = 1,
+    device_type: str = "cpu",
+    ties: Ties | None = None,
 ) -> tuple[str, ...]:
     """What ``base="auto"`` pools at ``n`` rows of ``n_features`` features, by kind of device.
+
+    ``ties`` tells which features share a lengthscale, and so count as one for an additive GP.
 
     Examples
     --------
     >>> pool_for(300)
     ('rbf', 'matern32', 'additive', 'extra_trees', 'boosted_trees')
-    >>> pool_for(300, "low"), pool_for(300, n_features=50)
+    >>> pool_for(300, "low"), pool_for(1000, n_features=50)
     (('matern32',), ('rbf', 'matern32', 'extra_trees', 'boosted_trees'))
     >>> pool_for(20_000)
     ('rbf', 'matern32', 'random_forest', 'boosted_trees')
@@ -294,5 +302,6 @@ def pool_for(
             without = "rbf"
         return tuple(name for name in OF_MANY if name != without)
     # The additive kernel has two hyperparameters for each feature, and costs in proportion.
-    many = n_features > MOST_ADDITIVE_FEATURES
+    most = MOST_ADDITIVE_FEATURES_OF_FEW if n <= FEW_ADDITIVE_ROWS else MOST_ADDITIVE_FEATURES
+    many = (n_features if ties is None else len(set(ties))) > most
     return tuple(name for name in POOLS[effort] if not (many and name == "additive"))

@@ -53,7 +53,8 @@ class BaseTable(tuple[Member, ...]):
 
     def __new__(cls, members: Sequence[Member]) -> "BaseTable":
         """Sort by weight."""
-        return super().__new__(cls, sorted(members, key=lambda one: -one.weight))
+        # To four digits: what makes equal weights differ is another on each machine.
+        return super().__new__(cls, sorted(members, key=lambda one: -round(one.weight, 4)))
 
     def __repr__(self) -> str:
         width = max(len("model"), *(len(one.name) for one in self))
