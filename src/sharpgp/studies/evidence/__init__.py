@@ -38,6 +38,7 @@ STUDIES = {
     "out_of_core": "fits in batches: growth, memory, interruptions, clusters, rates of passes",
     "pooling": "pools of models beside the best kernel, and the pull of their weights",
     "profile": "what takes the time of a default fit, by phase and size",
+    "real_tables": "tables from the packages of R, beside one GP, RK and peers",
     "regions": "boxes that hold several outputs at once, beside Bonferroni's",
     "runner_overhead": "what the runner adds to tasks of 100 ms",
     "scale_training": "hyperparameters of scale models: on all points, on a part, by a bound",
