@@ -6,9 +6,11 @@ import torch
 
 from sharpgp import Exact, SharpGPRegressor
 from sharpgp.gp import train
+from sharpgp.gp.additive import Additive
 from sharpgp.gp.covariance import FromGPyTorch, Stationary
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.scaling import Affine
+from sharpgp.gp.sizes import drawn_rows
 from sharpgp.gp.warped import Warp, WarpedPosterior, _Objective, train_warped
 from sharpgp.models.gaussian import learn_gaussian
 from tolerances import rounding_of_slopes, slopes
@@ -153,3 +155,18 @@ def test_warp_is_odd_about_its_centre():
     u = torch.linspace(-4, 4, 9, dtype=torch.float64)
     torch.testing.assert_close(warp.back(u) - 2.0, -(warp.back(-u) - 2.0))
     torch.testing.assert_close(warp.forward(warp.back(u)), u)
+
+
+def test_a_kernel_trained_on_some_points_is_warped_by_them(monkeypatch):
+    monkeypatch.setattr(Additive, "most_trained", 60)
+    X, y = multiplicative(140, seed=0)
+    model = learn_gaussian(train(X, y, "additive", start=0)[0])
+    assert model.choice.warped
+    assert model.posterior.n_train == 140
+    some = drawn_rows(140, 60)
+    covariance = model.posterior.base.covariance
+    of_some = train_warped(X[some], y[some], covariance, start=0)
+    # The part alone has slightly other units, and ends close by.
+    new = multiplicative(200, seed=1)[0]
+    ratio = of_some.mean(new) / model.posterior.mean(new)
+    assert ratio.log().abs().mean() < 0.1

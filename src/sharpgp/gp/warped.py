@@ -23,7 +23,15 @@ from sharpgp.gp.optimise import minimise, with_gradient
 from sharpgp.gp.posterior import DataPosterior, Start
 from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.scaling import Affine
-from sharpgp.gp.training import bounds_of, built_in_start, prior_of, result_of, start_of
+from sharpgp.gp.sizes import drawn_rows, trained_rows
+from sharpgp.gp.training import (
+    REFIT_TOLERANCE,
+    bounds_of,
+    built_in_start,
+    prior_of,
+    result_of,
+    start_of,
+)
 from sharpgp.gp.wrapped import WrappedPosterior
 
 # In standard deviations of the target: below, ties in a discrete target would be all that counts.
@@ -34,6 +42,8 @@ _SMALLEST_SCALE, _LARGEST_SCALE = 0.02, 30.0
 _OVERSHOOT = 0.5
 _STEEPER = 2.0
 _MOST_EVALUATIONS = 120
+#: Gain in log likelihood per point below which training stops.
+WARP_TOLERANCE = 1e-5
 
 
 @stored("Warp", centre=Array(), scale=Array(positive=True))
@@ -175,12 +185,13 @@ def train_warped(
     *,
     start: int | None = None,
     prior: LengthscalePrior | None = None,
+    tolerance: float = WARP_TOLERANCE,
 ) -> WarpedPosterior | None:
     r"""Train a warped GP from scratch by marginal likelihood.
 
     ``log p(y) = log N(u; 0, Ky) + sum_i log du/dy(y_i)``, over hyperparameters, centre and scale of
-    the warp.  Returns None if the kernel is not a named one, noise is known, or no start could be
-    factorised.
+    the warp; of as many points as :func:`sharpgp.gp.training.train` would train on.  Returns None
+    if the kernel is not a named one, noise is known, or no start could be factorised.
 
     Parameters
     ----------
@@ -190,6 +201,7 @@ def train_warped(
     start : int, optional
         Number of the built-in start of the hyperparameters.
     prior : LengthscalePrior, optional
+    tolerance : float
         As in :func:`sharpgp.gp.training.train`.
     """
     # A warp changes the variance of known noise by an amount that depends on the target.
@@ -197,8 +209,9 @@ def train_warped(
         return None
     y_units = Affine.standardising(y)
     x_units = covariance.units(X, y_units)
-    objective = _Objective(x_units.forward(X), y_units.forward(y), covariance, prior)
-    t = objective.t
+    rows = drawn_rows(len(y), trained_rows(len(y), X.device.type, covariance.most_trained))
+    Z, t = (units.forward(all_of)[rows] for units, all_of in ((x_units, X), (y_units, y)))
+    objective = _Objective(Z, t, covariance, prior)
     # A tail to the right asks for a logarithm that begins on the left, and the other way round.
     skew = (t - t.mean()).pow(3).mean()
     centre = torch.quantile(t[: 2**20], 0.02 if skew >= 0 else 0.98).item()
@@ -210,14 +223,14 @@ def train_warped(
         centre,
         math.log(0.5),
     ]
-    with threads_for(len(y)):
+    with threads_for(len(t)):
         found = minimise(
             objective.evaluate,
             origin,
             lower,
             upper,
             most=_MOST_EVALUATIONS,
-            tolerance=1e-5,
+            tolerance=tolerance,
             gtol=1e-6,
         )
     if found.failed:
@@ -226,7 +239,7 @@ def train_warped(
     scale = y_units.scale * math.exp(found.x[-1])
     warp = Warp(y_units.back(torch.as_tensor(found.x[-2]).to(t)), scale)
     u = warp.forward(y)
-    penalty = float(objective.penalty(theta.log())) / len(y)
+    penalty = float(objective.penalty(theta.log())) / len(t)
     base = ExactPosterior(
         X,
         u,
@@ -240,11 +253,16 @@ def train_warped(
 
 
 def retrain_warped(
-    posterior: ExactPosterior, X: Tensor, y: Tensor, start: Start = "same"
+    posterior: ExactPosterior,
+    X: Tensor,
+    y: Tensor,
+    start: Start = "same",
+    tolerance: float = REFIT_TOLERANCE,
 ) -> WarpedPosterior | None:
     """A warped GP on other data, from the start and with the prior that ``posterior`` had."""
     number, prior = start_of(posterior, start), prior_of(posterior, len(y), start)
-    return train_warped(X, y, posterior.covariance, start=number, prior=prior)
+    covariance = posterior.covariance
+    return train_warped(X, y, covariance, start=number, prior=prior, tolerance=tolerance)
 
 
 class _Objective:

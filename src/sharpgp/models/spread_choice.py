@@ -33,7 +33,7 @@ from sharpgp.gp.sizes import (
     MOST_WARPED,
     PART_ROWS,
 )
-from sharpgp.gp.warped import retrain_warped
+from sharpgp.gp.warped import WARP_TOLERANCE, retrain_warped
 from sharpgp.models.families import Ard
 from sharpgp.models.folds import parts, together
 from sharpgp.models.heteroscedastic import ScaleModel, held_out_log_squares
@@ -126,11 +126,11 @@ def choose_spread(
     reference = scores_of(plain.residuals, plain.judged)
     parameters = len(plain.theta) / posterior.n_train
     handicap = _HANDICAP + _HANDICAP_PER_PARAMETER * parameters
-    if not _trained_on_a_part(posterior):
-        if like is None or any(choice.searched for choice in like):
-            makers.append(lambda: _searched(posterior, kept, seed, reference, handicap))
-        if like is None or any(choice.warped for choice in like):
-            makers.append(lambda: _warped(posterior, reference))
+    searches = like is None or any(choice.searched for choice in like)
+    if searches and not _trained_on_a_part(posterior):
+        makers.append(lambda: _searched(posterior, kept, seed, reference, handicap))
+    if like is None or any(choice.warped for choice in like):
+        makers.append(lambda: _warped(posterior, reference))
 
     def judge(maker: Callable[[], Candidate | None]) -> list[_Judged]:
         candidate = maker()
@@ -227,7 +227,7 @@ def runs_in_threads(posterior: Posterior) -> bool:
 
 
 def _trained_on_a_part(posterior: Posterior) -> bool:
-    """Whether the kernel is one of which a second training on all points would cost too much."""
+    """Whether the kernel is one of which a search on all points would cost too much."""
     most = getattr(getattr(posterior, "covariance", None), "most_trained", None)
     return most is not None and posterior.n_train > most
 
@@ -252,7 +252,8 @@ def _searched(
 def _warped(posterior: Posterior, reference: Scores) -> Candidate | None:
     if not isinstance(posterior, ExactPosterior) or posterior.n_train > MOST_WARPED:
         return None
-    warped = retrain_warped(posterior, posterior.X_train, posterior.y_train)
+    data = posterior.X_train, posterior.y_train
+    warped = retrain_warped(posterior, *data, tolerance=WARP_TOLERANCE)
     if warped is None:
         return None
     found = replace(_as_trained(warped), choice=Choice(warped=True))

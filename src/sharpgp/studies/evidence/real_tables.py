@@ -7,7 +7,6 @@ hold rows out calibrate on a quarter of those that train.  Interval scores and C
 the default's on the same rows; the best of the bands of a method counts.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -85,7 +84,7 @@ def main(
     seeds: int = 2,
     workers: int = 1,
 ) -> None:
-    """Print the table, and geometric means."""
+    """Print geometric means over all sets, and the scores of each."""
     names = list(table_sets.SETS) if datasets == "all" else datasets.split(",")
     chosen = list(dict.fromkeys(["default", *methods.split(",")]))
     for option, given, known in (
@@ -103,31 +102,19 @@ def main(
     tasks = [(*case, seed) for seed in range(seeds) for case in cases]
     found = Parallel(n_jobs=workers)(delayed(one)(*task, rows) for task in tasks)
     figures = np.reshape(found, (seeds, len(names), len(chosen), FIGURES)).mean(0)
-    header("set", "method", *titles(), "CRPS", "processor s")
-    for name, of_set in zip(names, figures, strict=True):
-        for method, of_method in zip(chosen, of_set, strict=True):
-            print_row(name, method, of_method, of_method[[0, 2, 4]] / of_set[0, [0, 2, 4]])
+    # Ratios of both scores and of CRPS to the default's.
+    ratios = figures[..., [0, 2, 4]] / figures[:, :1, [0, 2, 4]]
+    scores = [part for c in COVERAGES for part in (f"score {c:.0%}", f"covers {c:.0%}")]
+    header("method", *scores, "CRPS", "median: score 95%", "lower on", "processor s")
     for k, method in enumerate(chosen):
-        ratios = figures[:, k, [0, 2, 4]] / figures[:, 0, [0, 2, 4]]
-        covered = figures[:, k].mean(0)
-        print_row("geometric mean", method, covered, np.exp(np.log(ratios).mean(0)))
-        print_row("median", method, covered, np.median(ratios, axis=0))
+        first, second, crps = np.exp(np.log(ratios[:, k]).mean(0))
+        covers = [f"{covered:.1%}" for covered in figures[:, k, [1, 3]].mean(0)]
+        cells = [f"{first:.3f}", covers[0], f"{second:.3f}", covers[1], f"{crps:.3f}"]
+        median, lower = np.median(ratios[:, k, 1]), int((ratios[:, k, 1] < 1.0).sum())
+        row(method, *cells, f"{median:.3f}", f"{lower} sets", f"{figures[:, k, -1].mean():.1f}")
     print()
-    for k, method in enumerate(chosen[1:], start=1):
-        lower = int((figures[:, k, 2] < figures[:, 0, 2]).sum())
-        print(f"{method}: lower {COVERAGES[1]:.0%} score than the default on {lower} sets")
-
-
-def titles() -> Sequence[str]:
-    """Titles of the columns about intervals."""
-    return [part for c in COVERAGES for part in (f"score {c:.0%}", f"covers {c:.0%}")]
-
-
-def print_row(name: str, method: str, figures: np.ndarray, ratios: np.ndarray) -> None:
-    """A row with ratios of scores and CRPS, coverages and processor seconds."""
-    cells = [
-        cell
-        for k in range(len(COVERAGES))
-        for cell in (f"{ratios[k]:.3f}", f"{figures[2 * k + 1]:.1%}")
-    ]
-    row(name, method, *cells, f"{ratios[-1]:.3f}", f"{figures[-1]:.1f}")
+    others = [f"{method}: score 95%" for method in chosen[1:]]
+    header("set", "default covers 90%", "95%", *others)
+    for name, of_set, of_each in zip(names, figures, ratios, strict=True):
+        covers = [f"{covered:.1%}" for covered in of_set[0, [1, 3]]]
+        row(name, *covers, *(f"{ratio:.2f}" for ratio in of_each[1:, 1]))
