@@ -37,6 +37,20 @@ def test_threads_change_nothing_beyond_rounding(name):
     np.testing.assert_allclose(answers(name, 2), one, rtol=1e-10, atol=1e-10)
 
 
+def test_a_model_from_a_file_answers_alike_on_several_threads(tmp_path):
+    X, y = wavy(330, d=3)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        model = SharpGPRegressor(base="rbf", calibration="kuleshov18", random_state=0).fit(X, y)
+        model.save(tmp_path / "model.sgp")
+        again = SharpGPRegressor.load(tmp_path / "model.sgp")
+        for one in (again.predict, again.predict_interval):
+            np.testing.assert_array_equal(one(X), getattr(model, one.__name__)(X))
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_starts_side_by_side_are_those_one_after_the_other():
     X, y = map(torch.from_numpy, wavy(330, d=3))
     found, before = [], torch.get_num_threads()

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from sharpgp._stored import stored
 from sharpgp.exceptions import warn
-from sharpgp.gp.compute import block_entries
+from sharpgp.gp.compute import block_entries, threads_for
 from sharpgp.gp.dense import add_to_diagonal, cholesky, variance_given_factor
 from sharpgp.gp.inplace import factor_of, likelihood_of, loo_of, variance_of
 from sharpgp.gp.kernel_posterior import DERIVED, STORED, KernelPosterior
@@ -70,7 +70,8 @@ class ExactPosterior(KernelPosterior):
         """``Ky^-1 y`` [N] under ``theta_R``, in standardised units; kept between predictions."""
         if self._weights is None:
             L = self._factor(self.theta_R.unsqueeze(0))[0]
-            self._weights = torch.cholesky_solve(self._y.unsqueeze(-1), L).squeeze(-1)
+            with threads_for(self.n_train):
+                self._weights = torch.cholesky_solve(self._y.unsqueeze(-1), L).squeeze(-1)
         return self._weights
 
     def sigma(self, theta: Tensor, X: Tensor) -> Tensor:
@@ -172,7 +173,8 @@ class ExactPosterior(KernelPosterior):
     def _factor(self, theta: Tensor) -> Tensor:
         """Cholesky factors for ``theta``; the last ones are kept, as predictions come in blocks."""
         if self._factors is None or not torch.equal(self._factors[0], theta):
-            with torch.no_grad():
+            # The threads of a fit: a model from a file then answers to the last digit alike.
+            with torch.no_grad(), threads_for(self.n_train):
                 if len(theta) == 1 and self.n_train > MOST_BATCHED:
                     self._factors = None  # one matrix at a time
                     L, jitter = factor_of(self.covariance, theta[0], self._X)

@@ -24,14 +24,7 @@ from sharpgp.gp.posterior import DataPosterior, Start
 from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.sizes import drawn_rows, trained_rows
-from sharpgp.gp.training import (
-    REFIT_TOLERANCE,
-    bounds_of,
-    built_in_start,
-    prior_of,
-    result_of,
-    start_of,
-)
+from sharpgp.gp.training import bounds_of, built_in_start, prior_of, result_of, start_of
 from sharpgp.gp.wrapped import WrappedPosterior
 
 # In standard deviations of the target: below, ties in a discrete target would be all that counts.
@@ -42,8 +35,6 @@ _SMALLEST_SCALE, _LARGEST_SCALE = 0.02, 30.0
 _OVERSHOOT = 0.5
 _STEEPER = 2.0
 _MOST_EVALUATIONS = 120
-#: Gain in log likelihood per point below which training stops.
-WARP_TOLERANCE = 1e-5
 
 
 @stored("Warp", centre=Array(), scale=Array(positive=True))
@@ -185,7 +176,6 @@ def train_warped(
     *,
     start: int | None = None,
     prior: LengthscalePrior | None = None,
-    tolerance: float = WARP_TOLERANCE,
 ) -> WarpedPosterior | None:
     r"""Train a warped GP from scratch by marginal likelihood.
 
@@ -201,7 +191,6 @@ def train_warped(
     start : int, optional
         Number of the built-in start of the hyperparameters.
     prior : LengthscalePrior, optional
-    tolerance : float
         As in :func:`sharpgp.gp.training.train`.
     """
     # A warp changes the variance of known noise by an amount that depends on the target.
@@ -230,7 +219,7 @@ def train_warped(
             lower,
             upper,
             most=_MOST_EVALUATIONS,
-            tolerance=tolerance,
+            tolerance=1e-5,
             gtol=1e-6,
         )
     if found.failed:
@@ -253,16 +242,11 @@ def train_warped(
 
 
 def retrain_warped(
-    posterior: ExactPosterior,
-    X: Tensor,
-    y: Tensor,
-    start: Start = "same",
-    tolerance: float = REFIT_TOLERANCE,
+    posterior: ExactPosterior, X: Tensor, y: Tensor, start: Start = "same"
 ) -> WarpedPosterior | None:
     """A warped GP on other data, from the start and with the prior that ``posterior`` had."""
     number, prior = start_of(posterior, start), prior_of(posterior, len(y), start)
-    covariance = posterior.covariance
-    return train_warped(X, y, covariance, start=number, prior=prior, tolerance=tolerance)
+    return train_warped(X, y, posterior.covariance, start=number, prior=prior)
 
 
 class _Objective:

@@ -33,7 +33,7 @@ from sharpgp.gp.sizes import (
     MOST_WARPED,
     PART_ROWS,
 )
-from sharpgp.gp.warped import WARP_TOLERANCE, retrain_warped
+from sharpgp.gp.warped import retrain_warped
 from sharpgp.models.families import Ard
 from sharpgp.models.folds import parts, together
 from sharpgp.models.heteroscedastic import ScaleModel, held_out_log_squares
@@ -252,8 +252,7 @@ def _searched(
 def _warped(posterior: Posterior, reference: Scores) -> Candidate | None:
     if not isinstance(posterior, ExactPosterior) or posterior.n_train > MOST_WARPED:
         return None
-    data = posterior.X_train, posterior.y_train
-    warped = retrain_warped(posterior, *data, tolerance=WARP_TOLERANCE)
+    warped = retrain_warped(posterior, posterior.X_train, posterior.y_train)
     if warped is None:
         return None
     found = replace(_as_trained(warped), choice=Choice(warped=True))
