@@ -6,6 +6,7 @@ import torch
 
 from sharpgp import Exact, SharpGPRegressor
 from sharpgp.gp import train
+from sharpgp.gp import warped as warping
 from sharpgp.gp.additive import Additive
 from sharpgp.gp.covariance import FromGPyTorch, Stationary
 from sharpgp.gp.exact import ExactPosterior
@@ -157,16 +158,33 @@ def test_warp_is_odd_about_its_centre():
     torch.testing.assert_close(warp.forward(warp.back(u)), u)
 
 
-def test_a_kernel_trained_on_some_points_is_warped_by_them(monkeypatch):
+def close_to_that_of_some(posterior: WarpedPosterior, most: int) -> bool:
+    """Whether a GP conditioned on all points is like one of those that trained it.
+
+    The part alone has slightly other units, and ends close by.
+    """
+    X, y = posterior.X_train, posterior.y_train
+    some = drawn_rows(len(y), most)
+    of_some = train_warped(X[some], y[some], posterior.base.covariance, start=0)
+    new = multiplicative(200, seed=1)[0]
+    return bool((of_some.mean(new) / posterior.mean(new)).log().abs().mean() < 0.1)
+
+
+def test_where_a_kernel_is_trained_on_some_points_they_find_the_warp(monkeypatch):
     monkeypatch.setattr(Additive, "most_trained", 60)
     X, y = multiplicative(140, seed=0)
     model = learn_gaussian(train(X, y, "additive", start=0)[0])
     assert model.choice.warped
     assert model.posterior.n_train == 140
-    some = drawn_rows(140, 60)
-    covariance = model.posterior.base.covariance
-    of_some = train_warped(X[some], y[some], covariance, start=0)
-    # The part alone has slightly other units, and ends close by.
-    new = multiplicative(200, seed=1)[0]
-    ratio = of_some.mean(new) / model.posterior.mean(new)
-    assert ratio.log().abs().mean() < 0.1
+    assert close_to_that_of_some(model.posterior, 60)
+
+
+def test_of_many_points_some_find_the_warp(monkeypatch):
+    X, y = multiplicative(140, seed=0)
+    kernel = Stationary("rbf", 2)
+    whole = train_warped(X, y, kernel, start=0)
+    monkeypatch.setattr(warping, "MOST_WARPED", 60)
+    posterior = train_warped(X, y, kernel, start=0)
+    assert posterior.n_train == 140
+    assert close_to_that_of_some(posterior, 60)
+    assert not torch.equal(posterior.theta_R, whole.theta_R)

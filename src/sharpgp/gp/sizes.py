@@ -145,7 +145,7 @@ MOST_SEARCHED = 600
 #: Points up to which a scale model's hyperparameters maximise the likelihood of all; beyond, they
 #: maximise a bound of it, of this many points at most, of which so many are inducing inputs.
 MOST_TRAINED, MOST_BOUNDED, SCALE_INDUCING = 400, 2000, 100
-#: Points beyond which no second GP is trained on a warped target.
+#: Points that a GP on a warped target is trained on, at most.
 MOST_WARPED = 4000
 #: Rows up to which ``cv`` makes ten parts of several models' points; beyond, five.
 MOST_TEN_FOLDS = 500

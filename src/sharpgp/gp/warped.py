@@ -23,7 +23,7 @@ from sharpgp.gp.optimise import minimise, with_gradient
 from sharpgp.gp.posterior import DataPosterior, Start
 from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.scaling import Affine
-from sharpgp.gp.sizes import drawn_rows, trained_rows
+from sharpgp.gp.sizes import MOST_WARPED, drawn_rows, trained_rows
 from sharpgp.gp.training import bounds_of, built_in_start, prior_of, result_of, start_of
 from sharpgp.gp.wrapped import WrappedPosterior
 
@@ -180,8 +180,9 @@ def train_warped(
     r"""Train a warped GP from scratch by marginal likelihood.
 
     ``log p(y) = log N(u; 0, Ky) + sum_i log du/dy(y_i)``, over hyperparameters, centre and scale of
-    the warp; of as many points as :func:`sharpgp.gp.training.train` would train on.  Returns None
-    if the kernel is not a named one, noise is known, or no start could be factorised.
+    the warp; of as many points as :func:`sharpgp.gp.training.train` would train on, and of
+    :data:`~sharpgp.gp.sizes.MOST_WARPED` at most.  Returns None if the kernel is not a named one,
+    noise is known, or no start could be factorised.
 
     Parameters
     ----------
@@ -198,7 +199,8 @@ def train_warped(
         return None
     y_units = Affine.standardising(y)
     x_units = covariance.units(X, y_units)
-    rows = drawn_rows(len(y), trained_rows(len(y), X.device.type, covariance.most_trained))
+    most = min(MOST_WARPED, trained_rows(len(y), X.device.type, covariance.most_trained))
+    rows = drawn_rows(len(y), most)
     Z, t = (units.forward(all_of)[rows] for units, all_of in ((x_units, X), (y_units, y)))
     objective = _Objective(Z, t, covariance, prior)
     # A tail to the right asks for a logarithm that begins on the left, and the other way round.

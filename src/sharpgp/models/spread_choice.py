@@ -29,8 +29,8 @@ from sharpgp.gp.sizes import (
     LEAST_LEARNED,
     MOST_BATCHED,
     MOST_LEARNED_WHOLE,
+    MOST_LEFT_OUT,
     MOST_SEARCHED,
-    MOST_WARPED,
     PART_ROWS,
 )
 from sharpgp.gp.warped import retrain_warped
@@ -250,7 +250,7 @@ def _searched(
 
 
 def _warped(posterior: Posterior, reference: Scores) -> Candidate | None:
-    if not isinstance(posterior, ExactPosterior) or posterior.n_train > MOST_WARPED:
+    if not isinstance(posterior, ExactPosterior) or posterior.n_train > MOST_LEFT_OUT:
         return None
     warped = retrain_warped(posterior, posterior.X_train, posterior.y_train)
     if warped is None:
