@@ -18,9 +18,8 @@ from sharpgp.gp.covariance import STATIONARY
 from sharpgp.gp.kernels import KERNELS, Kernel, named
 from sharpgp.gp.posterior import DataPosterior
 from sharpgp.gp.sizes import (
-    FEW_ADDITIVE_ROWS,
     MOST_ADDITIVE_FEATURES,
-    MOST_ADDITIVE_FEATURES_OF_FEW,
+    MOST_ADDITIVE_VALUES,
     MOST_AVERAGED,
     MOST_LEFT_OUT,
     MOST_NEAR_FEATURES,
@@ -302,6 +301,6 @@ def pool_for(
             without = "rbf"
         return tuple(name for name in OF_MANY if name != without)
     # The additive kernel has two hyperparameters for each feature, and costs in proportion.
-    most = MOST_ADDITIVE_FEATURES_OF_FEW if n <= FEW_ADDITIVE_ROWS else MOST_ADDITIVE_FEATURES
-    many = (n_features if ties is None else len(set(ties))) > most
+    d = n_features if ties is None else len(set(ties))
+    many = d > MOST_ADDITIVE_FEATURES and n * d > MOST_ADDITIVE_VALUES
     return tuple(name for name in POOLS[effort] if not (many and name == "additive"))
