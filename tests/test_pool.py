@@ -367,8 +367,9 @@ def test_methods_that_take_one_gp(calibration):
 def test_rows_decide_what_is_pooled():
     assert pool_for(50) == pool_for(10_000, n_features=20) == POOLS["auto"]
     assert set(POOLS["auto"]) - set(pool_for(10_000, n_features=21)) == {"additive"}
-    assert pool_for(150, n_features=100) == POOLS["auto"]
-    assert set(POOLS["auto"]) - set(pool_for(151, n_features=100)) == {"additive"}
+    assert pool_for(150, n_features=100) == pool_for(90, n_features=30) == POOLS["auto"]
+    for n, d in ((151, 100), (91, 30)):
+        assert set(POOLS["auto"]) - set(pool_for(n, n_features=d)) == {"additive"}
     # Features that encode one column of a table count as one.
     assert pool_for(10_000, n_features=21, ties=(*range(20), 19)) == POOLS["auto"]
     assert pool_for(10_001) == OF_MANY

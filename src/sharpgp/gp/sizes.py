@@ -116,9 +116,9 @@ MOST_BATCHED = 5000
 
 #: Training points of an additive GP that its hyperparameters are trained on, at most.
 MOST_ADDITIVE = 500
-#: Features up to which ``base="auto"`` pools an additive GP, which costs in proportion to them; and
-#: features times rows up to which it does with more features, too.
-MOST_ADDITIVE_FEATURES, MOST_ADDITIVE_VALUES = 20, 15_000
+#: Features up to which ``base="auto"`` pools an additive GP, which costs in proportion to them.  With
+#: more it does, too, where rows are at most so many for each, and rows times features at most so many.
+MOST_ADDITIVE_FEATURES, FEW_ROWS_PER_FEATURE, MOST_ADDITIVE_VALUES = 20, 3, 15_000
 
 #: Training points from which starts run side by side.
 LEAST_SIDE_BY_SIDE = 300

@@ -18,6 +18,7 @@ from sharpgp.gp.covariance import STATIONARY
 from sharpgp.gp.kernels import KERNELS, Kernel, named
 from sharpgp.gp.posterior import DataPosterior
 from sharpgp.gp.sizes import (
+    FEW_ROWS_PER_FEATURE,
     MOST_ADDITIVE_FEATURES,
     MOST_ADDITIVE_VALUES,
     MOST_AVERAGED,
@@ -302,5 +303,6 @@ def pool_for(
         return tuple(name for name in OF_MANY if name != without)
     # The additive kernel has two hyperparameters for each feature, and costs in proportion.
     d = n_features if ties is None else len(set(ties))
-    many = d > MOST_ADDITIVE_FEATURES and n * d > MOST_ADDITIVE_VALUES
-    return tuple(name for name in POOLS[effort] if not (many and name == "additive"))
+    few_rows = n <= FEW_ROWS_PER_FEATURE * d and n * d <= MOST_ADDITIVE_VALUES
+    additive = d <= MOST_ADDITIVE_FEATURES or few_rows
+    return tuple(name for name in POOLS[effort] if additive or name != "additive")

@@ -17,6 +17,8 @@ from sharpgp.studies.peers.protocol import COVERAGES, FOLDS, Case, Prediction
 
 #: Draws for each test point of models that can only be sampled.
 DRAWS = 200
+#: Steps of the optimiser that trains GPyConform's GP.
+STEPS = 200
 
 
 def catboost_cqr(case: Case) -> Prediction:
@@ -114,7 +116,6 @@ def bart(case: Case) -> Prediction:
 def gpyconform(case: Case) -> Prediction:
     """GPyConform's full conformal prediction with a GP on all rows, both kinds of interval."""
     import gpytorch
-    from botorch.fit import fit_gpytorch_mll
     from gpyconform import ExactGPCP
 
     class Model(ExactGPCP):
@@ -135,7 +136,15 @@ def gpyconform(case: Case) -> Prediction:
     centre, unit = y.mean(), y.std()
     model = Model(torch.from_numpy((X - shift) / scale), torch.from_numpy((y - centre) / unit))
     model = model.double()
-    fit_gpytorch_mll(gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model))
+    likelihood = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)
+    # As in its documentation; BoTorch's fit asks for a model of its own.
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.1)
+    model.train()
+    for _ in range(STEPS):
+        optimiser.zero_grad()
+        loss = -likelihood(model(*model.train_inputs), model.train_targets)
+        loss.backward()
+        optimiser.step()
     X_test = torch.from_numpy((case.parts.X_test - shift) / scale)
     bands = {}
     for band, mode in (("symmetric", "symmetric"), ("centred", "asymmetric")):
