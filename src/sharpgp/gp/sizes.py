@@ -116,8 +116,8 @@ MOST_BATCHED = 5000
 
 #: Training points of an additive GP that its hyperparameters are trained on, at most.
 MOST_ADDITIVE = 500
-#: Features up to which ``base="auto"`` pools an additive GP, which costs in proportion to them.  With
-#: more it does, too, where rows are at most so many for each, and rows times features at most so many.
+#: Features up to which ``base="auto"`` pools an additive GP, which costs in proportion to them.
+#: With more, rows for each of them up to which it does, too, and rows times features.
 MOST_ADDITIVE_FEATURES, FEW_ROWS_PER_FEATURE, MOST_ADDITIVE_VALUES = 20, 3, 15_000
 
 #: Training points from which starts run side by side.
