@@ -109,7 +109,8 @@ def main(
     for k, method in enumerate(chosen):
         first, second, crps = np.exp(np.log(ratios[:, k]).mean(0))
         covers = [f"{covered:.1%}" for covered in figures[:, k, [1, 3]].mean(0)]
-        cells = [f"{first:.3f}", covers[0], f"{second:.3f}", covers[1], f"{crps:.3f}"]
+        by_crps = "" if np.isnan(crps) else f"{crps:.3f}"  # not every peer gives a distribution
+        cells = [f"{first:.3f}", covers[0], f"{second:.3f}", covers[1], by_crps]
         median, lower = np.median(ratios[:, k, 1]), int((ratios[:, k, 1] < 1.0).sum())
         row(method, *cells, f"{median:.3f}", f"{lower} sets", f"{figures[:, k, -1].mean():.1f}")
     print()
