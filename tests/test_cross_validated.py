@@ -8,9 +8,13 @@ from helpers import wavy
 from sharpgp import CrossValidated
 from sharpgp.gp import SparsePosterior, train
 from sharpgp.gp.exact import ExactPosterior
+from sharpgp.gp.sparse_training import train_sparse
 from sharpgp.gp.warped import train_warped
 from sharpgp.models import gaussian
+from sharpgp.models.folds import parts, together
 from sharpgp.models.gaussian import carried_over, lead_of
+from sharpgp.models.splitters import complements, merged
+from sharpgp.models.spread_choice import same_spread
 
 
 def density(gp):
@@ -109,3 +113,76 @@ def test_a_fit_on_all_data_that_is_far_behind_starts_again():
     assert found.posterior.log_likelihood() > poor.log_likelihood() + 1.0
     assert abs(found.posterior.log_likelihood() - good.log_likelihood()) < 1e-3
     assert expected.posterior is good
+
+
+# ------------------------------------------------------------------ trained without a part only
+
+
+def learned_gp(X, y):
+    """A GP with its learned spread, and ten parts of its points."""
+    labels = together(X)
+    model = gaussian.learn_gaussian(train(X, y)[0], 0, labels)
+    return model, labels, complements(len(y), parts(labels, 10, 0))
+
+
+def test_points_out_of_training_are_predicted_from_all_others():
+    X, y = (torch.from_numpy(v) for v in wavy(60))
+    model, labels, pairs = learned_gp(X, y)
+    found = model.out_of_training(pairs, labels, 0)
+    assert len(found.refits) == 5
+    for fit, several in zip(found.refits, merged(pairs, 2), strict=True):
+        left_out = torch.cat([test for _, test in several])
+        rest = torch.ones(60, dtype=torch.bool)
+        rest[left_out] = False
+        trained = gaussian.GaussianModel(
+            same_spread(model.choice, model.trained, X[rest], y[rest])
+        ).posterior
+        # Hyperparameters come from the other parts, ...
+        torch.testing.assert_close(fit.posterior.theta_R, trained.theta_R)
+        # ... the data are all points but one, ...
+        for i in left_out.tolist():
+            others = torch.arange(60) != i
+            alone = trained.conditioned_on(X[others], y[others])
+            torch.testing.assert_close(found.held.location[i], alone.mean(X[i : i + 1])[0])
+        # ... and what predicts knows all of them.
+        whole = trained.conditioned_on(X, y)
+        torch.testing.assert_close(fit.location(X), whole.mean(X))
+
+
+def test_copies_are_not_predicted_from_each_other():
+    X, y = (torch.from_numpy(v) for v in wavy(40))
+    X, y = X.repeat(2, 1), torch.cat([y, y + 0.1])
+    model, labels, pairs = learned_gp(X, y)
+    found = model.out_of_training(pairs, labels, 0)
+    for fit, several in zip(found.refits, merged(pairs, 2), strict=True):
+        for rest, test in several:
+            without = fit.posterior.conditioned_on(X[rest], y[rest])
+            torch.testing.assert_close(found.held.location[test], without.mean(X[test]))
+
+
+def test_parts_are_left_out_one_by_one_where_they_are_few():
+    X, y = (torch.from_numpy(v) for v in wavy(40))
+    model, labels, _ = learned_gp(X, y)
+    found = model.out_of_training(complements(40, parts(labels, 3, 0)), labels, 0)
+    assert len(found.refits) == 3
+
+
+def test_what_cannot_be_conditioned_is_fitted_without_each_part():
+    X, y = (torch.from_numpy(v) for v in wavy(40))
+    model, labels = gaussian.learn_gaussian(train_sparse(X, y, n_inducing=9)[0]), together(X)
+    pairs = complements(40, parts(labels, 10, 0))
+    found, expected = (one(pairs, labels, 0) for one in (model.out_of_training, model.out_of_fold))
+    assert len(found.refits) == 10
+    torch.testing.assert_close(found.held.scores, expected.held.scores, rtol=0, atol=0)
+
+
+def test_folds_of_ones_own_are_left_out_as_a_whole():
+    X, y = (torch.from_numpy(v) for v in wavy(40))
+    posterior, _ = train(X, y)
+    model = gaussian.learn_gaussian(posterior, 0, together(X))
+    pairs = complements(40, parts(together(X), 10, 0))
+    own = CrossValidated(folds=10, random_state=0).fit(posterior).scores
+    torch.testing.assert_close(own, model.out_of_fold(pairs, together(X), 0).held.scores)
+    drawn = CrossValidated(random_state=0).fit(posterior).scores
+    torch.testing.assert_close(drawn, model.out_of_training(pairs, together(X), 0).held.scores)
+    assert not torch.allclose(own, drawn)

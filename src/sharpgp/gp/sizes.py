@@ -12,8 +12,6 @@ up to 500              ``capone22`` samples         cost: ``N^3`` per gradient, 
 above 500              additive GPs are trained on  measured: trained on 500 of 800 points, the CRPS
                        a part, and only their       was within 4 % on three sets (one split each),
                        scale models are learned     for a quarter to a half of the cost
-above 500              ``cv`` leaves out a fifth    cost: refits of every model
-                       at a time where it pools
 above 600              spreads are searched by a    cost: the search evaluates ``N^3`` 30 times, and
                        part                         thrice
 above 600              ``exact`` weighs models by   cost: refits of every model
@@ -22,6 +20,8 @@ above 2000             ``exact`` weighs models by   cost: refits of every model;
                        leave-one-out                are those of a part
 up to 1000             refits of pooled models      measured: ``pooling``; beyond, the gain is small
                        predict, on average          and each of them takes memory
+above 1000             ``cv`` makes six parts, not  cost: refits of every model
+                       ten, where it pools
 above 10k              no additive GP is pooled     cost: one more sparse GP, of many features
 above 10k              leaves of forests keep       measured: ``many_rows``
                        averages, and boosted trees
@@ -147,9 +147,8 @@ MOST_SEARCHED = 600
 MOST_TRAINED, MOST_BOUNDED, SCALE_INDUCING = 400, 2000, 100
 #: Points that a GP on a warped target is trained on, at most.
 MOST_WARPED = 4000
-#: Rows up to which ``cv`` makes ten parts of several models' points; beyond, five.
-MOST_TEN_FOLDS = 500
-#: Rows up to which the refits of several models predict, on average; beyond, a fit to all rows.
+#: Rows up to which the refits of several models predict, on average, and ``cv`` makes ten parts of
+#: their points; beyond, a fit to all rows predicts, and parts are six.
 MOST_AVERAGED = 1000
 #: Rows up to which ``calibration="auto"`` cross-validates.
 MOST_CROSS_VALIDATED = 2000

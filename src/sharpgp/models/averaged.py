@@ -13,10 +13,10 @@ from sharpgp.models.model import HeldOut, Learner, OutOfFold
 
 @stored("AveragedModel", model=Learner, refits=Several(Learner))
 class AveragedModel(AroundModel):
-    r"""Fits to most of the data each, averaged: ``m = mean_f m_f`` and ``s^2 = mean_f s_f^2``.
+    r"""Fits trained on most of the data, averaged: ``m = mean_f m_f`` and ``s^2 = mean_f s_f^2``.
 
     Fits of models that follow their data closely differ by chance, which an average takes out;
-    and scores of points that each fit has not seen are those of the very models that predict.
+    and scores of points that each fit was trained without are those of the models that predict.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ from sharpgp.models.folds import Split, judging_rows
 from sharpgp.models.heteroscedastic import ScaleModel
 from sharpgp.models.judging import SCORED_LEVELS
 from sharpgp.models.model import HeldOut, Learner, OutOfFold, held_out_of
-from sharpgp.models.splitters import judging_pairs
+from sharpgp.models.splitters import judging_pairs, merged
 from sharpgp.models.spread_choice import (
     Choice,
     Chosen,
@@ -34,6 +34,9 @@ logger = logging.getLogger("sharpgp")
 # Leads of refits, in log likelihood per point, from which they are of another kind than the fit on
 # all data; and the share of them that may be.  One alone always may: it lacks what it leaves out.
 _BEHIND, _FAR_AHEAD, _FEW = 0.01, 0.25, 0.2
+# Parts that training leaves out at once where the GP is given all other points later, so that only
+# hyperparameters miss them; with fewer parts than so many, one at a time.
+_PARTS_AT_ONCE, _FEWEST_PARTS = 2, 6
 # Parts that are left out in turn where inputs repeat, so that no single point can be; and of many
 # points, each part of which costs a factorisation of all the others.
 _MOST_LEFT_OUT, _LEFT_OUT_OF_MANY = 20, 5
@@ -186,39 +189,89 @@ class GaussianModel(Learner):
         are of another shape than its; :func:`carried_over` then gives them the shape of its.
         Where they end in far better ones, the full fit starts from scratch, too.
         """
-        full, refits = self, self._refits(pairs, labels)
-        if _many(refit.lead > _FAR_AHEAD for refit in refits):
-            logger.info("refits are far ahead of the full fit, which starts from scratch")
-            again = self._start.keeping_together(labels).retrained(self.X_train, self.y_train)
-            full = learn_gaussian(again, seed, labels)
-            refits = full._refits(pairs, labels)
+        full, refits = self._refitted([[pair] for pair in pairs], labels, seed)
         fits = [refit.model for refit in refits]
-        held_out = held_out_of(fits, pairs, self.X_train, self.y_train)
+        held = [
+            held_out_of([fit], [pair], self.X_train, self.y_train)
+            for fit, pair in zip(fits, pairs, strict=True)
+        ]
+        return OutOfFold(full, fits, full._of_its_shape(held, refits))
+
+    def out_of_training(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> OutOfFold:
+        """See :meth:`Model.out_of_training`: an exact GP is trained without several parts at once.
+
+        Refits are then conditioned on all points.  Each one that its training left out is
+        predicted without itself, in closed form; or, where labels tie rows together, without its
+        part.
+        """
+        if not self._conditions:
+            return self.out_of_fold(pairs, labels, seed)
+        size = _PARTS_AT_ONCE if len(pairs) >= _FEWEST_PARTS else 1
+        several = merged(pairs, size)
+        full, refits = self._refitted(several, labels, seed)
+        distinct = len(labels.unique()) == len(labels)
+        X, y = self.X_train, self.y_train
+        fits, held = [], []
+        with torch.no_grad():
+            for refit, parts in zip(refits, several, strict=True):
+                fit = refit.model._on(X, y)
+                fits.append(fit)
+                if distinct:
+                    rows = torch.cat([test for _, test in parts])
+                    held.append(fit.leave_one_out(labels, seed).at(rows))
+                else:
+                    without = [refit.model._on(X[rest], y[rest]) for rest, _ in parts]
+                    held.append(held_out_of(without, parts, X, y))
+        return OutOfFold(full, fits, full._of_its_shape(held, refits))
+
+    @property
+    def _conditions(self) -> bool:
+        """Whether the GP can be given points that nothing in it was trained on."""
+        return self.posterior.can_leave_out and self.posterior.n_dense > 0
+
+    def _on(self, X: Tensor, y: Tensor) -> "GaussianModel":
+        return self.conditioned(self.posterior.conditioned_on(X, y))
+
+    def _refitted(
+        self, several: Sequence[Sequence[Split]], labels: Tensor, seed: int
+    ) -> "tuple[GaussianModel, list[_Refit]]":
+        """The full fit, and refits trained without the rows that some pairs test.
+
+        The full fit starts from scratch where many refits are far ahead of it.
+        """
+        refits = self._refits(several, labels)
+        if not _many(refit.lead > _FAR_AHEAD for refit in refits):
+            return self, refits
+        logger.info("refits are far ahead of the full fit, which starts from scratch")
+        again = self._start.keeping_together(labels).retrained(self.X_train, self.y_train)
+        full = learn_gaussian(again, seed, labels)
+        return full, full._refits(several, labels)
+
+    def _of_its_shape(self, held: Sequence[HeldOut], refits: "Sequence[_Refit]") -> HeldOut:
+        """Points under refits that left them out; scores in the shape of this fit's, if need be."""
         if _many(refit.lead < -_BEHIND for refit in refits):
             logger.info("refits are at poorer maxima of the likelihood than the fit on all data")
-            held_out = held_out.with_scores(
-                torch.cat(
-                    [
-                        carried_over(scores, model.scores, full.scores)
-                        for scores, model in zip(held_out.by_part(pairs), fits, strict=True)
-                    ]
-                )
-            )
-        return OutOfFold(full, fits, held_out.in_order())
+            held = [
+                one.with_scores(carried_over(one.scores, refit.model.scores, self.scores))
+                for one, refit in zip(held, refits, strict=True)
+            ]
+        return HeldOut.joined(held).in_order()
 
-    def _refits(self, pairs: Sequence[Split], labels: Tensor) -> "list[_Refit]":
+    def _refits(self, several: Sequence[Sequence[Split]], labels: Tensor) -> "list[_Refit]":
         X, y = self.X_train, self.y_train
 
-        def without(pair: Split) -> _Refit:
-            rest, _ = pair
+        def without(parts: Sequence[Split]) -> _Refit:
+            rest = parts[0][0]
+            for other, _ in parts[1:]:
+                rest = rest[torch.isin(rest, other)]
             start = self._start.keeping_together(labels[rest])
             model = GaussianModel(same_spread(self.choice, start, X[rest], y[rest]))
             # A fit to few of the points leads by what it overfits: that says nothing.
             compared = 2 * len(rest) > len(y)
-            progress.advance()
+            progress.advance(len(parts))
             return _Refit(model, lead_of(model.posterior, self.posterior) if compared else 0.0)
 
-        return side_by_side(without, pairs, alone=not runs_in_threads(self._start))
+        return side_by_side(without, several, alone=not runs_in_threads(self._start))
 
 
 @dataclass(frozen=True)

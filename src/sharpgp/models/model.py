@@ -200,6 +200,15 @@ class Learner(Model):
     def out_of_fold(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> "OutOfFold":
         """Refits to the rows of each pair, and the points that each pair tests under them."""
 
+    def out_of_training(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> "OutOfFold":
+        """As :meth:`out_of_fold`, for parts drawn at random: what needs no training may know more.
+
+        A model that can be conditioned on points without being trained on them predicts each
+        point from all others, by refits that were trained without it.  Others learn everything
+        from the rows of a pair.
+        """
+        return self.out_of_fold(pairs, labels, seed)
+
 
 @dataclass(frozen=True)
 class OutOfFold:
@@ -211,7 +220,7 @@ class OutOfFold:
         The fit to all data: the one that was asked, unless its refits show that it can be learned
         better.
     refits : sequence of Learner
-        One for each pair.
+        One for each pair, or for several of them.
     held : HeldOut
         Tested points, in the order of the training points.
     """

@@ -220,10 +220,17 @@ def inputs_of(base: Base) -> Tensor:
 
 
 def pooled_out_of_fold(
-    models: Mapping[str, Learner], pairs: Sequence[Split], labels: Tensor, seed: int
+    models: Mapping[str, Learner],
+    pairs: Sequence[Split],
+    labels: Tensor,
+    seed: int,
+    *,
+    drawn: bool = False,
 ) -> tuple[Learner, HeldOut]:
     """:func:`pooled` with scores of refits to the rows of each pair.
 
+    Where the pairs are parts ``drawn`` at random, only training leaves them out, see
+    :meth:`Learner.out_of_training`.
     GPs without a chance are not refitted, see :func:`hopeless`.  Of several models, what predicts
     is the average of these refits, where predictions are quick and the points are at most
     :data:`~sharpgp.gp.sizes.MOST_AVERAGED`.
@@ -233,7 +240,8 @@ def pooled_out_of_fold(
 
     def refit(name: str) -> None:
         progress.at(name)
-        found[name] = models[name].out_of_fold(pairs, labels, seed)
+        refits_of = models[name].out_of_training if drawn else models[name].out_of_fold
+        found[name] = refits_of(pairs, labels, seed)
 
     gps = [name for name, model in models.items() if model.has_posterior]
     for name in models:

@@ -1,6 +1,6 @@
 """Splits for cross-validation: into a number of parts, or as a splitter says."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,18 @@ def complements(n: int, tests: Iterable[Tensor]) -> list[Split]:
         rest[test] = False
         found.append((rest.nonzero()[:, 0], test))
     return found
+
+
+def merged(pairs: Sequence[Split], size: int) -> list[list[Split]]:
+    """Pairs of a partition of the rows, ``size`` at a time; the last ones may be fewer.
+
+    Examples
+    --------
+    >>> pairs = complements(5, torch.arange(5)[:, None])
+    >>> [len(several) for several in merged(pairs, 2)]
+    [2, 2, 1]
+    """
+    return [list(pairs[i : i + size]) for i in range(0, len(pairs), size)]
 
 
 def judging_pairs(labels: Tensor, k: int, seed: int) -> list[Split]:

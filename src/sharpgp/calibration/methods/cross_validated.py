@@ -12,7 +12,7 @@ from sharpgp.calibration.recalibrator import CalibrationPoints, Recalibrator, re
 from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.gp.posterior import Posterior
-from sharpgp.gp.sizes import MOST_TEN_FOLDS
+from sharpgp.gp.sizes import MOST_AVERAGED
 from sharpgp.models.folds import Split, together
 from sharpgp.models.model import Learner
 from sharpgp.models.pool import Base, candidates, inputs_of, pooled_out_of_fold
@@ -94,8 +94,10 @@ class CrossValidated(WithoutHoldout):
     The whole pipeline (mean, ``theta``, scale model) is fitted to all data for prediction, and
     again from scratch without each of ``folds`` parts; the z-scores of the parts left out are
     pooled, and ``beta(delta) = q_lin(delta, z)``.  (If they started from the full fit, the refits
-    would stay close to it and so know the parts they leave out.)  Several models are weighted by
-    the same parts, and predict with the average of their refits, see
+    would stay close to it and so know the parts they leave out.)  With ``folds="auto"``, exact GPs
+    are trained without two parts at a time, and every point that their training left out is
+    predicted from all others.  Several models are weighted by
+    the same points, and predict with the average of their refits, see
     :func:`sharpgp.models.pool.pooled_out_of_fold`.  Predictions from all data, or from an average,
     are at least as good as those from a part, so coverage is nominal in practice, but without a
     finite-sample guarantee.
@@ -103,7 +105,7 @@ class CrossValidated(WithoutHoldout):
     Parameters
     ----------
     folds : "auto", int, splitter or list of pairs
-        Number of parts (``"auto"``: ten, and five for several models of more than 500 points);
+        Number of parts (``"auto"``: ten, and six for several models of more than 1,000 points);
         points that belong :func:`~sharpgp.models.folds.together` (equal inputs,
         and groups given to ``fit``) are in one.  Or whatever has scikit-learn's
         ``split(X, y, groups)``, or its pairs (rows to train on, rows to test with): each refit
@@ -144,11 +146,11 @@ class CrossValidated(WithoutHoldout):
     def _fit_base(self, base: Base, points: CalibrationPoints) -> Calibrated:
         models, groups = self._everything(base, points)
         first = next(iter(models.values()))
-        folds = self.folds
-        if isinstance(folds, str) and folds == "auto":
-            folds = 5 if len(models) > 1 and len(first.y_train) > MOST_TEN_FOLDS else 10
+        folds, drawn = self.folds, isinstance(self.folds, str) and self.folds == "auto"
+        if drawn:
+            folds = 6 if len(models) > 1 and len(first.y_train) > MOST_AVERAGED else 10
         labels, pairs = split_points(folds, first, groups, self.seed)
-        model, held = pooled_out_of_fold(models, pairs, labels, self.seed)
+        model, held = pooled_out_of_fold(models, pairs, labels, self.seed, drawn=drawn)
         rows = held.rows
         found = ScoredPredictor(
             model, model.X_train[rows], model.y_train[rows], held.scores, in_training=True

@@ -147,7 +147,7 @@ class Exact(Recalibrator):
             return shaped(model, left_out) if n > MOST_LEFT_OUT else model
         labels, pairs = split_points(_FOLDS, first, groups, self.seed)
         if n <= MOST_REFITTED:
-            return pooled_out_of_fold(models, pairs, labels, self.seed)[0]
+            return pooled_out_of_fold(models, pairs, labels, self.seed, drawn=True)[0]
         progress.begin("weighing", "fit", len(models) * _FEW_FOLDS)
         few = pairs[:_FEW_FOLDS]
         found = {name: one.out_of_fold(few, labels, self.seed) for name, one in models.items()}

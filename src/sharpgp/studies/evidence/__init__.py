@@ -36,6 +36,7 @@ STUDIES = {
     "mixed_tables": "tables with categories and gaps, as they are and encoded by hand",
     "monotonicity": "whether the spread grows with the hyperparameters, as the paper assumes",
     "out_of_core": "fits in batches: growth, memory, interruptions, clusters, rates of passes",
+    "out_of_training": "GPs trained without a part and given all other points, beside plain folds",
     "pooling": "pools of models beside the best kernel, and the pull of their weights",
     "profile": "what takes the time of a default fit, by phase and size",
     "real_tables": "tables from the packages of R, beside one GP, RK and peers",
