@@ -1,16 +1,20 @@
 """cv where the likelihood has several maxima: refits that do not speak for the fit are found."""
 
 import numpy as np
+import pytest
 import torch
+from gpytorch.kernels import RBFKernel
 from scipy.stats import multivariate_normal
 
 from helpers import wavy
-from sharpgp import CrossValidated
-from sharpgp.gp import SparsePosterior, train
+from sharpgp import CrossValidated, SharpGPRegressor
+from sharpgp.calibration import recalibrator
+from sharpgp.gp import SparsePosterior, sizes, train
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.sparse_training import train_sparse
 from sharpgp.gp.warped import train_warped
-from sharpgp.models import gaussian
+from sharpgp.metrics import interval_coverage
+from sharpgp.models import gaussian, spread_choice
 from sharpgp.models.folds import parts, together
 from sharpgp.models.gaussian import carried_over, lead_of
 from sharpgp.models.splitters import complements, merged
@@ -186,3 +190,82 @@ def test_folds_of_ones_own_are_left_out_as_a_whole():
     drawn = CrossValidated(random_state=0).fit(posterior).scores
     torch.testing.assert_close(drawn, model.out_of_training(pairs, together(X), 0).held.scores)
     assert not torch.allclose(own, drawn)
+
+
+# ------------------------------------------------------------------ trained on a part
+
+
+@pytest.fixture
+def of_a_part(monkeypatch):
+    """GPs of more than 50 points are trained on 40 of them, and those of more than 60 held out."""
+    monkeypatch.setitem(sizes.MOST_LEARNED_WHOLE, "cpu", 50)
+    monkeypatch.setattr(sizes, "PART_ROWS", 40)
+    monkeypatch.setattr(spread_choice, "PART_ROWS", 40)
+    monkeypatch.setattr(recalibrator, "MOST_CROSS_VALIDATED", 60)
+    monkeypatch.setattr(recalibrator, "MOST_WITHOUT_HOLDOUT", 100)
+
+
+def test_points_that_training_has_not_seen_need_no_refits(of_a_part):
+    X, y = (torch.from_numpy(v) for v in wavy(80))
+    model, labels, pairs = learned_gp(X, y)
+    assert (model.posterior.training.seen, model.posterior.training.of) == (40, 80)
+    found = model.out_of_training(pairs, labels, 0)
+    assert list(found.refits) == [model]
+    unseen = torch.ones(80, dtype=torch.bool)
+    unseen[sizes.drawn_rows(80, 40)] = False
+    assert torch.equal(found.held.rows, unseen.nonzero()[:, 0])
+    for place, i in enumerate(found.held.rows.tolist()):
+        others = torch.arange(80) != i
+        alone = model.posterior.conditioned_on(X[others], y[others])
+        torch.testing.assert_close(found.held.location[place], alone.mean(X[i : i + 1])[0])
+
+
+def test_hyperparameters_are_those_of_the_part(of_a_part):
+    X, y = (torch.from_numpy(v) for v in wavy(80))
+    other = y.clone()
+    unseen = torch.ones(80, dtype=torch.bool)
+    unseen[sizes.drawn_rows(80, 40)] = False
+    other[unseen] = other[unseen].flip(0)  # as large on the whole, so that units stay
+    theta, same = (train(X, target)[0].theta_R for target in (y, other))
+    torch.testing.assert_close(theta, same)
+
+
+@pytest.mark.parametrize("why", ["groups", "further points", "another fit", "nothing left"])
+def test_refits_where_it_is_not_known_what_training_has_seen(of_a_part, monkeypatch, why):
+    X, y = (torch.from_numpy(v) for v in wavy(80))
+    model, labels, _ = learned_gp(X, y)
+    assert model.unseen(labels) is not None
+    if why == "groups":
+        labels = labels // 2
+    if why == "further points":
+        model, labels = model.extended(X[:1] + 9.0, y[:1]), torch.arange(81)
+    if why == "another fit":
+        model.posterior.training = None
+        model.trained = None
+    if why == "nothing left":
+        monkeypatch.setattr(sizes, "PART_ROWS", 79)
+    assert model.unseen(labels) is None
+
+
+def test_a_pool_is_scored_on_rows_that_none_of_its_models_has_seen(of_a_part):
+    X, y = wavy(80)
+    model = SharpGPRegressor(base=["rbf", "matern32", "extra_trees"], random_state=0).fit(X, y)
+    assert model.calibration_ == "cv"
+    assert model.calibrated_.n_cal == 40
+    assert {one.name for one in model.base_} == {"rbf", "matern32", "extra_trees"}
+    X_new, y_new = wavy(500, seed=1)
+    assert 0.8 < interval_coverage(y_new, *model.predict_interval(X_new, 0.9).T) < 0.97
+
+
+def test_auto_holds_rows_out_where_it_would_have_to_refit(of_a_part):
+    X, y = wavy(80)
+
+    def chosen(fit_settings=None, **settings):
+        settings = {"base": "rbf", "random_state": 0} | settings
+        return SharpGPRegressor(**settings).fit(X, y, **(fit_settings or {})).calibration_
+
+    assert chosen() == "cv"
+    assert chosen({"groups": np.arange(80) // 2}) == "exact"
+    assert chosen(approximation="sparse") == "exact"
+    assert chosen(base=RBFKernel()) == "exact"
+    assert SharpGPRegressor(base="rbf").fit(*wavy(101)).calibration_ == "exact"

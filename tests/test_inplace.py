@@ -109,12 +109,12 @@ def test_a_large_gp_is_learned_from_a_part_and_conditioned_on_all(monkeypatch):
     y = (1.5 * y).exp()
     posterior, result = train(X, y, random_state=3)
     standard = posterior.x_units.forward(X), posterior.y_units.forward(y)
-    rows = torch.from_numpy(np.random.default_rng(3).permutation(160)[:80])
+    rows = sizes.drawn_rows(160, 80)
     part = ExactPosterior(*standard, posterior.covariance, posterior.theta_R).at_rows(rows)
     assert result.log_likelihood == pytest.approx(part.log_likelihood(), abs=1e-6)
     assert posterior.n_train == 160
     model = learn_gaussian(posterior)
-    chosen = learn_gaussian(posterior.at_rows(spread_choice._some_of(torch.arange(160), 80)))
+    chosen = learn_gaussian(posterior.at_rows(rows))
     assert model.choice == chosen.choice
     assert model.choice.warped
     assert model.posterior.n_train == len(model.scores) == 160

@@ -14,7 +14,7 @@ from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.compute import threads_for
 from sharpgp.gp.posterior import Posterior
-from sharpgp.gp.sizes import MOST_CROSS_VALIDATED
+from sharpgp.gp.sizes import MOST_CROSS_VALIDATED, MOST_WITHOUT_HOLDOUT
 from sharpgp.models.pool import Base, posterior_of
 
 
@@ -160,11 +160,12 @@ def make_recalibrator(name: str, **settings: Any) -> Recalibrator:
 
 
 def chosen_recalibrator(
-    calibration: Any, n_rows: int, seed: int | None, *, guarantee: bool
+    calibration: Any, n_rows: int, seed: int | None, *, guarantee: bool, refits: bool = True
 ) -> Recalibrator:
     """The method that ``calibration=`` names; ``"auto"`` by the number of rows.
 
-    ``guarantee`` says that there are calibration data or weights, which ``exact`` is made for.
+    ``guarantee`` says that there are calibration data or weights, which ``exact`` is made for;
+    ``refits``, that many rows, too, have to be left out by fitting again.
 
     Examples
     --------
@@ -180,7 +181,8 @@ def chosen_recalibrator(
             f"found {type(calibration).__name__}"
         )
     if calibration == "auto":
-        calibration = "exact" if guarantee or n_rows > MOST_CROSS_VALIDATED else "cv"
+        most = MOST_CROSS_VALIDATED if refits else MOST_WITHOUT_HOLDOUT
+        calibration = "exact" if guarantee or n_rows > most else "cv"
     return make_recalibrator(calibration, random_state=seed)
 
 

@@ -31,6 +31,8 @@ Start = Literal["warm", "same", "fresh"]
     failures=Several(str),
     start=int | None,
     prior=LengthscalePrior | None,
+    seen=int | None,
+    of=int | None,
 )
 @dataclass(frozen=True)
 class TrainingResult:
@@ -39,6 +41,8 @@ class TrainingResult:
     ``status`` is ``"converged"``, ``"stopped"`` (evaluations ran out) or ``"retried"`` (some
     starts failed); ``log_likelihood`` is per training point, in standardised units; ``start`` is
     the number of the built-in start that won, if one did; ``prior`` is that on lengthscales.
+    Training on a part has ``seen`` so many ``of`` the points, by
+    :func:`~sharpgp.gp.sizes.drawn_rows`.
     """
 
     status: str
@@ -47,6 +51,8 @@ class TrainingResult:
     failures: tuple[str, ...] = ()
     start: int | None = None
     prior: LengthscalePrior | None = None
+    seen: int | None = None
+    of: int | None = None
 
     @property
     def prior_weight(self) -> float:

@@ -50,6 +50,8 @@ above 1500             neighbours' lengthscales     cost: ``N^3`` per gradient
                        are those of a part
 up to 2000             ``auto`` cross-validates     measured: ``peers``, ``default`` beside
                                                     ``exact`` on 1,339 rows; beyond, cost: refits
+up to 5000  none       ``auto`` leaves out points   measured: ``many_rows``; beyond, cost: ``N^3``
+                       that no training has seen
 from 2000              ``auto`` takes a GPU         measured: ``exact_or_sparse``
 above 2000  none       exact GPs are trained on a   measured: ``exact_or_sparse``
                        part, and conditioned on
@@ -150,8 +152,9 @@ MOST_WARPED = 4000
 #: Rows up to which the refits of several models predict, on average, and ``cv`` makes ten parts of
 #: their points; beyond, a fit to all rows predicts, and parts are six.
 MOST_AVERAGED = 1000
-#: Rows up to which ``calibration="auto"`` cross-validates.
-MOST_CROSS_VALIDATED = 2000
+#: Rows up to which ``calibration="auto"`` cross-validates by refits; and without, where points that
+#: training on a part has not seen are left out one by one.
+MOST_CROSS_VALIDATED, MOST_WITHOUT_HOLDOUT = 2000, 5000
 #: Rows up to which ``base="auto"`` pools a sparse GP beside neighbours, by kind of device.
 MOST_WITH_SPARSE = {"cpu": 50_000, "cuda": 10**9}
 #: Training points up to which ``exact`` weighs models by refits without each of five parts; up to

@@ -41,6 +41,7 @@ from sharpgp.gp.sizes import (
     FIRST_ROWS,
     LEAST_SIDE_BY_SIDE,
     MOST_FROM_SCRATCH,
+    drawn_rows,
     trained_rows,
 )
 
@@ -220,10 +221,12 @@ def maximise_likelihood(
     trained on that many random points.
     """
     if isinstance(covariance, Named):
-        most = trained_rows(len(t), Z.device.type, covariance.most_trained)
-        if most < len(t):
-            rows = torch.from_numpy(rng.permutation(len(t))[:most]).to(Z.device)
-            Z, t = Z[rows], t[rows]
+        n = len(t)
+        most = trained_rows(n, Z.device.type, covariance.most_trained)
+        if most < n:
+            rows = drawn_rows(n, most).to(Z.device)
+            theta, result = _train_named(Z[rows], t[rows], covariance, start, rng, tolerance, prior)
+            return covariance, theta, replace(result, seen=most, of=n)
         if len(t) <= MOST_FROM_SCRATCH or isinstance(start, Tensor):
             return covariance, *_train_named(Z, t, covariance, start, rng, tolerance, prior)
         rows = torch.from_numpy(rng.permutation(len(t))[: FIRST_ROWS["exact"]]).to(Z.device)

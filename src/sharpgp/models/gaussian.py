@@ -14,8 +14,8 @@ from sharpgp._ranks import q_lin
 from sharpgp._stored import Array, agree, stored
 from sharpgp.gp.compute import side_by_side
 from sharpgp.gp.posterior import Posterior
-from sharpgp.gp.sizes import MOST_LEARNED_WHOLE, MOST_LEFT_OUT
-from sharpgp.models.folds import Split, judging_rows
+from sharpgp.gp.sizes import MOST_LEARNED_WHOLE, MOST_LEFT_OUT, drawn_rows, trained_rows
+from sharpgp.models.folds import Split, judging_rows, together
 from sharpgp.models.heteroscedastic import ScaleModel
 from sharpgp.models.judging import SCORED_LEVELS
 from sharpgp.models.model import HeldOut, Learner, OutOfFold, held_out_of
@@ -37,6 +37,8 @@ _BEHIND, _FAR_AHEAD, _FEW = 0.01, 0.25, 0.2
 # Parts that training leaves out at once where the GP is given all other points later, so that only
 # hyperparameters miss them; with fewer parts than so many, one at a time.
 _PARTS_AT_ONCE, _FEWEST_PARTS = 2, 6
+# Share of the points that must be unseen by training, for them to stand for all.
+_LEAST_UNSEEN = 0.2
 # Parts that are left out in turn where inputs repeat, so that no single point can be; and of many
 # points, each part of which costs a factorisation of all the others.
 _MOST_LEFT_OUT, _LEFT_OUT_OF_MANY = 20, 5
@@ -202,10 +204,14 @@ class GaussianModel(Learner):
 
         Refits are then conditioned on all points.  Each one that its training left out is
         predicted without itself, in closed form; or, where labels tie rows together, without its
-        part.
+        part.  A GP that was trained on some of the points only has left out all others already.
         """
         if not self._conditions:
             return self.out_of_fold(pairs, labels, seed)
+        unseen = self.unseen(labels)
+        if unseen is not None:
+            progress.advance(len(pairs))
+            return OutOfFold(self, [self], self.leave_one_out(labels, seed).only(unseen))
         size = _PARTS_AT_ONCE if len(pairs) >= _FEWEST_PARTS else 1
         several = merged(pairs, size)
         full, refits = self._refitted(several, labels, seed)
@@ -228,6 +234,22 @@ class GaussianModel(Learner):
     def _conditions(self) -> bool:
         """Whether the GP can be given points that nothing in it was trained on."""
         return self.posterior.can_leave_out and self.posterior.n_dense > 0
+
+    def unseen(self, labels: Tensor) -> Tensor | None:
+        """See :meth:`Learner.unseen`: what is learned from many points is learned from some.
+
+        None where groups tie rows together: their scores are asked for as a whole.
+        """
+        n, training = len(labels), self._start.training
+        learned = trained_rows(n, self.device.type)
+        known = training is not None and training.seen is not None and training.of == n
+        if not known or learned == n or n > MOST_LEFT_OUT or not self._conditions:
+            return None
+        if not torch.equal(labels, together(self.X_train)):
+            return None
+        seen = labels[drawn_rows(n, learned).to(labels.device)]
+        rows = (~torch.isin(labels, seen)).nonzero()[:, 0]
+        return rows if len(rows) >= _LEAST_UNSEEN * n else None
 
     def _on(self, X: Tensor, y: Tensor) -> "GaussianModel":
         return self.conditioned(self.posterior.conditioned_on(X, y))

@@ -248,7 +248,8 @@ def pooled_out_of_fold(
         if name not in gps:
             refit(name)
     dropped: dict[str, HeldOut] = {}
-    if len(gps) > 1 and len(labels) <= MOST_LEFT_OUT:
+    refitted = not drawn or any(models[name].unseen(labels) is None for name in gps)
+    if len(gps) > 1 and refitted and len(labels) <= MOST_LEFT_OUT:
         rows = torch.cat([test for _, test in pairs]).sort().values
         quick = {name: models[name].leave_one_out(labels, seed).at(rows) for name in gps}
         others = {name: one.held for name, one in found.items()}
@@ -267,8 +268,16 @@ def pooled_out_of_fold(
         for name, model in models.items()
         if name in found
     }
-    held = [found[name].held for name in predicting]
+    held = at_common_rows([found[name].held for name in predicting])
     return pooled(predicting, held, {name: (models[name], one) for name, one in dropped.items()})
+
+
+def at_common_rows(held: Sequence[HeldOut]) -> list[HeldOut]:
+    """The same for the rows that all of them have."""
+    rows = held[0].rows
+    for one in held[1:]:
+        rows = rows[torch.isin(rows, one.rows)]
+    return [one if len(one.rows) == len(rows) else one.only(rows) for one in held]
 
 
 def hopeless(quick: Mapping[str, HeldOut], others: Mapping[str, HeldOut], y: Tensor) -> list[str]:

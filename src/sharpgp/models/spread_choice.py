@@ -32,6 +32,7 @@ from sharpgp.gp.sizes import (
     MOST_LEFT_OUT,
     MOST_SEARCHED,
     PART_ROWS,
+    drawn_rows,
 )
 from sharpgp.gp.warped import retrain_warped
 from sharpgp.models.families import Ard
@@ -117,7 +118,8 @@ def choose_spread(
         return replace(found, posterior=posterior)
     kept = together(posterior.X_train) if labels is None else labels
     if posterior.n_dense > MOST_LEARNED_WHOLE[posterior.device.type]:
-        rows = _some_of(torch.arange(posterior.n_train, device=posterior.device), PART_ROWS)
+        # Those that its hyperparameters come from.
+        rows = drawn_rows(posterior.n_train, PART_ROWS).to(posterior.device)
         return _on_all(choose_spread(posterior.at_rows(rows), seed, kept[rows], like), posterior)
     plain = _as_trained(posterior)
     if posterior.n_train < LEAST_LEARNED:
@@ -273,12 +275,6 @@ def loo_of(posterior: Posterior, theta: Tensor) -> tuple[Tensor, Tensor]:
     return part.y_train - mean[0], sigma[-1]
 
 
-def _some_of(rows: Tensor, most: int) -> Tensor:
-    """``most`` of the rows at random, always the same ones."""
-    draw = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))
-    return rows[draw[:most].to(rows.device)]
-
-
 def _search(posterior: Posterior, rows: Tensor | None) -> Tensor:
     """One ``theta`` for all levels, by the pinball loss of leave-one-out quantiles of ``rows``.
 
@@ -288,7 +284,7 @@ def _search(posterior: Posterior, rows: Tensor | None) -> Tensor:
     rows = torch.arange(n, device=posterior.device) if rows is None else rows
     part = posterior
     if n > MOST_SEARCHED:
-        rows = _some_of(rows, MOST_SEARCHED)
+        rows = rows[drawn_rows(len(rows), MOST_SEARCHED).to(rows.device)]
         part = posterior.at_rows(rows)
         rows = torch.arange(len(rows), device=posterior.device)
     r = loo_of(part, part.theta_R)[0][rows]

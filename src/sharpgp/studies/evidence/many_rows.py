@@ -96,6 +96,7 @@ def _incidence(leaves: np.ndarray, n_nodes: int | None = None) -> csr_matrix:
 #: What is compared.
 CONTESTANTS: dict[str, Contestant] = {
     "default": of_settings(),
+    "held out": of_settings(calibration="exact"),
     "exact rbf": of_settings(base="rbf", approximation="exact"),
     "sparse rbf": of_settings(base="rbf", approximation="sparse"),
     "sparse 500": of_settings(base="rbf", approximation=Sparse(500)),
