@@ -14,7 +14,7 @@ from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.sparse_training import train_sparse
 from sharpgp.gp.warped import train_warped
 from sharpgp.metrics import interval_coverage
-from sharpgp.models import gaussian, spread_choice
+from sharpgp.models import gaussian, pool, spread_choice
 from sharpgp.models.folds import parts, together
 from sharpgp.models.gaussian import carried_over, lead_of
 from sharpgp.models.splitters import complements, merged
@@ -255,6 +255,15 @@ def test_a_pool_is_scored_on_rows_that_none_of_its_models_has_seen(of_a_part):
     assert {one.name for one in model.base_} == {"rbf", "matern32", "extra_trees"}
     X_new, y_new = wavy(500, seed=1)
     assert 0.8 < interval_coverage(y_new, *model.predict_interval(X_new, 0.9).T) < 0.97
+
+
+def test_dropped_and_refitted_models_are_judged_on_the_same_rows(of_a_part, monkeypatch):
+    X, y = wavy(80)
+    monkeypatch.setattr(pool, "hopeless", lambda *_: ["matern32"])
+    several = ["rbf", "matern32", RBFKernel()]  # the last is trained on all rows
+    model = SharpGPRegressor(base=several, calibration="cv", random_state=0).fit(X, y)
+    assert model.calibrated_.n_cal == 40
+    assert [one.weight for one in model.base_ if one.name == "matern32"] == [0.0]
 
 
 def test_auto_holds_rows_out_where_it_would_have_to_refit(of_a_part):

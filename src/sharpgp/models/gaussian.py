@@ -200,7 +200,7 @@ class GaussianModel(Learner):
         return OutOfFold(full, fits, full._of_its_shape(held, refits))
 
     def out_of_training(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> OutOfFold:
-        """See :meth:`Model.out_of_training`: an exact GP is trained without several parts at once.
+        """See :meth:`Learner.out_of_training`: an exact GP is trained without two parts at once.
 
         Refits are then conditioned on all points.  Each one that its training left out is
         predicted without itself, in closed form; or, where labels tie rows together, without its

@@ -269,7 +269,9 @@ def pooled_out_of_fold(
         if name in found
     }
     held = at_common_rows([found[name].held for name in predicting])
-    return pooled(predicting, held, {name: (models[name], one) for name, one in dropped.items()})
+    rows = held[0].rows
+    without = {name: (models[name], one.only(rows)) for name, one in dropped.items()}
+    return pooled(predicting, held, without)
 
 
 def at_common_rows(held: Sequence[HeldOut]) -> list[HeldOut]:
