@@ -279,7 +279,7 @@ def test_nothing_is_taken_that_loses_in_the_tails(fitted):
     gain = scores_of(plain.residuals, sigma).gain_on(reference)
     assert gain.total.mean() > 2 * gain.total.std() / len(size) ** 0.5
     assert gain.bands[2].mean() < 0
-    other = replace(plain, sigma=sigma, judged=sigma, choice=Choice(warped=True))
+    other = replace(plain, sigma=sigma, judged=sigma, choice=Choice(side="low"))
     judged = spread_choice._judge(other, reference, torch.arange(len(size)), 0, 0.0)
     assert judged[0].candidate.choice.share == 0.0
     assert not judged[0].margin > 0

@@ -79,7 +79,7 @@ MAKERS = {
     "gaussian": lambda X, y: learn_gaussian(train(X, y)[0]),
     "searched": chosen(Choice(searched=True)),
     "heteroscedastic": chosen(Choice(share=1.0)),
-    "warped": chosen(Choice(warped=True)),
+    "warped": chosen(Choice(side="low")),
     "additive": of("additive"),
     "averaged": averaged,
     "sparse": of("rbf", approximation=Sparse(15)),

@@ -197,6 +197,7 @@ def slow(*case):
         slow("fit_times", ["--rows=60", "--features=6", "--bases=rbf", "--methods=exact"]),
         slow("foreign", ["--datasets", "diabetes", "--rows", "100", "--seeds", "1", "--runs", "1"]),
         ("scale_training", ["--points", "60", "--seeds", "1", "--inducing", "10"]),
+        slow("starts", ["--points=60", "--data=rough", "--kernels=rbf", "--seeds=1", "--rows=60"]),
         slow("search", ["--datasets=diabetes", "--seeds=1", "--kinds=one", "--restarts=0"]),
         slow("variants", ["--datasets=diabetes", "--seeds=1"]),
         slow("scoringbench", ["--datasets", "cpu", "--entries", "one GP,constant"]),

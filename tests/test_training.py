@@ -9,7 +9,7 @@ import torch
 from scipy import stats
 
 from sharpgp.exceptions import NumericalError
-from sharpgp.gp import train, training
+from sharpgp.gp import sizes, train, training
 from sharpgp.gp.covariance import Stationary
 from sharpgp.gp.dense import log_marginal_likelihood
 from sharpgp.gp.priors import LengthscalePrior
@@ -79,6 +79,15 @@ def test_some_of_the_starts_are_tried_and_the_best_of_them_told():
     found = alone[result.start].log_likelihood
     assert result.log_likelihood == pytest.approx(found, abs=1e-5)
     assert train(X, y, start=[3])[1] == alone[3]
+
+
+def test_of_many_points_starts_are_tried_for_fewer_evaluations(monkeypatch):
+    X, y = simulate(60)
+    _, usual = train(X, y)
+    monkeypatch.setattr(sizes, "LEAST_TRIED_BRIEFLY", 60)
+    _, brief = train(X, y)
+    assert brief.evaluations < usual.evaluations
+    assert brief.log_likelihood == pytest.approx(usual.log_likelihood, abs=1e-4)
 
 
 def test_the_users_kernel_is_trained_but_left_alone():

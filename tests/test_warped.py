@@ -12,8 +12,17 @@ from sharpgp.gp.covariance import FromGPyTorch, Stationary
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.sizes import drawn_rows
-from sharpgp.gp.warped import Warp, WarpedPosterior, _Objective, train_warped
+from sharpgp.gp.warped import (
+    Warp,
+    WarpedPosterior,
+    _Objective,
+    best_warped,
+    side_of,
+    train_warped,
+)
 from sharpgp.models.gaussian import learn_gaussian
+from sharpgp.models.judging import scores_of
+from sharpgp.models.spread_choice import _as_trained, _warped, same_spread
 from tolerances import rounding_of_slopes, slopes
 
 
@@ -188,3 +197,35 @@ def test_of_many_points_some_find_the_warp(monkeypatch):
     assert posterior.n_train == 140
     assert close_to_that_of_some(posterior, 60)
     assert not torch.equal(posterior.theta_R, whole.theta_R)
+
+
+def falling(n: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Targets below zero whose noise grows with their distance to it."""
+    generator = torch.Generator().manual_seed(0)
+    X = torch.rand(n, 2, generator=generator, dtype=torch.float64)
+    noise = torch.randn(n, generator=generator, dtype=torch.float64)
+    log = 1.5 - 2.5 * X[:, 0] ** 2 + 0.5 * torch.sin(6.0 * X[:, 1]) + 0.15 * noise
+    return X, -log.exp()
+
+
+def test_a_warp_sought_on_the_wrong_side_is_sought_on_the_others(monkeypatch):
+    X, y = falling(100)
+    gp = train(X, y)[0]
+    start = gp.training.start
+    low, high = (
+        train_warped(X, y, gp.covariance, start=start, side=side).log_likelihood()
+        for side in ("low", "high")
+    )
+    assert abs(low - gp.log_likelihood()) < 0.02  # it ended where the warp is next to linear
+    assert high - low > 0.3
+    assert side_of(y) == best_warped(gp).side == "high"
+    monkeypatch.setattr(warping, "side_of", lambda y: "low")
+    found = best_warped(gp)
+    assert found.side != "low"
+    assert found.log_likelihood() == pytest.approx(high, abs=0.01)
+    # What is fitted again begins on the side that was found.
+    plain = _as_trained(gp)
+    choice = _warped(gp, scores_of(plain.residuals, plain.judged)).choice
+    assert choice.side == found.side
+    again = same_spread(choice, gp, X[:80], y[:80]).posterior
+    assert again.side == again.retrained(X[10:], y[10:]).side == found.side

@@ -5,6 +5,8 @@ rows        on a GPU   what happens                 why there
 ==========  =========  ===========================  ===============================================
 from 40                spreads are learned          fewer scores are too few to judge one by
 from 300               starts run side by side      fewer take no time
+from 1500              starts are tried for 8       measured: ``starts``, they end alike
+                       evaluations, not 20
 above 400              scale models are trained by  measured: within 0.6 of the greatest likelihood,
                        a bound, above 2000 that     for half the cost at 800 points and an eighth at
                        of a part                    1,300 (``scale_training``)
@@ -122,6 +124,9 @@ MOST_ADDITIVE = 500
 #: With more, rows for each of them up to which it does, too, and rows times features.
 MOST_ADDITIVE_FEATURES, FEW_ROWS_PER_FEATURE, MOST_ADDITIVE_VALUES = 20, 3, 15_000
 
+#: Evaluations that each start gets before only the best one goes on; and where there are so many
+#: training points that most starts lead to the same maximum.
+TRIED_FOR, LEAST_TRIED_BRIEFLY, TRIED_BRIEFLY = 20, 1500, 8
 #: Training points from which starts run side by side.
 LEAST_SIDE_BY_SIDE = 300
 #: Training points beyond which starts are tried on a part of them only.
@@ -280,6 +285,17 @@ def drawn_rows(n: int, most: int) -> Tensor:
     if n <= most:
         return torch.arange(n)
     return torch.randperm(n, generator=torch.Generator().manual_seed(0))[:most]
+
+
+def tried_for(n_train: int) -> int:
+    """Evaluations of the likelihood of ``n_train`` points that each start gets.
+
+    Examples
+    --------
+    >>> tried_for(1000), tried_for(1500)
+    (20, 8)
+    """
+    return TRIED_BRIEFLY if n_train >= LEAST_TRIED_BRIEFLY else TRIED_FOR
 
 
 def trained_rows(n_train: int, device_type: str, own: int | None = None) -> int:

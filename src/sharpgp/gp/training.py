@@ -43,6 +43,7 @@ from sharpgp.gp.sizes import (
     MOST_FROM_SCRATCH,
     drawn_rows,
     trained_rows,
+    tried_for,
 )
 
 logger = logging.getLogger("sharpgp")
@@ -51,8 +52,6 @@ logger = logging.getLogger("sharpgp")
 NOISE_FLOOR = 1e-6
 # (inverse lengthscale times sqrt(d), signal variance, noise variance) of each start.
 _STARTS = ((1.0, 1.0, 0.1), (3.0, 1.0, 0.1), (1.0, 10.0, 0.01), (3.0, 10.0, 0.01))
-# Evaluations that each start gets before only the best one goes on.
-_SCREENING = 20
 _MOST_EVALUATIONS = 300
 #: Gain in log likelihood per point below which training stops; ...
 TOLERANCE = 1e-7
@@ -284,6 +283,7 @@ def _train_named(
     prior: LengthscalePrior | None = None,
 ) -> tuple[Tensor, TrainingResult]:
     lower, upper = bounds_of(covariance)
+    screening = tried_for(len(t))
 
     def descend(u: np.ndarray, most: int) -> Found:
         objective = _Objective(Z, t, covariance, prior)  # one each: it works in its own memory
@@ -295,7 +295,7 @@ def _train_named(
         if len(starts) == 1:
             return [descend(starts[0], _MOST_EVALUATIONS)]
         alone = len(t) < LEAST_SIDE_BY_SIDE or Z.device.type != "cpu"
-        return side_by_side(lambda u: descend(u, _SCREENING), starts, alone=alone)
+        return side_by_side(lambda u: descend(u, screening), starts, alone=alone)
 
     numbers: list[int | None] = [None]
     if isinstance(start, Tensor):
@@ -316,7 +316,7 @@ def _train_named(
             f"training failed from {len(tried)} starts; last failure: {tried[-1].failures[-1]}"
         )
     if not best.done:
-        best = descend(best.x, _MOST_EVALUATIONS - _SCREENING)
+        best = descend(best.x, _MOST_EVALUATIONS - screening)
         tried.append(best)
     theta = torch.from_numpy(np.exp(best.x)).to(Z)
     penalty = float(covariance.penalty(prior, Z)(theta.log())) / len(t)

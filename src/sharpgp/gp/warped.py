@@ -8,13 +8,13 @@ in the user's units through the tangent of the inverse map.
 
 import math
 from dataclasses import dataclass
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sharpgp._stored import Array, stored
+from sharpgp._stored import Array, agree, stored
 from sharpgp.gp.compute import threads_for
 from sharpgp.gp.covariance import Covariance, Named
 from sharpgp.gp.exact import ExactPosterior
@@ -35,6 +35,13 @@ _SMALLEST_SCALE, _LARGEST_SCALE = 0.02, 30.0
 _OVERSHOOT = 0.5
 _STEEPER = 2.0
 _MOST_EVALUATIONS = 120
+# Gain in log likelihood per point over no warp that makes other searches for one unlikely to pay.
+_LITTLE = 0.02
+
+#: Where among the targets the search for a warp's centre begins, ...
+Side = Literal["low", "high", "middle"]
+#: ... as a quantile of theirs.
+_CENTRES: dict[Side, float] = {"low": 0.02, "high": 0.98, "middle": 0.5}
 
 
 @stored("Warp", centre=Array(), scale=Array(positive=True))
@@ -70,6 +77,7 @@ class Warp:
     "WarpedPosterior",
     base=DataPosterior,
     warp=Warp,
+    side=str,
     transient={"theta_R": None, "names": None, "searched": None, "training": None, "_range": None},
 )
 class WarpedPosterior(WrappedPosterior):
@@ -87,6 +95,8 @@ class WarpedPosterior(WrappedPosterior):
     base : DataPosterior
         GP on the warped target.
     warp : Warp
+    side : str
+        Where the search for the warp's centre began, which its refits begin with, too.
 
     References
     ----------
@@ -102,12 +112,13 @@ class WarpedPosterior(WrappedPosterior):
     True
     """
 
-    def __init__(self, base: DataPosterior, warp: Warp) -> None:
+    def __init__(self, base: DataPosterior, warp: Warp, side: Side = "low") -> None:
         super().__init__(base)
-        self.warp = warp
+        self.warp, self.side = warp, side
         self._range = self._held_range()
 
     def _restored(self) -> None:
+        agree("side of a warp", self.side in _CENTRES, True)
         self._take_over()
         self._range = self._held_range()
 
@@ -119,7 +130,7 @@ class WarpedPosterior(WrappedPosterior):
         return lower, upper
 
     def _around(self, base: DataPosterior, X: Tensor, y: Tensor) -> Self:
-        return type(self)(base, self.warp)
+        return type(self)(base, self.warp, self.side)
 
     def _targets(self, X: Tensor, y: Tensor) -> Tensor:
         return self.warp.forward(y)
@@ -155,7 +166,7 @@ class WarpedPosterior(WrappedPosterior):
         From scratch, as by :func:`train_warped`; a warm start keeps the warp.
         """
         if start != "warm" and isinstance(self.base, ExactPosterior):
-            again = retrain_warped(self.base, X, y, start)
+            again = retrain_warped(self.base, X, y, start, side=self.side)
             if again is not None:
                 return again
         return super().retrained(X, y, start=start)
@@ -176,6 +187,7 @@ def train_warped(
     *,
     start: int | None = None,
     prior: LengthscalePrior | None = None,
+    side: Side | None = None,
 ) -> WarpedPosterior | None:
     r"""Train a warped GP from scratch by marginal likelihood.
 
@@ -193,6 +205,9 @@ def train_warped(
         Number of the built-in start of the hyperparameters.
     prior : LengthscalePrior, optional
         As in :func:`sharpgp.gp.training.train`.
+    side : str, optional
+        Where the search for the centre begins: ``"low"``, ``"high"`` or ``"middle"``.  None: away
+        from the longer tail of the targets, see :func:`side_of`.
     """
     # A warp changes the variance of known noise by an amount that depends on the target.
     if not isinstance(covariance, Named) or covariance.known_noise:
@@ -203,9 +218,8 @@ def train_warped(
     rows = drawn_rows(len(y), most)
     Z, t = (units.forward(all_of)[rows] for units, all_of in ((x_units, X), (y_units, y)))
     objective = _Objective(Z, t, covariance, prior)
-    # A tail to the right asks for a logarithm that begins on the left, and the other way round.
-    skew = (t - t.mean()).pow(3).mean()
-    centre = torch.quantile(t[: 2**20], 0.02 if skew >= 0 else 0.98).item()
+    side = side_of(t) if side is None else side
+    centre = torch.quantile(t[: 2**20], _CENTRES[side]).item()
     lower, upper = bounds_of(covariance)
     lower = np.r_[lower, t.min().item() - 3.0, math.log(_SMALLEST_SCALE)]
     upper = np.r_[upper, t.max().item() + 3.0, math.log(_LARGEST_SCALE)]
@@ -240,15 +254,50 @@ def train_warped(
         y_units=Affine.standardising(u),
         training=result_of(found, [found], start, prior, penalty),
     )
-    return WarpedPosterior(base, warp)
+    return WarpedPosterior(base, warp, side)
+
+
+def side_of(y: Tensor) -> Side:
+    """The side that the longer tail is not on: a tail asks for a logarithm.
+
+    Examples
+    --------
+    >>> side_of(torch.tensor([0.0, 1.0, 10.0])), side_of(torch.tensor([0.0, 9.0, 10.0]))
+    ('low', 'high')
+    """
+    return "low" if (y - y.mean()).pow(3).mean() >= 0 else "high"
 
 
 def retrain_warped(
-    posterior: ExactPosterior, X: Tensor, y: Tensor, start: Start = "same"
+    posterior: ExactPosterior,
+    X: Tensor,
+    y: Tensor,
+    start: Start = "same",
+    *,
+    side: Side | None = None,
 ) -> WarpedPosterior | None:
     """A warped GP on other data, from the start and with the prior that ``posterior`` had."""
     number, prior = start_of(posterior, start), prior_of(posterior, len(y), start)
-    return train_warped(X, y, posterior.covariance, start=number, prior=prior)
+    return train_warped(X, y, posterior.covariance, start=number, prior=prior, side=side)
+
+
+def best_warped(posterior: ExactPosterior) -> WarpedPosterior | None:
+    """A warped GP on the data of a plain one, from every side where the first gains little.
+
+    The likelihood has several maxima.  A search that begins on the wrong side often ends where the
+    warp is next to linear, or in a poorer one.
+    """
+
+    def trained(side: Side) -> WarpedPosterior | None:
+        return retrain_warped(posterior, posterior.X_train, posterior.y_train, side=side)
+
+    likeliest = side_of(posterior.y_train)
+    first = trained(likeliest)
+    if first is not None and first.log_likelihood() > posterior.log_likelihood() + _LITTLE:
+        return first
+    others = [trained(side) for side in _CENTRES if side != likeliest]
+    found = [one for one in (first, *others) if one is not None]
+    return max(found, key=lambda one: one.log_likelihood(), default=None)
 
 
 class _Objective:

@@ -16,11 +16,12 @@ Of a large exact GP, a random part of the points chooses and all of them are con
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from sharpgp._stored import stored
+from sharpgp._stored import agree, stored
 from sharpgp.gp.compute import side_by_side
 from sharpgp.gp.covariance import Named
 from sharpgp.gp.exact import ExactPosterior
@@ -34,7 +35,7 @@ from sharpgp.gp.sizes import (
     PART_ROWS,
     drawn_rows,
 )
-from sharpgp.gp.warped import retrain_warped
+from sharpgp.gp.warped import Side, best_warped, retrain_warped
 from sharpgp.models.families import Ard
 from sharpgp.models.folds import parts, together
 from sharpgp.models.heteroscedastic import ScaleModel, held_out_log_squares
@@ -53,18 +54,27 @@ _HANDICAP, _HANDICAP_PER_PARAMETER = 0.01, 0.25
 _SEARCH_EVALUATIONS = 30
 
 
-@stored("Choice", searched=bool, share=float, score=float, warped=bool)
+@stored("Choice", searched=bool, share=float, score=float, side=str)
 @dataclass(frozen=True)
 class Choice:
     """Which candidate was taken: ``theta`` searched or not, scale model's share, target warped.
 
-    ``score`` is the leave-one-out score relative to that of ``sigma(theta_R, x)``.
+    ``score`` is the leave-one-out score relative to that of ``sigma(theta_R, x)``; ``side`` the
+    one from which a warp was found, empty where there is none.
     """
 
     searched: bool = False
     share: float = 0.0
     score: float = 1.0
-    warped: bool = False
+    side: Side | Literal[""] = ""
+
+    def _restored(self) -> None:
+        agree("side of a warp", self.side in ("", *get_args(Side)), True)
+
+    @property
+    def warped(self) -> bool:
+        """Whether the target is warped."""
+        return self.side != ""
 
 
 @dataclass(frozen=True)
@@ -207,8 +217,8 @@ def _mean_and_error(gained: Scores) -> tuple[float, float]:
 def same_spread(choice: Choice, posterior: Posterior, X: Tensor, y: Tensor) -> Chosen:
     """The same kind of mean and spread on other data, learned from scratch."""
     fit: Posterior | None = None
-    if choice.warped and isinstance(posterior, ExactPosterior):
-        fit = retrain_warped(posterior, X, y)
+    if choice.side and isinstance(posterior, ExactPosterior):
+        fit = retrain_warped(posterior, X, y, side=choice.side)
     if fit is None:
         fit = posterior.retrained(X, y)
     theta = _search(fit, None) if choice.searched else fit.theta_R
@@ -254,10 +264,10 @@ def _searched(
 def _warped(posterior: Posterior, reference: Scores) -> Candidate | None:
     if not isinstance(posterior, ExactPosterior) or posterior.n_train > MOST_LEFT_OUT:
         return None
-    warped = retrain_warped(posterior, posterior.X_train, posterior.y_train)
+    warped = best_warped(posterior)
     if warped is None:
         return None
-    found = replace(_as_trained(warped), choice=Choice(warped=True))
+    found = replace(_as_trained(warped), choice=Choice(side=warped.side))
     mean, error = _mean_and_error(scores_of(found.residuals, found.sigma).gain_on(reference))
     return found if mean + error > 0.0 else None
 

@@ -47,6 +47,7 @@ STUDIES = {
     "search": "objective of the paper's mode, by levels, effort and restarts",
     "spread_power": "whether a power of the spread covers more evenly by width",
     "splits": "extra trees that split by heavy-tailed targets, or by their arcsinh",
+    "starts": "where training begins: starts of hyperparameters, and sides of a warp",
     "training": "training a named kernel here and with BoTorch",
     "variants": "open ends of the paper: mean length, cubic interpolation, a spread without a GP",
     "warm_start": "why refits of cross-validation start from scratch",
