@@ -20,7 +20,7 @@ from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.optimise import minimise, with_gradient
 from sharpgp.gp.posterior import DataPosterior
 from sharpgp.gp.scaling import Affine
-from sharpgp.gp.warped import Warp, WarpedPosterior
+from sharpgp.gp.warped import Warp, WarpedPosterior, side_of
 
 # Log lengthscales, in units of the inputs' range, have this mean plus half the log of their number,
 # and this deviation: the mode of the prior that C. Hvarfner, E. O. Hellsten and L. Nardi, "Vanilla
@@ -124,9 +124,8 @@ class _Objective:
             low, high = self.t.min().item(), self.t.max().item()
             lower += [low - 2.0, math.log(_SMALLEST_WARP)]
             upper += [high + 2.0, math.log(_LARGEST_WARP)]
-            # A tail to the right asks for a logarithm that begins on the left, and so on.
-            skew = float((self.t - self.t.mean()).pow(3).mean())
-            start += [float(torch.quantile(self.t, 0.05 if skew >= 0 else 0.95)), _WARP]
+            end = 0.05 if side_of(self.t) == "low" else 0.95
+            start += [float(torch.quantile(self.t, end)), _WARP]
         return np.array(lower), np.array(upper), np.array(start)
 
     def __call__(self, leaf: Tensor) -> Tensor:
