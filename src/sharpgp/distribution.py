@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from sharpgp._quantile_table import EPS, Law, QuantileTable
+from sharpgp._rounded import RoundedTable
 from sharpgp._tail import Tail
 from sharpgp._validation import refuse_other_kinds
 from sharpgp.exceptions import InvalidInputError
@@ -95,6 +96,36 @@ class PredictiveDistribution:
         """
         view = copy.copy(self)
         view._as_numpy = True
+        return view
+
+    def rounded(self, step: float = 1.0) -> PredictiveDistribution:
+        r"""Return the distribution of values that are whole numbers, or multiples of ``step``.
+
+        Grades, counts and readings of a coarse scale are not continuous, but predictions are.  A
+        value :math:`k s` has the probability of all that is rounded to it,
+
+        .. math:: P(R = k s) = F((k + \tfrac12) s) - F((k - \tfrac12) s) .
+
+        ``cdf`` jumps, ``log_prob`` is the log of a probability, and quantiles, draws and ends of
+        intervals are multiples of ``step``.  Intervals cover at least what they claim, usually
+        more: take those of ``predict_interval`` for coverage, and this for probabilities, mean and
+        CRPS.  Multiples beyond the quantile at :math:`10^{-9}`, or 10,000 steps from the median,
+        count as the last one before.
+
+        Examples
+        --------
+        >>> dist = PredictiveDistribution([0.25, 0.75], [[-1.0], [1.0]], numpy=True)
+        >>> grades = dist.rounded()
+        >>> grades.quantile([0.05, 0.5, 0.7]).tolist(), grades.cdf([0.0]).tolist()
+        ([[-3.0, 0.0, 1.0]], [0.625])
+        >>> np.exp(grades.log_prob([0.0])), grades.crps([0.0]).round(4)
+        (array([0.25]), array([0.334]))
+        """
+        number = isinstance(step, int | float | np.number) and not isinstance(step, bool)
+        if not number or not 0 < step < np.inf:
+            raise InvalidInputError(f"step: expected a positive number, found {step!r}")
+        view = copy.copy(self)
+        view._law = RoundedTable(self._law, float(step))
         return view
 
     @property

@@ -1,7 +1,7 @@
 """One picture of a fitted model in one line, by name."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -111,7 +111,8 @@ def observed(ax: Axes, found: Diagnostics, feature: int | str | None = None) -> 
     ax.vlines(found.mean, lower, upper, color=SHADE, lw=1.2, label=label)
     ax.plot(ends, ends, color=GREY, lw=0.8, ls=DASHED)
     _observations(ax, found.mean, found.y, missed)
-    return _labelled(ax, found, f"predicted {_target(found)}", f"observed {_target(found)}")
+    x, y = f"predicted {_target(found)}", f"observed {_target(found)}"
+    return _labelled(ax, found, x, y, legend="upper left")  # the corner without points
 
 
 def relevance(ax: Axes, found: Diagnostics, feature: int | str | None = None) -> Axes:
@@ -171,7 +172,14 @@ def _observations(ax: Axes, x: np.ndarray, y: np.ndarray, missed: np.ndarray) ->
         ax.scatter(x[missed], y[missed], s=12, color=ORANGE, lw=0, label="outside", zorder=3)
 
 
-def _labelled(ax: Axes, found: Diagnostics, xlabel: str, ylabel: str) -> Axes:
+def _labelled(
+    ax: Axes,
+    found: Diagnostics,
+    xlabel: str,
+    ylabel: str,
+    *,
+    legend: Literal["best", "upper left"] = "best",
+) -> Axes:
     inside = (found.y >= found.lower[:, 0]) & (found.y <= found.upper[:, 0])
     width = float((found.upper[:, 0] - found.lower[:, 0]).mean())
     ax.set_title(
@@ -180,7 +188,7 @@ def _labelled(ax: Axes, found: Diagnostics, xlabel: str, ylabel: str) -> Axes:
         fontsize=9,
         color=GREY,
     )
-    ax.legend(frameon=False, fontsize=8)
+    ax.legend(frameon=False, fontsize=8, loc=legend)
     return plain(ax, xlabel, ylabel)
 
 

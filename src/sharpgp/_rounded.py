@@ -1,0 +1,98 @@
+"""The law of a value that is rounded: counts, grades, anything on multiples of a step."""
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from sharpgp._quantile_table import Law
+
+# Multiples of the step are looked at between quantiles at this level and at 1 minus it, and at so
+# many of them at most, half of them on either side of the median; those at the ends have the rest.
+_LEAST, _MOST = 1e-9, 20_000
+# Entries of a block of probabilities.
+_BLOCK = 2**21
+# A value is a multiple of the step up to this share of it.
+_SLACK = 1e-9
+# Probabilities below come from the density: a difference of distribution functions has no digits.
+_SMALL = 1e-9
+
+
+class RoundedTable:
+    """The law of ``Y`` rounded to the nearest multiple of ``step``, for ``Y`` of another law."""
+
+    def __init__(self, law: Law, step: float) -> None:
+        self._law, self._step = law, step
+
+    def quantiles(self) -> Tensor:
+        """See :meth:`Law.quantiles`."""
+        return self._nearest(self._law.quantiles())
+
+    def quantile(self, p: Tensor) -> Tensor:
+        """See :meth:`Law.quantile`: the smallest value whose probability up to it is ``p``."""
+        return self._nearest(self._law.quantile(p))
+
+    def end(self, p: Tensor, *, up: bool) -> Tensor:
+        """See :meth:`Law.end`."""
+        return self._nearest(self._law.end(p, up=up))
+
+    def mean(self) -> Tensor:
+        """See :meth:`Law.mean`."""
+        return self._expected(lambda values: values)
+
+    def std(self) -> Tensor:
+        """See :meth:`Law.std`."""
+        mean = self.mean()
+        return self._expected(lambda values: (values - mean).square()).sqrt()
+
+    def cdf(self, y: Tensor) -> Tensor:
+        """See :meth:`Law.cdf`; it jumps at every multiple of the step."""
+        return self._law.cdf(((y / self._step + _SLACK).floor() + 0.5) * self._step)
+
+    def log_density(self, y: Tensor) -> Tensor:
+        """See :meth:`Law.log_density`: the log probability of ``y``, if it is a multiple."""
+        k = (y / self._step).round()
+        mass = self._law.cdf((k + 0.5) * self._step) - self._law.cdf((k - 0.5) * self._step)
+        density = self._law.log_density(k * self._step) + torch.tensor(self._step).to(y).log()
+        found = torch.where(mass > _SMALL, mass.clamp_min(_SMALL).log(), density)
+        multiple = (y / self._step - k).abs() <= _SLACK * k.abs().clamp_min(1.0)
+        return torch.where(multiple, found, -torch.inf)
+
+    def crps(self, y: Tensor) -> Tensor:
+        """See :meth:`Law.crps`: between two multiples of the step the cdf is constant."""
+        total, first, last = torch.zeros_like(y), None, y
+        for values, cdf, _ in self._blocks():
+            after = ((values + self._step - y) / self._step).clamp(0, 1)
+            cells = after * (1 - cdf).square() + (1 - after) * cdf.square()
+            total = total + self._step * cells.sum(1, keepdim=True)
+            first = values[:, :1] if first is None else first
+            last = values[:, -1:] + self._step
+        assert first is not None
+        return total + (first - y).clamp_min(0) + (y - last).clamp_min(0)
+
+    def _nearest(self, values: Tensor) -> Tensor:
+        # Down from the middle between two multiples; and never a negative zero.
+        return (values / self._step - 0.5).ceil() * self._step + 0.0
+
+    def _expected(self, function: Callable[[Tensor], Tensor]) -> Tensor:
+        """Expected value [n, 1] of a function of the values."""
+        parts = [
+            (mass * function(values)).sum(1, keepdim=True) for values, _, mass in self._blocks()
+        ]
+        return torch.cat(parts, 1).sum(1, keepdim=True)
+
+    def _blocks(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Multiples of the step, probabilities up to them, and their own, some [n, k] at a time."""
+        levels = self._law.mean().new_tensor([[_LEAST, 0.5, 1 - _LEAST]])
+        low, middle, high = (self._nearest(self._law.quantile(levels)) / self._step).T[:, :, None]
+        low = torch.maximum(low, middle - _MOST // 2)
+        size = int(torch.minimum(high - low, torch.full_like(low, _MOST)).max()) + 1
+        width = max(1, _BLOCK // len(low))
+        below = torch.zeros_like(low)
+        for start in range(0, size, width):
+            k = torch.arange(start, min(start + width, size)).to(low)
+            cdf = self._law.cdf((low + k + 0.5) * self._step)
+            if start + width >= size:
+                cdf = torch.cat([cdf[:, :-1], torch.ones_like(low)], 1)
+            yield (low + k) * self._step, cdf, torch.diff(cdf, dim=1, prepend=below)
+            below = cdf[:, -1:]
