@@ -13,7 +13,7 @@ from sharpgp import metrics
 from sharpgp.cli import app
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.studies import datasets, extra_sets, table_sets
-from sharpgp.studies.evidence import STUDIES
+from sharpgp.studies.evidence import STUDIES, starts
 from sharpgp.studies.peers import experiment
 from sharpgp.studies.peers.protocol import Prediction, make_case
 from sharpgp.studies.task import Task, perform
@@ -197,7 +197,7 @@ def slow(*case):
         slow("fit_times", ["--rows=60", "--features=6", "--bases=rbf", "--methods=exact"]),
         slow("foreign", ["--datasets", "diabetes", "--rows", "100", "--seeds", "1", "--runs", "1"]),
         ("scale_training", ["--points", "60", "--seeds", "1", "--inducing", "10"]),
-        slow("starts", ["--points=60", "--data=rough", "--kernels=rbf", "--seeds=1", "--rows=60"]),
+        slow("starts", ["--points=60", "--data=rough", "--kernels=rbf", "--seeds=1", "--tables="]),
         slow("search", ["--datasets=diabetes", "--seeds=1", "--kinds=one", "--restarts=0"]),
         slow("variants", ["--datasets=diabetes", "--seeds=1"]),
         slow("scoringbench", ["--datasets", "cpu", "--entries", "one GP,constant"]),
@@ -209,6 +209,18 @@ def test_small_studies_run(name, options):
     done = cli.invoke(app, ["bench", "evidence", name, *options])
     assert done.exit_code == 0, done.output
     assert len(done.stdout.splitlines()) >= 2
+
+
+def test_sides_of_a_warp_are_compared_with_the_best(monkeypatch):
+    pd = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.uniform(size=60), "kind": rng.choice(["x", "y"], 60)})
+    y = np.exp(2 * frame["a"].to_numpy() + 0.2 * rng.normal(size=60))
+    monkeypatch.setattr(starts.table_sets, "load", lambda name: (frame, y))
+    one_side, rule = starts.sided("any", 50)
+    assert one_side[0] >= -1e-9
+    assert abs(one_side[0] - rule[0]) < 1e-9  # it gained at once, and nothing else was tried
+    assert one_side[1] == rule[1] > 0
 
 
 def test_tables_of_others_are_taken_as_they_are(monkeypatch):

@@ -217,7 +217,7 @@ def test_exact_weighs_by_a_few_refits_and_predicts_with_the_full_fits(monkeypatc
 
 
 @pytest.mark.parametrize(
-    "took", marked([{}, {"warped": True}, {"searched": True}], slow=[{"warped": True}])
+    "took", marked([{}, {"side": "low"}, {"searched": True}], slow=[{"side": "low"}])
 )
 def test_a_costly_kernel_tries_what_others_took_and_starts_where_they_did(monkeypatch, took):
     tried, starts = [], []
@@ -251,7 +251,7 @@ def test_a_costly_kernel_tries_what_others_took_and_starts_where_they_did(monkey
     names = ["additive", "rbf"]
     data = torch.from_numpy(X[:45]), torch.from_numpy(Y[:45])
     assert list(Bases(names, seed=0).learned(*data)) == names
-    assert tried == [f"_{name}" for name in took]
+    assert tried == [{"side": "_warped", "searched": "_searched"}[name] for name in took]
     (everywhere, won), (where, _) = starts
     assert everywhere is None
     assert where == [won]

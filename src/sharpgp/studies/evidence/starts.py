@@ -113,7 +113,9 @@ def main(
         )
         for k, most in enumerate(several):
             print_row((n, most), [one[k] for one in found])
-    sets = list(table_sets.SETS) if tables == "all" else tables.split(",")
+    sets = list(table_sets.SETS) if tables == "all" else [one for one in tables.split(",") if one]
+    if not sets:
+        return
     found = [one for one in run(delayed(sided)(name, rows) for name in sets) if one is not None]
     print()
     header("side", "fits", "lose more than 2", "at most", "evaluations")
