@@ -89,8 +89,18 @@ def test_many_values_are_summed_in_parts(monkeypatch):
     in_parts = dist.rounded()
     for one, other in zip((in_parts.crps(y), in_parts.mean, in_parts.std), expected, strict=True):
         assert np.allclose(one, other, rtol=1e-12)
-    # Far more values than are looked at: those at the ends stand for the rest.
-    assert np.allclose(normal([0.0], [1e6]).rounded().mean, 0.0, atol=1e-6)
+
+
+def test_steps_too_fine_to_count_change_nothing_that_can_be_seen():
+    dist = normal([0.0, 0.2], [1e6, 0.4])
+    found, y = dist.rounded(), [3e5, 1.0]
+    for one, other in ((found.crps(y), dist.crps(y)), (found.mean, dist.mean)):
+        assert one[0] == other[0]
+        assert one[1] != other[1]
+    assert found.std[0] == dist.std[0]
+    alone = normal([0.2], [0.4]).rounded()
+    assert np.allclose(found.crps(y)[1], alone.crps(y[1:]), rtol=1e-12)
+    assert np.array_equal(found.quantile(0.3), np.round(dist.quantile(0.3)))
 
 
 def test_tensors_stay_tensors_and_bad_steps_are_refused():

@@ -1,5 +1,6 @@
 """The law of a value that is rounded: counts, grades, anything on multiples of a step."""
 
+import math
 from collections.abc import Callable, Iterator
 
 import torch
@@ -7,9 +8,9 @@ from torch import Tensor
 
 from sharpgp._quantile_table import Law
 
-# Multiples of the step are looked at between quantiles at this level and at 1 minus it, and at so
-# many of them at most, half of them on either side of the median; those at the ends have the rest.
-_LEAST, _MOST = 1e-9, 20_000
+# Multiples of the step are looked at between quantiles at the first level and at 1 minus it, but
+# not farther than so many steps beyond those at the second; those at the ends have the rest.
+_LEAST, _SMALL_TAIL, _MOST = 1e-9, 1e-6, 5000
 # Entries of a block of probabilities.
 _BLOCK = 2**21
 # A value is a multiple of the step up to this share of it.
@@ -23,6 +24,15 @@ class RoundedTable:
 
     def __init__(self, law: Law, step: float) -> None:
         self._law, self._step = law, step
+        levels = law.mean().new_tensor([[_LEAST, _SMALL_TAIL, 1 - _SMALL_TAIL, 1 - _LEAST]])
+        ends = self._nearest(law.quantile(levels)) / step
+        low, lower, upper, high = (ends[:, j : j + 1] for j in range(4))
+        # Steps that are too fine to be counted, and to matter.
+        self._fine = upper - lower > _MOST
+        self._low = torch.maximum(low, lower - _MOST)
+        high = torch.minimum(high, upper + _MOST)
+        size = torch.where(self._fine, 0.0, high - self._low)
+        self._size = int(size.max()) + 1 if len(size) else 1
 
     def quantiles(self) -> Tensor:
         """See :meth:`Law.quantiles`."""
@@ -38,12 +48,13 @@ class RoundedTable:
 
     def mean(self) -> Tensor:
         """See :meth:`Law.mean`."""
-        return self._expected(lambda values: values)
+        return torch.where(self._fine, self._law.mean(), self._expected(lambda values: values))
 
     def std(self) -> Tensor:
         """See :meth:`Law.std`."""
         mean = self.mean()
-        return self._expected(lambda values: (values - mean).square()).sqrt()
+        found = self._expected(lambda values: (values - mean).square()).sqrt()
+        return torch.where(self._fine, self._law.std(), found)
 
     def cdf(self, y: Tensor) -> Tensor:
         """See :meth:`Law.cdf`; it jumps at every multiple of the step."""
@@ -53,22 +64,20 @@ class RoundedTable:
         """See :meth:`Law.log_density`: the log probability of ``y``, if it is a multiple."""
         k = (y / self._step).round()
         mass = self._law.cdf((k + 0.5) * self._step) - self._law.cdf((k - 0.5) * self._step)
-        density = self._law.log_density(k * self._step) + torch.tensor(self._step).to(y).log()
+        density = self._law.log_density(k * self._step) + math.log(self._step)
         found = torch.where(mass > _SMALL, mass.clamp_min(_SMALL).log(), density)
         multiple = (y / self._step - k).abs() <= _SLACK * k.abs().clamp_min(1.0)
         return torch.where(multiple, found, -torch.inf)
 
     def crps(self, y: Tensor) -> Tensor:
         """See :meth:`Law.crps`: between two multiples of the step the cdf is constant."""
-        total, first, last = torch.zeros_like(y), None, y
+        first, last = self._low * self._step, (self._low + self._size) * self._step
+        total = (first - y).clamp_min(0) + (y - last).clamp_min(0)
         for values, cdf, _ in self._blocks():
             after = ((values + self._step - y) / self._step).clamp(0, 1)
             cells = after * (1 - cdf).square() + (1 - after) * cdf.square()
             total = total + self._step * cells.sum(1, keepdim=True)
-            first = values[:, :1] if first is None else first
-            last = values[:, -1:] + self._step
-        assert first is not None
-        return total + (first - y).clamp_min(0) + (y - last).clamp_min(0)
+        return torch.where(self._fine, self._law.crps(y), total)
 
     def _nearest(self, values: Tensor) -> Tensor:
         # Down from the middle between two multiples; and never a negative zero.
@@ -83,11 +92,8 @@ class RoundedTable:
 
     def _blocks(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Multiples of the step, probabilities up to them, and their own, some [n, k] at a time."""
-        levels = self._law.mean().new_tensor([[_LEAST, 0.5, 1 - _LEAST]])
-        low, middle, high = (self._nearest(self._law.quantile(levels)) / self._step).T[:, :, None]
-        low = torch.maximum(low, middle - _MOST // 2)
-        size = int(torch.minimum(high - low, torch.full_like(low, _MOST)).max()) + 1
-        width = max(1, _BLOCK // len(low))
+        low, size = self._low, self._size
+        width = max(1, _BLOCK // max(1, len(low)))
         below = torch.zeros_like(low)
         for start in range(0, size, width):
             k = torch.arange(start, min(start + width, size)).to(low)

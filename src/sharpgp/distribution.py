@@ -109,8 +109,8 @@ class PredictiveDistribution:
         ``cdf`` jumps, ``log_prob`` is the log of a probability, and quantiles, draws and ends of
         intervals are multiples of ``step``.  Intervals cover at least what they claim, usually
         more: take those of ``predict_interval`` for coverage, and this for probabilities, mean and
-        CRPS.  Multiples beyond the quantile at :math:`10^{-9}`, or 10,000 steps from the median,
-        count as the last one before.
+        CRPS.  Where thousands of steps are likely, these are those before rounding, which differ by
+        at most a step.
 
         Examples
         --------
