@@ -184,10 +184,7 @@ def variance_given_factor(L: Tensor, Ks: Tensor, kss: Tensor) -> Tensor:
 class _LeaveOneOut(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, Ky: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        Ki = torch.cholesky_inverse(cholesky(Ky)[0])
-        diagonal = Ki.diagonal(dim1=-2, dim2=-1)
-        variance = 1.0 / diagonal
-        alpha = (Ki @ y.unsqueeze(-1)).squeeze(-1)
+        Ki, alpha, variance = _left_out(cholesky(Ky)[0], y)
         residual = alpha * variance
         ctx.save_for_backward(Ki, alpha, variance, residual)
         return residual, variance
@@ -237,6 +234,27 @@ def leave_one_out(Ky: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """
     residual, variance = _LeaveOneOut.apply(Ky, y)
     return residual, variance
+
+
+def loo_given_factor(L: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """:func:`leave_one_out` from a Cholesky factor ``L`` [..., N, N] of ``Ky``; not differentiable.
+
+    Examples
+    --------
+    >>> L = torch.eye(2, dtype=torch.float64) * 2
+    >>> residual, variance = loo_given_factor(L, torch.tensor([1.0, 2.0], dtype=torch.float64))
+    >>> residual.tolist(), variance.tolist()
+    ([1.0, 2.0], [4.0, 4.0])
+    """
+    _, alpha, variance = _left_out(L, y)
+    return alpha * variance, variance
+
+
+def _left_out(L: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """``Ky^-1``, ``Ky^-1 y`` and the inverse of the diagonal of ``Ky^-1``."""
+    Ki = torch.cholesky_inverse(L)
+    alpha = (Ki @ y.unsqueeze(-1)).squeeze(-1)
+    return Ki, alpha, 1.0 / Ki.diagonal(dim1=-2, dim2=-1)
 
 
 class _LogLikelihood(torch.autograd.Function):

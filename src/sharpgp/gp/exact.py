@@ -9,7 +9,7 @@ from torch import Tensor
 from sharpgp._stored import stored
 from sharpgp.exceptions import warn
 from sharpgp.gp.compute import block_entries, threads_for
-from sharpgp.gp.dense import add_to_diagonal, cholesky, variance_given_factor
+from sharpgp.gp.dense import add_to_diagonal, cholesky, loo_given_factor, variance_given_factor
 from sharpgp.gp.inplace import factor_of, likelihood_of, loo_of, variance_of
 from sharpgp.gp.kernel_posterior import DERIVED, STORED, KernelPosterior
 from sharpgp.gp.scaling import Affine
@@ -21,7 +21,11 @@ _KEPT = 4
 _ROUNDING_PER_POINT = 1e-14
 
 
-@stored("ExactPosterior", **STORED, transient=DERIVED | {"_weights": None, "_factors": None})
+@stored(
+    "ExactPosterior",
+    **STORED,
+    transient=DERIVED | {"_weights": None, "_factors": None, "_left_out": None},
+)
 class ExactPosterior(KernelPosterior):
     r"""Posterior of an exact GP.
 
@@ -55,6 +59,7 @@ class ExactPosterior(KernelPosterior):
 
     _weights: Tensor | None = None
     _factors: tuple[Tensor, Tensor] | None = None
+    _left_out: tuple[Tensor, Tensor, Tensor] | None = None
 
     def mean(self, X: Tensor) -> Tensor:
         """Predictive mean ``mu(x)`` [T] under ``theta_R``."""
@@ -98,8 +103,23 @@ class ExactPosterior(KernelPosterior):
         return self.y_units.back(torch.cat(means)), sigma
 
     def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        """Leave-one-out mean and standard deviation [K, N] of the training points."""
-        residual, variance = loo_of(self.covariance, theta, self._X, self._y)
+        """Leave-one-out mean and standard deviation [K, N] of the training points.
+
+        The last ones are kept: what learns a spread asks for them several times.
+        """
+        if theta.requires_grad:
+            return self._loo(theta)
+        kept = self._left_out  # threads may share this GP: what one of them replaces stays whole
+        if kept is None or not torch.equal(kept[0], theta):
+            self._left_out = kept = (theta.clone(), *self._loo(theta))
+        return kept[1:]
+
+    def _loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        kept = self._factors
+        if kept is not None and torch.equal(kept[0], theta) and self.n_train <= MOST_BATCHED:
+            residual, variance = loo_given_factor(kept[1], self._y)
+        else:
+            residual, variance = loo_of(self.covariance, theta, self._X, self._y)
         mean = self.y_units.back(self._y - residual)
         return mean, variance.sqrt() * self.y_units.scale
 
@@ -140,7 +160,7 @@ class ExactPosterior(KernelPosterior):
     def retargeted(self, y: Tensor) -> Self:
         """See :meth:`DataPosterior.retargeted`; factors are kept, they do not depend on targets."""
         other = copy.copy(self)
-        other._y, other._weights = self.y_units.forward(y), None
+        other._y, other._weights, other._left_out = self.y_units.forward(y), None, None
         return other
 
     def log_likelihood(self) -> float:
