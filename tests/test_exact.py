@@ -87,6 +87,27 @@ def test_scale_models_are_judged_by_points_that_they_have_not_seen(monkeypatch):
         torch.testing.assert_close(g[mask], real(X[~mask], part).log_square(X[mask]))
 
 
+def test_the_dear_judge_of_a_scale_model_is_asked_where_the_cheap_one_is_for_it(monkeypatch):
+    X, y = noisy(80, seed=3)
+    posterior = train(X, y, start=0)[0]
+    asked = []
+    real = spread_choice.held_out_log_squares
+    monkeypatch.setattr(
+        spread_choice,
+        "held_out_log_squares",
+        lambda *args, **options: asked.append(args[1]) or real(*args, **options),
+    )
+    alone = spread_choice.choose_spread(posterior, 0)
+    assert alone.choice.share > 0.0
+    assert 1 <= len(asked) < 3  # one candidate of three, or the next best
+    asked.clear()
+    # What follows another GP needs no proof of what that one took, and tries nothing else.
+    after = spread_choice.choose_spread(posterior, 0, like=[alone.choice])
+    assert after.choice.share > 0.0
+    assert spread_choice.choose_spread(posterior, 0, like=[Choice()]).scale is None
+    assert not asked
+
+
 def test_spreads_are_in_units_of_their_leave_one_out_residuals(fitted):
     posterior, spread = fitted
     mean, _ = posterior.loo(posterior.theta_R[None])
@@ -280,6 +301,6 @@ def test_nothing_is_taken_that_loses_in_the_tails(fitted):
     assert gain.total.mean() > 2 * gain.total.std() / len(size) ** 0.5
     assert gain.bands[2].mean() < 0
     other = replace(plain, sigma=sigma, judged=sigma, choice=Choice(side="low"))
-    judged = spread_choice._judge(other, reference, torch.arange(len(size)), 0, 0.0)
+    judged = spread_choice._judge(other, reference, 0.0, scales=True)
     assert judged[0].candidate.choice.share == 0.0
     assert not judged[0].margin > 0

@@ -357,6 +357,21 @@ def test_conditioning_on_its_own_data_changes_nothing(gp):
         same_answers(gp.conditioned_on(X, Y), gp, **close)
 
 
+def test_what_is_kept_answers_for_nothing_else(gp):
+    """Factors and leave-one-out quantities are kept: not for other targets or hyperparameters."""
+    own, other = gp.theta_R.unsqueeze(0), 1.5 * gp.theta_R.unsqueeze(0)
+    before, elsewhere = gp.loo(own), gp.loo(other)
+    assert not torch.equal(before[1], elsewhere[1])
+    gp.mean_and_sigma(X_NEW)
+    for again, first in zip((*gp.loo(own), *gp.loo(other)), (*before, *elsewhere), strict=True):
+        torch.testing.assert_close(again, first)
+    if not isinstance(gp, CentredPosterior):
+        moved = gp.retargeted(Y.flip(0))
+        fresh = gp.conditioned_on(X, Y.flip(0))
+        for kept, new in zip(moved.loo(own), fresh.loo(own), strict=True):
+            torch.testing.assert_close(kept, new, rtol=1e-6, atol=1e-6)
+
+
 def test_parts_add_up(gp):
     rows = torch.arange(N - 6)
     part = gp.at_rows(rows)

@@ -14,6 +14,8 @@ up to 500              ``capone22`` samples         cost: ``N^3`` per gradient, 
 above 500              additive GPs are trained on  measured: trained on 500 of 800 points, the CRPS
                        a part, and only their       was within 4 % on three sets (one split each),
                        scale models are learned     for a quarter to a half of the cost
+above 500              one side is searched for a   measured: ``starts``
+                       warp to the end
 above 600              spreads are searched by a    cost: the search evaluates ``N^3`` 30 times, and
                        part                         thrice
 above 600              ``exact`` weighs models by   cost: refits of every model
@@ -152,8 +154,9 @@ MOST_SEARCHED = 600
 #: Points up to which a scale model's hyperparameters maximise the likelihood of all; beyond, they
 #: maximise a bound of it, of this many points at most, of which so many are inducing inputs.
 MOST_TRAINED, MOST_BOUNDED, SCALE_INDUCING = 400, 2000, 100
-#: Points that a GP on a warped target is trained on, at most.
-MOST_WARPED = 4000
+#: Points that a GP on a warped target is trained on, at most; and those up to which a search for a
+#: warp may end on each side of the targets.  Beyond, only the one that is ahead early goes on.
+MOST_WARPED, MOST_FROM_SIDES = 4000, 500
 #: Rows up to which the refits of several models predict, on average, and ``cv`` makes ten parts of
 #: their points; beyond, a fit to all rows predicts, and parts are six.
 MOST_AVERAGED = 1000

@@ -7,6 +7,7 @@ in the user's units through the tangent of the inverse map.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Self
 
@@ -19,11 +20,17 @@ from sharpgp.gp.compute import threads_for
 from sharpgp.gp.covariance import Covariance, Named
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.likelihood import likelihood_at
-from sharpgp.gp.optimise import minimise, with_gradient
+from sharpgp.gp.optimise import Found, minimise, with_gradient
 from sharpgp.gp.posterior import DataPosterior, Start
 from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.scaling import Affine
-from sharpgp.gp.sizes import MOST_WARPED, drawn_rows, trained_rows
+from sharpgp.gp.sizes import (
+    MOST_FROM_SIDES,
+    MOST_WARPED,
+    TRIED_BRIEFLY,
+    drawn_rows,
+    trained_rows,
+)
 from sharpgp.gp.training import bounds_of, built_in_start, prior_of, result_of, start_of
 from sharpgp.gp.wrapped import WrappedPosterior
 
@@ -209,52 +216,83 @@ def train_warped(
         Where the search for the centre begins: ``"low"``, ``"high"`` or ``"middle"``.  None: away
         from the longer tail of the targets, see :func:`side_of`.
     """
-    # A warp changes the variance of known noise by an amount that depends on the target.
-    if not isinstance(covariance, Named) or covariance.known_noise:
+    search = _Search.of(X, y, covariance, start, prior)
+    if search is None:
         return None
-    y_units = Affine.standardising(y)
-    x_units = covariance.units(X, y_units)
-    most = min(MOST_WARPED, trained_rows(len(y), X.device.type, covariance.most_trained))
-    rows = drawn_rows(len(y), most)
-    Z, t = (units.forward(all_of)[rows] for units, all_of in ((x_units, X), (y_units, y)))
-    objective = _Objective(Z, t, covariance, prior)
-    side = side_of(t) if side is None else side
-    centre = torch.quantile(t[: 2**20], _CENTRES[side]).item()
-    lower, upper = bounds_of(covariance)
-    lower = np.r_[lower, t.min().item() - 3.0, math.log(_SMALLEST_SCALE)]
-    upper = np.r_[upper, t.max().item() + 3.0, math.log(_LARGEST_SCALE)]
-    origin = np.r_[
-        built_in_start(start or 0, covariance),
-        centre,
-        math.log(0.5),
-    ]
-    with threads_for(len(t)):
-        found = minimise(
-            objective.evaluate,
-            origin,
-            lower,
-            upper,
-            most=_MOST_EVALUATIONS,
-            tolerance=1e-5,
-            gtol=1e-6,
+    side = side_of(y) if side is None else side
+    return search.posterior(side, [search.descent(search.origin(side), _MOST_EVALUATIONS)])
+
+
+@dataclass(frozen=True)
+class _Search:
+    """Searches for a warped GP: data as given and in standardised units, and where to begin."""
+
+    X: Tensor
+    y: Tensor
+    covariance: Named
+    start: int | None
+    prior: LengthscalePrior | None
+    units: tuple[Affine, Affine]
+    standardised: tuple[Tensor, Tensor]
+
+    @classmethod
+    def of(
+        cls,
+        X: Tensor,
+        y: Tensor,
+        covariance: Covariance,
+        start: int | None,
+        prior: LengthscalePrior | None,
+    ) -> "_Search | None":
+        """None where there can be no warp."""
+        # A warp changes the variance of known noise by an amount that depends on the target.
+        if not isinstance(covariance, Named) or covariance.known_noise:
+            return None
+        y_units = Affine.standardising(y)
+        x_units = covariance.units(X, y_units)
+        most = min(MOST_WARPED, trained_rows(len(y), X.device.type, covariance.most_trained))
+        rows = drawn_rows(len(y), most)
+        standardised = x_units.forward(X)[rows], y_units.forward(y)[rows]
+        return cls(X, y, covariance, start, prior, (x_units, y_units), standardised)
+
+    def origin(self, side: Side) -> np.ndarray:
+        """``log theta``, centre and log scale that a search from a side begins with."""
+        _, t = self.standardised
+        centre = torch.quantile(t[: 2**20], _CENTRES[side]).item()
+        return np.r_[built_in_start(self.start or 0, self.covariance), centre, math.log(0.5)]
+
+    def descent(self, origin: np.ndarray, most: int) -> Found:
+        """Where a search ends after so many evaluations, or before."""
+        Z, t = self.standardised
+        objective = _Objective(Z, t, self.covariance, self.prior)
+        lower, upper = bounds_of(self.covariance)
+        lower = np.r_[lower, t.min().item() - 3.0, math.log(_SMALLEST_SCALE)]
+        upper = np.r_[upper, t.max().item() + 3.0, math.log(_LARGEST_SCALE)]
+        box = origin, lower, upper
+        with threads_for(len(t)):
+            return minimise(objective.evaluate, *box, most=most, tolerance=1e-5, gtol=1e-6)
+
+    def posterior(self, side: Side, tried: Sequence[Found]) -> WarpedPosterior | None:
+        """The GP that the last search found; None where nothing could be factorised."""
+        found = tried[-1]
+        if found.failed:
+            return None
+        (Z, t), (x_units, y_units) = self.standardised, self.units
+        theta = torch.from_numpy(np.exp(found.x[:-2])).to(t)
+        scale = y_units.scale * math.exp(found.x[-1])
+        warp = Warp(y_units.back(torch.as_tensor(found.x[-2]).to(t)), scale)
+        u = warp.forward(self.y)
+        penalty = float(self.covariance.penalty(self.prior, Z)(theta.log())) / len(t)
+        base = ExactPosterior(
+            self.X,
+            u,
+            self.covariance,
+            theta,
+            x_units=x_units,
+            y_units=Affine.standardising(u),
+            training=result_of(found, tried, self.start, self.prior, penalty),
         )
-    if found.failed:
-        return None
-    theta = torch.from_numpy(np.exp(found.x[:-2])).to(t)
-    scale = y_units.scale * math.exp(found.x[-1])
-    warp = Warp(y_units.back(torch.as_tensor(found.x[-2]).to(t)), scale)
-    u = warp.forward(y)
-    penalty = float(objective.penalty(theta.log())) / len(t)
-    base = ExactPosterior(
-        X,
-        u,
-        covariance,
-        theta,
-        x_units=x_units,
-        y_units=Affine.standardising(u),
-        training=result_of(found, [found], start, prior, penalty),
-    )
-    return WarpedPosterior(base, warp, side)
+        return WarpedPosterior(base, warp, side)
 
 
 def side_of(y: Tensor) -> Side:
@@ -285,13 +323,24 @@ def best_warped(posterior: ExactPosterior) -> WarpedPosterior | None:
     """A warped GP on the data of a plain one, from every side where the first gains little.
 
     The likelihood has several maxima.  A search that begins on the wrong side often ends where the
-    warp is next to linear, or in a poorer one.
+    warp is next to linear, or in a poorer one.  Beyond :data:`~sharpgp.gp.sizes.MOST_FROM_SIDES`
+    points all sides are tried briefly, and the best one goes on.
     """
+    X, y = posterior.X_train, posterior.y_train
+    start, prior = start_of(posterior), prior_of(posterior, len(y), "same")
+    search = _Search.of(X, y, posterior.covariance, start, prior)
+    if search is None:
+        return None
+    if len(search.standardised[1]) > MOST_FROM_SIDES:
+        tried = {side: search.descent(search.origin(side), TRIED_BRIEFLY) for side in _CENTRES}
+        best = min(tried, key=lambda side: tried[side].value)
+        onwards = search.descent(tried[best].x, _MOST_EVALUATIONS - TRIED_BRIEFLY)
+        return search.posterior(best, [*tried.values(), onwards])
 
     def trained(side: Side) -> WarpedPosterior | None:
-        return retrain_warped(posterior, posterior.X_train, posterior.y_train, side=side)
+        return search.posterior(side, [search.descent(search.origin(side), _MOST_EVALUATIONS)])
 
-    likeliest = side_of(posterior.y_train)
+    likeliest = side_of(y)
     first = trained(likeliest)
     if first is not None and first.log_likelihood() > posterior.log_likelihood() + _LITTLE:
         return first

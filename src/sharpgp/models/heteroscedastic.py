@@ -7,6 +7,7 @@ from torch import Tensor
 
 from sharpgp._stored import Array, agree, stored
 from sharpgp.gp.bound_training import train_at_rows
+from sharpgp.gp.compute import side_by_side
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.inducing import spaced_rows
 from sharpgp.gp.kernels import named
@@ -128,11 +129,17 @@ class ScaleModel:
 
 
 def held_out_log_squares(
-    X: Tensor, z: Tensor, labels: Tensor, seed: int, ties: Ties | None = None
+    X: Tensor,
+    z: Tensor,
+    labels: Tensor,
+    seed: int,
+    ties: Ties | None = None,
+    *,
+    alone: bool = False,
 ) -> Tensor:
     """``g(x_i)`` [N], each from a scale model trained without the fifth that ``i`` is in.
 
-    Rows that share a label [N] are in one fifth.
+    Rows that share a label [N] are in one fifth; ``alone``: one fifth after the other.
 
     :meth:`ScaleModel.log_square_loo` predicts each point from the others, too, but with
     hyperparameters that have seen all: too good for a decision on whether there is anything to
@@ -146,11 +153,18 @@ def held_out_log_squares(
     >>> bool(g[-10:].mean() > g[:10].mean() + 2)
     True
     """
-    g = torch.empty_like(z)
-    for rest, part in complements(len(z), parts(labels, _PARTS, seed)):
+    pairs = complements(len(z), parts(labels, _PARTS, seed))
+
+    def held_out(pair: tuple[Tensor, Tensor]) -> Tensor:
+        rest, part = pair
         model = ScaleModel(X[rest], z[rest], ties)
         with torch.no_grad():
-            g[part] = model.log_square(X[part])
+            return model.log_square(X[part])
+
+    g = torch.empty_like(z)
+    g[torch.cat([part for _, part in pairs])] = torch.cat(
+        side_by_side(held_out, pairs, alone=alone)
+    )
     return g
 
 

@@ -7,8 +7,10 @@ with ``g`` from parts of the points that do not hold the one it is asked for, be
 ``sigma(theta_R, x)`` by one standard error, and by more where ``theta`` or the mean change, and
 where it is worse at no coverage.  What cannot get there is dropped early: a ``theta`` that gains
 too little on the very points that it was searched on, a warp that loses beyond chance, a scale
-model whose closed-form leave-one-out predictions gain too little.  Nothing here sees the points
-that later fix ``beta``.
+model whose closed-form leave-one-out predictions, which flatter it, gain too little or less than
+another candidate.  Nothing here sees the points that later fix ``beta``.
+
+A GP that follows another one of the same data tries what that one took, and nothing else.
 
 Of a large exact GP, a random part of the points chooses and all of them are conditioned on.
 """
@@ -35,6 +37,7 @@ from sharpgp.gp.sizes import (
     PART_ROWS,
     drawn_rows,
 )
+from sharpgp.gp.ties import Ties
 from sharpgp.gp.warped import Side, best_warped, retrain_warped
 from sharpgp.models.families import Ard
 from sharpgp.models.folds import parts, together
@@ -119,8 +122,8 @@ def choose_spread(
     labels : Tensor [N], optional
         Rows that share one are in one part; None: those with equal inputs.
     like : sequence of Choice, optional
-        Choices for other GPs of the same data: a search and a warp are tried only where one of
-        them took one.  None: both are.
+        Choices for other GPs of the same data: a search, a warp and a scale model are tried only
+        where one of them took one, and a scale model needs no further proof then.  None: all are.
     """
     part, some = posterior.sampled
     if part is not posterior:
@@ -143,19 +146,25 @@ def choose_spread(
         makers.append(lambda: _searched(posterior, kept, seed, reference, handicap))
     if like is None or any(choice.warped for choice in like):
         makers.append(lambda: _warped(posterior, reference))
+    scales = like is None or any(choice.share > 0.0 for choice in like)
+    alone = not runs_in_threads(posterior)
 
     def judge(maker: Callable[[], Candidate | None]) -> list[_Judged]:
         candidate = maker()
         if candidate is None:
             return []
-        return _judge(candidate, reference, kept, seed, 0.0 if candidate is plain else handicap)
+        return _judge(candidate, reference, 0.0 if candidate is plain else handicap, scales)
 
-    judged = side_by_side(judge, makers, alone=not runs_in_threads(posterior))
-    best = max((one for several in judged for one in several), key=lambda one: one.margin)
-    if not best.margin > 0.0:
-        return Chosen(posterior, posterior.theta_R, plain.choice, None)
-    taken = best.candidate
-    return Chosen(taken.posterior, taken.theta, taken.choice, best.scale)
+    judged = [one for several in side_by_side(judge, makers, alone=alone) for one in several]
+    while True:
+        best = max(judged, key=lambda one: one.margin)
+        if not best.margin > 0.0:
+            return Chosen(posterior, posterior.theta_R, plain.choice, None)
+        if like is not None or not best.flattered:
+            taken = best.candidate
+            return Chosen(taken.posterior, taken.theta, taken.choice, best.scale)
+        judged = [one for one in judged if one is not best]
+        judged += _confirmed(best, reference, kept, seed, alone=alone)
 
 
 def _on_all(chosen: Chosen, posterior: Posterior) -> Chosen:
@@ -171,41 +180,67 @@ def _on_all(chosen: Chosen, posterior: Posterior) -> Chosen:
 
 @dataclass(frozen=True)
 class _Judged:
-    """A candidate with its share of the scale model, and its gain beyond what it has to gain."""
+    """A candidate with its share of the scale model, and its gain beyond what it has to gain.
+
+    ``flattered`` tells that hyperparameters of the scale model have seen all points.
+    """
 
     candidate: Candidate
     scale: ScaleModel | None
+    handicap: float
     margin: float
+    flattered: bool
 
 
-def _judge(
-    candidate: Candidate, reference: Scores, labels: Tensor, seed: int, handicap: float
-) -> list[_Judged]:
-    """Judge a candidate with every share of its scale model.
+def _judge(candidate: Candidate, reference: Scores, handicap: float, scales: bool) -> list[_Judged]:
+    """Judge a candidate without a scale model; where that gains, also with one.
 
-    A scale model is first judged by its leave-one-out predictions, which cost nothing; where even
-    these gain too little it is not looked at again.  Otherwise models trained without a fifth of
-    the points in turn decide.
+    The latter by its leave-one-out predictions, which cost nothing.
     """
-    X, z = candidate.posterior.X_train, candidate.residuals / candidate.sigma
-    ties = candidate.posterior.ties
-    scale = ScaleModel(X, z, ties)
-
-    def judged(share: float, g: Tensor) -> _Judged:
-        sigma = candidate.judged * (0.5 * share * g).exp()
-        gained = scores_of(candidate.residuals, sigma).gain_on(reference)
-        mean, error = _mean_and_error(gained)
-        margin = mean - error - handicap if gained.least >= 0.0 else -math.inf
-        choice = replace(candidate.choice, share=share, score=1.0 - mean)
-        return _Judged(replace(candidate, choice=choice), scale if share > 0.0 else None, margin)
-
-    without, *with_scale = _SHARES
-    found = judged(without, torch.zeros_like(z))
-    g = scale.log_square_loo()
-    if not max(judged(share, g).margin for share in with_scale) > max(0.0, found.margin):
+    none, *shares = _SHARES
+    found = _with_share(none, candidate, None, None, reference, handicap)
+    if not scales:
         return [found]
-    g = held_out_log_squares(X, z, labels, seed, ties)
-    return [found, *(judged(share, g) for share in with_scale)]
+    scale = ScaleModel(*_scaled_by(candidate))
+    g = scale.log_square_loo()
+    several = [_with_share(b, candidate, scale, g, reference, handicap, True) for b in shares]
+    best = max(several, key=lambda one: one.margin)
+    return [found, best] if best.margin > max(0.0, found.margin) else [found]
+
+
+def _confirmed(
+    one: _Judged, reference: Scores, labels: Tensor, seed: int, *, alone: bool
+) -> list[_Judged]:
+    """The same with every share, judged by scale models without a fifth of the points in turn."""
+    given = one.candidate, one.scale
+    X, z, ties = _scaled_by(one.candidate)
+    g = held_out_log_squares(X, z, labels, seed, ties, alone=alone)
+    return [_with_share(b, *given, g, reference, one.handicap) for b in _SHARES[1:]]
+
+
+def _scaled_by(candidate: Candidate) -> tuple[Tensor, Tensor, Ties | None]:
+    """What a scale model of a candidate is learned from."""
+    posterior = candidate.posterior
+    return posterior.X_train, candidate.residuals / candidate.sigma, posterior.ties
+
+
+def _with_share(
+    share: float,
+    candidate: Candidate,
+    scale: ScaleModel | None,
+    g: Tensor | None,
+    reference: Scores,
+    handicap: float,
+    flattered: bool = False,
+) -> _Judged:
+    sigma = candidate.judged
+    if g is not None:
+        sigma = sigma * (0.5 * share * g).exp()
+    gained = scores_of(candidate.residuals, sigma).gain_on(reference)
+    mean, error = _mean_and_error(gained)
+    margin = mean - error - handicap if gained.least >= 0.0 else -math.inf
+    choice = replace(candidate.choice, share=share, score=1.0 - mean)
+    return _Judged(replace(candidate, choice=choice), scale, handicap, margin, flattered)
 
 
 def _mean_and_error(gained: Scores) -> tuple[float, float]:
