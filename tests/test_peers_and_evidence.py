@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from sharpgp import metrics
 from sharpgp.cli import app
 from sharpgp.exceptions import InvalidInputError
+from sharpgp.gp.sizes import TRIED_BRIEFLY
 from sharpgp.studies import datasets, extra_sets, table_sets
 from sharpgp.studies.evidence import STUDIES, starts
 from sharpgp.studies.peers import experiment
@@ -217,10 +218,12 @@ def test_sides_of_a_warp_are_compared_with_the_best(monkeypatch):
     frame = pd.DataFrame({"a": rng.uniform(size=60), "kind": rng.choice(["x", "y"], 60)})
     y = np.exp(2 * frame["a"].to_numpy() + 0.2 * rng.normal(size=60))
     monkeypatch.setattr(starts.table_sets, "load", lambda name: (frame, y))
-    one_side, rule = starts.sided("any", 50)
+    one_side, others, ahead = starts.sided("any", 50)
     assert one_side[0] >= -1e-9
-    assert abs(one_side[0] - rule[0]) < 1e-9  # it gained at once, and nothing else was tried
-    assert one_side[1] == rule[1] > 0
+    assert abs(one_side[0] - others[0]) < 1e-9  # it gained at once, and nothing else was tried
+    assert one_side[1] == others[1] > 0
+    assert abs(ahead[0]) < 1.0  # all sides end alike here, but each was begun
+    assert ahead[1] > 3 * TRIED_BRIEFLY
 
 
 def test_tables_of_others_are_taken_as_they_are(monkeypatch):

@@ -229,6 +229,7 @@ def test_exact_weighs_by_a_few_refits_and_predicts_with_the_full_fits(monkeypatc
 def test_kernels_try_what_the_first_one_took_and_start_where_it_did(monkeypatch, names, took):
     tried, starts = [], []
     following = next(name for name in names if name != "rbf")
+    monkeypatch.setattr(bases, "MOST_ON_THEIR_OWN", 44)
 
     def noted(name, function):
         def wrapper(posterior, *args):
@@ -262,6 +263,11 @@ def test_kernels_try_what_the_first_one_took_and_start_where_it_did(monkeypatch,
     (everywhere, won), (where, _) = starts
     assert everywhere is None
     assert where == [won]
+    # Of fewer rows only a costly kernel follows.
+    starts.clear()
+    few = [one[:44] for one in data]
+    Bases(names, seed=0).learned(*few)
+    assert [start is None for start, _ in starts] == [True, following != "additive"]
 
 
 def test_models_of_one_name_are_numbered():

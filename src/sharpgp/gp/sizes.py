@@ -16,6 +16,10 @@ above 500              additive GPs are trained on  measured: trained on 500 of 
                        scale models are learned     for a quarter to a half of the cost
 above 500              one side is searched for a   measured: ``starts``
                        warp to the end
+above 500              the first kernel of a pool   measured: docs/measurements.md; of fewer rows,
+                       goes ahead: others begin     each kernel for itself covers more closely
+                       where it ended, and try
+                       what it took
 above 600              spreads are searched by a    cost: the search evaluates ``N^3`` 30 times, and
                        part                         thrice
 above 600              ``exact`` weighs models by   cost: refits of every model
@@ -157,6 +161,9 @@ MOST_TRAINED, MOST_BOUNDED, SCALE_INDUCING = 400, 2000, 100
 #: Points that a GP on a warped target is trained on, at most; and those up to which a search for a
 #: warp may end on each side of the targets.  Beyond, only the one that is ahead early goes on.
 MOST_WARPED, MOST_FROM_SIDES = 4000, 500
+#: Rows up to which kernels of a pool are each learned for themselves; beyond, the first one goes
+#: ahead of the others.
+MOST_ON_THEIR_OWN = 500
 #: Rows up to which the refits of several models predict, on average, and ``cv`` makes ten parts of
 #: their points; beyond, a fit to all rows predicts, and parts are six.
 MOST_AVERAGED = 1000

@@ -25,6 +25,7 @@ from sharpgp.gp.sizes import (
     MOST_LEFT_OUT,
     MOST_NEAR_FEATURES,
     MOST_ON_ONE_THREAD,
+    MOST_ON_THEIR_OWN,
     MOST_WITH_SPARSE,
     Approximation,
     Neighbours,
@@ -121,7 +122,7 @@ class Bases:
             for name, base in named:
                 if _is_tree(base):
                     work[name] = begin(work[name])
-            following = _following(named) if kept is None else []
+            following = _following(named, len(y)) if kept is None else []
             for later in (False, True):
                 some = [name for name, _ in named if (name in following) == later]
                 alone = not ours or len(y) > MOST_ON_ONE_THREAD
@@ -236,15 +237,18 @@ def _is_tree(base: Any) -> bool:
     return isinstance(base, str) and base in TREES
 
 
-def _following(named: Sequence[tuple[str, Any]]) -> list[str]:
-    """Names of all kernels but the first one, which goes ahead, or the first that is not costly.
+def _following(named: Sequence[tuple[str, Any]], n: int) -> list[str]:
+    """Names of the kernels that start where others ended well, and try only what these took.
 
-    They start where that one ended well, and try only what it took: on 37 sets that is as good as
-    trying everything (docs/measurements.md), at half of the cost.
+    The costly ones; of many rows all but the first one, or the first that is not costly.
     """
     kernels = [(name, base) for name, base in named if isinstance(base, str) and base in KERNELS]
     ahead = min(kernels, key=lambda one: one[1] in COSTLY, default=None)
-    return [one[0] for one in kernels if one is not ahead]
+    return [
+        one[0]
+        for one in kernels
+        if one is not ahead and (n > MOST_ON_THEIR_OWN or one[1] in COSTLY)
+    ]
 
 
 def _starts(models: Sequence[GaussianModel]) -> list[int] | None:
