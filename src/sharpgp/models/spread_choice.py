@@ -193,9 +193,9 @@ class _Judged:
 
 
 def _judge(candidate: Candidate, reference: Scores, handicap: float, scales: bool) -> list[_Judged]:
-    """Judge a candidate without a scale model; where that gains, also with one.
+    """Judge a candidate without a scale model; and with one, where its predictions gain.
 
-    The latter by its leave-one-out predictions, which cost nothing.
+    These are leave-one-out predictions, which cost nothing once there is a scale model.
     """
     none, *shares = _SHARES
     found = _with_share(none, candidate, None, None, reference, handicap)
