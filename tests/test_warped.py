@@ -232,5 +232,11 @@ def test_a_warp_sought_on_the_wrong_side_is_sought_on_the_others(monkeypatch):
     early = best_warped(gp)
     assert early.log_likelihood() == pytest.approx(high, abs=0.01)
     assert early.base.training.evaluations > 3 * warping.TRIED_BRIEFLY
+    search = warping._Search.of(X, y, gp.covariance, start, gp.training.prior)
+    briefly = {
+        side: search.descent(search.origin(side), warping.TRIED_BRIEFLY).value
+        for side in ("low", "high", "middle")
+    }
+    assert early.side == min(briefly, key=briefly.get)
     again = same_spread(choice, gp, X[:80], y[:80]).posterior
     assert again.side == again.retrained(X[10:], y[10:]).side == found.side
