@@ -1,6 +1,7 @@
 """The comparison with peers and the single studies run, and their tables say what they found."""
 
 import sys
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from sharpgp import metrics
+from sharpgp import SharpGPRegressor, metrics
 from sharpgp.cli import app
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.sizes import TRIED_BRIEFLY
@@ -23,11 +24,14 @@ cli = CliRunner()
 ARCHIVE = Path(__file__).parents[1] / "docs" / "results" / "peers.csv"
 
 
-def test_plan_leaves_out_what_would_take_too_long():
+def test_plan_leaves_out_what_would_take_too_long_or_is_not_for_a_set():
     methods = ["rk", "mapie-cv+gp"]
     tasks = experiment.plan(["yacht", "kin8nm"], methods, repeats=2)
     found = [(task.dataset, task.method) for task in tasks if task.seed == 1]
     assert found == [("yacht", "rk"), ("yacht", "mapie-cv+gp"), ("kin8nm", "rk")]
+    grades = experiment.plan(["yacht", "wine"], ["rk", "default-rounded"], repeats=1)
+    found = [(task.dataset, task.method) for task in grades]
+    assert found == [("yacht", "rk"), ("wine", "rk"), ("wine", "default-rounded")]
     further = experiment.plan(["further"], ["rk"], repeats=1)
     assert [task.dataset for task in further] == list(extra_sets.SETS)
     for wrong in ({"names": ["titanic"]}, {"methods": ["magic"]}, {"repeats": 0}, {"most": 0}):
@@ -72,6 +76,19 @@ def test_what_is_measured_of_a_method(monkeypatch):
     assert (found["coverage_90"], found["width_90"]) == (1.0, pytest.approx(1 / unit))
     assert found["interval_score_95"] == pytest.approx(score / unit)
     assert found["crps"] == pytest.approx(5 / unit)
+
+
+def test_whole_numbers_are_the_default_told_of_them(monkeypatch):
+    from sharpgp.studies.peers import methods
+
+    one = partial(SharpGPRegressor, base="rbf", calibration="exact")
+    monkeypatch.setattr(methods, "SharpGPRegressor", one)
+    case = make_case(extra_sets.load("discrete"), 0, 60, "cpu")
+    found = methods.METHODS["default-rounded"](case)
+    dist = one(random_state=0).fit(*case.together).predict_dist(case.parts.X_test)
+    assert np.array_equal(found.bands["default"] % 1, np.zeros((len(case.parts.y_test), 2, 2)))
+    assert found.crps == pytest.approx(dist.rounded().crps(case.parts.y_test).mean())
+    assert found.crps < dist.crps(case.parts.y_test).mean()
 
 
 def test_tables_come_from_the_folder_and_from_its_csv(tmp_path):

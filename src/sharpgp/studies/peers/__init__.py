@@ -15,7 +15,8 @@ Seconds are wall time of fitting, calibrating and predicting, with the fit of a 
 methods share counted for each.
 
 Of this library there are ``default`` (``SharpGPRegressor()`` as it is: a pool of models, ``cv`` up
-to 2,000 rows and beyond that ``exact`` with a quarter of them held out), ``cv`` and ``exact`` (the
+to 5,000 rows and beyond that ``exact`` with a quarter of them held out), ``default-rounded`` (its
+``predict_dist(X).rounded()``, for targets that are a few whole numbers), ``cv`` and ``exact`` (the
 same pool, with one calibration whatever the number of rows), ``one-gp`` (``cv`` with one squared
 exponential GP), and methods of one such GP: RK (``kuleshov18``), ``paper``, ``vanilla``.
 

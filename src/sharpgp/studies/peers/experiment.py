@@ -50,7 +50,7 @@ def plan(
     """
     need("studies", "crepes", "mapie", "pandas")
     from sharpgp.studies.peers.league import why_not
-    from sharpgp.studies.peers.methods import METHODS, MOST_ROWS
+    from sharpgp.studies.peers.methods import METHODS, MOST_ROWS, ONLY_FOR
 
     if list(names or []) == ["further"]:
         names = list(extra_sets.SETS)
@@ -74,7 +74,7 @@ def plan(
         for seed in range(repeats)
         for name in names
         for method in methods
-        if given[name] <= MOST_ROWS.get(method, given[name])
+        if given[name] <= MOST_ROWS.get(method, given[name]) and name in ONLY_FOR.get(method, names)
     ]
 
 

@@ -28,11 +28,13 @@ from sharpgp.studies.peers.protocol import BOTH, COVERAGES, DEFAULT, FOLDS, Case
 
 #: Models or calibration of this library: no peers.
 OURS = (
-    *("default", "one-gp", "exact", "cv", "loo", "paper", "rk", "vanilla"),
+    *("default", "default-rounded", "one-gp", "exact", "cv", "loo", "paper", "rk", "vanilla"),
     "ngboost-calibrated",
 )
 #: Beyond how many rows a peer is left out that fits ten GPs, or inverts a matrix for each test row.
 MOST_ROWS = {"mapie-cv+gp": 1000, "gpyconform": 1000}
+#: Methods that are for some sets only: those whose targets are a few whole numbers.
+ONLY_FOR = {"default-rounded": ("wine", "wine-distinct", "discrete")}
 SKLEARN_SIZE = 2e7
 
 
@@ -56,6 +58,14 @@ def sharp(
         for name, kind in bands.items()
     }
     return Prediction(ends, float(model.predict_dist(p.X_test).crps(p.y_test).mean()))
+
+
+def rounded(case: Case) -> Prediction:
+    """The default's distribution, told that targets are whole numbers."""
+    p = case.parts
+    model = SharpGPRegressor(device=case.device, random_state=case.seed).fit(*case.together)
+    dist = model.predict_dist(p.X_test).rounded()
+    return Prediction({"default": dist.interval(COVERAGES)}, float(dist.crps(p.y_test).mean()))
 
 
 def mapie_split(case: Case, base: str, score: str | StdConformityScore) -> Prediction:
@@ -153,6 +163,7 @@ def sklearn_vanilla(case: Case) -> Prediction:
 
 METHODS: dict[str, Callable[[Case], Prediction]] = {
     "default": partial(sharp, calibration="auto"),
+    "default-rounded": rounded,
     "one-gp": partial(sharp, calibration="cv", base="rbf"),
     "exact": partial(sharp, calibration="exact"),
     "cv": partial(sharp, calibration="cv"),

@@ -169,8 +169,9 @@ def _overall(rows: pd.DataFrame, methods: list[str]) -> Iterable[str]:
         "score; mean coverage"
     )
     yield _formatted(table, methods)
-    for mine in [m for m in ("default", "exact", "cv") if m in set(rows["method"])]:
-        yield from _against_peers(rows, mine)
+    mine = ("default", "default-rounded", "exact", "cv")
+    for method in [m for m in mine if m in set(rows["method"])]:
+        yield from _against_peers(rows, method)
 
 
 def _against_peers(rows: pd.DataFrame, mine: str) -> Iterable[str]:
