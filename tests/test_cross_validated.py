@@ -1,5 +1,7 @@
 """cv where the likelihood has several maxima: refits that do not speak for the fit are found."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -18,7 +20,9 @@ from sharpgp.models import gaussian, pool, spread_choice
 from sharpgp.models.folds import parts, together
 from sharpgp.models.gaussian import carried_over, lead_of
 from sharpgp.models.splitters import complements, merged
-from sharpgp.models.spread_choice import same_spread
+from sharpgp.models.spread_choice import Choice, same_spread
+
+SCALED = Choice(share=1.0)
 
 
 def density(gp):
@@ -151,6 +155,36 @@ def test_points_out_of_training_are_predicted_from_all_others():
         # ... and what predicts knows all of them.
         whole = trained.conditioned_on(X, y)
         torch.testing.assert_close(fit.location(X), whole.mean(X))
+
+
+def test_the_scale_at_a_point_does_not_know_its_target():
+    # Clusters of three, each at a level of its own, with more noise in every other eight of them.
+    rng = np.random.default_rng(0)
+    cluster = np.repeat(np.arange(24), 3)
+    noise = np.where(cluster // 8 == 1, 0.5, 0.05) * rng.normal(size=72)
+    X = torch.from_numpy(cluster + rng.uniform(-0.02, 0.02, 72))[:, None]
+    y = torch.from_numpy(rng.normal(size=24)[cluster] + noise)
+    labels, asked = together(X), 10
+    pairs = complements(72, parts(labels, 10, 0))
+    left_out = [torch.cat([test for _, test in several]) for several in merged(pairs, 2)]
+    posterior = train(X, y)[0]
+    scales, among_neighbours = [], []
+    for change in (0.0, 0.5):
+        moved = y.clone()
+        moved[asked] += change
+        gp = posterior.conditioned_on(X, moved)
+        model = gaussian.GaussianModel(replace(same_spread(SCALED, gp, X, y), posterior=gp), gp)
+        found = model.out_of_training(pairs, labels, 0)
+        (fit,) = (
+            refit
+            for refit, rows in zip(found.refits, left_out, strict=True)
+            if asked in rows.tolist()
+        )
+        scales.append(found.held.spread[asked] / fit.unit)
+        among_neighbours.append(fit.leave_one_out(labels, 0).spread[asked] / fit.unit)
+    torch.testing.assert_close(*scales)
+    # The z-scores of its neighbours do.
+    assert among_neighbours[1] > 1.05 * among_neighbours[0]
 
 
 def test_copies_are_not_predicted_from_each_other():

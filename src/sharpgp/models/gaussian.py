@@ -203,8 +203,9 @@ class GaussianModel(Learner):
         """See :meth:`Learner.out_of_training`: an exact GP is trained without two parts at once.
 
         Refits are then conditioned on all points.  Each one that its training left out is
-        predicted without itself, in closed form; or, where labels tie rows together, without its
-        part.  A GP that was trained on some of the points only has left out all others already.
+        predicted without itself, in closed form, with the scale that points of other parts give
+        it; or, where labels tie rows together, without its part.  A GP that was trained on some of
+        the points only has left out all others already.
         """
         if not self._conditions:
             return self.out_of_fold(pairs, labels, seed)
@@ -216,19 +217,37 @@ class GaussianModel(Learner):
         several = merged(pairs, size)
         full, refits = self._refitted(several, labels, seed)
         distinct = len(labels.unique()) == len(labels)
-        X, y = self.X_train, self.y_train
-        fits, held = [], []
         with torch.no_grad():
-            for refit, parts in zip(refits, several, strict=True):
-                fit = refit.model._on(X, y)
-                fits.append(fit)
-                if distinct:
-                    rows = torch.cat([test for _, test in parts])
-                    held.append(fit.leave_one_out(labels, seed).at(rows))
-                else:
-                    without = [refit.model._on(X[rest], y[rest]) for rest, _ in parts]
-                    held.append(held_out_of(without, parts, X, y))
+            fits = [refit.model._on(self.X_train, self.y_train) for refit in refits]
+            held = [
+                fit._each_left_out(parts) if distinct else fit._left_out(parts)
+                for fit, parts in zip(fits, several, strict=True)
+            ]
         return OutOfFold(full, fits, full._of_its_shape(held, refits))
+
+    def _left_out(self, pairs: Sequence[Split]) -> HeldOut:
+        """Points that some pairs test, under this fit without their part."""
+        X, y = self.X_train, self.y_train
+        without = [self._on(X[rest], y[rest]) for rest, _ in pairs]
+        return held_out_of(without, pairs, X, y)
+
+    def _each_left_out(self, pairs: Sequence[Split]) -> HeldOut:
+        """The same, but each point without itself; only its scale is that without its part.
+
+        A point helps to predict its neighbours: a scale learned from their z-scores knows how far
+        off the point itself is.
+        """
+        rows = torch.cat([test for _, test in pairs])
+        residuals, sigma = (of_all[rows] for of_all in loo_of(self.posterior, self.theta))
+        if self.scale is not None:
+            logs = []
+            for rest, test in pairs:
+                others = loo_of(self.posterior.at_rows(rest), self.theta)
+                scale = self.scale.conditioned_on(self.X_train[rest], others[0] / others[1])
+                logs.append(scale.log_square(self.X_train[test]))
+            sigma = sigma * (0.5 * self.choice.share * torch.cat(logs)).exp()
+        spread = sigma * self.unit
+        return HeldOut(rows, self.y_train[rows] - residuals, spread, residuals / spread)
 
     @property
     def _conditions(self) -> bool:
