@@ -20,8 +20,8 @@ def narrow_advice(method: str) -> str:
         )
     if method == "loo":
         return (
-            "Leave-one-out scores are optimistic by about a point at 95 %, because the "
-            'hyperparameters have seen every point: use calibration="cv".'
+            "Leave-one-out scores are optimistic, by about a point at 95 % and by more with many "
+            'features, because the hyperparameters have seen every point: use calibration="cv".'
         )
     return (
         "If the calibration data are like the test data this is rare: check for drift, for copies "
