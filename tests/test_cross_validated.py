@@ -22,8 +22,6 @@ from sharpgp.models.gaussian import carried_over, lead_of
 from sharpgp.models.splitters import complements, merged
 from sharpgp.models.spread_choice import Choice, same_spread
 
-SCALED = Choice(share=1.0)
-
 
 def density(gp):
     """Log density per point of a GP's targets, from its covariance matrix alone."""
@@ -158,7 +156,7 @@ def test_points_out_of_training_are_predicted_from_all_others():
 
 
 def test_the_scale_at_a_point_does_not_know_its_target():
-    # Clusters of three, each at a level of its own, with more noise in every other eight of them.
+    # Clusters of three, each at a level of its own, with more noise in the middle.
     rng = np.random.default_rng(0)
     cluster = np.repeat(np.arange(24), 3)
     noise = np.where(cluster // 8 == 1, 0.5, 0.05) * rng.normal(size=72)
@@ -173,7 +171,8 @@ def test_the_scale_at_a_point_does_not_know_its_target():
         moved = y.clone()
         moved[asked] += change
         gp = posterior.conditioned_on(X, moved)
-        model = gaussian.GaussianModel(replace(same_spread(SCALED, gp, X, y), posterior=gp), gp)
+        scaled = same_spread(Choice(share=1.0), gp, X, y)
+        model = gaussian.GaussianModel(replace(scaled, posterior=gp), gp)
         found = model.out_of_training(pairs, labels, 0)
         (fit,) = (
             refit

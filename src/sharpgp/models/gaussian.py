@@ -138,9 +138,13 @@ class GaussianModel(Learner):
         return location, self._scaled(sigma, X)
 
     def _scaled(self, sigma: Tensor, X: Tensor) -> Tensor:
-        if self.scale is not None:
-            sigma = sigma * (0.5 * self.choice.share * self.scale.log_square(X)).exp()
-        return sigma * self.unit
+        return sigma * self._factor(X) * self.unit
+
+    def _factor(self, X: Tensor) -> Tensor:
+        """By what the scale model multiplies deviations at new points [T]."""
+        if self.scale is None:
+            return X.new_ones(len(X))
+        return (0.5 * self.choice.share * self.scale.log_square(X)).exp()
 
     def extended(self, X: Tensor, y: Tensor) -> Self:
         """See :meth:`Model.extended`: ``theta``, unit and scale model stay."""
@@ -217,22 +221,23 @@ class GaussianModel(Learner):
         several = merged(pairs, size)
         full, refits = self._refitted(several, labels, seed)
         distinct = len(labels.unique()) == len(labels)
+        X, y = self.X_train, self.y_train
         with torch.no_grad():
-            fits = [refit.model._on(self.X_train, self.y_train) for refit in refits]
+            fits = [refit.model._on(X, y) for refit in refits]
             held = [
-                fit._each_left_out(parts) if distinct else fit._left_out(parts)
+                fit._each_left_out(parts)
+                if distinct
+                else held_out_of(fit._without(parts), parts, X, y)
                 for fit, parts in zip(fits, several, strict=True)
             ]
         return OutOfFold(full, fits, full._of_its_shape(held, refits))
 
-    def _left_out(self, pairs: Sequence[Split]) -> HeldOut:
-        """Points that some pairs test, under this fit without their part."""
-        X, y = self.X_train, self.y_train
-        without = [self._on(X[rest], y[rest]) for rest, _ in pairs]
-        return held_out_of(without, pairs, X, y)
+    def _without(self, pairs: Sequence[Split]) -> "list[GaussianModel]":
+        """The same fit, hyperparameters kept, without the points that each of some pairs tests."""
+        return [self._on(self.X_train[rest], self.y_train[rest]) for rest, _ in pairs]
 
     def _each_left_out(self, pairs: Sequence[Split]) -> HeldOut:
-        """The same, but each point without itself; only its scale is that without its part.
+        """Points that some pairs test, each without itself; its scale is that without its part.
 
         A point helps to predict its neighbours: a scale learned from their z-scores knows how far
         off the point itself is.
@@ -240,12 +245,9 @@ class GaussianModel(Learner):
         rows = torch.cat([test for _, test in pairs])
         residuals, sigma = (of_all[rows] for of_all in loo_of(self.posterior, self.theta))
         if self.scale is not None:
-            logs = []
-            for rest, test in pairs:
-                others = loo_of(self.posterior.at_rows(rest), self.theta)
-                scale = self.scale.conditioned_on(self.X_train[rest], others[0] / others[1])
-                logs.append(scale.log_square(self.X_train[test]))
-            sigma = sigma * (0.5 * self.choice.share * torch.cat(logs)).exp()
+            without = zip(self._without(pairs), pairs, strict=True)
+            factors = [fit._factor(self.X_train[test]) for fit, (_, test) in without]
+            sigma = sigma * torch.cat(factors)
         spread = sigma * self.unit
         return HeldOut(rows, self.y_train[rows] - residuals, spread, residuals / spread)
 
