@@ -1,4 +1,4 @@
-"""cv where the likelihood has several maxima: refits that do not speak for the fit are found."""
+"""cv: likelihoods in the user's units, training without a part, and what predicts."""
 
 from dataclasses import replace
 
@@ -7,20 +7,20 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel
 from scipy.stats import multivariate_normal
+from sklearn.model_selection import TimeSeriesSplit
 
 from helpers import wavy
 from sharpgp import CrossValidated, SharpGPRegressor
 from sharpgp.calibration import recalibrator
 from sharpgp.gp import SparsePosterior, sizes, train
-from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.sparse_training import train_sparse
 from sharpgp.gp.warped import train_warped
 from sharpgp.metrics import interval_coverage
-from sharpgp.models import gaussian, pool, spread_choice
+from sharpgp.models import gaussian, spread_choice
 from sharpgp.models.folds import parts, together
-from sharpgp.models.gaussian import carried_over, lead_of
 from sharpgp.models.splitters import complements, merged
 from sharpgp.models.spread_choice import Choice, same_spread
+from sharpgp.models.weights import pooled_crps
 
 
 def density(gp):
@@ -54,71 +54,6 @@ def test_log_likelihood_of_a_warped_gp_counts_the_warp():
     slopes = (gp.warp.forward(y + step) - gp.warp.forward(y - step)) / (2 * step)
     expected = density(gp.base) + float(slopes.log().mean())
     np.testing.assert_allclose(gp.log_likelihood(), expected, rtol=1e-6)
-
-
-def test_carried_over_scores_keep_their_place():
-    draw = np.random.default_rng(0)
-    own, whole = draw.normal(size=400), draw.standard_t(3, size=500) + 0.2
-    z = draw.normal(size=300) * 2
-    found = carried_over(*(torch.from_numpy(v) for v in (z, own, whole))).numpy()
-    levels = np.arange(1, 20) / 20
-    a, b = np.quantile(own, levels), np.quantile(whole, levels)
-    inside = (a[0] <= z) & (z <= a[-1])
-    assert 0.5 < inside.mean() < 0.95
-    np.testing.assert_allclose(found[inside], np.interp(z[inside], a, b), rtol=1e-12)
-    growth = (b[-1] - b[0]) / (a[-1] - a[0])
-    np.testing.assert_allclose(found[z > a[-1]], b[-1] + growth * (z[z > a[-1]] - a[-1]))
-    np.testing.assert_allclose(found[z < a[0]], b[0] + growth * (z[z < a[0]] - a[0]))
-
-
-def test_scores_carried_over_to_the_same_fit_or_from_ties_are_the_same():
-    own = torch.tensor([-1.0] * 30 + [0.0] * 40 + [1.0] * 30, dtype=torch.float64)
-    z = torch.tensor([-3.0, -1.0, 0.0, 1.0, 2.5], dtype=torch.float64)
-    torch.testing.assert_close(carried_over(z, own, own), z)
-    torch.testing.assert_close(carried_over(z, torch.zeros(50).double(), own * 0), z)
-
-
-def test_cv_carries_scores_over_where_refits_are_unlike_the_fit(monkeypatch):
-    X, y = wavy(60)
-    posterior, _ = train(torch.from_numpy(X), torch.from_numpy(y))
-    as_they_are = CrossValidated(folds=5).fit(posterior).scores
-    leads = iter([-1.0, 0.0, 0.0, 0.2, 0.0])
-    monkeypatch.setattr(gaussian, "lead_of", lambda *_: next(leads))
-    torch.testing.assert_close(
-        CrossValidated(folds=5).fit(posterior).scores, as_they_are, rtol=0, atol=0
-    )
-    monkeypatch.setattr(gaussian, "lead_of", lambda *_: -0.02)
-    moved = CrossValidated(folds=5).fit(posterior).scores
-    assert not torch.equal(moved, as_they_are)
-    # Within each part the order is kept.
-    order = torch.randperm(60, generator=torch.Generator().manual_seed(0))
-    for part in order.chunk(5):
-        assert torch.equal(moved[part].argsort(), as_they_are[part].argsort())
-
-
-def test_a_refit_at_a_poorer_maximum_falls_short():
-    draw = np.random.default_rng(0)
-    X = torch.from_numpy(np.repeat(draw.normal(size=(60, 4)), 2, axis=0))
-    y = X[:, 0].sin() + 0.5 * X[:, 1]
-    good, _ = train(X, y)
-    rough = good.theta_R.clone()
-    rough[:4] = 50.0  # every input on its own, but for its copy
-    poor = ExactPosterior(X, y, good.covariance, rough, x_units=good.x_units, y_units=good.y_units)
-    assert lead_of(poor, good) < -1.0
-    assert lead_of(good, poor) > 1.0
-
-
-def test_a_fit_on_all_data_that_is_far_behind_starts_again():
-    X, y = (torch.from_numpy(v) for v in wavy(36))  # too few for a second GP to be tried
-    good, _ = train(X, y)
-    poor = ExactPosterior(
-        X, y, good.covariance, 30.0 * good.theta_R, x_units=good.x_units, y_units=good.y_units
-    )
-    poor.training = good.training
-    found, expected = (CrossValidated(folds=5).fit(gp) for gp in (poor, good))
-    assert found.posterior.log_likelihood() > poor.log_likelihood() + 1.0
-    assert abs(found.posterior.log_likelihood() - good.log_likelihood()) < 1e-3
-    assert expected.posterior is good
 
 
 # ------------------------------------------------------------------ trained without a part only
@@ -290,15 +225,6 @@ def test_a_pool_is_scored_on_rows_that_none_of_its_models_has_seen(of_a_part):
     assert 0.8 < interval_coverage(y_new, *model.predict_interval(X_new, 0.9).T) < 0.97
 
 
-def test_dropped_and_refitted_models_are_judged_on_the_same_rows(of_a_part, monkeypatch):
-    X, y = wavy(80)
-    monkeypatch.setattr(pool, "hopeless", lambda *_: ["matern32"])
-    several = ["rbf", "matern32", RBFKernel()]  # the last is trained on all rows
-    model = SharpGPRegressor(base=several, calibration="cv", random_state=0).fit(X, y)
-    assert model.calibrated_.n_cal == 40
-    assert [one.weight for one in model.base_ if one.name == "matern32"] == [0.0]
-
-
 def test_auto_holds_rows_out_where_it_would_have_to_refit(of_a_part):
     X, y = wavy(80)
 
@@ -311,3 +237,56 @@ def test_auto_holds_rows_out_where_it_would_have_to_refit(of_a_part):
     assert chosen(approximation="sparse") == "exact"
     assert chosen(base=RBFKernel()) == "exact"
     assert SharpGPRegressor(base="rbf").fit(*wavy(101)).calibration_ == "exact"
+
+
+# ---------------------------------------------------------------- what predicts is what was scored
+
+
+def test_one_gp_predicts_with_the_refits_that_were_scored():
+    X, y = wavy(60)
+    for folds in ("auto", 5):
+        found = CrossValidated(folds=folds).fit(train(*map(torch.from_numpy, (X, y)))[0])
+        at = torch.from_numpy(wavy(20, seed=1)[0])
+        assert len(found.model.refits) == 5
+        each = [refit.location_and_spread(at) for refit in found.model.refits]
+        mean = torch.stack([location for location, _ in each]).mean(0)
+        square = torch.stack([spread.square() for _, spread in each]).mean(0)
+        torch.testing.assert_close(found.model.location(at), mean)
+        torch.testing.assert_close(found.model.spread(at), square.sqrt())
+
+
+def test_intervals_for_spectra_cover_what_they_claim():
+    """Few rows of many correlated features: a fit to all rows overfits by more than its refits."""
+    rng = np.random.default_rng(0)
+    t = np.linspace(0, 1, 200)
+    peaks = np.stack([np.exp(-(((t - c) / 0.07) ** 2)) for c in (0.2, 0.4, 0.6, 0.8)])
+    amounts = rng.gamma(2, 1, (500, 4))
+    X = amounts @ peaks + 0.01 * rng.normal(size=(500, 200))
+    y = 1.5 * amounts[:, 0] - amounts[:, 2] + 0.05 * rng.normal(size=500)
+    model = SharpGPRegressor(base="rbf", calibration="cv", random_state=0).fit(X[:100], y[:100])
+    ends = model.predict_interval(X[100:], 0.9)
+    assert 0.82 < interval_coverage(y[100:], *ends.T) < 0.98
+    # What is shown as held out is: within a factor of what new rows have.
+    new = model.predict_dist(X[100:]).crps(y[100:]).mean()
+    assert 0.5 < model.base_[0].crps / new < 2.0
+
+
+def test_the_crps_of_one_model_that_holds_rows_out_is_theirs():
+    X, y = wavy(80)
+    model = SharpGPRegressor(base="rbf", calibration="exact", random_state=0).fit(X, y)
+    model_of = model.calibrated_.model
+    X_cal, y_cal = model.calibrated_.X_cal, model.calibrated_.y_cal
+    expected, *_ = pooled_crps(*model_of.location_and_spread(X_cal), y_cal)
+    assert model.base_[0].crps == pytest.approx(float(expected), rel=1e-6)
+
+
+@pytest.mark.parametrize("base", ["rbf", ["rbf", "extra_trees"]])
+def test_splits_in_order_of_time_predict_with_fits_to_all_rows(base):
+    X = np.linspace(0, 10, 60)[:, None]
+    y = 0.3 * X[:, 0] + np.sin(2 * X[:, 0])
+    method = CrossValidated(folds=TimeSeriesSplit(4))
+    model = SharpGPRegressor(base=base, calibration=method, random_state=0).fit(X, y)
+    changed = y.copy()
+    changed[-12:] += 5.0  # the newest rows, which no refit trains on
+    again = SharpGPRegressor(base=base, calibration=method, random_state=0).fit(X, changed)
+    assert abs(again.predict(X[-3:]) - model.predict(X[-3:])).min() > 2.0

@@ -14,7 +14,7 @@ from sharpgp.gp import compute, neighbours, sizes
 from sharpgp.gp.neighbour_training import train_neighbours
 from sharpgp.gp.neighbours import NeighbourPosterior
 from sharpgp.gp.sizes import MOST_CALIBRATING, approximation_for, drawn_rows
-from sharpgp.models import bases, folds, gaussian, pool, shaped, splitters, trees
+from sharpgp.models import bases, folds, gaussian, shaped, splitters, trees
 from sharpgp.models.bases import OF_MANY, pool_for
 from sharpgp.models.folds import judging_rows
 from sharpgp.models.gaussian import learn_gaussian
@@ -33,7 +33,7 @@ POINTS, TARGETS = torch.from_numpy(X), torch.from_numpy(Y)
 
 @pytest.fixture(autouse=True)
 def _lowered(monkeypatch):
-    for module in (bases, exact, gaussian, neighbours, pool, splitters, trees):
+    for module in (bases, exact, gaussian, neighbours, splitters, trees):
         monkeypatch.setattr(module, "MOST_LEFT_OUT", MANY)
     for name in ("MOST_REFITTED", "MOST_PARTLY_REFITTED"):
         monkeypatch.setattr(exact, name, 50)
@@ -219,8 +219,8 @@ def test_a_pool_of_many_rows_has_shapes_where_they_pay(monkeypatch, tmp_path):
 
 def test_models_without_weight_are_asked_only_for_gradients(monkeypatch):
     models = learned()
-    weights, units = torch.tensor([[0.0, 1.0], [1.0, 2.0]], dtype=torch.float64)
-    both = PooledModel(list(models.values()), weights, units, torch.zeros(3), [])
+    numbers = torch.tensor([[0.0, 1.0], [1.0, 2.0], [0.0, 0.0]], dtype=torch.float64)
+    both = PooledModel(list(models.values()), *numbers, torch.zeros(3), [])
     monkeypatch.setattr(type(both.posterior), "mean", None)
     trees_alone = models["random_forest"]
     assert torch.equal(both.location(POINTS), trees_alone.location(POINTS))

@@ -39,8 +39,6 @@ from sharpgp.gp.summed import SummedPosterior
 from sharpgp.gp.warped import WarpedPosterior, train_warped
 from sharpgp.gp.weighted import WeightedSpread
 from sharpgp.gp.wrapped import WrappedPosterior
-from sharpgp.models import gaussian
-from sharpgp.models.gaussian import lead_of
 from sharpgp.models.regressor import ScikitMean
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -253,7 +251,7 @@ def test_every_member_answers(any_gp):
 
 def test_a_wrapper_leaves_nothing_to_defaults():
     """Whatever the interfaces define is forwarded, or follows from what is."""
-    follows = {"at_data_of", "extended", "mean_and_sigma", "retargeted", "sampled", "subset"}
+    follows = {"extended", "mean_and_sigma", "retargeted", "sampled", "subset"}
     attributes = set(Posterior.__annotations__)
     for name in members(DataPosterior) - follows - attributes:
         owner = next(cls for cls in WrappedPosterior.__mro__ if name in vars(cls))
@@ -349,7 +347,7 @@ def same_answers(one, other, **close):
 def test_conditioning_on_its_own_data_changes_nothing(gp):
     close = {"rtol": 1e-6, "atol": 1e-6}
     rows = torch.arange(N)
-    for again in (gp.at_rows(rows), gp.at_data_of(gp), gp.retargeted(gp.y_train)):
+    for again in (gp.at_rows(rows), gp.retargeted(gp.y_train)):
         assert type(again) is type(gp)
         assert again.training == gp.training
         same_answers(again, gp, **close)
@@ -427,50 +425,6 @@ def test_log_likelihood_is_the_density_of_the_targets(name):
         slopes = (gp.warp.forward(Y + step) - gp.warp.forward(Y - step)) / (2 * step)
         expected += float(slopes.log().mean())
     assert gp.log_likelihood() == pytest.approx(expected, rel=1e-6, abs=1e-6)
-
-
-@pytest.mark.parametrize("gp", SOME_WITH_DATA, indirect=True)
-def test_leads_are_seen_through_wrappers(gp):
-    """A GP whose hyperparameters were spoilt is behind one that was trained on its data."""
-    spoilt = copy.deepcopy(gp)
-    inner = getattr(spoilt, "base", getattr(spoilt, "_original", spoilt))
-    inner.theta_R = 30.0 * gp.theta_R
-    inner._factors = inner._weights = inner._kept = None
-    assert lead_of(gp, gp) == pytest.approx(0.0, abs=1e-6)
-    assert lead_of(gp.retrained(X, Y), spoilt) > 0.2
-
-
-def test_leads_compare_hyperparameters_and_not_regressions():
-    """Out-of-fold residuals of fewer points are larger, which is no fault of the GP's."""
-
-    class Careless(LinearRegression):
-        def predict(self, X):
-            return super().predict(X) + (3.0 if self.n_ < N else 0.0) * np.sin(50 * X[:, 0])
-
-        def fit(self, X, y):
-            self.n_ = len(y)
-            return super().fit(X, y)
-
-    whole = made("centred")
-    regression, centre = ScikitMean(Careless(), seed=0).fitted(X, Y)
-    refit = CentredPosterior(regression, train(X, Y - centre)[0], centre)
-    assert refit.log_likelihood() < whole.log_likelihood() - 0.5
-    assert lead_of(refit, whole) > 0.0
-
-
-@pytest.mark.parametrize("name", marked(["centred", "linear_mean"], slow={"linear_mean"}))
-def test_the_safeguards_of_cv_are_on(name, monkeypatch):
-    seen = []
-    real = gaussian.lead_of
-
-    def spy(refit, whole):
-        seen.append(real(refit, whole))
-        return seen[-1]
-
-    monkeypatch.setattr(gaussian, "lead_of", spy)
-    CrossValidated(folds=4).fit(made(name))
-    assert len(seen) >= 4
-    assert all(lead != 0.0 for lead in seen)
 
 
 # ------------------------------------------------------------------ files, copies, units

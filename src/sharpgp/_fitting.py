@@ -78,7 +78,8 @@ def fitted(estimator: Any, train: Rows, cal: Rows | None, weights: Any) -> Fitte
     with progress.shown(bool(estimator.verbose)):
         calibrated = within_memory(choose_device(estimator.device, len(y)), work)
     name = bases.model_names(*X.shape, one_gp=takes_one)[0]
-    members = members_of(getattr(calibrated, "model", None), name)
+    unseen = None if cal is None else (as_features(cal.X), as_target(cal.y))
+    members = members_of(getattr(calibrated, "model", None), name, unseen)
     return Fitted(calibrated, recalibrator, members, groups if cal is None else cal.groups, grouped)
 
 

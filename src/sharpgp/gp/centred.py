@@ -127,14 +127,6 @@ class CentredPosterior(WrappedPosterior):
         """The same, conditioned on some of the training points only."""
         return self._with(self.base.at_rows(rows), self.centre[rows])
 
-    def at_data_of(self, other: DataPosterior) -> Self:
-        """The same, conditioned on the out-of-fold residuals of another regression.
-
-        Likelihoods then compare hyperparameters, not regressions.
-        """
-        assert isinstance(other, CentredPosterior)
-        return self._with(self.base.at_data_of(other.base), other.centre)
-
     def retargeted(self, y: Tensor) -> Self:
         """The same out-of-fold predictions with other targets [N]."""
         return self._with(self.base.retargeted(y - self.centre), self.centre)

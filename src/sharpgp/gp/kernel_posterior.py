@@ -122,12 +122,6 @@ class KernelPosterior(CovariancePosterior, DataPosterior):
         """:meth:`log_likelihood` from a log likelihood [1] of the standardised targets."""
         return float(log_likelihood[0] / self.n_train - self.y_units.scale.log())
 
-    def log_prior(self) -> float:
-        """See :meth:`DataPosterior.log_prior`."""
-        prior = self.training.prior if self.training else None
-        penalty = self.covariance.penalty(prior, self._X)
-        return -float(penalty(self.theta_R.log())) / self.n_train
-
     @abstractmethod
     def moments(self, theta: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
         """Predictive mean and standard deviation [K, T], both under each ``theta`` [K, P]."""

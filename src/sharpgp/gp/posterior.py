@@ -187,19 +187,8 @@ class DataPosterior(Posterior):
         """
 
     @abstractmethod
-    def log_prior(self) -> float:
-        """Log density of ``theta_R`` under the prior that it was trained with, per training point.
-
-        Up to a constant; 0 without a prior.  With :meth:`log_likelihood`, what training maximised.
-        """
-
-    @abstractmethod
     def conditioned_on(self, X: Tensor, y: Tensor) -> Self:
         """The same GP, hyperparameters and units included, conditioned on other data."""
-
-    def at_data_of(self, other: "DataPosterior") -> Self:
-        """The same GP, hyperparameters and units included, on the data of another of its kind."""
-        return self.conditioned_on(other.X_train, other.y_train)
 
     def at_rows(self, rows: Tensor) -> Self:
         """The same GP conditioned on some of its training points only, given by index."""

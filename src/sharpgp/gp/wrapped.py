@@ -128,10 +128,6 @@ class WrappedPosterior(DataPosterior):
         """See :meth:`DataPosterior.log_likelihood`."""
         return self.base.log_likelihood()
 
-    def log_prior(self) -> float:
-        """See :meth:`DataPosterior.log_prior`."""
-        return self.base.log_prior()
-
     def conditioned_on(self, X: Tensor, y: Tensor) -> Self:
         """See :meth:`DataPosterior.conditioned_on`."""
         return self._around(self.base.conditioned_on(self._inputs(X), self._targets(X, y)), X, y)

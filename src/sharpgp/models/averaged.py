@@ -5,13 +5,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from sharpgp._stored import Several, agree, stored
+from sharpgp._stored import Array, Several, agree, stored
 from sharpgp.models.around import AroundModel
 from sharpgp.models.folds import Split
 from sharpgp.models.model import HeldOut, Learner, OutOfFold
 
 
-@stored("AveragedModel", model=Learner, refits=Several(Learner))
+@stored("AveragedModel", model=Learner, refits=Several(Learner), scores=Array("n"), crps=float)
 class AveragedModel(AroundModel):
     r"""Fits trained on most of the data, averaged: ``m = mean_f m_f`` and ``s^2 = mean_f s_f^2``.
 
@@ -25,6 +25,10 @@ class AveragedModel(AroundModel):
         again.
     refits : sequence of Learner
         What predicts.
+    scores : Tensor [n]
+        Of the points that each refit was trained without.
+    crps : float
+        Mean CRPS of these points.
 
     References
     ----------
@@ -32,17 +36,33 @@ class AveragedModel(AroundModel):
 
     Examples
     --------
+    >>> from sharpgp.models.splitters import complements
     >>> from sharpgp.models.trees import TreeModel
     >>> X = torch.linspace(0, 6, 60, dtype=torch.float64)[:, None]
-    >>> grown = [TreeModel("extra_trees", X, X[:, 0].sin(), seed) for seed in range(3)]
-    >>> averaged = AveragedModel(grown[0], grown[1:])
-    >>> both = torch.stack([grown[1].location(X), grown[2].location(X)])
-    >>> torch.equal(averaged.location(X), both.mean(0))
+    >>> grown = TreeModel("extra_trees", X, X[:, 0].sin(), seed=0)
+    >>> halves = complements(60, torch.arange(60).chunk(2))
+    >>> found = grown.out_of_fold(halves, torch.arange(60), seed=0)
+    >>> both = torch.stack([fit.location(X) for fit in found.refits])
+    >>> torch.equal(AveragedModel.of(found).location(X), both.mean(0))
     True
     """
 
-    def __init__(self, model: Learner, refits: Sequence[Learner]) -> None:
+    scores: Tensor
+
+    def __init__(
+        self, model: Learner, refits: Sequence[Learner], scores: Tensor, crps: float
+    ) -> None:
         self.model, self.refits = model, list(refits)
+        self.scores, self.crps = scores, crps
+
+    @classmethod
+    def of(cls, found: OutOfFold) -> "AveragedModel":
+        """The refits of a model, with the scores of the points that they were trained without."""
+        held = found.held
+        return cls(found.model, found.refits, held.scores, held.crps(found.model.y_train))
+
+    def _with(self, model: Learner, refits: Sequence[Learner]) -> "AveragedModel":
+        return AveragedModel(model, refits, self.scores, self.crps)
 
     def _restored(self) -> None:
         agree("refits", len(self.refits) > 0, True)
@@ -66,12 +86,12 @@ class AveragedModel(AroundModel):
     def extended(self, X: Tensor, y: Tensor) -> "AveragedModel":
         """See :meth:`Model.extended`: every refit is."""
         refits = [one.extended(X, y) for one in self.refits]
-        return AveragedModel(self.model.extended(X, y), refits)
+        return self._with(self.model.extended(X, y), refits)
 
     def updated(self, X: Tensor, y: Tensor) -> "AveragedModel":
         """See :meth:`Model.updated`: every refit is."""
         refits = [one.updated(X, y) for one in self.refits]
-        return AveragedModel(self.model.updated(X, y), refits)
+        return self._with(self.model.updated(X, y), refits)
 
     def relearned(self, X: Tensor, y: Tensor, labels: Tensor, seed: int) -> Learner:
         """See :meth:`Learner.relearned`: one fit."""

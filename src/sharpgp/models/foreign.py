@@ -44,8 +44,6 @@ class ForeignModel(RefittedModel):
     (6.0, 2.0)
     """
 
-    predicts_quickly = False
-
     def __init__(self, estimator: Any, X: Tensor, y: Tensor, names: Any = None) -> None:
         super().__init__(X, y)
         self.estimator, self.names = estimator, names

@@ -1,9 +1,7 @@
 """A GP with its learned spread, and its refits on parts of the data."""
 
 import copy
-import logging
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Self
 
 import torch
@@ -17,7 +15,6 @@ from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.sizes import MOST_LEARNED_WHOLE, MOST_LEFT_OUT, drawn_rows, trained_rows
 from sharpgp.models.folds import Split, judging_rows, together
 from sharpgp.models.heteroscedastic import ScaleModel
-from sharpgp.models.judging import SCORED_LEVELS
 from sharpgp.models.model import HeldOut, Learner, OutOfFold, held_out_of
 from sharpgp.models.splitters import judging_pairs, merged
 from sharpgp.models.spread_choice import (
@@ -29,11 +26,6 @@ from sharpgp.models.spread_choice import (
     same_spread,
 )
 
-logger = logging.getLogger("sharpgp")
-
-# Leads of refits, in log likelihood per point, from which they are of another kind than the fit on
-# all data; and the share of them that may be.  One alone always may: it lacks what it leaves out.
-_BEHIND, _FAR_AHEAD, _FEW = 0.01, 0.25, 0.2
 # Parts that training leaves out at once where the GP is given all other points later, so that only
 # hyperparameters miss them; with fewer parts than so many, one at a time.
 _PARTS_AT_ONCE, _FEWEST_PARTS = 2, 6
@@ -189,19 +181,10 @@ class GaussianModel(Learner):
         return held.only(judging_rows(labels)[1]) if n > MOST_LEFT_OUT else held
 
     def out_of_fold(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> OutOfFold:
-        """See :meth:`Model.out_of_fold`: with refits of the same choice, from scratch.
-
-        Where many refits end in poorer maxima of the likelihood than the full fit, their scores
-        are of another shape than its; :func:`carried_over` then gives them the shape of its.
-        Where they end in far better ones, the full fit starts from scratch, too.
-        """
-        full, refits = self._refitted([[pair] for pair in pairs], labels, seed)
-        fits = [refit.model for refit in refits]
-        held = [
-            held_out_of([fit], [pair], self.X_train, self.y_train)
-            for fit, pair in zip(fits, pairs, strict=True)
-        ]
-        return OutOfFold(full, fits, full._of_its_shape(held, refits))
+        """See :meth:`Model.out_of_fold`: with refits of the same choice, from scratch."""
+        fits = self._refits([[pair] for pair in pairs], labels)
+        held = held_out_of(fits, pairs, self.X_train, self.y_train)
+        return OutOfFold(self, fits, held.in_order())
 
     def out_of_training(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> OutOfFold:
         """See :meth:`Learner.out_of_training`: an exact GP is trained without two parts at once.
@@ -219,18 +202,18 @@ class GaussianModel(Learner):
             return OutOfFold(self, [self], self.leave_one_out(labels, seed).only(unseen))
         size = _PARTS_AT_ONCE if len(pairs) >= _FEWEST_PARTS else 1
         several = merged(pairs, size)
-        full, refits = self._refitted(several, labels, seed)
         distinct = len(labels.unique()) == len(labels)
         X, y = self.X_train, self.y_train
+        refits = self._refits(several, labels)
         with torch.no_grad():
-            fits = [refit.model._on(X, y) for refit in refits]
+            fits = [fit._on(X, y) for fit in refits]
             held = [
                 fit._each_left_out(parts)
                 if distinct
                 else held_out_of(fit._without(parts), parts, X, y)
                 for fit, parts in zip(fits, several, strict=True)
             ]
-        return OutOfFold(full, fits, full._of_its_shape(held, refits))
+        return OutOfFold(self, fits, HeldOut.joined(held).in_order())
 
     def _without(self, pairs: Sequence[Split]) -> "list[GaussianModel]":
         """The same fit, hyperparameters kept, without the points that each of some pairs tests."""
@@ -275,54 +258,20 @@ class GaussianModel(Learner):
     def _on(self, X: Tensor, y: Tensor) -> "GaussianModel":
         return self.conditioned(self.posterior.conditioned_on(X, y))
 
-    def _refitted(
-        self, several: Sequence[Sequence[Split]], labels: Tensor, seed: int
-    ) -> "tuple[GaussianModel, list[_Refit]]":
-        """The full fit, and refits trained without the rows that some pairs test.
-
-        The full fit starts from scratch where many refits are far ahead of it.
-        """
-        refits = self._refits(several, labels)
-        if not _many(refit.lead > _FAR_AHEAD for refit in refits):
-            return self, refits
-        logger.info("refits are far ahead of the full fit, which starts from scratch")
-        again = self._start.keeping_together(labels).retrained(self.X_train, self.y_train)
-        full = learn_gaussian(again, seed, labels)
-        return full, full._refits(several, labels)
-
-    def _of_its_shape(self, held: Sequence[HeldOut], refits: "Sequence[_Refit]") -> HeldOut:
-        """Points under refits that left them out; scores in the shape of this fit's, if need be."""
-        if _many(refit.lead < -_BEHIND for refit in refits):
-            logger.info("refits are at poorer maxima of the likelihood than the fit on all data")
-            held = [
-                one.with_scores(carried_over(one.scores, refit.model.scores, self.scores))
-                for one, refit in zip(held, refits, strict=True)
-            ]
-        return HeldOut.joined(held).in_order()
-
-    def _refits(self, several: Sequence[Sequence[Split]], labels: Tensor) -> "list[_Refit]":
+    def _refits(self, several: Sequence[Sequence[Split]], labels: Tensor) -> "list[GaussianModel]":
+        """Refits of the same choice, trained without the rows that some pairs test."""
         X, y = self.X_train, self.y_train
 
-        def without(parts: Sequence[Split]) -> _Refit:
+        def without(parts: Sequence[Split]) -> GaussianModel:
             rest = parts[0][0]
             for other, _ in parts[1:]:
                 rest = rest[torch.isin(rest, other)]
             start = self._start.keeping_together(labels[rest])
             model = GaussianModel(same_spread(self.choice, start, X[rest], y[rest]))
-            # A fit to few of the points leads by what it overfits: that says nothing.
-            compared = 2 * len(rest) > len(y)
             progress.advance(len(parts))
-            return _Refit(model, lead_of(model.posterior, self.posterior) if compared else 0.0)
+            return model
 
         return side_by_side(without, several, alone=not runs_in_threads(self._start))
-
-
-@dataclass(frozen=True)
-class _Refit:
-    """A fit without a part, and how much better it explains its data than the full fit does."""
-
-    model: GaussianModel
-    lead: float
 
 
 def magnitude(z: Tensor) -> Tensor:
@@ -341,61 +290,3 @@ def magnitude(z: Tensor) -> Tensor:
     found = q_lin(levels.clamp(1.0 / (len(z) + 1), len(z) / (len(z) + 1)), z.abs()).mean()
     # Residuals that are all 0, of a mean that is perfect, must not make a spread of 0.
     return found.clamp_min(1e-12)
-
-
-def lead_of(refit: Posterior, whole: Posterior) -> float:
-    """How much better a GP explains its data than another one's hyperparameters do, per point.
-
-    By log likelihood, and by the log density of the prior that both were trained with, if any.
-
-    ``whole`` is the fit on all data; it is conditioned on those of ``refit``.  Where training ends
-    in the same maximum of the likelihood the refit leads a little, as it was made for these data.
-
-    Examples
-    --------
-    >>> from sharpgp.gp.training import train
-    >>> X = torch.linspace(0, 6, 60, dtype=torch.float64)[:, None]
-    >>> y = X[:, 0].sin() + 0.1 * torch.cos(37 * X[:, 0])
-    >>> good, _ = train(X, y)
-    >>> poor = train(X, torch.cos(37 * X[:, 0]))[0].conditioned_on(X, y)
-    >>> lead_of(good, poor) > 1.0, lead_of(good, good)
-    (True, 0.0)
-    """
-    there = whole.at_data_of(refit)
-    ours: float = refit.log_likelihood() + refit.log_prior()
-    theirs: float = there.log_likelihood() + there.log_prior()
-    return ours - theirs
-
-
-def _many(refits: Iterable[bool]) -> bool:
-    found = list(refits)
-    return sum(found) > max(1, _FEW * len(found))
-
-
-def carried_over(z: Tensor, own: Tensor, whole: Tensor) -> Tensor:
-    """Scores of one fit at the same places among the scores of another one.
-
-    A score between two quantiles of ``own`` goes to the same place between those of ``whole``, at
-    :data:`SCORED_LEVELS`; beyond the outermost ones distances grow as the range of quantiles does.
-
-    Parameters
-    ----------
-    z : Tensor [n]
-        Scores of new points under one fit.
-    own, whole : Tensor
-        Leave-one-out scores of the points that the two fits were trained on.
-
-    Examples
-    --------
-    >>> own = torch.linspace(-1, 1, 101, dtype=torch.float64)
-    >>> carried_over(torch.tensor([-2.0, 0.5], dtype=torch.float64), own, 3 * own)
-    tensor([-6.0000,  1.5000], dtype=torch.float64)
-    """
-    levels = torch.tensor(SCORED_LEVELS, dtype=z.dtype, device=z.device)
-    a, b = torch.quantile(own, levels), torch.quantile(whole, levels)
-    i = torch.searchsorted(a, z.contiguous()).clamp(1, len(a) - 1)
-    width = (a[i] - a[i - 1]).clamp_min(torch.finfo(z.dtype).tiny)
-    place = ((z - a[i - 1]) / width).clamp(0.0, 1.0)
-    inside = b[i - 1] + place * (b[i] - b[i - 1])
-    growth = (b[-1] - b[0]) / (a[-1] - a[0]) if a[-1] > a[0] else torch.ones_like(a[0])
-    return inside + growth * (z - z.clamp(a[0], a[-1]))

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from sharpgp.gp.posterior import Posterior
 from sharpgp.models.folds import Split
+from sharpgp.models.weights import pooled_crps
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,9 @@ class HeldOut:
         names = ("rows", "location", "spread", "scores")
         return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in names))
 
-    def with_scores(self, scores: Tensor) -> "HeldOut":
-        """The same with other scores."""
-        return replace(self, scores=scores)
+    def crps(self, y: Tensor) -> float:
+        """Mean CRPS of ``location + spread * score``, for targets ``y`` [N] of all points."""
+        return float(pooled_crps(self.location, self.spread, y[self.rows])[0])
 
     def by_part(self, pairs: Sequence[Split]) -> tuple[Tensor, ...]:
         """Scores of each part, for rows in the order of the parts."""
@@ -169,12 +170,9 @@ class Learner(Model):
     ----------
     has_posterior : bool
         False for one that rests on no GP.
-    predicts_quickly : bool
-        Whether predictions cost little beside a fit, so that those of many fits can be averaged.
     """
 
     has_posterior: bool = True
-    predicts_quickly: ClassVar[bool] = True
 
     @abstractmethod
     def extended(self, X: Tensor, y: Tensor) -> "Learner":
@@ -224,10 +222,9 @@ class OutOfFold:
     Attributes
     ----------
     model : Learner
-        The fit to all data: the one that was asked, unless its refits show that it can be learned
-        better.
+        The fit to all data.
     refits : sequence of Learner
-        One for each pair, or for several of them.
+        One for each pair, or for several of them; the fit itself where it has not seen the points.
     held : HeldOut
         Tested points, in the order of the training points.
     """

@@ -10,7 +10,6 @@ from sharpgp import _progress as progress
 from sharpgp._stored import Array, Several, agree, stored
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.posterior import Posterior
-from sharpgp.gp.sizes import MOST_AVERAGED, MOST_LEFT_OUT
 from sharpgp.models.averaged import AveragedModel
 from sharpgp.models.folds import Split
 from sharpgp.models.gaussian import learn_gaussian
@@ -21,11 +20,11 @@ from sharpgp.models.weights import (
     pool_weights,
     pooled_crps,
     pooled_location_spread,
+    sized,
+    spread_floors,
     unit_sizes,
 )
 
-# CRPS beyond that of the best model, above which a model that gets no weight is far from it.
-_FAR_FROM_BEST = 1.05
 #: What a method can calibrate: a trained GP, a model, or several by name.
 Base = Posterior | Learner | Mapping[str, Learner]
 
@@ -70,6 +69,7 @@ class BaseTable(tuple[Member, ...]):
     models=Several(Learner),
     weights=Array("K"),
     units=Array("K", positive=True),
+    floors=Array("K"),
     scores=Array("n"),
     members=Several(Member),
     leading=int,
@@ -79,14 +79,15 @@ class PooledModel(Learner):
 
     ``m = sum_k w_k m_k`` and ``s^2 = sum_k w_k (s_k^2 + (m_k - m)^2)``.
 
-    Each ``s_k`` is brought to unit size on its own held-out scores first, so that weights do not
-    depend on how large a model thinks its errors are.
+    Each ``s_k`` is first raised to a floor that its held-out errors justify, and brought to unit
+    size on its own held-out scores, so that weights do not depend on how large a model thinks its
+    errors are.
 
     Parameters
     ----------
     models : sequence of Learner
         Those that have a weight, and a GP.
-    weights, units : Tensor [K]
+    weights, units, floors : Tensor [K]
     scores : Tensor [n]
         Held-out scores of the pool.
     members : sequence of Member
@@ -105,11 +106,12 @@ class PooledModel(Learner):
         models: Sequence[Learner],
         weights: Tensor,
         units: Tensor,
+        floors: Tensor,
         scores: Tensor,
         members: Sequence[Member],
     ) -> None:
         self.models = list(models)
-        self.weights, self.units, self.scores = weights, units, scores
+        self.weights, self.units, self.floors, self.scores = weights, units, floors, scores
         self.members = list(members)
         gps = [k for k, model in enumerate(self.models) if model.has_posterior]
         self.leading = max(gps, key=lambda k: float(weights[k]))
@@ -142,8 +144,9 @@ class PooledModel(Learner):
     def _combined(
         self, location: Tensor, spread: Tensor, asked: Sequence[int]
     ) -> tuple[Tensor, Tensor]:
-        weights, units = (part[asked].to(location.device) for part in (self.weights, self.units))
-        return pooled_location_spread(weights, location, spread * units.unsqueeze(-1))
+        kept = (self.weights, self.units, self.floors)
+        weights, units, floors = (part[asked].to(location.device) for part in kept)
+        return pooled_location_spread(weights, location, sized(spread, units, floors))
 
     def location(self, X: Tensor) -> Tensor:
         """See :meth:`Model.location`."""
@@ -188,7 +191,7 @@ class PooledModel(Learner):
         return HeldOut(rows, m, s, (self.y_train[rows] - m) / s)
 
     def _with(self, models: Sequence[Learner]) -> "PooledModel":
-        return PooledModel(models, self.weights, self.units, self.scores, self.members)
+        return PooledModel(models, self.weights, self.units, self.floors, self.scores, self.members)
 
 
 def candidates(base: Base, seed: int, labels: Tensor | None) -> dict[str, Learner]:
@@ -231,47 +234,29 @@ def pooled_out_of_fold(
 
     Where the pairs are parts ``drawn`` at random, only training leaves them out, see
     :meth:`Learner.out_of_training`.
-    GPs without a chance are not refitted, see :func:`hopeless`.  Of several models, what predicts
-    is the average of these refits, where predictions are quick and the points are at most
-    :data:`~sharpgp.gp.sizes.MOST_AVERAGED`.
+
+    What predicts is what was scored, the average of the refits.  Only where a splitter keeps some
+    rows from several of them, as one in order of time does, fits to all rows predict.
     """
     progress.begin("cross-validating", "fit", len(models) * len(pairs))
     found: dict[str, OutOfFold] = {}
-
-    def refit(name: str) -> None:
+    for name, model in models.items():
         progress.at(name)
-        refits_of = models[name].out_of_training if drawn else models[name].out_of_fold
+        refits_of = model.out_of_training if drawn else model.out_of_fold
         found[name] = refits_of(pairs, labels, seed)
-
-    gps = [name for name, model in models.items() if model.has_posterior]
-    for name in models:
-        if name not in gps:
-            refit(name)
-    dropped: dict[str, HeldOut] = {}
-    refitted = not drawn or any(models[name].unseen(labels) is None for name in gps)
-    if len(gps) > 1 and refitted and len(labels) <= MOST_LEFT_OUT:
-        rows = torch.cat([test for _, test in pairs]).sort().values
-        quick = {name: models[name].leave_one_out(labels, seed).at(rows) for name in gps}
-        others = {name: one.held for name, one in found.items()}
-        y = next(iter(models.values())).y_train[rows]
-        dropped = {name: quick[name] for name in hopeless(quick, others, y)}
-    for name in gps:
-        if name in dropped:
-            progress.advance(len(pairs))
-        else:
-            refit(name)
-    average = len(models) > 1 and len(labels) <= MOST_AVERAGED
+    held = at_common_rows([one.held for one in found.values()])
+    average = drawn or _trains_everywhere(pairs, len(labels))
     predicting: dict[str, Learner] = {
-        name: AveragedModel(found[name].model, found[name].refits)
-        if average and model.predicts_quickly
-        else found[name].model
-        for name, model in models.items()
-        if name in found
+        name: AveragedModel.of(one) if average and len(one.refits) > 1 else one.model
+        for name, one in found.items()
     }
-    held = at_common_rows([found[name].held for name in predicting])
-    rows = held[0].rows
-    without = {name: (models[name], one.only(rows)) for name, one in dropped.items()}
-    return pooled(predicting, held, without)
+    return pooled(predicting, held)
+
+
+def _trains_everywhere(pairs: Sequence[Split], n: int) -> bool:
+    """Whether each of ``n`` rows trains in every refit but one at most."""
+    rows = torch.cat([rest for rest, _ in pairs])
+    return int(rows.bincount(minlength=n).min()) >= len(pairs) - 1
 
 
 def at_common_rows(held: Sequence[HeldOut]) -> list[HeldOut]:
@@ -282,38 +267,14 @@ def at_common_rows(held: Sequence[HeldOut]) -> list[HeldOut]:
     return [one if len(one.rows) == len(rows) else one.only(rows) for one in held]
 
 
-def hopeless(quick: Mapping[str, HeldOut], others: Mapping[str, HeldOut], y: Tensor) -> list[str]:
-    """Names of the GPs whose leave-one-out predictions get no weight, and are far from the best.
-
-    Hyperparameters that have seen the points flatter these predictions: a GP that gets no weight
-    even so gets none by its refits, which cost most of a fit.  The best GP always stays.
-
-    Parameters
-    ----------
-    quick, others : mapping from names to HeldOut
-        Leave-one-out predictions of GPs; those of refits of all other models, of the same rows.
-    y : Tensor [N]
-        Targets of these rows.
-    """
-    names = [*quick, *others]
-    held = [*quick.values(), *others.values()]
-    judged = _Judged.of(held, y)
-    best = min(quick, key=lambda name: judged.alone[names.index(name)])
-    limit = _FAR_FROM_BEST * min(judged.alone)
-    return [
-        name
-        for name, weight, crps in zip(names, judged.weights.tolist(), judged.alone, strict=True)
-        if name in quick and name != best and weight == 0.0 and crps > limit
-    ]
-
-
 @dataclass(frozen=True)
 class _Judged:
-    """Held-out predictions [K, N] of several models, with units and weights [K], and CRPS alone."""
+    """Held-out predictions [K, N] of several models; units, floors, weights [K]; CRPS alone."""
 
     location: Tensor
     scaled: Tensor
     units: Tensor
+    floors: Tensor
     weights: Tensor
     alone: list[float]
 
@@ -321,18 +282,15 @@ class _Judged:
     def of(cls, held: Sequence[HeldOut], y: Tensor) -> "_Judged":
         location = torch.stack([one.location for one in held])
         spread = torch.stack([one.spread for one in held])
-        units = unit_sizes(location, spread, y)
-        scaled = spread * units.unsqueeze(-1)
+        floors = spread_floors(location, spread, y)
+        units = unit_sizes(location, spread.maximum(floors.unsqueeze(-1)), y)
+        scaled = sized(spread, units, floors)
         weights = pool_weights(location, scaled, y).to(location.device)
         alone = [float(pooled_crps(m, s, y)[0]) for m, s in zip(location, scaled, strict=True)]
-        return cls(location, scaled, units, weights, alone)
+        return cls(location, scaled, units, floors, weights, alone)
 
 
-def pooled(
-    models: Mapping[str, Learner],
-    held: Sequence[HeldOut],
-    dropped: Mapping[str, tuple[Learner, HeldOut]] | None = None,
-) -> tuple[Learner, HeldOut]:
+def pooled(models: Mapping[str, Learner], held: Sequence[HeldOut]) -> tuple[Learner, HeldOut]:
     r"""One model of several, and its held-out scores; a single one is returned as it is.
 
     Weights minimise the CRPS of the pool for points that no model has seen, see
@@ -343,11 +301,8 @@ def pooled(
     models : mapping from names to models
     held : sequence of HeldOut
         Of the same rows, in the same order, for each model.
-    dropped : mapping from names to models and HeldOut
-        Those that get no weight, whatever their predictions.
     """
-    dropped = dropped or {}
-    if len(models) + len(dropped) == 1:
+    if len(models) == 1:
         return next(iter(models.values())), held[0]
     first = next(iter(models.values()))
     rows = held[0].rows
@@ -359,15 +314,12 @@ def pooled(
         Member(name, float(weight), crps)
         for name, weight, crps in zip(models, judged.weights, judged.alone, strict=True)
     ]
-    for name, (_, one) in dropped.items():
-        unit = unit_sizes(one.location[None], one.spread[None], y)
-        crps, *_ = pooled_crps(one.location, one.spread * unit, y)
-        members.append(Member(name, 0.0, float(crps)))
     kept = _kept(list(models.values()), judged.weights)
     model = PooledModel(
         [list(models.values())[k] for k in kept],
         judged.weights[kept],
         judged.units[kept],
+        judged.floors[kept],
         scores,
         members,
     )
@@ -381,16 +333,25 @@ def _kept(models: Sequence[Learner], weights: Tensor) -> list[int]:
     return [k for k, weight in enumerate(weights.tolist()) if weight > 0.0 or k == leading]
 
 
-def members_of(model: object, name: str) -> list[Member]:
+def members_of(
+    model: object, name: str, unseen: tuple[Tensor, Tensor] | None = None
+) -> list[Member]:
     """The members of a pool, or a model alone under a name.
 
-    A model alone is judged by its leave-one-out scores; what is no learned model, not at all.
+    A model alone is scored on ``unseen`` points, inputs [C, d] and targets [C], where there are
+    any, else by leave-one-out.  What cannot be learned again is not scored.
     """
     model = model.model if isinstance(model, ShapedModel) else model
     if isinstance(model, PooledModel):
         return model.members
+    if isinstance(model, AveragedModel):
+        return [Member(name, 1.0, model.crps)]
     if not isinstance(model, Learner):
         return [Member(name, 1.0, float("nan"))]
-    held = model.leave_one_out(torch.arange(len(model.y_train), device=model.device), 0)
-    crps, *_ = pooled_crps(held.location, held.spread, model.y_train[held.rows])
+    if unseen is None:
+        held = model.leave_one_out(torch.arange(len(model.y_train), device=model.device), 0)
+        return [Member(name, 1.0, held.crps(model.y_train))]
+    X, y = (part.to(model.device) for part in unseen)
+    with torch.no_grad():
+        crps, *_ = pooled_crps(*model.location_and_spread(X), y)
     return [Member(name, 1.0, float(crps))]

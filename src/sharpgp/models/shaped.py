@@ -1,6 +1,7 @@
 """A model whose scores have another law at every location."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -76,7 +77,7 @@ class ShapedModel(AroundModel):
         return OutOfFold(ShapedModel(found.model, self.shape), refits, self._stretched(found.held))
 
     def _stretched(self, held: HeldOut) -> HeldOut:
-        return held.with_scores(self.shape.unstretched(held.scores, held.location))
+        return replace(held, scores=self.shape.unstretched(held.scores, held.location))
 
 
 def shaped(model: Learner, held: HeldOut) -> Learner:

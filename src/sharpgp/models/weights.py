@@ -16,6 +16,8 @@ PULL = 1.0
 _LEAST_SHARE = 0.01
 _MOST_EVALUATIONS = 60
 _LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9)
+# Floors of a spread that are tried, in mean held-out errors.
+_FLOORS = (0.0, 0.25, 1.0)
 
 
 def unit_sizes(location: Tensor, spread: Tensor, y: Tensor) -> Tensor:
@@ -42,6 +44,41 @@ def unit_sizes(location: Tensor, spread: Tensor, y: Tensor) -> Tensor:
     levels = torch.tensor(_LEVELS, dtype=z.dtype, device=z.device)
     # A perfect model has scores of 0; its spread must not become 0.
     return torch.quantile(z, levels, dim=1).mean(0).clamp_min(1e-12)
+
+
+def spread_floors(location: Tensor, spread: Tensor, y: Tensor) -> Tensor:
+    """Floors [K] of spreads: the multiple of a model's mean error with the least held-out CRPS.
+
+    Leaves of equal targets have no spread at all, although other targets turn up there.  Without
+    a floor such points have endless scores, and the unit of all spreads explodes.  Models that
+    need no floor get 0.
+
+    Parameters
+    ----------
+    location, spread : Tensor [K, N]
+        Predictions of every model for points that it has not seen.
+    y : Tensor [N]
+
+    Examples
+    --------
+    >>> y = torch.cat([torch.zeros(80), torch.linspace(-9, 9, 20)]).double()
+    >>> location, spread = torch.zeros(2, 100).double(), torch.ones(2, 100).double()
+    >>> spread[1, :90] = 1e-3
+    >>> floors = spread_floors(location, spread, y)
+    >>> floors[0].item(), floors[1].item() > 0.1
+    (0.0, True)
+    """
+    found = []
+    for m, s in zip(location, spread, strict=True):
+        error = (y - m).abs().mean()
+        floors = [share * error for share in _FLOORS]
+        found.append(min(floors, key=lambda floor: float(pooled_crps(m, s.maximum(floor), y)[0])))
+    return torch.stack(found)
+
+
+def sized(spread: Tensor, units: Tensor, floors: Tensor) -> Tensor:
+    """Spreads [K, T] above their floors [K], in units [K]."""
+    return spread.maximum(floors.unsqueeze(-1)) * units.unsqueeze(-1)
 
 
 def pooled_location_spread(

@@ -91,16 +91,13 @@ def split_points(
 class CrossValidated(WithoutHoldout):
     r"""No holdout: every point trains, and calibrates by models fitted without it.
 
-    The whole pipeline (mean, ``theta``, scale model) is fitted to all data for prediction, and
-    again from scratch without each of ``folds`` parts; the z-scores of the parts left out are
-    pooled, and ``beta(delta) = q_lin(delta, z)``.  (If they started from the full fit, the refits
-    would stay close to it and so know the parts they leave out.)  With ``folds="auto"``, exact GPs
-    are trained without two parts at a time, and every point that their training left out is
-    predicted from all others.  Several models are weighted by
-    the same points, and predict with the average of their refits, see
-    :func:`sharpgp.models.pool.pooled_out_of_fold`.  Predictions from all data, or from an average,
-    are at least as good as those from a part, so coverage is nominal in practice, but without a
-    finite-sample guarantee.
+    The whole pipeline (mean, ``theta``, scale model) is fitted from scratch without each of
+    ``folds`` parts; the z-scores of the parts left out are pooled, and
+    ``beta(delta) = q_lin(delta, z)``.  What predicts is what was scored: the average of these
+    refits, of one model or of several, which are weighted by the same points.  With
+    ``folds="auto"``, exact GPs are trained without two parts at a time, and every point that their
+    training left out is predicted from all others.  Coverage is nominal in practice, but without a
+    finite-sample guarantee.  See :func:`sharpgp.models.pool.pooled_out_of_fold`.
 
     Parameters
     ----------
@@ -109,7 +106,8 @@ class CrossValidated(WithoutHoldout):
         points that belong :func:`~sharpgp.models.folds.together` (equal inputs,
         and groups given to ``fit``) are in one.  Or whatever has scikit-learn's
         ``split(X, y, groups)``, or its pairs (rows to train on, rows to test with): each refit
-        then trains on its rows only, and points that no pair tests do not calibrate.
+        then trains on its rows only, and points that no pair tests do not calibrate.  A splitter
+        in order of time keeps the newest rows from most refits, so that fits to all rows predict.
     random_state
         As in every recalibrator; the seed draws the parts.
 
