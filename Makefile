@@ -9,7 +9,7 @@ WORKERS ?= 2
 MINUTES ?= 40
 VENV    := .venv
 BIN     := $(VENV)/bin
-EXTRAS  := cli,excel,plots,report,skops,studies,bayes,ray,dask,docs,dev
+EXTRAS  := cli,excel,plots,report,skops,bayes,ray,dask,docs,dev
 EVIDENCE := calibration_speed training baselines_check runner_overhead bo_overhead any_mean drift
 STAMP   := $(VENV)/.setup-stamp
 COVERED := src/sharpgp/gp/*,src/sharpgp/calibration/*,src/sharpgp/distribution.py,src/sharpgp/metrics/*
@@ -25,11 +25,11 @@ unexport PYTHONDONTWRITEBYTECODE
 # is done first takes from the other.
 PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-# Install the package with the extras $(1), one short line per package. The full output
+# Install the package with the extras $(1) and the laboratory, one short line per package. The full output
 # is kept in a log, and its end is shown when the installation fails.
 define install
 $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off \
-	-e ".[$(1)]" -c constraints.txt 2>&1 | tee $(VENV)/setup.log \
+	-e ".[$(1)]" -e ./benchmarks -c constraints.txt 2>&1 | tee $(VENV)/setup.log \
 	| awk '/^(Collecting|Processing)/ { sub(/.*\//, "", $$2); print "  found " $$2; fflush() } \
 		/^Installing collected/ { print "  installing " NF - 3 " packages"; fflush() }' \
 	|| { tail -n 40 $(VENV)/setup.log >&2; exit 1; }
@@ -50,9 +50,9 @@ help: ## list the commands
 
 setup: $(STAMP) ## make .venv with all that development needs
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml benchmarks/pyproject.toml constraints.txt
 	@test -x $(BIN)/python || { echo "Creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
-	@echo "Installing sharpgp and its development tools (minutes the first time)"
+	@echo "Installing sharpgp, its laboratory and development tools (minutes the first time)"
 	@$(call install,$(EXTRAS))
 	@touch $@
 	@echo "Ready: $(BIN)/sharpgp"
@@ -73,10 +73,12 @@ test: style ## lint, and the tests and doctests that take seconds: minutes in al
 	@echo "$(BIN)/mypy, beside the tests; its findings come last"; \
 	$(BIN)/mypy > $(VENV)/types.log 2>&1 & checker=$$!; types=0; tests=0; \
 	$(PYTEST) -m "not slow" || tests=$$?; \
+	$(PYTEST) -m "not slow" benchmarks || tests=$$?; \
 	wait $$checker || types=$$?; cat $(VENV)/types.log; test $$tests = 0 -a $$types = 0
 
 test-slow: setup ## the other tests: the site, the examples, samplers, simulations
 	$(PYTEST) -m slow
+	$(PYTEST) -m slow benchmarks
 
 test-kernels: setup ## numerical tests with the kernels of other processors, and on two threads
 	$(OLD_KERNELS) $(PYTEST) -m "not slow" $(NUMERICAL)
@@ -97,8 +99,9 @@ coverage: setup ## line and branch coverage of the numerical parts; fails below 
 test-oldest: ## the tests with the oldest versions that pyproject.toml allows, in .venv-oldest
 	@test -x .venv-oldest/bin/python || $(PYTHON) -m venv .venv-oldest
 	.venv-oldest/bin/python -m pip install -q --disable-pip-version-check \
-		-e ".[$(EXTRAS)]" -c constraints-oldest.txt
+		-e ".[$(EXTRAS)]" -e ./benchmarks -c constraints-oldest.txt
 	$(ONE_THREAD) .venv-oldest/bin/python -m pytest -n $(WORKERS)
+	$(ONE_THREAD) .venv-oldest/bin/python -m pytest -n $(WORKERS) benchmarks
 
 audit: ## known vulnerabilities of the pinned versions; asks pypi.org
 	@test -x .venv-audit/bin/python || $(PYTHON) -m venv .venv-audit
@@ -125,6 +128,6 @@ conda: ## a conda package by rattler-build, from conda/recipe.yaml
 		rattler-build build --recipe conda --output-dir dist/conda
 
 clean: ## remove build products and caches; keeps .venv
-	rm -rf build dist src/*.egg-info docs/_build docs/examples demo \
+	rm -rf build dist src/*.egg-info benchmarks/build benchmarks/src/*.egg-info docs/_build docs/examples demo \
 		.pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis .coverage htmlcov
-	find src tests docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find src tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,17 +1,12 @@
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from processes import python
 from sharpgp import __version__
 from sharpgp.cli import app
-from sharpgp.studies import datasets
 
 runner = CliRunner()
-
-
-@pytest.fixture(autouse=True)
-def _no_folder(monkeypatch):
-    monkeypatch.delenv(datasets.ENVIRONMENT_VARIABLE, raising=False)
 
 
 def test_version():
@@ -20,38 +15,18 @@ def test_version():
     assert result.stdout == f"sharpgp {__version__}\n"
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"], ["datasets", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"], ["fit", "--help"]])
 def test_help(arguments):
     result = runner.invoke(app, arguments)
     assert result.exit_code == 0
     assert "Usage: sharpgp" in result.stdout
 
 
-def test_datasets_are_listed_with_size_and_source():
-    result = runner.invoke(app, ["datasets"])
-    assert result.exit_code == 0
-    rows = {
-        line.split()[0]: line.split()[1:] for line in result.stdout.splitlines() if line.strip()
-    }
-    assert set(datasets.names()) < set(rows)
-    assert rows["toy"] == ["1240", "1", "generated"]
-    assert rows["diabetes"] == ["442", "10", "scikit-learn"]
-
-
-def test_one_dataset_is_described(tmp_path):
-    (tmp_path / "yacht.csv").write_text("length,target\n1,2\n2,4\n")
-    result = runner.invoke(app, ["datasets", "yacht", "--data-home", str(tmp_path)])
-    assert result.exit_code == 0
-    assert result.stdout.startswith("yacht: 2 rows, 1 features (length), target 3 ± 1, from ")
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["datasets", "titanic"],
-        ["datasets", "facebook2"],
-        ["datasets", "--data-home", "/no/such/folder"],
         ["demo", "--out", __file__],
+        ["predict", "nowhere.sgp", "nowhere.csv", "--out", "nothing.csv"],
     ],
 )
 def test_bad_input_is_one_line_on_stderr_and_status_2(arguments):
@@ -63,7 +38,7 @@ def test_bad_input_is_one_line_on_stderr_and_status_2(arguments):
     assert isinstance(result.exception, SystemExit)
 
 
-@pytest.mark.parametrize("arguments", [["fly"], ["demo", "--fast"], ["datasets", "toy", "two"]])
+@pytest.mark.parametrize("arguments", [["fly"], ["demo", "--fast"]])
 def test_usage_errors_have_status_2(arguments):
     result = runner.invoke(app, arguments)
     assert result.exit_code == 2
@@ -74,7 +49,7 @@ def test_ctrl_c_is_short_and_has_status_130(monkeypatch, tmp_path):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("sharpgp.studies.demo.run", interrupted)
+    monkeypatch.setattr("sharpgp.cli.demonstration.run", interrupted)
     result = runner.invoke(app, ["demo", "--out", str(tmp_path)])
     assert result.exit_code == 130
     assert result.stderr == "interrupted\n"
@@ -92,3 +67,37 @@ def test_ctrl_c_while_libraries_are_loaded_is_one_line():
     done = python("-c", code)
     assert done.returncode == 130
     assert done.stderr.strip() == "interrupted"
+
+
+@pytest.mark.parametrize("command", ["bench", "datasets"])
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["paper", "--out", "x"]])
+def test_commands_of_the_laboratory_say_how_to_get_it(command, arguments, monkeypatch):
+    monkeypatch.setattr("sharpgp._extras.entry_points", lambda **_: ())
+    result = runner.invoke(app, [command, *arguments])
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith(f"error: sharpgp {command}: ")
+    assert "pip install sharpgp-benchmarks" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert "bench" not in runner.invoke(app, ["--help"]).stdout
+
+
+def test_commands_of_other_distributions_are_found_by_entry_points(monkeypatch):
+    def greet(name: str) -> None:
+        typer.echo(f"hello {name}")
+
+    added = typer.Typer()
+    added.command()(greet)
+
+    class Point:
+        name = "greet"
+
+        def load(self):
+            return added
+
+    def entry_points(group, name="greet"):
+        return [Point()] if (group, name) == ("sharpgp.commands", "greet") else []
+
+    monkeypatch.setattr("sharpgp._extras.entry_points", entry_points)
+    assert runner.invoke(app, ["greet", "you"]).stdout == "hello you\n"
+    assert "greet" in runner.invoke(app, ["--help"]).stdout

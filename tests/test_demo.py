@@ -9,8 +9,8 @@ from rich.console import Console
 from sharpgp import plots
 from sharpgp.calibration import known_methods
 from sharpgp.calibration.recalibrator import PosteriorMethod
+from sharpgp.cli import demonstration as demo
 from sharpgp.exceptions import InvalidInputError, NumericalError
-from sharpgp.studies import demo
 from sharpgp.toy import make_toy
 
 README = Path(__file__).resolve().parents[1] / "README.md"

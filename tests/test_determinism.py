@@ -1,4 +1,4 @@
-"""The same seed gives the same numbers, whatever the number of workers and threads."""
+"""The same seed gives the same numbers, whatever the number of threads."""
 
 import numpy as np
 import pytest
@@ -11,9 +11,6 @@ from sharpgp.calibration import known_methods
 from sharpgp.gp import compute
 from sharpgp.gp.sparse_training import train_sparse
 from sharpgp.gp.training import train
-from sharpgp.studies.run import run
-from sharpgp.studies.store import Store
-from sharpgp.studies.task import Task
 
 X, Y = wavy(70)
 X_TEST, _ = wavy(20, seed=1)
@@ -87,22 +84,3 @@ def test_threads_do_not_change_a_sparse_gp_at_all(kernel, monkeypatch):
     finally:
         torch.set_num_threads(before)
     assert torch.equal(*found)
-
-
-@pytest.mark.slow
-def test_workers_change_nothing_at_all(tmp_path):
-    table = np.column_stack([*X.T, Y])
-    np.savetxt(tmp_path / "yacht.csv", table, delimiter=",", header="a,b,target", comments="")
-    tasks = [
-        Task("regression", "yacht", name, seed, {"base": "trained", "max_train": 2000})
-        for seed in range(2)
-        for name in ("kuleshov18", "vovk20", "paper")
-    ]
-    found = []
-    for workers in (1, 2):
-        folder = tmp_path / f"workers{workers}"
-        run(tasks, folder, workers=workers, context={"data_home": str(tmp_path)})
-        results = [Store(folder).read(task) for task in tasks]
-        assert [r.status for r in results] == ["ok"] * len(tasks), results[0].error
-        found.append([dict(r.metrics) for r in results])
-    assert found[0] == found[1]

@@ -68,7 +68,14 @@ def test_the_wheel_s_metadata_tell_what_the_project_says(built):
 def test_the_sdist_can_be_tested_by_whoever_packages_it(built):
     with tarfile.open(built[0]) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    wanted = ("LICENSE", "README.md", "CHANGELOG.md", "Makefile", "tests/conftest.py")
+    wanted = (
+        "LICENSE",
+        "README.md",
+        "CHANGELOG.md",
+        "Makefile",
+        "conftest.py",
+        "benchmarks/pyproject.toml",
+    )
     assert not [name for name in wanted if name not in names]
     assert "src/sharpgp/report/figures.js" in names
     assert not [name for name in names if "__pycache__" in name or name.startswith("docs/_build")]

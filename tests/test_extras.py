@@ -23,25 +23,18 @@ CASES = {
         ["matplotlib"],
         "sys.argv = ['sharpgp', 'demo']; from sharpgp.__main__ import main; main()",
     ),
-    "studies": (
-        ["mapie"],
-        "sys.argv = ['sharpgp', 'bench', 'peers', '--out', 'out']; "
-        "from sharpgp.__main__ import main; main()",
-    ),
-    "studies, data": (
-        ["pandas"],
-        "from sharpgp.studies import datasets; datasets.load('kin8nm')",
-    ),
     "bayes": (
         ["jax", "numpyro"],
         "from sharpgp.calibration.methods.bayes.nuts import _sampler; _sampler()",
     ),
-    "ray": (["ray"], "from sharpgp.studies.engines import open_pool; open_pool('ray')"),
-    "ray, predict": (
+    "ray": (
         ["ray"],
         "from sharpgp.tabular.cluster import ray_cluster; ray_cluster(None, 1).__enter__()",
     ),
-    "dask": (["distributed"], "from sharpgp.studies.engines import open_pool; open_pool('dask')"),
+    "dask": (
+        ["distributed"],
+        "from sharpgp_benchmarks.engines import open_pool; open_pool('dask')",
+    ),
 }
 #: What works with the hard dependencies alone.
 OTHERS = (

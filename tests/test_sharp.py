@@ -14,6 +14,7 @@ from sharpgp.calibration.methods.sharp.curves import Curves, monotone_slopes
 from sharpgp.calibration.methods.sharp.path import (
     MOST_EVALUATIONS,
     centre_of,
+    halves,
     keep_order,
     level_weights,
     price_of,
@@ -24,9 +25,8 @@ from sharpgp.gp import train
 from sharpgp.gp.covariance import STATIONARY
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.models.objective import length, pinball, sharpness, smooth_quantile
-from sharpgp.models.search import Problem, Visited, price
+from sharpgp.models.search import Budget, Problem, Visited, price
 from sharpgp.persistence import load, save
-from sharpgp.studies.evidence.calibration_speed import on_the_way
 from tolerances import rounding
 
 
@@ -241,6 +241,21 @@ def test_with_a_veto_no_level_is_worse_than_with_theta_R(small, settings):
     assert found_price(bound, *small) <= 0
     with pytest.raises(InvalidInputError, match="rule: expected one of price, veto"):
         Sharp(rule="never").fit(*small)
+
+
+def on_the_way(problem, delta, stops):
+    """Log ratio [stops, K] to RK's objective on the best path after so many evaluations."""
+    log_ratio = np.empty((len(stops), len(delta)))
+    for half in halves(problem, delta):
+        side = half.side(problem, delta)
+        side.first_pass(Budget(half.evaluations), np.random.default_rng(0))
+        seen = side.search.visited  # the first is theta_R, which is free
+        for row, stop in enumerate(stops):
+            n = 1 + stop * len(half.index) // len(delta)
+            part = Visited(seen.v[:n], seen.log_ratio[:n], seen.beta[:n])
+            path, _ = shortest_path(part, half.weights)
+            log_ratio[row, half.index.numpy()] = np.diag(np.array(part.log_ratio)[path])
+    return log_ratio
 
 
 def test_the_best_path_on_the_way_only_gains_and_ends_where_the_fit_ends(small):

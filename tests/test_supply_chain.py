@@ -1,4 +1,4 @@
-"""Nothing in the package runs code that data bring along, and what is downloaded is checked."""
+"""Nothing in the packages runs code that data bring along."""
 
 import ast
 import tomllib
@@ -8,9 +8,9 @@ import pytest
 
 import sharpgp
 
-SOURCE = Path(sharpgp.__file__).parent
-FILES = sorted(SOURCE.rglob("*.py"))
 ROOT = Path(__file__).parents[1]
+SOURCES = (Path(sharpgp.__file__).parent, ROOT / "benchmarks" / "src")
+FILES = sorted(file for source in SOURCES for file in source.rglob("*.py"))
 
 #: Modules that turn bytes into objects by running what the bytes say, or fetch over the network.
 FORBIDDEN_MODULES = {
@@ -51,7 +51,7 @@ def findings(tree: ast.AST) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(SOURCE)))
+@pytest.mark.parametrize("file", FILES, ids=lambda f: "/".join(f.parts[-3:]))
 def test_no_code_from_data(file):
     assert findings(ast.parse(file.read_text(encoding="utf-8"))) == []
 
@@ -75,37 +75,18 @@ def test_the_search_finds_what_it_looks_for(code):
     assert findings(ast.parse(code))
 
 
-def test_openml_tables_are_checked_against_their_checksum_and_content(monkeypatch):
-    """scikit-learn compares the MD5 sum of a download; rows and mean target are ours to check."""
-    import inspect
-
-    import numpy as np
-    from sklearn.datasets import _openml
-
-    from sharpgp.exceptions import SharpGPError
-    from sharpgp.studies import datasets
-
-    assert "md5_checksum" in inspect.signature(_openml._download_data_to_bunch).parameters
-    downloaded = [n for n in datasets.names() if datasets.get_entry(n).openml is not None]
-    assert downloaded
-    for name in downloaded:
-        entry = datasets.get_entry(name)
-        assert entry.target_mean is not None
-        wrong = [[0.0] * (len(entry.feature_names) + 1)] * entry.rows
-        with pytest.raises(SharpGPError, match="expected a table"):
-            datasets._checked(name, entry, np.array(wrong), "test")
-
-
 # ------------------------------------------------------------------ dependencies
 
 
 def test_the_oldest_versions_are_those_of_the_ranges():
     """Every lower bound in pyproject.toml is a version that ``make test-oldest`` installs."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"]
-    ranges = list(project["dependencies"])
-    for extra in ("cli", "plots", "studies", "bayes", "ray", "dask"):
-        ranges += [r for r in extras[extra] if not r.startswith("sharpgp")]
+    ranges = []
+    for folder in (ROOT, ROOT / "benchmarks"):
+        project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+        ranges += project["dependencies"]
+        for extra in ("cli", "plots", "bayes", "ray", "dask"):
+            ranges += project["optional-dependencies"].get(extra, ())
+    ranges = [r for r in ranges if not r.startswith("sharpgp")]
     oldest = {}
     for line in (ROOT / "constraints-oldest.txt").read_text().splitlines():
         if "==" in line:

@@ -1,11 +1,16 @@
-"""Optional packages: which extra brings one, and the error where it is missing."""
+"""Optional packages: which extra or distribution brings one, and the error where it is missing."""
 
+from importlib.metadata import entry_points
 from importlib.util import find_spec
+from typing import Any, NoReturn
 
 from sharpgp.exceptions import MissingExtraError
 
+#: The distribution with the experiments and the baselines that only these compare with.
+LABORATORY = "sharpgp-benchmarks"
 
-def need(extra: str, *packages: str) -> None:
+
+def need(extra: str, *packages: str, distribution: str = "sharpgp") -> None:
     """Raise an error of one line that names the extra, unless all packages are installed.
 
     Examples
@@ -19,5 +24,46 @@ def need(extra: str, *packages: str) -> None:
     for package in packages:
         if find_spec(package) is None:
             raise MissingExtraError(
-                f'expected the package {package}, found none; pip install "sharpgp[{extra}]"'
+                f'expected the package {package}, found none; pip install "{distribution}[{extra}]"'
             )
+
+
+def need_distribution(distribution: str, what: str) -> NoReturn:
+    """Raise an error of one line that names the distribution which brings ``what``.
+
+    Examples
+    --------
+    >>> need_distribution(LABORATORY, "sharpgp bench")
+    Traceback (most recent call last):
+        ...
+    sharpgp.exceptions.MissingExtraError: sharpgp bench: expected the package sharpgp-benchmarks,
+    found none; pip install sharpgp-benchmarks, or pip install ./benchmarks in a checkout
+    """
+    raise MissingExtraError(
+        f"{what}: expected the package {distribution}, found none; pip install {distribution}, or "
+        "pip install ./benchmarks in a checkout"
+    )
+
+
+def entry_point_names(group: str) -> list[str]:
+    """What installed distributions offer in a group of entry points, sorted.
+
+    Examples
+    --------
+    >>> entry_point_names("sharpgp.no_such_group")
+    []
+    """
+    return sorted({point.name for point in entry_points(group=group)})
+
+
+def entry_point(group: str, name: str) -> Any:
+    """The object that an installed distribution offers under a name, or None.
+
+    Examples
+    --------
+    >>> entry_point("sharpgp.no_such_group", "bench") is None
+    True
+    """
+    for point in entry_points(group=group, name=name):
+        return point.load()
+    return None

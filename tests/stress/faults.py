@@ -17,14 +17,14 @@ from pathlib import Path
 
 import numpy as np
 
-from sharpgp.studies import formats
-from sharpgp.studies.run import run
-from sharpgp.studies.task import Task
+from sharpgp_benchmarks import formats
+from sharpgp_benchmarks.run import run
+from sharpgp_benchmarks.task import Task
 
 _RUN = """
 import sys
-from sharpgp.studies.run import run
-from sharpgp.studies.task import Task
+from sharpgp_benchmarks.run import run
+from sharpgp_benchmarks.task import Task
 if __name__ == "__main__":
     pairs = [(m, s) for s in range({count}) for m in ("draw", "other", "fail")]
     tasks = [Task("rehearsal", "none", m, s, {{"seconds": 0.05}}) for m, s in pairs]

@@ -13,11 +13,11 @@ import numpy as np
 from helpers import method, wavy
 from random_models import damaged, forged
 from sharpgp import SharpGPError, SharpGPRegressor
-from sharpgp.studies import datasets
-from sharpgp.studies.run import run
-from sharpgp.studies.store import Store
-from sharpgp.studies.task import Task
 from sharpgp.tabular.files import read_batches, read_whole
+from sharpgp_benchmarks import datasets
+from sharpgp_benchmarks.run import run
+from sharpgp_benchmarks.store import Store
+from sharpgp_benchmarks.task import Task
 
 Step = tuple[str, Callable[[], Any]]
 

@@ -1,6 +1,6 @@
-"""The command ``sharpgp``: ``fit``, ``predict``, ``report``, and the studies' commands."""
+"""The command ``sharpgp``: ``fit``, ``predict``, ``report``, ``demo``, and others' commands."""
 
-from sharpgp.cli import models
+from sharpgp.cli import demo, models
 from sharpgp.cli._app import app
 
-__all__ = ["app", "models"]
+__all__ = ["app", "demo", "models"]

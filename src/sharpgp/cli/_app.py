@@ -6,33 +6,39 @@ import typer
 from typer.core import TyperGroup
 
 from sharpgp import __version__
+from sharpgp._extras import LABORATORY, entry_point, entry_point_names, need_distribution
 from sharpgp.cli.wording import worded
 from sharpgp.exceptions import SharpGPError
 
-#: Commands of the studies, which nothing else here knows of; loaded when one is called or listed.
-STUDIES = ("bench", "datasets", "demo")
+#: Entry points by which other distributions add commands: each names a typer application.
+COMMANDS = "sharpgp.commands"
+#: Commands of the laboratory, which is a distribution of its own.
+OF_LABORATORY = ("bench", "datasets")
 
 
 class _Commands(TyperGroup):
     """Turns expected errors into one line and status 2, and ctrl-C into status 130."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*super().list_commands(ctx), *STUDIES]
+        return [*super().list_commands(ctx), *entry_point_names(COMMANDS)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in STUDIES:
-            return super().get_command(ctx, cmd_name)
-        from sharpgp.studies.commands import app as studies
-
-        group = typer.main.get_command(studies)
-        return group.get_command(ctx, cmd_name)  # type: ignore[attr-defined]
+        own = super().get_command(ctx, cmd_name)
+        if own is not None:
+            return own
+        found = entry_point(COMMANDS, cmd_name)
+        if found is not None:
+            return typer.main.get_command(found)
+        if cmd_name in OF_LABORATORY:
+            need_distribution(LABORATORY, f"sharpgp {cmd_name}")
+        return None
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except SharpGPError as error:
             text = " ".join(str(error).split())
-            told = text if ctx.invoked_subcommand in STUDIES else worded(text)
+            told = worded(text) if ctx.invoked_subcommand in self.commands else text
             typer.echo(f"error: {told}", err=True)
             raise typer.Exit(2) from None
         except KeyboardInterrupt:

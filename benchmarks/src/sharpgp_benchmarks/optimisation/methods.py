@@ -1,0 +1,46 @@
+"""What is compared, by name."""
+
+from collections.abc import Callable
+from functools import partial
+
+from botorch.acquisition import AcquisitionFunction, LogExpectedImprovement, UpperConfidenceBound
+from botorch.models import SingleTaskGP
+from torch import Tensor
+
+from sharpgp_benchmarks.optimisation.loops import BoTorch, Calibrated, Loop, Paper, Random
+from sharpgp_benchmarks.optimisation.problems import Problem
+from sharpgp_benchmarks.optimisation.trust_region import TrustRegion
+
+#: Factor of BoTorch's upper confidence bound.
+BETA = 2.0
+
+
+def _log_ei(model: SingleTaskGP, best: float) -> AcquisitionFunction:
+    return LogExpectedImprovement(model, best_f=best)
+
+
+def _ucb(model: SingleTaskGP, best: float) -> AcquisitionFunction:
+    return UpperConfidenceBound(model, beta=BETA**2)
+
+
+#: What starts each method, in the order of the tables.
+METHODS: dict[str, Callable[[Problem, Tensor, Tensor, int], Loop]] = {
+    "logei": Calibrated,
+    "ucb": partial(Calibrated, acquisition="ucb"),
+    "thompson": partial(Calibrated, acquisition="thompson"),
+    "botorch_logei": partial(BoTorch, acquisition=_log_ei),
+    "botorch_ucb": partial(BoTorch, acquisition=_ucb),
+    "turbo": TrustRegion,
+    "paper": Paper,
+    "random": Random,
+    # What each part of the optimiser is worth.
+    "logei_uncalibrated": partial(Calibrated, calibration="none"),
+    "logei_upper_tail": partial(Calibrated, calibration="upper"),
+    "logei_unwarped": partial(Calibrated, warp=False),
+    "logei_matern": partial(Calibrated, kernels=["matern52"]),
+    "logei_rbf": partial(Calibrated, kernels=["rbf"]),
+}
+#: Those that are compared unless others are asked for.
+DEFAULT = tuple(METHODS)[:8]
+#: This library's.
+OURS = tuple(METHODS)[:3]
