@@ -5,18 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from gpytorch.kernels import RBFKernel
 from scipy.stats import multivariate_normal
 from sklearn.model_selection import TimeSeriesSplit
 
 from helpers import wavy
 from sharpgp import CrossValidated, SharpGPRegressor
 from sharpgp.calibration import recalibrator
-from sharpgp.gp import SparsePosterior, sizes, train
+from sharpgp.gp import SparsePosterior, train
 from sharpgp.gp.sparse_training import train_sparse
 from sharpgp.gp.warped import train_warped
 from sharpgp.metrics import interval_coverage
-from sharpgp.models import gaussian, spread_choice
+from sharpgp.models import gaussian
+from sharpgp.models.bases import Bases
 from sharpgp.models.folds import parts, together
 from sharpgp.models.splitters import complements, merged
 from sharpgp.models.spread_choice import Choice, same_spread
@@ -115,6 +115,7 @@ def test_the_scale_at_a_point_does_not_know_its_target():
             if asked in rows.tolist()
         )
         scales.append(found.held.spread[asked] / fit.unit)
+        fit = fit.conditioned(fit.posterior)
         among_neighbours.append(fit.leave_one_out(labels, 0).spread[asked] / fit.unit)
     torch.testing.assert_close(*scales)
     # The z-scores of its neighbours do.
@@ -160,82 +161,53 @@ def test_folds_of_ones_own_are_left_out_as_a_whole():
     assert not torch.allclose(own, drawn)
 
 
-# ------------------------------------------------------------------ trained on a part
+# ------------------------------------------------------------------ learned from a part
 
 
 @pytest.fixture
 def of_a_part(monkeypatch):
-    """GPs of more than 50 points are trained on 40 of them, and those of more than 60 held out."""
-    monkeypatch.setitem(sizes.MOST_LEARNED_WHOLE, "cpu", 50)
-    monkeypatch.setattr(sizes, "PART_ROWS", 40)
-    monkeypatch.setattr(spread_choice, "PART_ROWS", 40)
-    monkeypatch.setattr(recalibrator, "MOST_CROSS_VALIDATED", 60)
+    """Models learn from 40 rows at most; more than 100 rows are held out."""
+    monkeypatch.setattr(gaussian, "LEARNED_ROWS", 40)
     monkeypatch.setattr(recalibrator, "MOST_WITHOUT_HOLDOUT", 100)
 
 
-def test_points_that_training_has_not_seen_need_no_refits(of_a_part):
+def test_every_row_is_scored_by_a_learning_that_has_not_seen_it(of_a_part):
     X, y = (torch.from_numpy(v) for v in wavy(80))
     model, labels, pairs = learned_gp(X, y)
-    assert (model.posterior.training.seen, model.posterior.training.of) == (40, 80)
     found = model.out_of_training(pairs, labels, 0)
-    assert list(found.refits) == [model]
-    unseen = torch.ones(80, dtype=torch.bool)
-    unseen[sizes.drawn_rows(80, 40)] = False
-    assert torch.equal(found.held.rows, unseen.nonzero()[:, 0])
-    for place, i in enumerate(found.held.rows.tolist()):
-        others = torch.arange(80) != i
-        alone = model.posterior.conditioned_on(X[others], y[others])
-        torch.testing.assert_close(found.held.location[place], alone.mean(X[i : i + 1])[0])
+    assert len(found.refits) == 5
+    assert torch.equal(found.held.rows, torch.arange(80))
+    several = [torch.cat([test for _, test in two]) for two in merged(pairs, 2)]
+    for fit, rows in zip(found.refits, several, strict=True):
+        assert fit.posterior.n_train == 80
+        for i in rows[:3].tolist():
+            others = torch.arange(80) != i
+            alone = fit.posterior.conditioned_on(X[others], y[others])
+            torch.testing.assert_close(found.held.location[i], alone.mean(X[i : i + 1])[0])
 
 
-def test_hyperparameters_are_those_of_the_part(of_a_part):
+def test_what_is_learned_depends_on_the_part_and_the_part_on_the_seed(of_a_part):
     X, y = (torch.from_numpy(v) for v in wavy(80))
+    models = {seed: Bases("rbf", seed=seed).learned(X, y)["rbf"] for seed in (0, 1)}
+    part = gaussian.drawn_part(torch.arange(80), 0)
+    assert len(part) == 40
     other = y.clone()
-    unseen = torch.ones(80, dtype=torch.bool)
-    unseen[sizes.drawn_rows(80, 40)] = False
-    other[unseen] = other[unseen].flip(0)  # as large on the whole, so that units stay
-    theta, same = (train(X, target)[0].theta_R for target in (y, other))
-    torch.testing.assert_close(theta, same)
+    rest = torch.ones(80, dtype=torch.bool)
+    rest[part] = False
+    other[rest] = other[rest].flip(0)
+    again = Bases("rbf", seed=0).learned(X, other)["rbf"]
+    torch.testing.assert_close(again.theta, models[0].theta)
+    assert not torch.allclose(models[1].theta, models[0].theta)
+    assert not torch.allclose(again.location(X), models[0].location(X))
 
 
-@pytest.mark.parametrize("why", ["groups", "further points", "another fit", "nothing left"])
-def test_refits_where_it_is_not_known_what_training_has_seen(of_a_part, monkeypatch, why):
-    X, y = (torch.from_numpy(v) for v in wavy(80))
-    model, labels, _ = learned_gp(X, y)
-    assert model.unseen(labels) is not None
-    if why == "groups":
-        labels = labels // 2
-    if why == "further points":
-        model, labels = model.extended(X[:1] + 9.0, y[:1]), torch.arange(81)
-    if why == "another fit":
-        model.posterior.training = None
-        model.trained = None
-    if why == "nothing left":
-        monkeypatch.setattr(sizes, "PART_ROWS", 79)
-    assert model.unseen(labels) is None
-
-
-def test_a_pool_is_scored_on_rows_that_none_of_its_models_has_seen(of_a_part):
+def test_a_pool_that_learns_from_parts_covers(of_a_part):
     X, y = wavy(80)
     model = SharpGPRegressor(base=["rbf", "matern32", "extra_trees"], random_state=0).fit(X, y)
     assert model.calibration_ == "cv"
-    assert model.calibrated_.n_cal == 40
-    assert {one.name for one in model.base_} == {"rbf", "matern32", "extra_trees"}
+    assert model.calibrated_.n_cal == 80
     X_new, y_new = wavy(500, seed=1)
     assert 0.8 < interval_coverage(y_new, *model.predict_interval(X_new, 0.9).T) < 0.97
-
-
-def test_auto_holds_rows_out_where_it_would_have_to_refit(of_a_part):
-    X, y = wavy(80)
-
-    def chosen(fit_settings=None, **settings):
-        settings = {"base": "rbf", "random_state": 0} | settings
-        return SharpGPRegressor(**settings).fit(X, y, **(fit_settings or {})).calibration_
-
-    assert chosen() == "cv"
-    assert chosen({"groups": np.arange(80) // 2}) == "exact"
-    assert chosen(approximation="sparse") == "exact"
-    assert chosen(base=RBFKernel()) == "exact"
     assert SharpGPRegressor(base="rbf").fit(*wavy(101)).calibration_ == "exact"
 
 

@@ -103,8 +103,8 @@ def test_many_points_are_trained_from_what_a_part_gives(monkeypatch):
 def test_a_large_gp_is_learned_from_a_part_and_conditioned_on_all(monkeypatch):
     """Hyperparameters and the choice of a spread are those of the part; predictions are not."""
     monkeypatch.setitem(sizes.MOST_LEARNED_WHOLE, "cpu", 100)
-    for module in (sizes, spread_choice):
-        monkeypatch.setattr(module, "PART_ROWS", 80)
+    monkeypatch.setattr(sizes, "PART_ROWS", 80)
+    monkeypatch.setattr(spread_choice, "LEARNED_ROWS", 80)
     X, y = map(torch.from_numpy, wavy(160))
     y = (1.5 * y).exp()
     posterior, result = train(X, y, random_state=3)

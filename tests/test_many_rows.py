@@ -35,8 +35,7 @@ POINTS, TARGETS = torch.from_numpy(X), torch.from_numpy(Y)
 def _lowered(monkeypatch):
     for module in (bases, exact, gaussian, neighbours, splitters, trees):
         monkeypatch.setattr(module, "MOST_LEFT_OUT", MANY)
-    for name in ("MOST_REFITTED", "MOST_PARTLY_REFITTED"):
-        monkeypatch.setattr(exact, name, 50)
+    monkeypatch.setattr(exact, "MOST_WITHOUT_HOLDOUT", 50)
     monkeypatch.setitem(sizes.MOST_CONDITIONED, "cpu", MANY)
 
 

@@ -23,8 +23,6 @@ from sharpgp import (
     SharpGPRegressor,
 )
 from sharpgp.bo import CalibratedUpperConfidenceBound
-from sharpgp.calibration.methods import exact
-from sharpgp.calibration.methods.cross_validated import split_points
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.covariance import Stationary
 from sharpgp.gp.training import train
@@ -166,33 +164,17 @@ def test_weights_of_exact_do_not_see_the_calibration_targets(learned_from_45):
     torch.testing.assert_close(found[0].scores, z)
 
 
-def test_exact_weighs_by_a_few_refits_and_predicts_with_the_full_fits(monkeypatch, learned_from_45):
-    models = learned_from_45
-    monkeypatch.setattr(exact, "MOST_REFITTED", 20)
-    found = Exact(random_state=0).fit(models, X[45:], Y[45:]).model
-    labels, pairs = split_points(5, models["matern12"], None, 0)
-    held = [one.out_of_fold(pairs[:2], labels, 0).held for one in models.values()]
-    location, spread = (torch.stack([getattr(h, part) for h in held]) for part in PARTS)
-    y = models["matern12"].y_train[held[0].rows]
-    weights = [one.weight for one in found.members]
-    np.testing.assert_allclose(weights, pool_weights(location, spread, y), atol=1e-9)
-    assert all(one in models.values() for one in found.models)
-
-
 @pytest.mark.parametrize(
     ("names", "took"),
     [
         (["additive", "rbf"], {}),
         pytest.param(["additive", "rbf"], {"side": "low"}, marks=pytest.mark.slow),
         (["additive", "rbf"], {"searched": True}),
-        (["rbf", "matern32"], {}),
-        (["rbf", "matern32"], {"side": "low"}),
     ],
 )
 def test_kernels_try_what_the_first_one_took_and_start_where_it_did(monkeypatch, names, took):
     tried, starts = [], []
     following = next(name for name in names if name != "rbf")
-    monkeypatch.setattr(bases, "MOST_ON_THEIR_OWN", 44)
 
     def noted(name, function):
         def wrapper(posterior, *args):

@@ -16,7 +16,6 @@ from sharpgp.calibration.recalibrator import PosteriorMethod, chosen_recalibrato
 from sharpgp.frames.encoding import TableEncoding
 from sharpgp.gp.compute import choose_device, within_memory
 from sharpgp.gp.posterior import Posterior
-from sharpgp.gp.sizes import trained_rows
 from sharpgp.models.bases import Bases
 from sharpgp.models.pool import Base, members_of, posterior_of
 
@@ -37,7 +36,6 @@ def fitted(estimator: Any, train: Rows, cal: Rows | None, weights: Any) -> Fitte
         len(train),
         seed,
         guarantee=guarantee,
-        refits=grouped or not _learned_from_a_part(estimator, len(train)),
     )
     method = recalibrator.for_columns(columns_of(estimator))
     bounds = bounds_for(estimator.y_bounds, train.y, *([] if cal is None else [cal.y]))
@@ -81,15 +79,6 @@ def fitted(estimator: Any, train: Rows, cal: Rows | None, weights: Any) -> Fitte
     unseen = None if cal is None else (as_features(cal.X), as_target(cal.y))
     members = members_of(getattr(calibrated, "model", None), name, unseen)
     return Fitted(calibrated, recalibrator, members, groups if cal is None else cal.groups, grouped)
-
-
-def _learned_from_a_part(estimator: Any, n_rows: int) -> bool:
-    """Whether every GP of many rows will be trained on a part of them, and given all."""
-    base = estimator.base if isinstance(estimator.base, list | tuple) else [estimator.base]
-    named = all(isinstance(one, str) for one in base)
-    device = choose_device(estimator.device, n_rows).type
-    exact = estimator.approximation in ("auto", "exact")
-    return named and exact and trained_rows(n_rows, device) < n_rows
 
 
 def _kind(gp: Posterior) -> str:

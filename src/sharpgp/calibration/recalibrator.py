@@ -14,7 +14,7 @@ from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.compute import threads_for
 from sharpgp.gp.posterior import Posterior
-from sharpgp.gp.sizes import MOST_CROSS_VALIDATED, MOST_WITHOUT_HOLDOUT
+from sharpgp.gp.sizes import MOST_WITHOUT_HOLDOUT
 from sharpgp.models.pool import Base, posterior_of
 
 
@@ -160,12 +160,11 @@ def make_recalibrator(name: str, **settings: Any) -> Recalibrator:
 
 
 def chosen_recalibrator(
-    calibration: Any, n_rows: int, seed: int | None, *, guarantee: bool, refits: bool = True
+    calibration: Any, n_rows: int, seed: int | None, *, guarantee: bool
 ) -> Recalibrator:
     """The method that ``calibration=`` names; ``"auto"`` by the number of rows.
 
-    ``guarantee`` says that there are calibration data or weights, which ``exact`` is made for;
-    ``refits``, that many rows, too, have to be left out by fitting again.
+    ``guarantee`` says that there are calibration data or weights, which ``exact`` is made for.
 
     Examples
     --------
@@ -181,8 +180,7 @@ def chosen_recalibrator(
             f"found {type(calibration).__name__}"
         )
     if calibration == "auto":
-        most = MOST_CROSS_VALIDATED if refits else MOST_WITHOUT_HOLDOUT
-        calibration = "exact" if guarantee or n_rows > most else "cv"
+        calibration = "exact" if guarantee or n_rows > MOST_WITHOUT_HOLDOUT else "cv"
     return make_recalibrator(calibration, random_state=seed)
 
 

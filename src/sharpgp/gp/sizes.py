@@ -16,20 +16,14 @@ above 500              additive GPs are trained on  measured: trained on 500 of 
                        scale models are learned     for a quarter to a half of the cost
 above 500              one side is searched for a   measured: ``starts``
                        warp to the end
-above 500              the first kernel of a pool   measured: docs/measurements.md; of fewer rows,
-                       goes ahead: others begin     each kernel for itself covers more closely
-                       where it ended, and try
-                       what it took
 above 600              spreads are searched by a    cost: the search evaluates ``N^3`` 30 times, and
                        part                         thrice
-above 600              ``exact`` weighs models by   cost: refits of every model
-                       two refits of each
-above 2000             ``exact`` weighs models by   cost: refits of every model; hyperparameters
-                       leave-one-out                are those of a part
-up to 1000             refits of pooled models      measured: ``pooling``; beyond, the gain is small
-                       predict, on average          and each of them takes memory
-above 1000             ``cv`` makes six parts, not  cost: refits of every model
-                       ten, where it pools
+above 800              models learn from parts of   measured: ``learned_rows``
+                       800 rows, and are
+                       conditioned on all
+up to 5000             ``auto`` holds nothing out,  cost: ``N^3`` for every learning of every kernel
+                       ``exact`` weighs models by
+                       refits
 above 10k              no additive GP is pooled     cost: one more sparse GP, of many features
 above 10k              leaves of forests keep       measured: ``many_rows``
                        averages, and boosted trees
@@ -56,14 +50,9 @@ above 1000             Vecchia's likelihood is      cost: a search among earlier
                        that of a part
 above 1500             neighbours' lengthscales     cost: ``N^3`` per gradient
                        are those of a part
-up to 2000             ``auto`` cross-validates     measured: ``peers``, ``default`` beside
-                                                    ``exact`` on 1,339 rows; beyond, cost: refits
-up to 5000  none       ``auto`` leaves out points   measured: ``many_rows``; beyond, cost: ``N^3``
-                       that no training has seen
 from 2000              ``auto`` takes a GPU         measured: ``exact_or_sparse``
-above 2000  none       exact GPs are trained on a   measured: ``exact_or_sparse``
-                       part, and conditioned on
-                       all; so are their spreads
+above 2000  none       a single GP is trained on a  measured: ``exact_or_sparse``
+                       part, and conditioned on all
 above 3000  10,000     GPs are sparse where a       measured, quality against time:
                        method searches with them    ``exact_or_sparse``
 above 10k   10,000     Matern GPs predict from      measured: ``exact_or_sparse``,
@@ -104,8 +93,10 @@ MOST_EXACT = {"cpu": 3000, "cuda": 10_000}
 MOST_CONDITIONED = {"cpu": 10_000, "cuda": 10_000}
 #: Training points up to which a scale model is exact.
 MOST_SCALED = {"cpu": 3000, "cuda": 10_000}
-#: Training points up to which hyperparameters and spread of an exact GP are learned from all of
-#: them, by kind of device; and those of the random part that they are learned from beyond.
+#: Rows that one learning of a model sees at most: hyperparameters, warp, spread and scale model.
+LEARNED_ROWS = 800
+#: Training points up to which the hyperparameters of a single exact GP are trained on all of them,
+#: by kind of device; and those of the random part that they are trained on beyond.
 MOST_LEARNED_WHOLE = {"cpu": 2000, "cuda": 10**9}
 PART_ROWS = 1500
 #: Inducing inputs of a sparse GP, unless the user says otherwise.
@@ -161,21 +152,11 @@ MOST_TRAINED, MOST_BOUNDED, SCALE_INDUCING = 400, 2000, 100
 #: Points that a GP on a warped target is trained on, at most; and those up to which a search for a
 #: warp may end on each side of the targets.  Beyond, only the one that is ahead early goes on.
 MOST_WARPED, MOST_FROM_SIDES = 4000, 500
-#: Rows up to which kernels of a pool are each learned for themselves; beyond, the first one goes
-#: ahead of the others.
-MOST_ON_THEIR_OWN = 500
-#: Rows up to which the refits of several models predict, on average, and ``cv`` makes ten parts of
-#: their points; beyond, a fit to all rows predicts, and parts are six.
-MOST_AVERAGED = 1000
-#: Rows up to which ``calibration="auto"`` cross-validates by refits; and without, where points that
-#: training on a part has not seen are left out one by one.
-MOST_CROSS_VALIDATED, MOST_WITHOUT_HOLDOUT = 2000, 5000
+#: Rows up to which ``calibration="auto"`` holds nothing out, and ``exact`` weighs models by refits;
+#: beyond, by leave-one-out.
+MOST_WITHOUT_HOLDOUT = 5000
 #: Rows up to which ``base="auto"`` pools a sparse GP beside neighbours, by kind of device.
 MOST_WITH_SPARSE = {"cpu": 50_000, "cuda": 10**9}
-#: Training points up to which ``exact`` weighs models by refits without each of five parts; up to
-#: which by refits without two of these; beyond, by leave-one-out.
-MOST_REFITTED = 600
-MOST_PARTLY_REFITTED = 2000
 #: Training points up to which all of them are left out in turn; beyond, a part of them tells how
 #: good a model is.
 MOST_LEFT_OUT = 10_000

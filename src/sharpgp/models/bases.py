@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import gpytorch
+import torch
 from sklearn.base import is_classifier
 from torch import Tensor
 
@@ -21,11 +22,9 @@ from sharpgp.gp.sizes import (
     FEW_ROWS_PER_FEATURE,
     MOST_ADDITIVE_FEATURES,
     MOST_ADDITIVE_VALUES,
-    MOST_AVERAGED,
     MOST_LEFT_OUT,
     MOST_NEAR_FEATURES,
     MOST_ON_ONE_THREAD,
-    MOST_ON_THEIR_OWN,
     MOST_WITH_SPARSE,
     Approximation,
     Neighbours,
@@ -33,10 +32,10 @@ from sharpgp.gp.sizes import (
 )
 from sharpgp.gp.sparse_training import train_chosen
 from sharpgp.gp.ties import Ties
-from sharpgp.gp.training import REFIT_TOLERANCE, TOLERANCE
+from sharpgp.gp.training import REFIT_TOLERANCE
 from sharpgp.models.folds import together
 from sharpgp.models.foreign import ForeignModel
-from sharpgp.models.gaussian import GaussianModel, learn_gaussian
+from sharpgp.models.gaussian import GaussianModel, drawn_part, learn_gaussian
 from sharpgp.models.model import Learner
 from sharpgp.models.quantiles import gives_quantiles
 from sharpgp.models.regressor import ScikitMean
@@ -103,11 +102,8 @@ class Bases:
         named = self._named(len(X), X.shape[1], X.device.type)
         # Trees of many rows do without some of them, which equal inputs must not give away.
         kept = together(X, labels) if len(y) > MOST_LEFT_OUT else None
-        # Where refits predict, a fit to all rows needs to be no better than they are.
-        quick = len(named) > 1 and len(y) <= MOST_AVERAGED
         work: dict[str, Callable[[], Learner]] = {
-            name: partial(self._learned, base, X, y, labels, kept, found, quick)
-            for name, base in named
+            name: partial(self._learned, base, X, y, labels, kept, found) for name, base in named
         }
         ours = all(isinstance(base, str) for _, base in named) and X.device.type == "cpu"
 
@@ -122,7 +118,8 @@ class Bases:
             for name, base in named:
                 if _is_tree(base):
                     work[name] = begin(work[name])
-            following = _following(named, len(y)) if kept is None else []
+            costly = [name for name, base in named if isinstance(base, str) and base in COSTLY]
+            following = costly if kept is None and len(costly) < len(named) else []
             for later in (False, True):
                 some = [name for name, _ in named if (name in following) == later]
                 alone = not ours or len(y) > MOST_ON_ONE_THREAD
@@ -137,18 +134,31 @@ class Bases:
         labels: Tensor | None,
         kept: Tensor | None,
         others: Mapping[str, Learner],
-        quick: bool,
     ) -> Learner:
-        """One model; a GP by what ``others`` that there are already have found."""
+        """One model; a GP by what ``others`` that there are already have found.
+
+        An exact GP is learned from a part of many rows, and conditioned on all.
+        """
         if _is_tree(base):
             return TreeModel(base, X, y, self.seed or 0, kept)
         if gives_quantiles(base):
             return ForeignModel(base, X, y, self.names)
         gps = [one for one in others.values() if isinstance(one, GaussianModel)]
-        tolerance = REFIT_TOLERANCE if quick else TOLERANCE
-        training = {"tolerance": tolerance, "start": _starts(gps)}
-        gp = self._trained(base, X, y, labels, searched=False, **training)
-        return learn_gaussian(gp, self.seed or 0, labels, [one.choice for one in gps] or None)
+        training = {"tolerance": REFIT_TOLERANCE, "start": _starts(gps)}
+        rows = torch.arange(len(y), device=y.device)
+        part = drawn_part(rows, self.seed or 0) if self._is_exact(base, X) else rows
+        of_part = None if labels is None else labels[part]
+        gp = self._trained(base, X[part], y[part], of_part, searched=False, **training)
+        like = [one.choice for one in gps] or None
+        model = learn_gaussian(gp, self.seed or 0, of_part, like)
+        return model if part is rows else model.conditioned_on(X, y)
+
+    def _is_exact(self, base: Any, X: Tensor) -> bool:
+        """Whether a kernel's GP of these rows is an exact one, so that it can be conditioned."""
+        if not (isinstance(base, str) and base in KERNELS):
+            return False
+        size = len(X), X.device.type
+        return approximation_for(*size, self.approximation, searched=False) is None
 
     def one_gp(self, X: Tensor, y: Tensor, labels: Tensor | None = None) -> DataPosterior:
         """The one GP of a method that asks no other model."""
@@ -235,20 +245,6 @@ class Bases:
 
 def _is_tree(base: Any) -> bool:
     return isinstance(base, str) and base in TREES
-
-
-def _following(named: Sequence[tuple[str, Any]], n: int) -> list[str]:
-    """Names of the kernels that start where others ended well, and try only what these took.
-
-    The costly ones; of many rows all but the first one, or the first that is not costly.
-    """
-    kernels = [(name, base) for name, base in named if isinstance(base, str) and base in KERNELS]
-    ahead = min(kernels, key=lambda one: one[1] in COSTLY, default=None)
-    return [
-        one[0]
-        for one in kernels
-        if one is not ahead and (n > MOST_ON_THEIR_OWN or one[1] in COSTLY)
-    ]
 
 
 def _starts(models: Sequence[GaussianModel]) -> list[int] | None:

@@ -12,8 +12,8 @@ from sharpgp._ranks import q_lin
 from sharpgp._stored import Array, agree, stored
 from sharpgp.gp.compute import side_by_side
 from sharpgp.gp.posterior import Posterior
-from sharpgp.gp.sizes import MOST_LEARNED_WHOLE, MOST_LEFT_OUT, drawn_rows, trained_rows
-from sharpgp.models.folds import Split, judging_rows, together
+from sharpgp.gp.sizes import LEARNED_ROWS, MOST_LEFT_OUT
+from sharpgp.models.folds import Split, judging_rows
 from sharpgp.models.heteroscedastic import ScaleModel
 from sharpgp.models.model import HeldOut, Learner, OutOfFold, held_out_of
 from sharpgp.models.splitters import judging_pairs, merged
@@ -29,11 +29,8 @@ from sharpgp.models.spread_choice import (
 # Parts that training leaves out at once where the GP is given all other points later, so that only
 # hyperparameters miss them; with fewer parts than so many, one at a time.
 _PARTS_AT_ONCE, _FEWEST_PARTS = 2, 6
-# Share of the points that must be unseen by training, for them to stand for all.
-_LEAST_UNSEEN = 0.2
-# Parts that are left out in turn where inputs repeat, so that no single point can be; and of many
-# points, each part of which costs a factorisation of all the others.
-_MOST_LEFT_OUT, _LEFT_OUT_OF_MANY = 20, 5
+# Parts that are left out in turn where inputs repeat, so that no single point can be.
+_LEFT_OUT = 20
 
 
 def learn_gaussian(
@@ -170,9 +167,7 @@ class GaussianModel(Learner):
         n = len(labels)
         if len(labels.unique()) < n and self.posterior.can_leave_out:
             with torch.no_grad():
-                many = self.posterior.n_dense > MOST_LEARNED_WHOLE["cpu"]
-                most = _LEFT_OUT_OF_MANY if many else _MOST_LEFT_OUT
-                pairs = judging_pairs(labels, most, seed)
+                pairs = judging_pairs(labels, _LEFT_OUT, seed)
                 fits = [self.conditioned(self.posterior.at_rows(rest)) for rest, _ in pairs]
                 return held_out_of(fits, pairs, self.X_train, self.y_train).in_order()
         residuals, sigma = self._loo()
@@ -182,31 +177,31 @@ class GaussianModel(Learner):
 
     def out_of_fold(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> OutOfFold:
         """See :meth:`Model.out_of_fold`: with refits of the same choice, from scratch."""
-        fits = self._refits([[pair] for pair in pairs], labels)
-        held = held_out_of(fits, pairs, self.X_train, self.y_train)
-        return OutOfFold(self, fits, held.in_order())
+        X, y = self.X_train, self.y_train
+        refits = self._refits([[pair] for pair in pairs], labels, seed)
+        with torch.no_grad():
+            fits = [
+                fit if len(fit.y_train) == len(rest) else fit.with_data(X[rest], y[rest])
+                for fit, (rest, _) in zip(refits, pairs, strict=True)
+            ]
+        return OutOfFold(self, fits, held_out_of(fits, pairs, X, y).in_order())
 
     def out_of_training(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> OutOfFold:
         """See :meth:`Learner.out_of_training`: an exact GP is trained without two parts at once.
 
         Refits are then conditioned on all points.  Each one that its training left out is
         predicted without itself, in closed form, with the scale that points of other parts give
-        it; or, where labels tie rows together, without its part.  A GP that was trained on some of
-        the points only has left out all others already.
+        it; or, where labels tie rows together, without its part.
         """
         if not self._conditions:
             return self.out_of_fold(pairs, labels, seed)
-        unseen = self.unseen(labels)
-        if unseen is not None:
-            progress.advance(len(pairs))
-            return OutOfFold(self, [self], self.leave_one_out(labels, seed).only(unseen))
         size = _PARTS_AT_ONCE if len(pairs) >= _FEWEST_PARTS else 1
         several = merged(pairs, size)
         distinct = len(labels.unique()) == len(labels)
         X, y = self.X_train, self.y_train
-        refits = self._refits(several, labels)
+        refits = self._refits(several, labels, seed)
         with torch.no_grad():
-            fits = [fit._on(X, y) for fit in refits]
+            fits = [fit.with_data(X, y) for fit in refits]
             held = [
                 fit._each_left_out(parts)
                 if distinct
@@ -217,21 +212,17 @@ class GaussianModel(Learner):
 
     def _without(self, pairs: Sequence[Split]) -> "list[GaussianModel]":
         """The same fit, hyperparameters kept, without the points that each of some pairs tests."""
-        return [self._on(self.X_train[rest], self.y_train[rest]) for rest, _ in pairs]
+        return [self.with_data(self.X_train[rest], self.y_train[rest]) for rest, _ in pairs]
 
     def _each_left_out(self, pairs: Sequence[Split]) -> HeldOut:
-        """Points that some pairs test, each without itself; its scale is that without its part.
+        """Points that some pairs test, each without itself; the scale model has not seen them.
 
-        A point helps to predict its neighbours: a scale learned from their z-scores knows how far
-        off the point itself is.
+        A point helps to predict its neighbours: a scale learned from their z-scores would know how
+        far off the point itself is.
         """
         rows = torch.cat([test for _, test in pairs])
         residuals, sigma = (of_all[rows] for of_all in loo_of(self.posterior, self.theta))
-        if self.scale is not None:
-            without = zip(self._without(pairs), pairs, strict=True)
-            factors = [fit._factor(self.X_train[test]) for fit, (_, test) in without]
-            sigma = sigma * torch.cat(factors)
-        spread = sigma * self.unit
+        spread = self._scaled(sigma, self.X_train[rows])
         return HeldOut(rows, self.y_train[rows] - residuals, spread, residuals / spread)
 
     @property
@@ -239,39 +230,58 @@ class GaussianModel(Learner):
         """Whether the GP can be given points that nothing in it was trained on."""
         return self.posterior.can_leave_out and self.posterior.n_dense > 0
 
-    def unseen(self, labels: Tensor) -> Tensor | None:
-        """See :meth:`Learner.unseen`: what is learned from many points is learned from some.
+    def conditioned_on(self, X: Tensor, y: Tensor) -> "GaussianModel":
+        """What was learned, conditioned on other data."""
+        model = self.conditioned(self.posterior.conditioned_on(X, y))
+        model.trained = self._start
+        return model
 
-        None where groups tie rows together: their scores are asked for as a whole.
+    def with_data(self, X: Tensor, y: Tensor) -> "GaussianModel":
+        """What was learned, scale model included, with the GP conditioned on other data.
+
+        What calibrates and what predicts then have one scale model, which has seen no point that
+        it is scored by.
         """
-        n, training = len(labels), self._start.training
-        learned = trained_rows(n, self.device.type)
-        known = training is not None and training.seen is not None and training.of == n
-        if not known or learned == n or n > MOST_LEFT_OUT or not self._conditions:
-            return None
-        if not torch.equal(labels, together(self.X_train)):
-            return None
-        seen = labels[drawn_rows(n, learned).to(labels.device)]
-        rows = (~torch.isin(labels, seen)).nonzero()[:, 0]
-        return rows if len(rows) >= _LEAST_UNSEEN * n else None
+        other = copy.copy(self)
+        other.posterior = self.posterior.conditioned_on(X, y)
+        residuals, sigma = loo_of(other.posterior, self.theta)
+        z = residuals / (sigma * self._factor(X))
+        other.unit = magnitude(z)
+        other.scores = z / other.unit
+        return other
 
-    def _on(self, X: Tensor, y: Tensor) -> "GaussianModel":
-        return self.conditioned(self.posterior.conditioned_on(X, y))
-
-    def _refits(self, several: Sequence[Sequence[Split]], labels: Tensor) -> "list[GaussianModel]":
-        """Refits of the same choice, trained without the rows that some pairs test."""
+    def _refits(
+        self, several: Sequence[Sequence[Split]], labels: Tensor, seed: int
+    ) -> "list[GaussianModel]":
+        """Refits of the same choice, learned without the rows that some pairs test."""
         X, y = self.X_train, self.y_train
 
         def without(parts: Sequence[Split]) -> GaussianModel:
             rest = parts[0][0]
             for other, _ in parts[1:]:
                 rest = rest[torch.isin(rest, other)]
-            start = self._start.keeping_together(labels[rest])
-            model = GaussianModel(same_spread(self.choice, start, X[rest], y[rest]))
+            rows = drawn_part(rest, seed + int(parts[0][1][0])) if self._conditions else rest
+            start = self._start.keeping_together(labels[rows])
+            model = GaussianModel(same_spread(self.choice, start, X[rows], y[rows]))
             progress.advance(len(parts))
             return model
 
         return side_by_side(without, several, alone=not runs_in_threads(self._start))
+
+
+def drawn_part(rows: Tensor, seed: int) -> Tensor:
+    """Rows to learn from: these, or :data:`~sharpgp.gp.sizes.LEARNED_ROWS` random ones of them.
+
+    Examples
+    --------
+    >>> rows = torch.arange(5)
+    >>> drawn_part(rows, seed=0) is rows, len(drawn_part(torch.arange(9000), seed=0))
+    (True, 800)
+    """
+    if len(rows) <= LEARNED_ROWS:
+        return rows
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))
+    return rows[order[:LEARNED_ROWS].to(rows.device)]
 
 
 def magnitude(z: Tensor) -> Tensor:

@@ -198,13 +198,6 @@ class Learner(Model):
     def out_of_fold(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> "OutOfFold":
         """Refits to the rows of each pair, and the points that each pair tests under them."""
 
-    def unseen(self, labels: Tensor) -> Tensor | None:
-        """Rows that share no label [N] with those that anything was trained on; None if too few.
-
-        A model that is trained on a part of its rows, and conditioned on all, needs no refits.
-        """
-        return None
-
     def out_of_training(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> "OutOfFold":
         """As :meth:`out_of_fold`, for parts drawn at random: what needs no training may know more.
 

@@ -29,12 +29,11 @@ from sharpgp.gp.covariance import Named
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.sizes import (
+    LEARNED_ROWS,
     LEAST_LEARNED,
     MOST_BATCHED,
-    MOST_LEARNED_WHOLE,
     MOST_LEFT_OUT,
     MOST_SEARCHED,
-    PART_ROWS,
     drawn_rows,
 )
 from sharpgp.gp.ties import Ties
@@ -130,9 +129,8 @@ def choose_spread(
         found = choose_spread(part, seed, None if labels is None else labels[some], like)
         return replace(found, posterior=posterior)
     kept = together(posterior.X_train) if labels is None else labels
-    if posterior.n_dense > MOST_LEARNED_WHOLE[posterior.device.type]:
-        # Those that its hyperparameters come from.
-        rows = drawn_rows(posterior.n_train, PART_ROWS).to(posterior.device)
+    if posterior.n_dense > LEARNED_ROWS:
+        rows = drawn_rows(posterior.n_train, LEARNED_ROWS).to(posterior.device)
         return _on_all(choose_spread(posterior.at_rows(rows), seed, kept[rows], like), posterior)
     plain = _as_trained(posterior)
     if posterior.n_train < LEAST_LEARNED:

@@ -12,11 +12,13 @@ from sharpgp.calibration.recalibrator import CalibrationPoints, Recalibrator, re
 from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.gp.posterior import Posterior
-from sharpgp.gp.sizes import MOST_AVERAGED
 from sharpgp.models.folds import Split, together
 from sharpgp.models.model import Learner
 from sharpgp.models.pool import Base, candidates, inputs_of, pooled_out_of_fold
 from sharpgp.models.splitters import check_folds, splits
+
+# Parts of folds="auto", of which the training of a GP leaves out two at a time.
+_AUTO_FOLDS = 10
 
 
 class WithoutHoldout(Recalibrator):
@@ -102,7 +104,7 @@ class CrossValidated(WithoutHoldout):
     Parameters
     ----------
     folds : "auto", int, splitter or list of pairs
-        Number of parts (``"auto"``: ten, and six for several models of more than 1,000 points);
+        Number of parts (``"auto"``: ten);
         points that belong :func:`~sharpgp.models.folds.together` (equal inputs,
         and groups given to ``fit``) are in one.  Or whatever has scikit-learn's
         ``split(X, y, groups)``, or its pairs (rows to train on, rows to test with): each refit
@@ -144,9 +146,8 @@ class CrossValidated(WithoutHoldout):
     def _fit_base(self, base: Base, points: CalibrationPoints) -> Calibrated:
         models, groups = self._everything(base, points)
         first = next(iter(models.values()))
-        folds, drawn = self.folds, isinstance(self.folds, str) and self.folds == "auto"
-        if drawn:
-            folds = 6 if len(models) > 1 and len(first.y_train) > MOST_AVERAGED else 10
+        drawn = isinstance(self.folds, str) and self.folds == "auto"
+        folds = _AUTO_FOLDS if drawn else self.folds
         labels, pairs = split_points(folds, first, groups, self.seed)
         model, held = pooled_out_of_fold(models, pairs, labels, self.seed, drawn=drawn)
         rows = held.rows

@@ -7,7 +7,6 @@ from typing import Any
 
 from torch import Tensor
 
-from sharpgp import _progress as progress
 from sharpgp._validation import as_features, as_labels, as_target, as_weights, check_choice
 from sharpgp.calibration.by_class import ClassPredictor
 from sharpgp.calibration.calibrated import Calibrated
@@ -15,15 +14,14 @@ from sharpgp.calibration.methods.cross_validated import split_points
 from sharpgp.calibration.recalibrator import CalibrationPoints, Recalibrator, register
 from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.sizes import MOST_LEFT_OUT, MOST_PARTLY_REFITTED, MOST_REFITTED
+from sharpgp.gp.sizes import MOST_LEFT_OUT, MOST_WITHOUT_HOLDOUT
 from sharpgp.models.folds import one_of_each, together
 from sharpgp.models.model import Learner
 from sharpgp.models.pool import Base, candidates, inputs_of, pooled, pooled_out_of_fold
 from sharpgp.models.shaped import shaped
 
-# Parts of the training points that give several models their weights; and those of them that do
-# where refits are costly.
-_FOLDS, _FEW_FOLDS = 5, 2
+# Parts of the training points that give several models their weights.
+_FOLDS = 5
 
 
 @register("exact")
@@ -133,26 +131,20 @@ class Exact(Recalibrator):
         return found if points.groups is None else found.for_groups(points.groups)
 
     def _pooled(self, models: Mapping[str, Learner], groups: Tensor | None) -> Learner:
-        """One model of several, weighed by refits: to all parts, to a few, or not at all, by size.
+        """One model of several, weighed by refits; of many points, by leave-one-out.
 
         Leave-one-out predictions of a GP know every point by its hyperparameters, those of trees
         do not: where a few targets are huge, the GP would get more than it is worth.
         """
         first = next(iter(models.values()))
         n = len(first.y_train)
-        if n > MOST_PARTLY_REFITTED:
+        if n > MOST_WITHOUT_HOLDOUT:
             labels = together(inputs_of(models), groups)
             held = [one.leave_one_out(labels, self.seed) for one in models.values()]
             model, left_out = pooled(models, held)
             return shaped(model, left_out) if n > MOST_LEFT_OUT else model
         labels, pairs = split_points(_FOLDS, first, groups, self.seed)
-        if n <= MOST_REFITTED:
-            return pooled_out_of_fold(models, pairs, labels, self.seed, drawn=True)[0]
-        progress.begin("weighing", "fit", len(models) * _FEW_FOLDS)
-        few = pairs[:_FEW_FOLDS]
-        found = {name: one.out_of_fold(few, labels, self.seed) for name, one in models.items()}
-        learned = {name: one.model for name, one in found.items()}
-        return pooled(learned, [one.held for one in found.values()])[0]
+        return pooled_out_of_fold(models, pairs, labels, self.seed, drawn=True)[0]
 
     def _classes(self, n_features: int) -> Any:
         """Features that define the class, or a function."""
