@@ -13,9 +13,8 @@ from typer.testing import CliRunner
 from sharpgp import SharpGPRegressor, metrics
 from sharpgp.cli import app
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.sizes import TRIED_BRIEFLY
 from sharpgp_benchmarks import datasets, extra_sets, table_sets
-from sharpgp_benchmarks.evidence import STUDIES, starts
+from sharpgp_benchmarks.evidence import STUDIES
 from sharpgp_benchmarks.peers import experiment
 from sharpgp_benchmarks.peers.protocol import Prediction, make_case
 from sharpgp_benchmarks.task import Task, perform
@@ -205,19 +204,12 @@ def slow(*case):
     ("name", "options"),
     [
         ("bo_choice", ["--functions", "camel3", "--points", "8", "--seeds", "1"]),
-        slow("bo_designs", ["--repeats", "1"]),
         ("bo_surprises", ["--functions", "camel3", "--iterations", "2"]),
         slow("drift", ["--seeds", "1", "--steps", "60"]),
-        ("monotonicity", ["--datasets=diabetes", "--kernels=rbf", "--seeds=1", "--pairs=3"]),
-        slow("profile", ["--datasets", "diabetes", "--rows", "45", "--base", "rbf"]),
         slow("warm_start", ["--datasets", "diabetes", "--rows", "40", "--seeds", "1"]),
         ("choosing", ["--rows", "60", "--repeats", "1", "--methods", "kuleshov18"]),
         slow("fit_times", ["--rows=60", "--features=6", "--bases=rbf", "--methods=exact"]),
         slow("foreign", ["--datasets", "diabetes", "--rows", "100", "--seeds", "1", "--runs", "1"]),
-        ("scale_training", ["--points", "60", "--seeds", "1", "--inducing", "10"]),
-        slow("starts", ["--points=60", "--data=rough", "--kernels=rbf", "--seeds=1", "--tables="]),
-        slow("search", ["--datasets=diabetes", "--seeds=1", "--kinds=one", "--restarts=0"]),
-        slow("variants", ["--datasets=diabetes", "--seeds=1"]),
         slow("scoringbench", ["--datasets", "cpu", "--entries", "one GP,constant"]),
         slow("many_rows", ["--data=rough", "--rows=60", "--kinds=neighbours 64,quantile forest"]),
         slow("few_points", ["--cases", "smooth 2d 30", "--seeds", "1", "--workers", "1"]),
@@ -227,20 +219,6 @@ def test_small_studies_run(name, options):
     done = cli.invoke(app, ["bench", "evidence", name, *options])
     assert done.exit_code == 0, done.output
     assert len(done.stdout.splitlines()) >= 2
-
-
-def test_sides_of_a_warp_are_compared_with_the_best(monkeypatch):
-    pd = pytest.importorskip("pandas")
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame({"a": rng.uniform(size=60), "kind": rng.choice(["x", "y"], 60)})
-    y = np.exp(2 * frame["a"].to_numpy() + 0.2 * rng.normal(size=60))
-    monkeypatch.setattr(starts.table_sets, "load", lambda name: (frame, y))
-    one_side, others, ahead = starts.sided("any", 50)
-    assert one_side[0] >= -1e-9
-    assert abs(one_side[0] - others[0]) < 1e-9  # it gained at once, and nothing else was tried
-    assert one_side[1] == others[1] > 0
-    assert abs(ahead[0]) < 1.0  # all sides end alike here, but each was begun
-    assert ahead[1] > 3 * TRIED_BRIEFLY
 
 
 def test_tables_of_others_are_taken_as_they_are(monkeypatch):

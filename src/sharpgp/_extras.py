@@ -8,6 +8,17 @@ from sharpgp.exceptions import MissingExtraError
 
 #: The distribution with the experiments and the baselines that only these compare with.
 LABORATORY = "sharpgp-benchmarks"
+#: What it brings: commands, and calibration methods by the names of their classes.
+LABORATORY_COMMANDS = ("bench", "datasets")
+LABORATORY_METHODS = {
+    "Capone22": "capone22",
+    "FullyBayesian": "fully_bayesian",
+    "Kuleshov22": "kuleshov22",
+}
+#: Entry points by which other distributions add commands: each names a typer application.
+COMMANDS = "sharpgp.commands"
+#: Entry points by which other distributions add calibration methods: each names a class.
+METHODS = "sharpgp.methods"
 
 
 def need(extra: str, *packages: str, distribution: str = "sharpgp") -> None:

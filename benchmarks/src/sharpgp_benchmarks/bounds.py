@@ -12,10 +12,10 @@ from torch import Tensor
 
 from sharpgp import metrics
 from sharpgp._validation import check_choice
-from sharpgp.calibration import Calibrated, Capone22, Recalibrator
-from sharpgp.calibration.methods.bayes.capone22 import UniformBoundPredictor
+from sharpgp.calibration import Calibrated, Recalibrator
 from sharpgp.calibration.recalibrator import make_recalibrator
 from sharpgp.exceptions import InvalidInputError
+from sharpgp_benchmarks.methods.capone22 import Capone22, UniformBoundPredictor
 from sharpgp_benchmarks.regression import BASES, make_problem
 from sharpgp_benchmarks.task import Outcome, Task
 

@@ -6,14 +6,16 @@ import typer
 from typer.core import TyperGroup
 
 from sharpgp import __version__
-from sharpgp._extras import LABORATORY, entry_point, entry_point_names, need_distribution
+from sharpgp._extras import (
+    COMMANDS,
+    LABORATORY,
+    LABORATORY_COMMANDS,
+    entry_point,
+    entry_point_names,
+    need_distribution,
+)
 from sharpgp.cli.wording import worded
 from sharpgp.exceptions import SharpGPError
-
-#: Entry points by which other distributions add commands: each names a typer application.
-COMMANDS = "sharpgp.commands"
-#: Commands of the laboratory, which is a distribution of its own.
-OF_LABORATORY = ("bench", "datasets")
 
 
 class _Commands(TyperGroup):
@@ -29,7 +31,7 @@ class _Commands(TyperGroup):
         found = entry_point(COMMANDS, cmd_name)
         if found is not None:
             return typer.main.get_command(found)
-        if cmd_name in OF_LABORATORY:
+        if cmd_name in LABORATORY_COMMANDS:
             need_distribution(LABORATORY, f"sharpgp {cmd_name}")
         return None
 

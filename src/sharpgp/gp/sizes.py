@@ -5,19 +5,18 @@ rows        on a GPU   what happens                 why there
 ==========  =========  ===========================  ===============================================
 from 40                spreads are learned          fewer scores are too few to judge one by
 from 300               starts run side by side      fewer take no time
-from 1500              starts are tried for 8       measured: ``starts``, they end alike
+from 1500              starts are tried for 8       measured: they end alike
                        evaluations, not 20
 above 400              scale models are trained by  measured: within 0.6 of the greatest likelihood,
                        a bound, above 2000 that     for half the cost at 800 points and an eighth at
-                       of a part                    1,300 (``scale_training``)
-up to 500              ``capone22`` samples         cost: ``N^3`` per gradient, thousands of them
+                       of a part                    1,300
 above 500              additive GPs are trained on  measured: trained on 500 of 800 points, the CRPS
                        a part, and only their       was within 4 % on three sets (one split each),
                        scale models are learned     for a quarter to a half of the cost
-above 500              one side is searched for a   measured: ``starts``
+above 500              one side is searched for a   cost: the others seldom end higher
                        warp to the end
-above 500              the first kernel of a pool   measured: docs/measurements.md; of fewer rows,
-                       goes ahead: others begin     each kernel for itself covers more closely
+above 500              the first kernel of a pool   cost: a training of each; of fewer rows, each
+                       goes ahead: others begin     kernel for itself covers more closely
                        where it ended, and try
                        what it took
 above 600              spreads are searched by a    cost: the search evaluates ``N^3`` 30 times, and
@@ -50,8 +49,6 @@ up to 100k             boosting starts over on all  cost
 above 200k             boosted trees are fewer      cost: a pass through the rows for each
 above 200k             leaves of forests average a  cost: a walk through every tree for each row
                        part of the targets
-above 1000             sparse hyperposteriors are   cost: ``N^3`` per gradient
-                       those of a part
 above 1000             Vecchia's likelihood is      cost: a search among earlier points for each
                        that of a part
 above 1500             neighbours' lengthscales     cost: ``N^3`` per gradient
@@ -60,14 +57,14 @@ up to 2000             ``auto`` cross-validates     measured: ``peers``, ``defau
                                                     ``exact`` on 1,339 rows; beyond, cost: refits
 up to 5000  none       ``auto`` leaves out points   measured: ``many_rows``; beyond, cost: ``N^3``
                        that no training has seen
-from 2000              ``auto`` takes a GPU         measured: ``exact_or_sparse``
-above 2000  none       exact GPs are trained on a   measured: ``exact_or_sparse``
+from 2000              ``auto`` takes a GPU         measured: fewer rows are quicker on a CPU
+above 2000  none       exact GPs are trained on a   cost: ``N^3`` per gradient
                        part, and conditioned on
                        all; so are their spreads
-above 3000  10,000     GPs are sparse where a       measured, quality against time:
-                       method searches with them    ``exact_or_sparse``
-above 10k   10,000     Matern GPs predict from      measured: ``exact_or_sparse``,
-                       neighbours, with up to 10    ``many_rows``; beyond, 8 N^2 bytes, and N^2 for
+above 3000  10,000     GPs are sparse where a       cost: ``N^3`` per step of the search
+                       method searches with them
+above 10k   10,000     Matern GPs predict from      measured: ``many_rows``;
+                       neighbours, with up to 10    beyond, 8 N^2 bytes, and N^2 for
                        features (50 on a GPU);      each prediction
                        all others are sparse
 above 50k   none       no sparse GP is pooled       cost: training sees every row 20 times
@@ -79,7 +76,7 @@ above 3000             operations of an exact GP    measured: below, what thread
 above 4000             starts are tried on a part   cost: four descents of ``N^3`` each
 above 4000             no GP on a warped target     cost: a second training
 above 5000             one matrix, in place         measured, memory: ``large_data loo_memory``
-above 20k   200k       sparse training in batches   measured: ``minibatch``
+above 20k   200k       sparse training in batches   cost: a pass through all rows per step
 above 2M               ``sharpgp fit`` streams      memory; measured: ``out_of_core``; the number
                                                     is in :mod:`sharpgp.tabular.files`
 ==========  =========  ===========================  ===============================================
@@ -191,10 +188,6 @@ MOST_BOOSTED = 400_000_000
 MOST_BOOSTED_AGAIN = 100_000
 #: Rows whose residuals teach boosting the spread, at most.
 MOST_SPREAD_FROM = 50_000
-#: Training points of a sparse GP that its hyperposterior is computed from, at most.
-MOST_OBSERVED = 1000
-#: Training points up to which ``capone22`` samples the hyperposterior.
-MOST_SAMPLED = 500
 
 
 @stored("Sparse", m=int)
