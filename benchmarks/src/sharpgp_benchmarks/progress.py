@@ -1,4 +1,4 @@
-"""Progress of a run: a bar on a terminal."""
+"""Progress of a run: a bar on a terminal, now and then a line elsewhere."""
 
 import sys
 import time
@@ -7,12 +7,18 @@ from contextlib import contextmanager
 
 from sharpgp_benchmarks.run import Progress
 
+#: Seconds between two lines where there is no terminal.
+SECONDS_A_LINE = 10.0
+
 
 @contextmanager
 def bar(shown: bool) -> Iterator[Progress | None]:
-    """A bar on standard error with rate and time left; nothing if it is not to be shown."""
-    if not (shown and sys.stderr.isatty()):
+    """Rate and time left on standard error: a bar on a terminal, lines in a pipe or file."""
+    if not shown:
         yield None
+        return
+    if not sys.stderr.isatty():
+        yield _lines()
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
@@ -27,6 +33,21 @@ def bar(shown: bool) -> Iterator[Progress | None]:
             display.update(task, completed=done, total=total, description=text)
 
         yield update
+
+
+def _lines() -> Progress:
+    """A line at most every :data:`SECONDS_A_LINE`, and none for a run that ends before."""
+    start = last = time.monotonic()
+
+    def update(done: int, total: int, failed: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= SECONDS_A_LINE:
+            last = now
+            told = describe(done, total, failed, now - start)
+            print(f"{done} of {total} tasks, {told}", file=sys.stderr, flush=True)  # noqa: T201
+
+    return update
 
 
 def describe(done: int, total: int, failed: int, seconds: float) -> str:
