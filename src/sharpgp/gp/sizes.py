@@ -57,14 +57,14 @@ up to 2000             ``auto`` cross-validates     measured: ``peers``, ``defau
                                                     ``exact`` on 1,339 rows; beyond, cost: refits
 up to 5000  none       ``auto`` leaves out points   measured: ``many_rows``; beyond, cost: ``N^3``
                        that no training has seen
-from 2000              ``auto`` takes a GPU         measured: fewer rows are quicker on a CPU
-above 2000  none       exact GPs are trained on a   cost: ``N^3`` per gradient
+from 2000              ``auto`` takes a GPU         measured: ``exact_or_sparse``
+above 2000  none       exact GPs are trained on a   measured: ``exact_or_sparse``
                        part, and conditioned on
                        all; so are their spreads
-above 3000  10,000     GPs are sparse where a       cost: ``N^3`` per step of the search
-                       method searches with them
-above 10k   10,000     Matern GPs predict from      measured: ``many_rows``;
-                       neighbours, with up to 10    beyond, 8 N^2 bytes, and N^2 for
+above 3000  10,000     GPs are sparse where a       measured, quality against time:
+                       method searches with them    ``exact_or_sparse``
+above 10k   10,000     Matern GPs predict from      measured: ``exact_or_sparse``,
+                       neighbours, with up to 10    ``many_rows``; beyond, 8 N^2 bytes, and N^2 for
                        features (50 on a GPU);      each prediction
                        all others are sparse
 above 50k   none       no sparse GP is pooled       cost: training sees every row 20 times
