@@ -1,6 +1,7 @@
 """Progress of a run: a bar on a terminal, now and then a line elsewhere."""
 
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +9,7 @@ from contextlib import contextmanager
 from sharpgp_benchmarks.run import Progress
 
 #: Seconds between two lines where there is no terminal.
-SECONDS_A_LINE = 10.0
+SECONDS_A_LINE = 30.0
 
 
 @contextmanager
@@ -18,7 +19,8 @@ def bar(shown: bool) -> Iterator[Progress | None]:
         yield None
         return
     if not sys.stderr.isatty():
-        yield _lines()
+        with _lines() as update:
+            yield update
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
@@ -35,19 +37,28 @@ def bar(shown: bool) -> Iterator[Progress | None]:
         yield update
 
 
-def _lines() -> Progress:
-    """A line at most every :data:`SECONDS_A_LINE`, and none for a run that ends before."""
-    start = last = time.monotonic()
+@contextmanager
+def _lines() -> Iterator[Progress]:
+    """A line every :data:`SECONDS_A_LINE`, however long a task takes; none for a shorter run."""
+    start, ended, state = time.monotonic(), threading.Event(), [(0, 0, 0)]
+
+    def tell() -> None:
+        while not ended.wait(SECONDS_A_LINE):
+            done, total, failed = state[0]
+            words = describe(done, total, failed, time.monotonic() - start)
+            line = ", ".join(filter(None, [f"{done} of {total} tasks", words]))
+            print(line, file=sys.stderr, flush=True)  # noqa: T201
 
     def update(done: int, total: int, failed: int) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last >= SECONDS_A_LINE:
-            last = now
-            told = describe(done, total, failed, now - start)
-            print(f"{done} of {total} tasks, {told}", file=sys.stderr, flush=True)  # noqa: T201
+        state[0] = done, total, failed
 
-    return update
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield update
+    finally:
+        ended.set()
+        teller.join()
 
 
 def describe(done: int, total: int, failed: int, seconds: float) -> str:
