@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from sharpgp import _skops
-from sharpgp._extras import LABORATORY, METHODS, entry_point, entry_point_names
+from sharpgp._extras import LABORATORY, METHODS, loadable_entry_points
 from sharpgp.exceptions import SavedModelError
 
 if TYPE_CHECKING:
@@ -324,8 +324,7 @@ class Writer:
 
 def _codec(name: str) -> Codec:
     if name not in _BY_NAME:  # a method of another distribution that nobody has imported yet
-        for method in entry_point_names(METHODS):
-            entry_point(METHODS, method)
+        loadable_entry_points(METHODS)
     if name not in _BY_NAME:
         raise SavedModelError(
             f"expected a known class, found {name!r}; a method of another package, such as "

@@ -250,7 +250,7 @@ def _bounds(metric: str) -> Callable[[Tables], tuple[str, str]]:
     def judge(tables: Tables) -> tuple[str, str]:
         found, lines = {}, []
         for (experiment, _, dataset), block in tables.items():
-            cells = block.cells
+            cells = {method.split()[0]: row for method, row in block.cells.items()}
             if experiment == "bounds" and cells.get("paper") and cells.get("capone22"):
                 ours, theirs = cells["paper"][metric].mean, cells["capone22"][metric].mean
                 found[dataset] = ours < theirs

@@ -11,7 +11,7 @@ from sharpgp._extras import (
     LABORATORY,
     LABORATORY_COMMANDS,
     entry_point,
-    entry_point_names,
+    loadable_entry_points,
     need_distribution,
 )
 from sharpgp.cli.wording import worded
@@ -22,7 +22,7 @@ class _Commands(TyperGroup):
     """Turns expected errors into one line and status 2, and ctrl-C into status 130."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*super().list_commands(ctx), *entry_point_names(COMMANDS)]
+        return [*super().list_commands(ctx), *loadable_entry_points(COMMANDS)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         own = super().get_command(ctx, cmd_name)
