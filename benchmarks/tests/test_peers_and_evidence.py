@@ -1,5 +1,7 @@
 """The comparison with peers and the single studies run, and their tables say what they found."""
 
+import csv
+import math
 import sys
 from functools import partial
 from importlib import import_module
@@ -12,9 +14,9 @@ from typer.testing import CliRunner
 
 from sharpgp import SharpGPRegressor, metrics
 from sharpgp.cli import app
-from sharpgp.exceptions import InvalidInputError
+from sharpgp.exceptions import InvalidInputError, NumericalError
 from sharpgp_benchmarks import datasets, extra_sets, table_sets
-from sharpgp_benchmarks.evidence import STUDIES
+from sharpgp_benchmarks.evidence import STUDIES, landing, regions
 from sharpgp_benchmarks.peers import experiment
 from sharpgp_benchmarks.peers.protocol import Prediction, make_case
 from sharpgp_benchmarks.task import Task, perform
@@ -187,7 +189,7 @@ def test_every_study_is_listed_and_has_options_of_its_own():
     listed = cli.invoke(app, ["bench", "evidence"])
     assert [line.split()[0] for line in listed.stdout.splitlines()] == list(STUDIES)
     folder = Path(import_module("sharpgp_benchmarks.evidence").__file__).parent
-    assert {file.stem for file in folder.glob("*.py")} == {*STUDIES, "__init__", "common"}
+    assert {file.stem for file in folder.glob("*.py")} == {*STUDIES, "__init__", "common", "run"}
     for name in STUDIES:
         done = cli.invoke(app, ["bench", "evidence", name, "--help"])
         assert done.exit_code == 0, name
@@ -203,6 +205,10 @@ def slow(*case):
 @pytest.mark.parametrize(
     ("name", "options"),
     [
+        slow("training", ["--datasets", "diabetes", "--seeds", "1"]),
+        slow("pooling", ["--names", "diabetes", "--rows", "40", "--seeds", "1"]),
+        slow("known_truth", ["--rows", "30", "--seeds", "1", "--workers", "1"]),
+        slow("splits", ["--datasets", "diabetes", "--most", "60", "--seeds", "1"]),
         ("bo_choice", ["--functions", "camel3", "--points", "8", "--seeds", "1"]),
         ("bo_surprises", ["--functions", "camel3", "--iterations", "2"]),
         slow("drift", ["--seeds", "1", "--steps", "60"]),
@@ -219,6 +225,60 @@ def test_small_studies_run(name, options):
     done = cli.invoke(app, ["bench", "evidence", name, *options])
     assert done.exit_code == 0, done.output
     assert len(done.stdout.splitlines()) >= 2
+
+
+@pytest.fixture
+def cases(monkeypatch):
+    """A study whose cases take no time, and which of them were computed."""
+    seen = []
+
+    def measure(correlation, seed, calibration):
+        if correlation == 0.99:
+            raise NumericalError("no luck")
+        seen.append((correlation, seed))
+        return [0.8 + 0.1 * seed, math.nan if correlation == 0.9 else 0.7]
+
+    measure.__module__ = regions.__name__  # where workers look for it
+    monkeypatch.setattr(regions, "measure", measure)
+    return seen
+
+
+def test_a_study_keeps_its_cases_and_its_table_and_goes_on(tmp_path, cases):
+    command = ["bench", "evidence", "regions", "--correlations", "0,0.9", "--repeats", "2"]
+    done = cli.invoke(app, [*command, "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert len(cases) == 4
+    assert "| 0 | 85.0% | 3.5% | 0.700 |" in done.stdout
+    again = cli.invoke(app, [*command, "--out", str(tmp_path)])
+    assert again.stdout == done.stdout
+    assert len(cases) == 4
+    rows = list(csv.DictReader((tmp_path / "regions.csv").open()))
+    assert [one["correlation"] for one in rows] == ["0", "0.9"]
+    (run,) = csv.DictReader((tmp_path / "runs.csv").open())
+    assert run["file"] == "regions.csv"
+    assert run["command"] == f"sharpgp {' '.join(command)}"
+    assert cli.invoke(app, command).stdout == done.stdout
+    assert len(cases) == 8, "without a folder nothing is kept"
+
+
+def test_a_case_that_fails_is_one_line(cases):
+    done = cli.invoke(app, ["bench", "evidence", "regions", "--correlations", "0.99"])
+    assert (done.exit_code, done.stderr) == (2, "error: measure: NumericalError: no luck\n")
+
+
+def test_no_study_writes_where_nobody_has_asked_it_to(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(landing, "SharpGPRegressor", quick_model)
+    assert cli.invoke(app, ["bench", "evidence", "landing", "--n", "40"]).exit_code == 0
+    assert list(tmp_path.iterdir()) == []
+    done = cli.invoke(app, ["bench", "evidence", "landing", "--n", "40", "--out", "figures"])
+    assert done.exit_code == 0, done.output
+    drawn = {"landing_trained.svg", "landing_default.svg"}
+    assert drawn <= {file.name for file in (tmp_path / "figures").iterdir()}
+
+
+def quick_model(**_):
+    return SharpGPRegressor(base="rbf", calibration="vanilla", random_state=0)
 
 
 def test_tables_of_others_are_taken_as_they_are(monkeypatch):

@@ -1,12 +1,10 @@
 """The two pictures of the first page: a GP as it was trained, and the default."""
 
-from pathlib import Path
-
 import numpy as np
 
 from sharpgp import SharpGPRegressor
-from sharpgp._files import make_folder
 from sharpgp.metrics import interval_coverage, interval_width
+from sharpgp_benchmarks.evidence.run import out_folder
 
 
 def data(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -16,7 +14,7 @@ def data(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return x[:, None], np.sin(x) + 0.15 * x + (0.05 + 0.08 * x) * rng.normal(size=n)
 
 
-def main(out: Path | None = None, n: int = 150, seed: int = 1) -> None:
+def main(n: int = 150, seed: int = 1) -> None:
     """Print what both pictures say, and draw them into the folder ``--out``, if one is named."""
     from matplotlib.figure import Figure
 
@@ -46,8 +44,7 @@ def main(out: Path | None = None, n: int = 150, seed: int = 1) -> None:
         ax.axvline(5, color=INK, lw=0.6, ls=(0, (2, 4)))
         ax.set(xlim=(0, 10), ylim=(-2, 5))
         plain(ax)
-        if out is not None:
-            make_folder(out)
+        if (out := out_folder()) is not None:
             figure.savefig(out / f"landing_{name}.svg", metadata={"Date": None})
         print(
             f"{name}: 90 % intervals cover {shares[0]:.1f} % of new points on the left and "
