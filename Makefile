@@ -9,8 +9,8 @@ WORKERS ?= 2
 MINUTES ?= 40
 VENV    := .venv
 BIN     := $(VENV)/bin
-EXTRAS  := cli,excel,plots,report,skops,bayes,ray,dask,docs,dev
-EVIDENCE := calibration_speed training baselines_check runner_overhead bo_overhead any_mean drift
+EXTRAS  := cli,excel,plots,report,skops,ray,dask,docs,dev
+EVIDENCE := training runner_overhead choosing drift
 STAMP   := $(VENV)/.setup-stamp
 COVERED := src/sharpgp/gp/*,src/sharpgp/calibration/*,src/sharpgp/distribution.py,src/sharpgp/metrics/*
 COVERED_BY := tests src/sharpgp/gp src/sharpgp/calibration src/sharpgp/metrics src/sharpgp/distribution.py
@@ -29,7 +29,7 @@ PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 # is kept in a log, and its end is shown when the installation fails.
 define install
 $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off \
-	-e ".[$(1)]" -e ./benchmarks -c constraints.txt 2>&1 | tee $(VENV)/setup.log \
+	-e ".[$(1)]" -e "./benchmarks[bayes]" -c constraints.txt 2>&1 | tee $(VENV)/setup.log \
 	| awk '/^(Collecting|Processing)/ { sub(/.*\//, "", $$2); print "  found " $$2; fflush() } \
 		/^Installing collected/ { print "  installing " NF - 3 " packages"; fflush() }' \
 	|| { tail -n 40 $(VENV)/setup.log >&2; exit 1; }
@@ -99,7 +99,7 @@ coverage: setup ## line and branch coverage of the numerical parts; fails below 
 test-oldest: ## the tests with the oldest versions that pyproject.toml allows, in .venv-oldest
 	@test -x .venv-oldest/bin/python || $(PYTHON) -m venv .venv-oldest
 	.venv-oldest/bin/python -m pip install -q --disable-pip-version-check \
-		-e ".[$(EXTRAS)]" -e ./benchmarks -c constraints-oldest.txt
+		-e ".[$(EXTRAS)]" -e "./benchmarks[bayes]" -c constraints-oldest.txt
 	$(ONE_THREAD) .venv-oldest/bin/python -m pytest -n $(WORKERS)
 	$(ONE_THREAD) .venv-oldest/bin/python -m pytest -n $(WORKERS) benchmarks
 

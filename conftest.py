@@ -13,8 +13,6 @@ import hypothesis
 import numpy as np
 import pytest
 
-import sharpgp
-
 # What takes seconds to import is left to the workers: the process that hands out the tests loads
 # this file, too, before it starts them.
 if TYPE_CHECKING:
@@ -38,7 +36,7 @@ collect_ignore = ["tests/stress"]  # run by `make stress`
 #: hyperparameters, a network, one whose every answer compares fits to parts, and one that searches
 #: on each of several parts.
 SLOW_METHODS = {"fully_bayesian", "capone22", "kuleshov22", "cv+", "paper_exact"}
-SAMPLERS = Path(sharpgp.__file__).parent / "calibration" / "methods" / "bayes"
+SAMPLERS = Path(__file__).parent / "benchmarks" / "src" / "sharpgp_benchmarks" / "methods"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -12,15 +12,13 @@ from safetensors.torch import save as to_bytes
 
 from helpers import SETTINGS
 from sharpgp import SharpGPRegressor, Sparse, persistence
+from sharpgp._extras import LABORATORY_METHODS
 from sharpgp.calibration import known_methods
-from sharpgp.calibration.methods.bayes.fully_bayesian import MixturePredictor
 from sharpgp.calibration.recalibrator import make_recalibrator
 from sharpgp.gp.covariance import STATIONARY
 
-#: Sampled afresh for each model it would take ten seconds; see :func:`random_model`.
-SLOW = ("fully_bayesian",)
-#: The first seed of the other method that samples.
-SAMPLED = [known_methods().index("capone22")]
+#: Methods of the library.
+METHODS = [name for name in known_methods() if name not in LABORATORY_METHODS.values()]
 
 
 def random_kernel(rng: np.random.Generator, d: int, depth: int = 0) -> kernels.Kernel:
@@ -79,12 +77,9 @@ def random_model(seed: int) -> tuple[SharpGPRegressor, Any]:
     if rng.random() < 0.3:
         X = np.asfortranarray(X)
     data: Any = pd.DataFrame(X, columns=[f"c{j}" for j in range(d)]) if seed % 3 == 0 else X
-    methods = known_methods()
-    name = methods[seed % len(methods)]
-    bayes = name in SLOW
-    stationary = bayes or rng.random() < 0.6
+    name = METHODS[seed % len(METHODS)]
+    stationary = rng.random() < 0.6
     kernel = str(rng.choice(list(STATIONARY))) if stationary else random_kernel(rng, d)
-    name = "vanilla" if bayes else name
     settings = {"random_state": int(rng.integers(100)), **SETTINGS.get(name, {})}
     own = make_recalibrator(name, **settings)
     model = SharpGPRegressor(
@@ -94,10 +89,6 @@ def random_model(seed: int) -> tuple[SharpGPRegressor, Any]:
         random_state=0,
     )
     model.fit(data[:n], y[:n])
-    if bayes:
-        gp = model.posterior_
-        theta = gp.theta_R * torch.from_numpy(np.exp(0.3 * rng.normal(size=(7, len(gp.theta_R)))))
-        model.calibrated_ = MixturePredictor(gp, gp, theta)
     return model, data[n:]
 
 

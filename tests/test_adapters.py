@@ -411,8 +411,7 @@ USUAL = ("kuleshov18", "paper", "exact")
 @pytest.mark.parametrize(
     ("model", "name"),
     [
-        *(("svgp", name) for name in EVERY if name not in ("kuleshov22", "paper")),
-        pytest.param("svgp", "kuleshov22", marks=pytest.mark.slow),
+        *(("svgp", name) for name in EVERY if name != "paper"),
         pytest.param("svgp", "paper", marks=pytest.mark.slow),
         *((model, name) for model in ("botorch", "warped") for name in USUAL),
         *(

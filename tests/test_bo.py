@@ -18,8 +18,6 @@ from sharpgp import (
     Vanilla,
 )
 from sharpgp.bo import CalibratedUpperConfidenceBound, as_botorch
-from sharpgp.calibration.methods.bayes.capone22 import BoundingBox, UniformBoundPredictor
-from sharpgp.calibration.methods.bayes.fully_bayesian import MixturePredictor
 from sharpgp.calibration.methods.sharp.predictor import SharpPredictor
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.covariance import Stationary
@@ -173,23 +171,6 @@ def test_conditioning_keeps_the_scores_of_bands(calibrated):
         assert torch.equal(later.scores, calibrated.scores)
     assert torch.equal(later.labelled_data()[1][-len(calibrated.y_cal) :], calibrated.y_cal)
     assert (later.predict_interval(X_NEW, 0.9, symmetric=True).diff(dim=1) > 0).all()
-
-
-def test_conditioning_of_predictors_with_a_gp_of_their_own(data):
-    gp = train(data[0], data[1])[0]
-    box = BoundingBox(gp.theta_R.log(), torch.full_like(gp.theta_R, 0.1), None)
-    X, y = data[2][:5], data[3][:5]
-    for make in (
-        lambda gp: MixturePredictor(gp, gp, gp.theta_R[None]),
-        lambda gp: UniformBoundPredictor(gp, gp, box, 1, "practical"),
-    ):
-        predictor, fresh = make(gp), make(gp.extended(X, y))
-        later = predictor.condition_on_observations(X, y)
-        for level in (0.1, 0.9):
-            torch.testing.assert_close(
-                later.predict_quantiles(X_NEW, level), fresh.predict_quantiles(X_NEW, level)
-            )
-        assert predictor.gp.n_train == 60
 
 
 def test_pending_points_shrink_the_bound_around_them(calibrated):

@@ -1,3 +1,5 @@
+from importlib.metadata import EntryPoint
+
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -101,3 +103,15 @@ def test_commands_of_other_distributions_are_found_by_entry_points(monkeypatch):
     monkeypatch.setattr("sharpgp._extras.entry_points", entry_points)
     assert runner.invoke(app, ["greet", "you"]).stdout == "hello you\n"
     assert "greet" in runner.invoke(app, ["--help"]).stdout
+
+
+def test_a_command_that_cannot_be_imported_breaks_no_other(monkeypatch):
+    broken = EntryPoint("greet", "no_such_module:app", "sharpgp.commands")
+    monkeypatch.setattr("sharpgp._extras.entry_points", lambda **_: [broken])
+    result = runner.invoke(app, ["greet"])
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
+    assert "no_such_module" in result.stderr
+    shown = runner.invoke(app, ["--help"])
+    assert shown.exit_code == 0
+    assert "greet" not in shown.stdout

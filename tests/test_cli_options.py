@@ -5,6 +5,7 @@ import json
 import pytest
 
 from processes import python
+from sharpgp._extras import METHODS, entry_point_names
 from sharpgp.calibration import known_methods
 from sharpgp.cli import options
 from sharpgp.exceptions import InvalidInputError
@@ -94,7 +95,7 @@ def test_an_error_comes_before_the_libraries(said, name):
 
 def test_names_are_those_of_the_library():
     assert (*KERNELS, *TREES) == options.BASES
-    assert set(options.CALIBRATIONS) == {"auto", *known_methods()}
+    assert {*options.CALIBRATIONS, *entry_point_names(METHODS)} == {"auto", *known_methods()}
     assert tuple(POOLS) == options.EFFORTS
     assert tuple(engines.ENGINES) == options.ENGINES
 

@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from sharpgp import plots
+from sharpgp._extras import METHODS, entry_point_names
 from sharpgp.calibration import known_methods
 from sharpgp.calibration.recalibrator import PosteriorMethod
 from sharpgp.cli import demonstration as demo
@@ -30,8 +31,8 @@ def console(**settings):
     return Console(file=io.StringIO(), width=100, **settings)
 
 
-def test_methods_are_the_registered_ones_without_the_slow():
-    assert set(demo.methods()) == set(known_methods()) - set(demo.SLOW)
+def test_methods_are_those_of_the_library_unless_all_are_asked_for():
+    assert set(demo.methods()) == set(known_methods()) - set(entry_point_names(METHODS))
     assert set(demo.methods(everything=True)) == set(known_methods())
     assert len(set(plots.CYCLE)) >= len(known_methods())  # a colour for each
 

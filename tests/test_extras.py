@@ -23,10 +23,6 @@ CASES = {
         ["matplotlib"],
         "sys.argv = ['sharpgp', 'demo']; from sharpgp.__main__ import main; main()",
     ),
-    "bayes": (
-        ["jax", "numpyro"],
-        "from sharpgp.calibration.methods.bayes.nuts import _sampler; _sampler()",
-    ),
     "ray": (
         ["ray"],
         "from sharpgp.tabular.cluster import ray_cluster; ray_cluster(None, 1).__enter__()",

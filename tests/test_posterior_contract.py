@@ -37,7 +37,6 @@ from sharpgp.gp.posterior import DataPosterior, Posterior, TrainingResult, Witho
 from sharpgp.gp.sparse_training import train_sparse
 from sharpgp.gp.summed import SummedPosterior
 from sharpgp.gp.warped import WarpedPosterior, train_warped
-from sharpgp.gp.weighted import WeightedSpread
 from sharpgp.gp.wrapped import WrappedPosterior
 from sharpgp.models.regressor import ScikitMean
 
@@ -176,13 +175,6 @@ def svgp(X, y):
     return as_posterior(model, likelihood=likelihoods.GaussianLikelihood().double())
 
 
-def weighted(X, y):
-    def parts(X):
-        return torch.cat([torch.ones_like(X[:, :1]), X.square()], dim=1)
-
-    return WeightedSpread(lambda X: X.sin().sum(-1), parts, X[:M])
-
-
 #: Every GP with data, by name; those of this library are trained by it.
 TRAINED = (exact, of_gpytorch, sparse, neighbours, moved, warped, centred, centred_sparse)
 #: Whose likelihood is that of an approximation.
@@ -190,10 +182,10 @@ APPROXIMATE = {"sparse", "neighbours", "moved", "centred_sparse"}
 WITH_DATA = {
     make.__name__: make for make in (*TRAINED, botorch, mapped, linear_mean, sklearn, sgpr)
 }
-MAKERS = WITH_DATA | {"summed": summed, "svgp": svgp, "weighted": weighted}
+MAKERS = WITH_DATA | {"summed": summed, "svgp": svgp}
 WRAPPERS = ("warped", "centred", "centred_sparse", "mapped", "linear_mean")
 #: What holds code of the user's cannot be saved.
-NOT_STORED = ("mapped", "linear_mean", "svgp", "weighted")
+NOT_STORED = ("mapped", "linear_mean", "svgp")
 
 
 @cache
@@ -286,7 +278,7 @@ def test_shapes_and_values(any_gp):
     assert any_gp.n_features == 2
     assert len(any_gp.names) == len(any_gp.searched) == len(any_gp.theta_R)
     low, high = any_gp.input_range
-    known = X[:M] if isinstance(any_gp, VariationalPosterior | WeightedSpread) else X
+    known = X[:M] if isinstance(any_gp, VariationalPosterior) else X
     torch.testing.assert_close(
         torch.stack([low, high]), torch.stack([known.amin(0), known.amax(0)])
     )

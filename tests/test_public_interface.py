@@ -27,11 +27,10 @@ SETTINGS = {
 }
 RECALIBRATORS = (
     *("Sharp", "Exact", "CrossValidated", "Vanilla", "Kuleshov18", "Vovk20", "Marx22"),
-    *("Kuleshov22", "FullyBayesian", "Capone22", "LeaveOneOut", "CVPlus", "SharpExact"),
+    *("LeaveOneOut", "CVPlus", "SharpExact"),
 )
 COMMANDS = {
     "demo": [],
-    "datasets": ["--data-home"],
     "fit": [
         "--target",
         "--out",
@@ -43,20 +42,6 @@ COMMANDS = {
     ],
     "predict": ["--coverage", "--out", "--quiet"],
     "report": ["--target", "--out"],
-    "bench regression": [
-        "--datasets",
-        "--methods",
-        "--repeats",
-        "--engine",
-        "--data-home",
-        "--out",
-    ],
-    "bench toy": ["--out"],
-    "bench bounds": ["--datasets", "--methods", "--repeats", "--engine", "--data-home", "--out"],
-    "bench bo": ["--datasets", "--methods", "--repeats", "--engine", "--out", "--quiet"],
-    "bench table": ["--format"],
-    "bench peers": ["--datasets", "--methods", "--repeats", "--engine", "--data-home", "--out"],
-    "bench peers-table": ["--brief"],
 }
 n = 7
 

@@ -71,11 +71,10 @@ def test_advice_depends_on_the_method(rng):
     y = 1.6 * rng.normal(size=800)
     advice = {
         method: whole(predictions(y, method=method))[1].advice
-        for method in ("vanilla", "paper", "kuleshov22", "loo", "exact")
+        for method in ("vanilla", "paper", "loo", "exact")
     }
     assert 'calibration="cv"' in advice["vanilla"]
     assert "calibration points" in advice["paper"]
-    assert "network" in advice["kuleshov22"]
     assert 'use calibration="cv"' in advice["loo"]
     assert "drift" in advice["exact"]
 

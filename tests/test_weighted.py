@@ -246,7 +246,7 @@ def test_wrong_weights(kind, gp):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["vanilla", "vovk20", "paper", "kuleshov22"])
+@pytest.mark.parametrize("name", ["vanilla", "vovk20", "paper"])
 def test_methods_without_ranks_say_so(name, gp):
     with pytest.raises(InvalidInputError, match="expected a method that ranks scores"):
         fitted(name, gp, np.ones(39))

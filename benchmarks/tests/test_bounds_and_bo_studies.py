@@ -9,11 +9,11 @@ from typer.testing import CliRunner
 
 from helpers import FakePosterior, fake_data, marked
 from sharpgp import Kuleshov18, Vanilla
-from sharpgp.calibration.methods.bayes.capone22 import BoundingBox
 from sharpgp.cli import app
 from sharpgp.exceptions import InvalidInputError
 from sharpgp_benchmarks import bo, bounds, formats, regret
 from sharpgp_benchmarks.formats import render
+from sharpgp_benchmarks.methods.capone22 import BoundingBox
 from sharpgp_benchmarks.store import Store
 from sharpgp_benchmarks.tables import summarise
 from sharpgp_benchmarks.task import Result, Task
@@ -75,7 +75,7 @@ def test_one_task_of_the_bounds(monkeypatch, tmp_path):
     rows = np.column_stack([X, X[:, 0] + 0.1 * rng.normal(size=60)])
     header = ",".join([*(f"x{j}" for j in range(7)), "target"])
     np.savetxt(tmp_path / "mpg.csv", rows, delimiter=",", header=header, comments="")
-    monkeypatch.setattr("sharpgp.calibration.methods.bayes.capone22.MOST_SAMPLED", 1)
+    monkeypatch.setattr("sharpgp_benchmarks.methods.capone22.MOST_SAMPLED", 1)
     context = {"data_home": str(tmp_path)}
     lengths = {}
     for method in ("kuleshov18", "capone22"):

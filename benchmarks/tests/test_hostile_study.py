@@ -78,10 +78,10 @@ def test_marks_of_short_cells():
 
 def test_every_question_is_heard_by_itself():
     found = hostile.answers("few points", "kuleshov18", 0, "rbf")
-    assert found.covered.shape == found.warned.shape == (2, 5)
+    assert found["covered"].shape == found["warned"].shape == (2, 5)
     # Five points calibrate: bands up to 83 %, two quantiles up to 67 %.
-    assert found.warned[0].tolist() == [False, False, True, True, True]
-    assert found.warned[1].tolist() == [False, True, True, True, True]
+    assert found["warned"][0].tolist() == [False, False, True, True, True]
+    assert found["warned"][1].tolist() == [False, True, True, True, True]
 
 
 def test_the_study_prints_a_table_and_counts_its_marks():

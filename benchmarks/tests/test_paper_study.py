@@ -16,8 +16,10 @@ cli = CliRunner()
 SIZES = {"n_train": 304, "n_train_available": 304, "n_cal": 101, "n_test": 101}
 
 
-def results(width: float = 1.0, coverage: float = 0.93, ece: float = 0.003) -> list[Result]:
-    """Two splits of boston with trained base models; the paper's method as told."""
+def results(
+    width: float = 1.0, coverage: float = 0.93, ece: float = 0.003, repeats: int = 3
+) -> list[Result]:
+    """Splits of boston with trained base models; the paper's method as told."""
     rows = {
         "paper": (width, coverage, ece),
         "kuleshov18": (1.4, 0.95, 0.003),
@@ -28,7 +30,7 @@ def results(width: float = 1.0, coverage: float = 0.93, ece: float = 0.003) -> l
         "paper_exact": (1.35, 0.95, 0.003),
     }
     found = []
-    for seed in (0, 1):
+    for seed in range(repeats):
         for method, (w, c, e) in rows.items():
             w += 0.02 * seed
             metrics = {"width_95": w, "std": w / 4, "coverage_95": c, "ece": e}
@@ -67,13 +69,26 @@ def test_verdicts_on_bounds_and_optimisations():
     found = []
     for method, length in (("paper", 1.5), ("capone22", 20.0)):
         metrics = {"violation_rate": 0.01 if method == "paper" else 0.0, "length_100": length}
-        found.append(Result(Task("bounds", "mpg", method, 0, {"base": "trained"}), "ok", metrics))
+        tasks = [Task("bounds", "mpg", method, seed, {"base": "trained"}) for seed in range(3)]
+        found += [Result(task, "ok", metrics) for task in tasks]
     for method, regret in (("calibrated", 2.0), ("calibrated_1", 4.0), ("ucb", 3.0)):
         metrics = {"simple_regret": regret, "cumulative_regret": 10 * regret}
-        found.append(Result(Task("bo", "ackley", method, 0, {"iterations": 9}), "ok", metrics))
+        tasks = [Task("bo", "ackley", method, seed, {"iterations": 9}) for seed in range(3)]
+        found += [Result(task, "ok", metrics) for task in tasks]
     assert says("100 % intervals are shorter", found) == "reproduced."
     assert says("violated less often", found) == "not reproduced."
     assert says("On Ackley it has the lower simple", found) == "only when: calibrated."
+
+
+def test_few_repetitions_give_no_verdict():
+    found = results(repeats=2)
+    assert set(verdicts(found).values()) == {"too few repetitions.", "not run."}
+    (claim,) = [c for c in claims.judged(summarise(found)) if "sharper than RK" in c.says]
+    assert claim.kind == ""
+    assert "of RK's width" in claim.detail, "the numbers are shown all the same"
+    short = [r for r in results() if r.task.method != "kuleshov22" or r.task.seed == 0]
+    assert says("network", short) == "too few repetitions."
+    assert says("sharper than RK", short) == "reproduced."
 
 
 def test_the_page_has_claims_tables_and_what_is_missing(tmp_path):
@@ -84,19 +99,23 @@ def test_the_page_has_claims_tables_and_what_is_missing(tmp_path):
     missing = ["facebook2: cannot be had here"]
     page = paper_page.Page(blocks, claims.judged(blocks), missing, ["toy.png"], "")
     text = paper_page.as_md(page)
-    assert "**It is sharper than RK" in text
-    assert "reproduced." in text
+    assert (
+        "**4 of 13 claims reproduce; 1 does so in some cases only, 2 do not, 6 were not run.**"
+        in text
+    )
+    assert "- It is sharper than RK" in text
+    assert '<strong style="color:#1c6b46">reproduced.</strong><details>' in text
     assert "- Not run: facebook2" in text
-    assert "Some methods have 2 repetition(s) only" in text
+    assert "Fewer than 3 repetitions give none." in text
     assert "![toy.png](figures/toy.png)" in text
     assert "| 95 % CI in print | 0.76 |" in text
-    assert "| boston, trained | 7.4 | 1.31 (90.0 %) | 1.4 | 1.41 (95.0 %) | 0.76 | " in text
+    assert "| boston, trained | 7.4 | 1.32 (90.0 %) | 1.4 | 1.42 (95.0 %) | 0.76 | " in text
     assert "\n\n\n" not in text
     (tmp_path / "toy.png").write_bytes(b"picture")
     html = paper_page.as_html(page, tmp_path)
     assert '<div class="claim yes"><strong>It is sharper than RK' in html
     assert '<img src="data:image/png;base64,cGljdHVyZQ==" alt="99 % intervals' in html
-    assert '<tr class="print"><td>95 % CI in print</td><td>0.76</td>' in html
+    assert '<tr class="print">\n      <th>95 % CI in print</th>\n      <td>0.76</td>' in html
     assert html.count("<td>") == html.count("</td>")
 
 
@@ -123,12 +142,12 @@ def test_a_page_from_a_summary_is_that_of_the_results(tmp_path, monkeypatch):
 def test_the_table_of_widths_tells_a_thorough_search_apart():
     found = results(coverage=0.945)
     own = {"base": "trained", "of_method": {**paper.THOROUGH, "restarts": 2}}
-    task = Task("regression", "boston", "paper", 0, own)
-    found.append(Result(task, "ok", {"width_95": 0.8, "coverage_95": 0.84}, SIZES))
-    heading, line = paper_page.widths(summarise(found))
-    cells = dict(zip(heading, line, strict=True))
+    tasks = [Task("regression", "boston", "paper", seed, own) for seed in range(3)]
+    metrics = {"width_95": 0.8, "coverage_95": 0.84}
+    found += [Result(task, "ok", metrics, SIZES) for task in tasks]
+    ((_, cells),) = paper_page.widths(summarise(found)).iterrows()
     assert cells["its 95 % levels alone, thorough search"] == "0.8 (84.0 %)"
-    assert cells["paper"] == "1.01 (94.5 %)"
+    assert cells["paper"] == "1.02 (94.5 %)"
     assert cells["paper in print"] == "0.76"
     assert says("Coverage holds", found) == "only when: boston (trained) ours."
 
@@ -170,14 +189,14 @@ def test_plan_of_the_paper():
         paper.plan(["wine"], quick=True)
 
 
-@pytest.mark.parametrize("installed", [True, False])
-def test_a_quick_run_has_uniform_bounds_once_where_their_sampler_is_installed(
-    installed, monkeypatch
-):
-    monkeypatch.setattr(paper, "find_spec", lambda name: installed or None)
-    tasks = paper.plan(["boston", "mpg"], quick=True, parts=["bounds"])
-    assert sum(task.method == "capone22" for task in tasks) == 2 * installed
-    assert sum(task.method == "paper" for task in tasks) == 6
+def test_a_quick_run_has_enough_repetitions_for_verdicts_and_needs_no_sampler():
+    tasks = paper.plan(["boston", "mpg"], quick=True)
+    counts = {}
+    for task in tasks:
+        place = task.experiment, task.dataset, task.column, task.settings.get("base")
+        counts[place] = counts.get(place, 0) + 1
+    assert set(counts.values()) == {claims.LEAST_REPETITIONS}
+    assert counts["bounds", "boston", "capone22 hyperposterior=laplace", "trained"] == 3
 
 
 def test_no_set_pretrains_its_own_network():

@@ -1,5 +1,7 @@
 """The comparison with peers and the single studies run, and their tables say what they found."""
 
+import csv
+import math
 import sys
 from functools import partial
 from importlib import import_module
@@ -12,10 +14,9 @@ from typer.testing import CliRunner
 
 from sharpgp import SharpGPRegressor, metrics
 from sharpgp.cli import app
-from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.sizes import TRIED_BRIEFLY
+from sharpgp.exceptions import InvalidInputError, NumericalError
 from sharpgp_benchmarks import datasets, extra_sets, table_sets
-from sharpgp_benchmarks.evidence import STUDIES, starts
+from sharpgp_benchmarks.evidence import STUDIES, landing, regions
 from sharpgp_benchmarks.peers import experiment
 from sharpgp_benchmarks.peers.protocol import Prediction, make_case
 from sharpgp_benchmarks.task import Task, perform
@@ -188,7 +189,7 @@ def test_every_study_is_listed_and_has_options_of_its_own():
     listed = cli.invoke(app, ["bench", "evidence"])
     assert [line.split()[0] for line in listed.stdout.splitlines()] == list(STUDIES)
     folder = Path(import_module("sharpgp_benchmarks.evidence").__file__).parent
-    assert {file.stem for file in folder.glob("*.py")} == {*STUDIES, "__init__", "common"}
+    assert {file.stem for file in folder.glob("*.py")} == {*STUDIES, "__init__", "common", "run"}
     for name in STUDIES:
         done = cli.invoke(app, ["bench", "evidence", name, "--help"])
         assert done.exit_code == 0, name
@@ -204,20 +205,17 @@ def slow(*case):
 @pytest.mark.parametrize(
     ("name", "options"),
     [
+        slow("training", ["--datasets", "diabetes", "--seeds", "1"]),
+        slow("pooling", ["--names", "diabetes", "--rows", "40", "--seeds", "1"]),
+        slow("known_truth", ["--rows", "30", "--seeds", "1", "--workers", "1"]),
+        slow("splits", ["--datasets", "diabetes", "--most", "60", "--seeds", "1"]),
         ("bo_choice", ["--functions", "camel3", "--points", "8", "--seeds", "1"]),
-        slow("bo_designs", ["--repeats", "1"]),
         ("bo_surprises", ["--functions", "camel3", "--iterations", "2"]),
         slow("drift", ["--seeds", "1", "--steps", "60"]),
-        ("monotonicity", ["--datasets=diabetes", "--kernels=rbf", "--seeds=1", "--pairs=3"]),
-        slow("profile", ["--datasets", "diabetes", "--rows", "45", "--base", "rbf"]),
         slow("warm_start", ["--datasets", "diabetes", "--rows", "40", "--seeds", "1"]),
         ("choosing", ["--rows", "60", "--repeats", "1", "--methods", "kuleshov18"]),
         slow("fit_times", ["--rows=60", "--features=6", "--bases=rbf", "--methods=exact"]),
         slow("foreign", ["--datasets", "diabetes", "--rows", "100", "--seeds", "1", "--runs", "1"]),
-        ("scale_training", ["--points", "60", "--seeds", "1", "--inducing", "10"]),
-        slow("starts", ["--points=60", "--data=rough", "--kernels=rbf", "--seeds=1", "--tables="]),
-        slow("search", ["--datasets=diabetes", "--seeds=1", "--kinds=one", "--restarts=0"]),
-        slow("variants", ["--datasets=diabetes", "--seeds=1"]),
         slow("scoringbench", ["--datasets", "cpu", "--entries", "one GP,constant"]),
         slow("many_rows", ["--data=rough", "--rows=60", "--kinds=neighbours 64,quantile forest"]),
         slow("few_points", ["--cases", "smooth 2d 30", "--seeds", "1", "--workers", "1"]),
@@ -229,18 +227,58 @@ def test_small_studies_run(name, options):
     assert len(done.stdout.splitlines()) >= 2
 
 
-def test_sides_of_a_warp_are_compared_with_the_best(monkeypatch):
-    pd = pytest.importorskip("pandas")
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame({"a": rng.uniform(size=60), "kind": rng.choice(["x", "y"], 60)})
-    y = np.exp(2 * frame["a"].to_numpy() + 0.2 * rng.normal(size=60))
-    monkeypatch.setattr(starts.table_sets, "load", lambda name: (frame, y))
-    one_side, others, ahead = starts.sided("any", 50)
-    assert one_side[0] >= -1e-9
-    assert abs(one_side[0] - others[0]) < 1e-9  # it gained at once, and nothing else was tried
-    assert one_side[1] == others[1] > 0
-    assert abs(ahead[0]) < 1.0  # all sides end alike here, but each was begun
-    assert ahead[1] > 3 * TRIED_BRIEFLY
+@pytest.fixture
+def cases(monkeypatch):
+    """A study whose cases take no time, and which of them were computed."""
+    seen = []
+
+    def measure(correlation, seed, calibration):
+        if correlation == 0.99:
+            raise NumericalError("no luck")
+        seen.append((correlation, seed))
+        return [0.8 + 0.1 * seed, math.nan if correlation == 0.9 else 0.7]
+
+    measure.__module__ = regions.__name__  # where workers look for it
+    monkeypatch.setattr(regions, "measure", measure)
+    return seen
+
+
+def test_a_study_keeps_its_cases_and_its_table_and_goes_on(tmp_path, cases):
+    command = ["bench", "evidence", "regions", "--correlations", "0,0.9", "--repeats", "2"]
+    done = cli.invoke(app, [*command, "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert len(cases) == 4
+    assert "| 0 | 85.0% | 3.5% | 0.700 |" in done.stdout
+    again = cli.invoke(app, [*command, "--out", str(tmp_path)])
+    assert again.stdout == done.stdout
+    assert len(cases) == 4
+    rows = list(csv.DictReader((tmp_path / "regions.csv").open()))
+    assert [one["correlation"] for one in rows] == ["0", "0.9"]
+    (run,) = csv.DictReader((tmp_path / "runs.csv").open())
+    assert run["file"] == "regions.csv"
+    assert run["command"] == f"sharpgp {' '.join(command)}"
+    assert cli.invoke(app, command).stdout == done.stdout
+    assert len(cases) == 8, "without a folder nothing is kept"
+
+
+def test_a_case_that_fails_is_one_line(cases):
+    done = cli.invoke(app, ["bench", "evidence", "regions", "--correlations", "0.99"])
+    assert (done.exit_code, done.stderr) == (2, "error: measure: NumericalError: no luck\n")
+
+
+def test_no_study_writes_where_nobody_has_asked_it_to(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(landing, "SharpGPRegressor", quick_model)
+    assert cli.invoke(app, ["bench", "evidence", "landing", "--n", "40"]).exit_code == 0
+    assert list(tmp_path.iterdir()) == []
+    done = cli.invoke(app, ["bench", "evidence", "landing", "--n", "40", "--out", "figures"])
+    assert done.exit_code == 0, done.output
+    drawn = {"landing_trained.svg", "landing_default.svg"}
+    assert drawn <= {file.name for file in (tmp_path / "figures").iterdir()}
+
+
+def quick_model(**_):
+    return SharpGPRegressor(base="rbf", calibration="vanilla", random_state=0)
 
 
 def test_tables_of_others_are_taken_as_they_are(monkeypatch):

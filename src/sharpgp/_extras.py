@@ -1,5 +1,6 @@
 """Optional packages: which extra or distribution brings one, and the error where it is missing."""
 
+from contextlib import suppress
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from typing import Any, NoReturn
@@ -8,6 +9,17 @@ from sharpgp.exceptions import MissingExtraError
 
 #: The distribution with the experiments and the baselines that only these compare with.
 LABORATORY = "sharpgp-benchmarks"
+#: What it brings: commands, and calibration methods by the names of their classes.
+LABORATORY_COMMANDS = ("bench", "datasets")
+LABORATORY_METHODS = {
+    "Capone22": "capone22",
+    "FullyBayesian": "fully_bayesian",
+    "Kuleshov22": "kuleshov22",
+}
+#: Entry points by which other distributions add commands: each names a typer application.
+COMMANDS = "sharpgp.commands"
+#: Entry points by which other distributions add calibration methods: each names a class.
+METHODS = "sharpgp.methods"
 
 
 def need(extra: str, *packages: str, distribution: str = "sharpgp") -> None:
@@ -59,11 +71,35 @@ def entry_point_names(group: str) -> list[str]:
 def entry_point(group: str, name: str) -> Any:
     """The object that an installed distribution offers under a name, or None.
 
+    One that cannot be imported is an error of one line, a MissingExtraError.
+
     Examples
     --------
     >>> entry_point("sharpgp.no_such_group", "bench") is None
     True
     """
     for point in entry_points(group=group, name=name):
-        return point.load()
+        try:
+            return point.load()
+        except (ImportError, AttributeError) as error:
+            raise MissingExtraError(
+                f"{name}: expected to import {point.value}, found: {error}; install its package "
+                "again"
+            ) from error
     return None
+
+
+def loadable_entry_points(group: str) -> list[str]:
+    """Names of the entry points of a group that can be imported, which imports them.
+
+    Examples
+    --------
+    >>> loadable_entry_points("sharpgp.no_such_group")
+    []
+    """
+    names = []
+    for name in entry_point_names(group):
+        with suppress(MissingExtraError):
+            entry_point(group, name)
+            names.append(name)
+    return names

@@ -2,9 +2,10 @@
 
 A class joins with the decorator :func:`stored`, next to its definition, which lists its attributes
 and what each has to be.  Decoding looks names up in the table and sets plain attributes: nothing
-is imported, evaluated or called by a name from the file.  The objects of a model form a flat list
-in which each refers to earlier ones only, so that what was shared stays shared and no file can
-make a loop.
+is imported, evaluated or called by a name from the file.  A name that is not in the table makes it
+load the methods that installed distributions offer as entry points, whatever the name.  The objects
+of a model form a flat list in which each refers to earlier ones only, so that what was shared stays
+shared and no file can make a loop.
 
 torch is imported where tensors are looked at: a command that reads a table need not wait for it.
 """
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from sharpgp import _skops
+from sharpgp._extras import LABORATORY, METHODS, loadable_entry_points
 from sharpgp.exceptions import SavedModelError
 
 if TYPE_CHECKING:
@@ -320,6 +322,17 @@ class Writer:
         return len(self.objects) - 1
 
 
+def _codec(name: str) -> Codec:
+    if name not in _BY_NAME:  # a method of another distribution that nobody has imported yet
+        loadable_entry_points(METHODS)
+    if name not in _BY_NAME:
+        raise SavedModelError(
+            f"expected a known class, found {name!r}; a method of another package, such as "
+            f"those of {LABORATORY}, needs that package"
+        )
+    return _BY_NAME[name]
+
+
 class Reader:
     """Builds values from what a :class:`Writer` collected; anything odd is a SavedModelError."""
 
@@ -337,9 +350,7 @@ class Reader:
         self._built: list[Any] = []
         for entry in objects:
             require(entry, dict)
-            codec = _BY_NAME.get(str(entry.get("class")))
-            if codec is None:
-                raise SavedModelError(f"expected a known class, found {entry.get('class')!r}")
+            codec = _codec(str(entry.get("class")))
             fields = entry.get("fields")
             require(fields, dict)
             values = {key: self.decode(code) for key, code in fields.items()}

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from sharpgp import metrics
 from sharpgp._validation import check_choice
-from sharpgp.calibration import Calibrated, Capone22, Recalibrator
-from sharpgp.calibration.methods.bayes.capone22 import UniformBoundPredictor
+from sharpgp.calibration import Calibrated, Recalibrator
 from sharpgp.calibration.recalibrator import make_recalibrator
 from sharpgp.exceptions import InvalidInputError
+from sharpgp_benchmarks.methods.capone22 import Capone22, UniformBoundPredictor
 from sharpgp_benchmarks.regression import BASES, make_problem
-from sharpgp_benchmarks.task import Outcome, Task
+from sharpgp_benchmarks.task import OF_METHOD, Outcome, Task
 
 DATASETS = ("boston", "mpg", "wine")
 #: Probability with which a Bayesian bound is to hold at all test points at once.
@@ -37,8 +37,11 @@ def plan(
     *,
     repeats: int = 10,
     base: str = "trained",
+    hyperposterior: str | None = None,
 ) -> list[Task]:
     """Tasks of a run, by data set, then seed, then method.
+
+    ``hyperposterior`` is that of ``capone22``; by default samples, where points are few enough.
 
     Examples
     --------
@@ -53,8 +56,10 @@ def plan(
     check_choice(base, "base", BASES)
     if repeats < 1:
         raise InvalidInputError(f"repeats: expected at least 1, found {repeats}")
+    own = {OF_METHOD: {"hyperposterior": hyperposterior}}
+    of_method = {"capone22": own} if hyperposterior else {}
     return [
-        Task("bounds", name, method, seed, {"base": base})
+        Task("bounds", name, method, seed, {"base": base, **of_method.get(method, {})})
         for name in names
         for seed in range(repeats)
         for method in methods
@@ -107,4 +112,6 @@ def whole_interval(calibrated: Calibrated, X: Tensor) -> tuple[Tensor, Tensor]:
 def _method(task: Task, points: int) -> Recalibrator:
     if task.method in RANKED:
         return make_recalibrator(task.method, random_state=task.seed)
-    return Capone22(random_state=task.seed, points=points, warmup=SAMPLES // 2, samples=SAMPLES)
+    own = task.settings.get(OF_METHOD, {})
+    samples = {"warmup": SAMPLES // 2, "samples": SAMPLES}
+    return Capone22(random_state=task.seed, points=points, **samples, **own)

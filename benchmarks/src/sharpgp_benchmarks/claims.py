@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sharpgp_benchmarks.published import printed
 from sharpgp_benchmarks.tables import Block, Cell, label
@@ -19,6 +19,12 @@ Cells = Mapping[str, Mapping[str, Cell]]
 Tables = Mapping[tuple[str, str, str], Block]
 
 
+#: Repetitions that a verdict takes: a standard error of fewer says nothing.
+LEAST_REPETITIONS = 3
+REPRODUCED, FAILED, NOT_RUN = "reproduced.", "not reproduced.", "not run."
+TOO_FEW = "too few repetitions."
+
+
 @dataclass(frozen=True)
 class Claim:
     """A claim, the verdict on it, and the numbers that the verdict rests on."""
@@ -27,9 +33,15 @@ class Claim:
     verdict: str
     detail: str
 
+    @property
+    def kind(self) -> str:
+        """``yes``, ``no``, ``some``, or empty without a verdict."""
+        known = {REPRODUCED: "yes", FAILED: "no", NOT_RUN: "", TOO_FEW: ""}
+        return known.get(self.verdict, "some")
+
 
 def judged(blocks: Iterable[Block]) -> list[Claim]:
-    """Every claim with its verdict.
+    """Every claim with its verdict, from what has at least :data:`LEAST_REPETITIONS` repetitions.
 
     Examples
     --------
@@ -40,7 +52,49 @@ def judged(blocks: Iterable[Block]) -> list[Claim]:
         (block.heading.split(",")[0], _regime(block.heading), block.dataset): block
         for block in blocks
     }
-    return [Claim(says, *judge(tables)) for says, judge in CLAIMS.items()]
+    enough = {place: _repeated(block) for place, block in tables.items()}
+    claims = []
+    for says, judge in CLAIMS.items():
+        found, detail = judge(enough)
+        if found == NOT_RUN:
+            hint, detail = judge(tables)
+            found = NOT_RUN if hint == NOT_RUN else TOO_FEW
+        claims.append(Claim(says, found, detail))
+    return claims
+
+
+def counted(claims: Sequence[Claim]) -> str:
+    """How many claims reproduce, in one sentence.
+
+    Examples
+    --------
+    >>> counted([Claim("", REPRODUCED, ""), Claim("", FAILED, ""), Claim("", TOO_FEW, "")])
+    '1 of 3 claims reproduces; 1 does not, 1 has too few repetitions.'
+    """
+    kinds = [claim.kind for claim in claims]
+    yes = kinds.count("yes")
+    others = {
+        "does so in some cases only": kinds.count("some"),
+        "does not": kinds.count("no"),
+        "has too few repetitions": [claim.verdict for claim in claims].count(TOO_FEW),
+        "was not run": [claim.verdict for claim in claims].count(NOT_RUN),
+    }
+    plural = {"does": "do", "has": "have", "was": "were"}
+    rest = []
+    for words, count in others.items():
+        verb, _, what = words.partition(" ")
+        if count:
+            rest.append(f"{count} {verb if count == 1 else plural[verb]} {what}")
+    ends = f"; {', '.join(rest)}" if rest else ""
+    verb = "reproduces" if yes == 1 else "reproduce"
+    return f"{yes} of {len(claims)} claims {verb}{ends}."
+
+
+def _repeated(block: Block) -> Block:
+    """The methods of a block that were run often enough."""
+    counts = {method: n for method, n in block.counts.items() if n >= LEAST_REPETITIONS}
+    cells = {method: row for method, row in block.cells.items() if method in counts}
+    return replace(block, cells=cells, counts=counts)
 
 
 def verdict(found: Mapping[str, bool]) -> str:
@@ -52,11 +106,11 @@ def verdict(found: Mapping[str, bool]) -> str:
     'only when: boston.'
     """
     if not found:
-        return "not run."
+        return NOT_RUN
     if all(found.values()):
-        return "reproduced."
+        return REPRODUCED
     held = [case for case, holds in found.items() if holds]
-    return f"only when: {', '.join(held)}." if held else "not reproduced."
+    return f"only when: {', '.join(held)}." if held else FAILED
 
 
 def _regime(heading: str) -> str:
@@ -196,7 +250,7 @@ def _bounds(metric: str) -> Callable[[Tables], tuple[str, str]]:
     def judge(tables: Tables) -> tuple[str, str]:
         found, lines = {}, []
         for (experiment, _, dataset), block in tables.items():
-            cells = block.cells
+            cells = {method.split()[0]: row for method, row in block.cells.items()}
             if experiment == "bounds" and cells.get("paper") and cells.get("capone22"):
                 ours, theirs = cells["paper"][metric].mean, cells["capone22"][metric].mean
                 found[dataset] = ours < theirs
@@ -211,7 +265,7 @@ def _regret(function: str, metric: str, lower: bool) -> Callable[[Tables], tuple
         block = tables.get(("bo", "trained", function))
         cells = {} if block is None else block.cells
         if not (cells.get("calibrated") and cells.get("ucb")):
-            return "not run.", ""
+            return NOT_RUN, ""
         theirs = cells["ucb"][metric]
         found, lines = {}, [f"UCB {_shown(theirs)}"]
         for method in ("calibrated", "calibrated_1"):

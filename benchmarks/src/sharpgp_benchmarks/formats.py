@@ -1,11 +1,11 @@
-"""Blocks of results as plain text, Markdown, LaTeX and CSV."""
+"""Blocks of results as pandas tables: plain text, Markdown, LaTeX, HTML and CSV."""
 
-import csv
-import io
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path
+
+import pandas as pd
 
 from sharpgp._validation import check_choice
 from sharpgp.exceptions import InvalidInputError
@@ -13,7 +13,7 @@ from sharpgp_benchmarks.published import REFERENCE
 from sharpgp_benchmarks.store import Store
 from sharpgp_benchmarks.tables import METRICS, Block, Cell, label, summarise
 
-#: How to read the tables, by experiment; ``{REFERENCE}`` alone for those without an entry.
+#: How to read the tables, by experiment; that of regressions for those without an entry.
 READING = {
     "regression": (
         "Mean ± standard error over repetitions; rows 'in print' repeat the figures of table 1 in "
@@ -42,144 +42,54 @@ READING = {
         "count."
     ),
 }
-_COLUMNS = (
+_COLUMNS = [
     "setting", "dataset", "sizes", "method", "metric",
     "mean", "standard_error", "repetitions", "in_print",
-)  # fmt: skip
-_LATEX = {
-    "%": r"\%",
-    "±": r"$\pm$",
-    " x 1000": r" $\times 10^3$",
-    "_": r"\_",
-    "&": r"\&",
-    "#": r"\#",
-}
+]  # fmt: skip
 
 
-def as_text(blocks: Sequence[Block]) -> str:
-    """Columns for a terminal."""
-    out: list[str] = []
-    for heading, group in groupby(blocks, key=lambda block: block.heading):
-        out += [heading, "=" * len(heading), ""]
-        for block in group:
-            lines = rows(block)
-            widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-            out.append(caption(block))
-            for first, *others in lines:
-                cells = [c.rjust(w) for c, w in zip(others, widths[1:], strict=True)]
-                out.append("  ".join([first.ljust(widths[0]), *cells]).rstrip())
-            out += [*(f"note: {note}" for note in block.notes), ""]
-    return "\n".join([*out, reading(blocks), ""])
+# ------------------------------------------------------------------ tables of text
 
 
-def as_md(blocks: Sequence[Block]) -> str:
-    """Markdown, one table per data set."""
-    out: list[str] = []
-    for heading, group in groupby(blocks, key=lambda block: block.heading):
-        out += [f"## {heading.capitalize()}", ""]
-        for block in group:
-            head, *body = rows(block)
-            rule = ["---", *["--:"] * (len(head) - 1)]
-            out += [f"**{caption(block)}**", ""]
-            out += [f"| {' | '.join(row)} |" for row in (head, rule, *body)]
-            out += ["", *(f"Note: {note}\n" for note in block.notes)]
-    return "\n".join([*out, reading(blocks), ""])
+def markdown(frame: pd.DataFrame) -> str:
+    """A table in Markdown; pandas' own needs a further package.
+
+    Examples
+    --------
+    >>> print(markdown(pd.DataFrame({"width": ["1.5"]}, index=["boston"])))
+    |  | width |
+    | --- | --: |
+    | boston | 1.5 |
+    """
+    head = [[frame.index.name or "", *frame.columns], ["---", *["--:"] * frame.shape[1]]]
+    lines = [*head, *frame.reset_index().to_numpy().tolist()]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
 
 
-def as_latex(blocks: Sequence[Block]) -> str:
-    """LaTeX with booktabs, one table per setting."""
-    out: list[str] = []
-    for heading, group in groupby(blocks, key=lambda block: block.heading):
-        members = list(group)
-        methods = max((list(block.cells) for block in members), key=len)
-        out += [
-            f"% {heading}",
-            rf"\begin{{tabular}}{{ll{'r' * len(methods)}}}",
-            r"\toprule",
-            " & ".join(["Data set", "Metric", *map(_tex, map(label, methods))]) + r" \\",
-        ]
-        for block in members:
-            out.append(r"\midrule")
-            for i, (first, *others) in enumerate(rows(block, methods)[1:]):
-                cells = [block.dataset if i == 0 else "", first, *others]
-                out.append(" & ".join(map(_tex, cells)) + r" \\")
-        out += [r"\bottomrule", r"\end{tabular}"]
-        out += [f"% {caption(block)}" for block in members]
-        out += [f"% {block.dataset}: {note}" for block in members for note in block.notes]
-        out.append("")
-    return "\n".join([*out, f"% {reading(blocks)}", ""])
+def html(frame: pd.DataFrame) -> str:
+    """A table in HTML that scrolls where it is wide; rows of printed figures have a class."""
+    text = frame.to_html(border=0, na_rep="", classes="numbers")
+    text = text.replace('<tr style="text-align: right;">', "<tr>")
+    lines = text.split("<tr>\n")
+    kinds = ('<tr class="print">\n' if " in print</th>" in line else "<tr>\n" for line in lines[1:])
+    rows = (kind + line for kind, line in zip(kinds, lines[1:], strict=True))
+    return f'<div class="wide">{lines[0]}{"".join(rows)}</div>'
 
 
-def as_csv(blocks: Sequence[Block]) -> str:
-    """One line per cell, all digits."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_COLUMNS)
-    for block in blocks:
-        for method, row in block.cells.items():
-            for metric in block.metrics:
-                if metric in row:
-                    cell = row[metric]
-                    where = [block.heading, block.dataset, block.sizes, method, metric]
-                    error = "" if math.isnan(cell.error) else repr(cell.error)
-                    figure = "" if cell.printed is None else repr(cell.printed)
-                    writer.writerow([*where, repr(cell.mean), error, cell.count, figure])
-    return text.getvalue()
-
-
-def from_csv(file: Path) -> list[Block]:
-    """The blocks that :func:`as_csv` wrote; their notes are not in it."""
-    if not file.is_file():
-        raise InvalidInputError(
-            f"summary: expected a file, found none at {file}; "
-            "write it with sharpgp bench table RESULTS --format csv"
-        )
-    with file.open(encoding="utf-8", newline="") as lines:
-        reader = csv.DictReader(lines)
-        if tuple(reader.fieldnames or ()) != _COLUMNS:
-            raise InvalidInputError(
-                f"summary: expected the columns {', '.join(_COLUMNS)}, found others in {file}; "
-                "write it with sharpgp bench table RESULTS --format csv"
-            )
-        cells: dict[tuple[str, str, str], dict[str, dict[str, Cell]]] = {}
-        for line in reader:
-            block = cells.setdefault((line["setting"], line["dataset"], line["sizes"]), {})
-            block.setdefault(line["method"], {})[line["metric"]] = Cell(
-                float(line["mean"]),
-                float(line["standard_error"] or "nan"),
-                int(line["repetitions"]),
-                float(line["in_print"]) if line["in_print"] else None,
-            )
-    found = []
-    for where, rows_of in cells.items():
-        counts = {
-            method: max(cell.count for cell in row.values()) for method, row in rows_of.items()
-        }
-        found.append(Block(*where, rows_of, counts, ()))
-    return found
-
-
-def reading(blocks: Sequence[Block]) -> str:
-    """How to read the tables of the experiments that the blocks are from."""
-    kinds = dict.fromkeys(block.heading.split(",")[0] for block in blocks)
-    known = [READING[kind] for kind in kinds if kind in READING]
-    return " ".join(known or [READING["regression"]])
-
-
-def rows(block: Block, methods: Sequence[str] | None = None) -> list[list[str]]:
-    """Heading and body; a row of printed figures follows each metric that has some."""
-    methods = list(methods or block.cells)
-    lines = [["", *map(label, methods)]]
+def frame_of(block: Block) -> pd.DataFrame:
+    """A row for each metric, then one of printed figures where there are some; methods across."""
+    rows: dict[str, list[str]] = {}
     for metric in block.metrics:
         name, factor = METRICS[metric]
-        row = [block.cells.get(method, {}).get(metric) for method in methods]
-        lines.append([name, *(_shown(cell, factor) for cell in row)])
-        figures = [None if cell is None else cell.printed for cell in row]
+        cells = [row.get(metric) for row in block.cells.values()]
+        rows[name] = [_shown(cell, factor) for cell in cells]
+        figures = [None if cell is None else cell.printed for cell in cells]
         if any(figure is not None for figure in figures):
             shown = ["" if figure is None else f"{figure * factor:.3g}" for figure in figures]
-            lines.append([f"{name.split(' x ')[0]} in print", *shown])
-    lines.append(["repetitions", *(str(block.counts.get(method, "")) for method in methods)])
-    return lines
+            rows[f"{name.split(' x ')[0]} in print"] = shown
+    rows["repetitions"] = [str(block.counts.get(method, "")) for method in block.cells]
+    columns = [label(method) for method in block.cells]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
 
 
 def _shown(cell: Cell | None, factor: float) -> str:
@@ -195,15 +105,99 @@ def _shown(cell: Cell | None, factor: float) -> str:
     return f"{mean:.{decimals}f} ± {error:.{decimals}f}"
 
 
+# ------------------------------------------------------------------ forms of a run
+
+
+def as_text(blocks: Sequence[Block]) -> str:
+    """Columns for a terminal."""
+
+    def table(block: Block) -> str:
+        notes = [f"note: {note}" for note in block.notes]
+        return "\n".join([caption(block), frame_of(block).to_string(), *notes, ""])
+
+    return _in_sections(blocks, lambda heading: f"{heading}\n{'=' * len(heading)}\n", table)
+
+
+def as_md(blocks: Sequence[Block]) -> str:
+    """Markdown, one table per data set."""
+
+    def table(block: Block) -> str:
+        notes = [f"Note: {note}\n" for note in block.notes]
+        return "\n".join([f"**{caption(block)}**\n", f"{markdown(frame_of(block))}\n", *notes])
+
+    return _in_sections(blocks, lambda heading: f"## {heading.capitalize()}\n", table)
+
+
+def as_latex(blocks: Sequence[Block]) -> str:
+    """LaTeX with booktabs, one table per data set."""
+
+    def table(block: Block) -> str:
+        notes = [f"% {note}" for note in block.notes]
+        frame = frame_of(block)
+        text = frame.to_latex(escape=True, column_format="l" + "r" * frame.shape[1])
+        return "\n".join([f"% {caption(block)}", text.replace("±", r"$\pm$").rstrip(), *notes, ""])
+
+    return _in_sections(blocks, lambda heading: f"% {heading}", table, "% ")
+
+
+def _in_sections(
+    blocks: Sequence[Block],
+    title: Callable[[str], str],
+    table: Callable[[Block], str],
+    comment: str = "",
+) -> str:
+    parts = []
+    for heading, group in groupby(blocks, key=lambda block: block.heading):
+        parts += [title(heading), *map(table, group)]
+    return "\n".join([*parts, f"{comment}{reading(blocks)}\n"])
+
+
+def as_csv(blocks: Sequence[Block]) -> str:
+    """One line per cell, all digits."""
+    lines = [
+        [block.heading, block.dataset, block.sizes, method, metric, *vars(row[metric]).values()]
+        for block in blocks
+        for method, row in block.cells.items()
+        for metric in block.metrics
+        if metric in row
+    ]
+    text: str = pd.DataFrame(lines, columns=_COLUMNS).to_csv(index=False, lineterminator="\n")
+    return text
+
+
+def from_csv(file: Path) -> list[Block]:
+    """The blocks that :func:`as_csv` wrote; their notes are not in it."""
+    hint = "write it with sharpgp bench table RESULTS --format csv"
+    if not file.is_file():
+        raise InvalidInputError(f"summary: expected a file, found none at {file}; {hint}")
+    table = pd.read_csv(file, dtype=str, keep_default_na=False)  # numbers below, to the last digit
+    if list(table.columns) != _COLUMNS:
+        raise InvalidInputError(
+            f"summary: expected the columns {', '.join(_COLUMNS)}, found others in {file}; {hint}"
+        )
+    found = []
+    for where, lines in table.groupby(_COLUMNS[:3], sort=False):
+        cells: dict[str, dict[str, Cell]] = {}
+        for line in lines.itertuples():
+            mean, error = float(line.mean), float(line.standard_error or "nan")
+            figure = float(line.in_print) if line.in_print else None
+            cell = Cell(mean, error, int(line.repetitions), figure)
+            cells.setdefault(line.method, {})[line.metric] = cell
+        counts = {method: max(c.count for c in row.values()) for method, row in cells.items()}
+        found.append(Block(*where, cells, counts, ()))
+    return found
+
+
+def reading(blocks: Sequence[Block]) -> str:
+    """How to read the tables of the experiments that the blocks are from."""
+    kinds = dict.fromkeys(block.heading.split(",")[0] for block in blocks)
+    known = [READING[kind] for kind in kinds if kind in READING]
+    return " ".join(known or [READING["regression"]])
+
+
 def caption(block: Block) -> str:
     """Name of the set and sizes of its parts."""
     return f"{block.dataset}: {block.sizes}" if block.sizes else block.dataset
-
-
-def _tex(text: str) -> str:
-    for plain, escaped in _LATEX.items():
-        text = text.replace(plain, escaped)
-    return text
 
 
 #: Writers of tables by name.

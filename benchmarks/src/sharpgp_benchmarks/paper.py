@@ -1,7 +1,6 @@
 """Every table and figure of the paper and its supplement: the tasks of ``sharpgp bench paper``."""
 
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +72,8 @@ def plan(
     parts : sequence of str, optional
         Those of :data:`PARTS` to run; all by default.
     quick : bool
-        Few repetitions, a short optimisation, and the uniform bounds of ``capone22`` once, where
-        the extra ``bayes`` is installed.
+        Few repetitions, a short optimisation, and the uniform bounds of ``capone22`` from the
+        Laplace approximation, which needs no sampler.
     repeats : int, optional
         Splits of each set; 100 as printed, fewer of :data:`LARGE`, three in a quick run.
     of_paper : mapping, optional
@@ -100,15 +99,13 @@ def plan(
         tasks += _regressions(names, quick, repeats, dict(of_paper or {}))
     bounded = [name for name in bounds.DATASETS if name in names]
     if "bounds" in chosen and bounded:
-        ranked = [method for method in bounds.METHODS if not (quick and method == "capone22")]
-        tasks += bounds.plan(bounded, ranked, repeats=QUICK_REPEATS if quick else 10)
-        if quick and find_spec("numpyro"):  # of the extra bayes; a minute for each set
-            tasks += bounds.plan(bounded, ["capone22"], repeats=1)
+        how = {"repeats": QUICK_REPEATS, "hyperposterior": "laplace"} if quick else {"repeats": 10}
+        tasks += bounds.plan(bounded, **how)
     if "bo" in chosen:
         tasks += bo.plan(
             FUNCTIONS,
             BOUNDS,
-            repeats=1 if quick else 20,
+            repeats=QUICK_REPEATS if quick else 20,
             iterations=QUICK_ITERATIONS if quick else bo.ITERATIONS,
         )
     return tasks
@@ -121,7 +118,7 @@ def _regressions(
     tasks: list[Task] = []
     for name in names:
         count = repeats or (QUICK_REPEATS if quick else FEWER if name in LARGE else 100)
-        network = {"kuleshov22": min(count, 1) if quick else count}
+        network = {"kuleshov22": count}
         own = {
             "paper": of_paper,
             "kuleshov22": {} if quick else {regression.PRETRAINED_ON: PRETRAINED_ON},

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
+import pandas as pd
+
 from sharpgp._files import make_folder
 from sharpgp.exceptions import MissingExtraError
 from sharpgp_benchmarks import regret, toy
-from sharpgp_benchmarks.claims import Claim, judged
+from sharpgp_benchmarks.claims import LEAST_REPETITIONS, Claim, counted, judged
 from sharpgp_benchmarks.formats import as_md as tables_as_md
-from sharpgp_benchmarks.formats import caption, from_csv, reading, rows
+from sharpgp_benchmarks.formats import caption, frame_of, from_csv, html, markdown, reading
 from sharpgp_benchmarks.paper import THOROUGH
 from sharpgp_benchmarks.published import REFERENCE, printed
 from sharpgp_benchmarks.store import Store
@@ -28,6 +30,8 @@ CAPTIONS = {
     "than 80 %, as the caption of the paper's first figure says.",
     "bo_regret.png": "Cumulative and simple regret, medians and quartiles over repetitions.",
 }
+#: Of verdicts: reproduced, not, in some cases, none.
+COLOURS = {"yes": "#1c6b46", "no": "#b3400e", "some": "#7a5600", "": "#4f5c69"}
 #: The setting that tells a thorough search of two levels from the others.
 ALONE = f"levels={'/'.join(map(str, THOROUGH['levels']))}"
 #: Columns of the table of widths: heading, method, whether with :data:`ALONE`, whether in print.
@@ -45,9 +49,10 @@ h1 { font-size: 1.5rem; } h2 { font-size: 1.2rem; margin-top: 2.2rem; } h3 { fon
 .wide { overflow-x: auto; background: #fff; border: 1px solid #d9dfe5; border-radius: .5rem; }
 table { border-collapse: collapse; font-size: .88rem; font-variant-numeric: tabular-nums; }
 td, th { padding: .25rem .6rem; text-align: right; white-space: nowrap; }
-td:first-child, th:first-child { text-align: left; position: sticky; left: 0; background: #fff; }
+th:first-child { text-align: left; position: sticky; left: 0; background: #fff; }
 th { font-weight: 600; vertical-align: bottom; white-space: normal; }
-tr.print td { color: #4f5c69; background: #eef1f4; } tr + tr { border-top: 1px solid #eef1f4; }
+tr.print td, tr.print th { color: #4f5c69; background: #eef1f4; }
+tr + tr { border-top: 1px solid #eef1f4; }
 .claim { background: #fff; border: 1px solid #d9dfe5; border-left: 6px solid #4f5c69;
   border-radius: .4rem; padding: .5rem .9rem; margin: .6rem 0; }
 .claim.yes { border-left-color: #1c6b46; } .claim.no { border-left-color: #b3400e; }
@@ -74,13 +79,11 @@ class Page:
     @property
     def introduction(self) -> str:
         """How to read it, and how far to trust it."""
-        few = min((count for block in self.blocks for count in block.counts.values()), default=0)
-        hint = f" Some methods have {few} repetition(s) only: verdicts are hints." * (few < 10)
         return (
             "Each printed figure beside ours, with coverage, the floor of the calibration error "
             "and standard errors. A verdict is for the results in this folder: reproduced on every "
-            "set and in every regime that was run, only when on some, not reproduced on none."
-            + hint
+            "set and in every regime that was run, only when on some, not reproduced on none. "
+            f"Fewer than {LEAST_REPETITIONS} repetitions give none."
         )
 
 
@@ -100,48 +103,53 @@ def write_page(
     return f"Wrote {results / HTML} and {results / MARKDOWN}"
 
 
-def widths(blocks: Sequence[Block]) -> list[list[str]]:
-    """95 % widths at a glance: printed, and reached at which coverage; heading and rows."""
-    heading = ["set, base GP"]
-    for name, _, _, in_print in WIDTHS:
-        heading += [f"{name} in print", name] if in_print else [name]
-    lines = [heading]
+def widths(blocks: Sequence[Block]) -> pd.DataFrame:
+    """95 % widths at a glance: printed, and reached at which coverage."""
+    rows = {}
     for block in blocks:
         kind, _, regime = block.heading.partition(", base ")
         if kind != "regression":
             continue
-        line = [f"{block.dataset}, {regime.split(',')[0]}"]
-        for _, method, alone, in_print in WIDTHS:
-            figure = printed(block.dataset, method, "width_95")
+        row = rows.setdefault(f"{block.dataset}, {regime.split(',')[0]}", {})
+        for name, method, alone, in_print in WIDTHS:
             if in_print:
-                line.append("" if figure is None else f"{figure:g}")
-            line.append(_width(block, method, alone))
-        lines.append(line)
-    return lines
+                figure = printed(block.dataset, method, "width_95")
+                row[f"{name} in print"] = "" if figure is None else f"{figure:g}"
+            row[name] = _width(block, method, alone)
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("set, base GP")
 
 
 def as_md(page: Page) -> str:
-    """The page as Markdown."""
+    """The page as Markdown: verdicts in colour, numbers folded."""
     lines = [
         f"# {page.title}",
+        "",
+        f"**{counted(page.claims)}**",
         "",
         page.introduction,
         "",
         "## The claims",
         "",
-        *(f"- **{claim.says}** {claim.verdict} {claim.detail}".rstrip() for claim in page.claims),
+        *(f"{_md_claim(claim)}\n" for claim in page.claims),
         *(f"- Not run: {reason}" for reason in page.missing),
         "",
         "## Widths of 95 % intervals, and their coverage",
         "",
-        *_md_table(widths(page.blocks)),
+        markdown(widths(page.blocks)),
         "",
         "## The figures",
         "",
         *(f"![{figure}](figures/{figure})\n\n{CAPTIONS[figure]}\n" for figure in page.figures),
         page.note,
         "",
-        tables_as_md(page.blocks),
+        "## All numbers",
+        "",
+        "<details><summary>The tables</summary>",
+        "",
+        tables_as_md(page.blocks).replace("\n## ", "\n### "),
+        "",
+        "</details>",
+        "",
     ]
     return re.sub("\n{3,}", "\n\n", "\n".join(lines))
 
@@ -150,24 +158,26 @@ def as_html(page: Page, figures: Path) -> str:
     """The page as one HTML file, figures included."""
     body = [
         f"<h1>{escape(page.title)}</h1>",
+        f"<p><strong>{escape(counted(page.claims))}</strong></p>",
         f"<p>{escape(page.introduction)}</p>",
         "<h2>The claims</h2>",
         *map(_html_claim, page.claims),
         *(f'<p class="note">Not run: {escape(reason)}</p>' for reason in page.missing),
         "<h2>Widths of 95 % intervals, and their coverage</h2>",
-        *_html_table(widths(page.blocks)),
+        html(widths(page.blocks)),
         "<h2>The figures</h2>",
         *(_html_figure(figures / name) for name in page.figures),
         f"<p>{escape(page.note)}</p>" if page.note else "",
+        "<h2>All numbers</h2><details><summary>The tables</summary>",
     ]
     heading = ""
     for block in page.blocks:
         if block.heading != heading:
             heading = block.heading
-            body.append(f"<h2>{escape(heading.capitalize())}</h2>")
-        body += [f"<h3>{escape(caption(block))}</h3>", *_html_table(rows(block))]
+            body.append(f"<h3>{escape(heading.capitalize())}</h3>")
+        body += [f"<h4>{escape(caption(block))}</h4>", html(frame_of(block))]
         body += [f'<p class="note">Note: {escape(note)}</p>' for note in block.notes]
-    body.append(f'<p class="note">{escape(reading(page.blocks))}</p>')
+    body.append(f'<p class="note">{escape(reading(page.blocks))}</p></details>')
     return (
         '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width">\n'
@@ -185,32 +195,24 @@ def _width(block: Block, method: str, alone: bool) -> str:
     return ""
 
 
-def _md_table(lines: Sequence[Sequence[str]]) -> list[str]:
-    head, *body = lines
-    return [f"| {' | '.join(row)} |" for row in (head, ["---", *["--:"] * (len(head) - 1)], *body)]
-
-
-def _html_table(lines: Sequence[Sequence[str]]) -> list[str]:
-    head, *body = lines
-    table = ["<tr>" + "".join(f"<th>{escape(cell)}</th>" for cell in head) + "</tr>"]
-    for row in body:
-        kind = ' class="print"' if row[0].endswith(" in print") else ""
-        table.append(f"<tr{kind}>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>")
-    return ['<div class="wide"><table>', *table, "</table></div>"]
+def _md_claim(claim: Claim) -> str:
+    verdict = f'<strong style="color:{COLOURS[claim.kind]}">{escape(claim.verdict)}</strong>'
+    return f"- {claim.says} {verdict}{_folded(claim)}"
 
 
 def _html_claim(claim: Claim) -> str:
-    verdicts = {"reproduced.": "yes", "not reproduced.": "no", "not run.": ""}
-    kind = verdicts.get(claim.verdict, "some")
-    items = "".join(f"<li>{escape(item)}</li>" for item in claim.detail.rstrip(".").split("; "))
     return (
-        f'<div class="claim {kind}"><strong>{escape(claim.says)}</strong> {escape(claim.verdict)}'
-        + (
-            f"<details><summary>The numbers</summary><ul>{items}</ul></details>"
-            * bool(claim.detail)
-        )
-        + "</div>"
+        f'<div class="claim {claim.kind}"><strong>{escape(claim.says)}</strong> '
+        f"{escape(claim.verdict)}{_folded(claim)}</div>"
     )
+
+
+def _folded(claim: Claim) -> str:
+    """The numbers behind a verdict, which a click shows."""
+    if not claim.detail:
+        return ""
+    items = "".join(f"<li>{escape(item)}</li>" for item in claim.detail.rstrip(".").split("; "))
+    return f"<details><summary>The numbers</summary><ul>{items}</ul></details>"
 
 
 def _html_figure(file: Path) -> str:

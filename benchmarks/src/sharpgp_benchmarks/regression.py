@@ -14,9 +14,8 @@ import torch
 
 from sharpgp import metrics
 from sharpgp._validation import as_count, check_choice
-from sharpgp.calibration import Kuleshov22, known_methods
+from sharpgp.calibration import known_methods
 from sharpgp.calibration.calibrated import Calibrated
-from sharpgp.calibration.methods.kuleshov22 import Network
 from sharpgp.calibration.recalibrator import make_recalibrator
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.compute import choose_device
@@ -27,6 +26,7 @@ from sharpgp.gp.training import train
 from sharpgp.toy import Split
 from sharpgp.toy import split as split_rows
 from sharpgp_benchmarks import datasets
+from sharpgp_benchmarks.methods.kuleshov22 import Kuleshov22, Network
 from sharpgp_benchmarks.task import OF_METHOD, Outcome, Task
 from sharpgp_benchmarks.undertrained import undertrain
 

@@ -25,6 +25,7 @@ OF_METHOD = "of_method"
 EXPERIMENTS = {
     "bo": "sharpgp_benchmarks.bo:run_task",
     "bounds": "sharpgp_benchmarks.bounds:run_task",
+    "evidence": "sharpgp_benchmarks.evidence.run:run_task",
     "optimisation": "sharpgp_benchmarks.optimisation.experiment:run_task",
     "peers": "sharpgp_benchmarks.peers.experiment:run_task",
     "regression": "sharpgp_benchmarks.regression:run_task",

@@ -1,15 +1,15 @@
 """From a model and points it has not seen to a calibrated predictor."""
 
+from typing import TYPE_CHECKING, Any
+
+from sharpgp._extras import LABORATORY_METHODS
 from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.foreign import calibrate
 from sharpgp.calibration.methods import (
-    Capone22,
     CrossValidated,
     CVPlus,
     Exact,
-    FullyBayesian,
     Kuleshov18,
-    Kuleshov22,
     LeaveOneOut,
     Marx22,
     Sharp,
@@ -17,24 +17,42 @@ from sharpgp.calibration.methods import (
     Vanilla,
     Vovk20,
 )
-from sharpgp.calibration.recalibrator import Recalibrator, known_methods
+from sharpgp.calibration.recalibrator import (
+    PosteriorMethod,
+    Recalibrator,
+    find_method,
+    known_methods,
+    register,
+)
+from sharpgp.calibration.scored import ScoredPredictor
 
 __all__ = [
     "CVPlus",
     "Calibrated",
-    "Capone22",
     "CrossValidated",
     "Exact",
-    "FullyBayesian",
     "Kuleshov18",
-    "Kuleshov22",
     "LeaveOneOut",
     "Marx22",
+    "PosteriorMethod",
     "Recalibrator",
+    "ScoredPredictor",
     "Sharp",
     "SharpExact",
     "Vanilla",
     "Vovk20",
     "calibrate",
     "known_methods",
+    "register",
 ]
+
+if TYPE_CHECKING:
+    Capone22: type[Recalibrator]
+    FullyBayesian: type[Recalibrator]
+    Kuleshov22: type[Recalibrator]
+else:
+
+    def __getattr__(name: str) -> Any:
+        if name in LABORATORY_METHODS:
+            return find_method(LABORATORY_METHODS[name])
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,6 +8,14 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor
 
+from sharpgp._extras import (
+    LABORATORY,
+    LABORATORY_METHODS,
+    METHODS,
+    entry_point,
+    entry_point_names,
+    need_distribution,
+)
 from sharpgp._stored import Codec, add_codec
 from sharpgp._validation import as_count, as_features, as_target, nearest
 from sharpgp.calibration.calibrated import Calibrated
@@ -123,7 +131,22 @@ R = TypeVar("R", bound=type[Recalibrator])
 
 
 def register(name: str) -> Callable[[R], R]:
-    """Class decorator: make a method available as ``SharpGPRegressor(calibration=name)``."""
+    """Class decorator: make a method available as ``SharpGPRegressor(calibration=name)``.
+
+    Its settings are the arguments of its constructor, kept as attributes under the same names; then
+    models that were calibrated with it can be saved, too. A distribution that names the class as an
+    entry point of the group ``sharpgp.methods`` need not be imported before.
+
+    Examples
+    --------
+    >>> from sharpgp import Kuleshov18, SharpGPRegressor
+    >>> @register("mine")
+    ... class Mine(Kuleshov18):
+    ...     "As ``kuleshov18``, under another name."
+    >>> SharpGPRegressor(calibration="mine").fit([[0.0], [1.0], [2.0], [4.0]], [0.0, 1.0, 2.0, 3.0])
+    SharpGPRegressor(calibration='mine')
+    >>> del _REGISTRY["mine"]
+    """
 
     def add(cls: R) -> R:
         cls.name = name
@@ -138,7 +161,7 @@ def register(name: str) -> Callable[[R], R]:
 
 
 def known_methods() -> list[str]:
-    """Names of all registered methods.
+    """Names of all methods: registered, or named by an entry point of the group `sharpgp.methods`.
 
     Examples
     --------
@@ -146,17 +169,33 @@ def known_methods() -> list[str]:
     >>> "kuleshov18" in known_methods()
     True
     """
-    return sorted(_REGISTRY)
+    return sorted({*_REGISTRY, *entry_point_names(METHODS)})
+
+
+def find_method(name: str) -> type[Recalibrator]:
+    """Class of a method, loaded from its distribution if need be; an unknown name is an error.
+
+    Examples
+    --------
+    >>> import sharpgp
+    >>> find_method("cv").__name__
+    'CrossValidated'
+    """
+    if name not in _REGISTRY:
+        entry_point(METHODS, name)  # importing its module registers it
+    if name in _REGISTRY:
+        return _REGISTRY[name]
+    if name in LABORATORY_METHODS.values():
+        need_distribution(LABORATORY, f"calibration={name!r}")
+    raise InvalidInputError(
+        f"calibration: expected auto, {', '.join(known_methods())} or a Recalibrator, "
+        f"found {name!r}{nearest(name, known_methods())}"
+    )
 
 
 def make_recalibrator(name: str, **settings: Any) -> Recalibrator:
     """Recalibrator by name; an unknown name gets an error that lists the known ones."""
-    if name not in _REGISTRY:
-        raise InvalidInputError(
-            f"calibration: expected auto, {', '.join(known_methods())} or a Recalibrator, "
-            f"found {name!r}{nearest(name, known_methods())}"
-        )
-    return _REGISTRY[name](**settings)
+    return find_method(name)(**settings)
 
 
 def chosen_recalibrator(

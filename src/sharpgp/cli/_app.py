@@ -6,21 +6,23 @@ import typer
 from typer.core import TyperGroup
 
 from sharpgp import __version__
-from sharpgp._extras import LABORATORY, entry_point, entry_point_names, need_distribution
+from sharpgp._extras import (
+    COMMANDS,
+    LABORATORY,
+    LABORATORY_COMMANDS,
+    entry_point,
+    loadable_entry_points,
+    need_distribution,
+)
 from sharpgp.cli.wording import worded
 from sharpgp.exceptions import SharpGPError
-
-#: Entry points by which other distributions add commands: each names a typer application.
-COMMANDS = "sharpgp.commands"
-#: Commands of the laboratory, which is a distribution of its own.
-OF_LABORATORY = ("bench", "datasets")
 
 
 class _Commands(TyperGroup):
     """Turns expected errors into one line and status 2, and ctrl-C into status 130."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*super().list_commands(ctx), *entry_point_names(COMMANDS)]
+        return [*super().list_commands(ctx), *loadable_entry_points(COMMANDS)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         own = super().get_command(ctx, cmd_name)
@@ -29,7 +31,7 @@ class _Commands(TyperGroup):
         found = entry_point(COMMANDS, cmd_name)
         if found is not None:
             return typer.main.get_command(found)
-        if cmd_name in OF_LABORATORY:
+        if cmd_name in LABORATORY_COMMANDS:
             need_distribution(LABORATORY, f"sharpgp {cmd_name}")
         return None
 

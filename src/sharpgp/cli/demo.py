@@ -17,7 +17,8 @@ def demo(
     ),
     quiet: QUIET = False,
     everything: Annotated[
-        bool, typer.Option("--all", help="Also the methods that take minutes.")
+        bool,
+        typer.Option("--all", help="Also methods of other packages, some of which take minutes."),
     ] = False,
 ) -> None:
     """Compare every method on two small problems, in a few minutes."""

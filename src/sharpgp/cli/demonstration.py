@@ -17,6 +17,7 @@ from rich.table import Table
 from sklearn.datasets import load_diabetes
 
 from sharpgp import metrics, plots
+from sharpgp._extras import METHODS, entry_point_names
 from sharpgp._files import make_folder
 from sharpgp.calibration import Calibrated, known_methods
 from sharpgp.calibration.recalibrator import make_recalibrator
@@ -26,15 +27,11 @@ from sharpgp.gp.training import train
 from sharpgp.report import render_report
 from sharpgp.toy import Split, make_toy, split
 
-#: Methods that sample hyperparameters take minutes and run on request only.
-SLOW = ("capone22", "fully_bayesian")
 _ORDER = (
     "vanilla",
     "kuleshov18",
     "vovk20",
     "marx22",
-    "kuleshov22",
-    *SLOW,
     "paper",
     "paper_exact",
     "exact",
@@ -93,14 +90,15 @@ class Problem:
 
 
 def methods(everything: bool = False) -> list[str]:
-    """Names of the methods to compare: all registered ones but the slow, or really all.
+    """Names of the methods to compare: the library's own, or also those of other distributions.
 
     Examples
     --------
     >>> methods()[0]
     'vanilla'
     """
-    chosen = [name for name in known_methods() if everything or name not in SLOW]
+    others = () if everything else entry_point_names(METHODS)
+    chosen = [name for name in known_methods() if name not in others]
     return sorted(chosen, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
 
 
@@ -156,7 +154,7 @@ def run(out: Path, *, console: Console, quiet: bool = False, everything: bool = 
     quiet : bool
         Without the progress display, which is also left out when the console is no terminal.
     everything : bool
-        Slow methods too.
+        Methods of other distributions, too.
     """
     make_folder(out)
     start, chosen, compared = time.perf_counter(), methods(everything), problems()

@@ -5,16 +5,15 @@ rows        on a GPU   what happens                 why there
 ==========  =========  ===========================  ===============================================
 from 40                spreads are learned          fewer scores are too few to judge one by
 from 300               starts run side by side      fewer take no time
-from 1500              starts are tried for 8       measured: ``starts``, they end alike
+from 1500              starts are tried for 8       measured: they end alike
                        evaluations, not 20
 above 400              scale models are trained by  measured: within 0.6 of the greatest likelihood,
                        a bound, above 2000 that     for half the cost at 800 points and an eighth at
-                       of a part                    1,300 (``scale_training``)
-up to 500              ``capone22`` samples         cost: ``N^3`` per gradient, thousands of them
+                       of a part                    1,300
 above 500              additive GPs are trained on  measured: trained on 500 of 800 points, the CRPS
                        a part, and only their       was within 4 % on three sets (one split each),
                        scale models are learned     for a quarter to a half of the cost
-above 500              one side is searched for a   measured: ``starts``
+above 500              one side is searched for a   cost: the others seldom end higher
                        warp to the end
 above 600              spreads are searched by a    cost: the search evaluates ``N^3`` 30 times, and
                        part                         thrice
@@ -44,8 +43,6 @@ up to 100k             boosting starts over on all  cost
 above 200k             boosted trees are fewer      cost: a pass through the rows for each
 above 200k             leaves of forests average a  cost: a walk through every tree for each row
                        part of the targets
-above 1000             sparse hyperposteriors are   cost: ``N^3`` per gradient
-                       those of a part
 above 1000             Vecchia's likelihood is      cost: a search among earlier points for each
                        that of a part
 above 1500             neighbours' lengthscales     cost: ``N^3`` per gradient
@@ -68,7 +65,7 @@ above 3000             operations of an exact GP    measured: below, what thread
 above 4000             starts are tried on a part   cost: four descents of ``N^3`` each
 above 4000             no GP on a warped target     cost: a second training
 above 5000             one matrix, in place         measured, memory: ``large_data loo_memory``
-above 20k   200k       sparse training in batches   measured: ``minibatch``
+above 20k   200k       sparse training in batches   cost: a pass through all rows per step
 above 2M               ``sharpgp fit`` streams      memory; measured: ``out_of_core``; the number
                                                     is in :mod:`sharpgp.tabular.files`
 ==========  =========  ===========================  ===============================================
@@ -172,10 +169,6 @@ MOST_BOOSTED = 400_000_000
 MOST_BOOSTED_AGAIN = 100_000
 #: Rows whose residuals teach boosting the spread, at most.
 MOST_SPREAD_FROM = 50_000
-#: Training points of a sparse GP that its hyperposterior is computed from, at most.
-MOST_OBSERVED = 1000
-#: Training points up to which ``capone22`` samples the hyperposterior.
-MOST_SAMPLED = 500
 
 
 @stored("Sparse", m=int)

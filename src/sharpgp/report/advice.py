@@ -13,11 +13,6 @@ def narrow_advice(method: str) -> str:
             "The paper's method chooses its kernel on the calibration points and tends to this "
             'when they are few: give it more, or use calibration="exact" or "cv".'
         )
-    if method == "kuleshov22":
-        return (
-            "A network that is fitted to the points that calibrate it tends to this: give it more, "
-            'or use calibration="exact" or "cv".'
-        )
     if method == "loo":
         return (
             "Leave-one-out scores are optimistic, by about a point at 95 % and by more with many "

@@ -19,7 +19,8 @@ from sharpgp.bo.surrogate import KERNELS, WARP_COST, Surrogate, left_out_density
 from sharpgp.bo.training import train_map
 from sharpgp.gp.kernels import make_covariance
 from sharpgp_benchmarks.evidence.bo_surprises import FUNCTIONS
-from sharpgp_benchmarks.evidence.common import calm, numbers
+from sharpgp_benchmarks.evidence.common import numbers
+from sharpgp_benchmarks.evidence.run import header, measured, row
 
 COSTS = (0.0, 2.0, 4.0, 8.0, math.inf)
 NEW = 300
@@ -32,13 +33,13 @@ Judged = dict[tuple[str, bool], tuple[float, float]]
 
 def main(functions: str = ",".join(FUNCTIONS), points: str = "12,20,35", seeds: int = 3) -> None:
     """Print a line for each cost."""
-    with calm():
-        cases = [
-            _judged(name, n, seed)
-            for name, n, seed in product(functions.split(","), numbers(points), range(seeds))
-        ]
-    print(f"{len(cases)} designs; nats lost for each new point")
-    print(f"{'cost of rbf':>12}{'mean':>8}{'median':>8}  chosen")
+    designs = product(functions.split(","), numbers(points), range(seeds))
+    cases = [
+        {(kernel, warp): (density, loss) for kernel, warp, density, loss in found}
+        for found in measured(judge, list(designs))
+    ]
+    print(f"{len(cases)} designs; nats lost for each new point\n")
+    header("cost of rbf", "mean", "median", "chosen")
     for cost in COSTS:
         lost, chosen = [], Counter[str]()
         for case in cases:
@@ -48,25 +49,26 @@ def main(functions: str = ",".join(FUNCTIONS), points: str = "12,20,35", seeds: 
             lost.append(case[kernel, warp][1] - min(loss for _, loss in case.values()))
             chosen[kernel + " warped" * warp] += 1
         shown = ", ".join(f"{name} {count}" for name, count in chosen.most_common())
-        print(f"{cost:12g}{np.mean(lost):8.2f}{np.median(lost):8.2f}  {shown}")
+        row(f"{cost:g}", f"{np.mean(lost):.2f}", f"{np.median(lost):.2f}", shown)
 
 
 def _cost(kernel: str, cost: float) -> float:
     return cost if kernel == "rbf" else 0.0
 
 
-def _judged(name: str, n: int, seed: int) -> Judged:
+def judge(name: str, n: int, seed: int) -> list[tuple[str, bool, float, float]]:
+    """Kernel, whether warped, density of points left out and loss at new ones, of each GP."""
     problem = FUNCTIONS[name]()
     generator = torch.Generator().manual_seed(2000 + seed)
     U = torch.rand(n + NEW, problem.d, generator=generator, dtype=torch.float64)
     lower, upper = problem.bounds
     y = problem.function(lower + U * (upper - lower))
-    found = {}
+    found = []
     for kernel, warp in product(KERNELS, (False, True)):
         trained = train_map(U[:n], y[:n], make_covariance(kernel, problem.d), warped=warp)
         if trained is not None:
             loss = _loss(Surrogate(trained.posterior, trained.at, n), U[n:], y[n:])
-            found[kernel, warp] = left_out_density(trained.posterior), loss
+            found.append((kernel, warp, left_out_density(trained.posterior), loss))
     return found
 
 

@@ -16,7 +16,7 @@ from botorch.test_functions import synthetic
 from scipy.stats import norm
 from torch import Tensor
 
-from sharpgp_benchmarks.evidence.common import calm
+from sharpgp_benchmarks.evidence.run import header, measured, row
 from sharpgp_benchmarks.optimisation.loops import Calibrated
 from sharpgp_benchmarks.optimisation.problems import Problem, of_botorch
 
@@ -47,38 +47,40 @@ def main(
 ) -> None:
     """Print quantiles of scores, and coverages."""
     chosen = functions.split(",")
-    problems = [FUNCTIONS[name]() for name in chosen]
-    problems += [_with_noise(FUNCTIONS[name]()) for name in chosen if name in NOISY]
-    with calm():
-        runs = [_asked(problem, iterations, acquisition) for problem in problems]
+    problems = [(name, False) for name in chosen] + [
+        (name, True) for name in chosen if name in NOISY
+    ]
+    runs = measured(asked, [(*problem, iterations, acquisition) for problem in problems])
     scores, levels = (np.array(values) for values in zip(*runs, strict=True))
     shares = (0.025, 0.1, 0.5, 0.9, 0.975)
-    print(f"{len(problems)} optimisations; quantiles of scores, and coverage at 80 and 95 %")
-    head = "".join(f"{share:>8.1%}" for share in shares)
-    print(f"{'asked':>8}{head}{'GP as trained':>18}{'stated':>16}")
+    print(f"{len(problems)} optimisations; quantiles of scores, and coverage at 80 and 95 %\n")
+    header("asked", *(f"{share:.1%}" for share in shares), "GP as trained", "stated")
     for first, last in pairwise(WINDOWS):
         z, level = scores[:, first:last].ravel(), levels[:, first:last].ravel()
         if z.size:
-            quantiles = "".join(f"{q:8.1f}" for q in np.quantile(z, shares))
-            rows = "".join(f"{_covered(u):>17}" for u in (norm.cdf(z), level))
-            print(f"{first + 1:>4}-{min(last, iterations):<3}{quantiles}{rows}")
-    print(f"all: {_covered(norm.cdf(scores))} as trained, {_covered(levels)} stated")
+            quantiles = [f"{q:.1f}" for q in np.quantile(z, shares)]
+            window = f"{first + 1}-{min(last, iterations)}"
+            row(window, *quantiles, _covered(norm.cdf(z)), _covered(level))
+    row("all", *[""] * len(shares), _covered(norm.cdf(scores)), _covered(levels))
 
 
 def _covered(levels: np.ndarray) -> str:
     return " ".join(f"{np.mean(np.abs(levels - 0.5) <= half):.1%}" for half in (0.4, 0.475))
 
 
-def _asked(problem: Problem, iterations: int, acquisition: str) -> tuple[list[float], list[float]]:
+def asked(
+    name: str, noisy: bool, iterations: int, acquisition: str
+) -> tuple[list[float], list[float]]:
     """Scores and levels of the points that were asked for."""
+    problem = _with_noise(FUNCTIONS[name]()) if noisy else FUNCTIONS[name]()
     generator = torch.Generator().manual_seed(100)
     X = problem.design(generator)
     loop = Calibrated(problem, X, problem.observe(X, generator), 100, acquisition=acquisition)
     for _ in range(iterations):
         x = loop.ask()
         loop.tell(x, problem.observe(x, generator))
-    asked = loop.loop.record.runs[len(X) :]
-    return [run.score for run in asked], [run.level for run in asked]
+    runs = loop.loop.record.runs[len(X) :]
+    return [run.score for run in runs], [run.level for run in runs]
 
 
 def _with_noise(problem: Problem) -> Problem:

@@ -9,7 +9,8 @@ and predicting the 95 % intervals of 1,000 points. Means over the repeats.
 import numpy as np
 
 from sharpgp import SharpGPRegressor
-from sharpgp_benchmarks.evidence.common import Clock, header, numbers, row
+from sharpgp_benchmarks.evidence.common import Clock, numbers
+from sharpgp_benchmarks.evidence.run import header, measured, row
 
 COLUMNS = ("fit, s", "predict, s", "coverage", "width", "score", "CRPS")
 
@@ -45,7 +46,7 @@ def main(
     header("rows", "`calibration=`", *COLUMNS)
     for n in numbers(rows):
         for method in methods.split(","):
-            runs = [measure(method, n, seed, base) for seed in range(repeats)]
+            runs = measured(measure, [(method, n, seed, base) for seed in range(repeats)])
             fit, predict, coverage, width, score, crps = np.mean(runs, axis=0)
             cells = [f"{fit:.2f}", f"{predict:.3f}", f"{coverage:.1%}", f"{width:.2f}"]
             row(n, f"`{method}`", *cells, f"{score:.2f}", f"{crps:.3f}")

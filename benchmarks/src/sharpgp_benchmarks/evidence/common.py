@@ -1,4 +1,4 @@
-"""What the studies share: data, splits, clocks, judgements and tables."""
+"""What the studies share: data, splits, clocks and judgements."""
 
 import math
 import os
@@ -175,25 +175,6 @@ def seconds(action: Callable[[], object], device: str = "cpu") -> float:
     with Clock(device) as clock:
         action()
     return clock.wall
-
-
-def header(*columns: str) -> None:
-    """Begin a Markdown table whose rows are printed as they are known."""
-    print(f"| {' | '.join(columns)} |\n|{' --- |' * len(columns)}", flush=True)
-
-
-def row(*cells: object) -> None:
-    """A row of a Markdown table; numbers with four digits."""
-    shown = [f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in cells]
-    print(f"| {' | '.join(shown)} |", flush=True)
-
-
-def table(title: str, head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a Markdown table."""
-    print(f"\n{title}\n")
-    header(*head)
-    for cells in rows:
-        row(*cells)
 
 
 def run_parts(

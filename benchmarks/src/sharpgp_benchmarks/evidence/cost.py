@@ -15,6 +15,7 @@ import torch
 
 from sharpgp import SharpGPRegressor
 from sharpgp_benchmarks.evidence.common import seconds, sets
+from sharpgp_benchmarks.evidence.run import header, row
 from sharpgp_benchmarks.peers.botorch_gp import BoTorchRegressor
 
 METHODS = ("kuleshov18", "exact", "loo", "cv")
@@ -45,8 +46,8 @@ def main(
 ) -> None:
     """Print the table, a line as soon as it is known."""
     loaded = sets(datasets, data_home)
-    print(f"{rows} rows, {torch.get_num_threads()} threads; ratio to BoTorch in brackets")
-    print(f"{'data set':10s}  {'BoTorch':>9s}" + "".join(f"  {m:>16s}" for m in METHODS))
+    print(f"{rows} rows, {torch.get_num_threads()} threads; ratio to BoTorch in brackets\n")
+    header("set", "BoTorch", *METHODS)
     ratios: dict[str, list[float]] = {method: [] for method in METHODS}
     warm_up(base)
     for data in loaded:
@@ -58,12 +59,11 @@ def main(
             reference.append(fit(None, X, y, base))
             for method in METHODS:
                 own[method].append(fit(method, X, y, base, seed))
-        line = f"{data.name:10s}  {statistics.median(reference):7.2f} s"
+        cells = []
         for method in METHODS:
             pairs = [a / b for a, b in zip(own[method], reference, strict=True)]
             ratios[method].extend(pairs)
-            line += f"  {statistics.median(own[method]):7.2f} s ({statistics.median(pairs):4.1f})"
-        print(line, flush=True)
+            cells.append(f"{statistics.median(own[method]):.2f} s ({statistics.median(pairs):.1f})")
+        row(data.name, f"{statistics.median(reference):.2f} s", *cells)
     for what, summary in {"median": statistics.median, "largest": max}.items():
-        shown = (f"{method} {summary(found):.1f}" for method, found in ratios.items())
-        print(f"{what} ratio: " + ", ".join(shown))
+        row(f"{what} ratio", "", *(f"{summary(found):.1f}" for found in ratios.values()))

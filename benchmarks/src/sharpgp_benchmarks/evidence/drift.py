@@ -14,6 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from sharpgp import Online, SharpGPRegressor, metrics
+from sharpgp_benchmarks.evidence.run import header, measured, row
 
 COVERAGE = 0.95
 START, NEW = 300, 50
@@ -79,22 +80,20 @@ def figures(ends: np.ndarray, y: np.ndarray) -> dict[str, float]:
 
 def main(seeds: int = 6, steps: int = 2000) -> None:
     """Print a line for each way to go on."""
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in WAYS}
-    for seed in range(seeds):
-        X, y = series(steps, seed)
-        for name, way in WAYS.items():
-            model = SharpGPRegressor(
-                base="rbf", calibration="exact", cal_size=100, random_state=seed
-            )
-            model.fit(X[:START], y[:START])
-            found[name].append(figures(way(model, X[START:], y[START:]), y[START:]))
     print(f"{COVERAGE:.0%} intervals, {steps} steps, {seeds} seeds")
     columns = ("before", "just after", "after", "all", "worst seed", "infinite", "width", "score")
-    print(f"{'':28}" + "".join(f"{column:>12}" for column in columns))
-    for name, runs in found.items():
+    header("way", *columns)
+    for name in WAYS:
+        runs = measured(went, [(name, steps, seed) for seed in range(seeds)])
         mean = {key: np.mean([run[key] for run in runs]) for key in runs[0]}
         mean["worst seed"] = max(abs(run["all"] - COVERAGE) for run in runs)
-        row = [
-            f"{mean[c]:12.3f}" if c in ("width", "score") else f"{mean[c]:12.1%}" for c in columns
-        ]
-        print(f"{name:28}" + "".join(row))
+        cells = (f"{mean[c]:.3f}" if c in ("width", "score") else f"{mean[c]:.1%}" for c in columns)
+        row(name, *cells)
+
+
+def went(name: str, steps: int, seed: int) -> dict[str, float]:
+    """Figures of one way to go on, on one series."""
+    X, y = series(steps, seed)
+    model = SharpGPRegressor(base="rbf", calibration="exact", cal_size=100, random_state=seed)
+    model.fit(X[:START], y[:START])
+    return figures(WAYS[name](model, X[START:], y[START:]), y[START:])

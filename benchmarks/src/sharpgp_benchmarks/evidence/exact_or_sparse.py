@@ -14,7 +14,8 @@ import torch
 from sharpgp import Neighbours, SharpGPRegressor, Sparse
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.sizes import Approximation
-from sharpgp_benchmarks.evidence.common import GENERATED, Clock, header, numbers, row, sets
+from sharpgp_benchmarks.evidence.common import GENERATED, Clock, numbers, sets
+from sharpgp_benchmarks.evidence.run import header, row
 
 COLUMNS = ("fit, s", "predict, s", "RMSE", "CRPS", "coverage", "width", "score")
 N_TEST = 2000

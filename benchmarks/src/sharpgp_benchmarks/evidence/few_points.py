@@ -13,16 +13,17 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from joblib import Parallel, delayed
 from sklearn.datasets import load_diabetes, make_friedman1
 
 from sharpgp import CrossValidated, metrics
 from sharpgp.gp import train
 from sharpgp.gp.priors import LengthscalePrior
 from sharpgp_benchmarks import datasets
-from sharpgp_benchmarks.evidence.common import calm
+from sharpgp_benchmarks.evidence.run import header, measured, row
 
 COVERAGE = 0.95
+#: What is compared: no prior, the library's rule, one that never fades.
+PRIORS = ("maximum likelihood", "as it fades", "always")
 MOST_TESTED = 1000
 LEVELS = np.arange(1, 40) / 40
 Table = tuple[np.ndarray, np.ndarray]
@@ -63,9 +64,11 @@ def load(name: str, data_home: str | None) -> Table:
     return data.X, data.y
 
 
-@calm()
-def judge(data: Table, rows: int, seed: int) -> list[tuple[float, float, float]]:
+def judge(
+    name: str, rows: int, seed: int, data_home: str | None
+) -> list[tuple[float, float, float]]:
     """Interval score, CRPS and coverage: maximum likelihood, the library's rule, prior always."""
+    data = load(name, data_home)
     X, y = (torch.from_numpy(np.asarray(part, dtype=np.float64)) for part in data)
     order = torch.from_numpy(np.random.default_rng(seed).permutation(len(y)))
     fit, test = order[:rows], order[rows:][:MOST_TESTED]
@@ -91,18 +94,16 @@ def main(seeds: int = 4, cases: str = "", workers: int = 2, data_home: str | Non
     named = cases.split(",") if cases else [f"{name} {rows}" for name, rows in CASES]
     chosen = [(name, rows) for name, rows in CASES if f"{name} {rows}" in named]
     datasets.require([name for name, _ in chosen if name not in SYNTHETIC], data_home)
-    print(f"{'':24s}{'max. likelihood':>18s}{'as it fades':>27s}{'always':>27s}")
-    heads = ("score", "coverage", *("score", "CRPS", "coverage") * 2)
-    print(f"{'set':15s}{'N':>4s}{'N/P':>5s}" + "".join(f"{head:>9s}" for head in heads))
-    tables = {name: load(name, data_home) for name, _ in chosen}
-    tasks = [(tables[name], rows, seed) for name, rows in chosen for seed in range(seeds)]
-    judged = Parallel(n_jobs=workers)(delayed(judge)(*task) for task in tasks)
+    heads = [f"{name}, {what}" for what in PRIORS for name in ("score", "CRPS", "coverage")]
+    header("set", "N", "N/P", *(head for head in heads if head != f"CRPS, {PRIORS[0]}"))
+    tasks = [(*case, seed, data_home) for case in chosen for seed in range(seeds)]
+    judged = measured(judge, tasks, workers=workers)
     for i, (name, rows) in enumerate(chosen):
-        data, found = tables[name], np.array(judged[i * seeds : (i + 1) * seeds])
+        found = np.array(judged[i * seeds : (i + 1) * seeds])
         ratio = np.exp(np.log(found[:, :, :2] / found[:, :1, :2]).mean(0))
         covered = found[:, :, 2].mean(0)
-        line = f"{name:15s}{rows:4d}{rows / (data[0].shape[1] + 2):5.1f}"
-        line += f"{found[:, 0, 0].mean():9.2f}{covered[0]:9.1%}"
-        for i in (1, 2):
-            line += f"{ratio[i, 0]:9.3f}{ratio[i, 1]:9.3f}{covered[i]:9.1%}"
-        print(line, flush=True)
+        cells = [f"{found[:, 0, 0].mean():.2f}", f"{covered[0]:.1%}"]
+        for k in (1, 2):
+            cells += [f"{ratio[k, 0]:.3f}", f"{ratio[k, 1]:.3f}", f"{covered[k]:.1%}"]
+        d = load(name, data_home)[0].shape[1]
+        row(name, rows, f"{rows / (d + 2):.1f}", *cells)

@@ -8,7 +8,8 @@ import numpy as np
 
 from sharpgp import SharpGPRegressor
 from sharpgp_benchmarks.evidence.choosing import draw
-from sharpgp_benchmarks.evidence.common import Clock, header, numbers, row
+from sharpgp_benchmarks.evidence.common import Clock, numbers
+from sharpgp_benchmarks.evidence.run import header, measured, row
 
 
 def seconds(base: str, calibration: str, n: int, n_features: int) -> float:
@@ -44,7 +45,7 @@ def main(
     for n in numbers(rows):
         for base in bases.split(","):
             cells = [
-                spoken([seconds(base, method, n, d) for d in numbers(features)])
+                spoken(measured(seconds, [(base, method, n, d) for d in numbers(features)]))
                 for method in methods.split(",")
             ]
             row(n, f"`{base}`", *cells)

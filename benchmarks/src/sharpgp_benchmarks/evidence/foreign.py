@@ -22,7 +22,8 @@ from torch import Tensor
 from sharpgp import PredictiveDistribution, calibrate
 from sharpgp.calibration.foreign import ForeignPredictor, smooth_beta
 from sharpgp.models.quantiles import LEVELS
-from sharpgp_benchmarks.evidence.common import calm, header, row, sets
+from sharpgp_benchmarks.evidence.common import calm, sets
+from sharpgp_benchmarks.evidence.run import header, row
 
 COVERAGES = (0.8, 0.9, 0.95)
 BOOSTED_LEVELS = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975)

@@ -12,8 +12,9 @@ from sharpgp import LeaveOneOut, Sharp
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import ExactPosterior, SparsePosterior, inplace, train, train_sparse
 from sharpgp.gp.covariance import Stationary
-from sharpgp_benchmarks.evidence.common import Clock, judged, run_parts, table
+from sharpgp_benchmarks.evidence.common import Clock, judged, run_parts
 from sharpgp_benchmarks.evidence.large_data import THETA, D, evaluations, simulate, sparse_problem
+from sharpgp_benchmarks.evidence.run import table
 
 
 def best(action: Callable[[], object], repeats: int = 3) -> float:

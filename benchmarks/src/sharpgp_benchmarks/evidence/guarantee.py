@@ -21,6 +21,7 @@ from sharpgp.gp import train
 from sharpgp.gp.posterior import Posterior
 from sharpgp.models.gaussian import GaussianModel, learn_gaussian
 from sharpgp_benchmarks.evidence.common import judged
+from sharpgp_benchmarks.evidence.run import header, row
 
 LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 COVERAGES = (0.5, 0.8, 0.9, 0.95)
@@ -91,20 +92,19 @@ def main(points: int = 80, draws: int = 20_000, fits: int = 40) -> None:
     rng = np.random.default_rng(0)
     posterior, _ = train(*sample(points, rng))
     model = learn_gaussian(posterior, seed=0)
-    print(f"spread: {model.choice}")
+    print(f"spread: {model.choice}\n")
     worst = 0.0
+    header("C", "asked", "bounds", "exact", "off by, standard errors", "paper", "standard error")
     for C in (20, 50, 100):
         exact = of_exact(scores(model, draws, C + 1, rng), C)
         paper = of_paper(posterior, C, fits, rng)
-        print(f"\nC = {C}      bounds          exact   off by   paper (standard error)")
         for name, (low, high, share) in exact.items():
             error = math.sqrt(max(share * (1 - share), 1e-4) / draws)
             off = max(low - share, share - high, 0.0) / error
             worst = max(worst, off)
             theirs = paper[name]
             spread_of_fits = theirs.std(ddof=1) / math.sqrt(len(theirs))
-            print(
-                f"{name:14s}  {low:.4f}-{high:.4f}  {share:.4f}  {off:4.1f} SE"
-                f"   {theirs.mean():.4f} ({spread_of_fits:.4f})"
-            )
+            bounds = f"{low:.4f} to {high:.4f}"
+            paper_s = [f"{theirs.mean():.4f}", f"{spread_of_fits:.4f}"]
+            row(C, name, bounds, f"{share:.4f}", f"{off:.1f}", *paper_s)
     print(f"\nexact is off by at most {worst:.1f} standard errors")

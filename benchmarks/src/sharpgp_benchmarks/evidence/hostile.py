@@ -14,11 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
-from joblib import Parallel, delayed
 
 from sharpgp import SharpGPRegressor
 from sharpgp.exceptions import CalibrationWarning
-from sharpgp_benchmarks.evidence.common import calm, header, row
+from sharpgp_benchmarks.evidence.run import header, measured, row
 
 METHODS = ("exact", "cv", "loo", "kuleshov18", "marx22")
 COVERAGES = (0.5, 0.8, 0.9, 0.95, 0.99)
@@ -105,14 +104,6 @@ KINDS: dict[str, Callable[[np.random.Generator], Draw]] = {
 }
 
 
-@dataclass(frozen=True)
-class Answers:
-    """Of one fit: coverages, and whether a warning concerns each; intervals, then distribution."""
-
-    covered: np.ndarray
-    warned: np.ndarray
-
-
 def concerns(message: str, coverage: float) -> bool:
     """Whether a warning says that intervals of this coverage may hold less.
 
@@ -140,9 +131,11 @@ def heard() -> Iterator[list[str]]:
     messages += [str(one.message) for one in caught if one.category is CalibrationWarning]
 
 
-@calm()
-def answers(kind: str, method: str, seed: int, base: str) -> Answers:
-    """Fit to a draw, ask every question by itself and judge the answers by new points."""
+def answers(kind: str, method: str, seed: int, base: str) -> dict[str, np.ndarray]:
+    """Fit to a draw, ask every question by itself and judge the answers by new points.
+
+    Gives coverages, and whether a warning concerns each: of intervals, then of the distribution.
+    """
     data = KINDS[kind](np.random.default_rng([seed, list(KINDS).index(kind)]))
     with heard() as at_fit:
         model = SharpGPRegressor(base=base, calibration=method, random_state=seed)
@@ -156,7 +149,7 @@ def answers(kind: str, method: str, seed: int, base: str) -> Answers:
                 lower, upper = ask(c).T
             covered[i, k] = np.mean((lower <= data.y_new) & (data.y_new <= upper))
             warned[i, k] = any(concerns(message, c) for message in at_fit + at_answer)
-    return Answers(covered, warned)
+    return {"covered": covered, "warned": warned}
 
 
 def marks(covered: np.ndarray, warned: np.ndarray) -> list[str]:
@@ -193,14 +186,14 @@ def main(
         if (kind, method) != ("groups", "loo")
     ]
     tasks = [(*case, seed) for case in cases for seed in range(repeats)]
-    found = Parallel(n_jobs=workers)(delayed(answers)(*task, base) for task in tasks)
+    found = measured(answers, [(*task, base) for task in tasks], workers=workers)
     header("data", "method", "asked of", *(f"{c:.0%}" for c in COVERAGES))
     given: list[str] = []
     for i, (kind, method) in enumerate(cases):
         own = found[i * repeats : (i + 1) * repeats]
         for part, how in enumerate(("interval", "distribution")):
-            covered = np.array([one.covered[part] for one in own])
-            mark = marks(covered, np.array([one.warned[part] for one in own]))
+            covered = np.array([one["covered"][part] for one in own])
+            mark = marks(covered, np.array([one["warned"][part] for one in own]))
             given += mark
             cells = [
                 f"{100 * m:.1f} ± {100 * e:.1f} {sign}".strip()

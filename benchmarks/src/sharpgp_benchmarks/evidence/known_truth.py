@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from joblib import Parallel, delayed
 from scipy.special import ndtri
 
 from sharpgp import SharpGPRegressor, metrics
-from sharpgp_benchmarks.evidence.common import calm, numbers
+from sharpgp_benchmarks.evidence.common import numbers
+from sharpgp_benchmarks.evidence.run import header, measured, row
 
 TEST_ROWS = 2000
 # Levels at which the quantiles of both are compared for the CRPS.
@@ -76,7 +76,6 @@ PROBLEMS = {
 }
 
 
-@calm()
 def compare(name: str, n: int, seed: int) -> tuple[float, float, float]:
     """Interval score and CRPS relative to the truth's, and coverage, of the default estimator."""
     problem = PROBLEMS[name]
@@ -96,11 +95,10 @@ def compare(name: str, n: int, seed: int) -> tuple[float, float, float]:
 
 def main(rows: str = "100,300,1000", seeds: int = 5, workers: int = 2) -> None:
     """Print one line per problem and number of rows."""
-    print(f"{'problem':28}{'rows':>6}{'score':>8}{'CRPS':>8}{'coverage':>10}")
+    header("problem", "rows", "score", "CRPS", "coverage")
     cases = [(name, n) for name in PROBLEMS for n in numbers(rows)]
-    judged = Parallel(n_jobs=workers)(
-        delayed(compare)(name, n, seed) for name, n in cases for seed in range(seeds)
-    )
+    tasks = [(*case, seed) for case in cases for seed in range(seeds)]
+    judged = measured(compare, tasks, workers=workers)
     for (name, n), runs in zip(cases, np.array(judged).reshape(-1, seeds, 3), strict=True):
         score, crps = np.exp(np.log(runs[:, :2]).mean(0))
-        print(f"{name:28}{n:6d}{score:8.3f}{crps:8.3f}{runs[:, 2].mean():10.1%}")
+        row(name, n, f"{score:.3f}", f"{crps:.3f}", f"{runs[:, 2].mean():.1%}")

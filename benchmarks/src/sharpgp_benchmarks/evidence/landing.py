@@ -1,11 +1,10 @@
 """The two pictures of the first page: a GP as it was trained, and the default."""
 
-from pathlib import Path
-
 import numpy as np
 
 from sharpgp import SharpGPRegressor
 from sharpgp.metrics import interval_coverage, interval_width
+from sharpgp_benchmarks.evidence.run import out_folder
 
 
 def data(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -15,8 +14,8 @@ def data(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return x[:, None], np.sin(x) + 0.15 * x + (0.05 + 0.08 * x) * rng.normal(size=n)
 
 
-def main(out: Path = Path("docs/figures"), n: int = 150, seed: int = 1) -> None:
-    """Draw ``landing_trained.svg`` and ``landing_default.svg``, and print what they say."""
+def main(n: int = 150, seed: int = 1) -> None:
+    """Print what both pictures say, and draw them into the folder ``--out``, if one is named."""
     from matplotlib.figure import Figure
 
     from sharpgp.plots.style import BLUE, INK, ORANGE, SHADE, plain
@@ -45,7 +44,8 @@ def main(out: Path = Path("docs/figures"), n: int = 150, seed: int = 1) -> None:
         ax.axvline(5, color=INK, lw=0.6, ls=(0, (2, 4)))
         ax.set(xlim=(0, 10), ylim=(-2, 5))
         plain(ax)
-        figure.savefig(out / f"landing_{name}.svg", metadata={"Date": None})
+        if (out := out_folder()) is not None:
+            figure.savefig(out / f"landing_{name}.svg", metadata={"Date": None})
         print(
             f"{name}: 90 % intervals cover {shares[0]:.1f} % of new points on the left and "
             f"{shares[1]:.1f} % on the right, mean width {interval_width(*ends):.2f}"

@@ -19,7 +19,8 @@ from sharpgp.gp.bound_training import maximise_bound
 from sharpgp.gp.covariance import Stationary
 from sharpgp.gp.inducing import cluster_centres
 from sharpgp.toy import Split, split
-from sharpgp_benchmarks.evidence.common import Clock, judged, run_parts, sets, table
+from sharpgp_benchmarks.evidence.common import Clock, judged, run_parts, sets
+from sharpgp_benchmarks.evidence.run import table
 
 D = 8
 #: About what training ends with on :func:`simulate`.

@@ -23,7 +23,8 @@ from sklearn.ensemble import RandomForestRegressor
 
 from sharpgp import Neighbours, SharpGPRegressor, Sparse, metrics
 from sharpgp._validation import check_choice
-from sharpgp_benchmarks.evidence.common import GENERATED, Clock, calm, header, numbers, row, sets
+from sharpgp_benchmarks.evidence.common import GENERATED, Clock, calm, numbers, sets
+from sharpgp_benchmarks.evidence.run import header, row
 
 #: Levels whose pinball losses make the CRPS of quantiles.
 LEVELS = np.arange(0.5, 100.0) / 100

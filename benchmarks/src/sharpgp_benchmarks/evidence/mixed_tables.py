@@ -14,7 +14,6 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.impute import SimpleImputer
@@ -25,7 +24,8 @@ from sharpgp import SharpGPRegressor, through
 from sharpgp._validation import check_choice
 from sharpgp.metrics import interval_coverage, interval_score
 from sharpgp_benchmarks import mixed_sets
-from sharpgp_benchmarks.evidence.common import Clock, calm, header, numbers, row
+from sharpgp_benchmarks.evidence.common import Clock, calm, numbers
+from sharpgp_benchmarks.evidence.run import header, measured, row
 from sharpgp_benchmarks.peers.predictions import conformal_quantile
 
 COVERAGE = 0.9
@@ -142,18 +142,23 @@ def estimators(base: str, calibration: str, seed: int) -> dict[str, Any]:
 def one(
     name: str,
     share: float,
-    models: dict[str, Any],
-    packages: list[str],
     seed: int,
+    base: str,
+    calibration: str,
+    fits: list[str],
+    packages: list[str],
     data_home: str | None,
 ) -> dict[str, list[float]]:
     """Figures and processor seconds of every model on one split of one set."""
+    models = estimators(base, calibration, seed)
     whole, y = mixed_sets.load(name, data_home)
     frame = mixed_sets.with_gaps(whole, share, seed)
     fit, test = np.split(np.random.default_rng(seed).permutation(len(y)), [int(0.8 * len(y))])
     train, target, asked, truth = frame.iloc[fit], y[fit], frame.iloc[test], y[test]
     found: dict[str, list[float]] = {}
     for kind, model in models.items():
+        if kind not in fits:
+            continue
         with calm(), Clock() as clock:
             model.fit(train, target)
             figures = judge(model, asked, truth)
@@ -190,14 +195,9 @@ def main(
         print(f"left out, as they are not installed: {', '.join(missing)}\n")
     header("set", "gaps", "fit on", "CRPS", "coverage", "score", "hyperparameters", "fit, s")
     cases = [(name, share) for name in names for share in numbers(gaps)]
-
-    def task(name: str, share: int, seed: int) -> Any:
-        models = estimators(base, calibration, seed)
-        used = {kind: model for kind, model in models.items() if kind in chosen}
-        return delayed(one)(name, share / 100, used, packages, seed, data_home)
-
-    tasks = (task(*case, seed) for case in cases for seed in range(repeats))
-    judged = Parallel(n_jobs=workers)(tasks)
+    how = (base, calibration, chosen, packages, data_home)
+    tasks = [(name, gap / 100, seed, *how) for name, gap in cases for seed in range(repeats)]
+    judged = measured(one, tasks, workers=workers)
     for i, (name, share) in enumerate(cases):
         runs = judged[i * repeats : (i + 1) * repeats]
         for kind in runs[0]:

@@ -33,7 +33,8 @@ from sharpgp.tabular.streamed.memory import MOST_IN_BATCH
 from sharpgp.tabular.streamed.rows import UNIT_ROWS, units_of
 from sharpgp.tabular.streamed.sums import Pull, Training, Visit, merged
 from sharpgp.tabular.streamed.survey import Survey, Table
-from sharpgp_benchmarks.evidence.common import Clock, header, numbers, row, simulated
+from sharpgp_benchmarks.evidence.common import Clock, numbers, simulated
+from sharpgp_benchmarks.evidence.run import header, row
 
 PARTS = ("growth", "kills", "engines", "nodes", "rates")
 #: The address of a cluster, and what makes one of its nodes go.

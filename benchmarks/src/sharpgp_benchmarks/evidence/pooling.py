@@ -28,7 +28,8 @@ from sharpgp.models.splitters import complements
 from sharpgp.models.spread_choice import same_spread
 from sharpgp.models.trees import BoostedTrees, ExtraTrees, Floats
 from sharpgp.models.weights import PULL, pool_weights, pooled_location_spread, unit_sizes
-from sharpgp_benchmarks.evidence.common import Part, calm, cut, sets
+from sharpgp_benchmarks.evidence.common import Part, cut, sets
+from sharpgp_benchmarks.evidence.run import header, measured, row
 
 FOLDS = 10
 TEST_ROWS = 1000
@@ -170,21 +171,26 @@ def main(
     """Print the table."""
     runs: dict[str, list[np.ndarray]] = {pool: [] for pool in POOLS}
     for data in sets(names, data_home):
-        own: dict[str, list[tuple[float, float, float]]] = {pool: [] for pool in POOLS}
-        for seed in range(seeds):
-            n = min(rows, int(0.75 * len(data.y)))
-            part, (X_test, y_test) = cut(data, seed, [n, TEST_ROWS])
-            with calm():
-                found = {name: answers(name, part, X_test, seed) for name in (*KERNELS, *TREES)}
-                for pool in POOLS:
-                    own[pool].append(judge(found, pool, part[1], y_test))
+        found = measured(one, [(data.name, rows, seed, data_home) for seed in range(seeds)])
+        own = {pool: [of_seed[pool] for of_seed in found] for pool in POOLS}
         base = np.array(own["rbf"])
         for pool, values in own.items():
             ratio = np.log(np.array(values)[:, :2] / base[:, :2]).mean(0)
             runs[pool].append(np.r_[ratio, np.array(values)[:, 2].mean()])
-    print(f"{'':24}{'score':>8}{'CRPS':>8}{'worst':>8}{'coverage':>10}")
-    for pool, one in runs.items():
-        table = np.array(one)
+    header("pool", "score", "CRPS", "worst", "coverage")
+    for pool, of_sets in runs.items():
+        table = np.array(of_sets)
         score, crps = np.exp(table[:, :2].mean(0))
-        worst = np.exp(table[:, 0].max())
-        print(f"{pool:24}{score:8.3f}{crps:8.3f}{worst:8.3f}{table[:, 2].mean():10.1%}")
+        worst, covered = np.exp(table[:, 0].max()), table[:, 2].mean()
+        row(pool, f"{score:.3f}", f"{crps:.3f}", f"{worst:.3f}", f"{covered:.1%}")
+
+
+def one(
+    name: str, rows: int, seed: int, data_home: str | None
+) -> dict[str, tuple[float, float, float]]:
+    """Score, CRPS and coverage of every pool on one split."""
+    (data,) = sets(name, data_home)
+    n = min(rows, int(0.75 * len(data.y)))
+    part, (X_test, y_test) = cut(data, seed, [n, TEST_ROWS])
+    found = {member: answers(member, part, X_test, seed) for member in (*KERNELS, *TREES)}
+    return {pool: judge(found, pool, part[1], y_test) for pool in POOLS}

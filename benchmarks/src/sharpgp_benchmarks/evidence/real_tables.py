@@ -10,15 +10,15 @@ the default's on the same rows; the best of the bands of a method counts.
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 
 from sharpgp import SharpGPRegressor
 from sharpgp._validation import check_choice
 from sharpgp.metrics import interval_coverage, interval_score
 from sharpgp.toy import Split
 from sharpgp_benchmarks import table_sets
-from sharpgp_benchmarks.evidence.common import Clock, calm, header, row
+from sharpgp_benchmarks.evidence.common import Clock, calm
 from sharpgp_benchmarks.evidence.mixed_tables import by_hand
+from sharpgp_benchmarks.evidence.run import header, measured, row
 from sharpgp_benchmarks.peers.league import LEAGUE, why_not
 from sharpgp_benchmarks.peers.protocol import BOTH, COVERAGES, DEFAULT, Case, Prediction
 
@@ -100,7 +100,7 @@ def main(
     cases = [(name, method) for name in names for method in chosen]
     # The last sets of a seed run beside the first of the next.
     tasks = [(*case, seed) for seed in range(seeds) for case in cases]
-    found = Parallel(n_jobs=workers)(delayed(one)(*task, rows) for task in tasks)
+    found = measured(one, [(*task, rows) for task in tasks], workers=workers)
     figures = np.reshape(found, (seeds, len(names), len(chosen), FIGURES)).mean(0)
     # Ratios of both scores and of CRPS to the default's.
     ratios = figures[..., [0, 2, 4]] / figures[:, :1, [0, 2, 4]]

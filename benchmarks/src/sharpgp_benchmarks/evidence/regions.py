@@ -9,7 +9,8 @@ root), of the box to that of Bonferroni from the same calibration.
 import numpy as np
 
 from sharpgp import SharpGPRegressor
-from sharpgp_benchmarks.evidence.common import calm, header, row
+from sharpgp_benchmarks.evidence.common import calm
+from sharpgp_benchmarks.evidence.run import header, measured, row
 
 COVERAGE = 0.8
 
@@ -44,7 +45,8 @@ def main(
     """Print the table."""
     header("correlation", "joint coverage", "standard error", "width beside Bonferroni's")
     for correlation in map(float, correlations.split(",")):
-        runs = np.array([measure(correlation, seed, calibration) for seed in range(repeats)])
+        cases = [(correlation, seed, calibration) for seed in range(repeats)]
+        runs = np.array(measured(measure, cases))
         error = runs[:, 0].std() / np.sqrt(repeats)
         covered, ratio = runs.mean(0)
         row(f"{correlation:g}", f"{covered:.1%}", f"{error:.1%}", f"{ratio:.3f}")

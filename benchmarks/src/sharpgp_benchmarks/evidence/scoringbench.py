@@ -16,8 +16,8 @@ from sklearn.model_selection import KFold
 
 from sharpgp import PredictiveDistribution, metrics
 from sharpgp._validation import check_choice
-from sharpgp_benchmarks.datasets import Dataset
-from sharpgp_benchmarks.evidence.common import header, row, sets
+from sharpgp_benchmarks.evidence.common import sets
+from sharpgp_benchmarks.evidence.run import header, measured, row
 from sharpgp_benchmarks.peers.scoringbench import LEVELS, Entry
 
 SEED, FOLDS, ROWS = 42, 5, 3000
@@ -62,8 +62,9 @@ def judged(quantiles: np.ndarray, y: np.ndarray) -> list[float]:
     return scores
 
 
-def run(data: Dataset, entry: str) -> list[float]:
+def run(name: str, entry: str, data_home: str | None) -> list[float]:
     """Means over folds, and the seconds of one."""
+    (data,) = sets(name, data_home)
     rows = np.random.default_rng(SEED).permutation(len(data.y))[:ROWS]
     X, y = data.X[rows], data.y[rows]
     found = []
@@ -88,4 +89,4 @@ def main(
     header("set", "entry", "CRPS", "log score", *shares, "seconds per fold")
     for data in sets(datasets, data_home):
         for entry in chosen:
-            row(data.name, entry, *run(data, entry))
+            row(data.name, entry, *measured(run, [(data.name, entry, data_home)])[0])

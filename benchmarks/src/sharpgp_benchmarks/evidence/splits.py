@@ -15,8 +15,8 @@ import torch
 from sharpgp import metrics
 from sharpgp.models import forests
 from sharpgp.models.weights import pooled_crps
-from sharpgp_benchmarks.datasets import Dataset
-from sharpgp_benchmarks.evidence.common import calm, header, row, sets
+from sharpgp_benchmarks.evidence.common import calm, sets
+from sharpgp_benchmarks.evidence.run import header, measured, row
 from sharpgp_benchmarks.peers.predictions import conformal_quantile
 from sharpgp_benchmarks.peers.protocol import COVERAGES, Case, make_case
 
@@ -41,10 +41,11 @@ def bands(grown: forests.ExtraTrees, case: Case, least: float = -np.inf) -> np.n
     return np.stack(ends, 2).clip(least)
 
 
-def judge(data: Dataset, seed: int, most: int, limit: float) -> list[float]:
-    """Interval scores at both coverages, and CRPS, of trees with such a limit."""
+def judge(name: str, seed: int, most: int, kind: str, data_home: str | None) -> list[float]:
+    """Interval scores at both coverages, and CRPS, of trees with one of the limits."""
+    (data,) = sets(name, data_home)
     case = make_case(data, seed, most, "cpu")
-    p, grown = case.parts, grown_on(case, limit)
+    p, grown = case.parts, grown_on(case, LIMITS[kind])
     ends = bands(grown, case, 0.0 if data.y.min() == 0.0 else -np.inf)
     scores = [
         metrics.interval_score(p.y_test, *ends[:, :, k].T, coverage)
@@ -65,8 +66,13 @@ def main(
     header("set", "heaviness", *figures, *(f"{name}, arcsinh" for name in figures))
     for data in sets(datasets, data_home):
         plain, tamed = (
-            np.mean([judge(data, seed, most, limit) for seed in range(seeds)], axis=0)
-            for limit in LIMITS.values()
+            np.mean(
+                measured(
+                    judge, [(data.name, seed, most, kind, data_home) for seed in range(seeds)]
+                ),
+                axis=0,
+            )
+            for kind in LIMITS
         )
         heaviness = data.y.std() / np.abs(data.y - np.median(data.y)).mean()
         cells = [f"{value:.3f}" for value in (*plain, *(tamed / plain))]

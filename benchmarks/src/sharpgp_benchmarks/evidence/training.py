@@ -18,6 +18,7 @@ from sharpgp.gp import train
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.training import NOISE_FLOOR
 from sharpgp_benchmarks.evidence.common import Clock, sets, train_cal_test
+from sharpgp_benchmarks.evidence.run import header, measured, row
 
 
 def botorch_fit(X: torch.Tensor, y: torch.Tensor) -> tuple[float, float, str]:
@@ -49,16 +50,22 @@ def main(
     datasets: str = "boston,yacht,mpg,concrete", seeds: int = 3, data_home: str | None = None
 ) -> None:
     """Print the table."""
-    print("data set  seed     N  log lik. here  BoTorch  outcome  seconds here  BoTorch  ratio")
+    header("set", "seed", "N", "log likelihood", "BoTorch's", "outcome", "s", "BoTorch's", "ratio")
     for data in sets(datasets, data_home):
         for seed in range(seeds):
-            X, y = train_cal_test(data, seed)[0]
-            with Clock() as clock:
-                _, result = train(X, y)
-            there, likelihood, outcome = botorch_fit(X, y)
-            print(
-                f"{data.name:8s}  {seed:4d}  {len(y):4d}  {result.log_likelihood:13.4f}  "
-                f"{likelihood:7.4f}  {outcome:7s}  {clock.wall:12.2f}  {there:7.2f}  "
-                f"{there / clock.wall:5.1f}",
-                flush=True,
-            )
+            (found,) = measured(both, [(data.name, seed, data_home)])
+            n, ours, theirs, outcome, here, there = found
+            times = [f"{here:.2f}", f"{there:.2f}", f"{there / here:.1f}"]
+            row(data.name, seed, n, f"{ours:.4f}", f"{theirs:.4f}", outcome, *times)
+
+
+def both(
+    name: str, seed: int, data_home: str | None
+) -> tuple[int, float, float, str, float, float]:
+    """Rows, log likelihood here and with BoTorch, the outcome there, and the seconds of both."""
+    (data,) = sets(name, data_home)
+    X, y = train_cal_test(data, seed)[0]
+    with Clock() as clock:
+        _, result = train(X, y)
+    there, likelihood, outcome = botorch_fit(X, y)
+    return len(y), result.log_likelihood, likelihood, outcome, clock.wall, there

@@ -13,6 +13,7 @@ from torch import Tensor
 from sharpgp.gp import train
 from sharpgp.gp.posterior import Posterior
 from sharpgp_benchmarks.evidence.common import cut, sets
+from sharpgp_benchmarks.evidence.run import header, measured, row
 
 
 def z_scores(fit: Posterior, X: Tensor, y: Tensor) -> Tensor:
@@ -33,20 +34,24 @@ def main(
     data_home: str | None = None,
 ) -> None:
     """Print the table."""
-    print("data set    from scratch   warm   warm/scratch   new rows")
+    header("set", "from scratch", "warm", "warm/scratch", "new rows")
     for data in sets(datasets, data_home):
-        found = []
-        for seed in range(seeds):
-            (X, y), new = cut(data, seed, [rows, len(data.y) - rows])
-            full, _ = train(X, y)
-            scores: dict[bool, list[Tensor]] = {False: [], True: []}
-            for part in torch.arange(len(y)).chunk(10):
-                rest = torch.ones_like(y, dtype=torch.bool)
-                rest[part] = False
-                for warm, collected in scores.items():
-                    fit = full.retrained(X[rest], y[rest], start="warm" if warm else "same")
-                    collected.append(z_scores(fit, X[part], y[part]))
-            cold, warmed = (size(torch.cat(scores[kind])) for kind in (False, True))
-            found.append((cold, warmed, size(z_scores(full, *new))))
-        cold, warmed, fresh = np.mean(found, axis=0)
-        print(f"{data.name:10s}  {cold:12.3f}  {warmed:5.3f}  {warmed / cold:12.3f}  {fresh:9.3f}")
+        cases = [(data.name, rows, seed, data_home) for seed in range(seeds)]
+        cold, warm, fresh = np.mean(measured(sizes, cases), axis=0)
+        row(data.name, *(f"{value:.3f}" for value in (cold, warm, warm / cold, fresh)))
+
+
+def sizes(name: str, rows: int, seed: int, data_home: str | None) -> tuple[float, float, float]:
+    """Sizes of scores from refits that start afresh or warm, and of those of new rows."""
+    (data,) = sets(name, data_home)
+    (X, y), new = cut(data, seed, [rows, len(data.y) - rows])
+    full, _ = train(X, y)
+    scores: dict[bool, list[Tensor]] = {False: [], True: []}
+    for part in torch.arange(len(y)).chunk(10):
+        rest = torch.ones_like(y, dtype=torch.bool)
+        rest[part] = False
+        for warm, collected in scores.items():
+            fit = full.retrained(X[rest], y[rest], start="warm" if warm else "same")
+            collected.append(z_scores(fit, X[part], y[part]))
+    cold, warmed = (size(torch.cat(scores[kind])) for kind in (False, True))
+    return cold, warmed, size(z_scores(full, *new))

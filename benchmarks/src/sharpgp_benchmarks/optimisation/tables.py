@@ -1,8 +1,9 @@
 """How optimisations compare, from result files alone: ``sharpgp bench regret RESULTS``."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, median, quantiles
 
+import pandas as pd
 from scipy.stats import rankdata, wilcoxon
 
 from sharpgp_benchmarks.optimisation.methods import METHODS, OURS
@@ -124,17 +125,15 @@ def compare(results: Iterable[Result]) -> str:
 
 def _overall(runs: Runs) -> str:
     methods = everywhere(runs)
-    by_metric = {metric: ranks(runs, metric) for metric in RANKED}
-    head = ["mean rank, 1 is best", *RANKED.values(), "80 % covers", "95 % covers", "s a step"]
-    rows = [head]
-    for method in methods:
-        row = [method, *(f"{by_metric[metric][method]:.2f}" for metric in RANKED)]
-        for name in ("coverage_80", "coverage_95"):
-            row.append(_mean_over(runs, method, name))
-        rows.append([*row, f"{seconds_at(runs, method):.2f}"])
+    table = pd.DataFrame(
+        {name: pd.Series(ranks(runs, metric)) for metric, name in RANKED.items()}, index=methods
+    ).map("{:.2f}".format)
+    for name, metric in {"80 % covers": "coverage_80", "95 % covers": "coverage_95"}.items():
+        table[name] = [_mean_over(runs, method, metric) for method in methods]
+    table["s a step"] = [f"{seconds_at(runs, method):.2f}" for method in methods]
     counts = [len(next(iter(by_method.values()))) for by_method in runs.values()]
-    note = f"{len(runs)} problems, {min(counts)} to {max(counts)} repetitions"
-    return f"{note}\n{_aligned(rows)}"
+    note = f"{len(runs)} problems, {min(counts)} to {max(counts)} repetitions; mean rank, 1 is best"
+    return f"{note}\n{table.to_string()}"
 
 
 def _mean_over(runs: Runs, method: str, metric: str) -> str:
@@ -147,12 +146,11 @@ def _mean_over(runs: Runs, method: str, metric: str) -> str:
 
 
 def _by_problem(runs: Runs, metric: str) -> str:
-    methods = everywhere(runs)
-    rows = [[f"{RANKED[metric]}, median (quartiles)", *methods]]
-    for problem, by_method in runs.items():
-        each = [[r.metrics[metric] for r in by_method[m].values()] for m in methods]
-        rows.append([problem, *map(_band, each)])
-    return _aligned(rows)
+    table = {
+        problem: {m: _band([r.metrics[metric] for r in by[m].values()]) for m in everywhere(runs)}
+        for problem, by in runs.items()
+    }
+    return f"{RANKED[metric]}, median (quartiles)\n{_text(table)}"
 
 
 def _band(values: Sequence[float]) -> str:
@@ -167,25 +165,19 @@ def _tests(runs: Runs, metric: str) -> str:
     ours = [m for m in everywhere(runs) if m.split("_")[0] in OURS]
     if RIVAL not in everywhere(runs) or not ours:
         return ""
-    rows = [[f"{RANKED[metric]} against {RIVAL}", *ours]]
+    table: dict[str, dict[str, str]] = {}
     verdicts: dict[str, list[str]] = {method: [] for method in ours}
     for problem, by_method in runs.items():
-        row = [problem]
         for method in ours:
             ratio, p, verdict = paired(by_method[method], by_method[RIVAL], metric)
             verdicts[method].append(verdict)
-            row.append(f"x {ratio:.2g}, p {p:.2g} {verdict}".rstrip())
-        rows.append(row)
-    counts = (
-        f"{verdicts[m].count('better')} better, {verdicts[m].count('worse')} worse" for m in ours
-    )
-    return _aligned([*rows, [f"of {len(runs)}, p < {SIGNIFICANT:g}", *counts]])
+            cell = f"x {ratio:.2g}, p {p:.2g} {verdict}".rstrip()
+            table.setdefault(problem, {})[method] = cell
+    table[f"of {len(runs)}, p < {SIGNIFICANT:g}"] = {
+        m: f"{verdicts[m].count('better')} better, {verdicts[m].count('worse')} worse" for m in ours
+    }
+    return f"{RANKED[metric]} against {RIVAL}\n{_text(table)}"
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    justify: list[Callable[[str, int], str]] = [str.ljust, *[str.rjust] * (len(widths) - 1)]
-    return "\n".join(
-        "  ".join(just(c, w) for just, c, w in zip(justify, row, widths, strict=True)).rstrip()
-        for row in rows
-    )
+def _text(table: Mapping[str, Mapping[str, str]]) -> str:
+    return str(pd.DataFrame.from_dict(table, orient="index").to_string())

@@ -12,22 +12,17 @@ name                location and spread                  scores that give ``beta
 ``marx22``          the GP's mean, constant              held out
 ``paper``           the GP's mean, a sigma per level     held out, and they choose sigma
 ``paper_exact``     the same, from training points       held out
-``kuleshov22``      a network over the GP's quantiles    held out
 ``vanilla``         the GP's                             none
-``fully_bayesian``  a mixture over hyperparameters       none
-``capone22``        under bounding hyperparameters       none
 ==================  ===================================  ================================
 
-A new method is one file here and one line below.
+A new method is one file here and one line below; one of another distribution is found by an entry
+point of the group ``sharpgp.methods``.
 """
 
-from sharpgp.calibration.methods.bayes.capone22 import Capone22 as Capone22
-from sharpgp.calibration.methods.bayes.fully_bayesian import FullyBayesian as FullyBayesian
 from sharpgp.calibration.methods.cross_validated import CrossValidated as CrossValidated
 from sharpgp.calibration.methods.cv_plus import CVPlus as CVPlus
 from sharpgp.calibration.methods.exact import Exact as Exact
 from sharpgp.calibration.methods.kuleshov18 import Kuleshov18 as Kuleshov18
-from sharpgp.calibration.methods.kuleshov22 import Kuleshov22 as Kuleshov22
 from sharpgp.calibration.methods.leave_one_out import LeaveOneOut as LeaveOneOut
 from sharpgp.calibration.methods.marx22 import Marx22 as Marx22
 from sharpgp.calibration.methods.sharp import Sharp as Sharp

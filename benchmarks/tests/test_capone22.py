@@ -9,13 +9,13 @@ from scipy.stats import norm
 
 from helpers import FakePosterior, wavy
 from sharpgp import Capone22
-from sharpgp.calibration.methods.bayes.capone22 import BoundingBox, simultaneous_score
-from sharpgp.calibration.methods.bayes.hyperposterior import laplace, prior, standardised
-from sharpgp.calibration.methods.bayes.nuts import sample
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.covariance import Stationary
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.training import train
+from sharpgp_benchmarks.methods.capone22 import BoundingBox, simultaneous_score
+from sharpgp_benchmarks.methods.hyperposterior import laplace, prior, standardised
+from sharpgp_benchmarks.methods.nuts import sample
 
 
 def tensor(*values):
@@ -175,8 +175,8 @@ def test_theorem_by_hand():
 
 
 def test_large_data_take_the_laplace_approximation(monkeypatch, small):
-    monkeypatch.setattr("sharpgp.calibration.methods.bayes.capone22.MOST_SAMPLED", 39)
-    monkeypatch.setattr("sharpgp.calibration.methods.bayes.capone22.sample", None)
+    monkeypatch.setattr("sharpgp_benchmarks.methods.capone22.MOST_SAMPLED", 39)
+    monkeypatch.setattr("sharpgp_benchmarks.methods.capone22.sample", None)
     assert Capone22().fit(small, None, None).box.radii is None
 
 

@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from sharpgp import Kuleshov22, SharpGPRegressor
-from sharpgp.calibration.methods.kuleshov22 import BASE_LEVELS, Network
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.training import train
 from sharpgp.metrics import pinball_loss
+from sharpgp_benchmarks.methods.kuleshov22 import BASE_LEVELS, Network
 from tolerances import same_optimum
 
 LEVELS = torch.linspace(0.02, 0.98, 49, dtype=torch.float64)

@@ -9,12 +9,12 @@ from torch import Tensor
 from sharpgp._stored import Array, agree, stored
 from sharpgp._validation import check_counts
 from sharpgp.calibration.by_level import LevelPredictor
-from sharpgp.calibration.methods.bayes.hyperposterior import observed, standardised
-from sharpgp.calibration.methods.bayes.nuts import sample
 from sharpgp.calibration.recalibrator import PosteriorMethod, register
 from sharpgp.gp.compute import block_entries
 from sharpgp.gp.kernel_posterior import KernelPosterior
 from sharpgp.gp.posterior import Posterior
+from sharpgp_benchmarks.methods.hyperposterior import observed, standardised
+from sharpgp_benchmarks.methods.nuts import sample
 
 
 @stored(
@@ -184,7 +184,7 @@ class FullyBayesian(PosteriorMethod):
     ``(warmup + samples) (2^max_tree_depth - 1)`` gradients costs one factorisation and one
     inverse of an ``N x N`` matrix; for a sparse GP, the sampler sees at most 1,000 random training
     points, and predictions use all of them.  Needs one of the kernels ``"rbf"``, ``"matern12"``,
-    ``"matern32"``, ``"matern52"``, and ``pip install sharpgp[bayes]``.
+    ``"matern32"``, ``"matern52"``, and ``pip install "sharpgp-benchmarks[bayes]"``.
 
     Parameters
     ----------

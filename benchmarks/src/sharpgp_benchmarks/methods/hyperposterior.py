@@ -15,9 +15,11 @@ from sharpgp.gp.kernel_posterior import KernelPosterior
 from sharpgp.gp.optimise import minimise
 from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.scaling import Affine
-from sharpgp.gp.sizes import MOST_OBSERVED
 from sharpgp.gp.ties import of_each
 
+#: Training points of a sparse GP that its hyperposterior is computed from, at most: a gradient
+#: costs ``N^3``.
+MOST_OBSERVED = 1000
 # Whitened steps of the second differences: far above the gradient's rounding, far below 1.
 _STEP = 1e-3
 _MOST_EVALUATIONS = 200

@@ -8,14 +8,16 @@ from torch import Tensor
 from sharpgp._stored import Array, agree, stored
 from sharpgp._validation import check_choice, check_counts
 from sharpgp.calibration.by_level import LevelPredictor
-from sharpgp.calibration.methods.bayes.hyperposterior import laplace, observed, standardised
-from sharpgp.calibration.methods.bayes.nuts import sample
 from sharpgp.calibration.recalibrator import PosteriorMethod, register
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.kernel_posterior import KernelPosterior
 from sharpgp.gp.posterior import Posterior
-from sharpgp.gp.sizes import MOST_SAMPLED
+from sharpgp_benchmarks.methods.hyperposterior import laplace, observed, standardised
+from sharpgp_benchmarks.methods.nuts import sample
 
+#: Training points up to which the hyperposterior is sampled: thousands of gradients cost ``N^3``
+#: each.
+MOST_SAMPLED = 500
 HYPERPOSTERIORS = ("auto", "nuts", "laplace")
 SCALINGS = ("practical", "theorem")
 
@@ -209,9 +211,9 @@ class Capone22(PosteriorMethod):
     random_state : int or None
         Seed of the sampler.
     hyperposterior : {"auto", "nuts", "laplace"}
-        NUTS samples of the hyperparameters (``pip install sharpgp[bayes]``), or a Gaussian
-        approximation of their logarithms at the mode; ``"auto"`` samples up to 500 training
-        points, :data:`MOST_SAMPLED`.
+        NUTS samples of the hyperparameters (``pip install "sharpgp-benchmarks[bayes]"``), or a
+        Gaussian approximation of their logarithms at the mode; ``"auto"`` samples up to 500
+        training points, :data:`MOST_SAMPLED`.
     scaling : {"practical", "theorem"}
     points : int
         Number ``M`` of points at which the bound holds at once.

@@ -11,13 +11,13 @@ from scipy.stats import norm
 
 from helpers import FakePosterior
 from sharpgp import FullyBayesian, SharpGPRegressor
-from sharpgp.calibration.methods.bayes.fully_bayesian import MixturePredictor, mixture_quantiles
-from sharpgp.calibration.methods.bayes.nuts import _correlation, _sampler
 from sharpgp.calibration.recalibrator import chosen_recalibrator
 from sharpgp.exceptions import InvalidInputError, MissingExtraError
 from sharpgp.gp import compute
 from sharpgp.gp.covariance import STATIONARY, Stationary
 from sharpgp.gp.training import train
+from sharpgp_benchmarks.methods.fully_bayesian import MixturePredictor, mixture_quantiles
+from sharpgp_benchmarks.methods.nuts import _correlation, _sampler
 
 LEVELS = torch.from_numpy(np.array([1e-9, 1e-3, 0.05, 0.3, 0.5, 0.7, 0.95, 0.999, 1 - 1e-9]))
 TINY = {"warmup": 8, "samples": 6, "max_tree_depth": 3, "random_state": 0}

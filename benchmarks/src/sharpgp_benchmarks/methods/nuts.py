@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sharpgp.calibration.methods.bayes.hyperposterior import prior
 from sharpgp.exceptions import MissingExtraError, NumericalError
 from sharpgp.gp.covariance import STATIONARY, Stationary
 from sharpgp.gp.exact import ExactPosterior
+from sharpgp_benchmarks.methods.hyperposterior import prior
 
 logger = logging.getLogger("sharpgp")
 
@@ -94,7 +94,7 @@ def _sampler(name: str = "fully_bayesian") -> tuple[Any, Any, Any]:
     except ImportError:
         raise MissingExtraError(
             f"{name}: expected the packages jax and numpyro, found at least one missing; "
-            "install them with pip install sharpgp[bayes]"
+            'pip install "sharpgp-benchmarks[bayes]"'
         ) from None
     home: Any = jax if hasattr(jax, "enable_x64") else jax.experimental  # moved in 0.8
     return home.enable_x64, jax, hmc

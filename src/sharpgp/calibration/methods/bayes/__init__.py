@@ -1,1 +1,0 @@
-"""Methods that sample or bound the hyperparameters of the GP."""
