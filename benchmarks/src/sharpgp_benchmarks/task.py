@@ -27,6 +27,7 @@ EXPERIMENTS = {
     "bounds": "sharpgp_benchmarks.bounds:run_task",
     "optimisation": "sharpgp_benchmarks.optimisation.experiment:run_task",
     "peers": "sharpgp_benchmarks.peers.experiment:run_task",
+    "published": "sharpgp_benchmarks.published_rows:run_task",
     "regression": "sharpgp_benchmarks.regression:run_task",
     "rehearsal": "sharpgp_benchmarks.rehearsal:run_task",
 }

@@ -8,6 +8,7 @@ from sharpgp_benchmarks.commands import (
     evidence,
     paper,
     peers,
+    published,
     regression,
     results,
     sets,
@@ -30,6 +31,8 @@ bench.command("paper")(paper.whole_paper)
 bench.command()(peers.peers)
 bench.command()(results.table)
 bench.command()(peers.peers_table)
+bench.command()(published.published)
+bench.command()(published.published_table)
 bench.command()(results.regret)
 bench.command()(paper.toy)
 bench.command(context_settings=evidence.CONTEXT)(evidence.evidence)
