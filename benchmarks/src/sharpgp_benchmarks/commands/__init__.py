@@ -6,6 +6,7 @@ from sharpgp_benchmarks.commands import (
     bo,
     bounds,
     evidence,
+    evidence_page,
     paper,
     peers,
     published,
@@ -31,6 +32,7 @@ bench.command("paper")(paper.whole_paper)
 bench.command()(peers.peers)
 bench.command()(results.table)
 bench.command()(peers.peers_table)
+bench.command()(evidence_page.evidence_page)
 bench.command()(published.published)
 bench.command()(published.published_table)
 bench.command()(results.regret)
