@@ -57,3 +57,33 @@ def test_ratios_are_of_the_same_splits_and_of_the_better_band():
     assert found.loc["mine", "score"] == 1 / 4  # centred is better over both seeds
     assert found.loc["rk", "score"] == 1
     assert found.loc["mine", "coverage"] == 0.8
+
+
+def test_the_benchmarks_page_has_the_table_of_the_results():
+    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    assert evidence_page.league_table(evidence_page.Results(RESULTS)) in page
+
+
+def test_what_the_readme_promises_is_in_the_results():
+    results = evidence_page.Results(RESULTS)
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    rows = results["pooled"]
+    found = evidence_page.relative_to_rk(rows[rows["most"] == 1000])
+    tables = results["real_tables"].set_index("method")
+    picture = results["landing"].set_index("model")
+    gain = {name: f"{100 * (1 - found.loc[name, 'score']):.0f} %" for name in found.index}
+    covers = {name: f"{100 * found.loc[name, 'coverage']:.1f} %" for name in found.index}
+    sides = {
+        name: " and ".join(f"{100 * row[f'coverage_{side}']:.0f}" for side in ("left", "right"))
+        for name, row in picture.iterrows()
+    }
+    for said in (
+        f'score {gain["default"]} better than rescaling a GP (`"kuleshov18"`) and cover '
+        f"{covers['default']} (seven sets, 20 splits)",
+        f'`"exact"` score {gain["exact"]} better ({covers["exact"]}), those of one GP '
+        f"{gain['one-gp']} ({covers['one-gp']})",
+        f"it is {100 * (1 - 1 / tables.loc['rk', 'score_95']):.0f} % "
+        f"({100 * tables.loc['default', 'coverage_95']:.1f} %)",
+        f"cover {sides['default']} %",
+    ):
+        assert said in readme

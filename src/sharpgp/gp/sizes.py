@@ -16,7 +16,7 @@ above 500              additive GPs are trained on  measured: trained on 500 of 
                        scale models are learned     for a quarter to a half of the cost
 above 500              one side is searched for a   measured: ``starts``
                        warp to the end
-above 500              the first kernel of a pool   measured: docs/measurements.md; of fewer rows,
+above 500              the first kernel of a pool   measured: benchmarks/TRIED.md; of fewer rows,
                        goes ahead: others begin     each kernel for itself covers more closely
                        where it ended, and try
                        what it took
