@@ -58,7 +58,7 @@ def published_figure(found: pd.DataFrame, titles: Mapping[str, str]) -> Figure:
         ax.minorticks_off()
         ax.set_xlim(min(0.28, 0.95 * part["ratio"].min()), max(1.5, 1.05 * part["ratio"].max()))
     panels[-1].set_xlabel(
-        "CRPS of sharpgp relative to the method's, one dot per data set, a bar at the median; left of 1 is better",
+        "CRPS of sharpgp relative to the method's; a dot per data set, a bar at the median",
         fontsize=9,
         color=INK,
     )
