@@ -1,7 +1,6 @@
 """What the study of hostile data counts as short, and which warnings it accepts as a reason."""
 
 import warnings
-
 from pathlib import Path
 
 import numpy as np
