@@ -17,7 +17,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     out = tmp_path_factory.mktemp("page") / "evidence.md"
-    options = ["--results", str(RESULTS), "--out", str(out)]
+    options = ["--results", str(RESULTS), "--out", str(out), "--pages", ""]
     assert CliRunner().invoke(bench, ["evidence-page", *options]).exit_code == 0
     return out.read_text(encoding="utf-8")
 
@@ -59,31 +59,18 @@ def test_ratios_are_of_the_same_splits_and_of_the_better_band():
     assert found.loc["mine", "coverage"] == 0.8
 
 
-def test_the_benchmarks_page_has_the_table_of_the_results():
-    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
-    assert evidence_page.league_table(evidence_page.Results(RESULTS)) in page
+@pytest.mark.parametrize("name", ["README.md", "docs/benchmarks.md"])
+def test_passages_of_other_pages_say_what_the_results_say(name):
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert text.count("<!-- results: ") >= 2
+    assert evidence_page.filled(text, RESULTS) == text
 
 
-def test_what_the_readme_promises_is_in_the_results():
-    results = evidence_page.Results(RESULTS)
-    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    rows = results["pooled"]
-    found = evidence_page.relative_to_rk(rows[rows["most"] == 1000])
-    tables = results["real_tables"].set_index("method")
-    picture = results["landing"].set_index("model")
-    gain = {name: f"{100 * (1 - found.loc[name, 'score']):.0f} %" for name in found.index}
-    covers = {name: f"{100 * found.loc[name, 'coverage']:.1f} %" for name in found.index}
-    sides = {
-        name: " and ".join(f"{100 * row[f'coverage_{side}']:.0f}" for side in ("left", "right"))
-        for name, row in picture.iterrows()
-    }
-    for said in (
-        f'score {gain["default"]} better than rescaling a GP (`"kuleshov18"`) and cover '
-        f"{covers['default']} (seven sets, 20 splits)",
-        f'`"exact"` score {gain["exact"]} better ({covers["exact"]}), those of one GP '
-        f"{gain['one-gp']} ({covers['one-gp']})",
-        f"it is {100 * (1 - 1 / tables.loc['rk', 'score_95']):.0f} % "
-        f"({100 * tables.loc['default', 'coverage_95']:.1f} %)",
-        f"cover {sides['default']} %",
-    ):
-        assert said in readme
+def test_a_passage_is_replaced_and_an_unknown_one_refused():
+    text = "a\n<!-- results: {} -->\nold\n<!-- /results -->\nb"
+    found = evidence_page.filled(text.format("gains"), RESULTS)
+    assert "old" not in found
+    assert found.startswith("a\n")
+    assert found.endswith("\nb")
+    with pytest.raises(InvalidInputError, match="results"):
+        evidence_page.filled(text.format("nothing"), RESULTS)

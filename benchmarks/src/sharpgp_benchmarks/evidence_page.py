@@ -2,9 +2,12 @@
 
 ``runs.csv`` there says for each file which command made it, on which machine, when, and with which
 version.  A section of the page is a function of these files: what is claimed, with the numbers that
-the files have, and a short table.
+the files have, and a short table.  Other pages have passages from them, too, between the comments
+``<!-- results: NAME -->`` and ``<!-- /results -->``.
 """
 
+import re
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from sharpgp._validation import check_choice
 from sharpgp.exceptions import InvalidInputError
 
 RUNS = "runs.csv"
@@ -593,6 +597,97 @@ def _and(values: Any) -> str:
 
 def _seconds(least: float, most: float) -> str:
     return f"{least:g}" if least == most else f"{least:g} to {most:g}"
+
+
+def published_sentence(r: Results) -> str:
+    """Ours beside published figures, in three sentences."""
+    from sharpgp_benchmarks.published_rows import OURS, ratios
+
+    found = r["published"]
+    each = ratios(found)
+    shares = found[found["method"] == OURS]["coverage_90"]
+    pretrained = {
+        name: part["ratio"]
+        for name, part in each[each["table"] == "tabular_models"].groupby("method")
+        if name in ("TabPFN-2.5", "TabICLv2")
+    }
+    sizes = _and(f"{n:,}" for n in sorted(each[each["table"] == "tabular_models"]["n"].unique()))
+    beside = " and ".join(
+        f"{part.median():.2f} of {name}'s (lower on {(part < 1).sum()} of {len(part)})"
+        for name, part in pretrained.items()
+    )
+    tuned = each[each["table"] == "uci"]
+    best = tuned.groupby("dataset")["ratio"].max()
+    return (
+        "On rows and splits with published figures, 90 % intervals of the default cover "
+        f"{per_cent(shares.mean(), 0)} %. On tables of {sizes} rows its CRPS is, at the median, {beside}; both are "
+        f"pretrained networks. On {len(best)} UCI sets it is {best.median():.2f} of that of the best of "
+        f"{tuned['method'].nunique()} tuned methods, and lower on {(best < 1).sum()} "
+        "(`sharpgp bench published`)."
+    )
+
+
+def gains_sentence(r: Results) -> str:
+    """What the default gains over rescaling a GP."""
+    rows, tables = r["pooled"], r["real_tables"].set_index("method")
+    found = relative_to_rk(rows[rows["most"] == 1000])
+    gain = {
+        name: f"{_better(found.loc[name, 'score'])} % better ({per_cent(found.loc[name, 'coverage'])} %)"
+        for name in ("exact", "one-gp")
+    }
+    return (
+        f"Its 95 % intervals score {_better(found.loc['default', 'score'])} % better than rescaling a GP "
+        f'(`"kuleshov18"`) and cover {per_cent(found.loc["default", "coverage"])} % (seven sets, 20 splits). Those of '
+        f'`"exact"` score {gain["exact"]}, those of one GP {gain["one-gp"]}; MAPIE and crepes are '
+        f"within {max(abs(100 * (league(r).loc[['mapie-std-gp', 'crepes-norm'], 'score'] - 1))):.0f} %. On 69 real tables "
+        f"with categories and gaps it is {_better(1 / tables.loc['rk', 'score_95'])} % better "
+        f"({per_cent(tables.loc['default', 'coverage_95'])} %)."
+    )
+
+
+def picture_sentence(r: Results) -> str:
+    """What the two pictures show."""
+    found = r["landing"].set_index("model")
+    gp, ours = found.loc["trained"], found.loc["default"]
+    return (
+        "90 % intervals from the same 150 points. As trained, they are equally wide everywhere, and cover "
+        f"{per_cent(gp['coverage_left'], 0)} % of new points on the left and "
+        f"{per_cent(gp['coverage_right'], 0)} % on the right. Those of the default follow the noise, cover "
+        f"{per_cent(ours['coverage_left'], 0)} and {per_cent(ours['coverage_right'], 0)} %, and are "
+        f"{100 * (1 - ours['width_90'] / gp['width_90']):.0f} % narrower on average."
+    )
+
+
+#: Passages of other pages; those that are no tables are wrapped.
+PASSAGES: dict[str, Callable[[Results], str]] = {
+    "published": published_sentence,
+    "gains": gains_sentence,
+    "picture": picture_sentence,
+    "league": league_table,
+}
+_PASSAGE = re.compile(r"(<!-- results: (\w+) -->\n).*?(\n<!-- /results -->)", re.DOTALL)
+
+
+def filled(text: str, folder: Path) -> str:
+    """A page whose passages say what the result files say.
+
+    Raises
+    ------
+    InvalidInputError
+        If a passage has an unknown name.
+    """
+    results = Results(folder)
+
+    def passage(found: re.Match[str]) -> str:
+        check_choice(found[2], "results", PASSAGES)
+        says = PASSAGES[found[2]](results)
+        if not says.startswith("|"):
+            kept = says.replace(" %", "\0%")  # a line does not begin with the sign
+            wide = textwrap.fill(kept, 110, break_on_hyphens=False, break_long_words=False)
+            says = wide.replace("\0", " ")
+        return found[1] + says + "\n" + found[3]
+
+    return _PASSAGE.sub(passage, text)
 
 
 @dataclass(frozen=True)
