@@ -1,6 +1,7 @@
 """What the study of hostile data counts as short, and which warnings it accepts as a reason."""
 
 import warnings
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -84,10 +85,15 @@ def test_every_question_is_heard_by_itself():
     assert found["warned"][1].tolist() == [False, True, True, True, True]
 
 
-def test_the_study_prints_a_table_and_counts_its_marks():
+def test_the_study_prints_a_table_and_counts_its_marks(tmp_path):
     options = ["--repeats", "2", "--workers", "1", "--kinds", "few points", "--methods", "marx22"]
+    options += ["--csv", str(tmp_path / "found.csv")]
     done = CliRunner().invoke(app, ["bench", "evidence", "hostile", *options])
     assert done.exit_code == 0, done.output
     lines = done.stdout.splitlines()
     assert [line.split(" | ")[2] for line in lines[2:4]] == ["interval", "distribution"]
     assert lines[-1].startswith("10 cells: ")
+    written = (tmp_path / "found.csv").read_text().splitlines()
+    kept = Path(__file__).parents[1] / "results" / "hostile.csv"
+    assert written[0] == kept.read_text().splitlines()[0]
+    assert len(written) == 11

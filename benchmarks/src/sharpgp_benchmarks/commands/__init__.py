@@ -6,8 +6,10 @@ from sharpgp_benchmarks.commands import (
     bo,
     bounds,
     evidence,
+    evidence_page,
     paper,
     peers,
+    published,
     regression,
     results,
     sets,
@@ -30,6 +32,9 @@ bench.command("paper")(paper.whole_paper)
 bench.command()(peers.peers)
 bench.command()(results.table)
 bench.command()(peers.peers_table)
+bench.command()(evidence_page.evidence_page)
+bench.command()(published.published)
+bench.command()(published.published_table)
 bench.command()(results.regret)
 bench.command()(paper.toy)
 bench.command(context_settings=evidence.CONTEXT)(evidence.evidence)

@@ -11,7 +11,9 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from csv import writer
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -104,6 +106,11 @@ KINDS: dict[str, Callable[[np.random.Generator], Draw]] = {
 }
 
 
+#: Columns of the file that ``--csv`` writes, and what it says for a mark of the table.
+COLUMNS = ["data", "method", "asked", "coverage", "covered", "standard_error", "mark"]
+MARKS = {"": "", "w": "short, warned", "!": "short"}
+
+
 def concerns(message: str, coverage: float) -> bool:
     """Whether a warning says that intervals of this coverage may hold less.
 
@@ -177,8 +184,9 @@ def main(
     base: str = "rbf",
     kinds: str = ",".join(KINDS),
     methods: str = ",".join(METHODS),
+    csv: Path | None = None,
 ) -> None:
-    """Print the table, and how many cells have which mark."""
+    """Print the table and how many cells have which mark; ``--csv`` writes a row for each cell."""
     cases = [
         (kind, method)
         for kind in kinds.split(",")
@@ -189,17 +197,23 @@ def main(
     found = measured(answers, [(*task, base) for task in tasks], workers=workers)
     header("data", "method", "asked of", *(f"{c:.0%}" for c in COVERAGES))
     given: list[str] = []
+    lines: list[list[object]] = []
     for i, (kind, method) in enumerate(cases):
         own = found[i * repeats : (i + 1) * repeats]
         for part, how in enumerate(("interval", "distribution")):
             covered = np.array([one["covered"][part] for one in own])
             mark = marks(covered, np.array([one["warned"][part] for one in own]))
             given += mark
-            cells = [
-                f"{100 * m:.1f} ± {100 * e:.1f} {sign}".strip()
-                for m, e, sign in zip(*_mean_and_error(covered), mark, strict=True)
+            judged = list(zip(COVERAGES, *_mean_and_error(covered), mark, strict=True))
+            cells = [f"{100 * m:.1f} ± {100 * e:.1f} {sign}".strip() for _, m, e, sign in judged]
+            lines += [
+                [kind, method, how, c, f"{m:.3f}", f"{e:.3f}", MARKS[sign]]
+                for c, m, e, sign in judged
             ]
             row(kind, method, how, *cells)
+    if csv is not None:
+        with csv.open("w", encoding="utf-8", newline="") as file:
+            writer(file, lineterminator="\n").writerows([COLUMNS, *lines])
     print(
         f"\n{len(given)} cells: {given.count('w')} short with a warning that concerns them (w), "
         f"{given.count('!')} without (!)"
