@@ -14,7 +14,7 @@ from sharpgp._fitting import fitted
 from sharpgp._inputs import plain
 from sharpgp._labelled import both_or_none, labelled
 from sharpgp._rows import each_once, with_earlier
-from sharpgp._stored import ABSENT, Maybe, Several, stored
+from sharpgp._stored import ABSENT, Maybe, NumPyArray, Several, stored
 from sharpgp._validation import as_target
 from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.recalibrator import Recalibrator
@@ -48,6 +48,7 @@ from sharpgp.outputs import JointScores, fit_outputs, is_several, of_one_output
     grouped_=Maybe(bool),
     noise_=Maybe(float),
     encoding_=Maybe(TableEncoding),
+    constant_=Maybe(NumPyArray("two k")),
     # scikit-learn's routing and output settings belong to the running program.
     transient={"_metadata_request": ABSENT, "_sklearn_output_config": ABSENT},
 )
@@ -123,6 +124,9 @@ class SharpGPRegressor(Answers):
         Whether ``fit`` was given groups.
     encoding_ : TableEncoding
         How columns became features, where ``X`` is a data frame or has gaps; prints as a table.
+    constant_ : array of shape (2, k)
+        Columns of an array that were constant but for rounding, and their values; whatever is there
+        in rows to predict is not looked at.
     noise_ : float
         Where ``fit`` was given noise: the default variance for predictions, which is the median of
         those given.

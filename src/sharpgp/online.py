@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sharpgp._inputs import with_constants
 from sharpgp._validation import as_count, as_coverage, as_features, as_numpy, as_target
 from sharpgp.calibration.calibrated import calibrated_of
 from sharpgp.calibration.scored import ScoredPredictor
@@ -133,6 +134,7 @@ class Online:
         self._warned = False
         self._numpy = isinstance(model, SharpGPRegressor)
         self._encoding: TableEncoding | None = getattr(model, "encoding_", None)
+        self._model = model
 
     def predict_interval(self, X: Any) -> Any:
         """Ends of the intervals for the coming step, shape (n, 2).
@@ -221,7 +223,8 @@ class Online:
         posterior = self.calibrated.posterior
         if self._encoding is not None and is_frame(X):
             X = self._encoding.encode(X).features
-        return as_features(X, n_features=posterior.n_features, device=posterior.device)
+        X = as_features(X, n_features=posterior.n_features, device=posterior.device)
+        return with_constants(self._model, X)
 
 
 def _as_step(gamma: Any) -> float:

@@ -50,7 +50,7 @@ def _called(feature: int) -> str:
 def is_far(posterior: Posterior, X: Tensor) -> Tensor:
     """Whether a feature lies outside its training range by more than its width [T, d].
 
-    Points of the same population hardly ever do; out there, a GP knows nothing but its prior.
+    Points of the same population hardly ever do; out there, every model extrapolates.
 
     Examples
     --------
@@ -76,7 +76,7 @@ def warn_if_far(posterior: Posterior, X: Tensor) -> None:
     warn(
         f"{int(far.any(-1).sum())} of {len(X)} points lie far outside the training data (row "
         f"{row}: {_called(feature)} is {float(X[row, feature]):g}, in training {low:g} to "
-        f"{high:g}): there the spread is the GP's prior, and calibration guarantees nothing"
+        f"{high:g}): there predictions are extrapolated, and calibration guarantees nothing"
     )
 
 
