@@ -9,6 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sharpgp import persistence
 from sharpgp._answers import Answers
+from sharpgp._far_targets import warn_of_far_targets
 from sharpgp._fitted import check_restored, forget
 from sharpgp._fitting import fitted
 from sharpgp._inputs import plain
@@ -193,7 +194,9 @@ class SharpGPRegressor(Answers):
             Columns of a data frame (pandas, polars, Arrow) may hold numbers, booleans,
             categories, texts and dates, with gaps; see :class:`sharpgp.frames.TableEncoding`.
         y : array of shape (n,)
-            Rows without a target are left out, with a warning.  With shape (n, p), gaps allowed: a
+            Rows without a target are left out, with a warning.  A target that is far beyond any
+            plausible tail of the others is named in a warning, and clipped for training, see
+            :mod:`sharpgp._far_targets`.  With shape (n, p), gaps allowed: a
             model for each output, see ``outputs_``; predictions then have the outputs last.
         X_cal, y_cal : arrays, optional
             Your own calibration data; without them ``cal_size`` of the rows are held out.
@@ -217,6 +220,7 @@ class SharpGPRegressor(Answers):
         """
         both_or_none(X_cal, y_cal)
         forget(self)
+        warn_of_far_targets(y)
         more = {
             "groups": groups,
             "groups_cal": groups_cal,

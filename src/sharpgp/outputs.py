@@ -18,6 +18,7 @@ they visibly do, each complete row is weighted by ``1 / P(complete | x)``, estim
 approximate, and only for gaps that do not depend on ``y`` given ``x``; a warning says so.
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -173,7 +174,11 @@ def fit_outputs(
             held |= {k: _part(v, some, j, len(targets_cal)) for k, v in theirs.items()}
         bounds = of_output(estimator.y_bounds, j, p)
         model = clone(estimator).set_params(calibration=recalibrator, y_bounds=bounds)
-        fitted.append(model.fit(_take(rows, mine), targets[mine, j], **settings, **held))
+        # The estimator's own fit has named targets that are far from all others.
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "y: row ", UserWarning)
+            model.fit(_take(rows, mine), targets[mine, j], **settings, **held)
+        fitted.append(model)
         place = mine if some is None else some
         z.append(_scores(model, place, n if targets_cal is None else len(targets_cal)))
         if j == 0:
