@@ -64,6 +64,36 @@ def test_frames_and_methods_without_scores(model):
         compare(SharpGPRegressor(calibration="vanilla", **settings).fit(X, y), X, y)
 
 
+@pytest.mark.filterwarnings("ignore::sharpgp.CalibrationWarning")
+def test_groups_raise_no_more_false_alarms_than_rows(model):
+    """New groups of the same law: p < 0.05 in at most 5 %; the rows themselves would in half."""
+    alarms, by_row = 0, 0
+    settings = {"groups": torch.arange(30).repeat_interleave(5)}
+    for seed in range(60):
+        X, y = data(250, seed=seed)
+        y = y + np.random.default_rng(seed + 1000).normal(size=50).repeat(5)
+        X, y = torch.tensor(X), torch.tensor(y)
+        old = ScoredPredictor.of(model.calibrated_.model, X[:150], y[:150])
+        of_groups = old.for_groups(settings["groups"])
+        new = np.repeat([f"g{k}" for k in range(20)], 5)
+        found = compare(of_groups, X[150:], y[150:], groups=new)
+        assert (found.n_old, found.n_new) == (30, 20)
+        alarms += found.p_value < 0.05
+        by_row += compare(old, X[150:], y[150:]).p_value < 0.05
+    assert alarms <= binom.ppf(0.999, 60, 0.05) < by_row
+
+
+def test_a_report_without_groups_does_not_compare_new_groups():
+    X, y = data(90)
+    groups = np.repeat(np.arange(30), 3)
+    settings = {"base": "rbf", "calibration": "kuleshov18", "cal_size": 0.7, "random_state": 0}
+    fitted = SharpGPRegressor(**settings).fit(X, y, groups=groups)
+    assert diagnose(fitted, X[:30], y[:30]).exchangeability is None
+    found = diagnose(fitted, X[:30], y[:30], groups=groups[:30]).exchangeability
+    assert (found.n_old, found.n_new) == (21, 10)
+    assert len(Online(fitted).martingale._bets[0].known) == 21
+
+
 # ------------------------------------------------------------------ streams
 
 

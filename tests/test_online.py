@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from helpers import FakePosterior, fake_data, method, wavy
 from sharpgp import Online, SharpGPRegressor
+from sharpgp.bounds import Bounds
 from sharpgp.exceptions import InvalidInputError
 
 X0, Y0 = fake_data(39)
@@ -178,3 +179,32 @@ def test_wrong_data_change_nothing():
         with pytest.raises(InvalidInputError):
             online.observe(X, y)
     assert (online.steps, online.alpha) == (0, pytest.approx(0.05))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("window", [None, 60])
+def test_an_assumed_bound_gives_way_to_the_stream(window):
+    """Targets pile up at 0 in training, and the stream goes below."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (120, 1))
+    y = np.maximum(0.0, X[:, 0] + 0.3 * rng.normal(size=120))
+    model = SharpGPRegressor(base="rbf", calibration="kuleshov18", random_state=0).fit(X, y)
+    assert model.calibrated_.bounds.assumed
+    online = Online(model, 0.9, gamma=0.02, window=window)
+    X = rng.uniform(-2, 2, (300, 1))
+    y = np.maximum(-1.0, X[:, 0] - 0.5 + 0.3 * rng.normal(size=300))
+    for x, target in zip(X[:, None], y[:, None], strict=True):
+        online.observe(x, target)
+        assert -0.02 - 1e-9 <= online.alpha <= 1.02 + 1e-9
+    assert abs(online.missed / 300 - 0.1) <= bound(0.1, 0.02, 300)
+    assert online.calibrated.bounds is None
+
+
+def test_infinite_intervals_keep_to_given_bounds_only():
+    for assumed, low in ((True, -np.inf), (False, 0.0)):
+        online = Online(KNOWN.within(Bounds(low=0.0, assumed=assumed)), 0.9, gamma=0.2, window=None)
+        online.observe(ORIGIN, [100.0])
+        assert online.alpha < 0
+        assert online.predict_interval(ORIGIN).tolist() == [[low, np.inf]]
+    with pytest.raises(InvalidInputError, match="y: expected targets within y_bounds"):
+        online.observe(ORIGIN, [-1.0])

@@ -10,7 +10,7 @@ import torch
 from helpers import from_one_start, marked
 from sharpgp import CalibrationWarning, SharpGPRegressor
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.outputs import JointScores
+from sharpgp.outputs import JointScores, _rarity
 
 pytestmark = pytest.mark.usefixtures("one_start")
 
@@ -61,8 +61,8 @@ def test_the_box_ends_at_a_rank_of_the_largest_scores(fitted):
     units = torch.ones(2, dtype=torch.float64)
     C = len(z)
     expected = float(z.amax(-1).sort().values[int(np.ceil(0.8 * (C + 1) - 1e-9)) - 1])
-    assert fitted.joint_.radius(0.8, units) == pytest.approx(expected, rel=1e-9)
-    with pytest.warns(CalibrationWarning, match="coverage 0.99 of all outputs at once"):
+    assert float(fitted.joint_.radius(0.8, units)) == pytest.approx(expected, rel=1e-9)
+    with pytest.warns(CalibrationWarning, match="coverage 0.99 of all parts at once needs at leas"):
         JointScores(z).radius(0.99, units)
 
 
@@ -88,7 +88,7 @@ def test_joint_coverage(correlation):
 
 
 def test_gaps_in_some_outputs():
-    X, Y = data()
+    X, Y = data(seed=3)
     Y[::5, 0], Y[1::7, 1] = np.nan, np.nan
     model = quick().fit(X, Y)
     present = (~np.isnan(Y)).sum(0)
@@ -96,6 +96,96 @@ def test_gaps_in_some_outputs():
     assert sizes == present.tolist()
     assert len(model.joint_.z) < min(one.calibrated_.n_cal for one in model.outputs_)
     assert np.isfinite(model.predict_region(X, 0.5)).all()
+
+
+# ------------------------------------------------------------------ rows that count differently
+
+
+def by_hand(z, weights, coverage, w):
+    """Smallest size that has its share of all weight, that of the test point at infinity."""
+    order = np.argsort(z)
+    share = np.cumsum(weights[order]) / (weights.sum() + w)
+    return z[order][np.searchsorted(share, coverage - 1e-12)]
+
+
+def largest(model):
+    """``max_j |z_ij|`` in units of each output, for rows that all outputs share, in their order."""
+    return np.max([np.abs(one.calibrated_.scores.numpy()) for one in model.outputs_], axis=0)
+
+
+def test_regions_are_weighted_as_intervals_are(monkeypatch, tmp_path):
+    monkeypatch.setattr("sharpgp.outputs._unit", lambda *_: torch.ones((), dtype=torch.float64))
+    X, Y = data(160)
+    model = quick(cal_size=79).fit(X, Y, sample_weight_cal=np.where(X[:, 0] > 0, 9.0, 1.0))
+    m, own = largest(model), np.where(model.outputs_[0].calibrated_.X_cal[:, 0] > 0, 9.0, 1.0)
+    location = model.predict(X[:3])
+    spread = np.stack([one.calibrated_.model.location_and_spread(torch.tensor(X[:3]))[1]
+                       for one in model.outputs_], -1)  # fmt: skip
+    test = np.array([1.0, 4.0, 9.0])
+    box = model.predict_region(X[:3], 0.8, sample_weight=test)
+    radius = [by_hand(m, own, 0.8, w) for w in test]
+    np.testing.assert_allclose(box[:, 1], location + np.array(radius)[:, None] * spread)
+    # Without weights of test points, the largest of those that calibrate.
+    np.testing.assert_allclose(model.predict_region(X[2:3], 0.8)[0], box[2])
+    model.save(tmp_path / "model.sgp")
+    again = SharpGPRegressor.load(tmp_path / "model.sgp")
+    np.testing.assert_array_equal(again.predict_region(X[:3], 0.8, sample_weight=test), box)
+    plain = quick(cal_size=79).fit(X, Y)
+    with pytest.raises(InvalidInputError, match="sample_weight: expected a model that was calib"):
+        plain.predict_region(X[:3], 0.8, sample_weight=test)
+
+
+@pytest.mark.filterwarnings("ignore::sharpgp.CalibrationWarning")
+def test_weights_reach_every_method_and_choose_exact():
+    X, Y = data(60)
+
+    def double(X):
+        return np.where(X[:, 0] > 0, 2.0, 1.0)
+
+    weighted = quick(calibration="auto").fit(X, Y, sample_weight_cal=double)
+    assert weighted.calibration_ == "exact"
+    model = quick(calibration="loo").fit(X, Y, sample_weight_cal=double(X))
+    assert model.joint_.weights.tolist() == (double(X) / 2).tolist()
+    with pytest.raises(InvalidInputError, match="groups_cal: expected it with X_cal"):
+        quick(calibration="loo").fit(X, Y, groups_cal=np.arange(60))
+
+
+def test_regions_for_new_groups_count_groups(monkeypatch):
+    monkeypatch.setattr("sharpgp.outputs._unit", lambda *_: torch.ones((), dtype=torch.float64))
+    X, Y = data(160)
+    groups = np.repeat(np.arange(40), [1, 2, 5, 8] * 10)
+    Y = Y + np.random.default_rng(1).normal(size=(40, 2))[groups] * [0.5, 5.0]
+    model = quick(cal_size=0.5).fit(X, Y, groups=groups)
+    m, of = largest(model), model.outputs_[0].calibrated_.groups.numpy()
+    share = 1.0 / np.bincount(of)[of]
+    expected = by_hand(m, share, 0.8, 1.0)
+    units = torch.ones(2, dtype=torch.float64)
+    assert float(model.joint_.radius(0.8, units)) == pytest.approx(expected)
+    with pytest.warns(
+        CalibrationWarning, match=f"99 calibration groups, found {len(np.unique(of))}:"
+    ):
+        model.predict_region(X, 0.99)
+
+
+def test_gaps_that_depend_on_inputs_are_weighted_and_named():
+    X, Y = data(400, seed=2)
+    share = np.where(X[:, 0] > 0, 0.2, 0.9)
+    Y[np.random.default_rng(0).random(400) > share, 1] = np.nan
+    with pytest.warns(CalibrationWarning, match="differ from complete ones in x0; regions weight"):
+        model = quick(calibration="kuleshov18").fit(X, Y)
+    found = _rarity(X, Y, 0)
+    for side, right in ((X[:, 0] > 0, 5.0), (X[:, 0] < 0, 1.0 / 0.9)):
+        assert np.median(found[side]) == pytest.approx(right, rel=0.3)
+    # In units in which a new point weighs 1 on average.
+    weights = model.joint_.weights
+    assert float(weights.square().sum() / weights.sum()) == pytest.approx(1.0)
+    assert float(weights.max() / weights.min()) > 3.0
+
+
+def test_gaps_by_chance_leave_everything_as_it_is():
+    X, Y = data(400, seed=2)
+    Y[np.random.default_rng(0).random(400) > 0.5, 1] = np.nan
+    assert _rarity(X, Y, 0) is None
 
 
 @pytest.mark.parametrize(
@@ -181,6 +271,20 @@ def test_bands_hold_whole_groups():
     # 30 groups calibrate.
     assert abs(whole.mean() - 0.8) < 4 * np.sqrt(0.16 / 31 + 0.16 / 400)
     assert np.diff(band).mean() > np.diff(model.predict_interval(test, 0.8)).mean()
+
+
+def test_bands_are_weighted_by_group():
+    X, y, groups = curves(60)
+    model = quick(cal_size=0.5).fit(X, y, groups=groups, sample_weight_cal=1.0 + groups % 3)
+    calibrated = model.calibrated_
+    size, of = calibrated.scores.abs().numpy(), calibrated.groups.numpy()
+    whole = np.array([size[of == g].max() for g in np.unique(of)])
+    weights = np.array([calibrated.weights.numpy()[of == g].mean() for g in np.unique(of)])
+    location, spread = calibrated.model.location_and_spread(torch.tensor(X[:6]))
+    for w in (1.0, 3.0):
+        band = model.predict_band(X[:6], 0.8, sample_weight=np.full(6, w))
+        radius = by_hand(whole, weights, 0.8, w)
+        np.testing.assert_allclose(band[:, 1], location + radius * spread)
 
 
 def test_bands_need_groups():

@@ -81,21 +81,28 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
             X, lambda model, X: as_numpy(model.predict_interval(X, coverage, **settings)), noise
         )
 
-    def predict_region(self, X: Any, coverage: Any = 0.95, *, noise: Any = None) -> np.ndarray:
+    def predict_region(
+        self, X: Any, coverage: Any = 0.95, *, noise: Any = None, sample_weight: Any = None
+    ) -> np.ndarray:
         """Boxes (n, 2, p) that contain all ``p`` outputs at once; (n, 2, k, p) for ``k`` coverages.
 
-        With ``"exact"`` the coverage holds in finite samples; see :mod:`sharpgp.outputs`.
+        With ``"exact"`` the coverage holds in finite samples, if gaps in the outputs do not depend
+        on ``X`` or ``y``; see :mod:`sharpgp.outputs`.  ``noise`` and ``sample_weight`` as for
+        :meth:`predict_interval`.
         """
         check_is_fitted(self)
-        return predict_region(self, X, coverage, noise)
+        return predict_region(self, X, coverage, noise, sample_weight)
 
-    def predict_band(self, X: Any, coverage: float = 0.95, *, noise: Any = None) -> np.ndarray:
+    def predict_band(
+        self, X: Any, coverage: float = 0.95, *, noise: Any = None, sample_weight: Any = None
+    ) -> np.ndarray:
         """A band (n, 2) that contains all rows of a new group at once, if ``fit`` had groups.
 
-        With ``"exact"`` and groups that are exchangeable the coverage holds in finite samples.
+        With ``"exact"`` and groups that are exchangeable the coverage holds in finite samples; with
+        weights, if they are equal within groups.
         """
         check_is_fitted(self)
-        return predict_band(self, X, coverage, noise)
+        return predict_band(self, X, coverage, noise, sample_weight)
 
     def predict_quantiles(self, X: Any, levels: Any, *, noise: Any = None) -> np.ndarray:
         """Quantiles, (n,) for a single level and (n, k) for several; they never cross."""

@@ -66,6 +66,10 @@ def check_restored(estimator: Any) -> None:
     columns = estimator.n_features_in_ if encoding is None else len(encoding.features)
     agree("features", columns + hasattr(estimator, "noise_"), estimator.posterior_.n_features)
     agree("posterior", estimator.posterior_ is estimator.calibrated_.posterior, True)
+    constant = getattr(estimator, "constant_", None)
+    if constant is not None:
+        known = set(range(estimator.n_features_in_))
+        agree("constant columns", len(constant) == 2 and set(constant[0]) <= known, True)
     names = getattr(estimator, "feature_names_in_", None)
     n_names = estimator.n_features_in_ if names is None else len(names)
     agree("feature names", n_names, estimator.n_features_in_)

@@ -6,12 +6,14 @@ from typing import Any
 import torch
 
 from sharpgp import _progress as progress
+from sharpgp._far_targets import plausible_range
 from sharpgp._fitted import Fitted
 from sharpgp._inputs import check_training_data, columns_of, feature_names, seed_of
 from sharpgp._rows import Rows, held_out_rows
 from sharpgp._validation import as_features, as_target
 from sharpgp.bounds import bounds_for
 from sharpgp.calibration.calibrated import Calibrated
+from sharpgp.calibration.cautions import warn_if_few_rows
 from sharpgp.calibration.recalibrator import PosteriorMethod, chosen_recalibrator
 from sharpgp.frames.encoding import TableEncoding
 from sharpgp.gp.compute import choose_device, within_memory
@@ -41,11 +43,14 @@ def fitted(estimator: Any, train: Rows, cal: Rows | None, weights: Any) -> Fitte
     bounds = bounds_for(estimator.y_bounds, train.y, *([] if cal is None else [cal.y]))
     if cal is None and recalibrator.needs_calibration:
         train, cal, weights = held_out_rows(train, weights, estimator.cal_size, seed)
-    X, y, groups = train.X, train.y, train.groups
+    # Those that are held out keep their targets, and have no say in what is far.
+    X, y, groups = train.X, train.y.clip(*plausible_range(train.y)), train.groups
     encoding: TableEncoding | None = getattr(estimator, "encoding_", None)
     known_noise = hasattr(estimator, "noise_")
     check_training_data(X[:, :-1] if known_noise else X, y, encoding)
     method.check(len(y), 0 if cal is None else len(cal))
+    if recalibrator.name == "cv":
+        warn_if_few_rows(len(y))
     held_out = (None, None, None) if cal is None else (cal.X, cal.y, cal.groups)
 
     bases = Bases(

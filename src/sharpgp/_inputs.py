@@ -1,7 +1,8 @@
 """What the estimator takes: arrays, frames and tensors; and data that a GP cannot fit sensibly."""
 
+import copy
 import numbers
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -10,12 +11,13 @@ from sklearn.utils import _safe_indexing, check_random_state
 from sklearn.utils.validation import check_consistent_length, check_X_y, validate_data
 from torch import Tensor
 
-from sharpgp._validation import refuse_other_kinds
+from sharpgp._validation import constant_columns, refuse_other_kinds
 from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.frames.encoding import Encoded, TableEncoding
 from sharpgp.frames.reading import ArrayColumns, is_frame, is_missing, names_of
 from sharpgp.gp.scaling import Affine
 
+T = TypeVar("T")
 #: Least spread of the middle half of a column, in standard deviations, that passes without a
 #: warning: the noise floor of training is 1e-3 standard deviations of the target.
 SMALLEST_MIDDLE = 1e-3
@@ -35,10 +37,12 @@ def training_data(estimator: Any, X: Any, y: Any) -> tuple[np.ndarray, np.ndarra
     """Features (n, d) and targets to fit on; of a data frame, or an array with gaps, encoded.
 
     The estimator gets the encoding as ``encoding_``, and scikit-learn's ``n_features_in_`` and
-    names.
+    names.  Columns of an array that are constant but for rounding become ``constant_``: they have
+    their one value in these rows and in all that come later.  An encoding leaves such columns out.
     """
     checks: dict[str, Any] = {"y_numeric": True, "ensure_min_samples": 2}
-    vars(estimator).pop("encoding_", None)
+    for name in ("encoding_", "constant_"):
+        vars(estimator).pop(name, None)
     if is_frame(X):
         names_of(X)
         validate_data(estimator, X, skip_check_array=True)
@@ -52,7 +56,10 @@ def training_data(estimator: Any, X: Any, y: Any) -> tuple[np.ndarray, np.ndarra
     array, y = validated(estimator, X, y, ensure_all_finite="allow-nan", **checks)
     gaps = np.isnan(array)
     if not gaps.any():
-        return array, y
+        constant = constant_columns(array)
+        if constant.size:
+            estimator.constant_ = constant
+        return with_constants(estimator, array), y
     warn(
         f"X: {int(gaps.sum())} of {gaps.size} values are missing; each is replaced by the "
         "median of its column, and an extra feature marks it",
@@ -66,8 +73,20 @@ def training_data(estimator: Any, X: Any, y: Any) -> tuple[np.ndarray, np.ndarra
 def features(estimator: Any, X: Any) -> np.ndarray:
     """Features (n, d) of rows to predict, as the estimator was fitted on."""
     rows = encoded(estimator, X)
-    array: np.ndarray = validated(estimator, X, reset=False) if rows is None else rows.features
-    return array
+    if rows is not None:
+        return rows.features
+    return with_constants(estimator, validated(estimator, X, reset=False))
+
+
+def with_constants(estimator: Any, X: T) -> T:
+    """The same rows (n, d), with their one value in columns that were constant in training."""
+    constant: np.ndarray | None = getattr(estimator, "constant_", None)
+    if constant is None:
+        return X
+    X = copy.deepcopy(X)
+    for column, value in constant.T:
+        X[:, int(column)] = value  # type: ignore[index]
+    return X
 
 
 def feature_names(estimator: Any) -> list[str] | None:

@@ -20,6 +20,35 @@ if TYPE_CHECKING:
 
 #: Targets above this leave no room for the width of an interval.
 LARGEST_TARGET = 1e280
+# Rounding, relative to the largest magnitude of a column: of values that all differ, a few steps of
+# double precision; of values most of which are equal, the step of single precision.
+_ROUNDING, _SINGLE = 8 * np.finfo(np.float64).eps, float(np.finfo(np.float32).eps)
+
+
+def constant_columns(X: np.ndarray) -> np.ndarray:
+    """Columns of ``X`` (n, d) that are constant but for rounding, and their value: shape (2, k).
+
+    Rounding means that no row is farther from the median than 8 steps of double precision
+    (1.8e-15) of the column's largest magnitude; or, where more than half of the rows are equal,
+    than the step of single precision (1.2e-7): as if a number had been written down with fewer
+    digits in some rows.
+
+    Examples
+    --------
+    >>> X = np.array([[5.0, 1.0, 3.0], [5.0, 2.0, 3.0], [5.0, 3.0, 3.0000001]])
+    >>> constant_columns(X).tolist()
+    [[0.0, 2.0], [5.0, 3.0]]
+    """
+    with np.errstate(over="ignore"):
+        magnitude = np.abs(X).max(axis=0)
+        columns = np.flatnonzero(np.ptp(X, axis=0) <= 2 * _SINGLE * magnitude)
+    part = X[:, columns]
+    middle = np.quantile(part, 0.5, axis=0, method="lower")
+    farthest = np.abs(part - middle).max(axis=0, initial=0.0)
+    most_equal = 2 * (part == middle).sum(axis=0) > len(part)
+    allowed = np.where(most_equal, _SINGLE, _ROUNDING) * magnitude[columns]
+    constant = farthest <= allowed
+    return np.stack([columns[constant].astype(np.float64), middle[constant]])
 
 
 def as_features(X: Any, *, n_features: int | None = None, device: Any = None) -> Tensor:

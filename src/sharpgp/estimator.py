@@ -9,12 +9,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from sharpgp import persistence
 from sharpgp._answers import Answers
+from sharpgp._far_targets import warn_of_far_targets
 from sharpgp._fitted import check_restored, forget
 from sharpgp._fitting import fitted
 from sharpgp._inputs import plain
 from sharpgp._labelled import both_or_none, labelled
 from sharpgp._rows import each_once, with_earlier
-from sharpgp._stored import ABSENT, Maybe, Several, stored
+from sharpgp._stored import ABSENT, Maybe, NumPyArray, Several, stored
 from sharpgp._validation import as_target
 from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.recalibrator import Recalibrator
@@ -48,6 +49,7 @@ from sharpgp.outputs import JointScores, fit_outputs, is_several, of_one_output
     grouped_=Maybe(bool),
     noise_=Maybe(float),
     encoding_=Maybe(TableEncoding),
+    constant_=Maybe(NumPyArray("two k")),
     # scikit-learn's routing and output settings belong to the running program.
     transient={"_metadata_request": ABSENT, "_sklearn_output_config": ABSENT},
 )
@@ -123,6 +125,9 @@ class SharpGPRegressor(Answers):
         Whether ``fit`` was given groups.
     encoding_ : TableEncoding
         How columns became features, where ``X`` is a data frame or has gaps; prints as a table.
+    constant_ : array of shape (2, k)
+        Columns of an array that were constant but for rounding, and their values; whatever is there
+        in rows to predict is not looked at.
     noise_ : float
         Where ``fit`` was given noise: the default variance for predictions, which is the median of
         those given.
@@ -189,7 +194,9 @@ class SharpGPRegressor(Answers):
             Columns of a data frame (pandas, polars, Arrow) may hold numbers, booleans,
             categories, texts and dates, with gaps; see :class:`sharpgp.frames.TableEncoding`.
         y : array of shape (n,)
-            Rows without a target are left out, with a warning.  With shape (n, p), gaps allowed: a
+            Rows without a target are left out, with a warning.  A target that is far beyond any
+            plausible tail of the others is named in a warning, and clipped for training, see
+            :mod:`sharpgp._far_targets`.  With shape (n, p), gaps allowed: a
             model for each output, see ``outputs_``; predictions then have the outputs last.
         X_cal, y_cal : arrays, optional
             Your own calibration data; without them ``cal_size`` of the rows are held out.
@@ -213,6 +220,7 @@ class SharpGPRegressor(Answers):
         """
         both_or_none(X_cal, y_cal)
         forget(self)
+        warn_of_far_targets(y)
         more = {
             "groups": groups,
             "groups_cal": groups_cal,

@@ -5,6 +5,9 @@ are, the scores of both are exchangeable, and a rank test has the p-value it sta
 that has not seen either (``exact`` and other methods with a holdout) in finite samples, for those
 whose training points calibrate (``cv``) nearly.
 
+Rows of one group are not exchangeable with rows of others, groups are: each is then represented by
+one of its rows, drawn at random.
+
 Row after row, :class:`Martingale` bets against the same assumption; its capital is evidence at any
 time.  :class:`sharpgp.Online` keeps one.
 """
@@ -20,7 +23,7 @@ import numpy as np
 from scipy.stats import ks_2samp, mannwhitneyu
 
 from sharpgp._inputs import encoded, plain
-from sharpgp._validation import as_numpy, as_target
+from sharpgp._validation import as_labels, as_numpy, as_target
 from sharpgp.calibration.calibrated import calibrated_of
 from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.exceptions import InvalidInputError, warn
@@ -47,6 +50,7 @@ class Exchangeability:
         Features whose distribution differs from that in training, with p-values that count all
         features; the clearest first.
     n_old, n_new : int
+        How many scores were compared: of groups, one each.
     old, new : arrays
         The scores themselves.
     """
@@ -69,10 +73,11 @@ class Exchangeability:
         )
 
 
-def compare(model: Any, X: Any, y: Any) -> Exchangeability:
+def compare(model: Any, X: Any, y: Any, *, groups: Any = None) -> Exchangeability:
     """Test whether new labelled rows are like the calibration rows of a model.
 
-    Warns if they are not, and names the features that moved.
+    Warns if they are not, and names the features that moved.  The p-value is for independent new
+    rows; where they come in groups, give ``groups``, or alarms will be false.
 
     Parameters
     ----------
@@ -81,6 +86,9 @@ def compare(model: Any, X: Any, y: Any) -> Exchangeability:
     X : array or data frame (n, d)
     y : array of shape (n,)
         Rows that neither trained nor calibrated the model.
+    groups : array of shape (n,), optional
+        Which new rows belong together.  One row of each is compared, as of each group that
+        calibrated the model; without, each new row counts as a group of its own.
 
     Examples
     --------
@@ -102,14 +110,20 @@ def compare(model: Any, X: Any, y: Any) -> Exchangeability:
     checked = getattr(model, "_checked", calibrated._features)
     features = checked(X if rows is None else rows)
     target = as_target(plain(y), n_rows=len(features), device=features.device)
+    theirs = one_of_each(groups, len(features))
+    features, target = features[theirs], target[theirs]
     new = as_numpy(calibrated.model.scores_of(features, target))
-    old = as_numpy(calibrated.scores)
+    ours = one_of_each(calibrated.groups, len(calibrated.scores))
+    old = as_numpy(calibrated.scores)[ours]
     centre = float(mannwhitneyu(old, new).pvalue)
     sides = "less" if calibrated.in_training else "two-sided"
     size = float(mannwhitneyu(np.abs(old), np.abs(new), alternative=sides).pvalue)
     encoding = None if rows is None else rows.encoding
-    # A GP that has let its training rows go is compared by those that calibrated it.
+    # A GP that has let its training rows go is compared by those that calibrated it; so are
+    # groups, which a model does not know of its training rows.
     known = getattr(calibrated.model, "X_train", calibrated.X_cal)
+    if calibrated.groups is not None:
+        known = calibrated.X_cal[ours]
     moved = moved_features(
         as_numpy(known),
         as_numpy(features),
@@ -124,6 +138,21 @@ def compare(model: Any, X: Any, y: Any) -> Exchangeability:
             f"{', '.join(moved) or 'none alone'}"
         )
     return found
+
+
+def one_of_each(groups: Any, n_rows: int) -> np.ndarray:
+    """One row of each group, drawn at random but the same every time; without groups, all rows.
+
+    Examples
+    --------
+    >>> one_of_each(["a", "b", "b"], 3).tolist() in ([0, 1], [0, 2])
+    True
+    """
+    if groups is None:
+        return np.arange(n_rows)
+    labels = as_labels(groups, n_rows=n_rows).numpy()
+    order = np.random.default_rng(0).permutation(n_rows)
+    return np.sort(order[np.unique(labels[order], return_index=True)[1]])
 
 
 def moved_features(before: np.ndarray, after: np.ndarray, names: Sequence[str]) -> dict[str, float]:
@@ -167,6 +196,10 @@ class Martingale:
     however long one looks (Ville's inequality).  One half of the capital bets on the scores, one
     on their absolute values, each by the simple jumper: three accounts grow by
     ``1 + e (p_t - 1/2)`` with ``e = -1, 0, 1``, and exchange 1 % of their capital at each step.
+
+    This assumes that every row, old and new, could have come at any other place.  A stream that
+    comes group by group, or whose rows depend on those before them, breaks it without any change:
+    show the martingale one row of each group.
 
     Parameters
     ----------

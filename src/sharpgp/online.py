@@ -10,12 +10,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sharpgp._inputs import with_constants
 from sharpgp._validation import as_count, as_coverage, as_features, as_numpy, as_target
 from sharpgp.calibration.calibrated import calibrated_of
 from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.estimator import SharpGPRegressor
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError, warn
-from sharpgp.exchangeability import ALARM, Martingale, moved_features, names_of_features
+from sharpgp.exchangeability import (
+    ALARM,
+    Martingale,
+    moved_features,
+    names_of_features,
+    one_of_each,
+)
 from sharpgp.frames import TableEncoding, is_frame
 
 # Newest rows that are looked at for features that moved.
@@ -31,9 +38,10 @@ class Online:
     ``alpha_(t+1) = alpha_t + gamma (alpha - err_t)``,
 
     ``err_t`` being 1 if the interval missed ``y_t`` and 0 otherwise (over several rows observed
-    together, the share of those missed).  Where ``alpha_t <= 0`` the interval is infinite, where
-    ``alpha_t >= 1`` it is the mean alone and counts as missed.  Then for every sequence of data and
-    every ``T``,
+    together, the share of those missed).  Where ``alpha_t <= 0`` the interval is infinite, save for
+    bounds that the user gave; where ``alpha_t >= 1`` it is the mean alone and counts as missed.
+    Bounds that data suggested are dropped when a target lies beyond.  Then for every sequence of
+    data and every ``T``,
 
     ``|err_1 + ... + err_T - alpha T| <= (max(alpha, 1 - alpha) + gamma) / gamma``,
 
@@ -66,9 +74,10 @@ class Online:
     calibrated : Calibrated
         The present predictor, which changes if there is a window.
     martingale : Martingale or None
-        Evidence that the stream differs from the calibration points, for models with ranked scores,
-        see :class:`sharpgp.exchangeability.Martingale`; once its p-value is below 1 %, a warning
-        says so and names the features that moved.
+        Evidence that the stream differs from the calibration points, for models with ranked scores
+        and rows that are exchangeable (each of a group of its own, if there are groups), see
+        :class:`sharpgp.exchangeability.Martingale`; once its p-value is below 1 %, a warning says
+        so and names the features that moved.
 
     References
     ----------
@@ -119,11 +128,13 @@ class Online:
         self.missed = 0.0
         self.martingale: Martingale | None = None
         if isinstance(calibrated, ScoredPredictor) and calibrated.weights is None:
-            self.martingale = Martingale(as_numpy(calibrated.scores))
+            ours = one_of_each(calibrated.groups, len(calibrated.scores))
+            self.martingale = Martingale(as_numpy(calibrated.scores)[ours])
         self._recent: deque[np.ndarray] = deque(maxlen=_RECENT)
         self._warned = False
         self._numpy = isinstance(model, SharpGPRegressor)
         self._encoding: TableEncoding | None = getattr(model, "encoding_", None)
+        self._model = model
 
     def predict_interval(self, X: Any) -> Any:
         """Ends of the intervals for the coming step, shape (n, 2).
@@ -161,6 +172,9 @@ class Online:
         ends = self._ends(X)
         inside = (ends[:, 0] <= y) & (y <= ends[:, 1])
         error = 1.0 if self.alpha >= 1.0 else float((~inside).double().mean())
+        bounds = self.calibrated.bounds
+        if bounds is not None:
+            self.calibrated = self.calibrated._bounded(bounds.holding(as_numpy(y)))
         if self.window is not None:
             self.calibrated = self.calibrated.rescored(X, y, keep=self.window)
         self._watch(X, y)
@@ -199,7 +213,8 @@ class Online:
             return self.calibrated.predict_mean(X).unsqueeze(-1).expand(-1, 2)
         if coverage >= 1.0:
             whole = X.new_tensor([-np.inf, np.inf]).expand(X.shape[0], 2)
-            return self.calibrated.kept(whole)
+            bounds = self.calibrated.bounds
+            return whole if bounds is None or bounds.assumed else bounds.kept(whole)
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore", CalibrationWarning)
             return self.calibrated.predict_interval(X, coverage, symmetric=self.symmetric)
@@ -208,7 +223,8 @@ class Online:
         posterior = self.calibrated.posterior
         if self._encoding is not None and is_frame(X):
             X = self._encoding.encode(X).features
-        return as_features(X, n_features=posterior.n_features, device=posterior.device)
+        X = as_features(X, n_features=posterior.n_features, device=posterior.device)
+        return with_constants(self._model, X)
 
 
 def _as_step(gamma: Any) -> float:

@@ -9,54 +9,101 @@ let every output miss about equally often.
 
 Bands that contain all rows of a new group at once (a curve, a horizon) are the same with the rows
 of a group for the outputs: ``m_g = max |z_i|`` over the rows ``i`` of group ``g``.
+
+Weights for a covariate shift and groups enter the rank of ``m`` as they do that of a single score,
+see :class:`sharpgp.calibration.ranks.Ranks`; the weight of a group is the mean of its rows'.
+
+Rows with gaps have no ``m``.  Complete rows stand for them if gaps do not depend on ``x``.  Where
+they visibly do, each complete row is weighted by ``1 / P(complete | x)``, estimated from all rows:
+approximate, and only for gaps that do not depend on ``y`` given ``x``; a warning says so.
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from sklearn.base import clone
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from sharpgp._inputs import encoded, features, plain, seed_of, training_data
-from sharpgp._ranks import q_lin
+from sharpgp._ranks import points_needed, q_lin
 from sharpgp._rows import Rows, first_of_copies, holdout
-from sharpgp._stored import Array, stored
+from sharpgp._stored import Array, Maybe, stored
 from sharpgp._validation import as_coverage, as_numpy
 from sharpgp.bounds import of_output
+from sharpgp.calibration.cautions import warn_of_tail, warn_of_weights
 from sharpgp.calibration.ranks import Ranks
 from sharpgp.calibration.recalibrator import chosen_recalibrator
 from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.exceptions import InvalidInputError, warn
+from sharpgp.exchangeability import moved_features, names_of_features
 from sharpgp.frames.encoding import Encoded
 
+# Rows in a leaf of the forest that estimates P(complete | x), and its trees.
+_LEAF, _TREES = 5, 300
 
-@stored("JointScores", z=Array("C p"))
+
+@stored(
+    "JointScores",
+    z=Array("C p"),
+    weights=Maybe(Array("C")),
+    groups=Maybe(Array("C", whole=True)),
+)
 class JointScores:
-    """Absolute scores [C, p] of points (or groups) whose ``p`` parts are to be held at once."""
+    """Absolute scores [C, p] of points (or groups) whose ``p`` parts are to be held at once.
 
-    def __init__(self, z: Tensor) -> None:
+    Parameters
+    ----------
+    z : Tensor [C, p]
+    weights : Tensor [C], optional
+        In units in which test points have weights of their own, see :meth:`radius`.
+    groups : Tensor [C], optional
+        Whole numbers, equal for points of one group, of which new ones are predicted.
+    """
+
+    weights: Tensor | None = None
+    groups: Tensor | None = None
+
+    def __init__(
+        self, z: Tensor, weights: Tensor | None = None, groups: Tensor | None = None
+    ) -> None:
         self.z = z
+        if weights is not None:
+            self.weights = weights
+        if groups is not None:
+            self.groups = groups
 
-    def radius(self, coverage: float, units: Tensor) -> float:
-        """How many units [p] on either side hold all parts with this probability.
+    def radius(self, coverage: float, units: Tensor, test_weights: Tensor | None = None) -> Tensor:
+        """How many units [p] on either side hold all parts with this probability [T or 1].
+
+        ``test_weights`` [T] are those of the points to predict, in the units of ``weights``; all
+        are 1 without.
 
         Examples
         --------
         >>> scores = JointScores(torch.tensor([[1.0, 3.0], [2.0, 1.0], [0.5, 0.5]]).double())
-        >>> scores.radius(0.75, torch.ones(2).double())
-        3.0
+        >>> scores.radius(0.75, torch.ones(2).double()).tolist()
+        [3.0000000003]
         """
-        ranks = Ranks((self.z / units.to(self.z)).amax(-1))
-        radius, backed = ranks.radius(coverage, self.z.new_ones(1))
-        if not bool(backed.all()):
-            warn(
-                f"coverage {coverage:g} of all outputs at once is not backed by {len(self.z)} "
-                "complete points; the answer comes from a modelled tail, without a guarantee"
-            )
-        return float(radius)
+        m = (self.z / units.to(self.z)).amax(-1)
+        ranks = Ranks(m, self.weights, groups=self.groups)
+        weights = m.new_ones(1) if test_weights is None else test_weights.to(m)
+        if self.weights is not None:
+            weights = weights / self.weights.max()
+        radius, backed = ranks.radius(coverage, weights)
+        unbacked = int((~backed).sum())
+        if unbacked:
+            counted = "points" if self.groups is None else "groups"
+            if self.weights is None:
+                asked = f"coverage {coverage:g} of all parts at once"
+                warn_of_tail(asked, points_needed(coverage), ranks.n, counted)
+            else:
+                warn_of_weights(coverage, unbacked, len(weights), ranks.n_effective, counted)
+        return radius
 
 
 # ------------------------------------------------------------------ several outputs
@@ -88,8 +135,9 @@ def fit_outputs(
     rows, targets = _rows(estimator, X, Y, first=True)
     n, p = targets.shape
     seed = seed_of(estimator.random_state)
-    recalibrator = chosen_recalibrator(estimator.calibration, n, seed, guarantee=X_cal is not None)
     given = {key: value for key, value in given.items() if value is not None}
+    guarantee = X_cal is not None or "sample_weight_cal" in given
+    recalibrator = chosen_recalibrator(estimator.calibration, n, seed, guarantee=guarantee)
     own = {key: value for key, value in given.items() if not key.endswith("_cal")}
     theirs = {key: value for key, value in given.items() if key.endswith("_cal")}
     train, cal, rows_cal, targets_cal = np.arange(n), None, None, None
@@ -119,42 +167,106 @@ def fit_outputs(
             once, _ = first_of_copies(Rows(_features(rows)[mine], targets[mine, j]), None)
         mine = mine[once]
         settings = {key: _part(value, mine, j, n) for key, value in own.items()}
-        held: dict[str, Any] = {}
-        if some is not None and targets_cal is not None:
+        if some is None or targets_cal is None:
+            held = {k: _part(v, mine, j, n) for k, v in theirs.items()}
+        else:
             held = {"X_cal": _take(rows_cal, some), "y_cal": targets_cal[some, j]}
             held |= {k: _part(v, some, j, len(targets_cal)) for k, v in theirs.items()}
         bounds = of_output(estimator.y_bounds, j, p)
         model = clone(estimator).set_params(calibration=recalibrator, y_bounds=bounds)
-        fitted.append(model.fit(_take(rows, mine), targets[mine, j], **settings, **held))
+        # The estimator's own fit has named targets that are far from all others.
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "y: row ", UserWarning)
+            model.fit(_take(rows, mine), targets[mine, j], **settings, **held)
+        fitted.append(model)
         place = mine if some is None else some
         z.append(_scores(model, place, n if targets_cal is None else len(targets_cal)))
+        if j == 0:
+            first = place  # complete rows have the first output; its model knows their weights
     estimator.outputs_ = fitted
-    joint = torch.stack([one for one in z if one is not None], -1) if None not in z else None
-    complete = None if joint is None else joint[~joint.isnan().any(-1)]
-    if complete is not None and len(complete):
-        estimator.joint_ = JointScores(complete.abs())
     estimator.calibration_ = fitted[0].calibration_
+    scored = [one for one in z if one is not None]
+    if len(scored) == p:
+        known, values = (rows, targets) if targets_cal is None else (rows_cal, targets_cal)
+        joint = _joint(torch.stack(scored, -1), fitted[0], first, known, values, seed)
+        if joint is not None:
+            estimator.joint_ = joint
     return estimator
 
 
-def predict_region(estimator: Any, X: Any, coverage: Any, noise: Any = None) -> np.ndarray:
+def _joint(
+    z: Tensor, model: Any, rows: np.ndarray, X: Any, Y: np.ndarray, seed: int | None
+) -> JointScores | None:
+    """Scores of the complete rows, with their weights and groups; None if no row is complete.
+
+    ``z`` [n, p] has NaN where there is no score; ``rows`` are those that calibrate ``model``, of
+    the first output.
+    """
+    complete = ~z.isnan().any(-1)
+    if not bool(complete.any()):
+        return None
+    weights, groups = model.calibrated_.weights, model.calibrated_.groups
+    if weights is not None:
+        weights = _placed(weights / weights.max(), rows, len(z))[complete]
+    if groups is not None:
+        groups = _placed(groups, rows, len(z))[complete].long()
+    rarity = _rarity(X, Y, seed)
+    if rarity is not None:
+        rare = torch.from_numpy(rarity)[complete]
+        weights = rare if weights is None else weights * rare
+        # A point to predict has the mean weight of new points, as far as gaps are concerned.
+        weights = weights * (weights.sum() / (weights @ rare))
+    return JointScores(z[complete].abs(), weights, groups)
+
+
+def _rarity(X: Any, Y: np.ndarray, seed: int | None) -> np.ndarray | None:
+    """``1 / P(complete | x)`` (n,), where gaps in ``Y`` (n, p) depend on ``X``; None elsewhere.
+
+    By the out-of-bag votes of a forest, where a feature of complete rows is distributed unlike that
+    of the others.
+    """
+    inputs, complete = _features(X), ~np.isnan(Y).any(1)
+    if complete.all() or not complete.any():
+        return None
+    names = names_of_features(X.encoding if isinstance(X, Encoded) else None, inputs.shape[1])
+    moved = moved_features(inputs[complete], inputs[~complete], names)
+    if not moved:
+        return None
+    warn(
+        f"y: rows with gaps differ from complete ones in {', '.join(moved)}; regions "
+        "weight complete rows by 1 / P(complete | x), estimated: their coverage is approximate"
+    )
+    forest = RandomForestClassifier(
+        _TREES, min_samples_leaf=_LEAF, oob_score=True, random_state=seed
+    ).fit(inputs, complete)
+    share = forest.oob_decision_function_[:, 1]
+    return 1.0 / np.clip(np.nan_to_num(share, nan=complete.mean()), 1.0 / len(inputs), 1.0)
+
+
+def predict_region(
+    estimator: Any, X: Any, coverage: Any, noise: Any = None, sample_weight: Any = None
+) -> np.ndarray:
     """See :meth:`SharpGPRegressor.predict_region`."""
     values, single = as_coverage(coverage)
     outputs: Sequence[Any] = getattr(estimator, "outputs_", None) or [estimator]
+    settings = {"noise": noise, "sample_weight": sample_weight}
     if len(outputs) == 1:
-        return np.asarray(estimator.predict_interval(X, coverage, noise=noise))[..., None]
+        return np.asarray(estimator.predict_interval(X, coverage, **settings))[..., None]
     rows = encoded(estimator, X)
     X = X if rows is None else rows
     joint: JointScores | None = getattr(estimator, "joint_", None)
+    weights = None
+    if joint is not None:
+        weights = _test_weights(outputs[0], X, _column(noise, 0), sample_weight)
     boxes = []
     for value in values:
         if joint is None:
             # By Bonferroni, where a method has no scores.
             share = 1.0 - (1.0 - value) / len(outputs)
-            boxes.append(estimator.predict_interval(X, share, noise=noise))
+            boxes.append(estimator.predict_interval(X, share, **settings))
             continue
         units = torch.stack([_unit(one.calibrated_, value) for one in outputs])
-        radius = joint.radius(value, units)
+        radius = joint.radius(value, units, weights)
         pairs = zip(outputs, units.tolist(), strict=True)
         ends = [
             _band(one, X, radius * unit, _column(noise, j)) for j, (one, unit) in enumerate(pairs)
@@ -202,10 +314,19 @@ def joint_of_groups(calibrated: Any, groups: np.ndarray | None) -> JointScores |
     _, where = np.unique(groups, return_inverse=True)
     largest = size.new_zeros(int(where.max()) + 1)
     index = torch.from_numpy(where.reshape(-1)).to(size.device)
-    return JointScores(largest.scatter_reduce(0, index, size, "amax").unsqueeze(-1))
+    z = largest.scatter_reduce(0, index, size, "amax").unsqueeze(-1)
+    weights = None
+    if calibrated.weights is not None:
+        relative = calibrated.weights / calibrated.weights.max()
+        weights = torch.zeros_like(largest).scatter_reduce(
+            0, index, relative, "mean", include_self=False
+        )
+    return JointScores(z, weights)
 
 
-def predict_band(estimator: Any, X: Any, coverage: float, noise: Any = None) -> np.ndarray:
+def predict_band(
+    estimator: Any, X: Any, coverage: float, noise: Any = None, sample_weight: Any = None
+) -> np.ndarray:
     """See :meth:`SharpGPRegressor.predict_band`."""
     joint: JointScores | None = getattr(estimator, "group_scores_", None)
     if joint is None:
@@ -214,7 +335,8 @@ def predict_band(estimator: Any, X: Any, coverage: float, noise: Any = None) -> 
             "'exact', 'cv' or another method that ranks scores, found another; give groups to fit"
         )
     ((value,), _) = as_coverage([coverage])
-    radius = joint.radius(value, joint.z.new_ones(1))
+    weights = _test_weights(estimator, X, noise, sample_weight)
+    radius = joint.radius(value, joint.z.new_ones(1), weights)
     return _band(estimator, X, radius, noise)
 
 
@@ -279,8 +401,13 @@ def _scores(model: Any, rows: np.ndarray, n: int) -> Tensor | None:
         return None
     if len(calibrated.scores) != len(rows):
         return None  # some rows do not calibrate, or replicates are merged
+    return _placed(calibrated.scores, rows, n)
+
+
+def _placed(values: Tensor, rows: np.ndarray, n: int) -> Tensor:
+    """Values of some rows, in their places [n]; NaN elsewhere."""
     out = torch.full((n,), float("nan"), dtype=torch.float64)
-    out[torch.from_numpy(rows)] = calibrated.scores.cpu()
+    out[torch.from_numpy(rows)] = values.double().cpu()
     return out
 
 
@@ -294,11 +421,18 @@ def _unit(calibrated: Any, coverage: float) -> Tensor:
     return q_lin(level.clamp(low, high), scores.abs())[0].clamp_min(1e-12).cpu()
 
 
-def _band(estimator: Any, X: Any, radius: float, noise: Any) -> np.ndarray:
-    """What scores of ``-radius`` and ``radius`` stand for (n, 2)."""
+def _test_weights(model: Any, X: Any, noise: Any, sample_weight: Any) -> Tensor | None:
+    """Weights [n] of points to predict, in units of the largest that calibrates ``model``."""
+    features = model._checked(X, noise)
+    found: Tensor | None = model.calibrated_._test_weights(features, plain(sample_weight))
+    return found
+
+
+def _band(estimator: Any, X: Any, radius: Tensor, noise: Any) -> np.ndarray:
+    """What scores of ``-radius`` and ``radius`` [n or 1] stand for (n, 2)."""
 
     def ends(calibrated: Any, X: Tensor) -> np.ndarray:
-        radii = X.new_tensor([[-float(radius)], [float(radius)]])
+        radii = torch.stack([-radius, radius]).to(X)
         return as_numpy(calibrated.kept(calibrated.model.at(radii, X).mT))
 
     answer: np.ndarray = estimator._answer(X, ends, noise)

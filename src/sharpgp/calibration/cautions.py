@@ -17,6 +17,8 @@ from sharpgp.gp.priors import LEAST_PER_HYPERPARAMETER
 _ROUNDING = 1e-9
 #: Points per hyperparameter up to which leave-one-out scores of one fit are known to be too small.
 FEW_PER_HYPERPARAMETER = 30
+#: Rows from which ``cv`` keeps its promise: 80 % intervals of 4 rows cover 50 %, of 6 rows 73 %.
+FEWEST_ROWS = 8
 # Default coverage of intervals.
 _USUAL = 0.95
 # What the features are called by whoever asks; None: by their numbers.
@@ -50,7 +52,7 @@ def _called(feature: int) -> str:
 def is_far(posterior: Posterior, X: Tensor) -> Tensor:
     """Whether a feature lies outside its training range by more than its width [T, d].
 
-    Points of the same population hardly ever do; out there, a GP knows nothing but its prior.
+    Points of the same population hardly ever do; out there, every model extrapolates.
 
     Examples
     --------
@@ -76,7 +78,7 @@ def warn_if_far(posterior: Posterior, X: Tensor) -> None:
     warn(
         f"{int(far.any(-1).sum())} of {len(X)} points lie far outside the training data (row "
         f"{row}: {_called(feature)} is {float(X[row, feature]):g}, in training {low:g} to "
-        f"{high:g}): there the spread is the GP's prior, and calibration guarantees nothing"
+        f"{high:g}): there predictions are extrapolated, and calibration guarantees nothing"
     )
 
 
@@ -131,6 +133,15 @@ def warn_of_dependence(n_groups: int, n_points: int) -> None:
         f"this method treats {n_points} points of {n_groups} groups as independent: intervals for "
         "new groups may cover less than requested; use calibration='cv' or 'exact'"
     )
+
+
+def warn_if_few_rows(n_rows: int) -> None:
+    """Warn about so few rows that refits without a part of them are no models of the whole."""
+    if n_rows < FEWEST_ROWS:
+        warn(
+            f"cv: {n_rows} rows are too few to refit without a part of them: intervals may cover "
+            f"much less than requested; from {FEWEST_ROWS} rows on they do not"
+        )
 
 
 def warn_if_overfitted(posterior: Posterior) -> None:

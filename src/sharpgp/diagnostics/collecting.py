@@ -85,7 +85,9 @@ def diagnose(
         whole = plain_X.shape[1] == calibrated.posterior.n_features
         moved_by = relevance(model, X if rows is None else rows) if whole else None
         tested = isinstance(calibrated, ScoredPredictor) and not outside.targets
-        alike = compare(model, X, y) if tested else None
+        if calibrated.counted == "groups" and groups is None:
+            tested = False  # rows of unknown groups are no independent evidence
+        alike = compare(model, X, y, groups=groups) if tested else None
     if rows is None:
         names = _feature_names(model, X, plain_X.shape[1], feature_names)
         of_lengthscales = names

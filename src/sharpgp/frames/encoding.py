@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from sharpgp._stored import Several, stored
-from sharpgp._validation import nearest
+from sharpgp._validation import constant_columns, nearest
 from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.frames.column import Column
 from sharpgp.frames.reading import Values, names_of, values_of
@@ -231,11 +231,15 @@ def _warn_of_gaps(found: list[tuple[Column, Values]], then: str) -> None:
 
 
 def _is_constant(values: Values) -> bool:
-    """Whether all rows are the same: no value, or one and no gaps."""
+    """Whether all rows are the same, numbers but for rounding: no value, or one and no gaps."""
     present = values.data[~values.missing]
     if len(present) == 0:
         return True
-    return not values.missing.any() and bool((present == present[0]).all())
+    if values.missing.any():
+        return False
+    if values.holds == "number" and np.isfinite(present).all():
+        return constant_columns(present[:, None]).size > 0
+    return bool((present == present[0]).all())
 
 
 def _counts_rows(values: Values) -> bool:

@@ -4,13 +4,14 @@ Features that share a lengthscale, such as those that encode one column of a tab
 feature here: what they are functions of is the distance in all of them.
 """
 
+import copy
 import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sharpgp._stored import Maybe, Several, agree, stored
+from sharpgp._stored import Array, Maybe, Several, agree, stored
 from sharpgp.gp.compute import block_entries
 from sharpgp.gp.covariance import Named
 from sharpgp.gp.fixed_points import FixedPoints, by_covariance
@@ -23,7 +24,14 @@ _ROOT = math.sqrt(5.0)
 _BLOCK = 2**15
 
 
-@stored("Additive", kind=str, n_features=int, names=Several(str), ties=Maybe(Several(int)))
+@stored(
+    "Additive",
+    kind=str,
+    n_features=int,
+    names=Several(str),
+    ties=Maybe(Several(int)),
+    reach=Maybe(Array("two d")),
+)
 class Additive(Named):
     r"""A Matern-5/2 kernel of all features plus sums over single features and over pairs.
 
@@ -33,6 +41,9 @@ class Additive(Named):
     sum over pairs is ``(p_1^2 - p_2) / 2``, from the power sums ``p_m = sum_j e_j^m``, by Newton's
     identities.  A sum of functions of single features needs far fewer points than one function of
     them all; the full part covers everything else.
+
+    In the linear part ``x_j`` is clipped to its range in the data, extended by the width of that
+    range on either side, so that far from all data mean and variance stop growing.
 
     ``theta = (1/l_1, ..., 1/l_d, 1/a_1, ..., 1/a_d, s_0, s_1, s_2, s_l, noise variance)``.
 
@@ -49,6 +60,8 @@ class Additive(Named):
     """
 
     most_trained = MOST_ADDITIVE
+    #: Ends [2, d] to which inputs of the linear part are clipped; None for none.
+    reach: Tensor | None = None
 
     def _names(self) -> tuple[str, ...]:
         features = range(self.n_lengthscales)
@@ -79,7 +92,7 @@ class Additive(Named):
         full, single = theta[:, : self.n_inverse].split(self.n_lengthscales, -1)
         whole, first, second, linear = theta[:, self.n_inverse : -1].unbind(-1)
         orders: Tensor = _AdditiveMatrix.apply(single, first, second, X1, other, pairs)
-        products = X1 @ other.mT
+        products = self._clipped(X1) @ self._clipped(other).mT
         return (
             stationary_matrix("matern52", per_feature(full, self.ties), whole, X1, X2)
             + orders
@@ -88,14 +101,25 @@ class Additive(Named):
 
     def at(self, X: Tensor) -> FixedPoints:
         """See :meth:`Covariance.at`: distances along each feature are computed once."""
-        return _AdditiveAt(X, self.ties)
+        return _AdditiveAt(X, self._clipped(X), self.ties)
 
     def diag(self, theta: Tensor, X: Tensor) -> Tensor:
         """See :meth:`Covariance.diag`."""
         # One feature has no pairs.
         orders = 3 if self.n_lengthscales > 1 else 2
         constant = theta[:, self.n_inverse : self.n_inverse + orders].sum(-1, keepdim=True)
-        return constant + theta[:, -2, None] / self.n_features * X.square().sum(-1)
+        squares = self._clipped(X).square().sum(-1)
+        return constant + theta[:, -2, None] / self.n_features * squares
+
+    def reaching(self, Z: Tensor) -> "Additive":
+        """See :meth:`Covariance.reaching`: the linear part ends a width beyond the data."""
+        low, high = Z.detach().amin(0), Z.detach().amax(0)
+        other = copy.copy(self)
+        other.reach = torch.stack([low - (high - low), high + (high - low)])
+        return other
+
+    def _clipped(self, X: Tensor) -> Tensor:
+        return X if self.reach is None else X.clamp(*self.reach)
 
 
 class Pairs:
@@ -246,11 +270,11 @@ def _sum_orders(apart: Tensor, a: Tensor, sums: Tensor, products: Tensor, kept: 
 class _AdditiveAt(FixedPoints):
     """The kernel on fixed points: orders one and two on the pairs above the diagonal."""
 
-    def __init__(self, X: Tensor, ties: Ties | None) -> None:
+    def __init__(self, X: Tensor, linear: Tensor, ties: Ties | None) -> None:
         n, d = X.shape
-        self._X, self._ties = X, ties
+        self._X, self._ties = linear, ties
         self._full = StationaryAt("matern52", X)
-        self._dots = X @ X.mT / d
+        self._dots = linear @ linear.mT / d
         self._pairs = pairs = Pairs(X, None, ties)
         self._above = pairs.rows * n + pairs.columns
         self._sums, self._products, self._values = X.new_empty(3, 1, len(self._above))

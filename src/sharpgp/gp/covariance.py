@@ -66,6 +66,13 @@ class Covariance(ABC):
         """Standardised units of inputs [N, d], where targets have theirs."""
         return Affine.standardising(X, self.ties)
 
+    def reaching(self, Z: Tensor) -> "Covariance":
+        """The same for predictions from data at ``Z`` [N, d], in the units of ``theta``.
+
+        A kernel that grows with its inputs stops growing somewhere beyond the data.
+        """
+        return self
+
     def penalty(self, prior: LengthscalePrior | None, Z: Tensor) -> Callable[[Tensor], Any]:
         """See :func:`sharpgp.gp.priors.penalty_of`."""
         return penalty_of(prior, Z, self.ties)

@@ -69,6 +69,7 @@ class KernelPosterior(CovariancePosterior, DataPosterior):
         super().__init__(covariance, theta_R, *units, training)
         self._X = self.x_units.forward(X)
         self._y = self.y_units.forward(y)
+        self.covariance = self.covariance.reaching(self._X)
 
     def _restored(self) -> None:
         self._agree(self._X, self._y)

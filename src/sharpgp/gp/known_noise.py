@@ -87,6 +87,12 @@ class KnownNoise(Named):
         shift = torch.cat([features.shift, torch.zeros_like(square)])
         return Affine(shift, torch.cat([features.scale, square]))
 
+    def reaching(self, Z: Tensor) -> "KnownNoise":
+        """See :meth:`Covariance.reaching`."""
+        base = self.base.reaching(Z[:, :-1])
+        assert isinstance(base, Named)
+        return self if base is self.base else KnownNoise(base)
+
     def penalty(self, prior: LengthscalePrior | None, Z: Tensor) -> Callable[[Tensor], Any]:
         """See :meth:`Covariance.penalty`."""
         return self.base.penalty(prior, Z[:, :-1])

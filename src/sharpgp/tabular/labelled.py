@@ -17,12 +17,16 @@ from sharpgp.tabular.files import read_whole
 
 
 class Labelled(NamedTuple):
-    """Rows as a model takes them, their targets [n], the target's name, and groups [n] if any."""
+    """Rows as a model takes them, their targets [n], the target's name, groups [n] if any.
+
+    ``numbers`` [n] are those of the rows in their file, from 1 on, without the header.
+    """
 
     X: Encoded | np.ndarray
     y: np.ndarray
     target: str
     groups: list[str] | None
+    numbers: np.ndarray
 
 
 def training_rows(
@@ -47,7 +51,8 @@ def training_rows(
         X = TableEncoding.learn(rows, first_row=1).encode(rows, first_row=1)
     except InvalidInputError as error:
         raise InvalidInputError(f"{path}: {error}") from None
-    return Labelled(X, y, target, together)
+    there = ~values_of(table, target).missing
+    return Labelled(X, y, target, together, np.flatnonzero(there) + 1)
 
 
 def features_among(

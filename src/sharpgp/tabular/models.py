@@ -5,11 +5,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from sharpgp import persistence
+from sharpgp._far_targets import rows_numbered
 from sharpgp.estimator import SharpGPRegressor
 from sharpgp.exceptions import InvalidInputError, SavedModelError
 from sharpgp.frames.column import Column
 from sharpgp.frames.encoding import TableEncoding
+from sharpgp.frames.reading import values_of
 from sharpgp.tabular.files import check_columns, names_in, read_whole
 from sharpgp.tabular.labelled import Labelled, as_fitted, groups_in, labelled, training_rows
 
@@ -58,9 +62,11 @@ class SavedModel:
         encoding = self.encoding_for(path, [name for name in (target, groups) if name])
         table = read_whole(path, self.missing)
         try:
-            table, y = labelled(table, target or "target")
+            whole = table
+            table, y = labelled(whole, target or "target")
             rows = as_fitted(self.model, encoding, table, 1)
-            return Labelled(rows, y, target or "", groups_in(table, groups))
+            numbers = np.flatnonzero(~values_of(whole, target or "target").missing) + 1
+            return Labelled(rows, y, target or "", groups_in(table, groups), numbers)
         except InvalidInputError as error:
             raise InvalidInputError(f"{path}: {error}") from None
 
@@ -119,4 +125,6 @@ def fit_file(
 
 def fit_rows(rows: Labelled, model: SharpGPRegressor, missing: Sequence[str] = ()) -> SavedModel:
     """Fit a model on rows that :func:`~sharpgp.tabular.labelled.training_rows` has read."""
-    return SavedModel(model.fit(rows.X, rows.y, groups=rows.groups), rows.target, tuple(missing))
+    with rows_numbered(rows.numbers.tolist()):
+        model = model.fit(rows.X, rows.y, groups=rows.groups)
+    return SavedModel(model, rows.target, tuple(missing))
