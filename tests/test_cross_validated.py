@@ -1,11 +1,14 @@
 """cv: likelihoods in the user's units, training without a part, and what predicts."""
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy.stats import multivariate_normal
+from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import TimeSeriesSplit
 
 from helpers import wavy
@@ -262,3 +265,19 @@ def test_splits_in_order_of_time_predict_with_fits_to_all_rows(base):
     changed[-12:] += 5.0  # the newest rows, which no refit trains on
     again = SharpGPRegressor(base=base, calibration=method, random_state=0).fit(X, changed)
     assert abs(again.predict(X[-3:]) - model.predict(X[-3:])).min() > 2.0
+
+
+@pytest.mark.parametrize("correlated", [True, False])
+def test_rows_in_order_of_a_date_with_correlated_errors_are_warned_of(correlated):
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=120)
+    if correlated:
+        noise = np.convolve(noise, np.ones(12) / 3, mode="same")
+    dates = pd.date_range("2024-01-01", periods=120, freq="D")
+    table = pd.DataFrame({"day": dates, "x": rng.uniform(size=120)})
+    y = 3.0 * table["x"] + noise
+    model = SharpGPRegressor(base=LinearRegression(), calibration="cv", random_state=0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(table, y)
+    assert any("groups and time" in str(one.message) for one in caught) == correlated

@@ -13,7 +13,7 @@ from sharpgp._rows import Rows, held_out_rows
 from sharpgp._validation import as_features, as_target
 from sharpgp.bounds import bounds_for
 from sharpgp.calibration.calibrated import Calibrated
-from sharpgp.calibration.cautions import warn_if_few_rows
+from sharpgp.calibration.cautions import warn_if_correlated, warn_if_few_rows
 from sharpgp.calibration.recalibrator import PosteriorMethod, chosen_recalibrator
 from sharpgp.frames.encoding import TableEncoding
 from sharpgp.gp.compute import choose_device, within_memory
@@ -80,6 +80,10 @@ def fitted(estimator: Any, train: Rows, cal: Rows | None, weights: Any) -> Fitte
 
     with progress.shown(bool(estimator.verbose)):
         calibrated = within_memory(choose_device(estimator.device, len(y)), work)
+    if encoding is not None and isinstance(getattr(calibrated, "scores", None), torch.Tensor):
+        for date in sorted(encoding.dates & encoding.places.keys()):
+            times = calibrated.X_cal[:, encoding.places[date][0]]
+            warn_if_correlated(calibrated.scores, times, date)
     name = bases.model_names(*X.shape, one_gp=takes_one)[0]
     unseen = None if cal is None else (as_features(cal.X), as_target(cal.y))
     members = members_of(getattr(calibrated, "model", None), name, unseen)

@@ -19,6 +19,9 @@ _ROUNDING = 1e-9
 FEW_PER_HYPERPARAMETER = 30
 #: Rows from which ``cv`` keeps its promise: 80 % intervals of 4 rows cover 50 %, of 6 rows 73 %.
 FEWEST_ROWS = 8
+# Correlation of neighbouring scores in order of time, in its standard errors and at least, from
+# which rows are not exchangeable.
+_CORRELATED, _LEAST_CORRELATION = 3.0, 0.2
 # Default coverage of intervals.
 _USUAL = 0.95
 # What the features are called by whoever asks; None: by their numbers.
@@ -169,4 +172,32 @@ def warn_if_short(inside: float, coverage: float, n_cal: int) -> None:
         warn(
             f"{coverage:.0%} intervals cover only {inside:.0%} of the {n_cal} calibration points "
             "themselves: they will cover much less than requested; use calibration='exact'"
+        )
+
+
+def warn_if_correlated(scores: Tensor, times: Tensor, name: str) -> None:
+    """Warn if scores [C] of neighbours in time [C] are alike: what comes next is then harder.
+
+    By the lag-one correlation ``r`` of the scores in order of time, whose standard error is
+    ``1 / sqrt(C)`` for scores in random order.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> times = torch.arange(100.0, dtype=torch.float64)
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     warn_if_correlated((times / 9).sin(), times, "day")
+    ...     warn_if_correlated((9.7 * times).cos(), times, "day")
+    >>> len(caught)
+    1
+    """
+    z = scores[times.argsort(stable=True)]
+    z = z - z.mean()
+    r = float((z[1:] * z[:-1]).sum() / z.square().sum().clamp_min(torch.finfo(z.dtype).tiny))
+    if r > max(_LEAST_CORRELATION, _CORRELATED / math.sqrt(len(z))):
+        warn(
+            f"errors of neighbouring rows by {name!r} are alike (correlation {r:.2f}): intervals "
+            "are for rows between these, and rows that come later may be missed more often; see "
+            "the guide to groups and time for splits in order of time"
         )
