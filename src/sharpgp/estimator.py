@@ -72,9 +72,8 @@ class SharpGPRegressor(Answers):
     calibration : str or Recalibrator
         ``"auto"``, a method's name (``"cv"``, ``"exact"``, ``"paper"``, ``"vanilla"``,
         ``"kuleshov18"``, ...) or an instance such as ``Sharp(family="scaled")``.  ``"auto"`` is
-        ``"exact"`` where ``fit`` is given calibration data, weights or more than 5,000 rows (2,000
-        where :class:`CrossValidated` has to refit models of so many: on a GPU, with groups, for
-        models of one's own), and ``"cv"`` otherwise; ``calibration_`` says which.
+        ``"exact"`` where ``fit`` is given calibration data, weights or more than 5,000 rows,
+        and ``"cv"`` otherwise; ``calibration_`` says which.
     approximation : {"auto", "exact", "sparse", "neighbours"}, Sparse or Neighbours
         How GPs are approximated.  ``"auto"``: exact up to 10,000 training rows (on a CPU 3,000 for
         methods that search with it, such as ``"paper"``); beyond, ``"neighbours"`` for Matérn
