@@ -12,8 +12,8 @@ BIN     := $(VENV)/bin
 EXTRAS  := cli,excel,plots,report,skops,ray,dask,docs,dev
 EVIDENCE := training runner_overhead choosing drift
 STAMP   := $(VENV)/.setup-stamp
-COVERED := src/sharpgp/gp/*,src/sharpgp/calibration/*,src/sharpgp/distribution.py,src/sharpgp/metrics/*
-COVERED_BY := tests src/sharpgp/gp src/sharpgp/calibration src/sharpgp/metrics src/sharpgp/distribution.py
+COVERED := src/sharpgp/gp/*,src/sharpgp/models/*,src/sharpgp/calibration/*,src/sharpgp/distribution.py,src/sharpgp/metrics/*
+COVERED_BY := tests src/sharpgp/gp src/sharpgp/models src/sharpgp/calibration src/sharpgp/metrics src/sharpgp/distribution.py
 
 # One thread per process: the workers are what runs in parallel.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
@@ -118,9 +118,10 @@ docs: setup ## build the site into docs/_build/html; warnings are errors
 	$(ONE_THREAD) $(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo "Open docs/_build/html/index.html"
 
-dist: setup ## sdist and wheel into dist/, checked; the version is that of src/sharpgp/__init__.py
+dist: setup ## sdist and wheels into dist/, checked; the version is that of src/sharpgp/__init__.py
 	rm -rf dist
 	$(BIN)/python -c 'from setuptools import build_meta as b; b.build_sdist("dist"); b.build_wheel("dist")'
+	cd benchmarks && ../$(BIN)/python -c 'from setuptools import build_meta as b; b.build_wheel("../dist")'
 	$(BIN)/python -m pytest -q tests/test_distribution_files.py
 
 conda: ## a conda package by rattler-build, from conda/recipe.yaml

@@ -29,7 +29,7 @@ CASES = {
     ),
     "dask": (
         ["distributed"],
-        "from sharpgp_benchmarks.engines import open_pool; open_pool('dask')",
+        "from sharpgp.tabular.cluster import dask_cluster; dask_cluster(None, 1).__enter__()",
     ),
 }
 #: What works with the hard dependencies alone.

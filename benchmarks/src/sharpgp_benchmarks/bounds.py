@@ -113,5 +113,6 @@ def _method(task: Task, points: int) -> Recalibrator:
     if task.method in RANKED:
         return make_recalibrator(task.method, random_state=task.seed)
     own = task.settings.get(OF_METHOD, {})
-    samples = {"warmup": SAMPLES // 2, "samples": SAMPLES}
-    return Capone22(random_state=task.seed, points=points, **samples, **own)
+    return Capone22(
+        random_state=task.seed, points=points, warmup=SAMPLES // 2, samples=SAMPLES, **own
+    )

@@ -176,7 +176,7 @@ def from_csv(file: Path) -> list[Block]:
             f"summary: expected the columns {', '.join(_COLUMNS)}, found others in {file}; {hint}"
         )
     found = []
-    for where, lines in table.groupby(_COLUMNS[:3], sort=False):
+    for (setting, dataset, sizes), lines in table.groupby(_COLUMNS[:3], sort=False):
         cells: dict[str, dict[str, Cell]] = {}
         for line in lines.itertuples():
             mean, error = float(line.mean), float(line.standard_error or "nan")
@@ -184,7 +184,7 @@ def from_csv(file: Path) -> list[Block]:
             cell = Cell(mean, error, int(line.repetitions), figure)
             cells.setdefault(line.method, {})[line.metric] = cell
         counts = {method: max(c.count for c in row.values()) for method, row in cells.items()}
-        found.append(Block(*where, cells, counts, ()))
+        found.append(Block(setting, dataset, sizes, cells, counts, ()))
     return found
 
 

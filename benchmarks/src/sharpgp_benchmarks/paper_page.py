@@ -105,7 +105,7 @@ def write_page(
 
 def widths(blocks: Sequence[Block]) -> pd.DataFrame:
     """95 % widths at a glance: printed, and reached at which coverage."""
-    rows = {}
+    rows: dict[str, dict[str, str]] = {}
     for block in blocks:
         kind, _, regime = block.heading.partition(", base ")
         if kind != "regression":

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from sharpgp import metrics
 from sharpgp.gp import train
-from sharpgp.models import trees
+from sharpgp.models import forests
 from sharpgp.models.folds import parts
 from sharpgp.models.gaussian import GaussianModel, learn_gaussian
 from sharpgp.models.refitted import LEAST_SPREAD
@@ -58,7 +58,7 @@ class BoostedSpread:
 
 def single_leaves(X: Floats, y: Floats, seed: int) -> ExtraTrees:
     """Extra trees whose leaves may hold one point."""
-    with mock.patch.object(trees, "_LEAST_IN_LEAF", 1):
+    with mock.patch.object(forests, "_LEAST_IN_LEAF", 1):
         return ExtraTrees(X, y, seed)
 
 
