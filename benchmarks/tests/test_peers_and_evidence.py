@@ -22,7 +22,7 @@ from sharpgp_benchmarks.peers.protocol import Prediction, make_case
 from sharpgp_benchmarks.task import Task, perform
 
 cli = CliRunner()
-ARCHIVE = Path(__file__).parents[2] / "docs" / "results" / "peers.csv"
+ARCHIVE = Path(__file__).parents[1] / "results" / "loo.csv"
 
 
 def test_plan_leaves_out_what_would_take_too_long_or_is_not_for_a_set():
