@@ -49,7 +49,7 @@ above 1500             neighbours' lengthscales     cost: ``N^3`` per gradient
                        are those of a part
 from 2000              ``auto`` takes a GPU         measured: ``exact_or_sparse``
 above 2000  none       a single GP is trained on a  measured: ``exact_or_sparse``
-                       part, and conditioned on all
+                       part, conditioned on all
 above 3000  10,000     GPs are sparse where a       measured, quality against time:
                        method searches with them    ``exact_or_sparse``
 above 10k   10,000     Matern GPs predict from      measured: ``exact_or_sparse``,
