@@ -31,7 +31,7 @@ from torch import Tensor
 
 from sharpgp._inputs import encoded, features, plain, seed_of, training_data
 from sharpgp._ranks import points_needed, q_lin
-from sharpgp._rows import Rows, first_of_copies, holdout
+from sharpgp._rows import Rows, holdout
 from sharpgp._stored import Array, Maybe, stored
 from sharpgp._validation import as_coverage, as_numpy
 from sharpgp.bounds import of_output
@@ -158,14 +158,6 @@ def fit_outputs(
         some = None
         if cal is not None and targets_cal is not None:
             some = cal[~np.isnan(targets_cal[cal, j])]
-            once, once_cal = first_of_copies(
-                Rows(_features(rows)[mine], targets[mine, j]),
-                Rows(_features(rows_cal)[some], targets_cal[some, j]),
-            )
-            some = some[once_cal]
-        else:
-            once, _ = first_of_copies(Rows(_features(rows)[mine], targets[mine, j]), None)
-        mine = mine[once]
         settings = {key: _part(value, mine, j, n) for key, value in own.items()}
         if some is None or targets_cal is None:
             held = {k: _part(v, mine, j, n) for k, v in theirs.items()}
