@@ -12,6 +12,7 @@ from sharpgp._rows import holdout_by_row
 from sharpgp.calibration.by_class import ClassPredictor
 from sharpgp.calibration.ranks import Ranks, WiderRanks
 from sharpgp.calibration.scored import ScoredPredictor
+from sharpgp.exchangeability import compare
 from sharpgp.models.model import Model
 from sharpgp.models.repeats import KnownInputs, SeenModel, fitted_rows, own_variance
 
@@ -213,6 +214,21 @@ def test_updates_files_and_streams(calibration, tmp_path):
         online = Online(model, coverage=0.9, window=50)
         ends = online.track(X_new[:100], y_new[:100])
     assert ((ends[:, 0] <= y_new[:100]) & (y_new[:100] <= ends[:, 1])).mean() > 0.8
+
+
+def test_several_outputs_and_comparisons():
+    (X, y), (X_new, y_new) = atoms(np.random.default_rng(8))
+    model = fitted("exact", X, np.c_[y, 2.0 - y])
+    region = model.predict_region(X_new, 0.8)
+    both = np.c_[y_new, 2.0 - y_new]
+    inside = ((region[:, 0] <= both) & (both <= region[:, 1])).all(1)
+    seen = known_to(model.outputs_[0], X_new)
+    assert inside[seen].mean() > 0.8
+    assert 0.7 < inside[~seen].mean() < 1.0
+    one = fitted("exact", X, y)
+    assert compare(one, X_new[:200], y_new[:200]).p_value > 0.01
+    with pytest.warns(CalibrationWarning, match="new rows differ"):
+        compare(one, X_new[:200], y_new[:200] + 2.0)
 
 
 def test_classes_cross():
