@@ -339,8 +339,9 @@ def test_the_wider_of_two_rankings():
 # ------------------------------------------------------------------ known noise
 
 
+@pytest.mark.parametrize("times", [0.05, 10.0])
 @pytest.mark.parametrize("calibration", ["exact", "cv"])
-def test_noise_that_was_given_too_small_does_not_make_intervals_too_narrow(calibration):
+def test_noise_that_was_given_wrongly_does_not_make_intervals_too_narrow(calibration, times):
     """Means of four that calibrated single rows covered 66 % at 90 %."""
     shares = []
     for seed in range(6):
@@ -350,6 +351,6 @@ def test_noise_that_was_given_too_small_does_not_make_intervals_too_narrow(calib
         y, y_new = (
             np.sin(2 * part[:, 0]) + 0.5 * rng.normal(size=len(part)) for part in (X, X_new)
         )
-        model = fitted(calibration, X, y, seed, noise=0.25 / 20)
+        model = fitted(calibration, X, y, seed, noise=0.25 * times)
         shares.append(inside(model, X_new, y_new, 0.9).mean())
     assert np.mean(shares) > 0.9 - 3 * np.std(shares, ddof=1) / np.sqrt(6)

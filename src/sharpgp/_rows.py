@@ -210,8 +210,8 @@ def holdout_by_row(
     Examples
     --------
     >>> train, cal, drawn = holdout_by_row(np.arange(400) // 4, 0.25, 0)
-    >>> len(cal) > drawn.sum() == 99, len(set(train) & set(cal))
-    (True, 0)
+    >>> int(drawn.sum()), len(cal) > 99, len(set(train) & set(cal))
+    (99, True, 0)
     """
     _, cal = holdout(torch.arange(len(labels)), cal_size, seed)
     drawn = np.zeros(len(labels), dtype=bool)

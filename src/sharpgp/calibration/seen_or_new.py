@@ -150,8 +150,10 @@ def _single_rows(model: Model, location: Tensor, spread: Tensor, repeats: Repeat
     """Scores of single rows, where fits know means of lower variance; each input counts as one."""
     labels, own, groups = repeats.labels, repeats.X[:, -1], repeats.groups
     merged = 1.0 / torch.zeros_like(spread).index_add(0, labels, 1.0 / own)
-    variance = (spread.square()[labels] + own - merged[labels]).clamp_min(0.0)
-    scores = (repeats.y - location[labels]) / variance.sqrt()
+    means = torch.cat([repeats.inputs, merged[labels].unsqueeze(-1)], -1)
+    with torch.no_grad():  # by how much the noise of a single row adds, in the model's own units
+        more = model.spread(repeats.X).square() - model.spread(means).square()
+    scores = (repeats.y - location[labels]) / (spread.square()[labels] + more).sqrt()
     rows = (~scores.isnan()).nonzero()[:, 0]
     data = model, repeats.X[rows], repeats.y[rows], scores[rows]
     if groups is not None:

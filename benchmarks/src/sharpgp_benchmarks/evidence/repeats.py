@@ -10,18 +10,16 @@ Widths are medians at 90 %.  The methods are those of ``calibration=``, with the
 """
 
 import csv
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from joblib import Parallel, delayed
 
 from sharpgp import SharpGPRegressor
-from sharpgp_benchmarks.evidence.common import calm, header, row
 from sharpgp_benchmarks.evidence.hostile import Draw, concerns, heard
+from sharpgp_benchmarks.evidence.run import header, measured, row
 
 METHODS = ("exact", "cv", "default")
 COVERAGES = (0.8, 0.9, 0.95, 0.99)
@@ -115,19 +113,12 @@ WORLDS: dict[str, Callable[[np.random.Generator], Draw]] = {
 }
 
 
-@dataclass(frozen=True)
-class Answers:
-    """Of one fit: shares inside [class, coverage], whether warned of, median widths at 90 %."""
+def answers(world: str, method: str, seed: int, base: str) -> dict[str, Any]:
+    """Fit to a draw and judge the intervals by new rows.
 
-    covered: np.ndarray
-    warned: np.ndarray
-    widths: np.ndarray
-    crps: float
-
-
-@calm()
-def answers(world: str, method: str, seed: int, base: str) -> Answers:
-    """Fit to a draw and judge the intervals by new rows."""
+    Gives shares inside [class, coverage], whether each coverage was warned of, median widths of the
+    classes at 90 %, and the mean CRPS of all rows.
+    """
     data = WORLDS[world](np.random.default_rng([seed, list(WORLDS).index(world)]))
     with heard() as at_fit:
         chosen = {} if method == "default" else {"base": base, "calibration": method}
@@ -152,7 +143,7 @@ def answers(world: str, method: str, seed: int, base: str) -> Answers:
                 if c == 0.9:
                     widths[j] = np.median((upper - lower)[rows[name]])
     crps = float(np.mean(model.predict_dist(data.X_new).crps(data.y_new)))
-    return Answers(covered, warned, widths, crps)
+    return {"covered": covered, "warned": warned, "widths": widths, "crps": crps}
 
 
 def main(
@@ -166,21 +157,21 @@ def main(
     """Print the table, write it as CSV if asked to, and count the cells that fall short."""
     cases = [(world, method) for world in worlds.split(";") for method in methods.split(",")]
     tasks = [(*case, seed) for case in cases for seed in range(repeats)]
-    found = Parallel(n_jobs=processes)(delayed(answers)(*task, base) for task in tasks)
+    found = measured(answers, [(*task, base) for task in tasks], workers=processes)
     header("data", "method", "rows", *(f"{c:.0%}" for c in COVERAGES), "width", "CRPS")
     lines: list[list[Any]] = []
     short = {"w": 0, "!": 0}
     for i, (world, method) in enumerate(cases):
         own = found[i * repeats : (i + 1) * repeats]
-        said = np.array([one.warned for one in own]).all(0)
-        crps = np.mean([one.crps for one in own])
+        said = np.array([one["warned"] for one in own]).all(0)
+        crps = np.mean([one["crps"] for one in own])
         for j, name in enumerate(CLASSES):
-            covered = np.array([one.covered[j] for one in own])
+            covered = np.array([one["covered"][j] for one in own])
             covered = covered[~np.isnan(covered[:, 0])]
             if len(covered) < 2 or (name == "new" and not _has_seen(own)):
                 continue
             mean, error = covered.mean(0), covered.std(0, ddof=1) / np.sqrt(len(covered))
-            width = np.nanmean([one.widths[j] for one in own])
+            width = np.nanmean([one["widths"][j] for one in own])
             cells = []
             for k, c in enumerate(COVERAGES):
                 mark = ""
@@ -203,6 +194,6 @@ def main(
             writer.writerows(lines)
 
 
-def _has_seen(own: list[Answers]) -> bool:
+def _has_seen(own: Sequence[dict[str, Any]]) -> bool:
     """Whether any new row had a known input; else all rows are new."""
-    return any(not np.isnan(one.covered[1, 0]) for one in own)
+    return any(not np.isnan(one["covered"][1][0]) for one in own)
