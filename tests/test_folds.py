@@ -1,7 +1,5 @@
 """Which rows belong together, and splits of them: nothing here fits a model."""
 
-import warnings
-
 import numpy as np
 import pytest
 import torch
@@ -10,21 +8,12 @@ from hypothesis import strategies as st
 from sklearn.model_selection import KFold, ShuffleSplit, TimeSeriesSplit
 
 from sharpgp._validation import as_labels
-from sharpgp.exceptions import CalibrationWarning, InvalidInputError
+from sharpgp.exceptions import InvalidInputError
 from sharpgp.models import folds
-from sharpgp.models.copies import without_copies
 from sharpgp.models.folds import equal_rows, holdout, one_of_each, parts, together
 from sharpgp.models.splitters import splits
 
 LABELS = st.lists(st.integers(0, 12), min_size=2, max_size=60).map(torch.tensor)
-
-
-def kept(X, y, groups=None):
-    """Rows that are kept, and the warnings."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        found = without_copies(torch.as_tensor(X), torch.as_tensor(y), groups)
-    return found.numpy(), [str(one.message) for one in caught]
 
 
 # ------------------------------------------------------------------ parts
@@ -123,70 +112,6 @@ def test_few_inputs_are_split_row_by_row_but_groups_are_kept():
     assert len(together(grid).unique()) == 20
     one_frequent = torch.cat([torch.zeros(150, 1), torch.arange(1, 51.0)[:, None]])
     assert len(together(one_frequent).unique()) == 200
-
-
-# ------------------------------------------------------------------ copies
-
-
-def test_repeated_rows_are_copies():
-    rng = np.random.default_rng(0)
-    X, y = rng.uniform(size=(40, 2)), rng.normal(size=40)
-    found, said = kept(np.repeat(X, 3, 0), np.repeat(y, 3))
-    assert found.tolist() == [True, False, False] * 40
-    assert said[0].startswith("80 of 120 rows are copies of other rows (equal in every feature")
-    assert kept(X, y)[0].all()
-    some, _ = kept(np.r_[X, X[:9]], np.r_[y, y[:9]])  # beside replicates that differ
-    assert some.sum() == 40
-    mixed, _ = kept(np.r_[X, X[:9], X[:20]], np.r_[y, y[:9], y[:20] + 0.1])
-    assert mixed.sum() == 60
-
-
-def test_rows_of_different_groups_are_not_copies():
-    X, y = torch.arange(20.0)[:, None].repeat(2, 1), torch.arange(20.0).sin().repeat(2)
-    assert kept(X, y, torch.arange(40)) == (pytest.approx(np.ones(40)), [])
-    found, said = kept(X, y, torch.arange(20).repeat(2))
-    assert found.sum() == 20
-    assert "in their group" in said[0]
-
-
-def test_grades_of_copied_rows_are_copies():
-    rng = np.random.default_rng(1)
-    X, y = rng.uniform(size=(300, 4)), rng.integers(3, 9, 300).astype(float)
-    assert kept(np.r_[X, X[:50]], np.r_[y, y[:50]])[0].sum() == 300
-
-
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(
-    "kind", ["counts", "zeros", "grid", "grades", "usual", "precise", "rounded"]
-)
-def test_separate_measurements_that_agree_are_not_copies(kind, seed):
-    rng = np.random.default_rng(seed)
-    inputs = 3 if kind in ("counts", "zeros", "grades") else 40
-    n = 2000 if kind == "usual" else 200
-    x = rng.integers(0, inputs, n)
-    y = {
-        "counts": rng.poisson(1.0 + x),
-        "zeros": np.where(rng.random(n) < 0.7, 0, rng.poisson(4.0, n)),
-        "grid": np.where(rng.random(n) < x / 40, 0, rng.poisson(5.0, n)),
-        "grades": x + (rng.random(n) < 0.05),  # almost a function of three categories
-        "usual": 5 * x + (rng.random(n) < 0.05),  # of forty categories
-        "precise": np.round(x + 0.01 * rng.normal(size=n), 2),  # as precise as it is rounded
-        "rounded": np.round(rng.normal(size=n), 1),
-    }[kind].astype(float)
-    pairs = np.unique(np.c_[x, y], axis=0)
-    assert len(pairs) < n
-    assert kept(x[:, None] * 1.0, y)[0].all()
-
-
-def test_very_few_distinct_rows_are_kept_as_they_are():
-    X, y = torch.tensor([[0.0], [1.0]]).repeat(2, 1), torch.tensor([0.0, 1.0]).repeat(2)
-    assert kept(X, y)[0].all()
-
-
-def test_copies_are_warned_of_with_the_warning_of_the_package():
-    X, y = torch.arange(20.0)[:, None].repeat(2, 1), torch.arange(20.0).sin().repeat(2)
-    with pytest.warns(CalibrationWarning, match="groups=np.arange"):
-        without_copies(X, y)
 
 
 # ------------------------------------------------------------------ splitters and labels

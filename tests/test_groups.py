@@ -70,36 +70,6 @@ def test_a_fit_to_copies_is_the_fit_to_single_rows(calibration):
     assert coverage(again, X_test, y_test) > 0.8
 
 
-@pytest.fixture
-def asked(monkeypatch):
-    """What recalibrators were asked to fit: inputs and weights of calibration points."""
-    seen = []
-    real = Recalibrator.fit
-
-    def spy(self, posterior, X_cal, y_cal, *, sample_weight=None, **groups):
-        seen.append((np.asarray(X_cal), np.asarray(sample_weight)))
-        return real(self, posterior, X_cal, y_cal, sample_weight=sample_weight, **groups)
-
-    monkeypatch.setattr(Recalibrator, "fit", spy)
-    return seen
-
-
-def test_of_copies_on_both_sides_of_the_users_split_the_calibrating_one_stays(asked):
-    X, y = wavy(60, noise=0.3)
-    weights = np.arange(1.0, 22.0)
-    with pytest.warns(CalibrationWarning, match="11 of 71 rows are copies"):
-        model = SharpGPRegressor(base="rbf", calibration="exact").fit(
-            X[:50],
-            y[:50],
-            np.r_[X[40:], X[40:41]],
-            np.r_[y[40:], y[40]],
-            sample_weight_cal=weights,
-        )
-    assert model.posterior_.n_train == 40
-    np.testing.assert_array_equal(asked[0][0], X[40:])
-    assert asked[0][1].tolist() == weights[:20].tolist()
-
-
 def test_categories_keep_their_distribution():
     """Equal rows are the distribution here: used once, zeros would be as rare as sevens."""
     rng = np.random.default_rng(0)
@@ -172,19 +142,6 @@ def test_loo_leaves_out_all_measurements_at_an_input(replicated):
     X, y = posterior.X_train[~rest], posterior.y_train[~rest]
     expected = (y - without.location(X)) / without.spread(X)
     torch.testing.assert_close(loo.scores[~rest], expected, rtol=1e-8, atol=1e-8)
-
-
-def test_a_holdout_has_no_input_of_the_training_rows():
-    X, y = wavy(40)
-    again = np.repeat(X, 2, 0)
-    y = np.repeat(y, 2) + 0.1 * np.random.default_rng(0).normal(size=80)
-    model = SharpGPRegressor(calibration="kuleshov18", random_state=1).fit(again, y)
-    rows = np.r_[model.posterior_.X_train.numpy(), model.calibrated_.X_cal.numpy()]
-    # Training inputs went through other units and back.
-    labels = equal_rows(torch.from_numpy(rows.round(9)))
-    n = model.posterior_.n_train
-    assert len(rows) == 80
-    assert not set(labels[:n].tolist()) & set(labels[n:].tolist())
 
 
 def test_out_of_fold_means_have_not_seen_the_group():
@@ -295,6 +252,20 @@ def test_a_model_of_groups_is_not_refitted_without_them():
     assert model.update(X[:3] + 0.1, y[:3]).calibrated_.n_cal == n_cal + 3
     with pytest.raises(InvalidInputError, match="call fit with all points and their groups"):
         model.update(X[:3] + 0.2, y[:3], refit=True)
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What recalibrators were asked to fit: inputs and weights of calibration points."""
+    seen = []
+    real = Recalibrator.fit
+
+    def spy(self, posterior, X_cal, y_cal, *, sample_weight=None, **groups):
+        seen.append((np.asarray(X_cal), np.asarray(sample_weight)))
+        return real(self, posterior, X_cal, y_cal, sample_weight=sample_weight, **groups)
+
+    monkeypatch.setattr(Recalibrator, "fit", spy)
+    return seen
 
 
 def test_one_per_group_calibrates_with_one_row_of_each(asked):

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from helpers import trained_posterior
 from sharpgp.calibration import cautions
 from sharpgp.cli import app
-from sharpgp.models.copies import without_copies
+from sharpgp.models.repeats import warn_of_repetition
 from sharpgp_benchmarks.evidence import hostile
 
 
@@ -52,8 +52,7 @@ def test_a_warning_about_all_intervals_excuses_all():
 
 
 def test_a_warning_about_something_else_excuses_nothing():
-    X = torch.linspace(0, 1, 20, dtype=torch.float64)[:, None]
-    copies = said(lambda: without_copies(X.repeat(2, 1), X[:, 0].sin().repeat(2)))
+    copies = said(lambda: warn_of_repetition(40, 20))
     away = torch.full((3, 2), 1e6, dtype=torch.float64)
     far = said(lambda: cautions.warn_if_far(trained_posterior(n=12), away))
     few = said(lambda: cautions.warn_if_few_groups(8, 32, held_out=True))

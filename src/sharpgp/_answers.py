@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from sharpgp._inputs import encoded, feature_names, features, plain
+from sharpgp._rows import with_groups
 from sharpgp._validation import as_features, as_numpy
 from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.cautions import features_named
@@ -34,16 +35,20 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
     def fit(self, X: Any, y: Any) -> Any:
         """Set ``calibrated_`` and ``posterior_``, or ``outputs_``."""
 
-    def predict(self, X: Any, return_std: bool = False, *, noise: Any = None) -> Any:
+    def predict(
+        self, X: Any, return_std: bool = False, *, noise: Any = None, groups: Any = None
+    ) -> Any:
         """Predictive mean (n,), and with ``return_std`` the predictive standard deviation (n,).
 
         The mean is that of the model; calibration does not move it.  The mean of
-        :meth:`predict_dist` differs from it where calibration scores are skewed.
+        :meth:`predict_dist` differs from it where calibration scores are skewed.  ``groups`` as in
+        :meth:`predict_interval`.
         """
-        mean = self._answer(X, lambda model, X: as_numpy(model.predict_mean(X)), noise)
+        mean = self._answer(X, lambda model, X: as_numpy(model.predict_mean(X)), noise, groups)
         if not return_std:
             return mean
-        return mean, self._answer(X, lambda model, X: as_numpy(model.predict_std(X)), noise)
+        std = self._answer(X, lambda model, X: as_numpy(model.predict_std(X)), noise, groups)
+        return mean, std
 
     def predict_interval(
         self,
@@ -53,6 +58,7 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
         symmetric: bool | None = None,
         noise: Any = None,
         sample_weight: Any = None,
+        groups: Any = None,
     ) -> np.ndarray:
         """Prediction intervals.
 
@@ -71,6 +77,10 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
         sample_weight : array of shape (n,), optional
             Weights of these points, where ``fit`` was given weights; without them the function
             given to ``fit`` is used, or the largest weight of a calibration point.
+        groups : array of shape (n,), optional
+            The group of each point, where ``fit`` was given groups.  A group that ``fit`` was given
+            is answered from what is known of it, see :mod:`sharpgp.calibration.known_groups`, any
+            other one as a new group.  Without it every point is of a new group.
 
         Returns
         -------
@@ -78,7 +88,10 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
         """
         settings = {"symmetric": symmetric, "sample_weight": plain(sample_weight)}
         return self._answer(
-            X, lambda model, X: as_numpy(model.predict_interval(X, coverage, **settings)), noise
+            X,
+            lambda model, X: as_numpy(model.predict_interval(X, coverage, **settings)),
+            noise,
+            groups,
         )
 
     def predict_region(
@@ -104,13 +117,25 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
         check_is_fitted(self)
         return predict_band(self, X, coverage, noise, sample_weight)
 
-    def predict_quantiles(self, X: Any, levels: Any, *, noise: Any = None) -> np.ndarray:
-        """Quantiles, (n,) for a single level and (n, k) for several; they never cross."""
-        return self._answer(X, lambda model, X: as_numpy(model.predict_quantiles(X, levels)), noise)
+    def predict_quantiles(
+        self, X: Any, levels: Any, *, noise: Any = None, groups: Any = None
+    ) -> np.ndarray:
+        """Quantiles, (n,) for a single level and (n, k) for several; they never cross.
 
-    def predict_dist(self, X: Any, *, noise: Any = None) -> PredictiveDistribution:
-        """Full predictive distribution at ``X``, answering in NumPy arrays."""
-        return self._answer(X, lambda model, X: model.predict_dist(X).numpy(), noise)
+        ``groups`` as in :meth:`predict_interval`.
+        """
+        return self._answer(
+            X, lambda model, X: as_numpy(model.predict_quantiles(X, levels)), noise, groups
+        )
+
+    def predict_dist(
+        self, X: Any, *, noise: Any = None, groups: Any = None
+    ) -> PredictiveDistribution:
+        """Full predictive distribution at ``X``, answering in NumPy arrays.
+
+        ``groups`` as in :meth:`predict_interval`.
+        """
+        return self._answer(X, lambda model, X: model.predict_dist(X).numpy(), noise, groups)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Coefficient of determination of the predictive mean, as of every regressor."""
@@ -160,7 +185,13 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
         array = beside_noise(features(self, X), noise, getattr(self, "noise_", None))
         return as_features(array, device=self.posterior_.device)
 
-    def _answer(self, X: Any, ask: Callable[[Calibrated, Tensor], T], noise: Any = None) -> T:
+    def _answer(
+        self,
+        X: Any,
+        ask: Callable[[Calibrated, Tensor], T],
+        noise: Any = None,
+        groups: Any = None,
+    ) -> T:
         """``ask(predictor, X)``; out of GPU memory, in smaller blocks, and then on the CPU.
 
         Of several outputs, the answers for each of them, :func:`sharpgp.outputs.stacked`.
@@ -168,13 +199,15 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
         if hasattr(self, "outputs_"):
             rows = encoded(self, X)
             rows = X if rows is None else rows
-            return stacked([one._answer(rows, ask, noise) for one in self.outputs_])
-        X = self._checked(X, noise)
+            return stacked([one._answer(rows, ask, noise, groups) for one in self.outputs_])
+        X, predictor = self._checked(X, noise), self.calibrated_
+        if groups is not None:
+            predictor, X = with_groups(self, X, groups)
 
         def work(device: torch.device) -> T:
             if device == X.device:
-                return ask(self.calibrated_, X)
-            return ask(moved_to(self.calibrated_, device), X.to(device))
+                return ask(predictor, X)
+            return ask(moved_to(predictor, device), X.to(device))
 
         with features_named(feature_names(self)):
             return within_memory(X.device, work)

@@ -2,10 +2,8 @@
 
 from typing import Any
 
-import numpy as np
-
 from sharpgp._inputs import features, plain, training_data, with_targets
-from sharpgp._rows import Rows, each_once, group_numbers
+from sharpgp._rows import Rows, each_once, group_names, group_numbers
 from sharpgp._validation import as_numpy, as_target, as_weights
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.noise import with_noise
@@ -44,6 +42,9 @@ def labelled(
         n_cal = len(X_cal)
         y_cal = as_numpy(as_target(plain(y_cal), n_rows=n_cal))
     of_train, of_cal = group_numbers(groups, len(y), groups_cal, n_cal)
+    vars(estimator).pop("group_names_", None)
+    if groups is not None:
+        estimator.group_names_ = group_names(groups, groups_cal)
     train = Rows(X, y, of_train)
     if X_cal is not None:
         cal = Rows(X_cal, y_cal, of_cal)
@@ -52,9 +53,7 @@ def labelled(
         weights = as_numpy(as_weights(plain(weights), n_rows=n_cal or len(y)))
     vars(estimator).pop("noise_", None)
     if noise is not None or noise_cal is not None:
-        row_by_row = isinstance(weights, np.ndarray)
-        found = with_noise(train, cal, noise, noise_cal, merge=not row_by_row)
-        train, cal, estimator.noise_ = found
+        train, cal, estimator.noise_ = with_noise(train, cal, noise, noise_cal)
     return each_once(train, cal, weights)
 
 

@@ -1,4 +1,4 @@
-"""Labelled rows: what ``fit`` is given, checked; groups, copies, and what is held out."""
+"""Labelled rows: what ``fit`` is given, checked; groups, equal inputs, and what is held out."""
 
 import numbers
 from collections.abc import Callable
@@ -16,21 +16,25 @@ from sharpgp._validation import as_labels, as_numpy
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.sizes import MOST_CALIBRATING
 from sharpgp.models import folds
-from sharpgp.models.copies import without_copies
-from sharpgp.models.folds import together
+from sharpgp.models.folds import equal_rows, together
+from sharpgp.models.repeats import is_repeated, warn_of_repetition
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Labelled rows: ``X`` (n, d), ``y`` (n,), and whole numbers (n,) for groups if there are."""
+    """Labelled rows: ``X`` (n, d), ``y`` (n,), and whole numbers (n,) for groups if there are.
+
+    With ``known_noise`` the last column of ``X`` is the variance of the noise of each row.
+    """
 
     X: np.ndarray
     y: np.ndarray
     groups: np.ndarray | None = None
+    known_noise: bool = False
 
     def __getitem__(self, rows: np.ndarray) -> "Rows":
         groups = None if self.groups is None else self.groups[rows]
-        return Rows(self.X[rows], self.y[rows], groups)
+        return Rows(self.X[rows], self.y[rows], groups, self.known_noise)
 
     def __len__(self) -> int:
         return len(self.y)
@@ -38,7 +42,25 @@ class Rows:
     def labels(self) -> Tensor:
         """Which rows belong :func:`~sharpgp.models.folds.together`."""
         groups = None if self.groups is None else torch.tensor(self.groups)
-        return together(torch.tensor(self.X), groups)
+        return together(torch.tensor(self.inputs), groups)
+
+    @property
+    def inputs(self) -> np.ndarray:
+        """The features, without a variance (n, d)."""
+        return self.X[:, :-1] if self.known_noise else self.X
+
+    def input_numbers(self) -> np.ndarray:
+        """Number (n,) of each row's input, and group if there are, as they come."""
+        keys = [self.inputs] if self.groups is None else [self.inputs, self.groups[:, None]]
+        return equal_rows(torch.from_numpy(np.column_stack(keys))).numpy()
+
+    def joined(self, other: "Rows") -> "Rows":
+        """These rows, then others."""
+        groups = None
+        if self.groups is not None and other.groups is not None:
+            groups = np.concatenate([self.groups, other.groups])
+        X, y = np.concatenate([self.X, other.X]), np.concatenate([self.y, other.y])
+        return Rows(X, y, groups, self.known_noise)
 
 
 def group_numbers(
@@ -66,31 +88,81 @@ def group_numbers(
     )
 
 
-def each_once(train: Rows, cal: Rows | None, weights: Any) -> tuple[Rows, Rows | None, Any]:
-    """The same rows and calibration weights without copies, of which there is a warning.
+def group_names(groups: Any, groups_cal: Any) -> np.ndarray:
+    """Names of all groups, at the numbers that :func:`group_numbers` gives them; as text.
 
-    Of copies on both sides the one that calibrates stays: a model that has seen a row is no
-    judge of it.
+    Examples
+    --------
+    >>> group_names(["b", "a", "b"], None).tolist(), group_names([2, 1], [1, 3]).tolist()
+    (['b', 'a'], ['2', '1', '3'])
     """
-    ours, theirs = first_of_copies(train, cal)
-    if isinstance(weights, np.ndarray):
-        weights = weights[ours if cal is None else theirs]
-    return train[ours], None if cal is None else cal[theirs], weights
+    given = [
+        np.asarray(plain(one), dtype=object).ravel()
+        for one in (groups, groups_cal)
+        if one is not None
+    ]
+    every = np.concatenate(given)
+    numbers_of = as_labels(every, n_rows=len(every)).numpy()
+    first = np.unique(numbers_of, return_index=True)[1]
+    return np.array([_as_text(name) for name in every[first]])
 
 
-def first_of_copies(train: Rows, cal: Rows | None) -> tuple[np.ndarray, np.ndarray]:
-    """Masks of training and calibration rows that are not copies of others; a warning of those."""
-    sides = [train] if cal is None else [cal, train]
-    X, y = (np.concatenate([getattr(side, key) for side in sides]) for key in ("X", "y"))
-    groups = None
-    if all(side.groups is not None for side in sides):
-        groups = torch.from_numpy(np.concatenate([side.groups for side in sides]))
-    kept = without_copies(torch.from_numpy(X), torch.from_numpy(y), groups).numpy()
-    return kept[len(kept) - len(train) :], kept[: len(kept) - len(train)]
+def _as_text(name: Any) -> str:
+    """A name by which a group is found again: 3 and 3.0 are one group."""
+    if isinstance(name, numbers.Real) and float(name).is_integer():
+        return str(int(float(name)))
+    return str(name)
+
+
+def with_groups(estimator: Any, X: Tensor, groups: Any) -> tuple[Any, Tensor]:
+    """The predictor for known groups, and points with the number of theirs, -1 for new ones."""
+    predictor = getattr(estimator.calibrated_, "by_group", None)
+    names = getattr(estimator, "group_names_", None)
+    if predictor is None or names is None:
+        raise InvalidInputError(
+            "groups: expected a model that was fitted with groups by 'cv' or 'exact', and knows "
+            "several rows of ten or more, found another; give groups to fit"
+        )
+    as_labels(groups, n_rows=len(X))
+    number = {name: k for k, name in enumerate(names.tolist())}
+    asked = [number.get(_as_text(name), -1) for name in np.asarray(plain(groups), dtype=object)]
+    return predictor, torch.cat([X, X.new_tensor(asked).unsqueeze(-1)], -1)
+
+
+def each_once(train: Rows, cal: Rows | None, weights: Any) -> tuple[Rows, Rows | None, Any]:
+    """The same rows, once each if a whole table was repeated, of which there is a warning.
+
+    Rows that calibrate stay as they are.
+    """
+    labels = train.input_numbers()
+    if not is_repeated(labels, train.y):
+        return train, cal, weights
+    rows = np.unique(labels, return_index=True)[1]
+    warn_of_repetition(len(train), len(rows))
+    if isinstance(weights, np.ndarray) and cal is None:
+        weights = weights[rows]
+    return train[rows], cal, weights
+
+
+def known_apart(rows: Rows) -> bool:
+    """Whether known inputs and new ones are different questions.
+
+    That is where inputs repeat, unless they are so few that all new rows repeat them, and unless
+    there are groups, where new ones are asked for.
+
+    Examples
+    --------
+    >>> X = np.arange(40.0)[:, None]
+    >>> known_apart(Rows(X, X[:, 0])), known_apart(Rows(X // 2, X[:, 0]))
+    (False, True)
+    >>> known_apart(Rows(X % 2, X[:, 0]))
+    False
+    """
+    return rows.groups is None and len(rows.labels().unique()) < len(rows)
 
 
 def with_earlier(
-    calibrated: Any, X: Tensor, y: Tensor, *, grouped: bool
+    calibrated: Any, X: Tensor, y: Tensor, *, grouped: bool, known_noise: bool = False
 ) -> tuple[Rows, Callable[..., Any] | None]:
     """All points that a predictor rests on and further ones, and the function for weights."""
     if grouped:
@@ -105,17 +177,54 @@ def with_earlier(
             "call fit with all points and their weights"
         )
     X_old, y_old = calibrated.labelled_data()
-    return Rows(as_numpy(torch.cat([X_old, X])), as_numpy(torch.cat([y_old, y]))), weights
+    X, y = torch.cat([X_old, X]), torch.cat([y_old, y])
+    return Rows(as_numpy(X), as_numpy(y), known_noise=known_noise), weights
 
 
 def held_out_rows(
-    rows: Rows, weights: Any, cal_size: float, seed: int | None
-) -> tuple[Rows, Rows, Any]:
-    """Rows to train on and to calibrate with, and the weights of the latter; see `holdout`."""
-    train, cal = holdout(rows.labels(), cal_size, seed)
+    rows: Rows, weights: Any, cal_size: float, seed: int | None, *, by_row: bool = False
+) -> tuple[Rows, Rows, Any, np.ndarray | None]:
+    """Rows to train on and to calibrate with, the weights of the latter, and which were drawn.
+
+    See :func:`holdout`; ``by_row`` and where inputs repeat, :func:`holdout_by_row`.
+    """
+    drawn = None
+    if by_row and known_apart(rows):
+        train, cal, drawn = holdout_by_row(rows.input_numbers(), cal_size, seed)
+    else:
+        train, cal = holdout(rows.labels(), cal_size, seed)
     if isinstance(weights, np.ndarray):
         weights = weights[cal]
-    return rows[train], rows[cal], weights
+    return rows[train], rows[cal], weights, drawn
+
+
+def holdout_by_row(
+    labels: np.ndarray, cal_size: float, seed: int | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows to train on, rows to calibrate with, and which of these were drawn one by one.
+
+    Rows are drawn at random, whatever their labels.  Where labels with one row are then fewer than
+    half of those that train, too few of the rows drawn have a label that is new: labels with
+    several rows are taken out whole, each with the probability of a row, two at least.
+
+    Examples
+    --------
+    >>> train, cal, drawn = holdout_by_row(np.arange(400) // 4, 0.25, 0)
+    >>> int(drawn.sum()), len(cal) > 99, len(set(train) & set(cal))
+    (99, True, 0)
+    """
+    _, cal = holdout(torch.arange(len(labels)), cal_size, seed)
+    drawn = np.zeros(len(labels), dtype=bool)
+    drawn[cal] = True
+    left = np.bincount(labels[~drawn], minlength=int(labels.max()) + 1)
+    out = drawn.copy()
+    if 2 * (left == 1).sum() < (left > 0).sum():
+        several = check_random_state(seed).permutation(np.flatnonzero(left > 1))
+        p = drawn.mean()
+        n_out = max(2, check_random_state(seed).binomial(len(several), p))
+        most = (left > 0).sum() - 2  # something has to train
+        out |= np.isin(labels, several[: min(n_out, most)])
+    return np.flatnonzero(~out), np.flatnonzero(out), drawn[out]
 
 
 def holdout(labels: Tensor, cal_size: float, seed: int | None) -> tuple[np.ndarray, np.ndarray]:

@@ -47,6 +47,7 @@ from sharpgp.outputs import JointScores, fit_outputs, is_several, of_one_output
     n_features_in_=int,
     feature_names_in_=Maybe(np.ndarray),
     grouped_=Maybe(bool),
+    group_names_=Maybe(np.ndarray),
     noise_=Maybe(float),
     encoding_=Maybe(TableEncoding),
     constant_=Maybe(NumPyArray("two k")),
@@ -184,8 +185,9 @@ class SharpGPRegressor(Answers):
     ) -> "SharpGPRegressor":
         """Train the GP and calibrate it.
 
-        Rows that are copies of others are used once, with a warning; rows with equal ``X`` are
-        never on two sides of a split.
+        Where rows repeat others in ``X``, inputs that the model knows and new ones are calibrated
+        apart, see :mod:`sharpgp.calibration.seen_or_new`.  A table in which every row occurs
+        equally often is used once, with a warning.
 
         Parameters
         ----------
@@ -202,13 +204,14 @@ class SharpGPRegressor(Answers):
         groups : array of shape (n,), optional
             Which rows belong together, such as those of one patient: strings, numbers or anything
             that can be compared.  They are never on two sides of a split, so that intervals are for
-            new groups.
+            new groups; those of known ones are asked for with ``groups`` of
+            :meth:`predict_interval`.
         groups_cal : array, optional
             The same for the rows of ``X_cal``.
         noise : float, array of shape (n,) or "replicates", optional
             Variances of the observations' noise, where they are known; ``"replicates"`` estimates
-            them from rows with equal ``X``.  Rows with equal ``X`` are then merged into their
-            weighted mean.  See :mod:`sharpgp.noise`.
+            them from rows with equal ``X``.  Models are then fitted to the weighted mean of rows
+            with equal ``X``.  See :mod:`sharpgp.noise`.
         noise_cal : float or array, optional
             The same for the rows of ``X_cal``.
         sample_weight_cal : array or callable, optional
@@ -277,8 +280,11 @@ class SharpGPRegressor(Answers):
             self.calibrated_ = self.calibrated_.updated(X, y, sample_weight=plain(sample_weight))
             self.posterior_ = self.calibrated_.posterior
             return self
-        grouped = getattr(self, "grouped_", False)
-        everything, weights = with_earlier(self.calibrated_, X, y, grouped=grouped)
+        known = {
+            "grouped": getattr(self, "grouped_", False),
+            "known_noise": hasattr(self, "noise_"),
+        }
+        everything, weights = with_earlier(self.calibrated_, X, y, **known)
         fitted(self, *each_once(everything, None, weights)).keep_on(self)
         return self
 

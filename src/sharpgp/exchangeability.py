@@ -24,6 +24,7 @@ from scipy.stats import ks_2samp, mannwhitneyu
 
 from sharpgp._inputs import encoded, plain
 from sharpgp._validation import as_labels, as_numpy, as_target
+from sharpgp.calibration.by_class import ClassPredictor
 from sharpgp.calibration.calibrated import calibrated_of
 from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.exceptions import InvalidInputError, warn
@@ -101,6 +102,8 @@ def compare(model: Any, X: Any, y: Any, *, groups: Any = None) -> Exchangeabilit
     True
     """
     calibrated = calibrated_of(model)
+    if isinstance(calibrated, ClassPredictor) and calibrated.known is not None:
+        calibrated = calibrated.pooled()
     if not isinstance(calibrated, ScoredPredictor):
         raise InvalidInputError(
             "expected a model by a method that ranks scores, such as 'exact' or 'cv', found a "

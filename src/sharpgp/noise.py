@@ -1,12 +1,14 @@
-r"""Noise of known variance: given for each row, kept with its features, replicates merged.
+r"""Noise of known variance: given for each row, kept with its features, replicates merged to fit.
 
 Observations ``y_i = f(x_i) + e_i`` with known variances ``v_i`` of ``e_i``.  The variance is one
 more column of the model's inputs, so that every observation keeps its own through splits and
 refits, and a prediction is for an observation with the given noise.
 
-Rows with equal ``x`` are merged exactly: the likelihood of ``y_1, ..., y_m`` is, up to a factor
-without ``f``, that of their weighted mean ``sum(y_i / v_i) / sum(1 / v_i)`` with the variance
-``1 / sum(1 / v_i)``.
+Models are fitted to rows with equal ``x`` as one, which is exact: the likelihood of
+``y_1, ..., y_m`` is, up to a factor without ``f``, that of their weighted mean
+``sum(y_i / v_i) / sum(1 / v_i)`` with the variance ``1 / sum(1 / v_i)``.  Single rows calibrate,
+since single rows are predicted: a variance that was given too small does not make intervals too
+narrow.
 """
 
 from typing import Any
@@ -66,12 +68,9 @@ def as_variances(noise: Any, n_rows: int) -> np.ndarray:
 
 
 def with_noise(
-    train: Rows, cal: Rows | None, noise: Any, noise_cal: Any, *, merge: bool
+    train: Rows, cal: Rows | None, noise: Any, noise_cal: Any
 ) -> tuple[Rows, Rows | None, float]:
-    """Rows with their variances beside the features; and the usual variance.
-
-    With ``merge``, training rows with equal features become one.
-    """
+    """Rows with their variances beside the features; and the usual variance."""
     if noise is None or (cal is None) != (noise_cal is None):
         given = "noise" if noise_cal is None else "noise_cal"
         raise InvalidInputError(
@@ -84,26 +83,27 @@ def with_noise(
     else:
         variances = as_variances(noise, len(train))
     usual = float(np.median(variances))
-    train = Rows(np.column_stack([train.X, variances]), train.y, train.groups)
+    train = Rows(np.column_stack([train.X, variances]), train.y, train.groups, known_noise=True)
     if cal is not None:
         X_cal = np.column_stack([cal.X, as_variances(noise_cal, len(cal))])
-        cal = Rows(X_cal, cal.y, cal.groups)
-    return (merged(train) if merge else train), cal, usual
+        cal = Rows(X_cal, cal.y, cal.groups, known_noise=True)
+    return train, cal, usual
 
 
 def merged(rows: Rows) -> Rows:
     """One row for all that agree in every feature but the last, the variance, and in the group.
 
+    In the order in which they come.
+
     Examples
     --------
-    >>> rows = Rows(np.array([[0.0, 1.0], [0.0, 1.0], [5.0, 2.0]]), np.array([1.0, 3.0, 7.0]))
+    >>> X = np.array([[0.0, 1.0], [0.0, 1.0], [5.0, 2.0]])
+    >>> rows = Rows(X, np.array([1.0, 3.0, 7.0]), known_noise=True)
     >>> merged(rows).X.tolist(), merged(rows).y.tolist()
     ([[0.0, 0.5], [5.0, 2.0]], [2.0, 7.0])
     """
-    labels = np.zeros(len(rows)) if rows.groups is None else rows.groups
-    keys = np.column_stack([rows.X[:, :-1], labels])
-    _, first, where = np.unique(keys, axis=0, return_index=True, return_inverse=True)
-    where = where.reshape(-1)
+    where = rows.input_numbers()
+    _, first = np.unique(where, return_index=True)
     if len(first) == len(rows):
         return rows
     # Variances in units of the least positive one; one of 0 outweighs all that are not.
@@ -115,9 +115,7 @@ def merged(rows: Rows) -> Rows:
     X = rows.X[first].copy()
     exact = np.bincount(where, variances == 0.0) > 0
     X[:, -1] = np.where(exact, 0.0, unit / total)
-    order = np.argsort(first)  # in the order in which they came
-    groups = None if rows.groups is None else rows.groups[first][order]
-    return Rows(X[order], mean[order], groups)
+    return Rows(X, mean, None if rows.groups is None else rows.groups[first], known_noise=True)
 
 
 def from_replicates(X: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from sharpgp._inputs import encoded, features, plain, seed_of, training_data
 from sharpgp._ranks import points_needed, q_lin
-from sharpgp._rows import Rows, first_of_copies, holdout
+from sharpgp._rows import Rows, holdout, holdout_by_row, known_apart
 from sharpgp._stored import Array, Maybe, stored
 from sharpgp._validation import as_coverage, as_numpy
 from sharpgp.bounds import of_output
@@ -147,8 +147,11 @@ def fit_outputs(
     elif recalibrator.needs_calibration:
         groups = own.get("groups")
         numbers = None if groups is None else np.unique(groups, return_inverse=True)[1]
-        labels = Rows(_features(rows), targets[:, 0], numbers).labels()
-        train, cal = holdout(labels, estimator.cal_size, seed)
+        every = Rows(_features(rows), targets[:, 0], numbers)
+        if recalibrator.knows_inputs and known_apart(every):
+            train, cal, _ = holdout_by_row(every.input_numbers(), estimator.cal_size, seed)
+        else:
+            train, cal = holdout(every.labels(), estimator.cal_size, seed)
         rows_cal, targets_cal = rows, targets
         # What is given for all rows serves those that calibrate, too.
         theirs = {f"{key}_cal": own[key] for key in ("groups", "noise") if key in own} | theirs
@@ -158,14 +161,6 @@ def fit_outputs(
         some = None
         if cal is not None and targets_cal is not None:
             some = cal[~np.isnan(targets_cal[cal, j])]
-            once, once_cal = first_of_copies(
-                Rows(_features(rows)[mine], targets[mine, j]),
-                Rows(_features(rows_cal)[some], targets_cal[some, j]),
-            )
-            some = some[once_cal]
-        else:
-            once, _ = first_of_copies(Rows(_features(rows)[mine], targets[mine, j]), None)
-        mine = mine[once]
         settings = {key: _part(value, mine, j, n) for key, value in own.items()}
         if some is None or targets_cal is None:
             held = {k: _part(v, mine, j, n) for k, v in theirs.items()}

@@ -9,16 +9,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sharpgp._stored import Array, Maybe, Several, agree, stored
+from sharpgp._stored import ABSENT, Array, Maybe, Several, agree, stored
 from sharpgp._tail import Tail
+from sharpgp._validation import as_features, as_weights
+from sharpgp.bounds import Bounds
 from sharpgp.calibration.calibrated import Calibrated
-from sharpgp.calibration.cautions import warn_if_unsupported
-from sharpgp.calibration.ranks import table_levels
+from sharpgp.calibration.cautions import warn_if_far, warn_if_unsupported
+from sharpgp.calibration.covariate_shift import Ratio
 from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.gp.posterior import Posterior
 from sharpgp.models.model import Model
+from sharpgp.models.repeats import KnownInputs, SeenModel
 
 #: Points from which a class is calibrated by its own scores; smaller ones are one class.
 FEWEST_OF_CLASS = 10
@@ -32,7 +35,8 @@ _MOST_CLASSES = 1000
     classes=Array("K c", empty=True),  # none where all are small
     parts=Several(ScoredPredictor),
     by=Maybe(type(None)),
-    transient={"n_cal": None},
+    known=Maybe(KnownInputs),
+    transient={"n_cal": None, "rows": ABSENT},
 )
 class ClassPredictor(Calibrated):
     r"""``location(x) + beta_k(delta) spread(x)`` for points of class ``k``.
@@ -53,6 +57,9 @@ class ClassPredictor(Calibrated):
         One for each class, and one for all others, with the same model.
     by : callable, optional
         ``by(X)`` gives the number of each row's class.
+    known : KnownInputs, optional
+        Then points with one of these inputs are classes of their own.  There are ``2 (K + 1)``
+        parts, the first ``K + 1`` for new inputs; see :mod:`sharpgp.calibration.seen_or_new`.
 
     References
     ----------
@@ -61,6 +68,8 @@ class ClassPredictor(Calibrated):
 
     n_cal: int
     by: Callable[[Any], Any] | None = None
+    known: KnownInputs | None = None
+    rows: list[Tensor]
 
     def __init__(
         self,
@@ -68,10 +77,13 @@ class ClassPredictor(Calibrated):
         classes: Tensor,
         parts: Sequence[ScoredPredictor],
         by: Callable[[Any], Any] | None = None,
+        known: KnownInputs | None = None,
     ) -> None:
         self.columns, self.classes, self.parts = tuple(columns), classes, list(parts)
         if by is not None:
             self.by = by
+        if known is not None:
+            self.known = known
         self._restored()
 
     @classmethod
@@ -79,28 +91,40 @@ class ClassPredictor(Calibrated):
         """Split a predictor's calibration points into classes, each with its scores."""
         function, columns = (by, ()) if callable(by) else (None, tuple(by))
         X = predictor.X_cal
-        values = _values(X, columns, function)
-        classes, where, count = values.unique(dim=0, return_inverse=True, return_counts=True)
-        if len(classes) > min(_MOST_CLASSES, len(X) // 2):
-            raise InvalidInputError(
-                f"by: expected classes that calibration points share, found {len(classes)} among "
-                f"{len(X)} points; give a column of categories, or a function that makes some"
-            )
-        large = count >= FEWEST_OF_CLASS
-        small = ~large[where]
-        if bool((~large).any()):
-            shown = int(count[~large].sum())
-            warn(
-                f"by: {int((~large).sum())} of {len(classes)} classes have fewer than "
-                f"{FEWEST_OF_CLASS} calibration points; their {shown} points are pooled"
-            )
-        others = small if int(small.sum()) >= FEWEST_OF_CLASS else torch.ones_like(small)
-        masks = [where == k for k in large.nonzero()[:, 0].tolist()]
-        parts = [_part(predictor, mask) for mask in [*masks, others]]
-        return cls(columns, classes[large], parts, function)
+        classes, masks, others = _classes_of(X, columns, function)
+        small = others if int(others.sum()) >= FEWEST_OF_CLASS else torch.ones_like(others)
+        parts = [predictor.at_rows(mask) for mask in [*masks, small]]
+        return cls(columns, classes, parts, function)
+
+    @classmethod
+    def seen_or_new(
+        cls, parts: Sequence[tuple[ScoredPredictor, Tensor]], known: KnownInputs, by: Any = None
+    ) -> Self:
+        """Two predictors, for new inputs and for known ones, within classes if ``by`` is given.
+
+        With each of them go the numbers of the calibration points that it has, for their weights.
+        """
+        if by is None:
+            nothing = parts[0][0].X_cal.new_empty(0, 0)
+            found = cls((), nothing, [part for part, _ in parts], None, known)
+            found.rows = [rows for _, rows in parts]
+            return found
+        function, columns = (by, ()) if callable(by) else (None, tuple(by))
+        every = torch.cat([part.X_cal for part, _ in parts])
+        classes, _, _ = _classes_of(every, columns, function)
+        crossed = []
+        for part, _ in parts:
+            values = _values(part.X_cal, columns, function)
+            masks = [(values == one).all(-1) for one in classes]
+            others = ~torch.stack([*masks, torch.zeros(len(values), dtype=torch.bool)]).any(0)
+            for mask in [*masks, others]:
+                enough = int(mask.sum()) >= FEWEST_OF_CLASS
+                crossed.append(part.at_rows(mask) if enough else part)
+        return cls(columns, classes, crossed, function, known)
 
     def _restored(self) -> None:
-        agree("predictors of classes", len(self.parts), len(self.classes) + 1)
+        sides = 1 if self.known is None else 2
+        agree("predictors of classes", len(self.parts), sides * (len(self.classes) + 1))
         self.n_cal = min(part.n_cal for part in self.parts)
 
     @property
@@ -109,17 +133,44 @@ class ClassPredictor(Calibrated):
         return self.parts[0].model
 
     @property
+    def ratio(self) -> Ratio | None:
+        """The function that gives weights, if there is one."""
+        return self.parts[0].ratio
+
+    @property
+    def weights(self) -> Tensor | None:
+        """Weights of the calibration points of the first class, if they have any."""
+        return self.parts[0].weights
+
+    @property
+    def in_training(self) -> bool:
+        """Whether the calibration points train the model, too."""
+        return self.parts[0].in_training
+
+    @property
     def posterior(self) -> Posterior:  # type: ignore[override]
         """The GP that the model is based on."""
         return self.model.posterior
 
     def class_of(self, X: Tensor) -> Tensor:
-        """Index [T] of each point's class; ``K`` for points without a class of their own."""
-        values = _values(X, self.columns, self.by)
-        if not len(self.classes):
-            return torch.zeros(len(X), dtype=torch.long, device=X.device)
-        same = (values.unsqueeze(1) == self.classes.to(values)).all(-1)
-        return torch.where(same.any(-1), same.long().argmax(-1), len(self.classes))
+        """Index [T] of each point's class; ``K`` for points without a class of their own.
+
+        Known inputs have those from ``K + 1`` on, in the same order.
+        """
+        values, K = _values(X, self.columns, self.by), len(self.classes)
+        found = torch.zeros(len(X), dtype=torch.long, device=X.device)
+        if K:
+            same = (values.unsqueeze(1) == self.classes.to(values)).all(-1)
+            found = torch.where(same.any(-1), same.long().argmax(-1), K)
+        return found if self.known is None else found + (K + 1) * (self.known.find(X) >= 0)
+
+    def _features(self, X: Any) -> Tensor:
+        return as_features(X, n_features=self.model.n_features, device=self.posterior.device)
+
+    def _near_features(self, X: Any) -> Tensor:
+        X = self._features(X)
+        warn_if_far(self.posterior, X[:, : self.posterior.n_features])
+        return X
 
     def location(self, X: Tensor) -> Tensor:
         """See :meth:`Calibrated.location`."""
@@ -142,7 +193,7 @@ class ClassPredictor(Calibrated):
     def distribution(self, X: Tensor) -> PredictiveDistribution:
         """See :meth:`Calibrated.distribution`: at the levels of the largest class."""
         largest = max(self.parts, key=lambda part: part.n_cal)
-        delta = table_levels(largest.n_cal, largest.ranks.level).to(X.device)
+        delta = largest.ranks.nodes().to(X.device)
         of = self.class_of(X)
         location, spread = self.model.location_and_spread(X)
         table = torch.stack([part.ranks.table(delta) for part in self.parts], -1)[:, of]
@@ -177,32 +228,132 @@ class ClassPredictor(Calibrated):
         least = min(self.parts, key=lambda part: part.n_cal)
         least._warn_of_coverage(coverage, symmetric, weights, n_rows)
 
+    @property
+    def can_be_rescored(self) -> bool:
+        """See :meth:`Calibrated.can_be_rescored`."""
+        return all(part.can_be_rescored for part in self.parts)
+
+    def _updated(self, X: Tensor, y: Tensor, weights: Tensor | None) -> "ClassPredictor":
+        trains = self.parts[0].in_training
+        model = self.model.updated(X, y) if trains else self.model
+        other = self._joined(X, y, weights, None, model)
+        if trains and isinstance(model, SeenModel):
+            other.known = model.known
+        return other
+
     def _rescored(self, X: Tensor, y: Tensor, keep: int | None) -> "ClassPredictor":
+        return self._joined(X, y, self._new_weights(X, None), keep, self.model)
+
+    def _joined(
+        self, X: Tensor, y: Tensor, weights: Tensor | None, keep: int | None, model: Model
+    ) -> "ClassPredictor":
         other = copy.copy(self)
-        other.parts, of = list(self.parts), self.class_of(X)
+        other.parts, of = [], self.class_of(X)
         for k, part in enumerate(self.parts):
             rows = (of == k).nonzero()[:, 0]
-            if len(rows):
-                other.parts[k] = part._rescored(X[rows], y[rows], keep)
+            own = None if weights is None else weights[rows]
+            other.parts.append(part._joined(X[rows], y[rows], own, keep, model))
         other._restored()
         return other
+
+    def weighted(self, sample_weight: Any) -> "ClassPredictor":
+        """See :meth:`ScoredPredictor.weighted`: within each of the two classes of inputs."""
+        other = copy.copy(self)
+        weights = sample_weight
+        if not callable(weights):
+            n = 1 + max(int(rows.max()) for rows in self.rows)
+            weights = as_weights(sample_weight, n_rows=max(n, np.size(sample_weight)))
+        other.parts = [
+            part.weighted(weights if callable(weights) else weights[rows])
+            for part, rows in zip(self.parts, self.rows, strict=True)
+        ]
+        other._restored()
+        return other
+
+    def within(self, bounds: Bounds | None) -> Self:
+        """See :meth:`ScoredPredictor.within`."""
+        other = super().within(bounds)
+        if self.known is not None:
+            other.parts = [part.within(bounds) for part in self.parts]
+        return other
+
+    def _test_weights(self, X: Tensor, sample_weight: Any) -> Tensor | None:
+        return self.parts[0]._test_weights(X, sample_weight)
+
+    def _new_weights(self, X: Tensor, sample_weight: Any) -> Tensor | None:
+        return self.parts[0]._new_weights(X, sample_weight)
+
+    def pooled(self) -> ScoredPredictor:
+        """One predictor from the rows of both classes that count as rows, each with its score."""
+        new, seen = self.parts[0], self.parts[-1]
+        if self.known is None or len(self.parts) > 2:
+            raise InvalidInputError("expected two classes, seen and new, found others")
+        if bool((self.class_of(seen.X_cal) == 0).any()):  # these are all rows
+            return seen
+        rows = torch.ones(len(new.scores), dtype=torch.bool, device=new.scores.device)
+        rows = rows if new.drawn is None else new.drawn > 0
+        return ScoredPredictor(
+            self.model,
+            torch.cat([new.X_cal[rows], seen.X_cal]),
+            torch.cat([new.y_cal[rows], seen.y_cal]),
+            torch.cat([new.scores[rows], seen.scores]),
+            in_training=seen.in_training,
+            prefers_band=seen.prefers_band,
+        )
 
     def _conditioned(self, X: Tensor, y: Tensor) -> Self:
         other = copy.copy(self)
         model = self.model.extended(X, y)
-        other.parts = [part._with(model, None, None) for part in self.parts]
+        other.parts = [part._with(model, part.weights, part.ratio) for part in self.parts]
+        if isinstance(model, SeenModel):
+            other.known = model.known
         return other
 
     def labelled_data(self) -> tuple[Tensor, Tensor]:
         """Training points, then the calibration points, each of them once."""
-        X = torch.cat([self.model.X_train, *(part.X_cal for part in self.parts)])
-        y = torch.cat([self.model.y_train, *(part.y_cal for part in self.parts)])
-        both = torch.cat([X, y.unsqueeze(-1)], -1)
-        _, where = both.unique(dim=0, return_inverse=True)
-        first = torch.full((int(where.max()) + 1,), len(both), device=X.device)
-        order = torch.arange(len(both), device=X.device)
-        first = first.scatter_reduce(0, where, order, "amin").sort().values
-        return X[first], y[first]
+        model, last = self.model, self.parts[-1]
+        X, y, whole = model.X_train, model.y_train, False
+        if isinstance(model, SeenModel):
+            X, y, whole = model.X, model.y, True
+        if last.in_training:
+            return (X, y) if whole else (last.X_cal, last.y_cal)
+        X_cal, y_cal = (
+            torch.cat([getattr(part, name) for part in self.parts]) for name in ("X_cal", "y_cal")
+        )
+        if not whole or len(self.parts) > 2:  # a point may calibrate several parts
+            first = _first_of_equal(torch.cat([X_cal, y_cal.unsqueeze(-1)], -1))
+            X_cal, y_cal = X_cal[first], y_cal[first]
+        return torch.cat([X, X_cal]), torch.cat([y, y_cal])
+
+
+def _first_of_equal(rows: Tensor) -> Tensor:
+    """Places at which rows first occur, in order."""
+    _, where = rows.unique(dim=0, return_inverse=True)
+    first = torch.full((int(where.max()) + 1,), len(rows), device=rows.device)
+    order = torch.arange(len(rows), device=rows.device)
+    return first.scatter_reduce(0, where, order, "amin").sort().values
+
+
+def _classes_of(
+    X: Tensor, columns: Sequence[int], by: Callable[[Any], Any] | None
+) -> tuple[Tensor, list[Tensor], Tensor]:
+    """Values [K, c] of the classes with enough points, their points, and those of all others."""
+    values = _values(X, columns, by)
+    classes, where, count = values.unique(dim=0, return_inverse=True, return_counts=True)
+    if len(classes) > min(_MOST_CLASSES, len(X) // 2):
+        raise InvalidInputError(
+            f"by: expected classes that calibration points share, found {len(classes)} among "
+            f"{len(X)} points; give a column of categories, or a function that makes some"
+        )
+    large = count >= FEWEST_OF_CLASS
+    small = ~large[where]
+    if bool((~large).any()):
+        shown = int(count[~large].sum())
+        warn(
+            f"by: {int((~large).sum())} of {len(classes)} classes have fewer than "
+            f"{FEWEST_OF_CLASS} calibration points; their {shown} points are pooled"
+        )
+    return classes[large], [where == k for k in large.nonzero()[:, 0].tolist()], small
 
 
 def _values(X: Tensor, columns: Sequence[int], by: Callable[[Any], Any] | None) -> Tensor:
@@ -216,13 +367,3 @@ def _values(X: Tensor, columns: Sequence[int], by: Callable[[Any], Any] | None) 
             f"{labels.dtype} of shape {labels.shape}"
         )
     return torch.tensor(labels, dtype=torch.float64, device=X.device).unsqueeze(-1)
-
-
-def _part(predictor: ScoredPredictor, mask: Tensor) -> ScoredPredictor:
-    return ScoredPredictor(
-        predictor.model,
-        predictor.X_cal[mask],
-        predictor.y_cal[mask],
-        predictor.scores[mask],
-        prefers_band=predictor.prefers_band,
-    )

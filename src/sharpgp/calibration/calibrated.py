@@ -56,6 +56,9 @@ class Calibrated(ABC):
     bounds: Bounds | None = None
     # What every predictor may have in a file, besides what its own class declares.
     __stored__: ClassVar[dict[str, Any]] = {"bounds": Maybe(Bounds)}
+    #: The same for points with the number of a known group as the last feature, where there are
+    #: groups; see :mod:`sharpgp.calibration.known_groups`.
+    by_group: "Calibrated | None" = None
 
     @abstractmethod
     def location(self, X: Tensor) -> Tensor:

@@ -13,6 +13,8 @@ from sharpgp.calibration.tails import check_enough, of_groups, pooled_tail
 # the point and those tied with it.
 _NUDGE = 1e-10
 
+#: Coverage at which the bands of two rankings are compared.
+COMPARED_AT = 0.9
 #: Levels at which distributions are tabulated: every 0.05, denser in the tails.
 DEFAULT_GRID = (
     *(0.005, 0.01, 0.025),
@@ -214,6 +216,42 @@ class Ranks:
         below = tail.excess((delta / first).clamp(max=1.0))
         above = tail.excess(((1.0 - delta) / (1.0 - last)).clamp(max=1.0))
         return inside - below + above
+
+
+class WiderRanks(Ranks):
+    """Two rankings of scores; ends are those of the wider one, at every coverage.
+
+    Everything else is that of the ranking whose band at :data:`COMPARED_AT` is wider.
+
+    Examples
+    --------
+    >>> one, other = Ranks(torch.arange(20.0).double()), Ranks(torch.arange(40.0).double())
+    >>> WiderRanks(one, other).n
+    40
+    """
+
+    def __init__(self, one: Ranks, other: Ranks) -> None:
+        unit = one.z.new_ones(1)
+        radii = [float(ranks.radius(COMPARED_AT, unit)[0]) for ranks in (one, other)]
+        wider, self.narrower = (one, other) if radii[0] >= radii[1] else (other, one)
+        vars(self).update(vars(wider))
+
+    def ends(self, coverage: float, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """See :meth:`Ranks.ends`."""
+        lower, upper, backed = super().ends(coverage, weight)
+        low, high, also = self.narrower.ends(coverage, weight)
+        return torch.minimum(lower, low), torch.maximum(upper, high), backed & also
+
+    def radius(self, coverage: float, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`Ranks.radius`."""
+        radius, backed = super().radius(coverage, weight)
+        other, also = self.narrower.radius(coverage, weight)
+        return torch.maximum(radius, other), backed & also
+
+    def centred_supported(self, coverage: float, weight: Tensor) -> Tensor:
+        """See :meth:`Ranks.centred_supported`: by both."""
+        ours = super().centred_supported(coverage, weight)
+        return ours & self.narrower.centred_supported(coverage, weight)
 
 
 def centred_levels(coverage: float) -> tuple[float, float]:

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -19,11 +20,16 @@ from sharpgp._extras import (
 from sharpgp._stored import Codec, add_codec
 from sharpgp._validation import as_count, as_features, as_target, nearest
 from sharpgp.calibration.calibrated import Calibrated
+from sharpgp.calibration.scored import ScoredPredictor
+from sharpgp.calibration.seen_or_new import from_held_out
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.compute import threads_for
 from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.sizes import MOST_WITHOUT_HOLDOUT
+from sharpgp.models.model import HeldOut
 from sharpgp.models.pool import Base, posterior_of
+from sharpgp.models.repeats import Repeats
+from sharpgp.models.spread_choice import loo_of
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,8 @@ class CalibrationPoints:
     """Groups [C] of these points."""
     groups_train: Tensor | None = None
     """Groups [N] of the points that the base was trained on."""
+    repeats: Repeats | None = None
+    """The rows that trained the base, where inputs repeat among them."""
 
 
 class Recalibrator(ABC):
@@ -53,6 +61,8 @@ class Recalibrator(ABC):
     name: ClassVar[str] = ""
     #: Whether ``fit`` uses the calibration data at all.
     needs_calibration: ClassVar[bool] = True
+    #: Whether predictions at inputs that the model knows are calibrated by themselves.
+    knows_inputs: ClassVar[bool] = False
 
     def __init__(self, *, random_state: int | None = None) -> None:
         self.random_state = random_state
@@ -77,6 +87,7 @@ class Recalibrator(ABC):
         sample_weight: Any = None,
         groups: Any = None,
         groups_cal: Any = None,
+        repeats: Repeats | None = None,
     ) -> Calibrated:
         """Calibrate ``base`` on data it was not trained on; ``base`` is not changed.
 
@@ -87,7 +98,9 @@ class Recalibrator(ABC):
         calibration points; see :class:`sharpgp.calibration.scored.ScoredPredictor`. ``groups`` (N,)
         and ``groups_cal`` (C,), whole numbers, say which training and which calibration points
         belong together; methods that split points keep these on the same side, and methods that
-        rank scores count groups, see :meth:`Calibrated.for_groups`.
+        rank scores count groups, see :meth:`Calibrated.for_groups`.  ``repeats`` are the rows that
+        ``base`` was fitted to, where some have equal inputs: then known inputs and new ones are
+        calibrated apart, see :mod:`sharpgp.calibration.seen_or_new`.
         """
         posterior = posterior_of(base)
         if not self.needs_calibration and X_cal is None:
@@ -97,8 +110,9 @@ class Recalibrator(ABC):
             y = as_target(y_cal, n_rows=X.shape[0], device=posterior.device)
         labels = None if groups is None else _labels(groups, posterior.n_train, posterior)
         labels_cal = None if groups_cal is None else _labels(groups_cal, len(y), posterior)
+        points = CalibrationPoints(X, y, labels_cal, labels, repeats)
         with threads_for(posterior.n_dense):
-            calibrated = self._fit_base(base, CalibrationPoints(X, y, labels_cal, labels))
+            calibrated = self._fit_base(base, points)
         return calibrated if sample_weight is None else calibrated.weighted(sample_weight)
 
     @abstractmethod
@@ -123,7 +137,18 @@ class PosteriorMethod(Recalibrator):
 
     def _fit_base(self, base: Base, points: CalibrationPoints) -> Calibrated:
         found = self._fit(posterior_of(base), points.X, points.y)
+        if points.repeats is not None and isinstance(found, ScoredPredictor):
+            without = partial(left_out_of, posterior_of(base))
+            data = points.repeats, points.X, points.y
+            return from_held_out(found.model, without, *data, draw=found.draw, seed=self.seed)
         return found if points.groups is None else found.for_groups(points.groups)
+
+
+def left_out_of(posterior: Posterior) -> HeldOut:
+    """The training points of a GP, each without itself."""
+    residuals, sigma = loo_of(posterior, posterior.theta_R)
+    part, rows = posterior.sampled
+    return HeldOut(rows, part.y_train - residuals, sigma, residuals / sigma)
 
 
 _REGISTRY: dict[str, type[Recalibrator]] = {}

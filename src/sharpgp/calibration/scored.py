@@ -27,7 +27,7 @@ from sharpgp.calibration.covariate_shift import (
     weights_to_predict,
 )
 from sharpgp.calibration.newest import newest, with_new_groups
-from sharpgp.calibration.ranks import Ranks
+from sharpgp.calibration.ranks import Ranks, WiderRanks
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.posterior import Posterior
@@ -47,8 +47,11 @@ _ROUNDING = 16 * torch.finfo(torch.float64).eps
     in_training=bool,
     weights=Maybe(Array("C")),
     groups=Maybe(Array("C", whole=True)),
+    labels=Maybe(Array("C", whole=True)),
+    drawn=Maybe(Array("C", whole=True)),
     ratio=Maybe(type(None)),
     draw=Maybe(float),
+    by_group=Maybe(Calibrated),
     transient={"ranks": None, "n_cal": None},
 )
 class ScoredPredictor(Calibrated):
@@ -87,6 +90,13 @@ class ScoredPredictor(Calibrated):
         None for equal ones.
     groups : Tensor [C], optional
         Whole numbers, equal for points of one group.
+    labels : Tensor [C], optional
+        Whole numbers, equal for points with equal inputs; each input then counts as one, as a
+        group does.
+    drawn : Tensor [C], optional
+        1 for points that were held out one by one, 0 for those of inputs that were left out
+        whole.  Intervals are then the wider of those by ``labels`` and those of the former points,
+        each of which counts as one; see :mod:`sharpgp.calibration.seen_or_new`.
     ratio : callable, optional
         ``w(X)`` for arrays (n, d).
     in_training : bool
@@ -125,6 +135,8 @@ class ScoredPredictor(Calibrated):
     n_cal: int
     weights: Tensor | None = None
     groups: Tensor | None = None
+    labels: Tensor | None = None
+    drawn: Tensor | None = None
     ratio: Ratio | None = None
     draw: float | None = None
 
@@ -137,6 +149,8 @@ class ScoredPredictor(Calibrated):
         *,
         weights: Tensor | None = None,
         groups: Tensor | None = None,
+        labels: Tensor | None = None,
+        drawn: Tensor | None = None,
         ratio: Ratio | None = None,
         in_training: bool = False,
         draw: float | None = None,
@@ -151,10 +165,15 @@ class ScoredPredictor(Calibrated):
             self.ratio = ratio
         if groups is not None:
             self.groups = groups
+        if labels is not None:
+            self.labels = labels
+        if drawn is not None:
+            self.drawn = drawn
         if draw is not None:
             self.draw = draw
         if prefers_band is None:
-            independent = len(scores) if groups is None else len(groups.unique())
+            alike = labels if groups is None else groups
+            independent = len(scores) if alike is None else len(alike.unique())
             prefers_band = intervals.prefers_band(model.scores, independent)
         self.prefers_band = prefers_band
         self._rank()
@@ -165,7 +184,12 @@ class ScoredPredictor(Calibrated):
         return cls(model, X_cal, y_cal, model.scores_of(X_cal, y_cal), draw=draw)
 
     def _rank(self) -> None:
-        self.ranks = Ranks(self.scores, self.weights, groups=self.groups, draw=self.draw)
+        groups = self.labels if self.groups is None else self.groups
+        self.ranks = Ranks(self.scores, self.weights, groups=groups, draw=self.draw)
+        if self.drawn is not None:
+            rows = self.drawn > 0
+            weights = None if self.weights is None else self.weights[rows]
+            self.ranks = WiderRanks(self.ranks, Ranks(self.scores[rows], weights))
         self.n_cal = self.ranks.n
 
     def _restored(self) -> None:
@@ -189,7 +213,9 @@ class ScoredPredictor(Calibrated):
     @property
     def counted(self) -> str:  # type: ignore[override]
         """See :class:`Calibrated`."""
-        return "points" if self.groups is None else "groups"
+        if self.groups is not None:
+            return "groups"
+        return "points" if self.labels is None else "inputs"
 
     def within(self, bounds: Bounds | None) -> Self:
         """See :meth:`Calibrated.within`; where targets pile up at a bound, bands if they pay there.
@@ -197,6 +223,8 @@ class ScoredPredictor(Calibrated):
         See :func:`sharpgp.calibration.intervals.prefers_band_within`.
         """
         other = super().within(bounds)
+        if self.by_group is not None:
+            other.by_group = self.by_group.within(bounds)
         if bounds is not None and intervals.pile_up(self.model, bounds):
             labels = self.groups if self.in_training else None
             other.prefers_band = intervals.prefers_band_within(
@@ -223,7 +251,7 @@ class ScoredPredictor(Calibrated):
         shape = self.model.shape
         if shape is not None:
             lower, upper = (shape.stretched(beta, location) for beta in (lower, upper))
-        slack = _ROUNDING * location.abs()
+        slack = _ROUNDING * location.abs() + self.model.rounding
         return torch.stack([location + lower * spread - slack, location + upper * spread + slack])
 
     def _end_scores(
@@ -311,11 +339,19 @@ class ScoredPredictor(Calibrated):
             scores,
             weights=weights,
             groups=with_new_groups(self.groups, len(y), keep),
+            labels=with_new_groups(self.labels, len(y), keep),
+            drawn=self._still_drawn(len(y), keep),
             ratio=self.ratio,
             in_training=self.in_training,
             draw=self.draw,
             prefers_band=self.prefers_band if self._has_decided(len(scores)) else None,
         )
+
+    def _still_drawn(self, n_new: int, keep: int | None) -> Tensor | None:
+        if self.drawn is None:
+            return None
+        kept = newest(self.drawn, self.drawn.new_ones(n_new), keep)
+        return kept if bool(kept.any()) else None
 
     def _has_decided(self, n_scores: int) -> bool:
         """Whether the choice between bands and centred intervals stays, with so many scores.
@@ -356,11 +392,33 @@ class ScoredPredictor(Calibrated):
         warn_if_few_groups(n_groups, n_points, held_out=not self.in_training)
         return self._with(self.model, self.weights, self.ratio, groups=groups, prefers_band=None)
 
+    def at_rows(self, mask: Tensor) -> "ScoredPredictor":
+        """The same from some of the calibration points [C]."""
+        changed = {
+            name: None if value is None else value[mask]
+            for name in ("groups", "labels", "drawn")
+            for value in [getattr(self, name)]
+        }
+        if changed["drawn"] is not None and not bool(changed["drawn"].any()):
+            changed["drawn"] = None
+        return self._like(
+            self.model,
+            self.X_cal[mask],
+            self.y_cal[mask],
+            self.scores[mask],
+            weights=None if self.weights is None else self.weights[mask],
+            ratio=self.ratio,
+            in_training=self.in_training,
+            draw=self.draw,
+            prefers_band=self.prefers_band,
+            **changed,
+        )
+
     def labelled_data(self) -> tuple[Tensor, Tensor]:
         """Training points, then the calibration points that are not among them."""
         X, y = self.model.X_train, self.model.y_train
         if self.in_training:
-            return X, y
+            return (X, y) if self.labels is None else (self.X_cal, self.y_cal)
         return torch.cat([X, self.X_cal]), torch.cat([y, self.y_cal])
 
     def _conditioned(self, X: Tensor, y: Tensor) -> "ScoredPredictor":
@@ -369,7 +427,8 @@ class ScoredPredictor(Calibrated):
     def _with(
         self, model: Model, weights: Tensor | None, ratio: Ratio | None, **changed: Any
     ) -> "ScoredPredictor":
-        kept = {"groups": self.groups, "prefers_band": self.prefers_band}
+        names = ("groups", "labels", "drawn", "prefers_band")
+        kept = {name: getattr(self, name) for name in names}
         return self._like(
             model,
             self.X_cal,

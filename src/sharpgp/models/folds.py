@@ -23,8 +23,7 @@ def equal_rows(X: Tensor) -> Tensor:
     >>> equal_rows(torch.tensor([[2.0, 1.0], [0.0, 1.0], [2.0, 1.0]])).tolist()
     [0, 1, 0]
     """
-    table = X.detach().cpu().double().numpy() + 0.0  # which makes 0 of -0
-    words = np.ascontiguousarray(table).view(np.uint64)
+    words = _words(X)
     mixed = _mixed(words)
     ordered = np.sort(mixed)
     if (ordered[1:] != ordered[:-1]).all():
@@ -33,6 +32,23 @@ def equal_rows(X: Tensor) -> Tensor:
     if not np.array_equal(words[first[place]], words):  # different rows with one number
         place = np.unique(words, axis=0, return_inverse=True)[1].reshape(-1)
     return _counted(torch.from_numpy(place))
+
+
+def row_numbers(X: Tensor) -> np.ndarray:
+    """A number [N] for each row of a table [N, d], equal for equal rows, hardly ever for others.
+
+    Examples
+    --------
+    >>> numbers = row_numbers(torch.tensor([[2.0, 0.0], [2.0, -0.0], [2.0, 1.0]]))
+    >>> (numbers[0] == numbers).tolist()
+    [True, True, False]
+    """
+    return _mixed(_words(X))
+
+
+def _words(X: Tensor) -> np.ndarray:
+    table = X.detach().cpu().double().numpy() + 0.0  # which makes 0 of -0
+    return np.ascontiguousarray(table).view(np.uint64)
 
 
 def _mixed(words: np.ndarray) -> np.ndarray:

@@ -100,11 +100,14 @@ class Model(ABC):
         Whether ``beta`` counts spreads; else it is in units of the target.
     shape : ScoreShape or None
         How many spreads a score stands for at a location; None: as many as it says.
+    rounding : float
+        Residuals up to this size count as 0, and intervals are wider by as much at each end.
     """
 
     posterior: Posterior
     scores: Tensor | None = None
     shape: "ScoreShape | None" = None
+    rounding: float = 0.0
     normalised: ClassVar[bool] = True
 
     @abstractmethod

@@ -24,6 +24,7 @@ STUDIES = {
     "pooling": "pools of models beside the best kernel, and the pull of their weights",
     "real_tables": "tables from the packages of R, beside one GP, RK and peers",
     "regions": "boxes that hold several outputs at once, beside Bonferroni's",
+    "repeats": "coverage where rows repeat, at known inputs and at new ones",
     "runner_overhead": "what the runner adds to tasks of 100 ms",
     "scoringbench": "the entry for ScoringBench on its protocol",
     "splits": "extra trees that split by heavy-tailed targets, or by their arcsinh",

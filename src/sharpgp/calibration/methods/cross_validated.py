@@ -8,13 +8,16 @@ import torch
 from torch import Tensor
 
 from sharpgp.calibration.calibrated import Calibrated
+from sharpgp.calibration.known_groups import known_groups
 from sharpgp.calibration.recalibrator import CalibrationPoints, Recalibrator, register
 from sharpgp.calibration.scored import ScoredPredictor
+from sharpgp.calibration.seen_or_new import from_left_out
 from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.gp.posterior import Posterior
 from sharpgp.models.folds import Split, together
 from sharpgp.models.model import Learner
 from sharpgp.models.pool import Base, candidates, inputs_of, pooled_out_of_fold
+from sharpgp.models.repeats import Repeats
 from sharpgp.models.splitters import check_folds, splits
 
 # Parts of folds="auto", of which the training of a GP leaves out two at a time.
@@ -39,15 +42,17 @@ class WithoutHoldout(Recalibrator):
         sample_weight: Any = None,
         groups: Any = None,
         groups_cal: Any = None,
+        repeats: Repeats | None = None,
     ) -> Any:
         """Calibrate on the training data of ``base``, and on the calibration data if given.
 
         ``sample_weight`` then has one entry per point of both, training points first.
         """
-        found = super().fit(base, X_cal, y_cal, groups=groups, groups_cal=groups_cal)
+        settings = {"groups": groups, "groups_cal": groups_cal, "repeats": repeats}
+        found = super().fit(base, X_cal, y_cal, **settings)
         if sample_weight is None:
             return found
-        n_points = found.posterior.n_train
+        n_points = found.posterior.n_train if repeats is None else len(repeats.y)
         n_scored = len(found.scores) if isinstance(found, ScoredPredictor) else n_points
         if not callable(sample_weight) and n_scored != n_points:
             raise InvalidInputError(
@@ -137,6 +142,11 @@ class CrossValidated(WithoutHoldout):
         super().__init__(random_state=random_state)
         self.folds = folds
 
+    @property
+    def knows_inputs(self) -> bool:  # type: ignore[override]
+        """See :class:`Recalibrator`; a splitter is for the rows as they were given."""
+        return isinstance(self.folds, str | Integral)
+
     def check(self, n_train: int, n_cal: int) -> None:
         """Refuse a number of parts below two."""
         super().check(n_train, n_cal)
@@ -150,11 +160,20 @@ class CrossValidated(WithoutHoldout):
         folds = _AUTO_FOLDS if drawn else self.folds
         labels, pairs = split_points(folds, first, groups, self.seed)
         model, held = pooled_out_of_fold(models, pairs, labels, self.seed, drawn=drawn)
+        if points.repeats is not None:
+            return from_left_out(model, held, points.repeats)
         rows = held.rows
         found = ScoredPredictor(
             model, model.X_train[rows], model.y_train[rows], held.scores, in_training=True
         )
-        return found if groups is None else found.for_groups(groups[rows])
+        if groups is None:
+            return found
+        of_groups = found.for_groups(groups[rows])
+        if self.knows_inputs and isinstance(of_groups, ScoredPredictor):
+            known = known_groups(model, groups, pairs, held, of_groups, groups[rows])
+            if known is not None:
+                of_groups.by_group = known
+        return of_groups
 
 
 def _with_more(base: Base, X: Tensor, y: Tensor, groups: Tensor | None, seed: int) -> Base:

@@ -10,15 +10,19 @@ from torch import Tensor
 from sharpgp._validation import as_features, as_labels, as_target, as_weights, check_choice
 from sharpgp.calibration.by_class import ClassPredictor
 from sharpgp.calibration.calibrated import Calibrated
+from sharpgp.calibration.known_groups import known_groups
 from sharpgp.calibration.methods.cross_validated import split_points
 from sharpgp.calibration.recalibrator import CalibrationPoints, Recalibrator, register
 from sharpgp.calibration.scored import ScoredPredictor
+from sharpgp.calibration.seen_or_new import from_held_out
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.sizes import MOST_LEFT_OUT, MOST_WITHOUT_HOLDOUT
 from sharpgp.models.folds import one_of_each, together
-from sharpgp.models.model import Learner
+from sharpgp.models.model import HeldOut, Learner
 from sharpgp.models.pool import Base, candidates, inputs_of, pooled, pooled_out_of_fold
+from sharpgp.models.repeats import Repeats
 from sharpgp.models.shaped import shaped
+from sharpgp.models.splitters import splits
 
 # Parts of the training points that give several models their weights.
 _FOLDS = 5
@@ -69,6 +73,8 @@ class Exact(Recalibrator):
     42
     """
 
+    knows_inputs = True
+
     def __init__(
         self, *, one_per_group: bool = False, by: Any = None, random_state: int | None = None
     ) -> None:
@@ -85,6 +91,7 @@ class Exact(Recalibrator):
         sample_weight: Any = None,
         groups: Any = None,
         groups_cal: Any = None,
+        repeats: Repeats | None = None,
     ) -> Any:
         """See :meth:`Recalibrator.fit`; ``one_per_group`` takes its pick of ``groups_cal``."""
         if self.by is not None and sample_weight is not None:
@@ -114,6 +121,7 @@ class Exact(Recalibrator):
             sample_weight=sample_weight,
             groups=groups,
             groups_cal=groups_cal,
+            repeats=repeats,
         )
 
     def _fit_base(self, base: Base, points: CalibrationPoints) -> Calibrated:
@@ -121,17 +129,38 @@ class Exact(Recalibrator):
         groups = points.groups_train
         labels = None if groups is None else together(inputs_of(base), groups)
         models = candidates(base, self.seed, labels)
-        model = next(iter(models.values()))
+        model, held = next(iter(models.values())), None
         if len(models) > 1:
             # Weights come from the training points alone, so the guarantee still holds.
-            model = self._pooled(models, groups)
+            model, held = self._pooled(models, groups)
+        if points.repeats is not None:
+
+            def without() -> HeldOut:
+                inputs = together(inputs_of(models))
+                return model.leave_one_out(inputs, self.seed) if held is None else held
+
+            data = points.repeats, points.X, points.y
+            return from_held_out(model, without, *data, by=classes)
         found = ScoredPredictor.of(model, points.X, points.y)
         if classes is not None:
             return ClassPredictor.of(found, classes)
-        return found if points.groups is None else found.for_groups(points.groups)
+        if points.groups is None:
+            return found
+        of_groups = found.for_groups(points.groups)
+        small = len(model.y_train) <= MOST_WITHOUT_HOLDOUT
+        if groups is not None and small and isinstance(of_groups, ScoredPredictor):
+            pairs = splits(_FOLDS, model.X_train, model.y_train, groups, self.seed)
+            known = known_groups(model, groups, pairs, held, of_groups, points.groups)
+            if known is not None:
+                of_groups.by_group = known
+        return of_groups
 
-    def _pooled(self, models: Mapping[str, Learner], groups: Tensor | None) -> Learner:
+    def _pooled(
+        self, models: Mapping[str, Learner], groups: Tensor | None
+    ) -> tuple[Learner, HeldOut]:
         """One model of several, weighed by refits; of many points, by leave-one-out.
+
+        With it come training points under fits without them.
 
         Leave-one-out predictions of a GP know every point by its hyperparameters, those of trees
         do not: where a few targets are huge, the GP would get more than it is worth.
@@ -142,9 +171,9 @@ class Exact(Recalibrator):
             labels = together(inputs_of(models), groups)
             held = [one.leave_one_out(labels, self.seed) for one in models.values()]
             model, left_out = pooled(models, held)
-            return shaped(model, left_out) if n > MOST_LEFT_OUT else model
+            return shaped(model, left_out) if n > MOST_LEFT_OUT else model, left_out
         labels, pairs = split_points(_FOLDS, first, groups, self.seed)
-        return pooled_out_of_fold(models, pairs, labels, self.seed, drawn=True)[0]
+        return pooled_out_of_fold(models, pairs, labels, self.seed, drawn=True)
 
     def _classes(self, n_features: int) -> Any:
         """Features that define the class, or a function."""

@@ -32,5 +32,7 @@ class Kuleshov18(PosteriorMethod):
     torch.Size([3, 2])
     """
 
+    knows_inputs = True
+
     def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> ScoredPredictor:
         return ScoredPredictor.of(PosteriorModel(posterior), X, y)

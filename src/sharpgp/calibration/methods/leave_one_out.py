@@ -5,6 +5,7 @@ from sharpgp.calibration.cautions import warn_if_overfitted
 from sharpgp.calibration.methods.cross_validated import WithoutHoldout
 from sharpgp.calibration.recalibrator import CalibrationPoints, register
 from sharpgp.calibration.scored import ScoredPredictor
+from sharpgp.calibration.seen_or_new import from_left_out
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.models.folds import together
 from sharpgp.models.pool import Base, inputs_of, pooled, posterior_of
@@ -15,7 +16,7 @@ class LeaveOneOut(WithoutHoldout):
     """No holdout and no refits: leave-one-out scores of one fit, in closed form.
 
     Quick, but optimistic by a point or so, because the hyperparameters have seen every point.
-    Rows with equal inputs are left out together.
+    Rows with equal inputs are left out together, and calibrated as :class:`CrossValidated` does.
 
     Examples
     --------
@@ -26,6 +27,8 @@ class LeaveOneOut(WithoutHoldout):
     >>> LeaveOneOut().fit(posterior).n_cal
     60
     """
+
+    knows_inputs = True
 
     def _fit_base(self, base: Base, points: CalibrationPoints) -> Calibrated:
         if points.groups is not None or points.groups_train is not None:
@@ -38,6 +41,8 @@ class LeaveOneOut(WithoutHoldout):
         labels = together(inputs_of(models))
         held = [model.leave_one_out(labels, self.seed) for model in models.values()]
         model, found = pooled(models, held)
+        if points.repeats is not None:
+            return from_left_out(model, found, points.repeats)
         rows = found.rows
         return ScoredPredictor(
             model, model.X_train[rows], model.y_train[rows], found.scores, in_training=True

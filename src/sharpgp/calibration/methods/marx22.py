@@ -31,5 +31,7 @@ class Marx22(PosteriorMethod):
     True
     """
 
+    knows_inputs = True
+
     def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> ScoredPredictor:
         return ScoredPredictor.of(ConstantSpread(posterior), X, y)

@@ -36,6 +36,8 @@ class Vovk20(PosteriorMethod):
     torch.Size([3, 2])
     """
 
+    knows_inputs = True
+
     def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> ScoredPredictor:
         draw = float(np.random.default_rng(self.seed).uniform())
         return ScoredPredictor.of(PosteriorModel(posterior), X, y, draw=draw)

@@ -1,0 +1,415 @@
+r"""Rows with equal inputs: what trains in their place, which inputs are known, what is known there.
+
+Let ``c`` rows have the input ``a``.  They share what is peculiar to that input, with variance
+``tau2``; beyond it each has noise of its own, with variance ``se2``.  Copies of a row have
+``se2 = 0``, plain replicates ``tau2 = 0``.  With ``f`` what a model says of ``a`` without any of
+these rows, and ``m`` their mean, a further row at ``a`` has
+
+.. code-block:: text
+
+    location  f + w (m - f),   w = tau2 / (tau2 + se2 / c)
+    variance  se2 + w se2 / c
+
+For a GP with these two kinds of noise this is its posterior.  It makes predictions sharper.  That
+they cover what they promise rests on ranks within two classes, inputs that the model knows and new
+ones, see :mod:`sharpgp.calibration.seen_or_new`.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from sklearn.ensemble import ExtraTreesRegressor
+from torch import Tensor
+
+from sharpgp._stored import Array, agree, stored
+from sharpgp.exceptions import warn
+from sharpgp.gp.posterior import Posterior
+from sharpgp.models.folds import equal_rows, row_numbers
+from sharpgp.models.model import HeldOut, Model, ScoreShape
+
+#: Residuals up to this share of the target's deviation are rounding: a copy is met exactly.
+ROUNDING = 1e-9
+# Own noise is at least this share of the target's variance, for a spread that is not 0.
+_LEAST_OWN = 1e-6
+# Trees, and inputs at most, for a first estimate of what inputs do not explain.
+_TREES, _MOST_ESTIMATED = 50, 2000
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """Rows that train, some with equal inputs, and the rows that models are fitted to instead.
+
+    Attributes
+    ----------
+    X, y : Tensor [N, d], Tensor [N]
+        The rows as they were given; with known noise its variance is the last feature.
+    labels : Tensor [N]
+        Number of each row's input, in the order in which inputs first occur.
+    fitted : Tensor [P]
+        The same for the rows that models are fitted to.
+    own : float
+        Variance ``se2`` of rows about the mean of their input.
+    averaged : float
+        Share of ``own`` that is in the noise of a fitted row: less than 1 if it is a mean.
+    known_noise : bool
+        Whether the last feature is a variance.
+    groups : Tensor [N], optional
+        Groups of the rows; with groups there are no classes.
+    drawn : Tensor [C], optional
+        Which of the calibration rows were held out one by one; None: all.
+    """
+
+    X: Tensor
+    y: Tensor
+    labels: Tensor
+    fitted: Tensor
+    own: float
+    averaged: float
+    known_noise: bool = False
+    groups: Tensor | None = None
+    drawn: Tensor | None = None
+
+    def to(self, device: torch.device) -> "Repeats":
+        """The same on a device."""
+        return replace(
+            self,
+            X=self.X.to(device),
+            y=self.y.to(device),
+            labels=self.labels.to(device),
+            fitted=self.fitted.to(device),
+            groups=None if self.groups is None else self.groups.to(device),
+            drawn=None if self.drawn is None else self.drawn.to(device),
+        )
+
+    @property
+    def tells(self) -> bool:
+        """Whether there is anything to learn about further rows at known inputs."""
+        return not self.known_noise and int(self.labels.max()) + 1 < len(self.labels)
+
+    @property
+    def inputs(self) -> Tensor:
+        """The features of the rows, without a variance [N, d]."""
+        return self.X[:, :-1] if self.known_noise else self.X
+
+    @property
+    def known(self) -> "KnownInputs":
+        """The inputs of these rows."""
+        return KnownInputs(self.inputs[_first(self.labels)])
+
+    def count(self) -> Tensor:
+        """How many rows each input has [L]."""
+        return self.labels.bincount()
+
+    def n_agreeing(self) -> int:
+        """How many rows repeat an earlier one in inputs and target."""
+        rows = torch.stack([self.labels.double(), self.y], 1)
+        return len(self.y) - int(equal_rows(rows).max()) - 1
+
+    def by_input(self, held: HeldOut) -> tuple[Tensor, Tensor]:
+        """Location and spread [L] of each input by fits without it; NaN where there are none."""
+        n = int(self.labels.max()) + 1
+        found = []
+        for values in (held.location, held.spread):
+            of_inputs = values.new_full((n,), float("nan"))
+            of_inputs[self.fitted[held.rows]] = values  # equal for all rows of an input
+            found.append(of_inputs)
+        return found[0], found[1]
+
+
+# ------------------------------------------------------------------ what trains
+
+
+def is_repeated(labels: np.ndarray, y: np.ndarray) -> bool:
+    """Whether every row occurs equally often, more than once: a table that was repeated.
+
+    Examples
+    --------
+    >>> is_repeated(np.array([0, 1, 0, 1]), np.array([5.0, 6.0, 5.0, 6.0]))
+    True
+    >>> is_repeated(np.array([0, 1, 0, 2]), np.array([5.0, 6.0, 5.0, 7.0]))
+    False
+    """
+    count = np.bincount(labels)
+    return bool(count[0] > 1 and (count == count[0]).all() and agrees(labels, y))
+
+
+def agrees(labels: np.ndarray, y: np.ndarray) -> bool:
+    """Whether rows of one label have one target.
+
+    Examples
+    --------
+    >>> agrees(np.array([0, 1, 0]), np.array([5.0, 6.0, 5.5]))
+    False
+    """
+    _, first = np.unique(labels, return_index=True)
+    return bool((y == y[first][np.unique(labels, return_inverse=True)[1]]).all())
+
+
+def warn_of_repetition(n: int, n_kept: int) -> None:
+    """Warn that a table contains every row several times."""
+    warn(
+        f"{n - n_kept} of {n} rows are copies of other rows (every row occurs {n // n_kept} times, "
+        "with the same y); each is used once"
+    )
+
+
+def own_variance(y: np.ndarray, labels: np.ndarray) -> float:
+    """Variance of targets about the mean of their label, pooled; 0 where no label repeats.
+
+    Examples
+    --------
+    >>> own_variance(np.array([1.0, 3.0, 9.0]), np.array([0, 0, 1]))
+    2.0
+    """
+    centred = y - label_means(y, labels)[labels]
+    freedom = len(y) - int(labels.max()) - 1
+    return float(centred @ centred) / freedom if freedom else 0.0
+
+
+def label_means(y: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Mean target of each label; of equal targets exactly that value.
+
+    Examples
+    --------
+    >>> label_means(np.array([0.1, 0.1, 0.1, 4.0]), np.array([0, 0, 0, 1])).tolist()
+    [0.1, 4.0]
+    """
+    first = y[np.unique(labels, return_index=True)[1]]
+    return np.asarray(first + np.bincount(labels, y - first[labels]) / np.bincount(labels))
+
+
+def fitted_rows(
+    X: np.ndarray, y: np.ndarray, labels: np.ndarray, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    r"""Rows [P] that models are fitted to, and their targets: as many as their input is worth.
+
+    The mean of ``c`` rows has noise ``tau2 + se2 / c``, that of ``k`` independent rows
+    ``(tau2 + se2) / k``: equal for ``k = c / (1 + (c - 1) rho)``, ``rho = tau2 / (tau2 + se2)``.
+    So ``k`` rows of an input, rounded, are fitted to, moved to the mean of all ``c``: one where
+    rows are copies, all where they are independent measurements.
+
+    Examples
+    --------
+    >>> X = np.linspace(0, 1, 20)[:, None].repeat(2, axis=0)
+    >>> rows, targets = fitted_rows(X, np.sin(X[:, 0]), np.arange(20).repeat(2), 0)
+    >>> len(rows), bool((targets == np.sin(X[rows, 0])).all())
+    (20, True)
+    """
+    count, mean, own = np.bincount(labels), label_means(y, labels), own_variance(y, labels)
+    shared = _shared_variance(X, y, labels, own, seed)
+    rho = shared / (shared + own) if shared + own > 0.0 else 1.0
+    worth = np.rint(count / (1.0 + (count - 1) * rho)).astype(np.int64)
+    order = np.random.default_rng(seed).permutation(len(y))
+    by_label = order[np.argsort(labels[order], kind="stable")]
+    start = np.cumsum(count) - count
+    place = np.empty(len(y), dtype=np.int64)
+    place[by_label] = np.arange(len(y)) - start[labels[by_label]]
+    rows = np.flatnonzero(place < worth[labels])
+    of_rows = labels[rows]
+    moved = mean - np.bincount(of_rows, y[rows]) / np.bincount(of_rows)
+    targets = np.where(worth == count, 0.0, moved)[of_rows] + y[rows]
+    return rows, np.where(worth[of_rows] == 1, mean[of_rows], targets)
+
+
+def _shared_variance(
+    X: np.ndarray, y: np.ndarray, labels: np.ndarray, own: float, seed: int
+) -> float:
+    """First estimate of ``tau2``: what trees, out of bag, do not explain of the means."""
+    count, mean = np.bincount(labels), label_means(y, labels)
+    if own <= ROUNDING * y.var():
+        return float(y.var())
+    first = np.unique(labels, return_index=True)[1]
+    some = np.random.default_rng(seed).permutation(len(mean))[:_MOST_ESTIMATED]
+    residual = mean[some] - mean[some].mean()
+    if len(some) > 2:
+        trees = ExtraTreesRegressor(_TREES, bootstrap=True, oob_score=True, random_state=seed)
+        trees.fit(X[first[some]], mean[some])
+        residual = mean[some] - trees.oob_prediction_
+    return max(float(residual @ residual) / len(some) - own * float((1.0 / count).mean()), 0.0)
+
+
+# ------------------------------------------------------------------ what is known
+
+
+@stored("KnownInputs", X=Array("L d"), transient={"_numbers": None, "_order": None})
+class KnownInputs:
+    """Distinct inputs [L, d], and which points have one of them.
+
+    Further features of a point, such as the variance of its noise, do not count.
+
+    Examples
+    --------
+    >>> known = KnownInputs(torch.tensor([[0.0, 1.0], [2.0, 3.0]]).double())
+    >>> known.find(torch.tensor([[2.0, 3.0], [2.0, 4.0]]).double()).tolist()
+    [1, -1]
+    """
+
+    def __init__(self, X: Tensor) -> None:
+        self.X = X
+        self._restored()
+
+    def _restored(self) -> None:
+        numbers = row_numbers(self.X)
+        self._order = np.argsort(numbers, kind="stable")
+        self._numbers = numbers[self._order]
+
+    def find(self, X: Tensor) -> Tensor:
+        """Number [T] of each point's input, -1 where it is new."""
+        rows = X.detach()[:, : self.X.shape[1]]
+        place = np.searchsorted(self._numbers, row_numbers(rows))
+        nearest = self._order[place.clip(max=len(self._order) - 1)]
+        index = torch.from_numpy(nearest).to(X.device)
+        return torch.where((self.X[index] == rows).all(-1), index, -1)
+
+
+@stored(
+    "SeenModel",
+    model=Model,
+    X=Array("N d"),
+    y=Array("N"),
+    without=Array("two L"),
+    own=float,
+    averaged=float,
+    transient=dict.fromkeys(
+        ("known", "labels", "mean", "count", "rounding", "_shared", "_law"), None
+    ),
+)
+class SeenModel(Model):
+    """A model that also knows what was measured at each of its inputs.
+
+    Parameters
+    ----------
+    model : Model
+    X, y : Tensor [N, d], Tensor [N]
+        All rows that trained it.
+    without : Tensor [2, L]
+        Location and spread of each input under a fit without it.
+    own, averaged : float
+        See :class:`Repeats`.
+    """
+
+    rounding: float
+
+    def __init__(
+        self, model: Model, X: Tensor, y: Tensor, without: Tensor, own: float, averaged: float
+    ) -> None:
+        self.model, self.X, self.y, self.without = model, X, y, without
+        self.own, self.averaged = own, averaged
+        self._restored()
+
+    @classmethod
+    def learned(cls, model: Model, repeats: Repeats, held: HeldOut | None) -> "SeenModel":
+        """The model with what its training rows tell; ``held`` are fits without each input."""
+        with torch.no_grad():
+            location, spread = model.location_and_spread(repeats.X[_first(repeats.labels)])
+        if held is not None:
+            honest = repeats.by_input(held)
+            location = torch.where(honest[0].isnan(), location, honest[0])
+            spread = torch.where(honest[1].isnan(), spread, honest[1])
+        without = torch.stack([location, spread])
+        return cls(model, repeats.X, repeats.y, without, repeats.own, repeats.averaged)
+
+    def _restored(self) -> None:
+        device = self.X.device
+        labels = equal_rows(self.X)
+        agree("inputs", tuple(self.without.shape), (2, int(labels.max()) + 1))
+        mean = label_means(self.y.cpu().numpy(), labels.numpy())
+        self.labels, self.mean = labels.to(device), torch.from_numpy(mean).to(device)
+        self.count = self.labels.bincount()
+        self.known = KnownInputs(self.X[_first(self.labels)])
+        self.rounding = ROUNDING * float(self.y.std())
+        # What is peculiar to inputs has the size of the residuals of those that repeat.
+        variance, several = self.without[1].square(), self.count > 1
+        residual = (self.mean - self.without[0])[several]
+        size = residual.square().sum() / variance[several].sum()
+        self._shared = (size * variance - self.averaged * self.own).clamp_min(0.0)
+        every = torch.arange(len(mean), device=device)
+        self._law = self.law(every, self.mean, self.count)
+
+    def law(self, inputs: Tensor, mean: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+        """Location and spread [n] of a further row at some inputs [n], by number.
+
+        ``mean`` and ``count`` [n] are those of the rows that are known there.
+        """
+        f, shared, noise = self.without[0][inputs], self._shared[inputs], self.own / count.double()
+        weight = torch.where(shared + noise > 0.0, shared / (shared + noise), 1.0)
+        own = max(self.own, _LEAST_OWN * float(self.y.var()))
+        spread = (own + weight * noise).sqrt()
+        location = f + weight * (mean - f)
+        return location, spread if self.normalised else torch.ones_like(spread)
+
+    @property
+    def posterior(self) -> Posterior:  # type: ignore[override]
+        """The GP of the model."""
+        return self.model.posterior
+
+    @property
+    def scores(self) -> Tensor | None:  # type: ignore[override]
+        """Held-out scores of the model, for new inputs."""
+        return self.model.scores
+
+    @property
+    def shape(self) -> ScoreShape | None:  # type: ignore[override]
+        """See :class:`Model`."""
+        return self.model.shape
+
+    @property
+    def normalised(self) -> bool:  # type: ignore[override]
+        """See :class:`Model`."""
+        return self.model.normalised
+
+    def location(self, X: Tensor) -> Tensor:
+        """See :meth:`Model.location`."""
+        return self._at_known(X, 0, self.model.location(X))
+
+    def spread(self, X: Tensor) -> Tensor:
+        """See :meth:`Model.spread`."""
+        return self._at_known(X, 1, self.of_single(self.model.spread(X)))
+
+    def location_and_spread(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`Model.location_and_spread`."""
+        location, spread = self.model.location_and_spread(X)
+        return self._at_known(X, 0, location), self._at_known(X, 1, self.of_single(spread))
+
+    def of_single(self, spread: Tensor) -> Tensor:
+        """Spreads of single rows at new inputs, where the model was fitted to means."""
+        more = (1.0 - self.averaged) * self.own
+        return (spread.square() + more).sqrt() if more and self.normalised else spread
+
+    def _at_known(self, X: Tensor, which: int, new: Tensor) -> Tensor:
+        found = self.known.find(X)
+        return torch.where(found >= 0, self._law[which][found], new)
+
+    def scores_of(self, X: Tensor, y: Tensor) -> Tensor:
+        """See :meth:`Model.scores_of`; a residual that is rounding is 0."""
+        location, spread = self.location_and_spread(X)
+        z = self.residuals(y, location) / spread
+        return z if self.shape is None else self.shape.unstretched(z, location)
+
+    def residuals(self, y: Tensor, location: Tensor) -> Tensor:
+        """``y - location``, 0 where that is rounding."""
+        found = y - location
+        return torch.where(found.abs() <= self.rounding, 0.0, found)
+
+    def extended(self, X: Tensor, y: Tensor) -> "SeenModel":
+        """See :meth:`Model.extended`: new rows join those that are known."""
+        return self._with(self.model.extended(X, y), X, y)
+
+    def updated(self, X: Tensor, y: Tensor) -> "SeenModel":
+        """See :meth:`Model.updated`."""
+        return self._with(self.model.updated(X, y), X, y)
+
+    def _with(self, model: Model, X: Tensor, y: Tensor) -> "SeenModel":
+        every = torch.cat([self.X, X])
+        labels = equal_rows(every)
+        new = _first(labels)[self.without.shape[1] :].to(X.device)
+        # The present model has not seen them.
+        more = torch.stack(self.model.location_and_spread(every[new]))
+        without = torch.cat([self.without, more], 1)
+        return SeenModel(model, every, torch.cat([self.y, y]), without, self.own, self.averaged)
+
+
+def _first(labels: Tensor) -> Tensor:
+    """Places [L] at which labels, numbered as they come, first occur."""
+    return torch.from_numpy(np.unique(labels.cpu().numpy(), return_index=True)[1]).to(labels.device)
