@@ -1,4 +1,4 @@
-"""Bayesian optimisation with calibrated predictions, in BoTorch's terms.
+"""Bayesian optimisation with calibrated predictions.
 
 :class:`Optimiser` is a loop to ask for points and to tell results.  For loops of your own,
 :class:`CalibratedUpperConfidenceBound` and :class:`CalibratedLogExpectedImprovement` go wherever
@@ -11,15 +11,18 @@ from sharpgp.bo.acquisition import (
     CalibratedLogExpectedImprovement,
     CalibratedUpperConfidenceBound,
 )
-from sharpgp.bo.optimiser import Optimiser
+from sharpgp.bo.optimiser import Best, Optimiser
 from sharpgp.bo.optuna_sampler import OptunaSampler
 from sharpgp.bo.small_sample import ScoreLaw, SmallSamplePredictor
-from sharpgp.bo.thompson import joint_draws
+from sharpgp.bo.space import Log
+from sharpgp.bo.stopping import joint_draws
 from sharpgp.bo.wrapped import as_botorch
 
 __all__ = [
+    "Best",
     "CalibratedLogExpectedImprovement",
     "CalibratedUpperConfidenceBound",
+    "Log",
     "Optimiser",
     "OptunaSampler",
     "ScoreLaw",

@@ -13,27 +13,25 @@ deviations now and then.  A share of the law, which shrinks as points gather, is
 import math
 from typing import Any
 
-import numpy as np
 import torch
-from scipy import stats
 from torch import Tensor
 
 from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.ranks import centred_levels, table_levels
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import InvalidInputError
+from sharpgp.gp.dense import cholesky
+from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.kernel_posterior import KernelPosterior
 
 #: Scores that the normal law counts for.
 PRIOR_SCORES = 10.0
-#: A score beyond this tells no more than this: one surprise must not rule the law of all.
-MOST_SURPRISE = 10.0
+#: A score beyond this counts as this: it caps the influence of a single outlier.
+MAX_SCORE = 10.0
 #: Surprises of a model from few points, a normal law of scores: its mean and deviation.
 SURPRISE_MEAN, SURPRISE_DEVIATION = -2.0, 5.0
 # Width of the normal around a score, in units of the scores' spread at ten scores.
 _BANDWIDTH = 0.35
-# Normals of different widths that stand for Student's law.
-_PARTS = 8
 # Steps of the bisection for a quantile; the bracket is halved at each.
 _HALVINGS = 60
 
@@ -41,10 +39,10 @@ _HALVINGS = 60
 class ScoreLaw:
     r"""The law of a score, ``F = (m F_0 + sum_i w_i Phi((z - z_i) / h)) / (m + sum_i w_i)``.
 
-    ``F_0`` is normal, or Student's where the GP's variance is an estimate from few points, but for
-    a share ``e`` that is left to surprises: ``(1 - e) F_GP + e N(-2, 5^2)``.  The width ``h``
-    shrinks with the effective number of scores, and the scores are drawn together by as much as
-    ``h`` spreads them, so that their variance is kept.
+    ``F_0`` is normal, but for a share ``e`` that is left to surprises:
+    ``(1 - e) N(0, 1) + e N(-2, 5^2)``.  The width ``h`` shrinks with the effective number of
+    scores, and the scores are drawn together by as much as ``h`` spreads them, so that their
+    variance is kept.
 
     Parameters
     ----------
@@ -52,17 +50,8 @@ class ScoreLaw:
         ``(y - location) / spread`` of points predicted before they were seen; may be empty.
     weights : Tensor [C], optional
         What each counts for; 1 by default.
-    prior : float
-        What the GP's own law counts for, ``m``.
-    degrees : float
-        Degrees of freedom of the GP's own law: points less hyperparameters.
     surprise : float
         Share of surprises in the GP's own law, ``e``.
-    most : float
-        A score beyond this counts as this.
-    upper : bool
-        Learn the upper tail alone: scores above 0 and their mirror images.  Expected improvement
-        asks for nothing else, and scores of points far below the best do not speak about it.
 
     Examples
     --------
@@ -76,32 +65,16 @@ class ScoreLaw:
     """
 
     def __init__(
-        self,
-        scores: Tensor,
-        weights: Tensor | None = None,
-        *,
-        prior: float = PRIOR_SCORES,
-        degrees: float = math.inf,
-        surprise: float = 0.0,
-        most: float = MOST_SURPRISE,
-        upper: bool = False,
+        self, scores: Tensor, weights: Tensor | None = None, *, surprise: float = 0.0
     ) -> None:
-        if prior <= 0:
-            raise InvalidInputError(f"prior: expected a positive number of scores, found {prior:g}")
         if not 0.0 <= surprise < 1.0:
             raise InvalidInputError(f"surprise: expected a share in [0, 1), found {surprise:g}")
         weights = torch.ones_like(scores) if weights is None else weights
-        scores = scores.clamp(-most, most)
-        if upper:
-            above = scores > 0
-            scores, weights = scores[above], weights[above]
-            scores, weights = torch.cat([scores, -scores]), torch.cat([weights, weights])
-        centres, widths = _smoothed(scores, weights)
-        own = _scales(degrees).to(scores)
-        usual = torch.full_like(own, prior * (1.0 - surprise) / len(own))
-        self.centres = torch.cat([torch.zeros_like(own), own.new_tensor([SURPRISE_MEAN]), centres])
-        self.widths = torch.cat([own, own.new_tensor([SURPRISE_DEVIATION]), widths])
-        self.weights = torch.cat([usual, own.new_tensor([prior * surprise]), weights])
+        centres, widths = _smoothed(scores.clamp(-MAX_SCORE, MAX_SCORE), weights)
+        own = scores.new_tensor([1.0 - surprise, surprise]) * PRIOR_SCORES
+        self.centres = torch.cat([scores.new_tensor([0.0, SURPRISE_MEAN]), centres])
+        self.widths = torch.cat([scores.new_tensor([1.0, SURPRISE_DEVIATION]), widths])
+        self.weights = torch.cat([own, weights])
         self.weights = self.weights / self.weights.sum()
 
     def cdf(self, z: Tensor) -> Tensor:
@@ -120,25 +93,15 @@ class ScoreLaw:
         return 0.5 * (low + high)
 
 
-def _scales(degrees: float) -> Tensor:
-    """Deviations of normals that make up Student's law, in equal parts; 1 for the normal law."""
-    if math.isinf(degrees):
-        return torch.ones(1, dtype=torch.float64)
-    shares = (np.arange(_PARTS) + 0.5) / _PARTS
-    precision = stats.gamma.ppf(shares, degrees / 2.0, scale=2.0 / degrees)
-    return torch.from_numpy(precision**-0.5)
-
-
 def _smoothed(scores: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     """Centres and widths [C] of the normals that stand for scores."""
+    if not len(scores):
+        return scores, scores
     total = float(weights.sum())
-    if total <= 0.0:
-        return scores[:0], scores[:0]
     mean = (weights @ scores) / total
     spread = ((weights @ (scores - mean).square()) / total).sqrt().clamp(min=0.1)
     effective = total**2 / float(weights.square().sum())
-    h = _BANDWIDTH * (10.0 / max(effective, 1.0)) ** 0.2
-    h = min(h, 0.9)
+    h = _BANDWIDTH * (10.0 / effective) ** 0.2
     return mean + math.sqrt(1.0 - h * h) * (scores - mean), (h * spread).expand_as(scores)
 
 
@@ -152,6 +115,10 @@ class SmallSamplePredictor(Calibrated):
     latent : bool
         Quantiles of the function rather than of an observation: ``sigma`` without the noise, times
         the same ``beta``.
+    pending : Tensor [p, D], optional
+        Points that are being run: as if the function, noise left out, were known there to be its
+        mean.  The spread is 0 at these points, so that the next one is another, however noisy runs
+        are.
 
     Examples
     --------
@@ -165,15 +132,25 @@ class SmallSamplePredictor(Calibrated):
 
     n_cal = None
 
-    def __init__(self, posterior: KernelPosterior, law: ScoreLaw, *, latent: bool = False) -> None:
+    def __init__(
+        self,
+        posterior: KernelPosterior,
+        law: ScoreLaw,
+        *,
+        latent: bool = False,
+        pending: Tensor | None = None,
+    ) -> None:
         self.posterior: KernelPosterior = posterior
         self.law = law
         self.is_latent = latent
+        self.pending = None if pending is None or not len(pending) else pending
         self._known: tuple[Tensor, Tensor] | None = None
+        if self.pending is not None:
+            self._factor = cholesky(self._covariance(self.pending))[0]
 
-    def latent(self) -> "SmallSamplePredictor":
-        """The same for the function without the noise of an observation."""
-        return SmallSamplePredictor(self.posterior, self.law, latent=True)
+    def _covariance(self, X: Tensor) -> Tensor:
+        assert isinstance(self.posterior, ExactPosterior)
+        return self.posterior.latent_covariance(self.pending, X)
 
     def location(self, X: Tensor) -> Tensor:
         """See :meth:`Calibrated.location`: the mean of the GP."""
@@ -186,9 +163,14 @@ class SmallSamplePredictor(Calibrated):
         if not self.is_latent:
             return mean[0], sigma[0]
         variance = sigma[0].square()
-        noise = theta[0, -1] * self.posterior.y_units.scale.square()
-        # Rounding may leave nothing where the function is known.
-        return mean[0], (variance - noise).clamp(min=1e-9 * variance.detach().max()).sqrt()
+        least = 1e-9 * variance.detach().max()  # rounding may leave nothing where it is known
+        variance = variance - theta[0, -1] * self.posterior.y_units.scale.square()
+        if self.pending is not None:
+            explained = torch.linalg.solve_triangular(
+                self._factor, self._covariance(X), upper=False
+            )
+            variance = variance - explained.square().sum(0)
+        return mean[0], variance.clamp(min=least).sqrt()
 
     def quantiles(self, X: Tensor, delta: Tensor) -> Tensor:
         """See :meth:`Calibrated.quantiles`."""
@@ -219,7 +201,8 @@ class SmallSamplePredictor(Calibrated):
         return PredictiveDistribution(delta, self.quantiles(X, delta))
 
     def _conditioned(self, X: Tensor, y: Tensor) -> "SmallSamplePredictor":
-        return SmallSamplePredictor(self.posterior.extended(X, y), self.law, latent=self.is_latent)
+        more = self.posterior.extended(X, y)
+        return SmallSamplePredictor(more, self.law, latent=self.is_latent, pending=self.pending)
 
     def _near_features(self, X: Any) -> Tensor:
         """Features, none of which is far away: a search stays within its bounds."""

@@ -1,13 +1,12 @@
 r"""Training of the GP of an optimisation: a prior on everything that ten points cannot tell.
 
-Maximum a posteriori over lengthscales and noise, with the constant mean that is best for these and
-the signal variance of the standardised target.  The mean is not that of the data: the points of an
-optimisation gather where results are good, and their mean says nothing about the rest of the space.
-Without a prior on the noise, ten points of a rough function are taken for noise altogether.
+The library's likelihood, maximised a posteriori over lengthscales, noise and a constant mean; the
+signal variance is that of the standardised target.  The mean is not that of the data: the points of
+an optimisation gather where results are good, and their mean says nothing about the rest of the
+space.  Without a prior on the noise, ten points of a rough function are taken for noise altogether.
 """
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -15,8 +14,8 @@ from torch import Tensor
 
 from sharpgp.gp.compute import threads_for
 from sharpgp.gp.covariance import Named
-from sharpgp.gp.dense import add_to_diagonal, cholesky, log_marginal_likelihood
 from sharpgp.gp.exact import ExactPosterior
+from sharpgp.gp.likelihood import likelihood_at
 from sharpgp.gp.optimise import minimise, with_gradient
 from sharpgp.gp.posterior import DataPosterior
 from sharpgp.gp.scaling import Affine
@@ -29,25 +28,14 @@ _LENGTHSCALE, _LENGTHSCALE_DEVIATION = math.sqrt(2.0) - 3.0, math.sqrt(3.0)
 # Log noise variance, relative to the target's variance: many functions have none at all, so that
 # less is believed more readily than more.
 _NOISE, _MORE_NOISE, _LESS_NOISE = -5.0, 1.0, 3.0
-_SMALLEST_NOISE = 1e-6
 # Log scale of a warp, in deviations of the target: a scale of 3 is next to none.
 _WARP, _WARP_DEVIATION = math.log(2.0), 1.5
-_SMALLEST_WARP, _LARGEST_WARP = 0.02, 30.0
-_MOST_EVALUATIONS = 80
-_TOLERANCE = 1e-6
-
-
-@dataclass(frozen=True)
-class Trained:
-    """A trained GP, and where its search ended, for the next one to start from."""
-
-    posterior: DataPosterior
-    at: np.ndarray
+_MAX_EVALUATIONS = 80
 
 
 def train_map(
     X: Tensor, y: Tensor, covariance: Named, *, warped: bool = False, near: np.ndarray | None = None
-) -> Trained | None:
+) -> tuple[DataPosterior, np.ndarray] | None:
     r"""The GP of greatest posterior density ``p(y | l, noise, m) p(l) p(noise)``.
 
     Parameters
@@ -63,42 +51,31 @@ def train_map(
 
     Returns
     -------
-    Trained or None
-        None where nothing could be factorised.
+    tuple or None
+        The GP and where its search ended; None where nothing could be factorised.
 
     Examples
     --------
     >>> from sharpgp.gp.kernels import make_covariance
     >>> X = torch.linspace(0, 1, 9, dtype=torch.float64)[:, None]
-    >>> trained = train_map(X, (5 * X[:, 0]).sin(), make_covariance("rbf", 1))
-    >>> bool((trained.posterior.mean(X) - (5 * X[:, 0]).sin()).abs().max() < 0.05)
+    >>> gp, _ = train_map(X, (5 * X[:, 0]).sin(), make_covariance("rbf", 1))
+    >>> bool((gp.mean(X) - (5 * X[:, 0]).sin()).abs().max() < 0.05)
     True
     """
     objective = _Objective(X, y, covariance, warped)
     lower, upper, first = objective.bounds()
     starts = [first] if near is None or len(near) != len(first) else [first, near]
+    limits = {"most": _MAX_EVALUATIONS, "tolerance": 1e-6}
     with threads_for(len(y)):
-        found = min(
-            (
-                minimise(
-                    objective.evaluate,
-                    start,
-                    lower,
-                    upper,
-                    most=_MOST_EVALUATIONS,
-                    tolerance=_TOLERANCE,
-                )
-                for start in starts
-            ),
-            key=lambda one: one.value,
-        )
-    return None if found.failed else Trained(objective.posterior(found.x), found.x)
+        tried = [minimise(objective.evaluate, u, lower, upper, **limits) for u in starts]
+    best = min(tried, key=lambda one: one.value)
+    return None if best.failed else (objective.posterior(best.x), best.x)
 
 
 class _Objective:
     """Negative log posterior density per point.
 
-    A function of log lengthscales and log noise and, of a warp, of centre and log scale.
+    A function of log lengthscales, log noise, mean and, of a warp, of centre and log scale.
     """
 
     def __init__(self, X: Tensor, y: Tensor, covariance: Named, warped: bool) -> None:
@@ -106,82 +83,58 @@ class _Objective:
         self.y_units = Affine.standardising(y)
         self.t = self.y_units.forward(y)
         self.n = covariance.n_lengthscales
-        self.evaluate = with_gradient(self, "the posterior density", y)
         # The prior is about the whole range of an input, not about that of the data.
         scale = torch.ones(X.shape[1], dtype=X.dtype)
         if covariance.known_noise:
             scale[-1] = self.y_units.scale.square()
         self.x_units = Affine(torch.zeros_like(scale), scale)
-        self.Z = self.x_units.forward(X)
+        self.likelihood = likelihood_at(covariance, self.x_units.forward(X))
+        self.evaluate = with_gradient(self, "the posterior density", y)
         self.centre = _LENGTHSCALE + 0.5 * math.log(self.n)
 
     def bounds(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Box of the search, and where it starts: at the mode of the prior."""
-        lower = [math.log(0.01)] * self.n + [math.log(_SMALLEST_NOISE)]
-        upper = [math.log(1e3)] * self.n + [math.log(2.0)]
-        start = [self.centre] * self.n + [_NOISE]
+        low, high = self.t.min().item(), self.t.max().item()
+        # (low, high, start) of each; noise below the first bound is out of rounding's reach.
+        rows = [(math.log(0.01), math.log(1e3), self.centre)] * self.n
+        rows += [(math.log(1e-6), math.log(2.0), _NOISE), (low - 2.0, high + 2.0, 0.0)]
         if self.warped:
-            low, high = self.t.min().item(), self.t.max().item()
-            lower += [low - 2.0, math.log(_SMALLEST_WARP)]
-            upper += [high + 2.0, math.log(_LARGEST_WARP)]
             end = 0.05 if side_of(self.t) == "low" else 0.95
-            start += [float(torch.quantile(self.t, end)), _WARP]
-        return np.array(lower), np.array(upper), np.array(start)
+            rows += [(low - 2.0, high + 2.0, float(torch.quantile(self.t, end)))]
+            rows += [(math.log(0.02), math.log(30.0), _WARP)]
+        lower, upper, start = np.array(rows).T
+        return lower, upper, start
 
     def __call__(self, leaf: Tensor) -> Tensor:
-        theta = self._theta(leaf)
-        noise, target, slopes = leaf[self.n], self.t, torch.zeros_like(leaf[0])
-        penalty = 0.5 * ((leaf[: self.n] - self.centre) / _LENGTHSCALE_DEVIATION).square().sum()
+        noise, mean = leaf[self.n], leaf[self.n + 1]
         width = torch.where(noise > _NOISE, _MORE_NOISE, _LESS_NOISE)
-        penalty = penalty + 0.5 * ((noise - _NOISE) / width).square()
+        lengths = (leaf[: self.n] - self.centre) / _LENGTHSCALE_DEVIATION
+        fit = -0.5 * (lengths.square().sum() + ((noise - _NOISE) / width).square())
+        target = self.t
         if self.warped:
             centre, scale = leaf[-2], leaf[-1].exp()
             u = ((self.t - centre) / scale).asinh()
             deviation = u.std(correction=0)
-            slopes = (
-                -0.5 * ((self.t - centre).square() + scale.square()).log() - deviation.log()
-            ).sum()
+            slopes = -0.5 * ((self.t - centre).square() + scale.square()).log() - deviation.log()
+            fit = fit + slopes.sum() - 0.5 * ((leaf[-1] - _WARP) / _WARP_DEVIATION).square()
             target = (u - u.mean()) / deviation
-            penalty = penalty + 0.5 * ((leaf[-1] - _WARP) / _WARP_DEVIATION).square()
-        Ky = add_to_diagonal(self.covariance.matrix(theta, self.Z), theta[:, -1])
-        # The best mean is a maximum, too, so that no gradient passes through it.
-        fit = log_marginal_likelihood(Ky, (target - best_mean(Ky, target)).unsqueeze(0))[0]
-        return -(fit + slopes - penalty) / len(self.t)
+        return -(fit + self.likelihood(self._theta(leaf), target - mean)) / len(self.t)
 
     def _theta(self, leaf: Tensor) -> Tensor:
-        """``theta`` [1, P]: inverse lengthscales, signal variance 1, noise."""
-        one = torch.ones_like(leaf[:1])
-        return torch.cat([(-leaf[: self.n]).exp(), one, leaf[self.n : self.n + 1].exp()])[None]
+        """``theta`` [P]: inverse lengthscales, signal variance 1, noise."""
+        noise = leaf[self.n : self.n + 1]
+        return torch.cat([(-leaf[: self.n]).exp(), torch.ones_like(noise), noise.exp()])
 
     def posterior(self, at: np.ndarray) -> DataPosterior:
         """The GP at the end of a search, in the user's units."""
         leaf = torch.from_numpy(at).to(self.t)
-        theta, y, y_units, warp = self._theta(leaf)[0], self.y, self.y_units, None
+        y, y_units, warp = self.y, self.y_units, None
         if self.warped:
-            scale = self.y_units.scale * math.exp(at[-1])
-            warp = Warp(self.y_units.back(leaf[-2]), scale)
+            warp = Warp(self.y_units.back(leaf[-2]), self.y_units.scale * leaf[-1].exp())
             y = warp.forward(self.y)
             y_units = Affine.standardising(y)
-        Ky = add_to_diagonal(self.covariance.matrix(theta[None], self.Z), theta[-1:])
-        mean = best_mean(Ky, y_units.forward(y))
         # In these units the prior mean is 0.
-        y_units = Affine(y_units.back(mean), y_units.scale)
-        gp = ExactPosterior(
-            self.X, y, self.covariance, theta, x_units=self.x_units, y_units=y_units
-        )
+        units = Affine(y_units.back(leaf[self.n + 1]), y_units.scale)
+        given = self.X, y, self.covariance, self._theta(leaf)
+        gp = ExactPosterior(*given, x_units=self.x_units, y_units=units)
         return gp if warp is None else WarpedPosterior(gp, warp)
-
-
-def best_mean(Ky: Tensor, t: Tensor) -> Tensor:
-    """The constant mean under which targets [N] with covariance [1, N, N] are likeliest.
-
-    Examples
-    --------
-    >>> best_mean(torch.eye(3).double()[None], torch.tensor([1.0, 2.0, 6.0]).double()).item()
-    3.0
-    """
-    with torch.no_grad():
-        L = cholesky(Ky)[0][0]
-        ones = torch.ones_like(t)
-        weights = torch.cholesky_solve(ones.unsqueeze(-1), L).squeeze(-1)
-        return (weights @ t) / weights.sum()
