@@ -88,7 +88,7 @@ def test_region_of_a_table_has_its_rows():
 def test_plan_has_whole_repetitions_first():
     tasks = experiment.plan(["branin", "levy4"], ["logei", "turbo"], repeats=3, iterations=5)
     assert [task.seed for task in tasks] == sorted(task.seed for task in tasks)
-    assert len(experiment.plan()) == 20 * len(PROBLEMS) * 8
+    assert len(experiment.plan()) == 20 * len(PROBLEMS) * 7
     with pytest.raises(InvalidInputError, match="methods: expected one of logei, ucb"):
         experiment.plan(methods=["ei"])
 
