@@ -48,11 +48,11 @@ def test_without_the_extra(monkeypatch):
 
 # ------------------------------------------------------------------ with Optuna
 
-FAST = {"kernels": ["rbf"], "warp": False}
-
 
 @pytest.fixture
-def optuna():
+def optuna(monkeypatch):
+    monkeypatch.setattr("sharpgp.bo.surrogate.KERNELS", ("rbf",))
+    monkeypatch.setattr("sharpgp.bo.surrogate.MIN_WARPED", math.inf)
     found = pytest.importorskip("optuna", reason="no optuna; the extra of that name installs it")
     found.logging.set_verbosity(found.logging.ERROR)
     return found
@@ -63,7 +63,7 @@ def test_study_finds_the_optimum(optuna):
         x, rate = trial.suggest_float("x", -1.0, 3.0), trial.suggest_float("r", 1e-4, 1, log=True)
         return (x - 1.0) ** 2 + (math.log10(rate) + 2.0) ** 2
 
-    study = optuna.create_study(sampler=OptunaSampler(design=6, **FAST))
+    study = optuna.create_study(sampler=OptunaSampler(design=6))
     study.optimize(objective, n_trials=12)
     assert study.best_value < 0.1
     loop = study.sampler.loop
@@ -73,7 +73,7 @@ def test_study_finds_the_optimum(optuna):
 
 
 def test_failed_running_and_pruned_trials(optuna):
-    study = optuna.create_study(sampler=OptunaSampler(design=3, **FAST), direction="maximize")
+    study = optuna.create_study(sampler=OptunaSampler(design=3), direction="maximize")
     space = {"n": optuna.distributions.IntDistribution(0, 20)}
     states = ("COMPLETE", "FAIL", "PRUNED", "COMPLETE", "COMPLETE", "COMPLETE")
     for n, state in enumerate(states):
@@ -97,7 +97,7 @@ def test_failed_running_and_pruned_trials(optuna):
 
 
 def test_study_ends_when_little_is_left(optuna):
-    sampler = OptunaSampler(design=5, **FAST)
+    sampler = OptunaSampler(design=5)
     study = optuna.create_study(sampler=sampler)
     callbacks = [sampler.stop(amount=0.5)]
     study.optimize(lambda t: t.suggest_float("x", -1, 2) ** 2, n_trials=40, callbacks=callbacks)

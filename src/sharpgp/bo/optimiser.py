@@ -2,7 +2,6 @@
 
 import math
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -17,15 +16,13 @@ from sharpgp.bo.acquisition import (
     CalibratedLogExpectedImprovement,
     CalibratedUpperConfidenceBound,
 )
-from sharpgp.bo.feasibility import Feasibility
 from sharpgp.bo.record import Record, Run, numbers_of_runs
-from sharpgp.bo.search import BEST, Searched, candidates, maximise
+from sharpgp.bo.search import BEST, OfUnit, candidates, maximise
 from sharpgp.bo.small_sample import SmallSamplePredictor
 from sharpgp.bo.space import Space
 from sharpgp.bo.stopping import joint_draws, probability_of_gain
-from sharpgp.bo.surrogate import KERNELS, Surrogate, choose
+from sharpgp.bo.surrogate import Surrogate, choose
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.covariance import STATIONARY
 from sharpgp.persistence import load, save
 
 #: Acquisition functions by name.
@@ -40,20 +37,10 @@ DRAWS = 1000
 class Best:
     """The best point so far, by results and by the model.
 
-    Attributes
-    ----------
-    x : dict or array
-        The point with the best result.
-    y : float
-        Its result; the mean of all results there.
-    interval : tuple of float or None
-        Calibrated 95 % interval of what another run would give on average there: without noise it
-        is next to nothing.  None before three results.
-    model_x : dict or array
-        The point that was run whose mean under the model is best.  Where results are noisy this is
-        the better recommendation: the best of many noisy results was also lucky.
-    model_y : float
-        That mean.
+    ``x`` has the best result ``y`` (the mean, if it was run more than once).  ``interval`` is the
+    calibrated 95 % interval of the function there, without noise; None before three results.
+    ``model_x`` is the point that was run whose mean under the model, ``model_y``, is best.  Where
+    results are noisy it is the better recommendation: the best of many was also lucky.
     """
 
     x: Any
@@ -84,10 +71,6 @@ class Optimiser:
         Calibrated expected improvement or calibrated upper bound.
     delta : float
         Level of the upper bound.
-    kernels : sequence of str
-        Kernels that are tried.
-    warp : bool
-        Whether a warped target is tried, too.
     design : int, optional
         Points that fill the space first; two for each input, and at least five, by default.
     random_state : int
@@ -116,19 +99,12 @@ class Optimiser:
         maximize: bool = True,
         acquisition: str = "logei",
         delta: float = 0.95,
-        kernels: Sequence[str] = KERNELS,
-        warp: bool = True,
         design: int | None = None,
         random_state: int = 0,
         file: str | os.PathLike[str] | None = None,
     ) -> None:
         check_choice(acquisition, "acquisition", ACQUISITIONS)
-        if isinstance(kernels, str) or not kernels:
-            raise InvalidInputError(f"kernels: expected a list of names, found {kernels!r}")
-        for kernel in kernels:
-            check_choice(kernel, "kernels", STATIONARY)
-        if not (isinstance(delta, int | float) and 0.0 < delta < 1.0):
-            raise InvalidInputError(f"delta: expected a level in (0, 1), found {delta!r}")
+        _in_unit(delta, "delta")
         space = Space.of(inputs)
         first = max(2 * space.d, 5) if design is None else as_count(design, "design", least=3)
         settings = {
@@ -137,8 +113,6 @@ class Optimiser:
             "delta": float(delta),
             "design": first,
             "seed": as_count(random_state, "random_state", least=0),
-            "kernels": list(kernels),
-            "warp": bool(warp),
         }
         self.record, self.file = Record(space, settings), file
         self._again: list[list[float]] = []
@@ -155,14 +129,7 @@ class Optimiser:
     def load(cls, file: str | os.PathLike[str]) -> "Optimiser":
         """Go on with an optimisation from its file; what it asks next is what it would have asked.
 
-        Examples
-        --------
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     loop = Optimiser({"x": (0, 1)}, file=f"{folder}/run.sgp")
-        ...     asked = loop.ask()
-        ...     Optimiser.load(f"{folder}/run.sgp").pending == [asked]
-        True
+        Points that were asked for and not told are still pending.
         """
         record = load(file)
         if not isinstance(record, Record):
@@ -284,18 +251,14 @@ class Optimiser:
         as_count(runs, "runs", least=1)
         found = 1.0
         if not self._designing:
-            draws, chance = self._draws(among)
-            found = probability_of_gain(draws, float(amount), runs, chance)
+            found = probability_of_gain(self._draws(among), float(amount), runs)
         self.record.checks.append([float(self.n_runs), float(amount), found])
         self._keep()
         return found
 
     def stop(self, probability: float = 0.05, amount: float = 0.0, **remaining: Any) -> bool:
         """Whether to stop: :meth:`remaining`, which takes the rest, is at most ``probability``."""
-        if not (isinstance(probability, int | float) and 0.0 < probability < 1.0):
-            raise InvalidInputError(
-                f"probability: expected a number in (0, 1), found {probability!r}"
-            )
+        _in_unit(probability, "probability")
         return self.remaining(amount, **remaining) <= probability
 
     def predict_interval(self, X: Any, coverage: float = 0.95) -> np.ndarray:
@@ -325,11 +288,11 @@ class Optimiser:
         """Codes [d] of one more point."""
         space = self.record.space
         if self._designing:
-            return space.from_unit(self._of_design())
-        predictor, best, floor, top = self._state()
-        found = self._acquisition(predictor, floor, top)
+            return space.from_unit(self._of_design().unsqueeze(0))[0]
+        predictor, best, top = self._state()
+        found = self._acquisition(predictor, top)
         pending = self.record.unit(self.record.pending)
-        return space.from_unit(maximise(found, space, best, pending, self._seed))
+        return space.from_unit(maximise(found, space, best, pending, self._seed).unsqueeze(0))[0]
 
     def _next_among(self, rows: Tensor) -> Tensor:
         """Codes [d] of one more point of ``rows`` [m, d], none of which is asked for twice."""
@@ -340,9 +303,9 @@ class Optimiser:
         if self._designing:
             value = -(Z - self._of_design()).square().sum(-1)
         else:
-            predictor, _, floor, top = self._state()
+            predictor, _, top = self._state()
             with torch.no_grad():
-                value = self._acquisition(predictor, floor, top)(Z.unsqueeze(1))
+                value = self._acquisition(predictor, top)(Z.unsqueeze(1))
         return rows[int(value.argmax())]
 
     def _left(self, rows: Tensor) -> Tensor:
@@ -366,8 +329,8 @@ class Optimiser:
         settings, asked = self.record.settings, self.record.asked
         return self.record.space.sobol(max(settings["design"], asked + 1), settings["seed"])[asked]
 
-    def _state(self) -> tuple[SmallSamplePredictor, Tensor, float, float]:
-        """The predictor of the function, the best points so far [b, d], worst and best mean."""
+    def _state(self) -> tuple[SmallSamplePredictor, Tensor, float]:
+        """The predictor of the function, the best points so far [b, d], and the best mean."""
         record = self.record
         surrogate = self._trained()
         pending = record.features(record.unit(record.pending))
@@ -375,38 +338,26 @@ class Optimiser:
             surrogate.gp, record.law_of_search(), latent=True, pending=pending
         )
         means = surrogate.gp.mean(surrogate.gp.X_train)
-        floor, top = float(means.min()), float(means.max())
+        top = float(means.max())
         if record.pending:
             top = max(top, float(predictor.location(pending).max()))
         leading = means.topk(min(BEST, len(means))).indices.tolist()
-        best = record.unit([record.succeeded[place].x for place in leading])
-        return predictor, best, floor, top
+        best = record.unit([record.runs[place].x for place in leading])
+        return predictor, best, top
 
-    def _acquisition(
-        self, predictor: SmallSamplePredictor, floor: float, top: float
-    ) -> AcquisitionFunction:
+    def _acquisition(self, predictor: SmallSamplePredictor, top: float) -> AcquisitionFunction:
         """What is searched, as a function of unit coordinates."""
         inner: AcquisitionFunction
         if self.record.settings["acquisition"] == "ucb":
             inner = CalibratedUpperConfidenceBound(predictor, self.record.settings["delta"])
-            return Searched(inner, self.record.features, self._feasibility(), floor)
-        inner = CalibratedLogExpectedImprovement(predictor, top)
-        return Searched(inner, self.record.features, self._feasibility())
+        else:
+            inner = CalibratedLogExpectedImprovement(predictor, top)
+        return OfUnit(inner, self.record.features)
 
-    def _feasibility(self) -> Feasibility | None:
-        """How likely runs succeed, where any has failed."""
-        runs = self.record.runs
-        succeeded = torch.tensor([not run.failed for run in runs])
-        if bool(succeeded.all()):
-            return None
-        Z = self.record.unit([run.x for run in runs])
-        return Feasibility(self.record.space.features(Z), succeeded)
+    def _draws(self, among: Any) -> Tensor:
+        """Joint draws of the function [n, T + 1], at the best point that was run and at others.
 
-    def _draws(self, among: Any) -> tuple[Tensor, Tensor | None]:
-        """Joint draws of the function [n, T + 1], and probabilities of success [T].
-
-        At the best point that was run and at those that may be: some all over the space and around
-        the best points, or rows that were not run.
+        These are all over the space and around the best points, or rows that were not run.
         """
         record, surrogate = self.record, self._trained()
         best = self._state()[1]
@@ -414,11 +365,10 @@ class Optimiser:
             Z = torch.cat(candidates(record.space, best, self._seed))
         else:
             Z = record.space.to_unit(self._left(record.space.codes(among)))
-        F, chance = record.features(torch.cat([best[:1], Z])), self._feasibility()
         predictor = SmallSamplePredictor(surrogate.gp, record.law())
-        generator = torch.Generator().manual_seed(self._seed)
-        draws = surrogate.outward(joint_draws(predictor, F, DRAWS, generator))
-        return draws, None if chance is None else chance(F[1:])
+        F, generator = record.features(torch.cat([best[:1], Z])), torch.Generator()
+        draws = joint_draws(predictor, F, DRAWS, generator.manual_seed(self._seed))
+        return surrogate.outward(draws)
 
     # -------------------------------------------------------------- the model
 
@@ -427,15 +377,9 @@ class Optimiser:
         record, known = self.record, self.record.surrogate
         if not record.succeeded:
             raise InvalidInputError("X: expected a run with a result, found none; tell one first")
-        if known is None or known.posterior.n_train != len(record.succeeded):
+        if known is None or known.posterior.n_train != len(record.runs):
             fit = choose if known is None else known.next
-            record.surrogate = known = fit(
-                *record.data(),
-                ties=record.space.ties,
-                known_noise=record.knows_noise,
-                kernels=record.settings["kernels"],
-                warped=record.settings["warp"],
-            )
+            record.surrogate = known = fit(*record.data(), record.space.ties, record.knows_noise)
         return known
 
     def _intervals(self, Z: Tensor, coverage: float, *, latent: bool) -> Tensor:
@@ -475,36 +419,31 @@ class Optimiser:
 
         return optimisation_figure(self)
 
-    def _facts(self) -> dict[str, str]:
+    def _facts(self) -> dict[str, Any]:
         record, means = self.record, self.record.averages()
-        facts = {
+        facts: dict[str, Any] = {
             "goal": "maximise" if record.sign > 0 else "minimise",
-            "runs": str(self.n_runs),
-            "failed": str(self.n_runs - len(record.succeeded)),
-            "pending": str(len(record.pending)),
+            "runs": self.n_runs,
+            "failed": self.n_runs - len(record.succeeded),
+            "pending": len(record.pending),
         }
         if means:
             x = max(means, key=lambda one: record.sign * means[one])
-            (point,) = record.space.points(torch.tensor([x], dtype=torch.float64))
-            if isinstance(point, dict):
-                shown = [
-                    f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in point.items()
-                ]
-                facts["best"] = f"{means[x]:.6g} at {', '.join(shown)}"
-            else:
-                facts["best"] = f"{means[x]:.6g} at {np.array2string(point, precision=4)}"
+            (point,) = record.space.points(torch.tensor([x], dtype=torch.float64).round(decimals=6))
+            facts["best"] = f"{means[x]:.6g} at {point}"
         if record.checks:
             n, amount, chance = record.checks[-1]
             facts["remaining"] = f"{chance:.1%} for more than {amount:g} after {n:.0f} runs"
         return facts
 
     def __repr__(self) -> str:
-        facts = self._facts()
-        return f"<Optimiser: {', '.join(f'{name}: {value}' for name, value in facts.items())}>"
+        return f"<Optimiser: {', '.join(f'{k}: {v}' for k, v in self._facts().items())}>"
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><th>{name}</th><td>{escape(value)}</td></tr>"
-            for name, value in self._facts().items()
-        )
-        return f"<table><caption>Optimiser</caption>{rows}</table>"
+        rows = (f"<tr><th>{k}</th><td>{escape(str(v))}</td></tr>" for k, v in self._facts().items())
+        return f"<table><caption>Optimiser</caption>{''.join(rows)}</table>"
+
+
+def _in_unit(value: Any, name: str) -> None:
+    if not (isinstance(value, int | float) and 0.0 < value < 1.0):
+        raise InvalidInputError(f"{name}: expected a number in (0, 1), found {value!r}")

@@ -31,8 +31,7 @@ class OptunaSampler:
     Attributes
     ----------
     loop : Optimiser or None
-        What answered the last question; ``loop.predict_interval({"x": 0.5})`` has calibrated
-        intervals.
+        What answered the last question.
 
     Examples
     --------

@@ -73,21 +73,10 @@ class Run:
 class Record:
     """The state of an optimisation: everything that its next step depends on.
 
-    Attributes
-    ----------
-    space : Space
-    settings : dict
-        Those of the optimiser, as JSON.
-    runs : list of Run
-        In the order in which they were told.
-    pending : list of list of float
-        Codes of points that were asked for and not told.
-    asked : int
-        Points asked for so far; every one has random numbers of its own.
-    checks : list of (int, float, float)
-        Number of runs, amount and probability of every answer to how much is left to gain.
-    surrogate : Surrogate or None
-        The model that the last question was answered with.
+    Runs are in the order in which they were told, ``pending`` has codes of points that were not
+    told yet, ``checks`` the number of runs, amount and probability of every answer to how much is
+    left to gain, ``surrogate`` is the model of the last question.  Each of the ``asked`` points has
+    random numbers of its own.
     """
 
     space: Space
@@ -156,29 +145,31 @@ class Record:
             del self.pending[nearest]
 
     def data(self) -> tuple[Tensor, Tensor]:
-        """Features [N, D] and targets [N], to be maximised, of the runs that succeeded.
+        """Features [N, D] and targets [N] of all runs, to be maximised.
 
-        A result far below all others counts as the lowest of these (:func:`without_outliers`).
-        Where the noise of any run is known, its variance is the last feature, 0 for the others.
+        A run that failed counts as the worst result, so that its surroundings are avoided, and a
+        result far below all others as the lowest of these (:func:`without_outliers`).  Where the
+        noise of any run is known, its variance is the last feature, 0 for the others.
         """
-        runs = self.succeeded
-        F = self.space.features(self.unit([run.x for run in runs]))
-        y = self.sign * torch.tensor([run.y for run in runs], dtype=torch.float64)
+        F = self.space.features(self.unit([run.x for run in self.runs]))
+        y = self.sign * torch.tensor([run.y for run in self.succeeded], dtype=torch.float64)
         if 0.0 < (span := float(y.max() - y.min())) < _SMALLEST_RANGE:
             raise InvalidInputError(
                 f"y: expected results that differ by {_SMALLEST_RANGE:g} or more, found {span:g}; "
                 "choose other units"
             )
         if self.knows_noise:
-            noise = torch.tensor([run.noise or 0.0 for run in runs], dtype=torch.float64)
+            noise = torch.tensor([run.noise or 0.0 for run in self.runs], dtype=torch.float64)
             F = torch.cat([F, noise.unsqueeze(-1)], -1)
-        return F, without_outliers(y)
+        y = without_outliers(y)
+        targets = y.new_full((len(self.runs),), float(y.min()))
+        targets[torch.tensor([not run.failed for run in self.runs])] = y
+        return F, targets
 
     def law(self) -> ScoreLaw:
-        """The law of a score, from the scores so far.
+        """The law of a score, from points predicted before they were seen, newer ones for more.
 
-        Those of points that were predicted before they were seen, newer ones counting for more;
-        and, for half as much, leave-one-out scores of runs that no model predicted.
+        And, for half as much, from leave-one-out scores of runs that no model predicted.
         """
         assert self.surrogate is not None
         spare = max(0, self.surrogate.gp.n_train - len(self.surrogate.at) + 1)
@@ -186,10 +177,9 @@ class Record:
         return ScoreLaw(*self._scores(HALF_LIFE), surprise=share)
 
     def law_of_search(self) -> ScoreLaw:
-        """The law that the next point is chosen by: the same scores, and the GP's normal tails.
+        """The law of the search, with the GP's normal tails: with surprises it would only explore.
 
-        Surprises are for intervals; a search that believed in them would only explore.  They count
-        for less here, and scores for longer.
+        Scores count for longer, and large ones for less.
         """
         scores, weights = self._scores(HALF_LIFE_OF_SEARCH)
         return ScoreLaw(scores.clamp(-MAX_SCORE_OF_SEARCH, MAX_SCORE_OF_SEARCH), weights)
@@ -197,14 +187,14 @@ class Record:
     def _scores(self, half_life: float) -> tuple[Tensor, Tensor]:
         """Scores [C] and what each counts for."""
         assert self.surrogate is not None
-        runs = self.succeeded
         left_out = leave_one_out_scores(self.surrogate.gp).tolist()
-        scores, weights = [], []
-        for place, run in enumerate(runs):
+        scores, weights, age = [], [], len(self.succeeded)
+        for place, run in enumerate(self.runs):
+            age -= not run.failed
             if run.score is not None:
                 scores.append(run.score)
-                weights.append(0.5 ** ((len(runs) - 1 - place) / half_life))
-            elif place < len(left_out):
+                weights.append(0.5 ** (age / half_life))
+            elif place < len(left_out) and not run.failed:
                 scores.append(left_out[place])
                 weights.append(LEFT_OUT_WEIGHT)
         return tuple(torch.tensor(part, dtype=torch.float64) for part in (scores, weights))
@@ -213,9 +203,7 @@ class Record:
 def without_outliers(y: Tensor) -> Tensor:
     """Targets [N], one or two far below all others raised to the lowest of these.
 
-    A run that went wrong would set the scale of the model, and what is left of the differences
-    between good results would pass for noise.  Results far above stay: they may be what is looked
-    for.
+    They would set the scale of the model, and differences between good results pass for noise.
 
     Examples
     --------

@@ -9,10 +9,8 @@ from botorch.exceptions import BotorchWarning
 from botorch.optim import optimize_acqf
 from botorch.optim.initializers import initialize_q_batch
 from botorch.optim.optimize_mixed import optimize_acqf_mixed_alternating
-from botorch.utils.transforms import t_batch_mode_transform
 from torch import Tensor
 
-from sharpgp.bo.feasibility import Feasibility
 from sharpgp.bo.space import Space
 
 #: Space-filling candidates, and those around each of the best points.
@@ -30,46 +28,17 @@ APART = 0.01
 _NEAREST, _FARTHEST = 0.003, 0.2
 
 
-class Searched(AcquisitionFunction):
-    """An acquisition function as it is searched: of unit coordinates, less where runs may fail.
+class OfUnit(AcquisitionFunction):
+    """An acquisition function of features, as one of unit coordinates."""
 
-    A logarithm gets ``log P(success)`` added, as the expected improvement of a run that may fail;
-    any other value falls towards ``floor`` by the share of failures.
-
-    Parameters
-    ----------
-    inner : AcquisitionFunction
-        Of features.
-    features : callable
-        From unit coordinates to features.
-    feasibility : Feasibility, optional
-        None where no run has failed.
-    floor : float, optional
-        None where values are logarithms.
-    """
-
-    def __init__(
-        self,
-        inner: AcquisitionFunction,
-        features: Callable[[Tensor], Tensor],
-        feasibility: Feasibility | None = None,
-        floor: float | None = None,
-    ) -> None:
+    def __init__(self, inner: AcquisitionFunction, features: Callable[[Tensor], Tensor]) -> None:
         super().__init__(model=inner.model)
         self.inner, self.features = inner, features
-        self.feasibility, self.floor = feasibility, floor
 
-    @t_batch_mode_transform(expected_q=1)  # type: ignore[arg-type]
     def forward(self, X: Tensor) -> Tensor:
         """Values at ``X`` [..., 1, d]."""
-        F = self.features(X)
-        value: Tensor = self.inner(F)
-        if self.feasibility is None:
-            return value
-        chance = self.feasibility(F.squeeze(-2))
-        if self.floor is None:
-            return value + chance.log()
-        return self.floor + (value - self.floor) * chance
+        value: Tensor = self.inner(self.features(X))
+        return value
 
 
 def candidates(space: Space, best: Tensor, seed: int) -> tuple[Tensor, Tensor]:
@@ -102,18 +71,10 @@ def candidates(space: Space, best: Tensor, seed: int) -> tuple[Tensor, Tensor]:
 def maximise(
     acquisition: AcquisitionFunction, space: Space, best: Tensor, pending: Tensor, seed: int
 ) -> Tensor:
-    """The point [d], in unit coordinates, where an acquisition function is largest.
+    """The point [d] where an acquisition function is largest, all in unit coordinates.
 
-    Parameters
-    ----------
-    acquisition : AcquisitionFunction
-        Of unit coordinates.
-    space : Space
-    best : Tensor [b, d]
-        The best points so far, in unit coordinates.
-    pending : Tensor [p, d]
-        Points that are being run; the next one is apart from them (:data:`APART`).
-    seed : int
+    The search also starts around the best points so far [b, d]; what it finds is apart from those
+    that are being run [p, d].
 
     Examples
     --------

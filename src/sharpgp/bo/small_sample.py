@@ -49,9 +49,8 @@ class ScoreLaw:
     scores : Tensor [C]
         ``(y - location) / spread`` of points predicted before they were seen; may be empty.
     weights : Tensor [C], optional
-        What each counts for; 1 by default.
     surprise : float
-        Share of surprises in the GP's own law, ``e``.
+        ``e``.
 
     Examples
     --------
@@ -113,12 +112,9 @@ class SmallSamplePredictor(Calibrated):
     posterior : KernelPosterior
     law : ScoreLaw
     latent : bool
-        Quantiles of the function rather than of an observation: ``sigma`` without the noise, times
-        the same ``beta``.
+        Quantiles of the function rather than of an observation: ``sigma`` without the noise.
     pending : Tensor [p, D], optional
-        Points that are being run: as if the function, noise left out, were known there to be its
-        mean.  The spread is 0 at these points, so that the next one is another, however noisy runs
-        are.
+        Points that are being run: the function counts as known there, without noise.
 
     Examples
     --------
@@ -218,13 +214,6 @@ def leave_one_out_scores(posterior: KernelPosterior) -> Tensor:
     """Scores [N] of training points under the GP without each of them, in closed form.
 
     Its hyperparameters have seen them, so that these scores are a little too small.
-
-    Examples
-    --------
-    >>> from sharpgp.gp.training import train
-    >>> X = torch.linspace(0, 6, 9, dtype=torch.float64)[:, None]
-    >>> leave_one_out_scores(train(X, X[:, 0].sin())[0]).shape
-    torch.Size([9])
     """
     mean, sigma = posterior.loo(posterior.theta_R.unsqueeze(0))
     return (posterior.y_train - mean[0]) / sigma[0]

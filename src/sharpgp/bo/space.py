@@ -25,13 +25,7 @@ MAX_VALUES = 10_000
 
 @dataclass(frozen=True)
 class Log:
-    """Numbers between two positive ends, searched on a logarithmic scale.
-
-    Examples
-    --------
-    >>> Log(1e-3, 1)
-    Log(low=0.001, high=1)
-    """
+    """Numbers between two positive ends, searched on a logarithmic scale."""
 
     low: float
     high: float
@@ -64,9 +58,18 @@ write (0, 10) for all numbers between, or {0, 10} for these two
     @classmethod
     def of(cls, name: str, given: Any) -> "Input":
         """From ``(low, high)``, :class:`Log`, a range of whole numbers, a list or set of values."""
-        if isinstance(given, Log):
-            return cls._between(name, given.low, given.high, log=True)
-        if isinstance(given, str) or not isinstance(given, Sequence | Set | np.ndarray):
+        log = isinstance(given, Log)
+        if log:
+            given = (given.low, given.high)
+        elif isinstance(given, Set):
+            given = sorted(given, key=repr)
+        elif isinstance(given, list) and len(given) == 2 and all(map(_is_number, given)):
+            low, high = given
+            raise InvalidInputError(
+                f"{name}: found {given}, which may be a range or two values; write "
+                f"({low}, {high}) for all numbers between, or {{{low}, {high}}} for these two"
+            )
+        if isinstance(given, str) or not isinstance(given, Sequence | np.ndarray):
             raise InvalidInputError(
                 f"{name}: expected (low, high), Log(low, high), a range or a list of values, found "
                 f"{given!r}"
@@ -76,66 +79,66 @@ write (0, 10) for all numbers between, or {0, 10} for these two
                 f"{name}: expected at most {MAX_VALUES} values, found {len(given)}; give "
                 "(low, high) and round"
             )
-        listed = sorted(given, key=repr) if isinstance(given, Set) else given
-        values = [v.item() if isinstance(v, np.generic) else v for v in listed]
-        ordered = all(_is_number(value) for value in values)
-        if ordered and len(values) == 2 and not isinstance(given, range):
-            low, high = values
-            if isinstance(given, list):
+        values = [v.item() if isinstance(v, np.generic) else v for v in given]
+        ordered = all(map(_is_number, values))
+        if ordered and len(values) == 2 and isinstance(given, tuple | np.ndarray):
+            low, high = map(float, values)
+            if not (math.isfinite(high - low) and low < high and (low > 0 or not log)):
                 raise InvalidInputError(
-                    f"{name}: found {given}, which may be a range or two values; write "
-                    f"({low}, {high}) for all numbers between, or {{{low}, {high}}} for these two"
+                    f"{name}: expected {'0 < ' if log else ''}low < high, found ({low}, {high}); "
+                    "arrays have one row (low, high) for each input"
                 )
-            if not isinstance(given, Set):
-                return cls._between(name, low, high)
+            return cls(name, low, high, log)
         known = all(v is None or isinstance(v, str | bool | int | float) for v in values)
-        if len(values) < 2 or len(set(map(repr, values))) < len(values) or not known:
+        wrong = not known or (ordered and not all(map(math.isfinite, values)))
+        if wrong or len(values) < 2 or len(set(map(repr, values))) < len(values):
             raise InvalidInputError(
                 f"{name}: expected two or more different values, numbers or text, found {given!r}"
             )
-        if ordered and not all(map(math.isfinite, values)):
-            raise InvalidInputError(f"{name}: expected finite numbers, found {given!r}")
-        values = sorted(values) if ordered else values
-        return cls(name, 0.0, len(values) - 1.0, values=tuple(values))
-
-    @classmethod
-    def _between(cls, name: str, low: Any, high: Any, *, log: bool = False) -> "Input":
-        right = _is_number(low) and _is_number(high) and math.isfinite(high - low) and low < high
-        if not right or (log and low <= 0):
-            raise InvalidInputError(
-                f"{name}: expected {'0 < ' if log else ''}low < high, found ({low}, {high}); "
-                "arrays have one row (low, high) for each input"
-            )
-        return cls(name, float(low), float(high), log)
+        return cls(
+            name, 0.0, len(values) - 1.0, values=tuple(sorted(values) if ordered else values)
+        )
 
     @property
-    def ordered(self) -> bool:
-        """Whether it takes numbers."""
-        return all(_is_number(value) for value in self.values)
+    def categories(self) -> int:
+        """Number of values that have no order; 0 of numbers."""
+        return 0 if all(map(_is_number, self.values)) else len(self.values)
 
     def code(self, value: Any) -> float:
         """The code of a user's value, checked."""
         value = value.item() if isinstance(value, np.generic | Tensor) else value
+        number = _is_number(value) and math.isfinite(value)
         if not self.values:
             slack = _ROUNDING * (self.high - self.low)
-            if _is_number(value) and self.low - slack <= value <= self.high + slack:
+            if number and self.low - slack <= value <= self.high + slack:
                 return min(max(float(value), self.low), self.high)
             wanted = f"a number between {self.low:g} and {self.high:g}"
             raise InvalidInputError(f"{self.name}: expected {wanted}, found {value!r}")
         if value in self.values:
             return float(self.values.index(value))
-        if self.ordered and _is_number(value) and math.isfinite(value):
-            near = min(range(len(self.values)), key=lambda k: abs(self.values[k] - value))
-            slack = _ROUNDING * (self.values[-1] - self.values[0])
-            if abs(self.values[near] - value) <= slack:
-                return float(near)
+        if number and not self.categories:
+            distance = [abs(one - value) for one in self.values]
+            if min(distance) <= _ROUNDING * (self.values[-1] - self.values[0]):
+                return float(distance.index(min(distance)))
         shown = ", ".join(map(repr, self.values[:6])) + (", ..." if len(self.values) > 6 else "")
-        hint = "" if self.ordered else nearest(value, map(str, self.values))
+        hint = nearest(value, map(str, self.values))
         raise InvalidInputError(f"{self.name}: expected one of {shown}, found {value!r}{hint}")
 
-    def value(self, code: float) -> Any:
-        """The user's value for a code."""
-        return self.values[round(code)] if self.values else code
+    def to_unit(self, code: Tensor) -> Tensor:
+        """Codes as unit coordinates: categories stay, numbers go to [0, 1]."""
+        if self.categories:
+            return code
+        if self.log:
+            return (code / self.low).log() / math.log(self.high / self.low)
+        return (code - self.low) / (self.high - self.low)
+
+    def from_unit(self, z: Tensor) -> Tensor:
+        """Unit coordinates as codes, those of values rounded."""
+        if self.log:
+            code = self.low * (z * math.log(self.high / self.low)).exp()
+        else:
+            code = z if self.categories else self.low + z * (self.high - self.low)
+        return (code.round() if self.values else code).clamp(self.low, self.high)
 
 
 def _is_number(value: Any) -> bool:
@@ -146,7 +149,7 @@ def _is_number(value: Any) -> bool:
     "Space",
     inputs=Several(Input),
     named=bool,
-    transient=dict.fromkeys(("_ends", "_log", "whole", "categorical", "unit_bounds"), ABSENT),
+    transient=dict.fromkeys(("whole", "categories"), ABSENT),
 )
 @dataclass
 class Space:
@@ -172,17 +175,14 @@ class Space:
     @classmethod
     def of(cls, inputs: Any) -> "Space":
         """From a mapping of names to inputs, or an array (d, 2) of lower and upper bounds."""
-        if isinstance(inputs, Mapping):
-            found = tuple(Input.of(str(name), given) for name, given in inputs.items())
-            if not found:
-                raise InvalidInputError('inputs: expected at least one, such as {"x": (0, 10)}')
-            return cls(found, named=True)
-        box = as_float(inputs, "inputs")
+        if isinstance(inputs, Mapping) and inputs:
+            return cls(tuple(Input.of(str(name), one) for name, one in inputs.items()), named=True)
+        box = as_float([] if isinstance(inputs, Mapping) else inputs, "inputs")
         if box.dim() != 2 or box.shape[1] != 2 or not len(box):
             hint = "; transpose it" if box.dim() == 2 and len(box) == 2 else ""
             raise InvalidInputError(
-                "inputs: expected one row (low, high) for each input, shape (d, 2), or a dict of "
-                f"names, found shape {tuple(box.shape)}{hint}"
+                'inputs: expected names, such as {"x": (0, 10)}, or one row (low, high) for each '
+                f"input, shape (d, 2), found shape {tuple(box.shape)}{hint}"
             )
         rows = [Input.of(f"input {j}", tuple(row)) for j, row in enumerate(box.tolist())]
         return cls(tuple(rows), named=False)
@@ -192,7 +192,15 @@ class Space:
         """Number of inputs."""
         return len(self.inputs)
 
-    # -------------------------------------------------------------- the user's points and codes
+    @cached_property
+    def whole(self) -> Tensor:
+        """Mask [d] of inputs that take some values only."""
+        return torch.tensor([bool(one.values) for one in self.inputs])
+
+    @cached_property
+    def categories(self) -> tuple[int, ...]:
+        """Number of categories of each input; 0 of numbers."""
+        return tuple(one.categories for one in self.inputs)
 
     def codes(self, X: Any) -> Tensor:
         """Codes [n, d] of the user's points, checked.
@@ -200,40 +208,37 @@ class Space:
         Points are a dict, a list of dicts or a data frame, whose other columns do not count; where
         inputs have no names, an array of shape (n, d), or (d,) for one point.
         """
-        rows = [
-            [one.code(value) for one, value in zip(self.inputs, row, strict=True)]
-            for row in self._rows(X)
-        ]
-        return torch.tensor(rows, dtype=torch.float64).reshape(-1, self.d)
+        rows = self._named_rows(X) if self.named else self._array_rows(X)
+        coded = [[one.code(v) for one, v in zip(self.inputs, row, strict=True)] for row in rows]
+        return torch.tensor(coded, dtype=torch.float64).reshape(-1, self.d)
 
-    def _rows(self, X: Any) -> list[Sequence[Any]]:
-        if not self.named:
-            given = np.asarray(X.detach().cpu() if isinstance(X, Tensor) else X)
-            if given.ndim == 1:
-                given = given[None]
-            if given.ndim != 2 or given.shape[1] != self.d:
-                raise InvalidInputError(
-                    f"X: expected points of {self.d} input(s), found shape {given.shape}"
-                )
-            return list(given.tolist())
-        names = [one.name for one in self.inputs]
-        if hasattr(X, "columns"):
-            tables = [{name: X[name] for name in X.columns}]
-        else:
-            tables = [X] if isinstance(X, Mapping) else X
-        if not isinstance(tables, Sequence) or not all(isinstance(one, Mapping) for one in tables):
+    def _array_rows(self, X: Any) -> list[Sequence[Any]]:
+        given = np.asarray(X.detach().cpu() if isinstance(X, Tensor) else X)
+        given = given[None] if given.ndim == 1 else given
+        if given.ndim != 2 or given.shape[1] != self.d:
+            raise InvalidInputError(
+                f"X: expected points of {self.d} input(s), found shape {given.shape}"
+            )
+        return list(given.tolist())
+
+    def _named_rows(self, X: Any) -> list[Sequence[Any]]:
+        names, frame = [one.name for one in self.inputs], hasattr(X, "columns")
+        tables = [X] if frame or isinstance(X, Mapping) else X
+        if not frame and not (
+            isinstance(tables, Sequence) and all(isinstance(one, Mapping) for one in tables)
+        ):
             raise InvalidInputError(
                 f"X: expected a dict, a list of dicts or a data frame of {', '.join(names)}, found "
                 f"{type(X).__name__}"
             )
         for table in tables:
+            found = list(table.columns if frame else table)
             for name in names:
-                if name not in table:
-                    raise InvalidInputError(
-                        f"X: expected a value of {name!r}, found {', '.join(map(str, table))}"
-                    )
-        if hasattr(X, "columns"):
-            return list(zip(*(np.asarray(tables[0][name]).tolist() for name in names), strict=True))
+                if name not in found:
+                    shown = ", ".join(map(str, found))
+                    raise InvalidInputError(f"X: expected a value of {name!r}, found {shown}")
+        if frame:
+            return list(zip(*(np.asarray(X[name]).tolist() for name in names), strict=True))
         return [[table[name] for name in names] for table in tables]
 
     def points(self, coded: Tensor) -> Any:
@@ -241,104 +246,58 @@ class Space:
         if not self.named:
             return coded.numpy().copy()
         return [
-            {one.name: one.value(code) for one, code in zip(self.inputs, row, strict=True)}
-            for row in coded.tolist()
+            {one.name: one.values[round(code)] if one.values else code for one, code in pairs}
+            for pairs in (zip(self.inputs, row, strict=True) for row in coded.tolist())
         ]
-
-    # -------------------------------------------------------------- unit coordinates and features
-
-    @cached_property
-    def _ends(self) -> Tensor:
-        """Lower and upper ends [2, d] of codes, logarithms where they are searched."""
-        ends = [
-            [math.log(one.low), math.log(one.high)] if one.log else [one.low, one.high]
-            for one in self.inputs
-        ]
-        return torch.tensor(ends, dtype=torch.float64).mT
-
-    @cached_property
-    def _log(self) -> Tensor:
-        return torch.tensor([one.log for one in self.inputs])
-
-    @cached_property
-    def whole(self) -> Tensor:
-        """Mask [d] of inputs that take some values only."""
-        return torch.tensor([bool(one.values) for one in self.inputs])
-
-    @cached_property
-    def categorical(self) -> tuple[int, ...]:
-        """Positions of inputs whose values have no order."""
-        return tuple(j for j, one in enumerate(self.inputs) if not one.ordered)
-
-    @cached_property
-    def unit_bounds(self) -> Tensor:
-        """Bounds [2, d] of unit coordinates."""
-        high = torch.ones(self.d, dtype=torch.float64)
-        for j in self.categorical:
-            high[j] = self.inputs[j].high
-        return torch.stack([torch.zeros_like(high), high])
 
     def to_unit(self, coded: Tensor) -> Tensor:
-        """Codes [..., d] in unit coordinates."""
-        low, high = self._ends
-        scaled = torch.where(self._log, coded.clamp_min(1e-300).log(), coded)
-        return (scaled - low) / (high - low) * self.unit_bounds[1]
+        """Codes [n, d] in unit coordinates."""
+        return torch.stack([one.to_unit(coded[:, j]) for j, one in enumerate(self.inputs)], 1)
 
     def from_unit(self, Z: Tensor) -> Tensor:
-        """Unit coordinates [..., d] as codes, those of values rounded."""
-        low, high = self._ends
-        scaled = low + Z / self.unit_bounds[1] * (high - low)
-        coded = torch.where(
-            self.whole, scaled.round(), torch.where(self._log, scaled.exp(), scaled)
-        )
-        bounds = torch.tensor([[one.low, one.high] for one in self.inputs], dtype=torch.float64).mT
-        return torch.minimum(torch.maximum(coded, bounds[0]), bounds[1])
+        """Unit coordinates [n, d] as codes."""
+        return torch.stack([one.from_unit(Z[:, j]) for j, one in enumerate(self.inputs)], 1)
+
+    @property
+    def unit_bounds(self) -> Tensor:
+        """Bounds [2, d] of unit coordinates."""
+        high = torch.tensor([max(count, 2) - 1.0 for count in self.categories]).double()
+        return torch.stack([torch.zeros_like(high), high])
 
     def steps(self, *, categorical: bool) -> dict[int, list[float]]:
         """The unit coordinates that inputs of values may take, as BoTorch's mixed search asks."""
-        found = {}
-        for j, one in enumerate(self.inputs):
-            if one.values and (j in self.categorical) == categorical:
-                last = len(one.values) - 1
-                found[j] = [k / (1 if categorical else last) for k in range(last + 1)]
-        return found
+        return {
+            j: one.to_unit(torch.arange(len(one.values)).double()).tolist()
+            for j, one in enumerate(self.inputs)
+            if one.values and bool(one.categories) == categorical
+        }
 
     def features(self, Z: Tensor) -> Tensor:
         """Features [..., D] of unit coordinates [..., d]: what a GP sees."""
-        if not self.categorical:
+        if not any(self.categories):
             return Z
-        parts = []
-        for j in range(self.d):
-            part = Z[..., j : j + 1]
-            if j in self.categorical:
-                part = (part.round() == torch.arange(len(self.inputs[j].values)).to(Z)).to(Z)
-            parts.append(part)
+        parts = [
+            (Z[..., j : j + 1].round() == torch.arange(count)).to(Z) if count else Z[..., j : j + 1]
+            for j, count in enumerate(self.categories)
+        ]
         return torch.cat(parts, -1)
 
     @property
     def ties(self) -> Ties | None:
         """Which features share a lengthscale."""
-        if not self.categorical:
+        if not any(self.categories):
             return None
-        counts = [len(one.values) if j in self.categorical else 1 for j, one in self._numbered]
-        return tuple(j for j, count in enumerate(counts) for _ in range(count))
-
-    @property
-    def _numbered(self) -> list[tuple[int, Input]]:
-        return list(enumerate(self.inputs))
+        return tuple(j for j, count in enumerate(self.categories) for _ in range(max(count, 1)))
 
     def sobol(self, n: int, seed: int) -> Tensor:
         """Space-filling unit coordinates [n, d]; every value has the same share."""
         box = torch.tensor([[0.0], [1.0]], dtype=torch.float64).expand(2, self.d)
-        U: Tensor = draw_sobol_samples(box, n=n, q=1, seed=seed).squeeze(1)
-        return self.snapped(U)
+        return self.snapped(draw_sobol_samples(box, n=n, q=1, seed=seed).squeeze(1))
 
     def snapped(self, U: Tensor) -> Tensor:
         """Numbers [n, d] in [0, 1] as unit coordinates, by equal shares of values."""
-        U = U.clone()
-        for j, one in self._numbered:
-            if one.values:
-                last = len(one.values) - 1
-                code = (U[:, j] * (last + 1)).floor().clamp(max=last)
-                U[:, j] = code if j in self.categorical else code / last
-        return U
+        columns = []
+        for one, u in zip(self.inputs, U.unbind(1), strict=True):
+            count = len(one.values)
+            columns.append(one.to_unit((u * count).floor().clamp(max=count - 1)) if count else u)
+        return torch.stack(columns, 1)

@@ -46,9 +46,7 @@ def joint_draws(
         return location + torch.lerp(table[left], table[left + 1], place - left) * spread
 
 
-def probability_of_gain(
-    draws: Tensor, amount: float, runs: int, chance: Tensor | None = None
-) -> float:
+def probability_of_gain(draws: Tensor, amount: float, runs: int) -> float:
     r"""Probability that ``runs`` more runs find a point better than the best by over ``amount``.
 
     ``P(max_(i <= m) f(x_i) > f(x_0) + amount)`` over joint draws with calibrated marginals, where
@@ -62,8 +60,6 @@ def probability_of_gain(
     amount : float
     runs : int
         ``m``.
-    chance : Tensor [T], optional
-        Probabilities that runs at the candidates succeed.
 
     Examples
     --------
@@ -71,8 +67,6 @@ def probability_of_gain(
     >>> [probability_of_gain(draws, amount, runs=9) for amount in (0.0, 0.7, 2.0)]
     [0.75, 0.5, 0.0]
     """
-    gains = (draws[:, 1:] - draws[:, :1] > amount).to(draws)
-    if chance is not None:
-        gains = gains * chance
-    tried = gains.mean(0).topk(min(runs, gains.shape[1])).indices
-    return float(1.0 - (1.0 - gains[:, tried]).prod(1).mean())
+    gains = draws[:, 1:] - draws[:, :1] > amount
+    tried = gains.sum(0).topk(min(runs, gains.shape[1])).indices
+    return float(gains[:, tried].any(1).double().mean())

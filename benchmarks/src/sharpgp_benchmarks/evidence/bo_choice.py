@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from sharpgp.bo.small_sample import ScoreLaw, SmallSamplePredictor
-from sharpgp.bo.surrogate import COST, KERNELS, Surrogate, left_out_density
-from sharpgp.bo.training import train_map
+from sharpgp.bo.surrogate import COST, KERNELS, Surrogate, left_out_density, train_map
 from sharpgp.gp.kernels import make_covariance
 from sharpgp_benchmarks.evidence.bo_surprises import FUNCTIONS
 from sharpgp_benchmarks.evidence.common import numbers

@@ -32,13 +32,9 @@ METHODS: dict[str, Callable[[Problem, Tensor, Tensor, int], Loop]] = {
     "turbo": TrustRegion,
     "paper": Paper,
     "random": Random,
-    # What each part of the optimiser is worth.
-    "logei_unwarped": partial(Calibrated, warp=False),
-    "logei_matern": partial(Calibrated, kernels=["matern52"]),
-    "logei_rbf": partial(Calibrated, kernels=["rbf"]),
 }
 #: Those that are compared unless others are asked for.
-DEFAULT = tuple(METHODS)[:7]
+DEFAULT = tuple(METHODS)
 #: Those that ask for batches of more than one point.
 BATCHES = ("logei", "ucb", "botorch_logei")
 #: This library's.
