@@ -9,8 +9,8 @@ import torch
 
 from sharpgp.bo import Log, Optimiser, surrogate
 from sharpgp.bo.search import APART, candidates
+from sharpgp.bo.small_sample import probability_of_gain
 from sharpgp.bo.space import Space
-from sharpgp.bo.stopping import probability_of_gain
 from sharpgp.bo.surrogate import GROWTH, choose, left_out_density
 from sharpgp.exceptions import InvalidInputError, SharpGPError
 from sharpgp.gp.training import train

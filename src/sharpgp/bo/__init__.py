@@ -13,9 +13,8 @@ from sharpgp.bo.acquisition import (
 )
 from sharpgp.bo.optimiser import Best, Optimiser
 from sharpgp.bo.optuna_sampler import OptunaSampler
-from sharpgp.bo.small_sample import ScoreLaw, SmallSamplePredictor
+from sharpgp.bo.small_sample import ScoreLaw, SmallSamplePredictor, joint_draws
 from sharpgp.bo.space import Log
-from sharpgp.bo.stopping import joint_draws
 from sharpgp.bo.wrapped import as_botorch
 
 __all__ = [

@@ -18,9 +18,8 @@ from sharpgp.bo.acquisition import (
 )
 from sharpgp.bo.record import Record, Run, numbers_of_runs
 from sharpgp.bo.search import BEST, OfUnit, candidates, maximise
-from sharpgp.bo.small_sample import SmallSamplePredictor
+from sharpgp.bo.small_sample import SmallSamplePredictor, joint_draws, probability_of_gain
 from sharpgp.bo.space import Space
-from sharpgp.bo.stopping import joint_draws, probability_of_gain
 from sharpgp.bo.surrogate import Surrogate, choose
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.persistence import load, save
@@ -160,8 +159,9 @@ class Optimiser:
         rows = None if among is None else self.record.space.codes(among)
         points = []
         for _ in range(1 if n is None else as_count(n, "n", least=1)):
-            x = self._lost() or (self._next() if rows is None else self._next_among(rows)).tolist()
-            if x not in self.record.pending:
+            x = self._lost()
+            if x is None:
+                x = (self._next() if rows is None else self._next_among(rows)).tolist()
                 self.record.asked += 1
                 self.record.pending.append(x)
             points.append(x)
@@ -225,7 +225,7 @@ class Optimiser:
     def remaining(self, amount: float = 0.0, runs: int = 50, *, among: Any = None) -> float:
         """Probability that the next ``runs`` runs gain more than ``amount`` on the best point.
 
-        See :func:`sharpgp.bo.stopping.probability_of_gain`.  1 while the design is run.  With
+        See :func:`sharpgp.bo.small_sample.probability_of_gain`.  1 while the design is run.  With
         ``amount=0`` it stays near 1 in a continuous space, where some point is always a little
         better: name the gain that would be worth these runs.
 
@@ -286,13 +286,13 @@ class Optimiser:
 
     def _next(self) -> Tensor:
         """Codes [d] of one more point."""
-        space = self.record.space
+        space, pending = self.record.space, self.record.unit(self.record.pending)
         if self._designing:
-            return space.from_unit(self._of_design().unsqueeze(0))[0]
-        predictor, best, top = self._state()
-        found = self._acquisition(predictor, top)
-        pending = self.record.unit(self.record.pending)
-        return space.from_unit(maximise(found, space, best, pending, self._seed).unsqueeze(0))[0]
+            z = self._of_design()
+        else:
+            best, acquisition = self._state()
+            z = maximise(acquisition, space, best, pending, self._seed)
+        return space.from_unit(z.unsqueeze(0))[0]
 
     def _next_among(self, rows: Tensor) -> Tensor:
         """Codes [d] of one more point of ``rows`` [m, d], none of which is asked for twice."""
@@ -303,9 +303,8 @@ class Optimiser:
         if self._designing:
             value = -(Z - self._of_design()).square().sum(-1)
         else:
-            predictor, _, top = self._state()
             with torch.no_grad():
-                value = self._acquisition(predictor, top)(Z.unsqueeze(1))
+                value = self._state()[1](Z.unsqueeze(1))
         return rows[int(value.argmax())]
 
     def _left(self, rows: Tensor) -> Tensor:
@@ -329,30 +328,21 @@ class Optimiser:
         settings, asked = self.record.settings, self.record.asked
         return self.record.space.sobol(max(settings["design"], asked + 1), settings["seed"])[asked]
 
-    def _state(self) -> tuple[SmallSamplePredictor, Tensor, float]:
-        """The predictor of the function, the best points so far [b, d], and the best mean."""
-        record = self.record
-        surrogate = self._trained()
+    def _state(self) -> tuple[Tensor, AcquisitionFunction]:
+        """The best points so far [b, d] and what is searched, in unit coordinates."""
+        record, gp = self.record, self._trained().gp
         pending = record.features(record.unit(record.pending))
-        predictor = SmallSamplePredictor(
-            surrogate.gp, record.law_of_search(), latent=True, pending=pending
-        )
-        means = surrogate.gp.mean(surrogate.gp.X_train)
-        top = float(means.max())
-        if record.pending:
-            top = max(top, float(predictor.location(pending).max()))
+        predictor = SmallSamplePredictor(gp, record.law_of_search(), latent=True, pending=pending)
+        means = gp.mean(gp.X_train)
         leading = means.topk(min(BEST, len(means))).indices.tolist()
-        best = record.unit([record.runs[place].x for place in leading])
-        return predictor, best, top
-
-    def _acquisition(self, predictor: SmallSamplePredictor, top: float) -> AcquisitionFunction:
-        """What is searched, as a function of unit coordinates."""
-        inner: AcquisitionFunction
-        if self.record.settings["acquisition"] == "ucb":
-            inner = CalibratedUpperConfidenceBound(predictor, self.record.settings["delta"])
+        acquisition: AcquisitionFunction
+        if record.settings["acquisition"] == "ucb":
+            acquisition = CalibratedUpperConfidenceBound(predictor, record.settings["delta"])
         else:
-            inner = CalibratedLogExpectedImprovement(predictor, top)
-        return OfUnit(inner, self.record.features)
+            top = torch.cat([means, gp.mean(pending)]).max()
+            acquisition = CalibratedLogExpectedImprovement(predictor, top)
+        best = record.unit([record.runs[place].x for place in leading])
+        return best, OfUnit(acquisition, record.features)
 
     def _draws(self, among: Any) -> Tensor:
         """Joint draws of the function [n, T + 1], at the best point that was run and at others.
@@ -360,7 +350,7 @@ class Optimiser:
         These are all over the space and around the best points, or rows that were not run.
         """
         record, surrogate = self.record, self._trained()
-        best = self._state()[1]
+        best = self._state()[0]
         if among is None:
             Z = torch.cat(candidates(record.space, best, self._seed))
         else:

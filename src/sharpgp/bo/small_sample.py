@@ -169,15 +169,11 @@ class SmallSamplePredictor(Calibrated):
         return mean[0], variance.clamp(min=least).sqrt()
 
     def quantiles(self, X: Tensor, delta: Tensor) -> Tensor:
-        """See :meth:`Calibrated.quantiles`."""
-        location, spread = self.moments(X)
-        return location + self.beta(delta).unsqueeze(-1) * spread
-
-    def beta(self, delta: Tensor) -> Tensor:
-        """Quantiles of the score [K]; those asked for last are kept."""
+        """See :meth:`Calibrated.quantiles`; those of the score asked for last are kept."""
         if self._known is None or not torch.equal(self._known[0], delta):
             self._known = delta, self.law.quantile(delta)
-        return self._known[1]
+        location, spread = self.moments(X)
+        return location + self._known[1].unsqueeze(-1) * spread
 
     def ends(
         self, X: Tensor, coverages: list[float], symmetric: bool | None, weights: Tensor | None
@@ -217,3 +213,54 @@ def leave_one_out_scores(posterior: KernelPosterior) -> Tensor:
     """
     mean, sigma = posterior.loo(posterior.theta_R.unsqueeze(0))
     return (posterior.y_train - mean[0]) / sigma[0]
+
+
+def joint_draws(
+    predictor: SmallSamplePredictor, X: Tensor, n: int, generator: torch.Generator | None = None
+) -> Tensor:
+    r"""Joint draws [n, T] of the function at ``X`` [T, D], with calibrated marginals.
+
+    A draw of the GP has the normal scores ``u(x) = (f(x) - mu(x)) / sigma(x)``, which depend on one
+    another as the GP says; the function is then drawn as ``mu(x) + F^-1(Phi(u(x))) sigma(x)`` with
+    the law ``F`` of the scores.
+
+    Examples
+    --------
+    >>> from sharpgp.gp.training import train
+    >>> X = torch.linspace(0, 6, 9, dtype=torch.float64)[:, None]
+    >>> predictor = SmallSamplePredictor(train(X, X[:, 0].sin())[0], ScoreLaw(X[:0, 0]))
+    >>> joint_draws(predictor, X + 0.3, 4).shape
+    torch.Size([4, 9])
+    """
+    gp = predictor.posterior
+    with torch.no_grad():
+        L = cholesky(gp.latent_covariance(X, X))[0]
+        noise = torch.randn(len(X), n, dtype=X.dtype, generator=generator)
+        u = (L @ noise / L.square().sum(-1, keepdim=True).sqrt()).mT
+        location, spread = SmallSamplePredictor(gp, predictor.law, latent=True).moments(X)
+        nodes = torch.linspace(-7.1, 7.1, 143, dtype=X.dtype)
+        table = predictor.law.quantile(torch.special.ndtr(nodes))
+        place = (u.clamp(-7.0, 7.0) - nodes[0]) / (nodes[1] - nodes[0])
+        left = place.floor().long()
+        return location + torch.lerp(table[left], table[left + 1], place - left) * spread
+
+
+def probability_of_gain(draws: Tensor, amount: float, runs: int) -> float:
+    r"""Probability that ``runs`` more runs find a point better than the best by over ``amount``.
+
+    ``P(max_(i <= m) f(x_i) > f(x_0) + amount)`` over joint draws with calibrated marginals, where
+    ``x_0`` is the best point that was run and ``x_1, ..., x_m`` are those candidates, all over the
+    space and around the best points, that are likeliest to gain so much.
+
+    ``draws`` [n, T + 1] are those of the function at ``x_0`` and at the candidates; ``runs`` is
+    ``m``.
+
+    Examples
+    --------
+    >>> draws = torch.tensor([[1.0, 0.0, 2.0], [1.0, 1.5, 0.5], [1.0, 0.0, 0.0], [1.0, 3.0, 0.0]])
+    >>> [probability_of_gain(draws, amount, runs=9) for amount in (0.0, 0.7, 2.0)]
+    [0.75, 0.5, 0.0]
+    """
+    gains = draws[:, 1:] - draws[:, :1] > amount
+    tried = gains.sum(0).topk(min(runs, gains.shape[1])).indices
+    return float(gains[:, tried].any(1).double().mean())
