@@ -303,8 +303,9 @@ class Optimiser:
         if self._designing:
             value = -(Z - self._of_design()).square().sum(-1)
         else:
+            acquisition = self._state()[1]
             with torch.no_grad():
-                value = self._state()[1](Z.unsqueeze(1))
+                value = acquisition(Z.unsqueeze(1))
         return rows[int(value.argmax())]
 
     def _left(self, rows: Tensor) -> Tensor:
