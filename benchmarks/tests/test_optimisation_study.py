@@ -6,7 +6,9 @@ from scipy.stats import wilcoxon
 
 from sharpgp.exceptions import InvalidInputError
 from sharpgp_benchmarks import regret
-from sharpgp_benchmarks.optimisation import experiment, tables
+from sharpgp_benchmarks.evidence import bo_stopping
+from sharpgp_benchmarks.optimisation import coco, experiment, tables
+from sharpgp_benchmarks.optimisation.methods import METHODS
 from sharpgp_benchmarks.optimisation.problems import PROBLEMS, Problem, problem_of
 from sharpgp_benchmarks.optimisation.trust_region import FIRST, SMALLEST, SUCCESSES, TrustRegion
 from sharpgp_benchmarks.store import Store
@@ -170,3 +172,51 @@ def test_figure_from_results(tmp_path):
         store.write(result)
     assert regret.draw(store.folder, tmp_path) == ["optimisation_regret.png"]
     assert (tmp_path / "optimisation_regret.png").stat().st_size > 10_000
+
+
+# ------------------------------------------------------------------ batches, stops, COCO
+
+
+@pytest.mark.parametrize("method", ["logei", "botorch_logei"])
+def test_batches(method):
+    settings = {"iterations": 8, "batch": 4}
+    result = perform(Task("optimisation", "branin", method, 0, settings), {})
+    assert result.status == "ok", result.error
+    assert len(result.info["regret"]) == 8
+    assert len(result.info["seconds"]) == 2
+    with pytest.raises(InvalidInputError, match="methods of batches: expected one of logei"):
+        experiment.plan(methods=["turbo"], batch=2)
+
+
+def test_batch_of_rows_has_no_row_twice():
+    grid = torch.cartesian_prod(*[torch.linspace(-1, 1, 5, dtype=torch.float64)] * 2)
+    bounds = torch.tensor([[-1.0, -1.0], [1.0, 1.0]], dtype=torch.float64)
+    table = Problem(bounds, SQUARE.function, 0.0, rows=grid)
+    generator = torch.Generator().manual_seed(0)
+    X = table.design(generator)
+    loop = METHODS["botorch_logei"](table, X, table.observe(X, generator), 0)
+    batch = loop.ask(4)
+    assert len(batch.unique(dim=0)) == 4
+
+
+def test_stops_are_counted_at_the_first_answer():
+    def answer(seed, asked, probability, gain):
+        return bo_stopping.Answer("branin", seed, asked, 0.1, probability, gain)
+
+    said = [answer(0, 5, 0.3, 9.0), answer(0, 10, 0.01, 2.0), answer(0, 15, 0.5, 0.0)]
+    said += [answer(1, 5, 0.04, 0.5), answer(2, 60, 0.9, 3.0)]
+    line = bo_stopping.table(said)[1].split()
+    assert line == ["10%", "3", "2", "1", "(50%)", "35%", "88%"]
+
+
+def test_coco_from_its_own_files(tmp_path):
+    pytest.importorskip("cocoex", reason="no COCO; the extra coco installs it")
+    pytest.importorskip("cocopp")
+    how = {"instances": 2, "budget": 20}
+    for _ in range(2):  # the second finds all done
+        coco.run(tmp_path, ["cma", "random"], [1, 8], [2], **how)
+    lines = coco.table(tmp_path, budget=20).splitlines()
+    assert lines[0].split() == ["d", "functions", "cma", "random", "best", "2009"]
+    assert [line.split()[1] for line in lines[1:]] == ["separable", "moderate"]
+    with pytest.raises(InvalidInputError, match="methods: expected one of logei, ucb"):
+        coco.run(tmp_path, ["pso"], [1], [2])
