@@ -514,7 +514,7 @@ def test_results_of_other_kinds():
         ([0.0, 1.0], "failed", "y: expected numbers"),
         ([0.0, 1.0], [1.0, 2.0], "y: expected 1 number"),
         ([[0.5, 1.0], [0.0, 1.0]], [math.nan, -1e300], r"y: expected magnitudes .* tell None"),
-        ([0.0, 1.0, 2.0], 1.0, r"X: expected points of 2 input\(s\), found shape \(1, 3\)"),
+        ([0.0, 1.0, 2.0], 1.0, r"X: expected points of 2 input\(s\), found shape \(3,\)"),
     ):
         with pytest.raises(InvalidInputError, match=message):
             loop.tell(x, y)

@@ -15,7 +15,7 @@ from sharpgp._validation import as_features, as_levels
 from sharpgp.calibration.calibrated import calibrated_of
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
 
-# Normal scores between which a quantile function is taken as linear; beyond, it goes on as it ends.
+# Normal scores between which a quantile function is linear; beyond, it goes on as it ends.
 _NODES = torch.arange(-14, 15, dtype=torch.float64) / 4.0
 # Of the largest slope at a point: a quantile function that stands still counts as rising so much.
 _LEAST_SLOPE = 1e-6
@@ -130,14 +130,10 @@ class CalibratedLogExpectedImprovement(_OfCalibrated):
 
     Parameters
     ----------
-    model : SharpGPRegressor or Calibrated
-        A fitted estimator, or what a recalibrator's ``fit`` returned.
+    model, maximize, X_pending
+        As of :class:`CalibratedUpperConfidenceBound`.
     best_f : float
         Value to improve on.
-    maximize : bool
-        False to minimise the target.
-    X_pending : Tensor [n, d], optional
-        Points that are being evaluated, as in :class:`CalibratedUpperConfidenceBound`.
 
     References
     ----------
@@ -146,11 +142,10 @@ class CalibratedLogExpectedImprovement(_OfCalibrated):
 
     Examples
     --------
-    >>> from sharpgp import Kuleshov18
+    >>> from sharpgp import Vanilla
     >>> from sharpgp.gp.training import train
     >>> X = torch.linspace(-1, 1, 60, dtype=torch.float64)[:, None]
-    >>> y = -(X[:, 0] - 0.3).square() + 0.01 * torch.cos(57 * X[:, 0])
-    >>> model = Kuleshov18().fit(train(X[::2], y[::2])[0], X[1::2], y[1::2])
+    >>> model = Vanilla().fit(train(X, -(X[:, 0] - 0.3).square())[0], None, None)
     >>> improvement = CalibratedLogExpectedImprovement(model, best_f=-0.01)
     >>> bool(improvement(X[40:41]) > improvement(X[:1]))
     True

@@ -52,10 +52,8 @@ class Best:
 class Optimiser:
     r"""Bayesian optimisation with calibrated predictions, from ten points on.
 
-    The first points fill the space.  From then on every question is answered by a GP that was
-    trained on all results so far (:mod:`sharpgp.bo.surrogate`), with quantiles that are calibrated
-    by what the models before it said of points that they had not seen
-    (:mod:`sharpgp.bo.small_sample`).
+    The first points fill the space.  From then on every question is answered by a GP of all results
+    so far, calibrated by what the models before it said of points that they had not seen.
 
     Parameters
     ----------
@@ -149,12 +147,8 @@ class Optimiser:
         """The next point to run, or the next ``n``; they are pending until they are told.
 
         One point is a dict, or an array (d,); ``n`` points are a list of dicts, or an array (n, d).
-
-        Parameters
-        ----------
-        n : int, optional
-        among : list of dicts, data frame or array of shape (m, d), optional
-            The points that can be run, where not all of the space can; each is asked for once.
+        ``among`` are the points that can be run, where not all of the space can; each is asked for
+        once.
         """
         rows = None if among is None else self.record.space.codes(among)
         points = []
@@ -174,14 +168,8 @@ class Optimiser:
 
         A run within a thousandth of an input's range from a pending point is the run of that point.
         A result of None, NaN or infinity is a run that failed: it is recorded, and its surroundings
-        are avoided.  Results of the same point are averaged.
-
-        Parameters
-        ----------
-        x : dict, list of dicts, data frame, or array of shape (n, d) or (d,)
-        y : number or None, or a sequence of these
-        noise : number or sequence of numbers, optional
-            Variances of the noise of these results, where they are known.
+        are avoided.  Results of the same point are averaged.  ``x`` is a dict, a list of dicts, a
+        data frame or an array; ``noise`` are variances of the results, where they are known.
         """
         coded = self.record.space.codes(x)
         results = numbers_of_runs(y, "y", len(coded))
@@ -227,15 +215,7 @@ class Optimiser:
 
         See :func:`sharpgp.bo.small_sample.probability_of_gain`.  1 while the design is run.  With
         ``amount=0`` it stays near 1 in a continuous space, where some point is always a little
-        better: name the gain that would be worth these runs.
-
-        Parameters
-        ----------
-        amount : float
-            In units of the results.
-        runs : int
-        among : list of dicts, data frame or array of shape (m, d), optional
-            The points that can be run, as in :meth:`ask`.
+        better: name the gain that would be worth these runs.  ``among`` is as in :meth:`ask`.
 
         Examples
         --------
@@ -267,10 +247,7 @@ class Optimiser:
         return self._intervals(Z, coverage, latent=False).numpy()
 
     def level_of(self, x: Any, y: Any) -> float | None:
-        """Predictive probability of a result below ``y`` at ``x``, before it is told.
-
-        Under the model that answered the last question; None where there was none yet.
-        """
+        """Probability of a result below ``y`` at ``x`` by the last model; None without one."""
         coded = self.record.space.codes(x)
         return self._predicted(coded[0], numbers_of_runs(y, "y", 1)[0])[1]
 
@@ -361,8 +338,6 @@ class Optimiser:
         draws = joint_draws(predictor, F, DRAWS, generator.manual_seed(self._seed))
         return surrogate.outward(draws)
 
-    # -------------------------------------------------------------- the model
-
     def _trained(self) -> Surrogate:
         """The surrogate on all results so far."""
         record, known = self.record, self.record.surrogate
@@ -399,13 +374,8 @@ class Optimiser:
         if self.file is not None:
             self.save(self.file)
 
-    # -------------------------------------------------------------- how it goes
-
     def plot(self) -> Any:
-        """A matplotlib figure: results by run, and whether they were where the model said.
-
-        And, after :meth:`remaining` or :meth:`stop`, what these answered.
-        """
+        """A matplotlib figure: results, whether the model foresaw them, what is left to gain."""
         from sharpgp.plots import optimisation_figure
 
         return optimisation_figure(self)

@@ -16,22 +16,15 @@ _one_at_a_time = threading.Lock()
 class OptunaSampler:
     """Suggests the values of Optuna's trials by :class:`~sharpgp.bo.Optimiser`.
 
-    Trials that are complete are told, those that failed as failures, those that run are pending,
-    and pruned ones, of which no final value is known, are left out.  The parameters that all trials
-    share are suggested jointly; those of the first trial, and those that only some trials have, are
-    drawn at random.  Floats, integers, steps, logarithmic scales and categories are taken as they
-    are declared.  One objective.  Needs the extra ``optuna``.
+    Failed trials are told as failures, those that run are pending, pruned ones are left out.  The
+    parameters that all trials share are suggested jointly; those of the first trial, and those that
+    only some trials have, are drawn at random.  One objective.  Needs the extra ``optuna``.
 
     Parameters
     ----------
     seed : int
     **settings
         Those of :class:`~sharpgp.bo.Optimiser`: ``acquisition``, ``design`` and so on.
-
-    Attributes
-    ----------
-    loop : Optimiser or None
-        What answered the last question.
 
     Examples
     --------
@@ -131,14 +124,7 @@ class OptunaSampler:
 
 
 def input_of(distribution: Any) -> Any:
-    """One of Optuna's distributions as an input of :class:`~sharpgp.bo.Optimiser`.
-
-    Examples
-    --------
-    >>> from types import SimpleNamespace
-    >>> input_of(SimpleNamespace(low=0, high=6, log=False, step=3))
-    {0, 3, 6}
-    """
+    """One of Optuna's distributions as an input of :class:`~sharpgp.bo.Optimiser`."""
     if hasattr(distribution, "choices"):
         choices = list(distribution.choices)
         return set(choices) if len(choices) == 2 else choices
@@ -151,14 +137,7 @@ def input_of(distribution: Any) -> Any:
 
 
 def snap(value: Any, distribution: Any) -> Any:
-    """The value that a distribution has nearest to one that its input gave.
-
-    Examples
-    --------
-    >>> from types import SimpleNamespace
-    >>> snap(6.7, SimpleNamespace(low=1, high=64, log=True, step=1))
-    7
-    """
+    """The value that a distribution has nearest to one that its input gave."""
     step = getattr(distribution, "step", None)
     if step is None:
         return value

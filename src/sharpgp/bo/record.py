@@ -42,9 +42,8 @@ _LARGEST, _SMALLEST_RANGE = 1e150, 1e-150
 class Run:
     """One run: codes of its inputs, result (NaN: failed), variance of its noise where known.
 
-    ``score`` and ``level`` are what the model that had not seen the result said of it: its score
-    ``(y - location) / spread``, and the predictive probability of a smaller result.  None for runs
-    that no model predicted.
+    The score ``(y - location) / spread`` and the predictive probability of a smaller result are
+    those of the model that had not seen it; None for runs that no model predicted.
     """
 
     x: tuple[float, ...]
@@ -115,27 +114,14 @@ class Record:
         return self.space.to_unit(rows)
 
     def features(self, Z: Tensor) -> Tensor:
-        """Unit coordinates [..., d] as the GP sees them.
-
-        A GP that knows the noise of each run has its variance as one more feature: here 0.
-        """
+        """Unit coordinates [..., d] as a GP sees them; known noise is one more feature, here 0."""
         F = self.space.features(Z)
-        if self.surrogate is None or not self.surrogate.knows_noise:
+        if self.surrogate is None or not self.surrogate.covariance.known_noise:
             return F
         return torch.cat([F, torch.zeros_like(F[..., :1])], -1)
 
     def add(self, run: Run) -> None:
-        """One more run; the pending point that it belongs to, if there is one, is pending no more.
-
-        Examples
-        --------
-        >>> record = Record(Space.of([(0, 1)]), {}, pending=[[0.2], [0.3004], [0.3]])
-        >>> record.add(Run((0.3,), 1.0))
-        >>> record.add(Run((0.3,), 1.0))
-        >>> record.add(Run((0.3,), 1.0))
-        >>> record.pending
-        [[0.2]]
-        """
+        """One more run; the pending point that it belongs to, if any, is pending no more."""
         self.runs.append(run)
         if not self.pending:
             return
@@ -204,13 +190,6 @@ def without_outliers(y: Tensor) -> Tensor:
     """Targets [N], one or two far below all others raised to the lowest of these.
 
     They would set the scale of the model, and differences between good results pass for noise.
-
-    Examples
-    --------
-    >>> without_outliers(torch.tensor([1.0, 2.0, 3.0, 2.0, -400.0, 2.5]))
-    tensor([1.0000, 2.0000, 3.0000, 2.0000, 1.0000, 2.5000])
-    >>> without_outliers(torch.tensor([1.0, 2.0, 3.0, 2.0, -4.0, 2.5]))
-    tensor([ 1.0000,  2.0000,  3.0000,  2.0000, -4.0000,  2.5000])
     """
     ordered = y.sort().values
     for n in range(1, min(MAX_OUTLIERS, len(y) - 2) + 1):
@@ -221,13 +200,7 @@ def without_outliers(y: Tensor) -> Tensor:
 
 
 def numbers_of_runs(values: Any, name: str, count: int) -> list[float]:
-    """One number for each of ``count`` runs; NaN for None and for one that is not finite.
-
-    Examples
-    --------
-    >>> numbers_of_runs([1, float("inf"), None], "y", 3)
-    [1.0, nan, nan]
-    """
+    """One number for each of ``count`` runs; NaN for None and for one that is not finite."""
     values = [values] if values is None else values
     if isinstance(values, list | tuple):
         values = [math.nan if value is None else value for value in values]

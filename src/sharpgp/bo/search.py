@@ -42,15 +42,7 @@ class OfUnit(AcquisitionFunction):
 
 
 def candidates(space: Space, best: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-    """Space-filling points [n, d] and points around the best ones [m, d], in unit coordinates.
-
-    Examples
-    --------
-    >>> space = Space.of([(0, 1), (0, 1)])
-    >>> wide, near = candidates(space, torch.full((1, 2), 0.5, dtype=torch.float64), seed=0)
-    >>> len(wide), len(near), bool((near - 0.5).abs().median() < 0.1)
-    (512, 24, True)
-    """
+    """Space-filling points [n, d] and points around the best ones [m, d], in unit coordinates."""
     generator = torch.Generator().manual_seed(seed)
 
     def uniform(*shape: int) -> Tensor:
@@ -75,18 +67,6 @@ def maximise(
 
     The search also starts around the best points so far [b, d]; what it finds is apart from those
     that are being run [p, d].
-
-    Examples
-    --------
-    >>> from sharpgp import Vanilla
-    >>> from sharpgp.bo.acquisition import CalibratedUpperConfidenceBound
-    >>> from sharpgp.gp.training import train
-    >>> X = torch.linspace(0, 1, 9, dtype=torch.float64)[:, None]
-    >>> model = Vanilla().fit(train(X, -(X[:, 0] - 0.3).square())[0], None, None)
-    >>> bound = CalibratedUpperConfidenceBound(model, 0.6)
-    >>> x = maximise(bound, Space.of([(0, 1)]), X[2:3], X[:0], seed=0)
-    >>> bool(abs(x.item() - 0.3) < 0.05)
-    True
     """
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

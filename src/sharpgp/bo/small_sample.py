@@ -1,13 +1,8 @@
 r"""Calibration from ten points on: few scores, shrunk to the quantiles of the GP itself.
 
-Ranks of ``C`` scores say nothing beyond the level ``C / (C + 1)``, and little inside of it while
-``C`` is ten.  Here the law of a score is a mixture: the GP's own law with the weight of ``m``
-scores, and a narrow normal around each score that was seen.  Without scores it is the GP as
-trained; with many it is what the scores say.
-
-The GP's own law is too light while points are few.  Its hyperparameters are guesses, and a search
-asks where a wrong guess promises most, so that results fall short of the mean by six and more
-deviations now and then.  A share of the law, which shrinks as points gather, is left to that.
+Without scores the law of a score is the GP's own; with many it is what the scores say.  While
+points are few, hyperparameters are guesses, and a search asks where a wrong guess promises most: a
+share of the law, which shrinks as points gather, is left to surprises.
 """
 
 import math
@@ -19,7 +14,6 @@ from torch import Tensor
 from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.ranks import centred_levels, table_levels
 from sharpgp.distribution import PredictiveDistribution
-from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.dense import cholesky
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.kernel_posterior import KernelPosterior
@@ -41,33 +35,13 @@ class ScoreLaw:
 
     ``F_0`` is normal, but for a share ``e`` that is left to surprises:
     ``(1 - e) N(0, 1) + e N(-2, 5^2)``.  The width ``h`` shrinks with the effective number of
-    scores, and the scores are drawn together by as much as ``h`` spreads them, so that their
+    scores ``z_i`` [C], which are drawn together by as much as ``h`` spreads them, so that their
     variance is kept.
-
-    Parameters
-    ----------
-    scores : Tensor [C]
-        ``(y - location) / spread`` of points predicted before they were seen; may be empty.
-    weights : Tensor [C], optional
-    surprise : float
-        ``e``.
-
-    Examples
-    --------
-    >>> none = torch.zeros(0, dtype=torch.float64)
-    >>> levels = torch.tensor([0.1, 0.5, 0.975], dtype=torch.float64)
-    >>> [round(z, 2) for z in ScoreLaw(none).quantile(levels).tolist()]
-    [-1.28, 0.0, 1.96]
-    >>> wide = 3 * torch.linspace(-1, 1, 30, dtype=torch.float64)
-    >>> bool(ScoreLaw(wide).quantile(levels)[2] > 2.3)
-    True
     """
 
     def __init__(
         self, scores: Tensor, weights: Tensor | None = None, *, surprise: float = 0.0
     ) -> None:
-        if not 0.0 <= surprise < 1.0:
-            raise InvalidInputError(f"surprise: expected a share in [0, 1), found {surprise:g}")
         weights = torch.ones_like(scores) if weights is None else weights
         centres, widths = _smoothed(scores.clamp(-MAX_SCORE, MAX_SCORE), weights)
         own = scores.new_tensor([1.0 - surprise, surprise]) * PRIOR_SCORES
@@ -107,23 +81,8 @@ def _smoothed(scores: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
 class SmallSamplePredictor(Calibrated):
     r"""``Q(delta, x) = mu(x) + beta(delta) sigma(x)`` with ``beta`` from a :class:`ScoreLaw`.
 
-    Parameters
-    ----------
-    posterior : KernelPosterior
-    law : ScoreLaw
-    latent : bool
-        Quantiles of the function rather than of an observation: ``sigma`` without the noise.
-    pending : Tensor [p, D], optional
-        Points that are being run: the function counts as known there, without noise.
-
-    Examples
-    --------
-    >>> from sharpgp.gp.training import train
-    >>> X = torch.linspace(0, 6, 9, dtype=torch.float64)[:, None]
-    >>> posterior, _ = train(X, X[:, 0].sin(), "matern52")
-    >>> predictor = SmallSamplePredictor(posterior, ScoreLaw(leave_one_out_scores(posterior)))
-    >>> predictor.predict_interval(X[:2] + 0.3, 0.8).shape
-    torch.Size([2, 2])
+    ``latent`` ones are of the function rather than of an observation: ``sigma`` without the noise.
+    The function counts as known, without noise, at ``pending`` points [p, D].
     """
 
     n_cal = None
@@ -137,8 +96,7 @@ class SmallSamplePredictor(Calibrated):
         pending: Tensor | None = None,
     ) -> None:
         self.posterior: KernelPosterior = posterior
-        self.law = law
-        self.is_latent = latent
+        self.law, self.is_latent = law, latent
         self.pending = None if pending is None or not len(pending) else pending
         self._known: tuple[Tensor, Tensor] | None = None
         if self.pending is not None:
@@ -223,14 +181,6 @@ def joint_draws(
     A draw of the GP has the normal scores ``u(x) = (f(x) - mu(x)) / sigma(x)``, which depend on one
     another as the GP says; the function is then drawn as ``mu(x) + F^-1(Phi(u(x))) sigma(x)`` with
     the law ``F`` of the scores.
-
-    Examples
-    --------
-    >>> from sharpgp.gp.training import train
-    >>> X = torch.linspace(0, 6, 9, dtype=torch.float64)[:, None]
-    >>> predictor = SmallSamplePredictor(train(X, X[:, 0].sin())[0], ScoreLaw(X[:0, 0]))
-    >>> joint_draws(predictor, X + 0.3, 4).shape
-    torch.Size([4, 9])
     """
     gp = predictor.posterior
     with torch.no_grad():
@@ -250,16 +200,7 @@ def probability_of_gain(draws: Tensor, amount: float, runs: int) -> float:
 
     ``P(max_(i <= m) f(x_i) > f(x_0) + amount)`` over joint draws with calibrated marginals, where
     ``x_0`` is the best point that was run and ``x_1, ..., x_m`` are those candidates, all over the
-    space and around the best points, that are likeliest to gain so much.
-
-    ``draws`` [n, T + 1] are those of the function at ``x_0`` and at the candidates; ``runs`` is
-    ``m``.
-
-    Examples
-    --------
-    >>> draws = torch.tensor([[1.0, 0.0, 2.0], [1.0, 1.5, 0.5], [1.0, 0.0, 0.0], [1.0, 3.0, 0.0]])
-    >>> [probability_of_gain(draws, amount, runs=9) for amount in (0.0, 0.7, 2.0)]
-    [0.75, 0.5, 0.0]
+    space and around the best points, that are likeliest to gain so much; ``m`` is ``runs``.
     """
     gains = draws[:, 1:] - draws[:, :1] > amount
     tried = gains.sum(0).topk(min(runs, gains.shape[1])).indices

@@ -37,16 +37,6 @@ class Input:
     """One input: all numbers between two ends, or some values, in order if they are numbers.
 
     What is stored of a point is its *code*: the number itself, or the position of its value.
-
-    Examples
-    --------
-    >>> Input.of("k", range(2, 9, 2)).code(6), Input.of("s", ["water", "ethanol"]).code("water")
-    (2.0, 0.0)
-    >>> Input.of("x", [0, 10])
-    Traceback (most recent call last):
-    ...
-    sharpgp.exceptions.InvalidInputError: x: found [0, 10], which may be a range or two values; \
-write (0, 10) for all numbers between, or {0, 10} for these two
     """
 
     name: str
@@ -208,24 +198,25 @@ class Space:
         Points are a dict, a list of dicts or a data frame, whose other columns do not count; where
         inputs have no names, an array of shape (n, d), or (d,) for one point.
         """
-        rows = self._named_rows(X) if self.named else self._array_rows(X)
+        rows: Any
+        if self.named:
+            rows = self._rows(X)
+        else:
+            given = np.asarray(X.detach().cpu() if isinstance(X, Tensor) else X)
+            rows = given[None] if given.ndim == 1 else given
+            if rows.ndim != 2 or rows.shape[1] != self.d:
+                raise InvalidInputError(
+                    f"X: expected points of {self.d} input(s), found shape {given.shape}"
+                )
         coded = [[one.code(v) for one, v in zip(self.inputs, row, strict=True)] for row in rows]
         return torch.tensor(coded, dtype=torch.float64).reshape(-1, self.d)
 
-    def _array_rows(self, X: Any) -> list[Sequence[Any]]:
-        given = np.asarray(X.detach().cpu() if isinstance(X, Tensor) else X)
-        given = given[None] if given.ndim == 1 else given
-        if given.ndim != 2 or given.shape[1] != self.d:
-            raise InvalidInputError(
-                f"X: expected points of {self.d} input(s), found shape {given.shape}"
-            )
-        return list(given.tolist())
-
-    def _named_rows(self, X: Any) -> list[Sequence[Any]]:
+    def _rows(self, X: Any) -> list[Sequence[Any]]:
+        """Values of the inputs, point by point."""
         names, frame = [one.name for one in self.inputs], hasattr(X, "columns")
         tables = [X] if frame or isinstance(X, Mapping) else X
-        if not frame and not (
-            isinstance(tables, Sequence) and all(isinstance(one, Mapping) for one in tables)
+        if not isinstance(tables, list | tuple) or not (
+            frame or all(isinstance(one, Mapping) for one in tables)
         ):
             raise InvalidInputError(
                 f"X: expected a dict, a list of dicts or a data frame of {', '.join(names)}, found "
@@ -233,10 +224,9 @@ class Space:
             )
         for table in tables:
             found = list(table.columns if frame else table)
-            for name in names:
-                if name not in found:
-                    shown = ", ".join(map(str, found))
-                    raise InvalidInputError(f"X: expected a value of {name!r}, found {shown}")
+            if missing := [name for name in names if name not in found]:
+                shown = ", ".join(map(str, found))
+                raise InvalidInputError(f"X: expected a value of {missing[0]!r}, found {shown}")
         if frame:
             return list(zip(*(np.asarray(X[name]).tolist() for name in names), strict=True))
         return [[table[name] for name in names] for table in tables]

@@ -1,14 +1,11 @@
-r"""The GP of an optimisation: chosen among a few, retrained at every step.
+"""The GP of an optimisation: chosen among a few, retrained at every step.
 
-Candidates are two kernels, each on the target as it is and on a warped one
-(:mod:`sharpgp.gp.warped`); leave-one-out log density of the target, in closed form, decides.  All
-candidates are trained when the data have grown by a seventh; in between the chosen one is trained
-again, from the start and from where it was.
+Candidates are two kernels, each on the target as it is and on a warped one; leave-one-out log
+density decides.  All are trained when the data have grown by a seventh, in between the chosen one.
 
 Training maximises the library's likelihood a posteriori over lengthscales, noise and a constant
-mean, with a prior on everything that ten points cannot tell; the signal variance is that of the
-standardised target.  The mean is not that of the data: the points of an optimisation gather where
-results are good.  Without a prior on the noise, ten points of a rough function are all noise.
+mean: the points of an optimisation gather where results are good, so that theirs is no mean of the
+function.  Without a prior on the noise, ten points of a rough function are all noise.
 """
 
 import math
@@ -80,11 +77,6 @@ class Surrogate:
         """What the target goes through before the GP sees it."""
         return self.posterior.warp if isinstance(self.posterior, WarpedPosterior) else None
 
-    @property
-    def knows_noise(self) -> bool:
-        """Whether the last feature is the variance of an observation's noise."""
-        return self.covariance.known_noise
-
     def inward(self, y: Tensor) -> Tensor:
         """Targets in the units of :attr:`gp`."""
         return y if self.warp is None else self.warp.forward(y)
@@ -107,12 +99,6 @@ def choose(X: Tensor, y: Tensor, ties: Ties | None = None, known_noise: bool = F
 
     ``X`` [N, D] are features in [0, 1], of which some share a lengthscale (``ties``); with
     ``known_noise`` the last is the variance of the noise of each target of ``y`` [N].
-
-    Examples
-    --------
-    >>> X = torch.linspace(0, 3, 16, dtype=torch.float64)[:, None]
-    >>> choose(X / 3, (3 * X[:, 0]).exp()).warp is not None
-    True
     """
     found: list[tuple[float, Surrogate]] = []
     for name in KERNELS:
@@ -132,16 +118,7 @@ def choose(X: Tensor, y: Tensor, ties: Ties | None = None, known_noise: bool = F
 
 
 def left_out_density(posterior: DataPosterior) -> float:
-    """Sum of leave-one-out log densities of the target, in its own units.
-
-    Examples
-    --------
-    >>> X = torch.linspace(0, 3, 16, dtype=torch.float64)[:, None]
-    >>> from sharpgp.gp.training import train
-    >>> good, poor = (train(X, X[:, 0].sin(), kernel)[0] for kernel in ("rbf", "matern12"))
-    >>> left_out_density(good) > left_out_density(poor)
-    True
-    """
+    """Sum of leave-one-out log densities of the target, in its own units."""
     gp, slopes = posterior, 0.0
     if isinstance(posterior, WarpedPosterior):
         gp = posterior.base
@@ -159,14 +136,6 @@ def train_map(
     """The GP of greatest posterior density ``p(y | l, noise, m) p(l) p(noise)``.
 
     And where its search ended; ``near`` is a second start.  None if nothing could be factorised.
-
-    Examples
-    --------
-    >>> from sharpgp.gp.kernels import make_covariance
-    >>> X = torch.linspace(0, 1, 9, dtype=torch.float64)[:, None]
-    >>> gp, _ = train_map(X, (5 * X[:, 0]).sin(), make_covariance("rbf", 1))
-    >>> bool((gp.mean(X) - (5 * X[:, 0]).sin()).abs().max() < 0.05)
-    True
     """
     objective = _Objective(X, y, covariance, warped)
     lower, upper, first = objective.bounds()
