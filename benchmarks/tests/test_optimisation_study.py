@@ -200,13 +200,19 @@ def test_batch_of_rows_has_no_row_twice():
 
 
 def test_stops_are_counted_at_the_first_answer():
-    def answer(seed, asked, probability, gain):
-        return bo_stopping.Answer("branin", seed, asked, 0.1, probability, gain)
+    first = [(5, 0.1, 0.3, 9.0), (10, 0.03, 0.01, 9.0), (10, 0.1, 0.01, 2.0), (15, 0.1, 0.5, 0.0)]
+    loops = [first, [(5, 0.1, 0.04, 0.5)], [(60, 0.1, 0.9, 3.0)]]
+    assert bo_stopping.stops(loops, 0.1) == (2, 1, pytest.approx((50 + 55) / 120))
+    assert bo_stopping.stops(loops, 0.01) == (0, 0, 0.0)
 
-    said = [answer(0, 5, 0.3, 9.0), answer(0, 10, 0.01, 2.0), answer(0, 15, 0.5, 0.0)]
-    said += [answer(1, 5, 0.04, 0.5), answer(2, 60, 0.9, 3.0)]
-    line = bo_stopping.table(said)[1].split()
-    assert line == ["10%", "3", "2", "1", "(50%)", "35%", "88%"]
+
+def test_gains_after_an_answer_leave_noise_out(monkeypatch):
+    monkeypatch.setattr(bo_stopping, "MORE", 2)
+    found = bo_stopping.answers("heavy_tailed", 0, last=5)
+    assert [one[:2] for one in found] == [(5, share) for share in bo_stopping.SHARES]
+    assert all(0.0 <= probability <= 1.0 for _, _, probability, _ in found)
+    # The same gain, in units of the amount.
+    assert found[1][3] == pytest.approx(found[0][3] * 0.1 / 0.03)
 
 
 def test_coco_from_its_own_files(tmp_path):
