@@ -52,14 +52,14 @@ class OptunaSampler:
     def stop(
         self, probability: float = 0.05, amount: float = 0.0, runs: int = 50
     ) -> Callable[[Any, Any], None]:
-        """A callback that ends the study; see :meth:`~sharpgp.bo.Optimiser.stop`.
-
-        Of what is known before the last trial: results are told when the next one is asked for.
-        """
+        """A callback that ends the study; see :meth:`~sharpgp.bo.Optimiser.stop`."""
 
         def callback(study: Any, trial: Any) -> None:
-            if self.loop is not None and self.loop.stop(probability, amount, runs=runs):
-                study.stop()
+            with _one_at_a_time:
+                if self.loop is not None:
+                    self._tell(self.loop, study)
+                    if self.loop.stop(probability, amount, runs=runs):
+                        study.stop()
 
         return callback
 
@@ -82,7 +82,7 @@ class OptunaSampler:
                 inputs = {name: input_of(one) for name, one in search_space.items()}
                 self.loop = Optimiser(inputs, maximize=maximize, **self.settings)
                 self._space, self._told = dict(search_space), set()
-            self._tell(self.loop, study, trial)
+            self._tell(self.loop, study, but=trial.number)
             point = self.loop.ask()
         return {name: snap(point[name], one) for name, one in search_space.items()}
 
@@ -105,11 +105,11 @@ class OptunaSampler:
         """Other random numbers for parameters that are not shared."""
         self._independent.reseed_rng()
 
-    def _tell(self, loop: Optimiser, study: Any, trial: Any) -> None:
+    def _tell(self, loop: Optimiser, study: Any, but: int | None = None) -> None:
         """Results that are new, and what else is running."""
         pending = []
         for other in study.get_trials(deepcopy=False):
-            if other.number in self._told or other.number == trial.number:
+            if other.number in self._told or other.number == but:
                 continue
             try:
                 (coded,) = loop.record.space.codes(other.params).tolist()

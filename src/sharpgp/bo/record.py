@@ -183,7 +183,7 @@ class Record:
             elif place < len(left_out) and not run.failed:
                 scores.append(left_out[place])
                 weights.append(LEFT_OUT_WEIGHT)
-        return tuple(torch.tensor(part, dtype=torch.float64) for part in (scores, weights))
+        return torch.tensor(scores).double(), torch.tensor(weights).double()
 
 
 def without_outliers(y: Tensor) -> Tensor:

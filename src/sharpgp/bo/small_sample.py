@@ -104,6 +104,7 @@ class SmallSamplePredictor(Calibrated):
 
     def _covariance(self, X: Tensor) -> Tensor:
         assert isinstance(self.posterior, ExactPosterior)
+        assert self.pending is not None
         return self.posterior.latent_covariance(self.pending, X)
 
     def location(self, X: Tensor) -> Tensor:

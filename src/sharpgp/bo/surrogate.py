@@ -10,6 +10,7 @@ function.  Without a prior on the noise, ten points of a rough function are all 
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -140,9 +141,9 @@ def train_map(
     objective = _Objective(X, y, covariance, warped)
     lower, upper, first = objective.bounds()
     starts = [first] if near is None or len(near) != len(first) else [first, near]
-    limits = {"most": _MAX_EVALUATIONS, "tolerance": 1e-6}
+    descend, most = partial(minimise, objective.evaluate, tolerance=1e-6), _MAX_EVALUATIONS
     with threads_for(len(y)):
-        tried = [minimise(objective.evaluate, u, lower, upper, **limits) for u in starts]
+        tried = [descend(start, lower, upper, most=most) for start in starts]
     best = min(tried, key=lambda one: one.value)
     return None if best.failed else (objective.posterior(best.x), best.x)
 

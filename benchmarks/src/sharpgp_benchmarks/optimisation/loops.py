@@ -56,7 +56,8 @@ class Loop(ABC):
             )
             found: Tensor = point
             return found
-        rows, chosen = self.rows_left(rows), []
+        rows = self.rows_left(rows)
+        chosen: list[int] = []
         with torch.no_grad():
             for _ in range(q):
                 value = acquisition(rows.unsqueeze(1))
