@@ -17,17 +17,14 @@ from scipy import integrate, stats
 
 from helpers import wavy
 from sharpgp import Exact, Kuleshov18, Sharp, SharpGPRegressor, Vanilla
-from sharpgp.bo import (
-    CalibratedLogExpectedImprovement,
-    ScoreLaw,
-    SmallSamplePredictor,
-    as_botorch,
-    joint_draws,
-)
+from sharpgp.bo import CalibratedLogExpectedImprovement, as_botorch
 from sharpgp.bo.small_sample import (
-    MOST_SURPRISE,
+    MAX_SCORE,
     SURPRISE_DEVIATION,
     SURPRISE_MEAN,
+    ScoreLaw,
+    SmallSamplePredictor,
+    joint_draws,
     leave_one_out_scores,
 )
 from sharpgp.exceptions import InvalidInputError
@@ -67,14 +64,6 @@ def test_without_scores_the_law_is_normal():
     torch.testing.assert_close(ScoreLaw(NONE).quantile(levels), torch.special.ndtri(levels))
 
 
-@pytest.mark.parametrize("degrees", [4, 12])
-def test_few_degrees_of_freedom_are_students(degrees):
-    levels = torch.tensor([0.025, 0.1, 0.5, 0.9, 0.975], dtype=torch.float64)
-    found = ScoreLaw(NONE, degrees=degrees).quantile(levels)
-    # Eight normals in place of a continuum: exact in the middle, a little short in the tails.
-    np.testing.assert_allclose(found, stats.t.ppf(levels, degrees), rtol=0.06, atol=1e-12)
-
-
 def test_quantile_is_the_inverse_of_the_cdf():
     scores = torch.tensor([-3.0, -0.2, 0.1, 0.1, 5.0], dtype=torch.float64)
     law = ScoreLaw(scores, torch.tensor([1.0, 0.5, 2.0, 1.0, 1.0], dtype=torch.float64))
@@ -101,7 +90,7 @@ def test_one_surprise_counts_for_no_more_than_its_limit():
     level = torch.tensor([0.975], dtype=torch.float64)
     near, far = (
         float(ScoreLaw(torch.cat([ordinary, torch.tensor([z]).double()])).quantile(level))
-        for z in (MOST_SURPRISE, 1e6)
+        for z in (MAX_SCORE, 1e6)
     )
     assert near == far
 
@@ -112,17 +101,6 @@ def test_surprises_have_their_share():
     z = law.quantile(levels).numpy()
     usual, surprising = stats.norm(), stats.norm(SURPRISE_MEAN, SURPRISE_DEVIATION)
     np.testing.assert_allclose(0.7 * usual.cdf(z) + 0.3 * surprising.cdf(z), levels)
-    with pytest.raises(InvalidInputError, match=r"surprise: expected a share in \[0, 1\), found 1"):
-        ScoreLaw(NONE, surprise=1.0)
-
-
-def test_upper_tail_alone_ignores_low_scores():
-    level = torch.tensor([0.1, 0.9], dtype=torch.float64)
-    low = -3.0 * torch.rand(20, dtype=torch.float64)
-    law = ScoreLaw(low, upper=True)
-    torch.testing.assert_close(law.quantile(level), torch.special.ndtri(level))
-    with pytest.raises(InvalidInputError, match="prior: expected a positive number"):
-        ScoreLaw(low, prior=0.0)
 
 
 def test_few_scores_cover_what_they_should():
@@ -147,6 +125,23 @@ def test_latent_spread_leaves_the_noise_out(posterior):
     torch.testing.assert_close(difference, torch.full_like(difference, noise))
     theirs = as_botorch(posterior).posterior(X_NEW).variance[:, 0]
     torch.testing.assert_close(latent.moments(X_NEW)[1].square(), theirs, rtol=1e-4, atol=1e-8)
+
+
+def test_function_is_known_where_a_point_is_pending(posterior):
+    """As if observed without noise: against a GP with a great many observations of it there."""
+    law, pending = ScoreLaw(NONE), X_NEW[:2]
+    known = SmallSamplePredictor(posterior, law, latent=True, pending=pending)
+    often = pending.repeat(500, 1)
+    again = posterior.extended(often, posterior.mean(often))
+    expected = SmallSamplePredictor(again, law, latent=True).moments(X_NEW[2:])
+    torch.testing.assert_close(known.moments(X_NEW[2:]), expected, rtol=0.05, atol=5e-3)
+    assert known.moments(pending)[1].max() < 1e-3 * known.moments(X_NEW)[1].max()
+
+
+def test_covariance_of_the_function_is_botorchs(posterior):
+    theirs = as_botorch(posterior).posterior(X_NEW).distribution.covariance_matrix
+    ours = posterior.latent_covariance(X_NEW, X_NEW)
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-7)
 
 
 def test_intervals_and_distribution_of_few_scores_agree(posterior):
@@ -261,7 +256,7 @@ def test_wrapped_model_has_the_calibrated_marginals(calibrated):
 
 def test_wrapped_model_keeps_the_gps_dependence(posterior):
     """Without scores it is the GP itself, joint draws included."""
-    model = as_botorch(SmallSamplePredictor(posterior, ScoreLaw(NONE)).latent())
+    model = as_botorch(SmallSamplePredictor(posterior, ScoreLaw(NONE), latent=True))
     ours, theirs = (
         SobolQMCNormalSampler(torch.Size([64]), seed=0)(one.posterior(X_NEW))
         for one in (model, as_botorch(posterior))
@@ -322,7 +317,7 @@ def test_estimator_goes_into_botorch(data):
 
 
 def test_draws_without_scores_are_the_gps(posterior):
-    predictor = SmallSamplePredictor(posterior, ScoreLaw(NONE)).latent()
+    predictor = SmallSamplePredictor(posterior, ScoreLaw(NONE), latent=True)
     draws = joint_draws(predictor, X_NEW, 4000, torch.Generator().manual_seed(0))
     theirs = as_botorch(posterior).posterior(X_NEW)
     covariance = theirs.distribution.covariance_matrix
@@ -335,7 +330,7 @@ def test_draws_without_scores_are_the_gps(posterior):
 
 def test_draws_have_calibrated_marginals(posterior):
     law = ScoreLaw(torch.tensor([3.0, 2.5, 3.5, 1.0, -1.0, 2.0, 3.0], dtype=torch.float64))
-    predictor = SmallSamplePredictor(posterior, law).latent()
+    predictor = SmallSamplePredictor(posterior, law, latent=True)
     draws = joint_draws(predictor, X_NEW, 4000, torch.Generator().manual_seed(1))
     for level in (0.1, 0.5, 0.9):
         expected = predictor.quantiles(X_NEW, torch.tensor([level]).double())[0]

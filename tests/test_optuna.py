@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from sharpgp.bo.optuna_sampler import Coding, OptunaSampler
+from sharpgp.bo.optuna_sampler import OptunaSampler, input_of, snap
+from sharpgp.bo.space import Space
 from sharpgp.exceptions import InvalidInputError, MissingExtraError
 
 
@@ -15,32 +16,28 @@ def number(low, high, log=False, step=None):
 
 
 @pytest.mark.parametrize(
-    ("distribution", "bounds", "kind", "values"),
+    ("distribution", "values"),
     [
-        (number(-1.0, 3.0), (-1.0, 3.0), "continuous", [-1.0, 0.5, 3.0]),
-        (number(1e-3, 0.1, log=True), (math.log(1e-3), math.log(0.1)), "continuous", [0.1]),
-        (number(0.0, 1.0, step=0.1), (0.0, 10.0), "integer", [0.0, 0.3, 1.0]),
-        (number(2, 11, step=3), (0.0, 3.0), "integer", [2, 5, 11]),
-        (number(1, 64, log=True, step=1), (0.0, math.log(64)), "continuous", [1, 7, 64]),
-        (SimpleNamespace(choices=("a", None, 3)), (0.0, 2.0), "categorical", ["a", None, 3]),
+        (number(-1.0, 3.0), [-1.0, 0.5, 3.0]),
+        (number(1e-3, 0.1, log=True), [1e-3, 0.1]),
+        (number(0.0, 1.0, step=0.1), [0.0, 0.3, 1.0]),
+        (number(2, 11, step=3), [2, 5, 11]),
+        (number(1, 64, log=True, step=1), [1, 7, 64]),
+        (number(0, 10**6, step=1), [0, 7, 10**6]),
+        (SimpleNamespace(choices=("a", None, 3)), ["a", None, 3]),
+        (SimpleNamespace(choices=(16, 32)), [16, 32]),
     ],
 )
-def test_values_survive_their_coding(distribution, bounds, kind, values):
-    coding = Coding.of(distribution)
-    assert (coding.low, coding.high, coding.kind) == (*bounds, kind)
+def test_values_survive_as_inputs(distribution, values):
+    space = Space.of({"x": input_of(distribution)})
     for value in values:
-        found = coding.decoded(coding.encoded(value))
-        assert found == pytest.approx(value, rel=1e-12) if kind != "categorical" else found is value
+        (point,) = space.points(space.codes({"x": value}))
+        found = snap(point["x"], distribution)
+        assert found == (pytest.approx(value, rel=1e-12) if isinstance(value, float) else value)
         assert type(found) is type(value)
-    if kind != "categorical":
-        for x in bounds:  # never beyond the ends, which Optuna would refuse
-            assert distribution.low <= coding.decoded(x) <= distribution.high
-
-
-def test_values_beyond_a_range_are_told_from_those_within():
-    assert Coding.of(number(1e-3, 0.1, log=True)).holds(0.1)
-    assert not Coding.of(number(1e-3, 0.1, log=True)).holds(0.2)
-    assert not Coding.of(SimpleNamespace(choices=("a", "b"))).holds("c")
+    if hasattr(distribution, "low"):  # never beyond the ends, which Optuna would refuse
+        for point in space.points(space.from_unit(space.unit_bounds)):
+            assert distribution.low <= snap(point["x"], distribution) <= distribution.high
 
 
 def test_without_the_extra(monkeypatch):
@@ -51,11 +48,11 @@ def test_without_the_extra(monkeypatch):
 
 # ------------------------------------------------------------------ with Optuna
 
-FAST = {"kernels": ["rbf"], "warp": False}
-
 
 @pytest.fixture
-def optuna():
+def optuna(monkeypatch):
+    monkeypatch.setattr("sharpgp.bo.surrogate.KERNELS", ("rbf",))
+    monkeypatch.setattr("sharpgp.bo.surrogate.MIN_WARPED", math.inf)
     found = pytest.importorskip("optuna", reason="no optuna; the extra of that name installs it")
     found.logging.set_verbosity(found.logging.ERROR)
     return found
@@ -66,7 +63,7 @@ def test_study_finds_the_optimum(optuna):
         x, rate = trial.suggest_float("x", -1.0, 3.0), trial.suggest_float("r", 1e-4, 1, log=True)
         return (x - 1.0) ** 2 + (math.log10(rate) + 2.0) ** 2
 
-    study = optuna.create_study(sampler=OptunaSampler(design=6, **FAST))
+    study = optuna.create_study(sampler=OptunaSampler(design=6))
     study.optimize(objective, n_trials=12)
     assert study.best_value < 0.1
     loop = study.sampler.loop
@@ -76,7 +73,7 @@ def test_study_finds_the_optimum(optuna):
 
 
 def test_failed_running_and_pruned_trials(optuna):
-    study = optuna.create_study(sampler=OptunaSampler(design=3, **FAST), direction="maximize")
+    study = optuna.create_study(sampler=OptunaSampler(design=3), direction="maximize")
     space = {"n": optuna.distributions.IntDistribution(0, 20)}
     states = ("COMPLETE", "FAIL", "PRUNED", "COMPLETE", "COMPLETE", "COMPLETE")
     for n, state in enumerate(states):
@@ -93,10 +90,19 @@ def test_failed_running_and_pruned_trials(optuna):
     record = study.sampler.loop.record
     assert [run.failed for run in record.runs] == [False, True, False, False, False]
     study.ask().suggest_int("n", 0, 20)
-    assert study.sampler.loop.pending[0].tolist() == [asked]
+    assert study.sampler.loop.pending[0] == {"n": asked}
     study.tell(first, 1.0)
     study.ask().suggest_int("n", 0, 20)
     assert len(record.runs) == 6
+
+
+def test_study_ends_when_little_is_left(optuna):
+    sampler = OptunaSampler(design=5)
+    study = optuna.create_study(sampler=sampler)
+    callbacks = [sampler.stop(amount=0.5)]
+    study.optimize(lambda t: t.suggest_float("x", -1, 2) ** 2, n_trials=40, callbacks=callbacks)
+    assert 6 <= len(study.trials) < 40
+    assert sampler.loop.record.checks[-1][2] <= 0.05
 
 
 def test_one_objective_alone(optuna):

@@ -6,7 +6,9 @@ from scipy.stats import wilcoxon
 
 from sharpgp.exceptions import InvalidInputError
 from sharpgp_benchmarks import regret
-from sharpgp_benchmarks.optimisation import experiment, tables
+from sharpgp_benchmarks.evidence import bo_stopping
+from sharpgp_benchmarks.optimisation import coco, experiment, tables
+from sharpgp_benchmarks.optimisation.methods import METHODS
 from sharpgp_benchmarks.optimisation.problems import PROBLEMS, Problem, problem_of
 from sharpgp_benchmarks.optimisation.trust_region import FIRST, SMALLEST, SUCCESSES, TrustRegion
 from sharpgp_benchmarks.store import Store
@@ -88,7 +90,7 @@ def test_region_of_a_table_has_its_rows():
 def test_plan_has_whole_repetitions_first():
     tasks = experiment.plan(["branin", "levy4"], ["logei", "turbo"], repeats=3, iterations=5)
     assert [task.seed for task in tasks] == sorted(task.seed for task in tasks)
-    assert len(experiment.plan()) == 20 * len(PROBLEMS) * 8
+    assert len(experiment.plan()) == 20 * len(PROBLEMS) * 7
     with pytest.raises(InvalidInputError, match="methods: expected one of logei, ucb"):
         experiment.plan(methods=["ei"])
 
@@ -170,3 +172,57 @@ def test_figure_from_results(tmp_path):
         store.write(result)
     assert regret.draw(store.folder, tmp_path) == ["optimisation_regret.png"]
     assert (tmp_path / "optimisation_regret.png").stat().st_size > 10_000
+
+
+# ------------------------------------------------------------------ batches, stops, COCO
+
+
+@pytest.mark.parametrize("method", ["logei", "botorch_logei"])
+def test_batches(method):
+    settings = {"iterations": 8, "batch": 4}
+    result = perform(Task("optimisation", "branin", method, 0, settings), {})
+    assert result.status == "ok", result.error
+    assert len(result.info["regret"]) == 8
+    assert len(result.info["seconds"]) == 2
+    with pytest.raises(InvalidInputError, match="methods of batches: expected one of logei"):
+        experiment.plan(methods=["turbo"], batch=2)
+
+
+def test_batch_of_rows_has_no_row_twice():
+    grid = torch.cartesian_prod(*[torch.linspace(-1, 1, 5, dtype=torch.float64)] * 2)
+    bounds = torch.tensor([[-1.0, -1.0], [1.0, 1.0]], dtype=torch.float64)
+    table = Problem(bounds, SQUARE.function, 0.0, rows=grid)
+    generator = torch.Generator().manual_seed(0)
+    X = table.design(generator)
+    loop = METHODS["botorch_logei"](table, X, table.observe(X, generator), 0)
+    batch = loop.ask(4)
+    assert len(batch.unique(dim=0)) == 4
+
+
+def test_stops_are_counted_at_the_first_answer():
+    first = [(5, 0.1, 0.3, 9.0), (10, 0.03, 0.01, 9.0), (10, 0.1, 0.01, 2.0), (15, 0.1, 0.5, 0.0)]
+    loops = [first, [(5, 0.1, 0.04, 0.5)], [(60, 0.1, 0.9, 3.0)]]
+    assert bo_stopping.stops(loops, 0.1) == (2, 1, pytest.approx((50 + 55) / 120))
+    assert bo_stopping.stops(loops, 0.01) == (0, 0, 0.0)
+
+
+def test_gains_after_an_answer_leave_noise_out(monkeypatch):
+    monkeypatch.setattr(bo_stopping, "MORE", 2)
+    found = bo_stopping.answers("heavy_tailed", 0, last=5)
+    assert [one[:2] for one in found] == [(5, share) for share in bo_stopping.SHARES]
+    assert all(0.0 <= probability <= 1.0 for _, _, probability, _ in found)
+    # The same gain, in units of the amount.
+    assert found[1][3] == pytest.approx(found[0][3] * 0.1 / 0.03)
+
+
+def test_coco_from_its_own_files(tmp_path):
+    pytest.importorskip("cocoex", reason="no COCO; the extra coco installs it")
+    pytest.importorskip("cocopp")
+    how = {"instances": 2, "budget": 20}
+    for _ in range(2):  # the second finds all done
+        coco.run(tmp_path, ["cma", "random"], [1, 8], [2], **how)
+    lines = coco.table(tmp_path, budget=20).splitlines()
+    assert lines[0].split() == ["d", "functions", "cma", "random", "best", "2009"]
+    assert [line.split()[1] for line in lines[1:]] == ["separable", "moderate"]
+    with pytest.raises(InvalidInputError, match="methods: expected one of logei, ucb"):
+        coco.run(tmp_path, ["pso"], [1], [2])

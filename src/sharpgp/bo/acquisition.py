@@ -12,10 +12,10 @@ from torch import Tensor
 
 from sharpgp._ranks import points_needed, supported
 from sharpgp._validation import as_features, as_levels
-from sharpgp.calibration.calibrated import Calibrated, calibrated_of
+from sharpgp.calibration.calibrated import calibrated_of
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
 
-# Normal scores between which a quantile function is taken as linear; beyond, it goes on as it ends.
+# Normal scores between which a quantile function is linear; beyond, it goes on as it ends.
 _NODES = torch.arange(-14, 15, dtype=torch.float64) / 4.0
 # Of the largest slope at a point: a quantile function that stands still counts as rising so much.
 _LEAST_SLOPE = 1e-6
@@ -34,20 +34,22 @@ class _OfCalibrated(AcquisitionFunction):
     def set_X_pending(self, X_pending: Tensor | None = None) -> None:
         """Take account of points [n, d] that are being evaluated; None for none."""
         super().set_X_pending(X_pending)
-        self._now = _with_pending(self._base, self.X_pending)
+        self._now = self._base
+        if X_pending is not None and len(X_pending):
+            with torch.no_grad():  # as observations of their own mean
+                X = as_features(X_pending, device=self._base.posterior.device)
+                self._now = self._base.condition_on_observations(X, self._base.predict_mean(X))
 
 
 class CalibratedUpperConfidenceBound(_OfCalibrated):
     r"""The calibrated ``delta``-quantile as an upper confidence bound.
 
-    ``mu(x) + beta(delta) sigma(theta(delta), x)``: the mean of the base model, and the spread of
-    the calibrated one; for minimisation, minus the ``1 - delta``-quantile.  A drop-in for
-    BoTorch's ``UpperConfidenceBound``: gradients, batches of any shape, ``optimize_acqf``, and
-    whatever device the model is on.
+    ``mu(x) + beta(delta) sigma(theta(delta), x)``; for minimisation, minus the
+    ``1 - delta``-quantile.  A drop-in for BoTorch's ``UpperConfidenceBound``: gradients, batches of
+    any shape, ``optimize_acqf``, and whatever device the model is on.
 
-    Pending points enter as observations of their own mean (hallucinations): the mean stays, and
-    the spread shrinks around them, so that ``optimize_acqf(q=..., sequential=True)`` spreads a
-    batch out.
+    Pending points enter as observations of their own mean: the mean stays, and the spread shrinks
+    around them, so that ``optimize_acqf(q=..., sequential=True)`` spreads a batch out.
 
     Parameters
     ----------
@@ -63,17 +65,15 @@ class CalibratedUpperConfidenceBound(_OfCalibrated):
 
     References
     ----------
-    A. Capone, S. Hirche and G. Pleiss, "Sharp Calibrated Gaussian Processes", NeurIPS 2023,
-    supplement.  T. Desautels, A. Krause and J. Burdick, "Parallelizing Exploration-Exploitation
-    Tradeoffs in Gaussian Process Bandit Optimization", JMLR 2014 (pending points).
+    A. Capone, S. Hirche and G. Pleiss, "Sharp Calibrated Gaussian Processes", NeurIPS 2023.
 
     Examples
     --------
     >>> from botorch.optim import optimize_acqf
-    >>> from sharpgp import SharpGPRegressor
-    >>> X = torch.linspace(-1, 1, 120, dtype=torch.float64)[:, None]
-    >>> y = -(X[:, 0] - 0.3).square() + 0.01 * torch.cos(57 * X[:, 0])
-    >>> model = SharpGPRegressor(calibration="kuleshov18", cal_size=99, random_state=0).fit(X, y)
+    >>> from sharpgp import Vanilla
+    >>> from sharpgp.gp.training import train
+    >>> X = torch.linspace(-1, 1, 40, dtype=torch.float64)[:, None]
+    >>> model = Vanilla().fit(train(X, -(X[:, 0] - 0.3).square())[0], None, None)
     >>> bound = CalibratedUpperConfidenceBound(model, delta=0.99)
     >>> bounds = torch.tensor([[-1.0], [1.0]], dtype=torch.float64)
     >>> best, value = optimize_acqf(bound, bounds, q=1, num_restarts=2, raw_samples=16)
@@ -90,15 +90,12 @@ class CalibratedUpperConfidenceBound(_OfCalibrated):
         X_pending: Tensor | None = None,
     ) -> None:
         super().__init__(model)
-        calibrated = self._base
         levels, single = as_levels(delta)
         if not single:
             raise InvalidInputError(f"delta: expected one level in (0, 1), found {delta!r}")
-        level = levels[0]
-        self.maximize = maximize
-        side = level if maximize else 1.0 - level
-        self.delta = torch.tensor([side], dtype=torch.float64, device=calibrated.posterior.device)
-        C = calibrated.n_cal
+        level, self.maximize, C = levels[0], maximize, self._base.n_cal
+        side, device = level if maximize else 1.0 - level, self._base.posterior.device
+        self.delta = torch.tensor([side], dtype=torch.float64, device=device)
         if C is not None and not bool(supported(self.delta, C)):
             warnings.warn(
                 f"delta {level:g} needs at least {points_needed(level)} calibration points, found "
@@ -133,14 +130,10 @@ class CalibratedLogExpectedImprovement(_OfCalibrated):
 
     Parameters
     ----------
-    model : SharpGPRegressor or Calibrated
-        A fitted estimator, or what a recalibrator's ``fit`` returned.
+    model, maximize, X_pending
+        As of :class:`CalibratedUpperConfidenceBound`.
     best_f : float
         Value to improve on.
-    maximize : bool
-        False to minimise the target.
-    X_pending : Tensor [n, d], optional
-        Points that are being evaluated, as in :class:`CalibratedUpperConfidenceBound`.
 
     References
     ----------
@@ -149,11 +142,10 @@ class CalibratedLogExpectedImprovement(_OfCalibrated):
 
     Examples
     --------
-    >>> from sharpgp import Kuleshov18
+    >>> from sharpgp import Vanilla
     >>> from sharpgp.gp.training import train
     >>> X = torch.linspace(-1, 1, 60, dtype=torch.float64)[:, None]
-    >>> y = -(X[:, 0] - 0.3).square() + 0.01 * torch.cos(57 * X[:, 0])
-    >>> model = Kuleshov18().fit(train(X[::2], y[::2])[0], X[1::2], y[1::2])
+    >>> model = Vanilla().fit(train(X, -(X[:, 0] - 0.3).square())[0], None, None)
     >>> improvement = CalibratedLogExpectedImprovement(model, best_f=-0.01)
     >>> bool(improvement(X[40:41]) > improvement(X[:1]))
     True
@@ -168,9 +160,8 @@ class CalibratedLogExpectedImprovement(_OfCalibrated):
         X_pending: Tensor | None = None,
     ) -> None:
         super().__init__(model)
-        calibrated = self._base
         self.maximize = maximize
-        best = torch.as_tensor(best_f, dtype=torch.float64, device=calibrated.posterior.device)
+        best = torch.as_tensor(best_f, dtype=torch.float64, device=self._base.posterior.device)
         if best.numel() != 1 or not bool(torch.isfinite(best)):
             raise InvalidInputError(f"best_f: expected one finite number, found {best_f!r}")
         self.best = best.reshape(()) if maximize else -best.reshape(())
@@ -204,30 +195,9 @@ class CalibratedLogExpectedImprovement(_OfCalibrated):
         starts, stops = self.starts.unsqueeze(-1), self.stops.unsqueeze(-1)
         inside = reached < stops
         held = torch.maximum(torch.where(inside, reached, self.nodes[0] - 1.0), starts)
-        above = log_mean_excess(self.stops[:-1]).unsqueeze(-1)
-        first = log_mean_excess(held)
+        above = _log_ei_helper(-self.stops[:-1]).unsqueeze(-1)
+        first = _log_ei_helper(-held)
         gap = (above - first[:-1]).clamp(max=-_LEAST_SHARE)
         shares = torch.cat([first[:-1] + torch.log(-torch.expm1(gap)), first[-1:]])
         terms = torch.where(inside, slopes.log() + shares, -math.inf)
         return terms.logsumexp(0)
-
-
-def log_mean_excess(c: Tensor) -> Tensor:
-    """``log G(c) = log E[(U - c)^+]`` of a standard normal ``U``, by BoTorch's stable formula.
-
-    Examples
-    --------
-    >>> log_mean_excess(torch.zeros(1, dtype=torch.float64)).exp().item()  # 1 / sqrt(2 pi)
-    0.3989
-    """
-    value: Tensor = _log_ei_helper(-c)
-    return value
-
-
-def _with_pending(model: Calibrated, X_pending: Tensor | None) -> Calibrated:
-    """The model with points that are being evaluated as observations of their own mean."""
-    if X_pending is None or not len(X_pending):
-        return model
-    with torch.no_grad():
-        X = as_features(X_pending, device=model.posterior.device)
-        return model.condition_on_observations(X, model.predict_mean(X))

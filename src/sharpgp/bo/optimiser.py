@@ -2,9 +2,11 @@
 
 import math
 import os
-from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
 from typing import Any
 
+import numpy as np
 import torch
 from botorch.acquisition import AcquisitionFunction
 from torch import Tensor
@@ -14,109 +16,93 @@ from sharpgp.bo.acquisition import (
     CalibratedLogExpectedImprovement,
     CalibratedUpperConfidenceBound,
 )
-from sharpgp.bo.feasibility import Feasibility, MindingFailures
-from sharpgp.bo.record import Record, Run, inputs_of, numbers_of_runs
-from sharpgp.bo.search import BEST, candidates, maximise
-from sharpgp.bo.small_sample import SmallSamplePredictor
+from sharpgp.bo.record import Record, Run, numbers_of_runs
+from sharpgp.bo.search import BEST, OfUnit, candidates, maximise
+from sharpgp.bo.small_sample import SmallSamplePredictor, joint_draws, probability_of_gain
 from sharpgp.bo.space import Space
-from sharpgp.bo.surrogate import KERNELS, Surrogate, choose
-from sharpgp.bo.thompson import joint_draws
+from sharpgp.bo.surrogate import Surrogate, choose
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.covariance import STATIONARY
 from sharpgp.persistence import load, save
 
 #: Acquisition functions by name.
-ACQUISITIONS = ("logei", "ucb", "thompson")
-#: What a search may be calibrated by.
-CALIBRATIONS = ("all", "upper", "none")
-#: What noise may be.
-NOISES = ("same", "learned")
+ACQUISITIONS = ("logei", "ucb")
 #: Successful runs that a model needs.
-LEAST_RUNS = 3
+MIN_RUNS = 3
+#: Joint draws of the function behind a probability.
+DRAWS = 1000
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best point so far, by results and by the model.
+
+    ``x`` has the best result ``y`` (the mean, if it was run more than once).  ``interval`` is the
+    calibrated 95 % interval of the function there, without noise; None before three results.
+    ``model_x`` is the point that was run whose mean under the model, ``model_y``, is best.  Where
+    results are noisy it is the better recommendation: the best of many was also lucky.
+    """
+
+    x: Any
+    y: float
+    interval: tuple[float, float] | None
+    model_x: Any
+    model_y: float
 
 
 class Optimiser:
     r"""Bayesian optimisation with calibrated predictions, from ten points on.
 
-    The first points fill the space.  From then on every question is answered by a GP that was
-    trained on all results so far (:mod:`sharpgp.bo.surrogate`), with quantiles that are calibrated
-    by what the models before it said of points that they had not seen
-    (:mod:`sharpgp.bo.small_sample`).
+    The first points fill the space.  From then on every question is answered by a GP of all results
+    so far, calibrated by what the models before it said of points that they had not seen.
 
     Parameters
     ----------
-    bounds : array of shape (2, d)
-        Lower and upper bounds of the inputs.
+    inputs : dict or array of shape (d, 2)
+        Inputs by name: ``(low, high)`` for numbers between, ``Log(low, high)`` for a logarithmic
+        scale, ``range(1, 11)`` for whole numbers, a list for values.  Numbers in a list keep their
+        order, anything else is a category.  Points are then dicts.  Or one row ``(low, high)`` for
+        each input; points are then arrays.
     maximize : bool
         False for results that are to be small.
-    acquisition : {"logei", "ucb", "thompson"}
-        Calibrated expected improvement, calibrated upper bound, or the best point of a calibrated
-        joint draw.
+    acquisition : {"logei", "ucb"}
+        Calibrated expected improvement or calibrated upper bound.
     delta : float
         Level of the upper bound.
-    calibration : {"all", "upper", "none"}
-        What the search is calibrated by: all scores, those above 0, which is the tail that expected
-        improvement asks for, or nothing: the GP as trained.  Intervals are calibrated in any case.
-    kernels : sequence of str
-        Kernels that are tried.
-    warp : bool
-        Whether a warped target is tried, too.
-    noise : {"same", "learned"}
-        Noise of one variance everywhere, or, from twenty results on, of a variance that is learned
-        and differs from place to place, where leave-one-out densities speak for it.
-    integer, categorical : sequences of int
-        Positions of inputs that take whole numbers, and of those whose whole numbers are codes.
     design : int, optional
         Points that fill the space first; two for each input, and at least five, by default.
     random_state : int
     file : path, optional
         Where the state is kept: written after every question and every answer, whole or not at
-        all.  :meth:`load` goes on from there; a file that exists is an error here, so that no run
-        of a program takes the place of the one before.
+        all.  If the file exists, the optimisation in it goes on, with the same inputs and settings;
+        points that were asked for and not told are asked for again first.
 
     Examples
     --------
-    >>> loop = Optimiser([[-1.0], [1.0]], design=4)
-    >>> for _ in range(8):
-    ...     x = loop.ask()
-    ...     loop.tell(x, (2 * x[:, 0] - 0.4).cos())
-    >>> x, value = loop.best()
-    >>> round(x[0].item(), 1)
-    0.2
+    Minimise:
+
+    >>> loop = Optimiser({"x": (-1, 1), "kind": ["a", "b"]}, maximize=False, design=5)
+    >>> for _ in range(9):
+    ...     point = loop.ask()
+    ...     loop.tell(point, (point["x"] - 0.2) ** 2 + (point["kind"] == "b"))
+    >>> best = loop.best()
+    >>> round(best.x["x"], 1), best.x["kind"]
+    (0.2, 'a')
     """
 
     def __init__(
         self,
-        bounds: Any,
+        inputs: Any,
         *,
         maximize: bool = True,
         acquisition: str = "logei",
         delta: float = 0.95,
-        calibration: str = "all",
-        kernels: Sequence[str] = KERNELS,
-        warp: bool = True,
-        noise: str = "same",
-        integer: Sequence[int] = (),
-        categorical: Sequence[int] = (),
         design: int | None = None,
         random_state: int = 0,
         file: str | os.PathLike[str] | None = None,
     ) -> None:
         check_choice(acquisition, "acquisition", ACQUISITIONS)
-        check_choice(calibration, "calibration", CALIBRATIONS)
-        check_choice(noise, "noise", NOISES)
-        if isinstance(kernels, str) or not kernels:
-            raise InvalidInputError(f"kernels: expected a list of names, found {kernels!r}")
-        for kernel in kernels:
-            check_choice(kernel, "kernels", STATIONARY)
-        if not (isinstance(delta, int | float) and 0.0 < delta < 1.0):
-            raise InvalidInputError(f"delta: expected a level in (0, 1), found {delta!r}")
-        if file is not None and os.path.exists(file):
-            raise InvalidInputError(
-                f"file: expected a new one, found {os.fspath(file)}; go on with what is in it by "
-                "Optimiser.load, or remove it"
-            )
-        space = Space.of(bounds, integer, categorical)
+        _in_unit(delta, "delta")
+        space = Space.of(inputs)
         first = max(2 * space.d, 5) if design is None else as_count(design, "design", least=3)
         settings = {
             "maximize": bool(maximize),
@@ -124,26 +110,23 @@ class Optimiser:
             "delta": float(delta),
             "design": first,
             "seed": as_count(random_state, "random_state", least=0),
-            "calibration": calibration,
-            "kernels": list(kernels),
-            "warp": bool(warp),
-            "noise": noise,
         }
-        self.record = Record(space, settings)
-        self.file = file
+        self.record, self.file = Record(space, settings), file
+        self._again: list[list[float]] = []
+        if file is not None and os.path.exists(file):
+            record = self.load(file).record
+            if (record.space, record.settings) != (space, settings):
+                raise InvalidInputError(
+                    f"file: expected the same inputs and settings, found others in "
+                    f"{os.fspath(file)}; go on with these by Optimiser.load, or name another file"
+                )
+            self.record, self._again = record, list(record.pending)
 
     @classmethod
     def load(cls, file: str | os.PathLike[str]) -> "Optimiser":
         """Go on with an optimisation from its file; what it asks next is what it would have asked.
 
-        Examples
-        --------
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     loop = Optimiser([[0.0], [1.0]], file=f"{folder}/run.sgp")
-        ...     asked = loop.ask()
-        ...     Optimiser.load(f"{folder}/run.sgp").pending.equal(asked)
-        True
+        Points that were asked for and not told are still pending.
         """
         record = load(file)
         if not isinstance(record, Record):
@@ -151,7 +134,7 @@ class Optimiser:
                 f"file: expected an optimisation, found a {type(record).__name__} in {file}"
             )
         loop = cls.__new__(cls)
-        loop.record, loop.file = record, file
+        loop.record, loop.file, loop._again = record, file, []
         return loop
 
     def save(self, file: str | os.PathLike[str]) -> None:
@@ -160,130 +143,158 @@ class Optimiser:
 
     # -------------------------------------------------------------- the loop
 
-    def ask(self, n: int = 1, *, among: Any = None) -> Tensor:
-        """The next ``n`` points to run, [n, d]; they are pending until they are told.
+    def ask(self, n: int | None = None, *, among: Any = None) -> Any:
+        """The next point to run, or the next ``n``; they are pending until they are told.
 
-        Parameters
-        ----------
-        n : int
-        among : array of shape (m, d), optional
-            The points that can be run, where not all of the space can; each is asked for once.
+        One point is a dict, or an array (d,); ``n`` points are a list of dicts, or an array (n, d).
+        ``among`` are the points that can be run, where not all of the space can; each is asked for
+        once.
         """
-        rows = None if among is None else self.record.space.inputs(among)
+        rows = None if among is None else self.record.space.codes(among)
         points = []
-        for _ in range(as_count(n, "n", least=1)):
-            x = self._next() if rows is None else self._next_among(rows)
-            self.record.asked += 1
-            self.record.pending.append(x.tolist())
+        for _ in range(1 if n is None else as_count(n, "n", least=1)):
+            x = self._lost()
+            if x is None:
+                x = (self._next() if rows is None else self._next_among(rows)).tolist()
+                self.record.asked += 1
+                self.record.pending.append(x)
             points.append(x)
         self._keep()
-        return torch.stack(points)
+        found = self.record.space.points(torch.tensor(points, dtype=torch.float64))
+        return found[0] if n is None else found
 
     def tell(self, x: Any, y: Any, *, noise: Any = None) -> None:
-        """Results of runs: ``y`` [n] at ``x`` [n, d], whether or not these were asked for.
+        """Results of runs, whether or not these were asked for.
 
         A run within a thousandth of an input's range from a pending point is the run of that point.
-
-        A result that is NaN or infinite is a run that failed: it is recorded, and its surroundings
-        are avoided.
-
-        Parameters
-        ----------
-        x : array of shape (n, d), or (d,) for one run
-        y : array of shape (n,), or a number
-        noise : array of shape (n,) or number, optional
-            Variances of the noise of these results, where they are known.
+        A result of None, NaN or infinity is a run that failed: it is recorded, and its surroundings
+        are avoided.  Results of the same point are averaged.  ``x`` is a dict, a list of dicts, a
+        data frame or an array; ``noise`` are variances of the results, where they are known.
         """
-        X = self.record.space.inputs(x)
-        results = numbers_of_runs(y, "y", len(X))
-        known = None if noise is None else numbers_of_runs(noise, "noise", len(X))
+        coded = self.record.space.codes(x)
+        results = numbers_of_runs(y, "y", len(coded))
+        known = None if noise is None else numbers_of_runs(noise, "noise", len(coded))
         if known is not None and not all(value >= 0.0 for value in known):
             raise InvalidInputError(f"noise: expected nonnegative variances, found {known}")
-        predicted = [
-            self._predicted(point, result) for point, result in zip(X, results, strict=True)
-        ]
-        for k, (point, result) in enumerate(zip(X.tolist(), results, strict=True)):
+        predicted = [self._predicted(one, y) for one, y in zip(coded, results, strict=True)]
+        for k, (point, result) in enumerate(zip(coded.tolist(), results, strict=True)):
             variance = None if known is None else known[k]
             self.record.add(Run(tuple(point), result, variance, *predicted[k]))
         self._keep()
 
     @property
-    def pending(self) -> Tensor:
-        """Points [m, d] that were asked for and not told."""
-        return torch.tensor(self.record.pending, dtype=torch.float64).reshape(
-            -1, self.record.space.d
-        )
+    def n_runs(self) -> int:
+        """Number of runs that were told, failed ones included."""
+        return len(self.record.runs)
 
-    def best(self) -> tuple[Tensor, float]:
-        """The run with the best mean under the model [d], and that mean; by results before that."""
-        runs = self.record.succeeded
-        if not runs:
+    @property
+    def pending(self) -> Any:
+        """Points that were asked for and not told."""
+        coded = torch.tensor(self.record.pending, dtype=torch.float64)
+        return self.record.space.points(coded.reshape(-1, self.record.space.d))
+
+    def best(self) -> Best:
+        """The best point by results, and the best by the model; see :class:`Best`."""
+        record, means = self.record, self.record.averages()
+        if not means:
             raise InvalidInputError("best: expected a run with a result, found none; tell one")
-        X, values = inputs_of(runs), [self.record.sign * run.y for run in runs]
-        if len(runs) >= LEAST_RUNS:
+        x = by_model = max(means, key=lambda one: record.sign * means[one])
+        y, interval = means[x], None
+        if len(record.succeeded) >= MIN_RUNS:
             surrogate = self._trained()
-            values = surrogate.outward(surrogate.gp.mean(surrogate.gp.X_train)).tolist()
-        place = values.index(max(values))
-        return X[place], self.record.sign * values[place]
+            F = record.features(record.unit(list(means)))
+            expected = surrogate.outward(surrogate.gp.mean(F))
+            by_model, y = list(means)[int(expected.argmax())], record.sign * float(expected.max())
+            low, high = self._intervals(record.unit([x]), 0.95, latent=True)[0].tolist()
+            interval = low, high
+        shown = record.space.points(torch.tensor([x, by_model], dtype=torch.float64))
+        return Best(shown[0], means[x], interval, shown[1], y)
 
-    def predict_interval(self, X: Any, coverage: float = 0.95) -> Tensor:
-        """Calibrated intervals [n, 2] for results at ``X`` [n, d]; from the first result on."""
-        surrogate = self._trained()
-        Z = self.record.space.to_unit(self.record.space.inputs(X))
-        predictor = SmallSamplePredictor(surrogate.gp, self.record.law())
-        ends = predictor.predict_interval(self.record.features(Z, observed=True), coverage)
-        ends = surrogate.outward(ends)
-        return ends if self.record.sign > 0 else -ends.flip(-1)
+    def remaining(self, amount: float = 0.0, runs: int = 50, *, among: Any = None) -> float:
+        """Probability that the next ``runs`` runs gain more than ``amount`` on the best point.
+
+        See :func:`sharpgp.bo.small_sample.probability_of_gain`.  1 while the design is run.  With
+        ``amount=0`` it stays near 1 in a continuous space, where some point is always a little
+        better: name the gain that would be worth these runs.  ``among`` is as in :meth:`ask`.
+
+        Examples
+        --------
+        >>> loop = Optimiser([(0, 1)], design=4, maximize=False)
+        >>> for _ in range(12):
+        ...     x = loop.ask()
+        ...     loop.tell(x, (x[0] - 0.3) ** 2)
+        >>> loop.remaining(amount=0.1) < 0.05
+        True
+        """
+        if not (isinstance(amount, int | float) and 0.0 <= amount < math.inf):
+            raise InvalidInputError(f"amount: expected a nonnegative number, found {amount!r}")
+        as_count(runs, "runs", least=1)
+        found = 1.0
+        if not self._designing:
+            found = probability_of_gain(self._draws(among), float(amount), runs)
+        self.record.checks.append([float(self.n_runs), float(amount), found])
+        self._keep()
+        return found
+
+    def stop(self, probability: float = 0.05, amount: float = 0.0, **remaining: Any) -> bool:
+        """Whether to stop: :meth:`remaining`, which takes the rest, is at most ``probability``."""
+        _in_unit(probability, "probability")
+        return self.remaining(amount, **remaining) <= probability
+
+    def predict_interval(self, X: Any, coverage: float = 0.95) -> np.ndarray:
+        """Calibrated intervals (n, 2) for results at points; from the first result on."""
+        Z = self.record.space.to_unit(self.record.space.codes(X))
+        return self._intervals(Z, coverage, latent=False).numpy()
 
     def level_of(self, x: Any, y: Any) -> float | None:
-        """Predictive probability of a result below ``y`` at ``x``, before it is told.
-
-        Under the model that answered the last question; None where there was none yet.
-        """
-        X = self.record.space.inputs(x)
-        return self._predicted(X[0], numbers_of_runs(y, "y", 1)[0])[1]
+        """Probability of a result below ``y`` at ``x`` by the last model; None without one."""
+        coded = self.record.space.codes(x)
+        return self._predicted(coded[0], numbers_of_runs(y, "y", 1)[0])[1]
 
     # -------------------------------------------------------------- one question
 
+    def _lost(self) -> list[float] | None:
+        """A point that an earlier process asked for and did not tell; None if there is none."""
+        while self._again:
+            x = self._again.pop(0)
+            if x in self.record.pending:
+                return x
+        return None
+
     def _next(self) -> Tensor:
-        """One more point [d]."""
-        space = self.record.space
+        """Codes [d] of one more point."""
+        space, pending = self.record.space, self.record.unit(self.record.pending)
         if self._designing:
-            return space.from_unit(self._of_design())
-        predictor, best, floor, top = self._state()
-        if self.record.settings["acquisition"] == "thompson":
-            points = torch.cat(candidates(space, best, self._seed))
-            return space.from_unit(points[int(self._draw(predictor, points, floor).argmax())])
-        acquisition = self._acquisition(predictor, floor, top)
-        as_is = not space.categorical and not self._trained().knows_noise
-        features = None if as_is else self.record.features
-        return space.from_unit(maximise(acquisition, space, best, self._seed, features)[0])
+            z = self._of_design()
+        else:
+            best, acquisition = self._state()
+            z = maximise(acquisition, space, best, pending, self._seed)
+        return space.from_unit(z.unsqueeze(0))[0]
 
     def _next_among(self, rows: Tensor) -> Tensor:
-        """One more point [d] of ``rows`` [m, d], none of which is asked for twice."""
-        done = [list(run.x) for run in self.record.runs] + self.record.pending
-        left = torch.tensor([row not in done for row in rows.tolist()])
-        if not bool(left.any()):
+        """Codes [d] of one more point of ``rows`` [m, d], none of which is asked for twice."""
+        rows = self._left(rows)
+        if not len(rows):
             raise InvalidInputError("among: expected a point that has not been run, found none")
-        rows = rows[left]
         Z = self.record.space.to_unit(rows)
         if self._designing:
             value = -(Z - self._of_design()).square().sum(-1)
         else:
-            predictor, _, floor, top = self._state()
-            if self.record.settings["acquisition"] == "thompson":
-                value = self._draw(predictor, Z, floor)
-            else:
-                acquisition = self._acquisition(predictor, floor, top)
-                with torch.no_grad():
-                    value = acquisition(self.record.features(Z).unsqueeze(1))
+            acquisition = self._state()[1]
+            with torch.no_grad():
+                value = acquisition(Z.unsqueeze(1))
         return rows[int(value.argmax())]
+
+    def _left(self, rows: Tensor) -> Tensor:
+        """Those of ``rows`` [m, d] that were not run and are not pending."""
+        done = {run.x for run in self.record.runs} | {tuple(x) for x in self.record.pending}
+        return rows[[tuple(row) not in done for row in rows.tolist()]]
 
     @property
     def _designing(self) -> bool:
         record = self.record
         few = len(record.runs) + len(record.pending) < record.settings["design"]
-        return few or len(record.succeeded) < LEAST_RUNS
+        return few or len(record.succeeded) < MIN_RUNS
 
     @property
     def _seed(self) -> int:
@@ -295,92 +306,105 @@ class Optimiser:
         settings, asked = self.record.settings, self.record.asked
         return self.record.space.sobol(max(settings["design"], asked + 1), settings["seed"])[asked]
 
-    def _state(self) -> tuple[SmallSamplePredictor, Tensor, float, float]:
-        """The predictor of the function, the best points so far [b, d], worst and best mean."""
-        record = self.record
-        surrogate = self._trained()
-        law = record.law_of_search()
-        predictor = SmallSamplePredictor(surrogate.gp, law, latent=True)
-        means = surrogate.gp.mean(surrogate.gp.X_train)
-        floor, top = float(means.min()), float(means.max())
-        if record.pending:
-            # Observations of their own mean: the spread shrinks around them, and what is to be
-            # improved on is the best of them, too.
-            F = record.features(record.space.to_unit(self.pending))
-            with torch.no_grad():
-                expected = predictor.location(F)
-                predictor = predictor.condition_on_observations(F, expected)
-            top = max(top, float(expected.max()))
-        leading = means.topk(min(BEST, len(means))).indices
-        best = record.space.to_unit(inputs_of(record.succeeded)[leading])
-        return predictor, best, floor, top
-
-    def _acquisition(
-        self, predictor: SmallSamplePredictor, floor: float, top: float
-    ) -> AcquisitionFunction:
-        bound = self.record.settings["acquisition"] == "ucb"
-        found: AcquisitionFunction
-        if bound:
-            found = CalibratedUpperConfidenceBound(predictor, self.record.settings["delta"])
+    def _state(self) -> tuple[Tensor, AcquisitionFunction]:
+        """The best points so far [b, d] and what is searched, in unit coordinates."""
+        record, gp = self.record, self._trained().gp
+        pending = record.features(record.unit(record.pending))
+        predictor = SmallSamplePredictor(gp, record.law_of_search(), latent=True, pending=pending)
+        means = gp.mean(gp.X_train)
+        leading = means.topk(min(BEST, len(means))).indices.tolist()
+        acquisition: AcquisitionFunction
+        if record.settings["acquisition"] == "ucb":
+            acquisition = CalibratedUpperConfidenceBound(predictor, record.settings["delta"])
         else:
-            found = CalibratedLogExpectedImprovement(predictor, top)
-        chance = self._feasibility()
-        if chance is None:
-            return found
-        return MindingFailures(found, chance, floor if bound else None)
+            top = torch.cat([means, gp.mean(pending)]).max()
+            acquisition = CalibratedLogExpectedImprovement(predictor, top)
+        best = record.unit([record.runs[place].x for place in leading])
+        return best, OfUnit(acquisition, record.features)
 
-    def _draw(self, predictor: SmallSamplePredictor, Z: Tensor, floor: float) -> Tensor:
-        """A joint draw [m] at unit coordinates, less where runs are likely to fail."""
-        F = self.record.features(Z)
-        draw = joint_draws(predictor, F, 1, torch.Generator().manual_seed(self._seed))[0]
-        chance = self._feasibility()
-        return draw if chance is None else floor + (draw - floor) * chance(F)
+    def _draws(self, among: Any) -> Tensor:
+        """Joint draws of the function [n, T + 1], at the best point that was run and at others.
 
-    def _feasibility(self) -> Feasibility | None:
-        """How likely runs succeed, where any has failed."""
-        runs = self.record.runs
-        succeeded = torch.tensor([not run.failed for run in runs])
-        if bool(succeeded.all()):
-            return None
-        Z = self.record.space.to_unit(inputs_of(runs))
-        return Feasibility(self.record.space.features(Z), succeeded)
-
-    # -------------------------------------------------------------- the model
+        These are all over the space and around the best points, or rows that were not run.
+        """
+        record, surrogate = self.record, self._trained()
+        best = self._state()[0]
+        if among is None:
+            Z = torch.cat(candidates(record.space, best, self._seed))
+        else:
+            Z = record.space.to_unit(self._left(record.space.codes(among)))
+        predictor = SmallSamplePredictor(surrogate.gp, record.law())
+        F, generator = record.features(torch.cat([best[:1], Z])), torch.Generator()
+        draws = joint_draws(predictor, F, DRAWS, generator.manual_seed(self._seed))
+        return surrogate.outward(draws)
 
     def _trained(self) -> Surrogate:
         """The surrogate on all results so far."""
         record, known = self.record, self.record.surrogate
-        if known is not None and record.knows_noise and not known.told_noise:
-            known = None
         if not record.succeeded:
             raise InvalidInputError("X: expected a run with a result, found none; tell one first")
-        if known is None or known.posterior.n_train != len(record.succeeded):
-            how = {
-                "ties": record.space.ties,
-                "known_noise": record.knows_noise,
-                "kernels": record.settings["kernels"],
-                "warped": record.settings["warp"],
-                "learned_noise": record.settings["noise"] == "learned",
-            }
+        if known is None or known.posterior.n_train != len(record.runs):
             fit = choose if known is None else known.next
-            record.surrogate = known = fit(*record.data(), **how)
+            record.surrogate = known = fit(*record.data(), record.space.ties, record.knows_noise)
         return known
+
+    def _intervals(self, Z: Tensor, coverage: float, *, latent: bool) -> Tensor:
+        """Intervals [n, 2] of results, or of the function, at unit coordinates [n, d]."""
+        surrogate = self._trained()
+        predictor = SmallSamplePredictor(surrogate.gp, self.record.law(), latent=latent)
+        ends = surrogate.outward(predictor.predict_interval(self.record.features(Z), coverage))
+        return ends if self.record.sign > 0 else -ends.flip(-1)
 
     def _predicted(self, x: Tensor, y: float) -> tuple[float | None, float | None]:
         """Score and level of a result under the model that answered the last question."""
-        surrogate = self.record.surrogate
+        surrogate, sign = self.record.surrogate, self.record.sign
         if surrogate is None or not math.isfinite(y):
             return None, None
-        predictor = SmallSamplePredictor(surrogate.gp, self.record.law())
-        sign = self.record.sign
+        law = self.record.law()
         with torch.no_grad():
             Z = self.record.space.to_unit(x.unsqueeze(0))
-            location, spread = predictor.moments(self.record.features(Z, observed=True))
+            predictor = SmallSamplePredictor(surrogate.gp, law)
+            location, spread = predictor.moments(self.record.features(Z))
             target = surrogate.inward(torch.tensor([sign * y], dtype=torch.float64))
             score = (target - location) / spread
-            level = float(predictor.law.cdf(score))
+            level = float(law.cdf(score))
         return float(score), level if sign > 0 else 1.0 - level
 
     def _keep(self) -> None:
         if self.file is not None:
             self.save(self.file)
+
+    def plot(self) -> Any:
+        """A matplotlib figure: results, whether the model foresaw them, what is left to gain."""
+        from sharpgp.plots import optimisation_figure
+
+        return optimisation_figure(self)
+
+    def _facts(self) -> dict[str, Any]:
+        record, means = self.record, self.record.averages()
+        facts: dict[str, Any] = {
+            "goal": "maximise" if record.sign > 0 else "minimise",
+            "runs": self.n_runs,
+            "failed": self.n_runs - len(record.succeeded),
+            "pending": len(record.pending),
+        }
+        if means:
+            x = max(means, key=lambda one: record.sign * means[one])
+            (point,) = record.space.points(torch.tensor([x], dtype=torch.float64).round(decimals=6))
+            facts["best"] = f"{means[x]:.6g} at {point}"
+        if record.checks:
+            n, amount, chance = record.checks[-1]
+            facts["remaining"] = f"{chance:.1%} for more than {amount:g} after {n:.0f} runs"
+        return facts
+
+    def __repr__(self) -> str:
+        return f"<Optimiser: {', '.join(f'{k}: {v}' for k, v in self._facts().items())}>"
+
+    def _repr_html_(self) -> str:
+        rows = (f"<tr><th>{k}</th><td>{escape(str(v))}</td></tr>" for k, v in self._facts().items())
+        return f"<table><caption>Optimiser</caption>{''.join(rows)}</table>"
+
+
+def _in_unit(value: Any, name: str) -> None:
+    if not (isinstance(value, int | float) and 0.0 < value < 1.0):
+        raise InvalidInputError(f"{name}: expected a number in (0, 1), found {value!r}")

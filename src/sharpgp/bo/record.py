@@ -20,38 +20,30 @@ LEFT_OUT_WEIGHT = 0.5
 #: Runs after which a score counts for half: the model has changed since.
 HALF_LIFE = 10.0
 #: The same for the law of a search, which is to be steadier, and what a score tells it at most.
-HALF_LIFE_OF_SEARCH, MOST_SURPRISE_OF_SEARCH = 40.0, 4.0
-#: Degrees of freedom of the GP's own law at least.
-LEAST_DEGREES = 4
+HALF_LIFE_OF_SEARCH, MAX_SCORE_OF_SEARCH = 40.0, 4.0
 #: Share of surprises in the law of a model without degrees of freedom, and the degrees that halve
 #: it.  Fitted, with the half-life and the law of surprises, to the scores of points asked for in
 #: the eighteen optimisations of ``sharpgp bench evidence bo_surprises``.
 SURPRISE, SURPRISE_HALVED = 0.4, 10.0
 #: Results that may be outliers at most, and their distance from the next one, in ranges of all
 #: others.  Few: once a search has converged, points of its design are far from the rest, too.
-MOST_OUTLIERS, OUTLYING = 2, 5.0
+MAX_OUTLIERS, OUTLYING = 2, 5.0
 #: A run this close to a point that was asked for, in shares of every input's range, is its run:
 #: settings are rounded, and so are numbers on their way through a table.
 SAME_POINT = 1e-3
 # Squares of results, and of their differences, have to be numbers.
-_LARGEST, _LEAST_RANGE = 1e150, 1e-150
+_LARGEST, _SMALLEST_RANGE = 1e150, 1e-150
 
 
 @stored(
-    "Run",
-    x=Several(float),
-    y=float,
-    noise=float | None,
-    score=float | None,
-    level=float | None,
+    "Run", x=Several(float), y=float, noise=float | None, score=float | None, level=float | None
 )
 @dataclass(frozen=True)
 class Run:
-    """One run: inputs, result (NaN: failed), variance of its noise where known.
+    """One run: codes of its inputs, result (NaN: failed), variance of its noise where known.
 
-    ``score`` and ``level`` are what the model that had not seen the result said of it: its score
-    ``(y - location) / spread``, and the predictive probability of a smaller result.  None for runs
-    that no model predicted.
+    The score ``(y - location) / spread`` and the predictive probability of a smaller result are
+    those of the model that had not seen it; None for runs that no model predicted.
     """
 
     x: tuple[float, ...]
@@ -73,25 +65,17 @@ class Run:
     runs=Several(Run),
     pending=list,
     asked=int,
+    checks=list,
     surrogate=Surrogate | None,
 )
 @dataclass
 class Record:
     """The state of an optimisation: everything that its next step depends on.
 
-    Attributes
-    ----------
-    space : Space
-    settings : dict
-        Those of the optimiser, as JSON.
-    runs : list of Run
-        In the order in which they were told.
-    pending : list of list of float
-        Inputs that were asked for and not told.
-    asked : int
-        Points asked for so far; every one has random numbers of its own.
-    surrogate : Surrogate or None
-        The model that the last question was answered with.
+    Runs are in the order in which they were told, ``pending`` has codes of points that were not
+    told yet, ``checks`` the number of runs, amount and probability of every answer to how much is
+    left to gain, ``surrogate`` is the model of the last question.  Each of the ``asked`` points has
+    random numbers of its own.
     """
 
     space: Space
@@ -99,6 +83,7 @@ class Record:
     runs: list[Run] = field(default_factory=list)
     pending: list[list[float]] = field(default_factory=list)
     asked: int = 0
+    checks: list[list[float]] = field(default_factory=list)
     surrogate: Surrogate | None = None
 
     @property
@@ -116,127 +101,98 @@ class Record:
         """Whether any run came with the variance of its noise."""
         return any(run.noise is not None for run in self.runs)
 
-    def features(self, Z: Tensor, *, observed: bool = False) -> Tensor:
-        """Unit coordinates [..., d] as the GP sees them.
+    def averages(self) -> dict[tuple[float, ...], float]:
+        """Mean result of each point that was run with success, by its codes."""
+        results: dict[tuple[float, ...], list[float]] = {}
+        for run in self.succeeded:
+            results.setdefault(run.x, []).append(run.y)
+        return {x: math.fsum(ys) / len(ys) for x, ys in results.items()}
 
-        A GP that knows the noise of each run has its variance as one more feature: 0 by default,
-        and what was learned about it where an observation is to be predicted.
-        """
+    def unit(self, coded: Sequence[Sequence[float]]) -> Tensor:
+        """Unit coordinates [n, d] of codes."""
+        rows = torch.tensor(coded, dtype=torch.float64).reshape(-1, self.space.d)
+        return self.space.to_unit(rows)
+
+    def features(self, Z: Tensor) -> Tensor:
+        """Unit coordinates [..., d] as a GP sees them; known noise is one more feature, here 0."""
         F = self.space.features(Z)
-        surrogate = self.surrogate
-        if surrogate is None or not surrogate.knows_noise:
+        if self.surrogate is None or not self.surrogate.covariance.known_noise:
             return F
-        variance = torch.zeros_like(F[..., 0])
-        if observed and surrogate.noise is not None:
-            variance = surrogate.noise.variance(F)
-        return torch.cat([F, variance.unsqueeze(-1)], -1)
+        return torch.cat([F, torch.zeros_like(F[..., :1])], -1)
 
     def add(self, run: Run) -> None:
-        """One more run; the pending point that it belongs to, if there is one, is pending no more.
-
-        Examples
-        --------
-        >>> record = Record(Space.of([[0.0], [1.0]]), {}, pending=[[0.2], [0.3004], [0.3]])
-        >>> record.add(Run((0.3,), 1.0))
-        >>> record.add(Run((0.3,), 1.0))
-        >>> record.add(Run((0.3,), 1.0))
-        >>> record.pending
-        [[0.2]]
-        """
+        """One more run; the pending point that it belongs to, if any, is pending no more."""
         self.runs.append(run)
         if not self.pending:
             return
-        asked = self.space.to_unit(torch.tensor(self.pending, dtype=torch.float64))
-        distance = (asked - self.space.to_unit(inputs_of([run]))).abs().amax(-1)
+        distance = (self.unit(self.pending) - self.unit([run.x])).abs().amax(-1)
         nearest = int(distance.argmin())
         if float(distance[nearest]) <= SAME_POINT:
             del self.pending[nearest]
 
     def data(self) -> tuple[Tensor, Tensor]:
-        """Features [N, D] and targets [N], to be maximised, of the runs that succeeded.
+        """Features [N, D] and targets [N] of all runs, to be maximised.
 
-        A result far below all others counts as the lowest of these (:func:`without_outliers`).
-        Where the noise of any run is known, its variance is the last feature, 0 for the others.
+        A run that failed counts as the worst result, so that its surroundings are avoided, and a
+        result far below all others as the lowest of these (:func:`without_outliers`).  Where the
+        noise of any run is known, its variance is the last feature, 0 for the others.
         """
-        runs = self.succeeded
-        F = self.space.features(self.space.to_unit(inputs_of(runs)))
-        y = self.sign * torch.tensor([run.y for run in runs], dtype=torch.float64)
-        if 0.0 < (span := float(y.max() - y.min())) < _LEAST_RANGE:
+        F = self.space.features(self.unit([run.x for run in self.runs]))
+        y = self.sign * torch.tensor([run.y for run in self.succeeded], dtype=torch.float64)
+        if 0.0 < (span := float(y.max() - y.min())) < _SMALLEST_RANGE:
             raise InvalidInputError(
-                f"y: expected results that differ by {_LEAST_RANGE:g} or more, found {span:g}; "
+                f"y: expected results that differ by {_SMALLEST_RANGE:g} or more, found {span:g}; "
                 "choose other units"
             )
         if self.knows_noise:
-            noise = torch.tensor([run.noise or 0.0 for run in runs], dtype=torch.float64)
+            noise = torch.tensor([run.noise or 0.0 for run in self.runs], dtype=torch.float64)
             F = torch.cat([F, noise.unsqueeze(-1)], -1)
-        return F, without_outliers(y)
+        y = without_outliers(y)
+        targets = y.new_full((len(self.runs),), float(y.min()))
+        targets[torch.tensor([not run.failed for run in self.runs])] = y
+        return F, targets
 
     def law(self) -> ScoreLaw:
-        """The law of a score, from the scores so far.
+        """The law of a score, from points predicted before they were seen, newer ones for more.
 
-        Those of points that were predicted before they were seen, newer ones counting for more;
-        and, for half as much, leave-one-out scores of runs that no model predicted.
+        And, for half as much, from leave-one-out scores of runs that no model predicted.
         """
         assert self.surrogate is not None
-        spare = max(0, self.surrogate.gp.n_train - len(self.surrogate.at))
-        return ScoreLaw(
-            *self._scores(HALF_LIFE),
-            degrees=max(LEAST_DEGREES, spare),
-            surprise=SURPRISE * SURPRISE_HALVED / (SURPRISE_HALVED + spare),
-        )
+        spare = max(0, self.surrogate.gp.n_train - len(self.surrogate.at) + 1)
+        share = SURPRISE * SURPRISE_HALVED / (SURPRISE_HALVED + spare)
+        return ScoreLaw(*self._scores(HALF_LIFE), surprise=share)
 
     def law_of_search(self) -> ScoreLaw:
-        """The law that the next point is chosen by: the same scores, and the GP's normal tails.
+        """The law of the search, with the GP's normal tails: with surprises it would only explore.
 
-        Surprises are for intervals; a search that believed in them would look for its luck where
-        nothing is known.  They count for less here, and scores for longer.
+        Scores count for longer, and large ones for less.
         """
-        calibration = self.settings["calibration"]
-        if calibration == "none":
-            return ScoreLaw(torch.zeros(0, dtype=torch.float64))
-        scores = self._scores(HALF_LIFE_OF_SEARCH)
-        return ScoreLaw(*scores, most=MOST_SURPRISE_OF_SEARCH, upper=calibration == "upper")
+        scores, weights = self._scores(HALF_LIFE_OF_SEARCH)
+        return ScoreLaw(scores.clamp(-MAX_SCORE_OF_SEARCH, MAX_SCORE_OF_SEARCH), weights)
 
     def _scores(self, half_life: float) -> tuple[Tensor, Tensor]:
         """Scores [C] and what each counts for."""
         assert self.surrogate is not None
-        runs = self.succeeded
         left_out = leave_one_out_scores(self.surrogate.gp).tolist()
-        scores, weights = [], []
-        for place, run in enumerate(runs):
+        scores, weights, age = [], [], len(self.succeeded)
+        for place, run in enumerate(self.runs):
+            age -= not run.failed
             if run.score is not None:
                 scores.append(run.score)
-                weights.append(0.5 ** ((len(runs) - 1 - place) / half_life))
-            elif place < len(left_out):
+                weights.append(0.5 ** (age / half_life))
+            elif place < len(left_out) and not run.failed:
                 scores.append(left_out[place])
                 weights.append(LEFT_OUT_WEIGHT)
-        return (
-            torch.tensor(scores, dtype=torch.float64),
-            torch.tensor(weights, dtype=torch.float64),
-        )
-
-
-def inputs_of(runs: Sequence[Run]) -> Tensor:
-    """Inputs [n, d] of runs, in the user's units."""
-    return torch.tensor([run.x for run in runs], dtype=torch.float64)
+        return torch.tensor(scores).double(), torch.tensor(weights).double()
 
 
 def without_outliers(y: Tensor) -> Tensor:
     """Targets [N], one or two far below all others raised to the lowest of these.
 
-    A run that went wrong would set the scale of the model, and what is left of the differences
-    between good results would pass for noise.  Results far above stay: they may be what is looked
-    for.
-
-    Examples
-    --------
-    >>> without_outliers(torch.tensor([1.0, 2.0, 3.0, 2.0, -400.0, 2.5]))
-    tensor([1.0000, 2.0000, 3.0000, 2.0000, 1.0000, 2.5000])
-    >>> without_outliers(torch.tensor([1.0, 2.0, 3.0, 2.0, -4.0, 2.5]))
-    tensor([ 1.0000,  2.0000,  3.0000,  2.0000, -4.0000,  2.5000])
+    They would set the scale of the model, and differences between good results pass for noise.
     """
     ordered = y.sort().values
-    for n in range(1, min(MOST_OUTLIERS, len(y) - 2) + 1):
+    for n in range(1, min(MAX_OUTLIERS, len(y) - 2) + 1):
         lowest = ordered[n]
         if lowest - ordered[n - 1] > OUTLYING * (ordered[-1] - lowest) > 0:
             return y.clamp_min(float(lowest))
@@ -244,13 +200,10 @@ def without_outliers(y: Tensor) -> Tensor:
 
 
 def numbers_of_runs(values: Any, name: str, count: int) -> list[float]:
-    """One number for each of ``count`` runs; NaN for one that is not finite.
-
-    Examples
-    --------
-    >>> numbers_of_runs([1, float("inf")], "y", 2)
-    [1.0, nan]
-    """
+    """One number for each of ``count`` runs; NaN for None and for one that is not finite."""
+    values = [values] if values is None else values
+    if isinstance(values, list | tuple):
+        values = [math.nan if value is None else value for value in values]
     numbers = as_float(values, name).reshape(-1).tolist()
     if len(numbers) != count:
         raise InvalidInputError(f"{name}: expected {count} number(s), found {len(numbers)}")
@@ -258,6 +211,6 @@ def numbers_of_runs(values: Any, name: str, count: int) -> list[float]:
     if largest > _LARGEST:
         raise InvalidInputError(
             f"{name}: expected magnitudes below {_LARGEST:g}, found {largest:g}; choose other "
-            "units, or tell NaN for a run that failed"
+            "units, or tell None for a run that failed"
         )
     return [value if math.isfinite(value) else math.nan for value in numbers]

@@ -1,39 +1,31 @@
 r"""Calibration from ten points on: few scores, shrunk to the quantiles of the GP itself.
 
-Ranks of ``C`` scores say nothing beyond the level ``C / (C + 1)``, and little inside of it while
-``C`` is ten.  Here the law of a score is a mixture: the GP's own law with the weight of ``m``
-scores, and a narrow normal around each score that was seen.  Without scores it is the GP as
-trained; with many it is what the scores say.
-
-The GP's own law is too light while points are few.  Its hyperparameters are guesses, and a search
-asks where a wrong guess promises most, so that results fall short of the mean by six and more
-deviations now and then.  A share of the law, which shrinks as points gather, is left to that.
+Without scores the law of a score is the GP's own; with many it is what the scores say.  While
+points are few, hyperparameters are guesses, and a search asks where a wrong guess promises most: a
+share of the law, which shrinks as points gather, is left to surprises.
 """
 
 import math
 from typing import Any
 
-import numpy as np
 import torch
-from scipy import stats
 from torch import Tensor
 
 from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.ranks import centred_levels, table_levels
 from sharpgp.distribution import PredictiveDistribution
-from sharpgp.exceptions import InvalidInputError
+from sharpgp.gp.dense import cholesky
+from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.kernel_posterior import KernelPosterior
 
 #: Scores that the normal law counts for.
 PRIOR_SCORES = 10.0
-#: A score beyond this tells no more than this: one surprise must not rule the law of all.
-MOST_SURPRISE = 10.0
+#: A score beyond this counts as this: it caps the influence of a single outlier.
+MAX_SCORE = 10.0
 #: Surprises of a model from few points, a normal law of scores: its mean and deviation.
 SURPRISE_MEAN, SURPRISE_DEVIATION = -2.0, 5.0
 # Width of the normal around a score, in units of the scores' spread at ten scores.
 _BANDWIDTH = 0.35
-# Normals of different widths that stand for Student's law.
-_PARTS = 8
 # Steps of the bisection for a quantile; the bracket is halved at each.
 _HALVINGS = 60
 
@@ -41,67 +33,21 @@ _HALVINGS = 60
 class ScoreLaw:
     r"""The law of a score, ``F = (m F_0 + sum_i w_i Phi((z - z_i) / h)) / (m + sum_i w_i)``.
 
-    ``F_0`` is normal, or Student's where the GP's variance is an estimate from few points, but for
-    a share ``e`` that is left to surprises: ``(1 - e) F_GP + e N(-2, 5^2)``.  The width ``h``
-    shrinks with the effective number of scores, and the scores are drawn together by as much as
-    ``h`` spreads them, so that their variance is kept.
-
-    Parameters
-    ----------
-    scores : Tensor [C]
-        ``(y - location) / spread`` of points predicted before they were seen; may be empty.
-    weights : Tensor [C], optional
-        What each counts for; 1 by default.
-    prior : float
-        What the GP's own law counts for, ``m``.
-    degrees : float
-        Degrees of freedom of the GP's own law: points less hyperparameters.
-    surprise : float
-        Share of surprises in the GP's own law, ``e``.
-    most : float
-        A score beyond this counts as this.
-    upper : bool
-        Learn the upper tail alone: scores above 0 and their mirror images.  Expected improvement
-        asks for nothing else, and scores of points far below the best do not speak about it.
-
-    Examples
-    --------
-    >>> none = torch.zeros(0, dtype=torch.float64)
-    >>> levels = torch.tensor([0.1, 0.5, 0.975], dtype=torch.float64)
-    >>> [round(z, 2) for z in ScoreLaw(none).quantile(levels).tolist()]
-    [-1.28, 0.0, 1.96]
-    >>> wide = 3 * torch.linspace(-1, 1, 30, dtype=torch.float64)
-    >>> bool(ScoreLaw(wide).quantile(levels)[2] > 2.3)
-    True
+    ``F_0`` is normal, but for a share ``e`` that is left to surprises:
+    ``(1 - e) N(0, 1) + e N(-2, 5^2)``.  The width ``h`` shrinks with the effective number of
+    scores ``z_i`` [C], which are drawn together by as much as ``h`` spreads them, so that their
+    variance is kept.
     """
 
     def __init__(
-        self,
-        scores: Tensor,
-        weights: Tensor | None = None,
-        *,
-        prior: float = PRIOR_SCORES,
-        degrees: float = math.inf,
-        surprise: float = 0.0,
-        most: float = MOST_SURPRISE,
-        upper: bool = False,
+        self, scores: Tensor, weights: Tensor | None = None, *, surprise: float = 0.0
     ) -> None:
-        if prior <= 0:
-            raise InvalidInputError(f"prior: expected a positive number of scores, found {prior:g}")
-        if not 0.0 <= surprise < 1.0:
-            raise InvalidInputError(f"surprise: expected a share in [0, 1), found {surprise:g}")
         weights = torch.ones_like(scores) if weights is None else weights
-        scores = scores.clamp(-most, most)
-        if upper:
-            above = scores > 0
-            scores, weights = scores[above], weights[above]
-            scores, weights = torch.cat([scores, -scores]), torch.cat([weights, weights])
-        centres, widths = _smoothed(scores, weights)
-        own = _scales(degrees).to(scores)
-        usual = torch.full_like(own, prior * (1.0 - surprise) / len(own))
-        self.centres = torch.cat([torch.zeros_like(own), own.new_tensor([SURPRISE_MEAN]), centres])
-        self.widths = torch.cat([own, own.new_tensor([SURPRISE_DEVIATION]), widths])
-        self.weights = torch.cat([usual, own.new_tensor([prior * surprise]), weights])
+        centres, widths = _smoothed(scores.clamp(-MAX_SCORE, MAX_SCORE), weights)
+        own = scores.new_tensor([1.0 - surprise, surprise]) * PRIOR_SCORES
+        self.centres = torch.cat([scores.new_tensor([0.0, SURPRISE_MEAN]), centres])
+        self.widths = torch.cat([scores.new_tensor([1.0, SURPRISE_DEVIATION]), widths])
+        self.weights = torch.cat([own, weights])
         self.weights = self.weights / self.weights.sum()
 
     def cdf(self, z: Tensor) -> Tensor:
@@ -120,60 +66,46 @@ class ScoreLaw:
         return 0.5 * (low + high)
 
 
-def _scales(degrees: float) -> Tensor:
-    """Deviations of normals that make up Student's law, in equal parts; 1 for the normal law."""
-    if math.isinf(degrees):
-        return torch.ones(1, dtype=torch.float64)
-    shares = (np.arange(_PARTS) + 0.5) / _PARTS
-    precision = stats.gamma.ppf(shares, degrees / 2.0, scale=2.0 / degrees)
-    return torch.from_numpy(precision**-0.5)
-
-
 def _smoothed(scores: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     """Centres and widths [C] of the normals that stand for scores."""
+    if not len(scores):
+        return scores, scores
     total = float(weights.sum())
-    if total <= 0.0:
-        return scores[:0], scores[:0]
     mean = (weights @ scores) / total
     spread = ((weights @ (scores - mean).square()) / total).sqrt().clamp(min=0.1)
     effective = total**2 / float(weights.square().sum())
-    h = _BANDWIDTH * (10.0 / max(effective, 1.0)) ** 0.2
-    h = min(h, 0.9)
+    h = _BANDWIDTH * (10.0 / effective) ** 0.2
     return mean + math.sqrt(1.0 - h * h) * (scores - mean), (h * spread).expand_as(scores)
 
 
 class SmallSamplePredictor(Calibrated):
     r"""``Q(delta, x) = mu(x) + beta(delta) sigma(x)`` with ``beta`` from a :class:`ScoreLaw`.
 
-    Parameters
-    ----------
-    posterior : KernelPosterior
-    law : ScoreLaw
-    latent : bool
-        Quantiles of the function rather than of an observation: ``sigma`` without the noise, times
-        the same ``beta``.
-
-    Examples
-    --------
-    >>> from sharpgp.gp.training import train
-    >>> X = torch.linspace(0, 6, 9, dtype=torch.float64)[:, None]
-    >>> posterior, _ = train(X, X[:, 0].sin(), "matern52")
-    >>> predictor = SmallSamplePredictor(posterior, ScoreLaw(leave_one_out_scores(posterior)))
-    >>> predictor.predict_interval(X[:2] + 0.3, 0.8).shape
-    torch.Size([2, 2])
+    ``latent`` ones are of the function rather than of an observation: ``sigma`` without the noise.
+    The function counts as known, without noise, at ``pending`` points [p, D].
     """
 
     n_cal = None
 
-    def __init__(self, posterior: KernelPosterior, law: ScoreLaw, *, latent: bool = False) -> None:
+    def __init__(
+        self,
+        posterior: KernelPosterior,
+        law: ScoreLaw,
+        *,
+        latent: bool = False,
+        pending: Tensor | None = None,
+    ) -> None:
         self.posterior: KernelPosterior = posterior
-        self.law = law
-        self.is_latent = latent
+        self.law, self.is_latent = law, latent
+        self.pending = None if pending is None or not len(pending) else pending
         self._known: tuple[Tensor, Tensor] | None = None
+        if self.pending is not None:
+            self._factor = cholesky(self._covariance(self.pending))[0]
 
-    def latent(self) -> "SmallSamplePredictor":
-        """The same for the function without the noise of an observation."""
-        return SmallSamplePredictor(self.posterior, self.law, latent=True)
+    def _covariance(self, X: Tensor) -> Tensor:
+        assert isinstance(self.posterior, ExactPosterior)
+        assert self.pending is not None
+        return self.posterior.latent_covariance(self.pending, X)
 
     def location(self, X: Tensor) -> Tensor:
         """See :meth:`Calibrated.location`: the mean of the GP."""
@@ -186,20 +118,21 @@ class SmallSamplePredictor(Calibrated):
         if not self.is_latent:
             return mean[0], sigma[0]
         variance = sigma[0].square()
-        noise = theta[0, -1] * self.posterior.y_units.scale.square()
-        # Rounding may leave nothing where the function is known.
-        return mean[0], (variance - noise).clamp(min=1e-9 * variance.detach().max()).sqrt()
+        least = 1e-9 * variance.detach().max()  # rounding may leave nothing where it is known
+        variance = variance - theta[0, -1] * self.posterior.y_units.scale.square()
+        if self.pending is not None:
+            explained = torch.linalg.solve_triangular(
+                self._factor, self._covariance(X), upper=False
+            )
+            variance = variance - explained.square().sum(0)
+        return mean[0], variance.clamp(min=least).sqrt()
 
     def quantiles(self, X: Tensor, delta: Tensor) -> Tensor:
-        """See :meth:`Calibrated.quantiles`."""
-        location, spread = self.moments(X)
-        return location + self.beta(delta).unsqueeze(-1) * spread
-
-    def beta(self, delta: Tensor) -> Tensor:
-        """Quantiles of the score [K]; those asked for last are kept."""
+        """See :meth:`Calibrated.quantiles`; those of the score asked for last are kept."""
         if self._known is None or not torch.equal(self._known[0], delta):
             self._known = delta, self.law.quantile(delta)
-        return self._known[1]
+        location, spread = self.moments(X)
+        return location + self._known[1].unsqueeze(-1) * spread
 
     def ends(
         self, X: Tensor, coverages: list[float], symmetric: bool | None, weights: Tensor | None
@@ -219,7 +152,8 @@ class SmallSamplePredictor(Calibrated):
         return PredictiveDistribution(delta, self.quantiles(X, delta))
 
     def _conditioned(self, X: Tensor, y: Tensor) -> "SmallSamplePredictor":
-        return SmallSamplePredictor(self.posterior.extended(X, y), self.law, latent=self.is_latent)
+        more = self.posterior.extended(X, y)
+        return SmallSamplePredictor(more, self.law, latent=self.is_latent, pending=self.pending)
 
     def _near_features(self, X: Any) -> Tensor:
         """Features, none of which is far away: a search stays within its bounds."""
@@ -235,13 +169,40 @@ def leave_one_out_scores(posterior: KernelPosterior) -> Tensor:
     """Scores [N] of training points under the GP without each of them, in closed form.
 
     Its hyperparameters have seen them, so that these scores are a little too small.
-
-    Examples
-    --------
-    >>> from sharpgp.gp.training import train
-    >>> X = torch.linspace(0, 6, 9, dtype=torch.float64)[:, None]
-    >>> leave_one_out_scores(train(X, X[:, 0].sin())[0]).shape
-    torch.Size([9])
     """
     mean, sigma = posterior.loo(posterior.theta_R.unsqueeze(0))
     return (posterior.y_train - mean[0]) / sigma[0]
+
+
+def joint_draws(
+    predictor: SmallSamplePredictor, X: Tensor, n: int, generator: torch.Generator | None = None
+) -> Tensor:
+    r"""Joint draws [n, T] of the function at ``X`` [T, D], with calibrated marginals.
+
+    A draw of the GP has the normal scores ``u(x) = (f(x) - mu(x)) / sigma(x)``, which depend on one
+    another as the GP says; the function is then drawn as ``mu(x) + F^-1(Phi(u(x))) sigma(x)`` with
+    the law ``F`` of the scores.
+    """
+    gp = predictor.posterior
+    with torch.no_grad():
+        L = cholesky(gp.latent_covariance(X, X))[0]
+        noise = torch.randn(len(X), n, dtype=X.dtype, generator=generator)
+        u = (L @ noise / L.square().sum(-1, keepdim=True).sqrt()).mT
+        location, spread = SmallSamplePredictor(gp, predictor.law, latent=True).moments(X)
+        nodes = torch.linspace(-7.1, 7.1, 143, dtype=X.dtype)
+        table = predictor.law.quantile(torch.special.ndtr(nodes))
+        place = (u.clamp(-7.0, 7.0) - nodes[0]) / (nodes[1] - nodes[0])
+        left = place.floor().long()
+        return location + torch.lerp(table[left], table[left + 1], place - left) * spread
+
+
+def probability_of_gain(draws: Tensor, amount: float, runs: int) -> float:
+    r"""Probability that ``runs`` more runs find a point better than the best by over ``amount``.
+
+    ``P(max_(i <= m) f(x_i) > f(x_0) + amount)`` over joint draws with calibrated marginals, where
+    ``x_0`` is the best point that was run and ``x_1, ..., x_m`` are those candidates, all over the
+    space and around the best points, that are likeliest to gain so much; ``m`` is ``runs``.
+    """
+    gains = draws[:, 1:] - draws[:, :1] > amount
+    tried = gains.sum(0).topk(min(runs, gains.shape[1])).indices
+    return float(gains[:, tried].any(1).double().mean())

@@ -1,208 +1,293 @@
-"""The search space: continuous, whole-number and categorical inputs, and how a GP sees them."""
+"""The search space: inputs by name or by position, and how a GP sees them."""
 
-import operator
-from collections.abc import Sequence
+import math
+import numbers
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from botorch.utils.sampling import draw_sobol_samples
 from torch import Tensor
 
-from sharpgp._stored import Array, Several, stored
-from sharpgp._validation import as_features, as_float
+from sharpgp._stored import ABSENT, Several, stored
+from sharpgp._validation import as_float, nearest
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.ties import Ties
 
-# Share of an input's range by which it may lie beyond a bound: what rounding does.
+# Share of an input's range by which a number may miss what is allowed: what rounding does.
 _ROUNDING = 1e-6
+#: Values of one input at most: the search and the file list them.
+MAX_VALUES = 10_000
 
 
-@stored("Space", lower=Array("d"), upper=Array("d"), integer=Several(int), categorical=Several(int))
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
+class Log:
+    """Numbers between two positive ends, searched on a logarithmic scale."""
+
+    low: float
+    high: float
+
+
+@stored("Input", name=str, low=float, high=float, log=bool, values=Several(object))
+@dataclass(frozen=True)
+class Input:
+    """One input: all numbers between two ends, or some values, in order if they are numbers.
+
+    What is stored of a point is its *code*: the number itself, or the position of its value.
+    """
+
+    name: str
+    low: float
+    high: float
+    log: bool = False
+    values: tuple[Any, ...] = ()
+
+    @classmethod
+    def of(cls, name: str, given: Any) -> "Input":
+        """From ``(low, high)``, :class:`Log`, a range of whole numbers, a list or set of values."""
+        log = isinstance(given, Log)
+        if log:
+            given = (given.low, given.high)
+        elif isinstance(given, Set):
+            given = sorted(given, key=repr)
+        elif isinstance(given, list) and len(given) == 2 and all(map(_is_number, given)):
+            low, high = given
+            raise InvalidInputError(
+                f"{name}: found {given}, which may be a range or two values; write "
+                f"({low}, {high}) for all numbers between, or {{{low}, {high}}} for these two"
+            )
+        if isinstance(given, str) or not isinstance(given, Sequence | np.ndarray):
+            raise InvalidInputError(
+                f"{name}: expected (low, high), Log(low, high), a range or a list of values, found "
+                f"{given!r}"
+            )
+        if len(given) > MAX_VALUES:
+            raise InvalidInputError(
+                f"{name}: expected at most {MAX_VALUES} values, found {len(given)}; give "
+                "(low, high) and round"
+            )
+        values = [v.item() if isinstance(v, np.generic) else v for v in given]
+        ordered = all(map(_is_number, values))
+        if ordered and len(values) == 2 and isinstance(given, tuple | np.ndarray):
+            low, high = map(float, values)
+            if not (math.isfinite(high - low) and low < high and (low > 0 or not log)):
+                raise InvalidInputError(
+                    f"{name}: expected {'0 < ' if log else ''}low < high, found ({low}, {high}); "
+                    "arrays have one row (low, high) for each input"
+                )
+            return cls(name, low, high, log)
+        known = all(v is None or isinstance(v, str | bool | int | float) for v in values)
+        wrong = not known or (ordered and not all(map(math.isfinite, values)))
+        if wrong or len(values) < 2 or len(set(map(repr, values))) < len(values):
+            raise InvalidInputError(
+                f"{name}: expected two or more different values, numbers or text, found {given!r}"
+            )
+        return cls(
+            name, 0.0, len(values) - 1.0, values=tuple(sorted(values) if ordered else values)
+        )
+
+    @property
+    def categories(self) -> int:
+        """Number of values that have no order; 0 of numbers."""
+        return 0 if all(map(_is_number, self.values)) else len(self.values)
+
+    def code(self, value: Any) -> float:
+        """The code of a user's value, checked."""
+        value = value.item() if isinstance(value, np.generic | Tensor) else value
+        number = _is_number(value) and math.isfinite(value)
+        if not self.values:
+            slack = _ROUNDING * (self.high - self.low)
+            if number and self.low - slack <= value <= self.high + slack:
+                return min(max(float(value), self.low), self.high)
+            wanted = f"a number between {self.low:g} and {self.high:g}"
+            raise InvalidInputError(f"{self.name}: expected {wanted}, found {value!r}")
+        if value in self.values:
+            return float(self.values.index(value))
+        if number and not self.categories:
+            distance = [abs(one - value) for one in self.values]
+            if min(distance) <= _ROUNDING * (self.values[-1] - self.values[0]):
+                return float(distance.index(min(distance)))
+        shown = ", ".join(map(repr, self.values[:6])) + (", ..." if len(self.values) > 6 else "")
+        hint = nearest(value, map(str, self.values))
+        raise InvalidInputError(f"{self.name}: expected one of {shown}, found {value!r}{hint}")
+
+    def to_unit(self, code: Tensor) -> Tensor:
+        """Codes as unit coordinates: categories stay, numbers go to [0, 1]."""
+        if self.categories:
+            return code
+        if self.log:
+            return (code / self.low).log() / math.log(self.high / self.low)
+        return (code - self.low) / (self.high - self.low)
+
+    def from_unit(self, z: Tensor) -> Tensor:
+        """Unit coordinates as codes, those of values rounded."""
+        if self.log:
+            code = self.low * (z * math.log(self.high / self.low)).exp()
+        else:
+            code = z if self.categories else self.low + z * (self.high - self.low)
+        return (code.round() if self.values else code).clamp(self.low, self.high)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+@stored(
+    "Space",
+    inputs=Several(Input),
+    named=bool,
+    transient=dict.fromkeys(("whole", "categories"), ABSENT),
+)
+@dataclass
 class Space:
-    """A box, some of whose inputs take whole numbers only.
+    """Inputs, by name (points are dicts) or by position (points are arrays).
 
-    Searches run in *unit* coordinates: numbers between 0 and 1, categories as their codes.  GPs see
-    *features*: numbers between 0 and 1, and for each category an indicator; the indicators of one
-    input share a lengthscale.
-
-    Attributes
-    ----------
-    lower, upper : Tensor [d]
-    integer, categorical : tuple of int
-        Positions of inputs whose values are whole numbers, and of those whose whole numbers are
-        codes without an order.
+    Searches run in *unit* coordinates: numbers between 0 and 1, and categories as their codes.  GPs
+    see *features*: numbers between 0 and 1, and an indicator for each category; the indicators of
+    one input share a lengthscale.
 
     Examples
     --------
-    >>> space = Space.of([[0.0, 1, 0], [10.0, 4, 2]], integer=[1], categorical=[2])
-    >>> space.features(space.to_unit(torch.tensor([[5.0, 4, 1]]).double())).tolist()
+    >>> space = Space.of({"x": (0, 10), "k": range(1, 5), "s": ["water", "ethanol", "none"]})
+    >>> coded = space.codes({"x": 5.0, "k": 4, "s": "ethanol"})
+    >>> space.features(space.to_unit(coded)).tolist()
     [[0.5, 1.0, 0.0, 1.0, 0.0]]
-    >>> space.ties
-    (0, 1, 2, 2, 2)
+    >>> space.ties, space.points(coded)
+    ((0, 1, 2, 2, 2), [{'x': 5.0, 'k': 4, 's': 'ethanol'}])
     """
 
-    lower: Tensor
-    upper: Tensor
-    integer: tuple[int, ...] = ()
-    categorical: tuple[int, ...] = ()
+    inputs: tuple[Input, ...]
+    named: bool
 
     @classmethod
-    def of(
-        cls, bounds: Any, integer: Sequence[int] = (), categorical: Sequence[int] = ()
-    ) -> "Space":
-        """From bounds of shape (2, d), checked."""
-        box = as_float(bounds, "bounds")
-        if box.dim() != 2 or len(box) != 2:
+    def of(cls, inputs: Any) -> "Space":
+        """From a mapping of names to inputs, or an array (d, 2) of lower and upper bounds."""
+        if isinstance(inputs, Mapping) and inputs:
+            return cls(tuple(Input.of(str(name), one) for name, one in inputs.items()), named=True)
+        box = as_float([] if isinstance(inputs, Mapping) else inputs, "inputs")
+        if box.dim() != 2 or box.shape[1] != 2 or not len(box):
+            hint = "; transpose it" if box.dim() == 2 and len(box) == 2 else ""
             raise InvalidInputError(
-                f"bounds: expected lower and upper ones, shape (2, d), found {tuple(box.shape)}"
+                'inputs: expected names, such as {"x": (0, 10)}, or one row (low, high) for each '
+                f"input, shape (d, 2), found shape {tuple(box.shape)}{hint}"
             )
-        lower, upper = box
-        if not bool(torch.isfinite(box).all()) or not bool((lower < upper).all()):
-            raise InvalidInputError(
-                "bounds: expected finite numbers, each lower bound below its upper one, found "
-                f"{box.tolist()}"
-            )
-        d = len(lower)
-        for name, dims in (("integer", integer), ("categorical", categorical)):
-            for j in _positions(dims, name):
-                if not 0 <= j < d:
-                    raise InvalidInputError(f"{name}: expected positions below {d}, found {j}")
-                if bool((box[:, j] != box[:, j].round()).any()):
-                    raise InvalidInputError(
-                        f"bounds: expected whole numbers for input {j}, found {box[:, j].tolist()}"
-                    )
-        if both := set(integer) & set(categorical):
-            raise InvalidInputError(
-                f"categorical: expected inputs that are not integer, found {min(both)} in both"
-            )
-        return cls(lower, upper, tuple(integer), tuple(categorical))
+        rows = [Input.of(f"input {j}", tuple(row)) for j, row in enumerate(box.tolist())]
+        return cls(tuple(rows), named=False)
 
     @property
     def d(self) -> int:
         """Number of inputs."""
-        return len(self.lower)
+        return len(self.inputs)
 
-    @property
-    def mixed(self) -> bool:
-        """Whether any input takes whole numbers only."""
-        return bool(self.integer or self.categorical)
+    @cached_property
+    def whole(self) -> Tensor:
+        """Mask [d] of inputs that take some values only."""
+        return torch.tensor([bool(one.values) for one in self.inputs])
 
-    def inputs(self, X: Any) -> Tensor:
-        """User's inputs of shape (n, d), or (d,) for one point, as a tensor [n, d] within bounds.
+    @cached_property
+    def categories(self) -> tuple[int, ...]:
+        """Number of categories of each input; 0 of numbers."""
+        return tuple(one.categories for one in self.inputs)
 
-        Examples
-        --------
-        >>> Space.of([[0.0, 1], [10.0, 4]], integer=[1]).inputs([5.0, 2.5])
-        Traceback (most recent call last):
-        ...
-        sharpgp.exceptions.InvalidInputError: X: expected whole numbers for input 1, found 2.5
+    def codes(self, X: Any) -> Tensor:
+        """Codes [n, d] of the user's points, checked.
+
+        Points are a dict, a list of dicts or a data frame, whose other columns do not count; where
+        inputs have no names, an array of shape (n, d), or (d,) for one point.
         """
-        given = as_float(X, "X")
-        given = as_features(given.unsqueeze(0) if given.dim() == 1 else given, n_features=self.d)
-        within = torch.minimum(torch.maximum(given, self.lower), self.upper)
-        rounded = torch.where(self._whole, within.round(), within)
-        for found, allowed, expected in (
-            (given, within, "numbers between {:g} and {:g}"),
-            (within, rounded, "whole numbers"),
-        ):
-            beyond = (found - allowed).abs() > _ROUNDING * self._range
-            if bool(beyond.any()):
-                i, j = beyond.nonzero()[0].tolist()
-                wanted = expected.format(float(self.lower[j]), float(self.upper[j]))
+        rows: Any
+        if self.named:
+            rows = self._rows(X)
+        else:
+            given = np.asarray(X.detach().cpu() if isinstance(X, Tensor) else X)
+            rows = given[None] if given.ndim == 1 else given
+            if rows.ndim != 2 or rows.shape[1] != self.d:
                 raise InvalidInputError(
-                    f"X: expected {wanted} for input {j}, found {float(given[i, j]):g}"
+                    f"X: expected points of {self.d} input(s), found shape {given.shape}"
                 )
-        return rounded
+        coded = [[one.code(v) for one, v in zip(self.inputs, row, strict=True)] for row in rows]
+        return torch.tensor(coded, dtype=torch.float64).reshape(-1, self.d)
 
-    def to_unit(self, X: Tensor) -> Tensor:
-        """User's inputs [..., d] in unit coordinates."""
-        return torch.where(self._coded, X - self.lower, (X - self.lower) / self._range)
+    def _rows(self, X: Any) -> list[Sequence[Any]]:
+        """Values of the inputs, point by point."""
+        names, frame = [one.name for one in self.inputs], hasattr(X, "columns")
+        tables = [X] if frame or isinstance(X, Mapping) else X
+        if not isinstance(tables, list | tuple) or not (
+            frame or all(isinstance(one, Mapping) for one in tables)
+        ):
+            raise InvalidInputError(
+                f"X: expected a dict, a list of dicts or a data frame of {', '.join(names)}, found "
+                f"{type(X).__name__}"
+            )
+        for table in tables:
+            found = list(table.columns if frame else table)
+            if missing := [name for name in names if name not in found]:
+                shown = ", ".join(map(str, found))
+                raise InvalidInputError(f"X: expected a value of {missing[0]!r}, found {shown}")
+        if frame:
+            return list(zip(*(np.asarray(X[name]).tolist() for name in names), strict=True))
+        return [[table[name] for name in names] for table in tables]
+
+    def points(self, coded: Tensor) -> Any:
+        """The user's points for codes [n, d]: a list of dicts, or an array (n, d)."""
+        if not self.named:
+            return coded.numpy().copy()
+        return [
+            {one.name: one.values[round(code)] if one.values else code for one, code in pairs}
+            for pairs in (zip(self.inputs, row, strict=True) for row in coded.tolist())
+        ]
+
+    def to_unit(self, coded: Tensor) -> Tensor:
+        """Codes [n, d] in unit coordinates."""
+        return torch.stack([one.to_unit(coded[:, j]) for j, one in enumerate(self.inputs)], 1)
 
     def from_unit(self, Z: Tensor) -> Tensor:
-        """Unit coordinates [..., d] as the user's inputs, whole numbers rounded."""
-        X = torch.where(self._coded, Z + self.lower, self.lower + Z * self._range)
-        X = torch.where(self._whole, X.round(), X)
-        return torch.minimum(torch.maximum(X, self.lower), self.upper)
+        """Unit coordinates [n, d] as codes."""
+        return torch.stack([one.from_unit(Z[:, j]) for j, one in enumerate(self.inputs)], 1)
 
     @property
     def unit_bounds(self) -> Tensor:
         """Bounds [2, d] of unit coordinates."""
-        high = torch.where(self._coded, self._range, 1.0)
+        high = torch.tensor([max(count, 2) - 1.0 for count in self.categories]).double()
         return torch.stack([torch.zeros_like(high), high])
 
-    def steps(self, dims: Sequence[int]) -> dict[int, list[float]]:
-        """The values that inputs may take in unit coordinates, as BoTorch's mixed search asks."""
-        found = {}
-        for j in dims:
-            count = round(float(self._range[j]))
-            whole = 1 if j in self.categorical else count
-            found[j] = [k / whole for k in range(count + 1)]
-        return found
+    def steps(self, *, categorical: bool) -> dict[int, list[float]]:
+        """The unit coordinates that inputs of values may take, as BoTorch's mixed search asks."""
+        return {
+            j: one.to_unit(torch.arange(len(one.values)).double()).tolist()
+            for j, one in enumerate(self.inputs)
+            if one.values and bool(one.categories) == categorical
+        }
 
     def features(self, Z: Tensor) -> Tensor:
         """Features [..., D] of unit coordinates [..., d]: what a GP sees."""
-        if not self.categorical:
+        if not any(self.categories):
             return Z
-        parts = []
-        for j in range(self.d):
-            if j in self.categorical:
-                codes = torch.arange(round(float(self._range[j])) + 1).to(Z)
-                parts.append((Z[..., j : j + 1].round() == codes).to(Z))
-            else:
-                parts.append(Z[..., j : j + 1])
+        parts = [
+            (Z[..., j : j + 1].round() == torch.arange(count)).to(Z) if count else Z[..., j : j + 1]
+            for j, count in enumerate(self.categories)
+        ]
         return torch.cat(parts, -1)
 
     @property
     def ties(self) -> Ties | None:
         """Which features share a lengthscale."""
-        if not self.categorical:
+        if not any(self.categories):
             return None
-        found: list[int] = []
-        for j in range(self.d):
-            count = round(float(self._range[j])) + 1 if j in self.categorical else 1
-            found += [j] * count
-        return tuple(found)
+        return tuple(j for j, count in enumerate(self.categories) for _ in range(max(count, 1)))
 
     def sobol(self, n: int, seed: int) -> Tensor:
-        """Space-filling unit coordinates [n, d]; every whole number has the same share."""
+        """Space-filling unit coordinates [n, d]; every value has the same share."""
         box = torch.tensor([[0.0], [1.0]], dtype=torch.float64).expand(2, self.d)
-        U: Tensor = draw_sobol_samples(box, n=n, q=1, seed=seed).squeeze(1)
-        return self.snapped(U)
+        return self.snapped(draw_sobol_samples(box, n=n, q=1, seed=seed).squeeze(1))
 
     def snapped(self, U: Tensor) -> Tensor:
-        """Numbers [n, d] in [0, 1] as unit coordinates, by equal shares of whole numbers."""
-        U = U.clone()
-        for j in (*self.integer, *self.categorical):
-            count = round(float(self._range[j]))
-            code = (U[:, j] * (count + 1)).floor().clamp(max=count)
-            U[:, j] = code if j in self.categorical else code / count
-        return U
-
-    @property
-    def _range(self) -> Tensor:
-        return self.upper - self.lower
-
-    @property
-    def _coded(self) -> Tensor:
-        return self._marked(self.categorical)
-
-    @property
-    def _whole(self) -> Tensor:
-        return self._marked((*self.integer, *self.categorical))
-
-    def _marked(self, dims: Sequence[int]) -> Tensor:
-        mask = torch.zeros(self.d, dtype=torch.bool)
-        mask[list(dims)] = True
-        return mask
-
-
-def _positions(dims: Any, name: str) -> list[int]:
-    """Positions of inputs, as they were given."""
-    try:
-        return [operator.index(j) for j in dims]
-    except TypeError:
-        raise InvalidInputError(
-            f"{name}: expected positions of inputs, such as [0], found {dims!r}"
-        ) from None
+        """Numbers [n, d] in [0, 1] as unit coordinates, by equal shares of values."""
+        columns = []
+        for one, u in zip(self.inputs, U.unbind(1), strict=True):
+            count = len(one.values)
+            columns.append(one.to_unit((u * count).floor().clamp(max=count - 1)) if count else u)
+        return torch.stack(columns, 1)

@@ -157,6 +157,22 @@ class ExactPosterior(KernelPosterior):
         variance = _positive(variance_given_factor(L, Ks, prior), prior)
         return (Ks.mT @ weights).squeeze(-1), variance
 
+    def latent_covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
+        """Covariances [A, B] of the function without noise at ``X1`` [A, d] and ``X2`` [B, d].
+
+        ``k(x, x') - k(x)' Ky^-1 k(x')`` under ``theta_R``, in squared units of the target.
+        """
+        theta, units = self.theta_R.unsqueeze(0), self.x_units.forward
+        L, Z1, Z2 = self._factor(theta)[0], units(X1), units(X2)
+        V1, V2 = (
+            torch.linalg.solve_triangular(
+                L, self.covariance.matrix(theta, self._X, Z)[0], upper=False
+            )
+            for Z in (Z1, Z2)
+        )
+        prior = self.covariance.matrix(theta, Z1, Z2)[0]
+        return (prior - V1.mT @ V2) * self.y_units.scale.square()
+
     def retargeted(self, y: Tensor) -> Self:
         """See :meth:`DataPosterior.retargeted`; factors are kept, they do not depend on targets."""
         other = copy.copy(self)

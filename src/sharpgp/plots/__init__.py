@@ -18,7 +18,12 @@ from sharpgp.plots.calibration import (
 from sharpgp.plots.change import exchangeability, martingale
 from sharpgp.plots.intervals import plot_intervals_1d, toy_figure
 from sharpgp.plots.models import base, intervals, observed, plot, relevance
-from sharpgp.plots.optimisation import coverage_so_far, optimisation_figure, progress
+from sharpgp.plots.optimisation import (
+    coverage_so_far,
+    optimisation_figure,
+    progress,
+    remaining_so_far,
+)
 from sharpgp.plots.style import BLUE, CYCLE, GREY, INK, PALE, SHADE
 
 __all__ = [
@@ -45,6 +50,7 @@ __all__ = [
     "progress",
     "relevance",
     "reliability",
+    "remaining_so_far",
     "theta_curves",
     "toy_figure",
     "widths",

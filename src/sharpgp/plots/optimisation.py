@@ -1,5 +1,6 @@
-"""How an optimisation goes: its results, and whether they were where the model said."""
+"""How an optimisation goes: results, whether the model foresaw them, what is left to gain."""
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.plots.style import BLUE, DASHED, GREY, ORANGE, PALE, plain
+from sharpgp.plots.style import BLUE, CYCLE, DASHED, GREY, ORANGE, PALE, plain
 
 
 def progress(optimiser: Any, ax: Axes) -> Axes:
@@ -16,8 +17,8 @@ def progress(optimiser: Any, ax: Axes) -> Axes:
     Examples
     --------
     >>> from sharpgp.bo import Optimiser
-    >>> loop = Optimiser([[0.0], [1.0]])
-    >>> loop.tell([[0.1], [0.5], [0.9]], [1.0, 2.0, float("nan")])
+    >>> loop = Optimiser({"x": (0, 1)})
+    >>> loop.tell([{"x": 0.1}, {"x": 0.5}, {"x": 0.9}], [1.0, 2.0, None])
     >>> progress(loop, Figure().subplots()).get_ylabel()
     'result'
     """
@@ -54,10 +55,10 @@ def coverage_so_far(optimiser: Any, ax: Axes) -> Axes:
     Examples
     --------
     >>> from sharpgp.bo import Optimiser
-    >>> loop = Optimiser([[0.0], [1.0]], design=3)
+    >>> loop = Optimiser([(0, 1)], design=3)
     >>> for _ in range(5):
     ...     x = loop.ask()
-    ...     loop.tell(x, x[:, 0])
+    ...     loop.tell(x, x[0])
     >>> coverage_so_far(loop, Figure().subplots()).get_ylabel()
     'inside so far'
     """
@@ -78,16 +79,46 @@ def coverage_so_far(optimiser: Any, ax: Axes) -> Axes:
     return plain(ax, "result predicted before it was seen", "inside so far", "Calibration")
 
 
+def remaining_so_far(optimiser: Any, ax: Axes) -> Axes:
+    """Probability that more is left to gain, by run: what ``remaining`` and ``stop`` answered.
+
+    Examples
+    --------
+    >>> from sharpgp.bo import Optimiser
+    >>> loop = Optimiser([(0, 1)])
+    >>> loop.remaining(amount=0.1)
+    1.0
+    >>> remaining_so_far(loop, Figure().subplots()).get_ylabel()
+    'probability'
+    """
+    checks = np.array(optimiser.record.checks).reshape(-1, 3)
+    for amount, colour in zip(np.unique(checks[:, 1]), itertools.cycle(CYCLE), strict=False):
+        runs, _, found = checks[checks[:, 1] == amount].T
+        label = f"more than {amount:g}"
+        ax.plot(runs, found, "o-", ms=3.5, lw=1.4, color=colour, label=label)
+    ax.axhline(0.05, color=GREY, lw=0.8, ls=DASHED)
+    ax.set_ylim(-0.02, 1.02)
+    ax.legend(frameon=False, fontsize=8)
+    return plain(ax, "run", "probability", "Left to gain")
+
+
 def optimisation_figure(optimiser: Any) -> Figure:
-    """Progress of an optimisation and calibration during it, side by side.
+    """Progress of an optimisation, calibration during it, and what is left to gain.
+
+    The last two as far as there is something to show: results beyond the design, and answers of
+    ``remaining`` or ``stop``.
 
     Parameters
     ----------
     optimiser : sharpgp.bo.Optimiser
-        With results beyond its design.
     """
-    figure = Figure(figsize=(8.4, 3.2), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    progress(optimiser, left)
-    coverage_so_far(optimiser, right)
+    record = optimiser.record
+    parts = [progress]
+    if any(run.level is not None for run in record.runs):
+        parts.append(coverage_so_far)
+    if record.checks:
+        parts.append(remaining_so_far)
+    figure = Figure(figsize=(4.2 * len(parts), 3.2), layout="constrained")
+    for part, ax in zip(parts, figure.subplots(1, len(parts), squeeze=False)[0], strict=True):
+        part(optimiser, ax)
     return figure

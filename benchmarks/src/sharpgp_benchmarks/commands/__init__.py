@@ -5,6 +5,7 @@ import typer
 from sharpgp_benchmarks.commands import (
     bo,
     bounds,
+    coco,
     evidence,
     evidence_page,
     paper,
@@ -28,6 +29,7 @@ bench = typer.Typer(
 bench.command()(regression.regression)
 bench.command()(bounds.bounds)
 bench.command()(bo.bo)
+bench.command()(coco.coco)
 bench.command("paper")(paper.whole_paper)
 bench.command()(peers.peers)
 bench.command()(results.table)

@@ -31,13 +31,17 @@ def bo(
         typer.Option(
             help="Names with commas. Default: "
             "calibrated,calibrated_1,recalibrated,ucb,ucb_retrained,logei,random; of the suite "
-            "small logei,ucb,thompson,botorch_logei,botorch_ucb,turbo,paper,random."
+            "small logei,ucb,botorch_logei,botorch_ucb,turbo,paper,random."
         ),
     ] = None,
     repeats: Annotated[int, typer.Option(help="Initial designs of each function.")] = 20,
     iterations: Annotated[
         int | None, typer.Option(help="Points to ask for. Default: 100, of the suite small 60.")
     ] = None,
+    batch: Annotated[
+        int,
+        typer.Option(help="Points that are run at the same time, of logei, ucb, botorch_logei."),
+    ] = 1,
     data_home: DataHome = None,
     *,
     engine: Engine,
@@ -55,6 +59,7 @@ def bo(
         tasks, show = of_paper.plan(chosen, names_of(methods), **how), None
     else:
         how["iterations"] = iterations or small.ITERATIONS
-        tasks = small.plan(chosen or small.available(data_home), names_of(methods), **how)
+        chosen = chosen or small.available(data_home)
+        tasks = small.plan(chosen, names_of(methods), batch=batch, **how)
         show = compare
     carry_out(tasks, out, engine, show=show, data_home=data_home)

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from sharpgp.bo.small_sample import ScoreLaw, SmallSamplePredictor
-from sharpgp.bo.surrogate import KERNELS, WARP_COST, Surrogate, left_out_density
-from sharpgp.bo.training import train_map
+from sharpgp.bo.surrogate import COST, KERNELS, Surrogate, left_out_density, train_map
 from sharpgp.gp.kernels import make_covariance
 from sharpgp_benchmarks.evidence.bo_surprises import FUNCTIONS
 from sharpgp_benchmarks.evidence.common import numbers
@@ -44,7 +43,7 @@ def main(functions: str = ",".join(FUNCTIONS), points: str = "12,20,35", seeds: 
         lost, chosen = [], Counter[str]()
         for case in cases:
             kernel, warp = max(
-                case, key=lambda one: case[one][0] - WARP_COST * one[1] - _cost(one[0], cost)
+                case, key=lambda one: case[one][0] - COST * one[1] - _cost(one[0], cost)
             )
             lost.append(case[kernel, warp][1] - min(loss for _, loss in case.values()))
             chosen[kernel + " warped" * warp] += 1
@@ -67,8 +66,8 @@ def judge(name: str, n: int, seed: int) -> list[tuple[str, bool, float, float]]:
     for kernel, warp in product(KERNELS, (False, True)):
         trained = train_map(U[:n], y[:n], make_covariance(kernel, problem.d), warped=warp)
         if trained is not None:
-            loss = _loss(Surrogate(trained.posterior, trained.at, n), U[n:], y[n:])
-            found.append((kernel, warp, left_out_density(trained.posterior), loss))
+            loss = _loss(Surrogate(*trained, n), U[n:], y[n:])
+            found.append((kernel, warp, left_out_density(trained[0]), loss))
     return found
 
 

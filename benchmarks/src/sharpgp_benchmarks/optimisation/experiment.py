@@ -17,7 +17,7 @@ from linear_operator.utils.warnings import NumericalWarning
 from sharpgp._validation import as_count, check_choice
 from sharpgp.exceptions import NumericalError, SharpGPError
 from sharpgp_benchmarks import datasets
-from sharpgp_benchmarks.optimisation.methods import DEFAULT, METHODS
+from sharpgp_benchmarks.optimisation.methods import BATCHES, DEFAULT, METHODS
 from sharpgp_benchmarks.optimisation.problems import PROBLEMS, TABLES, problem_of
 from sharpgp_benchmarks.task import Outcome, Task
 
@@ -47,6 +47,7 @@ def plan(
     *,
     repeats: int = 20,
     iterations: int = ITERATIONS,
+    batch: int = 1,
 ) -> list[Task]:
     """Tasks of a run, by seed, then problem, then method: a run that is stopped has whole seeds.
 
@@ -62,8 +63,13 @@ def plan(
         check_choice(method, "methods", METHODS)
     as_count(repeats, "repeats", least=1)
     as_count(iterations, "iterations", least=1)
+    settings = {"iterations": iterations}
+    if as_count(batch, "batch", least=1) > 1:
+        settings["batch"] = batch
+        for method in methods:
+            check_choice(method, "methods of batches", BATCHES)
     return [
-        Task("optimisation", name, method, seed, {"iterations": iterations})
+        Task("optimisation", name, method, seed, settings)
         for seed in range(repeats)
         for name in names
         for method in methods
@@ -90,13 +96,14 @@ def run_task(task: Task, context: Mapping[str, Any]) -> Outcome:
             warnings.simplefilter("ignore", category)
         torch.manual_seed(task.seed)
         loop = METHODS[task.method](problem, X, y, task.seed)
-        for _ in range(int(task.settings["iterations"])):
+        q = int(task.settings.get("batch", 1))
+        for _ in range(int(task.settings["iterations"]) // q):
             begun = time.perf_counter()
-            x = loop.ask()
+            x = loop.ask(q)
             seconds.append(time.perf_counter() - begun)
             result = problem.observe(x, generator)
-            regrets.append(float(problem.regret(x)))
-            levels.append(loop.level(x, result))
+            regrets += problem.regret(x).tolist()
+            levels += [loop.level(x[k : k + 1], result[k : k + 1]) for k in range(len(x))]
             loop.tell(x, result)
             if sum(seconds) > MOST_SECONDS:
                 raise NumericalError(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from botorch.acquisition import AcquisitionFunction
+from botorch.acquisition import AcquisitionFunction, qLogExpectedImprovement
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import Normalize
@@ -31,33 +31,41 @@ class Loop(ABC):
         self.problem, self.X, self.y, self.seed = problem, X, y, seed
 
     @abstractmethod
-    def ask(self) -> Tensor:
-        """The next point [1, d]."""
+    def ask(self, q: int = 1) -> Tensor:
+        """The next points [q, d], which are run at the same time; some loops know q = 1 only."""
 
     def level(self, x: Tensor, y: Tensor) -> float | None:
         """Predictive probability of a result below ``y`` [1] at ``x`` [1, d]; None if unknown."""
         return None
 
     def tell(self, x: Tensor, y: Tensor) -> None:
-        """The result ``y`` [1] at ``x`` [1, d]."""
+        """Results ``y`` [q] at ``x`` [q, d]."""
         self.X, self.y = torch.cat([self.X, x]), torch.cat([self.y, y])
 
-    def best_of(self, acquisition: AcquisitionFunction) -> Tensor:
-        """Where an acquisition function is largest [1, d], by BoTorch's search."""
+    def best_of(self, acquisition: AcquisitionFunction, q: int = 1) -> Tensor:
+        """Where an acquisition function is largest [q, d], by BoTorch's search."""
         rows = self.problem.rows
         if rows is None:
             point, _ = optimize_acqf(
                 acquisition,
                 self.problem.bounds,
-                q=1,
+                q=q,
                 num_restarts=RESTARTS,
                 raw_samples=RAW_SAMPLES,
+                sequential=q > 1,
             )
             found: Tensor = point
             return found
         rows = self.rows_left(rows)
+        chosen: list[int] = []
         with torch.no_grad():
-            return rows[[int(acquisition(rows.unsqueeze(1)).argmax())]]
+            for _ in range(q):
+                value = acquisition(rows.unsqueeze(1))
+                value[chosen] = -torch.inf
+                chosen.append(int(value.argmax()))
+                if q > 1:
+                    acquisition.set_X_pending(rows[chosen])
+        return rows[chosen]
 
     def rows_left(self, rows: Tensor) -> Tensor:
         """Rows [m, d] that were not run yet."""
@@ -70,12 +78,12 @@ class Calibrated(Loop):
 
     def __init__(self, problem: Problem, X: Tensor, y: Tensor, seed: int, **settings: Any) -> None:
         super().__init__(problem, X, y, seed)
-        self.loop = Optimiser(problem.bounds, design=len(y), random_state=seed, **settings)
+        self.loop = Optimiser(problem.bounds.mT, design=len(y), random_state=seed, **settings)
         self.loop.tell(X, y)
 
-    def ask(self) -> Tensor:
+    def ask(self, q: int = 1) -> Tensor:
         """See :meth:`Loop.ask`."""
-        return self.loop.ask(among=self.problem.rows)
+        return torch.from_numpy(self.loop.ask(q, among=self.problem.rows))
 
     def tell(self, x: Tensor, y: Tensor) -> None:
         """See :meth:`Loop.tell`."""
@@ -116,11 +124,14 @@ class BoTorch(Loop):
         super().__init__(problem, X, y, seed)
         self.acquisition = acquisition
 
-    def ask(self) -> Tensor:
+    def ask(self, q: int = 1) -> Tensor:
         """See :meth:`Loop.ask`."""
         self.model = default_gp(self.X, self.y, self.problem)
         with torch.no_grad():
             best = float(self.model.posterior(self.X).mean.max())
+        if q > 1:
+            batch = qLogExpectedImprovement(self.model, best_f=best)
+            return self.best_of(batch, q)
         return self.best_of(self.acquisition(self.model, best))
 
     def level(self, x: Tensor, y: Tensor) -> float | None:
@@ -131,7 +142,7 @@ class BoTorch(Loop):
 class Random(Loop):
     """Uniform points, or random rows."""
 
-    def ask(self) -> Tensor:
+    def ask(self, q: int = 1) -> Tensor:
         """See :meth:`Loop.ask`."""
         if self.problem.rows is not None:
             rows = self.rows_left(self.problem.rows)
@@ -155,7 +166,7 @@ class Paper(Loop):
         model = Sharp(levels=self.delta).fit(posterior, X[:half], y[:half])
         self.model = model.condition_on_observations(X[:half], y[:half])
 
-    def ask(self) -> Tensor:
+    def ask(self, q: int = 1) -> Tensor:
         """See :meth:`Loop.ask`."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrationWarning)

@@ -27,20 +27,15 @@ def _ucb(model: SingleTaskGP, best: float) -> AcquisitionFunction:
 METHODS: dict[str, Callable[[Problem, Tensor, Tensor, int], Loop]] = {
     "logei": Calibrated,
     "ucb": partial(Calibrated, acquisition="ucb"),
-    "thompson": partial(Calibrated, acquisition="thompson"),
     "botorch_logei": partial(BoTorch, acquisition=_log_ei),
     "botorch_ucb": partial(BoTorch, acquisition=_ucb),
     "turbo": TrustRegion,
     "paper": Paper,
     "random": Random,
-    # What each part of the optimiser is worth.
-    "logei_uncalibrated": partial(Calibrated, calibration="none"),
-    "logei_upper_tail": partial(Calibrated, calibration="upper"),
-    "logei_unwarped": partial(Calibrated, warp=False),
-    "logei_matern": partial(Calibrated, kernels=["matern52"]),
-    "logei_rbf": partial(Calibrated, kernels=["rbf"]),
 }
 #: Those that are compared unless others are asked for.
-DEFAULT = tuple(METHODS)[:8]
+DEFAULT = tuple(METHODS)
+#: Those that ask for batches of more than one point.
+BATCHES = ("logei", "ucb", "botorch_logei")
 #: This library's.
-OURS = tuple(METHODS)[:3]
+OURS = tuple(METHODS)[:2]

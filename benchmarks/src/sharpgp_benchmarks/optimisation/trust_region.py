@@ -45,7 +45,7 @@ class TrustRegion(Loop):
         self.forgotten, self.side = forget, FIRST
         self.successes = self.failures = 0
 
-    def ask(self) -> Tensor:
+    def ask(self, q: int = 1) -> Tensor:
         """See :meth:`Loop.ask`."""
         X, y = self.X[self.forgotten :], self.y[self.forgotten :]
         if len(y) < self.problem.design_size:
