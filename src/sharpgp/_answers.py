@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from sharpgp._inputs import encoded, feature_names, features, plain
+from sharpgp._inputs import encoded, feature_names, features, plain, targets
 from sharpgp._validation import as_features, as_numpy
 from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.cautions import features_named
@@ -115,7 +115,7 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Coefficient of determination of the predictive mean, as of every regressor."""
         # Not every version of scikit-learn takes torch tensors, and none those of a GPU.
-        return float(super().score(X, plain(y), plain(sample_weight)))
+        return float(super().score(X, plain(targets(self, y)), plain(sample_weight)))
 
     def calibration_report(self, X: Any, y: Any, *, noise: Any = None) -> Any:
         """Every metric on test data, by name, with the ECE floor; prints as a table.
@@ -135,7 +135,8 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
         """
         if hasattr(self, "outputs_"):
             return reports(self, X, y, noise)
-        return self._answer(X, lambda model, X: model.calibration_report(X, plain(y)), noise)
+        y = plain(targets(self, y))
+        return self._answer(X, lambda model, X: model.calibration_report(X, y), noise)
 
     def plot(self, X: Any, y: Any, kind: str = "auto", *, ax: Any = None, **settings: Any) -> Any:
         """Draw the model on data: ``"intervals"``, ``"observed"``, ``"reliability"``, ...

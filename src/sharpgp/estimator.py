@@ -12,7 +12,7 @@ from sharpgp._answers import Answers
 from sharpgp._far_targets import warn_of_far_targets
 from sharpgp._fitted import check_restored, forget
 from sharpgp._fitting import fitted
-from sharpgp._inputs import plain
+from sharpgp._inputs import plain, targets
 from sharpgp._labelled import both_or_none, labelled
 from sharpgp._rows import each_once, with_earlier
 from sharpgp._stored import ABSENT, Maybe, NumPyArray, Several, stored
@@ -37,6 +37,7 @@ from sharpgp.outputs import JointScores, fit_outputs, is_several, of_one_output
     device=object,
     random_state=object,
     verbose=int | float,
+    missing=Maybe(object),
     calibrated_=Maybe(Calibrated),
     calibration_=str,
     members_=Maybe(Several(Member)),
@@ -104,6 +105,9 @@ class SharpGPRegressor(Answers):
     verbose : int
         1 shows on standard error, in a terminal or notebook, what ``fit`` is doing and how long it
         may still take, and logs it on the logger ``sharpgp``.
+    missing : number, str or a list of these
+        Values of ``X`` and ``y`` that stand for a missing one, such as -999 or ``"?"``, besides
+        NaN and None.
 
     Attributes
     ----------
@@ -159,6 +163,7 @@ class SharpGPRegressor(Answers):
         device: Any = "auto",
         random_state: Any = None,
         verbose: int = 0,
+        missing: Any = (),
     ) -> None:
         self.base = base
         self.calibration = calibration
@@ -169,6 +174,7 @@ class SharpGPRegressor(Answers):
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
+        self.missing = missing
 
     def fit(
         self,
@@ -193,6 +199,7 @@ class SharpGPRegressor(Answers):
         X : array of shape (n, d), or data frame
             Columns of a data frame (pandas, polars, Arrow) may hold numbers, booleans,
             categories, texts and dates, with gaps; see :class:`sharpgp.frames.TableEncoding`.
+            Numbers and dates that are written as text are read as such, with a warning.
         y : array of shape (n,)
             Rows without a target are left out, with a warning.  A target that is far beyond any
             plausible tail of the others is named in a warning, and clipped for training, see
@@ -219,6 +226,7 @@ class SharpGPRegressor(Answers):
             gives them, which is then also used for the points to predict.
         """
         both_or_none(X_cal, y_cal)
+        y, y_cal = targets(self, y), targets(self, y_cal)
         forget(self)
         warn_of_far_targets(y)
         more = {
@@ -273,7 +281,7 @@ class SharpGPRegressor(Answers):
         (25, 125)
         """
         X = self._checked(X, noise)
-        y = as_target(plain(y), n_rows=X.shape[0], device=X.device)
+        y = as_target(plain(targets(self, y)), n_rows=X.shape[0], device=X.device)
         if not refit:
             self.calibrated_ = self.calibrated_.updated(X, y, sample_weight=plain(sample_weight))
             self.posterior_ = self.calibrated_.posterior
