@@ -2,7 +2,6 @@
 
 import copy
 import numbers
-import re
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,14 +16,10 @@ from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.frames import texts
 from sharpgp.frames.encoding import Encoded, TableEncoding, text_of_mark
 from sharpgp.frames.reading import ArrayColumns, is_frame, is_missing, names_of, values_of
+from sharpgp.frames.suspicions import SMALLEST_MIDDLE, is_flattened, likely_mark
 from sharpgp.gp.scaling import Affine
 
 T = TypeVar("T")
-#: Least spread of the middle half of a column, in standard deviations, that passes without a
-#: warning: the noise floor of training is 1e-3 standard deviations of the target.
-SMALLEST_MIDDLE = 1e-3
-# How marks for missing values are written: 99, 999, 9999, 99.9.
-_NINES = re.compile(r"9+\.?9+")
 #: Targets below this are next to the numbers that have no precision left.
 SMALLEST_TARGET = 1e-280
 
@@ -281,43 +276,20 @@ def check_training_data(
         first = seen.setdefault(X[:, j].tobytes(), j)
         if first != j and j not in constant:
             warn(f"X: column {names[j]} repeats column {names[first]}; remove one", UserWarning)
-    for name, values in zip(
-        [*(f"X: column {name}" for name in names), "y"], [*X.T, y], strict=True
-    ):
+    _warn_of_outliers(X, y, names)
+
+
+def _warn_of_outliers(X: np.ndarray, y: np.ndarray, names: list[Any]) -> None:
+    """Marks for missing values, and values so large that all others look the same beside them."""
+    columns = [f"X: column {name}" for name in names]
+    for name, values in zip([*columns, "y"], [*X.T, y], strict=True):
         if (found := likely_mark(values)) is not None:
             warn(
                 f"{name}: {int((values == found).sum())} value(s) are {found:g}, far from all "
                 f"others; if that stands for a missing value, take it out with missing=[{found:g}]",
                 UserWarning,
             )
-    _warn_of_outliers(X, y, names)
-
-
-def likely_mark(values: np.ndarray) -> float | None:
-    """A number of nines that lies farther from all others than they lie apart, if there is one.
-
-    Examples
-    --------
-    >>> likely_mark(np.array([3.0, 1.0, -999.0, 2.5])), likely_mark(np.array([97.0, 98.0, 99.0]))
-    (-999.0, None)
-    """
-    present = np.unique(values[np.isfinite(values)])
-    for mark, others in ((present[:1], present[1:]), (present[-1:], present[:-1])):
-        if len(others) < 2 or not _NINES.fullmatch(f"{abs(float(mark[0])):.15g}"):
-            continue
-        if np.abs(others - mark).min() > np.ptp(others):
-            return float(mark[0])
-    return None
-
-
-def _warn_of_outliers(X: np.ndarray, y: np.ndarray, names: list[Any]) -> None:
-    """A few values so large that, in their units, all the others are one and the same."""
-    columns = [f"X: column {name}" for name in names]
-    for name, values in zip([*columns, "y"], [*X.T, y], strict=True):
-        values = values / (np.abs(values).max() or 1.0)
-        low, quarter, three_quarters, high = np.quantile(values, [0.1, 0.25, 0.75, 0.9])
-        middle = (three_quarters - quarter) or (high - low)
-        if 0 < middle < SMALLEST_MIDDLE * values.std():
+        elif is_flattened(values):
             warn(
                 f"{name}: a few values are so extreme that the others differ by less than "
                 f"{SMALLEST_MIDDLE:g} standard deviations, which the GP cannot resolve; "

@@ -1,6 +1,7 @@
-"""``sharpgp fit``, ``sharpgp predict`` and ``sharpgp report``."""
+"""``sharpgp check``, ``sharpgp fit``, ``sharpgp predict`` and ``sharpgp report``."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,6 +33,49 @@ MISSING = Annotated[
         "be repeated. The model remembers it."
     ),
 ]
+
+
+@app.command()
+def check(
+    data: Annotated[Path, typer.Argument(help="Table with a header, as for fit.")],
+    target: Annotated[str, typer.Option(help="Column to predict.")],
+    out: Annotated[Path | None, typer.Option(help="HTML file to write, besides the text.")] = None,
+    drop: Annotated[
+        list[str] | None, typer.Option(help="Column not to use; may be repeated.")
+    ] = None,
+    groups: Annotated[
+        str | None, typer.Option(help="Column that says which rows belong together.")
+    ] = None,
+    missing: MISSING = None,
+    encoding: ENCODING = None,
+    decimal: DECIMAL = None,
+    skip: SKIP = None,
+    sheet: SHEET = None,
+    dates: DATES = None,
+) -> None:
+    """Look at a table before any fit: what each column becomes, and what looks wrong.
+
+    It names columns that would be left out, values that look like mistakes, copies of rows, groups
+    and an order that rows seem to have, and columns that give the target away.
+    """
+    from sharpgp.cli.options import check_writable
+    from sharpgp.cli.wording import worded
+    from sharpgp.tabular.labelled import checked
+    from sharpgp.tabular.layout import Reading
+
+    if out is not None:
+        check_writable(out)
+    reading = Reading(encoding, decimal, skip, sheet, dates)
+    with short_warnings():
+        found = checked(
+            data, target, drop=drop or [], groups=groups, missing=missing or [], reading=reading
+        )
+    told = [replace(one, says=worded(one.says), cure=worded(one.cure)) for one in found.findings]
+    found = replace(found, findings=tuple(told))
+    typer.echo(str(found))
+    if out is not None:
+        found.write(out, title=f"Table check: {data.name}")
+        typer.echo(f"\nWrote {out}")
 
 
 @app.command()

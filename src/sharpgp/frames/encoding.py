@@ -186,7 +186,8 @@ class TableEncoding:
             [pair for pair in new if pair[0].kind != "category"],
             "are replaced by the median, and intervals do not account for that",
         )
-        return Encoded(features, np.column_stack([values.missing for values in read]), self)
+        missing = np.column_stack([values.missing for values in read])
+        return Encoded(features, missing, self, tuple(read))
 
     def __str__(self) -> str:
         rows = [("column", "holds", "features", "missing")]
@@ -210,11 +211,14 @@ class Encoded:
     missing : array of shape (n, c)
         Which values of the ``c`` columns the table lacks.
     encoding : TableEncoding
+    values : tuple of c Values
+        What the columns hold; empty where only features are known.
     """
 
     features: np.ndarray
     missing: np.ndarray
     encoding: TableEncoding
+    values: tuple[Values, ...] = ()
 
     def __len__(self) -> int:
         return len(self.features)

@@ -13,6 +13,7 @@ from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.frames import texts
 from sharpgp.frames.encoding import Encoded, TableEncoding, missing_columns
 from sharpgp.frames.reading import values_of
+from sharpgp.table_check import TableCheck, check
 from sharpgp.tabular.files import AS_GUESSED, read_whole
 from sharpgp.tabular.layout import Reading
 
@@ -56,6 +57,30 @@ def training_rows(
     except InvalidInputError as error:
         raise InvalidInputError(f"{path}: {error}") from None
     return Labelled(X, y, target, together, numbers)
+
+
+def checked(
+    path: str | os.PathLike[str],
+    target: str,
+    *,
+    drop: Iterable[str] = (),
+    groups: str | None = None,
+    missing: Sequence[str] = (),
+    reading: Reading = AS_GUESSED,
+) -> TableCheck:
+    """What :func:`sharpgp.check` finds in a file; arguments as of :func:`training_rows`."""
+    table = read_whole(path, missing, reading)
+    features = features_among(table.column_names, target, drop, groups)
+    kept = [*features, target, *([groups] if groups else [])]
+    return check(
+        table.select(kept),
+        target,
+        groups=groups,
+        missing=missing,
+        decimal=reading.decimal,
+        dates=reading.dates,
+        first_row=1,
+    )
 
 
 def features_among(
