@@ -14,11 +14,14 @@ from sharpgp._inputs import encoded, feature_names, features, plain, targets
 from sharpgp._validation import as_features, as_numpy
 from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.cautions import features_named
+from sharpgp.calibration.held_out_view import HeldOutView
 from sharpgp.distribution import PredictiveDistribution
+from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.compute import moved_to, within_memory
 from sharpgp.gp.posterior import Posterior
 from sharpgp.noise import beside_noise
 from sharpgp.outputs import of_one_output, predict_band, predict_region, reports, stacked
+from sharpgp.summary import Summary, summarised
 
 T = TypeVar("T")
 
@@ -117,10 +120,22 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
         # Not every version of scikit-learn takes torch tensors, and none those of a GPU.
         return float(super().score(X, plain(targets(self, y)), plain(sample_weight)))
 
-    def calibration_report(self, X: Any, y: Any, *, noise: Any = None) -> Any:
-        """Every metric on test data, by name, with the ECE floor; prints as a table.
+    def calibration_report(
+        self, X: Any = None, y: Any = None, *, coverage: float = 0.95, noise: Any = None
+    ) -> Any:
+        """Every metric on test data, by name, with the ECE floor; prints and shows as a table.
 
-        With several outputs, a list of such tables.
+        Without test data, on the points that calibrated the model, each predicted by fits that
+        have not seen it; see :class:`sharpgp.calibration.held_out_view.HeldOutView`.  With several
+        outputs, a list of such tables.
+
+        Parameters
+        ----------
+        X, y : arrays, optional
+        coverage : float in (0, 1)
+            Of the intervals; their metrics are named by it, as in ``width_95``.
+        noise : float or array, optional
+            See :meth:`predict_interval`.
 
         Examples
         --------
@@ -132,11 +147,30 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
         >>> report = model.calibration_report(X[150:], y[150:])
         >>> sorted(report)[:3]
         ['coverage_95', 'crps', 'ece']
+        >>> bool(model.calibration_report(coverage=0.8)["coverage_80"] > 0.75)
+        True
         """
+        check_is_fitted(self)
+        if (X is None) != (y is None):
+            raise InvalidInputError("expected both X and y, or neither, found one of them")
         if hasattr(self, "outputs_"):
-            return reports(self, X, y, noise)
+            if X is None:
+                return [one.calibration_report(coverage=coverage) for one in self.outputs_]
+            return reports(self, X, y, noise, coverage)
+        if X is None:
+            view = HeldOutView(self.calibrated_)
+            return view.calibration_report(view.X_cal, view.y_cal, coverage)
         y = plain(targets(self, y))
-        return self._answer(X, lambda model, X: model.calibration_report(X, y), noise)
+        return self._answer(X, lambda model, X: model.calibration_report(X, y, coverage), noise)
+
+    def summary(self) -> Summary:
+        """Rows and columns used and dropped, pool, lengthscales by column, held-out metrics.
+
+        See :class:`sharpgp.summary.Summary`.
+        """
+        check_is_fitted(self)
+        of_one_output(self)
+        return summarised(self)
 
     def plot(self, X: Any, y: Any, kind: str = "auto", *, ax: Any = None, **settings: Any) -> Any:
         """Draw the model on data: ``"intervals"``, ``"observed"``, ``"reliability"``, ...

@@ -412,8 +412,8 @@ def _order(rows: Encoded, y: np.ndarray, target: str) -> list[Suspicion]:
     """Whether rows are in the order of a date, or of time, and targets follow the one before."""
     known = np.isfinite(y)
     n = int(known.sum())
-    pairs = zip(rows.encoding.columns, rows.values, strict=True)
-    dates = {one.name: read.data[known] for one, read in pairs if read.holds == "date"}
+    read = rows.encoding.decode(rows.features)
+    dates = {name: values.data[known] for name, values in read.items() if values.holds == "date"}
     if n < 20:
         return []
     orders = {name: np.argsort(days, kind="stable") for name, days in dates.items()}
@@ -479,8 +479,8 @@ def _codes(values: Values) -> np.ndarray:
 
 def _numbers(rows: Encoded) -> dict[str, np.ndarray]:
     """Columns of numbers by name, NaN where missing."""
-    pairs = zip(rows.encoding.columns, rows.values, strict=True)
-    return {one.name: read.data for one, read in pairs if read.holds == "number"}
+    read = rows.encoding.decode(rows.features)
+    return {name: values.data for name, values in read.items() if values.holds == "number"}
 
 
 def _is_sorted(values: np.ndarray) -> bool:

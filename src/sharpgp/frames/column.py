@@ -150,6 +150,31 @@ class Column:
             parts.append(np.where(missing[:, None], 0.0, on_circle(filled, season)))
         return np.hstack(parts)
 
+    def decode(self, features: np.ndarray) -> Values:
+        """What features (n, f) stand for; categories that no training row has are "other".
+
+        Examples
+        --------
+        >>> colour = Column("colour", "category", ("blue", "red"))
+        >>> colour.decode(np.array([[0.0, 1.0], [1.0, 0.0]])).data.tolist()
+        ['red', 'blue']
+        """
+        n = len(features)
+        none = np.zeros(n, dtype=bool)
+        if self.kind == "category":
+            names = np.array([*self.categories, *([""] if self.n_missing else []), "other", None])
+            known = (features == 1.0).any(axis=1)
+            place = np.where(known, features.argmax(axis=1), len(names) - 2)
+            missing = place == len(self.categories) if self.n_missing else none
+            return Values("text", names[:-1][place], missing)
+        missing = features[:, 1] > 0.0 if self.n_missing else none
+        numbers = np.where(missing, math.nan, features[:, 0])
+        if self.kind == "ordered":
+            names = np.array([*self.categories, "", None])[:-1]
+            place = np.where(missing, len(self.categories), features[:, 0]).astype(int)
+            return Values("text", names[place], missing, order=self.categories, declared=True)
+        return Values("date" if self.kind == "date" else "number", numbers, missing)
+
     def _check(self, values: Values) -> None:
         expected = "text" if self.kind == "ordered" else self.kind
         same = values.holds == expected or {values.holds, expected} == {"number", "boolean"}

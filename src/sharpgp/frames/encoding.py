@@ -186,8 +186,22 @@ class TableEncoding:
             [pair for pair in new if pair[0].kind != "category"],
             "are replaced by the median, and intervals do not account for that",
         )
-        missing = np.column_stack([values.missing for values in read])
-        return Encoded(features, missing, self, tuple(read))
+        return Encoded(features, np.column_stack([values.missing for values in read]), self)
+
+    def decode(self, features: np.ndarray) -> dict[str, Values]:
+        """The columns that features (n, d) stand for, by name.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> table = pd.DataFrame({"x": [1.0, None, 4.0], "kind": ["a", "b", "a"]})
+        >>> encoding = TableEncoding.learn(table)
+        >>> found = encoding.decode(encoding.encode(table).features)
+        >>> found["x"].data.tolist(), found["kind"].data.tolist()
+        ([1.0, nan, 4.0], ['a', 'b', 'a'])
+        """
+        places = self.places
+        return {one.name: one.decode(features[:, places[one.name]]) for one in self.columns}
 
     def __str__(self) -> str:
         rows = [("column", "holds", "features", "missing")]
@@ -211,14 +225,11 @@ class Encoded:
     missing : array of shape (n, c)
         Which values of the ``c`` columns the table lacks.
     encoding : TableEncoding
-    values : tuple of c Values
-        What the columns hold; empty where only features are known.
     """
 
     features: np.ndarray
     missing: np.ndarray
     encoding: TableEncoding
-    values: tuple[Values, ...] = ()
 
     def __len__(self) -> int:
         return len(self.features)

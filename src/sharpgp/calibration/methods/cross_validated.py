@@ -152,7 +152,12 @@ class CrossValidated(WithoutHoldout):
         model, held = pooled_out_of_fold(models, pairs, labels, self.seed, drawn=drawn)
         rows = held.rows
         found = ScoredPredictor(
-            model, model.X_train[rows], model.y_train[rows], held.scores, in_training=True
+            model,
+            model.X_train[rows],
+            model.y_train[rows],
+            held.scores,
+            in_training=True,
+            held=(held.location, held.spread),
         )
         return found if groups is None else found.for_groups(groups[rows])
 

@@ -40,5 +40,10 @@ class LeaveOneOut(WithoutHoldout):
         model, found = pooled(models, held)
         rows = found.rows
         return ScoredPredictor(
-            model, model.X_train[rows], model.y_train[rows], found.scores, in_training=True
+            model,
+            model.X_train[rows],
+            model.y_train[rows],
+            found.scores,
+            in_training=True,
+            held=(found.location, found.spread),
         )
