@@ -303,10 +303,14 @@ def predict(
 @app.command()
 def report(
     model: Annotated[Path, typer.Argument(help="Model that `sharpgp fit` or `save` wrote.")],
-    data: Annotated[
-        Path, typer.Argument(help="Test data not used to train or calibrate; as for fit.")
-    ],
     out: Annotated[Path, typer.Option(help="HTML file to write.")],
+    data: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Test data not used to train or calibrate, as for fit. Without any, the rows that "
+            "calibrated the model are predicted by fits that have not seen them."
+        ),
+    ] = None,
     target: Annotated[
         str | None, typer.Option(help="Column of observed values. Default: that of the fit.")
     ] = None,
@@ -335,26 +339,31 @@ def report(
     check_place(device)
     check_writable(out)
     reading = Reading(encoding, decimal, skip, sheet)
-    check_columns(data, [name for name in (target, groups) if name], reading)
+    if data is not None:
+        check_columns(data, [name for name in (target, groups) if name], reading)
     saved = _loaded(model, device, quiet)
     from sharpgp.diagnostics import diagnose
     from sharpgp.report import render_report, verdict_of
 
     with short_warnings(), spinner("predicting", not quiet):
-        rows = saved.read(data, target=target, groups=groups, reading=reading)
-        found = diagnose(
-            saved.model, rows.X, rows.y, target=rows.target, unit=unit, groups=rows.groups
-        )
+        if data is None:
+            found = diagnose(saved.model, target=target or saved.target, unit=unit)
+        else:
+            rows = saved.read(data, target=target, groups=groups, reading=reading)
+            found = diagnose(
+                saved.model, rows.X, rows.y, target=rows.target, unit=unit, groups=rows.groups
+            )
+    name = model.name if data is None else data.name
     with replacing(out) as path:
         path.write_text(
-            render_report(found, title=title or f"Calibration report: {data.name}"),
+            render_report(found, title=title or f"Calibration report: {name}"),
             encoding="utf-8",
         )
     metrics = found.report
     said = verdict_of(found)
     typer.echo(f"{said.heading} {said.says}")
     typer.echo(
-        f"{len(rows.y)} rows: 95 % intervals cover {100 * metrics['coverage_95']:.1f} % at mean "
+        f"{len(found.y)} rows: 95 % intervals cover {100 * metrics['coverage_95']:.1f} % at mean "
         f"width {metrics['width_95']:.4g}, CRPS {metrics['crps']:.4g}, ECE "
         f"{metrics['ece'] / metrics['ece_floor']:.2f} times its floor; wrote {out}"
     )
