@@ -58,7 +58,7 @@ def fitted(estimator: Any, train: Rows, cal: Rows | None, weights: Any) -> Fitte
         estimator.approximation,
         estimator.effort,
         seed,
-        feature_names(estimator),
+        encoding if encoding is not None and not known_noise else feature_names(estimator),
         encoding.ties if encoding else None,
         known_noise,
     )
