@@ -155,3 +155,10 @@ def test_a_summary_speaks_of_columns_in_their_units(model):
     assert other.columns["constant"] == "not used"
     assert "150 training rows, calibration loo" in str(found)
     assert "<pre>" in found._repr_html_()
+
+
+def test_what_users_hold_says_what_it_is(model):
+    assert repr(model.posterior_) == "<ExactPosterior: 150 training points, 9 features>"
+    assert repr(model.calibrated_).startswith("<ScoredPredictor: 150 calibration points, <Exact")
+    assert "dose_mg" in model.encoding_._repr_html_()
+    assert repr(model.calibration_report()).startswith("metric")

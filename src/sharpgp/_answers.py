@@ -1,11 +1,12 @@
 """What a fitted estimator predicts, in NumPy: intervals, quantiles, distributions, reports."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
@@ -24,6 +25,9 @@ from sharpgp.outputs import of_one_output, predict_band, predict_region, reports
 from sharpgp.summary import Summary, summarised
 
 T = TypeVar("T")
+PlotKind = Literal[
+    "auto", "intervals", "observed", "reliability", "coverage", "relevance", "base", "sheet"
+]
 
 
 class Answers(RegressorMixin, BaseEstimator, ABC):
@@ -34,10 +38,12 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
     outputs_: list[Any]
 
     @abstractmethod
-    def fit(self, X: Any, y: Any) -> Any:
+    def fit(self, X: ArrayLike, y: Any) -> Any:
         """Set ``calibrated_`` and ``posterior_``, or ``outputs_``."""
 
-    def predict(self, X: Any, return_std: bool = False, *, noise: Any = None) -> Any:
+    def predict(
+        self, X: ArrayLike, return_std: bool = False, *, noise: ArrayLike | None = None
+    ) -> Any:
         """Predictive mean (n,), and with ``return_std`` the predictive standard deviation (n,).
 
         The mean is that of the model; calibration does not move it.  The mean of
@@ -50,12 +56,12 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
 
     def predict_interval(
         self,
-        X: Any,
-        coverage: Any = 0.95,
+        X: ArrayLike,
+        coverage: float | Sequence[float] | np.ndarray = 0.95,
         *,
         symmetric: bool | None = None,
-        noise: Any = None,
-        sample_weight: Any = None,
+        noise: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
     ) -> np.ndarray:
         """Prediction intervals.
 
@@ -85,7 +91,12 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
         )
 
     def predict_region(
-        self, X: Any, coverage: Any = 0.95, *, noise: Any = None, sample_weight: Any = None
+        self,
+        X: ArrayLike,
+        coverage: Any = 0.95,
+        *,
+        noise: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
     ) -> np.ndarray:
         """Boxes (n, 2, p) that contain all ``p`` outputs at once; (n, 2, k, p) for ``k`` coverages.
 
@@ -97,7 +108,12 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
         return predict_region(self, X, coverage, noise, sample_weight)
 
     def predict_band(
-        self, X: Any, coverage: float = 0.95, *, noise: Any = None, sample_weight: Any = None
+        self,
+        X: ArrayLike,
+        coverage: float = 0.95,
+        *,
+        noise: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
     ) -> np.ndarray:
         """A band (n, 2) that contains all rows of a new group at once, if ``fit`` had groups.
 
@@ -107,21 +123,30 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
         check_is_fitted(self)
         return predict_band(self, X, coverage, noise, sample_weight)
 
-    def predict_quantiles(self, X: Any, levels: Any, *, noise: Any = None) -> np.ndarray:
+    def predict_quantiles(
+        self, X: ArrayLike, levels: Any, *, noise: ArrayLike | None = None
+    ) -> np.ndarray:
         """Quantiles, (n,) for a single level and (n, k) for several; they never cross."""
         return self._answer(X, lambda model, X: as_numpy(model.predict_quantiles(X, levels)), noise)
 
-    def predict_dist(self, X: Any, *, noise: Any = None) -> PredictiveDistribution:
+    def predict_dist(
+        self, X: ArrayLike, *, noise: ArrayLike | None = None
+    ) -> PredictiveDistribution:
         """Full predictive distribution at ``X``, answering in NumPy arrays."""
         return self._answer(X, lambda model, X: model.predict_dist(X).numpy(), noise)
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Coefficient of determination of the predictive mean, as of every regressor."""
         # Not every version of scikit-learn takes torch tensors, and none those of a GPU.
         return float(super().score(X, plain(targets(self, y)), plain(sample_weight)))
 
     def calibration_report(
-        self, X: Any = None, y: Any = None, *, coverage: float = 0.95, noise: Any = None
+        self,
+        X: ArrayLike | None = None,
+        y: ArrayLike | None = None,
+        *,
+        coverage: float = 0.95,
+        noise: ArrayLike | None = None,
     ) -> Any:
         """Every metric on test data, by name, with the ECE floor; prints and shows as a table.
 
@@ -172,7 +197,15 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
         of_one_output(self)
         return summarised(self)
 
-    def plot(self, X: Any, y: Any, kind: str = "auto", *, ax: Any = None, **settings: Any) -> Any:
+    def plot(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        kind: PlotKind = "auto",
+        *,
+        ax: Any = None,
+        **settings: Any,
+    ) -> Any:
         """Draw the model on data: ``"intervals"``, ``"observed"``, ``"reliability"``, ...
 
         See :func:`sharpgp.plots.plot`, which has all kinds and settings.
@@ -195,7 +228,9 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
         array = beside_noise(features(self, X), noise, getattr(self, "noise_", None))
         return as_features(array, device=self.posterior_.device)
 
-    def _answer(self, X: Any, ask: Callable[[Calibrated, Tensor], T], noise: Any = None) -> T:
+    def _answer(
+        self, X: Any, ask: Callable[[Calibrated, Tensor], T], noise: ArrayLike | None = None
+    ) -> T:
         """``ask(predictor, X)``; out of GPU memory, in smaller blocks, and then on the CPU.
 
         Of several outputs, the answers for each of them, :func:`sharpgp.outputs.stacked`.

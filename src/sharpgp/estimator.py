@@ -1,10 +1,11 @@
 """The scikit-learn estimator: the three lines that most users need."""
 
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from sharpgp import persistence
@@ -24,6 +25,15 @@ from sharpgp.frames.encoding import TableEncoding
 from sharpgp.gp.posterior import Posterior, TrainingResult
 from sharpgp.models.pool import BaseTable, Member
 from sharpgp.outputs import JointScores, fit_outputs, is_several, of_one_output
+
+#: What ``base=`` and ``calibration=`` take by name, for editors to complete.
+BaseName = Literal[
+    "auto", "rbf", "matern12", "matern32", "matern52", "additive",
+]  # fmt: skip
+CalibrationName = Literal[
+    "auto", "cv", "loo", "cv+", "exact", "paper", "paper_exact", "kuleshov18", "vovk20", "marx22",
+    "kuleshov22", "fully_bayesian", "capone22", "vanilla",
+]  # fmt: skip
 
 
 @stored(
@@ -154,13 +164,13 @@ class SharpGPRegressor(Answers):
     def __init__(
         self,
         *,
-        base: Any = "auto",
-        calibration: str | Recalibrator = "auto",
-        approximation: Any = "auto",
+        base: BaseName | Any = "auto",
+        calibration: CalibrationName | Recalibrator = "auto",
+        approximation: Literal["auto", "exact", "sparse", "neighbours"] | Any = "auto",
         cal_size: float | int = 0.25,
-        effort: str = "auto",
-        y_bounds: Any = "auto",
-        device: Any = "auto",
+        effort: Literal["low", "auto", "high"] = "auto",
+        y_bounds: Literal["auto"] | Any = "auto",
+        device: Literal["auto", "cpu", "cuda"] | Any = "auto",
         random_state: Any = None,
         verbose: int = 0,
         missing: Any = (),
@@ -178,16 +188,16 @@ class SharpGPRegressor(Answers):
 
     def fit(
         self,
-        X: Any,
-        y: Any,
-        X_cal: Any = None,
-        y_cal: Any = None,
+        X: ArrayLike,
+        y: ArrayLike,
+        X_cal: ArrayLike | None = None,
+        y_cal: ArrayLike | None = None,
         *,
-        groups: Any = None,
-        groups_cal: Any = None,
-        noise: Any = None,
-        noise_cal: Any = None,
-        sample_weight_cal: Any = None,
+        groups: ArrayLike | None = None,
+        groups_cal: ArrayLike | None = None,
+        noise: ArrayLike | Literal["replicates"] | None = None,
+        noise_cal: ArrayLike | None = None,
+        sample_weight_cal: ArrayLike | Callable[..., Any] | None = None,
     ) -> "SharpGPRegressor":
         """Train the GP and calibrate it.
 
@@ -243,11 +253,11 @@ class SharpGPRegressor(Answers):
 
     def update(
         self,
-        X: Any,
-        y: Any,
+        X: ArrayLike,
+        y: ArrayLike,
         *,
-        noise: Any = None,
-        sample_weight: Any = None,
+        noise: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
         refit: bool = False,
     ) -> "SharpGPRegressor":
         """Learn from additional labelled points, without starting over.

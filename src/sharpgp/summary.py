@@ -106,9 +106,8 @@ def _lengthscales(gp: Any, names: list[str], encoding: Any) -> dict[str, float]:
     units = getattr(gp, "x_units", None)
     if units is None or len(inverse) < len(labels):
         return {}
-    firsts = range(len(labels))
-    if encoding is not None:
-        firsts = np.unique(np.array(encoding.ties), return_index=True)[1]
+    ties = np.arange(len(labels)) if encoding is None else np.array(encoding.ties)
+    firsts = np.unique(ties, return_index=True)[1]
     theta, scale = as_numpy(gp.theta_R)[inverse], as_numpy(units.scale)
     return {
         label: float(scale[first] / theta[k])

@@ -106,6 +106,11 @@ class Calibrated(ABC):
         """Values clipped to the bounds, if there are any."""
         return values if self.bounds is None else self.bounds.kept(values)
 
+    def __repr__(self) -> str:
+        points = "" if self.n_cal is None else f"{self.n_cal:,} calibration {self.counted}, "
+        bounds = "" if self.bounds is None else f", within {self.bounds!r}"
+        return f"<{type(self).__name__}: {points}{self.posterior!r}{bounds}>"
+
     def predict_mean(self, X: Any) -> Tensor:
         """Predictive mean [T]."""
         return self.kept(self.location(self._features(X)))

@@ -3,6 +3,7 @@
 import numbers
 from collections.abc import Iterable
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -202,6 +203,10 @@ class TableEncoding:
         """
         places = self.places
         return {one.name: one.decode(features[:, places[one.name]]) for one in self.columns}
+
+    def _repr_html_(self) -> str:
+        """The same table, for notebooks."""
+        return f"<pre>{escape(str(self))}</pre>"
 
     def __str__(self) -> str:
         rows = [("column", "holds", "features", "missing")]

@@ -109,7 +109,8 @@ def as_table(X: Tensor, names: Any) -> Any:
         if values.holds == "date":
             columns[name] = to_datetime(values.data, unit="D")
         elif values.holds == "text":
-            texts = np.where(values.missing, None, values.data)
+            texts = values.data.astype(object)
+            texts[values.missing] = None
             ordered = values.order is not None
             columns[name] = Categorical(texts, values.order, ordered=True) if ordered else texts
         else:

@@ -24,7 +24,7 @@ class Labelled(NamedTuple):
     ``numbers`` [n] are those of the rows in their file, from 1 on, without the header.
     """
 
-    X: Encoded | np.ndarray
+    X: Any
     y: np.ndarray
     target: str
     groups: list[str] | None
@@ -45,7 +45,11 @@ def training_rows(
     try:
         features = features_among(table.column_names, target, drop, groups)
         together = groups_in(table, groups)
-        known = {"marks": missing, "decimal": reading.decimal, "dates": reading.dates}
+        known: dict[str, Any] = {
+            "marks": missing,
+            "decimal": reading.decimal,
+            "dates": reading.dates,
+        }
         for name in features:  # what is wrong in rows without a target is named by its row, too
             values = texts.without(values_of(table, name), missing)
             texts.learn(name, values, 1, reading.decimal, reading.dates)

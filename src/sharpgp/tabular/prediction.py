@@ -11,7 +11,7 @@ import numpy as np
 
 from sharpgp._validation import as_coverage, as_levels
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.frames.encoding import Encoded, TableEncoding
+from sharpgp.frames.encoding import TableEncoding
 from sharpgp.tabular.files import (
     AS_GUESSED,
     ROWS,
@@ -70,7 +70,7 @@ class Request:
                 f"keep: expected names other than {both[0]!r}, which is predicted"
             )
 
-    def values(self, model: SharpGPRegressor, X: Encoded | np.ndarray) -> np.ndarray:
+    def values(self, model: SharpGPRegressor, X: Any) -> np.ndarray:
         """The predicted columns [n, k]."""
         parts = [model.predict(X)[:, None]]
         if self.coverages:
