@@ -1,5 +1,6 @@
 """What a fitted estimator predicts, in NumPy: intervals, quantiles, distributions, reports."""
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
@@ -12,17 +13,18 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from sharpgp._inputs import encoded, feature_names, features, plain, targets
-from sharpgp._validation import as_features, as_numpy
+from sharpgp._validation import as_coverage, as_features, as_numpy
 from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.cautions import features_named
 from sharpgp.calibration.held_out_view import HeldOutView
 from sharpgp.distribution import PredictiveDistribution
-from sharpgp.exceptions import InvalidInputError
+from sharpgp.exceptions import CalibrationWarning, InvalidInputError
 from sharpgp.gp.compute import moved_to, within_memory
 from sharpgp.gp.posterior import Posterior
 from sharpgp.noise import beside_noise
 from sharpgp.outputs import of_one_output, predict_band, predict_region, reports, stacked
 from sharpgp.summary import Summary, summarised
+from sharpgp.width_parts import WidthParts, explained_widths
 
 T = TypeVar("T")
 PlotKind = Literal[
@@ -187,6 +189,18 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
             return view.calibration_report(view.X_cal, view.y_cal, coverage)
         y = plain(targets(self, y))
         return self._answer(X, lambda model, X: model.calibration_report(X, y, coverage), noise)
+
+    def explain_width(self, X: ArrayLike, coverage: float = 0.95) -> WidthParts:
+        """How much each column adds to the width of each interval: parts (n, d) that sum to it.
+
+        See :func:`sharpgp.width_parts.explained_widths`; ``explain_width(X).plot(row)`` draws them.
+        """
+        check_is_fitted(self)
+        of_one_output(self)
+        with warnings.catch_warnings():
+            # Rows that mix two others may be far from all data, which is what is asked about.
+            warnings.simplefilter("ignore", CalibrationWarning)
+            return explained_widths(self, X, as_coverage(coverage)[0][0])
 
     def summary(self) -> Summary:
         """Rows and columns used and dropped, pool, lengthscales by column, held-out metrics.

@@ -11,6 +11,7 @@ from sharpgp.diagnostics import Diagnostics, diagnose
 from sharpgp.models.pool import Member
 from sharpgp.plots import calibration
 from sharpgp.plots.style import BLUE, DASHED, GREY, ORANGE, SHADE, plain
+from sharpgp.width_parts import WidthParts
 
 
 def plot(
@@ -139,6 +140,21 @@ def base(ax: Axes, members: Sequence[Member]) -> Axes:
     ordered = sorted(members, key=lambda one: one.weight)
     _bars(ax, [one.name for one in ordered], np.array([one.weight for one in ordered]))
     return plain(ax, "weight")
+
+
+def width_parts(parts: WidthParts, row: int, *, ax: Axes | None = None) -> Axes:
+    """Draw how much each column adds to one row's width; see ``explain_width``."""
+    if ax is None:
+        ax = _pyplot().subplots()[1]
+    order = np.argsort(np.abs(parts.parts[row]), kind="stable")
+    values = parts.parts[row][order]
+    colours = [ORANGE if value > 0 else BLUE for value in values]
+    ax.barh(np.arange(len(order)), values, 0.7, color=colours)
+    ax.set_yticks(np.arange(len(order)), [parts.columns[j] for j in order])
+    ax.axvline(0.0, color=GREY, lw=0.8)
+    title = f"{100 * parts.coverage:g} % interval, width {parts.width[row]:.3g}"
+    ax.set_title(title, loc="left", fontsize=9, color=GREY)
+    return plain(ax, f"added to a typical width of {parts.base:.3g}")
 
 
 _KINDS: dict[str, Callable[[Axes, Diagnostics, Any], Axes]] = {
