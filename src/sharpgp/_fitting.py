@@ -6,7 +6,6 @@ from typing import Any
 import torch
 
 from sharpgp import _progress as progress
-from sharpgp._far_targets import plausible_range
 from sharpgp._fitted import Fitted
 from sharpgp._inputs import check_training_data, columns_of, feature_names, seed_of
 from sharpgp._rows import Rows, held_out_rows
@@ -16,6 +15,7 @@ from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.cautions import warn_if_few_rows
 from sharpgp.calibration.recalibrator import PosteriorMethod, chosen_recalibrator
 from sharpgp.frames.encoding import TableEncoding
+from sharpgp.frames.suspicions import plausible_range
 from sharpgp.gp.compute import choose_device, within_memory
 from sharpgp.gp.posterior import Posterior
 from sharpgp.models.bases import Bases

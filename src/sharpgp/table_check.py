@@ -19,10 +19,10 @@ from sharpgp.frames.encoding import Encoded, TableEncoding, missing_columns, tex
 from sharpgp.frames.reading import ArrayColumns, Values, is_frame, names_of, values_of
 from sharpgp.frames.suspicions import (
     GIVEN_AWAY,
-    alone,
     explained_alone,
     is_flattened,
     likely_mark,
+    plausible_range,
 )
 
 #: Rows for each lengthscale below which a fit has little to learn it from.
@@ -265,10 +265,15 @@ def suspicions(
 
 
 def _usual(y: np.ndarray) -> np.ndarray:
-    """Targets without those that lie alone: one wrong value hides what all others show."""
-    out, known = y.copy(), np.flatnonzero(np.isfinite(y))
-    out[known[alone(y[known])]] = np.nan
-    return out
+    """Targets without those that are far: one wrong value hides what all others show."""
+    return np.where(_far(y), np.nan, y)
+
+
+def _far(values: np.ndarray) -> np.ndarray:
+    """Which values lie far from all others."""
+    known = values[np.isfinite(values)]
+    low, high = plausible_range(known) if len(known) else (-np.inf, np.inf)
+    return np.asarray((values < low) | (values > high))
 
 
 class _Columns:
@@ -369,7 +374,7 @@ def _gaps(rows: Encoded, y: np.ndarray, target: str) -> list[Suspicion]:
 
 
 def _values(name: str, data: np.ndarray, first_row: int) -> list[Suspicion]:
-    """A mark for missing values, values alone, or all others flattened by a few."""
+    """A mark for missing values, far values, or all others flattened by a few."""
     known = data[np.isfinite(data)]
     if not len(known):
         return []
@@ -378,7 +383,7 @@ def _values(name: str, data: np.ndarray, first_row: int) -> list[Suspicion]:
         says = f"{name}: {_count(int((known == mark).sum()))} {mark:g}, far from all others."
         cure = f"If it stands for a missing value, take it out with missing=[{mark:g}]."
         return [Suspicion("values", says, cure)]
-    far = np.flatnonzero(np.isfinite(data))[alone(known)]
+    far = np.flatnonzero(_far(data))
     if len(far):
         rest = np.delete(data, far)
         found = ", ".join(f"{data[row]:g} in row {first_row + row}" for row in far)

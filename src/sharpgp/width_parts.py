@@ -74,7 +74,8 @@ def explained_widths(
 
     with :math:`b_m` a typical row, one of those that the model rests on, and :math:`S_m` the
     columns before ``j`` in a random order: the columns of :math:`b_m` are replaced by those of
-    ``x`` one by one.  Noise that depends on a column, and a value far from the data, both show as its part.
+    ``x`` one by one.  Noise that depends on a column, and a value far from the data, both show as
+    its part.
 
     Parameters
     ----------

@@ -1,7 +1,4 @@
-"""What looks wrong in a column of numbers: marks for missing values, values alone, a target's twin.
-
-One idea serves all: a value is suspicious if it lies farther from all others than these lie apart.
-"""
+"""What looks wrong in a column of numbers: marks for gaps, far values, a target's twin."""
 
 import re
 
@@ -12,8 +9,10 @@ _NINES = re.compile(r"9+\.?9+")
 #: Least spread of the middle half of a column, in standard deviations, that passes without a
 #: warning: the noise floor of training is 1e-3 standard deviations of the target.
 SMALLEST_MIDDLE = 1e-3
-#: Values that may lie alone on one side; more of them are a second group of values.
-MOST_ALONE = 3
+# The rule of plausible_range.  More than three are no slips of the pen.
+_TIMES_AS_FAR, _NEXT, _CHANCE, _MOST = 10.0, 20, 1e-4, 3
+# Fewer targets tell nothing about a tail.
+_LEAST = 5
 #: Share of the target's variance beyond which a column is asked to be a twin of it.
 GIVEN_AWAY = 0.99
 
@@ -35,23 +34,42 @@ def likely_mark(values: np.ndarray) -> float | None:
     return None
 
 
-def alone(values: np.ndarray) -> np.ndarray:
-    """Positions of up to :data:`MOST_ALONE` values at an end that lie apart from all others.
+def plausible_range(y: np.ndarray) -> tuple[float, float]:
+    r"""Ends between which all targets (n,) lie but those that are far; infinite if none is.
 
-    They are at most one value in ten.
+    A target is far if it lies at least ten times as far from the median as the farthest of the
+    others, and a tail as heavy as that of the next 20 targets (at most a quarter of all)
+    reaches there with a probability of one in ten thousand at most.
+
+    With ``m_1 >= m_2 >= ...`` the distances from the median, a Pareto tail makes ``e_i = i
+    log(m_i / m_(i+1))`` independent exponentials with one mean. For the ``j <= 3`` farthest
+    targets, and ``k`` that follow, ``P(e_j > x) = (1 + x / S)^-k`` with the sum ``S`` of
+    ``e_(j+1)`` to ``e_(j+k)``. Tails of normal, lognormal and t distributions grow no heavier
+    beyond, so that honest ones pass.
 
     Examples
     --------
-    >>> alone(np.array([*range(10), 845.0])), alone(np.array([*range(10), 11.0]))
-    (array([10]), array([], dtype=int64))
+    >>> y = np.sin(np.arange(60.0))
+    >>> y[7] = 700.0
+    >>> low, high = plausible_range(y)
+    >>> bool(-1.2 < low < -0.9), bool(0.9 < high < 1.2)
+    (True, True)
     """
-    order = np.argsort(values, kind="stable")
-    for ends in (order[::-1], order):
-        for k in range(1, min(MOST_ALONE, len(values) // 10) + 1):
-            rest = values[ends[k:]]
-            if np.abs(values[ends[k - 1]] - rest[0]) > np.ptp(rest) > 0:
-                return np.sort(ends[:k])
-    return np.array([], dtype=np.int64)
+    with np.errstate(over="ignore"):
+        middle = np.median(y)
+        m = np.sort(np.abs(y - middle))[::-1]
+    k = min(_NEXT, len(m) // 4)
+    for j in range(min(_MOST, len(m) - k - 1), 0, -1):
+        if k < _LEAST or not (m[j] >= m[j + k] > 0.0 and np.isfinite(m[0])):
+            continue
+        if m[j - 1] / _TIMES_AS_FAR < m[j]:
+            continue
+        i = np.arange(j + 1, j + k + 1)
+        total = float((i * np.log(m[i - 1] / m[i])).sum())
+        beyond = j * np.log(m[j - 1] / m[j])
+        if beyond >= total * (_CHANCE ** (-1.0 / k) - 1.0):
+            return float(middle - m[j]), float(middle + m[j])
+    return -np.inf, np.inf
 
 
 def is_flattened(values: np.ndarray) -> bool:

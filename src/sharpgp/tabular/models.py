@@ -68,9 +68,7 @@ class SavedModel:
         encoding = self.encoding_for(path, [name for name in (target, groups) if name], reading)
         table = read_whole(path, self.missing, reading)
         try:
-            table, y, numbers = labelled(
-                table, target or "target", self.missing, reading.decimal
-            )
+            table, y, numbers = labelled(table, target or "target", self.missing, reading.decimal)
             rows = as_fitted(self.model, encoding, table, 1)
             return Labelled(rows, y, target or "", groups_in(table, groups), numbers)
         except InvalidInputError as error:
