@@ -1,7 +1,7 @@
 """One picture of a fitted model in one line, by name."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,7 +11,9 @@ from sharpgp.diagnostics import Diagnostics, diagnose
 from sharpgp.models.pool import Member
 from sharpgp.plots import calibration
 from sharpgp.plots.style import BLUE, DASHED, GREY, ORANGE, SHADE, plain
-from sharpgp.width_parts import WidthParts
+
+if TYPE_CHECKING:
+    from sharpgp.width_parts import WidthParts
 
 
 def plot(
@@ -142,7 +144,7 @@ def base(ax: Axes, members: Sequence[Member]) -> Axes:
     return plain(ax, "weight")
 
 
-def width_parts(parts: WidthParts, row: int, *, ax: Axes | None = None) -> Axes:
+def width_parts(parts: "WidthParts", row: int, *, ax: Axes | None = None) -> Axes:
     """Draw how much each column adds to one row's width; see ``explain_width``."""
     if ax is None:
         ax = _pyplot().subplots()[1]
