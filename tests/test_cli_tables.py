@@ -56,7 +56,7 @@ def test_marks_of_gaps_are_remembered(frame, tmp_path):
     marked.loc[1, "dose"] = -999
     marked.to_csv(path, index=False)
     result = call("fit", path, "--target", "response", "--out", out)
-    assert "found '?' in row 1; correct it, call it --missing '?', or make" in result.stderr
+    assert "found '?' in row 1; correct it, call it --missing '?', or leave" in result.stderr
     marks = ("--missing", "?", "--missing", "-999")
     result = call("fit", path, "--target", "response", "--out", out, *marks)
     assert "6 values missing" in result.stdout
@@ -89,11 +89,11 @@ def test_none_is_a_category_and_no_gap(tmp_path):
 def test_a_spreadsheet_s_oddities_are_read_or_named(tmp_path):
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()
-    for row in (["a", "b", "c"], [1, "x", True], [2.5, None, False], [None, "NA", None], [None]):
+    for row in (["a", "b", "c"], [1, "x", True], [2.5, None, False], [3, "NA", None], [None]):
         book.active.append(row)
     book.save(tmp_path / "odd.xlsx")
     assert read_whole(tmp_path / "odd.xlsx").to_pydict() == {
-        "a": [1.0, 2.5, None], "b": ["x", None, None], "c": [True, False, None],
+        "a": [1.0, 2.5, 3.0], "b": ["x", None, None], "c": [True, False, None],
     }  # fmt: skip
     (tmp_path / "none.xlsx").write_bytes(b"not a spreadsheet")
     with pytest.raises(InvalidInputError, match="expected an Excel file, found: "):

@@ -450,3 +450,43 @@ def test_a_good_candidate_gets_weight():
     ).fit(X, y)
     weights = {one.name: one.weight for one in model.members_}
     assert weights["ForestLike"] > 0.3
+
+
+class ManyQuantiles(BaseEstimator):
+    """Several quantiles at once, with the settings by which XGBoost and CatBoost name them."""
+
+    def __init__(self, quantile_alpha=None, loss_function=None, levels=()):
+        self.quantile_alpha, self.loss_function, self.levels = quantile_alpha, loss_function, levels
+
+    def predict(self, X):
+        return np.asarray(X)[:, :1] + ndtri(self.levels)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"quantile_alpha": [0.9, 0.1, 0.5], "levels": (0.9, 0.1, 0.5)},
+        {"loss_function": "MultiQuantile:alpha=0.1,0.5,0.9", "levels": (0.1, 0.5, 0.9)},
+    ],
+    ids=["XGBoost", "CatBoost"],
+)
+def test_a_regressor_of_several_quantiles_is_calibrated_by_name(settings):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 1))
+    y = X[:, 0] + 2 * rng.normal(size=300)
+    found = sharpgp.calibrate(ManyQuantiles(**settings), X[:200], y[:200])
+    report = found.calibration_report(X[200:], y[200:], coverage=0.8)
+    assert 0.7 < report["coverage_80"] < 0.9
+    assert report["width_80"] > 4.0  # twice what the model claims
+
+
+def test_a_list_of_lightgbm_s_kind_is_known_by_objective_and_alpha():
+    class LGBMRegressor(BaseEstimator):
+        def __init__(self, objective="quantile", alpha=0.5):
+            self.objective, self.alpha = objective, alpha
+
+        def predict(self, X):
+            return np.asarray(X)[:, 0] + ndtri(self.alpha)
+
+    source = quantile_source([LGBMRegressor(alpha=p) for p in (0.1, 0.5, 0.9)])
+    assert source.levels.tolist() == [0.1, 0.5, 0.9]

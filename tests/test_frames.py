@@ -1,7 +1,6 @@
 """Data frames in the estimator: what columns become, gaps, new categories, files."""
 
 import datetime
-import re
 import warnings
 
 import numpy as np
@@ -147,36 +146,16 @@ def test_columns_without_information_are_named_and_left_out():
         model = quick(calibration="kuleshov18").fit(frame, y)
     messages = " ".join(str(one.message) for one in caught)
     assert "column(s) 'one', 'none' have the same value in every row" in messages
-    assert "column(s) 'name' look like identifiers: their text differs in most rows" in messages
+    assert "column(s) 'name' have another text in most rows, such as" in messages
     assert "column(s) 'row' look like identifiers: whole numbers that count the rows" in messages
     assert model.encoding_.unused == ("one", "none", "name")
     assert model.n_features_in_ == len(frame.columns)
 
 
-@pytest.mark.parametrize(
-    ("form", "message"),
-    [
-        ("{:.1f}%", "expected numbers alone, found '5.0%' in row 0; write '5.0', or make the"),
-        ("${:.2f}", "expected numbers alone, found '$5.00' in row 0; write '5.00'"),
-        ("{:.2f} mm", "expected numbers alone, found '5.00 mm' in row 0; write '5.00'"),
-        (
-            "1,{:03.0f}.5",
-            "expected numbers without commas, found '1,005.5' in row 0; write '1005.5'",
-        ),
-        ("{:.0f},005", "found '5,005' in row 0; write '5005', or '5.005' if it is a decimal comma"),
-        ("{:.0f},25", "expected numbers with a decimal point, found '5,25' in row 0; write '5.25'"),
-    ],
-)
-def test_numbers_that_are_written_otherwise_are_refused(form, message):
-    frame = pd.DataFrame({"x": [form.format(v) for v in range(5, 65)], "z": np.arange(60.0) ** 2})
-    with pytest.raises(InvalidInputError, match=re.escape(message)):
-        TableEncoding.learn(frame)
-
-
-@pytest.mark.parametrize("form", ["n{}", "{}A", "Q{}.5-x", "{}-{}"])
+@pytest.mark.parametrize("form", ["n{}", "Q{}.5-x", "{}-{}", "00{}"])
 def test_names_of_rows_are_no_numbers(form):
     frame = pd.DataFrame({"name": [form.format(v, v) for v in range(60)], "z": np.arange(60) ** 2})
-    with pytest.warns(UserWarning, match="look like identifiers"):
+    with pytest.warns(UserWarning, match="have another text in most rows, such as .* a number"):
         assert TableEncoding.learn(frame).unused == ("name",)
 
 
@@ -201,19 +180,6 @@ def test_groups_along_a_date_are_named_by_dates():
     assert ax.get_xticklabels()[-1].get_text() == f"≤ {last.date()}"
     ax = model.plot(*test, "intervals", ax=Figure().subplots(), feature="day")
     assert isinstance(ax.xaxis.get_major_formatter(), AutoDateFormatter)
-
-
-@pytest.mark.parametrize("form", ["%Y-%m-%d %H:%M", "%d/%m/%Y", "%d.%m.%y"])
-def test_dates_as_text_are_named(form):
-    frame, _ = table()
-    frame["day"] = pd.date_range("2025-01-01", periods=len(frame)).strftime(form)
-    frame["part"] = [f"10-20-{i}x" for i in range(len(frame))]
-    with pytest.warns(UserWarning, match="hold dates") as caught:
-        encoding = TableEncoding.learn(frame)
-    messages = " ".join(str(one.message) for one in caught)
-    assert "column(s) 'day' hold dates as text" in messages
-    assert "column(s) 'part' look like identifiers" in messages
-    assert encoding.unused == ("day", "part")
 
 
 @pytest.mark.parametrize(("order", "named"), [(0, True), (1, True), (2, False)])
@@ -247,7 +213,7 @@ def test_rare_categories_are_others():
         (pd.DataFrame({"x": [[1], [2], [3], [4]]}), "column 'x': expected numbers, categories"),
         (
             pd.DataFrame({"x": [1.0] * 4}),
-            "expected a column that is neither constant nor an identifier",
+            "expected a column that varies and can be learned from",
         ),
         (pd.DataFrame([[1.0, 2.0]] * 4, columns=["x", "x"]), "found 'x' twice"),
     ],
@@ -377,9 +343,8 @@ def test_relevance_is_that_of_columns():
     assert [one["name"] for one in numbers_of(found)["learned"]["relevance"]] == [*found.relevant]
     ax = plots.models.relevance(Figure().subplots(), found)
     assert [text.get_text() for text in ax.get_yticklabels()] == [*found.relevant][::-1]
-    first = model.encoding_.places[next(iter(found.relevant))][0]
     ax = plots.models.intervals(Figure().subplots(), found)
-    assert ax.get_xlabel() == model.encoding_.features[first]
+    assert ax.get_xlabel() == next(iter(found.relevant))
 
 
 def test_arrays_of_the_same_columns_are_taken_by_position():

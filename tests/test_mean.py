@@ -5,14 +5,20 @@ import pandas as pd
 import pytest
 import torch
 from sklearn.base import BaseEstimator, RegressorMixin, clone
-from sklearn.compose import ColumnTransformer
+from sklearn.compose import ColumnTransformer, make_column_transformer
 from sklearn.dummy import DummyRegressor
 from sklearn.ensemble import GradientBoostingRegressor
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, Ridge, RidgeClassifier
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import PolynomialFeatures, StandardScaler
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    OneHotEncoder,
+    PolynomialFeatures,
+    StandardScaler,
+)
 from sklearn.tree import DecisionTreeRegressor
 
 from helpers import wavy
@@ -21,7 +27,7 @@ from sharpgp.exceptions import InvalidInputError, SavedModelError
 from sharpgp.gp import train
 from sharpgp.gp.centred import CentredPosterior
 from sharpgp.models import spread_choice
-from sharpgp.models.regressor import ScikitMean
+from sharpgp.models.regressor import ScikitMean, names_for
 
 X, Y = wavy(120, seed=5)
 X_TEST, Y_TEST = wavy(400, seed=6)
@@ -296,3 +302,37 @@ def test_parts_that_skops_does_not_trust_are_named(tmp_path):
         SharpGPRegressor.load(path)
     again = SharpGPRegressor.load(path, trusted=[untrusted])
     np.testing.assert_array_equal(again.predict_interval(X_TEST), model.predict_interval(X_TEST))
+
+
+def days(table):
+    return (table - pd.Timestamp("2024-01-01")) / pd.Timedelta("1D")
+
+
+def test_a_pipeline_that_selects_columns_is_given_the_columns():
+    """A base that encodes categories by itself predicts as it does alone on the frame."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "a": rng.normal(size=90),
+            "k": rng.choice(["u", "v", "w"], 90),
+            "day": pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 90, 90), "D"),
+            "size": pd.Categorical(rng.choice(["S", "L"], 90), ["S", "L"], ordered=True),
+        }
+    )
+    frame.loc[::9, "a"] = np.nan
+    y = frame["a"].fillna(0) + (frame["k"] == "u") + 0.1 * rng.normal(size=90)
+    alone = make_pipeline(
+        make_column_transformer(
+            (OneHotEncoder(), ["k", "size"]),
+            (SimpleImputer(), ["a"]),
+            (FunctionTransformer(days), ["day"]),
+        ),
+        Ridge(),
+    )
+    model = SharpGPRegressor(base=alone, calibration="vanilla", random_state=0).fit(frame, y)
+    np.testing.assert_allclose(model.predict(frame), alone.fit(frame, y).predict(frame))
+    # One that names no column gets features, and so does one that names these.
+    encoding = model.encoding_
+    assert names_for(Ridge(), encoding) == encoding.features
+    by_feature = make_pipeline(make_column_transformer((StandardScaler(), ["k=u"])), Ridge())
+    assert names_for(by_feature, encoding) == encoding.features

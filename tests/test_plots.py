@@ -139,8 +139,8 @@ def test_bars_outside_the_band_stand_out():
     ("settings", "message"),
     [
         ({"coverage": 0.42}, "coverage: expected one of 0.5, 0.6"),
-        ({"feature": "c"}, "feature: expected a name or a column below 2, found 'c'"),
-        ({"feature": 2}, "feature: expected a name or a column below 2, found 2"),
+        ({"feature": "c"}, "feature: expected one of a, b, found 'c'"),
+        ({"feature": 2}, "feature: expected one of a, b, found 2"),
     ],
 )
 def test_what_the_sheet_cannot_show_is_named(found, settings, message):

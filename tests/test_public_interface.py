@@ -24,6 +24,7 @@ SETTINGS = {
     "device": "auto",
     "random_state": None,
     "verbose": 0,
+    "missing": (),
 }
 RECALIBRATORS = (
     *("Sharp", "Exact", "CrossValidated", "Vanilla", "Kuleshov18", "Vovk20", "Marx22"),

@@ -112,7 +112,7 @@ def test_formats_and_batches_agree(folder, saved, tmp_path, monkeypatch):
     new = frame(500, seed=1)
     new.to_csv(tmp_path / "new.csv.gz", index=False, sep=";")
     done = []
-    monkeypatch.setattr(files.read_batches, "__defaults__", (64, ()))
+    monkeypatch.setattr(files.read_batches, "__defaults__", (64, (), files.AS_GUESSED))
     predict_file(
         saved, tmp_path / "new.csv.gz", tmp_path / "c.parquet", request, progress=done.append
     )
@@ -213,19 +213,15 @@ TRAIN = "x,kind,y\n" + "".join(f"{i},{'ab'[i % 2]},{i % 5}\n" for i in range(40)
     [
         (TRAIN.replace("7,b,2", "?,b,2"), "column 'x': expected numbers, found '?' in row 8"),
         (TRAIN.replace("7,b,2", "7,b,?"), "column 'y': expected numbers, found '?' in row 8"),
-        (
-            "x;y\n" + "".join(f"{i},5;{i % 5}\n" for i in range(40)),
-            "column 'x': expected numbers with a decimal point, found '0,5' in row 1; write '0.5'",
-        ),
         (TRAIN.replace("7,b,2", "7,b,inf"), "column 'y': expected finite numbers, found inf in"),
         (TRAIN.replace("y\n", "z\n", 1), "expected the column(s) y, found x, kind, z"),
         ("y\n1\n2\n", "expected at least one column besides the target"),
         (
             "name,y\n" + "".join(f"name {i},{i}\n" for i in range(150)),
-            "expected a column that is neither constant nor an identifier, found only 'name'",
+            "expected a column that varies and can be learned from, found only 'name'",
         ),
         ("x,y\n" + "1,red\n2,blue\n" * 20, "column 'y': expected numbers to predict, found text"),
-        ("x,,y\n1,2,3\n", "expected a name for column 2, found none"),
+        ("x,x,y\n1,2,3\n", "expected distinct names, found 'x' twice"),
     ],
 )
 def test_bad_training_tables_are_explained(tmp_path, text, message):
@@ -292,7 +288,7 @@ def test_other_bad_arguments(folder, tmp_path):
 
 def test_parquet_with_other_types(saved, tmp_path):
     new = frame(20, seed=1)
-    new["x"] = new["x"].astype(str)
+    new["x"] = "red"
     new.to_parquet(tmp_path / "new.parquet")
     with pytest.raises(InvalidInputError, match=r"column 'x': expected numbers .* found text"):
         predict_file(saved, tmp_path / "new.parquet", tmp_path / "a.csv", Request())
@@ -398,12 +394,11 @@ def test_completion():
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ("a,b,y\n1,2,3\n".encode("utf-16"), "expected"),
-        (b"a,b\n1,2,3\n", "expected 2 values, found 3"),
-        (b"\xff\xfe\x00,b,y\n1,2,3\n", "expected"),
-        (b"b,y\n1,2\n3\n", "expected"),
+        (b"a,b\n1,2,3\n", "expected 2 values, found 3 in row 1"),
+        (b"\xff\xfe\x00,b,y\n1,2,3\n", "expected (a header and rows|the column)"),
+        (b"a,y\n1,2\n3\n4,5\n", "expected 2 values, found 1 in row 2"),
     ],
-    ids=["utf-16", "short header", "odd header", "short row"],
+    ids=["short header", "odd header", "short row"],
 )
 def test_files_whose_header_cannot_be_read_either_get_one_line(tmp_path, data, message):
     file = tmp_path / "broken.csv"

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sharpgp.gp.sizes import Neighbours, Sparse
     from sharpgp.online import Online
     from sharpgp.pipelines import through
+    from sharpgp.table_check import check
 
 __version__ = "0.1.0"
 
@@ -49,6 +50,7 @@ __all__ = [
     "Vovk20",
     "as_posterior",
     "calibrate",
+    "check",
     "through",
 ]
 
@@ -75,6 +77,7 @@ _HOMES = {
     "Vovk20": "calibration",
     "as_posterior": "gp.adapters",
     "calibrate": "calibration",
+    "check": "table_check",
     "through": "pipelines",
 }
 

@@ -1,27 +1,36 @@
 """What a fitted estimator predicts, in NumPy: intervals, quantiles, distributions, reports."""
 
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from sharpgp._inputs import encoded, feature_names, features, plain
+from sharpgp._inputs import encoded, feature_names, features, plain, targets
 from sharpgp._rows import with_groups
-from sharpgp._validation import as_features, as_numpy
+from sharpgp._validation import as_coverage, as_features, as_numpy
 from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.cautions import features_named
+from sharpgp.calibration.held_out_view import HeldOutView
 from sharpgp.distribution import PredictiveDistribution
+from sharpgp.exceptions import CalibrationWarning, InvalidInputError
 from sharpgp.gp.compute import moved_to, within_memory
 from sharpgp.gp.posterior import Posterior
 from sharpgp.noise import beside_noise
 from sharpgp.outputs import of_one_output, predict_band, predict_region, reports, stacked
+from sharpgp.summary import Summary, summarised
+from sharpgp.width_parts import WidthParts, explained_widths
 
 T = TypeVar("T")
+PlotKind = Literal[
+    "auto", "intervals", "observed", "reliability", "coverage", "relevance", "base", "sheet"
+]
 
 
 class Answers(RegressorMixin, BaseEstimator, ABC):
@@ -32,11 +41,16 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
     outputs_: list[Any]
 
     @abstractmethod
-    def fit(self, X: Any, y: Any) -> Any:
+    def fit(self, X: ArrayLike, y: Any) -> Any:
         """Set ``calibrated_`` and ``posterior_``, or ``outputs_``."""
 
     def predict(
-        self, X: Any, return_std: bool = False, *, noise: Any = None, groups: Any = None
+        self,
+        X: ArrayLike,
+        return_std: bool = False,
+        *,
+        noise: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
     ) -> Any:
         """Predictive mean (n,), and with ``return_std`` the predictive standard deviation (n,).
 
@@ -52,13 +66,13 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
 
     def predict_interval(
         self,
-        X: Any,
-        coverage: Any = 0.95,
+        X: ArrayLike,
+        coverage: float | Sequence[float] | np.ndarray = 0.95,
         *,
         symmetric: bool | None = None,
-        noise: Any = None,
-        sample_weight: Any = None,
-        groups: Any = None,
+        noise: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
     ) -> np.ndarray:
         """Prediction intervals.
 
@@ -95,7 +109,12 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
         )
 
     def predict_region(
-        self, X: Any, coverage: Any = 0.95, *, noise: Any = None, sample_weight: Any = None
+        self,
+        X: ArrayLike,
+        coverage: Any = 0.95,
+        *,
+        noise: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
     ) -> np.ndarray:
         """Boxes (n, 2, p) that contain all ``p`` outputs at once; (n, 2, k, p) for ``k`` coverages.
 
@@ -107,7 +126,12 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
         return predict_region(self, X, coverage, noise, sample_weight)
 
     def predict_band(
-        self, X: Any, coverage: float = 0.95, *, noise: Any = None, sample_weight: Any = None
+        self,
+        X: ArrayLike,
+        coverage: float = 0.95,
+        *,
+        noise: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
     ) -> np.ndarray:
         """A band (n, 2) that contains all rows of a new group at once, if ``fit`` had groups.
 
@@ -118,7 +142,12 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
         return predict_band(self, X, coverage, noise, sample_weight)
 
     def predict_quantiles(
-        self, X: Any, levels: Any, *, noise: Any = None, groups: Any = None
+        self,
+        X: ArrayLike,
+        levels: Any,
+        *,
+        noise: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
     ) -> np.ndarray:
         """Quantiles, (n,) for a single level and (n, k) for several; they never cross.
 
@@ -129,7 +158,7 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
         )
 
     def predict_dist(
-        self, X: Any, *, noise: Any = None, groups: Any = None
+        self, X: ArrayLike, *, noise: ArrayLike | None = None, groups: ArrayLike | None = None
     ) -> PredictiveDistribution:
         """Full predictive distribution at ``X``, answering in NumPy arrays.
 
@@ -137,15 +166,32 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
         """
         return self._answer(X, lambda model, X: model.predict_dist(X).numpy(), noise, groups)
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Coefficient of determination of the predictive mean, as of every regressor."""
         # Not every version of scikit-learn takes torch tensors, and none those of a GPU.
-        return float(super().score(X, plain(y), plain(sample_weight)))
+        return float(super().score(X, plain(targets(self, y)), plain(sample_weight)))
 
-    def calibration_report(self, X: Any, y: Any, *, noise: Any = None) -> Any:
-        """Every metric on test data, by name, with the ECE floor; prints as a table.
+    def calibration_report(
+        self,
+        X: ArrayLike | None = None,
+        y: ArrayLike | None = None,
+        *,
+        coverage: float = 0.95,
+        noise: ArrayLike | None = None,
+    ) -> Any:
+        """Every metric on test data, by name, with the ECE floor; prints and shows as a table.
 
-        With several outputs, a list of such tables.
+        Without test data, on the points that calibrated the model, each predicted by fits that
+        have not seen it; see :class:`sharpgp.calibration.held_out_view.HeldOutView`.  With several
+        outputs, a list of such tables.
+
+        Parameters
+        ----------
+        X, y : arrays, optional
+        coverage : float in (0, 1)
+            Of the intervals; their metrics are named by it, as in ``width_95``.
+        noise : float or array, optional
+            See :meth:`predict_interval`.
 
         Examples
         --------
@@ -157,12 +203,52 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
         >>> report = model.calibration_report(X[150:], y[150:])
         >>> sorted(report)[:3]
         ['coverage_95', 'crps', 'ece']
+        >>> bool(model.calibration_report(coverage=0.8)["coverage_80"] > 0.75)
+        True
         """
+        check_is_fitted(self)
+        if (X is None) != (y is None):
+            raise InvalidInputError("expected both X and y, or neither, found one of them")
         if hasattr(self, "outputs_"):
-            return reports(self, X, y, noise)
-        return self._answer(X, lambda model, X: model.calibration_report(X, plain(y)), noise)
+            if X is None:
+                return [one.calibration_report(coverage=coverage) for one in self.outputs_]
+            return reports(self, X, y, noise, coverage)
+        if X is None:
+            view = HeldOutView(self.calibrated_)
+            return view.calibration_report(view.X_cal, view.y_cal, coverage)
+        y = plain(targets(self, y))
+        return self._answer(X, lambda model, X: model.calibration_report(X, y, coverage), noise)
 
-    def plot(self, X: Any, y: Any, kind: str = "auto", *, ax: Any = None, **settings: Any) -> Any:
+    def explain_width(self, X: ArrayLike, coverage: float = 0.95) -> WidthParts:
+        """How much each column adds to the width of each interval: parts (n, d) that sum to it.
+
+        See :func:`sharpgp.width_parts.explained_widths`; ``explain_width(X).plot(row)`` draws them.
+        """
+        check_is_fitted(self)
+        of_one_output(self)
+        with warnings.catch_warnings():
+            # Rows that mix two others may be far from all data, which is what is asked about.
+            warnings.simplefilter("ignore", CalibrationWarning)
+            return explained_widths(self, X, as_coverage(coverage)[0][0])
+
+    def summary(self) -> Summary:
+        """Rows and columns used and dropped, pool, lengthscales by column, held-out metrics.
+
+        See :class:`sharpgp.summary.Summary`.
+        """
+        check_is_fitted(self)
+        of_one_output(self)
+        return summarised(self)
+
+    def plot(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        kind: PlotKind = "auto",
+        *,
+        ax: Any = None,
+        **settings: Any,
+    ) -> Any:
         """Draw the model on data: ``"intervals"``, ``"observed"``, ``"reliability"``, ...
 
         See :func:`sharpgp.plots.plot`, which has all kinds and settings.
@@ -187,10 +273,10 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
 
     def _answer(
         self,
-        X: Any,
+        X: ArrayLike,
         ask: Callable[[Calibrated, Tensor], T],
-        noise: Any = None,
-        groups: Any = None,
+        noise: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
     ) -> T:
         """``ask(predictor, X)``; out of GPU memory, in smaller blocks, and then on the CPU.
 

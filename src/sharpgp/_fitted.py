@@ -58,6 +58,7 @@ def forget(estimator: Any) -> None:
 
 def check_restored(estimator: Any) -> None:
     """Raise unless the attributes that a file gave an estimator go together."""
+    vars(estimator).setdefault("missing", ())  # files of earlier versions have none
     if hasattr(estimator, "outputs_"):
         agree("outputs", {type(one) for one in estimator.outputs_}, {type(estimator)})
         return

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from sharpgp import _progress as progress
-from sharpgp._far_targets import plausible_range
 from sharpgp._fitted import Fitted
 from sharpgp._inputs import check_training_data, columns_of, feature_names, seed_of
 from sharpgp._rows import Rows, held_out_rows, known_apart
@@ -20,6 +19,7 @@ from sharpgp.calibration.cautions import warn_if_correlated, warn_if_few_rows
 from sharpgp.calibration.methods.cross_validated import WithoutHoldout
 from sharpgp.calibration.recalibrator import PosteriorMethod, Recalibrator, chosen_recalibrator
 from sharpgp.frames.encoding import TableEncoding
+from sharpgp.frames.suspicions import plausible_range
 from sharpgp.gp.compute import choose_device, within_memory
 from sharpgp.gp.posterior import Posterior
 from sharpgp.models.bases import Bases
@@ -73,7 +73,7 @@ def fitted(estimator: Any, train: Rows, cal: Rows | None, weights: Any) -> Fitte
         estimator.approximation,
         estimator.effort,
         seed,
-        feature_names(estimator),
+        encoding if encoding is not None and not known_noise else feature_names(estimator),
         encoding.ties if encoding else None,
         known_noise,
     )

@@ -13,14 +13,13 @@ from torch import Tensor
 
 from sharpgp._validation import constant_columns, refuse_other_kinds
 from sharpgp.exceptions import InvalidInputError, warn
-from sharpgp.frames.encoding import Encoded, TableEncoding
-from sharpgp.frames.reading import ArrayColumns, is_frame, is_missing, names_of
+from sharpgp.frames import texts
+from sharpgp.frames.encoding import Encoded, TableEncoding, text_of_mark
+from sharpgp.frames.reading import ArrayColumns, is_frame, is_missing, names_of, values_of
+from sharpgp.frames.suspicions import SMALLEST_MIDDLE, is_flattened, likely_mark
 from sharpgp.gp.scaling import Affine
 
 T = TypeVar("T")
-#: Least spread of the middle half of a column, in standard deviations, that passes without a
-#: warning: the noise floor of training is 1e-3 standard deviations of the target.
-SMALLEST_MIDDLE = 1e-3
 #: Targets below this are next to the numbers that have no precision left.
 SMALLEST_TARGET = 1e-280
 
@@ -46,7 +45,7 @@ def training_data(estimator: Any, X: Any, y: Any) -> tuple[np.ndarray, np.ndarra
     if is_frame(X):
         names_of(X)
         validate_data(estimator, X, skip_check_array=True)
-        X = TableEncoding.learn(X).encode(X)
+        X = TableEncoding.learn(X, marks=marks_of(estimator)).encode(X)
     elif isinstance(X, Encoded):
         names = X.encoding.names
         estimator.feature_names_in_, estimator.n_features_in_ = np.array(names, object), len(names)
@@ -54,20 +53,62 @@ def training_data(estimator: Any, X: Any, y: Any) -> tuple[np.ndarray, np.ndarra
         estimator.encoding_ = X.encoding
         return check_X_y(X.features, plain(y), dtype=np.float64, estimator=estimator, **checks)
     array, y = validated(estimator, X, y, ensure_all_finite="allow-nan", **checks)
-    gaps = np.isnan(array)
-    if not gaps.any():
+    gaps, marks = np.isnan(array), marks_of(estimator)
+    if not gaps.any() and not marks:
         constant = constant_columns(array)
         if constant.size:
             estimator.constant_ = constant
         return with_constants(estimator, array), y
-    warn(
-        f"X: {int(gaps.sum())} of {gaps.size} values are missing; each is replaced by the "
-        "median of its column, and an extra feature marks it",
-        UserWarning,
-    )
+    if gaps.any():
+        warn(
+            f"X: {int(gaps.sum())} of {gaps.size} values are missing; each is replaced by the "
+            "median of its column, and an extra feature marks it",
+            UserWarning,
+        )
     columns = ArrayColumns(array, _names_in(estimator))
-    estimator.encoding_ = TableEncoding.learn(columns)
+    estimator.encoding_ = TableEncoding.learn(columns, marks=marks)
     return estimator.encoding_.encode(columns).features, y
+
+
+def marks_of(estimator: Any) -> tuple[str, ...]:
+    """What stands for a missing value, as the user said; as texts."""
+    given = getattr(estimator, "missing", ())
+    one = isinstance(given, str | numbers.Real)
+    return tuple(text_of_mark(mark) for mark in ([given] if one else given))
+
+
+def targets(estimator: Any, y: Any) -> Any:
+    """Targets that are written as text as numbers, by the rules of features; others as they are.
+
+    Where the user's marks of missing values are, the target is missing.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     print(targets(None, ["1.234,50 €", "7,00 €"]), caught[0].message)
+    [1234.5    7. ] y: text is read as numbers, such as '1.234,50 €' = 1234.5
+    """
+    marks = marks_of(estimator)
+    array = np.asarray(plain(y)) if isinstance(y, list | tuple) or hasattr(y, "__len__") else None
+    if array is None or array.ndim != 1:
+        return y
+    if not marks and not any(
+        isinstance(item, str) for item in array[array.dtype.kind not in "OUT" :]
+    ):
+        return y
+    values = texts.without(values_of({"y": y}, "y"), marks)
+    if values.holds == "text" and not values.missing.all() and not values.declared:
+        written = texts.learn("y", values, 0)
+        if written is None or written.dates:
+            example = str(values.data[~values.missing][0])
+            raise InvalidInputError(
+                f"y: expected numbers to predict, found text, such as {example!r}"
+            )
+        warn(f"y: text is read as numbers, such as {written.reading}", UserWarning)
+        values = written.read("y", values, 0)
+    return values.data if values.holds in ("number", "boolean") else y
 
 
 def features(estimator: Any, X: Any) -> np.ndarray:
@@ -239,13 +280,16 @@ def check_training_data(
 
 
 def _warn_of_outliers(X: np.ndarray, y: np.ndarray, names: list[Any]) -> None:
-    """A few values so large that, in their units, all the others are one and the same."""
+    """Marks for missing values, and values so large that all others look the same beside them."""
     columns = [f"X: column {name}" for name in names]
     for name, values in zip([*columns, "y"], [*X.T, y], strict=True):
-        values = values / (np.abs(values).max() or 1.0)
-        low, quarter, three_quarters, high = np.quantile(values, [0.1, 0.25, 0.75, 0.9])
-        middle = (three_quarters - quarter) or (high - low)
-        if 0 < middle < SMALLEST_MIDDLE * values.std():
+        if (found := likely_mark(values)) is not None:
+            warn(
+                f"{name}: {int((values == found).sum())} value(s) are {found:g}, far from all "
+                f"others; if that stands for a missing value, take it out with missing=[{found:g}]",
+                UserWarning,
+            )
+        elif is_flattened(values):
             warn(
                 f"{name}: a few values are so extreme that the others differ by less than "
                 f"{SMALLEST_MIDDLE:g} standard deviations, which the GP cannot resolve; "

@@ -1,10 +1,11 @@
 """The scikit-learn estimator: the three lines that most users need."""
 
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from sharpgp import persistence
@@ -12,7 +13,7 @@ from sharpgp._answers import Answers
 from sharpgp._far_targets import warn_of_far_targets
 from sharpgp._fitted import check_restored, forget
 from sharpgp._fitting import fitted
-from sharpgp._inputs import plain
+from sharpgp._inputs import plain, targets
 from sharpgp._labelled import both_or_none, labelled
 from sharpgp._rows import each_once, with_earlier
 from sharpgp._stored import ABSENT, Maybe, NumPyArray, Several, stored
@@ -24,6 +25,15 @@ from sharpgp.frames.encoding import TableEncoding
 from sharpgp.gp.posterior import Posterior, TrainingResult
 from sharpgp.models.pool import BaseTable, Member
 from sharpgp.outputs import JointScores, fit_outputs, is_several, of_one_output
+
+#: What ``base=`` and ``calibration=`` take by name, for editors to complete.
+BaseName = Literal[
+    "auto", "rbf", "matern12", "matern32", "matern52", "additive",
+]  # fmt: skip
+CalibrationName = Literal[
+    "auto", "cv", "loo", "cv+", "exact", "paper", "paper_exact", "kuleshov18", "vovk20", "marx22",
+    "kuleshov22", "fully_bayesian", "capone22", "vanilla",
+]  # fmt: skip
 
 
 @stored(
@@ -37,6 +47,7 @@ from sharpgp.outputs import JointScores, fit_outputs, is_several, of_one_output
     device=object,
     random_state=object,
     verbose=int | float,
+    missing=Maybe(object),
     calibrated_=Maybe(Calibrated),
     calibration_=str,
     members_=Maybe(Several(Member)),
@@ -104,6 +115,9 @@ class SharpGPRegressor(Answers):
     verbose : int
         1 shows on standard error, in a terminal or notebook, what ``fit`` is doing and how long it
         may still take, and logs it on the logger ``sharpgp``.
+    missing : number, str or a list of these
+        Values of ``X`` and ``y`` that stand for a missing one, such as -999 or ``"?"``, besides
+        NaN and None.
 
     Attributes
     ----------
@@ -150,15 +164,16 @@ class SharpGPRegressor(Answers):
     def __init__(
         self,
         *,
-        base: Any = "auto",
-        calibration: str | Recalibrator = "auto",
-        approximation: Any = "auto",
+        base: BaseName | Any = "auto",
+        calibration: CalibrationName | Recalibrator = "auto",
+        approximation: Literal["auto", "exact", "sparse", "neighbours"] | Any = "auto",
         cal_size: float | int = 0.25,
-        effort: str = "auto",
-        y_bounds: Any = "auto",
-        device: Any = "auto",
+        effort: Literal["low", "auto", "high"] = "auto",
+        y_bounds: Literal["auto"] | Any = "auto",
+        device: Literal["auto", "cpu", "cuda"] | Any = "auto",
         random_state: Any = None,
         verbose: int = 0,
+        missing: Any = (),
     ) -> None:
         self.base = base
         self.calibration = calibration
@@ -169,19 +184,20 @@ class SharpGPRegressor(Answers):
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
+        self.missing = missing
 
     def fit(
         self,
-        X: Any,
-        y: Any,
-        X_cal: Any = None,
-        y_cal: Any = None,
+        X: ArrayLike,
+        y: ArrayLike,
+        X_cal: ArrayLike | None = None,
+        y_cal: ArrayLike | None = None,
         *,
-        groups: Any = None,
-        groups_cal: Any = None,
-        noise: Any = None,
-        noise_cal: Any = None,
-        sample_weight_cal: Any = None,
+        groups: ArrayLike | None = None,
+        groups_cal: ArrayLike | None = None,
+        noise: ArrayLike | Literal["replicates"] | None = None,
+        noise_cal: ArrayLike | None = None,
+        sample_weight_cal: ArrayLike | Callable[..., Any] | None = None,
     ) -> "SharpGPRegressor":
         """Train the GP and calibrate it.
 
@@ -194,6 +210,7 @@ class SharpGPRegressor(Answers):
         X : array of shape (n, d), or data frame
             Columns of a data frame (pandas, polars, Arrow) may hold numbers, booleans,
             categories, texts and dates, with gaps; see :class:`sharpgp.frames.TableEncoding`.
+            Numbers and dates that are written as text are read as such, with a warning.
         y : array of shape (n,)
             Rows without a target are left out, with a warning.  A target that is far beyond any
             plausible tail of the others is named in a warning, and clipped for training, see
@@ -221,6 +238,7 @@ class SharpGPRegressor(Answers):
             gives them, which is then also used for the points to predict.
         """
         both_or_none(X_cal, y_cal)
+        y, y_cal = targets(self, y), targets(self, y_cal)
         forget(self)
         warn_of_far_targets(y)
         more = {
@@ -237,11 +255,11 @@ class SharpGPRegressor(Answers):
 
     def update(
         self,
-        X: Any,
-        y: Any,
+        X: ArrayLike,
+        y: ArrayLike,
         *,
-        noise: Any = None,
-        sample_weight: Any = None,
+        noise: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
         refit: bool = False,
     ) -> "SharpGPRegressor":
         """Learn from additional labelled points, without starting over.
@@ -275,7 +293,7 @@ class SharpGPRegressor(Answers):
         (25, 125)
         """
         X = self._checked(X, noise)
-        y = as_target(plain(y), n_rows=X.shape[0], device=X.device)
+        y = as_target(plain(targets(self, y)), n_rows=X.shape[0], device=X.device)
         if not refit:
             self.calibrated_ = self.calibrated_.updated(X, y, sample_weight=plain(sample_weight))
             self.posterior_ = self.calibrated_.posterior

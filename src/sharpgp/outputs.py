@@ -270,14 +270,15 @@ def predict_region(
     return boxes[0] if single else np.stack(boxes, 2)
 
 
-def reports(estimator: Any, X: Any, Y: Any, noise: Any = None) -> list[Any]:
+def reports(estimator: Any, X: Any, Y: Any, noise: Any = None, coverage: float = 0.95) -> list[Any]:
     """The calibration report of each output, on the rows that have it."""
     rows, targets = _rows(estimator, X, Y)
     found = []
     for j, one in enumerate(estimator.outputs_):
         kept = np.flatnonzero(~np.isnan(targets[:, j]))
         own = None if noise is None else _part(noise, kept, j, len(targets))
-        found.append(one.calibration_report(_take(rows, kept), targets[kept, j], noise=own))
+        settings = {"noise": own, "coverage": coverage}
+        found.append(one.calibration_report(_take(rows, kept), targets[kept, j], **settings))
     return found
 
 

@@ -109,6 +109,11 @@ class Calibrated(ABC):
         """Values clipped to the bounds, if there are any."""
         return values if self.bounds is None else self.bounds.kept(values)
 
+    def __repr__(self) -> str:
+        points = "" if self.n_cal is None else f"{self.n_cal:,} calibration {self.counted}, "
+        bounds = "" if self.bounds is None else f", within {self.bounds!r}"
+        return f"<{type(self).__name__}: {points}{self.posterior!r}{bounds}>"
+
     def predict_mean(self, X: Any) -> Tensor:
         """Predictive mean [T]."""
         return self.kept(self.location(self._features(X)))
@@ -173,7 +178,7 @@ class Calibrated(ABC):
         found = self.distribution(X)
         return found if self.bounds is None else BoundedDistribution(found, self.bounds)
 
-    def calibration_report(self, X: Any, y: Any) -> CalibrationReport:
+    def calibration_report(self, X: Any, y: Any, coverage: float = 0.95) -> CalibrationReport:
         """Every metric on test data, by name, with the ECE floor; prints as a table."""
         X = self._near_features(X)
         y = as_target(y, n_rows=X.shape[0])
@@ -184,7 +189,7 @@ class Calibrated(ABC):
             free = quantiles
             if self.bounds is not None:
                 free = self.within(None)._quantiles_at(X, ECE_LEVELS[1:-1])
-            interval = self._interval_at(X, 0.95)
+            interval = self._interval_at(X, coverage)
         return calibration_report(
             y.cpu().numpy(),
             mean=self.kept(self.location(X)).cpu().numpy(),
@@ -194,6 +199,7 @@ class Calibrated(ABC):
             n_cal=self.n_cal,
             # Levels whose quantiles lie at a bound cannot be told apart.
             for_ece=free.cpu().numpy(),
+            coverage=coverage,
         )
 
     def updated(self, X: Any, y: Any, *, sample_weight: Any = None) -> "Calibrated":

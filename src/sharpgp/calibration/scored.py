@@ -52,6 +52,8 @@ _ROUNDING = 16 * torch.finfo(torch.float64).eps
     ratio=Maybe(type(None)),
     draw=Maybe(float),
     by_group=Maybe(Calibrated),
+    location_cal=Maybe(Array("C")),
+    spread_cal=Maybe(Array("C", positive=True)),
     transient={"ranks": None, "n_cal": None},
 )
 class ScoredPredictor(Calibrated):
@@ -106,6 +108,9 @@ class ScoredPredictor(Calibrated):
     prefers_band : bool, optional
         Whether intervals are symmetric unless the user says otherwise; by default the rule
         :func:`sharpgp.calibration.intervals.prefers_band` decides.
+    held : tuple of two Tensor [C], optional
+        Location and spread of the calibration points by fits without them; by default those of the
+        model, which has not seen them.
 
     References
     ----------
@@ -139,6 +144,8 @@ class ScoredPredictor(Calibrated):
     drawn: Tensor | None = None
     ratio: Ratio | None = None
     draw: float | None = None
+    location_cal: Tensor | None = None
+    spread_cal: Tensor | None = None
 
     def __init__(
         self,
@@ -155,6 +162,7 @@ class ScoredPredictor(Calibrated):
         in_training: bool = False,
         draw: float | None = None,
         prefers_band: bool | None = None,
+        held: tuple[Tensor, Tensor] | None = None,
     ) -> None:
         self.model = model
         self.X_cal, self.y_cal, self.scores = X_cal, y_cal, scores
@@ -171,6 +179,8 @@ class ScoredPredictor(Calibrated):
             self.drawn = drawn
         if draw is not None:
             self.draw = draw
+        if held is not None:
+            self.location_cal, self.spread_cal = held
         if prefers_band is None:
             alike = labels if groups is None else groups
             independent = len(scores) if alike is None else len(alike.unique())
@@ -231,6 +241,17 @@ class ScoredPredictor(Calibrated):
                 self.model, bounds, self.n_cal, labels
             )
         return other
+
+    def held_out(self) -> tuple[Tensor, Tensor]:
+        """Location and spread [C] of the calibration points, by fits that have not seen them."""
+        if self.location_cal is not None and self.spread_cal is not None:
+            return self.location_cal, self.spread_cal
+        if self.in_training:
+            raise InvalidInputError(
+                "X, y: expected test data, found none; a model that was fitted by an earlier "
+                "version or updated does not keep its out-of-fold predictions"
+            )
+        return self.model.location_and_spread(self.X_cal)
 
     # -------------------------------------------------------------- answers
 
@@ -438,8 +459,15 @@ class ScoredPredictor(Calibrated):
             ratio=ratio,
             in_training=self.in_training,
             draw=self.draw,
+            held=self._held,
             **{**kept, **changed},
         )
+
+    @property
+    def _held(self) -> tuple[Tensor, Tensor] | None:
+        if self.location_cal is None or self.spread_cal is None:
+            return None
+        return self.location_cal, self.spread_cal
 
     def _like(self, *data: Any, **settings: Any) -> "ScoredPredictor":
         """A predictor of the same kind with other data."""

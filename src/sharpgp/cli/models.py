@@ -1,6 +1,7 @@
-"""``sharpgp fit``, ``sharpgp predict`` and ``sharpgp report``."""
+"""``sharpgp check``, ``sharpgp fit``, ``sharpgp predict`` and ``sharpgp report``."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,13 +10,72 @@ import typer
 from sharpgp._progress import begin, shown
 from sharpgp.cli._app import app
 from sharpgp.cli.display import bar, short_warnings, spinner
-from sharpgp.exceptions import SavedModelError
+from sharpgp.exceptions import InvalidInputError, SavedModelError
 
 QUIET = Annotated[bool, typer.Option("--quiet", help="No progress display.")]
 DEVICE = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 ENGINE = Annotated[str, typer.Option(help="local, or ray or dask for a cluster.")]
 ADDRESS = Annotated[str | None, typer.Option(help="Address of a cluster.")]
 WORKERS = Annotated[int | None, typer.Option(help="Processes of the cluster.")]
+ENCODING = Annotated[
+    str | None, typer.Option(help="Encoding of a CSV file, such as latin-1; guessed otherwise.")
+]
+DECIMAL = Annotated[str | None, typer.Option(help="Decimal mark of numbers: . or ,")]
+SKIP = Annotated[int | None, typer.Option(help="Lines above the header.")]
+SHEET = Annotated[str | None, typer.Option(help="Sheet of an Excel file; the first by default.")]
+DATES = Annotated[
+    str | None, typer.Option(help="Format of dates that read in two ways, such as %d/%m/%Y.")
+]
+MISSING = Annotated[
+    list[str] | None,
+    typer.Option(
+        help='Text that marks a missing value, such as "?" or -999, besides empty and NA; may '
+        "be repeated. The model remembers it."
+    ),
+]
+
+
+@app.command()
+def check(
+    data: Annotated[Path, typer.Argument(help="Table with a header, as for fit.")],
+    target: Annotated[str, typer.Option(help="Column to predict.")],
+    out: Annotated[Path | None, typer.Option(help="HTML file to write, besides the text.")] = None,
+    drop: Annotated[
+        list[str] | None, typer.Option(help="Column not to use; may be repeated.")
+    ] = None,
+    groups: Annotated[
+        str | None, typer.Option(help="Column that says which rows belong together.")
+    ] = None,
+    missing: MISSING = None,
+    encoding: ENCODING = None,
+    decimal: DECIMAL = None,
+    skip: SKIP = None,
+    sheet: SHEET = None,
+    dates: DATES = None,
+) -> None:
+    """Look at a table before any fit: what each column becomes, and what looks wrong.
+
+    It names columns that would be left out, values that look like mistakes, copies of rows, groups
+    and an order that rows seem to have, and columns that give the target away.
+    """
+    from sharpgp.cli.options import check_writable
+    from sharpgp.cli.wording import worded
+    from sharpgp.tabular.labelled import checked
+    from sharpgp.tabular.layout import Reading
+
+    if out is not None:
+        check_writable(out)
+    reading = Reading(encoding, decimal, skip, sheet, dates)
+    with short_warnings():
+        found = checked(
+            data, target, drop=drop or [], groups=groups, missing=missing or [], reading=reading
+        )
+    told = [replace(one, says=worded(one.says), cure=worded(one.cure)) for one in found.findings]
+    found = replace(found, findings=tuple(told))
+    typer.echo(str(found))
+    if out is not None:
+        found.write(out, title=f"Table check: {data.name}")
+        typer.echo(f"\nWrote {out}")
 
 
 @app.command()
@@ -67,13 +127,12 @@ def fit(
             help="Column that says which rows belong together, such as a patient's; not a feature."
         ),
     ] = None,
-    missing: Annotated[
-        list[str] | None,
-        typer.Option(
-            help='Text that marks a missing value, such as "?" or -999, besides empty and NA; may '
-            "be repeated. The model remembers it."
-        ),
-    ] = None,
+    missing: MISSING = None,
+    encoding: ENCODING = None,
+    decimal: DECIMAL = None,
+    skip: SKIP = None,
+    sheet: SHEET = None,
+    dates: DATES = None,
     cal_size: Annotated[
         float, typer.Option(help="Fraction of the rows held out, where the calibration needs any.")
     ] = 0.25,
@@ -112,6 +171,7 @@ def fit(
         check_writable,
     )
     from sharpgp.tabular.labelled import training_rows
+    from sharpgp.tabular.layout import Reading
 
     settings: dict[str, Any] = {
         "base": base_of(base),
@@ -132,11 +192,17 @@ def fit(
     check_place(device, engine)
     check_writable(out)
     columns: dict[str, Any] = {"drop": drop or [], "groups": groups, "missing": missing or []}
+    reading = Reading(encoding, decimal, skip, sheet, dates)
     given = memory, steps, address, workers
     batches = engine != "local" or any(value is not None for value in given)
     with short_warnings(), shown(not quiet):
         batches = batches or _is_large(data)
-        rows = None if batches else training_rows(data[0], target, **columns)
+        if batches and reading != Reading():
+            raise InvalidInputError(
+                "encoding, decimal, skip, sheet, dates: expected one file that is read as a whole, "
+                "found batches; convert the files to Parquet"
+            )
+        rows = None if batches else training_rows(data[0], target, **columns, reading=reading)
         begin("loading")
         from sharpgp import SharpGPRegressor
         from sharpgp.tabular import fit_files, fit_rows
@@ -159,12 +225,12 @@ def fit(
             saved.save(out)
             shutil.rmtree(folder)
         else:
-            saved = fit_rows(rows, fitted, columns["missing"])
+            saved = fit_rows(rows, fitted)
             saved.save(out)
-    encoding = fitted.encoding_
-    gaps = f", {encoding.n_missing} values missing" if encoding.n_missing else ""
+    table = fitted.encoding_
+    gaps = f", {table.n_missing} values missing" if table.n_missing else ""
     typer.echo(
-        f"Fitted {target} on {len(encoding.columns)} columns ({len(encoding.features)} features"
+        f"Fitted {target} on {len(table.columns)} columns ({len(table.features)} features"
         f"{gaps}), "
         f"{fitted.posterior_.n_train} training rows, calibration {fitted.calibration_}; "
         f"wrote {out}"
@@ -189,6 +255,10 @@ def predict(
         list[str] | None,
         typer.Option(help="Column to copy to the output, such as an identifier; may be repeated."),
     ] = None,
+    encoding: ENCODING = None,
+    decimal: DECIMAL = None,
+    skip: SKIP = None,
+    sheet: SHEET = None,
     device: DEVICE = "auto",
     engine: ENGINE = "local",
     address: ADDRESS = None,
@@ -203,17 +273,21 @@ def predict(
     """
     from sharpgp.cli.options import check_place, check_writable, numbers_of
     from sharpgp.tabular.files import check_output, rows_in
+    from sharpgp.tabular.layout import Reading
     from sharpgp.tabular.prediction import Request, predict_file
 
     check_place(device, engine, address, workers)
     check_output(out)
     check_writable(out)
     request = Request(coverage or [0.95], numbers_of(quantiles), keep or [])
-    request.check_names(data)
+    reading = Reading(encoding, decimal, skip, sheet)
+    if engine != "local" and reading != Reading():
+        raise InvalidInputError("encoding, decimal, skip, sheet: expected the engine local")
+    request.check_names(data, reading)
     saved = _loaded(model, device, quiet)
     with short_warnings(), bar(not quiet, rows_in(data)) as progress:
         if engine == "local":
-            rows = predict_file(saved, data, out, request, progress=progress)
+            rows = predict_file(saved, data, out, request, reading=reading, progress=progress)
         else:
             from sharpgp.tabular.cluster import predict_on_ray
             from sharpgp.tabular.streamed.prediction import predict_on_dask
@@ -229,10 +303,14 @@ def predict(
 @app.command()
 def report(
     model: Annotated[Path, typer.Argument(help="Model that `sharpgp fit` or `save` wrote.")],
-    data: Annotated[
-        Path, typer.Argument(help="Test data not used to train or calibrate; as for fit.")
-    ],
     out: Annotated[Path, typer.Option(help="HTML file to write.")],
+    data: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Test data not used to train or calibrate, as for fit. Without any, the rows that "
+            "calibrated the model are predicted by fits that have not seen them."
+        ),
+    ] = None,
     target: Annotated[
         str | None, typer.Option(help="Column of observed values. Default: that of the fit.")
     ] = None,
@@ -241,6 +319,10 @@ def report(
         str | None, typer.Option(help="Column that says which rows belong together.")
     ] = None,
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
+    encoding: ENCODING = None,
+    decimal: DECIMAL = None,
+    skip: SKIP = None,
+    sheet: SHEET = None,
     device: DEVICE = "auto",
     quiet: QUIET = False,
 ) -> None:
@@ -252,29 +334,36 @@ def report(
     from sharpgp._files import replacing
     from sharpgp.cli.options import check_place, check_writable
     from sharpgp.tabular.files import check_columns
+    from sharpgp.tabular.layout import Reading
 
     check_place(device)
     check_writable(out)
-    check_columns(data, [name for name in (target, groups) if name])
+    reading = Reading(encoding, decimal, skip, sheet)
+    if data is not None:
+        check_columns(data, [name for name in (target, groups) if name], reading)
     saved = _loaded(model, device, quiet)
     from sharpgp.diagnostics import diagnose
     from sharpgp.report import render_report, verdict_of
 
     with short_warnings(), spinner("predicting", not quiet):
-        rows = saved.read(data, target=target, groups=groups)
-        found = diagnose(
-            saved.model, rows.X, rows.y, target=rows.target, unit=unit, groups=rows.groups
-        )
+        if data is None:
+            found = diagnose(saved.model, target=target or saved.target, unit=unit)
+        else:
+            rows = saved.read(data, target=target, groups=groups, reading=reading)
+            found = diagnose(
+                saved.model, rows.X, rows.y, target=rows.target, unit=unit, groups=rows.groups
+            )
+    name = model.name if data is None else data.name
     with replacing(out) as path:
         path.write_text(
-            render_report(found, title=title or f"Calibration report: {data.name}"),
+            render_report(found, title=title or f"Calibration report: {name}"),
             encoding="utf-8",
         )
     metrics = found.report
     said = verdict_of(found)
     typer.echo(f"{said.heading} {said.says}")
     typer.echo(
-        f"{len(rows.y)} rows: 95 % intervals cover {100 * metrics['coverage_95']:.1f} % at mean "
+        f"{len(found.y)} rows: 95 % intervals cover {100 * metrics['coverage_95']:.1f} % at mean "
         f"width {metrics['width_95']:.4g}, CRPS {metrics['crps']:.4g}, ECE "
         f"{metrics['ece'] / metrics['ece_floor']:.2f} times its floor; wrote {out}"
     )

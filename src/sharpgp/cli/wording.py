@@ -6,6 +6,7 @@ _OPTIONS = {
     **{name: f"--{name}" for name in ("approximation", "base", "calibration", "device", "effort")},
     **{"cal_size": "--cal-size", "groups": "--groups", "y_bounds": "--y-bounds"},
     "random_state": "--seed",
+    **{name: f"--{name}" for name in ("encoding", "decimal", "skip", "sheet")},
 }
 _ANY = "|".join(_OPTIONS)
 
@@ -13,7 +14,16 @@ _ANY = "|".join(_OPTIONS)
 _PHRASES = (
     (r"groups=np\.arange\(len\(y\)\)", "--groups with a column that numbers the rows"),
     (r" or give X_cal and y_cal", ""),
-    (r"found '([^']*)' (in row \d+; correct it), or", r"found '\1' \2, call it --missing '\1', or"),
+    (r"take it out with missing=\[('.*?'|\".*?\"|[-\d.]+)\]", r"call it --missing \1"),
+    (
+        r", with \.str\.replace\(',', ''\), or (\S+), with .*'\.'\)",
+        r" (--decimal .), or \1 (--decimal ,)",
+    ),
+    (
+        r", with pandas\.to_datetime\(\.\.\., format='(\S+)'\), or (\S+), with format='(\S+)'",
+        r" (--dates '\1'), or \2 (--dates '\3')",
+    ),
+    (r", or make the column categorical", ", or leave the column out with --drop"),
     (r"; drop them if\b", "; leave them out with --drop if"),
     (r"in every feature(,| and) in y\b", r"in every feature\1 in the target"),
     (r"\bSparse\(m=(\d+)\)", r"'sparse:\1'"),
@@ -37,7 +47,7 @@ def worded(text: str) -> str:
     """
     for pattern, instead in _PHRASES:
         text = re.sub(pattern, instead, text)
-    text = re.sub(rf"\b({_ANY})=('[^']*'(?: or '[^']*')*|[\d.]+\d)", _option, text)
+    text = re.sub(rf"\b({_ANY})=('[^']*'(?: or '[^']*')*|[\d.]*\d)", _option, text)
     text = re.sub(rf"^({_ANY})(?=: )", lambda found: _OPTIONS[found[1]], text)
     return re.sub(r"(?<![\w-])(cal_size|y_bounds)\b", lambda found: _OPTIONS[found[1]], text)
 

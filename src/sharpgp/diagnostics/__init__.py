@@ -5,6 +5,7 @@ from sharpgp.diagnostics.collecting import COVERAGES, diagnose
 from sharpgp.diagnostics.curves import LevelCurves, level_curves
 from sharpgp.diagnostics.edges import texts_of
 from sharpgp.diagnostics.findings import Diagnostics
+from sharpgp.diagnostics.own_columns import OwnColumn, column_named
 
 __all__ = [
     "COVERAGES",
@@ -13,7 +14,9 @@ __all__ = [
     "Diagnostics",
     "Floats",
     "LevelCurves",
+    "OwnColumn",
     "bands_of_chance",
+    "column_named",
     "diagnose",
     "level_curves",
     "texts_of",

@@ -9,15 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from sharpgp._inputs import encoded
+from sharpgp._inputs import encoded, targets
+from sharpgp._inputs import feature_names as names_of_features
 from sharpgp._validation import as_numpy, as_target
 from sharpgp.calibration.calibrated import calibrated_of
+from sharpgp.calibration.held_out_view import HeldOutView
 from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.diagnostics.chance import Floats
 from sharpgp.diagnostics.curves import level_curves
 from sharpgp.diagnostics.findings import Diagnostics
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
 from sharpgp.exchangeability import compare
+from sharpgp.frames.encoding import Encoded
 from sharpgp.metrics import ECE_LEVELS
 from sharpgp.pipelines import Through, through
 from sharpgp.relevance import relevance
@@ -28,8 +31,8 @@ COVERAGES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 
 def diagnose(
     model: Any,
-    X: Any,
-    y: Any,
+    X: Any = None,
+    y: Any = None,
     *,
     feature_names: Sequence[str] | None = None,
     coverages: Sequence[float] = COVERAGES,
@@ -40,11 +43,14 @@ def diagnose(
 ) -> Diagnostics:
     """Collect the predictions of a fitted model at test points.
 
+    Without test points, those that calibrated the model, each predicted by fits that have not seen
+    it; see :class:`sharpgp.calibration.held_out_view.HeldOutView`.
+
     Parameters
     ----------
     model : SharpGPRegressor, Calibrated, or what :func:`sharpgp.through` takes
-    X : array or frame of shape (n, d)
-    y : array of shape (n,)
+    X : array or frame of shape (n, d), optional
+    y : array of shape (n,), optional
     feature_names : sequence of d str, optional
         Default: those that the model was fitted with, or the columns of ``X``, or ``x0, x1, ...``
     coverages : sequence of float in (0, 1)
@@ -66,9 +72,20 @@ def diagnose(
     >>> found.method, found.lower.shape, found.curves.beta.shape
     ('kuleshov18', (1000, 1), (200,))
     """
-    outside, seen_X = through(model), X
-    model, X = outside.model, outside.features(X)
-    calibrated = calibrated_of(model)
+    if X is None:
+        view = HeldOutView(calibrated_of(model))
+        outside, encoding = through(view), getattr(model, "encoding_", None)
+        seen_X = X = as_numpy(view.X_cal)
+        y = as_numpy(view.y_cal)
+        rows, calibrated = None, calibrated_of(model)
+        feature_names = feature_names or names_of_features(model)
+    else:
+        outside, seen_X = through(model), X
+        model, X = outside.model, outside.features(X)
+        calibrated, rows = calibrated_of(model), encoded(model, X)
+        encoding = None if rows is None else rows.encoding
+        target = target or getattr(y, "name", None)
+        y = targets(model, y)
     asked = np.unique(np.asarray(coverages, dtype=np.float64))
     with warnings.catch_warnings():
         # Levels without enough calibration points are marked in ``backed`` instead.
@@ -78,22 +95,24 @@ def diagnose(
         free = _before_bounds(outside)
         quantiles = free.predict_quantiles(seen_X, ECE_LEVELS[1:-1])
         mean = outside.predict(seen_X)
-        rows = encoded(model, X)
         plain_X = as_numpy(X) if rows is None else rows.features
         plain_y = as_numpy(as_target(y))
         pit = free.predict_dist(seen_X).cdf(plain_y)
         whole = plain_X.shape[1] == calibrated.posterior.n_features
-        moved_by = relevance(model, X if rows is None else rows) if whole else None
-        tested = isinstance(calibrated, ScoredPredictor) and not outside.targets
+        asked_X = Encoded(plain_X, np.zeros((0, 0)), encoding) if encoding else X
+        moved_by = relevance(model, asked_X) if whole else None
+        own = isinstance(outside.model, HeldOutView)
+        tested = isinstance(calibrated, ScoredPredictor) and not outside.targets and not own
         if calibrated.counted == "groups" and groups is None:
             tested = False  # rows of unknown groups are no independent evidence
         alike = compare(model, X, y, groups=groups) if tested else None
-    if rows is None:
+    if encoding is None:
         names = _feature_names(model, X, plain_X.shape[1], feature_names)
         of_lengthscales = names
     else:
-        names = tuple(rows.encoding.features)
-        of_lengthscales = tuple(rows.encoding.lengthscales)
+        names = tuple(encoding.features)
+        of_lengthscales = tuple(encoding.lengthscales)
+    known = None if outside.targets else _labelled(calibrated)
     method = method or getattr(model, "calibration_", None) or type(calibrated).__name__
     return Diagnostics(
         method=method,
@@ -112,17 +131,18 @@ def diagnose(
         backed=tuple(calibrated.band_supported(float(c)) for c in asked),
         curves=level_curves(calibrated, of_lengthscales),
         report=report,
-        target=str(target or getattr(y, "name", None) or ""),
+        target=str(target or ""),
         unit=unit,
         members=tuple(getattr(model, "base_", ())),
         relevance=moved_by,
-        places=None if rows is None else rows.encoding.places,
+        encoding=encoding,
         groups=_groups(groups, len(plain_y)),
-        n_seen=0 if outside.targets else _seen(calibrated, plain_X, plain_y),
+        n_seen=0 if known is None or own else _seen(known, plain_X, plain_y),
         gaps=None if rows is None else tuple(rows.gaps),
         n_missing=0 if rows is None else int(rows.missing.sum()),
-        dates=frozenset() if rows is None else rows.encoding.dates,
         exchangeability=alike,
+        X_train=None if known is None else known[:, :-1],
+        out_of_fold=own,
     )
 
 
@@ -149,12 +169,16 @@ def _groups(groups: Any, n: int) -> NDArray[Any] | None:
     return np.asarray(np.unique(labels.astype(str), return_inverse=True)[1])
 
 
-def _seen(calibrated: Any, X: Floats, y: Floats) -> int:
-    """How many rows of ``X`` and ``y`` are among the predictor's own."""
+def _labelled(calibrated: Any) -> Floats | None:
+    """Features and targets of the predictor's own rows; None where it does not keep them."""
     try:
-        known = np.column_stack([as_numpy(part) for part in calibrated.labelled_data()])
-    except AttributeError:  # a model from elsewhere, which does not keep its data
-        return 0
+        return np.column_stack([as_numpy(part) for part in calibrated.labelled_data()])
+    except AttributeError:  # a model from elsewhere
+        return None
+
+
+def _seen(known: Floats, X: Floats, y: Floats) -> int:
+    """How many rows of ``X`` and ``y`` are among the predictor's own."""
     if known.shape[1] != X.shape[1] + 1:
         return 0
     # Data that were standardised and brought back differ in their last digits.

@@ -2,8 +2,8 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,15 +11,12 @@ from numpy.typing import NDArray
 
 from sharpgp.diagnostics.chance import COVERAGE_LOOKS, FEWEST_JUDGED, Floats, bands_of_chance
 from sharpgp.diagnostics.curves import LevelCurves
+from sharpgp.diagnostics.own_columns import OwnColumn, own_columns
 from sharpgp.exchangeability import Exchangeability
-from sharpgp.metrics import (
-    ECE_LEVELS,
-    CalibrationReport,
-    coverage_along,
-    coverage_band,
-    coverage_by,
-)
+from sharpgp.frames.encoding import TableEncoding
+from sharpgp.metrics import ECE_LEVELS, CalibrationReport, coverage_band, coverage_by
 from sharpgp.models.pool import Member
+from sharpgp.table_check import Suspicion, suspicions
 
 
 @dataclass(frozen=True)
@@ -54,8 +51,8 @@ class Diagnostics:
         What was pooled, and with which weights.
     relevance : array of shape (d,) or None
         See :func:`sharpgp.relevance.relevance`; one number per column of a table.
-    places : mapping or None
-        For each column of a table, the positions of its features.
+    encoding : TableEncoding or None
+        How the columns of a table became features.
     groups : array of shape (n,) or None
         Which test points belong together.
     n_seen : int
@@ -64,10 +61,12 @@ class Diagnostics:
         For each row of a data frame the names of the columns that it lacks.
     n_missing : int
         Values that these rows lack in all.
-    dates : set of str
-        Names of the features that are days since the start of 1970.
     exchangeability : Exchangeability or None
         Whether these rows are like those that calibrated the model, for methods that rank scores.
+    X_train : array of shape (m, d) or None
+        Features of the rows that trained the model.
+    out_of_fold : bool
+        Whether these are the rows that calibrated the model, predicted by fits without them.
     """
 
     method: str
@@ -89,28 +88,47 @@ class Diagnostics:
     unit: str = ""
     members: tuple[Member, ...] = ()
     relevance: Floats | None = None
-    places: Mapping[str, Sequence[int]] | None = None
+    encoding: TableEncoding | None = None
     groups: NDArray[Any] | None = None
     n_seen: int = 0
     counted: str = "points"
     gaps: tuple[str, ...] | None = None
     n_missing: int = 0
-    dates: frozenset[str] = frozenset()
     exchangeability: Exchangeability | None = None
+    X_train: Floats | None = None
+    out_of_fold: bool = False
 
     @property
     def relevant(self) -> dict[str, float]:
         """The relevance of each feature, or column of a table, by name, most first."""
         if self.relevance is None:
             return {}
-        names = self.feature_names if self.places is None else tuple(self.places)
+        names = self.feature_names if self.encoding is None else tuple(self.encoding.names)
         order = np.argsort(-self.relevance, kind="stable")
         return {names[j]: float(self.relevance[j]) for j in order}
 
     @property
     def looks(self) -> int:
         """Looks at groups of points, by coverage: along features, rows and widths, and by gaps."""
-        return COVERAGE_LOOKS * (self.X.shape[1] + 2 + bool(self.gap_patterns))
+        return COVERAGE_LOOKS * (len(self.columns) + 2 + bool(self.gap_patterns))
+
+    @cached_property
+    def columns(self) -> tuple[OwnColumn, ...]:
+        """The user's columns, in their order."""
+        return own_columns(self.X, self.feature_names, self.encoding)
+
+    @cached_property
+    def columns_in_training(self) -> tuple[OwnColumn, ...]:
+        """The same of the rows that trained the model; empty where they are not known."""
+        if self.X_train is None or self.X_train.shape[1] != self.X.shape[1]:
+            return ()
+        return own_columns(self.X_train, self.feature_names, self.encoding)
+
+    @cached_property
+    def suspicions(self) -> tuple[Suspicion, ...]:
+        """What looks wrong with these rows themselves, see :func:`sharpgp.check`."""
+        columns = {one.name: one.values for one in self.columns if not (one.labels or one.dates)}
+        return tuple(suspicions(columns, self.y, self.target or "the target", first_row=1))
 
     @property
     def n_copies(self) -> int:
@@ -162,11 +180,11 @@ class Diagnostics:
                 out.append(pattern)
         return out
 
-    def straying_feature(self, k: int) -> int:
-        """Column along which the intervals of ``coverages[k]`` leave the band of chance most."""
+    def straying_column(self, k: int) -> OwnColumn:
+        """The column along which intervals of ``coverages[k]`` leave the band of chance most."""
         coverage, strays = float(self.coverages[k]), []
-        for column in self.X.T:
-            bins = coverage_along(column, self.y, self.lower[:, k], self.upper[:, k])
+        for column in self.columns:
+            bins = column.coverage(self.y, self.lower[:, k], self.upper[:, k])
             low, high = bands_of_chance(bins, coverage, self.n_cal, self.looks)
             strays.append(np.maximum(low - bins.coverage, bins.coverage - high).max())
-        return int(np.argmax(strays))
+        return self.columns[int(np.argmax(strays))]

@@ -10,6 +10,7 @@ from sharpgp._stored import Maybe, Several, agree, stored
 from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.frames.dates import SEASONS, on_circle, seasons_of
 from sharpgp.frames.reading import Values
+from sharpgp.frames.texts import Written, learn
 
 #: Categories of a column that get a feature; rarer ones are one category, "other".
 MOST_CATEGORIES = 100
@@ -30,6 +31,7 @@ KINDS = ("number", "boolean", "ordered", "category", "date")
     seasons=Several(str),
     n_missing=int,
     commonest=Maybe(str),
+    written=Maybe(Written | None),
 )
 @dataclass(frozen=True)
 class Column:
@@ -53,6 +55,8 @@ class Column:
         Training rows that lack the value.
     commonest : str
         The category that most training rows have.
+    written : Written or None
+        How training rows write numbers or dates as text, if they do.
 
     Examples
     --------
@@ -70,6 +74,7 @@ class Column:
     seasons: tuple[str, ...] = ()
     n_missing: int = 0
     commonest: str = ""
+    written: Written | None = None
 
     def _restored(self) -> None:
         agree("kind of column", self.kind in KINDS, True)
@@ -78,8 +83,10 @@ class Column:
         agree("fill and step", math.isfinite(self.fill) and self.step > 0.0, True)
 
     @classmethod
-    def learn(cls, name: str, values: Values, first_row: int = 0) -> "Column":
-        """What the values of the training rows say about a column."""
+    def learn(
+        cls, name: str, values: Values, first_row: int = 0, written: Written | None = None
+    ) -> "Column":
+        """What the values of the training rows say about a column, once they are read."""
         n_missing = int(values.missing.sum())
         if values.holds == "text" and values.order is None:
             counts = Counter(values.data[~values.missing].tolist())
@@ -95,7 +102,8 @@ class Column:
         seasons = seasons_of(known) if kind == "date" else ()
         # Magnitudes above 1e150 overflow when squared.
         step = step if 0.0 < step < math.inf else 1.0
-        return cls(name, kind, column.categories, fill, step, seasons, n_missing)
+        known_as = column.categories, fill, step, seasons, n_missing
+        return cls(name, kind, *known_as, written=written)
 
     @property
     def features(self) -> list[str]:
@@ -120,6 +128,13 @@ class Column:
         k = len(self.features)
         return (1.0 - math.sqrt(1.0 + k)) / k
 
+    def read(self, values: Values, first_row: int) -> Values:
+        """Values that are written as text, as the numbers or dates that the column holds."""
+        if values.holds != "text" or self.kind not in ("number", "boolean", "date"):
+            return values
+        written = self.written or learn(self.name, values, first_row)
+        return written.read(self.name, values, first_row) if written else values
+
     def encode(self, values: Values, first_row: int) -> np.ndarray:
         """Features (n, f) of values, of which the first is in row ``first_row``."""
         if self.kind == "category":
@@ -134,6 +149,31 @@ class Column:
         for season in self.seasons:
             parts.append(np.where(missing[:, None], 0.0, on_circle(filled, season)))
         return np.hstack(parts)
+
+    def decode(self, features: np.ndarray) -> Values:
+        """What features (n, f) stand for; categories that no training row has are "other".
+
+        Examples
+        --------
+        >>> colour = Column("colour", "category", ("blue", "red"))
+        >>> colour.decode(np.array([[0.0, 1.0], [1.0, 0.0]])).data.tolist()
+        ['red', 'blue']
+        """
+        n = len(features)
+        none = np.zeros(n, dtype=bool)
+        if self.kind == "category":
+            names = np.array([*self.categories, *([""] if self.n_missing else []), "other", None])
+            known = (features == 1.0).any(axis=1)
+            place = np.where(known, features.argmax(axis=1), len(names) - 2)
+            missing = place == len(self.categories) if self.n_missing else none
+            return Values("text", names[:-1][place], missing)
+        missing = features[:, 1] > 0.0 if self.n_missing else none
+        numbers = np.where(missing, math.nan, features[:, 0])
+        if self.kind == "ordered":
+            names = np.array([*self.categories, "", None])[:-1]
+            place = np.where(missing, len(self.categories), features[:, 0]).astype(int)
+            return Values("text", names[place], missing, order=self.categories, declared=True)
+        return Values("date" if self.kind == "date" else "number", numbers, missing)
 
     def _check(self, values: Values) -> None:
         expected = "text" if self.kind == "ordered" else self.kind

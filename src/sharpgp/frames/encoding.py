@@ -1,30 +1,35 @@
 """How the columns of a table become features: learned from training rows, kept with the model."""
 
+import numbers
 from collections.abc import Iterable
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import numpy as np
 
-from sharpgp._stored import Several, stored
+from sharpgp._stored import Maybe, Several, stored
 from sharpgp._validation import constant_columns, nearest
 from sharpgp.exceptions import InvalidInputError, warn
+from sharpgp.frames import texts
 from sharpgp.frames.column import Column
 from sharpgp.frames.reading import Values, names_of, values_of
-from sharpgp.frames.texts import are_dates, is_identifier, nearly_equal, refuse_odd_numbers
 
+# Share of texts with a digit beyond which they may hold numbers.
+_MOST = 0.9
 # Rows from which whole numbers may be those of rows; they then reach less far than this times the
 # number of rows that are there.
 _MANY, _NUMBERED = 20, 2.0
 
 
-@stored("TableEncoding", columns=Several(Column), unused=Several(str))
+@stored("TableEncoding", columns=Several(Column), unused=Several(str), marks=Maybe(Several(str)))
 @dataclass(frozen=True)
 class TableEncoding:
     """The columns that a model was fitted on, in order, and those it does not use.
 
-    Columns without information (constant, empty, or texts that are different in most rows) are
-    left out, with a warning that names them.
+    Numbers and dates that are written as text are read as such.  Columns without information
+    (constant, empty, or texts that are different in most rows) are left out.  Warnings name both.
+    ``marks`` are texts that stand for a missing value.
 
     Examples
     --------
@@ -45,35 +50,60 @@ class TableEncoding:
 
     columns: tuple[Column, ...]
     unused: tuple[str, ...] = ()
+    marks: tuple[str, ...] = ()
 
     @classmethod
-    def learn(cls, frame: Any, first_row: int = 0) -> "TableEncoding":
-        """Learn from the training rows, counted from ``first_row``; errors name columns."""
-        read = {name: values_of(frame, name) for name in names_of(frame)}
+    def learn(
+        cls,
+        frame: Any,
+        first_row: int = 0,
+        *,
+        marks: Iterable[Any] = (),
+        decimal: str | None = None,
+        dates: str | None = None,
+    ) -> "TableEncoding":
+        """Learn from the training rows; errors name columns.
+
+        Parameters
+        ----------
+        frame : table
+        first_row : int
+            What the first row is counted as.
+        marks : values that stand for a missing one
+        decimal, dates : str, optional
+            Decimal mark, and format of dates, for texts that could be read in several ways.
+        """
+        known = tuple(map(text_of_mark, marks))
+        read, written = {}, {}
+        for name in names_of(frame):
+            values = texts.without(values_of(frame, name), known)
+            found = texts.learn(name, values, first_row, decimal, dates)
+            read[name] = found.read(name, values, first_row) if found else values
+            if found:
+                written[name] = found
         if not read:
             raise InvalidInputError("X: expected at least one column, found none")
-        for name, values in read.items():
-            refuse_odd_numbers(name, values, first_row)
         constant = [name for name, values in read.items() if _is_constant(values)]
-        identifiers = [name for name, values in read.items() if is_identifier(values)]
-        unused = [*constant, *identifiers]
+        different = [name for name, values in read.items() if texts.differ_in_most_rows(values)]
+        unused = [*constant, *different]
         kept = {name: values for name, values in read.items() if name not in unused}
         if not kept:
             raise InvalidInputError(
-                "X: expected a column that is neither constant nor an identifier, found only "
+                "X: expected a column that varies and can be learned from, found only "
                 f"{', '.join(map(repr, unused))}"
             )
         _warn_of(constant, "have the same value in every row; left out")
-        dates = [name for name, values in read.items() if are_dates(values)]
-        names = [name for name in identifiers if name not in dates]
-        _warn_of(names, "look like identifiers: their text differs in most rows; left out")
-        _warn_of(
-            dates,
-            "hold dates as text, of which times and seasons cannot be learned; write them as "
-            "2025-01-31, or convert them with pandas.to_datetime",
-        )
+        for name in different:
+            _warn_of([name], _why_different(read[name]))
+        told = [f"{name!r} ({one.reading})" for name, one in written.items() if name in kept]
+        if told:
+            more = f" and {len(told) - 5} more" if len(told) > 5 else ""
+            warn(
+                f"X: text is read as numbers or dates in column(s) {', '.join(told[:5])}{more}",
+                UserWarning,
+            )
         for name, values in kept.items():
-            if pair := nearly_equal(values):
+            if pair := texts.nearly_equal(values):
                 warn(
                     f"column {name!r}: {pair[0]!r} and {pair[1]!r} count as two categories, but "
                     "differ by spaces or capital letters alone; make them equal if they are one"
@@ -82,7 +112,11 @@ class TableEncoding:
             [name for name, values in kept.items() if _counts_rows(values)],
             "look like identifiers: whole numbers that count the rows; drop them if they are",
         )
-        return cls(tuple(Column.learn(*item, first_row) for item in kept.items()), tuple(unused))
+        columns = [
+            Column.learn(name, values, first_row, written.get(name))
+            for name, values in kept.items()
+        ]
+        return cls(tuple(columns), tuple(unused), known)
 
     @property
     def names(self) -> list[str]:
@@ -141,7 +175,10 @@ class TableEncoding:
         found = names_of(frame)
         if any(name not in found for name in self.names):
             raise InvalidInputError(missing_columns(self.names, found))
-        read = [values_of(frame, name) for name in self.names]
+        read = [
+            column.read(texts.without(values_of(frame, column.name), self.marks), first_row)
+            for column in self.columns
+        ]
         pairs = list(zip(self.columns, read, strict=True))
         features = np.hstack([column.encode(values, first_row) for column, values in pairs])
         new = [pair for pair in pairs if pair[1].missing.any() and not pair[0].n_missing]
@@ -151,6 +188,25 @@ class TableEncoding:
             "are replaced by the median, and intervals do not account for that",
         )
         return Encoded(features, np.column_stack([values.missing for values in read]), self)
+
+    def decode(self, features: np.ndarray) -> dict[str, Values]:
+        """The columns that features (n, d) stand for, by name.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> table = pd.DataFrame({"x": [1.0, None, 4.0], "kind": ["a", "b", "a"]})
+        >>> encoding = TableEncoding.learn(table)
+        >>> found = encoding.decode(encoding.encode(table).features)
+        >>> found["x"].data.tolist(), found["kind"].data.tolist()
+        ([1.0, nan, 4.0], ['a', 'b', 'a'])
+        """
+        places = self.places
+        return {one.name: one.decode(features[:, places[one.name]]) for one in self.columns}
+
+    def _repr_html_(self) -> str:
+        """The same table, for notebooks."""
+        return f"<pre>{escape(str(self))}</pre>"
 
     def __str__(self) -> str:
         rows = [("column", "holds", "features", "missing")]
@@ -211,6 +267,26 @@ def missing_columns(wanted: Iterable[str], found: Iterable[str]) -> str:
     shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
     meant = nearest(lacking[0], names) if lacking else ""
     return f"expected the column(s) {', '.join(lacking)}, found {shown}{meant}"
+
+
+def text_of_mark(mark: Any) -> str:
+    """A value that stands for a missing one, as text.
+
+    Examples
+    --------
+    >>> text_of_mark(-999.0), text_of_mark(" ? ")
+    ('-999', '?')
+    """
+    return f"{mark:.15g}" if isinstance(mark, numbers.Real) else str(mark).strip()
+
+
+def _why_different(values: Values) -> str:
+    present = values.data[~values.missing]
+    digits = np.mean([any(char.isdigit() for char in text) for text in present])
+    more = ""
+    if digits > _MOST:
+        more = "; if they hold a number, give it a column of its own"
+    return f"have another text in most rows, such as {str(present[0])!r}; left out{more}"
 
 
 def _warn_of(names: list[str], why: str) -> None:

@@ -200,5 +200,10 @@ def _filled(items: np.ndarray, missing: np.ndarray) -> np.ndarray:
 
 def _dates(array: np.ndarray) -> Values:
     missing = np.isnat(array)
-    days = array.astype("datetime64[us]").astype(np.int64) / (_DAY / np.timedelta64(1, "us"))
-    return Values("date", np.where(missing, np.nan, days), missing)
+    return Values("date", np.where(missing, np.nan, days_of(array)), missing)
+
+
+def days_of(dates: Any) -> np.ndarray:
+    """Days (n,) since the start of 1970."""
+    array = np.asarray(dates, dtype="datetime64[us]")
+    return np.asarray(array.astype(np.int64) / (_DAY / np.timedelta64(1, "us")))

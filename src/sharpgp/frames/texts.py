@@ -1,34 +1,248 @@
-"""What the texts of a column may be, other than categories."""
+"""Numbers and dates that are written as text: one parser for features and targets, of all tables.
+
+A column is read in one way, which is learned from its training rows and kept: a decimal mark and a
+unit, or a format of dates.  Where its texts fit two ways that disagree, the user is asked.
+"""
 
 import re
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import product
 
 import numpy as np
 
+from sharpgp._stored import stored
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.frames.reading import Values
+from sharpgp.frames.reading import Values, days_of
 
-# Different texts, absolute and as a share of the rows, from which they read like identifiers.
+#: Texts that stand for a missing value. "None" is a word: as a category it says more than a gap.
+MISSING = (
+    *("", "NA", "N/A", "n/a", "#N/A", "#NA", "<NA>", "NaN", "nan", "NULL", "null"),
+    *("#DIV/0!", "#NAME?", "#NULL!", "#NUM!", "#REF!", "#VALUE!"),  # a spreadsheet's errors
+)
+# Different texts, absolute and as a share of the rows, beyond which no category could be learned.
 _MANY, _MOST_DIFFERENT = 20, 0.5
-# A date by numbers, such as 2025-01-31 or 31/1/25, alone or with a time of day.
-_DATE = re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}([T ]+\d{1,2}:.*)?$")
-# A number between a sign for money and a unit, such as $3.50, 12 % or 4.1mm.
-_MEASURE = re.compile(r"([^\w\s+.-]?)\s*([+-]?\d+(?:\.\d+)?)\s*([^\d\s.,:/-]*)$")
-_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?$")
+_CODES = (
+    "EUR|USD|GBP|CHF|JPY|CNY|SEK|NOK|DKK|PLN|CZK|HUF|INR|AUD|CAD|NZD|BRL|MXN|ZAR|S?Fr\\.?|kr\\.?"
+)
+# Money, sign, digits with marks, exponent, deviation, unit: $ 1,234.50, -3e5, 5.1±0.2, 120.5 km/h.
+_NUMBER = re.compile(
+    rf"(?P<sign>[-+−]?)\s*(?P<money>(?:[A-Z]{{0,3}}[$€£¥₹]|{_CODES})?)\s*(?P<minus>[-+−]?)"
+    r"(?P<body>[\d.,](?:[\d.,'’]|[\s'’](?=\d{3}))*)(?P<power>(?:[eE][-+]?\d+)?)"
+    r"(?:\s*(?:±|\+/?-)\s*[\d.,]+)?"
+    r"\s*(?P<unit>(?:(?:[^\W\d_]|[%‰°€$£¥₹\"″′]).{0,15})?)"
+)
+# A number by each decimal mark; groups of three digits have one of the other marks between them.
+_BY_MARK = {
+    mark: re.compile(
+        rf"(?=.*\d)(\d*|[1-9]\d{{0,2}}(?P<group>[{other}\s'’])\d{{3}}((?P=group)\d{{3}})*)"
+        rf"(\{mark}\d*)?"
+    )
+    for mark, other in ((".", ","), (",", "."))
+}
+_ISO = "iso"
+_DAYS = (
+    *("%Y/%m/%d", "%d.%m.%Y", "%d.%m.%y", "%d/%m/%Y", "%m/%d/%Y", "%d/%m/%y", "%m/%d/%y"),
+    *("%d-%m-%Y", "%m-%d-%Y", "%d %b %Y", "%d-%b-%Y", "%d-%b-%y", "%b %d, %Y", "%d %B %Y"),
+    *("%B %d, %Y", "%Y-%m", "%b %Y", "%B %Y"),
+)
+_TIMES = ("", " %H:%M", " %H:%M:%S", " %I:%M %p", " %I:%M:%S %p")
+_FORMATS = (_ISO, *(day + time for day, time in product(_DAYS, _TIMES)))
 
 
-def is_identifier(values: Values) -> bool:
-    """Whether texts differ in so many rows that they read like names of these rows."""
+@stored("Written", decimal=str, unit=str, dates=str, example=str)
+@dataclass(frozen=True)
+class Written:
+    """How a column writes its values: numbers with a decimal mark and a unit, or dates.
+
+    Attributes
+    ----------
+    decimal : str
+        ``"."`` or ``","``; empty for dates.
+    unit : str
+        What stands around the number, such as ``"$"`` or ``"kg"``.
+    dates : str
+        Format of ``strptime``, or ``"iso"``; empty for numbers.
+    example : str
+        A text of the training rows, for messages.
+    """
+
+    decimal: str = ""
+    unit: str = ""
+    dates: str = ""
+    example: str = ""
+
+    @property
+    def reading(self) -> str:
+        """The example, and what it is read as."""
+        read = _day(self.example, self.dates) if self.dates else _number(self.example, self.decimal)
+        return (
+            f"{self.example!r} = {read:%Y-%m-%d}"
+            if self.dates
+            else f"{self.example!r} = {read:.15g}"
+        )
+
+    def read(self, name: str, values: Values, first_row: int) -> Values:
+        """Texts as the numbers or dates that they stand for; errors name the row.
+
+        Examples
+        --------
+        >>> texts = Values("text", np.array(["1.234,5 kg", "7 kg", ""]), np.array([False] * 3))
+        >>> Written(",", "kg").read("weight", texts, 0).data.tolist()
+        [1234.5, 7.0, nan]
+        """
+        values = without(values, MISSING)
+        known: dict[str, float] = {}
+        for text in dict.fromkeys(_present(values)):
+            if self.dates:
+                day = _day(text, self.dates)
+                number = None if day is None else float(days_of([day])[0])
+            else:
+                number = _number(text, self.decimal) if _unit(text) in (self.unit, "") else None
+            if number is None:
+                row = first_row + int(np.argmax(values.data == text))
+                raise InvalidInputError(
+                    f"column {name!r}: expected {'dates' if self.dates else 'numbers'} as in "
+                    f"training, such as {self.example!r}, found {text!r} in row {row}"
+                )
+            known[text] = number
+        data = np.array([known.get(text, np.nan) for text in values.data], dtype=np.float64)
+        whole = not self.dates and bool((data[~values.missing] % 1 == 0).all())
+        return Values("date" if self.dates else "number", data, np.isnan(data), whole=whole)
+
+
+def without(values: Values, marks: Collection[str]) -> Values:
+    """The same values, missing where one of these texts stands; numbers are compared as numbers.
+
+    Examples
+    --------
+    >>> numbers = Values("number", np.array([1.0, -999.0]), np.array([False, False]))
+    >>> without(numbers, ["-999"]).data.tolist()
+    [1.0, nan]
+    """
+    if not marks or values.holds == "date":
+        return values
+    if values.holds == "text":
+        found = np.array([text.strip() in marks for text in values.data], dtype=bool)
+        data = values.data
+    else:
+        as_numbers = [_number(str(mark), ".") for mark in marks]
+        found = np.isin(values.data, [number for number in as_numbers if number is not None])
+        data = np.where(found, np.nan, values.data)
+    return replace(values, data=data, missing=values.missing | found)
+
+
+def learn(
+    name: str, values: Values, first_row: int, decimal: str | None = None, dates: str | None = None
+) -> Written | None:
+    """How a column of texts writes numbers or dates; None for any other column.
+
+    Parameters
+    ----------
+    name : str
+        Of the column, for errors about texts that fit no way, or several.
+    values : Values
+    first_row : int
+    decimal, dates : str, optional
+        What to take where texts fit several ways.
+
+    Examples
+    --------
+    >>> texts = Values("text", np.array(["$1,234.50", "$7.00"]), np.array([False, False]))
+    >>> learn("price", texts, 0)
+    Written(decimal='.', unit='$', dates='', example='$1,234.50')
+    """
+    if not _is_plain_text(values):
+        return None
+    different = list(dict.fromkeys(_present(without(values, MISSING))))
+    if not any(char.isdigit() for text in different for char in text):
+        return None
+    of_numbers = _numbers(name, values, different, first_row, decimal)
+    return of_numbers or _dates(name, values, different, first_row, dates)
+
+
+def _numbers(
+    name: str, values: Values, different: list[str], first_row: int, decimal: str | None
+) -> Written | None:
+    """One unit and one decimal mark for all texts; an error where most have them and others not."""
+    marks = {text: _decimals(text) for text in different}
+    units = {text: _unit(text) for text in different if marks[text]}
+    if any(_is_code(text) for text in units):
+        return None
+    kinds = Counter(units.values()).most_common()
+    if not kinds:
+        return None
+    unit, size = kinds[0]
+    of_kind = [text for text in units if units[text] == unit]
+    others = [text for text in different if units.get(text) != unit]
+    two = len(kinds) == 2 and len(units) == len(different) > _MANY
+    if others and not (size > len(others) or two):
+        return None
+    if others:
+        found, other = units.get(others[0]), of_kind[0]
+        if found is None:
+            wanted = f"numbers, such as {other!r}" if unit else "numbers"
+            raise _refused(name, values, others[0], first_row, wanted, "correct it")
+        wanted = f"numbers of one unit, such as {other!r}"
+        raise _refused(name, values, others[0], first_row, wanted, "convert them to the same unit")
+    possible = [mark for mark in ".," if all(mark in marks[text] for text in of_kind)]
+    if not possible:
+        comma, point = (next(text for text in of_kind if mark not in marks[text]) for mark in ".,")
+        wanted = f"one decimal mark, as in {point!r}"
+        raise _refused(name, values, comma, first_row, wanted, "write all of them alike")
+    commas = [text for text in of_kind if "," in text]
+    if len(possible) == 2 and commas and decimal is None:
+        thousands, fraction = (f"{_number(commas[0], mark):.15g}" for mark in ".,")
+        cure = (
+            f"it may be {thousands}, with .str.replace(',', ''), or {fraction}, with "
+            ".str.replace(',', '.')"
+        )
+        raise _refused(name, values, commas[0], first_row, "one way to read it", cure)
+    mark = decimal if decimal in possible else possible[0]
+    return Written(mark, unit, example=max(of_kind, key=len))
+
+
+def _dates(
+    name: str, values: Values, different: list[str], first_row: int, asked: str | None
+) -> Written | None:
+    """The format that all texts have; an error where most have one and others not, or two do."""
+    formats = [form for form in _FORMATS if any(_day(text, form) for text in different[:20])]
+    formats = [asked] if asked and all(_day(text, asked) for text in different) else formats
+    read = {form: [_day(text, form) for text in different] for form in formats}
+    if not read:
+        return None
+    best = max(read, key=lambda form: sum(map(bool, read[form])))
+    days = read[best]
+    if not all(days):
+        if sum(map(bool, days)) * 2 <= len(days):
+            return None
+        odd, even = days.index(None), next(k for k, day in enumerate(days) if day)
+        wanted = f"dates, such as {different[even]!r}"
+        raise _refused(name, values, different[odd], first_row, wanted, "correct it")
+    for form, other in read.items():
+        if all(other) and other != days:
+            k = next(k for k, day in enumerate(days) if day != other[k])
+            raise _refused(
+                name,
+                values,
+                different[k],
+                first_row,
+                "one way to read it",
+                f"it may be {days[k]:%Y-%m-%d}, with pandas.to_datetime(..., format={best!r}), "
+                f"or {other[k]:%Y-%m-%d}, with format={form!r}",
+            )
+    return Written(dates=best, example=different[0])
+
+
+def differ_in_most_rows(values: Values) -> bool:
+    """Whether texts differ in so many rows that no category could be learned from them."""
     if not _is_plain_text(values):
         return False
     present = _present(values)
     different = len(set(present))
     return different > _MANY and different > _MOST_DIFFERENT * len(present)
-
-
-def are_dates(values: Values) -> bool:
-    """Whether all texts are dates by numbers."""
-    present = _present(values) if _is_plain_text(values) else []
-    return bool(present) and all(_DATE.match(text) for text in present)
 
 
 def nearly_equal(values: Values) -> tuple[str, str] | None:
@@ -41,49 +255,53 @@ def nearly_equal(values: Values) -> tuple[str, str] | None:
     return None
 
 
-def refuse_odd_numbers(name: str, values: Values, first_row: int) -> None:
-    """Raise for numbers as text with a few that are none, such as a question mark for a gap.
+def _refused(
+    name: str, values: Values, found: str, first_row: int, wanted: str, cure: str
+) -> InvalidInputError:
+    row = first_row + int(np.argmax(values.data == found))
+    more = f", take it out with missing=[{found!r}]" if cure == "correct it" else ""
+    return InvalidInputError(
+        f"column {name!r}: expected {wanted}, found {found!r} in row {row}; {cure}{more}, or make "
+        "the column categorical"
+    )
 
-    So do numbers with commas or units, which would pass for categories or for names of rows.
-    """
-    if not _is_plain_text(values):
-        return
-    different = list(dict.fromkeys(_present(values)))
 
-    def refuse(wanted: str, found: str, cure: str) -> None:
-        row = first_row + int(np.argmax(values.data == found))
-        raise InvalidInputError(
-            f"column {name!r}: expected {wanted}, found {found!r} in row {row}; {cure}, or make "
-            "the column categorical"
+def _decimals(text: str) -> str:
+    """The decimal marks by which a text is a number; empty if it is none."""
+    found = _NUMBER.fullmatch(text.strip())
+    return "".join(mark for mark in ".," if found and _BY_MARK[mark].fullmatch(found["body"]))
+
+
+def _unit(text: str) -> str:
+    found = _NUMBER.fullmatch(text.strip())
+    return found["money"] + found["unit"] if found else ""
+
+
+def _number(text: str, decimal: str) -> float | None:
+    found = _NUMBER.fullmatch(text.strip())
+    if not (found and _BY_MARK[decimal].fullmatch(found["body"])):
+        return None
+    kept = re.sub(rf"[^\d{decimal}]", "", found["body"]).replace(",", ".")
+    size = float(kept + found["power"])
+    return -size if {found["sign"], found["minus"]} & {"-", "−"} else size
+
+
+def _is_code(text: str) -> bool:
+    """Whether digits begin with a zero, as in numbers that count nothing: 0041, 007."""
+    plain = text.strip()
+    return plain.isdigit() and len(plain) > 1 and plain[0] == "0"
+
+
+def _day(text: str, form: str) -> datetime | None:
+    try:
+        day = (
+            datetime.fromisoformat(text.strip())
+            if form == _ISO
+            else datetime.strptime(text.strip(), form)
         )
-
-    commas = [text for text in different if "," in text]
-    if commas and all(_is_number(text) or _THOUSANDS.match(text) for text in different):
-        plain, point = commas[0].replace(",", ""), commas[0].replace(",", ".", 1)
-        cure = f"write {plain!r}"
-        if _is_number(point):
-            cure += f", or {point!r} if it is a decimal comma"
-        refuse("numbers without commas", commas[0], cure)
-    if commas and all(_is_number(text.replace(",", ".", 1)) for text in different):
-        point = commas[0].replace(",", ".", 1)
-        refuse("numbers with a decimal point", commas[0], f"write {point!r}")
-    if found := _measured(different):
-        refuse("numbers alone", different[0], f"write {found!r}")
-    odd = [text for text in different if not _is_number(text)]
-    if 0 < len(odd) < len(different) - len(odd):
-        refuse("numbers", odd[0], "correct it")
-
-
-def _measured(different: list[str]) -> str:
-    """The first number, if all texts are numbers of one unit, with decimals somewhere; or ""."""
-    parts = [_MEASURE.match(text) for text in different]
-    if len(parts) <= _MANY or not all(parts):
-        return ""
-    around = {(part[1], part[3]) for part in parts if part}
-    decimals = any(part and "." in part[2] for part in parts)
-    if len(around) > 1 or around == {("", "")} or not decimals:
-        return ""
-    return parts[0][2] if parts[0] else ""
+    except ValueError:
+        return None
+    return day.replace(tzinfo=None)
 
 
 def _is_plain_text(values: Values) -> bool:
@@ -93,11 +311,3 @@ def _is_plain_text(values: Values) -> bool:
 def _present(values: Values) -> list[str]:
     present: list[str] = values.data[~values.missing].tolist()
     return present
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

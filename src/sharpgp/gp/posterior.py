@@ -79,6 +79,11 @@ class Posterior(ABC):
     #: How it was trained; None for a GP that came trained from elsewhere.
     training: TrainingResult | None = None
 
+    def __repr__(self) -> str:
+        rows = getattr(self, "n_train", None)
+        trained = "" if rows is None else f"{rows:,} training points, "
+        return f"<{type(self).__name__}: {trained}{self.n_features} features>"
+
     @property
     @abstractmethod
     def n_features(self) -> int:

@@ -13,9 +13,6 @@ _LABELS = {
     "ece_floor": "ECE floor",
     "std": "predictive STD",
     "nll": "NLL",
-    "width_95": "95 % width",
-    "coverage_95": "95 % coverage",
-    "interval_score_95": "95 % interval score",
     "crps": "CRPS",
     "pinball": "pinball loss",
     "rmse": "RMSE of the mean",
@@ -33,13 +30,35 @@ class CalibrationReport(dict[str, float]):
     95 % coverage      0.9500
     """
 
+    @property
+    def _rows(self) -> list[tuple[str, str]]:
+        """Labels and values as text."""
+        shown = (
+            f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e4 else f"{value:.3g}"
+            for value in self.values()
+        )
+        return list(zip(map(_label, self), shown, strict=True))
+
     def __str__(self) -> str:
-        width = max(len(_LABELS.get(name, name)) for name in self) + 4
-        rows = [f"{'metric':<{width}}{'value':>8}"]
-        for name, value in self.items():
-            shown = f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e4 else f"{value:.3g}"
-            rows.append(f"{_LABELS.get(name, name):<{width}}{shown:>8}")
-        return "\n".join(rows)
+        width = max(len(label) for label, _ in self._rows) + 4
+        rows = [f"{label:<{width}}{value:>8}" for label, value in self._rows]
+        return "\n".join([f"{'metric':<{width}}{'value':>8}", *rows])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """A table, for notebooks."""
+        rows = "".join(f"<tr><td>{label}</td><td>{value}</td></tr>" for label, value in self._rows)
+        return f"<table><tr><th>metric</th><th>value</th></tr>{rows}</table>"
+
+
+def _label(name: str) -> str:
+    """What a metric is called in a table; of intervals, with the coverage that was asked for."""
+    kind, _, percent = name.rpartition("_")
+    words = {"width": "width", "coverage": "coverage", "interval_score": "interval score"}
+    if kind in words:
+        return f"{percent} % {words[kind]}"
+    return _LABELS.get(name, name)
 
 
 def calibration_report(
@@ -51,6 +70,7 @@ def calibration_report(
     interval: Floats,
     n_cal: int | None,
     for_ece: Floats | None = None,
+    coverage: float = 0.95,
 ) -> CalibrationReport:
     """Every metric of a predictor on test data, sharpness always beside coverage.
 
@@ -63,11 +83,12 @@ def calibration_report(
     quantiles : array of shape (n, 19)
         At the inner 19 of the 21 levels of the ECE; the quantiles at 0 and 1 are infinite.
     interval : array of shape (n, 2)
-        95 % intervals.
     n_cal : int or None
         Number of calibration points, for the ECE floor; None if there are none.
     for_ece : array of shape (n, 19), optional
         Quantiles before they were moved to a bound, for the ECE alone.
+    coverage : float
+        Of the intervals; names of their metrics end with it, as in ``width_95``.
 
     Examples
     --------
@@ -91,14 +112,18 @@ def calibration_report(
     lower, upper = np.asarray(interval).T
     inner = scores.ECE_LEVELS[1:-1]
     for_ece = quantiles if for_ece is None else for_ece
+    percent = f"{100 * coverage:.10g}"
+    of_intervals = {
+        f"width_{percent}": scores.interval_width(lower, upper),
+        f"coverage_{percent}": scores.interval_coverage(y, lower, upper),
+        f"interval_score_{percent}": scores.interval_score(y, lower, upper, coverage),
+    }
     return CalibrationReport(
         ece=scores.ece(y, np.hstack([-edge, for_ece, edge])),
         ece_floor=scores.ece_floor(n_cal, len(y)),
         std=float(dist.std.mean()),
         nll=float(-dist.log_prob(y).mean()),
-        width_95=scores.interval_width(lower, upper),
-        coverage_95=scores.interval_coverage(y, lower, upper),
-        interval_score_95=scores.interval_score(y, lower, upper, 0.95),
+        **of_intervals,
         crps=float(dist.crps(y).mean()),
         pinball=scores.pinball_loss(y, quantiles, inner),
         rmse=scores.rmse(y, mean),

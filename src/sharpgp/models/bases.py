@@ -38,7 +38,7 @@ from sharpgp.models.foreign import ForeignModel
 from sharpgp.models.gaussian import GaussianModel, drawn_part, learn_gaussian
 from sharpgp.models.model import Learner
 from sharpgp.models.quantiles import gives_quantiles
-from sharpgp.models.regressor import ScikitMean
+from sharpgp.models.regressor import ScikitMean, names_for
 from sharpgp.models.trees import TREES, TreeModel
 
 #: What ``base="auto"`` pools, by effort; ``sharpgp bench evidence pooling`` shows why.
@@ -66,8 +66,8 @@ class Bases:
     approximation : "auto", "exact", "sparse", "neighbours", Sparse or Neighbours
     effort : {"low", "auto", "high"}
     seed : int or None
-    names : array of str, optional
-        Column names, for regressors that want them.
+    names : array of str or TableEncoding, optional
+        Names of the features, or how columns became features, for regressors that want them.
     ties : tuple of int, optional
         Which features share a lengthscale, see :mod:`sharpgp.gp.ties`.
     known_noise : bool
@@ -142,7 +142,7 @@ class Bases:
         if _is_tree(base):
             return TreeModel(base, X, y, self.seed or 0, kept)
         if gives_quantiles(base):
-            return ForeignModel(base, X, y, self.names)
+            return ForeignModel(base, X, y, names_for(base, self.names))
         gps = [one for one in others.values() if isinstance(one, GaussianModel)]
         training = {"tolerance": REFIT_TOLERANCE, "start": _starts(gps)}
         rows = torch.arange(len(y), device=y.device)
@@ -226,7 +226,9 @@ class Bases:
         }
         if isinstance(base, gpytorch.kernels.Kernel) or (isinstance(base, str) and base in KERNELS):
             return train(X, y, self._kernel(base, X, searched), **settings)[0]
-        mean = ScikitMean(base, names=self.names, seed=self.seed or 0, groups=labels)
+        mean = ScikitMean(
+            base, names=names_for(base, self.names), seed=self.seed or 0, groups=labels
+        )
         regression, centre = mean.fitted(X, y)
         gp, _ = train(X, y - centre, self._kernel(ONE_GP, X, searched), **settings)
         return CentredPosterior(regression, gp, centre)

@@ -4,6 +4,7 @@ None of these packages is imported: a model is known by the methods that it has.
 """
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -89,6 +90,8 @@ def quantile_source(model: Any, levels: Sequence[float] = LEVELS) -> QuantileSou
 
     - a mapping from levels to fitted regressors, or a list of fitted ones whose level is their
       ``quantile`` or ``alpha`` (scikit-learn's quantile losses); ``levels`` are theirs;
+    - one regressor for several levels: ``quantile_alpha=[...]`` (XGBoost's
+      ``reg:quantileerror``) or ``loss_function="MultiQuantile:alpha=..."`` (CatBoost);
     - ``pred_dist(X).ppf(level)`` (NGBoost);
     - ``predict_quantiles(X, alpha=levels)`` that gives a frame (skpro), or
       ``predict_quantiles(X, levels)``;
@@ -109,6 +112,9 @@ def quantile_source(model: Any, levels: Sequence[float] = LEVELS) -> QuantileSou
         return _by_level(model)
     if isinstance(model, list | tuple):
         return _by_level({_level_of(one): one for one in model})
+    if not isinstance(model, type) and (own := _own_levels(model)) is not None:
+        order = np.argsort(own)
+        return QuantileSource(name, own[order], lambda X, _: np.asarray(model.predict(X))[:, order])
     ask = None if isinstance(model, type) else _convention(model)
     if ask is None and not isinstance(model, type):
         if _takes(model, "return_std"):
@@ -152,6 +158,18 @@ def _convention(model: Any) -> Ask | None:
     if _takes(model, "quantiles"):
         return lambda X, levels: model.predict(X, quantiles=levels.tolist())
     return None
+
+
+def _own_levels(model: Any) -> Floats | None:
+    """Levels [k] of a regressor that predicts several quantiles at once; None for any other."""
+    settings = model.get_params() if callable(getattr(model, "get_params", None)) else {}
+    levels = settings.get("quantile_alpha")
+    loss = re.fullmatch(r"MultiQuantile:alpha=([\d.,\s]+)", str(settings.get("loss_function")))
+    if loss:
+        levels = [float(level) for level in loss[1].split(",")]
+    if levels is None or np.ndim(levels) != 1 or len(levels) < 2:
+        return None
+    return np.asarray(levels, dtype=np.float64)
 
 
 def _ppf(distribution: Any) -> Callable[[float], Any]:

@@ -5,11 +5,13 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
 from sklearn.model_selection import KFold, cross_val_predict
 from torch import Tensor
 
 from sharpgp._stored import stored
 from sharpgp.exceptions import InvalidInputError
+from sharpgp.frames.encoding import TableEncoding
 from sharpgp.gp.centred import Mean
 from sharpgp.models.folds import parts, together
 from sharpgp.models.splitters import complements
@@ -26,9 +28,9 @@ class ScikitMean(Mean):
     ----------
     regressor : scikit-learn regressor
         Whatever has ``fit`` and ``predict``.
-    names : array of str, optional
-        Column names; with them the regressor is given data frames, as its ``ColumnTransformer``
-        may want.
+    names : array of str or TableEncoding, optional
+        Names of the features; with them the regressor is given data frames.  With an encoding, data
+        frames of the user's own columns, as a ``ColumnTransformer`` wants them.
     seed : int
         Draws the parts of out-of-fold predictions.
     groups : Tensor [N], optional
@@ -94,13 +96,55 @@ class ScikitMean(Mean):
 
 
 def as_table(X: Tensor, names: Any) -> Any:
-    """``X`` [T, d] as an array or, with column names, as a data frame."""
+    """``X`` [T, d] as an array; with names of the features, or an encoding, as a data frame."""
     array = X.detach().cpu().numpy()
     if names is None:
         return array
-    from pandas import DataFrame  # there is one, since the names came with a data frame
+    from pandas import Categorical, DataFrame, to_datetime  # there is one: the names came with it
 
-    return DataFrame(array, columns=names)
+    if not isinstance(names, TableEncoding):
+        return DataFrame(array, columns=names)
+    columns = {}
+    for name, values in names.decode(array).items():
+        if values.holds == "date":
+            columns[name] = to_datetime(values.data, unit="D")
+        elif values.holds == "text":
+            texts = values.data.astype(object)
+            texts[values.missing] = None
+            ordered = values.order is not None
+            columns[name] = Categorical(texts, values.order, ordered=True) if ordered else texts
+        else:
+            columns[name] = values.data
+    return DataFrame(columns)
+
+
+def names_for(regressor: Any, names: Any) -> Any:
+    """What a regressor is given: the user's own columns if it selects columns, else features.
+
+    Parameters
+    ----------
+    regressor : scikit-learn regressor
+    names : TableEncoding, list of str or None
+
+    Returns
+    -------
+    TableEncoding, list of str or None
+        For :func:`as_table`.
+    """
+    if not isinstance(names, TableEncoding):
+        return names
+    settings = regressor.get_params(deep=True) if hasattr(regressor, "get_params") else {}
+    selectors = [one for one in settings.values() if isinstance(one, ColumnTransformer)]
+    asked = [part[2] for one in selectors for part in one.transformers]
+    wanted = [
+        name
+        for columns in asked
+        if not callable(columns)
+        for name in ([columns] if isinstance(columns, str) else columns)
+        if isinstance(name, str)
+    ]
+    of_features = any(name not in names.names and name in names.features for name in wanted)
+    return names if selectors and not of_features else names.features
 
 
 def _checked(predictions: Any, like: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from sharpgp.plots.calibration import (
 )
 from sharpgp.plots.change import exchangeability, martingale
 from sharpgp.plots.intervals import plot_intervals_1d, toy_figure
-from sharpgp.plots.models import base, intervals, observed, plot, relevance
+from sharpgp.plots.models import base, intervals, observed, plot, relevance, width_parts
 from sharpgp.plots.optimisation import (
     coverage_so_far,
     optimisation_figure,
@@ -53,5 +53,6 @@ __all__ = [
     "remaining_so_far",
     "theta_curves",
     "toy_figure",
+    "width_parts",
     "widths",
 ]

@@ -11,11 +11,16 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 from numpy.typing import ArrayLike
 
-from sharpgp.diagnostics import Diagnostics, LevelCurves, bands_of_chance, texts_of
+from sharpgp.diagnostics import (
+    Diagnostics,
+    LevelCurves,
+    OwnColumn,
+    bands_of_chance,
+    column_named,
+)
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.metrics import (
     BinnedCoverage,
-    coverage_along,
     interval_coverage,
     interval_width,
     observed_levels,
@@ -147,12 +152,13 @@ def coverage_by_width(
     [1.0, 0.5]
     """
     bins = coverage_in_width_bins(y, lower, upper, n_bins)
-    return _binned(ax, bins, coverage, n_cal, "width of the interval", looks)
+    column = OwnColumn("width of the interval", np.asarray(upper) - np.asarray(lower))
+    return _binned(ax, bins, coverage, n_cal, column, looks)
 
 
 def coverage_by_feature(
     ax: Axes,
-    feature: ArrayLike,
+    feature: ArrayLike | OwnColumn,
     y: ArrayLike,
     lower: ArrayLike,
     upper: ArrayLike,
@@ -160,13 +166,12 @@ def coverage_by_feature(
     n_cal: int | None = None,
     *,
     name: str = "feature",
-    dates: bool = False,
     n_bins: int = 5,
     looks: int = 1,
 ) -> Axes:
     """Draw the share covered in groups along a feature; see :func:`coverage_by_width`.
 
-    ``dates`` says that the feature counts days since 1970.
+    A column of categories is drawn category by category.
 
     Examples
     --------
@@ -175,8 +180,9 @@ def coverage_by_feature(
     >>> [text.get_text() for text in ax.get_xticklabels()]
     ['≤ 0', '≤ 1']
     """
-    bins = coverage_along(feature, y, lower, upper, n_bins)
-    return _binned(ax, bins, coverage, n_cal, name, looks, dates=dates)
+    own = feature if isinstance(feature, OwnColumn) else OwnColumn(name, np.asarray(feature))
+    bins = own.coverage(np.asarray(y), np.asarray(lower), np.asarray(upper), n_bins)
+    return _binned(ax, bins, coverage, n_cal, own, looks)
 
 
 def beta_curve(ax: Axes, curves: LevelCurves) -> Axes:
@@ -258,7 +264,7 @@ def calibration_figure(
     """
     k = _position(found, coverage)
     lower, upper = found.lower[:, k], found.upper[:, k]
-    j = column_of(found, feature, k)
+    column = column_of(found, feature, k)
     panels: dict[str, Callable[[Axes], Axes]] = {
         "Reliability": lambda ax: reliability(
             ax, found.y, found.quantiles, found.levels, found.n_cal
@@ -269,16 +275,7 @@ def calibration_figure(
             ax, found.y, lower, upper, coverage, found.n_cal, looks=found.looks
         ),
         "Coverage by feature": lambda ax: coverage_by_feature(
-            ax,
-            found.X[:, j],
-            found.y,
-            lower,
-            upper,
-            coverage,
-            found.n_cal,
-            name=found.feature_names[j],
-            dates=found.feature_names[j] in found.dates,
-            looks=found.looks,
+            ax, column, found.y, lower, upper, coverage, found.n_cal, looks=found.looks
         ),
         "Observed against predicted": lambda ax: _observed(ax, found, lower, upper),
     }
@@ -324,10 +321,8 @@ def _binned(
     bins: BinnedCoverage,
     coverage: float,
     n_cal: int | None,
-    xlabel: str,
+    column: OwnColumn,
     looks: int,
-    *,
-    dates: bool = False,
 ) -> Axes:
     where = np.arange(len(bins.n_points))
     low, high = bands_of_chance(bins, coverage, n_cal, looks)
@@ -335,9 +330,11 @@ def _binned(
     ax.axhline(coverage, color=GREY, lw=0.8, ls=DASHED)
     off = (bins.coverage < low) | (bins.coverage > high)
     ax.scatter(where, bins.coverage, s=28, c=[ORANGE if o else BLUE for o in off], zorder=3)
-    ends = [f"≤ {text}" for text in texts_of(bins.edges, dates=dates)[1:]]
-    ax.set_xticks(where, ends, fontsize=7 if dates else None)
-    return plain(ax, xlabel, "share covered")
+    ticks = column.ticks(bins.edges)
+    ax.set_xticks(where, ticks, fontsize=7 if sum(map(len, ticks)) > 30 else None)
+    if sum(map(len, ticks)) > 60:
+        ax.tick_params(axis="x", rotation=45)
+    return plain(ax, column.name, "share covered")
 
 
 def _position(found: Diagnostics, coverage: float) -> int:
@@ -348,15 +345,6 @@ def _position(found: Diagnostics, coverage: float) -> int:
     return int(near[0])
 
 
-def column_of(found: Diagnostics, feature: Any, k: int) -> int:
-    """Column of a feature by number or name; the one along which coverage strays most for None."""
-    names = found.feature_names
-    if feature is None:
-        return found.straying_feature(k)
-    if feature in names:
-        return names.index(feature)
-    if isinstance(feature, int | np.integer) and 0 <= feature < len(names):
-        return int(feature)
-    raise InvalidInputError(
-        f"feature: expected a name or a column below {len(names)}, found {feature!r}"
-    )
+def column_of(found: Diagnostics, feature: Any, k: int) -> OwnColumn:
+    """A column by number or name; the one along which coverage strays most for None."""
+    return found.straying_column(k) if feature is None else column_named(found.columns, feature)

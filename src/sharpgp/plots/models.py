@@ -1,7 +1,7 @@
 """One picture of a fitted model in one line, by name."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,6 +11,9 @@ from sharpgp.diagnostics import Diagnostics, diagnose
 from sharpgp.models.pool import Member
 from sharpgp.plots import calibration
 from sharpgp.plots.style import BLUE, DASHED, GREY, ORANGE, SHADE, plain
+
+if TYPE_CHECKING:
+    from sharpgp.width_parts import WidthParts
 
 
 def plot(
@@ -70,7 +73,7 @@ def plot(
             found, coverage=coverage, feature=feature, figure=_pyplot().figure(figsize=(14, 7))
         )
     if kind == "auto":
-        kind = "intervals" if found.X.shape[1] == 1 else "observed"
+        kind = "intervals" if len(found.columns) == 1 else "observed"
     if ax is None:
         ax = _pyplot().subplots()[1]
     return _KINDS[kind](ax, found, feature)
@@ -82,11 +85,12 @@ def intervals(ax: Axes, found: Diagnostics, feature: int | str | None = None) ->
     Intervals are those of ``found.coverages[0]``; points outside of theirs are marked.
     """
     if feature is None:
-        name = next(iter(found.relevant), None)
-        feature = 0 if name is None else found.places[name][0] if found.places else name
-    j = calibration.column_of(found, feature, 0)
-    order = np.argsort(found.X[:, j], kind="stable")
-    x, y, mean = found.X[order, j], found.y[order], found.mean[order]
+        feature = next(iter(found.relevant), 0)
+    column = calibration.column_of(found, feature, 0)
+    order = np.argsort(column.values, kind="stable")
+    x, y, mean = column.values[order], found.y[order], found.mean[order]
+    if column.labels:  # side by side within a category
+        x = x + 0.6 * (np.argsort(np.random.default_rng(0).permutation(len(x))) / len(x) - 0.5)
     lower, upper = found.lower[order, 0], found.upper[order, 0]
     missed = (y < lower) | (y > upper)
     label = f"{100 * found.coverages[0]:g} % interval"
@@ -97,9 +101,11 @@ def intervals(ax: Axes, found: Diagnostics, feature: int | str | None = None) ->
         ax.vlines(x, lower, upper, color=SHADE, lw=1.2, label=label)
         ax.scatter(x, mean, s=14, marker="_", color=BLUE, lw=1, label="mean")
     _observations(ax, x, y, missed)
-    if found.feature_names[j] in found.dates:
+    if column.dates:
         ax.xaxis_date()  # matplotlib counts days since 1970, too
-    return _labelled(ax, found, found.feature_names[j], _target(found))
+    if column.labels:
+        ax.set_xticks(np.arange(len(column.labels)), column.labels)
+    return _labelled(ax, found, column.name, _target(found))
 
 
 def observed(ax: Axes, found: Diagnostics, feature: int | str | None = None) -> Axes:
@@ -117,7 +123,7 @@ def observed(ax: Axes, found: Diagnostics, feature: int | str | None = None) -> 
 
 def relevance(ax: Axes, found: Diagnostics, feature: int | str | None = None) -> Axes:
     """Draw the relevance of features or columns, most first; see :mod:`sharpgp.relevance`."""
-    values = found.relevant or dict.fromkeys(found.feature_names, 0.0)
+    values = found.relevant or {column.name: 0.0 for column in found.columns}
     shown = list(values.items())[:20][::-1]
     _bars(ax, [name for name, _ in shown], np.array([value for _, value in shown]))
     return plain(ax, "change of predictions if shuffled")
@@ -138,6 +144,21 @@ def base(ax: Axes, members: Sequence[Member]) -> Axes:
     return plain(ax, "weight")
 
 
+def width_parts(parts: "WidthParts", row: int, *, ax: Axes | None = None) -> Axes:
+    """Draw how much each column adds to one row's width; see ``explain_width``."""
+    if ax is None:
+        ax = _pyplot().subplots()[1]
+    order = np.argsort(np.abs(parts.parts[row]), kind="stable")
+    values = parts.parts[row][order]
+    colours = [ORANGE if value > 0 else BLUE for value in values]
+    ax.barh(np.arange(len(order)), values, 0.7, color=colours)
+    ax.set_yticks(np.arange(len(order)), [parts.columns[j] for j in order])
+    ax.axvline(0.0, color=GREY, lw=0.8)
+    title = f"{100 * parts.coverage:g} % interval, width {parts.width[row]:.3g}"
+    ax.set_title(title, loc="left", fontsize=9, color=GREY)
+    return plain(ax, f"added to a typical width of {parts.base:.3g}")
+
+
 _KINDS: dict[str, Callable[[Axes, Diagnostics, Any], Axes]] = {
     "intervals": intervals,
     "observed": observed,
@@ -151,18 +172,15 @@ _KINDS: dict[str, Callable[[Axes, Diagnostics, Any], Axes]] = {
 
 
 def _coverage(ax: Axes, found: Diagnostics, feature: int | str | None) -> Axes:
-    j = calibration.column_of(found, feature, 0)
     return calibration.coverage_by_feature(
         ax,
-        found.X[:, j],
+        calibration.column_of(found, feature, 0),
         found.y,
         found.lower[:, 0],
         found.upper[:, 0],
         float(found.coverages[0]),
         found.n_cal,
-        name=found.feature_names[j],
-        dates=found.feature_names[j] in found.dates,
-        looks=found.X.shape[1],
+        looks=len(found.columns),
     )
 
 

@@ -28,6 +28,15 @@ def assumption(found: Diagnostics) -> Finding | None:
     )
 
 
+def suspicions(found: Diagnostics) -> Finding | None:
+    """What looks wrong with the test rows themselves, see ``sharpgp.check``; None if nothing."""
+    if not found.suspicions:
+        return None
+    first, *more = found.suspicions
+    shows = " ".join(one.says for one in (first, *more[:4]))
+    return Finding(shows, first.cure, False)
+
+
 def gaps(found: Diagnostics, k: int) -> Finding | None:
     """How many values are missing, and coverage by what is; None where none is."""
     if not found.n_missing:

@@ -1,10 +1,10 @@
 """What is wrong with a model on test data, worst first, each by a test of its own.
 
-Tests are ordered so that a fault is called by its own name: copies and groups before all that
-assumes independent points, a trend along the rows before a shift, a shift before a wrong spread,
-and all of these before places where coverage differs. A calibrated predictor passes all of them
-about nine times in ten, and each of them 49 times in 50; places, of which there are many, together
-19 times in 20.
+Tests are ordered so that a fault is called by its own name: inputs that lie elsewhere than in
+training before what follows from that, copies and groups before all that assumes independent
+points, a trend along the rows before a shift, a shift before a wrong spread, and all of these
+before places where coverage differs. A calibrated predictor passes all of them about nine times in
+ten, and each of them 49 times in 50; places, of which there are many, together 19 times in 20.
 """
 
 from collections.abc import Callable
@@ -32,6 +32,9 @@ _TREND = float(ndtri(0.999))
 _SPREAD_ERROR = 1.167
 #: Where the middle half of a standard normal ends, and its middle 99 in 100.
 _HALF, _OUTER = float(ndtri(0.75)), float(ndtri(0.995))
+#: How many times larger or smaller a column may be than in training, and share of points that may
+#: lie outside of its range there, before it is suspected first.
+_FACTOR, _OUTSIDE = 3.0, 0.05
 #: A target that follows the order of the rows this closely was sorted by.
 _SORTED = 0.95
 
@@ -56,6 +59,8 @@ def faults(found: Diagnostics, numbers: Numbers) -> list[Fault]:
     places = _places(found, numbers)
     average = _on_average(found) or _levels(found)
     average = average or _bars(found, numbers) or _coverage(found, numbers)
+    if average is not None and (moved := _inputs(found)):
+        return [replace(moved, says=f"{moved.says}; {average.says}"), *out, average]
     if average is None or any(fault.kind == "drift" for fault in out):
         return out + [fault for fault, _ in places]
     if places:
@@ -82,6 +87,41 @@ def scores_of(found: Diagnostics) -> np.ndarray:
 def _error(found: Diagnostics) -> float:
     """Root of 1/T + 1/C: the standard error of a mean of scores."""
     return float(np.sqrt(1 / len(found.y) + (1 / found.n_cal if found.n_cal else 0.0)))
+
+
+def _inputs(found: Diagnostics) -> Fault | None:
+    """Columns that lie elsewhere than in training, the farthest first."""
+    away = []
+    for old, new in zip(found.columns_in_training, found.columns, strict=False):
+        if old.labels or old.dates:
+            continue
+        low, high = float(old.values.min()), float(old.values.max())
+        outside = float(((new.values < low) | (new.values > high)).mean())
+        before, now = (float(np.median(np.abs(one.values))) for one in (old, new))
+        factor = now / before if before > 0 else 1.0
+        if not 1 / _FACTOR < factor < _FACTOR:
+            times = _round_factor(max(factor, 1 / max(factor, 1e-12)))
+            much = f"{times:,.0f} times" if factor > 1 else f"1/{times:,.0f} of"
+            away.append((1 + times, f"{new.name} is about {much} what it was in training"))
+        elif outside > _OUTSIDE:
+            ends = " to ".join(old.ends(np.array([low, high]))[0])
+            says = f"{new.name} is outside of its range in training ({ends}) at {percent(outside)}"
+            away.append((outside, f"{says} of the points"))
+    if not away:
+        return None
+    says = max(away)[1]
+    return Fault(
+        "inputs",
+        says,
+        "Check its unit and where these rows come from. Outside of what it has seen, a model can "
+        "only be as good as its guess.",
+    )
+
+
+def _round_factor(factor: float) -> float:
+    """A power of ten where one is near, as of units; else one digit."""
+    power = 10.0 ** round(np.log10(factor))
+    return power if 0.75 < factor / power < 1.33 else float(f"{factor:.1g}")
 
 
 def _copies(found: Diagnostics) -> Fault | None:
@@ -255,7 +295,7 @@ def _places(found: Diagnostics, numbers: Numbers) -> list[tuple[Fault, np.ndarra
     """Groups of points whose coverage differs, and which points, worst first; one per feature."""
     named: dict[str, tuple[float, Fault, np.ndarray]] = {}
     for k, part in enumerate(numbers["intervals"]):
-        columns = {name: found.X[:, j] for j, name in enumerate(found.feature_names)}
+        columns = {column.name: column.values for column in found.columns}
         columns |= {
             ROWS: np.arange(1.0, len(found.y) + 1),
             "": found.upper[:, k] - found.lower[:, k],

@@ -216,7 +216,7 @@
   }
 
   function covered(part, bins, xLabel) {
-    const coverage = part.coverage;
+    const coverage = part.coverage, named = bins.some((b) => b.category);
     const lowest = Math.min(coverage, ...bins.flatMap((b) => [b.low, b.covered]));
     const floor = Math.max(0, Math.floor(10 * (lowest - 0.02)) / 10);
     const range = [floor, 1 + 0.03 * (1 - floor)];
@@ -225,12 +225,13 @@
       x: [0, bins.length], y: range,
       yTicks: ticks(floor, 1, 4).map((v) => [v, percent(v)]),
       // Dates do not fit beside one another on a phone: every second one does.
-      xTicks: bins.map((b, i) => [i + 0.5, window.innerWidth > 700 || i % 2 === 0 || b.ends[1].length < 8 ? b.ends[1] : ""]),
+      xTicks: bins.map((b, i) => [i + 0.5, bins.length < 7 && (window.innerWidth > 700 || i % 2 === 0 || b.ends[1].length < 8) || named && i % 2 === 0 ? brief(b.ends[1], 12) : ""]),
       hint: `All points: ${percent(part.covered)} covered, ${percent(coverage)} claimed.`,
-      xLabel: `${brief(xLabel, 24)}, up to`, yLabel: "share covered", columns: ["from", "to", "points", "covered", "by chance"],
+      xLabel: named ? brief(xLabel, 32) : `${brief(xLabel, 24)}, up to`, yLabel: "share covered",
+      columns: [...(named ? ["category"] : ["from", "to"]), "points", "covered", "by chance"],
       rows: bins.map((b, i) => ({
         x: i + 0.5, y: b.covered,
-        cells: [...b.ends, String(b.n), percent(b.covered), `${percent(b.low)} to ${percent(b.high)}`],
+        cells: [...(named ? [b.ends[0]] : b.ends), String(b.n), percent(b.covered), `${percent(b.low)} to ${percent(b.high)}`],
       })),
       draw(add, sx, sy) {
         bins.forEach((b, i) => {

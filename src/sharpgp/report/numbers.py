@@ -10,14 +10,12 @@ from sharpgp.diagnostics import (
     FEWEST_JUDGED,
     Diagnostics,
     Floats,
+    OwnColumn,
     bands_of_chance,
-    texts_of,
 )
 from sharpgp.metrics import (
     BinnedCoverage,
-    coverage_along,
     coverage_band,
-    coverage_by_width,
     interval_coverage,
     interval_score,
     interval_width,
@@ -49,19 +47,14 @@ Numbers = dict[str, Any]
 
 def numbers_of(found: Diagnostics) -> Numbers:
     """Everything that the figures draw, each share with the band that sampling would give it."""
-    features = _shown_features(found)
-    names = [found.feature_names[j] for j in features]
-    columns = [found.X[:, j] for j in features]
+    columns = [*_shown_columns(found), OwnColumn(ROWS, np.arange(1.0, len(found.y) + 1))]
     return {
         "target": found.target or "target",
         "unit": found.unit,
         "reliability": _reliability(found),
         "pit": _pit(found),
-        "features": [*names, ROWS],
-        "intervals": [
-            _intervals(found, k, [*columns, np.arange(1.0, len(found.y) + 1)], names)
-            for k in range(len(found.coverages))
-        ],
+        "features": [column.name for column in columns],
+        "intervals": [_intervals(found, k, columns) for k in range(len(found.coverages))],
         "points": _points(found),
         "worst": _worst(found),
         "learned": _learned(found),
@@ -95,19 +88,19 @@ def _pit(found: Diagnostics) -> Numbers:
     }
 
 
-def _intervals(found: Diagnostics, k: int, columns: list[Floats], names: list[str]) -> Numbers:
+def _intervals(found: Diagnostics, k: int, columns: list[OwnColumn]) -> Numbers:
     y, lower, upper, coverage = found.y, found.lower[:, k], found.upper[:, k], found.coverages[k]
     confidence = 1 - (1 - CALM) / COVERAGE_LOOKS
     low, high = coverage_band(float(coverage), found.n_cal, len(y), confidence)
     width = upper - lower
     counts, edges = np.histogram(width, bins=WIDTH_BINS, range=_range(width))
-    by_width = coverage_by_width(y, lower, upper, COVERAGE_BINS)
-    by_feature = [coverage_along(column, y, lower, upper, COVERAGE_BINS) for column in columns]
 
-    def judged(bins: BinnedCoverage, name: str = "") -> list[Numbers]:
+    def judged(column: OwnColumn) -> list[Numbers]:
+        bins = column.coverage(y, lower, upper, COVERAGE_BINS)
         groups = _bins(bins, float(coverage), found.n_cal, found.looks)
-        ends = texts_of(bins.edges, dates=name in found.dates)
-        return [group | {"ends": ends[i : i + 2]} for i, group in enumerate(groups)]
+        named = {"category": bool(column.labels)}
+        ends = column.ends(bins.edges)
+        return [group | named | {"ends": ends[i]} for i, group in enumerate(groups)]
 
     return {
         "coverage": float(coverage),
@@ -119,8 +112,8 @@ def _intervals(found: Diagnostics, k: int, columns: list[Floats], names: list[st
         "score": interval_score(y, lower, upper, float(coverage)),
         "tenths": _list(np.quantile(width, [0.1, 0.9])),
         "widths": {"edges": _list(edges), "count": counts.tolist()},
-        "by_width": judged(by_width),
-        "by_feature": list(map(judged, by_feature, [*names, ROWS])),
+        "by_width": judged(OwnColumn("", width)),
+        "by_feature": [judged(column) for column in columns],
     }
 
 
@@ -162,20 +155,20 @@ def _differs(bins: BinnedCoverage, i: int, looks: int) -> bool:
     return bool(abs(here - there) > ndtri(1 - 0.025 / (len(n) * looks)) * np.sqrt(variance))
 
 
-def _shown_features(found: Diagnostics) -> list[int]:
-    """Columns in the order of ``X``; of very many only those whose coverage strays most."""
-    d = found.X.shape[1]
-    if d <= MOST_FEATURES:
-        return list(range(d))
+def _shown_columns(found: Diagnostics) -> list[OwnColumn]:
+    """Columns in their order; of very many only those whose coverage strays most."""
+    columns = list(found.columns)
+    if len(columns) <= MOST_FEATURES:
+        return columns
     k = int(np.abs(found.coverages - 0.9).argmin())
     strays = [
         np.abs(
-            coverage_along(found.X[:, j], found.y, found.lower[:, k], found.upper[:, k]).coverage
+            column.coverage(found.y, found.lower[:, k], found.upper[:, k]).coverage
             - found.coverages[k]
         ).max()
-        for j in range(d)
+        for column in columns
     ]
-    return sorted(np.argsort(strays)[-MOST_FEATURES:].tolist())
+    return [columns[j] for j in sorted(np.argsort(strays)[-MOST_FEATURES:].tolist())]
 
 
 def _points(found: Diagnostics) -> Numbers:

@@ -52,7 +52,8 @@ def write_report(
     model : SharpGPRegressor, Calibrated, or what :func:`sharpgp.through` takes
     X : array or frame of shape (n, d)
     y : array of shape (n,)
-        Test data: neither trained nor calibrated on.
+        Test data: neither trained nor calibrated on.  None for both: the points that calibrated the
+        model, out of fold.
     out : path
         File to write.
     feature_names : sequence of d str, optional
@@ -114,7 +115,11 @@ def render_report(
         "tiles": tables.tiles(found),
         "rows": "".join(
             _sentence(finding)
-            for finding in (data_words.assumption(found), data_words.gaps(found, first))
+            for finding in (
+                data_words.assumption(found),
+                data_words.suspicions(found),
+                data_words.gaps(found, first),
+            )
             if finding is not None
         ),
         "reliability": _sentence(words.reliability(found, numbers, wrong)),
@@ -168,10 +173,13 @@ def _first_feature(numbers: Numbers, k: int) -> int:
 def _sizes(found: Diagnostics) -> str:
     unit = f" ({found.unit})" if found.unit else ""
     opening = f"Target {found.target}{unit}; calibration" if found.target else "Calibration"
-    features = found.X.shape[1]
+    columns = len(found.columns)
+    tested = f"{len(found.y):,} test points"
+    if found.out_of_fold:
+        tested = "judged on these, each by fits that have not seen it"
     return (
-        f"{opening} {found.method}; {_points(found)} and {len(found.y):,} test points; "
-        f"{features} {'feature' if features == 1 else 'features'}"
+        f"{opening} {found.method}; {_points(found)} and {tested}; "
+        f"{columns} {'column' if columns == 1 else 'columns'}"
     )
 
 

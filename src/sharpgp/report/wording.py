@@ -46,6 +46,8 @@ def place_of(name: str, bins: list[Numbers], i: int) -> str:
         # A group holds what lies above its lower edge, the first group its edge, too.
         first = bins[i]["from"] + (i > 0)
         return f"rows {first:.0f} to {bins[i]['to']:.0f}"
+    if bins[i].get("category"):
+        return f"{name} = {bins[i]['ends'][0]}"
     ends = " to ".join(bins[i]["ends"])
     return f"intervals of width {ends}" if not name else f"{name} {ends}"
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from sharpgp.diagnostics import Diagnostics
 from sharpgp.report.advice import narrow_advice, spread_advice, wide_advice
-from sharpgp.report.faults import Fault, outside
+from sharpgp.report.faults import FEWEST, Fault, outside
 from sharpgp.report.numbers import MOST_ECE, ROWS, Numbers
 from sharpgp.report.wording import count, numeral, percent, place_of
 
@@ -37,6 +37,16 @@ class Verdict:
 
 def verdict(found: Diagnostics, faults: Sequence[Fault]) -> Verdict:
     """One of three states, with the worst finding by name."""
+    leak = next((one for one in found.suspicions if one.kind == "leak"), None)
+    if leak is not None and not (faults and faults[0].kind in ("inputs", "copies")):
+        return Verdict("look", "Too good to be true?", leak.says, leak.cure)
+    if not faults and len(found.y) < FEWEST:
+        return Verdict(
+            "look",
+            "Too few points to tell:",
+            f"{numeral(len(found.y))} test points show no fault, and would not show most.",
+            f"{FEWEST} are a start, some hundreds are better.",
+        )
     if not faults:
         return Verdict(
             "well",
@@ -57,7 +67,7 @@ def verdict(found: Diagnostics, faults: Sequence[Fault]) -> Verdict:
 
 
 #: Kinds of faults that the distribution as a whole shows.
-_WHOLE = ("drift", "shift", "narrow", "wide", "tails", "levels")
+_WHOLE = ("inputs", "drift", "shift", "narrow", "wide", "tails", "levels")
 
 
 def _of_the_whole(faults: Sequence[Fault]) -> Fault | None:
@@ -91,6 +101,7 @@ _SHAPES = {
     "narrow": "The ends are too high: distributions are too narrow.",
     "wide": "The middle is too high: distributions are too wide.",
     "tails": "Points pile up in the outermost bars: tails are too short.",
+    "inputs": "The shape is that of points unlike those of training.",
     "drift": "The shape is that of all rows together; it changes along them.",
     "levels": "The bars are uneven in more than one way.",
 }

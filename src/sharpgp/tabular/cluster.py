@@ -15,7 +15,16 @@ import torch
 from sharpgp._extras import need
 from sharpgp.exceptions import SharpGPError
 from sharpgp.frames.encoding import TableEncoding
-from sharpgp.tabular.files import ROWS, csv_conversion, delimiter_of, format_of, read_batches
+from sharpgp.tabular.files import (
+    AS_GUESSED,
+    ROWS,
+    csv_conversion,
+    format_of,
+    parsing_of,
+    read_batches,
+    row_by_row,
+)
+from sharpgp.tabular.layout import Layout
 from sharpgp.tabular.models import SavedModel, load_model
 from sharpgp.tabular.prediction import Progress, Request, check_file, write
 
@@ -166,13 +175,12 @@ def _read(data: Any, source: Any, types: dict[str, Any], missing: Sequence[str])
     if format_of(source) == "parquet":
         table = data.read_parquet(path, partitioning=None, file_extensions=None)
         return table.select_columns(list(types))
-    from pyarrow import csv
-
-    parsing = csv.ParseOptions(delimiter=delimiter_of(source), newlines_in_values=True)
+    layout = Layout.of(source, AS_GUESSED)
     return data.read_csv(
         path,
-        parse_options=parsing,
-        convert_options=csv_conversion(types, missing),
+        read_options=row_by_row(layout, encoding=layout.encoding),
+        parse_options=parsing_of(layout),
+        convert_options=csv_conversion(types, missing, layout),
         partitioning=None,
     )
 

@@ -1,4 +1,4 @@
-"""The first sheet of an Excel file as an Arrow table."""
+"""A sheet of an Excel file as an Arrow table."""
 
 import datetime
 import os
@@ -8,19 +8,23 @@ from zipfile import BadZipFile
 
 from sharpgp._extras import need
 from sharpgp.exceptions import InvalidInputError
+from sharpgp.tabular.layout import Reading, header_of, named
 
 
-def read_sheet(path: str | os.PathLike[str], missing: Collection[str]) -> Any:
-    """The first sheet: names in its first row, values below, as a table in memory.
+def read_sheet(
+    path: str | os.PathLike[str], missing: Collection[str], reading: Reading
+) -> tuple[Any, list[str]]:
+    """A sheet as a table in memory, and what a reader should know of how it was read.
 
-    A column of numbers becomes numbers, one of dates dates, and one with anything else text. Empty
-    rows at the end, and empty columns without a name, are left out.
+    A column of numbers becomes numbers, one of dates dates, and one with anything else text.
 
     Parameters
     ----------
     path : str or path
     missing : collection of str
         Text that stands for a missing value.
+    reading : Reading
+        Which sheet, the first one by default, and how many rows are above the header.
     """
     need("excel", "openpyxl")
     import pyarrow as pa
@@ -30,28 +34,36 @@ def read_sheet(path: str | os.PathLike[str], missing: Collection[str]) -> Any:
     try:
         with open(path, "rb") as stream:
             book = load_workbook(stream, read_only=True, data_only=True)
-            rows = [list(row) for row in book.worksheets[0].iter_rows(values_only=True)]
+            names = book.sheetnames
+            if reading.sheet is not None and reading.sheet not in names:
+                raise InvalidInputError(
+                    f"sheet: expected one of {', '.join(names)}, found {reading.sheet!r}"
+                )
+            sheet = book[reading.sheet or names[0]]
+            rows = [list(row) for row in sheet.iter_rows(values_only=True)]
             book.close()
-    except FileNotFoundError:
+    except (FileNotFoundError, InvalidInputError):
         raise
     except (InvalidFileException, BadZipFile, OSError, KeyError, ValueError, SyntaxError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InvalidInputError(f"{path}: expected an Excel file, found: {reason}") from None
     while rows and all(value is None for value in rows[-1]):
         rows.pop()
+    others = f"; other sheets: {', '.join(names[1:])}" if len(names) > 1 else ""
     if not rows:
-        raise InvalidInputError(f"{path}: expected a header, found an empty sheet")
-    head, *body = rows
-    columns = {}
-    for j, name in enumerate(head):
-        values = [_plain(row[j] if j < len(row) else None, missing) for row in body]
-        if name is None and all(value is None for value in values):
-            continue
-        label = "" if name is None else str(name)
-        if label in columns:
-            raise InvalidInputError(f"{path}: expected distinct names, found {label!r} twice")
-        columns[label] = _array(values)
-    return pa.table(columns)
+        raise InvalidInputError(f"expected a header, found an empty sheet{others}")
+    place = header_of(rows) if reading.skip is None else min(reading.skip, len(rows) - 1)
+    told = []
+    if reading.sheet is None and others:
+        told.append(f"from its first sheet, as with sheet={names[0]!r}{others}")
+    if reading.skip is None and place:
+        told.append(f"with the header of line {place + 1}, as with skip={place}")
+    body = [[_plain(value, missing) for value in row] for row in rows[place + 1 :]]
+    columns = {
+        name: _array([row[k] if k < len(row) else None for row in body])
+        for k, name in enumerate(named(rows[place]))
+    }
+    return pa.table(columns), told
 
 
 def _plain(value: Any, missing: Collection[str]) -> Any:

@@ -16,17 +16,18 @@ from sharpgp._validation import nearest
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.frames.column import Column
 from sharpgp.frames.encoding import missing_columns
+from sharpgp.frames.texts import MISSING
 from sharpgp.tabular.excel import read_sheet
+from sharpgp.tabular.layout import FALLBACK, Layout, Reading, tidied
 
 Format = Literal["csv", "excel", "parquet"]
-#: Text that stands for a missing value in CSV files. "None" is a word: as a category it says more
-#: than a gap, and among numbers it is refused with the advice to name it.
-MISSING = ["", "NA", "N/A", "#N/A", "NaN", "nan", "NULL", "null"]
 #: Rows that are held in memory at a time.
 ROWS = 10_000
 #: Rows up to which ``sharpgp fit`` reads a file as a whole, unless told otherwise.
 MOST_IN_MEMORY = 2_000_000
 _BLOCK_BYTES = 2**21
+#: Nothing is said of how to read a file.
+AS_GUESSED = Reading()
 
 
 def format_of(path: str | os.PathLike[str]) -> Format:
@@ -55,42 +56,90 @@ def check_output(path: str | os.PathLike[str]) -> Format:
     return form
 
 
-def read_whole(path: str | os.PathLike[str], missing: Sequence[str] = ()) -> Any:
+def read_whole(
+    path: str | os.PathLike[str], missing: Sequence[str] = (), reading: Reading = AS_GUESSED
+) -> Any:
     """The whole file as an Arrow table, with types inferred from all rows.
 
     ``missing`` are texts that mark a missing value in CSV and Excel files, besides :data:`MISSING`.
     """
     form = format_of(path)
+    told: Sequence[str] = ()
     with plain_errors(path):
         if form == "parquet":
             import pyarrow.parquet as pq
 
             table = pq.ParquetFile(path).read()
         elif form == "excel":
-            table = read_sheet(path, [*MISSING, *missing])
+            table, told = read_sheet(path, [*MISSING, *missing], reading)
         else:
-            from pyarrow import csv
-
-            converting = csv.ConvertOptions(
-                null_values=[*MISSING, *missing], strings_can_be_null=True
-            )
-            with stream_of(path) as (stream, parsing):
-                table = csv.read_csv(stream, row_by_row(), parsing, converting)
-        names = table.column_names
-    _check_names(path, names)
+            table, told = _read_csv(path, missing, reading)
+    _check_names(path, table.column_names)
+    if form != "parquet":
+        table = tidied(path, table, told)
     if table.num_rows == 0:
         raise InvalidInputError(f"{path}: expected rows, found only a header")
     return table
 
 
-def row_by_row(**options: Any) -> Any:
+def _read_csv(
+    path: str | os.PathLike[str], missing: Sequence[str], reading: Reading
+) -> tuple[Any, list[str]]:
+    """The table of a CSV file, without lines at its end that are too short; and what to tell."""
+    from pyarrow import csv
+
+    short: list[int] = []
+
+    def too_short(row: Any) -> str:
+        short.append(row.number)
+        return "skip" if row.actual_columns < row.expected_columns else "error"
+
+    with stream_of(path, reading) as (stream, layout):
+        parsing = parsing_of(layout, invalid_row_handler=too_short)
+        converting = csv_conversion({}, missing, layout)
+        table = csv.read_csv(stream, row_by_row(layout), parsing, converting)
+    if not short:
+        return _plain_text(path, table), list(layout.told)
+    if short[0] <= table.num_rows + layout.skip + 1:
+        with stream_of(path, reading) as (stream, _):  # for Arrow's message
+            csv.read_csv(stream, row_by_row(layout), parsing_of(layout), converting)
+    told = [*layout.told, f"without {len(short)} line(s) at its end that are too short"]
+    return _plain_text(path, table), told
+
+
+def _plain_text(path: str | os.PathLike[str], table: Any) -> Any:
+    """Text without spaces around it; raise for bytes that are no text in the encoding."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for k, field in enumerate(table.schema):
+        if pa.types.is_binary(field.type):
+            raise InvalidInputError(
+                f"{path}: column {field.name!r}: expected text in UTF-8, found other bytes; use "
+                f"encoding={FALLBACK!r}"
+            )
+        if pa.types.is_string(field.type):
+            table = table.set_column(k, field.name, pc.utf8_trim_whitespace(table.column(k)))
+    return table
+
+
+def row_by_row(layout: Layout, **options: Any) -> Any:
     """Options to read a CSV file with: Arrow's errors name the row on one thread only."""
     from pyarrow import csv
 
-    return csv.ReadOptions(use_threads=False, **options)
+    return csv.ReadOptions(
+        use_threads=False, skip_rows=layout.skip + 1, column_names=layout.names, **options
+    )
 
 
-def names_in(path: str | os.PathLike[str]) -> list[str]:
+def parsing_of(layout: Layout, **options: Any) -> Any:
+    """Options to parse a CSV file with."""
+    from pyarrow import csv
+
+    return csv.ParseOptions(delimiter=layout.delimiter, newlines_in_values=True, **options)
+
+
+def names_in(path: str | os.PathLike[str], reading: Reading = AS_GUESSED) -> list[str]:
     """Names of the columns of a file."""
     form = format_of(path)
     with plain_errors(path):
@@ -99,19 +148,18 @@ def names_in(path: str | os.PathLike[str]) -> list[str]:
 
             names = pq.ParquetFile(path).schema_arrow.names
         elif form == "excel":
-            names = read_sheet(path, MISSING).column_names
+            names = read_sheet(path, MISSING, reading)[0].column_names
         else:
-            from pyarrow import csv
-
-            with stream_of(path) as (stream, parsing):
-                names = csv.open_csv(stream, row_by_row(), parsing).schema.names
+            names = Layout.of(path, reading).names
     _check_names(path, names)
     return list(names)
 
 
-def check_columns(path: str | os.PathLike[str], names: Iterable[str]) -> None:
+def check_columns(
+    path: str | os.PathLike[str], names: Iterable[str], reading: Reading = AS_GUESSED
+) -> None:
     """Raise unless a file has the columns of these names."""
-    wanted, found = list(names), names_in(path)
+    wanted, found = list(names), names_in(path, reading)
     if any(name not in found for name in wanted):
         raise InvalidInputError(f"{path}: {missing_columns(wanted, found)}")
 
@@ -142,6 +190,7 @@ def read_batches(
     types: Mapping[str, Any],
     rows: int = ROWS,
     missing: Sequence[str] = (),
+    reading: Reading = AS_GUESSED,
 ) -> Iterator[Any]:
     """The columns named in ``types`` as Arrow record batches of at most ``rows`` rows.
 
@@ -149,39 +198,43 @@ def read_batches(
     as in :func:`read_whole`.
     """
     form = format_of(path)
-    with plain_errors(path, list(types) if form == "csv" else None):
+    with plain_errors(path):
         if form == "parquet":
             import pyarrow.parquet as pq
 
             yield from pq.ParquetFile(path).iter_batches(rows, columns=list(types))
             return
         if form == "excel":
-            sheet = read_sheet(path, [*MISSING, *missing])
-            yield from sheet.select(list(types)).to_batches(rows)
+            yield from read_whole(path, missing, reading).select(list(types)).to_batches(rows)
             return
         from pyarrow import csv
 
-        converting = csv_conversion(types, missing)
-        reading = row_by_row(block_size=_BLOCK_BYTES)
-        with stream_of(path) as (stream, parsing):
-            for block in csv.open_csv(stream, reading, parsing, converting):
+        with stream_of(path, reading) as (stream, layout):
+            if any(name not in layout.names for name in types):
+                raise InvalidInputError(f"{path}: {missing_columns(types, layout.names)}")
+            options = row_by_row(layout, block_size=_BLOCK_BYTES)
+            converting = csv_conversion(types, missing, layout)
+            for block in csv.open_csv(stream, options, parsing_of(layout), converting):
                 for start in range(0, block.num_rows, rows):
-                    yield block.slice(start, rows)
+                    yield _plain_text(path, block.slice(start, rows))
 
 
 def csv_type(column: Column) -> Any:
-    """What a column is read as from a CSV file."""
+    """What a column is read as from a CSV file; text where it holds numbers or dates as such."""
     import pyarrow as pa
 
+    if column.written is not None:
+        return pa.string()
     types = {"number": pa.float64(), "boolean": pa.bool_(), "date": pa.timestamp("us")}
     return types.get(column.kind, pa.string())
 
 
-def csv_conversion(types: Mapping[str, Any], missing: Sequence[str] = ()) -> Any:
-    """How the columns of a CSV file are converted."""
+def csv_conversion(types: Mapping[str, Any], missing: Sequence[str], layout: Layout) -> Any:
+    """How the columns of a CSV file are converted; all of them where none is named."""
     from pyarrow import csv
 
     return csv.ConvertOptions(
+        decimal_point=layout.decimal or ".",
         null_values=[*MISSING, *missing],
         strings_can_be_null=True,
         include_columns=list(types),
@@ -216,28 +269,26 @@ def writing(path: str | os.PathLike[str], schema: Any) -> Iterator[Writer]:
             yield writer
 
 
-def delimiter_of(path: str | os.PathLike[str]) -> str:
-    """Comma, semicolon or tab: whichever the header has most of."""
-    from pyarrow import input_stream
+@contextmanager
+def stream_of(
+    path: str | os.PathLike[str], reading: Reading = AS_GUESSED
+) -> Iterator[tuple[Any, Layout]]:
+    """The (decompressed) stream of a CSV file, in UTF-8, and its layout."""
+    from pyarrow import input_stream, transcoding_input_stream
 
-    with plain_errors(path), input_stream(os.fspath(path)) as stream:
-        header = stream.read(65536).split(b"\n", 1)[0].decode("utf-8", "replace")
-    return max(",;\t", key=header.count)
+    with plain_errors(path):
+        layout = Layout.of(path, reading)
+        with input_stream(os.fspath(path)) as stream:
+            plain = layout.encoding in ("utf-8", "utf-8-sig")
+            yield (
+                stream if plain else transcoding_input_stream(stream, layout.encoding, "utf-8"),
+                layout,
+            )
 
 
 @contextmanager
-def stream_of(path: str | os.PathLike[str]) -> Iterator[tuple[Any, Any]]:
-    """The (decompressed) stream of a CSV file and how to parse it."""
-    from pyarrow import csv, input_stream
-
-    delimiter = delimiter_of(path)
-    with input_stream(os.fspath(path)) as stream:
-        yield stream, csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-
-
-@contextmanager
-def plain_errors(path: str | os.PathLike[str], wanted: list[str] | None = None) -> Iterator[None]:
-    """Arrow's and the system's errors about a file, as one line."""
+def plain_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Arrow's and the system's errors about a file, as one line that names it."""
     from pyarrow import ArrowException
 
     try:
@@ -245,7 +296,11 @@ def plain_errors(path: str | os.PathLike[str], wanted: list[str] | None = None) 
     except FileNotFoundError:
         raise InvalidInputError(f"expected a file, found none at {path}{_like(path)}") from None
     except (ArrowException, OSError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"{path}: {_reason(str(error), path, wanted)}") from None
+        raise InvalidInputError(f"{path}: {_reason(str(error), path)}") from None
+    except InvalidInputError as error:
+        if str(path) in str(error):
+            raise
+        raise InvalidInputError(f"{path}: {error}") from None
 
 
 def _like(path: str | os.PathLike[str]) -> str:
@@ -255,49 +310,28 @@ def _like(path: str | os.PathLike[str]) -> str:
     return nearest(asked.name, sorted(other.name for other in beside if other.is_file()))
 
 
-def _reason(text: str, path: str | os.PathLike[str], wanted: list[str] | None) -> str:
+def _reason(text: str, path: str | os.PathLike[str]) -> str:
     first = text.splitlines()[0] if text else "cannot be read"
     row = re.search(r"Row #(\d+)", first)
-    where = f" in row {int(row[1]) - 1}" if row else ""
-    value = re.search(r"column #(\d+).* to (\w+): invalid value '(.*)'", first)
-    if value:
-        names, place = _header(path), int(value[1])
-        name = names[place] if place < len(names) else f"number {place + 1}"
-        expected = "numbers" if value[2] == "double" else value[2]
-        return f"column {name!r}: expected {expected}, found {value[3]!r}{where}"
+    value = re.search(r"column #(\d+).* to ([\w\[\]]+): invalid value '(.*)'", first)
     count = re.search(r"Expected (\d+) columns, got (\d+)", first)
+    if value or count:
+        layout = Layout.of(path, AS_GUESSED)
+        where = f" in row {int(row[1]) - layout.skip - 1}" if row else ""
+    if value:
+        wanted = {"double": "numbers", "timestamp[us]": "dates as in training"}
+        name, expected = layout.names[int(value[1])], wanted.get(value[2], value[2])
+        return f"column {name!r}: expected {expected}, found {value[3]!r}{where}"
     if count:
         return f"expected {count[1]} values, found {count[2]}{where}"
-    if "invalid UTF8" in first:
-        return f"expected text in UTF-8, found other bytes{where}; convert the file first"
-    missing = re.search(r"Column '(.*)' in include_columns", first)
-    if missing and wanted is not None:
-        return missing_columns(wanted, _header(path))
-    if "Empty CSV file" in first:
-        return "expected a header and rows, found an empty file"
-    if "codec can't decode" in first:
-        return "expected text in UTF-8, found other bytes in the header; convert the file first"
+    if "Could not skip initial" in first:
+        return "expected a header and rows, found none"
+    if "invalid UTF8" in first or "codec can't decode" in first:
+        return f"expected text in UTF-8, found other bytes; use encoding={FALLBACK!r}"
     return first
 
 
-def _header(path: str | os.PathLike[str]) -> list[str]:
-    """Names of the columns for a message about them; none where the file cannot be read at all."""
-    from pyarrow import ArrowException, csv, input_stream
-
-    try:
-        with input_stream(os.fspath(path)) as stream:
-            parsing = csv.ParseOptions(delimiter=delimiter_of(path), newlines_in_values=True)
-            text = csv.ConvertOptions(check_utf8=False)
-            reader = csv.open_csv(stream, parse_options=parsing, convert_options=text)
-            return list(reader.schema.names)
-    except (ArrowException, OSError, UnicodeDecodeError, InvalidInputError):
-        return []
-
-
-def _check_names(path: str | os.PathLike[str], names: list[str]) -> None:
+def _check_names(path: str | os.PathLike[str], names: Sequence[str]) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise InvalidInputError(f"{path}: expected distinct names, found {twice[0]!r} twice")
-    if "" in names:
-        place = names.index("") + 1
-        raise InvalidInputError(f"{path}: expected a name for column {place}, found none")

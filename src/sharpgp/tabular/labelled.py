@@ -10,10 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sharpgp.exceptions import InvalidInputError, warn
+from sharpgp.frames import texts
 from sharpgp.frames.encoding import Encoded, TableEncoding, missing_columns
 from sharpgp.frames.reading import values_of
-from sharpgp.frames.texts import refuse_odd_numbers
-from sharpgp.tabular.files import read_whole
+from sharpgp.table_check import TableCheck, check
+from sharpgp.tabular.files import AS_GUESSED, read_whole
+from sharpgp.tabular.layout import Reading
 
 
 class Labelled(NamedTuple):
@@ -22,7 +24,7 @@ class Labelled(NamedTuple):
     ``numbers`` [n] are those of the rows in their file, from 1 on, without the header.
     """
 
-    X: Encoded | np.ndarray
+    X: Any
     y: np.ndarray
     target: str
     groups: list[str] | None
@@ -36,23 +38,53 @@ def training_rows(
     drop: Iterable[str] = (),
     groups: str | None = None,
     missing: Sequence[str] = (),
+    reading: Reading = AS_GUESSED,
 ) -> Labelled:
     """A whole file to train on, see :func:`sharpgp.tabular.fit_file`; its encoding is learned."""
-    table = read_whole(path, missing)
+    table = read_whole(path, missing, reading)
     try:
         features = features_among(table.column_names, target, drop, groups)
         together = groups_in(table, groups)
-        for name in (*features, target):
-            refuse_odd_numbers(name, values_of(table, name), first_row=1)
-        rows, y = labelled(table, target)
+        known: dict[str, Any] = {
+            "marks": missing,
+            "decimal": reading.decimal,
+            "dates": reading.dates,
+        }
+        for name in features:  # what is wrong in rows without a target is named by its row, too
+            values = texts.without(values_of(table, name), missing)
+            texts.learn(name, values, 1, reading.decimal, reading.dates)
+        rows, y, numbers = labelled(table, target, missing, reading.decimal)
         if together is not None and len(y) < len(together):
             together = groups_in(rows, groups)
         rows = rows.select(features)
-        X = TableEncoding.learn(rows, first_row=1).encode(rows, first_row=1)
+        X = TableEncoding.learn(rows, 1, **known).encode(rows, 1)
     except InvalidInputError as error:
         raise InvalidInputError(f"{path}: {error}") from None
-    there = ~values_of(table, target).missing
-    return Labelled(X, y, target, together, np.flatnonzero(there) + 1)
+    return Labelled(X, y, target, together, numbers)
+
+
+def checked(
+    path: str | os.PathLike[str],
+    target: str,
+    *,
+    drop: Iterable[str] = (),
+    groups: str | None = None,
+    missing: Sequence[str] = (),
+    reading: Reading = AS_GUESSED,
+) -> TableCheck:
+    """What :func:`sharpgp.check` finds in a file; arguments as of :func:`training_rows`."""
+    table = read_whole(path, missing, reading)
+    features = features_among(table.column_names, target, drop, groups)
+    kept = [*features, target, *([groups] if groups else [])]
+    return check(
+        table.select(kept),
+        target,
+        groups=groups,
+        missing=missing,
+        decimal=reading.decimal,
+        dates=reading.dates,
+        first_row=1,
+    )
 
 
 def features_among(
@@ -82,27 +114,35 @@ def as_fitted(
     return rows if hasattr(model, "encoding_") else rows.features
 
 
-def labelled(table: Any, target: str) -> tuple[Any, np.ndarray]:
-    """The rows of an Arrow table that have a target, and these targets [n].
+def labelled(
+    table: Any, target: str, missing: Sequence[str] = (), decimal: str | None = None
+) -> tuple[Any, np.ndarray, np.ndarray]:
+    """The rows of an Arrow table that have a target, these targets [n], and the rows' numbers [n].
 
     Rows are counted from 1 in messages, without the header.
     """
     if target not in table.column_names:
         raise InvalidInputError(missing_columns([target], table.column_names))
-    values = values_of(table, target)
+    values = texts.without(values_of(table, target), missing)
     if values.missing.all():
         raise InvalidInputError(f"column {target!r}: expected values, found none")
+    written = texts.learn(target, values, 1, decimal)
+    if written and not written.dates:
+        values = written.read(target, values, 1)
+        warn(f"column {target!r}: text is read as numbers, such as {written.reading}", UserWarning)
     if values.holds not in ("number", "boolean"):
         raise InvalidInputError(
-            f"column {target!r}: expected numbers to predict, found {values.holds}"
+            f"column {target!r}: expected numbers to predict, found {values.holds}, such as "
+            f"{table[target].drop_null()[0].as_py()!s:.30}"
         )
     bad = np.flatnonzero(np.isinf(values.data))
     if bad.size:
         raise InvalidInputError(
             f"column {target!r}: expected finite numbers, found inf in row {int(bad[0]) + 1}"
         )
+    numbers = np.flatnonzero(~values.missing) + 1
     if not values.missing.any():
-        return table, values.data
+        return table, values.data, numbers
     rows = np.flatnonzero(values.missing) + 1
     shown = ", ".join(str(row) for row in rows[:8]) + (", ..." if len(rows) > 8 else "")
     warn(
@@ -110,7 +150,7 @@ def labelled(table: Any, target: str) -> tuple[Any, np.ndarray]:
         "are left out",
         UserWarning,
     )
-    return table.take(np.flatnonzero(~values.missing)), values.data[~values.missing]
+    return table.take(numbers - 1), values.data[~values.missing], numbers
 
 
 def groups_in(table: Any, name: str | None) -> list[str] | None:

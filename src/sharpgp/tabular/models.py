@@ -2,10 +2,8 @@
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
-
-import numpy as np
 
 from sharpgp import persistence
 from sharpgp._far_targets import rows_numbered
@@ -13,41 +11,48 @@ from sharpgp.estimator import SharpGPRegressor
 from sharpgp.exceptions import InvalidInputError, SavedModelError
 from sharpgp.frames.column import Column
 from sharpgp.frames.encoding import TableEncoding
-from sharpgp.frames.reading import values_of
-from sharpgp.tabular.files import check_columns, names_in, read_whole
+from sharpgp.tabular.files import AS_GUESSED, check_columns, names_in, read_whole
 from sharpgp.tabular.labelled import Labelled, as_fitted, groups_in, labelled, training_rows
+from sharpgp.tabular.layout import Reading
 
 
 @dataclass(frozen=True)
 class SavedModel:
-    """A fitted model, the name of its target, if it is known, and how its files mark gaps.
+    """A fitted model, and the name of its target, if it is known.
 
-    ``missing`` are texts that mark a missing value, besides the usual ones.  A model fitted
-    on an array takes the columns of a table in their order, as numbers.
+    A model fitted on an array takes the columns of a table in their order, as numbers.
     """
 
     model: SharpGPRegressor
     target: str | None = None
-    missing: tuple[str, ...] = ()
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Texts that mark a missing value, besides the usual ones."""
+        encoding: TableEncoding | None = getattr(self.model, "encoding_", None)
+        return () if encoding is None else tuple(encoding.marks)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save all of it in one file."""
-        persistence.save(self.model, path, target=self.target, missing=self.missing)
+        persistence.save(self.model, path, target=self.target)
 
     def encoding_for(
-        self, path: str | os.PathLike[str], unused: Iterable[str] = ()
+        self,
+        path: str | os.PathLike[str],
+        unused: Iterable[str] = (),
+        reading: Reading = AS_GUESSED,
     ) -> TableEncoding:
         """The encoding for a file, which has all columns that it needs."""
         encoding: TableEncoding | None = getattr(self.model, "encoding_", None)
         if encoding is None:
-            names = [name for name in names_in(path) if name not in set(unused)]
+            names = [name for name in names_in(path, reading) if name not in set(unused)]
             if len(names) != self.model.n_features_in_:
                 raise InvalidInputError(
                     f"{path}: expected {self.model.n_features_in_} columns, as many as the model "
                     f"has features, found {len(names)}"
                 )
             return TableEncoding(tuple(Column(name) for name in names))
-        check_columns(path, encoding.names)
+        check_columns(path, encoding.names, reading)
         return encoding
 
     def read(
@@ -56,16 +61,15 @@ class SavedModel:
         *,
         target: str | None = None,
         groups: str | None = None,
+        reading: Reading = AS_GUESSED,
     ) -> Labelled:
         """A whole labelled file, without rows that have no target."""
         target = target or self.target
-        encoding = self.encoding_for(path, [name for name in (target, groups) if name])
-        table = read_whole(path, self.missing)
+        encoding = self.encoding_for(path, [name for name in (target, groups) if name], reading)
+        table = read_whole(path, self.missing, reading)
         try:
-            whole = table
-            table, y = labelled(whole, target or "target")
+            table, y, numbers = labelled(table, target or "target", self.missing, reading.decimal)
             rows = as_fitted(self.model, encoding, table, 1)
-            numbers = np.flatnonzero(~values_of(whole, target or "target").missing) + 1
             return Labelled(rows, y, target or "", groups_in(table, groups), numbers)
         except InvalidInputError as error:
             raise InvalidInputError(f"{path}: {error}") from None
@@ -75,12 +79,14 @@ def load_model(path: str | os.PathLike[str], *, device: Any = "auto") -> SavedMo
     """Load a model that :func:`fit_file` or ``SharpGPRegressor.save`` saved."""
     content = persistence.read(path, device=device)
     model, target = content["model"], content.get("target")
-    missing = tuple(map(str, content.get("missing", ())))
     if not isinstance(model, SharpGPRegressor) or not isinstance(target, str | None):
         raise SavedModelError(
             f"cannot load {path}: expected a SharpGPRegressor, found {type(model).__name__}"
         )
-    return SavedModel(model, target, missing)
+    encoding = getattr(model, "encoding_", None)
+    if encoding is not None and "missing" in content:  # files of earlier versions
+        model.encoding_ = replace(encoding, marks=tuple(map(str, content["missing"])))
+    return SavedModel(model, target)
 
 
 def fit_file(
@@ -91,6 +97,7 @@ def fit_file(
     drop: Iterable[str] = (),
     groups: str | None = None,
     missing: Sequence[str] = (),
+    reading: Reading = AS_GUESSED,
 ) -> SavedModel:
     r"""Fit a model on a CSV, Excel or Parquet file.
 
@@ -106,6 +113,8 @@ def fit_file(
     missing : sequence of str
         Texts that mark a missing value in CSV and Excel files, such as ``"?"`` or ``"-999"``,
         besides empty ones and ``NA``; later files of this model are read in the same way.
+    reading : Reading
+        Encoding, decimal mark, lines above the header and the like, where they are not guessed.
 
     Examples
     --------
@@ -119,12 +128,12 @@ def fit_file(
     >>> fitted.model.encoding_.features
     ['x', 'kind=a', 'kind=b']
     """
-    rows = training_rows(path, target, drop=drop, groups=groups, missing=missing)
-    return fit_rows(rows, model, missing)
+    columns: dict[str, Any] = {"drop": drop, "groups": groups, "missing": missing}
+    return fit_rows(training_rows(path, target, **columns, reading=reading), model)
 
 
-def fit_rows(rows: Labelled, model: SharpGPRegressor, missing: Sequence[str] = ()) -> SavedModel:
+def fit_rows(rows: Labelled, model: SharpGPRegressor) -> SavedModel:
     """Fit a model on rows that :func:`~sharpgp.tabular.labelled.training_rows` has read."""
     with rows_numbered(rows.numbers.tolist()):
         model = model.fit(rows.X, rows.y, groups=rows.groups)
-    return SavedModel(model, rows.target, tuple(missing))
+    return SavedModel(model, rows.target)

@@ -11,9 +11,17 @@ import numpy as np
 
 from sharpgp._validation import as_coverage, as_levels
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.frames.encoding import Encoded, TableEncoding
-from sharpgp.tabular.files import ROWS, check_columns, csv_type, read_batches, writing
+from sharpgp.frames.encoding import TableEncoding
+from sharpgp.tabular.files import (
+    AS_GUESSED,
+    ROWS,
+    check_columns,
+    csv_type,
+    read_batches,
+    writing,
+)
 from sharpgp.tabular.labelled import as_fitted
+from sharpgp.tabular.layout import Reading
 
 if TYPE_CHECKING:
     from sharpgp.estimator import SharpGPRegressor
@@ -53,16 +61,16 @@ class Request:
         ends = [f"{end}_{100 * c:.10g}" for c in self.coverages for end in ("lower", "upper")]
         return ["mean", *ends, *(f"quantile_{level:.10g}" for level in self.quantiles)]
 
-    def check_names(self, source: str | os.PathLike[str]) -> None:
+    def check_names(self, source: str | os.PathLike[str], reading: Reading = AS_GUESSED) -> None:
         """Raise unless a file has the columns to copy, and none of them is predicted."""
-        check_columns(source, self.keep)
+        check_columns(source, self.keep, reading)
         both = sorted(set(self.keep) & set(self.names))
         if both:
             raise InvalidInputError(
                 f"keep: expected names other than {both[0]!r}, which is predicted"
             )
 
-    def values(self, model: SharpGPRegressor, X: Encoded | np.ndarray) -> np.ndarray:
+    def values(self, model: SharpGPRegressor, X: Any) -> np.ndarray:
         """The predicted columns [n, k]."""
         parts = [model.predict(X)[:, None]]
         if self.coverages:
@@ -96,6 +104,7 @@ def predict_file(
     out: str | os.PathLike[str],
     request: Request,
     *,
+    reading: Reading = AS_GUESSED,
     progress: Progress | None = None,
 ) -> int:
     """Predict every row of a CSV or Parquet file into another; the number of rows.
@@ -103,17 +112,20 @@ def predict_file(
     Rows are read, predicted and written in batches; the file ``out`` appears whole at the end, or
     not at all.
     """
-    encoding = check_file(saved, source, request)
-    batches = read_batches(source, request.types(encoding), missing=saved.missing)
+    encoding = check_file(saved, source, request, reading)
+    batches = read_batches(source, request.types(encoding), missing=saved.missing, reading=reading)
     return write(out, predictions(saved.model, encoding, batches, request), source, progress)
 
 
 def check_file(
-    saved: SavedModel, source: str | os.PathLike[str], request: Request
+    saved: SavedModel,
+    source: str | os.PathLike[str],
+    request: Request,
+    reading: Reading = AS_GUESSED,
 ) -> TableEncoding:
     """The encoding for a file that has all columns that are needed."""
-    request.check_names(source)
-    return saved.encoding_for(source)
+    request.check_names(source, reading)
+    return saved.encoding_for(source, (), reading)
 
 
 def predictions(

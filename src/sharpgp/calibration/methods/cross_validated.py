@@ -164,7 +164,12 @@ class CrossValidated(WithoutHoldout):
             return from_left_out(model, held, points.repeats)
         rows = held.rows
         found = ScoredPredictor(
-            model, model.X_train[rows], model.y_train[rows], held.scores, in_training=True
+            model,
+            model.X_train[rows],
+            model.y_train[rows],
+            held.scores,
+            in_training=True,
+            held=(held.location, held.spread),
         )
         if groups is None:
             return found

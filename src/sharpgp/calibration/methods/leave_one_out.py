@@ -45,5 +45,10 @@ class LeaveOneOut(WithoutHoldout):
             return from_left_out(model, found, points.repeats)
         rows = found.rows
         return ScoredPredictor(
-            model, model.X_train[rows], model.y_train[rows], found.scores, in_training=True
+            model,
+            model.X_train[rows],
+            model.y_train[rows],
+            found.scores,
+            in_training=True,
+            held=(found.location, found.spread),
         )

@@ -196,7 +196,7 @@ class _Fit:
             rows["groups_cal"],
             plan.groups is not None,
         ).keep_on(model)
-        return SavedModel(model, plan.target, plan.missing)
+        return SavedModel(model, plan.target)
 
     def _units(self) -> list[Unit]:
         progress.begin("reading files", "file", len(self.plan.paths))
@@ -221,7 +221,7 @@ class _Fit:
             progress.advance()
         sample = drawn_rows(census.sample, "train on")
         held = drawn_rows(census.held, "calibrate with")
-        encoding = encoding_of(sample.select(list(table.features)), census)
+        encoding = encoding_of(sample.select(list(table.features)), census, self.plan.missing)
         self.plan.memory.batch_rows(len(encoding.features))
         found: dict[str, Any] = {"encoding": encoding}
         of_sample, of_held = groups_in(sample, table.groups), groups_in(held, table.groups)

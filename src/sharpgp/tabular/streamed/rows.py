@@ -17,6 +17,7 @@ from sharpgp.tabular.files import (
     csv_conversion,
     format_of,
     names_in,
+    parsing_of,
     plain_errors,
     read_batches,
     row_by_row,
@@ -205,8 +206,9 @@ def as_parquet(path: Path, copy: Path, missing: Sequence[str] = ()) -> Path:
     import pyarrow.parquet as pq
     from pyarrow import csv
 
-    with plain_errors(path), stream_of(path) as (stream, parsing):
-        schema = csv.open_csv(stream, row_by_row(), parsing, csv_conversion({}, missing)).schema
+    with stream_of(path) as (stream, layout):
+        options = row_by_row(layout), parsing_of(layout), csv_conversion({}, missing, layout)
+        schema = csv.open_csv(stream, *options).schema
     numbers = (pa.types.is_integer, pa.types.is_null)
     types = {
         field.name: pa.float64() if any(test(field.type) for test in numbers) else field.type

@@ -164,13 +164,13 @@ def _open_where_empty(table: Any) -> Any:
     return table
 
 
-def encoding_of(sample: Any, census: Census) -> TableEncoding:
+def encoding_of(sample: Any, census: Census, marks: Sequence[str] = ()) -> TableEncoding:
     """How columns become features: learned from the sample, with gaps and categories of all rows.
 
-    Medians, deviations and seasons are those of the sample.
+    Medians, deviations, seasons and how text is read are those of the sample.
     """
     try:
-        learned = TableEncoding.learn(sample, first_row=1)
+        learned = TableEncoding.learn(sample, first_row=1, marks=marks)
     except InvalidInputError as error:
         # Its rows are not numbered as those of the files are.
         raise InvalidInputError(re.sub(r" in row \d+", "", str(error))) from None
@@ -185,7 +185,7 @@ def encoding_of(sample: Any, census: Census) -> TableEncoding:
 
 
 def _completed(column: Column, census: Census) -> Column:
-    missing = census.missing[column.name]
+    missing = max(census.missing[column.name], column.n_missing)  # of text, some marks are gaps
     counts = census.texts.get(column.name)
     if column.kind != "category" or counts is None:
         return replace(column, n_missing=missing)

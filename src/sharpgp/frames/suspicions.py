@@ -1,0 +1,116 @@
+"""What looks wrong in a column of numbers: marks for gaps, far values, a target's twin."""
+
+import re
+
+import numpy as np
+
+# How marks for missing values are written: 99, 999, 9999, 99.9.
+_NINES = re.compile(r"9+\.?9+")
+#: Least spread of the middle half of a column, in standard deviations, that passes without a
+#: warning: the noise floor of training is 1e-3 standard deviations of the target.
+SMALLEST_MIDDLE = 1e-3
+# The rule of plausible_range.  More than three are no slips of the pen.
+_TIMES_AS_FAR, _NEXT, _CHANCE, _MOST = 10.0, 20, 1e-4, 3
+# Fewer targets tell nothing about a tail.
+_LEAST = 5
+#: Share of the target's variance beyond which a column is asked to be a twin of it.
+GIVEN_AWAY = 0.99
+
+
+def likely_mark(values: np.ndarray) -> float | None:
+    """A number of nines that lies farther from all others than they lie apart, if there is one.
+
+    Examples
+    --------
+    >>> likely_mark(np.array([3.0, 1.0, -999.0, 2.5])), likely_mark(np.array([97.0, 98.0, 99.0]))
+    (-999.0, None)
+    """
+    present = np.unique(values[np.isfinite(values)])
+    for mark, others in ((present[:1], present[1:]), (present[-1:], present[:-1])):
+        if len(others) < 2 or not _NINES.fullmatch(f"{abs(float(mark[0])):.15g}"):
+            continue
+        if np.abs(others - mark).min() > np.ptp(others):
+            return float(mark[0])
+    return None
+
+
+def plausible_range(y: np.ndarray) -> tuple[float, float]:
+    r"""Ends between which all targets (n,) lie but those that are far; infinite if none is.
+
+    A target is far if it lies at least ten times as far from the median as the farthest of the
+    others, and a tail as heavy as that of the next 20 targets (at most a quarter of all)
+    reaches there with a probability of one in ten thousand at most.
+
+    With ``m_1 >= m_2 >= ...`` the distances from the median, a Pareto tail makes ``e_i = i
+    log(m_i / m_(i+1))`` independent exponentials with one mean. For the ``j <= 3`` farthest
+    targets, and ``k`` that follow, ``P(e_j > x) = (1 + x / S)^-k`` with the sum ``S`` of
+    ``e_(j+1)`` to ``e_(j+k)``. Tails of normal, lognormal and t distributions grow no heavier
+    beyond, so that honest ones pass.
+
+    Examples
+    --------
+    >>> y = np.sin(np.arange(60.0))
+    >>> y[7] = 700.0
+    >>> low, high = plausible_range(y)
+    >>> bool(-1.2 < low < -0.9), bool(0.9 < high < 1.2)
+    (True, True)
+    """
+    with np.errstate(over="ignore"):
+        middle = np.median(y)
+        m = np.sort(np.abs(y - middle))[::-1]
+    k = min(_NEXT, len(m) // 4)
+    for j in range(min(_MOST, len(m) - k - 1), 0, -1):
+        if k < _LEAST or not (m[j] >= m[j + k] > 0.0 and np.isfinite(m[0])):
+            continue
+        if m[j - 1] / _TIMES_AS_FAR < m[j]:
+            continue
+        i = np.arange(j + 1, j + k + 1)
+        total = float((i * np.log(m[i - 1] / m[i])).sum())
+        beyond = j * np.log(m[j - 1] / m[j])
+        if beyond >= total * (_CHANCE ** (-1.0 / k) - 1.0):
+            return float(middle - m[j]), float(middle + m[j])
+    return -np.inf, np.inf
+
+
+def is_flattened(values: np.ndarray) -> bool:
+    """Whether a few values are so large that, in their units, all the others are one and the same.
+
+    Examples
+    --------
+    >>> is_flattened(np.array([*range(20), 1e6])), is_flattened(np.arange(20.0))
+    (True, False)
+    """
+    values = values / (np.abs(values).max() or 1.0)
+    low, quarter, three_quarters, high = np.quantile(values, [0.1, 0.25, 0.75, 0.9])
+    middle = (three_quarters - quarter) or (high - low)
+    return bool(0 < middle < SMALLEST_MIDDLE * values.std())
+
+
+def explained_alone(column: np.ndarray, y: np.ndarray) -> float:
+    r"""The share of the variance of ``y`` that one column explains, by its nearest neighbours.
+
+    A line, or :math:`1 - \sum_i (y_i - m_i)^2 / \sum_i (y_i - \bar y)^2` with :math:`m_i` the mean
+    of the rows just before and after row ``i`` along the column, whichever explains more.
+
+    Parameters
+    ----------
+    column, y : arrays of shape (n,)
+
+    Examples
+    --------
+    >>> x = np.linspace(0, 1, 200)
+    >>> explained_alone(x, x**2) > 0.999, explained_alone(np.sin(1e5 * x), x) < 0.5
+    (True, True)
+    """
+    known = np.isfinite(column)
+    x, y = column[known], y[known]
+    total = float(((y - y.mean()) ** 2).sum()) if len(y) else 0.0
+    # Targets in random order among equal values: rows that repeat a value say what it is worth.
+    if len(y) < 10 or total == 0 or np.ptp(x) == 0:
+        return 0.0
+    shuffled = np.random.default_rng(0).permutation(len(y))
+    order = shuffled[np.argsort(x[shuffled], kind="stable")]
+    ends, inner = y[order], y[order][1:-1]
+    by_neighbours = 1 - float(((inner - (ends[:-2] + ends[2:]) / 2) ** 2).sum()) / total
+    line = float(np.corrcoef(x, y)[0, 1]) ** 2
+    return max(line, by_neighbours)

@@ -1,0 +1,239 @@
+"""How a table is laid out in a file: encoding, delimiter, decimal mark, where the header is.
+
+What is not said is guessed where that is safe: from the bytes, and from the first rows.
+"""
+
+import csv
+import io
+import os
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sharpgp.exceptions import InvalidInputError, warn
+
+#: Bytes that a guess is made from.
+SAMPLE_BYTES = 2**16
+#: What text is taken for that is not UTF-8: what Excel writes in Western Europe, in part Latin-1.
+FALLBACK = "cp1252"
+_COMMA, _POINT = re.compile(r"[-+]?\d+,\d+"), re.compile(r"[-+]?\d+\.\d+")
+_GROUPS = re.compile(r"[-+]?[1-9]\d{0,2}[.,]\d{3}")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How to read a file, where the user says so; None is a guess.
+
+    Attributes
+    ----------
+    encoding : str, optional
+        Of a CSV file, such as ``"latin-1"``.
+    decimal : {".", ","}, optional
+        Decimal mark of numbers.
+    skip : int, optional
+        Lines above the header.
+    sheet : str, optional
+        Name of a sheet of an Excel file; the first one by default.
+    dates : str, optional
+        Format of dates that could be read in two ways, as for ``strptime``: ``"%d/%m/%Y"``.
+    """
+
+    encoding: str | None = None
+    decimal: str | None = None
+    skip: int | None = None
+    sheet: str | None = None
+    dates: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.decimal not in (None, ".", ","):
+            raise InvalidInputError(f"decimal: expected '.' or ',', found {self.decimal!r}")
+        if self.skip is not None and self.skip < 0:
+            raise InvalidInputError(f"skip: expected 0 or more lines, found {self.skip}")
+        try:
+            "".encode(self.encoding or "utf-8")
+        except LookupError:
+            raise InvalidInputError(
+                f"encoding: expected one such as 'latin-1' or 'utf-16', found {self.encoding!r}"
+            ) from None
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What was said or guessed of a CSV file: see :class:`Reading`; and the names of its columns.
+
+    ``told`` are the guesses that a reader should know of.
+    """
+
+    encoding: str
+    delimiter: str
+    decimal: str | None
+    skip: int
+    names: tuple[str, ...]
+    told: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str], reading: Reading) -> "Layout":
+        """The layout of a CSV file, from its first bytes."""
+        from pyarrow import input_stream
+
+        with input_stream(os.fspath(path)) as stream:
+            sample = stream.read(SAMPLE_BYTES + 1)
+        whole = len(sample) <= SAMPLE_BYTES
+        encoding = reading.encoding or _encoding(sample)
+        text = sample.decode(encoding, "replace")
+        if not text.strip():
+            raise InvalidInputError("expected a header and rows, found an empty file")
+        tables = {mark: _rows(text, mark, whole) for mark in ",;\t|"}
+        delimiter = max(tables, key=lambda mark: _fit(tables[mark]))
+        lines, rows = tables[delimiter]
+        place = header_of(rows) if reading.skip is None else _below(lines, reading.skip)
+        names = named(rows[place])
+        body = [cell.strip() for row in rows[place + 1 :] for cell in row]
+        decimal = reading.decimal or (None if delimiter == "," else _decimal(body))
+        told = []
+        if reading.encoding is None and encoding == FALLBACK:
+            told.append(f"as encoding={FALLBACK!r}, for it is not UTF-8")
+        if reading.decimal is None and decimal == ",":
+            told.append("with decimal=','")
+        if reading.skip is None and lines[place]:
+            told.append(f"with the header of line {lines[place] + 1}, as with skip={lines[place]}")
+        return cls(encoding, delimiter, decimal, lines[place], tuple(names), tuple(told))
+
+
+def header_of(rows: Sequence[Sequence[Any]]) -> int:
+    """Which row holds the names: the first as long as most are, below titles that fill few cells.
+
+    Examples
+    --------
+    >>> header_of([["Sales 2025", "", ""], ["", "", ""], ["shop", "area", "y"], ["a", "1", "2"]])
+    2
+    """
+    width = _width(rows)
+    for place, row in enumerate(rows):
+        filled = sum(cell is not None and str(cell).strip() != "" for cell in row)
+        if 2 * filled > width:
+            return place if len(row) == width else 0
+    return 0
+
+
+def named(header: Sequence[Any]) -> list[str]:
+    """Names of columns without spaces around them; one without a name is called by its number."""
+    texts = ["" if cell is None else str(cell).strip() for cell in header]
+    names = [text or f"column {k + 1}" for k, text in enumerate(texts)]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InvalidInputError(f"expected distinct names, found {twice!r} twice")
+    return names
+
+
+def tidied(path: str | os.PathLike[str], table: Any, told: Sequence[str]) -> Any:
+    """A whole table without what is no data, and one warning of how it was read.
+
+    Left out are rows at the end with no more than a text, columns with neither name nor
+    values, and a first column without a name that numbers the rows, as pandas writes it.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    said = list(told)
+    # A text alone is a note; a number alone is a value of a row with gaps.
+    filled = np.zeros(len(table), dtype=int)
+    for column in table.columns:
+        there = pc.is_valid(column).to_numpy()
+        filled += there if pa.types.is_string(column.type) else 2 * there
+    end = len(table)
+    while end and table.num_columns > 2 and filled[end - 1] <= 1:
+        end -= 1
+    if filled[end:].any():
+        said.append(f"without {len(table) - end} row(s) at its end with no more than a text")
+    table = table.slice(0, end)
+    for k, name in enumerate(table.column_names):
+        column = table[name]
+        if name not in (f"column {k + 1}", f"Unnamed: {k}"):
+            continue
+        if column.null_count == end:
+            table = table.drop_columns(name)
+        elif k == 0 and _numbers_rows(column):
+            table = table.drop_columns(name)
+            said.append("without its first column, which has no name and numbers the rows")
+        elif name == f"column {k + 1}":
+            said.append(f"with {name!r} for the column that has no name")
+    if said:
+        warn(f"{path}: read {'; '.join(said)}", UserWarning)
+    return table
+
+
+def _numbers_rows(column: Any) -> bool:
+    """Whether a column of an Arrow table has another whole number in every row."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    try:
+        numbers = pc.cast(column, pa.float64())
+    except pa.ArrowException:
+        return False
+    whole = numbers.null_count == 0 and pc.all(pc.equal(pc.floor(numbers), numbers)).as_py()
+    return bool(whole) and pc.count_distinct(numbers).as_py() == len(numbers)
+
+
+def _encoding(sample: bytes) -> str:
+    if sample.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "utf-16"
+    if sample.startswith(b"\xef\xbb\xbf"):
+        return "utf-8-sig"
+    if 3 * sample[1::2].count(0) > len(sample) // 2:
+        return "utf-16-le"
+    try:
+        # The end of the sample may cut a letter in two.
+        sample[: max(len(sample) - 4, 1)].decode("utf-8")
+    except UnicodeDecodeError as error:
+        return "utf-8" if error.start > len(sample) - 8 else FALLBACK
+    return "utf-8"
+
+
+def _rows(text: str, delimiter: str, whole: bool) -> tuple[list[int], list[list[str]]]:
+    """Rows of cells that are not empty lines, and how many lines are above each."""
+    reader = csv.reader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True)
+    lines, rows, above = [], [], 0
+    try:
+        for row in reader:
+            if row:
+                lines.append(above)
+                rows.append(row)
+            above = reader.line_num
+    except csv.Error:  # a cell that is longer than what csv takes
+        pass
+    return (lines, rows) if whole or len(rows) < 2 else (lines[:-1], rows[:-1])
+
+
+def _fit(table: tuple[list[int], list[list[str]]]) -> tuple[bool, bool, float, int]:
+    """How well a delimiter cuts rows into cells: under names, and all of the same number."""
+    _, rows = table
+    width = _width(rows)
+    names = rows[header_of(rows)] if rows else []
+    numbers = any(_COMMA.fullmatch(cell) or _POINT.fullmatch(cell) for cell in names)
+    alike = sum(len(row) == width for row in rows) / max(len(rows), 1)
+    return width > 1, not numbers, alike, width
+
+
+def _width(rows: Sequence[Sequence[Any]]) -> int:
+    return Counter(map(len, rows)).most_common(1)[0][0] if rows else 0
+
+
+def _decimal(cells: Sequence[str]) -> str | None:
+    """A comma where some numbers have one that cannot be for thousands, and none has a point."""
+    commas = any(_COMMA.fullmatch(cell) and not _GROUPS.fullmatch(cell) for cell in cells)
+    points = any(_POINT.fullmatch(cell) and not _GROUPS.fullmatch(cell) for cell in cells)
+    return "," if commas and not points else None
+
+
+def _below(lines: Sequence[int], skip: int) -> int:
+    """The first row that has at least ``skip`` lines above it."""
+    place = next((k for k, above in enumerate(lines) if above >= skip), None)
+    if place is None:
+        raise InvalidInputError(f"skip: expected a header below {skip} lines, found none")
+    return place

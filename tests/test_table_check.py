@@ -1,0 +1,139 @@
+"""What is said of a table before any fit: each planted fault is found, and a good table passes."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import sharpgp
+from sharpgp.cli import app
+from sharpgp.exceptions import InvalidInputError
+
+N = 120
+
+
+def table(seed=0):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "area": rng.uniform(20, 90, N),
+            "city": rng.choice(["Bern", "Köln", "Oslo"], N),
+            "built": pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 900, N), "D"),
+        }
+    )
+    y = 12 * frame["area"].to_numpy() + rng.normal(0, 80, N)
+    return frame, y
+
+
+def kinds(found):
+    return [one.kind for one in found.findings]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_nothing_is_said_of_a_good_table(seed):
+    found = sharpgp.check(*table(seed))
+    assert (found.findings, found.fits) == ((), True)
+    assert found.heading == "Nothing looks wrong."
+    assert [one.becomes for one in found.columns] == ["number", "category", "date, week, year"]
+
+
+def planted():
+    frame, y = table()
+    rng = np.random.default_rng(1)
+    who = np.repeat(np.arange(30), 4)
+    walk = np.cumsum(rng.normal(size=N))
+    return {
+        "leak": (frame.assign(yearly=12 * y), y, "'yearly' alone explains 100.00 % of y."),
+        "values": (
+            frame.assign(area=frame["area"].where(frame.index > 8, -999)),
+            y,
+            "'area': 9 values are -999, far from all others.",
+        ),
+        "target": (frame, np.where(np.arange(N) == 7, np.nan, y), "y is missing in 1 of 120 rows."),
+        "copies": (pd.concat([frame] * 2), np.r_[y, y], "120 of 240 rows repeat another one"),
+        "order": (
+            frame.assign(day=pd.date_range("2024-01-01", periods=N)),
+            walk,
+            "y is like that of the row before, along 'day'",
+        ),
+        "gaps": (frame.assign(area=frame["area"].where(frame.index > 80)), y, "'area': more than"),
+        "few": (
+            pd.DataFrame(rng.normal(size=(N, 20))).add_prefix("f"),
+            y,
+            "120 rows are few for 20 lengthscales",
+        ),
+        "groups": (
+            frame.assign(who=[f"p{k}" for k in who], age=rng.integers(20, 70, 30)[who]),
+            y,
+            "Rows seem to form 30 groups by 'who', which tells 'age'.",
+        ),
+        "columns": (
+            frame.assign(price=[f"${v:,.2f}" for v in y]),
+            rng.normal(size=N),
+            "Text is read as numbers or dates in column(s) 'price'",
+        ),
+    }
+
+
+@pytest.mark.parametrize("kind", planted())
+def test_what_is_planted_is_found(kind):
+    frame, y, says = planted()[kind]
+    found = sharpgp.check(frame, y)
+    assert any(one.kind == kind and one.says.startswith(says) for one in found.findings), found
+    assert found.fits
+    assert says in str(found)
+
+
+def test_a_wrong_target_hides_no_leak():
+    frame, y = table()
+    typo = np.where(np.arange(N) == 7, 1000 * y, y)
+    found = sharpgp.check(frame.assign(yearly=12 * y), typo)
+    assert kinds(found) == ["leak", "values"]
+    assert f"y: {typo[7]:g} in row 7, far from all others" in found.findings[1].says
+
+
+def test_what_would_stop_a_fit_comes_first_and_the_rest_is_still_told():
+    frame, y = table()
+    bad = frame.assign(
+        weight=[f"{v} kg" if v % 2 else f"{v} g" for v in range(N)], one=1.0, yearly=12 * y
+    )
+    found = sharpgp.check(bad, y)
+    assert not found.fits
+    assert found.findings[0].stops
+    assert "numbers of one unit" in found.findings[0].says
+    assert {"leak", "columns"} <= set(kinds(found))
+    by_name = {one.name: one.becomes for one in found.columns}
+    assert (by_name["weight"], by_name["one"]) == ("refused", "left out")
+    with pytest.raises(InvalidInputError, match="expected the column"):
+        sharpgp.check(bad, "rentt")
+
+
+def test_the_page_and_the_command(tmp_path):
+    frame, y = table()
+    frame.assign(yearly=12 * y, rent=y, odd="<b>").to_csv(tmp_path / "rents.csv", index=False)
+    page = tmp_path / "check.html"
+    asked = ["check", str(tmp_path / "rents.csv"), "--target", "rent", "--out", str(page)]
+    result = CliRunner().invoke(app, asked)
+    assert result.exit_code == 0, result.output
+    assert "'yearly' alone explains 100.00 % of rent." in result.stdout
+    html = page.read_text()
+    assert html.startswith("<!doctype html>")
+    assert "alone explains 100.00 % of rent" in html
+    assert "<b>" not in html
+    assert "http" not in html
+    marked = frame.assign(rent=y, area=frame["area"].where(frame.index > 3, -999))
+    marked.to_csv(tmp_path / "rents.csv", index=False)
+    result = CliRunner().invoke(app, asked[:4])
+    assert "call it --missing -999" in result.stdout
+    result = CliRunner().invoke(app, [*asked[:4], "--missing", "-999"])
+    assert "-999" not in result.stdout
+    assert "far from" not in result.stdout
+
+
+def test_arrays_and_names_of_targets():
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    found = sharpgp.check(np.c_[X, 3 * X[:, :1]], X[:, 0])
+    assert [one.name for one in found.columns] == ["x0", "x1", "x2"]
+    assert kinds(found) == ["leak", "leak"]
+    frame, y = table()
+    assert sharpgp.check(frame.assign(rent=y), "rent").target == "rent"
