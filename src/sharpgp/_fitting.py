@@ -18,6 +18,7 @@ from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.cautions import warn_if_correlated, warn_if_few_rows
 from sharpgp.calibration.methods.cross_validated import WithoutHoldout
 from sharpgp.calibration.recalibrator import PosteriorMethod, Recalibrator, chosen_recalibrator
+from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.frames.encoding import TableEncoding
 from sharpgp.frames.suspicions import plausible_range
 from sharpgp.gp.compute import choose_device, within_memory
@@ -103,7 +104,7 @@ def fitted(estimator: Any, train: Rows, cal: Rows | None, weights: Any) -> Fitte
         of_calibration = repeats.groups.numpy()
     with progress.shown(bool(estimator.verbose)):
         calibrated = within_memory(choose_device(estimator.device, len(y)), work)
-    if encoding is not None and isinstance(getattr(calibrated, "scores", None), torch.Tensor):
+    if encoding is not None and isinstance(calibrated, ScoredPredictor):
         for date in sorted(encoding.dates & encoding.places.keys()):
             times = calibrated.X_cal[:, encoding.places[date][0]]
             warn_if_correlated(calibrated.scores, times, date)

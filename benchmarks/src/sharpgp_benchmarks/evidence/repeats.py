@@ -9,8 +9,8 @@ Widths are medians at 90 %.  The methods are those of ``calibration=``, with the
 ``default`` is everything as it is without a setting.
 """
 
-import csv
 from collections.abc import Callable, Sequence
+from csv import writer
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ METHODS = ("exact", "cv", "default")
 COVERAGES = (0.8, 0.9, 0.95, 0.99)
 N_TEST = 1500
 CLASSES = ("all", "seen", "new")
+COLUMNS = ["data", "method", "rows", "coverage", "covered", "error", "draws", "mark", "width"]
 
 
 def _wave(X: np.ndarray) -> np.ndarray:
@@ -152,9 +153,9 @@ def main(
     base: str = "rbf",
     worlds: str = ";".join(WORLDS),
     methods: str = ",".join(METHODS),
-    out: Path | None = None,
+    csv: Path | None = None,
 ) -> None:
-    """Print the table, write it as CSV if asked to, and count the cells that fall short."""
+    """Print the table and count the cells that fall short; ``--csv`` writes a row for each."""
     cases = [(world, method) for world in worlds.split(";") for method in methods.split(",")]
     tasks = [(*case, seed) for case in cases for seed in range(repeats)]
     found = measured(answers, [(*task, base) for task in tasks], workers=processes)
@@ -185,13 +186,9 @@ def main(
         f"\n{len(lines)} cells: {short['w']} short with a warning that concerns them (w), "
         f"{short['!']} without (!)"
     )
-    if out is not None:
-        with out.open("w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(
-                ["data", "method", "rows", "coverage", "covered", "error", "draws", "mark", "width"]
-            )
-            writer.writerows(lines)
+    if csv is not None:
+        with csv.open("w", encoding="utf-8", newline="") as file:
+            writer(file, lineterminator="\n").writerows([COLUMNS, *lines])
 
 
 def _has_seen(own: Sequence[dict[str, Any]]) -> bool:
