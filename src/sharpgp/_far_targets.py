@@ -36,7 +36,7 @@ def warn_of_far_targets(y: Any) -> None:
     """Name the rows of ``y`` (n,) or (n, p) whose targets are far from all others."""
     try:
         columns = np.asarray(plain(y), dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return  # refused elsewhere
     if columns.ndim not in (1, 2) or np.isinf(columns).any():
         return
