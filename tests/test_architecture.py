@@ -14,7 +14,7 @@ from sharpgp import CrossValidated, SharpGPRegressor
 PAGE = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
 SOURCE = Path(sharpgp.__file__).parent
 #: The most that the way of one interval may pass.
-MOST_MODULES = 9
+MOST_MODULES = 10
 
 
 def walk():

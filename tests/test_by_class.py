@@ -115,7 +115,9 @@ def test_in_the_estimator(by, tmp_path):
 
 def test_positions_are_those_of_the_table():
     X, y = data(30)
-    frame = pd.DataFrame({"one": 1.0, "kind": X[:, 1].astype(int).astype(str), "x": X[:, 0]})
+    frame = pd.DataFrame(
+        {"one": 1.0, "kind": ["kind " + "abc"[int(k)] for k in X[:, 1]], "x": X[:, 0]}
+    )
     settings = {"base": "rbf", "random_state": 0, "cal_size": 0.5}
     by_position, of_nothing = (
         SharpGPRegressor(calibration=Exact(by=by), **settings) for by in (1, 0)

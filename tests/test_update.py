@@ -76,8 +76,13 @@ def test_cv_scores_new_points_before_it_learns_from_them(monkeypatch):
     expected = (Y - present.predict_mean(X)) / present.model.spread(X)
     assert torch.equal(later.scores[:60], present.scores)
     torch.testing.assert_close(later.scores[60:], expected)
-    conditioned = posterior.conditioned_on(torch.cat([X0, X]), torch.cat([y0, Y]))
-    torch.testing.assert_close(later.predict_mean(X_TEST), conditioned.mean(X_TEST))
+    everything = [
+        refit.posterior.conditioned_on(
+            torch.cat([refit.X_train, X]), torch.cat([refit.y_train, Y])
+        ).mean(X_TEST)
+        for refit in present.model.refits
+    ]
+    torch.testing.assert_close(later.predict_mean(X_TEST), torch.stack(everything).mean(0))
     assert torch.equal(later.posterior.theta_R, posterior.theta_R)
     assert later.model.posterior is later.posterior
     theta = posterior.theta_R[None]
@@ -91,19 +96,20 @@ def test_a_scale_model_is_conditioned_with_its_hyperparameters(monkeypatch):
     y = torch.sin(2 * X[:, 1]) + noise
     posterior, _ = training.train(X[:120], y[:120])
     present = CrossValidated(folds=2).fit(posterior)
-    assert present.model.scale is not None
+    assert all(refit.scale is not None for refit in present.model.refits)
     forbid_training(monkeypatch)
     later = present.updated(X[120:], y[120:])
-    scale, before = later.model.scale, present.model.scale
-    assert torch.equal(scale.gp.theta_R, before.gp.theta_R)
-    assert (scale.gp.n_train, before.gp.n_train) == (240, 120)
-    _, sigma = later.posterior.loo(later.model.theta[None])
-    mean_R, _ = later.posterior.loo(later.posterior.theta_R[None])
-    z = (later.posterior.y_train - mean_R[0]) / sigma[0]
-    response = working_response(
-        scale.gp.mean(later.posterior.X_train), z / z.square().mean().sqrt()
-    )
-    torch.testing.assert_close(scale.gp.y_train, response, atol=0.02, rtol=0.02)
+    for fit, refit in zip(later.model.refits, present.model.refits, strict=True):
+        scale, before = fit.scale, refit.scale
+        assert torch.equal(scale.gp.theta_R, before.gp.theta_R)
+        assert scale.gp.n_train == before.gp.n_train + 120
+        _, sigma = fit.posterior.loo(fit.theta[None])
+        mean_R, _ = fit.posterior.loo(fit.posterior.theta_R[None])
+        z = (fit.posterior.y_train - mean_R[0]) / sigma[0]
+        response = working_response(
+            scale.gp.mean(fit.posterior.X_train), z / z.square().mean().sqrt()
+        )
+        torch.testing.assert_close(scale.gp.y_train, response, atol=0.02, rtol=0.02)
 
 
 def test_vanilla_is_conditioned_on_the_new_points(gp):

@@ -50,10 +50,8 @@ BUGS = (
     Bug(
         "calibration points leak into training",
         "_fitting.py",
-        "        train, cal, weights = held_out_rows(train, weights, estimator.cal_size, seed)\n",
-        "        everything = train\n"
-        "        train, cal, weights = held_out_rows(train, weights, estimator.cal_size, seed)\n"
-        "        train = everything\n",
+        "        train, cal, weights, drawn = split\n",
+        "        _, cal, weights, drawn = split\n",
     ),
     Bug(
         "folds see the points that they leave out (cv)",

@@ -72,6 +72,8 @@ def from_held_out(
         new = drawn
     rows = new.nonzero()[:, 0]
     labels = equal_rows(X[new, : repeats.inputs.shape[1]]).to(X.device)
+    if len(labels.unique()) < 2:  # of one input alone nothing but rows can be ranked
+        labels = torch.arange(len(rows), device=rows.device)
     if draw is not None:
         rows, labels = _one_of_each_input(rows, labels, seed)
     of_new = _by_input(labels, drawn[rows])

@@ -147,8 +147,8 @@ class Exact(Recalibrator):
         if points.groups is None:
             return found
         of_groups = found.for_groups(points.groups)
-        small = len(model.y_train) <= MOST_WITHOUT_HOLDOUT
-        if groups is not None and small and isinstance(of_groups, ScoredPredictor):
+        few = groups is not None and len(groups) <= MOST_WITHOUT_HOLDOUT
+        if groups is not None and few and isinstance(of_groups, ScoredPredictor):
             pairs = splits(_FOLDS, model.X_train, model.y_train, groups, self.seed)
             known = known_groups(model, groups, pairs, held, of_groups, points.groups)
             if known is not None:
