@@ -283,8 +283,8 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
         Of several outputs, the answers for each of them, :func:`sharpgp.outputs.stacked`.
         """
         if hasattr(self, "outputs_"):
-            rows = encoded(self, X)
-            rows = X if rows is None else rows
+            table = encoded(self, X)
+            rows = X if table is None else table
             return stacked([one._answer(rows, ask, noise, groups) for one in self.outputs_])
         X, predictor = self._checked(X, noise), self.calibrated_
         if groups is not None:

@@ -382,6 +382,22 @@ def hostile(r: Results) -> str:
     )
 
 
+def repeats(r: Results) -> str:
+    """Rows that repeat."""
+    found = r["repeats"]
+    short = int((found["covered"] < found["coverage"] - 3.0 * found["error"]).sum())
+    at_90 = found[(found["coverage"] == 0.9) & (found["rows"] == "all")]
+    ranges = ", ".join(
+        f"{name} {per_cent(own['covered'].min())} to {per_cent(own['covered'].max())}"
+        for name, own in at_90.groupby("method")
+    )
+    return (
+        f"{found['data'].nunique()} kinds of tables in which rows or inputs repeat: {short} of "
+        f"{len(found)} cells, of all rows and of those with seen and new inputs, are more than "
+        f"three standard errors short. 90 % intervals cover, in per cent: {ranges}."
+    )
+
+
 def _value(frame: pd.DataFrame, **which: str) -> pd.Series:
     for column, value in which.items():
         frame = frame[frame[column] == value]
@@ -712,6 +728,7 @@ SECTIONS = (
     Section("Leave-one-out without refits", "README, choosing, method", loo, ("loo",)),
     Section("Coverage in finite samples", "benchmarks, method", guarantee, ("guarantee",)),
     Section("Hostile data", "numerics", hostile, ("hostile", "stress")),
+    Section("Rows that repeat", "numerics", repeats, ("repeats",)),
     Section(
         "The paper's table",
         "benchmarks, method, reproduction",
