@@ -29,6 +29,7 @@ STUDIES = {
     "runner_overhead": "what the runner adds to tasks of 100 ms",
     "scoringbench": "the entry for ScoringBench on its protocol",
     "splits": "extra trees that split by heavy-tailed targets, or by their arcsinh",
+    "learned_rows": "how many rows one learning needs",
     "training": "training a named kernel here and with BoTorch",
     "warm_start": "why refits of cross-validation start from scratch",
 }
