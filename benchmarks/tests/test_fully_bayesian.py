@@ -186,7 +186,7 @@ def test_works_through_the_estimator():
 @pytest.mark.parametrize("package", ["jax", "numpyro.infer.hmc"])
 def test_a_missing_extra_is_named(posterior, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(MissingExtraError, match=r"pip install sharpgp\[bayes\]"):
+    with pytest.raises(MissingExtraError, match=r"sharpgp-benchmarks\[bayes\]"):
         FullyBayesian(**TINY).fit(posterior, None, None)
 
 
