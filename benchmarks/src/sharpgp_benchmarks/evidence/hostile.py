@@ -91,6 +91,31 @@ def _groups(rng: np.random.Generator) -> Draw:
     return Draw(X[:120], y[:120], X[120:], y[120:], g[:120])
 
 
+def _spectra(n: int, d: int, noise: float = 0.05) -> Callable[[np.random.Generator], Draw]:
+    """Spectra of ``d`` correlated wavelengths: four peaks, of which two make the target."""
+    t = np.linspace(0.0, 1.0, d)
+    places = ((0.2, 0.05), (0.4, 0.1), (0.6, 0.07), (0.8, 0.04))
+    peaks = np.stack([np.exp(-(((t - centre) / width) ** 2)) for centre, width in places])
+
+    def draw(rng: np.random.Generator) -> Draw:
+        amounts = rng.gamma(2.0, 1.0, (n + N_TEST, 4))
+        X = amounts @ peaks + 0.01 * rng.normal(size=(n + N_TEST, d))
+        y = 1.5 * amounts[:, 0] - amounts[:, 2] + noise * rng.normal(size=n + N_TEST)
+        return Draw(X[:n], y[:n], X[n:], y[n:])
+
+    return draw
+
+
+def _wide(rng: np.random.Generator) -> Draw:
+    """Features that are smooth functions of few hidden ones, and a target without noise."""
+    n, kinds = 200 + N_TEST, 6
+    kind = rng.integers(0, kinds, n)
+    hidden = np.c_[rng.gamma(2.0, 1.0, n), np.eye(kinds)[kind], 0.3 * rng.normal(size=(n, 2))]
+    X = np.tanh(0.3 * hidden @ rng.normal(size=(9, 128))) + 0.02 * rng.normal(size=(n, 128))
+    y = np.log1p(hidden[:, 0]) * (1.0 + 0.3 * kind) + 0.1 * np.sin(3.0 * hidden[:, 0])
+    return Draw(X[:200], y[:200], X[200:], y[200:])
+
+
 KINDS: dict[str, Callable[[np.random.Generator], Draw]] = {
     "clean": _rows(_noisy),
     "rounded targets": _rows(lambda rng, X: np.round(_noisy(rng, X))),
@@ -103,6 +128,10 @@ KINDS: dict[str, Callable[[np.random.Generator], Draw]] = {
     "heavy tails": _rows(lambda rng, X: _wave(X) + 0.2 * rng.standard_t(2, len(X))),
     "few points": _rows(_noisy, n=20),
     "many features": _rows(_noisy, n=60, d=20),
+    "few spectra": _spectra(50, 100),
+    "spectra": _spectra(100, 300),
+    "spectra without noise": _spectra(100, 100, noise=0.0),
+    "wide": _wide,
 }
 
 
