@@ -11,7 +11,7 @@ from sklearn.linear_model import LinearRegression
 
 from helpers import marked, wavy
 from sharpgp import SharpGPRegressor, Sparse
-from sharpgp.gp import compute
+from sharpgp.gp import compute, sizes
 
 
 @pytest.fixture
@@ -225,3 +225,14 @@ def test_predictions_are_guarded_as_fits_are(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "to", lambda self, *args, **kwargs: self)
     assert (model.predict_interval(X) == expected).all()
     assert moved == ["meta"]
+
+
+def test_a_gpu_conditions_on_as_many_points_as_fit_into_its_memory(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (80 * 10**9, 80 * 10**9))
+    assert sizes.most_conditioned("cuda") == 35355
+    assert sizes.approximation_for(30_000, "cuda", searched=False) is None
+    assert sizes.approximation_for(40_000, "cuda", searched=False) is not None
+    assert sizes.most_conditioned("cpu") == sizes.MOST_CONDITIONED["cpu"]
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (10**9, 80 * 10**9))
+    assert sizes.most_conditioned("cuda") == sizes.MOST_CONDITIONED["cuda"]

@@ -52,7 +52,7 @@ above 2000  none       a single GP is trained on a  measured: ``exact_or_sparse`
                        part, conditioned on all
 above 3000  10,000     GPs are sparse where a       measured, quality against time:
                        method searches with them    ``exact_or_sparse``
-above 10k   10,000     Matern GPs predict from      measured: ``exact_or_sparse``,
+above 10k   by memory  Matern GPs predict from      measured: ``exact_or_sparse``,
                        neighbours, with up to 10    ``many_rows``; beyond, 8 N^2 bytes, and N^2 for
                        features (50 on a GPU);      each prediction
                        all others are sparse
@@ -74,6 +74,7 @@ above 2M               ``sharpgp fit`` streams      memory; measured: ``out_of_c
 hyperparameter there is one more, the prior on lengthscales: :mod:`sharpgp.gp.priors`.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -86,8 +87,9 @@ from sharpgp.exceptions import InvalidInputError
 #: Training points up to which a GP is exact unless the user says otherwise, by kind of device:
 #: where a method searches with it, so that each step costs ``N^3``; ...
 MOST_EXACT = {"cpu": 3000, "cuda": 10_000}
-#: ... and where its hyperparameters stay, so that one factorisation is all there is.
-MOST_CONDITIONED = {"cpu": 10_000, "cuda": 10_000}
+#: ... and where its hyperparameters stay, so that one factorisation is all there is; on a GPU as
+#: many more as this number of matrices of all points fits into its free memory.
+MOST_CONDITIONED, MATRICES = {"cpu": 10_000, "cuda": 10_000}, 8
 #: Training points up to which a scale model is exact.
 MOST_SCALED = {"cpu": 3000, "cuda": 10_000}
 #: Rows that one learning of a model sees at most: hyperparameters, warp, spread and scale model.
@@ -213,7 +215,7 @@ def approximation_for(
 ) -> Sparse | Neighbours | None:
     """The approximation that ``n_train`` points get; None for an exact GP.
 
-    ``"auto"`` is exact up to :data:`MOST_EXACT` points, or :data:`MOST_CONDITIONED` where nobody
+    ``"auto"`` is exact up to :data:`MOST_EXACT` points, or :func:`most_conditioned` where nobody
     searches with the GP.  Beyond, it is one of neighbours where nobody searches with it and the
     kernel is a Matern one of at most :data:`MOST_NEAR_FEATURES` features, and sparse otherwise;
     ``n_features`` is None for any other kernel.  Neighbours are fewer beyond
@@ -235,7 +237,7 @@ def approximation_for(
     if approximation == "exact":
         return None
     if approximation == "auto":
-        if n_train <= (MOST_EXACT if searched else MOST_CONDITIONED)[device_type]:
+        if n_train <= (MOST_EXACT[device_type] if searched else most_conditioned(device_type)):
             return None
         near = n_features is not None and n_features <= MOST_NEAR_FEATURES[device_type]
         approximation = "neighbours" if near and not searched else "sparse"
@@ -252,6 +254,21 @@ def approximation_for(
         "approximation: expected 'auto', 'exact', 'sparse', 'neighbours', Sparse(m=...) or "
         f"Neighbours(m=...), found {approximation!r}"
     )
+
+
+def most_conditioned(device_type: str) -> int:
+    """Training points up to which a GP whose hyperparameters stay is exact.
+
+    Examples
+    --------
+    >>> most_conditioned("cpu")
+    10000
+    """
+    least = MOST_CONDITIONED[device_type]
+    if device_type != "cuda" or not torch.cuda.is_available():
+        return least
+    free, _ = torch.cuda.mem_get_info()
+    return max(least, math.isqrt(free // (8 * MATRICES)))
 
 
 def drawn_rows(n: int, most: int) -> Tensor:
