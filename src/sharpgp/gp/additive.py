@@ -15,7 +15,6 @@ from sharpgp._stored import Array, Maybe, Several, agree, stored
 from sharpgp.gp.compute import block_entries
 from sharpgp.gp.covariance import Named
 from sharpgp.gp.fixed_points import FixedPoints, by_covariance
-from sharpgp.gp.sizes import MOST_ADDITIVE
 from sharpgp.gp.stationary import LARGEST_EXPONENT, StationaryAt, stationary_matrix
 from sharpgp.gp.ties import Ties, members, of_each, per_feature
 
@@ -59,7 +58,6 @@ class Additive(Named):
     7.0
     """
 
-    most_trained = MOST_ADDITIVE
     #: Ends [2, d] to which inputs of the linear part are clipped; None for none.
     reach: Tensor | None = None
 

@@ -119,9 +119,6 @@ class Named(Covariance):
         agree("ties of features", are_ties(self.ties, self.n_features), True)
         agree("hyperparameters", self.names, self._names())
 
-    #: Points that its hyperparameters are trained on at most; None for all.
-    most_trained: ClassVar[int | None] = None
-
 
 @stored("Stationary", kind=str, n_features=int, names=Several(str), ties=Maybe(Several(int)))
 class Stationary(Named):

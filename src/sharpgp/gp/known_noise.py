@@ -66,11 +66,6 @@ class KnownNoise(Named):
         return None if self.base.ties is None else (*self.base.ties, self.base.n_lengthscales)
 
     @property
-    def most_trained(self) -> int | None:  # type: ignore[override]
-        """See :class:`Named`."""
-        return self.base.most_trained
-
-    @property
     def n_lengthscales(self) -> int:
         """See :meth:`Named.n_lengthscales`; the variance has none."""
         return self.base.n_lengthscales

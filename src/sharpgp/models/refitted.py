@@ -11,7 +11,7 @@ from sharpgp import _progress as progress
 from sharpgp.gp.compute import side_by_side
 from sharpgp.models.folds import Split
 from sharpgp.models.model import HeldOut, Learner, OutOfFold, held_out_of
-from sharpgp.models.splitters import judging_pairs
+from sharpgp.models.splitters import quick_pairs
 
 #: Spreads are at least this part of the target's deviation: a model may know none, such as that of
 #: a leaf with equal targets.
@@ -90,7 +90,7 @@ class RefittedModel(Learner):
 
     def leave_one_out(self, labels: Tensor, seed: int) -> HeldOut:
         """See :meth:`Learner.leave_one_out`: a fifth of the points at a time."""
-        pairs = judging_pairs(labels, _QUICK_PARTS, seed)
+        pairs = quick_pairs(labels, _QUICK_PARTS, seed)
         return self.out_of_fold(pairs, labels, seed).held
 
     def out_of_fold(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> OutOfFold:
