@@ -20,6 +20,11 @@ from sharpgp.gp.dense import (
 )
 from sharpgp.gp.whitening import Data, by_rows, join, row_blocks, solve
 
+# Blocks of work that ``w`` of all rows may fill, if it is kept.
+_KEPT = 4
+# Rows of ``w`` that pass through the cache count by this much less than what stays in it.
+_STREAMED = 16
+
 
 def _solve_by_factor(L: Tensor, B: Tensor) -> Tensor:
     # For batches on a CPU several times as fast as cholesky_solve.
@@ -58,12 +63,6 @@ def symmetric_solve(A: Tensor, B: Tensor) -> Tensor:
     return solution
 
 
-def _less(K: Tensor, A: Tensor, B: Tensor) -> Tensor:
-    """``K - A B`` for matrices [K, n, ., .]."""
-    flat = (part.flatten(0, 1) for part in (K, A, B))
-    return torch.baddbmm(*flat, alpha=-1.0).unflatten(0, K.shape[:2])
-
-
 class Conditionals:
     r"""Observations given landmarks ``S`` and a few more rows each, under ``theta`` [K, P].
 
@@ -76,8 +75,8 @@ class Conditionals:
     ``sigma^2 = k(x, x) + noise - w' w - r' R^-1 r``.
 
     That is the exact GP of ``S`` and ``N``, in ``O(m^2 M + m^3)`` for each point.  ``w`` of all
-    rows is computed once and kept where it has no more entries than a block of work; otherwise that
-    of the ``m`` rows of each point is computed with the point, in ``O(m M^2)``.
+    rows is computed once and kept where it takes at most 1 GiB, or 2 on a GPU; otherwise that of
+    the ``m`` rows of each point is computed with the point, in ``O(m M^2)``.
 
     Landmarks are left out in closed form: with ``P`` the inverse of the covariance of ``S`` and
     ``N``, ``G`` the landmarks to leave out and ``b = (P k)_G``, the mean loses
@@ -140,21 +139,23 @@ class Conditionals:
         kept = None if gradients else self._white
         inverse = None if left_out is None else self._inverse
         levels, M, m = len(self._theta), len(self._rows), near.shape[1]
+        # Covariances of a block of points stay in the cache; rows of w pass through it.
+        entries = levels * ((m + 1) ** 2 + m * M // _STREAMED)
 
         def block(rows: slice) -> tuple[Tensor, Tensor]:
             w, found = self._whiten(X[rows]), []
-            for few in row_blocks(w.shape[1], levels * (m + 1) * (m + 1 + M), X.device):
-                points = X[rows][few], near[rows][few], w[:, few], c.unsqueeze(1), kept
+            for few in row_blocks(w.shape[1], entries, X.device):
+                given = X[rows][few], near[rows][few], w[:, few], c, kept
                 leave = None if left_out is None else (left_out[rows][few], inverse)
                 if gradients:
-                    given = self._conditional, *points, leave
-                    found.append(checkpoint(*given, use_reentrant=False))
+                    one = checkpoint(self._conditional, *given, leave, use_reentrant=False)
                 else:
-                    found.append(self._conditional(*points, leave))
+                    one = self._conditional(*given, leave)
+                found.append(one)
             mean, variance = (torch.cat(parts, -1) for parts in zip(*found, strict=True))
             return mean, variance
 
-        # Whitening takes many points at a time, everything else as many as stay in the cache.
+        # Whitening takes as many points at a time as stay in the cache themselves.
         blocks = list(by_rows(block, len(X), levels * max(m + 1, M), X.device))
         mean, variance = (torch.cat(parts, -1) for parts in zip(*blocks, strict=True))
         return mean, variance
@@ -166,31 +167,39 @@ class Conditionals:
         w: Tensor,
         c: Tensor,
         kept: Tensor | None,
-        leave: tuple[Tensor, Tensor] | None,
+        leave: tuple[Tensor, Tensor | None] | None,
     ) -> tuple[Tensor, Tensor]:
-        covariance, theta, X_near = self._covariance, self._theta, self._data.X[near]
-        W = kept[:, near] if kept is not None else self._whiten(X_near)
-        w = w.unsqueeze(-1)
-        R = _less(covariance.blocks(theta, X_near), W, W.mT)
-        R = add_to_diagonal(R, theta[:, -1:].expand(-1, len(X)))
-        r = covariance.blocks(theta, X_near, X.unsqueeze(-2)) - W @ w
-        rest = self._data.y[near].unsqueeze(-1) - W @ c
-        prior = covariance.diag(theta, X) + theta[:, -1:]
+        theta, X_near, m = self._theta, self._data.X[near], near.shape[1]
+        if kept is None:
+            W = torch.cat([self._whiten(X_near), w.unsqueeze(2)], 2)
+        else:
+            each = torch.nn.functional.pad(near, (0, 1))
+            W = kept.index_select(1, each.flatten()).unflatten(1, each.shape)
+            W[:, :, m] = w
+        # Neighbours and the point itself, which comes last, given landmarks.
+        J = self._covariance.blocks(theta, torch.cat([X_near, X.unsqueeze(1)], 1))
+        J = torch.baddbmm(*(part.flatten(0, 1) for part in (J, W, W.mT)), alpha=-1.0)
+        J = add_to_diagonal(J.unflatten(0, w.shape[:2]), theta[:, -1:].expand(-1, len(X)))
+        R, r, variance = J[..., :m, :m], J[..., :m, m:], J[..., m, m]
+        rest, mean = (W @ c.unsqueeze(1)).split([m, 1], 2)
+        rest = self._data.y[near].unsqueeze(-1) - rest
         q = w.new_empty(*w.shape[:2], 0, w.shape[2])
         if leave is not None:
             left_out, inverse = leave
+            assert inverse is not None
             q = inverse[:, left_out] * (left_out >= 0).unsqueeze(-1)
-        Z = W @ q.mT
+        Z, b = (W @ q.mT).split([m, 1], 2)
         weights, by_Z = symmetric_solve(R, torch.cat([r, Z], -1)).split([1, Z.shape[-1]], -1)
-        mean = ((w * c).sum(-2) + (weights * rest).sum(-2)).squeeze(-1)
-        variance = prior - (w.square().sum(-2) + (weights * r).sum(-2)).squeeze(-1)
+        mean = mean[..., 0, 0] + (weights * rest).sum((-1, -2))
+        variance = variance - (weights * r).sum((-1, -2))
         if leave is not None:
             P = add_each_to_diagonal(q @ q.mT + Z.mT @ by_Z, (left_out < 0).to(q))
-            b, a = q @ w - by_Z.mT @ r, q @ c - by_Z.mT @ rest
+            b, a = b.mT - by_Z.mT @ r, q @ c.unsqueeze(1) - by_Z.mT @ rest
             by_P = symmetric_solve(P, b)
-            mean = mean - (by_P * a).sum(-2).squeeze(-1)
-            variance = variance + (by_P * b).sum(-2).squeeze(-1)
+            mean = mean - (by_P * a).sum((-1, -2))
+            variance = variance + (by_P * b).sum((-1, -2))
         # Rounding may take a near-noiseless variance below zero; it is never exactly zero.
+        prior = self._covariance.diag(theta, X) + theta[:, -1:]
         return mean, torch.maximum(variance, 1e-12 * prior.detach())
 
     def _whiten(self, X: Tensor) -> Tensor:
@@ -205,7 +214,7 @@ class Conditionals:
     def _white(self) -> Tensor | None:
         """``w`` [K, N, M] of all rows, unless they are too many to keep."""
         X, (levels, M) = self._data.X, self._L.shape[:2]
-        if levels * len(X) * M > block_entries(X.device):
+        if levels * len(X) * M > _KEPT * block_entries(X.device):
             return None
         parts = by_rows(lambda rows: self._whiten(X[rows]).mT, len(X), levels * M, X.device)
         return join(parts, self._L.new_empty(levels, len(X), M).mT).mT
