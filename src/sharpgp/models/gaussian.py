@@ -15,7 +15,8 @@ from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.sizes import LEARNED_ROWS, MOST_LEFT_OUT
 from sharpgp.models.folds import Split, judging_rows
 from sharpgp.models.heteroscedastic import ScaleModel
-from sharpgp.models.model import HeldOut, Learner, OutOfFold, held_out_of
+from sharpgp.models.laws import Normal
+from sharpgp.models.model import GPModel, HeldOut, Learner, OutOfFold, held_out_of
 from sharpgp.models.splitters import judging_pairs, merged
 from sharpgp.models.spread_choice import (
     Choice,
@@ -64,7 +65,7 @@ def learn_gaussian(
     scores=Array("n"),
     transient={"trained": None},
 )
-class GaussianModel(Learner):
+class GaussianModel(GPModel, Learner):
     """``mu(x)`` and ``unit sigma(theta, x) exp(share g(x) / 2)``, from training data alone.
 
     ``unit`` makes the :func:`magnitude` of the leave-one-out z-scores 1, so that scores of
@@ -115,14 +116,11 @@ class GaussianModel(Learner):
         """``mu`` [T]."""
         return self.posterior.mean(X)
 
-    def spread(self, X: Tensor) -> Tensor:
-        """``sigma_total`` [T]."""
-        return self._scaled(self.posterior.sigma(self.theta.unsqueeze(0), X)[0], X)
-
     def location_and_spread(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`Model.location_and_spread`."""
+        """``mu`` and ``sigma_total`` [T]."""
         if not torch.equal(self.theta, self.posterior.theta_R):
-            return self.location(X), self.spread(X)
+            sigma = self.posterior.sigma(self.theta.unsqueeze(0), X)[0]
+            return self.location(X), self._scaled(sigma, X)
         location, sigma = self.posterior.mean_and_sigma(X)
         return location, self._scaled(sigma, X)
 
@@ -172,7 +170,8 @@ class GaussianModel(Learner):
                 return held_out_of(fits, pairs, self.X_train, self.y_train).in_order()
         residuals, sigma = self._loo()
         part, rows = self.posterior.sampled
-        held = HeldOut(rows, part.y_train - residuals, sigma * self.unit, self.scores)
+        law = Normal(part.y_train - residuals, sigma * self.unit)
+        held = HeldOut(rows, law, self.scores)
         return held.only(judging_rows(labels)[1]) if n > MOST_LEFT_OUT else held
 
     def out_of_fold(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> OutOfFold:
@@ -223,7 +222,8 @@ class GaussianModel(Learner):
         rows = torch.cat([test for _, test in pairs])
         residuals, sigma = (of_all[rows] for of_all in loo_of(self.posterior, self.theta))
         spread = self._scaled(sigma, self.X_train[rows])
-        return HeldOut(rows, self.y_train[rows] - residuals, spread, residuals / spread)
+        law = Normal(self.y_train[rows] - residuals, spread)
+        return HeldOut(rows, law, residuals / spread)
 
     @property
     def _conditions(self) -> bool:

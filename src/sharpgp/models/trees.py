@@ -1,4 +1,4 @@
-r"""Tree models from scikit-learn with a location and a spread of their own.
+r"""Tree models from scikit-learn with laws of their own.
 
 Forests carry a whole conditional distribution, boosted trees none: with few rows their spread is
 constant, as a learned one gained nothing in a pool (``sharpgp bench evidence pooling``), and with
@@ -19,7 +19,8 @@ from sharpgp._stored import Array, Maybe, agree, stored
 from sharpgp.gp.sizes import MOST_LEFT_OUT
 from sharpgp.models.boosting import BoostedTrees, ScaledBoosting
 from sharpgp.models.folds import judging_rows, together
-from sharpgp.models.forests import ExtraTrees, LeafForest
+from sharpgp.models.forests import ExtraTrees, LeafForest, TargetCells
+from sharpgp.models.laws import Law
 from sharpgp.models.model import HeldOut, held_out_of
 from sharpgp.models.refitted import RefittedModel
 
@@ -32,14 +33,17 @@ TREES: dict[str, tuple[type[Any], type[Any]]] = {
 }
 
 
-def grow(kind: str, X: Floats, y: Floats, seed: int, *, many: bool) -> Any:
+def grow(
+    kind: str, X: Floats, y: Floats, seed: int, cells: TargetCells | None, *, many: bool
+) -> Any:
     """Trees of a kind of :data:`TREES` from inputs [N, d] and targets [N]."""
     made = TREES[kind][many]
+    settings = (cells,) if made is ExtraTrees else (cells, kind) if made is LeafForest else ()
     # Histograms are filled in parallel otherwise, and trees of few rows gain nothing by it.
     threads = torch.get_num_threads() if many else 1
     # Of OpenMP alone, whose limits are those of a thread: others may grow trees at the same time.
     with _controller().limit(limits=threads, user_api="openmp"):
-        return made(X, y, seed, kind) if made is LeafForest else made(X, y, seed)
+        return made(X, y, seed, *settings)
 
 
 @cache
@@ -56,7 +60,7 @@ def _controller() -> ThreadpoolController:
     seed=int,
     grown=Maybe(ExtraTrees | LeafForest | BoostedTrees | ScaledBoosting),
     judging=Maybe(Array("J", whole=True)),
-    transient={"_kept": None},
+    cells=Maybe(TargetCells),
 )
 class TreeModel(RefittedModel):
     """Trees of one kind, grown on inputs ``X`` [N, d] and targets ``y`` [N].
@@ -71,6 +75,8 @@ class TreeModel(RefittedModel):
     seed : int
     labels : Tensor [N], optional
         Rows that share one are left out together; None: those with equal inputs.
+    cells : TargetCells, optional
+        Of forests, so that laws of several are about the same values; None: those of ``y``.
 
     Attributes
     ----------
@@ -86,16 +92,25 @@ class TreeModel(RefittedModel):
     """
 
     judging: Tensor | None = None
-    _kept: tuple[Tensor, Tensor, Tensor] | None = None
+    cells: TargetCells | None = None
 
     def __init__(
-        self, kind: str, X: Tensor, y: Tensor, seed: int, labels: Tensor | None = None
+        self,
+        kind: str,
+        X: Tensor,
+        y: Tensor,
+        seed: int,
+        labels: Tensor | None = None,
+        cells: TargetCells | None = None,
     ) -> None:
         super().__init__(X, y)
         self.kind, self.seed = kind, seed
+        if kind != "boosted_trees":
+            self.cells = TargetCells(y.cpu().numpy()) if cells is None else cells
         if len(y) > MOST_LEFT_OUT:
             rest, self.judging = judging_rows(together(X) if labels is None else labels)
-            self.grown = grow(kind, X[rest].cpu().numpy(), y[rest].cpu().numpy(), seed, many=True)
+            data = X[rest].cpu().numpy(), y[rest].cpu().numpy()
+            self.grown = grow(kind, *data, seed, self.cells, many=True)
 
     @cached_property
     def grown(self) -> Any:
@@ -103,7 +118,8 @@ class TreeModel(RefittedModel):
 
         See :class:`~sharpgp.models.averaged.AveragedModel`.
         """
-        return grow(self.kind, self._X.cpu().numpy(), self._y.cpu().numpy(), self.seed, many=False)
+        data = self._X.cpu().numpy(), self._y.cpu().numpy()
+        return grow(self.kind, *data, self.seed, self.cells, many=False)
 
     def _restored(self) -> None:
         agree("kind of trees", self.kind in TREES, True)
@@ -121,19 +137,12 @@ class TreeModel(RefittedModel):
 
     def location(self, X: Tensor) -> Tensor:
         """See :meth:`Model.location`; constant between thresholds, so without a gradient."""
-        return self._moments(X)[0]
+        return torch.from_numpy(self.grown.location(X.detach().cpu().numpy())).to(X)
 
-    def spread(self, X: Tensor) -> Tensor:
-        """See :meth:`Model.spread`."""
-        return self._moments(X)[1]
-
-    def _moments(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """Both [T]; the last ones are kept, as they are asked for in turn."""
-        if self._kept is None or not torch.equal(self._kept[0], X):
-            location, spread = self.grown.moments(X.detach().cpu().numpy())
-            found = torch.from_numpy(location).to(X), torch.from_numpy(spread).to(X)
-            self._kept = X.detach().clone(), *found
-        return self._kept[1:]
+    def law(self, X: Tensor) -> Law:
+        """See :meth:`Model.law`."""
+        found: Law = self.grown.law(X.detach().cpu().numpy(), X.detach())
+        return found
 
     def leave_one_out(self, labels: Tensor, seed: int) -> HeldOut:
         """See :meth:`Learner.leave_one_out`; of many rows, those that the trees do without."""
@@ -143,4 +152,4 @@ class TreeModel(RefittedModel):
 
     def relearned(self, X: Tensor, y: Tensor, labels: Tensor, seed: int) -> "TreeModel":
         """See :meth:`Learner.relearned`."""
-        return TreeModel(self.kind, X, y, self.seed, labels)
+        return TreeModel(self.kind, X, y, self.seed, labels, self.cells)

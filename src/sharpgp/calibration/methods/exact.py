@@ -16,12 +16,11 @@ from sharpgp.calibration.recalibrator import CalibrationPoints, Recalibrator, re
 from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.calibration.seen_or_new import from_held_out
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.sizes import MOST_LEFT_OUT, MOST_WITHOUT_HOLDOUT
+from sharpgp.gp.sizes import MOST_WITHOUT_HOLDOUT
 from sharpgp.models.folds import one_of_each, together
 from sharpgp.models.model import HeldOut, Learner
 from sharpgp.models.pool import Base, candidates, inputs_of, pooled, pooled_out_of_fold
 from sharpgp.models.repeats import Repeats
-from sharpgp.models.shaped import shaped
 from sharpgp.models.splitters import splits
 
 # Parts of the training points that give several models their weights.
@@ -34,7 +33,7 @@ class Exact(Recalibrator):
 
     The spread ``sigma_total(x)`` (hyperparameters ``theta`` and scale model) is learned from
     leave-one-out quantities of the training data alone; ``beta(delta) = q_lin(delta, z)`` with
-    ``z_i = (y_i - mu(x_i)) / sigma_total(x_i)`` on the calibration data.  Since a new point's
+    ``z_i = score(x_i, y_i)`` on the calibration data.  Since a new point's
     score is exchangeable with those scores, ``P(y <= Q(delta)) = delta`` at
     ``delta = j/(C+1)``, and within ``1/(C+1)`` of it in between.  Intervals take whole ranks, so
     that ``coverage <= P(y in interval) <= coverage + 1/(C+1)`` for the symmetric band and
@@ -170,8 +169,7 @@ class Exact(Recalibrator):
         if n > MOST_WITHOUT_HOLDOUT:
             labels = together(inputs_of(models), groups)
             held = [one.leave_one_out(labels, self.seed) for one in models.values()]
-            model, left_out = pooled(models, held)
-            return shaped(model, left_out) if n > MOST_LEFT_OUT else model, left_out
+            return pooled(models, held)
         labels, pairs = split_points(_FOLDS, first, groups, self.seed)
         return pooled_out_of_fold(models, pairs, labels, self.seed, drawn=True)
 
