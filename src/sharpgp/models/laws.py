@@ -20,6 +20,8 @@ from sharpgp._stored import Array, Several, agree, stored
 _FAR = 1e-8
 # How close a search for a value comes: in scores, and in spreads.
 _CLOSE, _WITHIN, _MOST_STEPS = 1e-10, 1e-12, 200
+# Least step by which growth is judged, where the scores of a tail are all the same.
+_LEAST_STEP = 1e-3
 
 
 class Law(ABC):
@@ -74,7 +76,7 @@ class Law(ABC):
 
         In units of the step; ``z`` [K, T or 1] is increasing.
         """
-        ends, step = z[[0, -1]], step.expand(len(self))
+        ends, step = z[[0, -1]], step.expand(len(self)).clamp_min(_LEAST_STEP)
         outward = torch.stack([-step, step])
         return (self.value(ends + outward) - self.value(ends)) / outward
 

@@ -60,7 +60,7 @@ class BaseTable(tuple[Member, ...]):
 @stored(
     "PooledModel",
     models=Several(Learner),
-    weights=Array("K", positive=True),
+    weights=Array("K"),
     units=Array("K", positive=True),
     scores=Array("n"),
     members=Several(Member),
@@ -74,7 +74,7 @@ class PooledModel(Learner):
     Parameters
     ----------
     models : sequence of Learner
-        Those that have a weight.
+        Those that have a weight, and the GP with the largest one, which knows where points are far.
     weights, units : Tensor [K]
     scores : Tensor [n]
         Held-out scores of the pool.
@@ -98,7 +98,8 @@ class PooledModel(Learner):
 
     def _restored(self) -> None:
         agree("models and weights", len(self.models), len(self.weights))
-        agree("weights that are shares", abs(float(self.weights.sum()) - 1.0) < 1e-6, True)
+        share = bool((self.weights >= 0).all()) and abs(float(self.weights.sum()) - 1.0) < 1e-6
+        agree("weights that are shares", share, True)
         features = {model.n_features for model in self.models}
         agree("features", len(features), 1)
 
@@ -130,12 +131,19 @@ class PooledModel(Learner):
 
     def law(self, X: Tensor) -> Law:
         """See :meth:`Model.law`."""
-        return mixed([model.law(X) for model in self.models], self.units, self.weights)
+        asked = self._asked(X)
+        laws = [self.models[k].law(X) for k in asked]
+        return mixed(laws, self.units[asked], self.weights[asked])
+
+    def _asked(self, X: Tensor) -> list[int]:
+        """Models that count at ``X``: those with a weight, and where gradients do, all."""
+        return [k for k, w in enumerate(self.weights.tolist()) if w > 0.0 or X.requires_grad]
 
     def location(self, X: Tensor) -> Tensor:
         """See :meth:`Model.location`."""
-        location = torch.stack([model.location(X) for model in self.models])
-        return (self.weights.to(location).unsqueeze(-1) * location).sum(0)
+        asked = self._asked(X)
+        location = torch.stack([self.models[k].location(X) for k in asked])
+        return (self.weights[asked].to(location).unsqueeze(-1) * location).sum(0)
 
     def extended(self, X: Tensor, y: Tensor) -> "PooledModel":
         """See :meth:`Model.extended`; models that cannot be conditioned stay as they are."""
@@ -173,6 +181,9 @@ class PooledModel(Learner):
 def mixed(laws: Sequence[Law], units: Tensor, weights: Tensor) -> Law:
     """The mixture of laws of the same rows, whose scores are first divided by a unit each."""
     found = [in_units(law, float(unit)) for law, unit in zip(laws, units, strict=True)]
+    positive = [k for k, w in enumerate(weights.tolist()) if w > 0.0]
+    if len(positive) < len(found) and not any(law.location.requires_grad for law in found):
+        weights, found = weights[positive], [found[k] for k in positive]
     return found[0] if len(found) == 1 else Mixture(weights, found)
 
 
@@ -278,10 +289,13 @@ def pooled(models: Mapping[str, Learner], held: Sequence[HeldOut]) -> tuple[Lear
         Member(name, float(weight), crps_of_scores(one.law, one.scores, y))
         for name, weight, one in zip(models, weights, held, strict=True)
     ]
-    kept = [k for k, weight in enumerate(weights.tolist()) if weight > 0.0]
-    law = mixed([held[k].law for k in kept], units[kept], weights[kept])
+    law = mixed([one.law for one in held], units, weights)
     found = HeldOut.of(rows, law, y)
-    chosen = [list(models.values())[k] for k in kept]
+    several = list(models.values())
+    order = weights.argsort(descending=True).tolist()
+    leading = next((k for k in order if several[k].gp is not None), None)
+    kept = [k for k, w in enumerate(weights.tolist()) if w > 0.0 or k == leading]
+    chosen = [several[k] for k in kept]
     return PooledModel(chosen, weights[kept], units[kept], found.scores, members), found
 
 
