@@ -269,7 +269,7 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
     def _checked(self, X: Any, noise: Any = None) -> Tensor:
         of_one_output(self)
         array = beside_noise(features(self, X), noise, getattr(self, "noise_", None))
-        return as_features(array, device=self.posterior_.device)
+        return as_features(array, device=self.calibrated_.device)
 
     def _answer(
         self,

@@ -43,7 +43,8 @@ class Fitted:
         estimator.calibrated_ = self.calibrated
         estimator.calibration_ = self.recalibrator.name or type(self.recalibrator).__name__
         estimator.members_ = self.members
-        estimator.posterior_ = self.calibrated.posterior
+        if self.calibrated.gp is not None:
+            estimator.posterior_ = self.calibrated.gp
         estimator.grouped_ = self.grouped
         joint = joint_of_groups(self.calibrated, self.groups)
         if joint is not None:
@@ -62,11 +63,12 @@ def check_restored(estimator: Any) -> None:
     if hasattr(estimator, "outputs_"):
         agree("outputs", {type(one) for one in estimator.outputs_}, {type(estimator)})
         return
-    agree("predictor", hasattr(estimator, "posterior_") and hasattr(estimator, "members_"), True)
+    agree("predictor", hasattr(estimator, "calibrated_") and hasattr(estimator, "members_"), True)
     encoding = getattr(estimator, "encoding_", None)
     columns = estimator.n_features_in_ if encoding is None else len(encoding.features)
-    agree("features", columns + hasattr(estimator, "noise_"), estimator.posterior_.n_features)
-    agree("posterior", estimator.posterior_ is estimator.calibrated_.posterior, True)
+    agree("features", columns + hasattr(estimator, "noise_"), estimator.calibrated_.n_features)
+    posterior = getattr(estimator, "posterior_", None)
+    agree("posterior", posterior is estimator.calibrated_.gp, True)
     constant = getattr(estimator, "constant_", None)
     if constant is not None:
         known = set(range(estimator.n_features_in_))

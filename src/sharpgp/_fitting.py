@@ -1,6 +1,7 @@
 """From labelled rows to a calibrated predictor: ``fit``, once its arguments are checked."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from numbers import Integral
 from typing import Any
@@ -24,7 +25,7 @@ from sharpgp.frames.suspicions import plausible_range
 from sharpgp.gp.compute import choose_device, within_memory
 from sharpgp.gp.posterior import Posterior
 from sharpgp.models.bases import Bases
-from sharpgp.models.pool import Base, members_of, posterior_of
+from sharpgp.models.pool import Base, members_of
 from sharpgp.models.repeats import Repeats, SeenModel, agrees, fitted_rows, own_variance
 from sharpgp.noise import merged
 
@@ -83,7 +84,7 @@ def fitted(estimator: Any, train: Rows, cal: Rows | None, weights: Any) -> Fitte
             base = bases.one_gp(*data)
         else:
             base = bases.learned(*data, method.first_pair(*data))
-        kind = _kind(posterior_of(base))
+        kind = _kind(base)
         logger.log(
             logging.INFO if estimator.verbose else logging.DEBUG,
             f"learned from {len(y)} rows ({device}{kind}); now {recalibrator!r}",
@@ -158,7 +159,12 @@ def _fitted_to(
     return train[np.unique(labels, return_index=True)[1]], None, cal
 
 
-def _kind(gp: Posterior) -> str:
-    """How a GP is approximated, for the log; empty for an exact one."""
+def _kind(base: Base) -> str:
+    """How the first GP is approximated, for the log; empty for an exact one, or none."""
+    models = base.values() if isinstance(base, Mapping) else [base]
+    gps = (one if isinstance(one, Posterior) else one.gp for one in models)
+    gp = next((one for one in gps if one is not None), None)
+    if gp is None:
+        return ""
     sizes = {"inducing inputs": gp.n_inducing, "neighbours": gp.n_neighbours}
     return "".join(f", {m} {name}" for name, m in sizes.items() if m is not None)

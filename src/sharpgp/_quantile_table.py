@@ -57,7 +57,7 @@ class QuantileTable:
     q : Tensor [K, n]
         Finite; where they cross, their running maximum over the levels is taken.
     tail : Tail, optional
-        On both sides, with a scale [n]; else exponential tails continue the outermost density.
+        With a scale [n] on both sides, or [2, n]; else exponential tails continue the outermost density.
     """
 
     def __init__(self, p: Tensor, q: Tensor, tail: Tail | None = None) -> None:
@@ -73,8 +73,11 @@ class QuantileTable:
         self.below, self.above = self.p[0], 1 - self.p[-1]  # probability in either tail
         if tail is not None:
             # Of tied scores the tail has no width, and gets that of a tie.
-            scale = torch.maximum(tail.scale[:, None] / self.scale, min_spread)
-            self.lower = self.upper = Tail(scale, tail.degrees)
+            below, above = tail.scale.expand(2, -1).unsqueeze(-1)
+            self.lower, self.upper = (
+                Tail(torch.maximum(each / self.scale, min_spread), tail.degrees)
+                for each in (below, above)
+            )
         else:
             self.lower, self.upper = self._continued(min_spread)
         self._tied = self.w <= 2 * min_spread * self.dp

@@ -47,7 +47,7 @@ class PredictiveDistribution:
     quantiles : tensor or array, shape [K, n]
         Finite quantiles; where they cross, their running maximum over the levels is taken.
     tail : Tail, optional
-        Distribution beyond the outermost quantiles, on both sides, with a scale [n].
+        Distribution beyond the outermost quantiles, with a scale [n] on both sides, or [2, n].
     caution : callable, optional
         Called with the levels requested from :meth:`quantile` and :meth:`interval`, and for
         intervals the coverage, so that it can warn about those that data do not support.

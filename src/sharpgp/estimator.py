@@ -128,7 +128,7 @@ class SharpGPRegressor(Answers):
     base_ : Table
         What was chosen: name, weight and mean held-out CRPS of each model.
     posterior_ : Posterior
-        The trained GP; of a pool, that with the largest weight.
+        The trained GP; of a pool, that with the largest weight.  A model without a GP has none.
     outputs_ : list of SharpGPRegressor
         The model of each output, where ``y`` has several columns; each has the attributes above.
     inducing_ : int or None
@@ -296,7 +296,8 @@ class SharpGPRegressor(Answers):
         y = as_target(plain(targets(self, y)), n_rows=X.shape[0], device=X.device)
         if not refit:
             self.calibrated_ = self.calibrated_.updated(X, y, sample_weight=plain(sample_weight))
-            self.posterior_ = self.calibrated_.posterior
+            if self.calibrated_.gp is not None:
+                self.posterior_ = self.calibrated_.gp
             return self
         known = {
             "grouped": getattr(self, "grouped_", False),
@@ -326,13 +327,15 @@ class SharpGPRegressor(Answers):
     def training_(self) -> TrainingResult | None:
         """How the training of ``posterior_`` went."""
         of_one_output(self)
-        return self.posterior_.training
+        gp = self.calibrated_.gp
+        return None if gp is None else gp.training
 
     @property
     def inducing_(self) -> int | None:
         """Number of inducing inputs of a sparse GP; None for any other."""
         of_one_output(self)
-        return self.posterior_.n_inducing
+        gp = self.calibrated_.gp
+        return None if gp is None else gp.n_inducing
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the fitted model in one file, without pickle; see :func:`sharpgp.persistence.save`.

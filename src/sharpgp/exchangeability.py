@@ -115,7 +115,7 @@ def compare(model: Any, X: Any, y: Any, *, groups: Any = None) -> Exchangeabilit
     target = as_target(plain(y), n_rows=len(features), device=features.device)
     theirs = one_of_each(groups, len(features))
     features, target = features[theirs], target[theirs]
-    new = as_numpy(calibrated.model.scores_of(features, target))
+    new = as_numpy(calibrated.model.score(features, target))
     ours = one_of_each(calibrated.groups, len(calibrated.scores))
     old = as_numpy(calibrated.scores)[ours]
     centre = float(mannwhitneyu(old, new).pvalue)

@@ -197,7 +197,7 @@ class Online:
         self._recent.extend(as_numpy(X))
         known = self.window is not None and len(y) <= self.window  # they have joined the others
         scores = self.calibrated.scores[-len(y) :] if known else None
-        scores = self.calibrated.model.scores_of(X, y) if scores is None else scores
+        scores = self.calibrated.model.score(X, y) if scores is None else scores
         self.martingale.observe(as_numpy(scores))
         if not self._warned and self.martingale.p_value < ALARM:
             self._warned = True
@@ -220,10 +220,9 @@ class Online:
             return self.calibrated.predict_interval(X, coverage, symmetric=self.symmetric)
 
     def _features(self, X: Any) -> Tensor:
-        posterior = self.calibrated.posterior
         if self._encoding is not None and is_frame(X):
             X = self._encoding.encode(X).features
-        X = as_features(X, n_features=posterior.n_features, device=posterior.device)
+        X = as_features(X, n_features=self.calibrated.n_features, device=self.calibrated.device)
         return with_constants(self._model, X)
 
 

@@ -168,8 +168,8 @@ def _checksum(text: str, tensors: Mapping[str, Tensor]) -> str:
 
 
 def _device_of(model: Any) -> str:
-    posterior = getattr(model, "posterior_", getattr(model, "posterior", model))
-    return str(getattr(getattr(posterior, "device", None), "type", "cpu"))
+    known = getattr(model, "calibrated_", model)
+    return str(getattr(getattr(known, "device", None), "type", "cpu"))
 
 
 def _place(device: Any, saved_on: str) -> torch.device:

@@ -11,15 +11,14 @@ from torch import Tensor
 
 from sharpgp._stored import ABSENT, Array, Maybe, Several, agree, stored
 from sharpgp._tail import Tail
-from sharpgp._validation import as_features, as_weights
+from sharpgp._validation import as_weights
 from sharpgp.bounds import Bounds
-from sharpgp.calibration.calibrated import Calibrated
-from sharpgp.calibration.cautions import warn_if_far, warn_if_unsupported
+from sharpgp.calibration.calibrated import OfModel
+from sharpgp.calibration.cautions import warn_if_unsupported
 from sharpgp.calibration.covariate_shift import Ratio
 from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import InvalidInputError, warn
-from sharpgp.gp.posterior import Posterior
 from sharpgp.models.model import Model
 from sharpgp.models.repeats import KnownInputs, SeenModel
 
@@ -38,8 +37,8 @@ _MOST_CLASSES = 1000
     known=Maybe(KnownInputs),
     transient={"n_cal": None, "rows": ABSENT},
 )
-class ClassPredictor(Calibrated):
-    r"""``location(x) + beta_k(delta) spread(x)`` for points of class ``k``.
+class ClassPredictor(OfModel):
+    r"""``value(x, beta_k(delta))`` for points of class ``k``.
 
     ``beta_k`` ranks the scores of the ``C_k`` calibration points of that class, so that
     ``coverage <= P(y in interval | class k) <= coverage + 1/(C_k + 1)`` for the symmetric band (the
@@ -128,7 +127,7 @@ class ClassPredictor(Calibrated):
         self.n_cal = min(part.n_cal for part in self.parts)
 
     @property
-    def model(self) -> Model:
+    def model(self) -> Model:  # type: ignore[override]
         """The model of all classes."""
         return self.parts[0].model
 
@@ -147,11 +146,6 @@ class ClassPredictor(Calibrated):
         """Whether the calibration points train the model, too."""
         return self.parts[0].in_training
 
-    @property
-    def posterior(self) -> Posterior:  # type: ignore[override]
-        """The GP that the model is based on."""
-        return self.model.posterior
-
     def class_of(self, X: Tensor) -> Tensor:
         """Index [T] of each point's class; ``K`` for points without a class of their own.
 
@@ -164,22 +158,10 @@ class ClassPredictor(Calibrated):
             found = torch.where(same.any(-1), same.long().argmax(-1), K)
         return found if self.known is None else found + (K + 1) * (self.known.find(X) >= 0)
 
-    def _features(self, X: Any) -> Tensor:
-        return as_features(X, n_features=self.model.n_features, device=self.posterior.device)
-
-    def _near_features(self, X: Any) -> Tensor:
-        X = self._features(X)
-        warn_if_far(self.posterior, X[:, : self.posterior.n_features])
-        return X
-
-    def location(self, X: Tensor) -> Tensor:
-        """See :meth:`Calibrated.location`."""
-        return self.model.location(X)
-
     def quantiles(self, X: Tensor, delta: Tensor) -> Tensor:
         """See :meth:`Calibrated.quantiles`."""
         beta = torch.stack([part.ranks.beta(delta) for part in self.parts], -1)
-        return self.model.at(beta[:, self.class_of(X)], X)
+        return self.model.value(X, beta[:, self.class_of(X)])
 
     def ends(
         self, X: Tensor, coverages: list[float], symmetric: bool | None, weights: Tensor | None
@@ -195,7 +177,7 @@ class ClassPredictor(Calibrated):
         largest = max(self.parts, key=lambda part: part.n_cal)
         delta = largest.ranks.nodes().to(X.device)
         of = self.class_of(X)
-        location, spread = self.model.location_and_spread(X)
+        law = self.model.law(X)
         table = torch.stack([part.ranks.table(delta) for part in self.parts], -1)[:, of]
         tails = [part.ranks.tail for part in self.parts]
         # A tail that begins before the first level continues from there.
@@ -206,13 +188,10 @@ class ClassPredictor(Calibrated):
         pairs = zip(tails, begun, strict=True)
         scale = torch.stack([tail.scale * max(1.0, grown) for tail, grown in pairs])[of]
         degrees = min(tail.degrees for tail in tails)
-        if self.model.shape is not None:
-            table, growth = self.model.shape.stretched_table(table, location)
-            scale = scale * growth
         return PredictiveDistribution(
             delta,
-            location + table * spread,
-            tail=Tail(scale * spread, degrees),
+            law.value(table),
+            tail=Tail(scale * law.growth(table, scale), degrees),
             caution=partial(warn_if_unsupported, n_cal=self.n_cal),
         )
 

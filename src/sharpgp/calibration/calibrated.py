@@ -26,6 +26,7 @@ from sharpgp.exceptions import CalibrationWarning, InvalidInputError
 from sharpgp.gp.compute import threads_for
 from sharpgp.gp.posterior import Posterior
 from sharpgp.metrics import ECE_LEVELS, CalibrationReport, calibration_report
+from sharpgp.models.model import Model, needed_gp
 
 #: Rows that are predicted at a time, so that memory grows with the answers only.
 ROWS_AT_ONCE = 2**15
@@ -112,7 +113,32 @@ class Calibrated(ABC):
     def __repr__(self) -> str:
         points = "" if self.n_cal is None else f"{self.n_cal:,} calibration {self.counted}, "
         bounds = "" if self.bounds is None else f", within {self.bounds!r}"
-        return f"<{type(self).__name__}: {points}{self.posterior!r}{bounds}>"
+        return f"<{type(self).__name__}: {points}{self._based_on!r}{bounds}>"
+
+    @property
+    def _based_on(self) -> Any:
+        return self.posterior
+
+    @property
+    def gp(self) -> Posterior | None:
+        """The GP that it is based on; None where a model has none."""
+        return self.posterior
+
+    @property
+    def n_features(self) -> int:
+        """Number of features ``d``."""
+        return self.posterior.n_features
+
+    @property
+    def n_train(self) -> int:
+        """Number of training points."""
+        n: int = self.posterior.n_train
+        return n
+
+    @property
+    def device(self) -> torch.device:
+        """Where tensors live."""
+        return self.posterior.device
 
     def predict_mean(self, X: Any) -> Tensor:
         """Predictive mean [T]."""
@@ -219,7 +245,7 @@ class Calibrated(ABC):
         """
         X, y, bounds = self._labelled(X, y)
         weights = self._new_weights(X, sample_weight)
-        with torch.no_grad(), threads_for(self._n_dense):
+        with torch.no_grad(), threads_for(n_dense(self.gp)):
             return self._updated(X, y, weights)._bounded(bounds)
 
     def rescored(self, X: Any, y: Any, *, keep: int | None = None) -> "Calibrated":
@@ -229,7 +255,7 @@ class Calibrated(ABC):
         """
         X, y, bounds = self._labelled(X, y)
         keep = None if keep is None else as_count(keep, "keep", least=1)
-        with torch.no_grad(), threads_for(self._n_dense):
+        with torch.no_grad(), threads_for(n_dense(self.gp)):
             return self._rescored(X, y, keep)._bounded(bounds)
 
     def weighted(self, sample_weight: Any) -> "Calibrated":
@@ -306,16 +332,13 @@ class Calibrated(ABC):
         """Weights [n] of points to learn from; None for equal ones."""
         return no_weights(sample_weight)
 
-    @property
-    def _n_dense(self) -> int:
-        return self.posterior.n_dense
-
     def _features(self, X: Any) -> Tensor:
-        return as_features(X, n_features=self.posterior.n_features, device=self.posterior.device)
+        return as_features(X, n_features=self.n_features, device=self.device)
 
     def _near_features(self, X: Any) -> Tensor:
         X = self._features(X)
-        warn_if_far(self.posterior, X)
+        if self.gp is not None:
+            warn_if_far(self.gp, X[:, : self.gp.n_features])
         return X
 
     def _labelled(self, X: Any, y: Any) -> tuple[Tensor, Tensor, Bounds | None]:
@@ -324,6 +347,50 @@ class Calibrated(ABC):
         y = as_target(y, n_rows=X.shape[0], device=X.device)
         bounds = None if self.bounds is None else self.bounds.holding(as_numpy(y))
         return X, y, bounds
+
+
+class OfModel(Calibrated):
+    """A predictor that asks a model for scores and values; not every one has a GP."""
+
+    model: Model
+
+    @property
+    def posterior(self) -> Posterior:  # type: ignore[override]
+        """The GP that the model is based on; an error where it has none."""
+        return needed_gp(self.model)
+
+    @property
+    def _based_on(self) -> Any:
+        return type(self.model).__name__ if self.gp is None else self.gp
+
+    @property
+    def gp(self) -> Posterior | None:
+        """See :meth:`Calibrated.gp`."""
+        return self.model.gp
+
+    @property
+    def n_features(self) -> int:
+        """See :meth:`Calibrated.n_features`."""
+        return self.model.n_features
+
+    @property
+    def n_train(self) -> int:
+        """See :meth:`Calibrated.n_train`."""
+        return len(self.model.y_train) if self.gp is None else super().n_train
+
+    @property
+    def device(self) -> torch.device:
+        """See :meth:`Calibrated.device`."""
+        return self.model.device
+
+    def location(self, X: Tensor) -> Tensor:
+        """See :meth:`Calibrated.location`."""
+        return self.model.location(X)
+
+
+def n_dense(gp: Posterior | None) -> int:
+    """Points whose covariance is one dense matrix; 0 without a GP."""
+    return 0 if gp is None else gp.n_dense
 
 
 def no_weights(sample_weight: Any) -> Tensor | None:

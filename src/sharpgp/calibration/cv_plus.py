@@ -9,9 +9,9 @@ from sharpgp._ranks import rank, whole_rank
 from sharpgp._stored import Array, Several, agree, stored
 from sharpgp._tail import Tail
 from sharpgp.calibration.by_level import LevelPredictor
+from sharpgp.calibration.calibrated import OfModel
 from sharpgp.calibration.tails import pooled_tail
 from sharpgp.gp.compute import block_entries
-from sharpgp.gp.posterior import Posterior
 from sharpgp.models.model import Model
 
 
@@ -22,12 +22,11 @@ from sharpgp.models.model import Model
     scores=Several(Array("n")),
     n_cal=int,
 )
-class PlusPredictor(LevelPredictor):
-    r"""Quantiles of ``mu_k(x) + z_i sigma_k(x)`` over all points ``i``, left out by fit ``k``.
+class PlusPredictor(OfModel, LevelPredictor):
+    r"""Quantiles of ``value_k(x, z_i)`` over all points ``i``, left out by fit ``k``.
 
     The symmetric band at coverage ``c`` runs from the ``floor((1-c)(N+1))``-th smallest
-    ``mu_k(x) - |z_i| sigma_k(x)`` to the ``ceil(c(N+1))``-th smallest
-    ``mu_k(x) + |z_i| sigma_k(x)``, and contains the mean, which is that of the fit on all data (at
+    ``value_k(x, -|z_i|)`` to the ``ceil(c(N+1))``-th smallest ``value_k(x, |z_i|)``, and contains the mean, which is that of the fit on all data (at
     coverages far below one half the two ends could otherwise change places).  Whatever the fits, it
     covers with at least the probability given by :meth:`worst_case`.
 
@@ -58,15 +57,6 @@ class PlusPredictor(LevelPredictor):
     def _restored(self) -> None:
         agree("fits and parts", len(self.fits), len(self.scores))
         agree("number of scores", sum(len(part) for part in self.scores), self.n_cal)
-
-    @property
-    def posterior(self) -> Posterior:  # type: ignore[override]
-        """The GP that the fit on all data is based on."""
-        return self.model.posterior
-
-    def location(self, X: Tensor) -> Tensor:
-        """See :meth:`Calibrated.location`: that of the fit on all data."""
-        return self.model.location(X)
 
     def worst_case(self, coverage: float) -> float:
         """Lower bound on the probability that the band covers, for exchangeable data.
@@ -125,9 +115,8 @@ class PlusPredictor(LevelPredictor):
         return PlusPredictor(self.model.extended(X, y), fits, self.scores)
 
     def _pooled(self, X: Tensor, scores: list[Tensor]) -> Tensor:
-        """``mu_k(x) + z_i sigma_k(x)`` [T, N] for the scores of all parts."""
+        """``value_k(x, z_i)`` [T, N] for the scores of all parts."""
         parts = []
         for fit, z in zip(self.fits, scores, strict=True):
-            location, spread = fit.location_and_spread(X)
-            parts.append(location.unsqueeze(-1) + spread.unsqueeze(-1) * z)
+            parts.append(fit.value(X, z.unsqueeze(-1)).mT)
         return torch.cat(parts, dim=-1)

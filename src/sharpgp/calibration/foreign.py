@@ -2,25 +2,23 @@
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from sharpgp._validation import as_numpy, as_target
-from sharpgp.bounds import Bounds, bounds_for
-from sharpgp.calibration.calibrated import Calibrated
+from sharpgp.bounds import bounds_for
 from sharpgp.calibration.ranks import Ranks
 from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.posterior import Posterior
+from sharpgp.gp.posterior import WithoutDataError
+from sharpgp.models.laws import Table
+from sharpgp.models.model import Model
 from sharpgp.models.quantiles import LEVELS, QuantileSource, quantile_source
-from sharpgp.models.shape import QuantileShape
 
-# Allowance for rounding at an end that goes through a calibration point.
-_ROUNDING = 16 * torch.finfo(torch.float64).eps
 # Levels at which distributions are tabulated.
 _DELTA = torch.tensor(LEVELS, dtype=torch.float64)
 # Weights of ranks that are compared, parts of the calibration points that judge them in turn, and
@@ -29,49 +27,72 @@ _TRUSTS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 _PARTS, _LEAST_TO_JUDGE = 5, 10
 
 
-class ForeignPredictor(ScoredPredictor):
-    r"""``Q(delta, x) = g_x(beta(delta))``: the shape of a foreign model, ``beta`` from ranks.
+class Quantiles(Model):
+    """The laws that run through quantiles of a foreign model, which are its inputs [T, L].
 
-    ``g_x`` runs through the model's own quantiles, ``g_x(Phi^-1(p)) = q_p(x)``, see
-    :class:`sharpgp.models.shape.QuantileShape`; scores are ``z_i = g_{x_i}^-1(y_i)``.  A new
-    point's score is exchangeable with those, whatever the shape, so that intervals and quantiles
-    have the guarantees of :class:`sharpgp.Exact`.  The "symmetric" band is symmetric in scores:
-    ``[g_x(-r), g_x(r)]``.
+    Parameters
+    ----------
+    source : QuantileSource
+    typical : float
+        See :meth:`sharpgp.models.laws.Table.of_quantiles`.
+    """
+
+    gp = None
+    device = torch.device("cpu")
+
+    def __init__(self, source: QuantileSource, typical: float) -> None:
+        self.source, self.typical = source, typical
+        self._levels = torch.from_numpy(source.levels)
+
+    @classmethod
+    def of(cls, source: QuantileSource, tables: Tensor) -> "Quantiles":
+        """With the mean slope of the rows of some tables as the typical one."""
+        z = torch.special.ndtri(torch.from_numpy(source.levels))
+        slope = float((tables[:, -1] - tables[:, 0]).mean() / (z[-1] - z[0]))
+        return cls(source, slope or float(tables.abs().max()) or 1.0)
+
+    @property
+    def n_features(self) -> int:
+        """Number of levels ``L``."""
+        return len(self._levels)
+
+    @property
+    def X_train(self) -> Tensor:
+        """Raise: there is no training data."""
+        raise WithoutDataError(
+            f"model: expected one that knows its training data, found {self.source.name}"
+        )
+
+    y_train = X_train
+
+    def law(self, X: Tensor) -> Table:
+        """See :meth:`Model.law`."""
+        return Table.of_quantiles(self._levels, X, self.typical)
+
+    def extended(self, X: Tensor, y: Tensor) -> "Quantiles":
+        """Raise: what gave the quantiles cannot be conditioned."""
+        raise InvalidInputError(
+            f"model: expected one that can be conditioned on data, found {self.source.name}"
+        )
+
+    updated = extended
+
+
+class ForeignPredictor(ScoredPredictor):
+    r"""``Q(delta, x) = value(x, beta(delta))``: the law of a foreign model, ``beta`` from ranks.
+
+    Values run through the model's own quantiles, ``value(x, Phi^-1(p)) = q_p(x)``.  A new point's
+    score is exchangeable with those of the calibration points, whatever the law, so that intervals
+    and quantiles have the guarantees of :class:`sharpgp.Exact`.  The "symmetric" band is symmetric
+    in scores.
 
     The distribution of :meth:`predict_dist` is made for its CRPS and need not keep ranks: there
     ``beta`` is ``(1 - w) Phi^-1(delta) + w beta(delta)``, see :attr:`trust`.  Where scores of
     different points have different distributions, ranks of all of them repair the coverage but can
     cost CRPS; and few ranks add noise to what a model already knows well.
-
-    Parameters
-    ----------
-    source : QuantileSource
-    model : QuantileShape
-    tables, y_cal, scores : Tensor [C, L], Tensor [C], Tensor [C]
-        Quantiles that the source gives at the calibration points, their targets and scores.
-    weights : Tensor [C], optional
-    **settings
-        See :class:`sharpgp.calibration.scored.ScoredPredictor`.
     """
 
-    model: QuantileShape
-
-    def __init__(
-        self,
-        source: QuantileSource,
-        model: QuantileShape,
-        tables: Tensor,
-        y_cal: Tensor,
-        scores: Tensor,
-        **settings: Any,
-    ) -> None:
-        super().__init__(model, tables, y_cal, scores, **settings)
-        self.source = source
-
-    @property
-    def posterior(self) -> Posterior:  # type: ignore[override]
-        """Raise: there is none."""
-        raise self._no_gp()
+    model: Quantiles
 
     @cached_property
     def trust(self) -> float:
@@ -101,23 +122,10 @@ class ForeignPredictor(ScoredPredictor):
         error = ((worse - mean.unsqueeze(1)).square() @ share.square()).sqrt()
         return _TRUSTS[int((mean + 0.5 * error).argmin())]
 
-    def within(self, bounds: Bounds | None) -> Self:
-        """See :meth:`Calibrated.within`; bands keep the model's own shape."""
-        return Calibrated.within(self, bounds)
-
     def location(self, X: Tensor) -> Tensor:
         """See :meth:`Calibrated.location`: the mean of the distribution."""
         mean: Tensor = self.distribution(X).mean
         return mean
-
-    def ends(
-        self, X: Tensor, coverages: list[float], symmetric: bool | None, weights: Tensor | None
-    ) -> Tensor:
-        """See :meth:`Calibrated.ends`."""
-        lower, upper = self._end_scores(coverages, symmetric, weights)
-        low, high = self.model.at(lower, X), self.model.at(upper, X)
-        slack = _ROUNDING * X.abs().amax(1)
-        return torch.stack([low - slack, high + slack])
 
     def distribution(self, X: Tensor) -> PredictiveDistribution:
         """See :meth:`Calibrated.distribution`."""
@@ -128,7 +136,9 @@ class ForeignPredictor(ScoredPredictor):
         self, X: Tensor, beta: Tensor, trust: float, caution: Callable[..., None] | None = None
     ) -> PredictiveDistribution:
         beta = torch.lerp(torch.special.ndtri(_DELTA), beta, trust)
-        return PredictiveDistribution(_DELTA, self.model.at(beta.unsqueeze(-1), X), caution=caution)
+        return PredictiveDistribution(
+            _DELTA, self.model.value(X, beta.unsqueeze(-1)), caution=caution
+        )
 
     def weighted(self, sample_weight: Any) -> ScoredPredictor:
         """See :meth:`ScoredPredictor.weighted`; an array (C,) only."""
@@ -139,27 +149,11 @@ class ForeignPredictor(ScoredPredictor):
             )
         return super().weighted(sample_weight)
 
-    def labelled_data(self) -> tuple[Tensor, Tensor]:
-        """Raise: quantiles of the calibration points are kept, not their features."""
-        raise self._no_gp()
-
-    def _conditioned(self, X: Tensor, y: Tensor) -> "ForeignPredictor":
-        raise self._no_gp()
-
-    def _no_gp(self) -> InvalidInputError:
-        return InvalidInputError(
-            f"model: expected one based on a GP, found a calibrated {self.source.name}"
-        )
-
     def _like(self, *data: Any, **settings: Any) -> "ForeignPredictor":
-        return ForeignPredictor(self.source, *data, **settings)
-
-    @property
-    def _n_dense(self) -> int:
-        return 0
+        return ForeignPredictor(*data, **settings)
 
     def _features(self, X: Any) -> Tensor:
-        return self.source.table(X)
+        return self.model.source.table(X)
 
     _near_features = _features
 
@@ -224,8 +218,8 @@ def calibrate(
     y = as_target(y_cal, n_rows=len(tables))
     if len(y) < 2:
         raise InvalidInputError(f"y_cal: expected two or more calibration points, found {len(y)}")
-    shape = QuantileShape.of(torch.from_numpy(source.levels), tables)
-    calibrated = ForeignPredictor(source, shape, tables, y, shape.scores_of(tables, y))
+    found = Quantiles.of(source, tables)
+    calibrated = ForeignPredictor(found, tables, y, found.score(tables, y))
     bounds = bounds_for(y_bounds, as_numpy(y))
     if sample_weight is None:
         return calibrated.within(bounds)

@@ -8,6 +8,8 @@ from torch import Tensor
 from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.exceptions import InvalidInputError
+from sharpgp.models.around import AroundModel
+from sharpgp.models.laws import Law
 from sharpgp.models.model import Model
 
 
@@ -41,7 +43,7 @@ class HeldOutView(ScoredPredictor):
                 "points that the model has not seen, as with calibration='cv' or 'exact'"
             )
         vars(self).update(vars(calibrated))
-        self.model = _HeldOutModel(calibrated.model, *calibrated.held_out())
+        self.model = _HeldOutModel(calibrated.model, calibrated.held_out())
 
     def _features(self, X: Any) -> Tensor:
         """Numbers of the calibration points, which stand for them."""
@@ -54,25 +56,20 @@ class HeldOutView(ScoredPredictor):
     _near_features = _features
 
 
-class _HeldOutModel(Model):
+class _HeldOutModel(AroundModel):
     """A model that knows the points by their numbers [n, 1]."""
 
-    def __init__(self, model: Model, location: Tensor, spread: Tensor) -> None:
-        self.posterior, self.scores, self.shape = model.posterior, model.scores, model.shape
-        self._model, self._location, self._spread = model, location, spread
+    def __init__(self, model: Model, law: Law) -> None:
+        self.model, self.scores, self._law = model, model.scores, law
 
-    def location(self, X: Tensor) -> Tensor:
-        """See :meth:`Model.location`."""
-        return self._location[X[:, 0].long()]
-
-    def spread(self, X: Tensor) -> Tensor:
-        """See :meth:`Model.spread`."""
-        return self._spread[X[:, 0].long()]
+    def law(self, X: Tensor) -> Law:
+        """See :meth:`Model.law`."""
+        return self._law.at(X[:, 0].long())
 
     def extended(self, X: Tensor, y: Tensor) -> Model:
         """See :meth:`Model.extended`."""
-        return self._model.extended(X, y)
+        return self.model.extended(X, y)
 
     def updated(self, X: Tensor, y: Tensor) -> Model:
         """See :meth:`Model.updated`."""
-        return self._model.updated(X, y)
+        return self.model.updated(X, y)

@@ -64,7 +64,7 @@ def prefers_band_within(
     without held-out predictions it is the band.  Rows that share one of the ``labels`` [N] are
     left out together.
     """
-    if not isinstance(model, Learner) or model.shape is not None:
+    if not isinstance(model, Learner):
         return True
     if labels is None:
         labels = torch.arange(len(model.y_train), device=model.device)
@@ -76,14 +76,19 @@ def bands_pay_within(held: HeldOut, bounds: Bounds, n_cal: int) -> bool:
 
     Examples
     --------
+    >>> from sharpgp.models.laws import Normal
     >>> z = torch.randn(500, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).exp()
-    >>> held = HeldOut(torch.arange(500), torch.zeros(500), torch.ones(500), z - 1.0)
+    >>> law = Normal(torch.zeros(500), torch.ones(500))
+    >>> held = HeldOut(torch.arange(500), law, z - 1.0)
     >>> bands_pay_within(held, Bounds(low=-1.0), 400)
     False
     """
-    location, spread, z = map(_representative, (held.location, held.spread, held.scores))
-    low, high = ((end - location) / spread for end in (bounds.least, bounds.most))
-    return _bands_pay(_Rows(z, spread, low, high), n_cal)
+    law, z = held.law.at(_representative(torch.arange(len(held.rows)))), _representative(held.scores)
+    low, high = (
+        law.score(torch.full_like(law.location, end)).cpu() if math.isfinite(end) else end
+        for end in (bounds.least, bounds.most)
+    )
+    return _bands_pay(_Rows(z, law.spread.cpu(), low, high), n_cal)
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,11 @@ from torch import Tensor
 from sharpgp._stored import Array, agree, stored
 from sharpgp.calibration.by_class import FEWEST_OF_CLASS, ClassPredictor
 from sharpgp.calibration.scored import ScoredPredictor
-from sharpgp.gp.posterior import Posterior
+from sharpgp.models.around import AroundModel
 from sharpgp.models.averaged import AveragedModel
 from sharpgp.models.folds import Split
 from sharpgp.models.gaussian import GaussianModel
+from sharpgp.models.laws import Law, joined
 from sharpgp.models.model import HeldOut, Learner, Model, held_out_of
 from sharpgp.models.pool import PooledModel
 from sharpgp.models.repeats import KnownInputs, label_means, own_variance
@@ -49,7 +50,7 @@ class KnownGroups(KnownInputs):
     size=Array("G"),
     transient={"_fits": None},
 )
-class GroupModel(Model):
+class GroupModel(AroundModel):
     """A model whose last feature is the number of a known group, or -1.
 
     Parameters
@@ -75,11 +76,6 @@ class GroupModel(Model):
         agree("parts", len(self.parts), len(self.model.y_train))
 
     @property
-    def posterior(self) -> Posterior:  # type: ignore[override]
-        """The GP of the model."""
-        return self.model.posterior
-
-    @property
     def scores(self) -> Tensor | None:  # type: ignore[override]
         """Those of the model."""
         return self.model.scores
@@ -89,25 +85,17 @@ class GroupModel(Model):
         """Number of features, with that of the group."""
         return self.model.n_features + 1
 
-    def location(self, X: Tensor) -> Tensor:
-        """See :meth:`Model.location`."""
-        return self.location_and_spread(X)[0]
-
-    def spread(self, X: Tensor) -> Tensor:
-        """See :meth:`Model.spread`."""
-        return self.location_and_spread(X)[1]
-
-    def location_and_spread(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`Model.location_and_spread`."""
+    def law(self, X: Tensor) -> Law:
+        """See :meth:`Model.law`."""
         of, rows = X.detach()[:, -1].long(), X[:, :-1]
         part = torch.where(of >= 0, self.part_of[of], -1)
-        location, spread = X.new_empty(len(X)), X.new_empty(len(X))
-        for k in part.unique().tolist():
-            some = (part == k).nonzero()[:, 0]
-            location[some], spread[some] = self._without(k).location_and_spread(rows[some])
+        places = [(part == k).nonzero()[:, 0] for k in part.unique()]
+        fits = [self._without(int(part[some[0]])) for some in places]
+        laws = [fit.law(rows[some]) for fit, some in zip(fits, places, strict=True)]
+        law = joined(laws).at(torch.cat(places).argsort())
         known = of >= 0
-        shift = torch.where(known, self.shift[of], 0.0)
-        return location + shift * spread, spread * torch.where(known, self.size[of], 1.0)
+        shift, size = torch.where(known, self.shift[of], 0.0), torch.where(known, self.size[of], 1.0)
+        return law.changed(shift, size, torch.ones_like(size))
 
     def _without(self, part: int) -> Model:
         """The fit without a part, made when it is first asked for."""

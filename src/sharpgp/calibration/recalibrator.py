@@ -19,13 +19,14 @@ from sharpgp._extras import (
 )
 from sharpgp._stored import Codec, add_codec
 from sharpgp._validation import as_count, as_features, as_target, nearest
-from sharpgp.calibration.calibrated import Calibrated
+from sharpgp.calibration.calibrated import Calibrated, n_dense
 from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.calibration.seen_or_new import from_held_out
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.compute import threads_for
 from sharpgp.gp.posterior import Posterior
 from sharpgp.models.folds import Split
+from sharpgp.models.laws import Normal
 from sharpgp.models.model import HeldOut
 from sharpgp.models.pool import Base, posterior_of
 from sharpgp.models.repeats import Repeats
@@ -102,16 +103,20 @@ class Recalibrator(ABC):
         ``base`` was fitted to, where some have equal inputs: then known inputs and new ones are
         calibrated apart, see :mod:`sharpgp.calibration.seen_or_new`.
         """
-        posterior = posterior_of(base)
+        several = list(base.values()) if isinstance(base, Mapping) else [base]
+        first = several[0]
+        d, device = first.n_features, first.device
         if not self.needs_calibration and X_cal is None:
-            X, y = _nothing(posterior)
+            y = torch.empty(0, dtype=torch.float64, device=device)
+            X = y.reshape(0, d)
         else:
-            X = as_features(X_cal, n_features=posterior.n_features, device=posterior.device)
-            y = as_target(y_cal, n_rows=X.shape[0], device=posterior.device)
-        labels = None if groups is None else _labels(groups, posterior.n_train, posterior)
-        labels_cal = None if groups_cal is None else _labels(groups_cal, len(y), posterior)
+            X = as_features(X_cal, n_features=d, device=device)
+            y = as_target(y_cal, n_rows=X.shape[0], device=device)
+        labels = None if groups is None else _labels(groups, len(first.y_train), device)
+        labels_cal = None if groups_cal is None else _labels(groups_cal, len(y), device)
         points = CalibrationPoints(X, y, labels_cal, labels, repeats)
-        with threads_for(posterior.n_dense):
+        gps = [one if isinstance(one, Posterior) else one.gp for one in several]
+        with threads_for(max(map(n_dense, gps))):
             calibrated = self._fit_base(base, points)
         return calibrated if sample_weight is None else calibrated.weighted(sample_weight)
 
@@ -155,7 +160,7 @@ def left_out_of(posterior: Posterior) -> HeldOut:
     """The training points of a GP, each without itself."""
     residuals, sigma = loo_of(posterior)
     part, rows = posterior.sampled
-    return HeldOut(rows, part.y_train - residuals, sigma, residuals / sigma)
+    return HeldOut(rows, Normal(part.y_train - residuals, sigma), residuals / sigma)
 
 
 _REGISTRY: dict[str, type[Recalibrator]] = {}
@@ -253,8 +258,8 @@ def chosen_recalibrator(calibration: Any, seed: int | None, *, guarantee: bool) 
     return make_recalibrator(calibration, random_state=seed)
 
 
-def _labels(groups: Any, n_rows: int, posterior: Posterior) -> Tensor:
-    labels = torch.as_tensor(groups, device=posterior.device)
+def _labels(groups: Any, n_rows: int, device: torch.device) -> Tensor:
+    labels = torch.as_tensor(groups, device=device)
     if labels.shape != (n_rows,) or labels.is_floating_point() or labels.is_complex():
         raise InvalidInputError(
             f"groups: expected {n_rows} whole numbers, one per point, found "
@@ -262,7 +267,3 @@ def _labels(groups: Any, n_rows: int, posterior: Posterior) -> Tensor:
         )
     return labels.long()
 
-
-def _nothing(posterior: Posterior) -> tuple[Tensor, Tensor]:
-    empty = posterior.theta_R.new_empty(0)
-    return empty.reshape(0, posterior.n_features), empty

@@ -1,4 +1,4 @@
-"""The predictor from scores: a model gives location and spread, ranks of scores give ``beta``."""
+"""The predictor from scores: a model gives scores and values, ranks of scores give ``beta``."""
 
 from collections.abc import Callable
 from functools import partial
@@ -12,7 +12,7 @@ from sharpgp._stored import Array, Maybe, agree, stored
 from sharpgp._validation import as_weights
 from sharpgp.bounds import Bounds
 from sharpgp.calibration import intervals
-from sharpgp.calibration.calibrated import Calibrated
+from sharpgp.calibration.calibrated import Calibrated, OfModel
 from sharpgp.calibration.cautions import (
     warn_if_few_groups,
     warn_if_unsupported,
@@ -30,7 +30,7 @@ from sharpgp.calibration.newest import newest, with_new_groups
 from sharpgp.calibration.ranks import Ranks, WiderRanks
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.posterior import Posterior
+from sharpgp.models.laws import Law
 from sharpgp.models.model import Model
 
 # Allowance for rounding of the location, so that an end still includes its point.
@@ -52,12 +52,11 @@ _ROUNDING = 16 * torch.finfo(torch.float64).eps
     ratio=Maybe(type(None)),
     draw=Maybe(float),
     by_group=Maybe(Calibrated),
-    location_cal=Maybe(Array("C")),
-    spread_cal=Maybe(Array("C", positive=True)),
+    law_cal=Maybe(Law),
     transient={"ranks": None, "n_cal": None},
 )
-class ScoredPredictor(Calibrated):
-    r"""``Q(delta, x) = location(x) + beta(delta) spread(x)``, ``beta`` from ranks of scores.
+class ScoredPredictor(OfModel):
+    r"""``Q(delta, x) = value(x, beta(delta))``, ``beta`` from ranks of scores.
 
     Intervals are closed and end at whole ranks, ``[z_(l), z_(u)]`` with
     ``l = floor((1-c)/2 (C+1))`` and ``u = ceil((1+c)/2 (C+1))``, or ``|z| <= |z|_(k)`` with
@@ -87,7 +86,7 @@ class ScoredPredictor(Calibrated):
     X_cal, y_cal : Tensor [C, d], Tensor [C]
         Calibration points, oldest first.
     scores : Tensor [C]
-        Their scores ``(y - location) / spread`` under a model that has not seen them.
+        Their scores under a model that has not seen them.
     weights : Tensor [C], optional
         None for equal ones.
     groups : Tensor [C], optional
@@ -108,9 +107,9 @@ class ScoredPredictor(Calibrated):
     prefers_band : bool, optional
         Whether intervals are symmetric unless the user says otherwise; by default the rule
         :func:`sharpgp.calibration.intervals.prefers_band` decides.
-    held : tuple of two Tensor [C], optional
-        Location and spread of the calibration points by fits without them; by default those of the
-        model, which has not seen them.
+    held : Law, optional
+        That of the calibration points by fits without them; by default that of the model, which
+        has not seen them.
 
     References
     ----------
@@ -144,8 +143,7 @@ class ScoredPredictor(Calibrated):
     drawn: Tensor | None = None
     ratio: Ratio | None = None
     draw: float | None = None
-    location_cal: Tensor | None = None
-    spread_cal: Tensor | None = None
+    law_cal: Law | None = None
 
     def __init__(
         self,
@@ -162,7 +160,7 @@ class ScoredPredictor(Calibrated):
         in_training: bool = False,
         draw: float | None = None,
         prefers_band: bool | None = None,
-        held: tuple[Tensor, Tensor] | None = None,
+        held: Law | None = None,
     ) -> None:
         self.model = model
         self.X_cal, self.y_cal, self.scores = X_cal, y_cal, scores
@@ -180,7 +178,7 @@ class ScoredPredictor(Calibrated):
         if draw is not None:
             self.draw = draw
         if held is not None:
-            self.location_cal, self.spread_cal = held
+            self.law_cal = held
         if prefers_band is None:
             alike = labels if groups is None else groups
             independent = len(scores) if alike is None else len(alike.unique())
@@ -191,7 +189,7 @@ class ScoredPredictor(Calibrated):
     @classmethod
     def of(cls, model: Model, X_cal: Tensor, y_cal: Tensor, *, draw: float | None = None) -> Self:
         """Predictor from the scores of points that the model has not seen."""
-        return cls(model, X_cal, y_cal, model.scores_of(X_cal, y_cal), draw=draw)
+        return cls(model, X_cal, y_cal, model.score(X_cal, y_cal), draw=draw)
 
     def _rank(self) -> None:
         groups = self.labels if self.groups is None else self.groups
@@ -209,11 +207,6 @@ class ScoredPredictor(Calibrated):
             right = bool((self.weights >= 0).all() and self.weights.max() > 0)
             agree("sign of weights", right, True)
         self._rank()
-
-    @property
-    def posterior(self) -> Posterior:  # type: ignore[override]
-        """The GP that the model is based on."""
-        return self.model.posterior
 
     @property
     def n_effective(self) -> float:
@@ -242,38 +235,32 @@ class ScoredPredictor(Calibrated):
             )
         return other
 
-    def held_out(self) -> tuple[Tensor, Tensor]:
-        """Location and spread [C] of the calibration points, by fits that have not seen them."""
-        if self.location_cal is not None and self.spread_cal is not None:
-            return self.location_cal, self.spread_cal
+    def held_out(self) -> Law:
+        """The law of the calibration points, by fits that have not seen them."""
+        if self.law_cal is not None:
+            return self.law_cal
         if self.in_training:
             raise InvalidInputError(
                 "X, y: expected test data, found none; a model that was fitted by an earlier "
                 "version or updated does not keep its out-of-fold predictions"
             )
-        return self.model.location_and_spread(self.X_cal)
+        return self.model.law(self.X_cal)
 
     # -------------------------------------------------------------- answers
 
-    def location(self, X: Tensor) -> Tensor:
-        """See :meth:`Calibrated.location`."""
-        return self.model.location(X)
-
     def quantiles(self, X: Tensor, delta: Tensor) -> Tensor:
         """See :meth:`Calibrated.quantiles`."""
-        return self.model.at(self.ranks.beta(delta).unsqueeze(-1), X)
+        return self.model.value(X, self.ranks.beta(delta).unsqueeze(-1))
 
     def ends(
         self, X: Tensor, coverages: list[float], symmetric: bool | None, weights: Tensor | None
     ) -> Tensor:
         """See :meth:`Calibrated.ends`."""
-        location, spread = self.model.location_and_spread(X)
-        lower, upper = self._end_scores(coverages, symmetric, weights)
-        shape = self.model.shape
-        if shape is not None:
-            lower, upper = (shape.stretched(beta, location) for beta in (lower, upper))
-        slack = _ROUNDING * location.abs() + self.model.rounding
-        return torch.stack([location + lower * spread - slack, location + upper * spread + slack])
+        law = self.model.law(X)
+        scores = torch.cat(self._end_scores(coverages, symmetric, weights))
+        lower, upper = law.value(scores).chunk(2)
+        slack = _ROUNDING * law.location.abs() + law.rounding + self.model.rounding
+        return torch.stack([lower - slack, upper + slack])
 
     def _end_scores(
         self, coverages: list[float], symmetric: bool | None, weights: Tensor | None
@@ -292,17 +279,10 @@ class ScoredPredictor(Calibrated):
     def distribution(self, X: Tensor) -> PredictiveDistribution:
         """See :meth:`Calibrated.distribution`."""
         delta = self.ranks.nodes()
-        location, spread = self.model.location_and_spread(X)
+        law, tail = self.model.law(X), self.ranks.tail
         table = self.ranks.table(delta).unsqueeze(-1)
-        growth = torch.ones_like(spread)
-        if self.model.shape is not None:
-            table, growth = self.model.shape.stretched_table(table, location)
-        return PredictiveDistribution(
-            delta,
-            location + table * spread,
-            tail=self.ranks.tail.times(spread * growth),
-            caution=self._caution,
-        )
+        beyond = tail.times(law.growth(table, tail.scale))
+        return PredictiveDistribution(delta, law.value(table), tail=beyond, caution=self._caution)
 
     @property
     def _caution(self) -> Callable[..., None]:
@@ -350,7 +330,7 @@ class ScoredPredictor(Calibrated):
     def _joined(
         self, X: Tensor, y: Tensor, weights: Tensor | None, keep: int | None, model: Model
     ) -> "ScoredPredictor":
-        scores = newest(self.scores, self.model.scores_of(X, y), keep)
+        scores = newest(self.scores, self.model.score(X, y), keep)
         if weights is not None and self.weights is not None:
             weights = newest(self.weights, weights, keep)
         return self._like(
@@ -459,15 +439,9 @@ class ScoredPredictor(Calibrated):
             ratio=ratio,
             in_training=self.in_training,
             draw=self.draw,
-            held=self._held,
+            held=self.law_cal,
             **{**kept, **changed},
         )
-
-    @property
-    def _held(self) -> tuple[Tensor, Tensor] | None:
-        if self.location_cal is None or self.spread_cal is None:
-            return None
-        return self.location_cal, self.spread_cal
 
     def _like(self, *data: Any, **settings: Any) -> "ScoredPredictor":
         """A predictor of the same kind with other data."""

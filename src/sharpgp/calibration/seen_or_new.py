@@ -23,6 +23,7 @@ from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.exceptions import warn
 from sharpgp.models.folds import equal_rows, one_of_each
+from sharpgp.models.laws import Law
 from sharpgp.models.model import HeldOut, Model
 from sharpgp.models.repeats import Repeats, SeenModel
 
@@ -62,7 +63,7 @@ def from_held_out(
     _warn_of_copies(repeats, enough)
     if enough and repeats.tells:
         model = SeenModel.learned(model, repeats, without())
-    scores = model.scores_of(X, y)
+    scores = model.score(X, y)
     new = ~seen
     if int(new.sum()) < 2:
         warn(
@@ -107,19 +108,21 @@ def from_left_out(model: Model, held: HeldOut, repeats: Repeats) -> Calibrated:
     A row whose input others share is scored by what these say of it, :meth:`SeenModel.law`.  With
     known noise there are no classes, and every input counts as one.
     """
-    location, spread = repeats.by_input(held)
     labels, count = repeats.labels, repeats.count()
+    place = repeats.by_input(held)[labels]
     if repeats.known_noise:
-        return _single_rows(model, location, spread, repeats)
-    tested = ~location[labels].isnan()
+        return _single_rows(model, held.law, place, repeats)
+    tested = place >= 0
     several = (tested & (count[labels] > 1)).nonzero()[:, 0]
     enough = len(several) >= FEWEST_OF_CLASS
     _warn_of_copies(repeats, enough)
     X, y = repeats.X, repeats.y
     if enough:
         model = SeenModel.learned(model, repeats, held)
-        spread = model.of_single(spread)
-    scores = _residuals(model, y - location[labels]) / spread[labels]
+    law = held.law.at(place)
+    if isinstance(model, SeenModel):
+        law, y = model.of_single(law), model.rounded(y, law.location)
+    scores, y = law.score(y), repeats.y
     single = (tested & (count[labels] == 1)).nonzero()[:, 0]
     every = tested.nonzero()[:, 0]
     rows = single if len(single) >= _ENOUGH_SINGLE else every
@@ -132,10 +135,8 @@ def from_left_out(model: Model, held: HeldOut, repeats: Repeats) -> Calibrated:
     if isinstance(model, SeenModel):
         of, c = labels[several], count[labels[several]]
         others = model.mean[of] + (model.mean[of] - y[several]) / (c - 1)
-        m, s = model.law(of, others, c - 1)
-        z = _residuals(model, y[several] - m) / s
-        if model.shape is not None:
-            z = model.shape.unstretched(z, m)
+        known = model.law_of_known(of, others, c - 1)
+        z = known.score(model.rounded(y[several], known.location))
         parts.append((part(several, z), several))
     else:
         # Too few: the wider of what new inputs and what all rows need.
@@ -144,20 +145,22 @@ def from_left_out(model: Model, held: HeldOut, repeats: Repeats) -> Calibrated:
     return ClassPredictor.seen_or_new(parts, repeats.known, None)
 
 
-def _residuals(model: Model, residuals: Tensor) -> Tensor:
-    return torch.where(residuals.abs() <= model.rounding, 0.0, residuals)
+def _single_rows(model: Model, law: Law, place: Tensor, repeats: Repeats) -> Calibrated:
+    """Scores of single rows, where fits know means of lower variance; each input counts as one.
 
-
-def _single_rows(model: Model, location: Tensor, spread: Tensor, repeats: Repeats) -> Calibrated:
-    """Scores of single rows, where fits know means of lower variance; each input counts as one."""
+    ``place`` [N] is that of each row's input under ``law``; -1 where there is none.
+    """
     labels, own, groups = repeats.labels, repeats.X[:, -1], repeats.groups
-    merged = 1.0 / torch.zeros_like(spread).index_add(0, labels, 1.0 / own)
+    merged = 1.0 / own.new_zeros(int(labels.max()) + 1).index_add(0, labels, 1.0 / own)
     means = torch.cat([repeats.inputs, merged[labels].unsqueeze(-1)], -1)
     with torch.no_grad():  # by how much the noise of a single row adds, in the model's own units
-        more = model.spread(repeats.X).square() - model.spread(means).square()
-    scores = (repeats.y - location[labels]) / (spread.square()[labels] + more).sqrt()
-    rows = (~scores.isnan()).nonzero()[:, 0]
-    data = model, repeats.X[rows], repeats.y[rows], scores[rows]
+        more = model.law(repeats.X).spread.square() - model.law(means).spread.square()
+    rows = (place >= 0).nonzero()[:, 0]
+    law = law.at(place[rows])
+    ones = torch.ones_like(law.spread)
+    factor = (1.0 + more[rows] / law.spread.square()).sqrt()
+    scores = law.changed(torch.zeros_like(ones), ones, factor).score(repeats.y[rows])
+    data = model, repeats.X[rows], repeats.y[rows], scores
     if groups is not None:
         return ScoredPredictor(*data, in_training=True).for_groups(groups[rows])
     return ScoredPredictor(*data, in_training=True, labels=labels[rows])

@@ -232,7 +232,7 @@ def fit(
     typer.echo(
         f"Fitted {target} on {len(table.columns)} columns ({len(table.features)} features"
         f"{gaps}), "
-        f"{fitted.posterior_.n_train} training rows, calibration {fitted.calibration_}; "
+        f"{fitted.calibrated_.n_train} training rows, calibration {fitted.calibration_}; "
         f"wrote {out}"
     )
 

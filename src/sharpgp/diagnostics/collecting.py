@@ -98,7 +98,7 @@ def diagnose(
         plain_X = as_numpy(X) if rows is None else rows.features
         plain_y = as_numpy(as_target(y))
         pit = free.predict_dist(seen_X).cdf(plain_y)
-        whole = plain_X.shape[1] == calibrated.posterior.n_features
+        whole = plain_X.shape[1] == calibrated.n_features
         asked_X = Encoded(plain_X, np.zeros((0, 0)), encoding) if encoding else X
         moved_by = relevance(model, asked_X) if whole else None
         own = isinstance(outside.model, HeldOutView)
@@ -116,7 +116,7 @@ def diagnose(
     method = method or getattr(model, "calibration_", None) or type(calibrated).__name__
     return Diagnostics(
         method=method,
-        n_train=calibrated.posterior.n_train,
+        n_train=calibrated.n_train,
         n_cal=calibrated.n_cal,
         counted=calibrated.counted,
         X=plain_X,

@@ -62,7 +62,9 @@ def level_curves(calibrated: Any, feature_names: Sequence[str] = ()) -> LevelCur
     >>> level_curves(Vanilla().fit(posterior, None, None)) is None
     True
     """
-    posterior = calibrated.posterior
+    posterior = calibrated.gp
+    if posterior is None:
+        return None
     if isinstance(calibrated, ScoredPredictor):
         delta, beta = calibrated.ranks.level, calibrated.ranks.z
         theta = getattr(calibrated.model, "theta", posterior.theta_R).expand(len(delta), -1)

@@ -4,28 +4,23 @@ import torch
 from torch import Tensor
 
 from sharpgp.gp.posterior import Posterior
-from sharpgp.models.model import Learner
+from sharpgp.models.model import Model
 
 
-class AroundModel(Learner):
+class AroundModel(Model):
     """A model around another one, whose data and GP are its own.
 
     Attributes
     ----------
-    model : Learner
+    model : Model
     """
 
-    model: Learner
+    model: Model
 
     @property
-    def has_posterior(self) -> bool:  # type: ignore[override]
-        """Whether the model rests on a GP."""
-        return self.model.has_posterior
-
-    @property
-    def posterior(self) -> Posterior:  # type: ignore[override]
-        """The GP of the other model."""
-        return self.model.posterior
+    def gp(self) -> Posterior | None:
+        """See :meth:`Model.gp`."""
+        return self.model.gp
 
     @property
     def X_train(self) -> Tensor:

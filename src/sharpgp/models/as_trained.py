@@ -4,11 +4,11 @@ from torch import Tensor
 
 from sharpgp._stored import stored
 from sharpgp.gp.posterior import Posterior
-from sharpgp.models.model import Model
+from sharpgp.models.model import GPModel
 
 
 @stored("PosteriorModel", posterior=Posterior)
-class PosteriorModel(Model):
+class PosteriorModel(GPModel):
     """``mu(x)`` and ``sigma(theta_R, x)`` of a posterior.
 
     Examples
@@ -17,8 +17,8 @@ class PosteriorModel(Model):
     >>> from sharpgp.gp.training import train
     >>> X = torch.linspace(0, 6, 30, dtype=torch.float64)[:, None]
     >>> model = PosteriorModel(train(X, X[:, 0].sin())[0])
-    >>> model.location(X).shape, model.spread(X).shape
-    (torch.Size([30]), torch.Size([30]))
+    >>> bool(model.score(X, model.value(X, torch.ones(1, 1).double())[0]).sub(1).abs().max() < 1e-9)
+    True
     """
 
     def __init__(self, posterior: Posterior) -> None:
@@ -28,12 +28,8 @@ class PosteriorModel(Model):
         """``mu`` [T]."""
         return self.posterior.mean(X)
 
-    def spread(self, X: Tensor) -> Tensor:
-        """``sigma(theta_R, x)`` [T]."""
-        return self.posterior.sigma(self.posterior.theta_R.unsqueeze(0), X)[0]
-
     def location_and_spread(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`Model.location_and_spread`."""
+        """``mu`` and ``sigma(theta_R, x)`` [T]."""
         return self.posterior.mean_and_sigma(X)
 
     def extended(self, X: Tensor, y: Tensor) -> "PosteriorModel":
@@ -44,7 +40,7 @@ class PosteriorModel(Model):
 
 
 @stored("ConstantSpread", posterior=Posterior)
-class ConstantSpread(Model):
+class ConstantSpread(GPModel):
     """``mu(x)`` of a posterior, and a spread of 1 everywhere.
 
     Examples
@@ -52,7 +48,7 @@ class ConstantSpread(Model):
     >>> import torch
     >>> from sharpgp.gp.training import train
     >>> X = torch.linspace(0, 6, 30, dtype=torch.float64)[:, None]
-    >>> ConstantSpread(train(X, X[:, 0].sin())[0]).spread(X[:2]).tolist()
+    >>> ConstantSpread(train(X, X[:, 0].sin())[0]).law(X[:2]).spread.tolist()
     [1.0, 1.0]
     """
 
@@ -65,9 +61,9 @@ class ConstantSpread(Model):
         """``mu`` [T]."""
         return self.posterior.mean(X)
 
-    def spread(self, X: Tensor) -> Tensor:
-        """Ones [T]."""
-        return X.new_ones(X.shape[0])
+    def location_and_spread(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """``mu`` and ones [T]."""
+        return self.location(X), X.new_ones(X.shape[0])
 
     def extended(self, X: Tensor, y: Tensor) -> "ConstantSpread":
         """See :meth:`Model.extended`."""

@@ -8,12 +8,13 @@ from torch import Tensor
 from sharpgp._stored import Array, Several, agree, stored
 from sharpgp.models.around import AroundModel
 from sharpgp.models.folds import Split
+from sharpgp.models.laws import Law, averaged
 from sharpgp.models.model import HeldOut, Learner, OutOfFold
 
 
 @stored("AveragedModel", model=Learner, refits=Several(Learner), scores=Array("n"), crps=float)
-class AveragedModel(AroundModel):
-    r"""Fits trained on most of the data, averaged: ``m = mean_f m_f`` and ``s^2 = mean_f s_f^2``.
+class AveragedModel(AroundModel, Learner):
+    """Fits trained on most of the data, averaged, see :func:`sharpgp.models.laws.averaged`.
 
     Fits of models that follow their data closely differ by chance, which an average takes out;
     and scores of points that each fit was trained without are those of the models that predict.
@@ -47,6 +48,7 @@ class AveragedModel(AroundModel):
     True
     """
 
+    model: Learner
     scores: Tensor
 
     def __init__(
@@ -69,19 +71,13 @@ class AveragedModel(AroundModel):
         features = {one.n_features for one in (self.model, *self.refits)}
         agree("features", len(features), 1)
 
+    def law(self, X: Tensor) -> Law:
+        """See :meth:`Model.law`."""
+        return averaged([one.law(X) for one in self.refits])
+
     def location(self, X: Tensor) -> Tensor:
         """See :meth:`Model.location`."""
         return torch.stack([one.location(X) for one in self.refits]).mean(0)
-
-    def spread(self, X: Tensor) -> Tensor:
-        """See :meth:`Model.spread`."""
-        return torch.stack([one.spread(X).square() for one in self.refits]).mean(0).sqrt()
-
-    def location_and_spread(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`Model.location_and_spread`."""
-        found = [one.location_and_spread(X) for one in self.refits]
-        location, spread = (torch.stack(part) for part in zip(*found, strict=True))
-        return location.mean(0), spread.square().mean(0).sqrt()
 
     def extended(self, X: Tensor, y: Tensor) -> "AveragedModel":
         """See :meth:`Model.extended`: every refit is."""

@@ -4,12 +4,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingRegressor
+from torch import Tensor
 
 from sharpgp._stored import Maybe, agree, stored
 from sharpgp.gp.sizes import MOST_BOOSTED, MOST_BOOSTED_AGAIN, MOST_SPREAD_FROM
 from sharpgp.gp.warped import Warp
 from sharpgp.models.forests import heavy_warp
-from sharpgp.models.refitted import LEAST_SPREAD
+from sharpgp.models.laws import Normal
 from sharpgp.models.summed_trees import SummedTrees
 from sharpgp.models.tree_arrays import TreeArrays
 
@@ -17,6 +18,8 @@ Floats = NDArray[np.float64]
 # Share of the rows whose residuals the spread is learned from, and what is added to these, in
 # units of their mean: a residual that is 0 by chance must not be an outlier.
 _HELD_OUT, _SOFTENING = 0.1, 0.01
+# Spreads are at least this part of the target's deviation.
+_LEAST_SPREAD = 1e-3
 # Trees that boosting ends with at the latest: with few rows and with many.
 _MOST_TREES, _LEAST_TREES = 2000, 300
 
@@ -35,8 +38,8 @@ class BoostedTrees:
     --------
     >>> X = np.linspace(0, 1, 200)[:, None]
     >>> y = np.where(X[:, 0] > 0.5, 10.0, 0.0) + np.cos(99 * X[:, 0]) * X[:, 0]
-    >>> location, spread = BoostedTrees(X, y, seed=0).moments(np.array([[0.1], [0.9]]))
-    >>> bool(np.diff(location)[0] > 8), bool(np.diff(spread)[0] == 0)
+    >>> law = BoostedTrees(X, y, seed=0).law(np.array([[0.1], [0.9]]), torch.ones(1).double())
+    >>> bool(law.location.diff() > 8), bool(law.spread.diff() == 0)
     (True, True)
     """
 
@@ -63,10 +66,14 @@ class BoostedTrees:
         """Features that the trees ask for, at least."""
         return 1 + int(self.trees.feature.max())
 
-    def moments(self, X: Floats) -> tuple[Floats, Floats]:
-        """Location and spread [T]."""
-        location = self.baseline + self.trees.value[self.trees.leaves(X)].sum(1)
-        return location, np.full(len(X), self.size)
+    def location(self, X: Floats) -> Floats:
+        """What the trees add up to [T]."""
+        return self.baseline + self.trees.value[self.trees.leaves(X)].sum(1)
+
+    def law(self, X: Floats, like: Tensor) -> Normal:
+        """The law at rows, as tensors like another."""
+        location = torch.from_numpy(self.location(X)).to(like)
+        return Normal(location, torch.full_like(location, self.size))
 
 
 @stored(
@@ -101,8 +108,8 @@ class ScaledBoosting:
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(size=(3000, 1))
     >>> y = np.where(X[:, 0] > 0.5, 10.0, 0.0) + (0.1 + X[:, 0]) * rng.normal(size=3000)
-    >>> location, spread = ScaledBoosting(X, y, seed=0).moments(np.array([[0.1], [0.9]]))
-    >>> bool(np.diff(location)[0] > 8), bool(spread[1] > 2 * spread[0])
+    >>> law = ScaledBoosting(X, y, seed=0).law(np.array([[0.1], [0.9]]), torch.ones(1).double())
+    >>> bool(law.location.diff() > 8), bool(law.spread[1] > 2 * law.spread[0])
     (True, True)
     """
 
@@ -140,7 +147,7 @@ class ScaledBoosting:
                 max_iter=boosting.n_iter_, early_stopping=False, random_state=seed
             )
             self.mean = SummedTrees(once_more.fit(X, y))
-        self.least = LEAST_SPREAD * float(y.std()) or 1.0
+        self.least = _LEAST_SPREAD * float(y.std()) or 1.0
         # A sum of steps may go beyond anything that was seen, and is exponentiated.
         self.most = float(max(size.max(), self.least))
         self.reach = float(np.abs(y).max())
@@ -154,11 +161,20 @@ class ScaledBoosting:
         """Features that the trees ask for, at least."""
         return 1 + max(int(one.trees.feature.max()) for one in (self.mean, self.scale))
 
-    def moments(self, X: Floats) -> tuple[Floats, Floats]:
-        """Location and spread [T]."""
+    def location(self, X: Floats) -> Floats:
+        """A mean, or the median where targets are warped [T]."""
         location = self.mean.sums(X)
-        spread = np.exp(self.scale.sums(X)).clip(self.least, self.most)
         if self.warp is None:
-            return location, spread
-        u = torch.from_numpy(location.clip(-self.reach, self.reach))
-        return self.warp.back(u).numpy(), self.warp.slope(u).numpy() * spread
+            return location
+        return self.warp.back(self._within(location)).numpy()
+
+    def law(self, X: Floats, like: Tensor) -> Normal:
+        """The law at rows, as tensors like another."""
+        location = torch.from_numpy(self.location(X)).to(like)
+        spread = torch.from_numpy(np.exp(self.scale.sums(X)).clip(self.least, self.most)).to(like)
+        if self.warp is not None:
+            spread = self.warp.slope(self._within(self.mean.sums(X))).to(like) * spread
+        return Normal(location, spread)
+
+    def _within(self, location: Floats) -> Tensor:
+        return torch.from_numpy(location.clip(-self.reach, self.reach))

@@ -1,41 +1,114 @@
 r"""Forests that carry a whole conditional distribution: the targets that share a leaf with ``x``.
 
-:class:`ExtraTrees` keeps all targets, for quantiles; :class:`LeafForest`, for many rows, what each
-leaf has on average.
+:class:`ExtraTrees` keeps all targets; :class:`LeafForest`, for many rows, a few of each leaf.
 """
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
-from scipy.special import ndtri
 from sklearn import config_context
 from sklearn.ensemble import ExtraTreesRegressor, RandomForestRegressor
 from sklearn.tree import ExtraTreeRegressor
+from torch import Tensor
+from torch.special import ndtri
 
-from sharpgp._stored import NumPyArray, agree, stored
+from sharpgp._stored import ABSENT, NumPyArray, agree, stored
 from sharpgp.gp.compute import in_order
 from sharpgp.gp.sizes import MOST_GROWN_ON, MOST_IN_LEAVES, drawn_rows
 from sharpgp.gp.warped import Warp
-from sharpgp.models.refitted import LEAST_SPREAD
+from sharpgp.models.laws import Table
 from sharpgp.models.tree_arrays import TreeArrays
 
 Floats = NDArray[np.float64]
+Whole = NDArray[np.int64]
 
 # Trees of a forest, and fewest training points in a leaf.  With single ones the quantiles often
 # coincide, and the spread says nothing (``sharpgp bench evidence pooling``).
 _TREES, _LEAST_IN_LEAF = 100, 3
-# The same where leaves are averaged, and the share of the features that a split chooses from.
-_LEAF_TREES, _LEAST_AVERAGED, _FEATURES = 50, 5, 0.5
-# Probability between the two quantiles of a leaf that make the spread.
-_BETWEEN = 0.8
+# The same where leaves keep a few targets, how many these are, and the share of the features that a
+# split chooses from.
+_LEAF_TREES, _LEAST_AVERAGED, _KEPT, _FEATURES = 50, 5, 4, 0.5
 # Ratio of the targets' deviation to their mean distance from the median (1.25 if they are normal)
 # beyond which a few large ones alone decide where trees split (``sharpgp bench evidence splits``).
 _HEAVY = 1.8
-# Entries of one block of rows' weights: 16 MiB.
-_BLOCK = 2**21
+# Cells that targets are told apart by, and the width of one around a value that repeats, in
+# deviations of the target.
+_MOST_CELLS, _POINT = 256, 1e-9
+
+
+@stored("TargetCells", edges=NumPyArray("E"), counts=NumPyArray("C"), size=float)
+class TargetCells:
+    r"""Cells of the target between midpoints of neighbouring values; one of each value that repeats.
+
+    A forest gives each cell a probability.  Beside its trees stands one that is all root, with the
+    targets of all rows, and one more row that is anywhere: no cell is ever impossible.
+
+    Parameters
+    ----------
+    y : array [N]
+
+    Attributes
+    ----------
+    edges : array [C + 1]
+    counts : array [C]
+        Rows of each cell.
+    size : float
+        Deviation of the target.
+
+    Examples
+    --------
+    >>> TargetCells(np.array([0.0, 0.0, 0.0, 1.0, 3.0])).counts.tolist()
+    [0.0, 3.0, 0.0, 1.0, 1.0]
+    """
+
+    def __init__(self, y: Floats) -> None:
+        values, counts = np.unique(y, return_counts=True)
+        self.size = float(y.std()) or float(np.abs(y).max()) or 1.0
+        n = len(y)
+        between = 0.5 * (values[1:] + values[:-1])
+        if len(values) > _MOST_CELLS:
+            between = between[np.diff(counts.cumsum() * _MOST_CELLS // n) > 0]
+        gap = 0.5 * np.diff(values) if len(values) > 1 else np.array([self.size])
+        ends = values[0] - gap[0], values[-1] + gap[-1]
+        points = values[(counts > 1) & (counts * _MOST_CELLS > n)]
+        half = np.maximum(_POINT * self.size, 8.0 * np.spacing(np.abs(points)))
+        edges = np.unique(np.r_[ends, between, points - half, points + half])
+        # Values that only rounding tells apart share an edge's place.
+        self.edges: Floats = edges[np.r_[True, np.diff(edges) > 4.0 * np.spacing(abs(edges[1:]))]]
+        self.counts = np.bincount(self.of(y), minlength=len(self.edges) - 1).astype(np.float64)
+
+    def _restored(self) -> None:
+        agree("edges in order", bool((np.diff(self.edges) > 0).all()), True)
+        agree("cells", len(self.counts), len(self.edges) - 1)
+        agree("rows of cells", bool((self.counts >= 0).all()), True)
+        agree("a positive size", 0.0 < self.size < np.inf, True)
+
+    def of(self, y: Floats) -> Whole:
+        """The cell of each target; what lies outside belongs to the outermost ones."""
+        inner: Whole = np.searchsorted(self.edges[1:-1], y, side="right")
+        return inner
+
+    def law(self, mass: Floats, trees: int, m: Floats, variance: Floats, like: Tensor) -> Table:
+        """The law at rows, of which ``trees`` give cells a mean probability ``mass`` [T, C].
+
+        ``m`` and ``variance`` [T] are those of the targets in the leaves.  Beyond the edges the law
+        is normal with the deviation of all targets.
+        """
+        rows, cells = self.counts.sum() + 1.0, len(self.counts)
+        root = (self.counts + 1.0 / cells) / rows
+        found = torch.from_numpy((trees * mass + root) / (trees + 1.0)).to(like)
+        outside = 0.5 / (rows * (trees + 1.0))
+        below = torch.cat([found.new_zeros(len(found), 1), found.cumsum(1)], 1)
+        z = ndtri(outside + (1.0 - 2.0 * outside) * below.clamp(max=1.0))
+        spread = np.sqrt((trees * variance + self.size**2) / (trees + 1.0))
+        m, spread = (torch.from_numpy(part).to(like) for part in (m, spread))
+        edges = torch.from_numpy(self.edges).to(like)
+        tails = torch.full_like(spread, self.size).expand(2, -1)
+        return Table(edges, z, m, spread, tails, 4.0 * _POINT * self.size)
 
 
 @stored(
@@ -43,21 +116,23 @@ _BLOCK = 2**21
     trees=TreeArrays,
     members=NumPyArray("N trees", whole=True),
     targets=NumPyArray("N"),
-    least=float,
+    cells=TargetCells,
+    transient={"_leaves": ABSENT},
 )
 class ExtraTrees:
-    r"""Extremely randomised trees; location and spread from the targets in the leaves.
+    r"""Extremely randomised trees; the law is that of the targets in the leaves.
 
     A training point ``i`` has the weight ``w_i(x)``: the mean over trees of
-    ``1[i in the leaf of x] / size of that leaf``.  The location is ``sum_i w_i y_i``; the spread,
-    ``(q_high - q_low) / (Phi^-1(high) - Phi^-1(low))`` from the weighted quantiles of ``y``.
-    Trees are split by ``y``, or by :func:`tamed` targets where few of them are large.
+    ``1[i in the leaf of x] / size of that leaf``.  The location is ``sum_i w_i y_i``, the law that
+    of :class:`TargetCells`.  Trees are split by ``y``, or by :func:`tamed` targets where few of
+    them are large.
 
     Parameters
     ----------
     X : array [N, d]
     y : array [N]
     seed : int
+    cells : TargetCells
 
     References
     ----------
@@ -68,24 +143,18 @@ class ExtraTrees:
     --------
     >>> X = np.linspace(0, 1, 100)[:, None]
     >>> y = np.where(X[:, 0] > 0.5, 10.0, 0.0) + np.cos(99 * X[:, 0]) * X[:, 0]
-    >>> model = ExtraTrees(X, y, seed=0)
-    >>> location, spread = model.moments(np.array([[0.1], [0.9]]))
-    >>> bool(np.diff(location)[0] > 8), bool(np.diff(spread)[0] > 0)
+    >>> law = ExtraTrees(X, y, 0, TargetCells(y)).law(np.array([[0.1], [0.9]]), torch.ones(1).double())
+    >>> bool(law.location.diff() > 8), bool(law.spread.diff() > 0)
     (True, True)
     """
 
-    def __init__(self, X: Floats, y: Floats, seed: int) -> None:
+    def __init__(self, X: Floats, y: Floats, seed: int, cells: TargetCells) -> None:
         least = min(_LEAST_IN_LEAF, max(1, len(y) // 4))
         self.trees = TreeArrays.of_trees(extra_trees(X, tamed(y), seed, least))
-        order = np.argsort(y, kind="stable")
-        self.targets: Floats = y[order]
-        self.members = self.trees.leaves(X)[order]
-        self.least = LEAST_SPREAD * float(y.std()) or 1.0
+        self.targets, self.members, self.cells = y, self.trees.leaves(X), cells
 
     def _restored(self) -> None:
         agree("trees", self.members.shape[1], self.trees.n_trees)
-        agree("a positive spread", 0.0 < self.least < np.inf, True)
-        agree("targets in order", bool((np.diff(self.targets) >= 0).all()), True)
         inside = (self.members >= 0) & (self.members < len(self.trees.value))
         agree("leaves of points", bool(inside.all()), True)
 
@@ -94,42 +163,38 @@ class ExtraTrees:
         """Features that the trees ask for, at least."""
         return 1 + int(self.trees.feature.max())
 
-    def moments(self, X: Floats) -> tuple[Floats, Floats]:
-        """Location and spread [T]."""
-        members = self._incidence(self.members, np.ones(self.members.shape))
-        sizes = np.asarray(members.sum(0)).ravel()
-        per_leaf = np.divide(1.0, sizes, out=np.zeros_like(sizes), where=sizes > 0)
+    @cached_property
+    def _leaves(self) -> tuple[csr_matrix, Floats, Floats]:
+        """Shares of cells [nodes, C], means of targets and of their squares [nodes] in leaves."""
+        n, n_trees = self.members.shape
+        leaf, row = self.members.ravel(), np.repeat(np.arange(n), n_trees)
+        nodes = len(self.trees.value)
+        share = 1.0 / np.maximum(np.bincount(leaf, minlength=nodes), 1)[leaf]
+        shape = nodes, len(self.cells.counts)
+        cells = csr_matrix((share, (leaf, self.cells.of(self.targets)[row])), shape=shape)
+        y = self.targets[row]
+        mean = np.bincount(leaf, share * y, nodes)
+        return cells, mean, np.bincount(leaf, share * (y - mean[leaf]) ** 2, nodes)
+
+    def location(self, X: Floats) -> Floats:
+        """Mean of the targets in the leaves [T]."""
+        return np.asarray(self._leaves[1][self.trees.leaves(X)].mean(1))
+
+    def law(self, X: Floats, like: Tensor) -> Table:
+        """The law at rows, as tensors like another."""
+        cells, mean, variance = self._leaves
         leaves = self.trees.leaves(X)
-        rows = max(1, _BLOCK // len(self.targets))
-        found = []
-        for i in range(0, max(1, len(leaves)), rows):
-            block = leaves[i : i + rows]
-            asked = self._incidence(block, np.ones(block.shape)).multiply(per_leaf).tocsr()
-            found.append(self._of_weights((asked @ members.T).toarray() / self.trees.n_trees))
-        location, spread = (np.concatenate(part) for part in zip(*found, strict=True))
-        return location, spread
+        T, n_trees = leaves.shape
+        places = leaves.ravel(), np.arange(0, leaves.size + 1, n_trees)
+        asked = csr_matrix((np.full(leaves.size, 1.0 / n_trees), *places), shape=(T, len(mean)))
+        found = moments(mean[leaves], variance[leaves])
+        return self.cells.law((asked @ cells).toarray(), n_trees, *found, like)
 
-    def _of_weights(self, weights: Floats) -> tuple[Floats, Floats]:
-        cumulated = weights.cumsum(1)
-        tail = 0.5 * (1.0 - _BETWEEN)
-        low, high = (self._quantile(cumulated, p) for p in (tail, 1.0 - tail))
-        return weights @ self.targets, np.maximum((high - low) / (-2.0 * ndtri(tail)), self.least)
 
-    def _quantile(self, cumulated: Floats, p: float) -> Floats:
-        """Weighted quantiles [T] of the sorted targets, linear between the middles of weights."""
-        above = (cumulated < p).sum(1).clip(max=len(self.targets) - 1)
-        rows = np.arange(len(cumulated))
-        below = np.maximum(above - 1, 0)
-        before = np.where(above > 0, cumulated[rows, below], 0.0)
-        width = np.maximum(cumulated[rows, above] - before, np.finfo(float).tiny)
-        share = np.clip((p - before) / width, 0.0, 1.0)
-        return self.targets[below] + share * (self.targets[above] - self.targets[below])
-
-    def _incidence(self, leaves: NDArray[np.int64], values: Floats) -> csr_matrix:
-        """Sparse [rows, nodes] with ``values`` where a row is in a leaf."""
-        rows = np.repeat(np.arange(len(leaves)), leaves.shape[1])
-        shape = (len(leaves), len(self.trees.value))
-        return csr_matrix((values.ravel(), (rows, leaves.ravel())), shape=shape)
+def moments(means: Floats, variances: Floats) -> tuple[Floats, Floats]:
+    """Mean and variance [T] of a target from a random one of the leaves [T, trees]."""
+    m = means.mean(1)
+    return m, variances.mean(1) + ((means - m[:, None]) ** 2).mean(1)
 
 
 def extra_trees(X: Floats, y: Floats, seed: int, least: int) -> list[Any]:
@@ -188,21 +253,28 @@ def tamed(y: Floats) -> Floats:
     return y if warp is None else warp.forward(torch.from_numpy(y)).numpy()
 
 
-@stored("LeafForest", trees=TreeArrays, variances=NumPyArray("nodes"), least=float)
+@stored(
+    "LeafForest",
+    trees=TreeArrays,
+    variances=NumPyArray("nodes"),
+    kept=NumPyArray("nodes kept", whole=True),
+    cells=TargetCells,
+)
 class LeafForest:
-    r"""A forest of which every leaf keeps the mean and the variance of its targets.
+    r"""A forest of which every leaf keeps the mean and the variance of its targets, and a few cells.
 
     With ``m_t`` and ``v_t`` those of the leaf of ``x`` in tree ``t``, the location is ``m``, the
-    mean of ``m_t`` over trees, and the squared spread the mean of ``v_t + (m_t - m)^2``: mean and
-    variance of a target drawn from the leaf of a random tree.  Each tree is grown on a random part
-    of at most :data:`~sharpgp.gp.sizes.MOST_GROWN_ON` rows; its leaves then take all rows, or
-    :data:`~sharpgp.gp.sizes.MOST_IN_LEAVES` random ones.
+    mean of ``m_t`` over trees, and the squared spread the mean of ``v_t + (m_t - m)^2``.  The law
+    is that of :class:`TargetCells`, from four targets of each leaf, one of each quarter.  Each tree
+    is grown on a random part of at most :data:`~sharpgp.gp.sizes.MOST_GROWN_ON` rows; its leaves
+    then take all rows, or :data:`~sharpgp.gp.sizes.MOST_IN_LEAVES` random ones.
 
     Parameters
     ----------
     X : array [N, d]
     y : array [N]
     seed : int
+    cells : TargetCells
     kind : {"random_forest", "extra_trees"}
 
     References
@@ -213,12 +285,14 @@ class LeafForest:
     --------
     >>> X = np.linspace(0, 1, 100)[:, None]
     >>> y = np.where(X[:, 0] > 0.5, 10.0, 0.0) + np.cos(99 * X[:, 0]) * X[:, 0]
-    >>> location, spread = LeafForest(X, y, seed=0).moments(np.array([[0.1], [0.9]]))
-    >>> bool(np.diff(location)[0] > 8), bool(np.diff(spread)[0] > 0)
+    >>> law = LeafForest(X, y, 0, TargetCells(y)).law(np.array([[0.1], [0.9]]), torch.ones(1).double())
+    >>> bool(law.location.diff() > 8), bool(law.spread.diff() > 0)
     (True, True)
     """
 
-    def __init__(self, X: Floats, y: Floats, seed: int, kind: str = "random_forest") -> None:
+    def __init__(
+        self, X: Floats, y: Floats, seed: int, cells: TargetCells, kind: str = "random_forest"
+    ) -> None:
         if len(y) > MOST_IN_LEAVES:
             rows = drawn_rows(len(y), MOST_IN_LEAVES).numpy()
             X, y = X[rows], y[rows]
@@ -232,38 +306,56 @@ class LeafForest:
             random_state=seed,
             n_jobs=torch.get_num_threads(),  # trees are the same for any number
         ).fit(X, y)
-        self.trees = TreeArrays.of_trees(one.tree_ for one in forest.estimators_)
+        self.trees, self.cells = TreeArrays.of_trees(one.tree_ for one in forest.estimators_), cells
         single = np.ascontiguousarray(X, dtype=np.float32)
+        order = np.argsort(y, kind="stable")
+        ordered = cells.of(y[order])
 
-        def moments(tree: Any) -> tuple[Floats, Floats]:
+        def of_leaves(tree: Any) -> tuple[Floats, Floats, Whole]:
             leaf, nodes = tree.apply(single, check_input=False), tree.tree_.node_count
-            count = np.maximum(np.bincount(leaf, minlength=nodes), 1)
+            number = np.bincount(leaf, minlength=nodes)
+            count = np.maximum(number, 1)
             mean = np.bincount(leaf, y, nodes) / count
-            return mean, np.bincount(leaf, (y - mean[leaf]) ** 2, nodes) / count
+            variance = np.bincount(leaf, (y - mean[leaf]) ** 2, nodes) / count
+            by_leaf = ordered[np.argsort(leaf[order], kind="stable")]
+            start = np.minimum(number.cumsum() - number, len(y) - 1)
+            draw = np.random.default_rng(tree.random_state).random(nodes)
+            quarter = (np.arange(_KEPT) + draw[:, None]) / _KEPT * count[:, None]
+            return mean, variance, by_leaf[start[:, None] + quarter.astype(np.int64)]
 
-        found = list(in_order(moments, forest.estimators_))
-        self.trees.value = np.concatenate([mean for mean, _ in found])
-        self.variances = np.concatenate([variance for _, variance in found])
-        self.least = LEAST_SPREAD * float(y.std()) or 1.0
+        found = list(in_order(of_leaves, forest.estimators_))
+        self.trees.value, self.variances, self.kept = (
+            np.concatenate(part) for part in zip(*found, strict=True)
+        )
 
     def _restored(self) -> None:
-        agree("leaves", len(self.variances), len(self.trees.value))
+        agree("leaves", (len(self.variances), len(self.kept)), 2 * (len(self.trees.value),))
         agree("variances", bool((self.variances >= 0).all()), True)
-        agree("a positive spread", 0.0 < self.least < np.inf, True)
+        inside = (self.kept >= 0) & (self.kept < len(self.cells.counts))
+        agree("cells of targets", bool(inside.all()), True)
 
     @property
     def n_features(self) -> int:
         """Features that the trees ask for, at least."""
         return 1 + int(self.trees.feature.max())
 
-    def moments(self, X: Floats) -> tuple[Floats, Floats]:
-        """Location and spread [T]."""
-        found = [*self.trees.by_rows(X, self._of_leaves), (np.empty(0), np.empty(0))]
-        location, variance = (np.concatenate(part) for part in zip(*found, strict=True))
-        return location, np.maximum(np.sqrt(variance), self.least)
+    def location(self, X: Floats) -> Floats:
+        """Mean of the means of leaves [T]."""
+        work = self.trees.by_rows(X, lambda leaves: self.trees.value.take(leaves).mean(1))
+        return np.concatenate([*work, np.empty(0)])
 
-    def _of_leaves(self, leaves: NDArray[np.int64]) -> tuple[Floats, Floats]:
-        means = self.trees.value.take(leaves)
-        location = means.mean(1)
-        apart = ((means - location[:, None]) ** 2).mean(1)
-        return location, self.variances.take(leaves).mean(1) + apart
+    def law(self, X: Floats, like: Tensor) -> Table:
+        """The law at rows, as tensors like another."""
+        n_cells = len(self.cells.counts)
+        nothing = np.empty((0, n_cells)), np.empty(0), np.empty(0)
+        found = [*self.trees.by_rows(X, self._of_leaves), nothing]
+        mass, *rest = (np.concatenate(part) for part in zip(*found, strict=True))
+        return self.cells.law(mass, self.trees.n_trees, *rest, like)
+
+    def _of_leaves(self, leaves: Whole) -> tuple[Floats, Floats, Floats]:
+        n_cells = len(self.cells.counts)
+        kept = self.kept.take(leaves, axis=0).reshape(len(leaves), -1)
+        places = (kept + n_cells * np.arange(len(leaves))[:, None]).ravel()
+        mass = np.bincount(places, minlength=n_cells * len(leaves)) / kept.shape[1]
+        found = moments(self.trees.value.take(leaves), self.variances.take(leaves))
+        return mass.reshape(-1, n_cells), *found

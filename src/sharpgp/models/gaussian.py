@@ -16,7 +16,8 @@ from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.sizes import LEARNED_ROWS
 from sharpgp.models.folds import Split
 from sharpgp.models.heteroscedastic import ScaleModel
-from sharpgp.models.model import HeldOut, Learner, OutOfFold, held_out_of
+from sharpgp.models.laws import Normal
+from sharpgp.models.model import GPModel, HeldOut, Learner, OutOfFold, held_out_of
 from sharpgp.models.splitters import quick_pairs
 from sharpgp.models.spread_choice import (
     Choice,
@@ -70,7 +71,7 @@ def learn_gaussian(
     scores=Array("n"),
     transient={"trained": None, "learned_rows": None},
 )
-class GaussianModel(Learner):
+class GaussianModel(GPModel, Learner):
     """``mu(x)`` and ``unit sigma(x) exp(share g(x) / 2)``, from training data alone.
 
     ``unit`` makes the :func:`magnitude` of the leave-one-out z-scores 1, so that scores of
@@ -128,12 +129,8 @@ class GaussianModel(Learner):
         """``mu`` [T]."""
         return self.posterior.mean(X)
 
-    def spread(self, X: Tensor) -> Tensor:
-        """``sigma_total`` [T]."""
-        return self.location_and_spread(X)[1]
-
     def location_and_spread(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`Model.location_and_spread`."""
+        """``mu`` and ``sigma_total`` [T]."""
         location, sigma = self.posterior.mean_and_sigma(X)
         return location, sigma * self._factor(X) * self.unit
 
@@ -192,7 +189,8 @@ class GaussianModel(Learner):
                 return held_out_of(fits, pairs, self.X_train, self.y_train).in_order()
         residuals, sigma = self._loo()
         part, rows = self.posterior.sampled
-        return HeldOut(rows, part.y_train - residuals, sigma * self.unit, self.scores)
+        law = Normal(part.y_train - residuals, sigma * self.unit)
+        return HeldOut(rows, law, self.scores)
 
     def out_of_fold(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> OutOfFold:
         """See :meth:`Model.out_of_fold`: with refits of the same choice, from scratch."""
@@ -298,7 +296,7 @@ def _scored_by_others(
     count = unseen.sum(0)
     location = y - torch.where(unseen, residuals, 0.0).sum(0) / count
     spread = (torch.where(unseen, spread.square(), 0.0).sum(0) / count).sqrt()
-    return list(fits), HeldOut(rows, location, spread, (y - location) / spread)
+    return list(fits), HeldOut.of(rows, Normal(location, spread), y)
 
 
 def drawn_part(pair: Split, seed: int) -> Tensor:

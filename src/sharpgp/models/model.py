@@ -1,4 +1,4 @@
-"""What calibration needs of a model: a location, a spread, and points that it has not seen."""
+"""What calibration needs of a model: scores and values, and points that it has not seen."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -8,9 +8,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.posterior import Posterior
 from sharpgp.models.folds import Split
-from sharpgp.models.weights import pooled_crps
+from sharpgp.models.laws import Law, Normal, joined
+from sharpgp.models.weights import crps_of_scores
 
 
 @dataclass(frozen=True)
@@ -21,25 +23,30 @@ class HeldOut:
     ----------
     rows : Tensor [n]
         Which training points.
-    location, spread : Tensor [n]
+    law : Law
+        What the fits say of their targets.
     scores : Tensor [n]
-        ``(y - location) / spread``, or what a model makes of that.
+        Of the targets, under this law.
     """
 
     rows: Tensor
-    location: Tensor
-    spread: Tensor
+    law: Law
     scores: Tensor
+
+    @classmethod
+    def of(cls, rows: Tensor, law: Law, y: Tensor) -> "HeldOut":
+        """With the scores of the targets [n] of these rows."""
+        return cls(rows, law, law.score(y))
 
     @classmethod
     def joined(cls, parts: Sequence["HeldOut"]) -> "HeldOut":
         """Several as one, in their order."""
-        names = ("rows", "location", "spread", "scores")
-        return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in names))
+        rows, scores = (torch.cat([getattr(one, f) for one in parts]) for f in ("rows", "scores"))
+        return cls(rows, joined([part.law for part in parts]), scores)
 
     def crps(self, y: Tensor) -> float:
-        """Mean CRPS of ``location + spread * score``, for targets ``y`` [N] of all points."""
-        return float(pooled_crps(self.location, self.spread, y[self.rows])[0])
+        """Mean CRPS of laws with the scores that were found, for targets ``y`` [N] of all points."""
+        return crps_of_scores(self.law, self.scores, y[self.rows])
 
     def by_part(self, pairs: Sequence[Split]) -> tuple[Tensor, ...]:
         """Scores of each part, for rows in the order of the parts."""
@@ -47,93 +54,53 @@ class HeldOut:
 
     def in_order(self) -> "HeldOut":
         """The same in the order of the training points."""
-        rows, order = self.rows.sort()
-        return HeldOut(rows, self.location[order], self.spread[order], self.scores[order])
+        return self.at(self.rows.argsort())
 
     def only(self, rows: Tensor) -> "HeldOut":
         """Those of some rows, which are among these, in the order of the training points."""
-        chosen = torch.isin(self.rows, rows)
-        found = (part[chosen] for part in (self.rows, self.location, self.spread, self.scores))
-        return HeldOut(*found).in_order()
+        return self.at(torch.isin(self.rows, rows).nonzero()[:, 0]).in_order()
 
-    def at(self, rows: Tensor) -> "HeldOut":
-        """Some of all training points, which these are in their order."""
-        return HeldOut(rows, self.location[rows], self.spread[rows], self.scores[rows])
-
-
-class ScoreShape(ABC):
-    """Increasing functions ``g_m``, one for each location ``m``: of scores, in spreads."""
-
-    @abstractmethod
-    def stretched(self, beta: Tensor, location: Tensor) -> Tensor:
-        """``g_m(beta)`` [K, T] for ``beta`` [K, T or 1] at locations [T]."""
-
-    @abstractmethod
-    def unstretched(self, z: Tensor, location: Tensor) -> Tensor:
-        """``g_m^-1(z)`` [T] for ``z`` [T] at locations [T]."""
-
-    def stretched_table(self, table: Tensor, location: Tensor) -> tuple[Tensor, Tensor]:
-        """``g_m`` of increasing scores [K, T or 1], and how many times as wide they are then [T].
-
-        Tails beyond the table grow as it does on average.
-        """
-        least = torch.finfo(table.dtype).tiny
-        found = self.stretched(table, location)
-        width, before = (each[-1] - each[0] for each in (found, table))
-        return found, width.clamp_min(least) / before.clamp_min(least)
+    def at(self, places: Tensor) -> "HeldOut":
+        """Some of these points, by their places."""
+        return HeldOut(self.rows[places], self.law.at(places), self.scores[places])
 
 
 class Model(ABC):
-    """Location and spread of ``y`` at ``x``, so that ``Q = location + beta * spread``.
+    """What turns ``y`` at ``x`` into a score, and back: ``Q(delta, x) = value(x, beta(delta))``.
 
     Learned from training data alone; it can be learned again from any of them.  Answers are in
     the user's units, for inputs of shape [T, d].  Rows that share one of the ``labels`` [N] are
-    left out together.
+    left out together.  A kind of model has a :meth:`law`.
 
     Attributes
     ----------
-    posterior : Posterior
-        The GP that the model rests on.
     scores : Tensor [N] or None
-        Held-out z-scores of its own training points, where it has any.
+        Held-out scores of its own training points, where it has any.
     normalised : bool
-        Whether ``beta`` counts spreads; else it is in units of the target.
-    shape : ScoreShape or None
-        How many spreads a score stands for at a location; None: as many as it says.
+        Whether scores are standard ones; else they are in units of the target.
     rounding : float
         Residuals up to this size count as 0, and intervals are wider by as much at each end.
     """
 
-    posterior: Posterior
     scores: Tensor | None = None
-    shape: "ScoreShape | None" = None
-    rounding: float = 0.0
     normalised: ClassVar[bool] = True
+    rounding: float = 0.0
 
     @abstractmethod
+    def law(self, X: Tensor) -> Law:
+        """The law of ``y`` at each row [T]."""
+
     def location(self, X: Tensor) -> Tensor:
         """Centre [T] of the prediction."""
+        return self.law(X).location
 
-    @abstractmethod
-    def spread(self, X: Tensor) -> Tensor:
-        """Spread [T] about the location, positive."""
+    def value(self, X: Tensor, z: Tensor) -> Tensor:
+        """What scores ``z`` [K, T or 1] stand for at ``X``, [K, T]; increasing in ``z``."""
+        return self.law(X).value(z)
 
-    def location_and_spread(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """Both [T], for models in which they share work."""
-        return self.location(X), self.spread(X)
-
-    def at(self, beta: Tensor, X: Tensor) -> Tensor:
-        """What scores ``beta`` [K, T or 1] stand for at ``X``, [K, T]; increasing in ``beta``."""
-        location, spread = self.location_and_spread(X)
-        if self.shape is not None:
-            beta = self.shape.stretched(beta, location)
-        return location + beta * spread
-
-    def scores_of(self, X: Tensor, y: Tensor) -> Tensor:
-        """Scores [T] of ``y`` [T] at ``X``: the inverse of :meth:`at`."""
-        location, spread = self.location_and_spread(X)
-        z = (y - location) / spread
-        return z if self.shape is None else self.shape.unstretched(z, location)
+    def score(self, X: Tensor, y: Tensor) -> Tensor:
+        """Scores [T] of ``y`` [T] at ``X``: the inverse of :meth:`value`."""
+        return self.law(X).score(y)
 
     @abstractmethod
     def extended(self, X: Tensor, y: Tensor) -> "Model":
@@ -144,38 +111,89 @@ class Model(ABC):
         """As :meth:`extended`, and what is estimated from residuals learns, too."""
 
     @property
+    @abstractmethod
+    def gp(self) -> Posterior | None:
+        """The GP that the model rests on, or the one of several with the largest weight."""
+
+    @property
+    @abstractmethod
     def n_features(self) -> int:
         """Number of features ``d``."""
+
+    @property
+    @abstractmethod
+    def device(self) -> torch.device:
+        """Where tensors live."""
+
+    @property
+    @abstractmethod
+    def X_train(self) -> Tensor:
+        """Training inputs [N, d]."""
+
+    @property
+    @abstractmethod
+    def y_train(self) -> Tensor:
+        """Training targets [N]."""
+
+
+class GPModel(Model):
+    """A model that rests on one GP: ``value(x, z) = location(x) + z spread(x)``.
+
+    Attributes
+    ----------
+    posterior : Posterior
+    """
+
+    posterior: Posterior
+
+    @abstractmethod
+    def location_and_spread(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Both [T]; the spread is positive."""
+
+    def law(self, X: Tensor) -> Normal:
+        """See :meth:`Model.law`."""
+        return Normal(*self.location_and_spread(X))
+
+    @property
+    def gp(self) -> Posterior:
+        """See :meth:`Model.gp`."""
+        return self.posterior
+
+    @property
+    def n_features(self) -> int:
+        """See :meth:`Model.n_features`."""
         return self.posterior.n_features
 
     @property
     def device(self) -> torch.device:
-        """Where tensors live."""
+        """See :meth:`Model.device`."""
         return self.posterior.device
 
     @property
     def X_train(self) -> Tensor:
-        """Training inputs [N, d]."""
+        """See :meth:`Model.X_train`."""
         X: Tensor = self.posterior.X_train
         return X
 
     @property
     def y_train(self) -> Tensor:
-        """Training targets [N]."""
+        """See :meth:`Model.y_train`."""
         y: Tensor = self.posterior.y_train
         return y
 
 
+def needed_gp(model: Model) -> Posterior:
+    """The GP of a model; one without is an error."""
+    if model.gp is None:
+        raise InvalidInputError(
+            f"expected a model with a GP, found {type(model).__name__}; add a kernel to base, such "
+            "as base=['matern32', ...]"
+        )
+    return model.gp
+
+
 class Learner(Model):
-    """A model that can be learned again from some of its data: what can calibrate itself.
-
-    Attributes
-    ----------
-    has_posterior : bool
-        False for one that rests on no GP.
-    """
-
-    has_posterior: bool = True
+    """A model that can be learned again from some of its data: what can calibrate itself."""
 
     @abstractmethod
     def extended(self, X: Tensor, y: Tensor) -> "Learner":
@@ -229,8 +247,6 @@ class OutOfFold:
 def held_out_of(fits: Sequence[Model], pairs: Sequence[Split], X: Tensor, y: Tensor) -> HeldOut:
     """The rows that each pair tests, in the order of the pairs, under the fit without them."""
     with torch.no_grad():
-        tests = zip(fits, pairs, strict=True)
-        found = [fit.location_and_spread(X[test]) for fit, (_, test) in tests]
-        location, spread = (torch.cat(part) for part in zip(*found, strict=True))
+        law = joined([fit.law(X[test]) for fit, (_, test) in zip(fits, pairs, strict=True)])
     rows = torch.cat([test for _, test in pairs])
-    return HeldOut(rows, location, spread, (y[rows] - location) / spread)
+    return HeldOut.of(rows, law, y[rows])

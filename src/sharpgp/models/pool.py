@@ -13,17 +13,10 @@ from sharpgp.gp.posterior import Posterior
 from sharpgp.models.averaged import AveragedModel
 from sharpgp.models.folds import Split
 from sharpgp.models.gaussian import learn_gaussian
+from sharpgp.models.laws import Law, Mixture
 from sharpgp.models.model import HeldOut, Learner, OutOfFold
 from sharpgp.models.refitted import RefittedModel
-from sharpgp.models.shaped import ShapedModel
-from sharpgp.models.weights import (
-    pool_weights,
-    pooled_crps,
-    pooled_location_spread,
-    sized,
-    spread_floors,
-    unit_sizes,
-)
+from sharpgp.models.weights import crps_of_scores, crps_products, pool_weights, unit_size
 
 #: What a method can calibrate: a trained GP, a model, or several by name.
 Base = Posterior | Learner | Mapping[str, Learner]
@@ -69,34 +62,24 @@ class BaseTable(tuple[Member, ...]):
     models=Several(Learner),
     weights=Array("K"),
     units=Array("K", positive=True),
-    floors=Array("K"),
     scores=Array("n"),
     members=Several(Member),
-    leading=int,
 )
 class PooledModel(Learner):
-    r"""Several models as one, with the mean and the deviation of their mixture.
+    r"""Several models as one, the mixture of their laws: ``F_x = sum_k w_k F_kx``.
 
-    ``m = sum_k w_k m_k`` and ``s^2 = sum_k w_k (s_k^2 + (m_k - m)^2)``.
-
-    Each ``s_k`` is first raised to a floor that its held-out errors justify, and brought to unit
-    size on its own held-out scores, so that weights do not depend on how large a model thinks its
-    errors are.
+    Scores of each model are first brought to unit size on its own held-out scores, so that weights
+    do not depend on how large a model thinks its errors are.
 
     Parameters
     ----------
     models : sequence of Learner
-        Those that have a weight, and a GP.
-    weights, units, floors : Tensor [K]
+        Those that have a weight, and the GP with the largest one, which knows where points are far.
+    weights, units : Tensor [K]
     scores : Tensor [n]
         Held-out scores of the pool.
     members : sequence of Member
         Every candidate, also those without a weight.
-
-    Attributes
-    ----------
-    leading : int
-        Which of the models is the GP with the largest weight; ``posterior`` is its GP.
     """
 
     scores: Tensor
@@ -106,15 +89,12 @@ class PooledModel(Learner):
         models: Sequence[Learner],
         weights: Tensor,
         units: Tensor,
-        floors: Tensor,
         scores: Tensor,
         members: Sequence[Member],
     ) -> None:
         self.models = list(models)
-        self.weights, self.units, self.floors, self.scores = weights, units, floors, scores
+        self.weights, self.units, self.scores = weights, units, scores
         self.members = list(members)
-        gps = [k for k, model in enumerate(self.models) if model.has_posterior]
-        self.leading = max(gps, key=lambda k: float(weights[k]))
 
     def _restored(self) -> None:
         agree("models and weights", len(self.models), len(self.weights))
@@ -122,41 +102,48 @@ class PooledModel(Learner):
         agree("weights that are shares", share, True)
         features = {model.n_features for model in self.models}
         agree("features", len(features), 1)
-        inside = 0 <= self.leading < len(self.models)
-        agree("a leading GP", inside and self.models[self.leading].has_posterior, True)
 
     @property
-    def posterior(self) -> Posterior:  # type: ignore[override]
-        """The GP with the largest weight."""
-        return self.models[self.leading].posterior
+    def gp(self) -> Posterior | None:
+        """See :meth:`Model.gp`."""
+        order = self.weights.argsort(descending=True).tolist()
+        return next((gp for k in order if (gp := self.models[k].gp) is not None), None)
+
+    @property
+    def n_features(self) -> int:
+        """See :meth:`Model.n_features`."""
+        return self.models[0].n_features
+
+    @property
+    def device(self) -> torch.device:
+        """See :meth:`Model.device`."""
+        return self.models[0].device
+
+    @property
+    def X_train(self) -> Tensor:
+        """See :meth:`Model.X_train`."""
+        return self.models[0].X_train
+
+    @property
+    def y_train(self) -> Tensor:
+        """See :meth:`Model.y_train`."""
+        return self.models[0].y_train
+
+    def law(self, X: Tensor) -> Law:
+        """See :meth:`Model.law`."""
+        asked = self._asked(X)
+        laws = [self.models[k].law(X) for k in asked]
+        return mixed(laws, self.units[asked], self.weights[asked])
 
     def _asked(self, X: Tensor) -> list[int]:
         """Models that count at ``X``: those with a weight, and where gradients do, all."""
         return [k for k, w in enumerate(self.weights.tolist()) if w > 0.0 or X.requires_grad]
 
-    def location_and_spread(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`Model.location_and_spread`."""
-        asked = self._asked(X)
-        found = [self.models[k].location_and_spread(X) for k in asked]
-        location, spread = (torch.stack(part) for part in zip(*found, strict=True))
-        return self._combined(location, spread, asked)
-
-    def _combined(
-        self, location: Tensor, spread: Tensor, asked: Sequence[int]
-    ) -> tuple[Tensor, Tensor]:
-        kept = (self.weights, self.units, self.floors)
-        weights, units, floors = (part[asked].to(location.device) for part in kept)
-        return pooled_location_spread(weights, location, sized(spread, units, floors))
-
     def location(self, X: Tensor) -> Tensor:
         """See :meth:`Model.location`."""
         asked = self._asked(X)
         location = torch.stack([self.models[k].location(X) for k in asked])
-        return (self.weights[asked].to(location.device).unsqueeze(-1) * location).sum(0)
-
-    def spread(self, X: Tensor) -> Tensor:
-        """See :meth:`Model.spread`: larger where the models disagree."""
-        return self.location_and_spread(X)[1]
+        return (self.weights[asked].to(location).unsqueeze(-1) * location).sum(0)
 
     def extended(self, X: Tensor, y: Tensor) -> "PooledModel":
         """See :meth:`Model.extended`; models that cannot be conditioned stay as they are."""
@@ -184,14 +171,26 @@ class PooledModel(Learner):
         )
 
     def _pooled(self, held: Sequence[HeldOut]) -> HeldOut:
-        location = torch.stack([one.location for one in held])
-        spread = torch.stack([one.spread for one in held])
-        m, s = self._combined(location, spread, range(len(held)))
-        rows = held[0].rows
-        return HeldOut(rows, m, s, (self.y_train[rows] - m) / s)
+        law, rows = mixed([one.law for one in held], self.units, self.weights), held[0].rows
+        return HeldOut.of(rows, law, self.y_train[rows])
 
     def _with(self, models: Sequence[Learner]) -> "PooledModel":
-        return PooledModel(models, self.weights, self.units, self.floors, self.scores, self.members)
+        return PooledModel(models, self.weights, self.units, self.scores, self.members)
+
+
+def mixed(laws: Sequence[Law], units: Tensor, weights: Tensor) -> Law:
+    """The mixture of laws of the same rows, whose scores are first divided by a unit each."""
+    found = [in_units(law, float(unit)) for law, unit in zip(laws, units, strict=True)]
+    positive = [k for k, w in enumerate(weights.tolist()) if w > 0.0]
+    if len(positive) < len(found) and not any(law.location.requires_grad for law in found):
+        weights, found = weights[positive], [found[k] for k in positive]
+    return found[0] if len(found) == 1 else Mixture(weights, found)
+
+
+def in_units(law: Law, unit: float) -> Law:
+    """The law whose scores are those of another, divided by a unit."""
+    ones = torch.ones_like(law.spread)
+    return law.changed(torch.zeros_like(ones), unit * ones, ones)
 
 
 def candidates(base: Base, seed: int, labels: Tensor | None) -> dict[str, Learner]:
@@ -202,16 +201,16 @@ def candidates(base: Base, seed: int, labels: Tensor | None) -> dict[str, Learne
 
 
 def posterior_of(base: Base) -> Posterior:
-    """The GP, or the first one among several models."""
+    """The GP of a method that takes one."""
     if isinstance(base, Posterior):
         return base
     models = base if isinstance(base, Mapping) else {type(base).__name__: base}
-    found = next((model for model in models.values() if model.has_posterior), None)
+    found = next((gp for model in models.values() if (gp := model.gp) is not None), None)
     if found is None:
         raise InvalidInputError(
-            f"base: expected a GP among the models to pool, found {', '.join(models)}; add a kernel"
+            f"base: expected a GP among the models, found {', '.join(models)}; add a kernel"
         )
-    return found.posterior
+    return found
 
 
 def inputs_of(base: Base) -> Tensor:
@@ -267,33 +266,10 @@ def at_common_rows(held: Sequence[HeldOut]) -> list[HeldOut]:
     return [one if len(one.rows) == len(rows) else one.only(rows) for one in held]
 
 
-@dataclass(frozen=True)
-class _Judged:
-    """Held-out predictions [K, N] of several models; units, floors, weights [K]; CRPS alone."""
-
-    location: Tensor
-    scaled: Tensor
-    units: Tensor
-    floors: Tensor
-    weights: Tensor
-    alone: list[float]
-
-    @classmethod
-    def of(cls, held: Sequence[HeldOut], y: Tensor) -> "_Judged":
-        location = torch.stack([one.location for one in held])
-        spread = torch.stack([one.spread for one in held])
-        floors = spread_floors(location, spread, y)
-        units = unit_sizes(location, spread.maximum(floors.unsqueeze(-1)), y)
-        scaled = sized(spread, units, floors)
-        weights = pool_weights(location, scaled, y).to(location.device)
-        alone = [float(pooled_crps(m, s, y)[0]) for m, s in zip(location, scaled, strict=True)]
-        return cls(location, scaled, units, floors, weights, alone)
-
-
 def pooled(models: Mapping[str, Learner], held: Sequence[HeldOut]) -> tuple[Learner, HeldOut]:
     r"""One model of several, and its held-out scores; a single one is returned as it is.
 
-    Weights minimise the CRPS of the pool for points that no model has seen, see
+    Weights minimise the CRPS of the mixture for points that no model has seen, see
     :func:`sharpgp.models.weights.pool_weights`.
 
     Parameters
@@ -304,33 +280,23 @@ def pooled(models: Mapping[str, Learner], held: Sequence[HeldOut]) -> tuple[Lear
     """
     if len(models) == 1:
         return next(iter(models.values())), held[0]
-    first = next(iter(models.values()))
     rows = held[0].rows
-    y = first.y_train[rows]
-    judged = _Judged.of(held, y)
-    m, s = pooled_location_spread(judged.weights, judged.location, judged.scaled)
-    scores = (y - m) / s
+    y = next(iter(models.values())).y_train[rows]
+    units = y.new_tensor([unit_size(one.scores) for one in held])
+    laws = [in_units(one.law, unit) for one, unit in zip(held, units.tolist(), strict=True)]
+    weights = pool_weights(crps_products(laws, y), len(y)).to(y)
     members = [
-        Member(name, float(weight), crps)
-        for name, weight, crps in zip(models, judged.weights, judged.alone, strict=True)
+        Member(name, float(weight), crps_of_scores(one.law, one.scores, y))
+        for name, weight, one in zip(models, weights, held, strict=True)
     ]
-    kept = _kept(list(models.values()), judged.weights)
-    model = PooledModel(
-        [list(models.values())[k] for k in kept],
-        judged.weights[kept],
-        judged.units[kept],
-        judged.floors[kept],
-        scores,
-        members,
-    )
-    return model, HeldOut(rows, m, s, scores)
-
-
-def _kept(models: Sequence[Learner], weights: Tensor) -> list[int]:
-    """Models with a weight, and the GP with the largest one, which tells where points are far."""
-    gps = [k for k, model in enumerate(models) if model.has_posterior]
-    leading = max(gps, key=lambda k: float(weights[k]))
-    return [k for k, weight in enumerate(weights.tolist()) if weight > 0.0 or k == leading]
+    law = mixed([one.law for one in held], units, weights)
+    found = HeldOut.of(rows, law, y)
+    several = list(models.values())
+    order = weights.argsort(descending=True).tolist()
+    leading = next((k for k in order if several[k].gp is not None), None)
+    kept = [k for k, w in enumerate(weights.tolist()) if w > 0.0 or k == leading]
+    chosen = [several[k] for k in kept]
+    return PooledModel(chosen, weights[kept], units[kept], found.scores, members), found
 
 
 def members_of(
@@ -341,7 +307,6 @@ def members_of(
     A model alone is scored on ``unseen`` points, inputs [C, d] and targets [C], where there are
     any, else by leave-one-out.  What cannot be learned again is not scored.
     """
-    model = model.model if isinstance(model, ShapedModel) else model
     if isinstance(model, PooledModel):
         return model.members
     if isinstance(model, AveragedModel):
@@ -353,5 +318,5 @@ def members_of(
         return [Member(name, 1.0, held.crps(model.y_train))]
     X, y = (part.to(model.device) for part in unseen)
     with torch.no_grad():
-        crps, *_ = pooled_crps(*model.location_and_spread(X), y)
-    return [Member(name, 1.0, float(crps))]
+        law = model.law(X)
+        return [Member(name, 1.0, crps_of_scores(law, law.score(y), y))]

@@ -13,9 +13,6 @@ from sharpgp.models.folds import Split
 from sharpgp.models.model import HeldOut, Learner, OutOfFold, held_out_of
 from sharpgp.models.splitters import quick_pairs
 
-#: Spreads are at least this part of the target's deviation: a model may know none, such as that of
-#: a leaf with equal targets.
-LEAST_SPREAD = 1e-3
 # Parts that are left out in turn where a quick answer will do.
 _QUICK_PARTS = 5
 
@@ -24,7 +21,7 @@ class RefittedModel(Learner):
     """A model that knows its data, and is fitted again to any of them.
 
     It cannot be conditioned on further data: :meth:`extended` and :meth:`updated` keep it as it
-    is.  A kind of model has a :meth:`location`, a :meth:`spread` and :meth:`relearned`.
+    is.  A kind of model has a :meth:`law` and :meth:`relearned`.
 
     Parameters
     ----------
@@ -32,21 +29,22 @@ class RefittedModel(Learner):
 
     Examples
     --------
+    >>> from torch import std_mean
+    >>> from sharpgp.models.laws import Normal
     >>> class Flat(RefittedModel):
-    ...     def location(self, X):
-    ...         return self.y_train.mean().expand(len(X))
-    ...
-    ...     def spread(self, X):
-    ...         return self.y_train.std().expand(len(X))
+    ...     def law(self, X):
+    ...         return Normal(*(part.expand(len(X)) for part in std_mean(self.y_train)[::-1]))
     ...
     ...     def relearned(self, X, y, labels, seed):
     ...         return Flat(X, y)
     >>> X = torch.linspace(0, 6, 60, dtype=torch.float64)[:, None]
-    >>> Flat(X, X[:, 0]).leave_one_out(torch.arange(60), 0).location.shape
+    >>> Flat(X, X[:, 0]).leave_one_out(torch.arange(60), 0).scores.shape
     torch.Size([60])
     """
 
-    has_posterior = False
+    @property
+    def gp(self) -> None:
+        """None."""
 
     @property
     def runs_in_threads(self) -> bool:

@@ -24,9 +24,10 @@ from torch import Tensor
 
 from sharpgp._stored import Array, agree, stored
 from sharpgp.exceptions import warn
-from sharpgp.gp.posterior import Posterior
+from sharpgp.models.around import AroundModel
 from sharpgp.models.folds import equal_rows, row_numbers
-from sharpgp.models.model import HeldOut, Model, ScoreShape
+from sharpgp.models.laws import Law, Normal, either
+from sharpgp.models.model import HeldOut, Model
 
 #: Residuals up to this share of the target's deviation are rounding: a copy is met exactly.
 ROUNDING = 1e-9
@@ -106,15 +107,11 @@ class Repeats:
         rows = torch.stack([self.labels.double(), self.y], 1)
         return len(self.y) - int(equal_rows(rows).max()) - 1
 
-    def by_input(self, held: HeldOut) -> tuple[Tensor, Tensor]:
-        """Location and spread [L] of each input by fits without it; NaN where there are none."""
-        n = int(self.labels.max()) + 1
-        found = []
-        for values in (held.location, held.spread):
-            of_inputs = values.new_full((n,), float("nan"))
-            of_inputs[self.fitted[held.rows]] = values  # equal for all rows of an input
-            found.append(of_inputs)
-        return found[0], found[1]
+    def by_input(self, held: HeldOut) -> Tensor:
+        """Place [L] of each input among points under fits without it; -1 where it is not."""
+        found = self.labels.new_full((int(self.labels.max()) + 1,), -1)
+        places = torch.arange(len(held.rows), device=found.device)
+        return found.scatter(0, self.fitted[held.rows], places)  # equal for all rows of an input
 
 
 # ------------------------------------------------------------------ what trains
@@ -275,7 +272,7 @@ class KnownInputs:
         ("known", "labels", "mean", "count", "rounding", "_shared", "_law"), None
     ),
 )
-class SeenModel(Model):
+class SeenModel(AroundModel):
     """A model that also knows what was measured at each of its inputs.
 
     Parameters
@@ -302,12 +299,12 @@ class SeenModel(Model):
     def learned(cls, model: Model, repeats: Repeats, held: HeldOut | None) -> "SeenModel":
         """The model with what its training rows tell; ``held`` are fits without each input."""
         with torch.no_grad():
-            location, spread = model.location_and_spread(repeats.X[_first(repeats.labels)])
+            law = model.law(repeats.X[_first(repeats.labels)])
+        without = torch.stack([law.location, law.spread])
         if held is not None:
-            honest = repeats.by_input(held)
-            location = torch.where(honest[0].isnan(), location, honest[0])
-            spread = torch.where(honest[1].isnan(), spread, honest[1])
-        without = torch.stack([location, spread])
+            place = repeats.by_input(held)
+            honest = torch.stack([held.law.location, held.law.spread])[:, place]
+            without = torch.where(place < 0, without, honest)
         return cls(model, repeats.X, repeats.y, without, repeats.own, repeats.averaged)
 
     def _restored(self) -> None:
@@ -325,10 +322,10 @@ class SeenModel(Model):
         size = residual.square().sum() / variance[several].sum()
         self._shared = (size * variance - self.averaged * self.own).clamp_min(0.0)
         every = torch.arange(len(mean), device=device)
-        self._law = self.law(every, self.mean, self.count)
+        self._law = self.law_of_known(every, self.mean, self.count)
 
-    def law(self, inputs: Tensor, mean: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
-        """Location and spread [n] of a further row at some inputs [n], by number.
+    def law_of_known(self, inputs: Tensor, mean: Tensor, count: Tensor) -> Normal:
+        """The law of a further row at some inputs [n], by number.
 
         ``mean`` and ``count`` [n] are those of the rows that are known there.
         """
@@ -337,12 +334,7 @@ class SeenModel(Model):
         own = max(self.own, _LEAST_OWN * float(self.y.var()))
         spread = (own + weight * noise).sqrt()
         location = f + weight * (mean - f)
-        return location, spread if self.normalised else torch.ones_like(spread)
-
-    @property
-    def posterior(self) -> Posterior:  # type: ignore[override]
-        """The GP of the model."""
-        return self.model.posterior
+        return Normal(location, spread if self.normalised else torch.ones_like(spread))
 
     @property
     def scores(self) -> Tensor | None:  # type: ignore[override]
@@ -350,47 +342,37 @@ class SeenModel(Model):
         return self.model.scores
 
     @property
-    def shape(self) -> ScoreShape | None:  # type: ignore[override]
-        """See :class:`Model`."""
-        return self.model.shape
-
-    @property
     def normalised(self) -> bool:  # type: ignore[override]
         """See :class:`Model`."""
         return self.model.normalised
 
+    def law(self, X: Tensor) -> Law:
+        """See :meth:`Model.law`."""
+        found = self.known.find(X)
+        return either(found >= 0, self.of_single(self.model.law(X)), self._law.at(found))
+
     def location(self, X: Tensor) -> Tensor:
         """See :meth:`Model.location`."""
-        return self._at_known(X, 0, self.model.location(X))
-
-    def spread(self, X: Tensor) -> Tensor:
-        """See :meth:`Model.spread`."""
-        return self._at_known(X, 1, self.of_single(self.model.spread(X)))
-
-    def location_and_spread(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`Model.location_and_spread`."""
-        location, spread = self.model.location_and_spread(X)
-        return self._at_known(X, 0, location), self._at_known(X, 1, self.of_single(spread))
-
-    def of_single(self, spread: Tensor) -> Tensor:
-        """Spreads of single rows at new inputs, where the model was fitted to means."""
-        more = (1.0 - self.averaged) * self.own
-        return (spread.square() + more).sqrt() if more and self.normalised else spread
-
-    def _at_known(self, X: Tensor, which: int, new: Tensor) -> Tensor:
         found = self.known.find(X)
-        return torch.where(found >= 0, self._law[which][found], new)
+        return torch.where(found >= 0, self._law.location[found], self.model.location(X))
 
-    def scores_of(self, X: Tensor, y: Tensor) -> Tensor:
-        """See :meth:`Model.scores_of`; a residual that is rounding is 0."""
-        location, spread = self.location_and_spread(X)
-        z = self.residuals(y, location) / spread
-        return z if self.shape is None else self.shape.unstretched(z, location)
+    def of_single(self, law: Law) -> Law:
+        """The law of single rows at new inputs, where the model was fitted to means."""
+        more = (1.0 - self.averaged) * self.own
+        if not more or not self.normalised:
+            return law
+        ones = torch.ones_like(law.spread)
+        factor = (1.0 + more / law.spread.square()).sqrt()
+        return law.changed(torch.zeros_like(ones), ones, factor)
 
-    def residuals(self, y: Tensor, location: Tensor) -> Tensor:
-        """``y - location``, 0 where that is rounding."""
-        found = y - location
-        return torch.where(found.abs() <= self.rounding, 0.0, found)
+    def score(self, X: Tensor, y: Tensor) -> Tensor:
+        """See :meth:`Model.score`; a residual that is rounding is 0."""
+        law = self.law(X)
+        return law.score(self.rounded(y, law.location))
+
+    def rounded(self, y: Tensor, location: Tensor) -> Tensor:
+        """Targets, at the location where they differ by rounding only."""
+        return torch.where((y - location).abs() <= self.rounding, location, y)
 
     def extended(self, X: Tensor, y: Tensor) -> "SeenModel":
         """See :meth:`Model.extended`: new rows join those that are known."""
@@ -405,7 +387,8 @@ class SeenModel(Model):
         labels = equal_rows(every)
         new = _first(labels)[self.without.shape[1] :].to(X.device)
         # The present model has not seen them.
-        more = torch.stack(self.model.location_and_spread(every[new]))
+        law = self.model.law(every[new])
+        more = torch.stack([law.location, law.spread])
         without = torch.cat([self.without, more], 1)
         return SeenModel(model, every, torch.cat([self.y, y]), without, self.own, self.averaged)
 

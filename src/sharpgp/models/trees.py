@@ -1,4 +1,4 @@
-r"""Tree models from scikit-learn with a location and a spread of their own.
+r"""Tree models from scikit-learn with laws of their own.
 
 Forests carry a whole conditional distribution, boosted trees none: with few rows their spread is
 constant, as a learned one gained nothing in a pool (``sharpgp bench evidence pooling``), and with
@@ -18,7 +18,8 @@ from torch import Tensor
 from sharpgp._stored import Array, Maybe, agree, stored
 from sharpgp.gp.sizes import MOST_LEFT_OUT
 from sharpgp.models.boosting import BoostedTrees, ScaledBoosting
-from sharpgp.models.forests import ExtraTrees, LeafForest
+from sharpgp.models.forests import ExtraTrees, LeafForest, TargetCells
+from sharpgp.models.laws import Law
 from sharpgp.models.refitted import RefittedModel
 
 Floats = NDArray[np.float64]
@@ -30,14 +31,17 @@ TREES: dict[str, tuple[type[Any], type[Any]]] = {
 }
 
 
-def grow(kind: str, X: Floats, y: Floats, seed: int, *, many: bool) -> Any:
+def grow(
+    kind: str, X: Floats, y: Floats, seed: int, cells: TargetCells | None, *, many: bool
+) -> Any:
     """Trees of a kind of :data:`TREES` from inputs [N, d] and targets [N]."""
     made = TREES[kind][many]
+    settings = (cells,) if made is ExtraTrees else (cells, kind) if made is LeafForest else ()
     # Histograms are filled in parallel otherwise, and trees of few rows gain nothing by it.
     threads = torch.get_num_threads() if many else 1
     # Of OpenMP alone, whose limits are those of a thread: others may grow trees at the same time.
     with _controller().limit(limits=threads, user_api="openmp"):
-        return made(X, y, seed, kind) if made is LeafForest else made(X, y, seed)
+        return made(X, y, seed, *settings)
 
 
 @cache
@@ -53,7 +57,7 @@ def _controller() -> ThreadpoolController:
     _y=Array("N"),
     seed=int,
     grown=Maybe(ExtraTrees | LeafForest | BoostedTrees | ScaledBoosting),
-    transient={"_kept": None},
+    cells=Maybe(TargetCells),
 )
 class TreeModel(RefittedModel):
     """Trees of one kind, grown on inputs ``X`` [N, d] and targets ``y`` [N].
@@ -63,6 +67,8 @@ class TreeModel(RefittedModel):
     kind : {"extra_trees", "random_forest", "boosted_trees"}
     X, y : Tensor [N, d], Tensor [N]
     seed : int
+    cells : TargetCells, optional
+        Of forests, so that laws of several are about the same values; None: those of ``y``.
 
     Examples
     --------
@@ -72,11 +78,15 @@ class TreeModel(RefittedModel):
     torch.Size([3])
     """
 
-    _kept: tuple[Tensor, Tensor, Tensor] | None = None
+    cells: TargetCells | None = None
 
-    def __init__(self, kind: str, X: Tensor, y: Tensor, seed: int) -> None:
+    def __init__(
+        self, kind: str, X: Tensor, y: Tensor, seed: int, cells: TargetCells | None = None
+    ) -> None:
         super().__init__(X, y)
         self.kind, self.seed = kind, seed
+        if kind != "boosted_trees":
+            self.cells = TargetCells(y.cpu().numpy()) if cells is None else cells
 
     @cached_property
     def grown(self) -> Any:
@@ -84,8 +94,8 @@ class TreeModel(RefittedModel):
 
         See :class:`~sharpgp.models.averaged.AveragedModel`.
         """
-        X, y = self._X.cpu().numpy(), self._y.cpu().numpy()
-        return grow(self.kind, X, y, self.seed, many=len(y) > MOST_LEFT_OUT)
+        data = self._X.cpu().numpy(), self._y.cpu().numpy()
+        return grow(self.kind, *data, self.seed, self.cells, many=len(self._y) > MOST_LEFT_OUT)
 
     def _restored(self) -> None:
         agree("kind of trees", self.kind in TREES, True)
@@ -100,20 +110,13 @@ class TreeModel(RefittedModel):
 
     def location(self, X: Tensor) -> Tensor:
         """See :meth:`Model.location`; constant between thresholds, so without a gradient."""
-        return self._moments(X)[0]
+        return torch.from_numpy(self.grown.location(X.detach().cpu().numpy())).to(X)
 
-    def spread(self, X: Tensor) -> Tensor:
-        """See :meth:`Model.spread`."""
-        return self._moments(X)[1]
-
-    def _moments(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """Both [T]; the last ones are kept, as they are asked for in turn."""
-        if self._kept is None or not torch.equal(self._kept[0], X):
-            location, spread = self.grown.moments(X.detach().cpu().numpy())
-            found = torch.from_numpy(location).to(X), torch.from_numpy(spread).to(X)
-            self._kept = X.detach().clone(), *found
-        return self._kept[1:]
+    def law(self, X: Tensor) -> Law:
+        """See :meth:`Model.law`."""
+        found: Law = self.grown.law(X.detach().cpu().numpy(), X.detach())
+        return found
 
     def relearned(self, X: Tensor, y: Tensor, labels: Tensor, seed: int) -> "TreeModel":
         """See :meth:`Learner.relearned`."""
-        return TreeModel(self.kind, X, y, self.seed)
+        return TreeModel(self.kind, X, y, self.seed, self.cells)

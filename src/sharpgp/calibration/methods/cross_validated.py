@@ -49,7 +49,7 @@ class WithoutHoldout(Recalibrator):
         found = super().fit(base, X_cal, y_cal, **settings)
         if sample_weight is None:
             return found
-        n_points = found.posterior.n_train if repeats is None else len(repeats.y)
+        n_points = found.n_train if repeats is None else len(repeats.y)
         n_scored = len(found.scores) if isinstance(found, ScoredPredictor) else n_points
         if not callable(sample_weight) and n_scored != n_points:
             raise InvalidInputError(
@@ -179,7 +179,7 @@ class CrossValidated(WithoutHoldout):
             model.y_train[rows],
             held.scores,
             in_training=True,
-            held=(held.location, held.spread),
+            held=held.law,
         )
         if groups is None:
             return found

@@ -29,7 +29,7 @@ class Exact(Recalibrator):
 
     The spread ``sigma_total(x)`` (hyperparameters ``theta`` and scale model) is learned from
     leave-one-out quantities of the training data alone; ``beta(delta) = q_lin(delta, z)`` with
-    ``z_i = (y_i - mu(x_i)) / sigma_total(x_i)`` on the calibration data.  Since a new point's
+    ``z_i = score(x_i, y_i)`` on the calibration data.  Since a new point's
     score is exchangeable with those scores, ``P(y <= Q(delta)) = delta`` at
     ``delta = j/(C+1)``, and within ``1/(C+1)`` of it in between.  Intervals take whole ranks, so
     that ``coverage <= P(y in interval) <= coverage + 1/(C+1)`` for the symmetric band and

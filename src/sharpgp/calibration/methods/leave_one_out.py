@@ -8,7 +8,7 @@ from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.calibration.seen_or_new import from_left_out
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.models.folds import together
-from sharpgp.models.pool import Base, inputs_of, pooled, posterior_of
+from sharpgp.models.pool import Base, inputs_of, pooled
 
 
 @register("loo")
@@ -37,7 +37,9 @@ class LeaveOneOut(WithoutHoldout):
                 "out only one point at a time; use calibration='cv'"
             )
         models, _ = self._everything(base, points)
-        warn_if_overfitted(posterior_of(models))
+        gps = [gp for model in models.values() if (gp := model.gp) is not None]
+        if gps:
+            warn_if_overfitted(gps[0])
         labels = together(inputs_of(models))
         held = [model.leave_one_out(labels, self.seed) for model in models.values()]
         model, found = pooled(models, held)
@@ -50,5 +52,5 @@ class LeaveOneOut(WithoutHoldout):
             model.y_train[rows],
             found.scores,
             in_training=True,
-            held=(found.location, found.spread),
+            held=found.law,
         )
