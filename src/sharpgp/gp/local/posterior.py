@@ -17,9 +17,12 @@ from sharpgp.gp.local.conditionals import Conditionals, vecchia_likelihood
 from sharpgp.gp.local.nearest import Nearest
 from sharpgp.gp.posterior import DataPosterior, TrainingResult
 from sharpgp.gp.scaling import Affine
-from sharpgp.gp.sizes import MOST_CONDITIONALS, MOST_LEFT_OUT, NEIGHBOURS, drawn_rows
+from sharpgp.policy import NEIGHBOURS, SCORED_ROWS, drawn_rows
 from sharpgp.gp.whitening import Data
 from sharpgp.gp.wrapped import WrappedPosterior
+
+# Points whose conditional densities stand for all in the likelihood.
+_MOST_CONDITIONALS = 1000
 
 
 @stored(
@@ -188,10 +191,15 @@ class LocalPosterior(KernelPosterior):
         m = min(self.neighbours, len(candidates) - int(largest))
         return self._nearest.others(m, rows, labels)
 
+    def left_out(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`DataPosterior.left_out`."""
+        mean, sigma = self.loo_at(self.theta_R.unsqueeze(0), rows, self.others_of(rows))
+        return mean[0], sigma[0]
+
     @property
     def sampled(self) -> tuple[DataPosterior, Tensor]:
-        """See :meth:`DataPosterior.sampled`: at most :data:`MOST_LEFT_OUT` random points."""
-        if self.n_train <= MOST_LEFT_OUT:
+        """See :meth:`DataPosterior.sampled`: at most :data:`SCORED_ROWS` random points."""
+        if self.n_train <= SCORED_ROWS:
             return super().sampled
         rows, near = self._sample
         return SampledRows(self, rows, near), rows
@@ -213,12 +221,12 @@ class LocalPosterior(KernelPosterior):
         """See :meth:`DataPosterior.log_likelihood`; Vecchia's approximation of it.
 
         Landmarks come first, then all others in random order; of those after the first ``m``, a
-        random subset of at most :data:`MOST_CONDITIONALS` represents all.
+        random subset of at most 1,000 represents all.
         """
         rest, m = self._nearest.among, self.n_neighbours
         drawn = torch.randperm(len(rest), generator=torch.Generator().manual_seed(0))
         order = rest[drawn.to(self.device)]
-        later = order[m + 1 :][:: max(1, -(-(len(rest) - m - 1) // MOST_CONDITIONALS))]
+        later = order[m + 1 :][:: max(1, -(-(len(rest) - m - 1) // _MOST_CONDITIONALS))]
         with torch.no_grad():
             near = self._nearest.earlier(order, later, m) if len(later) else later
             first = torch.cat([self.landmark_rows, order[: m + 1]])
@@ -277,7 +285,7 @@ class LocalPosterior(KernelPosterior):
     @cached_property
     def _sample(self) -> tuple[Tensor, Tensor]:
         """The points that represent all, and their neighbours."""
-        rows = drawn_rows(self.n_train, MOST_LEFT_OUT).to(self.device)
+        rows = drawn_rows(self.n_train, SCORED_ROWS).to(self.device)
         return rows, self.others_of(rows)
 
     def _own_landmarks(self, rows: Tensor, labels: Tensor | None) -> Tensor | None:
