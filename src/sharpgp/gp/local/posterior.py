@@ -1,7 +1,7 @@
 """The posterior of a local GP: every prediction from landmarks and the rows nearest to it."""
 
 import copy
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Self
 
 import torch
@@ -113,15 +113,26 @@ class LocalPosterior(KernelPosterior):
     @classmethod
     def of(
         cls,
-        trained: KernelPosterior,
+        trained: DataPosterior,
         X: Tensor,
         y: Tensor,
         *,
         landmarks: int,
         neighbours: int,
         seed: int = 0,
-    ) -> Self:
+    ) -> DataPosterior:
         """A GP with the hyperparameters and units of another one, conditioned on ``X`` and ``y``.
+
+        A wrapper, such as a warp of the target, stays around it.
+
+        Parameters
+        ----------
+        trained : DataPosterior
+            With a named kernel.
+        X : Tensor [N, d]
+        y : Tensor [N]
+        landmarks, neighbours, seed : int
+            As of the class.
 
         Examples
         --------
@@ -132,6 +143,14 @@ class LocalPosterior(KernelPosterior):
         >>> gp.n_train, torch.equal(gp.theta_R, trained.theta_R)
         (200, True)
         """
+        if isinstance(trained, WrappedPosterior):
+            again = partial(cls.of, landmarks=landmarks, neighbours=neighbours, seed=seed)
+            return trained.conditioned_by(again, X, y)
+        if not isinstance(trained, KernelPosterior):
+            raise InvalidInputError(
+                "trained: expected a GP of this library with its data, found "
+                f"{type(trained).__name__}; use train(X, y)"
+            )
         return cls(
             X,
             y,
@@ -290,7 +309,11 @@ class LocalPosterior(KernelPosterior):
 
     def _own_landmarks(self, rows: Tensor, labels: Tensor | None) -> Tensor | None:
         """Numbers [R, g] of the landmarks with the label of each row, filled up with -1."""
-        labels = torch.arange(self.n_train, device=self.device) if labels is None else labels
+        if labels is None:
+            numbers = rows.new_full((self.n_train,), -1)
+            numbers[self.landmark_rows] = torch.arange(len(self.landmark_rows), device=self.device)
+            own = numbers[rows].unsqueeze(-1)
+            return own if bool((own >= 0).any()) else None
         same = labels[rows].unsqueeze(-1) == labels[self.landmark_rows]
         most = int(same.sum(-1).max()) if same.numel() else 0
         if not most:
@@ -367,6 +390,11 @@ class SampledRows(WrappedPosterior):
     def y_train(self) -> Tensor:
         """Targets [n] of the points, in the user's units."""
         return self.base.y_units.back(self.base.y_standardised[self.rows])
+
+    @property
+    def sampled(self) -> tuple[DataPosterior, Tensor]:
+        """See :meth:`DataPosterior.sampled`: these points are all that it reports."""
+        return self, torch.arange(self.n_train, device=self.device)
 
     def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """See :meth:`DataPosterior.loo`: each from its neighbours among all points."""
