@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
 from scipy.optimize import minimize
+from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 from sharpgp.exceptions import NumericalError
@@ -79,16 +81,24 @@ def minimise(
         start, bounds = np.clip(start, lower, upper), list(zip(lower, upper, strict=True))
     if tolerance is not None:
         options["ftol"] = tolerance
-    found = minimize(
-        evaluate,
-        start,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=bounds,
-        options={"maxfun": most, **options},
-    )
+    # SciPy's BLAS starts threads for vectors of a dozen entries, which wait for each other.
+    with _blas_of_scipy().limit(limits=1):
+        found = minimize(
+            evaluate,
+            start,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=bounds,
+            options={"maxfun": most, **options},
+        )
     done = bool(found.nfev < most)
     return Found(float(found.fun), found.x, done, int(found.nfev), tuple(failures))
+
+
+@cache
+def _blas_of_scipy() -> ThreadpoolController:
+    """What limits the threads of SciPy's own BLAS, and not those of torch's."""
+    return ThreadpoolController().select(prefix="libscipy_openblas")
 
 
 def guarded(evaluate: Evaluate) -> tuple[Evaluate, list[str]]:
