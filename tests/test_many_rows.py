@@ -10,9 +10,10 @@ from helpers import wavy
 from sharpgp import Exact, Neighbours, SharpGPRegressor, Sparse, persistence
 from sharpgp._rows import holdout
 from sharpgp.calibration.methods import exact
-from sharpgp.gp import compute, neighbours, sizes
-from sharpgp.gp.neighbour_training import train_neighbours
-from sharpgp.gp.neighbours import NeighbourPosterior
+from sharpgp.gp import compute, sizes
+from sharpgp.gp.local import posterior
+from sharpgp.gp.local.posterior import LocalPosterior
+from sharpgp.gp.local.training import train_neighbours
 from sharpgp.gp.sizes import MOST_CALIBRATING, approximation_for, drawn_rows
 from sharpgp.models import bases, folds, gaussian, splitters, trees
 from sharpgp.models.bases import OF_MANY, pool_for
@@ -31,7 +32,7 @@ POINTS, TARGETS = torch.from_numpy(X), torch.from_numpy(Y)
 
 @pytest.fixture(autouse=True)
 def _lowered(monkeypatch):
-    for module in (bases, exact, gaussian, neighbours, splitters, trees):
+    for module in (bases, exact, gaussian, posterior, splitters, trees):
         monkeypatch.setattr(module, "MOST_LEFT_OUT", MANY)
     monkeypatch.setattr(exact, "MOST_WITHOUT_HOLDOUT", 50)
     monkeypatch.setitem(sizes.MOST_CONDITIONED, "cpu", MANY)
@@ -43,7 +44,7 @@ def fitted(**settings) -> SharpGPRegressor:
 
 
 @cache
-def trained() -> NeighbourPosterior:
+def trained() -> LocalPosterior:
     return train_neighbours(POINTS, TARGETS, m=12)[0]
 
 

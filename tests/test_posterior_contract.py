@@ -31,8 +31,8 @@ from sharpgp.gp.adapters.variational import VariationalPosterior
 from sharpgp.gp.centred import CentredPosterior
 from sharpgp.gp.covariance import Stationary
 from sharpgp.gp.kernel_posterior import KernelPosterior
-from sharpgp.gp.neighbour_training import train_neighbours
-from sharpgp.gp.neighbours import SampledNeighbours
+from sharpgp.gp.local.posterior import LocalPosterior, SampledRows
+from sharpgp.gp.local.training import train_neighbours
 from sharpgp.gp.posterior import DataPosterior, Posterior, TrainingResult, WithoutDataError
 from sharpgp.gp.sparse_training import train_sparse
 from sharpgp.gp.summed import SummedPosterior
@@ -61,6 +61,10 @@ def sparse(X, y):
 
 def neighbours(X, y):
     return train_neighbours(X, y, m=M)[0]
+
+
+def local(X, y):
+    return LocalPosterior.of(train(X, y)[0], X, y, landmarks=M, neighbours=M)
 
 
 def summed(X, y):
@@ -176,9 +180,9 @@ def svgp(X, y):
 
 
 #: Every GP with data, by name; those of this library are trained by it.
-TRAINED = (exact, of_gpytorch, sparse, neighbours, moved, warped, centred, centred_sparse)
+TRAINED = (exact, of_gpytorch, sparse, neighbours, local, moved, warped, centred, centred_sparse)
 #: Whose likelihood is that of an approximation.
-APPROXIMATE = {"sparse", "neighbours", "moved", "centred_sparse"}
+APPROXIMATE = {"sparse", "neighbours", "local", "moved", "centred_sparse"}
 WITH_DATA = {
     make.__name__: make for make in (*TRAINED, botorch, mapped, linear_mean, sklearn, sgpr)
 }
@@ -231,7 +235,7 @@ def test_every_class_has_an_example_here():
 
     own = {cls for cls in leaves(Posterior) if cls.__module__.startswith("sharpgp.gp.")}
     # Those of some points only are no GP of their own, see test_many_rows.
-    assert own - {SampledNeighbours} == {type(made(name)) for name in MAKERS}
+    assert own - {SampledRows} == {type(made(name)) for name in MAKERS}
 
 
 def test_every_member_answers(any_gp):

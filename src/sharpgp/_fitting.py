@@ -41,12 +41,7 @@ def fitted(estimator: Any, train: Rows, cal: Rows | None, weights: Any) -> Fitte
     guarantee = cal is not None or weights is not None
     seed = seed_of(estimator.random_state)
     grouped = train.groups is not None or (cal is not None and cal.groups is not None)
-    recalibrator = chosen_recalibrator(
-        estimator.calibration,
-        len(train),
-        seed,
-        guarantee=guarantee,
-    )
+    recalibrator = chosen_recalibrator(estimator.calibration, seed, guarantee=guarantee)
     method = recalibrator.for_columns(columns_of(estimator))
     sides = [train] if cal is None else [train, cal]
     bounds = bounds_for(estimator.y_bounds, *(_targets(side) for side in sides))
@@ -84,7 +79,11 @@ def fitted(estimator: Any, train: Rows, cal: Rows | None, weights: Any) -> Fitte
     def work(device: torch.device) -> Calibrated:
         labels = None if groups is None else torch.from_numpy(groups).to(device)
         data = as_features(X, device=device), as_target(y, device=device), labels
-        base: Base = bases.one_gp(*data) if takes_one else bases.learned(*data)
+        base: Base
+        if takes_one:
+            base = bases.one_gp(*data)
+        else:
+            base = bases.learned(*data, method.first_pair(*data))
         kind = _kind(base)
         logger.log(
             logging.INFO if estimator.verbose else logging.DEBUG,
@@ -109,7 +108,7 @@ def fitted(estimator: Any, train: Rows, cal: Rows | None, weights: Any) -> Fitte
         for date in sorted(encoding.dates & encoding.places.keys()):
             times = calibrated.X_cal[:, encoding.places[date][0]]
             warn_if_correlated(calibrated.scores, times, date)
-    name = bases.model_names(*X.shape, one_gp=takes_one)[0]
+    name = bases.model_names(X.shape[1], one_gp=takes_one)[0]
     model = getattr(calibrated, "model", None)
     unseen = None if cal is None else (as_features(cal.X), as_target(cal.y))
     members = members_of(model.model if isinstance(model, SeenModel) else model, name, unseen)

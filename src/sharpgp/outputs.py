@@ -137,7 +137,7 @@ def fit_outputs(
     seed = seed_of(estimator.random_state)
     given = {key: value for key, value in given.items() if value is not None}
     guarantee = X_cal is not None or "sample_weight_cal" in given
-    recalibrator = chosen_recalibrator(estimator.calibration, n, seed, guarantee=guarantee)
+    recalibrator = chosen_recalibrator(estimator.calibration, seed, guarantee=guarantee)
     own = {key: value for key, value in given.items() if not key.endswith("_cal")}
     theirs = {key: value for key, value in given.items() if key.endswith("_cal")}
     train, cal, rows_cal, targets_cal = np.arange(n), None, None, None

@@ -25,7 +25,7 @@ from sharpgp.calibration.seen_or_new import from_held_out
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.compute import threads_for
 from sharpgp.gp.posterior import Posterior
-from sharpgp.gp.sizes import MOST_WITHOUT_HOLDOUT
+from sharpgp.models.folds import Split
 from sharpgp.models.laws import Normal
 from sharpgp.models.model import HeldOut
 from sharpgp.models.pool import Base, posterior_of
@@ -124,6 +124,13 @@ class Recalibrator(ABC):
     def _fit_base(self, base: Base, points: CalibrationPoints) -> Calibrated:
         """Calibrate ``base`` on these points."""
 
+    def first_pair(self, X: Tensor, y: Tensor, groups: Tensor | None) -> Split | None:
+        """Rows that the first learning of every model may see, and rows that it scores.
+
+        None where it sees all rows.
+        """
+        return None
+
     def for_columns(self, features: Mapping[str, Sequence[int]]) -> "Recalibrator":
         """The same method, with the columns it names replaced by the features that encode them."""
         return self
@@ -151,7 +158,7 @@ class PosteriorMethod(Recalibrator):
 
 def left_out_of(posterior: Posterior) -> HeldOut:
     """The training points of a GP, each without itself."""
-    residuals, sigma = loo_of(posterior, posterior.theta_R)
+    residuals, sigma = loo_of(posterior)
     part, rows = posterior.sampled
     return HeldOut(rows, Normal(part.y_train - residuals, sigma), residuals / sigma)
 
@@ -228,17 +235,15 @@ def make_recalibrator(name: str, **settings: Any) -> Recalibrator:
     return find_method(name)(**settings)
 
 
-def chosen_recalibrator(
-    calibration: Any, n_rows: int, seed: int | None, *, guarantee: bool
-) -> Recalibrator:
-    """The method that ``calibration=`` names; ``"auto"`` by the number of rows.
+def chosen_recalibrator(calibration: Any, seed: int | None, *, guarantee: bool) -> Recalibrator:
+    """The method that ``calibration=`` names.
 
     ``guarantee`` says that there are calibration data or weights, which ``exact`` is made for.
 
     Examples
     --------
     >>> import sharpgp
-    >>> [chosen_recalibrator("auto", n, 0, guarantee=False).name for n in (100, 10_000)]
+    >>> [chosen_recalibrator("auto", 0, guarantee=given).name for given in (False, True)]
     ['cv', 'exact']
     """
     if isinstance(calibration, Recalibrator):
@@ -249,7 +254,7 @@ def chosen_recalibrator(
             f"found {type(calibration).__name__}"
         )
     if calibration == "auto":
-        calibration = "exact" if guarantee or n_rows > MOST_WITHOUT_HOLDOUT else "cv"
+        calibration = "exact" if guarantee else "cv"
     return make_recalibrator(calibration, random_state=seed)
 
 

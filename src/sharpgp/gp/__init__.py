@@ -1,8 +1,8 @@
 """Floor 1: what a GP predicts under given hyperparameters."""
 
 from sharpgp.gp.exact import ExactPosterior
-from sharpgp.gp.neighbour_training import train_neighbours
-from sharpgp.gp.neighbours import NeighbourPosterior
+from sharpgp.gp.local.posterior import LocalPosterior
+from sharpgp.gp.local.training import train_neighbours
 from sharpgp.gp.posterior import DataPosterior, Posterior, TrainingResult
 from sharpgp.gp.sparse import SparsePosterior
 from sharpgp.gp.sparse_training import train_chosen, train_sparse
@@ -11,7 +11,7 @@ from sharpgp.gp.training import train
 __all__ = [
     "DataPosterior",
     "ExactPosterior",
-    "NeighbourPosterior",
+    "LocalPosterior",
     "Posterior",
     "SparsePosterior",
     "TrainingResult",

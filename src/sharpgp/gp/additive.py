@@ -15,8 +15,7 @@ from sharpgp._stored import Array, Maybe, Several, agree, stored
 from sharpgp.gp.compute import block_entries
 from sharpgp.gp.covariance import Named
 from sharpgp.gp.fixed_points import FixedPoints, by_covariance
-from sharpgp.gp.sizes import MOST_ADDITIVE
-from sharpgp.gp.stationary import LARGEST_EXPONENT, StationaryAt, stationary_matrix
+from sharpgp.gp.stationary import LARGEST_EXPONENT, StationaryAt, stationary_blocks
 from sharpgp.gp.ties import Ties, members, of_each, per_feature
 
 _ROOT = math.sqrt(5.0)
@@ -59,7 +58,6 @@ class Additive(Named):
     7.0
     """
 
-    most_trained = MOST_ADDITIVE
     #: Ends [2, d] to which inputs of the linear part are clipped; None for none.
     reach: Tensor | None = None
 
@@ -86,6 +84,10 @@ class Additive(Named):
 
     def matrix(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
         """See :meth:`Covariance.matrix`."""
+        return self.blocks(theta, X1[None], None if X2 is None else X2[None])[:, 0]
+
+    def blocks(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
+        """See :meth:`Named.blocks`."""
         with torch.no_grad():
             pairs = Pairs(X1, X2, self.ties)
         other = X1 if X2 is None else X2
@@ -94,10 +96,14 @@ class Additive(Named):
         orders: Tensor = _AdditiveMatrix.apply(single, first, second, X1, other, pairs)
         products = self._clipped(X1) @ self._clipped(other).mT
         return (
-            stationary_matrix("matern52", per_feature(full, self.ties), whole, X1, X2)
+            stationary_blocks("matern52", per_feature(full, self.ties), whole, X1, X2)
             + orders
-            + linear[:, None, None] / self.n_features * products
+            + linear[:, None, None, None] / self.n_features * products
         )
+
+    def relevance(self, theta: Tensor) -> Tensor:
+        """See :meth:`Named.relevance`: that of the full part or that of its own, if larger."""
+        return per_feature(theta[: self.n_inverse].view(2, -1).amax(0), self.ties)
 
     def at(self, X: Tensor) -> FixedPoints:
         """See :meth:`Covariance.at`: distances along each feature are computed once."""
@@ -123,68 +129,68 @@ class Additive(Named):
 
 
 class Pairs:
-    """Pairs of points, and how far apart they are along each feature.
+    """Pairs of points of each of some sets, and how far apart they are along each feature.
 
     For a set of points with itself, only the pairs above the diagonal.
 
     Parameters
     ----------
-    X1 : Tensor [N, d]
-    X2 : Tensor [M, d] or None
+    X1 : Tensor [B, N, d]
+    X2 : Tensor [B, M, d] or None
         None: the same points.
     ties : tuple of int, optional
         Features that count as one, by the distance in all of them.
 
     Examples
     --------
-    >>> Pairs(torch.tensor([[0.0], [1.0], [3.0]]), None).distances.tolist()
+    >>> Pairs(torch.tensor([[[0.0], [1.0], [3.0]]]), None).distances.tolist()
     [[1.0, 3.0, 2.0]]
-    >>> Pairs(torch.tensor([[0.0, 0.0], [3.0, 4.0]]), None, (0, 0)).distances.tolist()
+    >>> Pairs(torch.tensor([[[0.0, 0.0], [3.0, 4.0]]]), None, (0, 0)).distances.tolist()
     [[5.0]]
     """
 
     def __init__(self, X1: Tensor, X2: Tensor | None, ties: Ties | None = None) -> None:
-        self.same, self.shape = X2 is None, (len(X1), len(X1 if X2 is None else X2))
-        self.ties = ties
-        n, m = self.shape
+        self.same, self.ties = X2 is None, ties
+        other = X1 if X2 is None else X2
+        self.shape = len(X1), X1.shape[1], other.shape[1]
+        _, n, m = self.shape
         if X2 is None:
             self.rows, self.columns = torch.triu_indices(n, n, 1, device=X1.device)
         else:
             index = torch.arange(n * m, device=X1.device)
             self.rows, self.columns = index // m, index % m
-        self.distances = torch.stack(
-            [
-                _distances(X1[:, part], None if X2 is None else X2[:, part])
-                for part in members(ties, X1.shape[1])
-            ]
-        )
+        parts = members(ties, X1.shape[2])
+        self.distances = torch.stack([self._along(X1[..., j], other[..., j]) for j in parts])
+
+    def _along(self, A: Tensor, B: Tensor) -> Tensor:
+        """Distances between points [B, N, p] and [B, M, p], of all pairs, flat."""
+        if self.same:
+            apart = A[:, self.rows] - A[:, self.columns]
+        else:
+            apart = A.unsqueeze(2) - B.unsqueeze(1)
+        one = apart.shape[-1] == 1
+        return (apart.abs_() if one else torch.linalg.vector_norm(apart, dim=-1)).flatten()
 
     def matrices(self, values: Tensor, diagonal: Tensor) -> Tensor:
-        """Matrices [K, N, M] of values [K, P], with one value on each diagonal [K], if any."""
-        n, m = self.shape
+        """Matrices [K, B, N, M] of values [K, P], with one value on each diagonal [K], if any."""
+        B, n, m = self.shape
         if not self.same:
-            return values.reshape(-1, n, m)
-        out = values.new_empty(len(values), n * n)
-        out[:, self.rows * n + self.columns] = values
-        out[:, self.columns * n + self.rows] = values
-        out = out.reshape(-1, n, n)
-        out.diagonal(dim1=-2, dim2=-1).copy_(diagonal.unsqueeze(-1).expand(-1, n))
+            return values.reshape(len(values), B, n, m)
+        values = values.reshape(len(values), B, len(self.rows))
+        out = values.new_empty(len(values), B, n * n)
+        out[..., self.rows * n + self.columns] = values
+        out[..., self.columns * n + self.rows] = values
+        out = out.reshape(len(values), B, n, n)
+        out.diagonal(dim1=-2, dim2=-1).copy_(diagonal[:, None, None].expand(-1, B, n))
         return out
 
     def gradients(self, G: Tensor) -> tuple[Tensor, Tensor]:
-        """Gradients of values [K, P] and diagonals [K], from those of matrices [K, N, M]."""
+        """Gradients of values [K, P] and diagonals [K], from those of matrices [K, B, N, M]."""
         if not self.same:
             return G.flatten(1), G.new_zeros(len(G))
-        n, flat = self.shape[0], G.flatten(1)
-        g = flat[:, self.rows * n + self.columns] + flat[:, self.columns * n + self.rows]
-        return g, G.diagonal(dim1=-2, dim2=-1).sum(-1)
-
-
-def _distances(A: Tensor, B: Tensor | None) -> Tensor:
-    """Distances between points, flat: of all pairs above the diagonal, or with other points."""
-    if B is None:
-        return torch.nn.functional.pdist(A.contiguous())
-    return torch.cdist(A, B, compute_mode="donot_use_mm_for_euclid_dist").flatten()
+        n, flat = self.shape[1], G.flatten(2)
+        g = flat[..., self.rows * n + self.columns] + flat[..., self.columns * n + self.rows]
+        return g.flatten(1), G.diagonal(dim1=-2, dim2=-1).sum((-1, -2))
 
 
 class _AdditiveMatrix(torch.autograd.Function):
@@ -220,12 +226,12 @@ class _AdditiveMatrix(torch.autograd.Function):
         grad_a = by_log.squeeze(-1) / (-3.0 * a)
         grad_X1 = grad_X2 = None
         if ctx.needs_input_grad[3] or ctx.needs_input_grad[4]:
-            apart = X1[pairs.rows] - X2[pairs.columns]
+            apart = X1[:, pairs.rows] - X2[:, pairs.columns]
             by_log = (slope * by_sum.unsqueeze(1) - e_slope * by_product.unsqueeze(1)).sum(0)
             by_square = torch.where(by_log == 0.0, 0.0, by_log / (-3.0 * pairs.distances.square()))
-            by_x = per_feature(by_square.mT, pairs.ties) * apart
-            grad_X1 = torch.zeros_like(X1).index_add_(0, pairs.rows, by_x)
-            grad_X2 = torch.zeros_like(X2).index_add_(0, pairs.columns, -by_x)
+            by_x = per_feature(by_square.mT, pairs.ties).view_as(apart) * apart
+            grad_X1 = torch.zeros_like(X1).index_add_(1, pairs.rows, by_x)
+            grad_X2 = torch.zeros_like(X2).index_add_(1, pairs.columns, -by_x)
         by_first = torch.linalg.vecdot(g, sums) / d + on_diagonal
         by_second = torch.linalg.vecdot(g, products) + on_diagonal * (d > 1)
         return grad_a, by_first, by_second, grad_X1, grad_X2, None
@@ -275,7 +281,7 @@ class _AdditiveAt(FixedPoints):
         self._X, self._ties = linear, ties
         self._full = StationaryAt("matern52", X)
         self._dots = linear @ linear.mT / d
-        self._pairs = pairs = Pairs(X, None, ties)
+        self._pairs = pairs = Pairs(X[None], None, ties)
         self._above = pairs.rows * n + pairs.columns
         self._sums, self._products, self._values = X.new_empty(3, 1, len(self._above))
         self._kept = X.new_empty(2, 1, *pairs.distances.shape)

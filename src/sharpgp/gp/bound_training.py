@@ -9,18 +9,12 @@ from torch import Tensor
 
 from sharpgp.exceptions import NumericalError
 from sharpgp.gp.bound import variational_bound
-from sharpgp.gp.compute import threads_for
-from sharpgp.gp.covariance import Named
 from sharpgp.gp.dense import cholesky
-from sharpgp.gp.exact import ExactPosterior
-from sharpgp.gp.inducing import spaced_rows
-from sharpgp.gp.kernels import Kernel, make_covariance
 from sharpgp.gp.optimise import minimise, with_gradient
 from sharpgp.gp.posterior import TrainingResult
 from sharpgp.gp.priors import LengthscalePrior
-from sharpgp.gp.scaling import Affine
 from sharpgp.gp.sizes import FIRST_ROWS
-from sharpgp.gp.training import NOISE_FLOOR, TOLERANCE, bounds_of, built_in_start, result_of
+from sharpgp.gp.training import NOISE_FLOOR, result_of
 from sharpgp.gp.whitening import Data, inducing_covariance, solve
 
 _MOST_EVALUATIONS = 200
@@ -51,70 +45,6 @@ def maximise_bound(
         maxcor=20,
     )
     return best[:p].exp(), best[p:].reshape(shape), result
-
-
-def train_at_rows(
-    X: Tensor,
-    y: Tensor,
-    kernel: Kernel = "rbf",
-    *,
-    n_inducing: int,
-    tolerance: float = TOLERANCE,
-    prior: LengthscalePrior | None = None,
-) -> ExactPosterior:
-    """Hyperparameters that maximise Titsias' bound on all rows, inducing inputs being some of them.
-
-    For targets with much noise: little that a part of the rows cannot carry is lost then, and the
-    bound is close to the likelihood at ``O(N M^2)``.
-
-    Parameters
-    ----------
-    X : Tensor [N, d]
-    y : Tensor [N]
-    kernel : str or NamedKernel
-    n_inducing : int
-        Number ``M`` of evenly spaced rows whose inputs are the inducing inputs.
-    tolerance, prior
-        As in :func:`sharpgp.gp.training.train`, without "auto".
-
-    Returns
-    -------
-    ExactPosterior
-        Of these ``M`` rows alone, in the units of all: to be conditioned on the others.
-
-    Examples
-    --------
-    >>> X = torch.linspace(0, 6, 400, dtype=torch.float64)[:, None]
-    >>> noise = torch.randn(400, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    >>> y = X[:, 0].sin() + noise
-    >>> some = train_at_rows(X, y, n_inducing=30)
-    >>> some.n_train
-    30
-    >>> from sharpgp.gp.training import train
-    >>> exact, _ = train(X, y, start=0, prior=None)
-    >>> bool((some.theta_R / exact.theta_R - 1).abs().max() < 0.05)
-    True
-    """
-    covariance = make_covariance(kernel, X.shape[1])
-    assert isinstance(covariance, Named)
-    y_units = Affine.standardising(y)
-    x_units = covariance.units(X, y_units)
-    data = Data(covariance, x_units.forward(X), y_units.forward(y))
-    rows = spaced_rows(len(y), n_inducing, X.device)
-    with threads_for(0):
-        best, result = _maximised(
-            data,
-            lambda log_theta: (log_theta, data.X[rows]),
-            built_in_start(0, covariance),
-            bounds_of(covariance),
-            prior,
-            0,
-            most=_MOST_EVALUATIONS,
-            tolerance=tolerance,
-            gtol=1e-6,
-        )
-    given = X[rows], y[rows], covariance, best.exp()
-    return ExactPosterior(*given, x_units=x_units, y_units=y_units, training=result)
 
 
 def _maximised(

@@ -22,7 +22,7 @@ from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.fixed_points import ByAutograd, FixedPoints
 from sharpgp.gp.priors import LengthscalePrior, penalty_of
 from sharpgp.gp.scaling import Affine
-from sharpgp.gp.stationary import STATIONARY, StationaryAt, stationary_matrix
+from sharpgp.gp.stationary import STATIONARY, StationaryAt, stationary_blocks, stationary_matrix
 from sharpgp.gp.ties import Ties, are_ties, as_ties, per_feature
 
 _gpytorch = Lock()
@@ -99,6 +99,14 @@ class Named(Covariance):
     kind: str
     n_features: int
 
+    @abstractmethod
+    def blocks(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
+        """:meth:`matrix` of each of some sets of points, [B, N, d] and [B, M, d]: [K, B, N, M]."""
+
+    @abstractmethod
+    def relevance(self, theta: Tensor) -> Tensor:
+        """The largest inverse lengthscale [d] of each feature, under one ``theta`` [P]."""
+
     def __init__(self, kind: str, n_features: int, ties: Ties | None = None) -> None:
         self.kind = kind
         self.n_features = n_features
@@ -118,9 +126,6 @@ class Named(Covariance):
     def _restored(self) -> None:
         agree("ties of features", are_ties(self.ties, self.n_features), True)
         agree("hyperparameters", self.names, self._names())
-
-    #: Points that its hyperparameters are trained on at most; None for all.
-    most_trained: ClassVar[int | None] = None
 
 
 @stored("Stationary", kind=str, n_features=int, names=Several(str), ties=Maybe(Several(int)))
@@ -153,9 +158,18 @@ class Stationary(Named):
         super()._restored()
 
     def matrix(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
-        """See :meth:`Covariance.matrix`; inputs may also differ from level to level [K, N, d]."""
+        """See :meth:`Covariance.matrix`."""
         inverse = per_feature(theta[:, :-2], self.ties)
         return stationary_matrix(self.kind, inverse, theta[:, -2], X1, X2)
+
+    def blocks(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
+        """See :meth:`Named.blocks`."""
+        inverse = per_feature(theta[:, :-2], self.ties)
+        return stationary_blocks(self.kind, inverse, theta[:, -2], X1, X2)
+
+    def relevance(self, theta: Tensor) -> Tensor:
+        """See :meth:`Named.relevance`."""
+        return per_feature(theta[: self.n_inverse], self.ties)
 
     def at(self, X: Tensor) -> FixedPoints:
         """See :meth:`Covariance.at`."""

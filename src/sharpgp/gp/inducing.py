@@ -43,15 +43,3 @@ def cluster_centres(X: Tensor, n: int, relevance: Tensor, seed: int = 0) -> Tens
         warnings.simplefilter("ignore")  # about threads, on some systems
         clusters.fit(distinct * weight)
     return torch.from_numpy(clusters.cluster_centers_ / weight).to(X)
-
-
-def spaced_rows(n: int, most: int, device: torch.device) -> Tensor:
-    """Numbers [min(n, most)] of evenly spaced rows among ``n``.
-
-    Examples
-    --------
-    >>> spaced_rows(9, 3, torch.device("cpu"))
-    tensor([0, 4, 8])
-    """
-    spaced = torch.linspace(0, n - 1, min(n, most), dtype=torch.float64, device=device)
-    return spaced.round().long()

@@ -66,11 +66,6 @@ class KnownNoise(Named):
         return None if self.base.ties is None else (*self.base.ties, self.base.n_lengthscales)
 
     @property
-    def most_trained(self) -> int | None:  # type: ignore[override]
-        """See :class:`Named`."""
-        return self.base.most_trained
-
-    @property
     def n_lengthscales(self) -> int:
         """See :meth:`Named.n_lengthscales`; the variance has none."""
         return self.base.n_lengthscales
@@ -102,6 +97,16 @@ class KnownNoise(Named):
         if X2 is not None:
             return self.base.matrix(theta, X1[:, :-1], X2[:, :-1])
         return add_each_to_diagonal(self.base.matrix(theta, X1[:, :-1]), X1[:, -1])
+
+    def blocks(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
+        """See :meth:`Named.blocks`."""
+        if X2 is not None:
+            return self.base.blocks(theta, X1[..., :-1], X2[..., :-1])
+        return add_each_to_diagonal(self.base.blocks(theta, X1[..., :-1]), X1[..., -1])
+
+    def relevance(self, theta: Tensor) -> Tensor:
+        """See :meth:`Named.relevance`: a point's own noise does not move it."""
+        return torch.cat([self.base.relevance(theta), theta.new_zeros(1)])
 
     def at(self, X: Tensor) -> FixedPoints:
         """See :meth:`Covariance.at`."""

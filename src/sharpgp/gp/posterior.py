@@ -31,8 +31,7 @@ Start = Literal["warm", "same", "fresh"]
     failures=Several(str),
     start=int | None,
     prior=LengthscalePrior | None,
-    seen=int | None,
-    of=int | None,
+    most=int | None,
 )
 @dataclass(frozen=True)
 class TrainingResult:
@@ -41,8 +40,7 @@ class TrainingResult:
     ``status`` is ``"converged"``, ``"stopped"`` (evaluations ran out) or ``"retried"`` (some
     starts failed); ``log_likelihood`` is per training point, in standardised units; ``start`` is
     the number of the built-in start that won, if one did; ``prior`` is that on lengthscales.
-    Training on a part has ``seen`` so many ``of`` the points, by
-    :func:`~sharpgp.gp.sizes.drawn_rows`.
+    ``most`` is the number of points that training sees at most, None for all.
     """
 
     status: str
@@ -51,8 +49,7 @@ class TrainingResult:
     failures: tuple[str, ...] = ()
     start: int | None = None
     prior: LengthscalePrior | None = None
-    seen: int | None = None
-    of: int | None = None
+    most: int | None = None
 
     @property
     def prior_weight(self) -> float:
@@ -183,6 +180,11 @@ class DataPosterior(Posterior):
     @abstractmethod
     def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """Leave-one-out mean and standard deviation [K, N] of the training points."""
+
+    def left_out(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and deviation [n] of some training points, by number, each left out by itself."""
+        mean, sigma = self.loo(self.theta_R.unsqueeze(0))
+        return mean[0][rows], sigma[0][rows]
 
     @abstractmethod
     def log_likelihood(self) -> float:

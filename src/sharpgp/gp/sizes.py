@@ -93,7 +93,7 @@ MOST_CONDITIONED, MATRICES = {"cpu": 10_000, "cuda": 10_000}, 8
 #: Training points up to which a scale model is exact.
 MOST_SCALED = {"cpu": 3000, "cuda": 10_000}
 #: Rows that one learning of a model sees at most: hyperparameters, warp, spread and scale model.
-LEARNED_ROWS = 800
+LEARNED_ROWS = 500
 #: Training points up to which the hyperparameters of a single exact GP are trained on all of them,
 #: by kind of device; and those of the random part that they are trained on beyond.
 MOST_LEARNED_WHOLE = {"cpu": 2000, "cuda": 10**9}

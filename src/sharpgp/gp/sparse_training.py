@@ -1,9 +1,8 @@
 """Training of a sparse GP, by Titsias' bound, and of whichever kind of GP is chosen."""
 
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -16,7 +15,7 @@ from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.inducing import cluster_centres
 from sharpgp.gp.kernel_posterior import KernelPosterior
 from sharpgp.gp.kernels import Kernel, kernel_of, make_covariance
-from sharpgp.gp.neighbour_training import train_neighbours
+from sharpgp.gp.local.training import train_neighbours
 from sharpgp.gp.posterior import Start, TrainingResult, retrain
 from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.scaling import Affine
@@ -222,12 +221,14 @@ def train_chosen(
     searched: bool = True,
     random_state: int | None = 0,
     tolerance: float = TOLERANCE,
-    start: Sequence[int] | None = None,
+    most: int | None = None,
+    start: int | None = None,
 ) -> tuple[KernelPosterior, TrainingResult]:
     """Train the kind of GP that :func:`sharpgp.gp.sizes.approximation_for` chooses.
 
-    ``searched`` says that a method will evaluate it under many other hyperparameters; ``tolerance``
-    and ``start``, how far an exact GP is trained, and from where.
+    ``searched`` says that a method will evaluate it under many other hyperparameters;
+    ``tolerance``, ``most`` and ``start``, how far an exact GP is trained, on how many rows at most,
+    and from where.
 
     Examples
     --------
@@ -252,7 +253,8 @@ def train_chosen(
     )
     logger.debug("training %s on %d points (%s)", chosen or "an exact GP", len(y), X.device)
     if chosen is None:
-        return train(X, y, kernel, start=start, random_state=random_state, tolerance=tolerance)
+        settings: dict[str, Any] = {"tolerance": tolerance, "most": most, "start": start}
+        return train(X, y, kernel, random_state=random_state, **settings)
     if isinstance(chosen, Sparse):
         return train_sparse(X, y, kernel, n_inducing=chosen.m, random_state=random_state)
     return train_neighbours(X, y, kernel, m=chosen.m, random_state=random_state)

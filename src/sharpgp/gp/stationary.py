@@ -28,6 +28,19 @@ def stationary_matrix(
     return K
 
 
+def stationary_blocks(
+    kind: str, inverse: Tensor, variance: Tensor, X1: Tensor, X2: Tensor | None
+) -> Tensor:
+    """:func:`stationary_matrix` of sets of points [B, N, d] and [B, M, d]: [K, B, N, M]."""
+    shape = len(variance), len(X1)
+    w, s = inverse.repeat_interleave(len(X1), 0), variance.repeat_interleave(len(X1), 0)
+    first, second = (
+        None if X is None else X.expand(*shape[:1], *X.shape).flatten(0, 1) for X in (X1, X2)
+    )
+    assert first is not None
+    return stationary_matrix(kind, w, s, first, second).unflatten(0, shape)
+
+
 class _StationaryMatrix(torch.autograd.Function):
     """Covariance matrix of a stationary kernel, with gradients by matrix products only.
 

@@ -37,19 +37,13 @@ from sharpgp.gp.optimise import Found, minimise, with_gradient
 from sharpgp.gp.posterior import Start, TrainingResult, retrain
 from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.scaling import Affine
-from sharpgp.gp.sizes import (
-    FIRST_ROWS,
-    LEAST_SIDE_BY_SIDE,
-    MOST_FROM_SCRATCH,
-    drawn_rows,
-    trained_rows,
-    tried_for,
-)
 
 logger = logging.getLogger("sharpgp")
 
 #: Smallest noise variance, relative to the target's variance.
 NOISE_FLOOR = 1e-6
+# Evaluations that each start gets before only the best one goes on.
+_TRIED_FOR = 20
 # (inverse lengthscale times sqrt(d), signal variance, noise variance) of each start.
 _STARTS = ((1.0, 1.0, 0.1), (3.0, 1.0, 0.1), (1.0, 10.0, 0.01), (3.0, 10.0, 0.01))
 _MOST_EVALUATIONS = 300
@@ -68,6 +62,7 @@ def train(
     random_state: int | None = 0,
     tolerance: float = TOLERANCE,
     prior: LengthscalePrior | Literal["auto"] | None = "auto",
+    most: int | None = None,
 ) -> tuple[ExactPosterior, TrainingResult]:
     r"""Train an exact GP with zero prior mean by maximising its marginal likelihood.
 
@@ -84,13 +79,17 @@ def train(
         Hyperparameters to start from, or the number of one or some of the built-in starts, instead
         of trying all of these (named kernels only).
     random_state : int, optional
-        Seed of further starts, which are drawn only when the first ones fail.
+        Seed of the rows that training sees, where these are not all, and of further starts, which
+        are drawn only when the first ones fail.
     tolerance : float
         Gain in log likelihood per point below which training stops (named kernels only).
     prior : LengthscalePrior or None
         Prior on lengthscales (named kernels only).  By default a weak one, which counts in full
         below ten points per hyperparameter and not at all from twenty on: maximum likelihood
         overfits that many lengthscales.  None: no prior.
+    most : int, optional
+        Number of random points that training sees at most (named kernels only); the GP is
+        conditioned on all.
 
     Returns
     -------
@@ -116,11 +115,15 @@ def train(
     x_units = covariance.units(X, y_units)
     Z, t = x_units.forward(X), y_units.forward(y)
     rng = np.random.default_rng(random_state)
-    prior = chosen_prior(prior, covariance, len(y))
-    with threads_for(trained_rows(len(y), Z.device.type)):
+    if isinstance(covariance, Named) and most is not None and most < len(y):
+        rows = torch.from_numpy(rng.permutation(len(y))[:most]).to(Z.device)
+        Z, t = Z[rows], t[rows]
+    prior = chosen_prior(prior, covariance, len(t))
+    with threads_for(len(t)):
         covariance, theta, result = maximise_likelihood(
             Z, t, covariance, start, rng, tolerance, prior
         )
+    result = replace(result, most=most)
     logger.debug("training: %s", result)
     given = X, y, covariance, theta
     return ExactPosterior(*given, x_units=x_units, y_units=y_units, training=result), result
@@ -163,7 +166,13 @@ def retrain_exact(posterior: ExactPosterior, X: Tensor, y: Tensor, start: Start)
     begin = posterior.theta_R if start == "warm" else start_of(posterior, start)
     prior = prior_of(posterior, len(y), start)
     again, result = train(
-        X, y, kernel_of(covariance), start=begin, tolerance=REFIT_TOLERANCE, prior=prior
+        X,
+        y,
+        kernel_of(covariance),
+        start=begin,
+        tolerance=REFIT_TOLERANCE,
+        prior=prior,
+        most=posterior.training.most if posterior.training else None,
     )
     again.training = replace(result, start=start_of(posterior, start))
     return again
@@ -213,26 +222,9 @@ def maximise_likelihood(
     """Hyperparameters [P] with the greatest marginal likelihood, for standardised data.
 
     The covariance is the given one, with the trained values of parameters outside ``theta``.
-
-    Beyond :data:`~sharpgp.gp.sizes.MOST_LEARNED_WHOLE` points a random part of them is trained on.
-    Without such a limit, beyond :data:`MOST_FROM_SCRATCH` points, starts are tried on a random
-    part, and only the result is improved on all points.  A kernel with a limit of its own is
-    trained on that many random points.
     """
     if isinstance(covariance, Named):
-        n = len(t)
-        most = trained_rows(n, Z.device.type, covariance.most_trained)
-        if most < n:
-            rows = drawn_rows(n, most).to(Z.device)
-            theta, result = _train_named(Z[rows], t[rows], covariance, start, rng, tolerance, prior)
-            return covariance, theta, replace(result, seen=most, of=n)
-        if len(t) <= MOST_FROM_SCRATCH or isinstance(start, Tensor):
-            return covariance, *_train_named(Z, t, covariance, start, rng, tolerance, prior)
-        rows = torch.from_numpy(rng.permutation(len(t))[: FIRST_ROWS["exact"]]).to(Z.device)
-        part = Z[rows], t[rows]
-        theta, first = _train_named(*part, covariance, start, rng, tolerance, prior)
-        theta, result = _train_named(Z, t, covariance, theta, rng, tolerance, prior)
-        return covariance, theta, replace(result, start=first.start)
+        return covariance, *_train_named(Z, t, covariance, start, rng, tolerance, prior)
     assert isinstance(covariance, FromGPyTorch)
     return _train_with_botorch(Z, t, covariance, rng)
 
@@ -283,7 +275,6 @@ def _train_named(
     prior: LengthscalePrior | None = None,
 ) -> tuple[Tensor, TrainingResult]:
     lower, upper = bounds_of(covariance)
-    screening = tried_for(len(t))
 
     def descend(u: np.ndarray, most: int) -> Found:
         objective = _Objective(Z, t, covariance, prior)  # one each: it works in its own memory
@@ -294,8 +285,7 @@ def _train_named(
     def descents(starts: list[np.ndarray]) -> list[Found]:
         if len(starts) == 1:
             return [descend(starts[0], _MOST_EVALUATIONS)]
-        alone = len(t) < LEAST_SIDE_BY_SIDE or Z.device.type != "cpu"
-        return side_by_side(lambda u: descend(u, screening), starts, alone=alone)
+        return side_by_side(lambda u: descend(u, _TRIED_FOR), starts, alone=Z.device.type != "cpu")
 
     numbers: list[int | None] = [None]
     if isinstance(start, Tensor):
@@ -316,7 +306,7 @@ def _train_named(
             f"training failed from {len(tried)} starts; last failure: {tried[-1].failures[-1]}"
         )
     if not best.done:
-        best = descend(best.x, _MOST_EVALUATIONS - screening)
+        best = descend(best.x, _MOST_EVALUATIONS - _TRIED_FOR)
         tried.append(best)
     theta = torch.from_numpy(np.exp(best.x)).to(Z)
     penalty = float(covariance.penalty(prior, Z)(theta.log())) / len(t)

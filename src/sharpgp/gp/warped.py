@@ -24,13 +24,6 @@ from sharpgp.gp.optimise import Found, minimise, with_gradient
 from sharpgp.gp.posterior import DataPosterior, Start
 from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.scaling import Affine
-from sharpgp.gp.sizes import (
-    MOST_FROM_SIDES,
-    MOST_WARPED,
-    TRIED_BRIEFLY,
-    drawn_rows,
-    trained_rows,
-)
 from sharpgp.gp.training import bounds_of, built_in_start, prior_of, result_of, start_of
 from sharpgp.gp.wrapped import WrappedPosterior
 
@@ -160,6 +153,11 @@ class WarpedPosterior(WrappedPosterior):
         mean, sigma = self.base.loo(theta)
         return self.warp.back(self._held(mean)), self._deviation(mean, sigma)
 
+    def left_out(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`DataPosterior.left_out`."""
+        mean, sigma = self.base.left_out(rows)
+        return self.warp.back(self._held(mean)), self._deviation(mean, sigma)
+
     def log_likelihood(self) -> float:
         """See :meth:`DataPosterior.log_likelihood`; with the log slopes of the warp.
 
@@ -199,9 +197,8 @@ def train_warped(
     r"""Train a warped GP from scratch by marginal likelihood.
 
     ``log p(y) = log N(u; 0, Ky) + sum_i log du/dy(y_i)``, over hyperparameters, centre and scale of
-    the warp; of as many points as :func:`sharpgp.gp.training.train` would train on, and of
-    :data:`~sharpgp.gp.sizes.MOST_WARPED` at most.  Returns None if the kernel is not a named one,
-    noise is known, or no start could be factorised.
+    the warp.  Returns None if the kernel is not a named one, noise is known, or no start could be
+    factorised.
 
     Parameters
     ----------
@@ -250,9 +247,7 @@ class _Search:
             return None
         y_units = Affine.standardising(y)
         x_units = covariance.units(X, y_units)
-        most = min(MOST_WARPED, trained_rows(len(y), X.device.type, covariance.most_trained))
-        rows = drawn_rows(len(y), most)
-        standardised = x_units.forward(X)[rows], y_units.forward(y)[rows]
+        standardised = x_units.forward(X), y_units.forward(y)
         return cls(X, y, covariance, start, prior, (x_units, y_units), standardised)
 
     def origin(self, side: Side) -> np.ndarray:
@@ -323,19 +318,13 @@ def best_warped(posterior: ExactPosterior) -> WarpedPosterior | None:
     """A warped GP on the data of a plain one, from every side where the first gains little.
 
     The likelihood has several maxima.  A search that begins on the wrong side often ends where the
-    warp is next to linear, or in a poorer one.  Beyond :data:`~sharpgp.gp.sizes.MOST_FROM_SIDES`
-    points all sides are tried briefly, and the best one goes on.
+    warp is next to linear, or in a poorer one.
     """
     X, y = posterior.X_train, posterior.y_train
     start, prior = start_of(posterior), prior_of(posterior, len(y), "same")
     search = _Search.of(X, y, posterior.covariance, start, prior)
     if search is None:
         return None
-    if len(search.standardised[1]) > MOST_FROM_SIDES:
-        tried = {side: search.descent(search.origin(side), TRIED_BRIEFLY) for side in _CENTRES}
-        best = min(tried, key=lambda side: tried[side].value)
-        onwards = search.descent(tried[best].x, _MOST_EVALUATIONS - TRIED_BRIEFLY)
-        return search.posterior(best, [*tried.values(), onwards])
 
     def trained(side: Side) -> WarpedPosterior | None:
         return search.posterior(side, [search.descent(search.origin(side), _MOST_EVALUATIONS)])

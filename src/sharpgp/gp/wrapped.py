@@ -124,6 +124,10 @@ class WrappedPosterior(DataPosterior):
         """See :meth:`DataPosterior.loo`."""
         return self.base.loo(theta)
 
+    def left_out(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`DataPosterior.left_out`."""
+        return self.base.left_out(rows)
+
     def log_likelihood(self) -> float:
         """See :meth:`DataPosterior.log_likelihood`."""
         return self.base.log_likelihood()

@@ -1,8 +1,7 @@
 """What ``base=`` names: kernels, regressors and trees, and what is pooled by default."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import gpytorch
@@ -14,31 +13,28 @@ from sharpgp import _progress as progress
 from sharpgp._validation import check_choice, nearest
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.centred import CentredPosterior
-from sharpgp.gp.compute import beside, side_by_side
+from sharpgp.gp.compute import side_by_side
 from sharpgp.gp.covariance import STATIONARY
 from sharpgp.gp.kernels import KERNELS, Kernel, named
 from sharpgp.gp.posterior import DataPosterior
 from sharpgp.gp.sizes import (
-    FEW_ROWS_PER_FEATURE,
-    MOST_ADDITIVE_FEATURES,
-    MOST_ADDITIVE_VALUES,
-    MOST_LEFT_OUT,
-    MOST_NEAR_FEATURES,
+    LEARNED_ROWS,
     MOST_ON_ONE_THREAD,
-    MOST_WITH_SPARSE,
     Approximation,
     Neighbours,
+    Sparse,
     approximation_for,
 )
 from sharpgp.gp.sparse_training import train_chosen
 from sharpgp.gp.ties import Ties
 from sharpgp.gp.training import REFIT_TOLERANCE
-from sharpgp.models.folds import together
+from sharpgp.models.folds import Split
 from sharpgp.models.foreign import ForeignModel
 from sharpgp.models.gaussian import GaussianModel, drawn_part, learn_gaussian
 from sharpgp.models.model import Learner
 from sharpgp.models.quantiles import gives_quantiles
 from sharpgp.models.regressor import ScikitMean, names_for
+from sharpgp.models.spread_choice import spread_like
 from sharpgp.models.trees import TREES, TreeModel
 
 #: What ``base="auto"`` pools, by effort; ``sharpgp bench evidence pooling`` shows why.
@@ -47,13 +43,10 @@ POOLS = {
     "auto": ("rbf", "matern32", "additive", "extra_trees", "boosted_trees"),
     "high": ("rbf", "matern12", "matern32", "matern52", "additive", "extra_trees", "boosted_trees"),
 }
-#: The same for many rows, of which trees keep averages: a smooth kernel is sparse, with few
-#: features a rough one has neighbours (``sharpgp bench evidence many_rows``).
-OF_MANY = ("rbf", "matern32", "random_forest", "boosted_trees")
-#: Kernels whose training costs several times that of others, so that these go ahead.
-COSTLY = ("additive",)
-#: The one GP of methods that take no other model.
-ONE_GP = "rbf"
+# Features up to which an additive GP is pooled: it has two hyperparameters for each.
+_MOST_ADDITIVE_FEATURES = 20
+#: The one GP of methods that take no other model, and the rows that it learns from at most.
+ONE_GP, _ONE_GP_ROWS = "rbf", 1500
 
 
 @dataclass(frozen=True)
@@ -96,35 +89,38 @@ class Bases:
             for base in self.base if isinstance(self.base, list | tuple) else [self.base]:
                 _check_model(base)
 
-    def learned(self, X: Tensor, y: Tensor, labels: Tensor | None = None) -> dict[str, Learner]:
-        """Every model, learned from ``X`` [N, d] and ``y`` [N], by name."""
+    def learned(
+        self,
+        X: Tensor,
+        y: Tensor,
+        labels: Tensor | None = None,
+        pair: Split | None = None,
+    ) -> dict[str, Learner]:
+        """Every model, learned from ``X`` [N, d] and ``y`` [N], by name.
+
+        GPs learn from the rows that a ``pair`` trains on, as a method that scores the others asks
+        for, or from a part of all; and are conditioned on all rows.
+        """
+        named = dict(self._named(X.shape[1]))
+        every = torch.arange(len(y), device=y.device)
+        rows = drawn_part((every, every[:0]) if pair is None else pair, self.seed or 0)
+        ours = all(isinstance(base, str) for base in named.values()) and X.device.type == "cpu"
+        alone = not ours or len(y) > MOST_ON_ONE_THREAD
         found: dict[str, Learner] = {}
-        named = self._named(len(X), X.shape[1], X.device.type)
-        # Trees of many rows do without some of them, which equal inputs must not give away.
-        kept = together(X, labels) if len(y) > MOST_LEFT_OUT else None
-        work: dict[str, Callable[[], Learner]] = {
-            name: partial(self._learned, base, X, y, labels, kept, found) for name, base in named
-        }
-        ours = all(isinstance(base, str) for _, base in named) and X.device.type == "cpu"
 
         def learn(name: str) -> Learner:
             progress.at(name)
-            model = work[name]()
+            first = next((one for one in found.values() if isinstance(one, GaussianModel)), None)
+            model = self._learned(named[name], X, y, labels, rows, first, confirm=pair is None)
             progress.advance()
             return model
 
         progress.begin("training", "model", len(named))
-        with beside(kept is not None and X.device.type != "cpu") as begin:
-            for name, base in named:
-                if _is_tree(base):
-                    work[name] = begin(work[name])
-            costly = [name for name, base in named if isinstance(base, str) and base in COSTLY]
-            following = costly if kept is None and len(costly) < len(named) else []
-            for later in (False, True):
-                some = [name for name, _ in named if (name in following) == later]
-                alone = not ours or len(y) > MOST_ON_ONE_THREAD
-                found |= zip(some, side_by_side(learn, some, alone=alone), strict=True)
-        return {name: found[name] for name, _ in named}
+        leading = [name for name, base in named.items() if self._is_conditioned(base, X)][:1]
+        following = [name for name in named if name not in leading]
+        for some in (leading, following):
+            found |= zip(some, side_by_side(learn, some, alone=alone), strict=True)
+        return {name: found[name] for name in named}
 
     def _learned(
         self,
@@ -132,33 +128,39 @@ class Bases:
         X: Tensor,
         y: Tensor,
         labels: Tensor | None,
-        kept: Tensor | None,
-        others: Mapping[str, Learner],
+        rows: Tensor,
+        first: GaussianModel | None,
+        *,
+        confirm: bool,
     ) -> Learner:
-        """One model; a GP by what ``others`` that there are already have found.
+        """One model; what can be conditioned on further rows learns from some ``rows`` only.
 
-        An exact GP is learned from a part of many rows, and conditioned on all.
+        A GP has the warp and the kind of spread of the ``first`` one, and begins where it began.
         """
         if _is_tree(base):
-            return TreeModel(base, X, y, self.seed or 0, kept)
+            return TreeModel(base, X, y, self.seed or 0)
         if gives_quantiles(base):
             return ForeignModel(base, X, y, names_for(base, self.names))
-        gps = [one for one in others.values() if isinstance(one, GaussianModel)]
-        training = {"tolerance": REFIT_TOLERANCE, "start": _starts(gps)}
-        rows = torch.arange(len(y), device=y.device)
-        part = drawn_part(rows, self.seed or 0) if self._is_exact(base, X) else rows
-        of_part = None if labels is None else labels[part]
-        gp = self._trained(base, X[part], y[part], of_part, searched=False, **training)
-        like = [one.choice for one in gps] or None
-        model = learn_gaussian(gp, self.seed or 0, of_part, like)
-        return model if part is rows else model.conditioned_on(X, y)
+        training: dict[str, Any] = {"tolerance": REFIT_TOLERANCE, "most": LEARNED_ROWS}
+        if not self._is_conditioned(base, X):
+            gp = self._trained(base, X, y, labels, searched=False, **training)
+            return learn_gaussian(gp, self.seed or 0, labels)
+        of_rows = None if labels is None else labels[rows]
+        start = None if first is None else first.start
+        gp = self._trained(base, X[rows], y[rows], of_rows, searched=False, start=start, **training)
+        if first is None:
+            model = learn_gaussian(gp, self.seed or 0, of_rows, confirm=confirm)
+        else:
+            model = GaussianModel(spread_like(first.choice, gp), gp)
+        return model if len(rows) == len(y) else model.conditioned_on_all(X, y, rows)
 
-    def _is_exact(self, base: Any, X: Tensor) -> bool:
-        """Whether a kernel's GP of these rows is an exact one, so that it can be conditioned."""
+    def _is_conditioned(self, base: Any, X: Tensor) -> bool:
+        """Whether a kernel's GP of these rows is conditioned on rows that it did not learn from."""
         if not (isinstance(base, str) and base in KERNELS):
             return False
         size = len(X), X.device.type
-        return approximation_for(*size, self.approximation, searched=False) is None
+        chosen = approximation_for(*size, self.approximation, searched=False)
+        return not isinstance(chosen, Sparse)
 
     def one_gp(self, X: Tensor, y: Tensor, labels: Tensor | None = None) -> DataPosterior:
         """The one GP of a method that asks no other model."""
@@ -169,11 +171,11 @@ class Bases:
                 "base: expected one kernel or regressor for a calibration that takes one GP, "
                 f"found {base!r}; use calibration='cv' or 'exact'"
             )
-        return self._trained(base, X, y, labels, searched=True)
+        return self._trained(base, X, y, labels, searched=True, most=_ONE_GP_ROWS)
 
-    def model_names(self, n: int, d: int, *, one_gp: bool) -> list[str]:
-        """Names of what :meth:`one_gp`, or else :meth:`learned`, gives for ``n`` by ``d`` data."""
-        return [_name(self._one)] if one_gp else [name for name, _ in self._named(n, d)]
+    def model_names(self, d: int, *, one_gp: bool) -> list[str]:
+        """Names of what :meth:`one_gp`, or else :meth:`learned`, gives for ``d`` features."""
+        return [_name(self._one)] if one_gp else [name for name, _ in self._named(d)]
 
     @property
     def _is_auto(self) -> bool:
@@ -190,10 +192,10 @@ class Bases:
         )
         return kernel in STATIONARY or not neighbours
 
-    def _named(self, n: int, d: int, device_type: str = "cpu") -> list[tuple[str, Any]]:
-        """Names and what each stands for, at ``n`` rows of ``d`` features."""
+    def _named(self, d: int) -> list[tuple[str, Any]]:
+        """Names and what each stands for, with ``d`` features."""
         if self._is_auto:
-            pool = pool_for(n, self.effort, d, device_type, self.ties)
+            pool = pool_for(self.effort, d, self.ties)
             # Where neighbours were asked for, only of the kernels that have them.
             return [(name, name) for name in pool if name in TREES or self._is_possible(name)]
         several = list(self.base) if isinstance(self.base, list | tuple) else [self.base]
@@ -249,13 +251,6 @@ def _is_tree(base: Any) -> bool:
     return isinstance(base, str) and base in TREES
 
 
-def _starts(models: Sequence[GaussianModel]) -> list[int] | None:
-    """Numbers of the starts that led to GPs; None for all, where there are none."""
-    results = [getattr(one.posterior, "training", None) for one in models]
-    found = {one.start for one in results if one is not None and one.start is not None}
-    return sorted(found) or None
-
-
 def _check_model(base: Any) -> None:
     """Raise unless ``base`` is a model, before any is fitted."""
     if isinstance(base, gpytorch.kernels.Kernel):
@@ -281,37 +276,20 @@ def _name(base: Any) -> str:
 
 
 def pool_for(
-    n: int,
-    effort: str = "auto",
-    n_features: int = 1,
-    device_type: str = "cpu",
-    ties: Ties | None = None,
+    effort: str = "auto", n_features: int = 1, ties: Ties | None = None
 ) -> tuple[str, ...]:
-    """What ``base="auto"`` pools at ``n`` rows of ``n_features`` features, by kind of device.
+    """What ``base="auto"`` pools with ``n_features`` features.
 
     ``ties`` tells which features share a lengthscale, and so count as one for an additive GP.
 
     Examples
     --------
-    >>> pool_for(300)
+    >>> pool_for()
     ('rbf', 'matern32', 'additive', 'extra_trees', 'boosted_trees')
-    >>> pool_for(300, "low"), pool_for(1000, n_features=50)
+    >>> pool_for("low"), pool_for(n_features=50)
     (('matern32',), ('rbf', 'matern32', 'extra_trees', 'boosted_trees'))
-    >>> pool_for(20_000)
-    ('rbf', 'matern32', 'random_forest', 'boosted_trees')
-    >>> pool_for(20_000, n_features=50), pool_for(10**6)
-    (('rbf', 'random_forest', 'boosted_trees'), ('matern32', 'random_forest', 'boosted_trees'))
     """
     check_choice(effort, "effort", POOLS)
-    if n > MOST_LEFT_OUT and effort != "low":
-        without = ""
-        if n_features > MOST_NEAR_FEATURES[device_type]:
-            without = "matern32"
-        elif n > MOST_WITH_SPARSE[device_type]:
-            without = "rbf"
-        return tuple(name for name in OF_MANY if name != without)
-    # The additive kernel has two hyperparameters for each feature, and costs in proportion.
     d = n_features if ties is None else len(set(ties))
-    few_rows = n <= FEW_ROWS_PER_FEATURE * d and n * d <= MOST_ADDITIVE_VALUES
-    additive = d <= MOST_ADDITIVE_FEATURES or few_rows
-    return tuple(name for name in POOLS[effort] if additive or name != "additive")
+    without = "additive" if d > _MOST_ADDITIVE_FEATURES else ""
+    return tuple(name for name in POOLS[effort] if name != without)

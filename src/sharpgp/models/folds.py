@@ -5,7 +5,6 @@ import torch
 from torch import Tensor
 
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.sizes import JUDGING_SHARE, MOST_JUDGING, drawn_rows
 
 # Inputs are few if there are fewer than this share of the rows, or fewer than this many (and than
 # half of the rows).
@@ -154,25 +153,6 @@ def holdout(labels: Tensor, n_held_out: int, seed: int) -> Split:
     total = sizes[drawn].cumsum(0)[:-1]
     n = int((total - n_held_out).abs().argmin()) + 1
     out = torch.isin(counted, drawn[:n]).to(labels.device)
-    return (~out).nonzero()[:, 0], out.nonzero()[:, 0]
-
-
-def judging_rows(labels: Tensor) -> Split:
-    """Rows to learn from and the rows that judge models of many points, always the same ones.
-
-    Whole labels, about :data:`JUDGING_SHARE` of the rows and at most :data:`MOST_JUDGING`.
-
-    Examples
-    --------
-    >>> [len(side) for side in judging_rows(torch.arange(20_000))]
-    [18000, 2000]
-    """
-    n = len(labels)
-    most = min(round(JUDGING_SHARE * n), MOST_JUDGING)
-    if len(labels.unique()) < n:
-        return holdout(labels, most, 0)
-    out = torch.zeros(n, dtype=torch.bool, device=labels.device)
-    out[drawn_rows(n, most).to(labels.device)] = True
     return (~out).nonzero()[:, 0], out.nonzero()[:, 0]
 
 

@@ -1,7 +1,8 @@
-"""A GP with its learned spread, and its refits on parts of the data."""
+"""A GP with its learned spread: learned from parts of the rows, conditioned on all of them."""
 
 import copy
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Self
 
 import torch
@@ -12,33 +13,28 @@ from sharpgp._ranks import q_lin
 from sharpgp._stored import Array, agree, stored
 from sharpgp.gp.compute import side_by_side
 from sharpgp.gp.posterior import Posterior
-from sharpgp.gp.sizes import LEARNED_ROWS, MOST_LEFT_OUT
-from sharpgp.models.folds import Split, judging_rows
+from sharpgp.gp.sizes import LEARNED_ROWS
+from sharpgp.models.folds import Split
 from sharpgp.models.heteroscedastic import ScaleModel
 from sharpgp.models.laws import Normal
 from sharpgp.models.model import GPModel, HeldOut, Learner, OutOfFold, held_out_of
-from sharpgp.models.splitters import judging_pairs, merged
+from sharpgp.models.splitters import quick_pairs
 from sharpgp.models.spread_choice import (
     Choice,
     Chosen,
     choose_spread,
+    honest_share,
     loo_of,
     runs_in_threads,
     same_spread,
 )
 
-# Parts that training leaves out at once where the GP is given all other points later, so that only
-# hyperparameters miss them; with fewer parts than so many, one at a time.
-_PARTS_AT_ONCE, _FEWEST_PARTS = 2, 6
 # Parts that are left out in turn where inputs repeat, so that no single point can be.
 _LEFT_OUT = 20
 
 
 def learn_gaussian(
-    posterior: Posterior,
-    seed: int = 0,
-    labels: Tensor | None = None,
-    like: Sequence[Choice] | None = None,
+    posterior: Posterior, seed: int = 0, labels: Tensor | None = None, *, confirm: bool = True
 ) -> "GaussianModel":
     """The GP's mean and the spread that suits its training data best.
 
@@ -52,21 +48,31 @@ def learn_gaussian(
     >>> model.location(X).shape, model.spread(X).shape
     (torch.Size([60]), torch.Size([60]))
     """
-    return GaussianModel(choose_spread(posterior, seed, labels, like), posterior)
+    n = posterior.n_dense
+    if n <= LEARNED_ROWS:
+        return GaussianModel(choose_spread(posterior, seed, labels, confirm=confirm), posterior)
+    every = torch.arange(n, device=posterior.device)
+    rows = drawn_part((every, every[:0]), seed)
+    of_rows = None if labels is None else labels[rows]
+    part = learn_gaussian(posterior.at_rows(rows), seed, of_rows, confirm=confirm)
+    if part.choice.warped:
+        return part.conditioned_on_all(posterior.X_train, posterior.y_train, rows)
+    found = part._on(posterior)
+    found.trained, found.learned_rows = posterior, rows
+    return found
 
 
 @stored(
     "GaussianModel",
     posterior=Posterior,
-    theta=Array("P", positive=True),
     choice=Choice,
     scale=ScaleModel | None,
     unit=Array(positive=True),
     scores=Array("n"),
-    transient={"trained": None},
+    transient={"trained": None, "learned_rows": None},
 )
 class GaussianModel(GPModel, Learner):
-    """``mu(x)`` and ``unit sigma(theta, x) exp(share g(x) / 2)``, from training data alone.
+    """``mu(x)`` and ``unit sigma(x) exp(share g(x) / 2)``, from training data alone.
 
     ``unit`` makes the :func:`magnitude` of the leave-one-out z-scores 1, so that scores of
     different fits can be pooled.
@@ -79,14 +85,16 @@ class GaussianModel(GPModel, Learner):
         Leave-one-out z-scores of the training points, or of those that stand for all.
     trained : Posterior or None
         The GP as it was trained, from which refits take their start; not kept in files.
+    learned_rows : Tensor or None
+        Rows of the data that everything but the conditioning saw; None: all.  Not kept in files.
     """
 
     scores: Tensor
 
     def __init__(self, chosen: Chosen, trained: Posterior | None = None) -> None:
         self.trained = trained
+        self.learned_rows: Tensor | None = None
         self.posterior = chosen.posterior
-        self.theta = chosen.theta
         self.choice = chosen.choice
         self.scale = chosen.scale
         residuals, sigma = self._loo()
@@ -96,7 +104,7 @@ class GaussianModel(GPModel, Learner):
 
     def _loo(self) -> tuple[Tensor, Tensor]:
         """Leave-one-out residuals, and deviations that are not brought to unit size [N]."""
-        residuals, sigma = loo_of(self.posterior, self.theta)
+        residuals, sigma = loo_of(self.posterior)
         if self.scale is not None:
             sigma = sigma * (0.5 * self.choice.share * self.scale.log_square_loo()).exp()
         return residuals, sigma
@@ -105,8 +113,13 @@ class GaussianModel(GPModel, Learner):
     def _start(self) -> Posterior:
         return self.posterior if self.trained is None else self.trained
 
+    @property
+    def start(self) -> int | None:
+        """Number of the built-in start that its training came from; None for all."""
+        training = self._start.training
+        return None if training is None else training.start
+
     def _restored(self) -> None:
-        agree("length of theta", len(self.theta), len(self.posterior.theta_R))
         if self.scale is not None:
             agree(
                 "features of the scale model", self.scale.gp.n_features, self.posterior.n_features
@@ -118,14 +131,8 @@ class GaussianModel(GPModel, Learner):
 
     def location_and_spread(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """``mu`` and ``sigma_total`` [T]."""
-        if not torch.equal(self.theta, self.posterior.theta_R):
-            sigma = self.posterior.sigma(self.theta.unsqueeze(0), X)[0]
-            return self.location(X), self._scaled(sigma, X)
         location, sigma = self.posterior.mean_and_sigma(X)
-        return location, self._scaled(sigma, X)
-
-    def _scaled(self, sigma: Tensor, X: Tensor) -> Tensor:
-        return sigma * self._factor(X) * self.unit
+        return location, sigma * self._factor(X) * self.unit
 
     def _factor(self, X: Tensor) -> Tensor:
         """By what the scale model multiplies deviations at new points [T]."""
@@ -134,10 +141,8 @@ class GaussianModel(GPModel, Learner):
         return (0.5 * self.choice.share * self.scale.log_square(X)).exp()
 
     def extended(self, X: Tensor, y: Tensor) -> Self:
-        """See :meth:`Model.extended`: ``theta``, unit and scale model stay."""
-        other = copy.copy(self)
-        other.posterior = self.posterior.extended(X, y)
-        return other
+        """See :meth:`Model.extended`: hyperparameters, unit and scale model stay."""
+        return self._on(self.posterior.extended(X, y))
 
     def updated(self, X: Tensor, y: Tensor) -> "GaussianModel":
         """See :meth:`Model.updated`: the scale model learns, every hyperparameter stays."""
@@ -147,10 +152,25 @@ class GaussianModel(GPModel, Learner):
         """The same model, every hyperparameter kept, on a posterior conditioned on other data."""
         scale = None
         if self.scale is not None:
-            residuals, sigma = loo_of(posterior, self.theta)
+            residuals, sigma = loo_of(posterior)
             part, _ = posterior.sampled
             scale = self.scale.conditioned_on(part.X_train, residuals / sigma)
-        return GaussianModel(Chosen(posterior, self.theta, self.choice, scale))
+        return GaussianModel(Chosen(posterior, self.choice, scale))
+
+    def with_data(self, X: Tensor, y: Tensor) -> Self:
+        """All that was learned, with the GP conditioned on other data."""
+        return self._on(self.posterior.conditioned_on(X, y))
+
+    def conditioned_on_all(self, X: Tensor, y: Tensor, rows: Tensor) -> Self:
+        """The same of data [N], of which ``rows`` are what it was learned from."""
+        other = self.with_data(X, y)
+        other.trained, other.learned_rows = self._start, rows
+        return other
+
+    def _on(self, posterior: Posterior) -> Self:
+        other = copy.copy(self)
+        other.posterior = posterior
+        return other
 
     def relearned(self, X: Tensor, y: Tensor, labels: Tensor, seed: int) -> "GaussianModel":
         """See :meth:`Model.relearned`."""
@@ -162,22 +182,20 @@ class GaussianModel(GPModel, Learner):
 
         Where labels tie rows together, parts of them are left out instead of single points.
         """
-        n = len(labels)
-        if len(labels.unique()) < n and self.posterior.can_leave_out:
+        if len(labels.unique()) < len(labels) and self.posterior.can_leave_out:
             with torch.no_grad():
-                pairs = judging_pairs(labels, _LEFT_OUT, seed)
+                pairs = quick_pairs(labels, _LEFT_OUT, seed)
                 fits = [self.conditioned(self.posterior.at_rows(rest)) for rest, _ in pairs]
                 return held_out_of(fits, pairs, self.X_train, self.y_train).in_order()
         residuals, sigma = self._loo()
         part, rows = self.posterior.sampled
         law = Normal(part.y_train - residuals, sigma * self.unit)
-        held = HeldOut(rows, law, self.scores)
-        return held.only(judging_rows(labels)[1]) if n > MOST_LEFT_OUT else held
+        return HeldOut(rows, law, self.scores)
 
     def out_of_fold(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> OutOfFold:
         """See :meth:`Model.out_of_fold`: with refits of the same choice, from scratch."""
         X, y = self.X_train, self.y_train
-        refits = self._refits([[pair] for pair in pairs], labels, seed)
+        refits = self._learnings(pairs, labels, seed)
         with torch.no_grad():
             fits = [
                 fit if len(fit.y_train) == len(rest) else fit.with_data(X[rest], y[rest])
@@ -186,102 +204,116 @@ class GaussianModel(GPModel, Learner):
         return OutOfFold(self, fits, held_out_of(fits, pairs, X, y).in_order())
 
     def out_of_training(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> OutOfFold:
-        """See :meth:`Learner.out_of_training`: an exact GP is trained without two parts at once.
+        """See :meth:`Learner.out_of_training`.
 
-        Refits are then conditioned on all points.  Each one that its training left out is
-        predicted without itself, in closed form, with the scale that points of other parts give
-        it; or, where labels tie rows together, without its part.
+        Each learning sees a part of the rows that one pair trains on, and is conditioned on all
+        rows.  A point is predicted from all others, in closed form, by the average of the learnings
+        that have not seen it; or, where labels tie rows together, without its part.
         """
         if not self._conditions:
             return self.out_of_fold(pairs, labels, seed)
-        size = _PARTS_AT_ONCE if len(pairs) >= _FEWEST_PARTS else 1
-        several = merged(pairs, size)
-        distinct = len(labels.unique()) == len(labels)
         X, y = self.X_train, self.y_train
-        refits = self._refits(several, labels, seed)
+        learnings = self._learnings(pairs, labels, seed)
         with torch.no_grad():
-            fits = [fit.with_data(X, y) for fit in refits]
-            held = [
-                fit._each_left_out(parts)
-                if distinct
-                else held_out_of(fit._without(parts), parts, X, y)
-                for fit, parts in zip(fits, several, strict=True)
+            fits = [
+                fit if len(fit.y_train) == len(y) else fit.conditioned_on_all(X, y, fit._learned_on)
+                for fit in learnings
             ]
-        return OutOfFold(self, fits, HeldOut.joined(held).in_order())
+            if len(labels.unique()) == len(labels):
+                return OutOfFold(self, *_scored_by_others(fits, pairs))
+            without = [
+                fit.with_data(X[rest], y[rest]) for fit, (rest, _) in zip(fits, pairs, strict=True)
+            ]
+            return OutOfFold(self, fits, held_out_of(without, pairs, X, y).in_order())
 
-    def _without(self, pairs: Sequence[Split]) -> "list[GaussianModel]":
-        """The same fit, hyperparameters kept, without the points that each of some pairs tests."""
-        return [self.with_data(self.X_train[rest], self.y_train[rest]) for rest, _ in pairs]
+    def _sharing(self, share: float) -> Self:
+        """The same with another share of the scale model."""
+        other = copy.copy(self)
+        other.choice = replace(self.choice, share=share)
+        other.scale = self.scale if share else None
+        return other
 
-    def _each_left_out(self, pairs: Sequence[Split]) -> HeldOut:
-        """Points that some pairs test, each without itself; the scale model has not seen them.
-
-        A point helps to predict its neighbours: a scale learned from their z-scores would know how
-        far off the point itself is.
-        """
-        rows = torch.cat([test for _, test in pairs])
-        residuals, sigma = (of_all[rows] for of_all in loo_of(self.posterior, self.theta))
-        spread = self._scaled(sigma, self.X_train[rows])
-        law = Normal(self.y_train[rows] - residuals, spread)
-        return HeldOut(rows, law, residuals / spread)
+    def _in_units(self, unit: Tensor) -> Self:
+        other = copy.copy(self)
+        other.unit = unit
+        return other
 
     @property
     def _conditions(self) -> bool:
         """Whether the GP can be given points that nothing in it was trained on."""
         return self.posterior.can_leave_out and self.posterior.n_dense > 0
 
-    def conditioned_on(self, X: Tensor, y: Tensor) -> "GaussianModel":
-        """What was learned, conditioned on other data."""
-        model = self.conditioned(self.posterior.conditioned_on(X, y))
-        model.trained = self._start
-        return model
+    @property
+    def _learned_on(self) -> Tensor:
+        rows = self.learned_rows
+        return torch.arange(len(self.y_train), device=self.device) if rows is None else rows
 
-    def with_data(self, X: Tensor, y: Tensor) -> "GaussianModel":
-        """What was learned, scale model included, with the GP conditioned on other data.
-
-        What calibrates and what predicts then have one scale model, which has seen no point that
-        it is scored by.
-        """
-        other = copy.copy(self)
-        other.posterior = self.posterior.conditioned_on(X, y)
-        residuals, sigma = loo_of(other.posterior, self.theta)
-        z = residuals / (sigma * self._factor(X))
-        other.unit = magnitude(z)
-        other.scores = z / other.unit
-        return other
-
-    def _refits(
-        self, several: Sequence[Sequence[Split]], labels: Tensor, seed: int
+    def _learnings(
+        self, pairs: Sequence[Split], labels: Tensor, seed: int
     ) -> "list[GaussianModel]":
-        """Refits of the same choice, learned without the rows that some pairs test."""
+        """The same choice, learned from parts of the rows that each pair trains on.
+
+        This model is one of them if it was learned from just such a part.
+        """
         X, y = self.X_train, self.y_train
 
-        def without(parts: Sequence[Split]) -> GaussianModel:
-            rest = parts[0][0]
-            for other, _ in parts[1:]:
-                rest = rest[torch.isin(rest, other)]
-            rows = drawn_part(rest, seed + int(parts[0][1][0])) if self._conditions else rest
-            start = self._start.keeping_together(labels[rows])
-            model = GaussianModel(same_spread(self.choice, start, X[rows], y[rows]))
-            progress.advance(len(parts))
+        def learned(pair: Split) -> GaussianModel:
+            rows = drawn_part(pair, seed) if self._conditions else pair[0]
+            model = self
+            if self.learned_rows is None or not torch.equal(rows, self.learned_rows):
+                start = self._start.keeping_together(labels[rows])
+                model = GaussianModel(same_spread(self.choice, start, X[rows], y[rows]))
+                model.learned_rows = rows
+            progress.advance()
             return model
 
-        return side_by_side(without, several, alone=not runs_in_threads(self._start))
+        return side_by_side(learned, pairs, alone=not runs_in_threads(self._start))
 
 
-def drawn_part(rows: Tensor, seed: int) -> Tensor:
-    """Rows to learn from: these, or :data:`~sharpgp.gp.sizes.LEARNED_ROWS` random ones of them.
+def _scored_by_others(
+    fits: Sequence[GaussianModel], pairs: Sequence[Split]
+) -> tuple[list[GaussianModel], HeldOut]:
+    """Learnings with a common share of the scale model; tested points by those without them.
+
+    Units are those of points that a learning has not seen.
+    """
+    rows = torch.cat([test for _, test in pairs]).sort().values
+    y = fits[0].y_train[rows]
+    unseen = torch.stack([~torch.isin(rows, fit._learned_on) for fit in fits])
+    residuals, sigma = (
+        torch.stack(part)
+        for part in zip(*(loo_of(fit.posterior, rows) for fit in fits), strict=True)
+    )
+    if all(fit.scale is not None for fit in fits):
+        X = fits[0].X_train[rows]
+        g = torch.stack([fit.scale.log_square(X) for fit in fits if fit.scale is not None])
+        share = honest_share(residuals[unseen], sigma[unseen], g[unseen])
+        sigma = sigma * (0.5 * share * g).exp()
+        fits = [fit._sharing(share) for fit in fits]
+    units = [magnitude((r / s)[mask]) for r, s, mask in zip(residuals, sigma, unseen, strict=True)]
+    fits = [fit._in_units(unit) for fit, unit in zip(fits, units, strict=True)]
+    spread = sigma * torch.stack(units).unsqueeze(-1)
+    count = unseen.sum(0)
+    location = y - torch.where(unseen, residuals, 0.0).sum(0) / count
+    spread = (torch.where(unseen, spread.square(), 0.0).sum(0) / count).sqrt()
+    return list(fits), HeldOut.of(rows, Normal(location, spread), y)
+
+
+def drawn_part(pair: Split, seed: int) -> Tensor:
+    """Rows that a learning sees: those that a pair trains on, or random ones of them.
+
+    At most :data:`~sharpgp.gp.sizes.LEARNED_ROWS`; other ones for every pair and seed.
 
     Examples
     --------
-    >>> rows = torch.arange(5)
-    >>> drawn_part(rows, seed=0) is rows, len(drawn_part(torch.arange(9000), seed=0))
-    (True, 800)
+    >>> rows, test = torch.arange(9000), torch.tensor([9000])
+    >>> len(drawn_part((rows, test), seed=0)), len(drawn_part((rows[:5], test), seed=0))
+    (500, 5)
     """
-    if len(rows) <= LEARNED_ROWS:
-        return rows
-    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))
-    return rows[order[:LEARNED_ROWS].to(rows.device)]
+    rest, test = pair
+    first = int(test[0]) if len(test) else 0
+    order = torch.randperm(len(rest), generator=torch.Generator().manual_seed(seed + first))
+    return rest if len(rest) <= LEARNED_ROWS else rest[order[:LEARNED_ROWS].to(rest.device)]
 
 
 def magnitude(z: Tensor) -> Tensor:

@@ -6,14 +6,11 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import Array, agree, stored
-from sharpgp.gp.bound_training import train_at_rows
 from sharpgp.gp.compute import side_by_side
 from sharpgp.gp.exact import ExactPosterior
-from sharpgp.gp.inducing import spaced_rows
 from sharpgp.gp.kernels import named
 from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.priors import LengthscalePrior
-from sharpgp.gp.sizes import MOST_BOUNDED, MOST_TRAINED, SCALE_INDUCING
 from sharpgp.gp.sparse_training import condition
 from sharpgp.gp.ties import Ties
 from sharpgp.gp.training import train
@@ -42,16 +39,6 @@ _PARTS = 5
 def log_squares(z: Tensor) -> Tensor:
     """``log z^2``, softened near 0 and with mean 0 for standard normal ``z``."""
     return (z.square() + _SOFTENING).log() - _LOG_CHI_SQUARE
-
-
-def _trained(X: Tensor, logs: Tensor, ties: Ties | None) -> ExactPosterior:
-    """A GP of logarithms of squares, to be conditioned on all; if these are many, by a bound."""
-    kernel = named("rbf", ties)
-    if len(logs) <= MOST_TRAINED:
-        return train(X, logs, kernel, start=0, tolerance=TOLERANCE, prior=PRIOR)[0]
-    rows = spaced_rows(len(logs), MOST_BOUNDED, X.device)
-    some = X[rows], logs[rows], kernel
-    return train_at_rows(*some, n_inducing=SCALE_INDUCING, tolerance=TOLERANCE, prior=PRIOR)
 
 
 @stored("ScaleModel", gp=Posterior, _at_training=Array("N"))
@@ -84,7 +71,8 @@ class ScaleModel:
     """
 
     def __init__(self, X: Tensor, z: Tensor, ties: Ties | None = None) -> None:
-        trained = _trained(X, log_squares(_normalised(z)), ties)
+        logs, kernel = log_squares(_normalised(z)), named("rbf", ties)
+        trained, _ = train(X, logs, kernel, start=0, tolerance=TOLERANCE, prior=PRIOR)
         prior = copy.copy(trained)
         prior.theta_R = trained.theta_R.clone()
         prior.theta_R[-1] = 1.0 / (_INFORMATION * trained.y_units.scale.square())

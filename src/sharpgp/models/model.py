@@ -209,11 +209,7 @@ class Learner(Model):
 
     @abstractmethod
     def leave_one_out(self, labels: Tensor, seed: int) -> HeldOut:
-        """The training points, without refits: what a fit knows without a point, quickly.
-
-        Beyond :data:`~sharpgp.gp.sizes.MOST_LEFT_OUT` points, those of
-        :func:`~sharpgp.models.folds.judging_rows`.
-        """
+        """The training points, without refits: what a fit knows without a point, quickly."""
 
     @abstractmethod
     def out_of_fold(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> "OutOfFold":

@@ -11,7 +11,7 @@ from sharpgp import _progress as progress
 from sharpgp.gp.compute import side_by_side
 from sharpgp.models.folds import Split
 from sharpgp.models.model import HeldOut, Learner, OutOfFold, held_out_of
-from sharpgp.models.splitters import judging_pairs
+from sharpgp.models.splitters import quick_pairs
 
 # Parts that are left out in turn where a quick answer will do.
 _QUICK_PARTS = 5
@@ -88,7 +88,7 @@ class RefittedModel(Learner):
 
     def leave_one_out(self, labels: Tensor, seed: int) -> HeldOut:
         """See :meth:`Learner.leave_one_out`: a fifth of the points at a time."""
-        pairs = judging_pairs(labels, _QUICK_PARTS, seed)
+        pairs = quick_pairs(labels, _QUICK_PARTS, seed)
         return self.out_of_fold(pairs, labels, seed).held
 
     def out_of_fold(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> OutOfFold:

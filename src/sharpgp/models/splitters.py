@@ -1,6 +1,6 @@
 """Splits for cross-validation: into a number of parts, or as a splitter says."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -9,8 +9,11 @@ from torch import Tensor
 
 from sharpgp._validation import as_count
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.sizes import MOST_LEFT_OUT
-from sharpgp.models.folds import Split, check_several, judging_rows, parts, together
+from sharpgp.gp.sizes import MOST_CALIBRATING
+from sharpgp.models.folds import Split, check_several, holdout, parts, together
+
+#: How often a model is learned: each time from other rows.
+LEARNINGS = 5
 
 
 def complements(n: int, tests: Iterable[Tensor]) -> list[Split]:
@@ -29,28 +32,28 @@ def complements(n: int, tests: Iterable[Tensor]) -> list[Split]:
     return found
 
 
-def merged(pairs: Sequence[Split], size: int) -> list[list[Split]]:
-    """Pairs of a partition of the rows, ``size`` at a time; the last ones may be fewer.
+def learning_pairs(labels: Tensor, seed: int) -> list[Split]:
+    """Splits for :data:`LEARNINGS` learnings: rows that each may see, and rows that it scores.
+
+    Every row is scored by one of them; of many rows a random part, at most
+    :data:`~sharpgp.gp.sizes.MOST_CALIBRATING`.  Rows of one label are on one side.
 
     Examples
     --------
-    >>> pairs = complements(5, torch.arange(5)[:, None])
-    >>> [len(several) for several in merged(pairs, 2)]
-    [2, 2, 1]
+    >>> [len(test) for _, test in learning_pairs(torch.arange(103), 0)]
+    [21, 21, 21, 20, 20]
+    >>> [len(test) for _, test in learning_pairs(torch.arange(30_000), 0)]
+    [2000, 2000, 2000, 2000, 2000]
     """
-    return [list(pairs[i : i + size]) for i in range(0, len(pairs), size)]
+    n = len(labels)
+    scored = torch.arange(n, device=labels.device)
+    if n > MOST_CALIBRATING:
+        scored = holdout(labels, MOST_CALIBRATING, seed)[1]
+    return complements(n, [scored[part] for part in parts(labels[scored], LEARNINGS, seed)])
 
 
-def judging_pairs(labels: Tensor, k: int, seed: int) -> list[Split]:
-    """Splits that judge a model quickly: each of ``k`` parts in turn, of many points one part.
-
-    Examples
-    --------
-    >>> len(judging_pairs(torch.arange(100), 5, 0)), len(judging_pairs(torch.arange(20_000), 5, 0))
-    (5, 1)
-    """
-    if len(labels) > MOST_LEFT_OUT:
-        return [judging_rows(labels)]
+def quick_pairs(labels: Tensor, k: int, seed: int) -> list[Split]:
+    """Splits that leave out each of ``k`` parts in turn."""
     return complements(len(labels), parts(labels, k, seed))
 
 

@@ -18,10 +18,8 @@ from torch import Tensor
 from sharpgp._stored import Array, Maybe, agree, stored
 from sharpgp.gp.sizes import MOST_LEFT_OUT
 from sharpgp.models.boosting import BoostedTrees, ScaledBoosting
-from sharpgp.models.folds import judging_rows, together
 from sharpgp.models.forests import ExtraTrees, LeafForest, TargetCells
 from sharpgp.models.laws import Law
-from sharpgp.models.model import HeldOut, held_out_of
 from sharpgp.models.refitted import RefittedModel
 
 Floats = NDArray[np.float64]
@@ -59,29 +57,18 @@ def _controller() -> ThreadpoolController:
     _y=Array("N"),
     seed=int,
     grown=Maybe(ExtraTrees | LeafForest | BoostedTrees | ScaledBoosting),
-    judging=Maybe(Array("J", whole=True)),
     cells=Maybe(TargetCells),
 )
 class TreeModel(RefittedModel):
     """Trees of one kind, grown on inputs ``X`` [N, d] and targets ``y`` [N].
-
-    Beyond :data:`~sharpgp.gp.sizes.MOST_LEFT_OUT` rows they do without a few of them, those of
-    :func:`~sharpgp.models.folds.judging_rows`, which then tell how good they are.
 
     Parameters
     ----------
     kind : {"extra_trees", "random_forest", "boosted_trees"}
     X, y : Tensor [N, d], Tensor [N]
     seed : int
-    labels : Tensor [N], optional
-        Rows that share one are left out together; None: those with equal inputs.
     cells : TargetCells, optional
         Of forests, so that laws of several are about the same values; None: those of ``y``.
-
-    Attributes
-    ----------
-    judging : Tensor [J] or None
-        Rows that the trees have not seen.
 
     Examples
     --------
@@ -91,49 +78,35 @@ class TreeModel(RefittedModel):
     torch.Size([3])
     """
 
-    judging: Tensor | None = None
     cells: TargetCells | None = None
 
     def __init__(
-        self,
-        kind: str,
-        X: Tensor,
-        y: Tensor,
-        seed: int,
-        labels: Tensor | None = None,
-        cells: TargetCells | None = None,
+        self, kind: str, X: Tensor, y: Tensor, seed: int, cells: TargetCells | None = None
     ) -> None:
         super().__init__(X, y)
         self.kind, self.seed = kind, seed
         if kind != "boosted_trees":
             self.cells = TargetCells(y.cpu().numpy()) if cells is None else cells
-        if len(y) > MOST_LEFT_OUT:
-            rest, self.judging = judging_rows(together(X) if labels is None else labels)
-            data = X[rest].cpu().numpy(), y[rest].cpu().numpy()
-            self.grown = grow(kind, *data, seed, self.cells, many=True)
 
     @cached_property
     def grown(self) -> Any:
-        """The trees; few rows' ones grow when they are asked, as nobody does where refits predict.
+        """The trees; they grow when they are asked, as nobody does where refits predict.
 
         See :class:`~sharpgp.models.averaged.AveragedModel`.
         """
         data = self._X.cpu().numpy(), self._y.cpu().numpy()
-        return grow(self.kind, *data, self.seed, self.cells, many=False)
+        return grow(self.kind, *data, self.seed, self.cells, many=len(self._y) > MOST_LEFT_OUT)
 
     def _restored(self) -> None:
         agree("kind of trees", self.kind in TREES, True)
         if "grown" in vars(self):
             agree("kind of trees", isinstance(self.grown, TREES[self.kind]), True)
             agree("features", self.grown.n_features <= self.n_features, True)
-        if self.judging is not None:
-            inside = (self.judging >= 0) & (self.judging < len(self._y))
-            agree("rows that judge", bool(inside.all()), True)
 
     @property
     def runs_in_threads(self) -> bool:
         """See :meth:`RefittedModel.runs_in_threads`; trees of many rows fill threads themselves."""
-        return self.judging is None
+        return len(self._y) <= MOST_LEFT_OUT
 
     def location(self, X: Tensor) -> Tensor:
         """See :meth:`Model.location`; constant between thresholds, so without a gradient."""
@@ -144,12 +117,6 @@ class TreeModel(RefittedModel):
         found: Law = self.grown.law(X.detach().cpu().numpy(), X.detach())
         return found
 
-    def leave_one_out(self, labels: Tensor, seed: int) -> HeldOut:
-        """See :meth:`Learner.leave_one_out`; of many rows, those that the trees do without."""
-        if self.judging is None:
-            return super().leave_one_out(labels, seed)
-        return held_out_of([self], [(self.judging, self.judging)], self._X, self._y)
-
     def relearned(self, X: Tensor, y: Tensor, labels: Tensor, seed: int) -> "TreeModel":
         """See :meth:`Learner.relearned`."""
-        return TreeModel(self.kind, X, y, self.seed, labels, self.cells)
+        return TreeModel(self.kind, X, y, self.seed, self.cells)

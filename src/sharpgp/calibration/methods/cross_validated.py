@@ -14,14 +14,11 @@ from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.calibration.seen_or_new import from_left_out
 from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.gp.posterior import Posterior
-from sharpgp.models.folds import Split, together
+from sharpgp.models.folds import Split, check_several, together
 from sharpgp.models.model import Learner
 from sharpgp.models.pool import Base, candidates, inputs_of, pooled_out_of_fold
 from sharpgp.models.repeats import Repeats
-from sharpgp.models.splitters import check_folds, splits
-
-# Parts of folds="auto", of which the training of a GP leaves out two at a time.
-_AUTO_FOLDS = 10
+from sharpgp.models.splitters import LEARNINGS, check_folds, learning_pairs, splits
 
 
 class WithoutHoldout(Recalibrator):
@@ -80,18 +77,24 @@ class WithoutHoldout(Recalibrator):
 
 
 def split_points(
-    folds: Any, model: Learner, groups: Tensor | None, seed: int
+    folds: Any, X: Tensor, y: Tensor, groups: Tensor | None, seed: int
 ) -> tuple[Tensor, list[Split]]:
     """Labels [N] of points that belong together, and the splits given by ``folds``."""
-    X, y = model.X_train, model.y_train
-    labels = together(X, groups)
-    pairs = splits(folds, X, y, groups, seed)
-    if groups is not None and isinstance(folds, Integral) and len(pairs) < int(folds):
+    labels, auto = together(X, groups), _is_auto(folds)
+    if auto:
+        check_several(len(labels.unique()))
+    pairs = learning_pairs(labels, seed) if auto else splits(folds, X, y, groups, seed)
+    wanted = LEARNINGS if auto else folds
+    if groups is not None and isinstance(wanted, Integral) and len(pairs) < int(wanted):
         warn(
-            f"{len(pairs)} groups for {folds} folds: every group is left out in turn; "
+            f"{len(pairs)} groups for {wanted} folds: every group is left out in turn; "
             "intervals for new groups are based on few"
         )
     return labels, pairs
+
+
+def _is_auto(folds: Any) -> bool:
+    return isinstance(folds, str) and folds == "auto"
 
 
 @register("cv")
@@ -102,14 +105,15 @@ class CrossValidated(WithoutHoldout):
     ``folds`` parts; the z-scores of the parts left out are pooled, and
     ``beta(delta) = q_lin(delta, z)``.  What predicts is what was scored: the average of these
     refits, of one model or of several, which are weighted by the same points.  With
-    ``folds="auto"``, exact GPs are trained without two parts at a time, and every point that their
-    training left out is predicted from all others.  Coverage is nominal in practice, but without a
-    finite-sample guarantee.  See :func:`sharpgp.models.pool.pooled_out_of_fold`.
+    ``folds="auto"``, GPs learn from parts of the rows and are conditioned on all of them, and every
+    point is predicted from all others by learnings that have not seen it.  Coverage is nominal in
+    practice, but without a finite-sample guarantee.  See
+    :func:`sharpgp.models.pool.pooled_out_of_fold`.
 
     Parameters
     ----------
     folds : "auto", int, splitter or list of pairs
-        Number of parts (``"auto"``: ten);
+        Number of parts (``"auto"``: five);
         points that belong :func:`~sharpgp.models.folds.together` (equal inputs,
         and groups given to ``fit``) are in one.  Or whatever has scikit-learn's
         ``split(X, y, groups)``, or its pairs (rows to train on, rows to test with): each refit
@@ -150,15 +154,21 @@ class CrossValidated(WithoutHoldout):
     def check(self, n_train: int, n_cal: int) -> None:
         """Refuse a number of parts below two."""
         super().check(n_train, n_cal)
-        if not (isinstance(self.folds, str) and self.folds == "auto"):
+        if not _is_auto(self.folds):
             check_folds(self.folds)
+
+    def first_pair(self, X: Tensor, y: Tensor, groups: Tensor | None) -> Split | None:
+        """See :meth:`Recalibrator.first_pair`."""
+        if not _is_auto(self.folds) or len(y) < 4:
+            return None
+        return learning_pairs(together(X, groups), self.seed)[0]
 
     def _fit_base(self, base: Base, points: CalibrationPoints) -> Calibrated:
         models, groups = self._everything(base, points)
         first = next(iter(models.values()))
-        drawn = isinstance(self.folds, str) and self.folds == "auto"
-        folds = _AUTO_FOLDS if drawn else self.folds
-        labels, pairs = split_points(folds, first, groups, self.seed)
+        X, y = inputs_of(models), first.y_train
+        labels, pairs = split_points(self.folds, X, y, groups, self.seed)
+        drawn = _is_auto(self.folds)
         model, held = pooled_out_of_fold(models, pairs, labels, self.seed, drawn=drawn)
         if points.repeats is not None:
             return from_left_out(model, held, points.repeats)

@@ -11,7 +11,7 @@ from sharpgp.calibration.recalibrator import CalibrationPoints, register
 from sharpgp.gp.compute import side_by_side
 from sharpgp.models.folds import Split
 from sharpgp.models.model import Learner, held_out_of
-from sharpgp.models.pool import Base, pooled_out_of_fold
+from sharpgp.models.pool import Base, inputs_of, pooled_out_of_fold
 from sharpgp.models.splitters import check_folds
 from sharpgp.models.spread_choice import runs_in_threads
 
@@ -57,8 +57,9 @@ class CVPlus(WithoutHoldout):
 
     def _fit_base(self, base: Base, points: CalibrationPoints) -> Calibrated:
         models, groups = self._everything(base, points)
-        labels, pairs = split_points(self.folds, next(iter(models.values())), groups, self.seed)
         model = next(iter(models.values()))
+        data = inputs_of(models), model.y_train, groups
+        labels, pairs = split_points(self.folds, *data, self.seed)
         if len(models) > 1:
             model, _ = pooled_out_of_fold(models, pairs, labels, self.seed)
         X, y = model.X_train, model.y_train
@@ -67,7 +68,7 @@ class CVPlus(WithoutHoldout):
             rest, _ = pair
             return model.relearned(X[rest], y[rest], labels[rest], self.seed)
 
-        fits = side_by_side(without, pairs, alone=not runs_in_threads(model.posterior))
+        fits = side_by_side(without, pairs, alone=model.gp is None or not runs_in_threads(model.gp))
         scores = held_out_of(fits, pairs, X, y).by_part(pairs)
         found = PlusPredictor(model, list(fits), list(scores))
         if groups is None:

@@ -16,15 +16,11 @@ from sharpgp.calibration.recalibrator import CalibrationPoints, Recalibrator, re
 from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.calibration.seen_or_new import from_held_out
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.sizes import MOST_WITHOUT_HOLDOUT
-from sharpgp.models.folds import one_of_each, together
-from sharpgp.models.model import HeldOut, Learner
-from sharpgp.models.pool import Base, candidates, inputs_of, pooled, pooled_out_of_fold
+from sharpgp.models.folds import Split, one_of_each, together
+from sharpgp.models.model import HeldOut
+from sharpgp.models.pool import Base, candidates, inputs_of, pooled_out_of_fold
 from sharpgp.models.repeats import Repeats
-from sharpgp.models.splitters import splits
-
-# Parts of the training points that give several models their weights.
-_FOLDS = 5
+from sharpgp.models.splitters import learning_pairs
 
 
 @register("exact")
@@ -123,15 +119,21 @@ class Exact(Recalibrator):
             repeats=repeats,
         )
 
+    def first_pair(self, X: Tensor, y: Tensor, groups: Tensor | None) -> Split | None:
+        """See :meth:`Recalibrator.first_pair`."""
+        return learning_pairs(together(X, groups), self.seed)[0] if len(y) >= 4 else None
+
     def _fit_base(self, base: Base, points: CalibrationPoints) -> Calibrated:
         classes = None if self.by is None else self._classes(points.X.shape[1])
         groups = points.groups_train
         labels = None if groups is None else together(inputs_of(base), groups)
         models = candidates(base, self.seed, labels)
-        model, held = next(iter(models.values())), None
-        if len(models) > 1:
-            # Weights come from the training points alone, so the guarantee still holds.
-            model, held = self._pooled(models, groups)
+        model, held, pairs = next(iter(models.values())), None, None
+        if isinstance(base, Mapping):
+            # Everything comes from the training points alone, so the guarantee still holds.
+            rows = inputs_of(models), model.y_train
+            labels, pairs = split_points("auto", *rows, groups, self.seed)
+            model, held = pooled_out_of_fold(models, pairs, labels, self.seed, drawn=True)
         if points.repeats is not None:
 
             def without() -> HeldOut:
@@ -146,32 +148,13 @@ class Exact(Recalibrator):
         if points.groups is None:
             return found
         of_groups = found.for_groups(points.groups)
-        few = groups is not None and len(groups) <= MOST_WITHOUT_HOLDOUT
-        if groups is not None and few and isinstance(of_groups, ScoredPredictor):
-            pairs = splits(_FOLDS, model.X_train, model.y_train, groups, self.seed)
+        if groups is not None and isinstance(of_groups, ScoredPredictor):
+            if pairs is None:
+                pairs = split_points("auto", model.X_train, model.y_train, groups, self.seed)[1]
             known = known_groups(model, groups, pairs, held, of_groups, points.groups)
             if known is not None:
                 of_groups.by_group = known
         return of_groups
-
-    def _pooled(
-        self, models: Mapping[str, Learner], groups: Tensor | None
-    ) -> tuple[Learner, HeldOut]:
-        """One model of several, weighed by refits; of many points, by leave-one-out.
-
-        With it come training points under fits without them.
-
-        Leave-one-out predictions of a GP know every point by its hyperparameters, those of trees
-        do not: where a few targets are huge, the GP would get more than it is worth.
-        """
-        first = next(iter(models.values()))
-        n = len(first.y_train)
-        if n > MOST_WITHOUT_HOLDOUT:
-            labels = together(inputs_of(models), groups)
-            held = [one.leave_one_out(labels, self.seed) for one in models.values()]
-            return pooled(models, held)
-        labels, pairs = split_points(_FOLDS, first, groups, self.seed)
-        return pooled_out_of_fold(models, pairs, labels, self.seed, drawn=True)
 
     def _classes(self, n_features: int) -> Any:
         """Features that define the class, or a function."""

@@ -132,7 +132,7 @@ def _inducing(model: SharpGPRegressor) -> int:
 
 
 def _method(model: SharpGPRegressor, seed: int) -> Recalibrator:
-    method = chosen_recalibrator(model.calibration, _MANY, seed, guarantee=True)
+    method = chosen_recalibrator(model.calibration, seed, guarantee=True)
     if not method.needs_calibration:
         raise InvalidInputError(
             "calibration: expected 'auto', 'exact' or another method that holds rows out for a fit "

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sharpgp.gp.compute import threads_for
 from sharpgp.gp.kernels import Kernel, kernel_of, make_covariance
-from sharpgp.gp.neighbours import NeighbourPosterior, require_stationary
+from sharpgp.gp.local.posterior import LocalPosterior, require_named
 from sharpgp.gp.posterior import Start, TrainingResult, retrain
 from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.scaling import Affine
@@ -32,7 +32,7 @@ def train_neighbours(
     start: Tensor | int | None = None,
     random_state: int | None = 0,
     prior: LengthscalePrior | Literal["auto"] | None = "auto",
-) -> tuple[NeighbourPosterior, TrainingResult]:
+) -> tuple[LocalPosterior, TrainingResult]:
     r"""Train a nearest-neighbour GP.
 
     Hyperparameters maximise the marginal likelihood of an exact GP on :data:`FIRST_ROWS` random
@@ -44,7 +44,7 @@ def train_neighbours(
     X : Tensor [N, d]
     y : Tensor [N]
     kernel : str or NamedKernel
-        A stationary one.
+        A named one.
     m : int
         Number of neighbours.
     start : Tensor [P] or int, optional
@@ -56,7 +56,7 @@ def train_neighbours(
 
     Returns
     -------
-    posterior : NeighbourPosterior
+    posterior : LocalPosterior
     result : TrainingResult
         With Vecchia's log likelihood per point of all rows as ``log_likelihood``.
 
@@ -68,7 +68,7 @@ def train_neighbours(
     10
     """
     covariance = make_covariance(kernel, X.shape[1])
-    require_stationary(covariance)
+    require_named(covariance)
     y_units = Affine.standardising(y)
     x_units = covariance.units(X, y_units)
     rng = np.random.default_rng(random_state)
@@ -84,7 +84,7 @@ def train_neighbours(
             number = first.start
         _, theta, result = maximise_likelihood(*part, covariance, start, rng, prior=prior)
     given = X, y, covariance, theta
-    posterior = NeighbourPosterior(*given, m=m, x_units=x_units, y_units=y_units)
+    posterior = LocalPosterior(*given, neighbours=m, x_units=x_units, y_units=y_units)
     likelihood = posterior.log_likelihood() + float(y_units.scale.log())
     number = result.start if number is None else number
     posterior.training = replace(result, log_likelihood=likelihood, start=number)
@@ -94,15 +94,15 @@ def train_neighbours(
 
 @retrain.register
 def retrain_neighbours(
-    posterior: NeighbourPosterior, X: Tensor, y: Tensor, start: Start
-) -> NeighbourPosterior:
+    posterior: LocalPosterior, X: Tensor, y: Tensor, start: Start
+) -> LocalPosterior:
     """Train the same kind of nearest-neighbour GP on other data; neighbours are searched again."""
     number = start_of(posterior, start)
     again, result = train_neighbours(
         X,
         y,
         kernel_of(posterior.covariance),
-        m=posterior.m,
+        m=posterior.neighbours,
         start=posterior.theta_R if start == "warm" else number,
         prior=prior_of(posterior, min(len(y), FIRST_ROWS["neighbours"]), start),
     )

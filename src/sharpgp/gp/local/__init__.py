@@ -1,0 +1,1 @@
+"""Predictions from landmarks that all points share, and from the rows nearest to each."""

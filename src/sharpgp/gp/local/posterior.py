@@ -1,0 +1,378 @@
+"""The posterior of a local GP: every prediction from landmarks and the rows nearest to it."""
+
+import copy
+from functools import cached_property
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from sharpgp._stored import ABSENT, agree, stored
+from sharpgp._validation import as_count
+from sharpgp.exceptions import InvalidInputError
+from sharpgp.gp.compute import threads_for
+from sharpgp.gp.covariance import Covariance, Named
+from sharpgp.gp.kernel_posterior import DERIVED, STORED, KernelPosterior
+from sharpgp.gp.local.conditionals import Conditionals, vecchia_likelihood
+from sharpgp.gp.local.nearest import Nearest
+from sharpgp.gp.posterior import DataPosterior, TrainingResult
+from sharpgp.gp.scaling import Affine
+from sharpgp.gp.sizes import MOST_CONDITIONALS, MOST_LEFT_OUT, NEIGHBOURS, drawn_rows
+from sharpgp.gp.whitening import Data
+from sharpgp.gp.wrapped import WrappedPosterior
+
+
+@stored(
+    "LocalPosterior",
+    **STORED,
+    neighbours=int,
+    landmarks=int,
+    seed=int,
+    transient=DERIVED
+    | {"landmark_rows": ABSENT, "_nearest": ABSENT, "_others": ABSENT, "_sample": ABSENT}
+    | {"_asked": None, "_kept": None, "_given": None},
+)
+class LocalPosterior(KernelPosterior):
+    r"""Posterior of a GP that predicts from random landmarks and from the nearest other rows.
+
+    ``mu(x) = k' Ky^-1 y`` under ``theta_R`` and
+    ``sigma^2(theta, x) = k(x, x) + noise - k' Ky^-1 k`` under ``theta``, where ``Ky``, ``k`` and
+    ``y`` are those of ``M`` training rows drawn at random, the landmarks, and of the ``m`` other
+    rows nearest to ``x`` in units of the lengthscales of ``theta_R``.  Landmarks tell what varies
+    slowly, neighbours what does not.  Without landmarks it is a nearest-neighbour GP; with
+    ``M = N`` or ``m >= N`` everything equals :class:`ExactPosterior`.
+
+    Leave-one-out answers are those of the same predictor without the row: it is not among its own
+    neighbours, and a landmark is left out of the landmarks in closed form.
+
+    ``O(m^2 M + m^3)`` for each point, after ``O(N M^2)`` once
+    (:class:`~sharpgp.gp.local.conditionals.Conditionals`).  Blocks of points run side by side,
+    everything else on one thread: answers do not depend on the number of threads.
+
+    Parameters
+    ----------
+    X : Tensor [N, d]
+    y : Tensor [N]
+        Training data in the user's units.
+    covariance : Named
+    theta_R : Tensor [P]
+        Hyperparameters, in standardised units: the same as those of an exact GP.
+    neighbours, landmarks : int
+        Their numbers ``m`` and ``M``.
+    seed : int
+        Of the draw of landmarks.
+    x_units, y_units : Affine
+        Maps from the user's units to the standardised ones.
+    training : TrainingResult, optional
+        How ``theta_R`` was found.
+
+    References
+    ----------
+    M. Katzfuss and J. Guinness, "A General Framework for Vecchia Approximations of Gaussian
+    Processes", Statistical Science 36 (2021).
+
+    Examples
+    --------
+    >>> from sharpgp.gp.covariance import Stationary
+    >>> X = torch.linspace(0, 1, 50, dtype=torch.float64)[:, None]
+    >>> theta = torch.tensor([1.0, 1.0, 0.01], dtype=torch.float64)
+    >>> given = X, X[:, 0].sin(), Stationary("rbf", 1), theta
+    >>> gp = LocalPosterior(*given, neighbours=8, landmarks=5)
+    >>> gp.mean(X).shape, gp.sigma(theta[None], X).shape, gp.n_neighbours
+    (torch.Size([50]), torch.Size([1, 50]), 8)
+    """
+
+    _asked: tuple[Tensor, Tensor] | None = None
+    _kept: tuple[Tensor, Tensor, tuple[Tensor, Tensor]] | None = None
+    _given: tuple[Tensor, Conditionals] | None = None
+
+    def __init__(
+        self,
+        X: Tensor,
+        y: Tensor,
+        covariance: Covariance,
+        theta_R: Tensor,
+        *,
+        neighbours: int = NEIGHBOURS,
+        landmarks: int = 0,
+        seed: int = 0,
+        x_units: Affine | None = None,
+        y_units: Affine | None = None,
+        training: TrainingResult | None = None,
+    ) -> None:
+        given = X, y, covariance, theta_R
+        super().__init__(*given, x_units=x_units, y_units=y_units, training=training)
+        require_named(covariance)
+        self.neighbours = as_count(neighbours, "neighbours", least=1)
+        self.landmarks = as_count(landmarks, "landmarks", least=0)
+        self.seed = seed
+
+    @classmethod
+    def of(
+        cls,
+        trained: KernelPosterior,
+        X: Tensor,
+        y: Tensor,
+        *,
+        landmarks: int,
+        neighbours: int,
+        seed: int = 0,
+    ) -> Self:
+        """A GP with the hyperparameters and units of another one, conditioned on ``X`` and ``y``.
+
+        Examples
+        --------
+        >>> from sharpgp.gp import train
+        >>> X = torch.linspace(0, 6, 200, dtype=torch.float64)[:, None]
+        >>> trained, _ = train(X[::5], X[::5, 0].sin())
+        >>> gp = LocalPosterior.of(trained, X, X[:, 0].sin(), landmarks=20, neighbours=10)
+        >>> gp.n_train, torch.equal(gp.theta_R, trained.theta_R)
+        (200, True)
+        """
+        return cls(
+            X,
+            y,
+            trained.covariance,
+            trained.theta_R,
+            neighbours=neighbours,
+            landmarks=landmarks,
+            seed=seed,
+            x_units=trained.x_units,
+            y_units=trained.y_units,
+            training=trained.training,
+        )
+
+    def _restored(self) -> None:
+        super()._restored()
+        agree("kernel", isinstance(self.covariance, Named), True)
+        agree("neighbours and landmarks", self.neighbours >= 1 and self.landmarks >= 0, True)
+
+    @property
+    def n_neighbours(self) -> int:
+        """Number of rows, landmarks aside, that each prediction uses."""
+        return min(self.neighbours, self.n_train - len(self.landmark_rows))
+
+    @threads_for(0)
+    def mean(self, X: Tensor) -> Tensor:
+        """Predictive mean ``mu(x)`` [T] under ``theta_R``."""
+        return self.moments(self.theta_R.unsqueeze(0), X)[0][0]
+
+    @threads_for(0)
+    def sigma(self, theta: Tensor, X: Tensor) -> Tensor:
+        """Standard deviation [K, T] of a new observation under ``theta``, noise included."""
+        return self.moments(theta, X)[1]
+
+    @threads_for(0)
+    def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        """Leave-one-out mean and standard deviation [K, N] of the training points."""
+        return self.loo_at(theta, torch.arange(self.n_train, device=self.device), self._others)
+
+    @threads_for(0)
+    def loo_at(
+        self, theta: Tensor, rows: Tensor, near: Tensor, labels: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """:meth:`loo` [K, R] of the points in ``rows`` [R], given those in ``near`` [R, m].
+
+        With ``labels`` [N], without any landmark that has the row's label; see :meth:`others_of`.
+        """
+        own = self._own_landmarks(rows, labels)
+        return self._in_user_units(self._at(theta).moments(self._X[rows], near, own))
+
+    def others_of(self, rows: Tensor, labels: Tensor | None = None) -> Tensor:
+        """Neighbours [R, m] of training points, given by index [R], excluding each itself.
+
+        With ``labels`` [N], excluding all points with its label.
+        """
+        candidates = self._nearest.among if labels is None else labels[self._nearest.among]
+        largest = candidates.unique(return_counts=True)[1].amax() if len(candidates) else 0
+        m = min(self.neighbours, len(candidates) - int(largest))
+        return self._nearest.others(m, rows, labels)
+
+    @property
+    def sampled(self) -> tuple[DataPosterior, Tensor]:
+        """See :meth:`DataPosterior.sampled`: at most :data:`MOST_LEFT_OUT` random points."""
+        if self.n_train <= MOST_LEFT_OUT:
+            return super().sampled
+        rows, near = self._sample
+        return SampledRows(self, rows, near), rows
+
+    @threads_for(0)
+    def moments(self, theta: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`KernelPosterior.moments`; cached, as ``mean`` and ``sigma`` alternate."""
+        S = self.x_units.forward(X)
+        if torch.is_grad_enabled() and (theta.requires_grad or S.requires_grad):
+            return self._in_user_units(self._at(theta).moments(S, self._near(S.detach())))
+        kept = self._kept
+        if kept is None or not (torch.equal(kept[0], theta) and torch.equal(kept[1], S)):
+            found = self._at(theta).moments(S, self._near(S))
+            kept = self._kept = theta.detach().clone(), S, found
+        return self._in_user_units(kept[2])
+
+    @threads_for(0)
+    def log_likelihood(self) -> float:
+        """See :meth:`DataPosterior.log_likelihood`; Vecchia's approximation of it.
+
+        Landmarks come first, then all others in random order; of those after the first ``m``, a
+        random subset of at most :data:`MOST_CONDITIONALS` represents all.
+        """
+        rest, m = self._nearest.among, self.n_neighbours
+        drawn = torch.randperm(len(rest), generator=torch.Generator().manual_seed(0))
+        order = rest[drawn.to(self.device)]
+        later = order[m + 1 :][:: max(1, -(-(len(rest) - m - 1) // MOST_CONDITIONALS))]
+        with torch.no_grad():
+            near = self._nearest.earlier(order, later, m) if len(later) else later
+            first = torch.cat([self.landmark_rows, order[: m + 1]])
+            theta = self.theta_R.unsqueeze(0)
+            given = self._data, theta, self.landmark_rows, first, later, near
+            return self._per_point(vecchia_likelihood(*given))
+
+    def retargeted(self, y: Tensor) -> Self:
+        """See :meth:`DataPosterior.retargeted`; what depends on inputs only is kept."""
+        other = copy.copy(self)
+        other._y, other._kept = self.y_units.forward(y), None
+        if self._given is not None:
+            other._given = self._given[0], self._given[1].with_targets(other._y)
+        return other
+
+    def _again(
+        self, X: Tensor, y: Tensor, theta_R: Tensor, x_units: Affine, y_units: Affine
+    ) -> Self:
+        return type(self)(
+            X,
+            y,
+            self.covariance,
+            theta_R,
+            neighbours=self.neighbours,
+            landmarks=self.landmarks,
+            seed=self.seed,
+            x_units=x_units,
+            y_units=y_units,
+            training=self.training,
+        )
+
+    @property
+    def _data(self) -> Data:
+        return Data(self.covariance, self._X, self._y)
+
+    @cached_property
+    def landmark_rows(self) -> Tensor:
+        """Rows [M] that are landmarks, none twice."""
+        n = self.n_train
+        drawn = torch.randperm(n, generator=torch.Generator().manual_seed(self.seed))
+        return drawn[: self.landmarks].to(self.device)
+
+    @cached_property
+    def _nearest(self) -> Nearest:
+        """Finds neighbours among all rows but landmarks."""
+        rest = torch.ones(self.n_train, dtype=torch.bool, device=self.device)
+        rest[self.landmark_rows] = False
+        assert isinstance(self.covariance, Named)
+        relevance = self.covariance.relevance(self.theta_R)
+        return Nearest(self._X, relevance, rest.nonzero()[:, 0])
+
+    @cached_property
+    def _others(self) -> Tensor:
+        return self.others_of(torch.arange(self.n_train, device=self.device))
+
+    @cached_property
+    def _sample(self) -> tuple[Tensor, Tensor]:
+        """The points that represent all, and their neighbours."""
+        rows = drawn_rows(self.n_train, MOST_LEFT_OUT).to(self.device)
+        return rows, self.others_of(rows)
+
+    def _own_landmarks(self, rows: Tensor, labels: Tensor | None) -> Tensor | None:
+        """Numbers [R, g] of the landmarks with the label of each row, filled up with -1."""
+        labels = torch.arange(self.n_train, device=self.device) if labels is None else labels
+        same = labels[rows].unsqueeze(-1) == labels[self.landmark_rows]
+        most = int(same.sum(-1).max()) if same.numel() else 0
+        if not most:
+            return None
+        has, number = same.to(torch.int8).topk(most)
+        return torch.where(has > 0, number, -1)
+
+    def _near(self, S: Tensor) -> Tensor:
+        """Neighbours [T, m] of standardised inputs; the last ones are kept, see ``sigma``."""
+        if self._asked is None or not torch.equal(self._asked[0], S):
+            self._asked = S, self._nearest.to(S, self.n_neighbours)
+        return self._asked[1]
+
+    def _at(self, theta: Tensor) -> Conditionals:
+        """What points are conditioned on under ``theta`` [K, P]; the last is kept."""
+        if torch.is_grad_enabled() and theta.requires_grad:
+            return Conditionals(self._data, self.landmark_rows, theta)
+        if self._given is None or not torch.equal(self._given[0], theta):
+            given = Conditionals(self._data, self.landmark_rows, theta.detach())
+            self._given = theta.detach().clone(), given
+        return self._given[1]
+
+    def _in_user_units(self, moments: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        mean, variance = moments
+        return self.y_units.back(mean), variance.sqrt() * self.y_units.scale
+
+
+class SampledRows(WrappedPosterior):
+    """A local GP that reports only some of its training points.
+
+    It predicts as the GP does, from all points; leave-one-out predictions are those of ``rows``.
+
+    Parameters
+    ----------
+    base : LocalPosterior
+    rows : Tensor [n]
+        Indices of training points.
+    near : Tensor [n, m]
+        Their neighbours.
+
+    Examples
+    --------
+    >>> from sharpgp.gp.covariance import Stationary
+    >>> X = torch.linspace(0, 1, 50, dtype=torch.float64)[:, None]
+    >>> theta = torch.tensor([1.0, 1.0, 0.01], dtype=torch.float64)
+    >>> gp = LocalPosterior(X, X[:, 0].sin(), Stationary("rbf", 1), theta, neighbours=8)
+    >>> rows = torch.tensor([7, 3])
+    >>> some = SampledRows(gp, rows, gp.others_of(rows))
+    >>> torch.equal(some.loo(theta[None])[0], gp.loo(theta[None])[0][:, rows])
+    True
+    """
+
+    base: LocalPosterior
+
+    def __init__(self, base: LocalPosterior, rows: Tensor, near: Tensor) -> None:
+        super().__init__(base)
+        self.rows = rows
+        self._near = near
+
+    def _around(self, base: DataPosterior, X: Tensor, y: Tensor) -> DataPosterior:  # type: ignore[override]
+        return base
+
+    @property
+    def n_train(self) -> int:
+        """Number of the points."""
+        return len(self.rows)
+
+    @property
+    def X_train(self) -> Tensor:
+        """Inputs [n, d] of the points, in the user's units."""
+        return self.base.x_units.back(self.base.X_standardised[self.rows])
+
+    @property
+    def y_train(self) -> Tensor:
+        """Targets [n] of the points, in the user's units."""
+        return self.base.y_units.back(self.base.y_standardised[self.rows])
+
+    def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`DataPosterior.loo`: each from its neighbours among all points."""
+        return self.base.loo_at(theta, self.rows, self._near)
+
+    def at_rows(self, rows: Tensor) -> Self:
+        """See :meth:`DataPosterior.at_rows`: fewer points to report, as many to predict from."""
+        return type(self)(self.base, self.rows[rows], self._near[rows])
+
+
+def require_named(covariance: Covariance) -> None:
+    """Raise unless a covariance's lengthscales are known, in units of which points are near."""
+    if not isinstance(covariance, Named):
+        raise InvalidInputError(
+            "approximation: expected a named kernel, such as 'matern52', for neighbours, found "
+            f"{type(covariance).__name__}; use approximation='sparse'"
+        )
