@@ -16,6 +16,7 @@ from sharpgp.calibration.recalibrator import known_methods
 from sharpgp.diagnostics import diagnose
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import InvalidInputError, SavedModelError
+from sharpgp.models.laws import Normal
 from sharpgp.models.model import HeldOut
 
 LEVELS = [0.1, 0.3, 0.5, 0.8, 0.9]
@@ -216,8 +217,8 @@ def test_bands_or_centred_by_what_scores_better_in_units_of_the_target():
     # Skewed scores where the spread is small: their upper tail would widen all large predictions.
     z = torch.where(small, (1.5 * e).exp() - 1, e)
     location, spread = (torch.where(small, *pair).double() for pair in ((0.2, 10.0), (0.1, 5.0)))
-    held = HeldOut(torch.arange(800), location, spread, z)
-    even = HeldOut(torch.arange(800), location, torch.ones_like(e), z)
+    held = HeldOut(torch.arange(800), Normal(location, spread), z)
+    even = HeldOut(torch.arange(800), Normal(location, torch.ones_like(e)), z)
     assert not prefers_band(z, 400)
     assert bands_pay_within(held, Bounds(low=0.0), 400)
     assert not bands_pay_within(even, Bounds(low=0.0), 400)

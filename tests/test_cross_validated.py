@@ -23,7 +23,6 @@ from sharpgp.models.bases import Bases
 from sharpgp.models.folds import parts, together
 from sharpgp.models.splitters import complements, merged
 from sharpgp.models.spread_choice import Choice, same_spread
-from sharpgp.models.weights import pooled_crps
 
 
 def density(gp):
@@ -87,7 +86,7 @@ def test_points_out_of_training_are_predicted_from_all_others():
         for i in left_out.tolist():
             others = torch.arange(60) != i
             alone = trained.conditioned_on(X[others], y[others])
-            torch.testing.assert_close(found.held.location[i], alone.mean(X[i : i + 1])[0])
+            torch.testing.assert_close(found.held.law.location[i], alone.mean(X[i : i + 1])[0])
         # ... and what predicts knows all of them.
         whole = trained.conditioned_on(X, y)
         torch.testing.assert_close(fit.location(X), whole.mean(X))
@@ -117,7 +116,7 @@ def test_the_scale_at_a_point_does_not_know_its_target():
             for refit, rows in zip(found.refits, left_out, strict=True)
             if asked in rows.tolist()
         )
-        scales.append(found.held.spread[asked] / fit.unit)
+        scales.append(found.held.law.spread[asked] / fit.unit)
         fit = fit.conditioned(fit.posterior)
         among_neighbours.append(fit.leave_one_out(labels, 0).spread[asked] / fit.unit)
     torch.testing.assert_close(*scales)
@@ -133,7 +132,7 @@ def test_copies_are_not_predicted_from_each_other():
     for fit, several in zip(found.refits, merged(pairs, 2), strict=True):
         for rest, test in several:
             without = fit.posterior.conditioned_on(X[rest], y[rest])
-            torch.testing.assert_close(found.held.location[test], without.mean(X[test]))
+            torch.testing.assert_close(found.held.law.location[test], without.mean(X[test]))
 
 
 def test_parts_are_left_out_one_by_one_where_they_are_few():
@@ -186,7 +185,7 @@ def test_every_row_is_scored_by_a_learning_that_has_not_seen_it(of_a_part):
         for i in rows[:3].tolist():
             others = torch.arange(80) != i
             alone = fit.posterior.conditioned_on(X[others], y[others])
-            torch.testing.assert_close(found.held.location[i], alone.mean(X[i : i + 1])[0])
+            torch.testing.assert_close(found.held.law.location[i], alone.mean(X[i : i + 1])[0])
 
 
 def test_what_is_learned_depends_on_the_part_and_the_part_on_the_seed(of_a_part):
@@ -227,7 +226,7 @@ def test_one_gp_predicts_with_the_refits_that_were_scored():
         mean = torch.stack([location for location, _ in each]).mean(0)
         square = torch.stack([spread.square() for _, spread in each]).mean(0)
         torch.testing.assert_close(found.model.location(at), mean)
-        torch.testing.assert_close(found.model.spread(at), square.sqrt())
+        torch.testing.assert_close(found.model.law(at).spread, square.sqrt())
 
 
 def test_intervals_for_spectra_cover_what_they_claim():
@@ -251,8 +250,11 @@ def test_the_crps_of_one_model_that_holds_rows_out_is_theirs():
     model = SharpGPRegressor(base="rbf", calibration="exact", random_state=0).fit(X, y)
     model_of = model.calibrated_.model
     X_cal, y_cal = model.calibrated_.X_cal, model.calibrated_.y_cal
-    expected, *_ = pooled_crps(*model_of.location_and_spread(X_cal), y_cal)
-    assert model.base_[0].crps == pytest.approx(float(expected), rel=1e-6)
+    law = model_of.law(X_cal)
+    z = law.score(y_cal)
+    far = (y_cal.unsqueeze(-1) - law.value(z.unsqueeze(-1)).T).abs().mean(1)
+    expected = far - 0.5 * law.spread * (z.unsqueeze(-1) - z).abs().mean()
+    assert model.base_[0].crps == pytest.approx(float(expected.mean()), rel=0.05)
 
 
 @pytest.mark.parametrize("base", ["rbf", ["rbf", "extra_trees"]])

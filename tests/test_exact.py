@@ -40,7 +40,7 @@ def test_the_spread_does_not_depend_on_the_calibration_data(fitted):
     X, y = noisy(60, seed=1)
     one = Exact(random_state=0).fit(posterior, X[:30], y[:30])
     other = Exact(random_state=0).fit(posterior, X[30:], 50 * y[30:])
-    assert torch.equal(one.model.spread(X), other.model.spread(X))
+    assert torch.equal(one.model.law(X).spread, other.model.law(X).spread)
 
 
 def test_the_scale_model_is_found_where_noise_varies_and_not_where_it_does_not(fitted):
@@ -48,7 +48,7 @@ def test_the_scale_model_is_found_where_noise_varies_and_not_where_it_does_not(f
     assert spread.choice.share > 0
     assert spread.choice.score < 0.95
     X, _ = noisy(200, seed=2)
-    wide = spread.spread(X[X[:, 0] > 0.5]).mean() / spread.spread(X[X[:, 0] < -0.5]).mean()
+    wide = spread.law(X[X[:, 0] > 0.5]).spread.mean() / spread.law(X[X[:, 0] < -0.5]).spread.mean()
     assert wide > 3
     rng = np.random.default_rng(3)
     even, _ = train(X, torch.from_numpy(np.sin(X[:, 1].numpy()) + 0.3 * rng.normal(size=200)))
@@ -127,7 +127,7 @@ def test_guarantee_over_20000_draws(fitted, C, monkeypatch):
     with torch.no_grad():
         z = torch.cat(
             [
-                (y[part] - spread.posterior.mean(X[part])) / spread.spread(X[part])
+                (y[part] - spread.posterior.mean(X[part])) / spread.law(X[part]).spread
                 for part in torch.arange(len(y)).split(20_000)
             ]
         )
@@ -157,15 +157,15 @@ def test_guarantee_over_20000_draws(fitted, C, monkeypatch):
     at = X[:5]
     mean = spread.posterior.mean(at)
     for coverage in (0.5, 0.8, 0.9):
-        half = magnitudes[0, whole_rank(coverage, C, up=True) - 1] * spread.spread(at)
+        half = magnitudes[0, whole_rank(coverage, C, up=True) - 1] * spread.law(at).spread
         ends = calibrated.predict_interval(at, coverage, symmetric=True)
         torch.testing.assert_close(ends[:, 1], mean + half)
         low = whole_rank((1 - coverage) / 2, C, up=False)
         ends = calibrated.predict_interval(at, coverage, symmetric=False)
-        torch.testing.assert_close(ends[:, 0], mean + scores[0, low - 1] * spread.spread(at))
+        torch.testing.assert_close(ends[:, 0], mean + scores[0, low - 1] * spread.law(at).spread)
     torch.testing.assert_close(
         calibrated.predict_quantiles(at, 5 / (C + 1)),
-        mean + scores[0, 4] * spread.spread(at),
+        mean + scores[0, 4] * spread.law(at).spread,
     )
 
 

@@ -18,8 +18,8 @@ from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError, SavedModelError
 from sharpgp.models.bases import Bases
 from sharpgp.models.foreign import ForeignModel
+from sharpgp.models.laws import Table
 from sharpgp.models.quantiles import LEVELS, gives_quantiles, quantile_source
-from sharpgp.models.shape import QuantileShape
 from sharpgp.persistence import save
 
 
@@ -174,7 +174,7 @@ def test_bad_calibration_data():
 
 def shape_of(table):
     levels = torch.tensor([0.05, 0.3, 0.5, 0.7, 0.95], dtype=torch.float64)
-    return QuantileShape.of(levels, table), levels
+    return Table.of_quantiles(levels, table, 1.0), levels
 
 
 def test_the_shape_is_linear_between_normal_scores_and_beyond():
@@ -183,7 +183,7 @@ def test_the_shape_is_linear_between_normal_scores_and_beyond():
     shape, levels = shape_of(table)
     z = torch.special.ndtri(levels).numpy()
     beta = np.linspace(-4, 4, 41)
-    found = shape.at(torch.from_numpy(beta).unsqueeze(-1), table).T.numpy()
+    found = shape.value(torch.from_numpy(beta).unsqueeze(-1)).T.numpy()
     for row, q in zip(found, table.numpy(), strict=True):
         mean = (q[-1] - q[0]) / (z[-1] - z[0])
         low = max(mean, (q[1] - q[0]) / (z[1] - z[0]))
@@ -192,7 +192,7 @@ def test_the_shape_is_linear_between_normal_scores_and_beyond():
         expected += high * np.maximum(beta - z[-1], 0) - low * np.maximum(z[0] - beta, 0)
         np.testing.assert_allclose(row, expected, rtol=1e-12, atol=1e-12)
     for k, b in enumerate(beta):
-        scores = shape.scores_of(table, torch.from_numpy(found[:, k]))
+        scores = shape.score(torch.from_numpy(found[:, k]))
         np.testing.assert_allclose(scores, b, rtol=1e-9, atol=1e-9)
 
 
@@ -203,8 +203,8 @@ def test_ties_and_sure_rows_can_be_inverted(offset):
     )
     shape, _ = shape_of(table + offset)
     beta = torch.linspace(-5, 5, 21, dtype=torch.float64).unsqueeze(-1)
-    assert bool((shape.at(beta, table + offset).diff(dim=0) > 0).all())
-    at_tie = shape.scores_of(table + offset, table[:, 0] + offset)
+    assert bool((shape.value(beta).diff(dim=0) > 0).all())
+    at_tie = shape.score(table[:, 0] + offset)
     assert bool(torch.isfinite(at_tie).all())
     assert abs(float(at_tie[1])) < 1e-3  # the middle of a row that is sure
 
@@ -410,7 +410,7 @@ def test_location_and_spread_of_a_candidate():
     model = ForeignModel(ForestLike(), X, y)
     low, middle, high = skewed(X, ndtr([-1.0, 0.0, 1.0])).T
     np.testing.assert_allclose(model.location(X), middle, rtol=1e-12)
-    np.testing.assert_allclose(model.spread(X), (high - low) / 2, rtol=1e-12)
+    np.testing.assert_allclose(model.law(X).spread, (high - low) / 2, rtol=1e-12)
 
 
 class Remembering(ForestLike):

@@ -11,20 +11,16 @@ from sharpgp import Exact, Neighbours, SharpGPRegressor, Sparse, persistence
 from sharpgp._rows import holdout
 from sharpgp.calibration.methods import exact
 from sharpgp.gp import compute, sizes
-from sharpgp.gp.covariance import Stationary
 from sharpgp.gp.local import posterior
 from sharpgp.gp.local.posterior import LocalPosterior
 from sharpgp.gp.local.training import train_neighbours
 from sharpgp.gp.sizes import MOST_CALIBRATING, approximation_for, drawn_rows
-from sharpgp.gp.warped import train_warped
-from sharpgp.models import bases, folds, gaussian, shaped, splitters, trees
+from sharpgp.models import bases, folds, gaussian, splitters, trees
 from sharpgp.models.bases import OF_MANY, pool_for
 from sharpgp.models.folds import judging_rows
 from sharpgp.models.gaussian import learn_gaussian
-from sharpgp.models.location_shape import LocationShape
 from sharpgp.models.model import Learner
-from sharpgp.models.pool import PooledModel, members_of
-from sharpgp.models.shaped import ShapedModel
+from sharpgp.models.pool import PooledModel
 from sharpgp.models.trees import TreeModel
 
 MANY = 100
@@ -112,16 +108,6 @@ def test_leave_one_out_of_some_points_is_that_of_all():
     assert torch.equal(some.mean(POINTS[:3]), gp.mean(POINTS[:3]))
 
 
-def test_a_wrapper_leaves_out_the_rows_that_the_gp_inside_does():
-    warped = train_warped(POINTS[:60], TARGETS[:60].exp(), Stationary("rbf", POINTS.shape[1]))
-    gp = LocalPosterior.of(warped, POINTS, TARGETS.exp(), landmarks=20, neighbours=12)
-    some, rows = gp.sampled
-    assert some.n_train == len(rows) == MANY
-    torch.testing.assert_close(some.y_train, TARGETS.exp()[rows])
-    for ours, all_of_them in zip(some.loo(gp.theta_R[None]), gp.loo(gp.theta_R[None]), strict=True):
-        torch.testing.assert_close(ours, all_of_them[:, rows])
-
-
 def test_a_gp_is_judged_by_the_rows_that_judge_all_models():
     gp = trained()
     model = learn_gaussian(gp)
@@ -130,14 +116,14 @@ def test_a_gp_is_judged_by_the_rows_that_judge_all_models():
     _, judging = judging_rows(torch.arange(N))
     assert torch.equal(held.rows, judging)
     expected = gp.loo(gp.theta_R[None])[0][0, judging]
-    torch.testing.assert_close(held.location, expected)
-    torch.testing.assert_close(held.scores, (TARGETS[judging] - expected) / held.spread)
+    torch.testing.assert_close(held.law.location, expected)
+    torch.testing.assert_close(held.scores, (TARGETS[judging] - expected) / held.law.spread)
     # Rows that share a label are left out together: as a GP without them predicts.
     labels = torch.arange(N) // 2
     held = model.leave_one_out(labels, 0)
     rest, judging = judging_rows(labels)
     assert torch.equal(held.rows, judging)
-    torch.testing.assert_close(held.location, gp.at_rows(rest).mean(POINTS[judging]))
+    torch.testing.assert_close(held.law.location, gp.at_rows(rest).mean(POINTS[judging]))
 
 
 def test_what_has_learned_from_many_rows_can_be_extended_and_updated():
@@ -146,7 +132,7 @@ def test_what_has_learned_from_many_rows_can_be_extended_and_updated():
     more, targets = torch.from_numpy(X_NEW), torch.from_numpy(Y_NEW)
     for other in (model.extended(more, targets), model.updated(more, targets)):
         assert other.posterior.n_train == N + len(Y_NEW)
-        assert torch.isfinite(other.spread(more)).all()
+        assert torch.isfinite(other.law(more).spread).all()
     assert len(model.updated(more, targets).scores) == MANY
 
 
@@ -156,7 +142,7 @@ def test_what_has_learned_from_many_rows_can_be_extended_and_updated():
 def test_the_default_pools_trees_of_many_rows(tmp_path):
     model = fitted(cal_size=39).fit(X, Y)
     assert {one.name for one in model.base_} == set(OF_MANY)
-    gps = [one.posterior for one in model.calibrated_.model.models if one.has_posterior]
+    gps = [one.gp for one in model.calibrated_.model.models if one.gp is not None]
     assert all((gp.n_inducing is None) == (gp.covariance.kind == "matern32") for gp in gps)
     ends = model.predict_interval(X_NEW, 0.8)
     assert np.mean((ends[:, 0] <= Y_NEW) & (ends[:, 1] >= Y_NEW)) > 0.5
@@ -184,8 +170,8 @@ def test_trees_that_grow_beside_the_gps_are_the_same(monkeypatch):
     assert list(side_by_side) == list(one_by_one) == names
     for name, model in one_by_one.items():
         for found in ("location", "spread"):
-            expected = getattr(model, found)(POINTS)
-            assert torch.equal(getattr(side_by_side[name], found)(POINTS), expected)
+            expected = getattr(model.law(POINTS), found)
+            assert torch.equal(getattr(side_by_side[name].law(POINTS), found), expected)
 
 
 def test_what_is_pooled():
@@ -209,34 +195,17 @@ def test_nothing_but_scores_comes_from_the_calibration_rows(size):
     assert torch.equal(one.weights, other.weights)
     points = torch.from_numpy(X_NEW)
     assert torch.equal(one.location(points), other.location(points))
-    assert torch.equal(one.spread(points), other.spread(points))
-
-
-def test_a_pool_of_many_rows_has_shapes_where_they_pay(monkeypatch, tmp_path):
-    X_cal, y_cal = map(torch.from_numpy, wavy(79, seed=5))
-    models = learned()
-    assert isinstance(Exact().fit(models, X_cal, y_cal).model, PooledModel)
-    monkeypatch.setattr(
-        shaped, "shape_that_pays", lambda m, s, y: LocationShape.learned(m, (y - m) / s)
-    )
-    found = Exact().fit(models, X_cal, y_cal)
-    assert isinstance(found.model, ShapedModel)
-    assert [one.name for one in members_of(found.model, "")] == ["matern32", "random_forest"]
-    low, high = found.predict_interval(X_cal, 0.9, symmetric=True).T
-    assert int(((low <= y_cal) & (y_cal <= high)).sum()) == 72  # 0.9 * 80
-    persistence.save(found, tmp_path / "model.sgp")
-    again = persistence.load(tmp_path / "model.sgp")
-    assert torch.equal(again.predict_quantiles(X_cal, 0.3), found.predict_quantiles(X_cal, 0.3))
+    assert torch.equal(one.law(points).spread, other.law(points).spread)
 
 
 def test_models_without_weight_are_asked_only_for_gradients(monkeypatch):
     models = learned()
-    numbers = torch.tensor([[0.0, 1.0], [1.0, 2.0], [0.0, 0.0]], dtype=torch.float64)
+    numbers = torch.tensor([[0.0, 1.0], [1.0, 2.0]], dtype=torch.float64)
     both = PooledModel(list(models.values()), *numbers, torch.zeros(3), [])
-    monkeypatch.setattr(type(both.posterior), "mean", None)
+    monkeypatch.setattr(type(both.gp), "mean", None)
     trees_alone = models["random_forest"]
     assert torch.equal(both.location(POINTS), trees_alone.location(POINTS))
-    torch.testing.assert_close(both.spread(POINTS), 2.0 * trees_alone.spread(POINTS))
+    torch.testing.assert_close(both.law(POINTS).spread, 2.0 * trees_alone.law(POINTS).spread)
     monkeypatch.undo()
     inputs = POINTS[:5].clone().requires_grad_()
     both.location(inputs).sum().backward()

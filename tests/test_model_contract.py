@@ -17,10 +17,8 @@ from sharpgp.models.averaged import AveragedModel
 from sharpgp.models.bases import Bases
 from sharpgp.models.folds import parts, together
 from sharpgp.models.gaussian import GaussianModel, learn_gaussian
-from sharpgp.models.location_shape import LocationShape
 from sharpgp.models.model import Learner
 from sharpgp.models.pool import pooled_out_of_fold
-from sharpgp.models.shaped import ShapedModel
 from sharpgp.models.splitters import complements
 from sharpgp.models.spread_choice import Choice, same_spread
 from sharpgp.models.trees import TREES, TreeModel
@@ -62,12 +60,6 @@ def averaged(X: Tensor, y: Tensor) -> Learner:
     return AveragedModel.of(model.out_of_fold(pairs, torch.arange(len(y)), 0))
 
 
-def shaped(X: Tensor, y: Tensor) -> Learner:
-    model = learn_gaussian(train(X, y)[0])
-    held = model.leave_one_out(torch.arange(len(y)), 0)
-    return ShapedModel(model, LocationShape.learned(held.location, held.scores))
-
-
 class Nearest(KNeighborsRegressor):
     """Quantiles of a Gaussian about the mean of the nearest points."""
 
@@ -90,7 +82,6 @@ MAKERS = {
     "boosted_trees": of("boosted_trees"),
     "foreign": of(Nearest()),
     "pool": pool,
-    "shaped": shaped,
 }
 
 
@@ -111,14 +102,14 @@ def made(name: str) -> Learner:
 def model(request):
     """A model of every kind; it is the same in all tests, and none may change it."""
     found = made(request.param)
-    before = found.location(X_NEW), found.spread(X_NEW)
+    before = found.location(X_NEW), found.law(X_NEW).spread
     yield found
     assert torch.equal(found.location(X_NEW), before[0])
-    assert torch.equal(found.spread(X_NEW), before[1])
+    assert torch.equal(found.law(X_NEW).spread, before[1])
 
 
 def answers(model: Learner, X: Tensor = X_NEW) -> Tensor:
-    return torch.stack([model.location(X), model.spread(X)])
+    return torch.stack([model.location(X), model.law(X).spread])
 
 
 def close(a: Tensor, b: Tensor) -> None:
@@ -143,13 +134,13 @@ def test_every_kind_is_here():
 
 @pytest.mark.parametrize("rows", [1, 11])
 def test_location_and_spread(model, rows):
-    location, spread = model.location(X_NEW[:rows]), model.spread(X_NEW[:rows])
+    location, spread = model.location(X_NEW[:rows]), model.law(X_NEW[:rows]).spread
     assert location.shape == spread.shape == (rows,)
     assert location.dtype == spread.dtype == torch.float64
     assert torch.isfinite(location).all()
     assert (torch.isfinite(spread) & (spread > 0)).all()
     close(torch.stack([location, spread]), answers(model)[:, :rows])
-    torch.testing.assert_close(model.location_and_spread(X_NEW[:rows]), (location, spread))
+    close(model.law(X_NEW[:rows]).location, location)
     # It has learned something of a smooth function.
     assert (answers(model, X)[0] - Y).square().mean() < 0.8 * Y.var()
 
@@ -158,21 +149,22 @@ def test_data(model):
     assert (model.n_features, model.device.type) == (2, "cpu")
     close(model.X_train, X)
     close(model.y_train, Y)
-    assert hasattr(model, "posterior") == model.has_posterior
 
 
 def test_scores_stand_for_what_they_come_from(model):
-    scores = model.scores_of(X_NEW, Y_NEW)
-    close(model.at(scores.unsqueeze(0), X_NEW)[0], Y_NEW)
-    steps = model.at(torch.linspace(-4, 4, 9, dtype=torch.float64).unsqueeze(-1), X_NEW)
+    scores = model.score(X_NEW, Y_NEW)
+    close(model.value(X_NEW, scores.unsqueeze(0))[0], Y_NEW)
+    z = torch.linspace(-40, 40, 33, dtype=torch.float64).unsqueeze(-1)
+    steps = model.value(X_NEW, z)
     assert (steps.diff(dim=0) > 0).all()
+    torch.testing.assert_close(model.law(X_NEW).score(steps), z.expand(-1, 11), rtol=1e-6, atol=1e-6)
 
 
 def test_gradients_where_there_is_a_gp_of_its_own_mean(model):
     points = X_NEW.clone().requires_grad_()
-    if not model.has_posterior or "Centred" in type(model.posterior).__name__:
+    if model.gp is None or "Centred" in type(model.gp).__name__:
         return
-    (model.location(points) + model.spread(points)).sum().backward()
+    (model.location(points) + model.value(points, torch.ones(1, 1).double())).sum().backward()
     assert torch.isfinite(points.grad).all()
     assert (points.grad != 0).any()
 
@@ -182,10 +174,10 @@ def test_gradients_where_there_is_a_gp_of_its_own_mean(model):
 
 def assert_complete(held, n=N):
     assert torch.equal(held.rows, torch.arange(n))
-    for values in (held.location, held.spread, held.scores):
+    for values in (held.law.location, held.law.spread, held.scores):
         assert values.shape == (n,)
         assert torch.isfinite(values).all()
-    assert (held.spread > 0).all()
+    assert (held.law.spread > 0).all()
 
 
 def one_fit(model):
@@ -193,17 +185,12 @@ def one_fit(model):
     return model.model if isinstance(model, AveragedModel) else model
 
 
-def scores_at(model, z, location):
-    """Scores of deviations in spreads."""
-    return z if model.shape is None else model.shape.unstretched(z, location)
-
-
 def test_leave_one_out(model):
     held = model.leave_one_out(SINGLY, 0)
     assert_complete(held)
-    close(held.scores, scores_at(model, (Y - held.location) / held.spread, held.location))
+    close(held.scores, held.law.score(Y))
     # Without a point, its own target is farther away than with it.
-    assert (Y - held.location).abs().mean() > (Y - model.location(X)).abs().mean()
+    assert (Y - held.law.location).abs().mean() > (Y - model.location(X)).abs().mean()
 
 
 def test_leave_one_out_of_rows_that_belong_together(model):
@@ -215,9 +202,8 @@ def test_leave_one_out_of_rows_that_belong_together(model):
     assert len(labels.unique()) == n
     held = twice.leave_one_out(labels, 0)
     assert_complete(held, 2 * n)
-    close(held.location[:n], held.location[n:])
-    z = (twice.y_train - held.location) / held.spread
-    close(held.scores, scores_at(twice, z, held.location))
+    close(held.law.location[:n], held.law.location[n:])
+    close(held.scores, held.law.score(twice.y_train))
 
 
 def test_out_of_fold(model):
@@ -228,7 +214,7 @@ def test_out_of_fold(model):
     assert_complete(held)
     # The refits are those that the tested points were held out from.
     for refit, (_, part) in zip(found.refits, pairs, strict=True):
-        close(refit.location(X[part]), held.location[part])
+        close(refit.location(X[part]), held.law.location[part])
 
 
 @pytest.mark.parametrize("kind", marked(TREES, slow={"boosted_trees", "random_forest"}))
@@ -236,16 +222,16 @@ def test_trees_out_of_fold_are_those_of_the_other_points(kind):
     pairs = complements(N, parts(SINGLY, 4, 0))
     held = made(kind).out_of_fold(pairs, SINGLY, 0).held
     for rest, part in pairs:
-        alone = TreeModel(kind, X[rest], Y[rest], 0)
-        assert torch.equal(held.location[part], alone.location(X[part]))
-        assert torch.equal(held.spread[part], alone.spread(X[part]))
+        alone = TreeModel(kind, X[rest], Y[rest], 0, None, made(kind).cells)
+        assert torch.equal(held.law.location[part], alone.location(X[part]))
+        assert torch.equal(held.law.spread[part], alone.law(X[part]).spread)
 
 
 def test_splits_that_do_not_test_every_point(model):
     first = torch.arange(30)
     held = model.out_of_fold([(first, torch.arange(30, 40))], SINGLY, 0).held
     assert held.rows.tolist() == list(range(30, 40))
-    assert held.location.shape == (10,)
+    assert held.law.location.shape == (10,)
 
 
 # ------------------------------------------------------------------ other data
@@ -276,11 +262,11 @@ def test_further_data(model, way):
     more = getattr(model, way)(X_NEW, Y_NEW + 0.2)
     assert type(more) is type(model)
     assert torch.isfinite(answers(more)).all()
-    if not model.has_posterior:
+    if model.gp is None:
         assert more is model  # trees are not grown again
         return
-    assert more.posterior.n_train == N + 11
-    if "Centred" not in type(model.posterior).__name__:
+    assert more.gp.n_train == N + 11
+    if "Centred" not in type(model.gp).__name__:
         closer = (Y_NEW + 0.2 - more.location(X_NEW)).abs().mean()
         assert closer < (Y_NEW + 0.2 - model.location(X_NEW)).abs().mean()
 

@@ -119,7 +119,7 @@ def test_regions_are_weighted_as_intervals_are(monkeypatch, tmp_path):
     model = quick(cal_size=79).fit(X, Y, sample_weight_cal=np.where(X[:, 0] > 0, 9.0, 1.0))
     m, own = largest(model), np.where(model.outputs_[0].calibrated_.X_cal[:, 0] > 0, 9.0, 1.0)
     location = model.predict(X[:3])
-    spread = np.stack([one.calibrated_.model.location_and_spread(torch.tensor(X[:3]))[1]
+    spread = np.stack([one.calibrated_.model.law(torch.tensor(X[:3])).spread
                        for one in model.outputs_], -1)  # fmt: skip
     test = np.array([1.0, 4.0, 9.0])
     box = model.predict_region(X[:3], 0.8, sample_weight=test)
@@ -280,7 +280,8 @@ def test_bands_are_weighted_by_group():
     size, of = calibrated.scores.abs().numpy(), calibrated.groups.numpy()
     whole = np.array([size[of == g].max() for g in np.unique(of)])
     weights = np.array([calibrated.weights.numpy()[of == g].mean() for g in np.unique(of)])
-    location, spread = calibrated.model.location_and_spread(torch.tensor(X[:6]))
+    law = calibrated.model.law(torch.tensor(X[:6]))
+    location, spread = law.location, law.spread
     for w in (1.0, 3.0):
         band = model.predict_band(X[:6], 0.8, sample_weight=np.full(6, w))
         radius = by_hand(whole, weights, 0.8, w)

@@ -11,6 +11,7 @@ from sharpgp.calibration.cv_plus import PlusPredictor
 from sharpgp.calibration.intervals import prefers_band
 from sharpgp.gp import train
 from sharpgp.gp.compute import side_by_side, threads_for
+from sharpgp.models.laws import Normal
 from sharpgp.models.model import Model
 
 
@@ -26,16 +27,14 @@ class Constant(Model):
     def __init__(self, y: torch.Tensor) -> None:
         self.level, self.deviation = y.mean(), y.std()
 
-    def location(self, X: torch.Tensor) -> torch.Tensor:
-        return self.level.expand(len(X))
-
-    def spread(self, X: torch.Tensor) -> torch.Tensor:
-        return self.deviation.expand(len(X))
+    def law(self, X: torch.Tensor) -> Normal:
+        return Normal(self.level.expand(len(X)), self.deviation.expand(len(X)))
 
     def extended(self, X: torch.Tensor, y: torch.Tensor) -> "Constant":
         raise NotImplementedError
 
     updated = extended
+    gp = n_features = device = X_train = y_train = None
 
 
 def plus_of(y: torch.Tensor, folds: int) -> PlusPredictor:
@@ -128,7 +127,7 @@ def test_every_fit_of_plus_is_without_its_part():
     order = torch.randperm(45, generator=torch.Generator().manual_seed(0))
     for part, fit, z in zip(order.chunk(3), plus.fits, plus.scores, strict=True):
         assert not torch.isin(y[part], fit.posterior.y_train).any()
-        torch.testing.assert_close(z, (y[part] - fit.posterior.mean(X[part])) / fit.spread(X[part]))
+        torch.testing.assert_close(z, (y[part] - fit.posterior.mean(X[part])) / fit.law(X[part]).spread)
     ends = plus.predict_interval(X, 0.8)
     assert 0.7 < ((ends[:, 0] <= y) & (y <= ends[:, 1])).double().mean() < 0.95
     levels = plus.predict_quantiles(X, [0.1, 0.5, 0.9])

@@ -32,22 +32,15 @@ from sharpgp.models.as_trained import PosteriorModel
 from sharpgp.models.bases import OF_MANY, POOLS, Bases, pool_for
 from sharpgp.models.folds import parts
 from sharpgp.models.gaussian import GaussianModel
-from sharpgp.models.pool import PooledModel, pooled_out_of_fold
+from sharpgp.models.pool import PooledModel, in_units, pooled_out_of_fold
 from sharpgp.models.splitters import complements
 from sharpgp.models.spread_choice import Choice
 from sharpgp.models.trees import TreeModel
-from sharpgp.models.weights import (
-    pool_weights,
-    pooled_crps,
-    pooled_location_spread,
-    spread_floors,
-    unit_sizes,
-)
+from sharpgp.models.weights import crps_of_scores, crps_products, pool_weights, unit_size
 
 pytestmark = pytest.mark.filterwarnings("ignore::sharpgp.CalibrationWarning")
 
 NAMES = ["rbf", "matern12", "extra_trees"]
-PARTS = "location", "spread"
 
 
 def steps(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -92,20 +85,18 @@ def test_weights_are_those_of_out_of_fold_predictions(learned):
     pairs, labels = complements(60, parts(torch.arange(60), 3, 0)), torch.arange(60)
     model, held = pooled_out_of_fold(models, pairs, labels, 0)
     found = [one.out_of_fold(pairs, labels, 0) for one in models.values()]
-    alone = [one.held for one in found]
-    m, s = (torch.stack([getattr(one, k) for one in alone]) for k in ("location", "spread"))
-    s = s.maximum(spread_floors(m, s, data[1]).unsqueeze(-1))
-    s = s * unit_sizes(m, s, data[1]).unsqueeze(-1)
-    weights = pool_weights(m, s, data[1])
+    alone, y = [one.held for one in found], data[1]
+    units = [unit_size(one.scores) for one in alone]
+    laws = [in_units(one.law, unit) for one, unit in zip(alone, units, strict=True)]
+    weights = pool_weights(crps_products(laws, y), 60)
     np.testing.assert_allclose([one.weight for one in model.members], weights, atol=1e-9)
     assert [member.name for member in model.members] == NAMES
-    location, spread = pooled_location_spread(weights, m, s)
-    torch.testing.assert_close(held.location, location)
-    torch.testing.assert_close(held.scores, (data[1] - location) / spread)
-    for member, one_m, one_s in zip(model.members, m, s, strict=True):
-        assert member.crps == pytest.approx(pooled_crps(one_m, one_s, data[1])[0].item())
+    below = sum(w * torch.special.ndtr(law.score(y)) for w, law in zip(weights, laws, strict=True))
+    torch.testing.assert_close(torch.special.ndtr(held.scores), below)
+    for member, one in zip(model.members, alone, strict=True):
+        assert member.crps == pytest.approx(crps_of_scores(one.law, one.scores, y))
     # Of the pool, for points that no model has seen, no worse than the best of them.
-    assert pooled_crps(location, spread, data[1])[0] <= min(one.crps for one in model.members)
+    assert held.crps(y) <= min(one.crps for one in model.members)
     # What predicts is the average of the refits that were scored.
     at = torch.from_numpy(X_NEW)
     average = torch.stack(
@@ -117,7 +108,7 @@ def test_weights_are_those_of_out_of_fold_predictions(learned):
 def test_an_interval_evaluates_each_kernel_once(monkeypatch):
     X, y = map(torch.from_numpy, wavy(60))
     model = PosteriorModel(train(X, y, start=0)[0])
-    expected = model.location(X), model.spread(X)
+    expected = model.location(X), model.law(X).spread
     evaluated, matrix = [], Stationary.matrix
 
     def counted(*given):
@@ -130,25 +121,18 @@ def test_an_interval_evaluates_each_kernel_once(monkeypatch):
 
 
 def test_a_pool_is_the_mixture_of_its_models(learned):
-    model = PooledModel(
-        [learned[name] for name in ("rbf", "matern12")],
-        torch.tensor([0.25, 0.75], dtype=torch.float64),
-        torch.tensor([2.0, 0.5], dtype=torch.float64),
-        torch.tensor([0.0, 1e9], dtype=torch.float64),
-        torch.zeros(1, dtype=torch.float64),
-        [],
-    )
+    weights, units = torch.tensor([[0.25, 0.75], [2.0, 0.5]], dtype=torch.float64)
+    models = [learned[name] for name in ("rbf", "matern12")]
+    model = PooledModel(models, weights, units, torch.zeros(1, dtype=torch.float64), [])
     at = torch.from_numpy(X_NEW)
-    (m0, m1), (s0, s1) = (
-        [getattr(one, answer)(at) for one in model.models] for answer in ("location", "spread")
-    )
-    m = 0.25 * m0 + 0.75 * m1
-    torch.testing.assert_close(model.location(at), m)
-    s1 = torch.full_like(s1, 1e9)  # its floor
-    square = 0.25 * ((2 * s0) ** 2 + (m0 - m) ** 2) + 0.75 * ((s1 / 2) ** 2 + (m1 - m) ** 2)
-    torch.testing.assert_close(model.spread(at), square.sqrt())
-    assert model.leading == 1
-    assert model.posterior is model.models[1].posterior
+    (m0, s0), (m1, s1) = (one.location_and_spread(at) for one in models)
+    torch.testing.assert_close(model.location(at), 0.25 * m0 + 0.75 * m1)
+    y = model.value(at, torch.tensor([[-2.0], [0.0], [1.0]], dtype=torch.float64))
+    below = 0.25 * torch.special.ndtr((y - m0) / (2 * s0))
+    below = below + 0.75 * torch.special.ndtr((y - m1) / (0.5 * s1))
+    expected = torch.special.ndtr(torch.tensor([[-2.0], [0.0], [1.0]], dtype=torch.float64))
+    torch.testing.assert_close(below, expected.expand(-1, len(at)))
+    assert model.gp is models[1].posterior
 
 
 def test_weights_of_exact_do_not_see_the_calibration_targets(learned_from_45):
@@ -158,9 +142,7 @@ def test_weights_of_exact_do_not_see_the_calibration_targets(learned_from_45):
     assert torch.equal(found[0].model.weights, found[1].model.weights)
     assert torch.equal(found[0].model.units, found[1].model.units)
     assert not torch.equal(found[0].scores, found[1].scores)
-    z = (torch.from_numpy(Y[45:]) - found[0].model.location(found[0].X_cal)) / found[
-        0
-    ].model.spread(found[0].X_cal)
+    z = found[0].model.score(found[0].X_cal, torch.from_numpy(Y[45:]))
     torch.testing.assert_close(found[0].scores, z)
 
 
@@ -247,7 +229,7 @@ def test_pools(fitted):
     assert len(str(table).splitlines()) == 4
     model = fitted.calibrated_.model
     assert isinstance(model, PooledModel)
-    assert fitted.posterior_ is model.posterior is fitted.calibrated_.posterior
+    assert fitted.posterior_ is model.gp is fitted.calibrated_.posterior
     assert len(model.models) == len(model.weights) >= sum(weight > 0 for weight in weights)
     lower, upper = fitted.predict_interval(X_NEW, 0.8).T
     assert (lower < upper).all()
@@ -299,11 +281,20 @@ def test_order_of_the_names_does_not_matter_much():
 
 @pytest.mark.parametrize("calibration", ["cv", "loo", "exact", "cv+"])
 @pytest.mark.parametrize("base", ["extra_trees", ["extra_trees", "boosted_trees"]])
-def test_trees_alone_are_refused(base, calibration):
-    model = SharpGPRegressor(base=base, calibration=calibration)
-    with pytest.raises(InvalidInputError, match="expected a GP among the models to pool") as caught:
-        model.fit(X[:30], Y[:30])
-    assert "add a kernel" in str(caught.value)
+def test_trees_need_no_gp(base, calibration, tmp_path):
+    model = SharpGPRegressor(base=base, calibration=calibration, random_state=0).fit(X, Y)
+    ends = model.predict_interval(X_NEW, 0.8)
+    assert np.mean((ends[:, 0] <= Y_NEW) & (ends[:, 1] >= Y_NEW)) > 0.5
+    assert np.isfinite(model.predict_dist(X_NEW).crps(Y_NEW)).all()
+    assert model.training_ is None
+    assert "calibration points" in repr(model.calibrated_)
+    model.save(tmp_path / "trees.sgp")
+    again = SharpGPRegressor.load(tmp_path / "trees.sgp")
+    np.testing.assert_array_equal(again.predict_interval(X_NEW, 0.8), ends)
+    with pytest.raises(InvalidInputError, match="expected a model with a GP.*add a kernel"):
+        CalibratedUpperConfidenceBound(model, delta=0.9).posterior  # noqa: B018
+    if calibration != "cv+":
+        model.update(X_NEW, Y_NEW)
 
 
 @pytest.mark.parametrize(
@@ -432,14 +423,14 @@ def test_acquisition(fitted):
 
 def test_a_gp_without_weight_stays_for_what_only_it_knows(monkeypatch):
     monkeypatch.setattr(
-        pool_module, "pool_weights", lambda m, s, y: torch.tensor([0.0, 1.0]).double()
+        pool_module, "pool_weights", lambda products, n: torch.tensor([0.0, 1.0]).double()
     )
     model = SharpGPRegressor(base=["rbf", "extra_trees"], calibration=METHODS["cv"])
     model.fit(X[:40], Y[:40])
     assert [one.weight for one in model.base_] == [1.0, 0.0]
     pooled = model.calibrated_.model
     assert len(pooled.models) == 2
-    assert pooled.leading == 0
+    assert pooled.gp is model.posterior_
     trees = pooled.models[1].location(torch.from_numpy(X_NEW))
     np.testing.assert_allclose(model.predict(X_NEW), trees, rtol=1e-12)
 

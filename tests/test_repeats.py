@@ -13,6 +13,7 @@ from sharpgp.calibration.by_class import ClassPredictor
 from sharpgp.calibration.ranks import Ranks, WiderRanks
 from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.exchangeability import compare
+from sharpgp.models.laws import Normal
 from sharpgp.models.model import Model
 from sharpgp.models.repeats import KnownInputs, SeenModel, fitted_rows, own_variance
 
@@ -296,25 +297,24 @@ def test_what_is_known_of_an_input_is_the_posterior_of_two_kinds_of_noise():
     without = torch.tensor(np.stack([mean - variance * (inverse @ mean), np.sqrt(variance)]))
     rows = torch.tensor(np.repeat(X, c))[:, None], torch.tensor(y.reshape(-1))
     model = SeenModel(_Flat(), *rows, without, se2, 1.0 / c)
-    location, spread = model.location_and_spread(torch.tensor(X)[:, None])
+    law = model.law(torch.tensor(X)[:, None])
+    location, spread = law.location, law.spread
     k = K + tau2 * np.eye(5)
     np.testing.assert_allclose(location, k @ inverse @ mean)
     np.testing.assert_allclose(spread**2, np.diag(K) + tau2 + se2 - np.diag(k @ inverse @ k))
     new = torch.tensor([[0.5]]).double()
-    assert float(model.spread(new)) == pytest.approx(np.sqrt(1.0 + se2 * (1 - 1 / c)))
+    assert float(model.law(new).spread) == pytest.approx(np.sqrt(1.0 + se2 * (1 - 1 / c)))
 
 
 class _Flat(Model):
-    def location(self, X):
-        return torch.zeros(len(X), dtype=torch.float64)
-
-    def spread(self, X):
-        return torch.ones(len(X), dtype=torch.float64)
+    def law(self, X):
+        return Normal(*torch.tensor([0.0, 1.0]).double().unsqueeze(-1).expand(-1, len(X)))
 
     def extended(self, X, y):
         return self
 
     updated = extended
+    gp = n_features = device = X_train = y_train = None
 
 
 def test_inputs_are_known_by_their_numbers():

@@ -6,7 +6,6 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from scipy.stats import norm
 from sklearn.ensemble import (
     ExtraTreesRegressor,
     HistGradientBoostingRegressor,
@@ -19,8 +18,7 @@ from sharpgp.exceptions import SavedModelError
 from sharpgp.gp.sizes import drawn_rows
 from sharpgp.models import boosting, folds, forests, summed_trees, tree_arrays, trees
 from sharpgp.models.boosting import BoostedTrees, ScaledBoosting
-from sharpgp.models.forests import ExtraTrees, LeafForest
-from sharpgp.models.refitted import LEAST_SPREAD
+from sharpgp.models.forests import ExtraTrees, LeafForest, TargetCells
 from sharpgp.models.summed_trees import SummedTrees
 from sharpgp.models.tree_arrays import TreeArrays
 from sharpgp.models.trees import TREES, TreeModel
@@ -74,7 +72,7 @@ def test_trees_that_nobody_asked_yet_are_saved_without_and_grow_alike(tmp_path):
     assert "grown" not in vars(loaded)
     new = torch.from_numpy(X_NEW)
     assert torch.equal(loaded.location(new), model.location(new))
-    assert torch.equal(loaded.spread(new), model.spread(new))
+    assert torch.equal(loaded.law(new).spread, model.law(new).spread)
 
 
 @pytest.mark.parametrize("settings", [{}, {"early_stopping": True}, {"max_leaf_nodes": 3}])
@@ -116,9 +114,14 @@ def slow_weights(arrays: TreeArrays, X_new):
     return W / arrays.n_trees
 
 
-def slow_quantile(values, weights, p):
-    order = np.argsort(values, kind="stable")
-    return np.interp(p, np.r_[0.0, weights[order].cumsum()], np.r_[values[order][0], values[order]])
+LIKE = torch.ones(1, dtype=torch.float64)
+
+
+def moments(grown, X):
+    """Location and spread of the law at rows."""
+    law = grown.law(X, LIKE)
+    np.testing.assert_allclose(grown.location(X), law.location)
+    return law.location.numpy(), law.spread.numpy()
 
 
 @pytest.mark.parametrize("least", [1, 4])
@@ -127,21 +130,36 @@ def test_extra_trees_are_weighted_targets(least, monkeypatch):
     monkeypatch.setattr(forests, "_LEAST_IN_LEAF", least)
     model = ExtraTrees(X, Y, seed=0)
     W = slow_weights(model.trees, X_NEW)
-    location, spread = model.moments(X_NEW)
+    location, spread = moments(model, X_NEW)
     np.testing.assert_allclose(location, W @ Y, rtol=0, atol=1e-12)
     forest = ExtraTreesRegressor(7, min_samples_leaf=least, random_state=0).fit(X, Y)
     np.testing.assert_allclose(location, forest.predict(X_NEW), rtol=0, atol=1e-12)
-    # A quantile jumps where points without weight lie between two with one; rounding decides there.
-    for sign in (-1, 1):
-        low, high = (
-            np.array([slow_quantile(Y, w, p) for w in W])
-            for p in (0.1 + sign * 1e-12, 0.9 - sign * 1e-12)
-        )
-        bound = np.maximum((high - low) / (2 * norm.ppf(0.9)), LEAST_SPREAD * Y.std())
-        assert (sign * (spread - bound) >= -1e-9 * bound).all()
-    monkeypatch.setattr(forests, "_BLOCK", 300)  # two rows at a time
-    for blocks, whole in zip(model.moments(X_NEW), (location, spread), strict=True):
-        np.testing.assert_allclose(blocks, whole, rtol=1e-12)
+    variance = W @ Y**2 - (W @ Y) ** 2
+    np.testing.assert_allclose(spread**2, (7 * variance + Y.var()) / 8, rtol=1e-9)
+    # At the edges of cells the distribution function is that of the targets, and of one more tree.
+    law, edges = model.law(X_NEW, LIKE), torch.from_numpy(model.cells.edges)
+    below = Y[:, None] < model.cells.edges
+    root = (below.sum(0) + np.arange(len(edges)) / (len(edges) - 1)) / (len(Y) + 1)
+    outside = 0.5 / (8 * (len(Y) + 1))
+    expected = outside + (1 - 2 * outside) * (7 * W @ below + root) / 8
+    found = torch.special.ndtr(law.score(edges.unsqueeze(-1).expand(-1, len(X_NEW)))).T
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_a_leaf_of_equal_targets_is_an_atom_that_other_targets_can_miss():
+    """65 % of the targets are equal: intervals there have no width, and nothing is impossible."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(300, 2))
+    y = np.where(X[:, 0] < 0.65, 2.0, 5.0 + rng.normal(size=300))
+    law = ExtraTrees(X, y, seed=0).law(np.array([[0.2, 0.5], [0.9, 0.5]]), LIKE)
+    low, high = law.value(torch.tensor([[-1.0], [1.0]], dtype=torch.float64))
+    assert float(high[0] - low[0]) < 1e-7
+    assert abs(float(low[0]) - 2.0) < 1e-7
+    assert float(high[1] - low[1]) > 0.5
+    z = law.score(torch.linspace(-30, 40, 500, dtype=torch.float64).unsqueeze(-1).expand(-1, 2))
+    assert bool(torch.isfinite(z).all() and (z.diff(dim=0) > 0).all())
+    again = law.value(z)
+    assert float((law.score(again) - z).abs().max()) < 1e-6
 
 
 def test_boosted_trees_are_scikit_learns_with_a_constant_spread():
@@ -154,7 +172,7 @@ def test_boosted_trees_are_scikit_learns_with_a_constant_spread():
         n_iter_no_change=15,
         random_state=0,
     ).fit(X, Y)
-    location, spread = model.moments(X_NEW)
+    location, spread = moments(model, X_NEW)
     np.testing.assert_allclose(location, reference.predict(X_NEW), rtol=0, atol=1e-12)
     np.testing.assert_allclose(spread, Y.std())
 
@@ -163,7 +181,7 @@ def test_location_finds_the_step_and_all_but_few_boosted_trees_the_noise():
     new, _, scale = problem(200, seed=1)
     for kind in GROWN:
         data, target, _ = problem(3000 if kind is ScaledBoosting else 400)
-        location, spread = kind(data, target, seed=0).moments(new)
+        location, spread = moments(kind(data, target, seed=0), new)
         assert np.sqrt(np.mean((location - 5.0 * (new[:, 0] > 0)) ** 2)) < 1.0
         if kind is not BoostedTrees:
             assert np.median(spread[scale == 1.0]) > 1.5 * np.median(spread[scale == 0.1])
@@ -171,14 +189,14 @@ def test_location_finds_the_step_and_all_but_few_boosted_trees_the_noise():
 
 @pytest.mark.parametrize("kind", GROWN)
 def test_a_seed_fixes_everything(kind):
-    one, two = (kind(X, Y, seed=3).moments(X_NEW) for _ in range(2))
+    one, two = (moments(kind(X, Y, seed=3), X_NEW) for _ in range(2))
     np.testing.assert_array_equal(one, two)
 
 
 @pytest.mark.parametrize("kind", [few for few, _ in TREES.values()])
 @pytest.mark.parametrize("n", [2, 5, 12])
 def test_few_points_give_finite_answers(kind, n):
-    location, spread = kind(X[:n], Y[:n], seed=0).moments(X_NEW)
+    location, spread = moments(kind(X[:n], Y[:n], seed=0), X_NEW)
     assert np.isfinite(location).all()
     assert (np.isfinite(spread) & (spread > 0)).all()
 
@@ -186,13 +204,13 @@ def test_few_points_give_finite_answers(kind, n):
 @pytest.mark.parametrize("kind", GROWN)
 def test_units_of_the_target_carry_over(kind):
     """By a power of two, so that splits and roundings are the same."""
-    plain, scaled = kind(X, Y, seed=0).moments(X), kind(X, 1024.0 * Y, seed=0).moments(X)
+    plain, scaled = (moments(kind(X, unit * Y, seed=0), X) for unit in (1.0, 1024.0))
     np.testing.assert_allclose(scaled, 1024.0 * np.array(plain), rtol=1e-9)
 
 
 @pytest.mark.parametrize("kind", GROWN)
 def test_a_constant_target_has_a_positive_spread(kind):
-    location, spread = kind(X, np.full_like(Y, 3.0), seed=0).moments(X)
+    location, spread = moments(kind(X, np.full_like(Y, 3.0), seed=0), X)
     np.testing.assert_allclose(location, 3.0)
     assert (spread > 0).all()
 
@@ -202,24 +220,24 @@ def test_leaves_that_are_averaged_have_the_variance_of_a_random_target(monkeypat
     monkeypatch.setattr(forests, "_LEAF_TREES", 7)
     monkeypatch.setattr(forests, "MOST_GROWN_ON", 60)
     for kind in ("random_forest", "extra_trees"):
-        model = LeafForest(X, Y, 0, kind)
+        model = LeafForest(X, Y, 0, kind=kind)
         train, new = model.trees.leaves(X), model.trees.leaves(X_NEW)
         inside = train[None, :, :] == new[:, None, :]  # [T, N, trees]
         W = (inside / inside.sum(1, keepdims=True)).mean(2)
-        location, spread = model.moments(X_NEW)
+        location, spread = moments(model, X_NEW)
         np.testing.assert_allclose(location, W @ Y, rtol=0, atol=1e-12)
         variance = W @ Y**2 - (W @ Y) ** 2
-        np.testing.assert_allclose(spread, np.sqrt(variance), rtol=1e-9)
+        np.testing.assert_allclose(spread**2, (7 * variance + Y.var()) / 8, rtol=1e-9)
         monkeypatch.setattr(tree_arrays, "_BLOCK", 20)
-        np.testing.assert_array_equal(model.moments(X_NEW), (location, spread))
-        assert all(len(part) == 0 for part in model.moments(X_NEW[:0]))
+        np.testing.assert_array_equal(moments(model, X_NEW), (location, spread))
+        assert all(len(part) == 0 for part in moments(model, X_NEW[:0]))
 
 
 def test_leaves_of_very_many_rows_average_some_of_them(monkeypatch):
     rows = drawn_rows(len(Y), 60).numpy()
-    expected = LeafForest(X[rows], Y[rows], 0).moments(X_NEW)
+    expected = moments(LeafForest(X[rows], Y[rows], 0, TargetCells(Y)), X_NEW)
     monkeypatch.setattr(forests, "MOST_IN_LEAVES", 60)
-    np.testing.assert_array_equal(LeafForest(X, Y, 0).moments(X_NEW), expected)
+    np.testing.assert_array_equal(moments(LeafForest(X, Y, 0), X_NEW), expected)
 
 
 @pytest.mark.parametrize("leaves", [2, 15, 31])
@@ -249,7 +267,7 @@ def test_trees_with_more_leaves_than_bits_are_walked():
 def test_a_boosted_spread_stays_within_what_was_seen():
     data, target, _ = problem(1000)
     model = ScaledBoosting(data, target, seed=0)
-    _, spread = model.moments(1e3 * data)
+    _, spread = moments(model, 1e3 * data)
     assert ((spread >= model.least) & (spread <= model.most)).all()
 
 
@@ -274,8 +292,8 @@ def test_of_many_rows_some_judge_that_the_trees_do_without(kind, monkeypatch):
     changed[judging] += 100.0
     again = TreeModel(kind, points, changed, 0, labels)
     assert torch.equal(again.location(points), model.location(points))
-    assert torch.equal(held.location, model.location(points[judging]))
-    torch.testing.assert_close(held.scores, (targets[judging] - held.location) / held.spread)
+    assert torch.equal(held.law.location, model.location(points[judging]))
+    torch.testing.assert_close(held.scores, (targets[judging] - held.law.location) / held.law.spread)
 
 
 # ------------------------------------------------------------------ files
@@ -301,7 +319,7 @@ def test_saved_and_loaded(kind, many, tmp_path):
     persistence.save(model, tmp_path / "trees.sgp")
     again = persistence.load(tmp_path / "trees.sgp")
     assert torch.equal(again.location(points), model.location(points))
-    assert torch.equal(again.spread(points), model.spread(points))
+    assert torch.equal(again.law(points).spread, model.law(points).spread)
     assert torch.equal(again.X_train, model.X_train)
     assert (again.kind, again.seed) == (kind, 0)
     assert (again.judging is None) != many
@@ -388,14 +406,14 @@ def test_many_targets_of_which_few_are_huge_are_boosted_as_their_arcsinh(monkeyp
     x = rng.uniform(size=(4000, 2))
     y = np.exp(6.0 * x[:, 0] + rng.normal(size=4000))
     found = boosting.ScaledBoosting(x, y, seed=0)
-    location, spread = found.moments(x)
+    location, spread = moments(found, x)
     assert found.warp is not None
     # Half the deviation of the noise, which is 1 in these terms.
     assert np.abs(np.log(location / np.exp(6.0 * x[:, 0])))[x[:, 0] > 0.5].mean() < 0.5
     assert np.corrcoef(np.log(spread), x[:, 0])[0, 1] > 0.9
     assert location.max() <= y.max() * (1 + 1e-9)
     monkeypatch.setattr(boosting, "heavy_warp", lambda y: None)
-    plain, _ = boosting.ScaledBoosting(x, y, seed=0).moments(x)
+    plain, _ = moments(boosting.ScaledBoosting(x, y, seed=0), x)
     true = np.exp(6.0 * x[:, 0])
     assert np.abs(location - true).mean() < np.abs(plain - true).mean()
 
@@ -411,12 +429,12 @@ def test_a_few_huge_targets_do_not_decide_where_trees_split(monkeypatch):
 
     def found():
         grown = ExtraTrees(inputs, y, seed=0)
-        location, _ = grown.moments(asked)
+        location, _ = moments(grown, asked)
         return grown, location, np.abs(location - 3.0 * (asked[:, 0] > 0.5)).mean()
 
     grown, location, tamed = found()
     assert grown.targets.max() == y.max()
-    turned, _ = ExtraTrees(inputs, 8.0 - 4.0 * y, seed=0).moments(asked)
+    turned, _ = moments(ExtraTrees(inputs, 8.0 - 4.0 * y, seed=0), asked)
     np.testing.assert_allclose(turned, 8.0 - 4.0 * location, rtol=1e-9, atol=1e-6)
     monkeypatch.setattr(forests, "_HEAVY", np.inf)
     assert 2.0 * tamed < found()[-1]

@@ -73,7 +73,7 @@ def test_cv_scores_new_points_before_it_learns_from_them(monkeypatch):
     later = present.updated(X, Y)
     assert (later.n_cal, later.posterior.n_train) == (180, 180)
     assert (present.n_cal, present.posterior.n_train) == (60, 60)
-    expected = (Y - present.predict_mean(X)) / present.model.spread(X)
+    expected = (Y - present.predict_mean(X)) / present.model.law(X).spread
     assert torch.equal(later.scores[:60], present.scores)
     torch.testing.assert_close(later.scores[60:], expected)
     everything = [

@@ -101,11 +101,8 @@ def summarised(model: Any) -> Summary:
 
 def _lengthscales(gp: Any, names: list[str], encoding: Any) -> dict[str, float]:
     """Lengthscales by name, in units of their columns; empty for kernels that have other ones."""
-    inverse = [
-        k
-        for k, name in enumerate(getattr(gp, "names", ()))
-        if name.startswith("inverse_lengthscale")
-    ]
+    known = enumerate(getattr(gp, "names", ()))
+    inverse = [k for k, name in known if name.startswith("inverse_lengthscale")]
     labels = names if encoding is None else encoding.lengthscales
     units = getattr(gp, "x_units", None)
     if units is None or len(inverse) < len(labels):

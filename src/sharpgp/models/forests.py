@@ -135,7 +135,8 @@ class ExtraTrees:
     X : array [N, d]
     y : array [N]
     seed : int
-    cells : TargetCells
+    cells : TargetCells, optional
+        None: those of ``y``.
 
     References
     ----------
@@ -146,17 +147,18 @@ class ExtraTrees:
     --------
     >>> X = np.linspace(0, 1, 100)[:, None]
     >>> y = np.where(X[:, 0] > 0.5, 10.0, 0.0) + np.cos(99 * X[:, 0]) * X[:, 0]
-    >>> law = ExtraTrees(X, y, 0, TargetCells(y)).law(
-    ...     np.array([[0.1], [0.9]]), torch.ones(1).double()
-    ... )
+    >>> law = ExtraTrees(X, y, 0).law(np.array([[0.1], [0.9]]), torch.ones(1).double())
     >>> bool(law.location.diff() > 8), bool(law.spread.diff() > 0)
     (True, True)
     """
 
-    def __init__(self, X: Floats, y: Floats, seed: int, cells: TargetCells) -> None:
+    def __init__(
+        self, X: Floats, y: Floats, seed: int, cells: TargetCells | None = None
+    ) -> None:
         least = min(_LEAST_IN_LEAF, max(1, len(y) // 4))
         self.trees = TreeArrays.of_trees(extra_trees(X, tamed(y), seed, least))
-        self.targets, self.members, self.cells = y, self.trees.leaves(X), cells
+        self.targets, self.members = y, self.trees.leaves(X)
+        self.cells = TargetCells(y) if cells is None else cells
 
     def _restored(self) -> None:
         agree("trees", self.members.shape[1], self.trees.n_trees)
@@ -279,7 +281,8 @@ class LeafForest:
     X : array [N, d]
     y : array [N]
     seed : int
-    cells : TargetCells
+    cells : TargetCells, optional
+        None: those of ``y``.
     kind : {"random_forest", "extra_trees"}
 
     References
@@ -290,16 +293,20 @@ class LeafForest:
     --------
     >>> X = np.linspace(0, 1, 100)[:, None]
     >>> y = np.where(X[:, 0] > 0.5, 10.0, 0.0) + np.cos(99 * X[:, 0]) * X[:, 0]
-    >>> law = LeafForest(X, y, 0, TargetCells(y)).law(
-    ...     np.array([[0.1], [0.9]]), torch.ones(1).double()
-    ... )
+    >>> law = LeafForest(X, y, 0).law(np.array([[0.1], [0.9]]), torch.ones(1).double())
     >>> bool(law.location.diff() > 8), bool(law.spread.diff() > 0)
     (True, True)
     """
 
     def __init__(
-        self, X: Floats, y: Floats, seed: int, cells: TargetCells, kind: str = "random_forest"
+        self,
+        X: Floats,
+        y: Floats,
+        seed: int,
+        cells: TargetCells | None = None,
+        kind: str = "random_forest",
     ) -> None:
+        cells = TargetCells(y) if cells is None else cells
         if len(y) > MOST_IN_LEAVES:
             rows = drawn_rows(len(y), MOST_IN_LEAVES).numpy()
             X, y = X[rows], y[rows]

@@ -376,10 +376,9 @@ class Changed(Law):
 
     Examples
     --------
-    >>> law = Table(
-    ...     *torch.tensor([[-1.0, 1.0], [-1.0, 1.0]]), *torch.ones(4, 1)[:2], torch.ones(2, 1), 0.0
-    ... )
-    >>> law.changed(torch.ones(1), torch.ones(1), torch.ones(1)).value(torch.ones(1, 1)).item()
+    >>> nodes, one = torch.tensor([-1.0, 1.0]), torch.ones(1)
+    >>> law = Table(nodes, nodes, 0.0 * one, one, torch.ones(2, 1), 0.0)
+    >>> law.changed(one, one, one).value(torch.ones(1, 1)).item()
     2.0
     """
 

@@ -45,7 +45,7 @@ class HeldOut:
         return cls(rows, joined([part.law for part in parts]), scores)
 
     def crps(self, y: Tensor) -> float:
-        """Mean CRPS of laws with the scores that were found, for targets ``y`` [N] of all points."""
+        """Mean CRPS of the law with these scores, for targets ``y`` [N] of all points."""
         return crps_of_scores(self.law, self.scores, y[self.rows])
 
     def by_part(self, pairs: Sequence[Split]) -> tuple[Tensor, ...]:

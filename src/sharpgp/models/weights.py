@@ -18,10 +18,12 @@ PULL = 1.0
 _LEAST_SHARE = 0.01
 _LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9)
 # Scores at which laws are compared, and points that are enough to compare them at.
-_NODES = ndtri(
-    torch.cat([torch.tensor([1e-4, 1e-3, 6e-3]), (torch.arange(32.0) + 0.5) / 32]).double()
+_NODES = torch.cat(
+    [
+        torch.tensor([-3.7, -3.1, -2.5, 2.5, 3.1, 3.7], dtype=torch.float64),
+        ndtri((torch.arange(32, dtype=torch.float64) + 0.5) / 32),
+    ]
 )
-_NODES = torch.cat([_NODES, -_NODES[:3]]).sort().values
 _MOST_POINTS = 2000
 # Levels of the quantiles by which a law with the ranks of its scores is judged.
 _SCORED = ((torch.arange(99.0) + 0.5) / 99).double()

@@ -39,7 +39,7 @@ def scores(model: GaussianModel, draws: int, n: int, rng: np.random.Generator) -
     parts = []
     for _ in range(math.ceil(draws * n / 20_000)):
         X, y = sample(20_000, rng)
-        parts.append((y - model.location(X)) / model.spread(X))
+        parts.append((y - model.location(X)) / model.law(X).spread)
     return torch.cat(parts)[: draws * n].reshape(draws, n)
 
 

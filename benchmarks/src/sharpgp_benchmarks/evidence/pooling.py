@@ -116,7 +116,7 @@ def fits(name: str, X: Tensor, y: Tensor, seed: int) -> Callable[[Tensor | None]
         model = whole
         if rows is not None:
             model = GaussianModel(same_spread(whole.choice, posterior, X[rows], y[rows]))
-        return lambda X: (model.location(X).detach(), model.spread(X).detach())
+        return lambda X: (model.location(X).detach(), model.law(X).spread.detach())
 
     return fitted
 
