@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import gpytorch
 import torch
 from sklearn.base import is_classifier
 from torch import Tensor
@@ -16,7 +15,7 @@ from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.centred import CentredPosterior
 from sharpgp.gp.compute import beside, side_by_side
 from sharpgp.gp.covariance import STATIONARY
-from sharpgp.gp.kernels import KERNELS, Kernel, named
+from sharpgp.gp.kernels import KERNELS, Kernel, is_gpytorch_kernel, named
 from sharpgp.gp.posterior import DataPosterior
 from sharpgp.gp.sizes import (
     FEW_ROWS_PER_FEATURE,
@@ -224,7 +223,7 @@ class Bases:
             "random_state": self.seed,
             **training,
         }
-        if isinstance(base, gpytorch.kernels.Kernel) or (isinstance(base, str) and base in KERNELS):
+        if is_gpytorch_kernel(base) or (isinstance(base, str) and base in KERNELS):
             return train(X, y, self._kernel(base, X, searched), **settings)[0]
         mean = ScikitMean(
             base, names=names_for(base, self.names), seed=self.seed or 0, groups=labels
@@ -258,7 +257,7 @@ def _starts(models: Sequence[GaussianModel]) -> list[int] | None:
 
 def _check_model(base: Any) -> None:
     """Raise unless ``base`` is a model, before any is fitted."""
-    if isinstance(base, gpytorch.kernels.Kernel):
+    if is_gpytorch_kernel(base):
         return
     if isinstance(base, str) and base == "auto":
         raise InvalidInputError("base: expected 'auto' alone, found it in a list; name its models")
