@@ -316,7 +316,6 @@ SETTINGS = {
     "restarts a": {"calibration": Sharp(restarts="a")},
     "effort 0": {"calibration": Sharp(effort=0)},
     "effort 1.5": {"calibration": Sharp(effort=1.5)},
-    "interpolation spline": {"calibration": Sharp(interpolation="spline")},
     "seed of Sharp": {"calibration": Sharp(random_state="a")},
     "seed of Vovk20": {"calibration": Vovk20(random_state="a")},
     "fractional seed": {"calibration": Vovk20(random_state=2.5)},

@@ -215,13 +215,16 @@ def test_predictions_are_guarded_as_fits_are(monkeypatch):
         tried.append(device)
         return work(torch.device("meta")) if len(tried) == 2 else work(device)
 
-    monkeypatch.setattr("sharpgp._answers.within_memory", guard)
+    monkeypatch.setattr("sharpgp.gp.compute.within_memory", guard)
     assert (model.predict_interval(X) == expected).all()
-    moved = []
-    monkeypatch.setattr(
-        "sharpgp._answers.moved_to",
-        lambda value, device: moved.append(device.type) or compute.moved_to(value, "cpu"),
-    )
+    moved, moved_to = [], compute.moved_to
+
+    def move(value, device, *seen):
+        if not seen:
+            moved.append(device.type)
+        return moved_to(value, "cpu", *seen)
+
+    monkeypatch.setattr("sharpgp.gp.compute.moved_to", move)
     monkeypatch.setattr(torch.Tensor, "to", lambda self, *args, **kwargs: self)
     assert (model.predict_interval(X) == expected).all()
     assert moved == ["meta"]

@@ -6,7 +6,8 @@ import torch
 
 from helpers import marked
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.covariance import STATIONARY, FromGPyTorch, Stationary
+from sharpgp.gp.covariance import STATIONARY, Stationary
+from sharpgp.gp.from_gpytorch import FromGPyTorch
 from sharpgp.gp.kernels import make_covariance
 
 DIMENSIONS = (1, 2, 5, 20)

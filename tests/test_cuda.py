@@ -44,7 +44,7 @@ SEARCHING = {
     "fully_bayesian": 0.5,
     "capone22": 0.5,
 }
-KINDS = ("exact", "in place", "sparse", "moved", "fitc")
+KINDS = ("exact", "in place", "sparse", "fitc")
 LEVELS = (0.025, 0.1, 0.5, 0.8, 0.975)
 
 X, Y = map(torch.from_numpy, wavy(120))
@@ -73,8 +73,6 @@ def trained(kind):
     sparse = train_chosen(X, Y, approximation=Sparse(25))[0]
     if kind == "sparse":
         return sparse
-    if kind == "moved":
-        return sparse.moved(sparse.inducing_standardised + 0.05)
     units = {"x_units": sparse.x_units, "y_units": sparse.y_units}
     return FitcPosterior(X, Y, sparse.covariance, sparse.theta_R, sparse.inducing, **units)
 

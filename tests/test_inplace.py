@@ -9,8 +9,9 @@ from torch.utils._pytree import tree_leaves
 from helpers import wavy
 from sharpgp.exceptions import NumericalError
 from sharpgp.gp import compute, inplace, sizes, training
-from sharpgp.gp.covariance import STATIONARY, FromGPyTorch, Stationary
+from sharpgp.gp.covariance import STATIONARY, Stationary
 from sharpgp.gp.exact import ExactPosterior
+from sharpgp.gp.from_gpytorch import FromGPyTorch
 from sharpgp.gp.training import train
 from sharpgp.models import spread_choice
 from sharpgp.models.gaussian import learn_gaussian

@@ -51,6 +51,27 @@ def test_importing_sharpgp_imports_nothing_else_and_is_quick(loading):
     assert loading["share"] < 0.1  # of what the packages take that it stands on
 
 
+#: Which slow libraries are there after the import of README's first line, and after its fit.
+FIRST_LINES = """
+import json, sys
+slow = ("torch", "gpytorch", "botorch", "linear_operator", "sklearn.ensemble", "matplotlib")
+from sharpgp import SharpGPRegressor
+imported = [name for name in slow if name in sys.modules]
+X = [[k / 10, k % 7] for k in range(60)]
+SharpGPRegressor(random_state=0).fit(X, [x + z for x, z in X]).predict_interval(X)
+print(json.dumps([imported, [name for name in slow if name in sys.modules]]))
+"""
+
+
+def test_slow_libraries_are_imported_by_what_needs_them():
+    """The estimator needs scikit-learn alone; a default fit, torch and trees, but not gpytorch."""
+    done = python("-c", FIRST_LINES)
+    assert done.returncode == 0, done.stderr
+    imported, fitted = json.loads(done.stdout)
+    assert imported == []
+    assert fitted == ["torch", "sklearn.ensemble"]
+
+
 def test_names_are_imported_when_asked_for(loading):
     """Modules, too, after one import."""
     assert loading["missing"] == []

@@ -402,7 +402,7 @@ def test_a_new_process_knows_every_class_that_can_be_stored():
     code = """
 from sharpgp import _stored, persistence
 try:
-    persistence.read("no such file")
+    _stored.Reader([{"class": "no such class"}], {})
 except persistence.SavedModelError:
     print(*_stored._BY_NAME)
 """

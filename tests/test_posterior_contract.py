@@ -85,11 +85,6 @@ def summed(X, y):
     return nothing.extended(X, y)
 
 
-def moved(X, y):
-    gp = sparse(X, y)
-    return gp.moved(gp.inducing_standardised + 0.05)
-
-
 def warped(X, y):
     return train_warped(X, y, Stationary("rbf", X.shape[1]))
 
@@ -209,7 +204,7 @@ def gp(request):
 
 #: For tests that train each GP again: those that differ from another one in a part alone, or take
 #: long, are left to `make test-slow`.
-SOME_WITH_DATA = marked(sorted(WITH_DATA), slow={"centred_sparse", "moved", "of_gpytorch", "sgpr"})
+SOME_WITH_DATA = marked(sorted(WITH_DATA), slow={"centred_sparse", "of_gpytorch", "sgpr"})
 
 
 @pytest.fixture(params=WRAPPERS)
@@ -453,7 +448,7 @@ def test_copied(any_gp):
     "name",
     marked(
         [make.__name__ for make in TRAINED if make is not of_gpytorch],
-        slow={"centred_sparse", "moved"},
+        slow={"centred_sparse"},
     ),
 )
 def test_units_do_not_matter(name):

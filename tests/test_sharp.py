@@ -5,12 +5,10 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from scipy.interpolate import PchipInterpolator
 
 from helpers import marked
 from sharpgp import Sharp
 from sharpgp._ranks import rank
-from sharpgp.calibration.methods.sharp.curves import Curves, monotone_slopes
 from sharpgp.calibration.methods.sharp.path import (
     MOST_EVALUATIONS,
     centre_of,
@@ -24,9 +22,8 @@ from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import train
 from sharpgp.gp.covariance import STATIONARY
 from sharpgp.gp.exact import ExactPosterior
-from sharpgp.models.objective import length, pinball, sharpness, smooth_quantile
+from sharpgp.models.objective import pinball, sharpness, smooth_quantile
 from sharpgp.models.search import Budget, Problem, Visited, price
-from sharpgp.persistence import load, save
 from tolerances import rounding
 
 
@@ -198,7 +195,6 @@ def small():
     [
         {"levels": 0.9},
         pytest.param({"levels": 6}, marks=pytest.mark.slow),
-        pytest.param({"levels": 4, "rule": "veto"}, marks=pytest.mark.slow),
         pytest.param({"levels": "all"}, marks=pytest.mark.slow),
         pytest.param({"levels": 4, "subset": 20}, marks=pytest.mark.slow),
         pytest.param({"levels": 4, "family": "scaled"}, marks=pytest.mark.slow),
@@ -223,24 +219,6 @@ def test_more_restarts_and_more_effort_never_end_in_a_worse_path(small, settings
     assert prices[1, 0] < 0
     again = Sharp(**settings, effort=1, restarts=1, random_state=5).fit(*small)
     assert found_price(again, *small) == prices[1, 1]
-
-
-@pytest.mark.parametrize("settings", [{"levels": 15}, {"levels": 9, "family": "shared"}], ids=str)
-def test_with_a_veto_no_level_is_worse_than_with_theta_R(small, settings):
-    """A price lets some level be worse here, and the path as a whole better."""
-    posterior = small[0]
-    free, bound = (Sharp(**settings, rule=rule).fit(*small) for rule in ("price", "veto"))
-    worst = {
-        rule: max(np.log(r.objective / r.objective_base) for r in fit.results)
-        for rule, fit in {"price": free, "veto": bound}.items()
-    }
-    theta = torch.stack([posterior.theta_R, *(r.theta for r in bound.results)])
-    error = max(rounding(A) for A in posterior._covariance_of_data(theta))
-    assert worst["price"] > 0.01
-    assert worst["veto"] <= 4 * error
-    assert found_price(bound, *small) <= 0
-    with pytest.raises(InvalidInputError, match="rule: expected one of price, veto"):
-        Sharp(rule="never").fit(*small)
 
 
 def on_the_way(problem, delta, stops):
@@ -355,19 +333,6 @@ def test_the_smoothed_quantile_has_a_gradient_at_every_score_and_no_kinks():
     assert smooth_quantile(delta, z).item() == pytest.approx(expected.item())
 
 
-def test_interval_length_is_the_sum_of_the_two_levels_objectives(small, monkeypatch):
-    monkeypatch.setattr(ALONE, 20)
-    posterior, X_cal, y_cal = small
-    calibrated = Sharp(levels=[0.1, 0.9], objective="length").fit(*small)
-    lower, upper = calibrated.predict_quantiles(X_cal, [0.1, 0.9]).T
-    unit = (y_cal - posterior.mean(X_cal)).abs().mean()
-    found = sum(r.objective for r in calibrated.results) * unit
-    assert (upper - lower).mean().item() == pytest.approx(found.item(), rel=1e-6)
-    r, sigma = y_cal - posterior.mean(X_cal), posterior.sigma(posterior.theta_R[None], X_cal)
-    value, beta = length(torch.tensor([0.9]).double(), r, sigma)
-    assert value.item() == pytest.approx((beta.abs() * sigma.mean()).item())
-
-
 @pytest.mark.slow
 def test_pinball_objective_lowers_the_pinball_loss(rbf):
     posterior, X_cal, y_cal, _ = rbf
@@ -388,43 +353,8 @@ def test_unknown_names_list_the_known_ones(rbf):
     posterior, X_cal, y_cal, _ = rbf
     with pytest.raises(InvalidInputError, match="ard, scaled, shared"):
         Sharp(family="isotropic").fit(posterior, X_cal, y_cal)
-    with pytest.raises(InvalidInputError, match="sharpness, length, pinball"):
+    with pytest.raises(InvalidInputError, match="sharpness, pinball"):
         Sharp(objective="area").fit(posterior, X_cal, y_cal)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_the_cubic_between_levels_is_scipys_and_monotone(seed):
-    rng = np.random.default_rng(seed)
-    x, values = np.sort(rng.uniform(size=9)), np.sort(rng.normal(size=(9, 3)), axis=0)
-    values[:4] = values[:4][::-1]  # falls, then grows
-    slopes = monotone_slopes(torch.from_numpy(x), torch.from_numpy(values)).numpy()
-    np.testing.assert_allclose(slopes, PchipInterpolator(x, values).derivative()(x), atol=1e-12)
-    beta = torch.from_numpy(np.sort(values[:, 0]))
-    curves = Curves(torch.from_numpy(x), beta, torch.from_numpy(np.exp(values)), "cubic")
-    fine = np.linspace(x[0], x[-1], 200)
-    expected = PchipInterpolator(x, np.exp(values))(fine)
-    np.testing.assert_allclose(curves.theta_at(torch.from_numpy(fine)).numpy(), expected, rtol=1e-9)
-    assert (curves.beta_at(torch.from_numpy(fine)).diff() >= -1e-12).all()
-
-
-def test_trained_levels_do_not_depend_on_what_is_between_them(rbf, tmp_path):
-    posterior, X_cal, y_cal, X = rbf
-    line, cubic = (
-        Sharp(levels=4, interpolation=kind).fit(posterior, X_cal, y_cal)
-        for kind in ("linear", "cubic")
-    )
-    trained = [result.delta for result in line.results]
-    ours, theirs = (fit.predict_quantiles(X, trained) for fit in (cubic, line))
-    torch.testing.assert_close(ours, theirs)
-    between = [0.2, 0.4, 0.7]
-    ours, theirs = (fit.predict_quantiles(X, between) for fit in (cubic, line))
-    assert not torch.allclose(ours, theirs)
-    assert (cubic.predict_quantiles(X, np.linspace(0.02, 0.98, 40)).diff(dim=1) >= 0).all()
-    save(cubic, tmp_path / "model.sgp")
-    again = load(tmp_path / "model.sgp")
-    assert torch.equal(again.predict_quantiles(X, between), ours)
-    with pytest.raises(InvalidInputError, match="linear, cubic"):
-        Sharp(interpolation="step").fit(posterior, X_cal, y_cal)
 
 
 def test_fitting_leaves_the_posterior_as_it_was(rbf):

@@ -7,7 +7,6 @@ import torch
 from helpers import marked, wavy
 from sharpgp import CrossValidated, Kuleshov18, Sharp, SharpGPRegressor, Sparse, Vanilla
 from sharpgp.calibration import calibrated
-from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import compute, inducing, sizes, sparse_training, train
 from sharpgp.gp.bound import variational_bound
 from sharpgp.gp.covariance import STATIONARY, Stationary
@@ -216,34 +215,6 @@ def uneven(n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     X = 4.0 * torch.rand(n, 1, dtype=torch.float64, generator=draw) - 2.0
     noise = torch.where(X[:, 0] > 0, 1.0, 0.1)
     return X, noise * torch.randn(n, dtype=torch.float64, generator=draw)
-
-
-@pytest.mark.slow
-def test_moving_inducing_inputs_sharpens_and_leaves_the_mean(tmp_path):
-    """Where inputs are missing, ``sigma`` is large: they can tell where the noise is."""
-    X, y = uneven(200, seed=0)
-    theta = torch.tensor([2.0, 1.0, 0.1], dtype=torch.float64)
-    Z = torch.tensor([[-1.5], [0.0], [1.5]], dtype=torch.float64)
-    gp = SparsePosterior(X, y, Stationary("rbf", 1), theta, Z)
-    X_cal, y_cal = uneven(199, seed=1)
-    plain = Sharp(levels=5).fit(gp, X_cal, y_cal)
-    moved = Sharp(levels=5, move_inducing=True).fit(gp, X_cal, y_cal)
-    assert moved.posterior.n_inducing == 3
-    assert not torch.equal(moved.posterior.inducing, gp.inducing)
-    torch.testing.assert_close(moved.predict_mean(X_cal), plain.predict_mean(X_cal))
-    widths = [float(p.predict_interval(X_cal, 0.9).diff(dim=1).mean()) for p in (plain, moved)]
-    assert widths[1] < 0.9 * widths[0]
-    save(moved, tmp_path / "a.sgp")
-    again = load(tmp_path / "a.sgp")
-    assert torch.equal(again.predict_interval(X_cal), moved.predict_interval(X_cal))
-    further = moved.condition_on_observations(X_cal[:5], y_cal[:5]).posterior
-    assert torch.equal(further.inducing_standardised, moved.posterior.inducing_standardised)
-
-
-def test_only_sparse_gps_have_inducing_inputs_to_move(gp):
-    X, y = map(torch.from_numpy, wavy(39, seed=1))
-    with pytest.raises(InvalidInputError, match="move_inducing: expected a sparse GP, found Exact"):
-        Sharp(move_inducing=True).fit(gp, X, y)
 
 
 # ------------------------------------------------------------------ many rows

@@ -9,7 +9,7 @@ import torch
 from scipy import stats
 
 from sharpgp.exceptions import NumericalError
-from sharpgp.gp import sizes, train, training
+from sharpgp.gp import from_gpytorch, sizes, train, training
 from sharpgp.gp.covariance import Stationary
 from sharpgp.gp.dense import log_marginal_likelihood
 from sharpgp.gp.priors import LengthscalePrior
@@ -109,7 +109,9 @@ def test_training_that_fails_everywhere_says_so(monkeypatch, kernel):
 
     monkeypatch.setattr(training, "likelihood_at", lambda *given: refuse)
     monkeypatch.setattr(
-        training, "_mean_log_likelihood", lambda *a: (_ for _ in ()).throw(ValueError("on purpose"))
+        from_gpytorch,
+        "_mean_log_likelihood",
+        lambda *a: (_ for _ in ()).throw(ValueError("on purpose")),
     )
     with pytest.raises(NumericalError, match=r"training failed from \d starts.*on purpose"):
         train(*simulate(), kernel)

@@ -8,8 +8,9 @@ from sharpgp import Exact, SharpGPRegressor
 from sharpgp.gp import train
 from sharpgp.gp import warped as warping
 from sharpgp.gp.additive import Additive
-from sharpgp.gp.covariance import FromGPyTorch, Stationary
+from sharpgp.gp.covariance import Stationary
 from sharpgp.gp.exact import ExactPosterior
+from sharpgp.gp.from_gpytorch import FromGPyTorch
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.sizes import drawn_rows
 from sharpgp.gp.warped import (

@@ -2,6 +2,7 @@
 
 import csv
 import math
+import re
 import sys
 from functools import partial
 from importlib import import_module
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import sharpgp
 from sharpgp import SharpGPRegressor, metrics
 from sharpgp.cli import app
 from sharpgp.exceptions import InvalidInputError, NumericalError
@@ -257,6 +259,7 @@ def test_a_study_keeps_its_cases_and_its_table_and_goes_on(tmp_path, cases):
     (run,) = csv.DictReader((tmp_path / "runs.csv").open())
     assert run["file"] == "regions.csv"
     assert run["command"] == f"sharpgp {' '.join(command)}"
+    assert re.fullmatch(re.escape(sharpgp.__version__) + r"(\+g.+)?", run["version"])
     assert cli.invoke(app, command).stdout == done.stdout
     assert len(cases) == 8, "without a folder nothing is kept"
 

@@ -1,31 +1,30 @@
 """What a fitted estimator predicts, in NumPy: intervals, quantiles, distributions, reports."""
 
+from __future__ import annotations
+
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
 
 from sharpgp._inputs import encoded, feature_names, features, plain, targets
-from sharpgp._rows import with_groups
 from sharpgp._validation import as_coverage, as_features, as_numpy
-from sharpgp.calibration.calibrated import Calibrated
-from sharpgp.calibration.cautions import features_named
-from sharpgp.calibration.held_out_view import HeldOutView
-from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
-from sharpgp.gp.compute import moved_to, within_memory
-from sharpgp.gp.posterior import Posterior
-from sharpgp.noise import beside_noise
-from sharpgp.outputs import of_one_output, predict_band, predict_region, reports, stacked
-from sharpgp.summary import Summary, summarised
-from sharpgp.width_parts import WidthParts, explained_widths
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from sharpgp.calibration.calibrated import Calibrated
+    from sharpgp.distribution import PredictiveDistribution
+    from sharpgp.gp.posterior import Posterior
+    from sharpgp.summary import Summary
+    from sharpgp.width_parts import WidthParts
 
 T = TypeVar("T")
 PlotKind = Literal[
@@ -122,6 +121,8 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
         on ``X`` or ``y``; see :mod:`sharpgp.outputs`.  ``noise`` and ``sample_weight`` as for
         :meth:`predict_interval`.
         """
+        from sharpgp.outputs import predict_region
+
         check_is_fitted(self)
         return predict_region(self, X, coverage, noise, sample_weight)
 
@@ -138,6 +139,8 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
         With ``"exact"`` and groups that are exchangeable the coverage holds in finite samples; with
         weights, if they are equal within groups.
         """
+        from sharpgp.outputs import predict_band
+
         check_is_fitted(self)
         return predict_band(self, X, coverage, noise, sample_weight)
 
@@ -206,6 +209,9 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
         >>> bool(model.calibration_report(coverage=0.8)["coverage_80"] > 0.75)
         True
         """
+        from sharpgp.calibration.held_out_view import HeldOutView
+        from sharpgp.outputs import reports
+
         check_is_fitted(self)
         if (X is None) != (y is None):
             raise InvalidInputError("expected both X and y, or neither, found one of them")
@@ -224,8 +230,9 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
 
         See :func:`sharpgp.width_parts.explained_widths`; ``explain_width(X).plot(row)`` draws them.
         """
-        check_is_fitted(self)
-        of_one_output(self)
+        from sharpgp.width_parts import explained_widths
+
+        self._check_one_output()
         with warnings.catch_warnings():
             # Rows that mix two others may be far from all data, which is what is asked about.
             warnings.simplefilter("ignore", CalibrationWarning)
@@ -236,8 +243,9 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
 
         See :class:`sharpgp.summary.Summary`.
         """
-        check_is_fitted(self)
-        of_one_output(self)
+        from sharpgp.summary import summarised
+
+        self._check_one_output()
         return summarised(self)
 
     def plot(
@@ -266,8 +274,19 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
 
         return plots.plot(self, X, y, kind, ax=ax, **settings)
 
+    def _check_one_output(self) -> None:
+        """Raise unless this is fitted, and has one output."""
+        check_is_fitted(self)
+        if hasattr(self, "outputs_"):
+            n = len(self.outputs_)
+            raise InvalidInputError(
+                f"expected a model of one output, found {n}; use one of outputs_"
+            )
+
     def _checked(self, X: Any, noise: Any = None) -> Tensor:
-        of_one_output(self)
+        from sharpgp.noise import beside_noise
+
+        self._check_one_output()
         array = beside_noise(features(self, X), noise, getattr(self, "noise_", None))
         return as_features(array, device=self.calibrated_.device)
 
@@ -282,6 +301,11 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
 
         Of several outputs, the answers for each of them, :func:`sharpgp.outputs.stacked`.
         """
+        from sharpgp._rows import with_groups
+        from sharpgp.calibration.cautions import features_named
+        from sharpgp.gp.compute import moved_to, within_memory
+        from sharpgp.outputs import stacked
+
         if hasattr(self, "outputs_"):
             table = encoded(self, X)
             rows = X if table is None else table

@@ -8,11 +8,21 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from sharpgp import _progress as progress
-from sharpgp._fitted import Fitted
-from sharpgp._inputs import check_training_data, columns_of, feature_names, seed_of
-from sharpgp._rows import Rows, held_out_rows, known_apart
+from sharpgp._far_targets import warn_of_far_targets
+from sharpgp._fitted import Fitted, forget
+from sharpgp._inputs import (
+    check_training_data,
+    columns_of,
+    feature_names,
+    plain,
+    seed_of,
+    targets,
+)
+from sharpgp._labelled import both_or_none, labelled
+from sharpgp._rows import Rows, each_once, held_out_rows, known_apart, with_earlier
 from sharpgp._validation import as_features, as_target
 from sharpgp.bounds import bounds_for
 from sharpgp.calibration.calibrated import Calibrated
@@ -28,8 +38,38 @@ from sharpgp.models.bases import Bases
 from sharpgp.models.pool import Base, members_of
 from sharpgp.models.repeats import Repeats, SeenModel, agrees, fitted_rows, own_variance
 from sharpgp.noise import merged
+from sharpgp.outputs import fit_outputs, is_several
 
 logger = logging.getLogger("sharpgp")
+
+
+def fit(estimator: Any, X: Any, y: Any, X_cal: Any, y_cal: Any, more: Mapping[str, Any]) -> None:
+    """See :meth:`sharpgp.SharpGPRegressor.fit`; ``more`` is what it takes by name."""
+    both_or_none(X_cal, y_cal)
+    y, y_cal = targets(estimator, y), targets(estimator, y_cal)
+    forget(estimator)
+    warn_of_far_targets(y)
+    if is_several(y):
+        fit_outputs(estimator, X, y, X_cal, y_cal, more)
+    else:
+        fitted(estimator, *labelled(estimator, X, y, X_cal, y_cal, **more)).keep_on(estimator)
+
+
+def update(estimator: Any, X: Tensor, y: Any, sample_weight: Any, *, refit: bool) -> None:
+    """See :meth:`sharpgp.SharpGPRegressor.update`; ``X`` is checked."""
+    y = as_target(plain(targets(estimator, y)), n_rows=X.shape[0], device=X.device)
+    if not refit:
+        weights = plain(sample_weight)
+        estimator.calibrated_ = estimator.calibrated_.updated(X, y, sample_weight=weights)
+        if estimator.calibrated_.gp is not None:
+            estimator.posterior_ = estimator.calibrated_.gp
+        return
+    known = {
+        "grouped": getattr(estimator, "grouped_", False),
+        "known_noise": hasattr(estimator, "noise_"),
+    }
+    everything, weights = with_earlier(estimator.calibrated_, X, y, **known)
+    fitted(estimator, *each_once(everything, None, weights)).keep_on(estimator)
 
 
 def fitted(estimator: Any, train: Rows, cal: Rows | None, weights: Any) -> Fitted:

@@ -5,11 +5,9 @@ import numbers
 from typing import Any, TypeVar
 
 import numpy as np
-import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils import _safe_indexing, check_random_state
 from sklearn.utils.validation import check_consistent_length, check_X_y, validate_data
-from torch import Tensor
 
 from sharpgp._validation import constant_columns, refuse_other_kinds
 from sharpgp.exceptions import InvalidInputError, warn
@@ -17,7 +15,6 @@ from sharpgp.frames import texts
 from sharpgp.frames.encoding import Encoded, TableEncoding, text_of_mark
 from sharpgp.frames.reading import ArrayColumns, is_frame, is_missing, names_of, values_of
 from sharpgp.frames.suspicions import SMALLEST_MIDDLE, is_flattened, likely_mark
-from sharpgp.gp.scaling import Affine
 
 T = TypeVar("T")
 #: Targets below this are next to the numbers that have no precision left.
@@ -219,7 +216,7 @@ def plain(data: Any) -> Any:
 
     Dates and masks are refused here, because scikit-learn's checks let them pass as numbers.
     """
-    if isinstance(data, Tensor):
+    if hasattr(data, "detach"):  # torch need not be loaded to tell
         return data.detach().cpu().numpy()
     refuse_other_kinds(data, "data", but="c")  # scikit-learn refuses complex numbers by itself
     return data
@@ -251,6 +248,10 @@ def check_training_data(
 
     Of what an encoding made, only the columns of numbers are looked at.
     """
+    import torch
+
+    from sharpgp.gp.scaling import Affine
+
     names: list[Any] = list(range(X.shape[1]))
     if encoding is not None:
         kept = [k for k, name in enumerate(encoding.features) if name in encoding.names]

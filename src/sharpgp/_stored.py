@@ -3,7 +3,8 @@
 A class joins with the decorator :func:`stored`, next to its definition, which lists its attributes
 and what each has to be.  Decoding looks names up in the table and sets plain attributes: nothing
 is imported, evaluated or called by a name from the file.  A name that is not in the table makes it
-load the methods that installed distributions offer as entry points, whatever the name.  The objects
+load the modules that few models need, and then the methods that installed distributions offer as
+entry points, whatever the name.  The objects
 of a model form a flat list in which each refers to earlier ones only, so that what was shared stays
 shared and no file can make a loop.
 
@@ -16,6 +17,7 @@ import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -44,6 +46,12 @@ class Codec:
 
 _BY_NAME: dict[str, Codec] = {}
 _BY_TYPE: dict[type, Codec] = {}
+# Modules with classes that few models hold, or that take long to load, as gpytorch's kernels do.
+# Of an optimisation only sharpgp.bo knows, which reads its own files.
+_ON_DEMAND = (
+    "sharpgp.estimator", "sharpgp._fitting", "sharpgp.gp.summed", "sharpgp.gp.from_gpytorch",
+    "sharpgp.gp.stored_kernels", "sharpgp.gp.adapters",
+)  # fmt: skip
 
 
 def add_codec(cls: type, codec: Codec) -> None:
@@ -159,6 +167,25 @@ class Maybe(Spec):
     def check(self, value: Any, sizes: dict[str, int]) -> None:
         """See :meth:`Spec.check`."""
         require(value, self.spec, sizes)
+
+
+@dataclass(frozen=True)
+class Of(Spec):
+    """An object of a class that is named, so that its module is not loaded before there is one.
+
+    Examples
+    --------
+    >>> Of("decimal.Decimal").check(1.0, {})
+    Traceback (most recent call last):
+    sharpgp.exceptions.SavedModelError: expected decimal.Decimal, found float
+    """
+
+    name: str
+
+    def check(self, value: Any, sizes: dict[str, int]) -> None:
+        """See :meth:`Spec.check`."""
+        if self.name not in {f"{cls.__module__}.{cls.__qualname__}" for cls in type(value).__mro__}:
+            raise SavedModelError(f"expected {self.name}, found {_kind(value)}")
 
 
 def require(value: Any, spec: Any, sizes: dict[str, int] | None = None) -> None:
@@ -309,6 +336,7 @@ class Writer:
         return {"name": name, "by_columns": by_columns}
 
     def _object(self, value: Any, where: str) -> int:
+        _load_until(_BY_TYPE, type(value))
         codec = _BY_TYPE.get(type(value))
         if codec is None:
             raise SavedModelError(
@@ -322,7 +350,15 @@ class Writer:
         return len(self.objects) - 1
 
 
+def _load_until(table: Mapping[Any, Codec], key: Any) -> None:
+    for module in _ON_DEMAND:
+        if key in table:
+            break
+        import_module(module)
+
+
 def _codec(name: str) -> Codec:
+    _load_until(_BY_NAME, name)
     if name not in _BY_NAME:  # a method of another distribution that nobody has imported yet
         loadable_entry_points(METHODS)
     if name not in _BY_NAME:

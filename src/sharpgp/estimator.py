@@ -1,31 +1,27 @@
-"""The scikit-learn estimator: the three lines that most users need."""
+"""The scikit-learn estimator: the three lines that most users need.
+
+torch, which takes seconds to load, is imported where a model is fitted or loaded.
+"""
+
+from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from sharpgp import persistence
 from sharpgp._answers import Answers
-from sharpgp._far_targets import warn_of_far_targets
-from sharpgp._fitted import check_restored, forget
-from sharpgp._fitting import fitted
-from sharpgp._inputs import plain, targets
-from sharpgp._labelled import both_or_none, labelled
-from sharpgp._rows import each_once, with_earlier
-from sharpgp._stored import ABSENT, Maybe, NumPyArray, Several, stored
-from sharpgp._validation import as_target
-from sharpgp.calibration.calibrated import Calibrated
-from sharpgp.calibration.recalibrator import Recalibrator
+from sharpgp._stored import ABSENT, Maybe, NumPyArray, Of, Several, stored
 from sharpgp.exceptions import SavedModelError
 from sharpgp.frames.encoding import TableEncoding
-from sharpgp.gp.posterior import Posterior, TrainingResult
-from sharpgp.models.pool import BaseTable, Member
-from sharpgp.outputs import JointScores, fit_outputs, is_several, of_one_output
-from sharpgp.policy import Policy
+
+if TYPE_CHECKING:
+    from sharpgp.calibration.recalibrator import Recalibrator
+    from sharpgp.gp.posterior import TrainingResult
+    from sharpgp.models.pool import BaseTable
 
 #: What ``base=`` and ``calibration=`` take by name, for editors to complete.
 BaseName = Literal[
@@ -40,7 +36,7 @@ CalibrationName = Literal[
 @stored(
     "SharpGPRegressor",
     base=object,
-    calibration=str | Recalibrator,
+    calibration=object,
     approximation=object,
     cal_size=int | float,
     effort=str,
@@ -49,17 +45,17 @@ CalibrationName = Literal[
     random_state=object,
     verbose=int | float,
     missing=Maybe(object),
-    calibrated_=Maybe(Calibrated),
+    calibrated_=Maybe(Of("sharpgp.calibration.calibrated.Calibrated")),
     calibration_=str,
-    members_=Maybe(Several(Member)),
-    posterior_=Maybe(Posterior),
+    members_=Maybe(Several(Of("sharpgp.models.pool.Member"))),
+    posterior_=Maybe(Of("sharpgp.gp.posterior.Posterior")),
     outputs_=Maybe(Several(object)),
-    joint_=Maybe(JointScores),
-    group_scores_=Maybe(JointScores),
+    joint_=Maybe(Of("sharpgp.outputs.JointScores")),
+    group_scores_=Maybe(Of("sharpgp.outputs.JointScores")),
     n_features_in_=int,
     feature_names_in_=Maybe(np.ndarray),
     grouped_=Maybe(bool),
-    policy_=Maybe(Policy),
+    policy_=Maybe(Of("sharpgp.policy.Policy")),
     group_names_=Maybe(np.ndarray),
     noise_=Maybe(float),
     encoding_=Maybe(TableEncoding),
@@ -203,7 +199,7 @@ class SharpGPRegressor(Answers):
         noise: ArrayLike | Literal["replicates"] | None = None,
         noise_cal: ArrayLike | None = None,
         sample_weight_cal: ArrayLike | Callable[..., Any] | None = None,
-    ) -> "SharpGPRegressor":
+    ) -> SharpGPRegressor:
         """Train the GP and calibrate it.
 
         Where rows repeat others in ``X``, inputs that the model knows and new ones are calibrated
@@ -242,10 +238,8 @@ class SharpGPRegressor(Answers):
             ``X`` (only those of rows that calibrate are used); or a function of ``X`` (n, d) that
             gives them, which is then also used for the points to predict.
         """
-        both_or_none(X_cal, y_cal)
-        y, y_cal = targets(self, y), targets(self, y_cal)
-        forget(self)
-        warn_of_far_targets(y)
+        from sharpgp._fitting import fit
+
         more = {
             "groups": groups,
             "groups_cal": groups_cal,
@@ -253,9 +247,7 @@ class SharpGPRegressor(Answers):
             "noise_cal": noise_cal,
             "sample_weight_cal": sample_weight_cal,
         }
-        if is_several(y):
-            return fit_outputs(self, X, y, X_cal, y_cal, more)
-        fitted(self, *labelled(self, X, y, X_cal, y_cal, **more)).keep_on(self)
+        fit(self, X, y, X_cal, y_cal, more)
         return self
 
     def update(
@@ -266,7 +258,7 @@ class SharpGPRegressor(Answers):
         noise: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
         refit: bool = False,
-    ) -> "SharpGPRegressor":
+    ) -> SharpGPRegressor:
         """Learn from additional labelled points, without starting over.
 
         Trained hyperparameters stay.  New points join the calibration data, which keeps the
@@ -297,19 +289,9 @@ class SharpGPRegressor(Answers):
         >>> model.calibrated_.n_cal, model.update(X[100:], y[100:]).calibrated_.n_cal
         (25, 125)
         """
-        X = self._checked(X, noise)
-        y = as_target(plain(targets(self, y)), n_rows=X.shape[0], device=X.device)
-        if not refit:
-            self.calibrated_ = self.calibrated_.updated(X, y, sample_weight=plain(sample_weight))
-            if self.calibrated_.gp is not None:
-                self.posterior_ = self.calibrated_.gp
-            return self
-        known = {
-            "grouped": getattr(self, "grouped_", False),
-            "known_noise": hasattr(self, "noise_"),
-        }
-        everything, weights = with_earlier(self.calibrated_, X, y, **known)
-        fitted(self, *each_once(everything, None, weights)).keep_on(self)
+        from sharpgp._fitting import update
+
+        update(self, self._checked(X, noise), y, sample_weight, refit=refit)
         return self
 
     @property
@@ -325,20 +307,22 @@ class SharpGPRegressor(Answers):
         >>> [member.name for member in model.base_]
         ['rbf', 'matern12']
         """
-        of_one_output(self)
+        from sharpgp.models.pool import BaseTable
+
+        self._check_one_output()
         return BaseTable(self.members_)
 
     @property
     def training_(self) -> TrainingResult | None:
         """How the training of ``posterior_`` went."""
-        of_one_output(self)
+        self._check_one_output()
         gp = self.calibrated_.gp
         return None if gp is None else gp.training
 
     @property
     def inducing_(self) -> int | None:
         """Number of inducing inputs of a sparse GP; None for any other."""
-        of_one_output(self)
+        self._check_one_output()
         gp = self.calibrated_.gp
         return None if gp is None else gp.n_inducing
 
@@ -356,14 +340,18 @@ class SharpGPRegressor(Answers):
         >>> bool((again.predict_interval(X) == model.predict_interval(X)).all())
         True
         """
+        from sharpgp import persistence
+
         check_is_fitted(self)
         persistence.save(self, path)
 
     @classmethod
     def load(
         cls, path: str | os.PathLike[str], *, device: Any = "auto", trusted: Sequence[str] = ()
-    ) -> "SharpGPRegressor":
+    ) -> SharpGPRegressor:
         """Load a saved model; see :func:`sharpgp.persistence.load`."""
+        from sharpgp import persistence
+
         model = persistence.load(path, device=device, trusted=trusted)
         if not isinstance(model, cls):
             raise SavedModelError(
@@ -373,6 +361,8 @@ class SharpGPRegressor(Answers):
         return model
 
     def _restored(self) -> None:
+        from sharpgp._fitted import check_restored
+
         check_restored(self)
 
     def __sklearn_tags__(self) -> Any:

@@ -26,7 +26,6 @@ import numpy as np
 import torch
 from sklearn.base import clone
 from sklearn.ensemble import RandomForestClassifier
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from sharpgp._inputs import encoded, features, plain, seed_of, training_data
@@ -280,15 +279,6 @@ def reports(estimator: Any, X: Any, Y: Any, noise: Any = None, coverage: float =
         settings = {"noise": own, "coverage": coverage}
         found.append(one.calibration_report(_take(rows, kept), targets[kept, j], **settings))
     return found
-
-
-def of_one_output(estimator: Any) -> None:
-    """Raise unless an estimator is fitted, and has one output."""
-    check_is_fitted(estimator)
-    if hasattr(estimator, "outputs_"):
-        raise InvalidInputError(
-            f"expected a model of one output, found {len(estimator.outputs_)}; use one of outputs_"
-        )
 
 
 def stacked(answers: Sequence[Any]) -> Any:

@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from typing import Any
 
 import torch
@@ -16,8 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
-import sharpgp.calibration
-import sharpgp.gp.stored_kernels  # with the line above: the classes that can be stored
+import sharpgp.calibration  # with classes that can be stored
 from sharpgp._files import replacing
 from sharpgp._stored import Array, Maybe, Reader, Several, Writer, stored
 from sharpgp.exceptions import InvalidInputError, SavedModelError, SharpGPError
@@ -27,9 +25,6 @@ __all__ = ["SCHEMA", "Array", "Maybe", "Several", "load", "read", "save", "store
 FORMAT = "sharpgp model"
 #: Number of the layout of files; one that this version does not know is refused.
 SCHEMA = 2
-# Modules with further classes that can be stored. They import this one, so that it waits for them;
-# of an optimisation only sharpgp.bo knows, which reads its own files.
-_HOLDERS = ("sharpgp.estimator", "sharpgp.gp.adapters", "sharpgp.gp.summed")
 
 
 def save(model: Any, path: str | os.PathLike[str], **more: Any) -> None:
@@ -116,8 +111,6 @@ def read(
     path: str | os.PathLike[str], *, device: Any = "auto", trusted: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Everything in a file, by name: the model as ``"model"``, and what was saved beside it."""
-    for name in _HOLDERS:
-        import_module(name)
     try:
         header, tensors = _opened(path)
         if header.get("format") != FORMAT:

@@ -27,7 +27,8 @@ HEAD = """# Evidence
 
 Each claim of these pages, the numbers behind it, and the command that printed them. `sharpgp bench
 evidence-page` writes this page from the files in `benchmarks/results`, whose `runs.csv` has machine, date and
-version of every run. Data come from installed packages; `--data-home FOLDER` names a folder with other sets
+version of every run. Until revision c0141a7 (2026-11-18) the default learned from all rows up to 2,000; numbers
+of that code name it, and are measured again only by their command. Data come from installed packages; `--data-home FOLDER` names a folder with other sets
 (`sharpgp datasets`).
 
 *Score* is the interval score: width plus $2/(1-c)$ times the distance of each miss, smaller is better. *RK* is
@@ -74,6 +75,8 @@ class Results:
         lines = "\n".join(dict.fromkeys(runs["command"]))
         days = sorted(set(runs["date"]))
         span = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+        older = [version for version in dict.fromkeys(runs["version"]) if " " in version]
+        span = "; ".join([span, *(f"version {version}" for version in older)])
         return f"```sh\n{lines}\n```\n\nFiles: {', '.join(f'`{f}`' for f in files)}; {span}."
 
 

@@ -45,7 +45,7 @@ FEWER_REPEATS = {"kuleshov22": 20, "fully_bayesian": 5, "capone22": 5}
 #: Training points that hardly trained GPs get at most, unless more are asked for: they are exact.
 MAX_UNDERTRAINED = 2000
 #: Settings of the paper's method that a run can choose.
-PAPER_SETTINGS = ("levels", "family", "objective", "subset", "restarts", "effort", "rule")
+PAPER_SETTINGS = ("levels", "family", "objective", "subset", "restarts", "effort")
 #: Setting of the network: the set that it is pretrained on.
 PRETRAINED_ON = "pretrained_on"
 #: Sets whose target the paper reports in its own units.

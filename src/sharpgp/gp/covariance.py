@@ -1,31 +1,26 @@
 """Covariance functions as functions of a flat vector ``theta``.
 
 The calibration hyperparameters ``theta`` are ordered so that larger entries mean larger posterior
-variance: inverse lengthscales first, then variances, and the noise variance last.  Two
-implementations share one interface: hand-differentiated stationary kernels, and any gpytorch
-kernel.
+variance: inverse lengthscales first, then variances, and the noise variance last.  Kernels with a
+name share one interface with any gpytorch kernel, see :mod:`sharpgp.gp.from_gpytorch`.
 """
 
-import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from threading import Lock
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import gpytorch
 import torch
 from torch import Tensor
-from torch.func import functional_call
 
 from sharpgp._stored import Maybe, Several, agree, stored
-from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.fixed_points import ByAutograd, FixedPoints
 from sharpgp.gp.priors import LengthscalePrior, penalty_of
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.stationary import STATIONARY, StationaryAt, stationary_blocks, stationary_matrix
 from sharpgp.gp.ties import Ties, are_ties, as_ties, per_feature
 
-_gpytorch = Lock()
+if TYPE_CHECKING:
+    import gpytorch
 
 
 class Covariance(ABC):
@@ -179,8 +174,10 @@ class Stationary(Named):
         """See :meth:`Covariance.diag`."""
         return theta[:, -2, None].expand(-1, X.shape[0])
 
-    def as_gpytorch(self) -> gpytorch.kernels.Kernel:
+    def as_gpytorch(self) -> "gpytorch.kernels.Kernel":
         """A fresh gpytorch kernel of the same form."""
+        import gpytorch
+
         base: gpytorch.kernels.Kernel
         if self.kind == "rbf":
             base = gpytorch.kernels.RBFKernel(ard_num_dims=self.n_features)
@@ -188,113 +185,3 @@ class Stationary(Named):
             nu = STATIONARY[self.kind]
             base = gpytorch.kernels.MaternKernel(nu=nu, ard_num_dims=self.n_features)
         return gpytorch.kernels.ScaleKernel(base).double()
-
-
-@stored(
-    "FromGPyTorch",
-    kernel=gpytorch.kernels.Kernel,
-    _fixed=dict,
-    transient={"_entries": None, "names": None},
-)
-class FromGPyTorch(Covariance):
-    """Any gpytorch kernel, with its lengthscales and variances as ``theta``.
-
-    Lengthscales enter inverted; parameters called ``outputscale`` or ``variance`` enter as they
-    are; every other parameter (a period, a power, an offset) keeps its trained value, because
-    nothing is known about the sign of its influence on the posterior variance.
-
-    Examples
-    --------
-    >>> kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.PeriodicKernel())
-    >>> FromGPyTorch(kernel).names
-    ('inverse_base_kernel.lengthscale_0', 'outputscale_0', 'noise_variance')
-    """
-
-    def __init__(self, kernel: gpytorch.kernels.Kernel) -> None:
-        if kernel.batch_shape != torch.Size([]):
-            raise InvalidInputError(
-                f"expected a kernel without a batch, found batch_shape={tuple(kernel.batch_shape)}"
-            )
-        self.kernel = copy.deepcopy(kernel).double()
-        self._read_entries()
-        self._fixed = _values(self.kernel)
-
-    def _read_entries(self) -> None:
-        """Find the parameters of the kernel that are entries of ``theta``, and name them."""
-        self._entries: list[tuple[str, Any, torch.Size, bool]] = []
-        names: list[str] = []
-        parameters = sorted(
-            self.kernel.named_parameters_and_constraints(),
-            key=lambda item: "lengthscale" not in item[0],
-        )
-        for raw_name, parameter, constraint in parameters:
-            name = raw_name.replace("raw_", "")
-            kind = name.rpartition(".")[2]
-            if kind not in ("lengthscale", "outputscale", "variance"):
-                continue
-            inverted = kind == "lengthscale"
-            self._entries.append((raw_name, constraint, parameter.shape, inverted))
-            prefix = "inverse_" if inverted else ""
-            names.extend(f"{prefix}{name}_{j}" for j in range(parameter.numel()))
-        self.names = (*names, "noise_variance")
-
-    @property
-    def n_inverse(self) -> int:
-        """See :meth:`Covariance.n_inverse`."""
-        return sum(shape.numel() for _, _, shape, inverted in self._entries if inverted)
-
-    def _restored(self) -> None:
-        own = {name: (p.dtype, p.shape) for name, p in self.kernel.named_parameters()}
-        fixed = {name: (p.dtype, p.shape) for name, p in self._fixed.items()}
-        agree("parameters of the kernel", fixed, own)
-        self._read_entries()
-
-    def frozen_at(self, kernel: gpytorch.kernels.Kernel) -> "FromGPyTorch":
-        """The same covariance, with the parameters outside ``theta`` taken from a trained kernel.
-
-        :meth:`as_gpytorch` still returns an untrained kernel, so that refits start where training
-        did.
-        """
-        other = copy.copy(self)
-        other._fixed = _values(kernel)
-        return other
-
-    def _evaluate(self, row: Tensor, *args: Tensor, diag: bool = False) -> Tensor:
-        values = dict(self._fixed)
-        start = 0
-        for raw_name, constraint, shape, inverted in self._entries:
-            entry = row[start : start + shape.numel()].reshape(shape)
-            start += shape.numel()
-            value = 1.0 / entry if inverted else entry
-            values[raw_name] = value if constraint is None else constraint.inverse_transform(value)
-        # Both change state that other threads see: a setting, and the kernel's parameters.
-        with _gpytorch, gpytorch.settings.lazily_evaluate_kernels(False):
-            out = functional_call(self.kernel, values, args, {"diag": diag}, strict=False)
-        return out if isinstance(out, Tensor) else out.to_dense()
-
-    def matrix(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
-        """See :meth:`Covariance.matrix`."""
-        X2 = X1 if X2 is None else X2
-        return torch.stack([self._evaluate(row, X1, X2) for row in theta])
-
-    def diag(self, theta: Tensor, X: Tensor) -> Tensor:
-        """See :meth:`Covariance.diag`."""
-        return torch.stack([self._evaluate(row, X, X, diag=True) for row in theta])
-
-    def as_gpytorch(self) -> gpytorch.kernels.Kernel:
-        """A fresh gpytorch kernel of the same form."""
-        return copy.deepcopy(self.kernel)
-
-    def theta_of(self, kernel: gpytorch.kernels.Kernel, noise: Tensor) -> Tensor:
-        """Read ``theta`` [P] off a kernel made by :meth:`as_gpytorch`."""
-        raw = dict(kernel.named_parameters())
-        parts = []
-        for raw_name, constraint, _, inverted in self._entries:
-            value = raw[raw_name].detach()
-            value = value if constraint is None else constraint.transform(value)
-            parts.append((1.0 / value if inverted else value).reshape(-1))
-        return torch.cat([*parts, noise.detach().reshape(1)]).clone()
-
-
-def _values(kernel: gpytorch.kernels.Kernel) -> dict[str, Tensor]:
-    return {name: value.detach().clone() for name, value in kernel.named_parameters()}

@@ -1,15 +1,17 @@
 """Covariances from kernel names or gpytorch kernels."""
 
+import sys
 from dataclasses import dataclass, replace
-from typing import TypeAlias
-
-import gpytorch
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.additive import Additive
-from sharpgp.gp.covariance import STATIONARY, Covariance, FromGPyTorch, Named, Stationary
+from sharpgp.gp.covariance import STATIONARY, Covariance, Named, Stationary
 from sharpgp.gp.known_noise import KnownNoise
 from sharpgp.gp.ties import Ties, as_ties
+
+if TYPE_CHECKING:
+    import gpytorch
 
 #: Every kernel name.
 KERNELS = (*STATIONARY, "additive")
@@ -30,6 +32,18 @@ class NamedKernel:
 
 #: What names a covariance.
 Kernel: TypeAlias = "str | NamedKernel | gpytorch.kernels.Kernel"
+
+
+def is_gpytorch_kernel(base: Any) -> "TypeGuard[gpytorch.kernels.Kernel]":
+    """Whether ``base`` is a gpytorch kernel, without loading gpytorch, which made it if it is one.
+
+    Examples
+    --------
+    >>> is_gpytorch_kernel("rbf")
+    False
+    """
+    theirs = sys.modules.get("gpytorch")
+    return theirs is not None and isinstance(base, theirs.kernels.Kernel)
 
 
 def named(kernel: Kernel, ties: Ties | None, known_noise: bool = False) -> Kernel:
@@ -76,7 +90,9 @@ def make_covariance(kernel: Kernel, n_features: int) -> Covariance:
                 f"found {kernel!r}"
             )
         return (Additive if kernel == "additive" else Stationary)(kernel, n_features, ties)
-    if isinstance(kernel, gpytorch.kernels.Kernel):
+    if is_gpytorch_kernel(kernel):
+        from sharpgp.gp.from_gpytorch import FromGPyTorch
+
         return FromGPyTorch(kernel)
     raise InvalidInputError(
         f"kernel: expected a name or a gpytorch kernel, found {type(kernel).__name__}"
@@ -91,9 +107,11 @@ def kernel_of(covariance: Covariance) -> Kernel:
     >>> kernel_of(make_covariance("matern52", 2))
     'matern52'
     """
-    if isinstance(covariance, FromGPyTorch):
-        return covariance.as_gpytorch()
     if isinstance(covariance, KnownNoise):
         return named(covariance.base.kind, covariance.base.ties, known_noise=True)
-    assert isinstance(covariance, Named)
-    return named(covariance.kind, covariance.ties)
+    if isinstance(covariance, Named):
+        return named(covariance.kind, covariance.ties)
+    from sharpgp.gp.from_gpytorch import FromGPyTorch
+
+    assert isinstance(covariance, FromGPyTorch)
+    return covariance.as_gpytorch()

@@ -12,8 +12,8 @@ from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.bound import variational_bound
 from sharpgp.gp.compute import block_entries, threads_for
 from sharpgp.gp.covariance import Covariance
-from sharpgp.gp.kernel_posterior import DERIVED, STORED, CovariancePosterior, KernelPosterior
-from sharpgp.gp.posterior import DataPosterior, Start, TrainingResult
+from sharpgp.gp.kernel_posterior import DERIVED, STORED, KernelPosterior
+from sharpgp.gp.posterior import TrainingResult
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.whitening import Data, Factors, factorise
 from sharpgp.gp.woodbury import (
@@ -148,10 +148,6 @@ class SparsePosterior(InducingPosterior):
         """Bounds [d] within which inducing inputs make sense: a little beyond those of the data."""
         return self._X.amin(0) - 1.0, self._X.amax(0) + 1.0
 
-    def moved(self, inducing: Tensor) -> "MovedPosterior":
-        """The same mean, with ``sigma`` and ``loo`` from other inducing inputs, standardised."""
-        return MovedPosterior(self, inducing)
-
     @threads_for(0)
     def mean(self, X: Tensor) -> Tensor:
         """Predictive mean ``mu(x)`` [T] under ``theta_R``."""
@@ -230,61 +226,3 @@ class SparsePosterior(InducingPosterior):
 
     def _levels_per_block(self) -> int:
         return max(1, block_entries(self.device, in_threads=True) // self.n_inducing**2)
-
-
-@stored("MovedPosterior", _original=SparsePosterior)
-class MovedPosterior(SparsePosterior):
-    """The mean of a sparse GP, and ``sigma`` from other inducing inputs.
-
-    Parameters
-    ----------
-    original : SparsePosterior
-        Gives the mean.
-    inducing : Tensor [M, d]
-        Inducing inputs of ``sigma``, in standardised units; gradients flow through them.
-
-    Examples
-    --------
-    >>> from sharpgp.gp.covariance import Stationary
-    >>> X = torch.linspace(0, 1, 50, dtype=torch.float64)[:, None]
-    >>> theta = torch.tensor([1.0, 1.0, 0.01], dtype=torch.float64)
-    >>> gp = SparsePosterior(X, X[:, 0].sin(), Stationary("rbf", 1), theta, X[::10])
-    >>> moved = gp.moved(gp.inducing_standardised + 0.1)
-    >>> bool(torch.equal(moved.mean(X), gp.mean(X)))
-    True
-    """
-
-    def __init__(self, original: SparsePosterior, inducing: Tensor) -> None:
-        # A search makes one at every step: the data are shared, not standardised again.
-        units = original.x_units, original.y_units
-        CovariancePosterior.__init__(
-            self, original.covariance, original.theta_R, *units, original.training
-        )
-        self._X, self._y, self._data = original._X, original._y, original._data
-        self._Z = inducing
-        self._original = original
-
-    def mean(self, X: Tensor) -> Tensor:
-        """Predictive mean ``mu(x)`` [T] of the original."""
-        return self._original.mean(X)
-
-    def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        """Leave-one-out mean of the original, and standard deviation with the moved inputs."""
-        return self._original.loo(theta)[0], super().loo(theta)[1]
-
-    def moments(self, theta: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`KernelPosterior.moments`."""
-        return self._original.moments(theta, X)[0], self.sigma(theta, X)
-
-    def conditioned_on(self, X: Tensor, y: Tensor) -> Self:
-        """The same GP, hyperparameters, units and inducing inputs included, on other data."""
-        return type(self)(self._original.conditioned_on(X, y), self._Z)
-
-    def in_units(self, theta_R: Tensor, x_units: Affine, y_units: Affine) -> Self:
-        """See :meth:`KernelPosterior.in_units`."""
-        original = self._original.in_units(theta_R, x_units, y_units)
-        return type(self)(original, x_units.forward(self.inducing))
-
-    def retrained(self, X: Tensor, y: Tensor, *, start: Start = "same") -> DataPosterior:
-        """The original, retrained; inducing inputs moved for the old data are not kept."""
-        return self._original.retrained(X, y, start=start)

@@ -10,25 +10,17 @@ lengthscales (:mod:`sharpgp.gp.priors`).
 
 import logging
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-import gpytorch
 import numpy as np
 import torch
-from botorch.models import SingleTaskGP
-from botorch.optim.fit import fit_gpytorch_mll_scipy
-from gpytorch.constraints import GreaterThan
-from gpytorch.likelihoods import GaussianLikelihood
-from gpytorch.means import ZeroMean
-from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
-from sharpgp.exceptions import InvalidInputError, NumericalError
+from sharpgp.exceptions import NumericalError
 from sharpgp.gp.compute import side_by_side, threads_for
-from sharpgp.gp.covariance import Covariance, FromGPyTorch, Named
+from sharpgp.gp.covariance import Covariance, Named
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.kernel_posterior import KernelPosterior
 from sharpgp.gp.kernels import Kernel, kernel_of, make_covariance
@@ -163,8 +155,8 @@ def retrain_exact(
     20
     """
     covariance = posterior.covariance
-    if isinstance(covariance, FromGPyTorch):
-        return train(X, y, covariance.as_gpytorch())[0]
+    if not isinstance(covariance, Named):
+        return train(X, y, kernel_of(covariance))[0]
     begin = posterior.theta_R if start == "warm" else start_of(posterior, start)
     prior = prior_of(posterior, len(y), start)
     again, result = train(
@@ -227,8 +219,11 @@ def maximise_likelihood(
     """
     if isinstance(covariance, Named):
         return covariance, *_train_named(Z, t, covariance, start, rng, tolerance, prior)
+    from sharpgp.gp.from_gpytorch import FromGPyTorch, fit_by_botorch
+
     assert isinstance(covariance, FromGPyTorch)
-    return _train_with_botorch(Z, t, covariance, rng)
+    covariance, theta, best = fit_by_botorch(Z, t, covariance, rng, NOISE_FLOOR)
+    return covariance, theta, result_of(best, [best], None, None, 0.0)
 
 
 class _Objective:
@@ -313,64 +308,3 @@ def _train_named(
     theta = torch.from_numpy(np.exp(best.x)).to(Z)
     penalty = float(covariance.penalty(prior, Z)(theta.log())) / len(t)
     return theta, result_of(best, tried, number, prior, penalty)
-
-
-def _train_with_botorch(
-    Z: Tensor, t: Tensor, covariance: FromGPyTorch, rng: np.random.Generator
-) -> tuple[Covariance, Tensor, TrainingResult]:
-    """BoTorch's fit of a kernel whose parameters only gpytorch knows, with retries."""
-    try:
-        covariance.as_gpytorch().to(Z)(Z[:2]).to_dense()
-    except (RuntimeError, IndexError) as error:
-        raise InvalidInputError(
-            f"kernel: expected a kernel for {Z.shape[1]} feature(s), found one that fails: "
-            f"{str(error).splitlines()[0]}"
-        ) from None
-    failures: list[str] = []
-    evaluations = 0
-    for attempt in range(4):
-        likelihood = GaussianLikelihood(noise_constraint=GreaterThan(NOISE_FLOOR)).to(Z)
-        likelihood.noise = 0.1
-        model = SingleTaskGP(
-            Z,
-            t.unsqueeze(-1),
-            likelihood=likelihood,
-            covar_module=covariance.as_gpytorch().to(Z),
-            mean_module=ZeroMean(),
-            outcome_transform=None,
-        )
-        if attempt:
-            with torch.no_grad():
-                for parameter in model.covar_module.parameters():
-                    noise = rng.normal(0.0, 0.5, tuple(parameter.shape))
-                    parameter.add_(torch.from_numpy(np.asarray(noise)).to(parameter))
-        mll = ExactMarginalLogLikelihood(likelihood, model)
-        try:
-            before = _mean_log_likelihood(mll, Z, t)
-            with warnings.catch_warnings(), _exact_algebra():
-                # BoTorch warns about every stalled step; the outcome is judged below instead.
-                warnings.simplefilter("ignore")
-                fit = fit_gpytorch_mll_scipy(mll)
-            evaluations += fit.step
-            value = _mean_log_likelihood(mll, Z, t)
-        except (RuntimeError, ValueError) as error:
-            failures.append(f"{type(error).__name__}: {str(error).splitlines()[0]}")
-            continue
-        if math.isfinite(value) and value > before:
-            theta = covariance.theta_of(model.covar_module, likelihood.noise)
-            status = "retried" if failures else "converged"
-            result = TrainingResult(status, value, evaluations, tuple(failures))
-            return covariance.frozen_at(model.covar_module), theta, result
-        failures.append(f"no progress from a log likelihood of {before:.4g} per point")
-    raise NumericalError(f"training failed from 4 starts; last failure: {failures[-1]}")
-
-
-def _mean_log_likelihood(mll: ExactMarginalLogLikelihood, Z: Tensor, t: Tensor) -> float:
-    mll.train()
-    with torch.no_grad(), _exact_algebra():
-        return float(mll(mll.model(Z), t))
-
-
-def _exact_algebra() -> gpytorch.settings.fast_computations:
-    """Cholesky throughout: no conjugate gradients, whatever the size."""
-    return gpytorch.settings.fast_computations(False, False, False)

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-import gpytorch
 import torch
 from sklearn.base import is_classifier
 from torch import Tensor
@@ -15,7 +14,7 @@ from sharpgp.gp.centred import CentredPosterior
 from sharpgp.gp.compute import MOST_ON_ONE_THREAD, side_by_side
 from sharpgp.gp.conditioning import train_chosen
 from sharpgp.gp.covariance import STATIONARY
-from sharpgp.gp.kernels import KERNELS, Kernel, named
+from sharpgp.gp.kernels import KERNELS, Kernel, is_gpytorch_kernel, named
 from sharpgp.gp.posterior import DataPosterior
 from sharpgp.gp.ties import Ties
 from sharpgp.gp.training import REFIT_TOLERANCE
@@ -213,7 +212,7 @@ class Bases:
     ) -> DataPosterior:
         """A GP of ``y`` itself, or of what a regressor misses of it."""
         settings: dict[str, Any] = {"searched": searched, "random_state": self.seed, **training}
-        if isinstance(base, gpytorch.kernels.Kernel) or (isinstance(base, str) and base in KERNELS):
+        if is_gpytorch_kernel(base) or (isinstance(base, str) and base in KERNELS):
             kernel = self._kernel(base, len(y), X.device.type, policy, searched)
             return train_chosen(X, y, kernel, policy, **settings)
         mean = ScikitMean(
@@ -248,7 +247,7 @@ def _is_tree(base: Any) -> bool:
 
 def _check_model(base: Any) -> None:
     """Raise unless ``base`` is a model, before any is fitted."""
-    if isinstance(base, gpytorch.kernels.Kernel):
+    if is_gpytorch_kernel(base):
         return
     if isinstance(base, str) and base == "auto":
         raise InvalidInputError("base: expected 'auto' alone, found it in a list; name its models")

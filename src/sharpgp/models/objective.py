@@ -75,28 +75,6 @@ def sharpness(
     return beta.square() * sigma.square().mean(-1), beta
 
 
-def length(
-    delta: Tensor, r: Tensor, sigma: Tensor, quantile: Quantile = q_lin
-) -> tuple[Tensor, Tensor]:
-    r"""Mean distance of the quantile from the mean: ``mean_i |beta| sigma_i``.
-
-    The mean length of a centred interval, ``mean_i |beta' sigma'_i - beta sigma_i|``, is the sum
-    of two of these wherever the mean lies between its ends: each level has a term of its own.
-
-    Shapes as in :func:`sharpness`.
-
-    Examples
-    --------
-    >>> import torch
-    >>> r = torch.tensor([-1.0, 0.0, 2.0], dtype=torch.float64)
-    >>> value, beta = length(torch.tensor([0.75]).double(), r, torch.ones(1, 3).double())
-    >>> value.item(), beta.item()
-    (2.0, 2.0)
-    """
-    beta = quantile(delta, (r / sigma).expand(len(delta), -1))
-    return beta.abs() * sigma.mean(-1), beta
-
-
 def pinball(
     delta: Tensor, r: Tensor, sigma: Tensor, quantile: Quantile = q_lin
 ) -> tuple[Tensor, Tensor]:
@@ -120,7 +98,6 @@ def pinball(
 
 OBJECTIVES: dict[str, Objective] = {
     "sharpness": sharpness,
-    "length": length,
     "pinball": pinball,
 }
 

@@ -35,8 +35,7 @@ class Problem:
 
     ``sigma`` maps ``theta`` [K, P] to standard deviations [K, n] of the points whose residuals
     are ``r`` [n]: calibration points, or training points left out one at a time.
-    ``shrinkage`` is the weight of the squared distance to ``theta_R``, in logarithms; with ``veto``
-    no level may come out worse than with ``theta_R``.
+    ``shrinkage`` is the weight of the squared distance to ``theta_R``, in logarithms.
     """
 
     family: Family
@@ -44,7 +43,6 @@ class Problem:
     sigma: Callable[[Tensor], Tensor]
     r: Tensor
     shrinkage: float = 0.0
-    veto: bool = False
 
 
 @dataclass

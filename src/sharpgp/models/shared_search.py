@@ -44,8 +44,6 @@ def solve_shared(
     visited = search.visited
     score = np.array(visited.log_ratio) @ search.weights_of(everything)
     score += [float(search.shrinkage(torch.from_numpy(v))) for v in visited.v]
-    if problem.veto:
-        score[(np.array(visited.log_ratio) > 0).any(1)] = np.inf
     best = int(score.argmin())
     theta = theta_R = problem.family.theta_R
     if best:

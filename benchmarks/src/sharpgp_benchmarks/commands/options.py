@@ -24,7 +24,7 @@ PaperSettings = Annotated[
     typer.Option(
         "--paper",
         help="Settings of the paper's method, NAME=VALUE with commas: levels (a count, all, or "
-        "levels with /), family, objective, subset, restarts, effort, rule.",
+        "levels with /), family, objective, subset, restarts, effort.",
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress display.")]

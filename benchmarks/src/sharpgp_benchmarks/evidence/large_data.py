@@ -68,27 +68,6 @@ def kin8nm(data_home: str | None) -> None:
     )
 
 
-def moved(data_home: str | None, m: int = 30, repeats: int = 3) -> None:
-    """Sharp with and without moved inducing inputs, on kin8nm with few of them."""
-    (data,) = sets("kin8nm", data_home)
-    found: dict[str, list[list[float]]] = {"as trained": [], "moved": []}
-    for seed in range(repeats):
-        part = split(data.X, data.y, train=0.6, cal=0.2, random_state=seed)
-        X, y, X_cal, y_cal, X_test, y_test = tensors(part)
-        posterior, _ = train_sparse(X, y, n_inducing=m, random_state=seed)
-        for name, rows in found.items():
-            with Clock() as clock:
-                method = Sharp(levels=25, move_inducing=name == "moved")
-                predictor = method.fit(posterior, X_cal, y_cal)
-            ends = predictor.predict_interval(X_test, 0.95, symmetric=False)
-            rows.append([clock.cpu, *judged(ends, y_test)])
-    table(
-        f"kin8nm, M = {m}, Sharp with 25 levels, 95 % intervals, means over {repeats} splits",
-        ["inducing inputs", "processor s", "coverage", "width", "interval score"],
-        [[name, *map(float, np.mean(rows, 0))] for name, rows in found.items()],
-    )
-
-
 def growth(_: str | None) -> None:
     """One evaluation of bound, variance and leave-one-out with gradients, by N and by M."""
     rows, by_n, by_m = [], [], []
@@ -246,7 +225,6 @@ def _status(entry: str) -> float:
 
 PARTS: dict[str, Callable[..., None]] = {
     "kin8nm": kin8nm,
-    "moved": moved,
     "growth": growth,
     "memory": memory,
     "loo_memory": loo_memory,

@@ -8,6 +8,7 @@ by which command, where and when it was made.
 
 import math
 import platform
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -169,8 +170,19 @@ def _write(study: Study, out: Path, command: str) -> None:
                 "command": command,
                 "machine": f"{joblib.cpu_count()} {platform.machine()} cores",
                 "date": datetime.now(UTC).date().isoformat(),
-                "version": sharpgp.__version__,
+                "version": _version(),
             }
         )
     if known:
         pd.DataFrame(known).to_csv(runs, index=False)
+
+
+def _version() -> str:
+    """The version, and in a checkout the revision, which says whether code has changed since."""
+    where = Path(sharpgp.__file__).parent
+    command = ["git", "describe", "--always", "--dirty"]
+    try:
+        said = subprocess.run(command, cwd=where, capture_output=True, text=True).stdout.strip()
+    except OSError:  # there is no git
+        said = ""
+    return f"{sharpgp.__version__}+g{said}" if said else sharpgp.__version__

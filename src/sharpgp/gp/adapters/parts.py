@@ -13,7 +13,8 @@ from torch import Tensor
 
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.adapters.mapped import Map
-from sharpgp.gp.covariance import Covariance, FromGPyTorch, Stationary
+from sharpgp.gp.covariance import Covariance, Stationary
+from sharpgp.gp.from_gpytorch import FromGPyTorch
 from sharpgp.gp.scaling import Affine
 
 _MATERN = {0.5: "matern12", 1.5: "matern32", 2.5: "matern52"}

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import gpytorch
 import torch
 
 import sharpgp
@@ -16,7 +15,7 @@ from sharpgp._validation import as_count
 from sharpgp.calibration.recalibrator import Recalibrator, chosen_recalibrator
 from sharpgp.estimator import SharpGPRegressor
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.kernels import KERNELS
+from sharpgp.gp.kernels import KERNELS, is_gpytorch_kernel
 from sharpgp.gp.sizes import MOST_CALIBRATING, MOST_SAMPLED_ROWS, Sparse, approximation_for
 from sharpgp.tabular.files import names_in
 from sharpgp.tabular.labelled import features_among
@@ -122,7 +121,7 @@ def _inducing(model: SharpGPRegressor) -> int:
             "approximation: expected 'auto', 'sparse' or Sparse(m=...) for a fit in batches, found "
             f"{model.approximation!r}"
         )
-    kernel = isinstance(model.base, gpytorch.kernels.Kernel)
+    kernel = is_gpytorch_kernel(model.base)
     if not kernel and not (isinstance(model.base, str) and model.base in ("auto", *KERNELS)):
         raise InvalidInputError(
             f"base: expected 'auto', {', '.join(KERNELS)} or a gpytorch kernel for a fit in "

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from sharpgp._ranks import q_lin
-from sharpgp._validation import as_count, check_choice
-from sharpgp.calibration.methods.sharp.curves import INTERPOLATIONS, Curves
-from sharpgp.calibration.methods.sharp.inducing import move_inducing
+from sharpgp._validation import as_count
+from sharpgp.calibration.methods.sharp.curves import Curves
 from sharpgp.calibration.methods.sharp.levels import Levels, resolve_levels
 from sharpgp.calibration.methods.sharp.path import (
     LevelResult,
@@ -26,9 +25,6 @@ from sharpgp.models.families import get_family
 from sharpgp.models.objective import get_objective
 from sharpgp.models.search import Problem
 from sharpgp.models.shared_search import solve_shared
-
-#: What becomes of levels that would come out worse than with ``theta_R``.
-RULES = ("price", "veto")
 
 
 @register("paper")
@@ -51,9 +47,8 @@ class Sharp(PosteriorMethod):
     family : {"ard", "scaled", "shared"}
         All hyperparameters per level; ``theta = s * theta_R`` per level (a line search); or one
         ``theta`` for all levels.
-    objective : {"sharpness", "length", "pinball"}
-        The paper's objective, a mean square; the mean distance of the quantile from the mean, of
-        which two make the length of a centred interval; or the pinball loss of the quantile.
+    objective : {"sharpness", "pinball"}
+        The paper's objective, a mean square; or the pinball loss of the quantile.
     subset : int, optional
         Number of training points used while searching ``theta``; ``beta`` always uses all.
     restarts : int
@@ -62,16 +57,6 @@ class Sharp(PosteriorMethod):
         1 is a quick search; each further unit continues where the last one ended, with four times
         its evaluations.  Neither more effort nor more restarts can give a worse path; but both
         lower the coverage further, since ``theta`` is chosen on the points that fix ``beta``.
-    rule : {"price", "veto"}
-        For levels that would come out worse than with ``theta_R``: they may where others gain four
-        times as much by it; or no level may.  With many levels the latter binds all of them, since
-        there is always one, mostly near the centre, that has nothing to gain.
-    interpolation : {"linear", "cubic"}
-        Of ``beta`` and ``theta`` between trained levels; both are monotone.
-    move_inducing : bool
-        For a sparse GP: also move its inducing inputs for sharpness, the mean excepted (the paper's
-        future work).  They are many, and chosen on the points that fix ``beta``: quantiles are
-        sharper, but with few calibration points more coverage is lost.
     random_state : int, optional
         Seed of restarts and subset.
 
@@ -102,9 +87,6 @@ class Sharp(PosteriorMethod):
         subset: int | None = None,
         restarts: int = 0,
         effort: int = 1,
-        rule: str = "price",
-        interpolation: str = "linear",
-        move_inducing: bool = False,
         random_state: int | None = None,
     ) -> None:
         super().__init__(random_state=random_state)
@@ -114,15 +96,10 @@ class Sharp(PosteriorMethod):
         self.subset = subset
         self.restarts = restarts
         self.effort = effort
-        self.rule = rule
-        self.interpolation = interpolation
-        self.move_inducing = move_inducing
 
     def check(self, n_train: int, n_cal: int) -> None:
         """Refuse settings of the search, and levels that ``n_cal`` points cannot serve."""
         super().check(n_train, n_cal)
-        check_choice(self.interpolation, "interpolation", INTERPOLATIONS)
-        check_choice(self.rule, "rule", RULES)
         get_family(self.family)
         get_objective(self.objective)
         resolve_levels(self.levels, n_cal)
@@ -136,8 +113,6 @@ class Sharp(PosteriorMethod):
         r = y - posterior.mean(X)
         delta = resolve_levels(self.levels, len(r)).to(posterior.device)
         settings = {"restarts": self.restarts, "effort": self.effort, "seed": self.seed}
-        if self.move_inducing:
-            posterior = move_inducing(posterior, lambda p: self._problem(p, p, X, r), delta)
         searched = posterior
         if self.subset is not None:
             n = min(self.subset, posterior.n_train)
@@ -183,7 +158,6 @@ class Sharp(PosteriorMethod):
             get_objective(self.objective),
             lambda theta: searched.sigma(theta, X) / unit,
             r / unit,
-            veto=self.rule == "veto",
         )
 
     def _calibrated(
@@ -260,7 +234,7 @@ class Sharp(PosteriorMethod):
             below, above = missing[:0], missing
         extra = torch.cat([below, above])
         if len(extra) == 0:
-            return Curves.through(delta, beta, theta, self.interpolation)
+            return Curves.through(delta, beta, theta)
         ends = torch.cat([theta[:1].expand(len(below), -1), theta[-1:].expand(len(above), -1)])
         z = r / posterior.sigma(torch.stack([theta[0], theta[-1]]), X)
         beta_ends = torch.cat([q_lin(below, z[0]), q_lin(above, z[1])])
@@ -269,5 +243,4 @@ class Sharp(PosteriorMethod):
             torch.cat([delta, extra])[order],
             torch.cat([beta, beta_ends])[order],
             torch.cat([theta, ends])[order],
-            self.interpolation,
         )

@@ -22,8 +22,6 @@ EVALUATIONS_PER_LEVEL = 16
 MOST_EVALUATIONS = 400
 # Smallest weight of a level, so that even a single one at delta_0 can be searched.
 _LEAST_WEIGHT = 1e-3
-# By how much a log ratio may be above 0 because sigma is computed anew.
-_ROUNDING = 1e-9
 
 
 @stored(
@@ -198,15 +196,13 @@ def price_of(problem: Problem, delta: Tensor, theta: Tensor) -> float:
     """Weighted mean price of a path [K, P], put in order; 0 is that of ``theta_R``.
 
     Effort and restarts can only lower it.  While no level is worse than with ``theta_R``, it is the
-    weighted mean of the log ratios of the objectives; infinite if one is that has a veto.
+    weighted mean of the log ratios of the objectives.
     """
     with torch.no_grad():
         base = problem.sigma(problem.family.theta_R.unsqueeze(0))
         value_base, _ = problem.objective(delta, problem.r, base)
         _, _, value, _ = keep_order(problem, delta, theta)
     log_ratio = value.clamp_min(1e-300).log() - value_base.clamp_min(1e-300).log()
-    if problem.veto and bool((log_ratio > _ROUNDING).any()):
-        return float("inf")
     weights = level_weights(delta, centre_of(problem.r), len(problem.r))
     return float(np.average(price(log_ratio).cpu().numpy(), weights=weights))
 

@@ -54,8 +54,6 @@ def shortest_path(
     visited: Visited,
     weights: np.ndarray,
     levels: np.ndarray | None = None,
-    *,
-    veto: bool = False,
 ) -> tuple[list[int], float]:
     """The best monotone path: index of a visited point for each level, and its weighted price.
 
@@ -66,14 +64,11 @@ def shortest_path(
     weights : array [K]
     levels : array of int, optional
         The levels, centre to tail, that the path is for; all of them by default.
-    veto : bool
-        Whether each level refuses points that are worse for it than ``theta_R``.
     """
     levels = np.arange(len(weights)) if levels is None else levels
     v = np.array(visited.v)
     gain, beta = np.array(visited.log_ratio)[:, levels], np.array(visited.beta)[:, levels]
-    usable = (beta >= 0) & ((gain <= 0) | (not veto))
-    cost = np.where(usable, price(torch.from_numpy(gain)).numpy() * weights[levels], np.inf)
+    cost = np.where(beta >= 0, price(torch.from_numpy(gain)).numpy() * weights[levels], np.inf)
     cost[0] = 0.0
     grows = np.ones((len(v), len(v)), dtype=bool)
     if len(levels) > 1:
@@ -360,8 +355,7 @@ class Side:
         return lower, np.maximum(lower, upper)  # a path is in order only up to rounding
 
     def _shortest(self, levels: np.ndarray | None = None) -> tuple[list[int], float]:
-        search = self.search
-        return shortest_path(search.visited, search.weights, levels, veto=search.problem.veto)
+        return shortest_path(self.search.visited, self.search.weights, levels)
 
     def _levels(self, group: list[int]) -> list[int]:
         return [int(self.knots[k]) for k in group]
