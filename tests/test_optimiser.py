@@ -459,7 +459,7 @@ def test_the_smoother_kernel_has_to_earn_its_place(all_candidates, monkeypatch):
     monkeypatch.setattr(surrogate, "MIN_WARPED", math.inf)
     for function, n, kernel in ((torch.sin, 24, "rbf"), (torch.abs, 9, "matern52")):
         X = torch.linspace(0, 1, n, dtype=torch.float64)[:, None]
-        assert choose(X, function(6.0 * X[:, 0] - 2.2)).covariance.kind == kernel
+        assert choose(X, function(6.0 * X[:, 0] - 2.2)).gp.covariance.kind == kernel
 
 
 def test_left_out_density_is_that_of_refits():
