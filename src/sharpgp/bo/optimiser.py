@@ -4,6 +4,7 @@ import math
 import os
 from dataclasses import dataclass
 from html import escape
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -176,10 +177,10 @@ class Optimiser:
         known = None if noise is None else numbers_of_runs(noise, "noise", len(coded))
         if known is not None and not all(value >= 0.0 for value in known):
             raise InvalidInputError(f"noise: expected nonnegative variances, found {known}")
-        predicted = [self._predicted(one, y) for one, y in zip(coded, results, strict=True)]
-        for k, (point, result) in enumerate(zip(coded.tolist(), results, strict=True)):
-            variance = None if known is None else known[k]
-            self.record.add(Run(tuple(point), result, variance, *predicted[k]))
+        told = list(zip(coded, results, known or [None] * len(coded), strict=True))
+        predicted = [self._predicted(*one) for one in told]  # before any of them is known
+        for (x, result, variance), stated in zip(told, predicted, strict=True):
+            self.record.add(Run(tuple(x.tolist()), result, variance, *stated))
         self._keep()
 
     @property
@@ -213,9 +214,10 @@ class Optimiser:
     def remaining(self, amount: float = 0.0, runs: int = 50, *, among: Any = None) -> float:
         """Probability that the next ``runs`` runs gain more than ``amount`` on the best point.
 
-        See :func:`sharpgp.bo.small_sample.probability_of_gain`.  1 while the design is run.  With
-        ``amount=0`` it stays near 1 in a continuous space, where some point is always a little
-        better: name the gain that would be worth these runs.  ``among`` is as in :meth:`ask`.
+        See :func:`sharpgp.bo.small_sample.probability_of_gain`.  1 while the design is run, and
+        while all results are the same.  With ``amount=0`` it stays near 1 in a continuous space,
+        where some point is always a little better: name the gain that would be worth these runs.
+        ``among`` is as in :meth:`ask`.
 
         Examples
         --------
@@ -226,17 +228,17 @@ class Optimiser:
         >>> loop.remaining(amount=0.1) < 0.05
         True
         """
-        if not (isinstance(amount, int | float) and 0.0 <= amount < math.inf):
+        if not (isinstance(amount, Real) and 0.0 <= amount < math.inf):
             raise InvalidInputError(f"amount: expected a nonnegative number, found {amount!r}")
         as_count(runs, "runs", least=1)
         found = 1.0
-        if not self._designing:
+        if not self._designing and len(set(self.record.averages().values())) > 1:
             found = probability_of_gain(self._draws(among), float(amount), runs)
         self.record.checks.append([float(self.n_runs), float(amount), found])
         self._keep()
         return found
 
-    def stop(self, probability: float = 0.05, amount: float = 0.0, **remaining: Any) -> bool:
+    def stop(self, probability: float = 0.05, *, amount: float, **remaining: Any) -> bool:
         """Whether to stop: :meth:`remaining`, which takes the rest, is at most ``probability``."""
         _in_unit(probability, "probability")
         return self.remaining(amount, **remaining) <= probability
@@ -355,16 +357,18 @@ class Optimiser:
         ends = surrogate.outward(predictor.predict_interval(self.record.features(Z), coverage))
         return ends if self.record.sign > 0 else -ends.flip(-1)
 
-    def _predicted(self, x: Tensor, y: float) -> tuple[float | None, float | None]:
+    def _predicted(
+        self, x: Tensor, y: float, noise: float | None = None
+    ) -> tuple[float | None, float | None]:
         """Score and level of a result under the model that answered the last question."""
         surrogate, sign = self.record.surrogate, self.record.sign
         if surrogate is None or not math.isfinite(y):
             return None, None
-        law = self.record.law()
+        law, F = self.record.law(), self.record.features(self.record.space.to_unit(x[None]))
+        if surrogate.knows_noise:
+            F[:, -1] = noise or 0.0
         with torch.no_grad():
-            Z = self.record.space.to_unit(x.unsqueeze(0))
-            predictor = SmallSamplePredictor(surrogate.gp, law)
-            location, spread = predictor.moments(self.record.features(Z))
+            location, spread = SmallSamplePredictor(surrogate.gp, law).moments(F)
             target = surrogate.inward(torch.tensor([sign * y], dtype=torch.float64))
             score = (target - location) / spread
             level = float(law.cdf(score))
@@ -390,8 +394,7 @@ class Optimiser:
         }
         if means:
             x = max(means, key=lambda one: record.sign * means[one])
-            (point,) = record.space.points(torch.tensor([x], dtype=torch.float64).round(decimals=6))
-            facts["best"] = f"{means[x]:.6g} at {point}"
+            facts["best"] = f"{means[x]:.6g} at {record.space.shown(x)}"
         if record.checks:
             n, amount, chance = record.checks[-1]
             facts["remaining"] = f"{chance:.1%} for more than {amount:g} after {n:.0f} runs"

@@ -13,7 +13,7 @@ from botorch.utils.sampling import draw_sobol_samples
 from torch import Tensor
 
 from sharpgp._stored import ABSENT, Several, stored
-from sharpgp._validation import as_float, nearest
+from sharpgp._validation import nearest
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.ties import Ties
 
@@ -75,8 +75,7 @@ class Input:
             low, high = map(float, values)
             if not (math.isfinite(high - low) and low < high and (low > 0 or not log)):
                 raise InvalidInputError(
-                    f"{name}: expected {'0 < ' if log else ''}low < high, found ({low}, {high}); "
-                    "arrays have one row (low, high) for each input"
+                    f"{name}: expected {'0 < ' if log else ''}low < high, found ({low}, {high})"
                 )
             return cls(name, low, high, log)
         known = all(v is None or isinstance(v, str | bool | int | float) for v in values)
@@ -165,14 +164,18 @@ class Space:
     @classmethod
     def of(cls, inputs: Any) -> "Space":
         """From a mapping of names to inputs, or an array (d, 2) of lower and upper bounds."""
-        if isinstance(inputs, Mapping) and inputs:
-            return cls(tuple(Input.of(str(name), one) for name, one in inputs.items()), named=True)
-        box = as_float([] if isinstance(inputs, Mapping) else inputs, "inputs")
-        if box.dim() != 2 or box.shape[1] != 2 or not len(box):
-            hint = "; transpose it" if box.dim() == 2 and len(box) == 2 else ""
+        if isinstance(inputs, Mapping) and inputs and all(isinstance(one, str) for one in inputs):
+            return cls(tuple(Input.of(name, one) for name, one in inputs.items()), named=True)
+        try:
+            box = np.asarray(inputs, dtype=float)
+        except (TypeError, ValueError):
+            box = np.empty(0)
+        if box.ndim != 2 or box.shape[1] != 2 or not (box[:, 0] < box[:, 1]).all():
+            former = box.ndim == 2 and len(box) == 2 and bool((box[0] < box[1]).all())
+            hint = ", all lower and then all upper bounds: transpose it" * former
             raise InvalidInputError(
                 'inputs: expected names, such as {"x": (0, 10)}, or one row (low, high) for each '
-                f"input, shape (d, 2), found shape {tuple(box.shape)}{hint}"
+                f"input, found {' '.join(str(inputs).split())[:80]}{hint}"
             )
         rows = [Input.of(f"input {j}", tuple(row)) for j, row in enumerate(box.tolist())]
         return cls(tuple(rows), named=False)
@@ -239,6 +242,11 @@ class Space:
             {one.name: one.values[round(code)] if one.values else code for one, code in pairs}
             for pairs in (zip(self.inputs, row, strict=True) for row in coded.tolist())
         ]
+
+    def shown(self, x: Sequence[float]) -> Any:
+        """A point from its codes [d], to six digits."""
+        short = [code if one.values else float(f"{code:.6g}") for one, code in zip(self.inputs, x, strict=True)]
+        return self.points(torch.tensor([short], dtype=torch.float64))[0]
 
     def to_unit(self, coded: Tensor) -> Tensor:
         """Codes [n, d] in unit coordinates."""
