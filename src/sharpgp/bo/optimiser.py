@@ -102,16 +102,11 @@ class Optimiser:
         file: str | os.PathLike[str] | None = None,
     ) -> None:
         check_choice(acquisition, "acquisition", ACQUISITIONS)
-        _in_unit(delta, "delta")
-        space = Space.of(inputs)
+        space, level = Space.of(inputs), _in_unit(delta, "delta")
         first = max(2 * space.d, 5) if design is None else as_count(design, "design", least=3)
-        settings = {
-            "maximize": bool(maximize),
-            "acquisition": acquisition,
-            "delta": float(delta),
-            "design": first,
-            "seed": as_count(random_state, "random_state", least=0),
-        }
+        seed = as_count(random_state, "random_state", least=0)
+        names = "maximize", "acquisition", "delta", "design", "seed"
+        settings = dict(zip(names, (bool(maximize), acquisition, level, first, seed), strict=True))
         self.record, self.file = Record(space, settings), file
         self._again: list[list[float]] = []
         if file is not None and os.path.exists(file):
@@ -240,8 +235,7 @@ class Optimiser:
 
     def stop(self, probability: float = 0.05, *, amount: float, **remaining: Any) -> bool:
         """Whether to stop: :meth:`remaining`, which takes the rest, is at most ``probability``."""
-        _in_unit(probability, "probability")
-        return self.remaining(amount, **remaining) <= probability
+        return self.remaining(amount, **remaining) <= _in_unit(probability, "probability")
 
     def predict_interval(self, X: Any, coverage: float = 0.95) -> np.ndarray:
         """Calibrated intervals (n, 2) for results at points; from the first result on."""
@@ -305,8 +299,8 @@ class Optimiser:
 
     def _of_design(self) -> Tensor:
         """The next point [d] of those that fill the space, in unit coordinates."""
-        settings, asked = self.record.settings, self.record.asked
-        return self.record.space.sobol(max(settings["design"], asked + 1), settings["seed"])[asked]
+        settings, k = self.record.settings, self.record.asked
+        return self.record.space.sobol(max(settings["design"], k + 1), settings["seed"])[k]
 
     def _state(self) -> tuple[Tensor, AcquisitionFunction]:
         """The best points so far [b, d] and what is searched, in unit coordinates."""
@@ -315,14 +309,12 @@ class Optimiser:
         predictor = SmallSamplePredictor(gp, record.law_of_search(), latent=True, pending=pending)
         means = gp.mean(gp.X_train)
         leading = means.topk(min(BEST, len(means))).indices.tolist()
-        acquisition: AcquisitionFunction
-        if record.settings["acquisition"] == "ucb":
-            acquisition = CalibratedUpperConfidenceBound(predictor, record.settings["delta"])
-        else:
-            top = torch.cat([means, gp.mean(pending)]).max()
-            acquisition = CalibratedLogExpectedImprovement(predictor, top)
         best = record.unit([record.runs[place].x for place in leading])
-        return best, OfUnit(acquisition, record.features)
+        if record.settings["acquisition"] == "ucb":
+            bound = CalibratedUpperConfidenceBound(predictor, record.settings["delta"])
+            return best, OfUnit(bound, record.features)
+        top = torch.cat([means, gp.mean(pending)]).max()
+        return best, OfUnit(CalibratedLogExpectedImprovement(predictor, top), record.features)
 
     def _draws(self, among: Any) -> Tensor:
         """Joint draws of the function [n, T + 1], at the best point that was run and at others.
@@ -408,6 +400,7 @@ class Optimiser:
         return f"<table><caption>Optimiser</caption>{''.join(rows)}</table>"
 
 
-def _in_unit(value: Any, name: str) -> None:
-    if not (isinstance(value, int | float) and 0.0 < value < 1.0):
+def _in_unit(value: Any, name: str) -> float:
+    if not (isinstance(value, Real) and 0.0 < value < 1.0):
         raise InvalidInputError(f"{name}: expected a number in (0, 1), found {value!r}")
+    return float(value)

@@ -101,8 +101,10 @@ class Input:
             slack = _ROUNDING * (self.high - self.low)
             if number and self.low - slack <= value <= self.high + slack:
                 return min(max(float(value), self.low), self.high)
-            wanted = f"a number between {self.low:g} and {self.high:g}"
-            raise InvalidInputError(f"{self.name}: expected {wanted}, found {value!r}")
+            raise InvalidInputError(
+                f"{self.name}: expected a number between {self.low:g} and {self.high:g}, "
+                f"found {value!r}"
+            )
         if value in self.values:
             return float(self.values.index(value))
         if number and not self.categories:
@@ -216,23 +218,22 @@ class Space:
 
     def _rows(self, X: Any) -> list[Sequence[Any]]:
         """Values of the inputs, point by point."""
-        names, frame = [one.name for one in self.inputs], hasattr(X, "columns")
-        tables = [X] if frame or isinstance(X, Mapping) else X
-        if not isinstance(tables, list | tuple) or not (
-            frame or all(isinstance(one, Mapping) for one in tables)
-        ):
+        names, rows = [one.name for one in self.inputs], X
+        if hasattr(X, "columns"):
+            columns = [np.asarray(X[name]).tolist() for name in X.columns]
+            rows = [dict(zip(X.columns, row, strict=True)) for row in zip(*columns, strict=True)]
+        elif isinstance(X, Mapping):
+            rows = [X]
+        if not (isinstance(rows, list | tuple) and all(isinstance(row, Mapping) for row in rows)):
             raise InvalidInputError(
                 f"X: expected a dict, a list of dicts or a data frame of {', '.join(names)}, found "
                 f"{type(X).__name__}"
             )
-        for table in tables:
-            found = list(table.columns if frame else table)
-            if missing := [name for name in names if name not in found]:
-                shown = ", ".join(map(str, found))
+        for row in rows:
+            if missing := [name for name in names if name not in row]:
+                shown = ", ".join(map(str, row))
                 raise InvalidInputError(f"X: expected a value of {missing[0]!r}, found {shown}")
-        if frame:
-            return list(zip(*(np.asarray(X[name]).tolist() for name in names), strict=True))
-        return [[table[name] for name in names] for table in tables]
+        return [[row[name] for name in names] for row in rows]
 
     def points(self, coded: Tensor) -> Any:
         """The user's points for codes [n, d]: a list of dicts, or an array (n, d)."""
@@ -245,7 +246,10 @@ class Space:
 
     def shown(self, x: Sequence[float]) -> Any:
         """A point from its codes [d], to six digits."""
-        short = [code if one.values else float(f"{code:.6g}") for one, code in zip(self.inputs, x, strict=True)]
+        short = [
+            code if one.values else float(f"{code:.6g}")
+            for one, code in zip(self.inputs, x, strict=True)
+        ]
         return self.points(torch.tensor([short], dtype=torch.float64))[0]
 
     def to_unit(self, coded: Tensor) -> Tensor:

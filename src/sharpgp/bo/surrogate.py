@@ -18,7 +18,6 @@ from torch import Tensor
 from sharpgp._stored import stored
 from sharpgp.exceptions import NumericalError
 from sharpgp.gp.covariance import Named
-from sharpgp.gp.dense import cholesky
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.kernels import kernel_of, make_covariance, named
 from sharpgp.gp.posterior import DataPosterior
