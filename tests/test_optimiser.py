@@ -171,13 +171,12 @@ def test_numbers_in_a_list_keep_their_order_and_others_are_categories():
     ("given", "message"),
     [
         ([[0, 0, 0], [1, 1, 1]], r"one row \(low, high\) for each input, .*transpose it"),
-        (
-            [[0, 0], [1, 1]],
-            r"input 0: expected low < high, found \(0.0, 0.0\); arrays have one row",
-        ),
+        (torch.tensor([[0, 0], [1, 1]]), "expected names, .*, all lower .* bounds: transpose it"),
         ([0.0, 1.0], r"inputs: expected names, .*or one row \(low, high\)"),
-        ("ab", "inputs: expected numbers"),
+        ([Log(1e-3, 1), range(3)], r"inputs: expected names, .* found \[Log\(low=0.001"),
+        ("ab", "inputs: expected names, .* found ab"),
         ({}, "inputs: expected names, such as"),
+        ({0: (0, 1)}, r"inputs: expected names, .* found \{0: \(0, 1\)\}"),
         ({"x": [0, 10]}, r"x: found \[0, 10\], .*write \(0, 10\) .* or \{0, 10\}"),
         ({"x": (1, 0)}, "x: expected low < high"),
         ({"x": (0, math.inf)}, "x: expected low < high"),
@@ -282,6 +281,9 @@ def test_repr_says_how_it_goes():
     arrays = Optimiser(BOX)
     arrays.tell([0.25, 1.0], 3.0)
     assert "best: 3 at [0.25 1.  ]" in repr(arrays)
+    small = Optimiser({"t": Log(1e-9, 1e-7)})
+    small.tell({"t": 4.24329756e-9}, 3.0)
+    assert "{'t': 4.2433e-09}" in repr(small)
 
 
 # ------------------------------------------------------------------ batches
@@ -355,13 +357,25 @@ def test_stop_when_little_is_left():
     assert "Left to gain" in titles
 
 
+def test_results_that_do_not_differ_yet_are_no_reason_to_stop():
+    """No product in the first runs says nothing about how much there could be."""
+    loop = Optimiser(BOX, design=5)
+    loop.tell(loop.ask(8), np.zeros(8))
+    assert loop.remaining(np.float32(0.5)) == 1.0
+    assert not loop.stop(amount=np.int64(1))
+    loop.tell(loop.ask(), 1e-3)
+    assert loop.remaining(100) < 0.5
+
+
 def test_questions_about_stopping_that_are_refused():
     loop = Optimiser(BOX)
+    with pytest.raises(TypeError, match="amount"):  # without one it would never stop
+        loop.stop()
     for call, message in (
         (lambda: loop.remaining(-1.0), "amount: expected a nonnegative number, found -1.0"),
         (lambda: loop.remaining("much"), "amount: expected a nonnegative number"),
         (lambda: loop.remaining(1.0, runs=0), "runs"),
-        (lambda: loop.stop(5), r"probability: expected a number in \(0, 1\), found 5"),
+        (lambda: loop.stop(5, amount=1), r"probability: expected a number in \(0, 1\), found 5"),
     ):
         with pytest.raises(InvalidInputError, match=message):
             call()
@@ -424,6 +438,19 @@ def test_noise_that_is_known():
         loop.tell([0.3, 1.4], 0.0, noise=-1.0)
 
 
+def test_scores_of_results_with_known_noise_are_in_units_of_that_noise():
+    """Otherwise noise that was announced would count as surprise after surprise."""
+    generator = np.random.default_rng(1)
+    X = generator.random((30, 2)) * 2.0 - [1.0, 0.0]
+    loop = Optimiser(BOX)
+    loop.tell(X, bowl(X) + 0.3 * generator.normal(size=30), noise=np.full(30, 0.09))
+    loop.ask()
+    X = generator.random((40, 2)) * 2.0 - [1.0, 0.0]
+    loop.tell(X, bowl(X) + 0.3 * generator.normal(size=40), noise=np.full(40, 0.09))
+    scores = [run.score for run in loop.record.runs[30:]]
+    assert 0.7 < np.std(scores) < 1.4
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -459,7 +486,7 @@ def test_the_smoother_kernel_has_to_earn_its_place(all_candidates, monkeypatch):
     monkeypatch.setattr(surrogate, "MIN_WARPED", math.inf)
     for function, n, kernel in ((torch.sin, 24, "rbf"), (torch.abs, 9, "matern52")):
         X = torch.linspace(0, 1, n, dtype=torch.float64)[:, None]
-        assert choose(X, function(6.0 * X[:, 0] - 2.2)).covariance.kind == kernel
+        assert choose(X, function(6.0 * X[:, 0] - 2.2)).gp.covariance.kind == kernel
 
 
 def test_left_out_density_is_that_of_refits():

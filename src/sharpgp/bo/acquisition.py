@@ -26,10 +26,17 @@ _LEAST_SHARE = 1e-14
 class _OfCalibrated(AcquisitionFunction):
     """What acquisition functions of a calibrated model share: its points that are pending."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, maximize: bool, X_pending: Tensor | None) -> None:
         calibrated = calibrated_of(model)
         super().__init__(model=calibrated)  # type: ignore[arg-type]
-        self._base = self._now = calibrated
+        self._base, self.maximize = calibrated, maximize
+        self.set_X_pending(X_pending)
+
+    @t_batch_mode_transform(expected_q=1)  # type: ignore[arg-type]
+    def forward(self, X: Tensor) -> Tensor:
+        """The value at each of ``X`` [..., 1, d], as [...]."""
+        points = X.reshape(-1, X.shape[-1]).to(self._base.posterior.device, torch.float64)
+        return self._values(points).reshape(X.shape[:-2]).to(X)
 
     def set_X_pending(self, X_pending: Tensor | None = None) -> None:
         """Take account of points [n, d] that are being evaluated; None for none."""
@@ -89,11 +96,11 @@ class CalibratedUpperConfidenceBound(_OfCalibrated):
         maximize: bool = True,
         X_pending: Tensor | None = None,
     ) -> None:
-        super().__init__(model)
+        super().__init__(model, maximize, X_pending)
         levels, single = as_levels(delta)
         if not single:
             raise InvalidInputError(f"delta: expected one level in (0, 1), found {delta!r}")
-        level, self.maximize, C = levels[0], maximize, self._base.n_cal
+        level, C = levels[0], self._base.n_cal
         side, device = level if maximize else 1.0 - level, self._base.posterior.device
         self.delta = torch.tensor([side], dtype=torch.float64, device=device)
         if C is not None and not bool(supported(self.delta, C)):
@@ -103,15 +110,10 @@ class CalibratedUpperConfidenceBound(_OfCalibrated):
                 CalibrationWarning,
                 stacklevel=2,
             )
-        self.set_X_pending(X_pending)
 
-    @t_batch_mode_transform(expected_q=1)  # type: ignore[arg-type]
-    def forward(self, X: Tensor) -> Tensor:
-        """The bound at each of ``X`` [..., 1, d], as [...]."""
-        points = X.reshape(-1, X.shape[-1]).to(self.delta)
+    def _values(self, points: Tensor) -> Tensor:
         quantile = self._now.quantiles(points, self.delta)[0]
-        value = quantile if self.maximize else -quantile
-        return value.reshape(X.shape[:-2]).to(X)
+        return quantile if self.maximize else -quantile
 
 
 class CalibratedLogExpectedImprovement(_OfCalibrated):
@@ -159,8 +161,7 @@ class CalibratedLogExpectedImprovement(_OfCalibrated):
         maximize: bool = True,
         X_pending: Tensor | None = None,
     ) -> None:
-        super().__init__(model)
-        self.maximize = maximize
+        super().__init__(model, maximize, X_pending)
         best = torch.as_tensor(best_f, dtype=torch.float64, device=self._base.posterior.device)
         if best.numel() != 1 or not bool(torch.isfinite(best)):
             raise InvalidInputError(f"best_f: expected one finite number, found {best_f!r}")
@@ -172,16 +173,10 @@ class CalibratedLogExpectedImprovement(_OfCalibrated):
         self.starts = torch.cat([-open_end, nodes])
         self.stops = torch.cat([nodes, open_end])
         self.nodes = nodes
-        self.set_X_pending(X_pending)
 
-    @t_batch_mode_transform(expected_q=1)  # type: ignore[arg-type]
-    def forward(self, X: Tensor) -> Tensor:
-        """The log expected improvement at each of ``X`` [..., 1, d], as [...]."""
-        points = X.reshape(-1, X.shape[-1]).to(self.best)
+    def _values(self, points: Tensor) -> Tensor:
         quantiles = self._now.quantiles(points, self.levels)
-        if not self.maximize:
-            quantiles = -quantiles.flip(0)
-        return self._log_improvement(quantiles).reshape(X.shape[:-2]).to(X)
+        return self._log_improvement(quantiles if self.maximize else -quantiles.flip(0))
 
     def _log_improvement(self, quantiles: Tensor) -> Tensor:
         """``log E[(Y - best)^+]`` [T] from quantiles [K, T] at the nodes."""

@@ -4,6 +4,7 @@ import math
 import os
 from dataclasses import dataclass
 from html import escape
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -101,16 +102,11 @@ class Optimiser:
         file: str | os.PathLike[str] | None = None,
     ) -> None:
         check_choice(acquisition, "acquisition", ACQUISITIONS)
-        _in_unit(delta, "delta")
-        space = Space.of(inputs)
+        space, level = Space.of(inputs), _in_unit(delta, "delta")
         first = max(2 * space.d, 5) if design is None else as_count(design, "design", least=3)
-        settings = {
-            "maximize": bool(maximize),
-            "acquisition": acquisition,
-            "delta": float(delta),
-            "design": first,
-            "seed": as_count(random_state, "random_state", least=0),
-        }
+        seed = as_count(random_state, "random_state", least=0)
+        names = "maximize", "acquisition", "delta", "design", "seed"
+        settings = dict(zip(names, (bool(maximize), acquisition, level, first, seed), strict=True))
         self.record, self.file = Record(space, settings), file
         self._again: list[list[float]] = []
         if file is not None and os.path.exists(file):
@@ -176,10 +172,10 @@ class Optimiser:
         known = None if noise is None else numbers_of_runs(noise, "noise", len(coded))
         if known is not None and not all(value >= 0.0 for value in known):
             raise InvalidInputError(f"noise: expected nonnegative variances, found {known}")
-        predicted = [self._predicted(one, y) for one, y in zip(coded, results, strict=True)]
-        for k, (point, result) in enumerate(zip(coded.tolist(), results, strict=True)):
-            variance = None if known is None else known[k]
-            self.record.add(Run(tuple(point), result, variance, *predicted[k]))
+        told = list(zip(coded, results, known or [None] * len(coded), strict=True))
+        predicted = [self._predicted(*one) for one in told]  # before any of them is known
+        for (x, result, variance), stated in zip(told, predicted, strict=True):
+            self.record.add(Run(tuple(x.tolist()), result, variance, *stated))
         self._keep()
 
     @property
@@ -213,9 +209,10 @@ class Optimiser:
     def remaining(self, amount: float = 0.0, runs: int = 50, *, among: Any = None) -> float:
         """Probability that the next ``runs`` runs gain more than ``amount`` on the best point.
 
-        See :func:`sharpgp.bo.small_sample.probability_of_gain`.  1 while the design is run.  With
-        ``amount=0`` it stays near 1 in a continuous space, where some point is always a little
-        better: name the gain that would be worth these runs.  ``among`` is as in :meth:`ask`.
+        See :func:`sharpgp.bo.small_sample.probability_of_gain`.  1 while the design is run, and
+        while all results are the same.  With ``amount=0`` it stays near 1 in a continuous space,
+        where some point is always a little better: name the gain that would be worth these runs.
+        ``among`` is as in :meth:`ask`.
 
         Examples
         --------
@@ -226,20 +223,19 @@ class Optimiser:
         >>> loop.remaining(amount=0.1) < 0.05
         True
         """
-        if not (isinstance(amount, int | float) and 0.0 <= amount < math.inf):
+        if not (isinstance(amount, Real) and 0.0 <= amount < math.inf):
             raise InvalidInputError(f"amount: expected a nonnegative number, found {amount!r}")
         as_count(runs, "runs", least=1)
         found = 1.0
-        if not self._designing:
+        if not self._designing and len(set(self.record.averages().values())) > 1:
             found = probability_of_gain(self._draws(among), float(amount), runs)
         self.record.checks.append([float(self.n_runs), float(amount), found])
         self._keep()
         return found
 
-    def stop(self, probability: float = 0.05, amount: float = 0.0, **remaining: Any) -> bool:
+    def stop(self, probability: float = 0.05, *, amount: float, **remaining: Any) -> bool:
         """Whether to stop: :meth:`remaining`, which takes the rest, is at most ``probability``."""
-        _in_unit(probability, "probability")
-        return self.remaining(amount, **remaining) <= probability
+        return self.remaining(amount, **remaining) <= _in_unit(probability, "probability")
 
     def predict_interval(self, X: Any, coverage: float = 0.95) -> np.ndarray:
         """Calibrated intervals (n, 2) for results at points; from the first result on."""
@@ -303,8 +299,8 @@ class Optimiser:
 
     def _of_design(self) -> Tensor:
         """The next point [d] of those that fill the space, in unit coordinates."""
-        settings, asked = self.record.settings, self.record.asked
-        return self.record.space.sobol(max(settings["design"], asked + 1), settings["seed"])[asked]
+        settings, k = self.record.settings, self.record.asked
+        return self.record.space.sobol(max(settings["design"], k + 1), settings["seed"])[k]
 
     def _state(self) -> tuple[Tensor, AcquisitionFunction]:
         """The best points so far [b, d] and what is searched, in unit coordinates."""
@@ -313,14 +309,12 @@ class Optimiser:
         predictor = SmallSamplePredictor(gp, record.law_of_search(), latent=True, pending=pending)
         means = gp.mean(gp.X_train)
         leading = means.topk(min(BEST, len(means))).indices.tolist()
-        acquisition: AcquisitionFunction
-        if record.settings["acquisition"] == "ucb":
-            acquisition = CalibratedUpperConfidenceBound(predictor, record.settings["delta"])
-        else:
-            top = torch.cat([means, gp.mean(pending)]).max()
-            acquisition = CalibratedLogExpectedImprovement(predictor, top)
         best = record.unit([record.runs[place].x for place in leading])
-        return best, OfUnit(acquisition, record.features)
+        if record.settings["acquisition"] == "ucb":
+            bound = CalibratedUpperConfidenceBound(predictor, record.settings["delta"])
+            return best, OfUnit(bound, record.features)
+        top = torch.cat([means, gp.mean(pending)]).max()
+        return best, OfUnit(CalibratedLogExpectedImprovement(predictor, top), record.features)
 
     def _draws(self, among: Any) -> Tensor:
         """Joint draws of the function [n, T + 1], at the best point that was run and at others.
@@ -355,16 +349,18 @@ class Optimiser:
         ends = surrogate.outward(predictor.predict_interval(self.record.features(Z), coverage))
         return ends if self.record.sign > 0 else -ends.flip(-1)
 
-    def _predicted(self, x: Tensor, y: float) -> tuple[float | None, float | None]:
+    def _predicted(
+        self, x: Tensor, y: float, noise: float | None = None
+    ) -> tuple[float | None, float | None]:
         """Score and level of a result under the model that answered the last question."""
         surrogate, sign = self.record.surrogate, self.record.sign
         if surrogate is None or not math.isfinite(y):
             return None, None
-        law = self.record.law()
+        law, F = self.record.law(), self.record.features(self.record.space.to_unit(x[None]))
+        if surrogate.knows_noise:
+            F[:, -1] = noise or 0.0
         with torch.no_grad():
-            Z = self.record.space.to_unit(x.unsqueeze(0))
-            predictor = SmallSamplePredictor(surrogate.gp, law)
-            location, spread = predictor.moments(self.record.features(Z))
+            location, spread = SmallSamplePredictor(surrogate.gp, law).moments(F)
             target = surrogate.inward(torch.tensor([sign * y], dtype=torch.float64))
             score = (target - location) / spread
             level = float(law.cdf(score))
@@ -390,8 +386,7 @@ class Optimiser:
         }
         if means:
             x = max(means, key=lambda one: record.sign * means[one])
-            (point,) = record.space.points(torch.tensor([x], dtype=torch.float64).round(decimals=6))
-            facts["best"] = f"{means[x]:.6g} at {point}"
+            facts["best"] = f"{means[x]:.6g} at {record.space.shown(x)}"
         if record.checks:
             n, amount, chance = record.checks[-1]
             facts["remaining"] = f"{chance:.1%} for more than {amount:g} after {n:.0f} runs"
@@ -405,6 +400,7 @@ class Optimiser:
         return f"<table><caption>Optimiser</caption>{''.join(rows)}</table>"
 
 
-def _in_unit(value: Any, name: str) -> None:
-    if not (isinstance(value, int | float) and 0.0 < value < 1.0):
+def _in_unit(value: Any, name: str) -> float:
+    if not (isinstance(value, Real) and 0.0 < value < 1.0):
         raise InvalidInputError(f"{name}: expected a number in (0, 1), found {value!r}")
+    return float(value)

@@ -50,7 +50,7 @@ class OptunaSampler:
         return type(self).__name__
 
     def stop(
-        self, probability: float = 0.05, amount: float = 0.0, runs: int = 50
+        self, probability: float = 0.05, *, amount: float, runs: int = 50
     ) -> Callable[[Any, Any], None]:
         """A callback that ends the study; see :meth:`~sharpgp.bo.Optimiser.stop`."""
 
@@ -58,7 +58,7 @@ class OptunaSampler:
             with _one_at_a_time:
                 if self.loop is not None:
                     self._tell(self.loop, study)
-                    if self.loop.stop(probability, amount, runs=runs):
+                    if self.loop.stop(probability, amount=amount, runs=runs):
                         study.stop()
 
         return callback

@@ -116,7 +116,7 @@ class Record:
     def features(self, Z: Tensor) -> Tensor:
         """Unit coordinates [..., d] as a GP sees them; known noise is one more feature, here 0."""
         F = self.space.features(Z)
-        if self.surrogate is None or not self.surrogate.covariance.known_noise:
+        if self.surrogate is None or not self.surrogate.knows_noise:
             return F
         return torch.cat([F, torch.zeros_like(F[..., :1])], -1)
 
@@ -158,7 +158,7 @@ class Record:
         And, for half as much, from leave-one-out scores of runs that no model predicted.
         """
         assert self.surrogate is not None
-        spare = max(0, self.surrogate.gp.n_train - len(self.surrogate.at) + 1)
+        spare = max(0, self.surrogate.gp.n_train - self.surrogate.n_parameters + 1)
         share = SURPRISE * SURPRISE_HALVED / (SURPRISE_HALVED + spare)
         return ScoreLaw(*self._scores(HALF_LIFE), surprise=share)
 

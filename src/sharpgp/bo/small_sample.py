@@ -8,6 +8,7 @@ share of the law, which shrinks as points gather, is left to surprises.
 import math
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,7 +17,6 @@ from sharpgp.calibration.ranks import centred_levels, table_levels
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.gp.dense import cholesky
 from sharpgp.gp.exact import ExactPosterior
-from sharpgp.gp.kernel_posterior import KernelPosterior
 
 #: Scores that the normal law counts for.
 PRIOR_SCORES = 10.0
@@ -89,23 +89,18 @@ class SmallSamplePredictor(Calibrated):
 
     def __init__(
         self,
-        posterior: KernelPosterior,
+        posterior: ExactPosterior,
         law: ScoreLaw,
         *,
         latent: bool = False,
         pending: Tensor | None = None,
     ) -> None:
-        self.posterior: KernelPosterior = posterior
+        self.posterior: ExactPosterior = posterior
         self.law, self.is_latent = law, latent
         self.pending = None if pending is None or not len(pending) else pending
         self._known: tuple[Tensor, Tensor] | None = None
         if self.pending is not None:
-            self._factor = cholesky(self._covariance(self.pending))[0]
-
-    def _covariance(self, X: Tensor) -> Tensor:
-        assert isinstance(self.posterior, ExactPosterior)
-        assert self.pending is not None
-        return self.posterior.latent_covariance(self.pending, X)
+            self._factor = cholesky(posterior.latent_covariance(self.pending, self.pending))[0]
 
     def location(self, X: Tensor) -> Tensor:
         """See :meth:`Calibrated.location`: the mean of the GP."""
@@ -121,9 +116,8 @@ class SmallSamplePredictor(Calibrated):
         least = 1e-9 * variance.detach().max()  # rounding may leave nothing where it is known
         variance = variance - theta[0, -1] * self.posterior.y_units.scale.square()
         if self.pending is not None:
-            explained = torch.linalg.solve_triangular(
-                self._factor, self._covariance(X), upper=False
-            )
+            shared = self.posterior.latent_covariance(self.pending, X)
+            explained = torch.linalg.solve_triangular(self._factor, shared, upper=False)
             variance = variance - explained.square().sum(0)
         return mean[0], variance.clamp(min=least).sqrt()
 
@@ -142,8 +136,7 @@ class SmallSamplePredictor(Calibrated):
         levels = [level for coverage in coverages for level in centred_levels(coverage)]
         beta = self.law.quantile(location.new_tensor(levels)).reshape(-1, 2)
         if symmetric:
-            radius = beta.abs().amax(1)
-            beta = torch.stack([-radius, radius], 1)
+            beta = beta.abs().amax(1, keepdim=True) * beta.new_tensor([-1.0, 1.0])
         return location + beta.mT.unsqueeze(-1) * spread
 
     def distribution(self, X: Tensor) -> PredictiveDistribution:
@@ -151,21 +144,15 @@ class SmallSamplePredictor(Calibrated):
         delta = table_levels(None).to(X.device)
         return PredictiveDistribution(delta, self.quantiles(X, delta))
 
-    def _conditioned(self, X: Tensor, y: Tensor) -> "SmallSamplePredictor":
-        more = self.posterior.extended(X, y)
-        return SmallSamplePredictor(more, self.law, latent=self.is_latent, pending=self.pending)
-
     def _near_features(self, X: Any) -> Tensor:
         """Features, none of which is far away: a search stays within its bounds."""
         return self._features(X)
 
-    def _warn_of_coverage(
-        self, coverage: float, symmetric: bool | None, weights: Tensor | None, n_rows: int
-    ) -> None:
+    def _warn_of_coverage(self, *of: Any) -> None:
         """Nothing to warn of: beyond the scores the normal law answers."""
 
 
-def leave_one_out_scores(posterior: KernelPosterior) -> Tensor:
+def leave_one_out_scores(posterior: ExactPosterior) -> Tensor:
     """Scores [N] of training points under the GP without each of them, in closed form.
 
     Its hyperparameters have seen them, so that these scores are a little too small.
@@ -189,11 +176,9 @@ def joint_draws(
         noise = torch.randn(len(X), n, dtype=X.dtype, generator=generator)
         u = (L @ noise / L.square().sum(-1, keepdim=True).sqrt()).mT
         location, spread = SmallSamplePredictor(gp, predictor.law, latent=True).moments(X)
-        nodes = torch.linspace(-7.1, 7.1, 143, dtype=X.dtype)
+        nodes = torch.linspace(-7.0, 7.0, 141, dtype=X.dtype)
         table = predictor.law.quantile(torch.special.ndtr(nodes))
-        place = (u.clamp(-7.0, 7.0) - nodes[0]) / (nodes[1] - nodes[0])
-        left = place.floor().long()
-        return location + torch.lerp(table[left], table[left + 1], place - left) * spread
+        return location + torch.from_numpy(np.interp(u, nodes, table)) * spread
 
 
 def probability_of_gain(draws: Tensor, amount: float, runs: int) -> float:

@@ -13,7 +13,7 @@ from botorch.utils.sampling import draw_sobol_samples
 from torch import Tensor
 
 from sharpgp._stored import ABSENT, Several, stored
-from sharpgp._validation import as_float, nearest
+from sharpgp._validation import nearest
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.ties import Ties
 
@@ -75,8 +75,7 @@ class Input:
             low, high = map(float, values)
             if not (math.isfinite(high - low) and low < high and (low > 0 or not log)):
                 raise InvalidInputError(
-                    f"{name}: expected {'0 < ' if log else ''}low < high, found ({low}, {high}); "
-                    "arrays have one row (low, high) for each input"
+                    f"{name}: expected {'0 < ' if log else ''}low < high, found ({low}, {high})"
                 )
             return cls(name, low, high, log)
         known = all(v is None or isinstance(v, str | bool | int | float) for v in values)
@@ -102,8 +101,10 @@ class Input:
             slack = _ROUNDING * (self.high - self.low)
             if number and self.low - slack <= value <= self.high + slack:
                 return min(max(float(value), self.low), self.high)
-            wanted = f"a number between {self.low:g} and {self.high:g}"
-            raise InvalidInputError(f"{self.name}: expected {wanted}, found {value!r}")
+            raise InvalidInputError(
+                f"{self.name}: expected a number between {self.low:g} and {self.high:g}, "
+                f"found {value!r}"
+            )
         if value in self.values:
             return float(self.values.index(value))
         if number and not self.categories:
@@ -165,14 +166,18 @@ class Space:
     @classmethod
     def of(cls, inputs: Any) -> "Space":
         """From a mapping of names to inputs, or an array (d, 2) of lower and upper bounds."""
-        if isinstance(inputs, Mapping) and inputs:
-            return cls(tuple(Input.of(str(name), one) for name, one in inputs.items()), named=True)
-        box = as_float([] if isinstance(inputs, Mapping) else inputs, "inputs")
-        if box.dim() != 2 or box.shape[1] != 2 or not len(box):
-            hint = "; transpose it" if box.dim() == 2 and len(box) == 2 else ""
+        if isinstance(inputs, Mapping) and inputs and all(isinstance(one, str) for one in inputs):
+            return cls(tuple(Input.of(name, one) for name, one in inputs.items()), named=True)
+        try:
+            box = np.asarray(inputs, dtype=float)
+        except (TypeError, ValueError):
+            box = np.empty(0)
+        if box.ndim != 2 or box.shape[1] != 2 or not (box[:, 0] < box[:, 1]).all():
+            former = box.ndim == 2 and len(box) == 2 and bool((box[0] < box[1]).all())
+            hint = ", all lower and then all upper bounds: transpose it" * former
             raise InvalidInputError(
                 'inputs: expected names, such as {"x": (0, 10)}, or one row (low, high) for each '
-                f"input, shape (d, 2), found shape {tuple(box.shape)}{hint}"
+                f"input, found {' '.join(str(inputs).split())[:80]}{hint}"
             )
         rows = [Input.of(f"input {j}", tuple(row)) for j, row in enumerate(box.tolist())]
         return cls(tuple(rows), named=False)
@@ -213,23 +218,22 @@ class Space:
 
     def _rows(self, X: Any) -> list[Sequence[Any]]:
         """Values of the inputs, point by point."""
-        names, frame = [one.name for one in self.inputs], hasattr(X, "columns")
-        tables = [X] if frame or isinstance(X, Mapping) else X
-        if not isinstance(tables, list | tuple) or not (
-            frame or all(isinstance(one, Mapping) for one in tables)
-        ):
+        names, rows = [one.name for one in self.inputs], X
+        if hasattr(X, "columns"):
+            columns = [np.asarray(X[name]).tolist() for name in X.columns]
+            rows = [dict(zip(X.columns, row, strict=True)) for row in zip(*columns, strict=True)]
+        elif isinstance(X, Mapping):
+            rows = [X]
+        if not (isinstance(rows, list | tuple) and all(isinstance(row, Mapping) for row in rows)):
             raise InvalidInputError(
                 f"X: expected a dict, a list of dicts or a data frame of {', '.join(names)}, found "
                 f"{type(X).__name__}"
             )
-        for table in tables:
-            found = list(table.columns if frame else table)
-            if missing := [name for name in names if name not in found]:
-                shown = ", ".join(map(str, found))
+        for row in rows:
+            if missing := [name for name in names if name not in row]:
+                shown = ", ".join(map(str, row))
                 raise InvalidInputError(f"X: expected a value of {missing[0]!r}, found {shown}")
-        if frame:
-            return list(zip(*(np.asarray(X[name]).tolist() for name in names), strict=True))
-        return [[table[name] for name in names] for table in tables]
+        return [[row[name] for name in names] for row in rows]
 
     def points(self, coded: Tensor) -> Any:
         """The user's points for codes [n, d]: a list of dicts, or an array (n, d)."""
@@ -239,6 +243,14 @@ class Space:
             {one.name: one.values[round(code)] if one.values else code for one, code in pairs}
             for pairs in (zip(self.inputs, row, strict=True) for row in coded.tolist())
         ]
+
+    def shown(self, x: Sequence[float]) -> Any:
+        """A point from its codes [d], to six digits."""
+        short = [
+            code if one.values else float(f"{code:.6g}")
+            for one, code in zip(self.inputs, x, strict=True)
+        ]
+        return self.points(torch.tensor([short], dtype=torch.float64))[0]
 
     def to_unit(self, coded: Tensor) -> Tensor:
         """Codes [n, d] in unit coordinates."""

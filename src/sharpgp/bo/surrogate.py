@@ -1,34 +1,31 @@
 """The GP of an optimisation: chosen among a few, retrained at every step.
 
 Candidates are two kernels, each on the target as it is and on a warped one; leave-one-out log
-density decides.  All are trained when the data have grown by a seventh, in between the chosen one.
+density decides.  All are trained when the data have grown by a seventh, in between the chosen one,
+from where it was.
 
-Training maximises the library's likelihood a posteriori over lengthscales, noise and a constant
-mean: the points of an optimisation gather where results are good, so that theirs is no mean of the
-function.  Without a prior on the noise, ten points of a rough function are all noise.
+They are the library's GPs, trained as everywhere, but for a prior on all hyperparameters, without
+which ten points of a rough function are all noise, and for their mean: the points of an
+optimisation gather where results are good, so that theirs is no mean of the function.
 """
 
 import math
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from sharpgp._stored import NumPyArray, stored
+from sharpgp._stored import stored
 from sharpgp.exceptions import NumericalError
-from sharpgp.gp.compute import threads_for
 from sharpgp.gp.covariance import Named
 from sharpgp.gp.exact import ExactPosterior
-from sharpgp.gp.kernels import make_covariance, named
-from sharpgp.gp.likelihood import likelihood_at
-from sharpgp.gp.optimise import minimise, with_gradient
+from sharpgp.gp.kernels import kernel_of, make_covariance, named
 from sharpgp.gp.posterior import DataPosterior
+from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.ties import Ties
-from sharpgp.gp.warped import Warp, WarpedPosterior, side_of
+from sharpgp.gp.training import train
+from sharpgp.gp.warped import Warp, WarpedPosterior, train_warped
 
 #: Kernels that are tried.
 KERNELS = ("rbf", "matern52")
@@ -39,25 +36,48 @@ MIN_WARPED = 8
 #: What a warp, and the smoother kernel, have to gain in leave-one-out log density, summed over
 #: points: with few points they look better by chance (``sharpgp bench evidence bo_choice``).
 COST = 4.0
-# Log lengthscales, in units of the inputs' range, have this mean plus half the log of their number,
-# and this deviation: the mode of the prior that C. Hvarfner, E. O. Hellsten and L. Nardi, "Vanilla
-# Bayesian optimization performs great in high dimensions", ICML 2024, propose.
-_LENGTHSCALE, _LENGTHSCALE_DEVIATION = math.sqrt(2.0) - 3.0, math.sqrt(3.0)
 # Log noise variance, relative to the target's variance: many functions have none at all, so that
 # less is believed more readily than more.
 _NOISE, _MORE_NOISE, _LESS_NOISE = -5.0, 1.0, 3.0
-# Log scale of a warp, in deviations of the target: a scale of 3 is next to none.
-_WARP, _WARP_DEVIATION = math.log(2.0), 1.5
-_MAX_EVALUATIONS = 80
 
 
-@stored("Surrogate", posterior=DataPosterior, at=NumPyArray("P"), trained_on=int)
+@stored("SearchPrior", deviation=float, in_ranges=bool, fades=bool, weight=float)
+@dataclass(frozen=True)
+class SearchPrior(LengthscalePrior):
+    r"""A prior on lengthscales, signal and noise variance, for any number of points.
+
+    Log-normal, all: lengthscales about the mode rather than the mean of the log-normal that the
+    reference proposes, ``log(l_j / r_j) ~ N(sqrt(2) - 3 + log(d) / 2, 3)``, the signal variance
+    about that of the target, and the noise about ``e^-5`` of it.
+
+    Examples
+    --------
+    >>> Z = torch.tensor([[-1.0], [1.0]], dtype=torch.float64)
+    >>> SearchPrior().centre(Z).tolist()[1:]
+    [0.0, -5.0]
+    """
+
+    fades: bool = False
+
+    def centre(self, Z: Tensor, ties: Ties | None = None) -> Tensor:
+        """Mode [P] of the log inverse lengthscales, log signal and log noise variance."""
+        inverse = super().centre(Z, ties) + self.deviation**2
+        return torch.cat([inverse, inverse.new_tensor([0.0, _NOISE])])
+
+    def penalty(self, log_theta: Tensor, centre: Tensor) -> Tensor:
+        """Negative log density of log hyperparameters [P], up to a constant."""
+        excess = log_theta - centre
+        width = torch.where(excess[-1] > 0, _MORE_NOISE, _LESS_NOISE)
+        others = excess[-2].square() + (excess[-1] / width).square()
+        return super().penalty(log_theta[:-2], centre[:-2]) + 0.5 * self.weight * others
+
+
+@stored("Surrogate", posterior=DataPosterior, trained_on=int)
 @dataclass(frozen=True, eq=False)
 class Surrogate:
-    """A trained GP, where its search ended, and the number of points at which it was chosen."""
+    """A trained GP, and the number of points at which it was chosen."""
 
     posterior: DataPosterior
-    at: np.ndarray
     trained_on: int
 
     @property
@@ -68,15 +88,19 @@ class Surrogate:
         return gp
 
     @property
-    def covariance(self) -> Named:
-        """Its kernel."""
-        assert isinstance(self.gp.covariance, Named)
-        return self.gp.covariance
+    def knows_noise(self) -> bool:
+        """Whether the last feature is the variance of the noise."""
+        return isinstance(self.gp.covariance, Named) and self.gp.covariance.known_noise
 
     @property
     def warp(self) -> Warp | None:
         """What the target goes through before the GP sees it."""
         return self.posterior.warp if isinstance(self.posterior, WarpedPosterior) else None
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of parameters that were trained."""
+        return len(self.gp.theta_R) + 2 * (self.warp is not None)
 
     def inward(self, y: Tensor) -> Tensor:
         """Targets in the units of :attr:`gp`."""
@@ -86,13 +110,17 @@ class Surrogate:
         """Units of :attr:`gp` back to those of the target."""
         return u if self.warp is None else self.warp.back(u)
 
-    def next(self, X: Tensor, y: Tensor, *how: Any) -> "Surrogate":
+    def next(
+        self, X: Tensor, y: Tensor, ties: Ties | None = None, known_noise: bool = False
+    ) -> "Surrogate":
         """The same kind on all data so far, or a new choice where these have grown enough."""
         if len(y) < GROWTH * self.trained_on and X.shape[1] == self.gp.n_features:
-            again = train_map(X, y, self.covariance, warped=self.warp is not None, near=self.at)
-            if again is not None:
-                return Surrogate(*again, self.trained_on)
-        return choose(X, y, *how)
+            try:
+                again = self.posterior.retrained(X, y, start="warm")
+                return Surrogate(with_best_mean(again), self.trained_on)
+            except NumericalError:
+                pass  # from scratch
+        return choose(X, y, ties, known_noise)
 
 
 def choose(X: Tensor, y: Tensor, ties: Ties | None = None, known_noise: bool = False) -> Surrogate:
@@ -105,17 +133,60 @@ def choose(X: Tensor, y: Tensor, ties: Ties | None = None, known_noise: bool = F
     for name in KERNELS:
         covariance = make_covariance(named(name, ties, known_noise), X.shape[1])
         assert isinstance(covariance, Named)
-        for warp in (False, True):
+        for warped in (False, True):
             # Noise of known variance has another one after a warp, which depends on the target.
-            if warp and (known_noise or len(y) < MIN_WARPED):
+            if warped and (known_noise or len(y) < MIN_WARPED):
                 continue
-            trained = train_map(X, y, covariance, warped=warp)
-            if trained is not None:
-                score = left_out_density(trained[0]) - COST * (warp + (name == "rbf"))
-                found.append((score, Surrogate(*trained, len(y))))
+            posterior = trained(X, y, covariance, warped=warped)
+            if posterior is not None:
+                score = left_out_density(posterior) - COST * (warped + (name == "rbf"))
+                found.append((score, Surrogate(posterior, len(y))))
     if not found:
         raise NumericalError(f"none of the GPs could be trained on {len(y)} results")
     return max(found, key=lambda one: one[0])[1]
+
+
+def trained(X: Tensor, y: Tensor, covariance: Named, *, warped: bool) -> DataPosterior | None:
+    """One candidate; None if nothing could be factorised."""
+    prior = SearchPrior()
+    try:
+        if not warped:
+            return with_best_mean(train(X, y, kernel_of(covariance), start=0, prior=prior)[0])
+        found = train_warped(X, y, covariance, prior=prior)
+        return None if found is None else with_best_mean(found)
+    except NumericalError:
+        return None
+
+
+def with_best_mean(posterior: DataPosterior) -> DataPosterior:
+    r"""The same GP about the constant that is likeliest, ``1' Ky^-1 y / 1' Ky^-1 1``.
+
+    Examples
+    --------
+    Many results of one place say nothing about the others:
+
+    >>> X = torch.tensor([[0.0], [0.9], [0.91], [0.92], [0.93]], dtype=torch.float64)
+    >>> y = torch.tensor([0.0, 1.0, 1.0, 1.0, 1.0], dtype=torch.float64)
+    >>> far = torch.tensor([[99.0]], dtype=torch.float64)
+    >>> gp = trained(X, y, make_covariance("rbf", 1), warped=False)
+    >>> round(y.mean().item(), 2), round(gp.mean(far).item(), 2)
+    (0.8, 0.51)
+    """
+    if isinstance(posterior, WarpedPosterior):
+        return WarpedPosterior(with_best_mean(posterior.base), posterior.warp, posterior.side)
+    assert isinstance(posterior, ExactPosterior)
+    units, y = posterior.y_units, posterior.y_train
+    weights = posterior.retargeted(units.back(torch.ones_like(y))).weights
+    mean = (weights @ y) / weights.sum()
+    return ExactPosterior(
+        posterior.X_train,
+        y,
+        posterior.covariance,
+        posterior.theta_R,
+        x_units=posterior.x_units,
+        y_units=Affine(mean, units.scale),
+        training=posterior.training,
+    )
 
 
 def left_out_density(posterior: DataPosterior) -> float:
@@ -129,88 +200,3 @@ def left_out_density(posterior: DataPosterior) -> float:
     density = -0.5 * z.square() - sigma[0].log() - 0.5 * math.log(2.0 * math.pi)
     total = float(density.sum()) - slopes
     return total if math.isfinite(total) else -math.inf
-
-
-def train_map(
-    X: Tensor, y: Tensor, covariance: Named, *, warped: bool = False, near: np.ndarray | None = None
-) -> tuple[DataPosterior, np.ndarray] | None:
-    """The GP of greatest posterior density ``p(y | l, noise, m) p(l) p(noise)``.
-
-    And where its search ended; ``near`` is a second start.  None if nothing could be factorised.
-    """
-    objective = _Objective(X, y, covariance, warped)
-    lower, upper, first = objective.bounds()
-    starts = [first] if near is None or len(near) != len(first) else [first, near]
-    descend, most = partial(minimise, objective.evaluate, tolerance=1e-6), _MAX_EVALUATIONS
-    with threads_for(len(y)):
-        tried = [descend(start, lower, upper, most=most) for start in starts]
-    best = min(tried, key=lambda one: one.value)
-    return None if best.failed else (objective.posterior(best.x), best.x)
-
-
-class _Objective:
-    """Negative log posterior density per point.
-
-    A function of log lengthscales, log noise, mean and, of a warp, of centre and log scale.
-    """
-
-    def __init__(self, X: Tensor, y: Tensor, covariance: Named, warped: bool) -> None:
-        self.X, self.y, self.covariance, self.warped = X, y, covariance, warped
-        self.y_units = Affine.standardising(y)
-        self.t = self.y_units.forward(y)
-        self.n = covariance.n_lengthscales
-        # The prior is about the whole range of an input, not about that of the data.
-        scale = torch.ones(X.shape[1], dtype=X.dtype)
-        if covariance.known_noise:
-            scale[-1] = self.y_units.scale.square()
-        self.x_units = Affine(torch.zeros_like(scale), scale)
-        self.likelihood = likelihood_at(covariance, self.x_units.forward(X))
-        self.evaluate = with_gradient(self, "the posterior density", y)
-        self.centre = _LENGTHSCALE + 0.5 * math.log(self.n)
-
-    def bounds(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Box of the search, and where it starts: at the mode of the prior."""
-        low, high = self.t.min().item(), self.t.max().item()
-        # (low, high, start) of each; noise below the first bound is out of rounding's reach.
-        rows = [(math.log(0.01), math.log(1e3), self.centre)] * self.n
-        rows += [(math.log(1e-6), math.log(2.0), _NOISE), (low - 2.0, high + 2.0, 0.0)]
-        if self.warped:
-            end = 0.05 if side_of(self.t) == "low" else 0.95
-            rows += [(low - 2.0, high + 2.0, float(torch.quantile(self.t, end)))]
-            rows += [(math.log(0.02), math.log(30.0), _WARP)]
-        lower, upper, start = np.array(rows).T
-        return lower, upper, start
-
-    def __call__(self, leaf: Tensor) -> Tensor:
-        noise, mean = leaf[self.n], leaf[self.n + 1]
-        width = torch.where(noise > _NOISE, _MORE_NOISE, _LESS_NOISE)
-        lengths = (leaf[: self.n] - self.centre) / _LENGTHSCALE_DEVIATION
-        fit = -0.5 * (lengths.square().sum() + ((noise - _NOISE) / width).square())
-        target = self.t
-        if self.warped:
-            centre, scale = leaf[-2], leaf[-1].exp()
-            u = ((self.t - centre) / scale).asinh()
-            deviation = u.std(correction=0)
-            slopes = -0.5 * ((self.t - centre).square() + scale.square()).log() - deviation.log()
-            fit = fit + slopes.sum() - 0.5 * ((leaf[-1] - _WARP) / _WARP_DEVIATION).square()
-            target = (u - u.mean()) / deviation
-        return -(fit + self.likelihood(self._theta(leaf), target - mean)) / len(self.t)
-
-    def _theta(self, leaf: Tensor) -> Tensor:
-        """``theta`` [P]: inverse lengthscales, signal variance 1, noise."""
-        noise = leaf[self.n : self.n + 1]
-        return torch.cat([(-leaf[: self.n]).exp(), torch.ones_like(noise), noise.exp()])
-
-    def posterior(self, at: np.ndarray) -> DataPosterior:
-        """The GP at the end of a search, in the user's units."""
-        leaf = torch.from_numpy(at).to(self.t)
-        y, y_units, warp = self.y, self.y_units, None
-        if self.warped:
-            warp = Warp(self.y_units.back(leaf[-2]), self.y_units.scale * leaf[-1].exp())
-            y = warp.forward(self.y)
-            y_units = Affine.standardising(y)
-        # In these units the prior mean is 0.
-        units = Affine(y_units.back(leaf[self.n + 1]), y_units.scale)
-        given = self.X, y, self.covariance, self._theta(leaf)
-        gp = ExactPosterior(*given, x_units=self.x_units, y_units=units)
-        return gp if warp is None else WarpedPosterior(gp, warp)

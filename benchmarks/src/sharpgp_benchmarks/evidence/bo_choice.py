@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from sharpgp.bo.small_sample import ScoreLaw, SmallSamplePredictor
-from sharpgp.bo.surrogate import COST, KERNELS, Surrogate, left_out_density, train_map
+from sharpgp.bo.surrogate import COST, KERNELS, Surrogate, left_out_density, trained
 from sharpgp.gp.kernels import make_covariance
 from sharpgp_benchmarks.evidence.bo_surprises import FUNCTIONS
 from sharpgp_benchmarks.evidence.common import numbers
@@ -64,10 +64,10 @@ def judge(name: str, n: int, seed: int) -> list[tuple[str, bool, float, float]]:
     y = problem.function(lower + U * (upper - lower))
     found = []
     for kernel, warp in product(KERNELS, (False, True)):
-        trained = train_map(U[:n], y[:n], make_covariance(kernel, problem.d), warped=warp)
-        if trained is not None:
-            loss = _loss(Surrogate(*trained, n), U[n:], y[n:])
-            found.append((kernel, warp, left_out_density(trained[0]), loss))
+        gp = trained(U[:n], y[:n], make_covariance(kernel, problem.d), warped=warp)
+        if gp is not None:
+            loss = _loss(Surrogate(gp, n), U[n:], y[n:])
+            found.append((kernel, warp, left_out_density(gp), loss))
     return found
 
 
