@@ -17,9 +17,9 @@ from sharpgp.gp.local.conditionals import Conditionals, vecchia_likelihood
 from sharpgp.gp.local.nearest import Nearest
 from sharpgp.gp.posterior import DataPosterior, TrainingResult
 from sharpgp.gp.scaling import Affine
-from sharpgp.policy import NEIGHBOURS, SCORED_ROWS, drawn_rows
 from sharpgp.gp.whitening import Data
 from sharpgp.gp.wrapped import WrappedPosterior
+from sharpgp.policy import NEIGHBOURS, SCORED_ROWS, drawn_rows
 
 # Points whose conditional densities stand for all in the likelihood.
 _MOST_CONDITIONALS = 1000
