@@ -291,7 +291,7 @@ def test_trees_need_no_gp(base, calibration, tmp_path):
     model.save(tmp_path / "trees.sgp")
     again = SharpGPRegressor.load(tmp_path / "trees.sgp")
     np.testing.assert_array_equal(again.predict_interval(X_NEW, 0.8), ends)
-    with pytest.raises(InvalidInputError, match="expected a model with a GP.*add a kernel"):
+    with pytest.raises(InvalidInputError, match=r"expected a model with a GP.*add a kernel"):
         CalibratedUpperConfidenceBound(model, delta=0.9).posterior  # noqa: B018
     if calibration != "cv+":
         model.update(X_NEW, Y_NEW)

@@ -266,4 +266,3 @@ def _labels(groups: Any, n_rows: int, device: torch.device) -> Tensor:
             f"{labels.dtype} of shape {tuple(labels.shape)}"
         )
     return labels.long()
-
