@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 import torch
 from gpytorch import kernels
+from sharpgp.gp.local.training import train_neighbours
+from sharpgp.gp.sizes import approximation_for
 
-from helpers import marked, method, wavy
+from helpers import FakePosterior, marked, method, wavy
 from sharpgp import Neighbours, SharpGPRegressor, persistence
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import train
@@ -16,10 +18,9 @@ from sharpgp.gp.local import conditionals, nearest
 from sharpgp.gp.local.conditionals import symmetric_solve
 from sharpgp.gp.local.nearest import Nearest
 from sharpgp.gp.local.posterior import LocalPosterior
-from sharpgp.gp.local.training import train_neighbours
 from sharpgp.gp.scaling import Affine
-from sharpgp.gp.sizes import approximation_for
 from sharpgp.gp.sparse_training import train_chosen
+from sharpgp.gp.warped import WarpedPosterior, train_warped
 from tolerances import rounding
 
 THETA = torch.tensor([0.8, 0.5, 0.3, 1.3, 0.05], dtype=torch.float64)
@@ -276,6 +277,18 @@ def test_names_and_sizes():
     assert train_chosen(X, y, approximation=Neighbours(7))[0].n_neighbours == 7
     with pytest.raises(InvalidInputError, match="Neighbours: m: expected"):
         approximation_for(100, "cpu", Neighbours(0))
+
+
+def test_a_wrapper_stays_around_it():
+    X, y = map(torch.from_numpy, wavy(90))
+    warped = train_warped(X, y.exp(), Stationary("rbf", X.shape[1]))
+    gp = LocalPosterior.of(warped, X[:80], y[:80].exp(), landmarks=80, neighbours=5)
+    exact = warped.conditioned_on(X[:80], y[:80].exp())
+    assert isinstance(gp, WarpedPosterior)
+    assert isinstance(gp.base, LocalPosterior)
+    same(gp.mean_and_sigma(X[80:]), exact.mean_and_sigma(X[80:]), rtol=1e-6, atol=1e-6)
+    with pytest.raises(InvalidInputError, match="found FakePosterior; use train"):
+        LocalPosterior.of(FakePosterior(), X, y, landmarks=5, neighbours=5)
 
 
 def test_other_kernels_are_named_in_the_error():

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from sharpgp.estimator import SharpGPRegressor
     from sharpgp.exceptions import CalibrationWarning, SharpGPError
     from sharpgp.gp.adapters import as_posterior
-    from sharpgp.gp.sizes import Neighbours, Sparse
     from sharpgp.online import Online
     from sharpgp.pipelines import through
+    from sharpgp.policy import Neighbours, Sparse
     from sharpgp.table_check import check
 
 __version__ = "0.1.0"
@@ -64,7 +64,7 @@ _HOMES = {
     "Kuleshov18": "calibration",
     "LeaveOneOut": "calibration",
     "Marx22": "calibration",
-    "Neighbours": "gp.sizes",
+    "Neighbours": "policy",
     "Online": "online",
     "PredictiveDistribution": "distribution",
     "Recalibrator": "calibration",
@@ -72,7 +72,7 @@ _HOMES = {
     "SharpExact": "calibration",
     "SharpGPError": "exceptions",
     "SharpGPRegressor": "estimator",
-    "Sparse": "gp.sizes",
+    "Sparse": "policy",
     "Vanilla": "calibration",
     "Vovk20": "calibration",
     "as_posterior": "gp.adapters",

@@ -10,6 +10,7 @@ from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.recalibrator import Recalibrator
 from sharpgp.models.pool import Member
 from sharpgp.outputs import joint_of_groups
+from sharpgp.policy import Policy
 
 # What a fit may leave behind, and the next one need not set.
 _OPTIONAL = ("calibrated_", "posterior_", "members_", "outputs_", "joint_", "group_scores_")
@@ -30,6 +31,7 @@ class Fitted:
         Those of the rows that calibrate.
     grouped : bool
         Whether the user gave any.
+    policy : Policy
     """
 
     calibrated: Calibrated
@@ -37,6 +39,7 @@ class Fitted:
     members: list[Member]
     groups: np.ndarray | None
     grouped: bool
+    policy: Policy
 
     def keep_on(self, estimator: Any) -> None:
         """Set the attributes that end in an underscore."""
@@ -46,6 +49,7 @@ class Fitted:
         if self.calibrated.gp is not None:
             estimator.posterior_ = self.calibrated.gp
         estimator.grouped_ = self.grouped
+        estimator.policy_ = self.policy
         joint = joint_of_groups(self.calibrated, self.groups)
         if joint is not None:
             estimator.group_scores_ = joint

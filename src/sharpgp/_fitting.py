@@ -112,7 +112,8 @@ def fitted(estimator: Any, train: Rows, cal: Rows | None, weights: Any) -> Fitte
     model = getattr(calibrated, "model", None)
     unseen = None if cal is None else (as_features(cal.X), as_target(cal.y))
     members = members_of(model.model if isinstance(model, SeenModel) else model, name, unseen)
-    return Fitted(calibrated, recalibrator, members, of_calibration, grouped)
+    policy = bases.policy(X.shape[0], X.shape[1], calibrated.device.type)
+    return Fitted(calibrated, recalibrator, members, of_calibration, grouped, policy)
 
 
 def _targets(rows: Rows) -> np.ndarray:

@@ -14,10 +14,10 @@ from torch import Tensor
 from sharpgp._inputs import plain
 from sharpgp._validation import as_labels, as_numpy
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.sizes import MOST_CALIBRATING
 from sharpgp.models import folds
 from sharpgp.models.folds import equal_rows, together
 from sharpgp.models.repeats import is_repeated, warn_of_repetition
+from sharpgp.policy import SCORED_ROWS
 
 
 @dataclass(frozen=True)
@@ -235,7 +235,7 @@ def holdout(labels: Tensor, cal_size: float, seed: int | None) -> tuple[np.ndarr
     labels : Tensor [n]
         Rows that share one are on the same side.
     cal_size : float or int
-        Fraction (of them at most :data:`~sharpgp.gp.sizes.MOST_CALIBRATING`) or number of the rows
+        Fraction (of them at most :data:`~sharpgp.policy.SCORED_ROWS`) or number of the rows
         that calibrate; see :class:`sharpgp.SharpGPRegressor`.
     seed : int or None
 
@@ -252,7 +252,7 @@ def holdout(labels: Tensor, cal_size: float, seed: int | None) -> tuple[np.ndarr
         raise InvalidInputError(
             f"cal_size: expected a fraction in (0, 1) or a count below {n_rows}, found {cal_size!r}"
         )
-    wanted = min(round(float(cal_size) * n_rows), MOST_CALIBRATING)
+    wanted = min(round(float(cal_size) * n_rows), SCORED_ROWS)
     n_cal = int(cal_size) if whole else max(2, _without_waste(wanted))
     if n_rows - n_cal < 2:
         raise InvalidInputError(

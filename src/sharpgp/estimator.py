@@ -25,6 +25,7 @@ from sharpgp.frames.encoding import TableEncoding
 from sharpgp.gp.posterior import Posterior, TrainingResult
 from sharpgp.models.pool import BaseTable, Member
 from sharpgp.outputs import JointScores, fit_outputs, is_several, of_one_output
+from sharpgp.policy import Policy
 
 #: What ``base=`` and ``calibration=`` take by name, for editors to complete.
 BaseName = Literal[
@@ -58,6 +59,7 @@ CalibrationName = Literal[
     n_features_in_=int,
     feature_names_in_=Maybe(np.ndarray),
     grouped_=Maybe(bool),
+    policy_=Maybe(Policy),
     group_names_=Maybe(np.ndarray),
     noise_=Maybe(float),
     encoding_=Maybe(TableEncoding),
@@ -127,6 +129,9 @@ class SharpGPRegressor(Answers):
         The torch-level predictor.
     base_ : Table
         What was chosen: name, weight and mean held-out CRPS of each model.
+    policy_ : Policy
+        How models were learned, conditioned and scored: what followed from rows, columns, device
+        and effort; prints as a table.
     posterior_ : Posterior
         The trained GP; of a pool, that with the largest weight.  A model without a GP has none.
     outputs_ : list of SharpGPRegressor

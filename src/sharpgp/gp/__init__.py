@@ -1,11 +1,11 @@
 """Floor 1: what a GP predicts under given hyperparameters."""
 
+from sharpgp.gp.conditioning import train_chosen
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.local.posterior import LocalPosterior
-from sharpgp.gp.local.training import train_neighbours
 from sharpgp.gp.posterior import DataPosterior, Posterior, TrainingResult
 from sharpgp.gp.sparse import SparsePosterior
-from sharpgp.gp.sparse_training import train_chosen, train_sparse
+from sharpgp.gp.sparse_training import train_sparse
 from sharpgp.gp.training import train
 
 __all__ = [
@@ -17,6 +17,5 @@ __all__ = [
     "TrainingResult",
     "train",
     "train_chosen",
-    "train_neighbours",
     "train_sparse",
 ]

@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 import torch
 
 from sharpgp.exceptions import InvalidInputError, warn
-from sharpgp.gp.sizes import LEAST_ON_GPU, MOST_ON_ONE_THREAD
 
 logger = logging.getLogger("sharpgp")
 
@@ -25,6 +24,13 @@ logger = logging.getLogger("sharpgp")
 BLOCK_ENTRIES = {"cpu": 2**25, "cuda": 2**26}
 #: Entries of a block that one of several threads of a CPU works on: 2 MiB, which stay in its cache.
 THREAD_ENTRIES = 2**18
+#: Training rows from which ``device="auto"`` takes a GPU, where there is one.
+LEAST_ON_GPU = 2000
+#: Training points up to which every operation runs on one thread: what threads round differently
+#: moves searches by 2e-2 (``test_determinism``).
+MOST_ON_ONE_THREAD = 3000
+#: Training points beyond which one matrix at a time is worked on in place.
+MOST_BATCHED = 5000
 # How much blocks shrink, step by step, before a GPU that is out of memory is given up.
 _SHRINKINGS = (1, 8, 64)
 # Seconds after which a thread gives way to another, where two of them work side by side.

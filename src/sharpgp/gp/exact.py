@@ -8,12 +8,11 @@ from torch import Tensor
 
 from sharpgp._stored import stored
 from sharpgp.exceptions import warn
-from sharpgp.gp.compute import block_entries, threads_for
+from sharpgp.gp.compute import MOST_BATCHED, block_entries, threads_for
 from sharpgp.gp.dense import add_to_diagonal, cholesky, loo_given_factor, variance_given_factor
 from sharpgp.gp.inplace import factor_of, likelihood_of, loo_of, variance_of
 from sharpgp.gp.kernel_posterior import DERIVED, STORED, KernelPosterior
 from sharpgp.gp.scaling import Affine
-from sharpgp.gp.sizes import MOST_BATCHED
 
 # Blocks of factors of several ``theta`` that are kept between predictions.
 _KEPT = 4

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from sharpgp.exceptions import NumericalError
-from sharpgp.gp.compute import block_entries
+from sharpgp.gp.compute import MOST_BATCHED, block_entries
 from sharpgp.gp.covariance import Covariance
 from sharpgp.gp.dense import (
     JITTER_SCHEDULE,
@@ -24,7 +24,6 @@ from sharpgp.gp.dense import (
     log_marginal_likelihood,
     posterior_variance,
 )
-from sharpgp.gp.sizes import MOST_BATCHED
 
 # Number of blocks of entries in a block of rows of a square matrix: operations on these use all
 # threads of a CPU.

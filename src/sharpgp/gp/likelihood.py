@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sharpgp.gp.compute import MOST_BATCHED
 from sharpgp.gp.covariance import Covariance
 from sharpgp.gp.dense import cholesky
 from sharpgp.gp.fixed_points import FixedPoints
 from sharpgp.gp.inplace import likelihood_of
-from sharpgp.gp.sizes import MOST_BATCHED
 
 
 def likelihood_at(covariance: Covariance, X: Tensor) -> Callable[[Tensor, Tensor], Tensor]:

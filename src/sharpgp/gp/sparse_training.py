@@ -2,7 +2,7 @@
 
 import logging
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -10,39 +10,29 @@ from torch import Tensor
 
 from sharpgp.gp.bound_training import maximise_bound, unexplained
 from sharpgp.gp.compute import threads_for
-from sharpgp.gp.covariance import Covariance, Named, Stationary
-from sharpgp.gp.exact import ExactPosterior
+from sharpgp.gp.covariance import Covariance, Named
 from sharpgp.gp.inducing import cluster_centres
-from sharpgp.gp.kernel_posterior import KernelPosterior
 from sharpgp.gp.kernels import Kernel, kernel_of, make_covariance
-from sharpgp.gp.local.training import train_neighbours
 from sharpgp.gp.posterior import Start, TrainingResult, retrain
 from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.scaling import Affine
-from sharpgp.gp.sizes import (
-    BATCH_ROWS,
-    FIRST_ROWS,
-    INDUCING,
-    MOST_FULL_BATCH,
-    MOST_SCALED,
-    Approximation,
-    Sparse,
-    approximation_for,
-)
 from sharpgp.gp.sparse import SparsePosterior
 from sharpgp.gp.ties import per_feature
 from sharpgp.gp.training import (
-    TOLERANCE,
     chosen_prior,
     maximise_likelihood,
     prior_of,
     start_of,
-    train,
 )
 from sharpgp.gp.whitening import Data
 
 logger = logging.getLogger("sharpgp")
 
+# Rows whose exact GP gives sparse training the hyperparameters to start from.
+_FIRST_ROWS = 1000
+# Rows up to which every step sees all of them, by kind of device, and rows of a batch beyond.
+_MOST_FULL_BATCH = {"cpu": 20_000, "cuda": 200_000}
+_BATCH_ROWS = {"cpu": 10_000, "cuda": 50_000}
 # Batches of many rows, one after the other, before a few steps on all of them.
 _BATCHES = 4
 _MOST_EVALUATIONS = 200
@@ -65,11 +55,11 @@ def train_sparse(
 ) -> tuple[SparsePosterior, TrainingResult]:
     r"""Train a sparse GP by maximising Titsias' bound of the marginal likelihood.
 
-    1. Hyperparameters of an exact GP on :data:`FIRST_ROWS` random rows;
+    1. Hyperparameters of an exact GP on 1,000 random rows;
     2. inducing inputs by k-means, in the metric of those hyperparameters;
     3. noise raised by the variance left :func:`unexplained` by these inducing inputs;
-    4. bounded L-BFGS on the bound of all rows, over both.  Beyond :data:`MOST_FULL_BATCH` rows it
-       first goes through a few random batches of :data:`BATCH_ROWS` rows, each from where the
+    4. bounded L-BFGS on the bound of all rows, over both.  Beyond 20,000 rows it
+       first goes through a few random batches of 10,000 rows, each from where the
        last one left off, and takes only the last steps on all rows: a batch that holds many times
        the number of inducing inputs already tells where these belong, while the noise and the
        lengthscales gain from all rows.
@@ -123,7 +113,7 @@ def train_sparse(
         if isinstance(start, Tensor):
             theta = start
         else:
-            rows = torch.from_numpy(rng.permutation(len(y))[: FIRST_ROWS["sparse"]]).to(X.device)
+            rows = torch.from_numpy(rng.permutation(len(y))[:_FIRST_ROWS]).to(X.device)
             first = data.X[rows], data.y[rows]
             covariance, theta, first_result = maximise_likelihood(
                 *first, data.covariance, start, rng, prior=prior
@@ -180,10 +170,10 @@ def _in_batches(
     prior: LengthscalePrior | None,
 ) -> tuple[Tensor, Tensor, TrainingResult]:
     n, device = len(data.y), data.X.device
-    if n <= MOST_FULL_BATCH[device.type]:
+    if n <= _MOST_FULL_BATCH[device.type]:
         return maximise_bound(data, theta, Z, most=most, number=number, prior=prior)
     evaluations, failures = 0, list[str]()
-    for rows in np.array_split(rng.permutation(n), -(-n // BATCH_ROWS[device.type]))[:_BATCHES]:
+    for rows in np.array_split(rng.permutation(n), -(-n // _BATCH_ROWS[device.type]))[:_BATCHES]:
         chosen = torch.from_numpy(np.sort(rows)).to(device)
         batch = Data(data.covariance, data.X[chosen], data.y[chosen])
         theta, Z, part = maximise_bound(batch, theta, Z, most=most // 5, prior=prior)
@@ -210,69 +200,3 @@ def relevance(covariance: Covariance, theta: Tensor) -> Tensor:
         blocks = theta[: covariance.n_inverse].reshape(-1, covariance.n_lengthscales)
         return per_feature(blocks.amax(0), covariance.ties)
     return theta.new_ones(1)
-
-
-def train_chosen(
-    X: Tensor,
-    y: Tensor,
-    kernel: Kernel = "rbf",
-    *,
-    approximation: Approximation = "auto",
-    searched: bool = True,
-    random_state: int | None = 0,
-    tolerance: float = TOLERANCE,
-    most: int | None = None,
-    start: int | None = None,
-) -> tuple[KernelPosterior, TrainingResult]:
-    """Train the kind of GP that :func:`sharpgp.gp.sizes.approximation_for` chooses.
-
-    ``searched`` says that a method will evaluate it under many other hyperparameters;
-    ``tolerance``, ``most`` and ``start``, how far an exact GP is trained, on how many rows at most,
-    and from where.
-
-    Examples
-    --------
-    >>> X = torch.linspace(0, 6, 60, dtype=torch.float64)[:, None]
-    >>> train_chosen(X, X[:, 0].sin())[0].n_inducing is None
-    True
-    >>> from sharpgp.gp.sizes import Neighbours
-    >>> train_chosen(X, X[:, 0].sin(), approximation=Sparse(10))[0].n_inducing
-    10
-    >>> train_chosen(X, X[:, 0].sin(), approximation=Neighbours(10))[0].n_neighbours
-    10
-    """
-    covariance = make_covariance(kernel, X.shape[1])
-    # Few inducing inputs are enough for a smooth kernel; rough ones need the points nearby.
-    near = isinstance(covariance, Stationary) and covariance.kind != "rbf"
-    chosen = approximation_for(
-        len(y),
-        X.device.type,
-        approximation,
-        searched=searched,
-        n_features=X.shape[1] if near else None,
-    )
-    logger.debug("training %s on %d points (%s)", chosen or "an exact GP", len(y), X.device)
-    if chosen is None:
-        settings: dict[str, Any] = {"tolerance": tolerance, "most": most, "start": start}
-        return train(X, y, kernel, random_state=random_state, **settings)
-    if isinstance(chosen, Sparse):
-        return train_sparse(X, y, kernel, n_inducing=chosen.m, random_state=random_state)
-    return train_neighbours(X, y, kernel, m=chosen.m, random_state=random_state)
-
-
-def condition(trained: ExactPosterior, X: Tensor, y: Tensor) -> KernelPosterior:
-    """A GP that was trained on some of the data, conditioned on all: exact or sparse by size."""
-    if len(y) <= MOST_SCALED[X.device.type]:
-        return trained.conditioned_on(X, y)
-    weight = relevance(trained.covariance, trained.theta_R)
-    Z = cluster_centres(trained.x_units.forward(X), INDUCING, weight)
-    return SparsePosterior(
-        X,
-        y,
-        trained.covariance,
-        trained.theta_R,
-        trained.x_units.back(Z),
-        x_units=trained.x_units,
-        y_units=trained.y_units,
-        training=trained.training,
-    )

@@ -146,8 +146,10 @@ def chosen_prior(
     return prior
 
 
-@retrain.register
-def retrain_exact(posterior: ExactPosterior, X: Tensor, y: Tensor, start: Start) -> ExactPosterior:
+@retrain.register(ExactPosterior)
+def retrain_exact(
+    posterior: KernelPosterior, X: Tensor, y: Tensor, start: Start, most: int | None = None
+) -> ExactPosterior:
     """Train the same kind of exact GP on other data: see ``DataPosterior.retrained``.
 
     With the prior it had, so that a refit without a few points is of the same kind.  After a warm
@@ -172,7 +174,7 @@ def retrain_exact(posterior: ExactPosterior, X: Tensor, y: Tensor, start: Start)
         start=begin,
         tolerance=REFIT_TOLERANCE,
         prior=prior,
-        most=posterior.training.most if posterior.training else None,
+        most=(posterior.training and posterior.training.most) or most,
     )
     again.training = replace(result, start=start_of(posterior, start))
     return again

@@ -1,6 +1,7 @@
 """The base class of GPs that wrap another: what a wrapper does not change is forwarded."""
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Self
 
 import torch
@@ -134,7 +135,24 @@ class WrappedPosterior(DataPosterior):
 
     def conditioned_on(self, X: Tensor, y: Tensor) -> Self:
         """See :meth:`DataPosterior.conditioned_on`."""
-        return self._around(self.base.conditioned_on(self._inputs(X), self._targets(X, y)), X, y)
+        return self.conditioned_by(lambda base, *data: base.conditioned_on(*data), X, y)
+
+    def conditioned_by(
+        self,
+        condition: Callable[[DataPosterior, Tensor, Tensor], DataPosterior],
+        X: Tensor,
+        y: Tensor,
+    ) -> Self:
+        """The same wrapper around what ``condition`` makes of the wrapped GP and its data."""
+        return self._around(condition(self.base, self._inputs(X), self._targets(X, y)), X, y)
+
+    @property
+    def sampled(self) -> tuple[DataPosterior, Tensor]:
+        """See :meth:`DataPosterior.sampled`: the same rows as of the wrapped GP."""
+        part, rows = self.base.sampled
+        if part is self.base:
+            return self, rows
+        return self._around(part, self.X_train[rows], self.y_train[rows]), rows
 
     def at_rows(self, rows: Tensor) -> Self:
         """See :meth:`DataPosterior.at_rows`."""

@@ -1,6 +1,5 @@
 """What ``base=`` names: kernels, regressors and trees, and what is pooled by default."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,19 +12,11 @@ from sharpgp import _progress as progress
 from sharpgp._validation import check_choice, nearest
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.centred import CentredPosterior
-from sharpgp.gp.compute import side_by_side
+from sharpgp.gp.compute import MOST_ON_ONE_THREAD, side_by_side
+from sharpgp.gp.conditioning import train_chosen
 from sharpgp.gp.covariance import STATIONARY
 from sharpgp.gp.kernels import KERNELS, Kernel, named
 from sharpgp.gp.posterior import DataPosterior
-from sharpgp.gp.sizes import (
-    LEARNED_ROWS,
-    MOST_ON_ONE_THREAD,
-    Approximation,
-    Neighbours,
-    Sparse,
-    approximation_for,
-)
-from sharpgp.gp.sparse_training import train_chosen
 from sharpgp.gp.ties import Ties
 from sharpgp.gp.training import REFIT_TOLERANCE
 from sharpgp.models.folds import Split
@@ -36,15 +27,8 @@ from sharpgp.models.quantiles import gives_quantiles
 from sharpgp.models.regressor import ScikitMean, names_for
 from sharpgp.models.spread_choice import spread_like
 from sharpgp.models.trees import TREES, TreeModel
+from sharpgp.policy import POOLS, SEARCHED_ROWS, Approximation, Neighbours, Policy
 
-#: What ``base="auto"`` pools, by effort; ``sharpgp bench evidence pooling`` shows why.
-POOLS = {
-    "low": ("matern32",),
-    "auto": ("rbf", "matern32", "additive", "extra_trees", "boosted_trees"),
-    "high": ("rbf", "matern12", "matern32", "matern52", "additive", "extra_trees", "boosted_trees"),
-}
-# Features up to which an additive GP is pooled: it has two hyperparameters for each.
-_MOST_ADDITIVE_FEATURES = 20
 #: The one GP of methods that take no other model, and the rows that it learns from at most.
 ONE_GP, _ONE_GP_ROWS = "rbf", 1500
 
@@ -89,6 +73,17 @@ class Bases:
             for base in self.base if isinstance(self.base, list | tuple) else [self.base]:
                 _check_model(base)
 
+    def policy(self, n: int, d: int, device_type: str = "cpu") -> Policy:
+        """How models of ``n`` rows of ``d`` features are learned."""
+        return Policy.of(
+            n,
+            d,
+            device_type,
+            effort=self.effort,
+            approximation=self.approximation,
+            tied_columns=None if self.ties is None else len(set(self.ties)),
+        )
+
     def learned(
         self,
         X: Tensor,
@@ -102,8 +97,11 @@ class Bases:
         for, or from a part of all; and are conditioned on all rows.
         """
         named = dict(self._named(X.shape[1]))
+        policy = self.policy(X.shape[0], X.shape[1], X.device.type)
         every = torch.arange(len(y), device=y.device)
-        rows = drawn_part((every, every[:0]) if pair is None else pair, self.seed or 0)
+        rows = drawn_part(
+            (every, every[:0]) if pair is None else pair, self.seed or 0, policy.learned_rows
+        )
         ours = all(isinstance(base, str) for base in named.values()) and X.device.type == "cpu"
         alone = not ours or len(y) > MOST_ON_ONE_THREAD
         found: dict[str, Learner] = {}
@@ -111,12 +109,12 @@ class Bases:
         def learn(name: str) -> Learner:
             progress.at(name)
             first = next((one for one in found.values() if isinstance(one, GaussianModel)), None)
-            model = self._learned(named[name], X, y, labels, rows, first, confirm=pair is None)
+            model = self._learned(named[name], X, y, labels, rows, first, policy, pair is None)
             progress.advance()
             return model
 
         progress.begin("training", "model", len(named))
-        leading = [name for name, base in named.items() if self._is_conditioned(base, X)][:1]
+        leading = [name for name, base in named.items() if _is_conditioned(base, policy)][:1]
         following = [name for name in named if name not in leading]
         for some in (leading, following):
             found |= zip(some, side_by_side(learn, some, alone=alone), strict=True)
@@ -130,7 +128,7 @@ class Bases:
         labels: Tensor | None,
         rows: Tensor,
         first: GaussianModel | None,
-        *,
+        policy: Policy,
         confirm: bool,
     ) -> Learner:
         """One model; what can be conditioned on further rows learns from some ``rows`` only.
@@ -141,26 +139,19 @@ class Bases:
             return TreeModel(base, X, y, self.seed or 0)
         if gives_quantiles(base):
             return ForeignModel(base, X, y, names_for(base, self.names))
-        training: dict[str, Any] = {"tolerance": REFIT_TOLERANCE, "most": LEARNED_ROWS}
-        if not self._is_conditioned(base, X):
-            gp = self._trained(base, X, y, labels, searched=False, **training)
-            return learn_gaussian(gp, self.seed or 0, labels)
+        training: dict[str, Any] = {"tolerance": REFIT_TOLERANCE, "most": policy.learned_rows}
+        seed = self.seed or 0
+        if not _is_conditioned(base, policy):
+            gp = self._trained(base, X, y, labels, policy, searched=False, **training)
+            return learn_gaussian(gp, seed, labels, policy=policy)
         of_rows = None if labels is None else labels[rows]
-        start = None if first is None else first.start
-        gp = self._trained(base, X[rows], y[rows], of_rows, searched=False, start=start, **training)
+        start, some = None if first is None else first.start, (X[rows], y[rows], of_rows)
+        gp = self._trained(base, *some, policy, searched=False, start=start, **training)
         if first is None:
-            model = learn_gaussian(gp, self.seed or 0, of_rows, confirm=confirm)
+            model = learn_gaussian(gp, seed, of_rows, policy=policy, confirm=confirm)
         else:
-            model = GaussianModel(spread_like(first.choice, gp), gp)
+            model = GaussianModel(spread_like(first.choice, gp), gp, policy)
         return model if len(rows) == len(y) else model.conditioned_on_all(X, y, rows)
-
-    def _is_conditioned(self, base: Any, X: Tensor) -> bool:
-        """Whether a kernel's GP of these rows is conditioned on rows that it did not learn from."""
-        if not (isinstance(base, str) and base in KERNELS):
-            return False
-        size = len(X), X.device.type
-        chosen = approximation_for(*size, self.approximation, searched=False)
-        return not isinstance(chosen, Sparse)
 
     def one_gp(self, X: Tensor, y: Tensor, labels: Tensor | None = None) -> DataPosterior:
         """The one GP of a method that asks no other model."""
@@ -171,7 +162,8 @@ class Bases:
                 "base: expected one kernel or regressor for a calibration that takes one GP, "
                 f"found {base!r}; use calibration='cv' or 'exact'"
             )
-        return self._trained(base, X, y, labels, searched=True, most=_ONE_GP_ROWS)
+        policy = self.policy(X.shape[0], X.shape[1], X.device.type)
+        return self._trained(base, X, y, labels, policy, searched=True, most=_ONE_GP_ROWS)
 
     def model_names(self, d: int, *, one_gp: bool) -> list[str]:
         """Names of what :meth:`one_gp`, or else :meth:`learned`, gives for ``d`` features."""
@@ -195,7 +187,7 @@ class Bases:
     def _named(self, d: int) -> list[tuple[str, Any]]:
         """Names and what each stands for, with ``d`` features."""
         if self._is_auto:
-            pool = pool_for(self.effort, d, self.ties)
+            pool = self.policy(0, d).pool
             # Where neighbours were asked for, only of the kernels that have them.
             return [(name, name) for name in pool if name in TREES or self._is_possible(name)]
         several = list(self.base) if isinstance(self.base, list | tuple) else [self.base]
@@ -214,37 +206,40 @@ class Bases:
         X: Tensor,
         y: Tensor,
         labels: Tensor | None,
+        policy: Policy,
         *,
         searched: bool,
         **training: Any,
     ) -> DataPosterior:
         """A GP of ``y`` itself, or of what a regressor misses of it."""
-        train: Callable[..., Any] = train_chosen
-        settings = {
-            "approximation": self.approximation,
-            "searched": searched,
-            "random_state": self.seed,
-            **training,
-        }
+        settings: dict[str, Any] = {"searched": searched, "random_state": self.seed, **training}
         if isinstance(base, gpytorch.kernels.Kernel) or (isinstance(base, str) and base in KERNELS):
-            return train(X, y, self._kernel(base, X, searched), **settings)[0]
+            kernel = self._kernel(base, len(y), X.device.type, policy, searched)
+            return train_chosen(X, y, kernel, policy, **settings)
         mean = ScikitMean(
             base, names=names_for(base, self.names), seed=self.seed or 0, groups=labels
         )
         regression, centre = mean.fitted(X, y)
-        gp, _ = train(X, y - centre, self._kernel(ONE_GP, X, searched), **settings)
+        kernel = self._kernel(ONE_GP, len(y), X.device.type, policy, searched)
+        gp = train_chosen(X, y - centre, kernel, policy, **settings)
         return CentredPosterior(regression, gp, centre)
 
-    def _kernel(self, base: Kernel, X: Tensor, searched: bool) -> Kernel:
-        """The kernel for these features; noise that is known needs an exact GP."""
-        size = len(X), X.device.type
-        chosen = approximation_for(*size, self.approximation, searched=searched)
-        if self.known_noise and chosen is not None:
+    def _kernel(
+        self, base: Kernel, n: int, device_type: str, policy: Policy, searched: bool
+    ) -> Kernel:
+        """The kernel for these features; noise that is known goes with no sparse GP."""
+        many = searched and policy.exact_rows is not None and n > SEARCHED_ROWS[device_type]
+        if self.known_noise and (many or policy.inducing is not None):
             raise InvalidInputError(
-                f"noise: expected an exact GP, found approximation={self.approximation!r}, which "
-                f"is {chosen} for {len(X)} training rows; use approximation='exact'"
+                f"noise: expected a GP that is not sparse, found approximation="
+                f"{self.approximation!r} for {n} training rows; use approximation='exact'"
             )
         return named(base, self.ties, self.known_noise)
+
+
+def _is_conditioned(base: Any, policy: Policy) -> bool:
+    """Whether a model is conditioned on rows that it did not learn from."""
+    return isinstance(base, str) and base in KERNELS and policy.inducing is None
 
 
 def _is_tree(base: Any) -> bool:
@@ -273,23 +268,3 @@ def _check_model(base: Any) -> None:
 
 def _name(base: Any) -> str:
     return base if isinstance(base, str) else type(base).__name__
-
-
-def pool_for(
-    effort: str = "auto", n_features: int = 1, ties: Ties | None = None
-) -> tuple[str, ...]:
-    """What ``base="auto"`` pools with ``n_features`` features.
-
-    ``ties`` tells which features share a lengthscale, and so count as one for an additive GP.
-
-    Examples
-    --------
-    >>> pool_for()
-    ('rbf', 'matern32', 'additive', 'extra_trees', 'boosted_trees')
-    >>> pool_for("low"), pool_for(n_features=50)
-    (('matern32',), ('rbf', 'matern32', 'extra_trees', 'boosted_trees'))
-    """
-    check_choice(effort, "effort", POOLS)
-    d = n_features if ties is None else len(set(ties))
-    without = "additive" if d > _MOST_ADDITIVE_FEATURES else ""
-    return tuple(name for name in POOLS[effort] if name != without)

@@ -7,7 +7,6 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from torch import Tensor
 
 from sharpgp._stored import Maybe, agree, stored
-from sharpgp.gp.sizes import MOST_BOOSTED, MOST_BOOSTED_AGAIN, MOST_SPREAD_FROM
 from sharpgp.gp.warped import Warp
 from sharpgp.models.forests import heavy_warp
 from sharpgp.models.laws import Normal
@@ -15,6 +14,9 @@ from sharpgp.models.summed_trees import SummedTrees
 from sharpgp.models.tree_arrays import TreeArrays
 
 Floats = NDArray[np.float64]
+#: Rows times trees at most, beyond 300 trees; rows up to which trees are boosted once more, on all
+#: of them, when their number is known; and rows whose residuals teach the spread, at most.
+MOST_BOOSTED, MOST_BOOSTED_AGAIN, MOST_SPREAD_FROM = 400_000_000, 100_000, 50_000
 # Share of the rows whose residuals the spread is learned from, and what is added to these, in
 # units of their mean: a residual that is 0 by chance must not be an outlier.
 _HELD_OUT, _SOFTENING = 0.1, 0.01
@@ -90,7 +92,7 @@ class ScaledBoosting:
 
     A tenth of the rows is held out; the absolute residuals there are boosted in turn, by the
     deviance of a gamma distribution with a mean ``exp(g(x))``.  Up to
-    :data:`~sharpgp.gp.sizes.MOST_BOOSTED_AGAIN` rows as many trees for the location are then grown
+    :data:`MOST_BOOSTED_AGAIN` rows as many trees for the location are then grown
     on all of them.
 
     Targets of which few are far larger than others are boosted as their arcsinh ``u``, see

@@ -18,14 +18,17 @@ from torch.special import ndtri
 
 from sharpgp._stored import ABSENT, NumPyArray, agree, stored
 from sharpgp.gp.compute import in_order
-from sharpgp.gp.sizes import MOST_GROWN_ON, MOST_IN_LEAVES, drawn_rows
 from sharpgp.gp.warped import Warp
 from sharpgp.models.laws import Table
 from sharpgp.models.tree_arrays import TreeArrays
+from sharpgp.policy import drawn_rows
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
 
+#: Rows that each tree of a forest is grown on at most, where its leaves are averaged, and rows
+#: whose targets these leaves average.
+MOST_GROWN_ON, MOST_IN_LEAVES = 30_000, 200_000
 # Trees of a forest, and fewest training points in a leaf.  With single ones the quantiles often
 # coincide, and the spread says nothing (``sharpgp bench evidence pooling``).
 _TREES, _LEAST_IN_LEAF = 100, 3
@@ -268,8 +271,8 @@ class LeafForest:
     With ``m_t`` and ``v_t`` those of the leaf of ``x`` in tree ``t``, the location is ``m``, the
     mean of ``m_t`` over trees, and the squared spread the mean of ``v_t + (m_t - m)^2``.  The law
     is that of :class:`TargetCells`, from four targets of each leaf, one of each quarter.  Each tree
-    is grown on a random part of at most :data:`~sharpgp.gp.sizes.MOST_GROWN_ON` rows; its leaves
-    then take all rows, or :data:`~sharpgp.gp.sizes.MOST_IN_LEAVES` random ones.
+    is grown on a random part of at most :data:`MOST_GROWN_ON` rows; its leaves
+    then take all rows, or :data:`MOST_IN_LEAVES` random ones.
 
     Parameters
     ----------

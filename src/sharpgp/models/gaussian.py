@@ -12,8 +12,8 @@ from sharpgp import _progress as progress
 from sharpgp._ranks import q_lin
 from sharpgp._stored import Array, agree, stored
 from sharpgp.gp.compute import side_by_side
+from sharpgp.gp.conditioning import condition
 from sharpgp.gp.posterior import Posterior
-from sharpgp.gp.sizes import LEARNED_ROWS
 from sharpgp.models.folds import Split
 from sharpgp.models.heteroscedastic import ScaleModel
 from sharpgp.models.laws import Normal
@@ -28,13 +28,19 @@ from sharpgp.models.spread_choice import (
     runs_in_threads,
     same_spread,
 )
+from sharpgp.policy import Policy
 
 # Parts that are left out in turn where inputs repeat, so that no single point can be.
 _LEFT_OUT = 20
 
 
 def learn_gaussian(
-    posterior: Posterior, seed: int = 0, labels: Tensor | None = None, *, confirm: bool = True
+    posterior: Posterior,
+    seed: int = 0,
+    labels: Tensor | None = None,
+    *,
+    policy: Policy | None = None,
+    confirm: bool = True,
 ) -> "GaussianModel":
     """The GP's mean and the spread that suits its training data best.
 
@@ -48,13 +54,16 @@ def learn_gaussian(
     >>> model.location(X).shape, model.spread(X).shape
     (torch.Size([60]), torch.Size([60]))
     """
-    n = posterior.n_dense
-    if n <= LEARNED_ROWS:
-        return GaussianModel(choose_spread(posterior, seed, labels, confirm=confirm), posterior)
+    policy = policy or Policy()
+    n = 0 if posterior.n_dense == 0 else posterior.n_train
+    if n <= policy.learned_rows:
+        chosen = choose_spread(posterior, seed, labels, confirm=confirm)
+        return GaussianModel(chosen, posterior, policy)
     every = torch.arange(n, device=posterior.device)
-    rows = drawn_part((every, every[:0]), seed)
+    rows = drawn_part((every, every[:0]), seed, policy.learned_rows)
     of_rows = None if labels is None else labels[rows]
-    part = learn_gaussian(posterior.at_rows(rows), seed, of_rows, confirm=confirm)
+    some = posterior.at_rows(rows)
+    part = learn_gaussian(some, seed, of_rows, policy=policy, confirm=confirm)
     if part.choice.warped:
         return part.conditioned_on_all(posterior.X_train, posterior.y_train, rows)
     found = part._on(posterior)
@@ -69,6 +78,7 @@ def learn_gaussian(
     scale=ScaleModel | None,
     unit=Array(positive=True),
     scores=Array("n"),
+    policy=Policy,
     transient={"trained": None, "learned_rows": None},
 )
 class GaussianModel(GPModel, Learner):
@@ -91,8 +101,10 @@ class GaussianModel(GPModel, Learner):
 
     scores: Tensor
 
-    def __init__(self, chosen: Chosen, trained: Posterior | None = None) -> None:
-        self.trained = trained
+    def __init__(
+        self, chosen: Chosen, trained: Posterior | None = None, policy: Policy | None = None
+    ) -> None:
+        self.trained, self.policy = trained, policy or Policy()
         self.learned_rows: Tensor | None = None
         self.posterior = chosen.posterior
         self.choice = chosen.choice
@@ -155,11 +167,11 @@ class GaussianModel(GPModel, Learner):
             residuals, sigma = loo_of(posterior)
             part, _ = posterior.sampled
             scale = self.scale.conditioned_on(part.X_train, residuals / sigma)
-        return GaussianModel(Chosen(posterior, self.choice, scale))
+        return GaussianModel(Chosen(posterior, self.choice, scale), policy=self.policy)
 
     def with_data(self, X: Tensor, y: Tensor) -> Self:
         """All that was learned, with the GP conditioned on other data."""
-        return self._on(self.posterior.conditioned_on(X, y))
+        return self._on(condition(self.posterior, X, y, self.policy))
 
     def conditioned_on_all(self, X: Tensor, y: Tensor, rows: Tensor) -> Self:
         """The same of data [N], of which ``rows`` are what it was learned from."""
@@ -175,7 +187,7 @@ class GaussianModel(GPModel, Learner):
     def relearned(self, X: Tensor, y: Tensor, labels: Tensor, seed: int) -> "GaussianModel":
         """See :meth:`Model.relearned`."""
         posterior = self._start.keeping_together(labels).retrained(X, y, start="fresh")
-        return learn_gaussian(posterior, seed, labels)
+        return learn_gaussian(posterior, seed, labels, policy=self.policy)
 
     def leave_one_out(self, labels: Tensor, seed: int) -> HeldOut:
         """See :meth:`Model.leave_one_out`: in closed form, with every hyperparameter kept.
@@ -241,7 +253,7 @@ class GaussianModel(GPModel, Learner):
     @property
     def _conditions(self) -> bool:
         """Whether the GP can be given points that nothing in it was trained on."""
-        return self.posterior.can_leave_out and self.posterior.n_dense > 0
+        return self.posterior.can_leave_out and self.posterior.n_inducing is None
 
     @property
     def _learned_on(self) -> Tensor:
@@ -258,11 +270,13 @@ class GaussianModel(GPModel, Learner):
         X, y = self.X_train, self.y_train
 
         def learned(pair: Split) -> GaussianModel:
-            rows = drawn_part(pair, seed) if self._conditions else pair[0]
+            most = self.policy.learned_rows
+            rows = drawn_part(pair, seed, most) if self._conditions else pair[0]
             model = self
             if self.learned_rows is None or not torch.equal(rows, self.learned_rows):
                 start = self._start.keeping_together(labels[rows])
-                model = GaussianModel(same_spread(self.choice, start, X[rows], y[rows]))
+                chosen = same_spread(self.choice, start, X[rows], y[rows])
+                model = GaussianModel(chosen, policy=self.policy)
                 model.learned_rows = rows
             progress.advance()
             return model
@@ -299,21 +313,21 @@ def _scored_by_others(
     return list(fits), HeldOut.of(rows, Normal(location, spread), y)
 
 
-def drawn_part(pair: Split, seed: int) -> Tensor:
-    """Rows that a learning sees: those that a pair trains on, or random ones of them.
+def drawn_part(pair: Split, seed: int, most: int) -> Tensor:
+    """Rows that a learning sees: those that a pair trains on, or ``most`` random ones of them.
 
-    At most :data:`~sharpgp.gp.sizes.LEARNED_ROWS`; other ones for every pair and seed.
+    Other ones for every pair and seed.
 
     Examples
     --------
     >>> rows, test = torch.arange(9000), torch.tensor([9000])
-    >>> len(drawn_part((rows, test), seed=0)), len(drawn_part((rows[:5], test), seed=0))
+    >>> len(drawn_part((rows, test), 0, most=500)), len(drawn_part((rows[:5], test), 0, most=500))
     (500, 5)
     """
     rest, test = pair
     first = int(test[0]) if len(test) else 0
     order = torch.randperm(len(rest), generator=torch.Generator().manual_seed(seed + first))
-    return rest if len(rest) <= LEARNED_ROWS else rest[order[:LEARNED_ROWS].to(rest.device)]
+    return rest if len(rest) <= most else rest[order[:most].to(rest.device)]
 
 
 def magnitude(z: Tensor) -> Tensor:

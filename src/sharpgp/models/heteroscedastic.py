@@ -7,15 +7,16 @@ from torch import Tensor
 
 from sharpgp._stored import Array, agree, stored
 from sharpgp.gp.compute import side_by_side
+from sharpgp.gp.conditioning import condition
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.kernels import named
 from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.priors import LengthscalePrior
-from sharpgp.gp.sparse_training import condition
 from sharpgp.gp.ties import Ties
 from sharpgp.gp.training import train
 from sharpgp.models.folds import parts
 from sharpgp.models.splitters import complements
+from sharpgp.policy import EXACT_ROWS, Policy
 
 # E log(chi^2_1): what log z^2 is off by on average when z is standard normal.
 _LOG_CHI_SQUARE = -1.2704
@@ -77,7 +78,7 @@ class ScaleModel:
         prior.theta_R = trained.theta_R.clone()
         prior.theta_R[-1] = 1.0 / (_INFORMATION * trained.y_units.scale.square())
         with torch.no_grad():
-            self._score(condition(prior, X, torch.zeros_like(z)), z)
+            self._score(prior.retargeted(torch.zeros_like(z)), z)
 
     def _score(self, gp: Posterior, z: Tensor) -> None:
         """Fisher scoring from ``g = 0`` at the inputs of ``gp``."""
@@ -93,12 +94,9 @@ class ScaleModel:
         agree("points of the scale model", len(self._at_training), self.gp.n_train)
 
     def conditioned_on(self, X: Tensor, z: Tensor) -> "ScaleModel":
-        """The same model, hyperparameters kept, of other z-scores; sparse if these are many."""
-        other, nothing = copy.copy(self), torch.zeros_like(z)
-        if isinstance(self.gp, ExactPosterior):
-            gp: Posterior = condition(self.gp, X, nothing)
-        else:
-            gp = self.gp.conditioned_on(X, nothing)
+        """The same model, hyperparameters kept, of other z-scores."""
+        other = copy.copy(self)
+        gp = condition(self.gp, X, torch.zeros_like(z), Policy(exact_rows=EXACT_ROWS))
         other._score(gp, z)
         return other
 

@@ -9,11 +9,8 @@ from torch import Tensor
 
 from sharpgp._validation import as_count
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.sizes import MOST_CALIBRATING
 from sharpgp.models.folds import Split, check_several, holdout, parts, together
-
-#: How often a model is learned: each time from other rows.
-LEARNINGS = 5
+from sharpgp.policy import LEARNINGS, SCORED_ROWS
 
 
 def complements(n: int, tests: Iterable[Tensor]) -> list[Split]:
@@ -33,10 +30,10 @@ def complements(n: int, tests: Iterable[Tensor]) -> list[Split]:
 
 
 def learning_pairs(labels: Tensor, seed: int) -> list[Split]:
-    """Splits for :data:`LEARNINGS` learnings: rows that each may see, and rows that it scores.
+    """Splits for every learning of a model: rows that it may see, and rows that it scores.
 
     Every row is scored by one of them; of many rows a random part, at most
-    :data:`~sharpgp.gp.sizes.MOST_CALIBRATING`.  Rows of one label are on one side.
+    :data:`~sharpgp.policy.SCORED_ROWS`.  Rows of one label are on one side.
 
     Examples
     --------
@@ -47,8 +44,8 @@ def learning_pairs(labels: Tensor, seed: int) -> list[Split]:
     """
     n = len(labels)
     scored = torch.arange(n, device=labels.device)
-    if n > MOST_CALIBRATING:
-        scored = holdout(labels, MOST_CALIBRATING, seed)[1]
+    if n > SCORED_ROWS:
+        scored = holdout(labels, SCORED_ROWS, seed)[1]
     return complements(n, [scored[part] for part in parts(labels[scored], LEARNINGS, seed)])
 
 

@@ -16,15 +16,17 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import agree, stored
+from sharpgp.gp.compute import MOST_BATCHED
 from sharpgp.gp.covariance import Named
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.posterior import DataPosterior, Posterior
-from sharpgp.gp.sizes import LEAST_LEARNED, MOST_BATCHED
 from sharpgp.gp.warped import Side, best_warped, retrain_warped
 from sharpgp.models.folds import together
 from sharpgp.models.heteroscedastic import ScaleModel, held_out_log_squares
 from sharpgp.models.judging import Scores, scores_of
 
+# Training points from which a spread is learned: fewer scores are too few to judge one by.
+_LEAST_LEARNED = 40
 _SHARES = (0.0, 0.5, 1.0)
 # What another mean has to gain beyond its standard error, to be worth the change: a constant, and a
 # part for each hyperparameter per point, which may fit noise.
@@ -98,7 +100,7 @@ def choose_spread(
         of_part = None if labels is None else labels[some]
         return replace(choose_spread(part, seed, of_part, confirm=confirm), posterior=posterior)
     plain = _as_trained(posterior, Choice())
-    if posterior.n_train < LEAST_LEARNED:
+    if posterior.n_train < _LEAST_LEARNED:
         return Chosen(posterior, plain.choice, None)
     reference = scores_of(plain.residuals, plain.sigma)
     handicap = _HANDICAP + _HANDICAP_PER_PARAMETER * len(posterior.theta_R) / posterior.n_train

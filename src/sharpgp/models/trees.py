@@ -16,14 +16,15 @@ from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 from sharpgp._stored import Array, Maybe, agree, stored
-from sharpgp.gp.sizes import MOST_LEFT_OUT
 from sharpgp.models.boosting import BoostedTrees, ScaledBoosting
 from sharpgp.models.forests import ExtraTrees, LeafForest, TargetCells
 from sharpgp.models.laws import Law
 from sharpgp.models.refitted import RefittedModel
 
 Floats = NDArray[np.float64]
-#: What grows under each name: with up to :data:`~sharpgp.gp.sizes.MOST_LEFT_OUT` rows, and beyond.
+#: Rows beyond which leaves keep averages.
+MOST_LEFT_OUT = 10_000
+#: What grows under each name: with up to :data:`MOST_LEFT_OUT` rows, and beyond.
 TREES: dict[str, tuple[type[Any], type[Any]]] = {
     "extra_trees": (ExtraTrees, LeafForest),
     "random_forest": (LeafForest, LeafForest),

@@ -18,7 +18,8 @@ from sharpgp.models.folds import Split, check_several, together
 from sharpgp.models.model import Learner
 from sharpgp.models.pool import Base, candidates, inputs_of, pooled_out_of_fold
 from sharpgp.models.repeats import Repeats
-from sharpgp.models.splitters import LEARNINGS, check_folds, learning_pairs, splits
+from sharpgp.models.splitters import check_folds, learning_pairs, splits
+from sharpgp.policy import LEARNINGS
 
 
 class WithoutHoldout(Recalibrator):

@@ -1,7 +1,7 @@
 """The posterior of a local GP: every prediction from landmarks and the rows nearest to it."""
 
 import copy
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Self
 
 import torch
@@ -17,9 +17,12 @@ from sharpgp.gp.local.conditionals import Conditionals, vecchia_likelihood
 from sharpgp.gp.local.nearest import Nearest
 from sharpgp.gp.posterior import DataPosterior, TrainingResult
 from sharpgp.gp.scaling import Affine
-from sharpgp.gp.sizes import MOST_CONDITIONALS, MOST_LEFT_OUT, NEIGHBOURS, drawn_rows
 from sharpgp.gp.whitening import Data
 from sharpgp.gp.wrapped import WrappedPosterior
+from sharpgp.policy import NEIGHBOURS, SCORED_ROWS, drawn_rows
+
+# Points whose conditional densities stand for all in the likelihood.
+_MOST_CONDITIONALS = 1000
 
 
 @stored(
@@ -110,15 +113,26 @@ class LocalPosterior(KernelPosterior):
     @classmethod
     def of(
         cls,
-        trained: KernelPosterior,
+        trained: DataPosterior,
         X: Tensor,
         y: Tensor,
         *,
         landmarks: int,
         neighbours: int,
         seed: int = 0,
-    ) -> Self:
+    ) -> DataPosterior:
         """A GP with the hyperparameters and units of another one, conditioned on ``X`` and ``y``.
+
+        A wrapper, such as a warp of the target, stays around it.
+
+        Parameters
+        ----------
+        trained : DataPosterior
+            With a named kernel.
+        X : Tensor [N, d]
+        y : Tensor [N]
+        landmarks, neighbours, seed : int
+            As of the class.
 
         Examples
         --------
@@ -129,6 +143,14 @@ class LocalPosterior(KernelPosterior):
         >>> gp.n_train, torch.equal(gp.theta_R, trained.theta_R)
         (200, True)
         """
+        if isinstance(trained, WrappedPosterior):
+            again = partial(cls.of, landmarks=landmarks, neighbours=neighbours, seed=seed)
+            return trained.conditioned_by(again, X, y)
+        if not isinstance(trained, KernelPosterior):
+            raise InvalidInputError(
+                "trained: expected a GP of this library with its data, found "
+                f"{type(trained).__name__}; use train(X, y)"
+            )
         return cls(
             X,
             y,
@@ -188,10 +210,15 @@ class LocalPosterior(KernelPosterior):
         m = min(self.neighbours, len(candidates) - int(largest))
         return self._nearest.others(m, rows, labels)
 
+    def left_out(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`DataPosterior.left_out`."""
+        mean, sigma = self.loo_at(self.theta_R.unsqueeze(0), rows, self.others_of(rows))
+        return mean[0], sigma[0]
+
     @property
     def sampled(self) -> tuple[DataPosterior, Tensor]:
-        """See :meth:`DataPosterior.sampled`: at most :data:`MOST_LEFT_OUT` random points."""
-        if self.n_train <= MOST_LEFT_OUT:
+        """See :meth:`DataPosterior.sampled`: at most :data:`SCORED_ROWS` random points."""
+        if self.n_train <= SCORED_ROWS:
             return super().sampled
         rows, near = self._sample
         return SampledRows(self, rows, near), rows
@@ -213,12 +240,12 @@ class LocalPosterior(KernelPosterior):
         """See :meth:`DataPosterior.log_likelihood`; Vecchia's approximation of it.
 
         Landmarks come first, then all others in random order; of those after the first ``m``, a
-        random subset of at most :data:`MOST_CONDITIONALS` represents all.
+        random subset of at most 1,000 represents all.
         """
         rest, m = self._nearest.among, self.n_neighbours
         drawn = torch.randperm(len(rest), generator=torch.Generator().manual_seed(0))
         order = rest[drawn.to(self.device)]
-        later = order[m + 1 :][:: max(1, -(-(len(rest) - m - 1) // MOST_CONDITIONALS))]
+        later = order[m + 1 :][:: max(1, -(-(len(rest) - m - 1) // _MOST_CONDITIONALS))]
         with torch.no_grad():
             near = self._nearest.earlier(order, later, m) if len(later) else later
             first = torch.cat([self.landmark_rows, order[: m + 1]])
@@ -277,12 +304,16 @@ class LocalPosterior(KernelPosterior):
     @cached_property
     def _sample(self) -> tuple[Tensor, Tensor]:
         """The points that represent all, and their neighbours."""
-        rows = drawn_rows(self.n_train, MOST_LEFT_OUT).to(self.device)
+        rows = drawn_rows(self.n_train, SCORED_ROWS).to(self.device)
         return rows, self.others_of(rows)
 
     def _own_landmarks(self, rows: Tensor, labels: Tensor | None) -> Tensor | None:
         """Numbers [R, g] of the landmarks with the label of each row, filled up with -1."""
-        labels = torch.arange(self.n_train, device=self.device) if labels is None else labels
+        if labels is None:
+            numbers = rows.new_full((self.n_train,), -1)
+            numbers[self.landmark_rows] = torch.arange(len(self.landmark_rows), device=self.device)
+            own = numbers[rows].unsqueeze(-1)
+            return own if bool((own >= 0).any()) else None
         same = labels[rows].unsqueeze(-1) == labels[self.landmark_rows]
         most = int(same.sum(-1).max()) if same.numel() else 0
         if not most:
@@ -359,6 +390,11 @@ class SampledRows(WrappedPosterior):
     def y_train(self) -> Tensor:
         """Targets [n] of the points, in the user's units."""
         return self.base.y_units.back(self.base.y_standardised[self.rows])
+
+    @property
+    def sampled(self) -> tuple[DataPosterior, Tensor]:
+        """See :meth:`DataPosterior.sampled`: these points are all that it reports."""
+        return self, torch.arange(self.n_train, device=self.device)
 
     def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """See :meth:`DataPosterior.loo`: each from its neighbours among all points."""

@@ -15,7 +15,6 @@ from sharpgp.calibration.methods.sharp.path import keep_order, solve_path
 from sharpgp.calibration.recalibrator import PosteriorMethod, register
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.posterior import Posterior
-from sharpgp.gp.sizes import MOST_SEARCHED
 from sharpgp.models.families import get_family
 from sharpgp.models.objective import get_objective
 from sharpgp.models.search import Problem
@@ -23,6 +22,8 @@ from sharpgp.models.search import Problem
 # A quantile goes through a calibration point itself; this much of a step on the path keeps rounding
 # from excluding the point.
 _NUDGE = 1e-10
+# Training points whose leave-one-out quantities a search uses at most.
+_MOST_SEARCHED = 600
 
 
 @register("paper_exact")
@@ -88,15 +89,15 @@ class SharpExact(PosteriorMethod):
             )
         get_family(self.family)
         get_objective(self.objective)
-        resolve_levels(self.levels, min(n_train, MOST_SEARCHED))
+        resolve_levels(self.levels, min(n_train, _MOST_SEARCHED))
         as_count(self.restarts, "restarts", least=0)
         as_count(self.effort, "effort", least=1)
 
     def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> "PathPredictor":
         self.check(posterior.n_train, len(y))
         part = posterior
-        if posterior.n_train > MOST_SEARCHED:
-            part = posterior.subset(MOST_SEARCHED, torch.Generator().manual_seed(self.seed))
+        if posterior.n_train > _MOST_SEARCHED:
+            part = posterior.subset(_MOST_SEARCHED, torch.Generator().manual_seed(self.seed))
         with torch.no_grad():
             mean, _ = part.loo(part.theta_R.unsqueeze(0))
         r = part.y_train - mean[0]

@@ -1,0 +1,92 @@
+"""Which kind of GP many rows get: learned from some of them, conditioned on all."""
+
+import logging
+from typing import Any
+
+from torch import Tensor
+
+from sharpgp.gp.covariance import Named
+from sharpgp.gp.kernel_posterior import KernelPosterior
+from sharpgp.gp.kernels import Kernel, make_covariance
+from sharpgp.gp.local.posterior import LocalPosterior
+from sharpgp.gp.posterior import DataPosterior, Posterior, Start, retrain
+from sharpgp.gp.sparse_training import train_sparse
+from sharpgp.gp.training import retrain_exact, train
+from sharpgp.gp.wrapped import WrappedPosterior
+from sharpgp.policy import INDUCING, LEARNED_ROWS, SEARCHED_ROWS, Policy
+
+logger = logging.getLogger("sharpgp")
+
+
+def condition(trained: Posterior, X: Tensor, y: Tensor, policy: Policy) -> DataPosterior:
+    """A GP with the hyperparameters of another one, conditioned on ``X`` [N, d] and ``y`` [N].
+
+    Exactly up to the rows that the policy says, and from landmarks and neighbours beyond.
+
+    Examples
+    --------
+    >>> import torch
+    >>> X = torch.linspace(0, 6, 200, dtype=torch.float64)[:, None]
+    >>> trained, _ = train(X[::5], X[::5, 0].sin())
+    >>> few = Policy(exact_rows=100, landmarks=20, neighbours=10)
+    >>> condition(trained, X, X[:, 0].sin(), few)
+    <LocalPosterior: 200 training points, 1 features>
+    >>> condition(trained, X, X[:, 0].sin(), Policy())
+    <ExactPosterior: 200 training points, 1 features>
+    """
+    if isinstance(trained, WrappedPosterior):
+        inside = trained._inputs(X), trained._targets(X, y)
+        return trained._around(condition(trained.base, *inside, policy), X, y)
+    covariance = getattr(trained, "covariance", None)
+    exact = policy.is_exact(len(y)) or not isinstance(covariance, Named)
+    if exact or not isinstance(trained, KernelPosterior):
+        found: DataPosterior = trained.conditioned_on(X, y)
+        return found
+    sizes = {"landmarks": policy.landmarks, "neighbours": policy.neighbours}
+    return LocalPosterior.of(trained, X, y, **sizes)
+
+
+def train_chosen(
+    X: Tensor,
+    y: Tensor,
+    kernel: Kernel = "rbf",
+    policy: Policy | None = None,
+    *,
+    searched: bool = True,
+    random_state: int | None = 0,
+    **training: Any,
+) -> DataPosterior:
+    """Train the kind of GP that the policy gives these rows.
+
+    ``searched`` says that a method will evaluate it under many other hyperparameters;
+    ``training`` are settings of :func:`~sharpgp.gp.training.train`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> X = torch.linspace(0, 6, 60, dtype=torch.float64)[:, None]
+    >>> train_chosen(X, X[:, 0].sin()).n_inducing is None
+    True
+    >>> train_chosen(X, X[:, 0].sin(), policy=Policy(inducing=10)).n_inducing
+    10
+    """
+    policy = policy or Policy()
+    named = isinstance(make_covariance(kernel, X.shape[1]), Named)
+    m = policy.inducing
+    n, approximates = len(y), policy.landmarks > 0 and policy.exact_rows is not None
+    many = n > SEARCHED_ROWS[X.device.type] if searched else not policy.is_exact(n)
+    if m is None and approximates and many and (searched or not named):
+        m = INDUCING
+    if m is not None:
+        m = min(m, n)
+        return train_sparse(X, y, kernel, n_inducing=m, random_state=random_state)[0]
+    gp, _ = train(X, y, kernel, random_state=random_state, **training)
+    return gp if searched and policy.landmarks else condition(gp, X, y, policy)
+
+
+@retrain.register
+def retrain_local(posterior: LocalPosterior, X: Tensor, y: Tensor, start: Start) -> DataPosterior:
+    """Learn from a part of other data, and condition on all of them in the same way."""
+    again = retrain_exact(posterior, X, y, start, most=LEARNED_ROWS)
+    sizes = {"landmarks": posterior.landmarks, "neighbours": posterior.neighbours}
+    return LocalPosterior.of(again, X, y, **sizes, seed=posterior.seed)

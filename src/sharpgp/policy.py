@@ -1,0 +1,238 @@
+"""What follows from rows, columns, device, memory and effort: one object, a field of models."""
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from sharpgp._stored import Several, stored
+from sharpgp._validation import as_count, check_choice
+from sharpgp.exceptions import InvalidInputError
+
+#: What ``base="auto"`` pools, by effort; ``sharpgp bench evidence pooling`` shows why.
+POOLS = {
+    "low": ("matern32",),
+    "auto": ("rbf", "matern32", "additive", "extra_trees", "boosted_trees"),
+    "high": ("rbf", "matern12", "matern32", "matern52", "additive", "extra_trees", "boosted_trees"),
+}
+#: Features up to which an additive GP is pooled: it has two hyperparameters for each.
+MAX_ADDITIVE_FEATURES = 20
+#: Rows that one learning of hyperparameters sees at most, and how often a model is learned
+#: (``sharpgp bench evidence learned_rows``).
+LEARNED_ROWS, LEARNINGS = 500, 5
+#: Rows that calibrate at most: more would make no difference that can be seen.
+SCORED_ROWS = 10_000
+#: Rows up to which a GP on a CPU is conditioned exactly; beyond, landmarks and neighbours.
+EXACT_ROWS, LANDMARKS, NEIGHBOURS = 3000, 1000, 64
+#: Matrices of all rows that have to fit into the free memory of a GPU for exact conditioning.
+MATRICES_ON_GPU = 8
+#: Rows up to which a GP is exact where a method evaluates it under many hyperparameters.
+SEARCHED_ROWS = {"cpu": 3000, "cuda": 10_000}
+#: Inducing inputs of a sparse GP, and neighbours of one without landmarks, unless given.
+INDUCING, ONLY_NEIGHBOURS = 300, 128
+
+
+@stored("Sparse", m=int)
+@dataclass(frozen=True)
+class Sparse:
+    """``approximation=`` for a sparse GP with ``m`` inducing inputs.
+
+    Examples
+    --------
+    >>> Sparse(m=100)
+    Sparse(m=100)
+    """
+
+    m: int = INDUCING
+
+
+@stored("Neighbours", m=int)
+@dataclass(frozen=True)
+class Neighbours:
+    """``approximation=`` for a GP that predicts every point from its ``m`` nearest neighbours.
+
+    Examples
+    --------
+    >>> Neighbours(m=100)
+    Neighbours(m=100)
+    """
+
+    m: int = ONLY_NEIGHBOURS
+
+
+#: What ``approximation=`` takes.
+Approximation = str | Sparse | Neighbours
+
+
+@stored(
+    "Policy",
+    rows=int,
+    columns=int,
+    device=str,
+    pool=Several(str),
+    learnings=int,
+    learned_rows=int,
+    scored_rows=int,
+    exact_rows=int | None,
+    landmarks=int,
+    neighbours=int,
+    inducing=int | None,
+)
+@dataclass(frozen=True)
+class Policy:
+    """How models are learned, conditioned and scored, see ``docs/method.md``.
+
+    Attributes
+    ----------
+    rows, columns : int
+        Of the features that models are fitted to.
+    device : str
+    pool : tuple of str
+        What ``base="auto"`` pools.
+    learnings, learned_rows : int
+        How often a model is learned, each time from at most so many rows.
+    scored_rows : int
+        Rows that calibrate at most.
+    exact_rows : int or None
+        Rows up to which a GP is conditioned exactly; None: always.
+    landmarks, neighbours : int
+        What each prediction of a GP is conditioned on beyond.
+    inducing : int or None
+        Inducing inputs of sparse GPs, where these were asked for.
+
+    Examples
+    --------
+    >>> print(Policy.of(400, 8))
+    rows                            400
+    columns                           8
+    device                          cpu
+    pool          rbf, matern32, additive, extra_trees, boosted_trees
+    learnings                         5
+    learned_rows                    500
+    scored_rows                  10,000
+    exact_rows                    3,000
+    landmarks                     1,000
+    neighbours                       64
+    """
+
+    rows: int = 0
+    columns: int = 0
+    device: str = "cpu"
+    pool: tuple[str, ...] = ()
+    learnings: int = LEARNINGS
+    learned_rows: int = LEARNED_ROWS
+    scored_rows: int = SCORED_ROWS
+    exact_rows: int | None = None
+    landmarks: int = LANDMARKS
+    neighbours: int = NEIGHBOURS
+    inducing: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        rows: int,
+        columns: int,
+        device: str = "cpu",
+        *,
+        effort: str = "auto",
+        approximation: Approximation = "auto",
+        tied_columns: int | None = None,
+    ) -> "Policy":
+        """The policy for so many rows and columns on a device.
+
+        ``tied_columns`` is the number of columns whose lengthscales differ.
+        """
+        check_choice(effort, "effort", POOLS)
+        d = columns if tied_columns is None else tied_columns
+        without = "additive" if d > MAX_ADDITIVE_FEATURES else ""
+        pool = tuple(name for name in POOLS[effort] if name != without)
+        found = cls(rows, columns, device, pool, exact_rows=exact_rows(device))
+        chosen = as_approximation(approximation, rows)
+        if chosen == "exact":
+            return replace(found, exact_rows=None)
+        if isinstance(chosen, Sparse):
+            return replace(found, inducing=chosen.m)
+        if isinstance(chosen, Neighbours):
+            return replace(found, exact_rows=0, landmarks=0, neighbours=chosen.m)
+        return found
+
+    def is_exact(self, n: int) -> bool:
+        """Whether a GP is conditioned on ``n`` rows exactly."""
+        return self.exact_rows is None or n <= self.exact_rows
+
+    def _values(self) -> dict[str, str]:
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        shown = {name: value for name, value in found.items() if value is not None}
+        return {name: _text(value) for name, value in shown.items()}
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name:14}{text:>21}" for name, text in self._values().items())
+
+    def _repr_html_(self) -> str:
+        rows = (f"<tr><th>{name}</th><td>{text}</td></tr>" for name, text in self._values().items())
+        return f"<table>{''.join(rows)}</table>"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(value)
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def exact_rows(device: str) -> int:
+    """Rows up to which a GP is conditioned exactly: on a GPU as its free memory allows.
+
+    Examples
+    --------
+    >>> exact_rows("cpu")
+    3000
+    """
+    if device != "cuda" or not torch.cuda.is_available():
+        return EXACT_ROWS
+    free, _ = torch.cuda.mem_get_info()
+    return max(EXACT_ROWS, math.isqrt(free // (8 * MATRICES_ON_GPU)))
+
+
+def as_approximation(
+    approximation: Approximation, n_train: int
+) -> Literal["auto", "exact"] | Sparse | Neighbours:
+    """What the user asked for, checked.
+
+    Examples
+    --------
+    >>> as_approximation("sparse", 1000), as_approximation(Sparse(600), 500)
+    (Sparse(m=300), Sparse(m=500))
+    >>> as_approximation("neighbours", 1000)
+    Neighbours(m=128)
+    """
+    if isinstance(approximation, str) and approximation in ("auto", "exact"):
+        return "auto" if approximation == "auto" else "exact"
+    if isinstance(approximation, str) and approximation in ("sparse", "neighbours"):
+        approximation = Sparse() if approximation == "sparse" else Neighbours()
+    if isinstance(approximation, Sparse):
+        return Sparse(min(as_count(approximation.m, "Sparse: m", least=1), n_train))
+    if isinstance(approximation, Neighbours):
+        return Neighbours(as_count(approximation.m, "Neighbours: m", least=1))
+    raise InvalidInputError(
+        "approximation: expected 'auto', 'exact', 'sparse', 'neighbours', Sparse(m=...) or "
+        f"Neighbours(m=...), found {approximation!r}"
+    )
+
+
+def drawn_rows(n: int, most: int, seed: int = 0) -> Tensor:
+    """Numbers of ``most`` of ``n`` points, drawn at random; the first ones of a larger draw.
+
+    All of them, in their order, where there are no more.
+
+    Examples
+    --------
+    >>> drawn_rows(3, 5).tolist(), len(drawn_rows(1000, 5))
+    ([0, 1, 2], 5)
+    >>> torch.equal(drawn_rows(1000, 5), drawn_rows(1000, 50)[:5])
+    True
+    """
+    if n <= most:
+        return torch.arange(n)
+    return torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:most]
