@@ -13,10 +13,8 @@ from sharpgp import Exact, Neighbours, SharpGPRegressor, Sparse, persistence
 from sharpgp._rows import holdout
 from sharpgp.calibration.methods import exact
 from sharpgp.gp import compute, sizes
-from sharpgp.gp.covariance import Stationary
 from sharpgp.gp.local import posterior
 from sharpgp.gp.local.posterior import LocalPosterior
-from sharpgp.gp.warped import train_warped
 from sharpgp.models import bases, folds, gaussian, splitters, trees
 from sharpgp.models.bases import OF_MANY, pool_for
 from sharpgp.models.folds import judging_rows
@@ -108,16 +106,6 @@ def test_leave_one_out_of_some_points_is_that_of_all():
     fewer = some.at_rows(torch.tensor([4, 2]))
     torch.testing.assert_close(fewer.loo(theta)[0], gp.loo(theta)[0][:, rows[[4, 2]]])
     assert torch.equal(some.mean(POINTS[:3]), gp.mean(POINTS[:3]))
-
-
-def test_a_wrapper_leaves_out_the_rows_that_the_gp_inside_does():
-    warped = train_warped(POINTS[:60], TARGETS[:60].exp(), Stationary("rbf", POINTS.shape[1]))
-    gp = LocalPosterior.of(warped, POINTS, TARGETS.exp(), landmarks=20, neighbours=12)
-    some, rows = gp.sampled
-    assert some.n_train == len(rows) == MANY
-    torch.testing.assert_close(some.y_train, TARGETS.exp()[rows])
-    for ours, all_of_them in zip(some.loo(gp.theta_R[None]), gp.loo(gp.theta_R[None]), strict=True):
-        torch.testing.assert_close(ours, all_of_them[:, rows])
 
 
 def test_a_gp_is_judged_by_the_rows_that_judge_all_models():

@@ -15,13 +15,13 @@ from sklearn.ensemble import (
 from helpers import marked
 from sharpgp import persistence
 from sharpgp.exceptions import SavedModelError
-from sharpgp.gp.sizes import drawn_rows
 from sharpgp.models import boosting, forests, summed_trees, tree_arrays, trees
 from sharpgp.models.boosting import BoostedTrees, ScaledBoosting
 from sharpgp.models.forests import ExtraTrees, LeafForest, TargetCells
 from sharpgp.models.summed_trees import SummedTrees
 from sharpgp.models.tree_arrays import TreeArrays
 from sharpgp.models.trees import TREES, TreeModel
+from sharpgp.policy import drawn_rows
 
 #: Everything that grows.
 GROWN = (ExtraTrees, LeafForest, BoostedTrees, ScaledBoosting)
