@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import torch
 from gpytorch import kernels
+from sharpgp.gp.local.training import train_neighbours
+from sharpgp.gp.sizes import approximation_for
 
 from helpers import FakePosterior, marked, method, wavy
 from sharpgp import Neighbours, SharpGPRegressor, persistence
@@ -16,9 +18,7 @@ from sharpgp.gp.local import conditionals, nearest
 from sharpgp.gp.local.conditionals import symmetric_solve
 from sharpgp.gp.local.nearest import Nearest
 from sharpgp.gp.local.posterior import LocalPosterior
-from sharpgp.gp.local.training import train_neighbours
 from sharpgp.gp.scaling import Affine
-from sharpgp.gp.sizes import approximation_for
 from sharpgp.gp.sparse_training import train_chosen
 from sharpgp.gp.warped import WarpedPosterior, train_warped
 from tolerances import rounding

@@ -5,6 +5,8 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from sharpgp.gp.local.training import train_neighbours
+from sharpgp.gp.sizes import MOST_CALIBRATING, approximation_for, drawn_rows
 
 from helpers import wavy
 from sharpgp import Exact, Neighbours, SharpGPRegressor, Sparse, persistence
@@ -13,8 +15,6 @@ from sharpgp.calibration.methods import exact
 from sharpgp.gp import compute, sizes
 from sharpgp.gp.local import posterior
 from sharpgp.gp.local.posterior import LocalPosterior
-from sharpgp.gp.local.training import train_neighbours
-from sharpgp.gp.sizes import MOST_CALIBRATING, approximation_for, drawn_rows
 from sharpgp.models import bases, folds, gaussian, splitters, trees
 from sharpgp.models.bases import OF_MANY, pool_for
 from sharpgp.models.folds import judging_rows

@@ -15,13 +15,13 @@ from sklearn.ensemble import (
 from helpers import marked
 from sharpgp import persistence
 from sharpgp.exceptions import SavedModelError
-from sharpgp.gp.sizes import drawn_rows
-from sharpgp.models import boosting, folds, forests, summed_trees, tree_arrays, trees
+from sharpgp.models import boosting, forests, summed_trees, tree_arrays, trees
 from sharpgp.models.boosting import BoostedTrees, ScaledBoosting
 from sharpgp.models.forests import ExtraTrees, LeafForest, TargetCells
 from sharpgp.models.summed_trees import SummedTrees
 from sharpgp.models.tree_arrays import TreeArrays
 from sharpgp.models.trees import TREES, TreeModel
+from sharpgp.policy import drawn_rows
 
 #: Everything that grows.
 GROWN = (ExtraTrees, LeafForest, BoostedTrees, ScaledBoosting)
@@ -274,28 +274,6 @@ def test_a_boosted_spread_stays_within_what_was_seen():
 # ------------------------------------------------------------------ many rows
 
 
-@pytest.mark.parametrize("kind", TREES)
-def test_of_many_rows_some_judge_that_the_trees_do_without(kind, monkeypatch):
-    for module in (trees, folds):
-        monkeypatch.setattr(module, "MOST_LEFT_OUT", 100, raising=False)
-    points, targets = torch.from_numpy(X), torch.from_numpy(Y)
-    labels = torch.arange(len(Y)) // 2
-    model = TreeModel(kind, points, targets, 0, labels)
-    assert isinstance(model.grown, TREES[kind][1])
-    rest, judging = folds.judging_rows(labels)
-    assert torch.equal(model.judging, judging)
-    assert not torch.isin(labels[rest], labels[judging]).any()
-    held = model.leave_one_out(labels, 5)
-    assert torch.equal(held.rows, judging)
-    # What the judging rows have makes no difference to the trees.
-    changed = targets.clone()
-    changed[judging] += 100.0
-    again = TreeModel(kind, points, changed, 0, labels)
-    assert torch.equal(again.location(points), model.location(points))
-    assert torch.equal(held.law.location, model.location(points[judging]))
-    torch.testing.assert_close(held.scores, (targets[judging] - held.law.location) / held.law.spread)
-
-
 # ------------------------------------------------------------------ files
 
 
@@ -383,8 +361,7 @@ OWN = {
     "negative variances": ("random_forest", "variances", lambda a: a - 1.0 - a.max()),
     "a point in no leaf": ("extra_trees", "members", lambda a: np.where(a == a.max(), 10**6, a)),
     "fewer points": ("extra_trees", "members", lambda a: a[:-1]),
-    "targets out of order": ("extra_trees", "targets", lambda a: a[::-1].copy()),
-    "no least spread": ("extra_trees", "least", lambda a: 0.0),
+    "targets without a cell": ("extra_trees", "targets", lambda a: a[:-1]),
     "no spread": ("boosted_trees", "size", lambda a: -1.0),
     "no baseline": ("boosted_trees", "baseline", lambda a: float("nan")),
 }

@@ -45,7 +45,7 @@ _MOST_CELLS, _POINT = 256, 1e-9
 
 @stored("TargetCells", edges=NumPyArray("E"), counts=NumPyArray("C"), size=float)
 class TargetCells:
-    r"""Cells of the target between midpoints of neighbouring values; one of each value that repeats.
+    r"""Cells of the target between midpoints of neighbouring values, and one of each that repeats.
 
     A forest gives each cell a probability.  Beside its trees stands one that is all root, with the
     targets of all rows, and one more row that is anywhere: no cell is ever impossible.
@@ -152,16 +152,14 @@ class ExtraTrees:
     (True, True)
     """
 
-    def __init__(
-        self, X: Floats, y: Floats, seed: int, cells: TargetCells | None = None
-    ) -> None:
+    def __init__(self, X: Floats, y: Floats, seed: int, cells: TargetCells | None = None) -> None:
         least = min(_LEAST_IN_LEAF, max(1, len(y) // 4))
         self.trees = TreeArrays.of_trees(extra_trees(X, tamed(y), seed, least))
         self.targets, self.members = y, self.trees.leaves(X)
         self.cells = TargetCells(y) if cells is None else cells
 
     def _restored(self) -> None:
-        agree("trees", self.members.shape[1], self.trees.n_trees)
+        agree("trees", self.members.shape, (len(self.targets), self.trees.n_trees))
         inside = (self.members >= 0) & (self.members < len(self.trees.value))
         agree("leaves of points", bool(inside.all()), True)
 
@@ -268,7 +266,7 @@ def tamed(y: Floats) -> Floats:
     cells=TargetCells,
 )
 class LeafForest:
-    r"""A forest of which every leaf keeps the mean and the variance of its targets, and a few cells.
+    r"""A forest whose leaves keep the mean and the variance of their targets, and a few of these.
 
     With ``m_t`` and ``v_t`` those of the leaf of ``x`` in tree ``t``, the location is ``m``, the
     mean of ``m_t`` over trees, and the squared spread the mean of ``v_t + (m_t - m)^2``.  The law

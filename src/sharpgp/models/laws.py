@@ -19,7 +19,7 @@ from sharpgp._stored import Array, Several, agree, stored
 # Probabilities below it are added up as logarithms.
 _FAR = 1e-8
 # How close a search for a value comes: in scores, and in spreads.
-_CLOSE, _WITHIN, _MOST_STEPS = 1e-10, 1e-12, 200
+_CLOSE, _WITHIN, _MOST_STEPS = 1e-10, 4e-16, 200
 # Least step by which growth is judged, where the scores of a tail are all the same.
 _LEAST_STEP = 1e-3
 
@@ -72,7 +72,7 @@ class Law(ABC):
         return self.values_at(z.reshape(-1), rows.reshape(-1)).reshape(z.shape)
 
     def growth(self, z: Tensor, step: Tensor) -> Tensor:
-        """By what a step [T] or [] outward from the least and the greatest score widens values [2, T].
+        """How much a step [T or 1] outward from the least and greatest score adds [2, T].
 
         In units of the step; ``z`` [K, T or 1] is increasing.
         """
@@ -195,7 +195,7 @@ class Table(Law):
         mean = ((y[:, -1] - y[:, 0]) / apart).clamp(min=_LEAST_OUTSIDE * typical)
         outer = (y[:, [1, -1]] - y[:, [0, -2]]) / dz[[0, -1]]
         tails = torch.maximum(outer, mean.unsqueeze(1)).T
-        rounding = _ROUNDING * float(table.abs().max())
+        rounding = 16.0 * torch.finfo(table.dtype).eps * float(table.abs().max())
         found = cls(y, z, mean, mean, tails, rounding)
         low, found.location, high = found.value(z.new_tensor([[-1.0], [0.0], [1.0]]))
         found.spread = (high - low) / 2.0
@@ -279,7 +279,7 @@ class Mixture(Law):
     def rounding(self) -> Tensor:  # type: ignore[override]
         """See :class:`Law`."""
         size = self.spread + self.location.abs()
-        own = 4.0 * _WITHIN * size.detach()
+        own = _ROUNDING * size.detach()
         return own + max(torch.as_tensor(law.rounding).max() for law in self.laws).to(own)
 
     def scores_at(self, y: Tensor, rows: Tensor) -> Tensor:
@@ -511,9 +511,9 @@ def either(which: Tensor, one: Law, other: Law) -> Law:
     return Either(which.long(), [one, other])
 
 
-# Ends through a point are known to within so much of it; least slopes of tables, in units of the
+# Values are known to within so much of their size; least slopes of tables, in units of the
 # typical one, between neighbours and of tails: ties can be told apart, and no score is infinite.
-_ROUNDING = 16 * torch.finfo(torch.float64).eps
+_ROUNDING = 1e-11
 _LEAST_INSIDE, _LEAST_OUTSIDE = 1e-6, 1e-2
 
 
