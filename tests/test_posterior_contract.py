@@ -32,7 +32,6 @@ from sharpgp.gp.centred import CentredPosterior
 from sharpgp.gp.covariance import Stationary
 from sharpgp.gp.kernel_posterior import KernelPosterior
 from sharpgp.gp.local.posterior import LocalPosterior, SampledRows
-from sharpgp.gp.local.training import train_neighbours
 from sharpgp.gp.posterior import DataPosterior, Posterior, TrainingResult, WithoutDataError
 from sharpgp.gp.sparse_training import train_sparse
 from sharpgp.gp.summed import SummedPosterior
@@ -60,7 +59,7 @@ def sparse(X, y):
 
 
 def neighbours(X, y):
-    return train_neighbours(X, y, m=M)[0]
+    return LocalPosterior.of(train(X, y)[0], X, y, landmarks=0, neighbours=M)
 
 
 def local(X, y):

@@ -7,15 +7,14 @@ import torch
 from helpers import marked, wavy
 from sharpgp import CrossValidated, Kuleshov18, Sharp, SharpGPRegressor, Sparse, Vanilla
 from sharpgp.calibration import calibrated
-from sharpgp.gp import compute, inducing, sizes, sparse_training, train
+from sharpgp.gp import compute, inducing, sparse_training, train
 from sharpgp.gp.bound import variational_bound
 from sharpgp.gp.covariance import STATIONARY, Stationary
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.inducing import cluster_centres
 from sharpgp.gp.scaling import Affine
-from sharpgp.gp.sizes import approximation_for
 from sharpgp.gp.sparse import SparsePosterior
-from sharpgp.gp.sparse_training import condition, train_chosen, train_sparse
+from sharpgp.gp.sparse_training import train_sparse
 from sharpgp.gp.whitening import JITTER, Data
 from sharpgp.gp.woodbury import sparse_leave_one_out, sparse_variance
 from sharpgp.persistence import load, save
@@ -162,32 +161,6 @@ def test_cluster_centres_of_many_rows_come_from_a_part_of_them(monkeypatch):
     Z = cluster_centres(X, 8, torch.ones(1))
     assert Z.shape == (8, 1)
     assert float((X - Z[:, 0]).abs().amin(1).max()) < 0.25
-
-
-def test_a_gp_trained_on_a_part_is_conditioned_on_all_by_the_same_rule(monkeypatch):
-    X, y = map(torch.from_numpy, wavy(120))
-    part, _ = train(X[:60], y[:60])
-    exact = condition(part, X, y)
-    assert exact.n_inducing is None
-    monkeypatch.setitem(sizes.MOST_SCALED, "cpu", 100)
-    sparse = condition(part, X, y)
-    assert sparse.n_inducing == 120  # as many as there are points, below 300
-    assert torch.equal(sparse.theta_R, part.theta_R)
-    torch.testing.assert_close(sparse.mean(X), exact.mean(X), rtol=0, atol=1e-5)
-    torch.testing.assert_close(
-        sparse.sigma(part.theta_R[None], X), exact.sigma(part.theta_R[None], X), rtol=1e-4, atol=0
-    )
-
-
-def test_the_rule():
-    assert approximation_for(3000, "cpu") is None
-    assert approximation_for(3001, "cpu") == Sparse(300)
-    assert approximation_for(50, "cpu", Sparse(100)) == Sparse(50)
-    assert approximation_for(50, "cpu", "sparse") == Sparse(50)
-    assert approximation_for(10**6, "cpu", "exact") is None
-    X, y = map(torch.from_numpy, wavy(60))
-    assert train_chosen(X, y)[0].n_inducing is None
-    assert train_chosen(X, y, approximation=Sparse(7))[0].n_inducing == 7
 
 
 def test_saved_and_loaded(tmp_path):

@@ -10,7 +10,7 @@ from torch import Tensor
 from sharpgp._validation import as_count
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.models.folds import Split, check_several, holdout, parts, together
-from sharpgp.policy import LEARNINGS, SCORED_ROWS
+from sharpgp.policy import Policy
 
 
 def complements(n: int, tests: Iterable[Tensor]) -> list[Split]:
@@ -29,11 +29,11 @@ def complements(n: int, tests: Iterable[Tensor]) -> list[Split]:
     return found
 
 
-def learning_pairs(labels: Tensor, seed: int) -> list[Split]:
+def learning_pairs(labels: Tensor, seed: int, policy: Policy | None = None) -> list[Split]:
     """Splits for every learning of a model: rows that it may see, and rows that it scores.
 
-    Every row is scored by one of them; of many rows a random part, at most
-    :data:`~sharpgp.policy.SCORED_ROWS`.  Rows of one label are on one side.
+    Every row is scored by one of them; of many rows a random part, at most as many as the policy
+    says.  Rows of one label are on one side.
 
     Examples
     --------
@@ -42,11 +42,12 @@ def learning_pairs(labels: Tensor, seed: int) -> list[Split]:
     >>> [len(test) for _, test in learning_pairs(torch.arange(30_000), 0)]
     [2000, 2000, 2000, 2000, 2000]
     """
-    n = len(labels)
+    n, policy = len(labels), policy or Policy()
     scored = torch.arange(n, device=labels.device)
-    if n > SCORED_ROWS:
-        scored = holdout(labels, SCORED_ROWS, seed)[1]
-    return complements(n, [scored[part] for part in parts(labels[scored], LEARNINGS, seed)])
+    if n > policy.scored_rows:
+        scored = holdout(labels, policy.scored_rows, seed)[1]
+    several = parts(labels[scored], policy.learnings, seed)
+    return complements(n, [scored[part] for part in several])
 
 
 def quick_pairs(labels: Tensor, k: int, seed: int) -> list[Split]:
