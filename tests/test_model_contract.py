@@ -69,7 +69,6 @@ class Nearest(KNeighborsRegressor):
 
 MAKERS = {
     "gaussian": lambda X, y: learn_gaussian(train(X, y)[0]),
-    "searched": chosen(Choice(searched=True)),
     "heteroscedastic": chosen(Choice(share=1.0)),
     "warped": chosen(Choice(side="low")),
     "additive": of("additive"),
@@ -95,7 +94,7 @@ def made(name: str) -> Learner:
         MAKERS,
         slow={
             *("additive", "averaged", "boosted_trees"),
-            *("random_forest", "searched", "sparse", "warped"),
+            *("random_forest", "sparse", "warped"),
         },
     )
 )
