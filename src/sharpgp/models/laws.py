@@ -166,6 +166,8 @@ class Table(Law):
     [-3.0, 0.5, 2.0]
     """
 
+    rounding: float
+
     def __init__(
         self,
         y: Tensor,
