@@ -108,10 +108,11 @@ class TargetCells:
         below = torch.cat([found.new_zeros(len(found), 1), found.cumsum(1)], 1)
         z = ndtri(outside + (1.0 - 2.0 * outside) * below.clamp(max=1.0))
         spread = np.sqrt((trees * variance + self.size**2) / (trees + 1.0))
-        m, spread = (torch.from_numpy(part).to(like) for part in (m, spread))
-        edges = torch.from_numpy(self.edges).to(like)
-        tails = torch.full_like(spread, self.size).expand(2, -1)
-        return Table(edges, z, m, spread, tails, 4.0 * _POINT * self.size)
+        edges, location, deviation = (
+            torch.from_numpy(part).to(like) for part in (self.edges, m, spread)
+        )
+        tails = torch.full_like(deviation, self.size).expand(2, -1)
+        return Table(edges, z, location, deviation, tails, 4.0 * _POINT * self.size)
 
 
 @stored(
@@ -178,8 +179,9 @@ class ExtraTrees:
         shape = nodes, len(self.cells.counts)
         cells = csr_matrix((share, (leaf, self.cells.of(self.targets)[row])), shape=shape)
         y = self.targets[row]
-        mean = np.bincount(leaf, share * y, nodes)
-        return cells, mean, np.bincount(leaf, share * (y - mean[leaf]) ** 2, nodes)
+        mean: Floats = np.bincount(leaf, share * y, nodes)
+        variance: Floats = np.bincount(leaf, share * (y - mean[leaf]) ** 2, nodes)
+        return cells, mean, variance
 
     def location(self, X: Floats) -> Floats:
         """Mean of the targets in the leaves [T]."""
@@ -361,8 +363,8 @@ class LeafForest:
         n_cells = len(self.cells.counts)
         nothing = np.empty((0, n_cells)), np.empty(0), np.empty(0)
         found = [*self.trees.by_rows(X, self._of_leaves), nothing]
-        mass, *rest = (np.concatenate(part) for part in zip(*found, strict=True))
-        return self.cells.law(mass, self.trees.n_trees, *rest, like)
+        mass, m, variance = (np.concatenate(part) for part in zip(*found, strict=True))
+        return self.cells.law(mass, self.trees.n_trees, m, variance, like)
 
     def _of_leaves(self, leaves: Whole) -> tuple[Floats, Floats, Floats]:
         n_cells = len(self.cells.counts)

@@ -6,7 +6,8 @@ other.  Ranks, tails, weights and classes work with scores, and need not know th
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Self
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from scipy.special import ndtri_exp
 from torch import Tensor
 from torch.special import log_ndtr, ndtr, ndtri
 
-from sharpgp._stored import Array, Several, agree, stored
+from sharpgp._stored import ABSENT, Array, Several, Spec, agree, stored
 
 # Probabilities below it are added up as logarithms.
 _FAR = 1e-8
@@ -84,6 +85,15 @@ class Law(ABC):
         return len(self.location)
 
 
+@dataclass(frozen=True)
+class Nodes(Spec):
+    """Nodes [G] that all rows share, or [T, G] of each."""
+
+    def check(self, value: Any, sizes: dict[str, int]) -> None:
+        """See :meth:`Spec.check`."""
+        Array("G" if getattr(value, "ndim", 1) == 1 else "T G").check(value, sizes)
+
+
 @stored("Normal", location=Array("T"), spread=Array("T", positive=True))
 class Normal(Law):
     """Location and spread: ``value(z) = location + z spread``.
@@ -127,8 +137,8 @@ class Normal(Law):
 
 @stored(
     "Table",
-    y=Array(),
-    z=Array(),
+    y=Nodes(),
+    z=Nodes(),
     location=Array("T"),
     spread=Array("T", positive=True),
     tails=Array("two T", positive=True),
@@ -155,6 +165,8 @@ class Table(Law):
     >>> law.score(torch.tensor([[-3.0], [2.0], [6.0]]))[:, 0].tolist()
     [-3.0, 0.5, 2.0]
     """
+
+    rounding: float
 
     def __init__(
         self,
@@ -242,7 +254,11 @@ class Table(Law):
         return Changed(self, shift, size, factor)
 
 
-@stored("Mixture", weights=Array("K"), laws=Several(Law))
+# What the parts of a law say of it.
+_OF_PARTS = {"location": ABSENT, "spread": ABSENT}
+
+
+@stored("Mixture", weights=Array("K"), laws=Several(Law), transient=_OF_PARTS)
 class Mixture(Law):
     r"""``F = sum_k w_k F_k``; with the mean and the deviation of the mixture.
 
@@ -270,8 +286,13 @@ class Mixture(Law):
 
     def __init__(self, weights: Tensor, laws: Sequence[Law]) -> None:
         self.weights, self.laws = weights, list(laws)
-        w = weights.to(laws[0].location.device).unsqueeze(-1)
-        m, s = (torch.stack([getattr(law, f) for law in laws]) for f in ("location", "spread"))
+        self._restored()
+
+    def _restored(self) -> None:
+        agree("laws and weights", len(self.laws), len(self.weights))
+        agree("rows", len({len(law) for law in self.laws}), 1)
+        w = self.weights.to(self.laws[0].location.device).unsqueeze(-1)
+        m, s = (torch.stack([getattr(law, f) for law in self.laws]) for f in ("location", "spread"))
         self.location = (w * m).sum(0)
         self.spread = (w * (s.square() + (m - self.location).square())).sum(0).sqrt()
 
@@ -365,6 +386,7 @@ class Mixture(Law):
     shift=Array("T"),
     size=Array("T", positive=True),
     factor=Array("T", positive=True),
+    transient=_OF_PARTS,
 )
 class Changed(Law):
     r"""``value(z) = m + factor (value_0(shift + size z) - m)``, with ``m`` the location of a law.
@@ -422,7 +444,7 @@ class Changed(Law):
         return Changed(self, shift, size, factor)
 
 
-@stored("Either", which=Array("T", whole=True), laws=Several(Law))
+@stored("Either", which=Array("T", whole=True), laws=Several(Law), transient=_OF_PARTS)
 class Either(Law):
     """One of two laws at each row.
 

@@ -123,14 +123,15 @@ def pool_weights(products: Tensor, n: int, *, pull: float = PULL) -> Tensor:
             f"pool: expected finite scores of every model, found others in model {k}; leave it out"
         )
     k = len(H)
-    H = (H / H.diagonal().min().clamp_min(torch.finfo(torch.float64).tiny)).numpy()
+    least = H.diagonal().min().clamp_min(torch.finfo(torch.float64).tiny)
+    scaled: np.ndarray = (H / least).numpy()
     strength = pull * k / n
 
     def objective(w: np.ndarray) -> tuple[float, np.ndarray]:
-        away, product = w - 1.0 / k, H @ w
+        away, product = w - 1.0 / k, scaled @ w
         return float(w @ product + strength * away @ away), 2.0 * (product + strength * away)
 
-    best = np.eye(k)[int(H.diagonal().argmin())]
+    best = np.eye(k)[int(scaled.diagonal().argmin())]
     # A descent among models of very different size may not get to the edge that it aims at.
     found = [_descend(objective, start) for start in (np.full(k, 1.0 / k), best)] + [best]
     return torch.from_numpy(min(map(_without_least, found), key=lambda w: objective(w)[0]))
