@@ -206,20 +206,6 @@ def as_numpy(data: Any) -> np.ndarray:
     return np.asarray(data, dtype=np.float64)
 
 
-def check_counts(**counts: Any) -> None:
-    """Raise unless every one of the named values is a whole number of at least 1.
-
-    Examples
-    --------
-    >>> check_counts(warmup=100, samples=0)
-    Traceback (most recent call last):
-    ...
-    sharpgp.exceptions.InvalidInputError: samples: expected a whole number of at least 1, found 0
-    """
-    for name, count in counts.items():
-        as_count(count, name, least=1)
-
-
 def check_choice(value: Any, name: str, known: Iterable[str]) -> None:
     """Raise unless ``value`` is one of the known names.
 

@@ -19,13 +19,16 @@ POOLS = {
 }
 #: Features up to which an additive GP is pooled: it has two hyperparameters for each.
 MAX_ADDITIVE_FEATURES = 20
-#: Rows that one learning of hyperparameters sees at most, and how often a model is learned
-#: (``sharpgp bench evidence learned_rows``).
-LEARNED_ROWS, LEARNINGS = 500, 5
+#: Rows that one learning of hyperparameters sees at most, and how often a model is learned, a GP
+#: beyond exact conditioning less often (``sharpgp bench evidence learned_rows``).
+LEARNED_ROWS, LEARNINGS, FEW_LEARNINGS = 500, 5, 2
 #: Rows that calibrate at most: more would make no difference that can be seen.
-SCORED_ROWS = 10_000
-#: Rows up to which a GP on a CPU is conditioned exactly; beyond, landmarks and neighbours.
-EXACT_ROWS, LANDMARKS, NEIGHBOURS = 3000, 1000, 64
+SCORED_ROWS = 5000
+#: Rows up to which a GP on a CPU is conditioned exactly.  Beyond, predictions are conditioned on as
+#: many landmarks, so that further rows only add to what is known, and on so many neighbours.
+EXACT_ROWS, NEIGHBOURS = 2000, 64
+#: Landmarks times rows at most: 256 MiB for one GP.
+LANDMARK_ENTRIES = 2**25
 #: Matrices of all rows that have to fit into the free memory of a GPU for exact conditioning.
 MATRICES_ON_GPU = 8
 #: Rows up to which a GP is exact where a method evaluates it under many hyperparameters.
@@ -92,7 +95,7 @@ class Policy:
     pool : tuple of str
         What ``base="auto"`` pools.
     learnings, learned_rows : int
-        How often a model is learned, each time from at most so many rows.
+        How often a GP is learned, each time from at most so many rows.
     scored_rows : int
         Rows that calibrate at most.
     exact_rows : int or None
@@ -112,8 +115,8 @@ class Policy:
     learnings                         5
     learned_rows                    500
     scored_rows                  10,000
-    exact_rows                    3,000
-    landmarks                     1,000
+    exact_rows                    2,000
+    landmarks                     2,000
     neighbours                       64
     """
 
@@ -125,7 +128,7 @@ class Policy:
     learned_rows: int = LEARNED_ROWS
     scored_rows: int = SCORED_ROWS
     exact_rows: int | None = None
-    landmarks: int = LANDMARKS
+    landmarks: int = EXACT_ROWS
     neighbours: int = NEIGHBOURS
     inducing: int | None = None
 
@@ -148,10 +151,13 @@ class Policy:
         d = columns if tied_columns is None else tied_columns
         without = "additive" if d > MAX_ADDITIVE_FEATURES else ""
         pool = tuple(name for name in POOLS[effort] if name != without)
-        found = cls(rows, columns, device, pool, exact_rows=exact_rows(device))
+        exact = exact_rows(device)
+        landmarks = min(exact, LANDMARK_ENTRIES // max(rows, 1))
+        found = cls(rows, columns, device, pool, exact_rows=exact, landmarks=landmarks)
+        found = replace(found, learnings=LEARNINGS if found.is_exact(rows) else FEW_LEARNINGS)
         chosen = as_approximation(approximation, rows)
         if chosen == "exact":
-            return replace(found, exact_rows=None)
+            return replace(found, exact_rows=None, learnings=LEARNINGS)
         if isinstance(chosen, Sparse):
             return replace(found, inducing=chosen.m)
         if isinstance(chosen, Neighbours):
@@ -187,7 +193,7 @@ def exact_rows(device: str) -> int:
     Examples
     --------
     >>> exact_rows("cpu")
-    3000
+    2000
     """
     if device != "cuda" or not torch.cuda.is_available():
         return EXACT_ROWS

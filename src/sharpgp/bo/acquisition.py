@@ -2,6 +2,7 @@ r"""Calibrated acquisition functions, in BoTorch's terms."""
 
 import math
 import warnings
+from abc import abstractmethod
 from typing import Any
 
 import torch
@@ -29,8 +30,13 @@ class _OfCalibrated(AcquisitionFunction):
     def __init__(self, model: Any, maximize: bool, X_pending: Tensor | None) -> None:
         calibrated = calibrated_of(model)
         super().__init__(model=calibrated)  # type: ignore[arg-type]
-        self._base, self.maximize = calibrated, maximize
+        self._base = self._now = calibrated
+        self.maximize = maximize
         self.set_X_pending(X_pending)
+
+    @abstractmethod
+    def _values(self, points: Tensor) -> Tensor:
+        """Values [n] at points [n, d]."""
 
     @t_batch_mode_transform(expected_q=1)  # type: ignore[arg-type]
     def forward(self, X: Tensor) -> Tensor:

@@ -169,10 +169,12 @@ class Optimiser:
         """
         coded = self.record.space.codes(x)
         results = numbers_of_runs(y, "y", len(coded))
-        known = None if noise is None else numbers_of_runs(noise, "noise", len(coded))
-        if known is not None and not all(value >= 0.0 for value in known):
-            raise InvalidInputError(f"noise: expected nonnegative variances, found {known}")
-        told = list(zip(coded, results, known or [None] * len(coded), strict=True))
+        known: list[Any] = [None] * len(coded)
+        if noise is not None:
+            known = numbers_of_runs(noise, "noise", len(coded))
+            if not all(value >= 0.0 for value in known):
+                raise InvalidInputError(f"noise: expected nonnegative variances, found {known}")
+        told = list(zip(coded, results, known, strict=True))
         predicted = [self._predicted(*one) for one in told]  # before any of them is known
         for (x, result, variance), stated in zip(told, predicted, strict=True):
             self.record.add(Run(tuple(x.tolist()), result, variance, *stated))
@@ -401,6 +403,6 @@ class Optimiser:
 
 
 def _in_unit(value: Any, name: str) -> float:
-    if not (isinstance(value, Real) and 0.0 < value < 1.0):
+    if not (isinstance(value, Real) and 0.0 < float(value) < 1.0):
         raise InvalidInputError(f"{name}: expected a number in (0, 1), found {value!r}")
     return float(value)

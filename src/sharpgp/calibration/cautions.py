@@ -163,18 +163,6 @@ def warn_if_overfitted(posterior: Posterior) -> None:
     )
 
 
-def warn_if_short(inside: float, coverage: float, n_cal: int) -> None:
-    """Warn if intervals cover fewer of their own calibration points than chance explains.
-
-    ``inside`` is their share of the ``C`` points; chance is two standard errors.
-    """
-    if inside < coverage - 2.0 * math.sqrt(coverage * (1.0 - coverage) / n_cal):
-        warn(
-            f"{coverage:.0%} intervals cover only {inside:.0%} of the {n_cal} calibration points "
-            "themselves: they will cover much less than requested; use calibration='exact'"
-        )
-
-
 def warn_if_correlated(scores: Tensor, times: Tensor, name: str) -> None:
     """Warn if scores [C] of neighbours in time [C] are alike: what comes next is then harder.
 

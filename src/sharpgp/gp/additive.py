@@ -6,6 +6,7 @@ feature here: what they are functions of is the distance in all of them.
 
 import copy
 import math
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -152,24 +153,42 @@ class Pairs:
     def __init__(self, X1: Tensor, X2: Tensor | None, ties: Ties | None = None) -> None:
         self.same, self.ties = X2 is None, ties
         other = X1 if X2 is None else X2
-        self.shape = len(X1), X1.shape[1], other.shape[1]
-        _, n, m = self.shape
-        if X2 is None:
-            self.rows, self.columns = torch.triu_indices(n, n, 1, device=X1.device)
-        else:
-            index = torch.arange(n * m, device=X1.device)
-            self.rows, self.columns = index // m, index % m
+        self.shape, self.device = (len(X1), X1.shape[1], other.shape[1]), X1.device
         parts = members(ties, X1.shape[2])
-        self.distances = torch.stack([self._along(X1[..., j], other[..., j]) for j in parts])
+        n_pairs = len(X1) * (len(self.rows) if self.same else X1.shape[1] * other.shape[1])
+        self.distances = X1.new_empty(len(parts), n_pairs)
+        for out, j in zip(self.distances, parts, strict=True):
+            self._along(X1[..., j], other[..., j], out)
 
-    def _along(self, A: Tensor, B: Tensor) -> Tensor:
+    @cached_property
+    def _places(self) -> tuple[Tensor, Tensor]:
+        _, n, m = self.shape
+        if self.same:
+            rows, columns = torch.triu_indices(n, n, 1, device=self.device)
+            return rows, columns
+        index = torch.arange(n * m, device=self.device)
+        return index // m, index % m
+
+    @property
+    def rows(self) -> Tensor:
+        """Number of the first point of each pair."""
+        return self._places[0]
+
+    @property
+    def columns(self) -> Tensor:
+        """Number of the second point of each pair."""
+        return self._places[1]
+
+    def _along(self, A: Tensor, B: Tensor, out: Tensor) -> None:
         """Distances between points [B, N, p] and [B, M, p], of all pairs, flat."""
         if self.same:
-            apart = A[:, self.rows] - A[:, self.columns]
+            left, right, out = A[:, self.rows], A[:, self.columns], out.view(len(A), -1)
         else:
-            apart = A.unsqueeze(2) - B.unsqueeze(1)
-        one = apart.shape[-1] == 1
-        return (apart.abs_() if one else torch.linalg.vector_norm(apart, dim=-1)).flatten()
+            left, right, out = A.unsqueeze(2), B.unsqueeze(1), out.view(self.shape)
+        if left.shape[-1] == 1:
+            torch.sub(left[..., 0], right[..., 0], out=out).abs_()
+        else:
+            torch.linalg.vector_norm(left - right, dim=-1, out=out)
 
     def matrices(self, values: Tensor, diagonal: Tensor) -> Tensor:
         """Matrices [K, B, N, M] of values [K, P], with one value on each diagonal [K], if any."""

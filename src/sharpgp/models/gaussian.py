@@ -225,13 +225,15 @@ class GaussianModel(GPModel, Learner):
         if not self._conditions:
             return self.out_of_fold(pairs, labels, seed)
         X, y = self.X_train, self.y_train
-        learnings = self._learnings(pairs, labels, seed)
+        distinct = len(labels.unique()) == len(labels)
+        learning = pairs[: self.policy.learnings] if distinct else pairs
+        learnings = self._learnings(learning, labels, seed)
         with torch.no_grad():
             fits = [
                 fit if len(fit.y_train) == len(y) else fit.conditioned_on_all(X, y, fit._learned_on)
                 for fit in learnings
             ]
-            if len(labels.unique()) == len(labels):
+            if distinct:
                 return OutOfFold(self, *_scored_by_others(fits, pairs))
             without = [
                 fit.with_data(X[rest], y[rest]) for fit, (rest, _) in zip(fits, pairs, strict=True)
@@ -292,8 +294,10 @@ def _scored_by_others(
     Units are those of points that a learning has not seen.
     """
     rows = torch.cat([test for _, test in pairs]).sort().values
-    y = fits[0].y_train[rows]
     unseen = torch.stack([~torch.isin(rows, fit._learned_on) for fit in fits])
+    some = unseen.any(0)
+    rows, unseen = rows[some], unseen[:, some]
+    y = fits[0].y_train[rows]
     residuals, sigma = (
         torch.stack(part)
         for part in zip(*(loo_of(fit.posterior, rows) for fit in fits), strict=True)

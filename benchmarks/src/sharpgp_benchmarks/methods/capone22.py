@@ -6,12 +6,13 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import Array, agree, stored
-from sharpgp._validation import check_choice, check_counts
+from sharpgp._validation import check_choice
 from sharpgp.calibration.by_level import LevelPredictor
 from sharpgp.calibration.recalibrator import PosteriorMethod, register
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.kernel_posterior import KernelPosterior
 from sharpgp.gp.posterior import Posterior
+from sharpgp_benchmarks.methods import check_counts
 from sharpgp_benchmarks.methods.hyperposterior import laplace, observed, standardised
 from sharpgp_benchmarks.methods.nuts import sample
 

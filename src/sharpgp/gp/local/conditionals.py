@@ -178,10 +178,15 @@ class Conditionals:
             W[:, :, m] = w
         # Neighbours and the point itself, which comes last, given landmarks.
         J = self._covariance.blocks(theta, torch.cat([X_near, X.unsqueeze(1)], 1))
-        J = torch.baddbmm(*(part.flatten(0, 1) for part in (J, W, W.mT)), alpha=-1.0)
-        J = add_to_diagonal(J.unflatten(0, w.shape[:2]), theta[:, -1:].expand(-1, len(X)))
+        products, noise = (W.flatten(0, 1), W.mT.flatten(0, 1)), theta[:, -1:].expand(-1, len(X))
+        if J.requires_grad or W.requires_grad:
+            J = torch.baddbmm(J.flatten(0, 1), *products, alpha=-1.0).view_as(J)
+            J = add_to_diagonal(J, noise)
+        else:
+            J.view(-1, m + 1, m + 1).baddbmm_(*products, alpha=-1.0)
+            J.diagonal(dim1=-2, dim2=-1).add_(noise.unsqueeze(-1))
         R, r, variance = J[..., :m, :m], J[..., :m, m:], J[..., m, m]
-        rest, mean = (W @ c.unsqueeze(1)).split([m, 1], 2)
+        rest, mean = (W.flatten(1, 2) @ c).unflatten(1, W.shape[1:3]).split([m, 1], 2)
         rest = self._data.y[near].unsqueeze(-1) - rest
         q = w.new_empty(*w.shape[:2], 0, w.shape[2])
         if leave is not None:
