@@ -35,7 +35,6 @@ from sharpgp.gp.neighbour_training import train_neighbours
 from sharpgp.gp.neighbours import SampledNeighbours
 from sharpgp.gp.posterior import DataPosterior, Posterior, TrainingResult, WithoutDataError
 from sharpgp.gp.sparse_training import train_sparse
-from sharpgp.gp.summed import SummedPosterior
 from sharpgp.gp.warped import WarpedPosterior, train_warped
 from sharpgp.gp.wrapped import WrappedPosterior
 from sharpgp.models.regressor import ScikitMean
@@ -61,24 +60,6 @@ def sparse(X, y):
 
 def neighbours(X, y):
     return train_neighbours(X, y, m=M)[0]
-
-
-def summed(X, y):
-    gp = sparse(X, y)
-    Z = gp.inducing_standardised
-    nothing = SummedPosterior(
-        gp.covariance,
-        gp.theta_R,
-        Z,
-        Z.new_zeros(M, M),
-        Z.new_zeros(M),
-        n_train=0,
-        input_range=gp.input_range,
-        x_units=gp.x_units,
-        y_units=gp.y_units,
-        training=gp.training,
-    )
-    return nothing.extended(X, y)
 
 
 def moved(X, y):
@@ -182,7 +163,7 @@ APPROXIMATE = {"sparse", "neighbours", "moved", "centred_sparse"}
 WITH_DATA = {
     make.__name__: make for make in (*TRAINED, botorch, mapped, linear_mean, sklearn, sgpr)
 }
-MAKERS = WITH_DATA | {"summed": summed, "svgp": svgp}
+MAKERS = WITH_DATA | {"svgp": svgp}
 WRAPPERS = ("warped", "centred", "centred_sparse", "mapped", "linear_mean")
 #: What holds code of the user's cannot be saved.
 NOT_STORED = ("mapped", "linear_mean", "svgp")

@@ -66,8 +66,8 @@ above 4000             starts are tried on a part   cost: four descents of ``N^3
 above 4000             no GP on a warped target     cost: a second training
 above 5000             one matrix, in place         measured, memory: ``large_data loo_memory``
 above 20k   200k       sparse training in batches   cost: a pass through all rows per step
-above 2M               ``sharpgp fit`` streams      memory; measured: ``out_of_core``; the number
-                                                    is in :mod:`sharpgp.tabular.files`
+above 100k             ``sharpgp fit`` draws a      cost: minutes of a fit; the number is in
+                       sample of a file             :mod:`sharpgp.tabular.files`
 ==========  =========  ===========================  ===============================================
 
 *Measured* names the script, *cost* is a choice of what a user may have to wait for.  By points per
@@ -135,10 +135,7 @@ MOST_FULL_BATCH = {"cpu": 20_000, "cuda": 200_000}
 #: Rows of a batch, beyond.
 BATCH_ROWS = {"cpu": 10_000, "cuda": 50_000}
 
-#: Where a file is read in batches: rows that hyperparameters are learned from, those of them that
-#: the spread is learned from, and rows that calibrate.
-MOST_SAMPLED_ROWS = 40_000
-MOST_SPREAD_ROWS = 10_000
+#: Rows that calibrate.
 MOST_CALIBRATING = 10_000
 
 #: Training points from which a spread is learned.
