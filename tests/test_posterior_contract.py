@@ -34,7 +34,6 @@ from sharpgp.gp.kernel_posterior import KernelPosterior
 from sharpgp.gp.local.posterior import LocalPosterior, SampledRows
 from sharpgp.gp.posterior import DataPosterior, Posterior, TrainingResult, WithoutDataError
 from sharpgp.gp.sparse_training import train_sparse
-from sharpgp.gp.summed import SummedPosterior
 from sharpgp.gp.warped import WarpedPosterior, train_warped
 from sharpgp.gp.wrapped import WrappedPosterior
 from sharpgp.models.regressor import ScikitMean
@@ -64,24 +63,6 @@ def neighbours(X, y):
 
 def local(X, y):
     return LocalPosterior.of(train(X, y)[0], X, y, landmarks=M, neighbours=M)
-
-
-def summed(X, y):
-    gp = sparse(X, y)
-    Z = gp.inducing_standardised
-    nothing = SummedPosterior(
-        gp.covariance,
-        gp.theta_R,
-        Z,
-        Z.new_zeros(M, M),
-        Z.new_zeros(M),
-        n_train=0,
-        input_range=gp.input_range,
-        x_units=gp.x_units,
-        y_units=gp.y_units,
-        training=gp.training,
-    )
-    return nothing.extended(X, y)
 
 
 def warped(X, y):
@@ -180,7 +161,7 @@ APPROXIMATE = {"sparse", "neighbours", "local", "moved", "centred_sparse"}
 WITH_DATA = {
     make.__name__: make for make in (*TRAINED, botorch, mapped, linear_mean, sklearn, sgpr)
 }
-MAKERS = WITH_DATA | {"summed": summed, "svgp": svgp}
+MAKERS = WITH_DATA | {"svgp": svgp}
 WRAPPERS = ("warped", "centred", "centred_sparse", "mapped", "linear_mean")
 #: What holds code of the user's cannot be saved.
 NOT_STORED = ("mapped", "linear_mean", "svgp")
