@@ -248,8 +248,8 @@ def test_estimator_follows_the_rule(monkeypatch):
 
 @pytest.mark.slow
 def test_large_sets_are_trained_in_batches(monkeypatch):
-    monkeypatch.setitem(sizes.MOST_FULL_BATCH, "cpu", 300)
-    monkeypatch.setitem(sizes.BATCH_ROWS, "cpu", 150)
+    monkeypatch.setitem(sparse_training._MOST_FULL_BATCH, "cpu", 300)
+    monkeypatch.setitem(sparse_training._BATCH_ROWS, "cpu", 150)
     seen = []
     real = sparse_training.maximise_bound
 
