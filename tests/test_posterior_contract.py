@@ -174,9 +174,9 @@ def svgp(X, y):
 
 
 #: Every GP with data, by name; those of this library are trained by it.
-TRAINED = (exact, of_gpytorch, sparse, neighbours, local, moved, warped, centred, centred_sparse)
+TRAINED = (exact, of_gpytorch, sparse, neighbours, local, warped, centred, centred_sparse)
 #: Whose likelihood is that of an approximation.
-APPROXIMATE = {"sparse", "neighbours", "local", "moved", "centred_sparse"}
+APPROXIMATE = {"sparse", "neighbours", "local", "centred_sparse"}
 WITH_DATA = {
     make.__name__: make for make in (*TRAINED, botorch, mapped, linear_mean, sklearn, sgpr)
 }
