@@ -167,7 +167,7 @@ def test_a_model_moves_as_a_whole(calibration, settings):
     assert {tensor.device.type for tensor in tensors_of(elsewhere)} == {"meta"}
     assert {tensor.device.type for tensor in tensors_of(calibrated)} == {"cpu"}
     if calibration != "paper":
-        assert elsewhere.posterior is elsewhere.model.posterior
+        assert elsewhere.posterior is elsewhere.model.gp
 
 
 GPU = torch.device("cuda")

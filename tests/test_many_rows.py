@@ -27,7 +27,16 @@ from sharpgp.models.model import Learner
 from sharpgp.models.pool import PooledModel
 from sharpgp.models.splitters import learning_pairs
 from sharpgp.models.trees import TreeModel
-from sharpgp.policy import POOLS, SCORED_ROWS, Policy, as_approximation
+from sharpgp.policy import (
+    EXACT_ROWS,
+    FEW_LEARNINGS,
+    LANDMARK_ENTRIES,
+    LEARNINGS,
+    POOLS,
+    SCORED_ROWS,
+    Policy,
+    as_approximation,
+)
 
 MANY = 100
 N = 160
@@ -71,10 +80,17 @@ def learned() -> dict[str, Learner]:
 
 
 def test_a_policy_says_how_models_are_learned():
-    assert Policy.of(10**6, 8) == Policy(10**6, 8, pool=POOLS["auto"], exact_rows=3000)
-    assert Policy.of(10**6, 8).is_exact(3000)
-    assert not Policy.of(10**6, 8).is_exact(3001)
-    assert Policy.of(10**6, 8, approximation="exact").is_exact(10**6)
+    few, many = Policy.of(EXACT_ROWS, 8), Policy.of(EXACT_ROWS + 1, 8)
+    assert few.pool == many.pool == POOLS["auto"]
+    assert few.is_exact(EXACT_ROWS)
+    assert not many.is_exact(EXACT_ROWS + 1)
+    assert (few.learnings, many.learnings) == (LEARNINGS, FEW_LEARNINGS)
+    # Landmarks are as many as rows were exact, while they fit into memory.
+    assert many.landmarks == EXACT_ROWS
+    assert Policy.of(10**6, 8).landmarks == LANDMARK_ENTRIES // 10**6
+    exact = Policy.of(10**6, 8, approximation="exact")
+    assert exact.is_exact(10**6)
+    assert exact.learnings == LEARNINGS
     assert Policy().is_exact(10**6)
     sparse = Policy.of(50, 8, approximation=Sparse(100))
     assert (sparse.inducing, sparse.is_exact(50)) == (50, True)
@@ -114,20 +130,18 @@ def test_a_policy_prints_what_there_is():
     assert (shown["rows"], shown["learned_rows"]) == ("12,345", "500")
     assert "inducing" not in shown
     assert "exact_rows" not in str(Policy())
-    assert (
-        "<th>inducing</th><td>30</td>" in Policy.of(99, 8, approximation=Sparse(30))._repr_html_()
-    )
+    sparse = Policy.of(99, 8, approximation=Sparse(30))
+    assert "<th>inducing</th><td>30</td>" in sparse._repr_html_()
 
 
 def test_more_rows_than_a_policy_scores_are_scored_in_part():
-    pairs = learning_pairs(torch.arange(N), 0, Policy(scored_rows=30, learnings=3))
-    assert [len(test) for _, test in pairs] == [10] * 3
+    pairs = learning_pairs(torch.arange(N), 0, Policy(scored_rows=30))
+    assert [len(test) for _, test in pairs] == [6] * 5
     tested = torch.cat([test for _, test in pairs])
     assert len(tested.unique()) == 30
-    assert all(len(rest) == N - 10 for rest, _ in pairs)
-    other = torch.cat(
-        [test for _, test in learning_pairs(torch.arange(N), 1, Policy(scored_rows=30))]
-    )
+    assert all(len(rest) == N - 6 for rest, _ in pairs)
+    again = learning_pairs(torch.arange(N), 1, Policy(scored_rows=30))
+    other = torch.cat([test for _, test in again])
     assert len(other) == 30
     assert not torch.equal(tested.sort().values, other.sort().values)
     labels = torch.arange(N) // 4

@@ -7,7 +7,7 @@ import torch
 from helpers import marked, wavy
 from sharpgp import CrossValidated, Kuleshov18, Sharp, SharpGPRegressor, Sparse, Vanilla
 from sharpgp.calibration import calibrated
-from sharpgp.gp import compute, inducing, sparse_training, train
+from sharpgp.gp import compute, conditioning, inducing, sparse_training, train
 from sharpgp.gp.bound import variational_bound
 from sharpgp.gp.covariance import STATIONARY, Stationary
 from sharpgp.gp.exact import ExactPosterior
@@ -239,8 +239,9 @@ def test_estimator(calibration, caplog):
 
 
 def test_estimator_follows_the_rule(monkeypatch):
-    monkeypatch.setitem(sizes.MOST_EXACT, "cpu", 50)
-    monkeypatch.setattr(sizes, "INDUCING", 20)
+    """A method that searches asks for a sparse GP beyond its own number of rows."""
+    monkeypatch.setitem(conditioning.SEARCHED_ROWS, "cpu", 50)
+    monkeypatch.setattr(conditioning, "INDUCING", 20)
     X, y = wavy(70)
     assert SharpGPRegressor(calibration="vanilla").fit(X[:50], y[:50]).inducing_ is None
     assert SharpGPRegressor(calibration="vanilla").fit(X, y).inducing_ == 20

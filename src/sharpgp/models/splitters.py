@@ -10,7 +10,7 @@ from torch import Tensor
 from sharpgp._validation import as_count
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.models.folds import Split, check_several, holdout, parts, together
-from sharpgp.policy import Policy
+from sharpgp.policy import LEARNINGS, Policy
 
 
 def complements(n: int, tests: Iterable[Tensor]) -> list[Split]:
@@ -40,14 +40,13 @@ def learning_pairs(labels: Tensor, seed: int, policy: Policy | None = None) -> l
     >>> [len(test) for _, test in learning_pairs(torch.arange(103), 0)]
     [21, 21, 21, 20, 20]
     >>> [len(test) for _, test in learning_pairs(torch.arange(30_000), 0)]
-    [2000, 2000, 2000, 2000, 2000]
+    [1000, 1000, 1000, 1000, 1000]
     """
-    n, policy = len(labels), policy or Policy()
+    n, most = len(labels), (policy or Policy()).scored_rows
     scored = torch.arange(n, device=labels.device)
-    if n > policy.scored_rows:
-        scored = holdout(labels, policy.scored_rows, seed)[1]
-    several = parts(labels[scored], policy.learnings, seed)
-    return complements(n, [scored[part] for part in several])
+    if n > most:
+        scored = holdout(labels, most, seed)[1]
+    return complements(n, [scored[part] for part in parts(labels[scored], LEARNINGS, seed)])
 
 
 def quick_pairs(labels: Tensor, k: int, seed: int) -> list[Split]:
