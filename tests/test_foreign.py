@@ -396,9 +396,7 @@ def test_what_needs_a_gp_says_so(tmp_path):
         lambda: model.labelled_data(),
         lambda: model.condition_on_observations(*draws(3, 1)),
     ):
-        with pytest.raises(
-            InvalidInputError, match="expected a model with a GP, found Quantiles|found skewed"
-        ):
+        with pytest.raises(InvalidInputError, match=r"with a GP|found skewed"):
             ask()
     with pytest.raises(SavedModelError):
         save(model, tmp_path / "model.sgp")
