@@ -205,7 +205,7 @@ class GaussianModel(GPModel, Learner):
         residuals, sigma = self._loo()
         part, rows = self.posterior.sampled
         law = Normal(part.y_train - residuals, sigma * self.unit)
-        return HeldOut(rows, law, self.scores)
+        return HeldOut.of(rows, law, part.y_train)
 
     def out_of_fold(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> OutOfFold:
         """See :meth:`Model.out_of_fold`: with refits of the same choice, from scratch."""
