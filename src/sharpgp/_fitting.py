@@ -15,7 +15,7 @@ from sharpgp._rows import Rows, held_out_rows, known_apart
 from sharpgp._validation import as_features, as_target
 from sharpgp.bounds import bounds_for
 from sharpgp.calibration.calibrated import Calibrated
-from sharpgp.calibration.cautions import warn_if_correlated, warn_if_few_rows
+from sharpgp.calibration.cautions import warn_if_correlated, warn_if_few_rows, warn_of_merging
 from sharpgp.calibration.methods.cross_validated import WithoutHoldout
 from sharpgp.calibration.recalibrator import PosteriorMethod, Recalibrator, chosen_recalibrator
 from sharpgp.calibration.scored import ScoredPredictor
@@ -31,11 +31,18 @@ from sharpgp.noise import merged
 logger = logging.getLogger("sharpgp")
 
 
-def fitted(estimator: Any, train: Rows, cal: Rows | None, weights: Any) -> Fitted:
+def fitted(
+    estimator: Any,
+    train: Rows,
+    cal: Rows | None,
+    weights: Any,
+    drawn: np.ndarray | None = None,
+) -> Fitted:
     """Choose the method, hold rows out if it needs any, learn the models, and calibrate them.
 
     ``estimator`` is asked for its settings, and for what it knows of columns and noise;
-    ``weights``, of the rows that calibrate, are an array, a callable or None.
+    ``weights``, of the rows that calibrate, are an array, a callable or None; ``drawn`` says which
+    of ``cal`` were held out one by one, None: all.
     """
     guarantee = cal is not None or weights is not None
     seed = seed_of(estimator.random_state)
@@ -49,7 +56,6 @@ def fitted(estimator: Any, train: Rows, cal: Rows | None, weights: Any) -> Fitte
     method = recalibrator.for_columns(columns_of(estimator))
     sides = [train] if cal is None else [train, cal]
     bounds = bounds_for(estimator.y_bounds, *(_targets(side) for side in sides))
-    drawn = None
     if cal is None and recalibrator.needs_calibration:
         split = held_out_rows(
             train, weights, estimator.cal_size, seed, by_row=recalibrator.knows_inputs
@@ -156,7 +162,10 @@ def _fitted_to(
     few = train.groups is None and not known_apart(train)
     if few or not agrees(labels, train.y):
         return train, None, cal
-    return train[np.unique(labels, return_index=True)[1]], None, cal
+    rows = np.unique(labels, return_index=True)[1]
+    if len(rows) < len(train) and not method.knows_inputs:
+        warn_of_merging(method.name, len(train) - len(rows), len(train))
+    return train[rows], None, cal
 
 
 def _kind(gp: Posterior) -> str:

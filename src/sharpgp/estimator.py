@@ -237,10 +237,6 @@ class SharpGPRegressor(Answers):
             ``X`` (only those of rows that calibrate are used); or a function of ``X`` (n, d) that
             gives them, which is then also used for the points to predict.
         """
-        both_or_none(X_cal, y_cal)
-        y, y_cal = targets(self, y), targets(self, y_cal)
-        forget(self)
-        warn_of_far_targets(y)
         more = {
             "groups": groups,
             "groups_cal": groups_cal,
@@ -248,9 +244,19 @@ class SharpGPRegressor(Answers):
             "noise_cal": noise_cal,
             "sample_weight_cal": sample_weight_cal,
         }
+        return self._fit(X, y, X_cal, y_cal, more)
+
+    def _fit(
+        self, X: Any, y: Any, X_cal: Any, y_cal: Any, more: Any, drawn: Any = None
+    ) -> "SharpGPRegressor":
+        """See :meth:`fit`; ``drawn``: which rows of ``X_cal`` were held out one by one."""
+        both_or_none(X_cal, y_cal)
+        y, y_cal = targets(self, y), targets(self, y_cal)
+        forget(self)
+        warn_of_far_targets(y)
         if is_several(y):
             return fit_outputs(self, X, y, X_cal, y_cal, more)
-        fitted(self, *labelled(self, X, y, X_cal, y_cal, **more)).keep_on(self)
+        fitted(self, *labelled(self, X, y, X_cal, y_cal, **more), drawn).keep_on(self)
         return self
 
     def update(

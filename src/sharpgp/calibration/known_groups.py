@@ -123,9 +123,16 @@ class GroupModel(Model):
 
     def extended(self, X: Tensor, y: Tensor) -> "GroupModel":
         """See :meth:`Model.extended`: what is known of groups stays."""
-        return self
+        return self._around(self.model.extended(X[:, :-1], y))
 
-    updated = extended
+    def updated(self, X: Tensor, y: Tensor) -> "GroupModel":
+        """See :meth:`Model.updated`: what is known of groups stays."""
+        return self._around(self.model.updated(X[:, :-1], y))
+
+    def _around(self, model: Model) -> "GroupModel":
+        more = self.parts.new_full((len(model.y_train) - len(self.parts),), -1)
+        parts = torch.cat([self.parts, more])
+        return GroupModel(model, parts, self.part_of, self.shift, self.size)
 
 
 def can_leave_parts(model: Model) -> bool:

@@ -124,11 +124,17 @@ def from_left_out(model: Model, held: HeldOut, repeats: Repeats) -> Calibrated:
     every = tested.nonzero()[:, 0]
     rows = single if len(single) >= _ENOUGH_SINGLE else every
 
-    def part(rows: Tensor, scores: Tensor, **settings: Any) -> ScoredPredictor:
-        return ScoredPredictor(model, X[rows], y[rows], scores, in_training=True, **settings)
+    def part(rows: Tensor, scores: Tensor, held: Any, **settings: Any) -> ScoredPredictor:
+        data = model, X[rows], y[rows], scores
+        return ScoredPredictor(*data, in_training=True, held=held, **settings)
+
+    def without(rows: Tensor, **settings: Any) -> ScoredPredictor:
+        """Rows as fits without their input score them."""
+        of = labels[rows]
+        return part(rows, scores[rows], (location[of], spread[of]), **settings)
 
     of_new = {} if rows is single else {"labels": labels[rows]}
-    parts = [(part(rows, scores[rows], **of_new), rows)]
+    parts = [(without(rows, **of_new), rows)]
     if isinstance(model, SeenModel):
         of, c = labels[several], count[labels[several]]
         others = model.mean[of] + (model.mean[of] - y[several]) / (c - 1)
@@ -136,11 +142,11 @@ def from_left_out(model: Model, held: HeldOut, repeats: Repeats) -> Calibrated:
         z = _residuals(model, y[several] - m) / s
         if model.shape is not None:
             z = model.shape.unstretched(z, m)
-        parts.append((part(several, z), several))
+        parts.append((part(several, z, (m, s)), several))
     else:
         # Too few: the wider of what new inputs and what all rows need.
         settings = {"labels": labels[every], "drawn": torch.ones_like(every)}
-        parts.append((part(every, scores[every], **settings), every))
+        parts.append((without(every, **settings), every))
     return ClassPredictor.seen_or_new(parts, repeats.known, None)
 
 
