@@ -321,8 +321,8 @@ def test_several_outputs_are_split_as_one():
     rng = np.random.default_rng(14)
     X, y = plain(rng, 60)
     Y = np.c_[y, -y]
+    model = SharpGPRegressor(base="rbf", calibration="exact", random_state=0)
     with pytest.warns(CalibrationWarning, match="each is used once"):
-        model = SharpGPRegressor(base="rbf", calibration="exact", random_state=0)
         model.fit(np.repeat(X, 2, 0), np.repeat(Y, 2, 0))
     assert model.outputs_[0].calibrated_.n_cal == 15
     assert hasattr(model, "joint_")

@@ -272,7 +272,7 @@ class ClassPredictor(Calibrated):
         other._restored()
         return other
 
-    def weighted(self, sample_weight: Any) -> "ClassPredictor":
+    def weighted(self, sample_weight: Any) -> Calibrated:
         """See :meth:`ScoredPredictor.weighted`: within each of the two classes of inputs."""
         other = copy.copy(self)
         if callable(sample_weight):
@@ -326,10 +326,15 @@ class ClassPredictor(Calibrated):
         if self.weights is not None:
             own_weights = [part.weights[own] for part, own in rows if part.weights is not None]
             weights = torch.cat(own_weights)
-        last = self.parts[-1]
-        settings = {"in_training": last.in_training, "prefers_band": last.prefers_band}
         return ScoredPredictor(
-            self.model, X, y, scores, weights=weights, ratio=self.ratio, **settings
+            self.model,
+            X,
+            y,
+            scores,
+            weights=weights,
+            ratio=self.ratio,
+            in_training=self.in_training,
+            prefers_band=self.parts[-1].prefers_band,
         )
 
     def _conditioned(self, X: Tensor, y: Tensor) -> Self:
