@@ -152,9 +152,7 @@ class ExtraTrees:
     (True, True)
     """
 
-    def __init__(
-        self, X: Floats, y: Floats, seed: int, cells: TargetCells | None = None
-    ) -> None:
+    def __init__(self, X: Floats, y: Floats, seed: int, cells: TargetCells | None = None) -> None:
         least = min(_LEAST_IN_LEAF, max(1, len(y) // 4))
         self.trees = TreeArrays.of_trees(extra_trees(X, tamed(y), seed, least))
         self.targets, self.members = y, self.trees.leaves(X)
