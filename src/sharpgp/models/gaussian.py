@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sharpgp import _progress as progress
 from sharpgp._ranks import q_lin
-from sharpgp._stored import Array, agree, stored
+from sharpgp._stored import Array, Maybe, agree, stored
 from sharpgp.gp.compute import side_by_side
 from sharpgp.gp.conditioning import condition
 from sharpgp.gp.posterior import Posterior
@@ -79,7 +79,8 @@ def learn_gaussian(
     unit=Array(positive=True),
     scores=Array("n"),
     policy=Policy,
-    transient={"trained": None, "learned_rows": None},
+    learned_rows=Maybe(Array("rows", whole=True)),
+    transient={"trained": None},
 )
 class GaussianModel(GPModel, Learner):
     """``mu(x)`` and ``unit sigma(x) exp(share g(x) / 2)``, from training data alone.
@@ -96,16 +97,16 @@ class GaussianModel(GPModel, Learner):
     trained : Posterior or None
         The GP as it was trained, from which refits take their start; not kept in files.
     learned_rows : Tensor or None
-        Rows of the data that everything but the conditioning saw; None: all.  Not kept in files.
+        Rows of the data that everything but the conditioning saw; None: all.
     """
 
     scores: Tensor
+    learned_rows: Tensor | None = None
 
     def __init__(
         self, chosen: Chosen, trained: Posterior | None = None, policy: Policy | None = None
     ) -> None:
         self.trained, self.policy = trained, policy or Policy()
-        self.learned_rows: Tensor | None = None
         self.posterior = chosen.posterior
         self.choice = chosen.choice
         self.scale = chosen.scale
@@ -118,8 +119,19 @@ class GaussianModel(GPModel, Learner):
         """Leave-one-out residuals, and deviations that are not brought to unit size [N]."""
         residuals, sigma = loo_of(self.posterior)
         if self.scale is not None:
-            sigma = sigma * (0.5 * self.choice.share * self.scale.log_square_loo()).exp()
+            g = self._log_squares_without(self.scale)
+            sigma = sigma * (0.5 * self.choice.share * g).exp()
         return residuals, sigma
+
+    def _log_squares_without(self, scale: ScaleModel) -> Tensor:
+        """What a scale model says of the points that the GP answers for [n], each left out."""
+        known, (_, answered) = scale.log_square_loo(), self.posterior.sampled
+        if self.learned_rows is None and len(known) == len(answered):
+            return known
+        g = scale.log_square(self.posterior.X_train)
+        if self.learned_rows is not None:
+            g[self.learned_rows] = known
+        return g[answered]
 
     @property
     def _start(self) -> Posterior:
@@ -136,6 +148,13 @@ class GaussianModel(GPModel, Learner):
             agree(
                 "features of the scale model", self.scale.gp.n_features, self.posterior.n_features
             )
+        if self.learned_rows is not None:
+            low, high = self.learned_rows.aminmax()
+            within = bool(low >= 0) and int(high) < self.posterior.n_train
+            agree("rows that it learned from", within, True)
+            if self.scale is not None:
+                known = len(self.scale.log_square_loo())
+                agree("points of the scale model", known, len(self.learned_rows))
 
     def location(self, X: Tensor) -> Tensor:
         """``mu`` [T]."""
@@ -154,7 +173,9 @@ class GaussianModel(GPModel, Learner):
 
     def extended(self, X: Tensor, y: Tensor) -> Self:
         """See :meth:`Model.extended`: hyperparameters, unit and scale model stay."""
-        return self._on(self.posterior.extended(X, y))
+        other = self._on(self.posterior.extended(X, y))
+        other.learned_rows = self._learned_on
+        return other
 
     def updated(self, X: Tensor, y: Tensor) -> "GaussianModel":
         """See :meth:`Model.updated`: the scale model learns, every hyperparameter stays."""
@@ -171,7 +192,9 @@ class GaussianModel(GPModel, Learner):
 
     def with_data(self, X: Tensor, y: Tensor) -> Self:
         """All that was learned, with the GP conditioned on other data."""
-        return self._on(condition(self.posterior, X, y, self.policy))
+        other = self._on(condition(self.posterior, X, y, self.policy))
+        other.learned_rows = None
+        return other
 
     def conditioned_on_all(self, X: Tensor, y: Tensor, rows: Tensor) -> Self:
         """The same of data [N], of which ``rows`` are what it was learned from."""
@@ -211,7 +234,7 @@ class GaussianModel(GPModel, Learner):
         with torch.no_grad():
             fits = [
                 fit if len(fit.y_train) == len(rest) else fit.with_data(X[rest], y[rest])
-                for fit, (rest, _) in zip(refits, pairs, strict=True)
+                for (fit, _), (rest, _) in zip(refits, pairs, strict=True)
             ]
         return OutOfFold(self, fits, held_out_of(fits, pairs, X, y).in_order())
 
@@ -230,8 +253,8 @@ class GaussianModel(GPModel, Learner):
         learnings = self._learnings(learning, labels, seed)
         with torch.no_grad():
             fits = [
-                fit if len(fit.y_train) == len(y) else fit.conditioned_on_all(X, y, fit._learned_on)
-                for fit in learnings
+                fit if len(fit.y_train) == len(y) else fit.conditioned_on_all(X, y, rows)
+                for fit, rows in learnings
             ]
             if distinct:
                 return OutOfFold(self, *_scored_by_others(fits, pairs))
@@ -264,14 +287,14 @@ class GaussianModel(GPModel, Learner):
 
     def _learnings(
         self, pairs: Sequence[Split], labels: Tensor, seed: int
-    ) -> "list[GaussianModel]":
-        """The same choice, learned from parts of the rows that each pair trains on.
+    ) -> "list[tuple[GaussianModel, Tensor]]":
+        """The same choice, learned from parts of the rows that each pair trains on; and these.
 
         This model is one of them if it was learned from just such a part.
         """
         X, y = self.X_train, self.y_train
 
-        def learned(pair: Split) -> GaussianModel:
+        def learned(pair: Split) -> tuple[GaussianModel, Tensor]:
             most = self.policy.learned_rows
             rows = drawn_part(pair, seed, most) if self._conditions else pair[0]
             model = self
@@ -279,9 +302,8 @@ class GaussianModel(GPModel, Learner):
                 start = self._start.keeping_together(labels[rows])
                 chosen = same_spread(self.choice, start, X[rows], y[rows])
                 model = GaussianModel(chosen, policy=self.policy)
-                model.learned_rows = rows
             progress.advance()
-            return model
+            return model, rows
 
         return side_by_side(learned, pairs, alone=not runs_in_threads(self._start))
 
