@@ -179,8 +179,8 @@ class ExtraTrees:
         shape = nodes, len(self.cells.counts)
         cells = csr_matrix((share, (leaf, self.cells.of(self.targets)[row])), shape=shape)
         y = self.targets[row]
-        mean: Floats = np.bincount(leaf, share * y, nodes)
-        variance: Floats = np.bincount(leaf, share * (y - mean[leaf]) ** 2, nodes)
+        mean = np.bincount(leaf, share * y, nodes).astype(np.float64)
+        variance = np.bincount(leaf, share * (y - mean[leaf]) ** 2, nodes).astype(np.float64)
         return cells, mean, variance
 
     def location(self, X: Floats) -> Floats:

@@ -286,11 +286,14 @@ class Mixture(Law):
 
     def __init__(self, weights: Tensor, laws: Sequence[Law]) -> None:
         self.weights, self.laws = weights, list(laws)
-        self._restored()
+        self._combine()
 
     def _restored(self) -> None:
         agree("laws and weights", len(self.laws), len(self.weights))
         agree("rows", len({len(law) for law in self.laws}), 1)
+        self._combine()
+
+    def _combine(self) -> None:
         w = self.weights.to(self.laws[0].location.device).unsqueeze(-1)
         m, s = (torch.stack([getattr(law, f) for law in self.laws]) for f in ("location", "spread"))
         self.location = (w * m).sum(0)
