@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sharpgp import _progress as progress
 from sharpgp._ranks import q_lin
-from sharpgp._stored import Array, Maybe, agree, stored
+from sharpgp._stored import Array, agree, stored
 from sharpgp.gp.compute import side_by_side
 from sharpgp.gp.conditioning import condition
 from sharpgp.gp.posterior import Posterior
@@ -79,8 +79,7 @@ def learn_gaussian(
     unit=Array(positive=True),
     scores=Array("n"),
     policy=Policy,
-    learned_rows=Maybe(Array("rows", whole=True)),
-    transient={"trained": None},
+    transient={"trained": None, "learned_rows": None},
 )
 class GaussianModel(GPModel, Learner):
     """``mu(x)`` and ``unit sigma(x) exp(share g(x) / 2)``, from training data alone.
@@ -97,16 +96,16 @@ class GaussianModel(GPModel, Learner):
     trained : Posterior or None
         The GP as it was trained, from which refits take their start; not kept in files.
     learned_rows : Tensor or None
-        Rows of the data that everything but the conditioning saw; None: all.
+        Rows of the data that everything but the conditioning saw; None: all.  Not kept in files.
     """
 
     scores: Tensor
-    learned_rows: Tensor | None = None
 
     def __init__(
         self, chosen: Chosen, trained: Posterior | None = None, policy: Policy | None = None
     ) -> None:
         self.trained, self.policy = trained, policy or Policy()
+        self.learned_rows: Tensor | None = None
         self.posterior = chosen.posterior
         self.choice = chosen.choice
         self.scale = chosen.scale
@@ -119,19 +118,11 @@ class GaussianModel(GPModel, Learner):
         """Leave-one-out residuals, and deviations that are not brought to unit size [N]."""
         residuals, sigma = loo_of(self.posterior)
         if self.scale is not None:
-            g = self._log_squares_without(self.scale)
+            g = self.scale.log_square_loo()
+            if len(g) < len(sigma):  # it was learned from some of the points
+                g = self.scale.log_square(self.posterior.sampled[0].X_train)
             sigma = sigma * (0.5 * self.choice.share * g).exp()
         return residuals, sigma
-
-    def _log_squares_without(self, scale: ScaleModel) -> Tensor:
-        """What a scale model says of the points that the GP answers for [n], each left out."""
-        known, (_, answered) = scale.log_square_loo(), self.posterior.sampled
-        if self.learned_rows is None and len(known) == len(answered):
-            return known
-        g = scale.log_square(self.posterior.X_train)
-        if self.learned_rows is not None:
-            g[self.learned_rows] = known
-        return g[answered]
 
     @property
     def _start(self) -> Posterior:
@@ -148,13 +139,6 @@ class GaussianModel(GPModel, Learner):
             agree(
                 "features of the scale model", self.scale.gp.n_features, self.posterior.n_features
             )
-        if self.learned_rows is not None:
-            low, high = self.learned_rows.aminmax()
-            within = bool(low >= 0) and int(high) < self.posterior.n_train
-            agree("rows that it learned from", within, True)
-            if self.scale is not None:
-                known = len(self.scale.log_square_loo())
-                agree("points of the scale model", known, len(self.learned_rows))
 
     def location(self, X: Tensor) -> Tensor:
         """``mu`` [T]."""
@@ -173,9 +157,7 @@ class GaussianModel(GPModel, Learner):
 
     def extended(self, X: Tensor, y: Tensor) -> Self:
         """See :meth:`Model.extended`: hyperparameters, unit and scale model stay."""
-        other = self._on(self.posterior.extended(X, y))
-        other.learned_rows = self._learned_on
-        return other
+        return self._on(self.posterior.extended(X, y))
 
     def updated(self, X: Tensor, y: Tensor) -> "GaussianModel":
         """See :meth:`Model.updated`: the scale model learns, every hyperparameter stays."""
@@ -192,9 +174,7 @@ class GaussianModel(GPModel, Learner):
 
     def with_data(self, X: Tensor, y: Tensor) -> Self:
         """All that was learned, with the GP conditioned on other data."""
-        other = self._on(condition(self.posterior, X, y, self.policy))
-        other.learned_rows = None
-        return other
+        return self._on(condition(self.posterior, X, y, self.policy))
 
     def conditioned_on_all(self, X: Tensor, y: Tensor, rows: Tensor) -> Self:
         """The same of data [N], of which ``rows`` are what it was learned from."""
@@ -225,7 +205,7 @@ class GaussianModel(GPModel, Learner):
         residuals, sigma = self._loo()
         part, rows = self.posterior.sampled
         law = Normal(part.y_train - residuals, sigma * self.unit)
-        return HeldOut(rows, law, self.scores)
+        return HeldOut.of(rows, law, part.y_train)
 
     def out_of_fold(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> OutOfFold:
         """See :meth:`Model.out_of_fold`: with refits of the same choice, from scratch."""
@@ -234,7 +214,7 @@ class GaussianModel(GPModel, Learner):
         with torch.no_grad():
             fits = [
                 fit if len(fit.y_train) == len(rest) else fit.with_data(X[rest], y[rest])
-                for (fit, _), (rest, _) in zip(refits, pairs, strict=True)
+                for fit, (rest, _) in zip(refits, pairs, strict=True)
             ]
         return OutOfFold(self, fits, held_out_of(fits, pairs, X, y).in_order())
 
@@ -253,8 +233,8 @@ class GaussianModel(GPModel, Learner):
         learnings = self._learnings(learning, labels, seed)
         with torch.no_grad():
             fits = [
-                fit if len(fit.y_train) == len(y) else fit.conditioned_on_all(X, y, rows)
-                for fit, rows in learnings
+                fit if len(fit.y_train) == len(y) else fit.conditioned_on_all(X, y, fit._learned_on)
+                for fit in learnings
             ]
             if distinct:
                 return OutOfFold(self, *_scored_by_others(fits, pairs))
@@ -287,14 +267,14 @@ class GaussianModel(GPModel, Learner):
 
     def _learnings(
         self, pairs: Sequence[Split], labels: Tensor, seed: int
-    ) -> "list[tuple[GaussianModel, Tensor]]":
-        """The same choice, learned from parts of the rows that each pair trains on; and these.
+    ) -> "list[GaussianModel]":
+        """The same choice, learned from parts of the rows that each pair trains on.
 
         This model is one of them if it was learned from just such a part.
         """
         X, y = self.X_train, self.y_train
 
-        def learned(pair: Split) -> tuple[GaussianModel, Tensor]:
+        def learned(pair: Split) -> GaussianModel:
             most = self.policy.learned_rows
             rows = drawn_part(pair, seed, most) if self._conditions else pair[0]
             model = self
@@ -302,8 +282,9 @@ class GaussianModel(GPModel, Learner):
                 start = self._start.keeping_together(labels[rows])
                 chosen = same_spread(self.choice, start, X[rows], y[rows])
                 model = GaussianModel(chosen, policy=self.policy)
+                model.learned_rows = rows
             progress.advance()
-            return model, rows
+            return model
 
         return side_by_side(learned, pairs, alone=not runs_in_threads(self._start))
 
