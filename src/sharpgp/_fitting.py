@@ -168,8 +168,7 @@ def fitted(
             warn_if_correlated(calibrated.scores, times, date)
     name = bases.model_names(X.shape[1], one_gp=takes_one)[0]
     model = getattr(calibrated, "model", None)
-    unseen = None if cal is None else (as_features(cal.X), as_target(cal.y))
-    members = members_of(model.model if isinstance(model, SeenModel) else model, name, unseen)
+    members = members_of(model.model if isinstance(model, SeenModel) else model, name)
     policy = bases.policy(X.shape[0], X.shape[1], calibrated.device.type)
     return Fitted(calibrated, recalibrator, members, of_calibration, grouped, policy)
 

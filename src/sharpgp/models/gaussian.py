@@ -51,7 +51,7 @@ def learn_gaussian(
     >>> from sharpgp.gp.training import train
     >>> X = torch.linspace(0, 6, 60, dtype=torch.float64)[:, None]
     >>> model = learn_gaussian(train(X, X[:, 0].sin() + 0.1 * torch.cos(37 * X[:, 0]))[0])
-    >>> model.location(X).shape, model.spread(X).shape
+    >>> model.location(X).shape, model.law(X).spread.shape
     (torch.Size([60]), torch.Size([60]))
     """
     policy = policy or Policy()
