@@ -35,8 +35,8 @@ _SMALLEST_SCALE, _LARGEST_SCALE = 0.02, 30.0
 _OVERSHOOT = 0.5
 _STEEPER = 2.0
 _MOST_EVALUATIONS = 120
-# Gain in log likelihood per point over no warp that makes other searches for one unlikely to pay.
-_LITTLE = 0.02
+# Evaluations from each side before only the best one goes on.
+_TRIED_FOR = 8
 
 #: Where among the targets the search for a warp's centre begins, ...
 Side = Literal["low", "high", "middle"]
@@ -315,7 +315,7 @@ def retrain_warped(
 
 
 def best_warped(posterior: ExactPosterior) -> WarpedPosterior | None:
-    """A warped GP on the data of a plain one, from every side where the first gains little.
+    """A warped GP on the data of a plain one, from the side that is ahead after a few steps.
 
     The likelihood has several maxima.  A search that begins on the wrong side often ends where the
     warp is next to linear, or in a poorer one.
@@ -326,16 +326,10 @@ def best_warped(posterior: ExactPosterior) -> WarpedPosterior | None:
     if search is None:
         return None
 
-    def trained(side: Side) -> WarpedPosterior | None:
-        return search.posterior(side, [search.descent(search.origin(side), _MOST_EVALUATIONS)])
-
-    likeliest = side_of(y)
-    first = trained(likeliest)
-    if first is not None and first.log_likelihood() > posterior.log_likelihood() + _LITTLE:
-        return first
-    others = [trained(side) for side in _CENTRES if side != likeliest]
-    found = [one for one in (first, *others) if one is not None]
-    return max(found, key=lambda one: one.log_likelihood(), default=None)
+    tried = {side: search.descent(search.origin(side), _TRIED_FOR) for side in _CENTRES}
+    best = min(tried, key=lambda side: tried[side].value)
+    onwards = search.descent(tried[best].x, _MOST_EVALUATIONS - _TRIED_FOR)
+    return search.posterior(best, [*tried.values(), onwards])
 
 
 class _Objective:

@@ -20,11 +20,10 @@ from sharpgp.gp.ties import Ties
 from sharpgp.gp.training import REFIT_TOLERANCE
 from sharpgp.models.folds import Split
 from sharpgp.models.foreign import ForeignModel
-from sharpgp.models.gaussian import GaussianModel, drawn_part, learn_gaussian
+from sharpgp.models.gaussian import drawn_part, learn_gaussian
 from sharpgp.models.model import Learner
 from sharpgp.models.quantiles import gives_quantiles
 from sharpgp.models.regressor import ScikitMean, names_for
-from sharpgp.models.spread_choice import spread_like
 from sharpgp.models.trees import TREES, TreeModel
 from sharpgp.policy import POOLS, SEARCHED_ROWS, Approximation, Neighbours, Policy
 
@@ -103,21 +102,15 @@ class Bases:
         )
         ours = all(isinstance(base, str) for base in named.values()) and X.device.type == "cpu"
         alone = not ours or len(y) > MOST_ON_ONE_THREAD
-        found: dict[str, Learner] = {}
 
         def learn(name: str) -> Learner:
             progress.at(name)
-            first = next((one for one in found.values() if isinstance(one, GaussianModel)), None)
-            model = self._learned(named[name], X, y, labels, rows, first, policy, pair is None)
+            model = self._learned(named[name], X, y, labels, rows, policy, pair is None)
             progress.advance()
             return model
 
         progress.begin("training", "model", len(named))
-        leading = [name for name, base in named.items() if _is_conditioned(base, policy)][:1]
-        following = [name for name in named if name not in leading]
-        for some in (leading, following):
-            found |= zip(some, side_by_side(learn, some, alone=alone), strict=True)
-        return {name: found[name] for name in named}
+        return dict(zip(named, side_by_side(learn, list(named), alone=alone), strict=True))
 
     def _learned(
         self,
@@ -126,14 +119,10 @@ class Bases:
         y: Tensor,
         labels: Tensor | None,
         rows: Tensor,
-        first: GaussianModel | None,
         policy: Policy,
         confirm: bool,
     ) -> Learner:
-        """One model; what can be conditioned on further rows learns from some ``rows`` only.
-
-        A GP has the warp and the kind of spread of the ``first`` one, and begins where it began.
-        """
+        """One model; what can be conditioned on further rows learns from some ``rows`` only."""
         if _is_tree(base):
             return TreeModel(base, X, y, self.seed or 0)
         if gives_quantiles(base):
@@ -144,12 +133,9 @@ class Bases:
             gp = self._trained(base, X, y, labels, policy, searched=False, **training)
             return learn_gaussian(gp, seed, labels, policy=policy)
         of_rows = None if labels is None else labels[rows]
-        start, some = None if first is None else first.start, (X[rows], y[rows], of_rows)
-        gp = self._trained(base, *some, policy, searched=False, start=start, **training)
-        if first is None:
-            model = learn_gaussian(gp, seed, of_rows, policy=policy, confirm=confirm)
-        else:
-            model = GaussianModel(spread_like(first.choice, gp), gp, policy)
+        some = X[rows], y[rows], of_rows
+        gp = self._trained(base, *some, policy, searched=False, **training)
+        model = learn_gaussian(gp, seed, of_rows, policy=policy, confirm=confirm)
         return model if len(rows) == len(y) else model.conditioned_on_all(X, y, rows)
 
     def one_gp(self, X: Tensor, y: Tensor, labels: Tensor | None = None) -> DataPosterior:

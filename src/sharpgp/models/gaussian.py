@@ -128,12 +128,6 @@ class GaussianModel(GPModel, Learner):
     def _start(self) -> Posterior:
         return self.posterior if self.trained is None else self.trained
 
-    @property
-    def start(self) -> int | None:
-        """Number of the built-in start that its training came from; None for all."""
-        training = self._start.training
-        return None if training is None else training.start
-
     def _restored(self) -> None:
         if self.scale is not None:
             agree(

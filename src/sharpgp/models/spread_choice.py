@@ -171,17 +171,6 @@ def _margin(gained: Scores, handicap: float) -> float:
     return float(total.mean() - total.std() / len(total) ** 0.5) - handicap
 
 
-def spread_like(choice: Choice, posterior: DataPosterior) -> Chosen:
-    """The kind of mean and spread that another GP of the same data has."""
-    fit: DataPosterior | None = None
-    if choice.side and isinstance(posterior, ExactPosterior):
-        fit = retrain_warped(posterior, posterior.X_train, posterior.y_train, side=choice.side)
-    fit = fit or posterior
-    return Chosen(
-        fit, choice, ScaleModel(*_scaled_by(_as_trained(fit, choice))) if choice.share else None
-    )
-
-
 def same_spread(choice: Choice, posterior: Posterior, X: Tensor, y: Tensor) -> Chosen:
     """The same kind of mean and spread on other data, learned from scratch."""
     fit: DataPosterior | None = None
