@@ -60,7 +60,15 @@ def test_calibration_data(fitted):
 # ------------------------------------------------------------------ scikit-learn
 
 
-@parametrize_with_checks([SharpGPRegressor(calibration="kuleshov18")])
+def not_met(estimator):
+    """Repeated rows make a question of their own here: known inputs and new ones differ."""
+    name = "check_sample_weight_equivalence_on_dense_data"
+    return {name: "rows that repeat are split and calibrated as such, weights as weights"}
+
+
+@parametrize_with_checks(
+    [SharpGPRegressor(calibration="kuleshov18")], expected_failed_checks=not_met
+)
 def test_scikit_learn_checks(estimator, check):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
@@ -75,7 +83,8 @@ def test_scikit_learn_checks(estimator, check):
         SharpGPRegressor(calibration="vanilla"),
         SharpGPRegressor(base="rbf"),
         SharpGPRegressor(base=["rbf", "extra_trees"], calibration="loo"),
-    ]
+    ],
+    expected_failed_checks=not_met,
 )
 def test_scikit_learn_checks_from_all_starts_and_of_other_settings(estimator, check):
     test_scikit_learn_checks(estimator, check)

@@ -269,6 +269,8 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
     def _checked(self, X: Any, noise: Any = None) -> Tensor:
         of_one_output(self)
         array = beside_noise(features(self, X), noise, getattr(self, "noise_", None))
+        if hasattr(self, "weight_"):
+            array = np.column_stack([array, np.zeros(len(array))])  # of usual weight
         return as_features(array, device=self.posterior_.device)
 
     def _answer(

@@ -65,7 +65,8 @@ def check_restored(estimator: Any) -> None:
     agree("predictor", hasattr(estimator, "posterior_") and hasattr(estimator, "members_"), True)
     encoding = getattr(estimator, "encoding_", None)
     columns = estimator.n_features_in_ if encoding is None else len(encoding.features)
-    agree("features", columns + hasattr(estimator, "noise_"), estimator.posterior_.n_features)
+    beside = hasattr(estimator, "noise_") + hasattr(estimator, "weight_")
+    agree("features", columns + beside, estimator.posterior_.n_features)
     agree("posterior", estimator.posterior_ is estimator.calibrated_.posterior, True)
     constant = getattr(estimator, "constant_", None)
     if constant is not None:

@@ -37,7 +37,7 @@ def fitted(estimator: Any, train: Rows, cal: Rows | None, weights: Any) -> Fitte
     ``estimator`` is asked for its settings, and for what it knows of columns and noise;
     ``weights``, of the rows that calibrate, are an array, a callable or None.
     """
-    guarantee = cal is not None or weights is not None
+    guarantee = cal is not None or (weights is not None and not train.weighted)
     seed = seed_of(estimator.random_state)
     grouped = train.groups is not None or (cal is not None and cal.groups is not None)
     recalibrator = chosen_recalibrator(
@@ -63,7 +63,7 @@ def fitted(estimator: Any, train: Rows, cal: Rows | None, weights: Any) -> Fitte
     X, y, groups = train.X, train.y.clip(*plausible), train.groups
     encoding: TableEncoding | None = getattr(estimator, "encoding_", None)
     known_noise = hasattr(estimator, "noise_")
-    check_training_data(X[:, :-1] if known_noise else X, y, encoding)
+    check_training_data(train.inputs, y, encoding)
     method.check(len(y), 0 if cal is None else len(cal))
     if recalibrator.name == "cv":
         warn_if_few_rows(len(y))
@@ -77,6 +77,7 @@ def fitted(estimator: Any, train: Rows, cal: Rows | None, weights: Any) -> Fitte
         encoding if encoding is not None and not known_noise else feature_names(estimator),
         encoding.ties if encoding else None,
         known_noise,
+        train.weighted,
     )
     takes_one = isinstance(recalibrator, PosteriorMethod)
 
@@ -132,7 +133,7 @@ def _fitted_to(
     """
     given = not isinstance(getattr(method, "folds", "auto"), str | Integral)
     every = train if cal is None else train.joined(cal)
-    if given or len(every) == int(every.input_numbers().max()) + 1:
+    if given or train.weighted or len(every) == int(every.input_numbers().max()) + 1:
         return train, None, cal
     apart, holdout = method.knows_inputs and known_apart(every), method.needs_calibration
     if apart and not holdout and cal is not None:

@@ -14,13 +14,13 @@ from sharpgp._far_targets import warn_of_far_targets
 from sharpgp._fitted import check_restored, forget
 from sharpgp._fitting import fitted
 from sharpgp._inputs import plain, targets
-from sharpgp._labelled import both_or_none, labelled
+from sharpgp._labelled import both_or_none, labelled, positive_weights
 from sharpgp._rows import each_once, with_earlier
 from sharpgp._stored import ABSENT, Maybe, NumPyArray, Several, stored
-from sharpgp._validation import as_target
+from sharpgp._validation import as_numpy, as_target, as_weights
 from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.recalibrator import Recalibrator
-from sharpgp.exceptions import SavedModelError
+from sharpgp.exceptions import InvalidInputError, SavedModelError
 from sharpgp.frames.encoding import TableEncoding
 from sharpgp.gp.posterior import Posterior, TrainingResult
 from sharpgp.models.pool import BaseTable, Member
@@ -60,6 +60,7 @@ CalibrationName = Literal[
     grouped_=Maybe(bool),
     group_names_=Maybe(np.ndarray),
     noise_=Maybe(float),
+    weight_=Maybe(float),
     encoding_=Maybe(TableEncoding),
     constant_=Maybe(NumPyArray("two k")),
     # scikit-learn's routing and output settings belong to the running program.
@@ -145,6 +146,8 @@ class SharpGPRegressor(Answers):
     noise_ : float
         Where ``fit`` was given noise: the default variance for predictions, which is the median of
         those given.
+    weight_ : float
+        Where ``fit`` was given weights that differ: their mean.
     n_features_in_ : int
     feature_names_in_ : array of str
         As in every scikit-learn estimator.
@@ -197,6 +200,7 @@ class SharpGPRegressor(Answers):
         groups_cal: ArrayLike | None = None,
         noise: ArrayLike | Literal["replicates"] | None = None,
         noise_cal: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
         sample_weight_cal: ArrayLike | Callable[..., Any] | None = None,
     ) -> "SharpGPRegressor":
         """Train the GP and calibrate it.
@@ -231,6 +235,11 @@ class SharpGPRegressor(Answers):
             with equal ``X``.  See :mod:`sharpgp.noise`.
         noise_cal : float or array, optional
             The same for the rows of ``X_cal``.
+        sample_weight : array of shape (n,), optional
+            How much each row counts: in learning, in the scores that pool models, and in the ranks
+            that make intervals.  Only ratios matter, rows of weight 0 are left out.  A row of
+            weight ``w`` has its likelihood to the power of ``w``, as ``w`` equal rows would.  For
+            measurements of different precision, ``noise`` is right.  Exact GPs only.
         sample_weight_cal : array or callable, optional
             For a covariate shift, weights of the calibration points: how much more frequent their
             inputs are among the points to predict.  One per row of ``X_cal``, or, without it, of
@@ -240,12 +249,21 @@ class SharpGPRegressor(Answers):
         both_or_none(X_cal, y_cal)
         y, y_cal = targets(self, y), targets(self, y_cal)
         forget(self)
+        if sample_weight is not None and (noise is not None or noise_cal is not None):
+            raise InvalidInputError("sample_weight: expected weights or noise, found both")
+        if sample_weight is not None and sample_weight_cal is not None and X_cal is None:
+            raise InvalidInputError(
+                "sample_weight: expected it or sample_weight_cal, found both; without X_cal the "
+                "rows that calibrate have the weights of sample_weight"
+            )
+        X, y, groups, sample_weight = positive_weights(X, y, groups, sample_weight)
         warn_of_far_targets(y)
         more = {
             "groups": groups,
             "groups_cal": groups_cal,
             "noise": noise,
             "noise_cal": noise_cal,
+            "sample_weight": sample_weight,
             "sample_weight_cal": sample_weight_cal,
         }
         if is_several(y):
@@ -295,6 +313,10 @@ class SharpGPRegressor(Answers):
         X = self._checked(X, noise)
         y = as_target(plain(targets(self, y)), n_rows=X.shape[0], device=X.device)
         if not refit:
+            if hasattr(self, "weight_") and sample_weight is not None:
+                w = as_weights(plain(sample_weight), n_rows=len(y), device=X.device)
+                X, y, w = X[w > 0], y[w > 0], w[w > 0]
+                X[:, -1], sample_weight = (self.weight_ / w).log(), as_numpy(w)
             self.calibrated_ = self.calibrated_.updated(X, y, sample_weight=plain(sample_weight))
             self.posterior_ = self.calibrated_.posterior
             return self

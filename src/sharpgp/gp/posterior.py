@@ -100,6 +100,12 @@ class Posterior(ABC):
         return None
 
     @property
+    def weighted(self) -> bool:
+        """Whether the last feature is the logarithm of each observation's relative noise."""
+        gp = getattr(self, "base", self)
+        return bool(getattr(getattr(gp, "covariance", None), "weighted", False))
+
+    @property
     def n_inducing(self) -> int | None:
         """Number of inducing inputs of a sparse GP; None for any other."""
         return None

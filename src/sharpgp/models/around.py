@@ -23,6 +23,11 @@ class AroundModel(Learner):
         return self.model.has_posterior
 
     @property
+    def weighted(self) -> bool:
+        """See :meth:`Model.weighted`."""
+        return self.model.weighted
+
+    @property
     def posterior(self) -> Posterior:  # type: ignore[override]
         """The GP of the other model."""
         return self.model.posterior

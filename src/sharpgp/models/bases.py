@@ -72,6 +72,8 @@ class Bases:
         Which features share a lengthscale, see :mod:`sharpgp.gp.ties`.
     known_noise : bool
         Whether there is one more feature, the variance of each observation's noise.
+    weighted : bool
+        Whether there is one more feature, the logarithm of each observation's relative noise.
 
     Examples
     --------
@@ -89,6 +91,7 @@ class Bases:
     names: Any = None
     ties: Ties | None = None
     known_noise: bool = False
+    weighted: bool = False
 
     def __post_init__(self) -> None:
         check_choice(self.effort, "effort", POOLS)
@@ -99,6 +102,8 @@ class Bases:
     def learned(self, X: Tensor, y: Tensor, labels: Tensor | None = None) -> dict[str, Learner]:
         """Every model, learned from ``X`` [N, d] and ``y`` [N], by name."""
         found: dict[str, Learner] = {}
+        if self.weighted:  # rows with equal inputs belong together, whatever weights they have
+            labels = together(X[:, :-1], labels)
         named = self._named(len(X), X.shape[1], X.device.type)
         # Trees of many rows do without some of them, which equal inputs must not give away.
         kept = together(X, labels) if len(y) > MOST_LEFT_OUT else None
@@ -140,8 +145,13 @@ class Bases:
         An exact GP is learned from a part of many rows, and conditioned on all.
         """
         if _is_tree(base):
-            return TreeModel(base, X, y, self.seed or 0, kept)
+            return TreeModel(base, X, y, self.seed or 0, kept, weighted=self.weighted)
         if gives_quantiles(base):
+            if self.weighted:
+                raise InvalidInputError(
+                    "sample_weight: expected kernels, trees or regressors as base, found "
+                    f"{_name(base)}"
+                )
             return ForeignModel(base, X, y, names_for(base, self.names))
         gps = [one for one in others.values() if isinstance(one, GaussianModel)]
         training = {"tolerance": REFIT_TOLERANCE, "start": _starts(gps)}
@@ -227,7 +237,11 @@ class Bases:
         if isinstance(base, gpytorch.kernels.Kernel) or (isinstance(base, str) and base in KERNELS):
             return train(X, y, self._kernel(base, X, searched), **settings)[0]
         mean = ScikitMean(
-            base, names=names_for(base, self.names), seed=self.seed or 0, groups=labels
+            base,
+            names=names_for(base, self.names),
+            seed=self.seed or 0,
+            groups=labels,
+            weighted=self.weighted,
         )
         regression, centre = mean.fitted(X, y)
         gp, _ = train(X, y - centre, self._kernel(ONE_GP, X, searched), **settings)
@@ -237,12 +251,17 @@ class Bases:
         """The kernel for these features; noise that is known needs an exact GP."""
         size = len(X), X.device.type
         chosen = approximation_for(*size, self.approximation, searched=searched)
-        if self.known_noise and chosen is not None:
+        if (self.known_noise or self.weighted) and chosen is not None:
             raise InvalidInputError(
-                f"noise: expected an exact GP, found approximation={self.approximation!r}, which "
-                f"is {chosen} for {len(X)} training rows; use approximation='exact'"
+                f"{'noise' if self.known_noise else 'sample_weight'}: expected an exact GP, found "
+                f"approximation={self.approximation!r}, which is {chosen} for {len(X)} training "
+                "rows; use approximation='exact'"
             )
-        return named(base, self.ties, self.known_noise)
+        if self.weighted and len(X) > MOST_LEFT_OUT:
+            raise InvalidInputError(
+                f"sample_weight: expected at most {MOST_LEFT_OUT:,} training rows, found {len(X):,}"
+            )
+        return named(base, self.ties, self.known_noise, self.weighted)
 
 
 def _is_tree(base: Any) -> bool:

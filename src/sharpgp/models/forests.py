@@ -15,7 +15,7 @@ from sklearn import config_context
 from sklearn.ensemble import ExtraTreesRegressor, RandomForestRegressor
 from sklearn.tree import ExtraTreeRegressor
 
-from sharpgp._stored import NumPyArray, agree, stored
+from sharpgp._stored import Maybe, NumPyArray, agree, stored
 from sharpgp.gp.compute import in_order
 from sharpgp.gp.sizes import MOST_GROWN_ON, MOST_IN_LEAVES, drawn_rows
 from sharpgp.gp.warped import Warp
@@ -44,20 +44,23 @@ _BLOCK = 2**21
     members=NumPyArray("N trees", whole=True),
     targets=NumPyArray("N"),
     least=float,
+    weights=Maybe(NumPyArray("N")),
 )
 class ExtraTrees:
     r"""Extremely randomised trees; location and spread from the targets in the leaves.
 
     A training point ``i`` has the weight ``w_i(x)``: the mean over trees of
-    ``1[i in the leaf of x] / size of that leaf``.  The location is ``sum_i w_i y_i``; the spread,
-    ``(q_high - q_low) / (Phi^-1(high) - Phi^-1(low))`` from the weighted quantiles of ``y``.
-    Trees are split by ``y``, or by :func:`tamed` targets where few of them are large.
+    ``1[i in the leaf of x] / size of that leaf``; with weights, its share of the leaf's.  The
+    location is ``sum_i w_i y_i``; the spread, ``(q_high - q_low) / (Phi^-1(high) - Phi^-1(low))``
+    from the weighted quantiles of ``y``.  Trees are split by ``y``, or by :func:`tamed` targets
+    where few of them are large.
 
     Parameters
     ----------
     X : array [N, d]
     y : array [N]
     seed : int
+    weights : array [N], optional
 
     References
     ----------
@@ -74,10 +77,14 @@ class ExtraTrees:
     (True, True)
     """
 
-    def __init__(self, X: Floats, y: Floats, seed: int) -> None:
+    weights: Floats | None = None
+
+    def __init__(self, X: Floats, y: Floats, seed: int, weights: Floats | None = None) -> None:
         least = min(_LEAST_IN_LEAF, max(1, len(y) // 4))
-        self.trees = TreeArrays.of_trees(extra_trees(X, tamed(y), seed, least))
+        self.trees = TreeArrays.of_trees(extra_trees(X, tamed(y), seed, least, weights))
         order = np.argsort(y, kind="stable")
+        if weights is not None:
+            self.weights = weights[order]
         self.targets: Floats = y[order]
         self.members = self.trees.leaves(X)[order]
         self.least = LEAST_SPREAD * float(y.std()) or 1.0
@@ -96,7 +103,8 @@ class ExtraTrees:
 
     def moments(self, X: Floats) -> tuple[Floats, Floats]:
         """Location and spread [T]."""
-        members = self._incidence(self.members, np.ones(self.members.shape))
+        own = np.ones(len(self.targets)) if self.weights is None else self.weights
+        members = self._incidence(self.members, np.repeat(own, self.members.shape[1]))
         sizes = np.asarray(members.sum(0)).ravel()
         per_leaf = np.divide(1.0, sizes, out=np.zeros_like(sizes), where=sizes > 0)
         leaves = self.trees.leaves(X)
@@ -132,7 +140,9 @@ class ExtraTrees:
         return csr_matrix((values.ravel(), (rows, leaves.ravel())), shape=shape)
 
 
-def extra_trees(X: Floats, y: Floats, seed: int, least: int) -> list[Any]:
+def extra_trees(
+    X: Floats, y: Floats, seed: int, least: int, weights: Floats | None = None
+) -> list[Any]:
     """The trees of scikit-learn's ``ExtraTreesRegressor`` with ``least`` points in a leaf.
 
     Of a few hundred rows, what a forest does around each of its trees takes as long as the tree.
@@ -150,7 +160,7 @@ def extra_trees(X: Floats, y: Floats, seed: int, least: int) -> list[Any]:
     with config_context(skip_parameter_validation=True):
         for _ in range(_TREES):
             tree.random_state = draw.randint(np.iinfo(np.int32).max)
-            found.append(tree.fit(single, y, check_input=False).tree_)
+            found.append(tree.fit(single, y, weights, check_input=False).tree_)
     return found
 
 
@@ -218,7 +228,14 @@ class LeafForest:
     (True, True)
     """
 
-    def __init__(self, X: Floats, y: Floats, seed: int, kind: str = "random_forest") -> None:
+    def __init__(
+        self,
+        X: Floats,
+        y: Floats,
+        seed: int,
+        kind: str = "random_forest",
+        weights: Floats | None = None,
+    ) -> None:
         if len(y) > MOST_IN_LEAVES:
             rows = drawn_rows(len(y), MOST_IN_LEAVES).numpy()
             X, y = X[rows], y[rows]
@@ -231,15 +248,17 @@ class LeafForest:
             max_samples=min(len(y), MOST_GROWN_ON),
             random_state=seed,
             n_jobs=torch.get_num_threads(),  # trees are the same for any number
-        ).fit(X, y)
+        ).fit(X, y, weights)
+        own = np.ones(len(y)) if weights is None else weights
         self.trees = TreeArrays.of_trees(one.tree_ for one in forest.estimators_)
         single = np.ascontiguousarray(X, dtype=np.float32)
 
         def moments(tree: Any) -> tuple[Floats, Floats]:
             leaf, nodes = tree.apply(single, check_input=False), tree.tree_.node_count
-            count = np.maximum(np.bincount(leaf, minlength=nodes), 1)
-            mean = np.bincount(leaf, y, nodes) / count
-            return mean, np.bincount(leaf, (y - mean[leaf]) ** 2, nodes) / count
+            count = np.bincount(leaf, own, nodes)
+            count[count == 0] = 1.0
+            mean = np.bincount(leaf, own * y, nodes) / count
+            return mean, np.bincount(leaf, own * (y - mean[leaf]) ** 2, nodes) / count
 
         found = list(in_order(moments, forest.estimators_))
         self.trees.value = np.concatenate([mean for mean, _ in found])

@@ -37,9 +37,10 @@ class HeldOut:
         names = ("rows", "location", "spread", "scores")
         return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in names))
 
-    def crps(self, y: Tensor) -> float:
-        """Mean CRPS of ``location + spread * score``, for targets ``y`` [N] of all points."""
-        return float(pooled_crps(self.location, self.spread, y[self.rows])[0])
+    def crps(self, y: Tensor, weights: Tensor | None = None) -> float:
+        """Mean CRPS of ``location + spread * score``, for targets and weights [N] of all points."""
+        weights = None if weights is None else weights[self.rows]
+        return float(pooled_crps(self.location, self.spread, y[self.rows], weights)[0])
 
     def by_part(self, pairs: Sequence[Split]) -> tuple[Tensor, ...]:
         """Scores of each part, for rows in the order of the parts."""
@@ -158,6 +159,21 @@ class Model(ABC):
         """Training inputs [N, d]."""
         X: Tensor = self.posterior.X_train
         return X
+
+    @property
+    def weighted(self) -> bool:
+        """Whether the last feature is the logarithm of each observation's relative noise."""
+        return self.posterior.weighted
+
+    @property
+    def inputs(self) -> Tensor:
+        """Training inputs without weights [N, d]."""
+        return self.X_train[:, :-1] if self.weighted else self.X_train
+
+    @property
+    def row_weights(self) -> Tensor | None:
+        """Weights [N] of the training points, where they have any."""
+        return (-self.X_train[:, -1]).exp() if self.weighted else None
 
     @property
     def y_train(self) -> Tensor:

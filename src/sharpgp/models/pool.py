@@ -218,7 +218,8 @@ def inputs_of(base: Base) -> Tensor:
     """Training inputs [N, d]; where a model keeps them as they were given, as they were."""
     several = list(base.values()) if isinstance(base, Mapping) else [base]
     kept = [model for model in several if isinstance(model, RefittedModel)]
-    X: Tensor = (kept or several)[0].X_train
+    one = (kept or several)[0]
+    X: Tensor = one.inputs if isinstance(one, Learner) else one.X_train
     return X
 
 
@@ -279,14 +280,16 @@ class _Judged:
     alone: list[float]
 
     @classmethod
-    def of(cls, held: Sequence[HeldOut], y: Tensor) -> "_Judged":
+    def of(cls, held: Sequence[HeldOut], y: Tensor, rows: Tensor | None) -> "_Judged":
+        """By targets [N], and weights [N] of the rows if there are any."""
         location = torch.stack([one.location for one in held])
         spread = torch.stack([one.spread for one in held])
-        floors = spread_floors(location, spread, y)
+        floors = spread_floors(location, spread, y, rows)
         units = unit_sizes(location, spread.maximum(floors.unsqueeze(-1)), y)
         scaled = sized(spread, units, floors)
-        weights = pool_weights(location, scaled, y).to(location.device)
-        alone = [float(pooled_crps(m, s, y)[0]) for m, s in zip(location, scaled, strict=True)]
+        weights = pool_weights(location, scaled, y, rows).to(location.device)
+        each = zip(location, scaled, strict=True)
+        alone = [float(pooled_crps(m, s, y, rows)[0]) for m, s in each]
         return cls(location, scaled, units, floors, weights, alone)
 
 
@@ -307,7 +310,8 @@ def pooled(models: Mapping[str, Learner], held: Sequence[HeldOut]) -> tuple[Lear
     first = next(iter(models.values()))
     rows = held[0].rows
     y = first.y_train[rows]
-    judged = _Judged.of(held, y)
+    by_row = first.row_weights
+    judged = _Judged.of(held, y, None if by_row is None else by_row[rows])
     m, s = pooled_location_spread(judged.weights, judged.location, judged.scaled)
     scores = (y - m) / s
     members = [
@@ -350,7 +354,7 @@ def members_of(
         return [Member(name, 1.0, float("nan"))]
     if unseen is None:
         held = model.leave_one_out(torch.arange(len(model.y_train), device=model.device), 0)
-        return [Member(name, 1.0, held.crps(model.y_train))]
+        return [Member(name, 1.0, held.crps(model.y_train, model.row_weights))]
     X, y = (part.to(model.device) for part in unseen)
     with torch.no_grad():
         crps, *_ = pooled_crps(*model.location_and_spread(X), y)

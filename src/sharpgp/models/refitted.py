@@ -47,6 +47,8 @@ class RefittedModel(Learner):
     """
 
     has_posterior = False
+    #: See :meth:`Model.weighted`.
+    weighted = False
 
     @property
     def runs_in_threads(self) -> bool:

@@ -32,14 +32,18 @@ TREES: dict[str, tuple[type[Any], type[Any]]] = {
 }
 
 
-def grow(kind: str, X: Floats, y: Floats, seed: int, *, many: bool) -> Any:
-    """Trees of a kind of :data:`TREES` from inputs [N, d] and targets [N]."""
+def grow(
+    kind: str, X: Floats, y: Floats, seed: int, *, many: bool, weights: Floats | None = None
+) -> Any:
+    """Trees of a kind of :data:`TREES` from inputs [N, d], targets and weights [N]."""
     made = TREES[kind][many]
     # Histograms are filled in parallel otherwise, and trees of few rows gain nothing by it.
     threads = torch.get_num_threads() if many else 1
     # Of OpenMP alone, whose limits are those of a thread: others may grow trees at the same time.
     with _controller().limit(limits=threads, user_api="openmp"):
-        return made(X, y, seed, kind) if made is LeafForest else made(X, y, seed)
+        if made is LeafForest:
+            return LeafForest(X, y, seed, kind, weights)
+        return made(X, y, seed) if weights is None else made(X, y, seed, weights)
 
 
 @cache
@@ -56,6 +60,7 @@ def _controller() -> ThreadpoolController:
     seed=int,
     grown=Maybe(ExtraTrees | LeafForest | BoostedTrees | ScaledBoosting),
     judging=Maybe(Array("J", whole=True)),
+    weighted=Maybe(bool),
     transient={"_kept": None},
 )
 class TreeModel(RefittedModel):
@@ -71,6 +76,8 @@ class TreeModel(RefittedModel):
     seed : int
     labels : Tensor [N], optional
         Rows that share one are left out together; None: those with equal inputs.
+    weighted : bool
+        Whether the last feature is the logarithm of each row's relative noise.
 
     Attributes
     ----------
@@ -89,10 +96,19 @@ class TreeModel(RefittedModel):
     _kept: tuple[Tensor, Tensor, Tensor] | None = None
 
     def __init__(
-        self, kind: str, X: Tensor, y: Tensor, seed: int, labels: Tensor | None = None
+        self,
+        kind: str,
+        X: Tensor,
+        y: Tensor,
+        seed: int,
+        labels: Tensor | None = None,
+        *,
+        weighted: bool = False,
     ) -> None:
         super().__init__(X, y)
         self.kind, self.seed = kind, seed
+        if weighted:
+            self.weighted = True
         if len(y) > MOST_LEFT_OUT:
             rest, self.judging = judging_rows(together(X) if labels is None else labels)
             self.grown = grow(kind, X[rest].cpu().numpy(), y[rest].cpu().numpy(), seed, many=True)
@@ -103,7 +119,10 @@ class TreeModel(RefittedModel):
 
         See :class:`~sharpgp.models.averaged.AveragedModel`.
         """
-        return grow(self.kind, self._X.cpu().numpy(), self._y.cpu().numpy(), self.seed, many=False)
+        weights = self.row_weights
+        by_row = None if weights is None else weights.cpu().numpy()
+        data = self.inputs.cpu().numpy(), self._y.cpu().numpy()
+        return grow(self.kind, *data, self.seed, many=False, weights=by_row)
 
     def _restored(self) -> None:
         agree("kind of trees", self.kind in TREES, True)
@@ -130,7 +149,8 @@ class TreeModel(RefittedModel):
     def _moments(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """Both [T]; the last ones are kept, as they are asked for in turn."""
         if self._kept is None or not torch.equal(self._kept[0], X):
-            location, spread = self.grown.moments(X.detach().cpu().numpy())
+            asked = X[:, :-1] if self.weighted else X
+            location, spread = self.grown.moments(asked.detach().cpu().numpy())
             found = torch.from_numpy(location).to(X), torch.from_numpy(spread).to(X)
             self._kept = X.detach().clone(), *found
         return self._kept[1:]
@@ -143,4 +163,4 @@ class TreeModel(RefittedModel):
 
     def relearned(self, X: Tensor, y: Tensor, labels: Tensor, seed: int) -> "TreeModel":
         """See :meth:`Learner.relearned`."""
-        return TreeModel(self.kind, X, y, self.seed, labels)
+        return TreeModel(self.kind, X, y, self.seed, labels, weighted=self.weighted)

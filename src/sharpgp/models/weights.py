@@ -46,7 +46,9 @@ def unit_sizes(location: Tensor, spread: Tensor, y: Tensor) -> Tensor:
     return torch.quantile(z, levels, dim=1).mean(0).clamp_min(1e-12)
 
 
-def spread_floors(location: Tensor, spread: Tensor, y: Tensor) -> Tensor:
+def spread_floors(
+    location: Tensor, spread: Tensor, y: Tensor, weights: Tensor | None = None
+) -> Tensor:
     """Floors [K] of spreads: the multiple of a model's mean error with the least held-out CRPS.
 
     Leaves of equal targets have no spread at all, although other targets turn up there.  Without
@@ -72,7 +74,11 @@ def spread_floors(location: Tensor, spread: Tensor, y: Tensor) -> Tensor:
     for m, s in zip(location, spread, strict=True):
         error = (y - m).abs().mean()
         floors = [share * error for share in _FLOORS]
-        found.append(min(floors, key=lambda floor: float(pooled_crps(m, s.maximum(floor), y)[0])))
+
+        def loss(floor: Tensor, m: Tensor = m, s: Tensor = s) -> float:
+            return float(pooled_crps(m, s.maximum(floor), y, weights)[0])
+
+        found.append(min(floors, key=loss))
     return torch.stack(found)
 
 
@@ -109,7 +115,9 @@ def pooled_location_spread(
     return m, (w * (spread.square() + (location - m).square())).sum(0).sqrt()
 
 
-def pooled_crps(location: Tensor, spread: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def pooled_crps(
+    location: Tensor, spread: Tensor, y: Tensor, weights: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
     r"""Mean CRPS of ``m_i + s_i z``, ``z`` drawn from the scores ``(y_j - m_j) / s_j``; slopes.
 
     With ``d_i = mean_j |z_i - z_j|`` it is ``mean_i s_i (d_i - mean(d) / 2)``, exactly.  Sorting
@@ -118,6 +126,8 @@ def pooled_crps(location: Tensor, spread: Tensor, y: Tensor) -> tuple[Tensor, Te
     Parameters
     ----------
     location, spread, y : Tensor [N]
+    weights : Tensor [N], optional
+        By which all means are taken; None for equal ones.
 
     Returns
     -------
@@ -139,20 +149,29 @@ def pooled_crps(location: Tensor, spread: Tensor, y: Tensor) -> tuple[Tensor, Te
     0.25
     """
     z, order = ((y - location) / spread).sort()
-    s, n = spread[order], len(z)
-    sums, weight = z.cumsum(0), s.cumsum(0)
-    # Points below less points above, by number and by spread; the point itself is neither.
-    count = torch.arange(1 - n, n, 2, dtype=z.dtype, device=z.device)
-    balance = 2.0 * weight - s - weight[-1]
-    distance = (count * z - 2.0 * sums + z + sums[-1]) / n
-    excess = distance - 0.5 * distance.mean()
-    by_score = ((s - s.mean()) * count + balance) / n**2
+    s = spread[order]
+    w = torch.ones_like(z) if weights is None else weights[order]
+    w = w / w.sum()
+    # Points below less points above, by weight and by spread; the point itself is neither.
+    count = 2.0 * w.cumsum(0) - w - 1.0
+    sums, spreads = (w * z).cumsum(0), (w * s).cumsum(0)
+    balance = 2.0 * spreads - w * s - spreads[-1]
+    distance = count * z - 2.0 * sums + w * z + sums[-1]
+    excess = distance - 0.5 * (w @ distance)
+    by_score = w * ((s - spreads[-1]) * count + balance)
     back = order.argsort()
     by_location = (-by_score / s)[back]
-    return (s * excess).mean(), by_location, (excess / n - by_score * z / s)[back]
+    return w @ (s * excess), by_location, (w * excess - by_score * z / s)[back]
 
 
-def pool_weights(location: Tensor, spread: Tensor, y: Tensor, *, pull: float = PULL) -> Tensor:
+def pool_weights(
+    location: Tensor,
+    spread: Tensor,
+    y: Tensor,
+    row_weights: Tensor | None = None,
+    *,
+    pull: float = PULL,
+) -> Tensor:
     r"""Weights [K] on the simplex with the least out-of-fold CRPS of the pool.
 
     Minimises ``crps(w) / c + (pull / N) K sum_k (w_k - 1/K)^2``, with ``crps`` of
@@ -193,7 +212,9 @@ def pool_weights(location: Tensor, spread: Tensor, y: Tensor, *, pull: float = P
     if k == 1:
         return torch.ones(1, dtype=torch.float64)
     s = spread * unit_sizes(location, spread, y).unsqueeze(-1)
-    single = torch.stack([pooled_crps(*one, y)[0] for one in zip(location, s, strict=True)])
+    rows = None if row_weights is None else row_weights.detach().double().cpu()
+    each = zip(location, s, strict=True)
+    single = torch.stack([pooled_crps(*one, y, rows)[0] for one in each])
     best = int(single.argmin())
     single = single.clamp_min(torch.finfo(torch.float64).tiny)
     unit = single[best]
@@ -202,7 +223,7 @@ def pool_weights(location: Tensor, spread: Tensor, y: Tensor, *, pull: float = P
     def objective(weights: np.ndarray) -> tuple[float, np.ndarray]:
         w = torch.from_numpy(weights)
         m, deviation = pooled_location_spread(w, location, s)
-        crps, by_m, by_s = pooled_crps(m, deviation, y)
+        crps, by_m, by_s = pooled_crps(m, deviation, y, rows)
         # On the simplex sum_k w_k (m_k - m) is 0, so m moves the squared spread only directly.
         by_w = location @ by_m + (s.square() + (location - m).square()) @ (0.5 * by_s / deviation)
         away = w - 1.0 / k

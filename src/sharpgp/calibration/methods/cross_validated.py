@@ -84,7 +84,7 @@ def split_points(
 ) -> tuple[Tensor, list[Split]]:
     """Labels [N] of points that belong together, and the splits given by ``folds``."""
     X, y = model.X_train, model.y_train
-    labels = together(X, groups)
+    labels = together(model.inputs, groups)
     pairs = splits(folds, X, y, groups, seed)
     if groups is not None and isinstance(folds, Integral) and len(pairs) < int(folds):
         warn(
