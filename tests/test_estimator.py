@@ -28,6 +28,7 @@ from sharpgp import (
 )
 from sharpgp._ranks import rank
 from sharpgp.calibration import known_methods
+from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.posterior import Posterior
 from tolerances import same_optimum
 
@@ -363,3 +364,8 @@ def test_a_method_of_the_users_own_needs_no_registration():
     X, y = wavy(40)
     model = SharpGPRegressor(base="rbf", calibration=Mine(), random_state=0).fit(X, y)
     assert model.calibration_ == "Mine"
+
+
+def test_a_class_of_a_method_is_answered_with_the_instance():
+    with pytest.raises(InvalidInputError, match=r"found the class Sharp; use Sharp\(\)"):
+        model(calibration=Sharp).fit(X, Y)

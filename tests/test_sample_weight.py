@@ -11,6 +11,7 @@ from sklearn.preprocessing import StandardScaler
 
 from helpers import wavy
 from sharpgp import CalibrationWarning, CrossValidated, SharpGPRegressor
+from sharpgp.diagnostics import diagnose
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.covariance import Stationary
 from sharpgp.gp.exact import ExactPosterior
@@ -20,6 +21,8 @@ from sharpgp.gp.known_noise import Weighted
 from sharpgp.gp.likelihood import likelihood_at
 from sharpgp.models.forests import ExtraTrees, LeafForest
 from sharpgp.models.weights import pooled_crps
+from sharpgp.relevance import relevance
+from sharpgp.report import verdict_of
 
 pytestmark = [
     pytest.mark.usefixtures("one_start"),
@@ -173,6 +176,7 @@ def test_weights_with_groups_frames_outputs_files_and_updates(tmp_path):
     ends = model.predict_interval(table[:4])
     np.testing.assert_allclose(parts.width, ends[:, 1] - ends[:, 0], rtol=1e-9)
     assert parts.columns == ("x", "kind")
+    assert relevance(model, table).shape == (2,)
     assert list(model.summary().lengthscales) == ["x", "kind", "kind=a"][:2]
     grouped = SharpGPRegressor(base="rbf", calibration="exact", random_state=0)
     grouped.fit(X, Y, groups=np.arange(60) // 3, sample_weight=WEIGHTS)
@@ -187,6 +191,17 @@ def test_weights_with_groups_frames_outputs_files_and_updates(tmp_path):
     assert grouped.calibrated_.n_effective > before
     with pytest.raises(InvalidInputError, match="expected weights for the new points, found none"):
         grouped.update(X_TEST, X_TEST[:, 0])
+
+
+@pytest.mark.parametrize("given", [{"sample_weight": WEIGHTS}, {"noise": WEIGHTS / 100}])
+def test_reports_speak_of_columns_and_know_their_training_rows(given):
+    model = SharpGPRegressor(base="rbf", calibration="loo", random_state=0).fit(X, Y, **given)
+    found = diagnose(model, X, Y)
+    assert found.n_seen == 60
+    assert verdict_of(found).heading == "Cannot be judged:"
+    if "sample_weight" in given:
+        assert not found.exchangeability.moved
+        assert diagnose(model).X.shape == X.shape
 
 
 def test_rows_that_repeat_stay_together():

@@ -79,7 +79,8 @@ class SkproRegressor(BaseProbaRegressor):
     @classmethod
     def get_test_params(cls, parameter_set: str = "default") -> list[dict[str, Any]]:
         """Settings that skpro's own checks use."""
-        return [{"estimator": SharpGPRegressor(base="rbf", calibration="kuleshov18")}]
+        methods = ("kuleshov18", "vanilla")
+        return [{"estimator": SharpGPRegressor(base="rbf", calibration=name)} for name in methods]
 
 
 def _named(X: Any) -> Any:
