@@ -79,8 +79,10 @@ class SkproRegressor(BaseProbaRegressor):
     @classmethod
     def get_test_params(cls, parameter_set: str = "default") -> list[dict[str, Any]]:
         """Settings that skpro's own checks use."""
-        methods = ("kuleshov18", "vanilla")
-        return [{"estimator": SharpGPRegressor(base="rbf", calibration=name)} for name in methods]
+        return [
+            {"estimator": SharpGPRegressor(base="rbf", calibration="kuleshov18")},
+            {"estimator": SharpGPRegressor(base="rbf", calibration="vanilla")},
+        ]
 
 
 def _named(X: Any) -> Any:
