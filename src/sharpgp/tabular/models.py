@@ -66,7 +66,7 @@ class SavedModel:
         """A whole labelled file, without rows that have no target."""
         target = target or self.target
         encoding = self.encoding_for(path, [name for name in (target, groups) if name], reading)
-        table = read_whole(path, self.missing, reading)
+        table, reading = read_whole(path, self.missing, reading)
         try:
             table, y, numbers = labelled(table, target or "target", self.missing, reading.decimal)
             rows = as_fitted(self.model, encoding, table, 1)
