@@ -11,7 +11,8 @@ from sklearn.linear_model import LinearRegression
 
 from helpers import marked, wavy
 from sharpgp import SharpGPRegressor, Sparse
-from sharpgp.gp import compute, sizes
+from sharpgp.gp import compute
+from sharpgp.policy import EXACT_ROWS, Policy, exact_rows
 
 
 @pytest.fixture
@@ -166,7 +167,7 @@ def test_a_model_moves_as_a_whole(calibration, settings):
     assert {tensor.device.type for tensor in tensors_of(elsewhere)} == {"meta"}
     assert {tensor.device.type for tensor in tensors_of(calibrated)} == {"cpu"}
     if calibration != "paper":
-        assert elsewhere.posterior is elsewhere.model.posterior
+        assert elsewhere.posterior is elsewhere.model.gp
 
 
 GPU = torch.device("cuda")
@@ -233,9 +234,9 @@ def test_predictions_are_guarded_as_fits_are(monkeypatch):
 def test_a_gpu_conditions_on_as_many_points_as_fit_into_its_memory(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (80 * 10**9, 80 * 10**9))
-    assert sizes.most_conditioned("cuda") == 35355
-    assert sizes.approximation_for(30_000, "cuda", searched=False) is None
-    assert sizes.approximation_for(40_000, "cuda", searched=False) is not None
-    assert sizes.most_conditioned("cpu") == sizes.MOST_CONDITIONED["cpu"]
+    assert exact_rows("cuda") == 35355
+    assert Policy.of(30_000, 4, "cuda").is_exact(30_000)
+    assert not Policy.of(40_000, 4, "cuda").is_exact(40_000)
+    assert exact_rows("cpu") == EXACT_ROWS
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (10**9, 80 * 10**9))
-    assert sizes.most_conditioned("cuda") == sizes.MOST_CONDITIONED["cuda"]
+    assert exact_rows("cuda") == max(EXACT_ROWS, 3952)

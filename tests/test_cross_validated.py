@@ -13,15 +13,13 @@ from sklearn.model_selection import TimeSeriesSplit
 
 from helpers import wavy
 from sharpgp import CrossValidated, SharpGPRegressor
-from sharpgp.calibration import recalibrator
 from sharpgp.gp import SparsePosterior, train
 from sharpgp.gp.sparse_training import train_sparse
 from sharpgp.gp.warped import train_warped
 from sharpgp.metrics import interval_coverage
 from sharpgp.models import gaussian
-from sharpgp.models.bases import Bases
 from sharpgp.models.folds import parts, together
-from sharpgp.models.splitters import complements, merged
+from sharpgp.models.splitters import complements, learning_pairs
 from sharpgp.models.spread_choice import Choice, same_spread
 
 
@@ -62,10 +60,9 @@ def test_log_likelihood_of_a_warped_gp_counts_the_warp():
 
 
 def learned_gp(X, y):
-    """A GP with its learned spread, and ten parts of its points."""
+    """A GP with its learned spread, and the parts whose points its learnings score."""
     labels = together(X)
-    model = gaussian.learn_gaussian(train(X, y)[0], 0, labels)
-    return model, labels, complements(len(y), parts(labels, 10, 0))
+    return gaussian.learn_gaussian(train(X, y)[0], 0, labels), labels, learning_pairs(labels, 0)
 
 
 def test_points_out_of_training_are_predicted_from_all_others():
@@ -73,10 +70,7 @@ def test_points_out_of_training_are_predicted_from_all_others():
     model, labels, pairs = learned_gp(X, y)
     found = model.out_of_training(pairs, labels, 0)
     assert len(found.refits) == 5
-    for fit, several in zip(found.refits, merged(pairs, 2), strict=True):
-        left_out = torch.cat([test for _, test in several])
-        rest = torch.ones(60, dtype=torch.bool)
-        rest[left_out] = False
+    for fit, (rest, left_out) in zip(found.refits, pairs, strict=True):
         trained = gaussian.GaussianModel(
             same_spread(model.choice, model.trained, X[rest], y[rest])
         ).posterior
@@ -100,8 +94,7 @@ def test_the_scale_at_a_point_does_not_know_its_target():
     X = torch.from_numpy(cluster + rng.uniform(-0.02, 0.02, 72))[:, None]
     y = torch.from_numpy(rng.normal(size=24)[cluster] + noise)
     labels, asked = together(X), 10
-    pairs = complements(72, parts(labels, 10, 0))
-    left_out = [torch.cat([test for _, test in several]) for several in merged(pairs, 2)]
+    pairs = learning_pairs(labels, 0)
     posterior = train(X, y)[0]
     scales, among_neighbours = [], []
     for change in (0.0, 0.5):
@@ -113,12 +106,12 @@ def test_the_scale_at_a_point_does_not_know_its_target():
         found = model.out_of_training(pairs, labels, 0)
         (fit,) = (
             refit
-            for refit, rows in zip(found.refits, left_out, strict=True)
+            for refit, (_, rows) in zip(found.refits, pairs, strict=True)
             if asked in rows.tolist()
         )
         scales.append(found.held.law.spread[asked] / fit.unit)
         fit = fit.conditioned(fit.posterior)
-        among_neighbours.append(fit.leave_one_out(labels, 0).spread[asked] / fit.unit)
+        among_neighbours.append(fit.leave_one_out(labels, 0).law.spread[asked] / fit.unit)
     torch.testing.assert_close(*scales)
     # The z-scores of its neighbours do.
     assert among_neighbours[1] > 1.05 * among_neighbours[0]
@@ -129,17 +122,9 @@ def test_copies_are_not_predicted_from_each_other():
     X, y = X.repeat(2, 1), torch.cat([y, y + 0.1])
     model, labels, pairs = learned_gp(X, y)
     found = model.out_of_training(pairs, labels, 0)
-    for fit, several in zip(found.refits, merged(pairs, 2), strict=True):
-        for rest, test in several:
-            without = fit.posterior.conditioned_on(X[rest], y[rest])
-            torch.testing.assert_close(found.held.law.location[test], without.mean(X[test]))
-
-
-def test_parts_are_left_out_one_by_one_where_they_are_few():
-    X, y = (torch.from_numpy(v) for v in wavy(40))
-    model, labels, _ = learned_gp(X, y)
-    found = model.out_of_training(complements(40, parts(labels, 3, 0)), labels, 0)
-    assert len(found.refits) == 3
+    for fit, (rest, test) in zip(found.refits, pairs, strict=True):
+        without = fit.posterior.conditioned_on(X[rest], y[rest])
+        torch.testing.assert_close(found.held.law.location[test], without.mean(X[test]))
 
 
 def test_what_cannot_be_conditioned_is_fitted_without_each_part():
@@ -158,59 +143,12 @@ def test_folds_of_ones_own_are_left_out_as_a_whole():
     pairs = complements(40, parts(together(X), 10, 0))
     own = CrossValidated(folds=10, random_state=0).fit(posterior).scores
     torch.testing.assert_close(own, model.out_of_fold(pairs, together(X), 0).held.scores)
-    drawn = CrossValidated(random_state=0).fit(posterior).scores
+    drawn, pairs = (
+        CrossValidated(random_state=0).fit(posterior).scores,
+        learning_pairs(together(X), 0),
+    )
     torch.testing.assert_close(drawn, model.out_of_training(pairs, together(X), 0).held.scores)
     assert not torch.allclose(own, drawn)
-
-
-# ------------------------------------------------------------------ learned from a part
-
-
-@pytest.fixture
-def of_a_part(monkeypatch):
-    """Models learn from 40 rows at most; more than 100 rows are held out."""
-    monkeypatch.setattr(gaussian, "LEARNED_ROWS", 40)
-    monkeypatch.setattr(recalibrator, "MOST_WITHOUT_HOLDOUT", 100)
-
-
-def test_every_row_is_scored_by_a_learning_that_has_not_seen_it(of_a_part):
-    X, y = (torch.from_numpy(v) for v in wavy(80))
-    model, labels, pairs = learned_gp(X, y)
-    found = model.out_of_training(pairs, labels, 0)
-    assert len(found.refits) == 5
-    assert torch.equal(found.held.rows, torch.arange(80))
-    several = [torch.cat([test for _, test in two]) for two in merged(pairs, 2)]
-    for fit, rows in zip(found.refits, several, strict=True):
-        assert fit.posterior.n_train == 80
-        for i in rows[:3].tolist():
-            others = torch.arange(80) != i
-            alone = fit.posterior.conditioned_on(X[others], y[others])
-            torch.testing.assert_close(found.held.law.location[i], alone.mean(X[i : i + 1])[0])
-
-
-def test_what_is_learned_depends_on_the_part_and_the_part_on_the_seed(of_a_part):
-    X, y = (torch.from_numpy(v) for v in wavy(80))
-    models = {seed: Bases("rbf", seed=seed).learned(X, y)["rbf"] for seed in (0, 1)}
-    part = gaussian.drawn_part(torch.arange(80), 0)
-    assert len(part) == 40
-    other = y.clone()
-    rest = torch.ones(80, dtype=torch.bool)
-    rest[part] = False
-    other[rest] = other[rest].flip(0)
-    again = Bases("rbf", seed=0).learned(X, other)["rbf"]
-    torch.testing.assert_close(again.theta, models[0].theta)
-    assert not torch.allclose(models[1].theta, models[0].theta)
-    assert not torch.allclose(again.location(X), models[0].location(X))
-
-
-def test_a_pool_that_learns_from_parts_covers(of_a_part):
-    X, y = wavy(80)
-    model = SharpGPRegressor(base=["rbf", "matern32", "extra_trees"], random_state=0).fit(X, y)
-    assert model.calibration_ == "cv"
-    assert model.calibrated_.n_cal == 80
-    X_new, y_new = wavy(500, seed=1)
-    assert 0.8 < interval_coverage(y_new, *model.predict_interval(X_new, 0.9).T) < 0.97
-    assert SharpGPRegressor(base="rbf").fit(*wavy(101)).calibration_ == "exact"
 
 
 # ---------------------------------------------------------------- what predicts is what was scored

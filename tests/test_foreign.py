@@ -279,7 +279,7 @@ def test_quantiles_are_those_of_ranks():
     np.testing.assert_allclose(np.sort(model.scores)[5:-5], np.sort(scores)[5:-5], atol=0.02)
     found = model.predict_quantiles(X[:5], [0.05, 0.5, 0.9])
     beta = Ranks(model.scores).beta(torch.tensor([0.05, 0.5, 0.9], dtype=torch.float64))
-    expected = model.model.at(beta.unsqueeze(-1), quantile_source(skewed).table(X[:5])).T
+    expected = model.model.value(quantile_source(skewed).table(X[:5]), beta.unsqueeze(-1)).T
     torch.testing.assert_close(found, expected)
 
 
@@ -396,7 +396,7 @@ def test_what_needs_a_gp_says_so(tmp_path):
         lambda: model.labelled_data(),
         lambda: model.condition_on_observations(*draws(3, 1)),
     ):
-        with pytest.raises(InvalidInputError, match="based on a GP, found a calibrated skewed"):
+        with pytest.raises(InvalidInputError, match=r"with a GP|found skewed"):
             ask()
     with pytest.raises(SavedModelError):
         save(model, tmp_path / "model.sgp")
@@ -409,8 +409,8 @@ def test_location_and_spread_of_a_candidate():
     X, y = (torch.from_numpy(part) for part in draws(60, 0))
     model = ForeignModel(ForestLike(), X, y)
     low, middle, high = skewed(X, ndtr([-1.0, 0.0, 1.0])).T
-    np.testing.assert_allclose(model.location(X), middle, rtol=1e-12)
-    np.testing.assert_allclose(model.law(X).spread, (high - low) / 2, rtol=1e-12)
+    np.testing.assert_allclose(model.location(X), middle, atol=1e-5)
+    np.testing.assert_allclose(model.law(X).spread, (high - low) / 2, rtol=0.03)  # of a table
 
 
 class Remembering(ForestLike):
@@ -428,9 +428,9 @@ class Remembering(ForestLike):
 def test_candidates_are_judged_by_fits_without_the_points():
     X, y = (torch.from_numpy(part) for part in draws(60, 0))
     model = ForeignModel(Remembering(), X, y)
-    assert torch.equal(model.location(X), y)
+    torch.testing.assert_close(model.location(X), y, rtol=0.0, atol=1e-5)
     held = model.leave_one_out(torch.arange(60), 0)
-    assert bool((held.location == 0).all())
+    assert bool((held.law.location.abs() < 1e-5).all())
     assert torch.equal(held.rows, torch.arange(60))
 
 

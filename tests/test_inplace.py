@@ -8,13 +8,13 @@ from torch.utils._pytree import tree_leaves
 
 from helpers import wavy
 from sharpgp.exceptions import NumericalError
-from sharpgp.gp import compute, inplace, sizes, training
+from sharpgp.gp import compute, inplace
 from sharpgp.gp.covariance import STATIONARY, Stationary
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.from_gpytorch import FromGPyTorch
 from sharpgp.gp.training import train
-from sharpgp.models import spread_choice
-from sharpgp.models.gaussian import learn_gaussian
+from sharpgp.models.gaussian import drawn_part, learn_gaussian
+from sharpgp.policy import Policy
 
 
 def problem(n: int = 90, d: int = 3, seed: int = 0):
@@ -90,35 +90,21 @@ def test_posterior_and_training_use_it(monkeypatch):
         torch.testing.assert_close(a, b)
 
 
-def test_many_points_are_trained_from_what_a_part_gives(monkeypatch):
-    X, y = map(torch.from_numpy, wavy(300))
-    _, result = train(X, y)
-    monkeypatch.setattr(training, "MOST_FROM_SCRATCH", 200)
-    monkeypatch.setitem(sizes.FIRST_ROWS, "exact", 80)
-    _, again = train(X, y)
-    assert again.log_likelihood == pytest.approx(result.log_likelihood, abs=1e-4)
-    assert again.start is not None
-    assert again.evaluations < result.evaluations
-
-
-def test_a_large_gp_is_learned_from_a_part_and_conditioned_on_all(monkeypatch):
+def test_a_large_gp_is_learned_from_a_part_and_conditioned_on_all():
     """Hyperparameters and the choice of a spread are those of the part; predictions are not."""
-    monkeypatch.setitem(sizes.MOST_LEARNED_WHOLE, "cpu", 100)
-    monkeypatch.setattr(sizes, "PART_ROWS", 80)
-    monkeypatch.setattr(spread_choice, "LEARNED_ROWS", 80)
+    few = Policy(learned_rows=80)
     X, y = map(torch.from_numpy, wavy(160))
     y = (1.5 * y).exp()
-    posterior, result = train(X, y, random_state=3)
-    standard = posterior.x_units.forward(X), posterior.y_units.forward(y)
-    rows = sizes.drawn_rows(160, 80)
-    part = ExactPosterior(*standard, posterior.covariance, posterior.theta_R).at_rows(rows)
-    assert result.log_likelihood == pytest.approx(part.log_likelihood(), abs=1e-6)
-    assert posterior.n_train == 160
-    model = learn_gaussian(posterior)
-    chosen = learn_gaussian(posterior.at_rows(rows))
+    posterior, _ = train(X, y, most=80)
+    every = torch.arange(160)
+    rows = drawn_part((every, every[:0]), 0, 80)
+    model = learn_gaussian(posterior, policy=few)
+    chosen = learn_gaussian(posterior.at_rows(rows), policy=few)
+    assert torch.equal(model.learned_rows, rows)
     assert model.choice == chosen.choice
     assert model.choice.warped
-    assert model.posterior.n_train == len(model.scores) == 160
+    assert torch.equal(model.scores, chosen.scores)
+    assert model.posterior.n_train == 160
     torch.testing.assert_close(model.y_train, y)
     X_new, y_new = map(torch.from_numpy, wavy(200, seed=1))
     errors = [

@@ -56,11 +56,13 @@ def law(request):
 def test_scores_and_values_are_increasing_and_inverse(law):
     y = law.value(Z)
     assert y.shape == (len(Z), T)
-    assert bool(torch.isfinite(y).all() and (y.diff(dim=0) > 0).all())
-    # Within an atom many scores have one value, as far as numbers go.
+    assert bool(torch.isfinite(y).all() and (y.diff(dim=0) >= -1e-12).all())
     z = law.score(y)
-    torch.testing.assert_close(z, Z.expand(-1, T), rtol=1e-6, atol=1e-5)
-    torch.testing.assert_close(law.value(law.score(y[3:4])), y[3:4])
+    # Within an atom many scores have one value, as far as numbers go.
+    atom = (law.value(Z + 0.01) - y).abs() < 1e-7
+    torch.testing.assert_close(z[~atom], Z.expand(-1, T)[~atom], rtol=1e-6, atol=1e-5)
+    for k in range(0, len(Z), 7):
+        torch.testing.assert_close(law.value(z[k : k + 1]), y[k : k + 1], rtol=1e-9, atol=1e-9)
 
 
 def test_rows_are_apart(law):

@@ -16,10 +16,7 @@ from sharpgp.gp.local import conditionals, nearest
 from sharpgp.gp.local.conditionals import symmetric_solve
 from sharpgp.gp.local.nearest import Nearest
 from sharpgp.gp.local.posterior import LocalPosterior
-from sharpgp.gp.local.training import train_neighbours
 from sharpgp.gp.scaling import Affine
-from sharpgp.gp.sizes import approximation_for
-from sharpgp.gp.sparse_training import train_chosen
 from sharpgp.gp.warped import WarpedPosterior, train_warped
 from tolerances import rounding
 
@@ -260,23 +257,16 @@ def test_vecchia_is_close_to_the_likelihood_with_some_neighbours():
 
 def test_training_and_its_refits():
     X, y = map(torch.from_numpy, wavy(150))
-    gp, result = train_neighbours(X, y, m=20)
-    assert result.status == "converged"
+    gp = LocalPosterior.of(train(X, y, most=100)[0], X, y, landmarks=10, neighbours=20)
+    assert gp.training.status == "converged"
     assert gp.n_neighbours == 20
     assert gp.n_inducing is None
     residual = y - gp.loo(gp.theta_R[None])[0][0]
     assert float(residual.std()) < 0.7 * float(y.std())
     again = gp.retrained(X[:100], y[:100])
-    assert (again.n_train, again.n_neighbours) == (100, 20)
-    assert gp.conditioned_on(X[:9], y[:9]).n_neighbours == 9
-
-
-def test_names_and_sizes():
-    assert approximation_for(100, "cpu", "neighbours") == Neighbours(128)
-    X, y = map(torch.from_numpy, wavy(40))
-    assert train_chosen(X, y, approximation=Neighbours(7))[0].n_neighbours == 7
-    with pytest.raises(InvalidInputError, match="Neighbours: m: expected"):
-        approximation_for(100, "cpu", Neighbours(0))
+    assert (again.n_train, again.n_neighbours, again.landmarks) == (100, 20, 10)
+    assert again.training.most == 100
+    assert gp.conditioned_on(X[:19], y[:19]).n_neighbours == 9
 
 
 def test_a_wrapper_stays_around_it():

@@ -1,5 +1,6 @@
-"""What changes beyond some thousands of rows, with the thresholds lowered to some dozens."""
+"""What changes beyond some thousands of rows, with a policy for some dozens."""
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -7,94 +8,331 @@ import pytest
 import torch
 
 from helpers import wavy
-from sharpgp import Exact, Neighbours, SharpGPRegressor, Sparse, persistence
+from sharpgp import CrossValidated, Exact, Neighbours, Sparse, persistence
 from sharpgp._rows import holdout
-from sharpgp.calibration.methods import exact
-from sharpgp.gp import compute, sizes
+from sharpgp.exceptions import InvalidInputError
+from sharpgp.gp import train
+from sharpgp.gp.additive import Additive
+from sharpgp.gp.conditioning import condition, train_chosen
+from sharpgp.gp.covariance import Stationary
+from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.local import posterior
 from sharpgp.gp.local.posterior import LocalPosterior
-from sharpgp.gp.local.training import train_neighbours
-from sharpgp.gp.sizes import MOST_CALIBRATING, approximation_for, drawn_rows
-from sharpgp.models import bases, folds, gaussian, splitters, trees
-from sharpgp.models.bases import OF_MANY, pool_for
-from sharpgp.models.folds import judging_rows
-from sharpgp.models.gaussian import learn_gaussian
+from sharpgp.gp.warped import WarpedPosterior, train_warped
+from sharpgp.metrics import interval_coverage
+from sharpgp.models import gaussian
+from sharpgp.models.bases import Bases
+from sharpgp.models.gaussian import GaussianModel, drawn_part, learn_gaussian, magnitude
 from sharpgp.models.model import Learner
 from sharpgp.models.pool import PooledModel
+from sharpgp.models.splitters import learning_pairs
 from sharpgp.models.trees import TreeModel
+from sharpgp.policy import (
+    EXACT_ROWS,
+    FEW_LEARNINGS,
+    LANDMARK_ENTRIES,
+    LEARNINGS,
+    POOLS,
+    SCORED_ROWS,
+    Policy,
+    as_approximation,
+)
 
 MANY = 100
 N = 160
 X, Y = wavy(N, seed=3)
 X_NEW, Y_NEW = wavy(40, seed=4)
 POINTS, TARGETS = torch.from_numpy(X), torch.from_numpy(Y)
+#: Learned from 60 rows, exact up to 100.
+FEW = Policy(learned_rows=60, exact_rows=MANY, landmarks=20, neighbours=12)
 
 
-@pytest.fixture(autouse=True)
-def _lowered(monkeypatch):
-    for module in (bases, exact, gaussian, posterior, splitters, trees):
-        monkeypatch.setattr(module, "MOST_LEFT_OUT", MANY)
-    monkeypatch.setattr(exact, "MOST_WITHOUT_HOLDOUT", 50)
-    monkeypatch.setitem(sizes.MOST_CONDITIONED, "cpu", MANY)
+class SmallBases(Bases):
+    """The same models under the sizes of :data:`FEW`."""
+
+    def policy(self, n: int, d: int, device_type: str = "cpu") -> Policy:
+        sizes = ("learned_rows", "exact_rows", "landmarks", "neighbours")
+        few = {name: getattr(FEW, name) for name in sizes}
+        return replace(super().policy(n, d, device_type), **few)
 
 
-def fitted(**settings) -> SharpGPRegressor:
-    """The default, from rows of its own to calibrate with."""
-    return SharpGPRegressor(calibration="exact", random_state=0, **settings)
+def lawful(models: dict[str, Learner], X: np.ndarray, y: np.ndarray) -> float:
+    """Mean CRPS of ``cv`` from these models."""
+    found = CrossValidated(random_state=0).fit(models)
+    return float(found.predict_dist(X).crps(y).mean())
 
 
 @cache
 def trained() -> LocalPosterior:
-    return train_neighbours(POINTS, TARGETS, m=12)[0]
+    gp, _ = train(POINTS, TARGETS, "matern32", most=MANY)
+    return LocalPosterior.of(gp, POINTS, TARGETS, landmarks=0, neighbours=12)
 
 
-def learned(size: int = 1) -> dict[str, Learner]:
-    """A GP and trees, with rows that belong together in groups of a size."""
-    labels = torch.arange(N) // size
+def learned() -> dict[str, Learner]:
+    """A GP and trees."""
     return {
-        "matern32": learn_gaussian(trained(), 0, labels),
-        "random_forest": TreeModel("random_forest", POINTS, TARGETS, 0, labels),
+        "matern32": learn_gaussian(trained(), 0, torch.arange(N), policy=FEW),
+        "random_forest": TreeModel("random_forest", POINTS, TARGETS, 0),
     }
 
 
-# ------------------------------------------------------------------ sizes
+# ------------------------------------------------------------------ the policy
 
 
-def test_auto_takes_neighbours_where_they_can_be_found():
-    def auto(n, **settings):
-        return approximation_for(n, "cpu", **settings)
+def test_a_policy_says_how_models_are_learned():
+    few, many = Policy.of(EXACT_ROWS, 8), Policy.of(EXACT_ROWS + 1, 8)
+    assert few.pool == many.pool == POOLS["auto"]
+    assert few.is_exact(EXACT_ROWS)
+    assert not many.is_exact(EXACT_ROWS + 1)
+    assert (few.learnings, many.learnings) == (LEARNINGS, FEW_LEARNINGS)
+    # Landmarks are as many as rows were exact, while they fit into memory.
+    assert many.landmarks == EXACT_ROWS
+    assert Policy.of(10**6, 8).landmarks == LANDMARK_ENTRIES // 10**6
+    exact = Policy.of(10**6, 8, approximation="exact")
+    assert exact.is_exact(10**6)
+    assert exact.learnings == LEARNINGS
+    assert Policy().is_exact(10**6)
+    sparse = Policy.of(50, 8, approximation=Sparse(100))
+    assert (sparse.inducing, sparse.is_exact(50)) == (50, True)
+    near = Policy.of(50, 8, approximation=Neighbours(7))
+    assert (near.exact_rows, near.landmarks, near.neighbours) == (0, 0, 7)
+    assert not near.is_exact(1)
+    # What an additive GP is asked to learn depends on the lengthscales that differ.
+    assert "additive" not in Policy.of(50, 30).pool
+    assert "additive" in Policy.of(50, 30, tied_columns=20).pool
 
-    assert auto(MANY, searched=False, n_features=8) is None
-    assert auto(MANY + 1, searched=False, n_features=8) == Neighbours(128)
-    assert auto(100_001, searched=False, n_features=8) == Neighbours(64)  # they are nearer
-    assert auto(10**6, searched=False, n_features=11) == Sparse(300)  # trees look at every point
-    assert auto(10**6, searched=False) == Sparse(300)  # no stationary kernel
-    assert auto(10**6, n_features=8) == Sparse(300)  # a method searches with it
-    assert approximation_for(10**6, "cuda", searched=False, n_features=30) == Neighbours(64)
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("auto", "auto"),
+        ("exact", "exact"),
+        ("sparse", Sparse(50)),
+        (Sparse(7), Sparse(7)),
+        ("neighbours", Neighbours(128)),
+    ],
+)
+def test_approximations_by_name(given, expected):
+    assert as_approximation(given, 50) == expected
+
+
+@pytest.mark.parametrize("given", [Neighbours(0), Sparse(0), "fast", 7])
+def test_other_approximations_are_refused(given):
+    with pytest.raises(InvalidInputError, match=r"(approximation|Neighbours: m|Sparse: m): exp"):
+        Policy.of(50, 8, approximation=given)
+    with pytest.raises(InvalidInputError, match="effort: expected"):
+        Policy.of(50, 8, effort="much")
+
+
+def test_a_policy_prints_what_there_is():
+    lines = str(Policy.of(12_345, 8)).splitlines()
+    shown = dict(line.split(maxsplit=1) for line in lines)
+    assert (shown["rows"], shown["learned_rows"]) == ("12,345", "500")
+    assert "inducing" not in shown
+    assert "exact_rows" not in str(Policy())
+    sparse = Policy.of(99, 8, approximation=Sparse(30))
+    assert "<th>inducing</th><td>30</td>" in sparse._repr_html_()
+
+
+def test_more_rows_than_a_policy_scores_are_scored_in_part():
+    pairs = learning_pairs(torch.arange(N), 0, Policy(scored_rows=30))
+    assert [len(test) for _, test in pairs] == [6] * 5
+    tested = torch.cat([test for _, test in pairs])
+    assert len(tested.unique()) == 30
+    assert all(len(rest) == N - 6 for rest, _ in pairs)
+    again = learning_pairs(torch.arange(N), 1, Policy(scored_rows=30))
+    other = torch.cat([test for _, test in again])
+    assert len(other) == 30
+    assert not torch.equal(tested.sort().values, other.sort().values)
+    labels = torch.arange(N) // 4
+    for rest, test in learning_pairs(labels, 0, Policy(scored_rows=30)):
+        assert not torch.isin(labels[rest], labels[test]).any()
 
 
 def test_a_fraction_holds_out_no_more_than_calibration_needs():
-    labels = torch.arange(5 * MOST_CALIBRATING)
-    assert len(holdout(labels, 0.25, 0)[1]) == MOST_CALIBRATING - 1  # whole ranks
-    assert len(holdout(labels, 2 * MOST_CALIBRATING, 0)[1]) == 2 * MOST_CALIBRATING
+    labels = torch.arange(5 * SCORED_ROWS)
+    assert len(holdout(labels, 0.25, 0)[1]) == SCORED_ROWS - 1  # whole ranks
+    assert len(holdout(labels, 2 * SCORED_ROWS, 0)[1]) == 2 * SCORED_ROWS
 
 
-@pytest.mark.parametrize("size", [1, 3])
-def test_judging_rows_are_a_part_in_whole_labels(size):
-    labels = torch.arange(N) // size
-    rest, judging = judging_rows(labels)
-    assert torch.equal(torch.cat([rest, judging]).sort().values, torch.arange(N))
-    assert abs(len(judging) - N // 10) < size
-    assert not torch.isin(labels[rest], labels[judging]).any()
-    assert len(judging_rows(torch.arange(10**6))[1]) == sizes.MOST_JUDGING
-    if size == 1:
-        assert set(judging.tolist()) == set(drawn_rows(N, N // 10).tolist())
+# ------------------------------------------------------------------ conditioning
+
+
+def test_beyond_exact_rows_landmarks_and_neighbours_are_conditioned_on():
+    gp, _ = train(POINTS[:60], TARGETS[:60], "matern52")
+    assert type(condition(gp, POINTS[:MANY], TARGETS[:MANY], FEW)) is ExactPosterior
+    local = condition(gp, POINTS, TARGETS, FEW)
+    assert (local.landmarks, local.n_neighbours, local.n_train) == (20, 12, N)
+    assert torch.equal(local.theta_R, gp.theta_R)
+    whole = condition(gp, POINTS, TARGETS, Policy())
+    apart = (local.mean(POINTS) - whole.mean(POINTS)).abs().max()
+    assert 0 < apart < 0.2 * TARGETS.std()
+    every = condition(gp, POINTS, TARGETS, replace(FEW, landmarks=N - 1))
+    torch.testing.assert_close(every.mean(POINTS), whole.mean(POINTS), rtol=1e-6, atol=1e-6)
+
+
+def test_a_warp_stays_around_what_is_conditioned_on_more_rows():
+    warped = train_warped(POINTS[:60], TARGETS[:60].exp(), Stationary("rbf", POINTS.shape[1]))
+    local = condition(warped, POINTS, TARGETS.exp(), FEW)
+    assert isinstance(local, WarpedPosterior)
+    assert isinstance(local.base, LocalPosterior)
+    assert (local.warp, local.side) == (warped.warp, warped.side)
+    torch.testing.assert_close(local.y_train, TARGETS.exp())
+    inside = condition(warped.base, POINTS, warped.warp.forward(TARGETS.exp()), FEW)
+    torch.testing.assert_close(local.base.mean(POINTS), inside.mean(POINTS))
+    exact = condition(warped, POINTS, TARGETS.exp(), Policy())
+    assert isinstance(exact.base, ExactPosterior)
+    every = condition(warped, POINTS, TARGETS.exp(), replace(FEW, landmarks=N - 1))
+    for ours, theirs in zip(
+        every.mean_and_sigma(POINTS), exact.mean_and_sigma(POINTS), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_trained_is_what_the_policy_says():
+    few = {"tolerance": 1e-3, "most": 60}
+    assert train_chosen(POINTS, TARGETS, policy=FEW, searched=False, **few).landmarks == 20
+    assert train_chosen(POINTS, TARGETS, policy=FEW, searched=True).n_neighbours is None
+    near = Policy.of(N, 2, approximation=Neighbours(7))
+    for searched in (True, False):
+        assert train_chosen(POINTS, TARGETS, policy=near, searched=searched).n_neighbours == 7
+    sparse = Policy.of(N, 2, approximation=Sparse(7))
+    assert train_chosen(POINTS, TARGETS, policy=sparse).n_inducing == 7
+
+
+# ------------------------------------------------------------------ learned from a part
+
+
+def test_what_is_learned_depends_on_the_part_and_the_part_on_the_seed():
+    models = {seed: SmallBases("rbf", seed=seed).learned(POINTS, TARGETS)["rbf"] for seed in (0, 1)}
+    every = torch.arange(N)
+    part = drawn_part((every, every[:0]), 0, 60)
+    assert torch.equal(models[0].learned_rows, part)
+    other = TARGETS.clone()
+    rest = ~torch.isin(every, part)
+    other[rest] = other[rest].flip(0)
+    again = SmallBases("rbf", seed=0).learned(POINTS, other)["rbf"]
+    assert torch.equal(again.posterior.theta_R, models[0].posterior.theta_R)
+    assert not torch.allclose(models[1].posterior.theta_R, models[0].posterior.theta_R)
+    assert not torch.allclose(again.location(POINTS), models[0].location(POINTS))
+
+
+def test_every_row_is_scored_by_the_average_of_the_learnings_that_have_not_seen_it():
+    """By hand: GPs conditioned without the row, under the hyperparameters of each of these."""
+    every = torch.arange(80)
+    X, y = POINTS[:80], TARGETS[:80]
+    model = learn_gaussian(train(X, y)[0], 0, every, policy=Policy(learned_rows=30))
+    found = model.out_of_training(learning_pairs(every, 0), every, 0)
+    assert torch.equal(found.held.rows, every)
+    seen = torch.stack([torch.isin(every, fit.learned_rows) for fit in found.refits])
+    assert seen.sum(1).tolist() == [30] * 5
+    assert (~seen).sum(0).min() >= 1
+    alone = torch.empty(2, 5, 80, dtype=torch.float64)
+    for k, fit in enumerate(found.refits):
+        for i in range(80):
+            others = every != i
+            gp = fit.posterior.conditioned_on(X[others], y[others])
+            mean, sigma = gp.mean_and_sigma(X[i : i + 1])
+            alone[:, k, i] = torch.stack([mean[0], sigma[0] * fit._factor(X[i : i + 1])[0]])
+    mean, sigma = alone
+    for k, fit in enumerate(found.refits):
+        # Units are those of points that a learning has not seen.
+        z = ((y - mean[k]) / sigma[k])[~seen[k]]
+        torch.testing.assert_close(fit.unit, magnitude(z))
+        sigma[k] *= fit.unit
+    share = (~seen).double() / (~seen).sum(0)
+    torch.testing.assert_close(found.held.law.location, (share * mean).sum(0))
+    torch.testing.assert_close(found.held.law.spread, (share * sigma.square()).sum(0).sqrt())
+    torch.testing.assert_close(
+        found.held.scores, (y - found.held.law.location) / found.held.law.spread
+    )
+
+
+@pytest.mark.parametrize("few", [True, False])
+def test_the_first_learning_is_the_one_of_the_first_part(few, monkeypatch):
+    every = torch.arange(N)
+    pairs = learning_pairs(every, 0)
+    bases = (SmallBases if few else Bases)("rbf", seed=0)
+    (model,) = bases.learned(POINTS, TARGETS, pair=pairs[0]).values()
+    rows = drawn_part(pairs[0], 0, 60 if few else 500)
+    assert len(rows) == (60 if few else 128)
+    assert torch.equal(model.learned_rows, rows)
+    assert not torch.isin(pairs[0][1], rows).any()
+    learned, real = [], gaussian.same_spread
+    monkeypatch.setattr(
+        gaussian, "same_spread", lambda *given: learned.append(given) or real(*given)
+    )
+    found = model.out_of_training(pairs, every, 0)
+    assert len(learned) == 4
+    first = found.refits[0]
+    assert torch.equal(first.posterior.theta_R, model.posterior.theta_R)
+    assert torch.equal(first.learned_rows, rows)
+    assert isinstance(first.posterior, LocalPosterior) == few
+
+
+def test_other_kernels_follow_the_choice_of_the_first():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, (150, 2))
+    noise = np.where(x[:, 0] > 0, 0.5, 0.05) * rng.normal(size=150)
+    given = torch.from_numpy(x), torch.from_numpy(np.sin(2 * x[:, 1]) + noise)
+    names = ["matern12", "rbf", "extra_trees"]
+    models = Bases(names, seed=0).learned(*given)
+    assert list(models) == names
+    gps = [one for one in models.values() if isinstance(one, GaussianModel)]
+    assert gps[0].choice.share > 0
+    assert gps[1].choice == gps[0].choice
+    assert gps[1].start == gps[0].start
+    warped = Bases(["rbf", "matern52"], seed=0).learned(POINTS, (1.5 * TARGETS).exp())
+    assert [one.posterior.side for one in warped.values()] == ["low", "low"]
+    # Where a kernel has to be trained in another way, nothing follows.
+    (alone,) = Bases(["rbf"], seed=0, approximation=Sparse(20)).learned(*given).values()
+    assert alone.posterior.n_inducing == 20
+
+
+def test_crps_falls_with_rows_beyond_exact_conditioning():
+    """Twice the rows, from 300 to 1,200 of a smooth function, make nothing worse."""
+    generator = np.random.default_rng(0)
+
+    def rows(n):
+        x = generator.uniform(-2, 2, (n, 3))
+        y = np.sin(2 * x[:, 0]) * x[:, 1] + 0.5 * x[:, 2] ** 2 + 0.1 * generator.normal(size=n)
+        return x, y
+
+    x, y = rows(1200)
+    test = rows(500)
+    found = []
+    for n in (300, 600, 1200):
+        given = torch.from_numpy(x[:n]), torch.from_numpy(y[:n])
+        pair = learning_pairs(torch.arange(n), 0)[0]
+        models = SmallBases("rbf", seed=0, effort="low").learned(*given, pair=pair)
+        assert isinstance(models["rbf"].posterior, LocalPosterior)
+        found.append(lawful(models, *test))
+    assert found[1] < 1.03 * found[0]
+    assert found[2] < 1.03 * found[1]
+    assert found[2] < 0.9 * found[0]
+
+
+def test_a_pool_beyond_exact_conditioning_covers_and_is_saved(tmp_path):
+    names = ["rbf", "additive", "extra_trees"]
+    pair = learning_pairs(torch.arange(N), 0)[0]
+    models = SmallBases(names, seed=0).learned(POINTS, TARGETS, pair=pair)
+    assert isinstance(models["additive"].posterior.covariance, Additive)
+    assert all(isinstance(models[name].posterior, LocalPosterior) for name in names[:2])
+    found = CrossValidated(random_state=0).fit(models)
+    assert found.n_cal == N
+    new, y_new = wavy(500, seed=5)
+    ends = found.predict_interval(new, 0.9)
+    assert 0.78 < interval_coverage(y_new, *ends.T) < 0.97
+    persistence.save(found, tmp_path / "pool.sgp")
+    again = persistence.load(tmp_path / "pool.sgp")
+    assert torch.equal(again.predict_interval(new, 0.9), ends)
 
 
 # ------------------------------------------------------------------ a GP of many points
 
 
-def test_leave_one_out_of_some_points_is_that_of_all():
+def test_leave_one_out_of_some_points_is_that_of_all(monkeypatch):
+    monkeypatch.setattr(posterior, "SCORED_ROWS", MANY)
     gp = trained()
     some, rows = gp.sampled
     theta = torch.stack([gp.theta_R, 1.5 * gp.theta_R])
@@ -106,87 +344,26 @@ def test_leave_one_out_of_some_points_is_that_of_all():
     fewer = some.at_rows(torch.tensor([4, 2]))
     torch.testing.assert_close(fewer.loo(theta)[0], gp.loo(theta)[0][:, rows[[4, 2]]])
     assert torch.equal(some.mean(POINTS[:3]), gp.mean(POINTS[:3]))
-
-
-def test_a_gp_is_judged_by_the_rows_that_judge_all_models():
-    gp = trained()
-    model = learn_gaussian(gp)
-    assert len(model.scores) == MANY
-    held = model.leave_one_out(torch.arange(N), 0)
-    _, judging = judging_rows(torch.arange(N))
-    assert torch.equal(held.rows, judging)
-    expected = gp.loo(gp.theta_R[None])[0][0, judging]
-    torch.testing.assert_close(held.law.location, expected)
-    torch.testing.assert_close(held.scores, (TARGETS[judging] - expected) / held.law.spread)
-    # Rows that share a label are left out together: as a GP without them predicts.
-    labels = torch.arange(N) // 2
-    held = model.leave_one_out(labels, 0)
-    rest, judging = judging_rows(labels)
-    assert torch.equal(held.rows, judging)
-    torch.testing.assert_close(held.law.location, gp.at_rows(rest).mean(POINTS[judging]))
+    held = learn_gaussian(gp, policy=FEW).leave_one_out(torch.arange(N), 0)
+    assert torch.equal(held.rows, rows)
+    torch.testing.assert_close(held.law.location, gp.loo(gp.theta_R[None])[0][0, rows])
 
 
 def test_what_has_learned_from_many_rows_can_be_extended_and_updated():
-    gp = trained()
-    model = learn_gaussian(gp)
+    model = learn_gaussian(trained(), policy=FEW)
     more, targets = torch.from_numpy(X_NEW), torch.from_numpy(Y_NEW)
     for other in (model.extended(more, targets), model.updated(more, targets)):
         assert other.posterior.n_train == N + len(Y_NEW)
         assert torch.isfinite(other.law(more).spread).all()
-    assert len(model.updated(more, targets).scores) == MANY
 
 
-# ------------------------------------------------------------------ the estimator
-
-
-def test_the_default_pools_trees_of_many_rows(tmp_path):
-    model = fitted(cal_size=39).fit(X, Y)
-    assert {one.name for one in model.base_} == set(OF_MANY)
-    gps = [one.gp for one in model.calibrated_.model.models if one.gp is not None]
-    assert all((gp.n_inducing is None) == (gp.covariance.kind == "matern32") for gp in gps)
-    ends = model.predict_interval(X_NEW, 0.8)
-    assert np.mean((ends[:, 0] <= Y_NEW) & (ends[:, 1] >= Y_NEW)) > 0.5
-    persistence.save(model, tmp_path / "model")
-    again = persistence.load(tmp_path / "model")
-    np.testing.assert_array_equal(again.predict_interval(X_NEW, 0.8), ends)
-    for one in (model, again):
-        one.update(X_NEW, Y_NEW)
-        assert one.calibrated_.n_cal == 39 + len(Y_NEW)
-    np.testing.assert_array_equal(
-        again.predict_interval(X_NEW, 0.8), model.predict_interval(X_NEW, 0.8)
-    )
-    assert np.isfinite(
-        model.calibrated_.condition_on_observations(X_NEW, Y_NEW).predict_mean(POINTS)
-    ).all()
-
-
-@pytest.mark.slow
-def test_trees_that_grow_beside_the_gps_are_the_same(monkeypatch):
-    """As they do where a GPU trains these."""
-    names = ["matern32", "random_forest", "boosted_trees"]
-    one_by_one = bases.Bases(names, seed=0).learned(POINTS, TARGETS)
-    monkeypatch.setattr(bases, "beside", lambda apart: compute.beside(True))
-    side_by_side = bases.Bases(names, seed=0).learned(POINTS, TARGETS)
-    assert list(side_by_side) == list(one_by_one) == names
-    for name, model in one_by_one.items():
-        for found in ("location", "spread"):
-            expected = getattr(model.law(POINTS), found)
-            assert torch.equal(getattr(side_by_side[name].law(POINTS), found), expected)
-
-
-def test_what_is_pooled():
-    assert pool_for(20_000) == pool_for(10**6, device_type="cuda") == OF_MANY
-    assert set(OF_MANY) - set(pool_for(10**6)) == {"rbf"}
-    assert set(OF_MANY) - set(pool_for(20_000, n_features=11)) == {"matern32"}
-    assert pool_for(10**6, n_features=11) == pool_for(20_000, n_features=11)
-    assert pool_for(20_000, "high") == OF_MANY
-    assert pool_for(20_000, "low") == ("matern32",)
+# ------------------------------------------------------------------ pools
 
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_nothing_but_scores_comes_from_the_calibration_rows(size):
     """What keeps the guarantee: other targets there change no location, spread or weight."""
-    models = learned(size)
+    models = learned()
     groups = {} if size == 1 else {"groups": np.arange(N) // size, "groups_cal": np.arange(40) // 2}
     one, other = (
         Exact().fit(models, X_NEW, Y_NEW + shift, **groups).model
@@ -210,8 +387,3 @@ def test_models_without_weight_are_asked_only_for_gradients(monkeypatch):
     inputs = POINTS[:5].clone().requires_grad_()
     both.location(inputs).sum().backward()
     assert torch.equal(inputs.grad, torch.zeros_like(inputs))
-
-
-def test_folds_judge_as_many_rows_as_they_say(monkeypatch):
-    monkeypatch.setattr(folds, "MOST_JUDGING", 7)
-    assert len(judging_rows(torch.arange(N))[1]) == 7

@@ -26,7 +26,6 @@ from sharpgp import CrossValidated, Kuleshov18, SharpGPRegressor
 from sharpgp.exceptions import InvalidInputError, SavedModelError
 from sharpgp.gp import train
 from sharpgp.gp.centred import CentredPosterior
-from sharpgp.models import spread_choice
 from sharpgp.models.regressor import ScikitMean, names_for
 
 X, Y = wavy(120, seed=5)
@@ -178,24 +177,6 @@ def test_update_of_cv_keeps_the_mean_and_extends_its_gp():
     torch.testing.assert_close(later.posterior.centre[60:], posterior.mean(torch.as_tensor(X[60:])))
     assert torch.equal(later.posterior.centre[:60], posterior.centre)
     assert later.n_cal == 120
-
-
-def test_a_search_on_a_part_of_the_points_uses_honest_residuals(monkeypatch):
-    posterior = centred(KNeighborsRegressor(1), X, Y)
-    monkeypatch.setattr(spread_choice, "MOST_SEARCHED", 50)
-    seen, loo = [], CentredPosterior.loo
-
-    def spy(self, theta):
-        seen.append(self)
-        return loo(self, theta)
-
-    monkeypatch.setattr(CentredPosterior, "loo", spy)
-    spread_choice._search(posterior, None)
-    assert seen[0].n_train == 50
-    assert (seen[0].y_train - seen[0].centre).abs().min() > 0  # in-sample they would be 0
-    assert torch.isin(seen[0].centre, posterior.centre).all()
-    part = posterior.subset(7, torch.Generator().manual_seed(0))
-    assert torch.isin(part.y_train.round(decimals=9), posterior.y_train.round(decimals=9)).all()
 
 
 def test_a_perfect_mean_gives_no_nan():

@@ -6,6 +6,7 @@ import pytest
 import scoringrules
 import torch
 from scipy import stats
+from sklearn.tree import DecisionTreeClassifier
 
 from sharpgp import metrics
 from sharpgp.exceptions import InvalidInputError
@@ -304,3 +305,26 @@ def test_errors_name_expected_and_got(call, message):
     with pytest.raises(InvalidInputError, match=message) as error:
         call()
     assert "\n" not in str(error.value)
+
+
+def test_excess_risk_is_that_of_covmetrics():
+    """The figure is that of covmetrics 0.1 with the same classifier and parts."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(600, 2))
+    y = rng.normal(size=600) * (0.5 + X[:, 0])
+    tree = DecisionTreeClassifier(min_samples_leaf=30, random_state=0)
+    ends = np.full(600, -1.5), np.full(600, 1.5)
+    found = metrics.excess_risk(X, y, *ends, 0.9, classifier=tree, random_state=42)
+    assert found.value == pytest.approx(0.07133333333333333)
+    assert 0.01 < found.standard_error < 0.02
+
+
+def test_excess_risk_of_honest_intervals_is_noise():
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(size=(1000, 3)), rng.uniform(size=1000)
+    found = metrics.excess_risk(X, y, np.zeros(1000), np.full(1000, 0.9), 0.9)
+    assert abs(found.value) < 3 * found.standard_error
+    everyone = metrics.excess_risk(X, y, np.zeros(1000), np.ones(1000), 0.9)
+    assert everyone.value == pytest.approx(0.1)
+    with pytest.raises(InvalidInputError, match="coverage in"):
+        metrics.excess_risk(X, y, y, y, 1.0)

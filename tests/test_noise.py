@@ -145,7 +145,7 @@ def test_noise_with_categories_and_calibration_data():
         ({}, [1.0, 2.0], r"noise: expected one variance, or 80, one per row, found shape \(2,\)"),
         ({}, np.nan, "noise: expected finite variances"),
         ({}, "loud", "noise: expected variances or 'replicates', found 'loud'"),
-        ({"approximation": "sparse"}, 0.1, "noise: expected an exact GP"),
+        ({"approximation": "sparse"}, 0.1, "noise: expected a GP that is not sparse"),
     ],
 )
 def test_unusable_noise(settings, noise, message):

@@ -29,7 +29,7 @@ from sharpgp.gp.training import train
 from sharpgp.models import bases, spread_choice
 from sharpgp.models import pool as pool_module
 from sharpgp.models.as_trained import PosteriorModel
-from sharpgp.models.bases import OF_MANY, POOLS, Bases, pool_for
+from sharpgp.models.bases import Bases
 from sharpgp.models.folds import parts
 from sharpgp.models.gaussian import GaussianModel
 from sharpgp.models.pool import PooledModel, in_units, pooled_out_of_fold
@@ -37,6 +37,7 @@ from sharpgp.models.splitters import complements
 from sharpgp.models.spread_choice import Choice
 from sharpgp.models.trees import TreeModel
 from sharpgp.models.weights import crps_of_scores, crps_products, pool_weights, unit_size
+from sharpgp.policy import POOLS, Policy
 
 pytestmark = pytest.mark.filterwarnings("ignore::sharpgp.CalibrationWarning")
 
@@ -291,7 +292,7 @@ def test_trees_need_no_gp(base, calibration, tmp_path):
     model.save(tmp_path / "trees.sgp")
     again = SharpGPRegressor.load(tmp_path / "trees.sgp")
     np.testing.assert_array_equal(again.predict_interval(X_NEW, 0.8), ends)
-    with pytest.raises(InvalidInputError, match="expected a model with a GP.*add a kernel"):
+    with pytest.raises(InvalidInputError, match=r"expected a model with a GP.*add a kernel"):
         CalibratedUpperConfidenceBound(model, delta=0.9).posterior  # noqa: B018
     if calibration != "cv+":
         model.update(X_NEW, Y_NEW)
@@ -313,20 +314,14 @@ def test_methods_that_take_one_gp(calibration):
             SharpGPRegressor(base=base, **settings).fit(X, Y)
 
 
-def test_rows_decide_what_is_pooled():
-    assert pool_for(50) == pool_for(10_000, n_features=20) == POOLS["auto"]
-    assert set(POOLS["auto"]) - set(pool_for(10_000, n_features=21)) == {"additive"}
-    assert pool_for(150, n_features=100) == pool_for(90, n_features=30) == POOLS["auto"]
-    for n, d in ((151, 100), (91, 30)):
-        assert set(POOLS["auto"]) - set(pool_for(n, n_features=d)) == {"additive"}
-    # Features that encode one column of a table count as one.
-    assert pool_for(10_000, n_features=21, ties=(*range(20), 19)) == POOLS["auto"]
-    assert pool_for(10_001) == OF_MANY
+def test_columns_decide_what_is_pooled():
+    assert Policy.of(50, 20).pool == Policy.of(100_000, 20).pool == POOLS["auto"]
+    assert set(POOLS["auto"]) - set(Policy.of(50, 21).pool) == {"additive"}
 
 
 def test_effort_decides_what_is_pooled():
     for effort, names in POOLS.items():
-        assert pool_for(300, effort) == names
+        assert Policy.of(300, 3, effort=effort).pool == names
     assert set(POOLS["low"]) < set(POOLS["auto"]) < set(POOLS["high"])
     low = SharpGPRegressor(effort="low", calibration=METHODS["cv"], random_state=0).fit(X, Y)
     assert [one.name for one in low.base_] == list(POOLS["low"])

@@ -32,10 +32,8 @@ from sharpgp.gp.centred import CentredPosterior
 from sharpgp.gp.covariance import Stationary
 from sharpgp.gp.kernel_posterior import KernelPosterior
 from sharpgp.gp.local.posterior import LocalPosterior, SampledRows
-from sharpgp.gp.local.training import train_neighbours
 from sharpgp.gp.posterior import DataPosterior, Posterior, TrainingResult, WithoutDataError
 from sharpgp.gp.sparse_training import train_sparse
-from sharpgp.gp.summed import SummedPosterior
 from sharpgp.gp.warped import WarpedPosterior, train_warped
 from sharpgp.gp.wrapped import WrappedPosterior
 from sharpgp.models.regressor import ScikitMean
@@ -60,29 +58,11 @@ def sparse(X, y):
 
 
 def neighbours(X, y):
-    return train_neighbours(X, y, m=M)[0]
+    return LocalPosterior.of(train(X, y)[0], X, y, landmarks=0, neighbours=M)
 
 
 def local(X, y):
     return LocalPosterior.of(train(X, y)[0], X, y, landmarks=M, neighbours=M)
-
-
-def summed(X, y):
-    gp = sparse(X, y)
-    Z = gp.inducing_standardised
-    nothing = SummedPosterior(
-        gp.covariance,
-        gp.theta_R,
-        Z,
-        Z.new_zeros(M, M),
-        Z.new_zeros(M),
-        n_train=0,
-        input_range=gp.input_range,
-        x_units=gp.x_units,
-        y_units=gp.y_units,
-        training=gp.training,
-    )
-    return nothing.extended(X, y)
 
 
 def warped(X, y):
@@ -175,13 +155,13 @@ def svgp(X, y):
 
 
 #: Every GP with data, by name; those of this library are trained by it.
-TRAINED = (exact, of_gpytorch, sparse, neighbours, local, moved, warped, centred, centred_sparse)
+TRAINED = (exact, of_gpytorch, sparse, neighbours, local, warped, centred, centred_sparse)
 #: Whose likelihood is that of an approximation.
-APPROXIMATE = {"sparse", "neighbours", "local", "moved", "centred_sparse"}
+APPROXIMATE = {"sparse", "neighbours", "local", "centred_sparse"}
 WITH_DATA = {
     make.__name__: make for make in (*TRAINED, botorch, mapped, linear_mean, sklearn, sgpr)
 }
-MAKERS = WITH_DATA | {"summed": summed, "svgp": svgp}
+MAKERS = WITH_DATA | {"svgp": svgp}
 WRAPPERS = ("warped", "centred", "centred_sparse", "mapped", "linear_mean")
 #: What holds code of the user's cannot be saved.
 NOT_STORED = ("mapped", "linear_mean", "svgp")

@@ -7,15 +7,14 @@ import torch
 from helpers import marked, wavy
 from sharpgp import CrossValidated, Kuleshov18, Sharp, SharpGPRegressor, Sparse, Vanilla
 from sharpgp.calibration import calibrated
-from sharpgp.gp import compute, inducing, sizes, sparse_training, train
+from sharpgp.gp import compute, conditioning, inducing, sparse_training, train
 from sharpgp.gp.bound import variational_bound
 from sharpgp.gp.covariance import STATIONARY, Stationary
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.inducing import cluster_centres
 from sharpgp.gp.scaling import Affine
-from sharpgp.gp.sizes import approximation_for
 from sharpgp.gp.sparse import SparsePosterior
-from sharpgp.gp.sparse_training import condition, train_chosen, train_sparse
+from sharpgp.gp.sparse_training import train_sparse
 from sharpgp.gp.whitening import JITTER, Data
 from sharpgp.gp.woodbury import sparse_leave_one_out, sparse_variance
 from sharpgp.persistence import load, save
@@ -164,32 +163,6 @@ def test_cluster_centres_of_many_rows_come_from_a_part_of_them(monkeypatch):
     assert float((X - Z[:, 0]).abs().amin(1).max()) < 0.25
 
 
-def test_a_gp_trained_on_a_part_is_conditioned_on_all_by_the_same_rule(monkeypatch):
-    X, y = map(torch.from_numpy, wavy(120))
-    part, _ = train(X[:60], y[:60])
-    exact = condition(part, X, y)
-    assert exact.n_inducing is None
-    monkeypatch.setitem(sizes.MOST_SCALED, "cpu", 100)
-    sparse = condition(part, X, y)
-    assert sparse.n_inducing == 120  # as many as there are points, below 300
-    assert torch.equal(sparse.theta_R, part.theta_R)
-    torch.testing.assert_close(sparse.mean(X), exact.mean(X), rtol=0, atol=1e-5)
-    torch.testing.assert_close(
-        sparse.sigma(part.theta_R[None], X), exact.sigma(part.theta_R[None], X), rtol=1e-4, atol=0
-    )
-
-
-def test_the_rule():
-    assert approximation_for(3000, "cpu") is None
-    assert approximation_for(3001, "cpu") == Sparse(300)
-    assert approximation_for(50, "cpu", Sparse(100)) == Sparse(50)
-    assert approximation_for(50, "cpu", "sparse") == Sparse(50)
-    assert approximation_for(10**6, "cpu", "exact") is None
-    X, y = map(torch.from_numpy, wavy(60))
-    assert train_chosen(X, y)[0].n_inducing is None
-    assert train_chosen(X, y, approximation=Sparse(7))[0].n_inducing == 7
-
-
 def test_saved_and_loaded(tmp_path):
     X, y = map(torch.from_numpy, wavy(60))
     posterior, _ = train_sparse(X, y, n_inducing=12)
@@ -266,8 +239,9 @@ def test_estimator(calibration, caplog):
 
 
 def test_estimator_follows_the_rule(monkeypatch):
-    monkeypatch.setitem(sizes.MOST_EXACT, "cpu", 50)
-    monkeypatch.setattr(sizes, "INDUCING", 20)
+    """A method that searches asks for a sparse GP beyond its own number of rows."""
+    monkeypatch.setitem(conditioning.SEARCHED_ROWS, "cpu", 50)
+    monkeypatch.setattr(conditioning, "INDUCING", 20)
     X, y = wavy(70)
     assert SharpGPRegressor(calibration="vanilla").fit(X[:50], y[:50]).inducing_ is None
     assert SharpGPRegressor(calibration="vanilla").fit(X, y).inducing_ == 20
@@ -275,8 +249,8 @@ def test_estimator_follows_the_rule(monkeypatch):
 
 @pytest.mark.slow
 def test_large_sets_are_trained_in_batches(monkeypatch):
-    monkeypatch.setitem(sizes.MOST_FULL_BATCH, "cpu", 300)
-    monkeypatch.setitem(sizes.BATCH_ROWS, "cpu", 150)
+    monkeypatch.setitem(sparse_training._MOST_FULL_BATCH, "cpu", 300)
+    monkeypatch.setitem(sparse_training._BATCH_ROWS, "cpu", 150)
     seen = []
     real = sparse_training.maximise_bound
 

@@ -17,8 +17,7 @@ from sharpgp.cli import app
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.frames import Column, TableEncoding
 from sharpgp.gp.dense import add_to_diagonal
-from sharpgp.tabular import files, load_model
-from sharpgp.tabular.cluster import predict_on_ray
+from sharpgp.tabular import files, load_model, prediction
 from sharpgp.tabular.prediction import Request, predict_file
 from tolerances import rounding
 
@@ -112,7 +111,7 @@ def test_formats_and_batches_agree(folder, saved, tmp_path, monkeypatch):
     new = frame(500, seed=1)
     new.to_csv(tmp_path / "new.csv.gz", index=False, sep=";")
     done = []
-    monkeypatch.setattr(files.read_batches, "__defaults__", (64, (), files.AS_GUESSED))
+    monkeypatch.setattr(prediction, "ROWS", 64)
     predict_file(
         saved, tmp_path / "new.csv.gz", tmp_path / "c.parquet", request, progress=done.append
     )
@@ -127,29 +126,6 @@ def test_standard_output(folder):
     lines = result.stdout.splitlines()
     assert lines[0] == '"mean","lower_95","upper_95"'
     assert len(lines) == 501
-
-
-@pytest.mark.slow
-def test_ray_gives_the_same_file(folder, saved, tmp_path):
-    pytest.importorskip("ray", reason="needs pip install 'sharpgp[ray]'")
-    import ray
-
-    request = Request([0.9], keep=["id"])
-    predict_file(saved, folder / "new.csv", tmp_path / "here.parquet", request)
-    expected = pd.read_parquet(tmp_path / "here.parquet")
-    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
-    try:
-        rows = predict_on_ray(saved, folder / "new.parquet", tmp_path / "there.parquet", request)
-        assert rows == 500
-        pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "there.parquet"), expected)
-        bad = frame(500, seed=1)
-        bad.loc[321, "x"] = np.inf
-        bad.to_csv(tmp_path / "bad.csv", index=False)
-        with pytest.raises(InvalidInputError, match=r"bad.csv: column 'x'.*found inf in row 322"):
-            predict_on_ray(saved, tmp_path / "bad.csv", tmp_path / "none.parquet", request)
-    finally:
-        ray.shutdown()
-    assert not (tmp_path / "none.parquet").exists()
 
 
 def test_models_saved_from_python(tmp_path):

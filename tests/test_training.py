@@ -9,9 +9,10 @@ import torch
 from scipy import stats
 
 from sharpgp.exceptions import NumericalError
-from sharpgp.gp import from_gpytorch, sizes, train, training
+from sharpgp.gp import from_gpytorch, train, training
 from sharpgp.gp.covariance import Stationary
 from sharpgp.gp.dense import log_marginal_likelihood
+from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.training import _Objective
@@ -81,13 +82,17 @@ def test_some_of_the_starts_are_tried_and_the_best_of_them_told():
     assert train(X, y, start=[3])[1] == alone[3]
 
 
-def test_of_many_points_starts_are_tried_for_fewer_evaluations(monkeypatch):
-    X, y = simulate(60)
-    _, usual = train(X, y)
-    monkeypatch.setattr(sizes, "LEAST_TRIED_BRIEFLY", 60)
-    _, brief = train(X, y)
-    assert brief.evaluations < usual.evaluations
-    assert brief.log_likelihood == pytest.approx(usual.log_likelihood, abs=1e-4)
+def test_training_sees_some_points_at_most_and_conditions_on_all():
+    X, y = simulate(90)
+    posterior, result = train(X, y, most=40, random_state=3)
+    assert (result.most, posterior.n_train) == (40, 90)
+    rows = torch.from_numpy(np.random.default_rng(3).permutation(90)[:40])
+    standard = posterior.x_units.forward(X[rows]), posterior.y_units.forward(y[rows])
+    part = ExactPosterior(*standard, posterior.covariance, posterior.theta_R)
+    assert result.log_likelihood == pytest.approx(part.log_likelihood(), abs=1e-6)
+    assert posterior.retrained(X, y).training.most == 40
+    other, _ = train(X, y, most=40, random_state=4)
+    assert not torch.allclose(other.theta_R, posterior.theta_R)
 
 
 def test_the_users_kernel_is_trained_but_left_alone():

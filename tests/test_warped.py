@@ -7,12 +7,10 @@ import torch
 from sharpgp import Exact, SharpGPRegressor
 from sharpgp.gp import train
 from sharpgp.gp import warped as warping
-from sharpgp.gp.additive import Additive
 from sharpgp.gp.covariance import Stationary
 from sharpgp.gp.exact import ExactPosterior
 from sharpgp.gp.from_gpytorch import FromGPyTorch
 from sharpgp.gp.scaling import Affine
-from sharpgp.gp.sizes import drawn_rows
 from sharpgp.gp.warped import (
     Warp,
     WarpedPosterior,
@@ -23,7 +21,7 @@ from sharpgp.gp.warped import (
 )
 from sharpgp.models.gaussian import learn_gaussian
 from sharpgp.models.judging import scores_of
-from sharpgp.models.spread_choice import _as_trained, _warped, same_spread
+from sharpgp.models.spread_choice import Choice, _as_trained, _warped, same_spread
 from tolerances import rounding_of_slopes, slopes
 
 
@@ -168,38 +166,6 @@ def test_warp_is_odd_about_its_centre():
     torch.testing.assert_close(warp.forward(warp.back(u)), u)
 
 
-def close_to_that_of_some(posterior: WarpedPosterior, most: int) -> bool:
-    """Whether a GP conditioned on all points is like one of those that trained it.
-
-    The part alone has slightly other units, and ends close by.
-    """
-    X, y = posterior.X_train, posterior.y_train
-    some = drawn_rows(len(y), most)
-    of_some = train_warped(X[some], y[some], posterior.base.covariance, start=0)
-    new = multiplicative(200, seed=1)[0]
-    return bool((of_some.mean(new) / posterior.mean(new)).log().abs().mean() < 0.1)
-
-
-def test_where_a_kernel_is_trained_on_some_points_they_find_the_warp(monkeypatch):
-    monkeypatch.setattr(Additive, "most_trained", 60)
-    X, y = multiplicative(140, seed=0)
-    model = learn_gaussian(train(X, y, "additive", start=0)[0])
-    assert model.choice.warped
-    assert model.posterior.n_train == 140
-    assert close_to_that_of_some(model.posterior, 60)
-
-
-def test_of_many_points_some_find_the_warp(monkeypatch):
-    X, y = multiplicative(140, seed=0)
-    kernel = Stationary("rbf", 2)
-    whole = train_warped(X, y, kernel, start=0)
-    monkeypatch.setattr(warping, "MOST_WARPED", 60)
-    posterior = train_warped(X, y, kernel, start=0)
-    assert posterior.n_train == 140
-    assert close_to_that_of_some(posterior, 60)
-    assert not torch.equal(posterior.theta_R, whole.theta_R)
-
-
 def falling(n: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Targets below zero whose noise grows with their distance to it."""
     generator = torch.Generator().manual_seed(0)
@@ -225,19 +191,8 @@ def test_a_warp_sought_on_the_wrong_side_is_sought_on_the_others(monkeypatch):
     assert found.side != "low"
     assert found.log_likelihood() == pytest.approx(high, abs=0.01)
     # What is fitted again begins on the side that was found.
-    plain = _as_trained(gp)
-    choice = _warped(gp, scores_of(plain.residuals, plain.judged)).choice
+    plain = _as_trained(gp, Choice())
+    choice = _warped(gp, scores_of(plain.residuals, plain.sigma)).choice
     assert choice.side == found.side
-    # Of many points, the side that is ahead after a few evaluations goes on to the same end.
-    monkeypatch.setattr(warping, "MOST_FROM_SIDES", 50)
-    early = best_warped(gp)
-    assert early.log_likelihood() == pytest.approx(high, abs=0.01)
-    assert early.base.training.evaluations > 3 * warping.TRIED_BRIEFLY
-    search = warping._Search.of(X, y, gp.covariance, start, gp.training.prior)
-    briefly = {
-        side: search.descent(search.origin(side), warping.TRIED_BRIEFLY).value
-        for side in ("low", "high", "middle")
-    }
-    assert early.side == min(briefly, key=briefly.get)
     again = same_spread(choice, gp, X[:80], y[:80]).posterior
     assert again.side == again.retrained(X[10:], y[10:]).side == found.side

@@ -22,7 +22,6 @@ from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.cli import app
 from sharpgp.exceptions import InvalidInputError, SharpGPError
 from sharpgp.models.as_trained import PosteriorModel
-from sharpgp.models.model import Model
 from sharpgp.toy import make_toy
 from sharpgp_benchmarks import datasets, formats, regression, tables, toy
 from sharpgp_benchmarks import run as running
@@ -451,19 +450,19 @@ def test_width_and_beta_from_different_sigmas_show_in_the_table(monkeypatch):
     (right,) = tables.summarise(results)
     assert honest(right) == {"kuleshov18": True, "vovk20": True}
 
-    scored, spread = ScoredPredictor.of, PosteriorModel.spread
+    scored, both = ScoredPredictor.of, PosteriorModel.location_and_spread
 
     def without_noise(self, X):
+        location, spread = both(self, X)
         noise = self.posterior.theta_R[-1].sqrt() * self.posterior.y_units.scale
-        return (spread(self, X).square() - noise.square()).clamp(min=0.0).sqrt()
+        return location, (spread.square() - noise.square()).clamp(min=0.0).sqrt()
 
     def scored_with_noise(*asked, **settings):
         with monkeypatch.context() as patch:
-            patch.setattr(PosteriorModel, "spread", spread)
+            patch.setattr(PosteriorModel, "location_and_spread", both)
             return scored(*asked, **settings)
 
-    monkeypatch.setattr(PosteriorModel, "spread", without_noise)
-    monkeypatch.setattr(PosteriorModel, "location_and_spread", Model.location_and_spread)
+    monkeypatch.setattr(PosteriorModel, "location_and_spread", without_noise)
     monkeypatch.setattr(ScoredPredictor, "of", scored_with_noise)
     (wrong,) = tables.summarise([perform(task, {}) for task in tasks])
     assert honest(wrong) == {"kuleshov18": False, "vovk20": False}

@@ -19,12 +19,12 @@ from sharpgp.exceptions import warn
 from sharpgp.frames.suspicions import plausible_range
 
 # Numbers of the rows as the user counts them; None: from 0.
-_numbers: ContextVar[Sequence[int] | None] = ContextVar("numbers of the rows", default=None)
+_numbers: ContextVar[Sequence[Any] | None] = ContextVar("numbers of the rows", default=None)
 
 
 @contextmanager
-def rows_numbered(numbers: Sequence[int]) -> Iterator[None]:
-    """Warnings inside number rows so."""
+def rows_numbered(numbers: Sequence[Any]) -> Iterator[None]:
+    """Warnings inside call rows so."""
     token = _numbers.set(numbers)
     try:
         yield
@@ -47,7 +47,7 @@ def warn_of_far_targets(y: Any) -> None:
         for row in rows[(column[rows] < low) | (column[rows] > high)]:
             away = abs(column[row] - others.mean()) / max(others.std(), np.finfo(float).tiny)
             numbers = _numbers.get()
-            name = int(row) if numbers is None else int(numbers[row])
+            name = int(row) if numbers is None else numbers[row]
             where = f" (output {j})" if columns.ndim == 2 and columns.shape[1] > 1 else ""
             warn(
                 f"y: row {name}{where} is {column[row]:g}, {away:.0f} standard deviations from the "

@@ -57,7 +57,8 @@ class QuantileTable:
     q : Tensor [K, n]
         Finite; where they cross, their running maximum over the levels is taken.
     tail : Tail, optional
-        With a scale [n] on both sides, or [2, n]; else exponential tails continue the outermost density.
+        With a scale [n] on both sides, or [2, n]; else exponential tails continue the outermost
+        density.
     """
 
     def __init__(self, p: Tensor, q: Tensor, tail: Tail | None = None) -> None:

@@ -420,7 +420,7 @@ def _band(estimator: Any, X: Any, radius: Tensor, noise: Any) -> np.ndarray:
 
     def ends(calibrated: Any, X: Tensor) -> np.ndarray:
         radii = torch.stack([-radius, radius]).to(X)
-        return as_numpy(calibrated.kept(calibrated.model.at(radii, X).mT))
+        return as_numpy(calibrated.kept(calibrated.model.value(X, radii).mT))
 
     answer: np.ndarray = estimator._answer(X, ends, noise)
     return answer

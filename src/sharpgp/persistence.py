@@ -81,7 +81,7 @@ def save(model: Any, path: str | os.PathLike[str], **more: Any) -> None:
         "checksum": _checksum(text, writer.tensors),
         "content": text,
     }
-    data = to_bytes(writer.tensors, metadata=header)
+    data = _in_order(to_bytes(writer.tensors, metadata=header))
     with replacing(path) as temporary:
         temporary.write_bytes(data)
 
@@ -137,6 +137,15 @@ def read(
         # Whatever a damaged file does to decoding, it is the file's fault.
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise SavedModelError(f"cannot load {path}: it is damaged ({reason})") from error
+
+
+def _in_order(data: bytes) -> bytes:
+    """A file of safetensors with the keys of its header sorted: equal models give equal files."""
+    end = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:end])
+    text = json.dumps(header, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + data[end:]
 
 
 def _opened(path: str | os.PathLike[str]) -> tuple[dict[str, str], dict[str, Tensor]]:

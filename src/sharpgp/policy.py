@@ -114,7 +114,7 @@ class Policy:
     pool          rbf, matern32, additive, extra_trees, boosted_trees
     learnings                         5
     learned_rows                    500
-    scored_rows                  10,000
+    scored_rows                   5,000
     exact_rows                    2,000
     landmarks                     2,000
     neighbours                       64

@@ -108,8 +108,8 @@ BUGS = (
     Bug(
         "wrong sign of the residuals (cv)",
         "models/model.py",
-        "return HeldOut(rows, location, spread, (y[rows] - location) / spread)",
-        "return HeldOut(rows, location, spread, (location - y[rows]) / spread)",
+        "return HeldOut.of(rows, law, y[rows])",
+        "return HeldOut(rows, law, -law.score(y[rows]))",
         only="cv",
     ),
 )

@@ -20,9 +20,9 @@ from sharpgp.calibration.recalibrator import make_recalibrator
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.compute import choose_device
 from sharpgp.gp.posterior import DataPosterior
-from sharpgp.gp.sizes import INDUCING, MOST_EXACT
 from sharpgp.gp.sparse_training import train_sparse
 from sharpgp.gp.training import train
+from sharpgp.policy import INDUCING, SEARCHED_ROWS
 from sharpgp.toy import Split
 from sharpgp.toy import split as split_rows
 from sharpgp_benchmarks import datasets
@@ -147,7 +147,7 @@ def plan(
         most = MAX_UNDERTRAINED if max_train is None and base == "undertrained" else max_train
         if most is not None and n_train > most:
             settings["max_train"] = n_train = most
-        if base == "trained" and (inducing is not None or n_train > MOST_EXACT["cpu"]):
+        if base == "trained" and (inducing is not None or n_train > SEARCHED_ROWS["cpu"]):
             m = INDUCING if inducing is None else as_count(inducing, "inducing", least=1)
             settings["inducing"] = min(m, n_train)
         if split is not None:

@@ -26,9 +26,10 @@ class PlusPredictor(OfModel, LevelPredictor):
     r"""Quantiles of ``value_k(x, z_i)`` over all points ``i``, left out by fit ``k``.
 
     The symmetric band at coverage ``c`` runs from the ``floor((1-c)(N+1))``-th smallest
-    ``value_k(x, -|z_i|)`` to the ``ceil(c(N+1))``-th smallest ``value_k(x, |z_i|)``, and contains the mean, which is that of the fit on all data (at
-    coverages far below one half the two ends could otherwise change places).  Whatever the fits, it
-    covers with at least the probability given by :meth:`worst_case`.
+    ``value_k(x, -|z_i|)`` to the ``ceil(c(N+1))``-th smallest ``value_k(x, |z_i|)``, and contains
+    the mean, which is that of the fit on all data (at coverages far below one half the two ends
+    could otherwise change places).  Whatever the fits, it covers with at least the probability
+    given by :meth:`worst_case`.
 
     Parameters
     ----------

@@ -83,10 +83,8 @@ def bands_pay_within(held: HeldOut, bounds: Bounds, n_cal: int) -> bool:
     >>> bands_pay_within(held, Bounds(low=-1.0), 400)
     False
     """
-    law, z = (
-        held.law.at(_representative(torch.arange(len(held.rows)))),
-        _representative(held.scores),
-    )
+    places = _representative(torch.arange(len(held.rows)))
+    law, z = held.law.at(places), _representative(held.scores)
     low, high = (
         law.score(torch.full_like(law.location, end)).cpu() if math.isfinite(end) else end
         for end in (bounds.least, bounds.most)

@@ -94,10 +94,8 @@ class GroupModel(AroundModel):
         laws = [fit.law(rows[some]) for fit, some in zip(fits, places, strict=True)]
         law = joined(laws).at(torch.cat(places).argsort())
         known = of >= 0
-        shift, size = (
-            torch.where(known, self.shift[of], 0.0),
-            torch.where(known, self.size[of], 1.0),
-        )
+        shift = torch.where(known, self.shift[of], 0.0)
+        size = torch.where(known, self.size[of], 1.0)
         return law.changed(shift, size, torch.ones_like(size))
 
     def _without(self, part: int) -> Model:

@@ -1,6 +1,5 @@
 """``sharpgp check``, ``sharpgp fit``, ``sharpgp predict`` and ``sharpgp report``."""
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +9,7 @@ import typer
 from sharpgp._progress import begin, shown
 from sharpgp.cli._app import app
 from sharpgp.cli.display import bar, short_warnings, spinner
-from sharpgp.exceptions import InvalidInputError, SavedModelError
+from sharpgp.exceptions import SavedModelError
 
 QUIET = Annotated[bool, typer.Option("--quiet", help="No progress display.")]
 DEVICE = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
@@ -81,10 +80,10 @@ def check(
 @app.command()
 def fit(
     data: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(
-            help="Table with a header: .csv, .csv.gz, .parquet or .xlsx. Several files, or a "
-            "folder of them, are read in batches."
+            help="Table with a header: .csv, .csv.gz, .parquet or .xlsx; or several, a folder, a "
+            "pattern such as 'data/*.parquet', or an address such as s3://bucket/data/."
         ),
     ],
     target: Annotated[str, typer.Option(help="Column to predict.")],
@@ -137,15 +136,16 @@ def fit(
         float, typer.Option(help="Fraction of the rows held out, where the calibration needs any.")
     ] = 0.25,
     seed: Annotated[int, typer.Option(help="Seed of the split and of randomised methods.")] = 0,
-    memory: Annotated[
-        float | None,
+    rows: Annotated[
+        int | None,
         typer.Option(
-            help="Memory to use, in GiB: rows are then read in batches, as often as needed."
+            help="Most rows to fit: of a table with more, so many are drawn at random. Default: "
+            "100000."
         ),
     ] = None,
-    steps: Annotated[
-        int | None,
-        typer.Option(help="In batches: training steps on all rows, two passes each."),
+    memory: Annotated[
+        str | None,
+        typer.Option(help="Memory for reading and for these rows, such as 4GB. Default: 2 GiB."),
     ] = None,
     engine: ENGINE = "local",
     address: ADDRESS = None,
@@ -158,9 +158,9 @@ def fit(
     All columns but the target become features: numbers, categories, booleans and dates, with
     gaps. Leave out identifiers with --drop.
 
-    Tables of more than 2 million rows are read in batches, and so are others with --memory,
-    --steps or --engine. Such a fit keeps what it has computed in a folder next to the model: after
-    an interruption, the same command resumes it.
+    Of a table with more than --rows, the model is fitted to a sample that one pass over the table
+    draws. What has been read is kept in a folder next to the model: after an interruption, the same
+    command goes on from there.
     """
     from sharpgp.cli.options import (
         approximation_of,
@@ -193,46 +193,36 @@ def fit(
     check_writable(out)
     columns: dict[str, Any] = {"drop": drop or [], "groups": groups, "missing": missing or []}
     reading = Reading(encoding, decimal, skip, sheet, dates)
-    given = memory, steps, address, workers
-    batches = engine != "local" or any(value is not None for value in given)
+    given: dict[str, Any] = {"address": address, "workers": workers, "memory": memory, "rows": rows}
+    given = {name: value for name, value in given.items() if value is not None}
     with short_warnings(), shown(not quiet):
-        batches = batches or _is_large(data)
-        if batches and reading != Reading():
-            raise InvalidInputError(
-                "encoding, decimal, skip, sheet, dates: expected one file that is read as a whole, "
-                "found batches; convert the files to Parquet"
-            )
-        rows = None if batches else training_rows(data[0], target, **columns, reading=reading)
+        drawn = engine != "local" or given.keys() - {"rows"} or _is_large(data, rows)
+        whole = None if drawn else training_rows(data[0], target, **columns, reading=reading)
         begin("loading")
         from sharpgp import SharpGPRegressor
         from sharpgp.tabular import fit_files, fit_rows
 
         fitted = SharpGPRegressor(**settings, approximation=approximation_of(approximation))
-        if rows is None:
+        if whole is None:
             folder = out.with_name(f"{out.name}.work")
-            saved = fit_files(
-                data,
-                target,
-                fitted,
-                **columns,
-                memory=2.0 if memory is None else memory,
-                steps=steps or 0,
-                work=folder,
-                engine=engine,
-                address=address,
-                workers=workers,
-            )
-            saved.save(out)
-            shutil.rmtree(folder)
+            more = columns | given | {"reading": reading, "engine": engine, "work": folder}
+            try:
+                saved = fit_files(data, target, fitted, **more)
+                saved.save(out)
+            except KeyboardInterrupt:
+                typer.echo(f"{folder} keeps what was read: the same command goes on", err=True)
+                raise
+            _remove(folder)
         else:
-            saved = fit_rows(rows, fitted)
+            saved = fit_rows(whole, fitted)
             saved.save(out)
     table = fitted.encoding_
     gaps = f", {table.n_missing} values missing" if table.n_missing else ""
+    sample = f" of {saved.rows} rows in all" if saved.rows else ""
     typer.echo(
         f"Fitted {target} on {len(table.columns)} columns ({len(table.features)} features"
         f"{gaps}), "
-        f"{fitted.calibrated_.n_train} training rows, calibration {fitted.calibration_}; "
+        f"{fitted.calibrated_.n_train} training rows{sample}, calibration {fitted.calibration_}; "
         f"wrote {out}"
     )
 
@@ -241,7 +231,10 @@ def fit(
 def predict(
     model: Annotated[Path, typer.Argument(help="Model that `sharpgp fit` or `save` wrote.")],
     data: Annotated[
-        Path, typer.Argument(help="Table with a header: .csv, .csv.gz, .parquet or .xlsx.")
+        str,
+        typer.Argument(
+            help="Table with a header: .csv, .csv.gz, .parquet or .xlsx, or its address."
+        ),
     ],
     out: Annotated[Path, typer.Option(help="File to write: .csv or .parquet; - for the terminal.")],
     coverage: Annotated[
@@ -274,6 +267,7 @@ def predict(
     from sharpgp.cli.options import check_place, check_writable, numbers_of
     from sharpgp.tabular.files import check_output, rows_in
     from sharpgp.tabular.layout import Reading
+    from sharpgp.tabular.places import is_one_file
     from sharpgp.tabular.prediction import Request, predict_file
 
     check_place(device, engine, address, workers)
@@ -281,21 +275,11 @@ def predict(
     check_writable(out)
     request = Request(coverage or [0.95], numbers_of(quantiles), keep or [])
     reading = Reading(encoding, decimal, skip, sheet)
-    if engine != "local" and reading != Reading():
-        raise InvalidInputError("encoding, decimal, skip, sheet: expected the engine local")
     request.check_names(data, reading)
     saved = _loaded(model, device, quiet)
-    with short_warnings(), bar(not quiet, rows_in(data)) as progress:
-        if engine == "local":
-            rows = predict_file(saved, data, out, request, reading=reading, progress=progress)
-        else:
-            from sharpgp.tabular.cluster import predict_on_ray
-            from sharpgp.tabular.streamed.prediction import predict_on_dask
-
-            on_cluster = {"ray": predict_on_ray, "dask": predict_on_dask}[engine]
-            rows = on_cluster(
-                saved, data, out, request, address=address, workers=workers, progress=progress
-            )
+    where: dict[str, Any] = {"engine": engine, "address": address, "workers": workers}
+    with short_warnings(), bar(not quiet, rows_in(data) if is_one_file(data) else None) as progress:
+        rows = predict_file(saved, data, out, request, reading=reading, progress=progress, **where)
     if str(out) != "-":
         typer.echo(f"Predicted {rows} rows: {', '.join(request.names)}; wrote {out}")
 
@@ -333,8 +317,8 @@ def report(
     """
     from sharpgp._files import replacing
     from sharpgp.cli.options import check_place, check_writable
-    from sharpgp.tabular.files import check_columns
     from sharpgp.tabular.layout import Reading
+    from sharpgp.tabular.sources import check_columns
 
     check_place(device)
     check_writable(out)
@@ -369,14 +353,25 @@ def report(
     )
 
 
-def _is_large(data: list[Path]) -> bool:
-    """Whether tables are several, or one that is better not read as a whole."""
-    from sharpgp.tabular.files import MOST_IN_MEMORY, rows_in
+def _is_large(data: list[str], most: int | None) -> bool:
+    """Whether tables are several, or one with more rows than are fitted."""
+    from sharpgp.tabular.files import MOST_ROWS, rows_in
+    from sharpgp.tabular.places import Place, is_one_file
 
-    if len(data) > 1 or data[0].is_dir():
+    if len(data) > 1 or not is_one_file(data[0]):
         return True
     rows = rows_in(data[0])
-    return rows is not None and rows > MOST_IN_MEMORY
+    if rows is None:
+        return not Place.of(data[0]).is_local
+    return rows > (most or MOST_ROWS)
+
+
+def _remove(folder: Path) -> None:
+    """Remove what a finished fit kept, and the folder, unless something else is in it."""
+    for path in folder.glob("*pass-*"):
+        path.unlink()
+    if not any(folder.iterdir()):
+        folder.rmdir()
 
 
 def _loaded(path: Path, device: str, quiet: bool) -> Any:

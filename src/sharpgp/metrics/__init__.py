@@ -7,10 +7,12 @@ sharpness (width, standard deviation) only means something beside coverage.
 
 from sharpgp.metrics.conditional import (
     BinnedCoverage,
+    ExcessRisk,
     WorstSlab,
     coverage_along,
     coverage_by,
     coverage_by_width,
+    excess_risk,
     worst_slab_coverage,
 )
 from sharpgp.metrics.report import CalibrationReport, calibration_report
@@ -39,6 +41,7 @@ __all__ = [
     "ECE_LEVELS",
     "BinnedCoverage",
     "CalibrationReport",
+    "ExcessRisk",
     "PitHistogram",
     "WorstSlab",
     "calibration_report",
@@ -49,6 +52,7 @@ __all__ = [
     "crps",
     "ece",
     "ece_floor",
+    "excess_risk",
     "interval_coverage",
     "interval_score",
     "interval_width",

@@ -7,6 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
+from sklearn.ensemble import ExtraTreesClassifier
+from sklearn.model_selection import KFold
 
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.metrics._checks import Floats, covered_points, feature_table, flat_columns
@@ -155,6 +158,76 @@ def worst_slab_coverage(
         lower=a,
         upper=b,
     )
+
+
+class ExcessRisk(NamedTuple):
+    """By how much coverage given the features differs from the target, at least; 0 where none."""
+
+    value: float
+    standard_error: float
+
+
+def excess_risk(
+    X: ArrayLike,
+    y: ArrayLike,
+    lower: ArrayLike,
+    upper: ArrayLike,
+    coverage: float,
+    *,
+    classifier: Any = None,
+    n_splits: int = 5,
+    random_state: int | None = 0,
+) -> ExcessRisk:
+    r"""Return the excess risk of the target coverage: whether ``x`` tells who will be missed.
+
+    A classifier predicts the coverage :math:`\hat p(x)` of points that it has not seen, in
+    ``n_splits`` parts. With the covered points :math:`c_i` and the target coverage :math:`c`,
+
+    .. math:: \mathrm{ERT} = \frac{1}{n} \sum_i \mathrm{sign}(\hat p(x_i) - c) (c_i - c)
+              \quad\text{estimates}\quad E |P(\text{covered} \mid X) - c|
+
+    from below: exactly with a perfect classifier, and 0, up to its standard error, where nothing in
+    the features tells.
+
+    Parameters
+    ----------
+    X : array of shape (n, d)
+    y, lower, upper : arrays of shape (n,)
+    coverage : float
+        The target, in (0, 1).
+    classifier : scikit-learn classifier, optional
+        By default extremely randomised trees with at least 20 points in a leaf.
+    n_splits : int
+    random_state : int or None
+
+    References
+    ----------
+    S. Braun et al., "Conditional coverage diagnostics for conformal prediction", 2025; the package
+    covmetrics.
+
+    Examples
+    --------
+    >>> X = np.linspace(0, 1, 400)[:, None]
+    >>> y = np.where(X[:, 0] > 0.75, 2.0, 0.0)
+    >>> round(excess_risk(X, y, np.full(400, -1), np.full(400, 1), 0.75).value, 1)
+    0.4
+    """
+    X, covered = feature_table(X, y), covered_points(y, lower, upper)
+    n = len(X)
+    if not 0 < coverage < 1 or not 2 <= n_splits <= n:
+        raise InvalidInputError(
+            "excess_risk: expected coverage in (0, 1) and 2 or more parts, at most as many as "
+            f"points, found {coverage!r} and {n_splits!r} for {n} points"
+        )
+    if classifier is None:
+        classifier = ExtraTreesClassifier(min_samples_leaf=20, random_state=random_state)
+    gained = np.empty(n)
+    for rest, test in KFold(n_splits, shuffle=True, random_state=random_state).split(X):
+        told = clone(classifier).fit(X[rest], covered[rest])
+        column = list(told.classes_).index(True) if True in told.classes_ else None
+        p = np.zeros(len(test)) if column is None else told.predict_proba(X[test])[:, column]
+        gained[test] = np.sign(p - coverage) * (covered[test] - coverage)
+    return ExcessRisk(float(gained.mean()), float(gained.std(ddof=1) / np.sqrt(n)))
 
 
 def _search_slab(

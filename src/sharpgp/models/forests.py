@@ -45,7 +45,7 @@ _MOST_CELLS, _POINT = 256, 1e-9
 
 @stored("TargetCells", edges=NumPyArray("E"), counts=NumPyArray("C"), size=float)
 class TargetCells:
-    r"""Cells of the target between midpoints of neighbouring values; one of each value that repeats.
+    r"""Cells of the target between midpoints of neighbouring values, and one of each that repeats.
 
     A forest gives each cell a probability.  Beside its trees stands one that is all root, with the
     targets of all rows, and one more row that is anywhere: no cell is ever impossible.
@@ -111,10 +111,11 @@ class TargetCells:
         below = torch.cat([found.new_zeros(len(found), 1), found.cumsum(1)], 1)
         z = ndtri(outside + (1.0 - 2.0 * outside) * below.clamp(max=1.0))
         spread = np.sqrt((trees * variance + self.size**2) / (trees + 1.0))
-        m, spread = (torch.from_numpy(part).to(like) for part in (m, spread))
-        edges = torch.from_numpy(self.edges).to(like)
-        tails = torch.full_like(spread, self.size).expand(2, -1)
-        return Table(edges, z, m, spread, tails, 4.0 * _POINT * self.size)
+        edges, location, deviation = (
+            torch.from_numpy(part).to(like) for part in (self.edges, m, spread)
+        )
+        tails = torch.full_like(deviation, self.size).expand(2, -1)
+        return Table(edges, z, location, deviation, tails, 4.0 * _POINT * self.size)
 
 
 @stored(
@@ -175,7 +176,7 @@ class ExtraTrees:
             self.weights = weights
 
     def _restored(self) -> None:
-        agree("trees", self.members.shape[1], self.trees.n_trees)
+        agree("trees", self.members.shape, (len(self.targets), self.trees.n_trees))
         inside = (self.members >= 0) & (self.members < len(self.trees.value))
         agree("leaves of points", bool(inside.all()), True)
 
@@ -195,8 +196,9 @@ class ExtraTrees:
         shape = nodes, len(self.cells.counts)
         cells = csr_matrix((share, (leaf, self.cells.of(self.targets)[row])), shape=shape)
         y = self.targets[row]
-        mean = np.bincount(leaf, share * y, nodes)
-        return cells, mean, np.bincount(leaf, share * (y - mean[leaf]) ** 2, nodes)
+        mean = np.bincount(leaf, share * y, nodes).astype(np.float64)
+        variance = np.bincount(leaf, share * (y - mean[leaf]) ** 2, nodes).astype(np.float64)
+        return cells, mean, variance
 
     def location(self, X: Floats) -> Floats:
         """Mean of the targets in the leaves [T]."""
@@ -285,7 +287,7 @@ def tamed(y: Floats) -> Floats:
     cells=TargetCells,
 )
 class LeafForest:
-    r"""A forest of which every leaf keeps the mean and the variance of its targets, and a few cells.
+    r"""A forest whose leaves keep the mean and the variance of their targets, and a few of these.
 
     With ``m_t`` and ``v_t`` those of the leaf of ``x`` in tree ``t``, the location is ``m``, the
     mean of ``m_t`` over trees, and the squared spread the mean of ``v_t + (m_t - m)^2``.  The law
@@ -387,8 +389,8 @@ class LeafForest:
         n_cells = len(self.cells.counts)
         nothing = np.empty((0, n_cells)), np.empty(0), np.empty(0)
         found = [*self.trees.by_rows(X, self._of_leaves), nothing]
-        mass, *rest = (np.concatenate(part) for part in zip(*found, strict=True))
-        return self.cells.law(mass, self.trees.n_trees, *rest, like)
+        mass, m, variance = (np.concatenate(part) for part in zip(*found, strict=True))
+        return self.cells.law(mass, self.trees.n_trees, m, variance, like)
 
     def _of_leaves(self, leaves: Whole) -> tuple[Floats, Floats, Floats]:
         n_cells = len(self.cells.counts)

@@ -118,7 +118,10 @@ class GaussianModel(GPModel, Learner):
         """Leave-one-out residuals, and deviations that are not brought to unit size [N]."""
         residuals, sigma = loo_of(self.posterior)
         if self.scale is not None:
-            sigma = sigma * (0.5 * self.choice.share * self.scale.log_square_loo()).exp()
+            g = self.scale.log_square_loo()
+            if len(g) < len(sigma):  # it was learned from some of the points
+                g = self.scale.log_square(self.posterior.sampled[0].X_train)
+            sigma = sigma * (0.5 * self.choice.share * g).exp()
         return residuals, sigma
 
     @property

@@ -6,7 +6,8 @@ other.  Ranks, tails, weights and classes work with scores, and need not know th
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Self
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -14,12 +15,12 @@ from scipy.special import ndtri_exp
 from torch import Tensor
 from torch.special import log_ndtr, ndtr, ndtri
 
-from sharpgp._stored import Array, Several, agree, stored
+from sharpgp._stored import ABSENT, Array, Several, Spec, agree, stored
 
 # Probabilities below it are added up as logarithms.
 _FAR = 1e-8
 # How close a search for a value comes: in scores, and in spreads.
-_CLOSE, _WITHIN, _MOST_STEPS = 1e-10, 1e-12, 200
+_CLOSE, _WITHIN, _MOST_STEPS = 1e-10, 4e-16, 200
 # Least step by which growth is judged, where the scores of a tail are all the same.
 _LEAST_STEP = 1e-3
 
@@ -72,7 +73,7 @@ class Law(ABC):
         return self.values_at(z.reshape(-1), rows.reshape(-1)).reshape(z.shape)
 
     def growth(self, z: Tensor, step: Tensor) -> Tensor:
-        """By what a step [T] or [] outward from the least and the greatest score widens values [2, T].
+        """How much a step [T or 1] outward from the least and greatest score adds [2, T].
 
         In units of the step; ``z`` [K, T or 1] is increasing.
         """
@@ -82,6 +83,15 @@ class Law(ABC):
 
     def __len__(self) -> int:
         return len(self.location)
+
+
+@dataclass(frozen=True)
+class Nodes(Spec):
+    """Nodes [G] that all rows share, or [T, G] of each."""
+
+    def check(self, value: Any, sizes: dict[str, int]) -> None:
+        """See :meth:`Spec.check`."""
+        Array("G" if getattr(value, "ndim", 1) == 1 else "T G").check(value, sizes)
 
 
 @stored("Normal", location=Array("T"), spread=Array("T", positive=True))
@@ -127,8 +137,8 @@ class Normal(Law):
 
 @stored(
     "Table",
-    y=Array(),
-    z=Array(),
+    y=Nodes(),
+    z=Nodes(),
     location=Array("T"),
     spread=Array("T", positive=True),
     tails=Array("two T", positive=True),
@@ -155,6 +165,8 @@ class Table(Law):
     >>> law.score(torch.tensor([[-3.0], [2.0], [6.0]]))[:, 0].tolist()
     [-3.0, 0.5, 2.0]
     """
+
+    rounding: float
 
     def __init__(
         self,
@@ -195,7 +207,7 @@ class Table(Law):
         mean = ((y[:, -1] - y[:, 0]) / apart).clamp(min=_LEAST_OUTSIDE * typical)
         outer = (y[:, [1, -1]] - y[:, [0, -2]]) / dz[[0, -1]]
         tails = torch.maximum(outer, mean.unsqueeze(1)).T
-        rounding = _ROUNDING * float(table.abs().max())
+        rounding = 16.0 * torch.finfo(table.dtype).eps * float(table.abs().max())
         found = cls(y, z, mean, mean, tails, rounding)
         low, found.location, high = found.value(z.new_tensor([[-1.0], [0.0], [1.0]]))
         found.spread = (high - low) / 2.0
@@ -242,7 +254,11 @@ class Table(Law):
         return Changed(self, shift, size, factor)
 
 
-@stored("Mixture", weights=Array("K"), laws=Several(Law))
+# What the parts of a law say of it.
+_OF_PARTS = {"location": ABSENT, "spread": ABSENT}
+
+
+@stored("Mixture", weights=Array("K"), laws=Several(Law), transient=_OF_PARTS)
 class Mixture(Law):
     r"""``F = sum_k w_k F_k``; with the mean and the deviation of the mixture.
 
@@ -270,8 +286,16 @@ class Mixture(Law):
 
     def __init__(self, weights: Tensor, laws: Sequence[Law]) -> None:
         self.weights, self.laws = weights, list(laws)
-        w = weights.to(laws[0].location.device).unsqueeze(-1)
-        m, s = (torch.stack([getattr(law, f) for law in laws]) for f in ("location", "spread"))
+        self._combine()
+
+    def _restored(self) -> None:
+        agree("laws and weights", len(self.laws), len(self.weights))
+        agree("rows", len({len(law) for law in self.laws}), 1)
+        self._combine()
+
+    def _combine(self) -> None:
+        w = self.weights.to(self.laws[0].location.device).unsqueeze(-1)
+        m, s = (torch.stack([getattr(law, f) for law in self.laws]) for f in ("location", "spread"))
         self.location = (w * m).sum(0)
         self.spread = (w * (s.square() + (m - self.location).square())).sum(0).sqrt()
 
@@ -279,7 +303,7 @@ class Mixture(Law):
     def rounding(self) -> Tensor:  # type: ignore[override]
         """See :class:`Law`."""
         size = self.spread + self.location.abs()
-        own = 4.0 * _WITHIN * size.detach()
+        own = _ROUNDING * size.detach()
         return own + max(torch.as_tensor(law.rounding).max() for law in self.laws).to(own)
 
     def scores_at(self, y: Tensor, rows: Tensor) -> Tensor:
@@ -365,6 +389,7 @@ class Mixture(Law):
     shift=Array("T"),
     size=Array("T", positive=True),
     factor=Array("T", positive=True),
+    transient=_OF_PARTS,
 )
 class Changed(Law):
     r"""``value(z) = m + factor (value_0(shift + size z) - m)``, with ``m`` the location of a law.
@@ -422,7 +447,7 @@ class Changed(Law):
         return Changed(self, shift, size, factor)
 
 
-@stored("Either", which=Array("T", whole=True), laws=Several(Law))
+@stored("Either", which=Array("T", whole=True), laws=Several(Law), transient=_OF_PARTS)
 class Either(Law):
     """One of two laws at each row.
 
@@ -511,9 +536,9 @@ def either(which: Tensor, one: Law, other: Law) -> Law:
     return Either(which.long(), [one, other])
 
 
-# Ends through a point are known to within so much of it; least slopes of tables, in units of the
+# Values are known to within so much of their size; least slopes of tables, in units of the
 # typical one, between neighbours and of tails: ties can be told apart, and no score is infinite.
-_ROUNDING = 16 * torch.finfo(torch.float64).eps
+_ROUNDING = 1e-11
 _LEAST_INSIDE, _LEAST_OUTSIDE = 1e-6, 1e-2
 
 

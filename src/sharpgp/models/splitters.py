@@ -10,7 +10,7 @@ from torch import Tensor
 from sharpgp._validation import as_count
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.models.folds import Split, check_several, holdout, parts, together
-from sharpgp.policy import LEARNINGS, SCORED_ROWS
+from sharpgp.policy import LEARNINGS, Policy
 
 
 def complements(n: int, tests: Iterable[Tensor]) -> list[Split]:
@@ -29,23 +29,23 @@ def complements(n: int, tests: Iterable[Tensor]) -> list[Split]:
     return found
 
 
-def learning_pairs(labels: Tensor, seed: int) -> list[Split]:
+def learning_pairs(labels: Tensor, seed: int, policy: Policy | None = None) -> list[Split]:
     """Splits for every learning of a model: rows that it may see, and rows that it scores.
 
-    Every row is scored by one of them; of many rows a random part, at most
-    :data:`~sharpgp.policy.SCORED_ROWS`.  Rows of one label are on one side.
+    Every row is scored by one of them; of many rows a random part, at most as many as the policy
+    says.  Rows of one label are on one side.
 
     Examples
     --------
     >>> [len(test) for _, test in learning_pairs(torch.arange(103), 0)]
     [21, 21, 21, 20, 20]
     >>> [len(test) for _, test in learning_pairs(torch.arange(30_000), 0)]
-    [2000, 2000, 2000, 2000, 2000]
+    [1000, 1000, 1000, 1000, 1000]
     """
-    n = len(labels)
+    n, most = len(labels), (policy or Policy()).scored_rows
     scored = torch.arange(n, device=labels.device)
-    if n > SCORED_ROWS:
-        scored = holdout(labels, SCORED_ROWS, seed)[1]
+    if n > most:
+        scored = holdout(labels, most, seed)[1]
     return complements(n, [scored[part] for part in parts(labels[scored], LEARNINGS, seed)])
 
 

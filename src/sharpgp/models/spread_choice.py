@@ -122,8 +122,8 @@ def choose_spread(
         X, z, ties = _scaled_by(best)
         g = held_out_log_squares(X, z, kept, seed, ties, alone=not runs_in_threads(posterior))
         share = honest_share(best.residuals, best.sigma, g)
-        choice = replace(best.choice, share=share)
-        best = replace(best, choice=choice, scale=best.scale if share else None)
+        confirmed = _with_share(best, share, g, reference, 0.0)
+        best = replace(confirmed, scale=best.scale if share else None)
     return Chosen(best.posterior, best.choice, best.scale)
 
 

@@ -6,22 +6,19 @@ from typing import TYPE_CHECKING, Any
 from sharpgp._extras import need
 
 if TYPE_CHECKING:
-    from sharpgp.tabular.models import SavedModel, fit_file, fit_rows, load_model
-    from sharpgp.tabular.streamed.fit import fit_files
+    from sharpgp.tabular.models import SavedModel, fit_file, fit_files, fit_rows, load_model
 
 need("cli", "pyarrow")  # an error that names the extra comes before one that names pyarrow
 
 __all__ = ["SavedModel", "fit_file", "fit_files", "fit_rows", "load_model"]
 
 # As in the package itself, what takes seconds to load waits until it is asked for.
-_HOMES = dict.fromkeys(__all__, "models") | {"fit_files": "streamed.fit"}
-
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        if name not in _HOMES:
+        if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+        value = getattr(import_module(f"{__name__}.models"), name)
         globals()[name] = value
         return value
 

@@ -1,35 +1,93 @@
-"""Clusters: how to join one; predictions for a file on Ray, with Ray Data."""
+"""Who visits units of rows: threads of this machine, ray or dask.
+
+Answers come in the order of the units, whoever gives them, and few of them wait at a time.  Units
+of a worker that is lost go to others, by the engine's own retries.
+"""
 
 import logging
 import os
 import re
 import socket
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import torch
 
 from sharpgp._extras import need
-from sharpgp.exceptions import SharpGPError
-from sharpgp.frames.encoding import TableEncoding
-from sharpgp.tabular.files import (
-    AS_GUESSED,
-    ROWS,
-    csv_conversion,
-    format_of,
-    parsing_of,
-    read_batches,
-    row_by_row,
-)
-from sharpgp.tabular.layout import Layout
-from sharpgp.tabular.models import SavedModel, load_model
-from sharpgp.tabular.prediction import Progress, Request, check_file, write
+from sharpgp._validation import as_count, check_choice
+from sharpgp.exceptions import InvalidInputError, SharpGPError
+from sharpgp.tabular.sources import Unit, joined_dask, resolved
 
-# Rows travel in blocks of this size; ray's own is so large that one worker would get a whole file.
-_BLOCK_BYTES = 2**23
+ENGINES = ("local", "ray", "dask")
+# How often a unit is tried again elsewhere after its worker is lost.
+_RETRIES = 5
+# Units that a worker is given ahead, so that it need not wait.
+_AHEAD = 2
+
+Answer = TypeVar("Answer")
+#: The answers of ``visit(unit)`` for all units, in their order.
+Visitors = Callable[[Callable[[Unit], Any], Iterable[Unit]], Iterator[Any]]
+
+
+@contextmanager
+def visitors(engine: str, *, workers: int | None, address: str | None) -> Iterator[Visitors]:
+    """The function that visits units.
+
+    Parameters
+    ----------
+    engine : {"local", "ray", "dask"}
+    workers : int, optional
+        Threads of this machine, or processes of the cluster; by default all that there are.
+    address : str, optional
+        Of a cluster.  Without one the cluster that the caller has joined already is used, or one
+        is started on this machine.
+    """
+    check_choice(engine, "engine", ENGINES)
+    if workers is not None:
+        as_count(workers, "workers", least=1)
+    if engine == "local" and address is not None:
+        raise InvalidInputError(
+            f"address: expected none with the engine local, found {address!r}; choose the engine "
+            "ray or dask"
+        )
+    with {"local": _local, "ray": _ray, "dask": _dask}[engine](workers, address) as visit_all:
+        yield visit_all
+
+
+def alone(visit: Callable[[Unit], Answer], unit: Unit, rows: Any) -> Answer | SharpGPError:
+    """``visit(unit)`` with these rows; an error of ours as an answer, in one piece."""
+    try:
+        return visit(replace(unit, rows=resolved(rows)))
+    except SharpGPError as error:
+        return error
+
+
+def _alone_on_one_thread(visit: Any, unit: Unit, rows: Any) -> Any:
+    torch.set_num_threads(1)  # there is a worker for every core
+    return alone(visit, unit, rows)
+
+
+@contextmanager
+def _local(workers: int | None, _: str | None) -> Iterator[Visitors]:
+    found = workers or torch.get_num_threads()
+    with ThreadPoolExecutor(found) as pool:
+
+        def visit_all(visit: Callable[[Unit], Any], units: Iterable[Unit]) -> Iterator[Any]:
+            return _windowed(
+                lambda unit: pool.submit(alone, visit, unit, unit.rows),
+                lambda future: future.result(),
+                units,
+                found,
+            )
+
+        try:
+            yield visit_all
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 @contextmanager
@@ -59,7 +117,7 @@ def ray_cluster(address: str | None, workers: int | None) -> Iterator[int]:
 
 @contextmanager
 def dask_cluster(address: str | None, workers: int | None) -> Iterator[tuple[Any, int]]:
-    """Join a dask cluster, or start one of this machine without an address; client and workers."""
+    """The same of dask: client and workers."""
     need("dask", "dask", "distributed")
     from distributed import Client
 
@@ -69,14 +127,83 @@ def dask_cluster(address: str | None, workers: int | None) -> Iterator[tuple[Any
         "dashboard_address": None,
         "silence_logs": logging.ERROR,
     }
+    joined = joined_dask() if address is None else None
     check_listening("dask", address)
     try:
-        client = Client(address, timeout=30) if address else Client(**own)
+        client = joined or (Client(address, timeout=30) if address else Client(**own))
     except (OSError, ValueError) as error:
         raise unreachable("dask", address, error) from None
-    with client:
+    try:
         cores = max(1, sum(client.nthreads().values()))
         yield client, min(workers or cores, cores)
+    finally:
+        if joined is None:
+            client.close()
+
+
+@contextmanager
+def _ray(workers: int | None, address: str | None) -> Iterator[Visitors]:
+    with ray_cluster(address, workers) as cores:
+        import ray
+        from ray.exceptions import RayError
+
+        task: Any = ray.remote(num_cpus=1, max_retries=_RETRIES)(_alone_on_one_thread)
+
+        def visit_all(visit: Callable[[Unit], Any], units: Iterable[Unit]) -> Iterator[Any]:
+            held = ray.put(visit)
+
+            def answer(reference: Any) -> Any:
+                try:
+                    return ray.get(reference)
+                except RayError as error:
+                    raise _failed("ray", error) from None
+
+            def send(unit: Unit) -> Any:
+                return task.remote(held, replace(unit, rows=None), unit.rows)
+
+            return _windowed(send, answer, units, cores)
+
+        yield visit_all
+
+
+@contextmanager
+def _dask(workers: int | None, address: str | None) -> Iterator[Visitors]:
+    # A cluster of this machine leaves an environment of one thread, which torch reads when first
+    # asked, and workers may be threads of this process; the driver's own work may take all.
+    threads = torch.get_num_threads()
+    with dask_cluster(address, workers) as (client, cores):
+        from dask import delayed
+        from distributed import CancelledError, KilledWorker
+
+        torch.set_num_threads(threads)
+
+        def visit_all(visit: Callable[[Unit], Any], units: Iterable[Unit]) -> Iterator[Any]:
+            held = [client.scatter(visit, broadcast=True, hash=False)]
+
+            def send(unit: Unit) -> Any:
+                given = held[0], replace(unit, rows=None), unit.rows
+                work = delayed(_alone_on_one_thread, pure=False)(*given)
+                return unit, client.compute(work, retries=_RETRIES)
+
+            def answer(sent: Any) -> Any:
+                unit, future = sent
+                for _ in range(_RETRIES):
+                    try:
+                        return future.result()
+                    except CancelledError:
+                        # All workers that held the function are gone: others get it anew.
+                        held[0] = client.scatter(visit, broadcast=True, hash=False)
+                        _, future = send(unit)
+                    except (KilledWorker, OSError, MemoryError) as error:
+                        raise _failed("dask", error) from None
+                raise _failed("dask", RuntimeError(f"workers were lost {_RETRIES} times"))
+
+            return _windowed(send, answer, units, cores)
+
+        try:
+            yield visit_all
+        finally:
+            torch.set_num_threads(threads)
 
 
 def check_listening(engine: str, address: str | None) -> None:
@@ -97,97 +224,25 @@ def unreachable(engine: str, address: str | None, error: Exception) -> SharpGPEr
     )
 
 
-class Worker:
-    """One process of the cluster: loads the model once, then predicts batches."""
-
-    def __init__(self, content: bytes, encoding: TableEncoding, request: Request) -> None:
-        torch.set_num_threads(1)  # there is a worker for every core
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "model.sgp"
-            path.write_bytes(content)
-            self.model = load_model(path).model
-        self.encoding, self.request = encoding, request
-
-    def __call__(self, batch: Any) -> Any:
-        """Answers for a batch."""
-        return self.request.answer(self.model, self.encoding, batch)
-
-
-def predict_on_ray(
-    saved: SavedModel,
-    source: str | os.PathLike[str],
-    out: str | os.PathLike[str],
-    request: Request,
-    *,
-    address: str | None = None,
-    workers: int | None = None,
-    progress: Progress | None = None,
-) -> int:
-    """As :func:`~sharpgp.tabular.prediction.predict_file`, on ``workers`` processes of a cluster.
-
-    Without an address, a cluster of this machine's cores is started and stopped.  The file has to
-    be visible under the same name on every machine.  Rows stay in order, and ``out`` is written
-    by this process as answers arrive.
-    """
-    encoding = check_file(saved, source, request)
-    with ray_cluster(address, workers) as cores:
-        import ray.data
-
-        logging.getLogger("ray.data").setLevel(logging.ERROR)
-        context = ray.data.DataContext.get_current()
-        context.execution_options.preserve_order = True
-        context.enable_progress_bars = False
-        context.target_max_block_size = _BLOCK_BYTES
-        answers = _read(ray.data, source, request.types(encoding), saved.missing).map_batches(
-            Worker,
-            fn_constructor_args=(bytes_of(saved), encoding, request),
-            batch_format="pyarrow",
-            batch_size=ROWS,
-            compute=ray.data.ActorPoolStrategy(min_size=1, max_size=cores),
-            # One worker per core, but without a claim on it: where they claim all of them, those
-            # that read the file wait for ever for a core of their own.
-            num_cpus=0,
-        )
-        tables = _plain_errors(answers, encoding, source, request, saved.missing)
-        return write(out, tables, source, progress)
-
-
-def _plain_errors(
-    answers: Any, encoding: TableEncoding, source: Any, request: Request, missing: Sequence[str]
+def _windowed(
+    send: Callable[[Unit], Any], answer: Callable[[Any], Any], units: Iterable[Unit], workers: int
 ) -> Iterator[Any]:
-    from ray.exceptions import RayError
-
-    try:
-        yield from answers.iter_batches(batch_format="pyarrow", batch_size=None)
-    except RayError as error:
-        # Workers do not know the rows' numbers: read the file here, up to the row that they met.
-        row = 1
-        for batch in read_batches(source, request.types(encoding), missing=missing):
-            encoding.encode(batch, row)
-            row += batch.num_rows
-        raise SharpGPError(
-            f"engine ray: expected predictions, found: {str(error).strip().splitlines()[-1]}"
-        ) from None
+    waiting: deque[Any] = deque()
+    for unit in units:
+        waiting.append(send(unit))
+        if len(waiting) >= _AHEAD * workers:
+            yield _given(answer(waiting.popleft()))
+    while waiting:
+        yield _given(answer(waiting.popleft()))
 
 
-def _read(data: Any, source: Any, types: dict[str, Any], missing: Sequence[str]) -> Any:
-    path = os.path.abspath(source)
-    if format_of(source) == "parquet":
-        table = data.read_parquet(path, partitioning=None, file_extensions=None)
-        return table.select_columns(list(types))
-    layout = Layout.of(source, AS_GUESSED)
-    return data.read_csv(
-        path,
-        read_options=row_by_row(layout, encoding=layout.encoding),
-        parse_options=parsing_of(layout),
-        convert_options=csv_conversion(types, missing, layout),
-        partitioning=None,
-    )
+def _given(answer: Any) -> Any:
+    if isinstance(answer, SharpGPError):
+        raise answer
+    return answer
 
 
-def bytes_of(saved: SavedModel) -> bytes:
-    """The file of a model, to send it to workers."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.sgp"
-        saved.save(path)
-        return path.read_bytes()
+def _failed(engine: str, error: Exception) -> SharpGPError:
+    lines = str(error).strip().splitlines()
+    reason = lines[-1] if lines else type(error).__name__
+    return SharpGPError(f"engine {engine}: expected answers for all rows, found: {reason}")

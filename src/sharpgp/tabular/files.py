@@ -6,11 +6,11 @@ Rows are counted from 1 in messages, without the header.
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from sharpgp._files import replacing
 from sharpgp._validation import nearest
@@ -20,36 +20,18 @@ from sharpgp.frames.encoding import missing_columns
 from sharpgp.frames.texts import MISSING
 from sharpgp.tabular.excel import read_sheet
 from sharpgp.tabular.layout import FALLBACK, Layout, Reading, tidied
+from sharpgp.tabular.places import Format, Place, format_of
 
-Format = Literal["csv", "excel", "parquet"]
 #: Rows that are held in memory at a time.
 ROWS = 10_000
-#: Rows up to which ``sharpgp fit`` reads a file as a whole, unless told otherwise.
-MOST_IN_MEMORY = 2_000_000
+#: Rows of a file that a model is fitted to, at most, unless told otherwise: it takes minutes.
+MOST_ROWS = 100_000
 _BLOCK_BYTES = 2**21
 #: How Excel writes truth values in English, German, French, Spanish, Italian and Dutch.
 TRUE = ["1", "true", "True", "TRUE", "WAHR", "VRAI", "VERDADERO", "VERO", "WAAR"]
 FALSE = ["0", "false", "False", "FALSE", "FALSCH", "FAUX", "FALSO", "ONWAAR"]
 #: Nothing is said of how to read a file.
 AS_GUESSED = Reading()
-
-
-def format_of(path: str | os.PathLike[str]) -> Format:
-    """``"csv"``, ``"excel"`` or ``"parquet"``, by the file's name.
-
-    Examples
-    --------
-    >>> format_of("data.csv.gz"), format_of("data.xlsx"), format_of("data.parquet")
-    ('csv', 'excel', 'parquet')
-    """
-    name = Path(path).name.lower()
-    if name.endswith((".parquet", ".pq")):
-        return "parquet"
-    if name.endswith((".xlsx", ".xlsm")):
-        return "excel"
-    if re.search(r"\.(csv|tsv|txt)(\.(gz|bz2|zst))?$", name) or name == "-":
-        return "csv"
-    raise InvalidInputError(f"expected a .csv, .csv.gz, .parquet or .xlsx file, found {path}")
 
 
 def check_output(path: str | os.PathLike[str]) -> Format:
@@ -74,12 +56,12 @@ def read_whole(
         if form == "parquet":
             import pyarrow.parquet as pq
 
-            table = pq.ParquetFile(path).read()
+            table = pq.ParquetFile(Place.of(path).file()).read()
         elif form == "excel":
             table, told, decimal = read_sheet(path, [*MISSING, *missing], reading)
         else:
             table, told, decimal = _read_csv(path, missing, reading)
-    _check_names(path, table.column_names)
+    check_names(path, table.column_names)
     if form != "parquet":
         table = tidied(path, table, told)
     if table.num_rows == 0:
@@ -151,26 +133,17 @@ def names_in(path: str | os.PathLike[str], reading: Reading = AS_GUESSED) -> lis
         if form == "parquet":
             import pyarrow.parquet as pq
 
-            names = pq.ParquetFile(path).schema_arrow.names
+            names = pq.ParquetFile(Place.of(path).file()).schema_arrow.names
         elif form == "excel":
             names = read_sheet(path, MISSING, reading)[0].column_names
         else:
             names = Layout.of(path, reading).names
-    _check_names(path, names)
+    check_names(path, names)
     return list(names)
 
 
-def check_columns(
-    path: str | os.PathLike[str], names: Iterable[str], reading: Reading = AS_GUESSED
-) -> None:
-    """Raise unless a file has the columns of these names."""
-    wanted, found = list(names), names_in(path, reading)
-    if any(name not in found for name in wanted):
-        raise InvalidInputError(f"{path}: {missing_columns(wanted, found)}")
-
-
 def rows_in(path: str | os.PathLike[str]) -> int | None:
-    """Number of rows of a file, for a progress bar; None where only reading all of it would tell.
+    """Number of rows of a file; None for Excel, and for CSV files that are elsewhere.
 
     Of a CSV file it is the number of lines below the header, of which a quoted value may have
     several.
@@ -180,11 +153,11 @@ def rows_in(path: str | os.PathLike[str]) -> int | None:
         import pyarrow.parquet as pq
 
         with plain_errors(path):
-            return int(pq.ParquetFile(path).metadata.num_rows)
-    if form == "excel" or Path(path).suffix.lower() in (".gz", ".bz2", ".zst"):
+            return int(pq.ParquetFile(Place.of(path).file()).metadata.num_rows)
+    if form == "excel" or not Place.of(path).is_local:
         return None
     lines, last = 0, b"\n"
-    with plain_errors(path), Path(path).open("rb") as file:
+    with plain_errors(path), Place.of(path).stream() as file:
         while block := file.read(_BLOCK_BYTES):
             lines, last = lines + block.count(b"\n"), block[-1:]
     return max(0, lines - 1 + (last != b"\n"))
@@ -207,7 +180,8 @@ def read_batches(
         if form == "parquet":
             import pyarrow.parquet as pq
 
-            yield from pq.ParquetFile(path).iter_batches(rows, columns=list(types))
+            file = pq.ParquetFile(Place.of(path).file())
+            yield from file.iter_batches(rows, columns=list(types))
             return
         if form == "excel":
             table, _ = read_whole(path, missing, reading)
@@ -223,6 +197,23 @@ def read_batches(
             for block in csv.open_csv(stream, options, parsing_of(layout), converting):
                 for start in range(0, block.num_rows, rows):
                     yield _plain_text(path, block.slice(start, rows))
+
+
+def csv_schema(
+    path: str | os.PathLike[str],
+    missing: Sequence[str],
+    reading: Reading,
+    known: Mapping[str, Any],
+) -> Any:
+    """What columns of a CSV file hold, by its first megabytes, with fractions for whole numbers."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    with stream_of(path, reading) as (stream, layout):
+        options = row_by_row(layout, block_size=_BLOCK_BYTES), parsing_of(layout)
+        found = csv.open_csv(stream, *options, csv_conversion({}, missing, layout)).schema
+    types = {f.name: pa.float64() if pa.types.is_integer(f.type) else f.type for f in found}
+    return pa.schema({name: known.get(name) or kind for name, kind in types.items()})
 
 
 def csv_type(column: Column) -> Any:
@@ -284,11 +275,11 @@ def stream_of(
     path: str | os.PathLike[str], reading: Reading = AS_GUESSED
 ) -> Iterator[tuple[Any, Layout]]:
     """The (decompressed) stream of a CSV file, in UTF-8, and its layout."""
-    from pyarrow import input_stream, transcoding_input_stream
+    from pyarrow import transcoding_input_stream
 
     with plain_errors(path):
         layout = Layout.of(path, reading)
-        with input_stream(os.fspath(path)) as stream:
+        with Place.of(path).stream() as stream:
             plain = layout.encoding in ("utf-8", "utf-8-sig")
             yield (
                 stream if plain else transcoding_input_stream(stream, layout.encoding, "utf-8"),
@@ -341,7 +332,8 @@ def _reason(text: str, path: str | os.PathLike[str]) -> str:
     return first
 
 
-def _check_names(path: str | os.PathLike[str], names: Sequence[str]) -> None:
+def check_names(path: str | os.PathLike[str], names: Sequence[str]) -> None:
+    """Raise unless names of columns are distinct."""
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise InvalidInputError(f"{path}: expected distinct names, found {twice[0]!r} twice")

@@ -21,14 +21,15 @@ from sharpgp.tabular.layout import Reading
 class Labelled(NamedTuple):
     """Rows as a model takes them, their targets [n], the target's name, groups [n] if any.
 
-    ``numbers`` [n] are those of the rows in their file, from 1 on, without the header.
+    ``numbers`` [n] are those of the rows in their file, from 1 on, without the header, or whatever
+    else they are called by.
     """
 
     X: Any
     y: np.ndarray
     target: str
     groups: list[str] | None
-    numbers: np.ndarray
+    numbers: Sequence[Any]
 
 
 def training_rows(
@@ -42,25 +43,35 @@ def training_rows(
 ) -> Labelled:
     """A whole file to train on, see :func:`sharpgp.tabular.fit_file`; its encoding is learned."""
     table, reading = read_whole(path, missing, reading)
+    columns: dict[str, Any] = {"drop": drop, "groups": groups, "missing": missing}
     try:
-        features = features_among(table.column_names, target, drop, groups)
-        together = groups_in(table, groups)
-        known: dict[str, Any] = {
-            "marks": missing,
-            "decimal": reading.decimal,
-            "dates": reading.dates,
-        }
-        for name in features:  # what is wrong in rows without a target is named by its row, too
-            values = texts.without(values_of(table, name), missing)
-            texts.learn(name, values, 1, reading.decimal, reading.dates)
-        rows, y, numbers = labelled(table, target, missing, reading.decimal)
-        if together is not None and len(y) < len(together):
-            together = groups_in(rows, groups)
-        rows = rows.select(features)
-        X = TableEncoding.learn(rows, 1, **known).encode(rows, 1)
+        return rows_of(table, target, **columns, reading=reading)
     except InvalidInputError as error:
         raise InvalidInputError(f"{path}: {error}") from None
-    return Labelled(X, y, target, together, numbers)
+
+
+def rows_of(
+    table: Any,
+    target: str,
+    *,
+    drop: Iterable[str] = (),
+    groups: str | None = None,
+    missing: Sequence[str] = (),
+    reading: Reading = AS_GUESSED,
+) -> Labelled:
+    """The same of an Arrow table in memory."""
+    features = features_among(table.column_names, target, drop, groups)
+    together = groups_in(table, groups)
+    known: dict[str, Any] = {"marks": missing, "decimal": reading.decimal, "dates": reading.dates}
+    for name in features:  # what is wrong in rows without a target is named by its row, too
+        values = texts.without(values_of(table, name), missing)
+        texts.learn(name, values, 1, reading.decimal, reading.dates)
+    rows, y, numbers = labelled(table, target, missing, reading.decimal)
+    if together is not None and len(y) < len(together):
+        together = groups_in(rows, groups)
+    rows = rows.select(features)
+    X = TableEncoding.learn(rows, 1, **known).encode(rows, 1)
+    return Labelled(X, y, target, together, numbers.tolist())
 
 
 def checked(

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from sharpgp.exceptions import InvalidInputError, warn
+from sharpgp.tabular.places import Place
 
 #: Bytes that a guess is made from.
 SAMPLE_BYTES = 2**16
@@ -84,9 +85,7 @@ class Layout:
     @classmethod
     def of(cls, path: str | os.PathLike[str], reading: Reading) -> "Layout":
         """The layout of a CSV file, from its first bytes."""
-        from pyarrow import input_stream
-
-        with input_stream(os.fspath(path)) as stream:
+        with Place.of(path).stream() as stream:
             sample = stream.read(SAMPLE_BYTES + 1)
         whole = len(sample) <= SAMPLE_BYTES
         encoding = reading.encoding or _encoding(sample)

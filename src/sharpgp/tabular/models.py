@@ -3,28 +3,47 @@
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
+
+import torch
 
 from sharpgp import persistence
 from sharpgp._far_targets import rows_numbered
+from sharpgp._inputs import seed_of
+from sharpgp._progress import shown
+from sharpgp._validation import as_count
 from sharpgp.estimator import SharpGPRegressor
-from sharpgp.exceptions import InvalidInputError, SavedModelError
+from sharpgp.exceptions import InvalidInputError, SavedModelError, warn
 from sharpgp.frames.column import Column
 from sharpgp.frames.encoding import TableEncoding
-from sharpgp.tabular.files import AS_GUESSED, check_columns, names_in, read_whole
-from sharpgp.tabular.labelled import Labelled, as_fitted, groups_in, labelled, training_rows
-from sharpgp.tabular.layout import Reading
+from sharpgp.tabular.cluster import visitors
+from sharpgp.tabular.files import AS_GUESSED, MOST_ROWS, read_whole
+from sharpgp.tabular.labelled import (
+    Labelled,
+    as_fitted,
+    features_among,
+    groups_in,
+    labelled,
+    rows_of,
+    training_rows,
+)
+from sharpgp.tabular.layout import Reading, tidied
+from sharpgp.tabular.sample import Draw, Memory, Sample, drawn, with_rows
+from sharpgp.tabular.sources import CsvRows, Source, check_columns, names_in
 
 
 @dataclass(frozen=True)
 class SavedModel:
     """A fitted model, and the name of its target, if it is known.
 
-    A model fitted on an array takes the columns of a table in their order, as numbers.
+    A model fitted on an array takes the columns of a table in their order, as numbers.  ``rows``
+    are those of the files that it was fitted to a sample of.
     """
 
     model: SharpGPRegressor
     target: str | None = None
+    rows: int | None = None
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -70,7 +89,7 @@ class SavedModel:
         try:
             table, y, numbers = labelled(table, target or "target", self.missing, reading.decimal)
             rows = as_fitted(self.model, encoding, table, 1)
-            return Labelled(rows, y, target or "", groups_in(table, groups), numbers)
+            return Labelled(rows, y, target or "", groups_in(table, groups), numbers.tolist())
         except InvalidInputError as error:
             raise InvalidInputError(f"{path}: {error}") from None
 
@@ -134,6 +153,114 @@ def fit_file(
 
 def fit_rows(rows: Labelled, model: SharpGPRegressor) -> SavedModel:
     """Fit a model on rows that :func:`~sharpgp.tabular.labelled.training_rows` has read."""
-    with rows_numbered(rows.numbers.tolist()):
+    with rows_numbered(rows.numbers):
         model = model.fit(rows.X, rows.y, groups=rows.groups)
     return SavedModel(model, rows.target)
+
+
+def fit_files(
+    source: Any,
+    target: str,
+    model: SharpGPRegressor,
+    *,
+    drop: Iterable[str] = (),
+    groups: str | None = None,
+    missing: Sequence[str] = (),
+    reading: Reading = AS_GUESSED,
+    memory: float | str = 2.0,
+    rows: int = MOST_ROWS,
+    work: str | os.PathLike[str] | None = None,
+    engine: str = "local",
+    address: str | None = None,
+    workers: int | None = None,
+) -> SavedModel:
+    """Fit a model on rows drawn at random from files of any size.
+
+    One pass looks at all rows and draws a uniform sample, by a hash of each row's place.  The model
+    is then fitted on the sample as on any table in memory; where all rows have room, it is the
+    model that :func:`fit_file` gives.
+
+    Parameters
+    ----------
+    source : path, several of these, dataset or data frame
+        CSV and Parquet files: their names, a folder, a pattern such as ``"data/*.parquet"``, or
+        addresses such as ``"s3://bucket/data/"``.  Folders named ``year=2020`` become a column.
+        Or a ``pyarrow.dataset.Dataset``, a dask data frame, or a Ray Dataset.
+    target : str
+        Name of the target's column.
+    model : SharpGPRegressor
+    drop : names of columns that are not used
+    groups : str, optional
+        Name of a column, no feature, that tells which rows belong together.
+    missing : sequence of str
+        Texts that mark a missing value, see :func:`fit_file`.
+    reading : Reading
+        How to read CSV files, see :func:`fit_file`.
+    memory : float or str
+        GiB, or a text such as ``"4GB"``, that the sample and the pass may take; on a cluster, each
+        worker.
+    rows : int
+        Most rows of the sample, for the time that the fit takes.  ``memory`` may allow fewer.
+    work : path, optional
+        Folder for what has been read so far.  After an interruption the same call goes on from
+        there; it stays until it is removed.  Frames of dask and Ray start over.
+    engine : {"local", "ray", "dask"}
+        Who reads.  Frames of dask and Ray are read by their own engine.
+    address : str, optional
+        Of a cluster; without one, that which this process has joined, or a new one of this machine.
+        Files have to be visible under the same names on all its machines.
+    workers : int, optional
+        Threads of this machine or processes of the cluster; all by default.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np, pyarrow as pa, pyarrow.parquet as pq
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.uniform(-3, 3, 400)
+    >>> table = pa.table({"x": x, "y": np.sin(x) + 0.1 * rng.normal(size=400)})
+    >>> model = SharpGPRegressor(base="rbf", random_state=0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     pq.write_table(table, f"{folder}/data.parquet")
+    ...     fitted = fit_files(f"{folder}/*.parquet", "y", model, rows=200)
+    >>> fitted.rows, fitted.model.predict_interval([[0.5]], coverage=0.9).shape
+    (400, (1, 2))
+    """
+    limit, most, drop = Memory.of(memory), as_count(rows, "rows", least=4), list(drop)
+    files = Source.of(source, drop, missing, reading)
+    features_among(files.names, target, drop, groups)
+    names = tuple(name for name in files.names if name not in drop)
+    seed, batch_rows = seed_of(model.random_state) or 0, limit.batch_rows(len(names))
+    most = min(most, limit.rows(len(names)))
+    draw = Draw(names, target, tuple(missing), seed, most, batch_rows)
+    engine = files.engine or engine
+    if engine == "local":
+        wanted = torch.get_num_threads() if workers is None else workers
+        workers = min(as_count(wanted, "workers", least=1), limit.threads(len(names)))
+    with shown(bool(model.verbose)):
+        with visitors(engine, workers=workers, address=address) as visit_all:
+            sample = drawn(draw, files, visit_all, None if work is None else Path(work))
+        if sample.unlabelled:
+            told = f"{sample.unlabelled} of {sample.seen} targets are missing"
+            warn(f"{told}; these rows are left out", UserWarning)
+        columns: dict[str, Any] = {"groups": groups, "missing": missing, "reading": reading}
+        found = _encoded(sample, files, target, columns)
+        room = limit.rows(len(found.X.encoding.features))
+        if room < len(sample):
+            sample.cut(room)
+            found = _encoded(sample, files, target, columns)
+        seen = sample.seen
+        del sample
+        return replace(fit_rows(found, model), rows=seen)
+
+
+def _encoded(sample: Sample, files: Source, target: str, columns: dict[str, Any]) -> Labelled:
+    """The drawn rows as features, called by their places in the files."""
+    table, called = sample.rows(files)
+    if isinstance(files.units[0].rows, CsvRows):
+        table = tidied(files.units[0].source, table, ())
+        called = called[: len(table)]
+    try:
+        return rows_of(table, target, **columns)._replace(numbers=called)
+    except InvalidInputError as error:
+        raise InvalidInputError(with_rows(str(error), called)) from None

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,13 +18,12 @@ from sharpgp.frames.encoding import TableEncoding
 from sharpgp.tabular.files import (
     AS_GUESSED,
     ROWS,
-    check_columns,
     csv_type,
-    read_batches,
     writing,
 )
 from sharpgp.tabular.labelled import as_fitted
 from sharpgp.tabular.layout import Reading
+from sharpgp.tabular.sources import Unit, batches_of, check_columns
 
 if TYPE_CHECKING:
     from sharpgp.estimator import SharpGPRegressor
@@ -100,21 +102,75 @@ class Request:
 
 def predict_file(
     saved: SavedModel,
-    source: str | os.PathLike[str],
+    source: Any,
     out: str | os.PathLike[str],
     request: Request,
     *,
     reading: Reading = AS_GUESSED,
+    engine: str = "local",
+    address: str | None = None,
+    workers: int | None = None,
     progress: Progress | None = None,
 ) -> int:
     """Predict every row of a CSV or Parquet file into another; the number of rows.
 
-    Rows are read, predicted and written in batches; the file ``out`` appears whole at the end, or
-    not at all.
+    Rows are read, predicted and written in batches, in their order; the file ``out`` appears whole
+    at the end, or not at all.  With the engine ``"ray"`` or ``"dask"``, ``workers`` processes of a
+    cluster predict the batches that this process reads; see
+    :func:`~sharpgp.tabular.fit_files` for ``address``.
     """
     encoding = check_file(saved, source, request, reading)
-    batches = read_batches(source, request.types(encoding), missing=saved.missing, reading=reading)
-    return write(out, predictions(saved.model, encoding, batches, request), source, progress)
+    batches = batches_of(source, request.types(encoding), ROWS, saved.missing, reading)
+    if engine == "local":
+        return write(out, predictions(saved.model, encoding, batches, request), source, progress)
+    from sharpgp.tabular.cluster import visitors
+
+    visit = _Predict(bytes_of(saved), encoding, request)
+    with visitors(engine, workers=workers, address=address) as visit_all:
+        return write(out, visit_all(visit, _units(batches, str(source))), source, progress)
+
+
+@dataclass(frozen=True)
+class _Predict:
+    """Answers for a batch: a function that can be sent to where they are computed."""
+
+    content: bytes
+    encoding: TableEncoding
+    request: Request
+
+    def __call__(self, unit: Unit) -> Any:
+        """An Arrow table of answers."""
+        return self.request.answer(
+            _loaded(self.content), self.encoding, unit.rows.frame, unit.first + 1
+        )
+
+
+def _units(batches: Iterator[Any], source: str) -> Iterator[Unit]:
+    import pyarrow as pa
+
+    first = 0
+    for batch in batches:
+        yield Unit(source, 0, first, pa.Table.from_batches([batch]))
+        first += batch.num_rows
+
+
+@lru_cache(maxsize=1)
+def _loaded(content: bytes) -> SharpGPRegressor:
+    """The model of a file's bytes, loaded once in every process."""
+    from sharpgp.tabular.models import load_model
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.sgp"
+        path.write_bytes(content)
+        return load_model(path, device="cpu").model
+
+
+def bytes_of(saved: SavedModel) -> bytes:
+    """The file of a model, to send it to workers."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.sgp"
+        saved.save(path)
+        return path.read_bytes()
 
 
 def check_file(
@@ -162,6 +218,3 @@ def write(
         text = str(error)
         raise InvalidInputError(text if str(source) in text else f"{source}: {text}") from None
     return rows
-
-
-__all__ = ["ROWS", "Request", "check_file", "predict_file", "predictions", "write"]

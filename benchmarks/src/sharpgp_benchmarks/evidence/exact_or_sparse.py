@@ -13,7 +13,7 @@ import torch
 
 from sharpgp import Neighbours, SharpGPRegressor, Sparse
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.sizes import Approximation
+from sharpgp.policy import Approximation
 from sharpgp_benchmarks.evidence.common import GENERATED, Clock, numbers, sets
 from sharpgp_benchmarks.evidence.run import header, row
 

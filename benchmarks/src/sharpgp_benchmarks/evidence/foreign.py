@@ -76,7 +76,7 @@ MODELS = {"boosted quantiles": boosted, "forest leaves": leaves, "Bayesian ridge
 
 def crps(model: ForeignPredictor, beta: Tensor, tables: Tensor, y: Tensor) -> float:
     """Mean CRPS where the scores at the tabulated levels are ``beta`` [K]."""
-    quantiles = model.model.at(beta.unsqueeze(-1), tables)
+    quantiles = model.model.value(tables, beta.unsqueeze(-1))
     return float(PredictiveDistribution(LEVELS, quantiles).crps(y).mean())
 
 
@@ -106,7 +106,9 @@ def real(datasets: str, seeds: int, rows: int, data_home: str | None) -> None:
                     model = calibrate(asked, X[cal], y[cal])
                     tables, truth = model.source.table(X[test]), torch.from_numpy(y[test])
                     z = torch.from_numpy(np.array([ndtri(side) for side in ends]))
-                    raw = torch.stack([model.model.at(one.unsqueeze(-1), tables).T for one in z], 1)
+                    raw = torch.stack(
+                        [model.model.value(tables, one.unsqueeze(-1)).T for one in z], 1
+                    )
                     own.append(inside(raw, truth))
                     calibrated.append(inside(model.predict_interval(X[test], COVERAGES), truth))
                     after = float(model.predict_dist(X[test]).crps(truth).mean())

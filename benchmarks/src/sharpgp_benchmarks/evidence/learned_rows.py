@@ -1,22 +1,23 @@
 """How many rows one learning needs: the default with parts of different sizes, in one run.
 
 Models learn from at most L rows and are conditioned on all of them, see
-:data:`sharpgp.gp.sizes.LEARNED_ROWS`.
+:class:`sharpgp.policy.Policy`.
 """
 
-from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 from unittest.mock import patch
 
 import numpy as np
 
 from sharpgp import SharpGPRegressor
 from sharpgp.metrics import interval_coverage, interval_score
+from sharpgp.models.bases import Bases
 from sharpgp_benchmarks.evidence.common import Clock
 from sharpgp_benchmarks.evidence.run import header, measured, row
 
-#: Where the number is used.
-MODULES = ("sharpgp.models.gaussian", "sharpgp.models.spread_choice")
 N_TEST = 2000
+policy = Bases.policy
 
 
 def friedman(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -46,11 +47,9 @@ PROBLEMS = {made.__name__: made for made in (friedman, smooth, growing_noise)}
 def case(problem: str, n: int, learned: int, seed: int) -> tuple[float, float, float, float]:
     """CRPS, 95 % interval score and coverage of new rows, and processor seconds of the fit."""
     X, y = PROBLEMS[problem](n + N_TEST, np.random.default_rng(seed))
-    with ExitStack() as stack:
-        for module in MODULES:
-            stack.enter_context(patch(f"{module}.LEARNED_ROWS", learned))
-        with Clock() as clock:
-            model = SharpGPRegressor(random_state=seed).fit(X[:n], y[:n])
+    fewer = partial(replace, learned_rows=learned)
+    with patch.object(Bases, "policy", lambda *given: fewer(policy(*given))), Clock() as clock:
+        model = SharpGPRegressor(random_state=seed).fit(X[:n], y[:n])
     lower, upper = model.predict_interval(X[n:], 0.95).T
     crps = float(np.mean(model.predict_dist(X[n:]).crps(y[n:])))
     score = interval_score(y[n:], lower, upper, coverage=0.95)

@@ -23,11 +23,12 @@ from sharpgp.gp import train
 from sharpgp.models import forests
 from sharpgp.models.folds import parts
 from sharpgp.models.gaussian import GaussianModel, learn_gaussian
-from sharpgp.models.refitted import LEAST_SPREAD
+from sharpgp.models.laws import Law, Normal
+from sharpgp.models.pool import in_units, mixed
 from sharpgp.models.splitters import complements
 from sharpgp.models.spread_choice import same_spread
 from sharpgp.models.trees import BoostedTrees, ExtraTrees, Floats
-from sharpgp.models.weights import PULL, pool_weights, pooled_location_spread, unit_sizes
+from sharpgp.models.weights import PULL, crps_products, pool_weights, unit_size
 from sharpgp_benchmarks.evidence.common import Part, cut, sets
 from sharpgp_benchmarks.evidence.run import header, measured, row
 
@@ -46,14 +47,15 @@ class BoostedSpread:
         residuals = np.empty(len(y))
         for rest, part in complements(len(y), parts(torch.arange(len(y)), 5, seed)):
             without = BoostedTrees(X[rest], y[rest], seed)
-            residuals[part] = np.abs(y[part] - without.moments(X[part])[0])
-        logs = np.log(residuals + 0.1 * residuals.mean() + LEAST_SPREAD * y.std())
+            residuals[part] = np.abs(y[part] - without.location(X[part]))
+        logs = np.log(residuals + 0.1 * residuals.mean() + 1e-3 * y.std())
         self.centre, self.scale = logs.mean(), BoostedTrees(X, logs, seed)
 
-    def moments(self, X: Floats) -> tuple[Floats, Floats]:
-        """Location and spread [T]."""
-        away = self.scale.moments(X)[0] - self.centre
-        return self.mean.moments(X)[0], np.exp(self.centre + SHARE * away)
+    def law(self, X: Floats, like: Tensor) -> Normal:
+        """The law at rows."""
+        away = self.scale.location(X) - self.centre
+        parts = self.mean.location(X), np.exp(self.centre + SHARE * away)
+        return Normal(*(torch.from_numpy(part).to(like) for part in parts))
 
 
 def single_leaves(X: Floats, y: Floats, seed: int) -> ExtraTrees:
@@ -65,8 +67,8 @@ def single_leaves(X: Floats, y: Floats, seed: int) -> ExtraTrees:
 class Grown(Protocol):
     """Trees that have grown."""
 
-    def moments(self, X: Floats) -> tuple[Floats, Floats]:
-        """Location and spread [T]."""
+    def law(self, X: Floats, like: Tensor) -> Law:
+        """The law at rows."""
 
 
 KERNELS = ("rbf", "matern32", "additive")
@@ -103,8 +105,8 @@ def fits(name: str, X: Tensor, y: Tensor, seed: int) -> Callable[[Tensor | None]
             model = TREES[name](X[part].numpy(), y[part].numpy(), seed)
 
             def answer(X: Tensor) -> tuple[Tensor, Tensor]:
-                location, spread = model.moments(X.numpy())
-                return torch.from_numpy(location), torch.from_numpy(spread)
+                law = model.law(X.numpy(), X)
+                return law.location, law.spread
 
             return answer
 
@@ -145,16 +147,18 @@ def judge(
     (m, s), full, refits = (
         torch.stack(one, 1) for one in zip(*(found[n] for n in names), strict=True)
     )
-    unit = unit_sizes(m, s, y).unsqueeze(-1)
-    weights = pool_weights(m, s, y, pull=pull)
-    location, spread = pooled_location_spread(weights, m, unit * s)
-    z = (y - location) / spread
+    held = [Normal(*one) for one in zip(m, s, strict=True)]
+    units = torch.tensor([unit_size(law.score(y)) for law in held], dtype=torch.float64)
+    laws = [in_units(law, float(unit)) for law, unit in zip(held, units, strict=True)]
+    weights = pool_weights(crps_products(laws, y), len(y), pull=pull)
+    z = mixed(held, units, weights).score(y)
     m, s = refits if of_refits else full
-    location, spread = pooled_location_spread(weights, m, unit * s)
-    half = torch.quantile(z.abs(), min(1.0, 0.95 * (len(z) + 1) / len(z))) * spread
-    lower, upper, truth = (a.numpy() for a in (location - half, location + half, y_test))
+    law = mixed([Normal(*one) for one in zip(m, s, strict=True)], units, weights)
+    half = torch.quantile(z.abs(), min(1.0, 0.95 * (len(z) + 1) / len(z)))
+    ends = law.value(torch.stack([-half, half]).unsqueeze(-1))
+    lower, upper, truth = (a.numpy() for a in (*ends, y_test))
     beta = torch.quantile(z, torch.from_numpy(LEVELS))
-    quantiles = (location.unsqueeze(-1) + spread.unsqueeze(-1) * beta).numpy()
+    quantiles = law.value(beta.unsqueeze(-1)).T.numpy()
     return (
         metrics.interval_score(truth, lower, upper, 0.95),
         metrics.crps(truth, quantiles, LEVELS),

@@ -14,7 +14,7 @@ import torch
 
 from sharpgp import metrics
 from sharpgp.models import forests
-from sharpgp.models.weights import pooled_crps
+from sharpgp.models.weights import crps_of_scores
 from sharpgp_benchmarks.evidence.common import calm, sets
 from sharpgp_benchmarks.evidence.run import header, measured, row
 from sharpgp_benchmarks.peers.predictions import conformal_quantile
@@ -30,12 +30,18 @@ def grown_on(case: Case, limit: float) -> forests.ExtraTrees:
         return forests.ExtraTrees(case.parts.X_train, case.parts.y_train, 0)
 
 
+def moments(grown: forests.ExtraTrees, X: np.ndarray) -> list[np.ndarray]:
+    """Location and spread [T]."""
+    law = grown.law(X, torch.ones(1).double())
+    return [law.location.numpy(), law.spread.numpy()]
+
+
 def bands(grown: forests.ExtraTrees, case: Case, least: float = -np.inf) -> np.ndarray:
     """Ends [T, 2, K] of symmetric bands that the calibration part widens, none below ``least``."""
     p = case.parts
-    location, spread = grown.moments(p.X_cal)
+    location, spread = moments(grown, p.X_cal)
     sizes = np.abs(p.y_cal - location) / spread
-    location, spread = grown.moments(p.X_test)
+    location, spread = moments(grown, p.X_test)
     radii = [conformal_quantile(sizes, coverage) * spread for coverage in COVERAGES]
     ends = [np.stack([location - radius, location + radius], 1) for radius in radii]
     return np.stack(ends, 2).clip(least)
@@ -51,7 +57,8 @@ def judge(name: str, seed: int, most: int, kind: str, data_home: str | None) -> 
         metrics.interval_score(p.y_test, *ends[:, :, k].T, coverage)
         for k, coverage in enumerate(COVERAGES)
     ]
-    crps, *_ = pooled_crps(*map(torch.from_numpy, (*grown.moments(p.X_test), p.y_test)))
+    law, y = grown.law(p.X_test, torch.ones(1).double()), torch.from_numpy(p.y_test)
+    crps = crps_of_scores(law, law.score(y), y)
     return [value / case.unit for value in (*scores, float(crps))]
 
 

@@ -105,7 +105,7 @@ class BoundingBox:
 @stored(
     "UniformBoundPredictor",
     posterior=Posterior,
-    gp=KernelPosterior,
+    own=KernelPosterior,
     box=BoundingBox,
     points=int,
     scaling=str,
@@ -116,7 +116,7 @@ class UniformBoundPredictor(LevelPredictor):
     Parameters
     ----------
     posterior : Posterior
-    gp : KernelPosterior
+    own : KernelPosterior
         The same GP in standardised units, which the box refers to.
     box : BoundingBox
     points : int
@@ -127,41 +127,46 @@ class UniformBoundPredictor(LevelPredictor):
     n_cal = None
 
     def __init__(
-        self, posterior: Posterior, gp: KernelPosterior, box: BoundingBox, points: int, scaling: str
+        self,
+        posterior: Posterior,
+        own: KernelPosterior,
+        box: BoundingBox,
+        points: int,
+        scaling: str,
     ) -> None:
         self.posterior = posterior
-        self.gp = gp
+        self.own = own
         self.box = box
         self.points = points
         self.scaling = scaling
 
     def _restored(self) -> None:
-        agree("features", self.gp.n_features, self.posterior.n_features)
-        agree("length of theta", len(self.box.centre), len(self.gp.theta_R))
+        agree("features", self.own.n_features, self.posterior.n_features)
+        agree("length of theta", len(self.box.centre), len(self.own.theta_R))
 
     def _updated(self, X: Tensor, y: Tensor, weights: Tensor | None) -> Self:
         return self._conditioned(X, y)
 
     def _conditioned(self, X: Tensor, y: Tensor) -> Self:
         other = super()._conditioned(X, y)
-        other.gp = self.gp.conditioned_on(other.posterior.X_train, other.posterior.y_train)
+        other.own = self.own.conditioned_on(other.posterior.X_train, other.posterior.y_train)
         return other
 
     def bound(self, X: Tensor, coverage: Tensor) -> Tensor:
         """Half-widths [K, T] of the bounds at increasing coverages [K], nondecreasing."""
         share = coverage.sqrt()  # one half of the risk for theta, the other for y given theta
         lower, upper = self.box.bounds(share)
-        upper = torch.maximum(upper, self.gp.theta_R)  # the mean's own theta belongs to the box
+        upper = torch.maximum(upper, self.own.theta_R)  # the mean's own theta belongs to the box
         factor = simultaneous_score(share, self.points)
         if self.scaling == "theorem":
-            factor = self._robust(factor, torch.minimum(lower, self.gp.theta_R), upper)
-        half = factor.unsqueeze(-1) * self.gp.sigma(upper, X)
+            factor = self._robust(factor, torch.minimum(lower, self.own.theta_R), upper)
+        half = factor.unsqueeze(-1) * self.own.sigma(upper, X)
         return half.cummax(0).values  # sigma need not grow with every inverse lengthscale
 
     def _robust(self, factor: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-        d = self.gp.n_inverse
+        d = self.own.n_inverse
         log_gamma = 0.5 * (upper[:, :d] / lower[:, :d]).log().sum(-1)
-        norm = self.gp.y_standardised.square().sum().sqrt()
+        norm = self.own.y_standardised.square().sum().sqrt()
         beta_bar = (factor + 2.0 * norm / lower[:, -1].sqrt()).log() + log_gamma
         return beta_bar.clamp(max=_LOG_LARGEST).exp()
 

@@ -20,7 +20,7 @@ from sharpgp_benchmarks.methods.nuts import sample
 @stored(
     "MixturePredictor",
     posterior=Posterior,
-    gp=KernelPosterior,
+    own=KernelPosterior,
     theta=Array("S P", positive=True),
 )
 class MixturePredictor(LevelPredictor):
@@ -29,26 +29,26 @@ class MixturePredictor(LevelPredictor):
     Parameters
     ----------
     posterior : Posterior
-    gp : KernelPosterior
+    own : KernelPosterior
         The data in standardised units, and the covariance.
     theta : Tensor [S, P]
-        Samples of the hyperparameters, in ``gp``'s units.
+        Samples of the hyperparameters, in ``own``'s units.
     """
 
     n_cal = None
 
-    def __init__(self, posterior: Posterior, gp: KernelPosterior, theta: Tensor) -> None:
+    def __init__(self, posterior: Posterior, own: KernelPosterior, theta: Tensor) -> None:
         self.posterior = posterior
-        self.gp = gp
+        self.own = own
         self.theta = theta
 
     def _restored(self) -> None:
-        agree("features", self.gp.n_features, self.posterior.n_features)
-        agree("length of theta", self.theta.shape[1], len(self.gp.theta_R))
+        agree("features", self.own.n_features, self.posterior.n_features)
+        agree("length of theta", self.theta.shape[1], len(self.own.theta_R))
 
     def components(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation [S, T] of a new observation under every sample."""
-        return self.gp.moments(self.theta, X)
+        return self.own.moments(self.theta, X)
 
     def predict_mean(self, X: Any) -> Tensor:
         """Mean [T] of the mixture, which is not the mean under the trained hyperparameters."""
@@ -88,11 +88,11 @@ class MixturePredictor(LevelPredictor):
 
     def _conditioned(self, X: Tensor, y: Tensor) -> Self:
         other = super()._conditioned(X, y)
-        other.gp = self.gp.conditioned_on(other.posterior.X_train, other.posterior.y_train)
+        other.own = self.own.conditioned_on(other.posterior.X_train, other.posterior.y_train)
         return other
 
     def _rows(self, n_levels: int) -> int:
-        width, entries = self.gp.n_inducing or self.gp.n_dense, block_entries(self.gp.device)
+        width, entries = self.own.n_inducing or self.own.n_dense, block_entries(self.own.device)
         return max(1, entries // (len(self.theta) * max(width, 4 * n_levels)))
 
 

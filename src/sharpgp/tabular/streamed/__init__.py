@@ -1,1 +1,0 @@
-"""Fits to files that are larger than memory, in passes over their rows, on one machine or many."""
