@@ -71,6 +71,7 @@ def not_met(estimator):
     [SharpGPRegressor(calibration="kuleshov18")], expected_failed_checks=not_met
 )
 def test_scikit_learn_checks(estimator, check):
+    estimator.set_params(random_state=0)  # some checks have four rows, of which any may train
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
         check(estimator)

@@ -266,6 +266,22 @@ def test_what_cannot_be_weighted_is_refused_in_one_line(name):
     assert str(caught.value).startswith("sample_weight: ")
 
 
+def test_many_rows_with_weights_are_for_exact_gps_that_were_asked_for():
+    rng = np.random.default_rng(0)
+    X, weights = rng.uniform(size=(2001, 1)), rng.uniform(1, 2, 2001)
+    with pytest.raises(InvalidInputError, match="2001 training rows; use approximation='exact'"):
+        SharpGPRegressor(base="rbf", calibration="cv").fit(X, X[:, 0], sample_weight=weights)
+    with pytest.raises(InvalidInputError, match="expected an exact GP"):
+        Weighted(Stationary("rbf", 1)).blocks(THETA[None], beside(X[:3], weights[:3]))
+
+
+def test_weights_are_not_known_of_all_rows_after_the_fit():
+    model = SharpGPRegressor(base="rbf", calibration="kuleshov18", random_state=0)
+    model.fit(X, Y, sample_weight=WEIGHTS)
+    with pytest.raises(InvalidInputError, match="fitted without sample_weight"):
+        model.update(X_TEST, X_TEST[:, 0], sample_weight=np.ones(30), refit=True)
+
+
 def test_own_calibration_data_have_weights_of_their_own():
     model = SharpGPRegressor(base="rbf", calibration="exact", random_state=0)
     cal = X[40:], Y[40:]
