@@ -76,7 +76,7 @@ def test_marks_of_gaps_are_remembered(frame, tmp_path):
     for row in (["a", "b"], [1, "x"], [-999, "?"], [-999.0, " ? "], [2.5, "y"]):
         book.active.append(row)
     book.save(tmp_path / "marked.xlsx")
-    found = read_whole(tmp_path / "marked.xlsx", saved.missing).to_pydict()
+    found = read_whole(tmp_path / "marked.xlsx", saved.missing)[0].to_pydict()
     assert found == {"a": [1.0, None, None, 2.5], "b": ["x", None, None, "y"]}
 
 
@@ -84,7 +84,7 @@ def test_none_is_a_category_and_no_gap(tmp_path):
     """A treatment called "none" is another one than a treatment that nobody wrote down."""
     path = tmp_path / "data.csv"
     path.write_text("treatment,dose\nnone,1\n,2\nNone,\nA,NA\n")
-    found = read_whole(path).to_pydict()
+    found = read_whole(path)[0].to_pydict()
     assert found == {"treatment": ["none", None, "None", "A"], "dose": [1, 2, None, None]}
     (batch,) = read_batches(path, {"treatment": None})
     assert batch.to_pydict() == {"treatment": found["treatment"]}
@@ -96,7 +96,7 @@ def test_a_spreadsheet_s_oddities_are_read_or_named(tmp_path):
     for row in (["a", "b", "c"], [1, "x", True], [2.5, None, False], [3, "NA", None], [None]):
         book.active.append(row)
     book.save(tmp_path / "odd.xlsx")
-    assert read_whole(tmp_path / "odd.xlsx").to_pydict() == {
+    assert read_whole(tmp_path / "odd.xlsx")[0].to_pydict() == {
         "a": [1.0, 2.5, 3.0], "b": ["x", None, None], "c": [True, False, None],
     }  # fmt: skip
     (tmp_path / "none.xlsx").write_bytes(b"not a spreadsheet")

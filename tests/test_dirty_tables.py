@@ -60,6 +60,8 @@ NUMBERS = {
     "deviation": "{:.2f}±0.2".format,
     "exponent": "{:.6e}".format,
     "decimal comma": lambda v: f"{v:.2f}".replace(".", ","),
+    "negative, in brackets": "({:.2f})".format,
+    "negative, minus behind": lambda v: f"{german(v)}-",
     "pandas' gaps": lambda v: "n/a" if v > 1800 else f"{v:.2f}",
 }
 
@@ -67,7 +69,7 @@ NUMBERS = {
 @pytest.mark.parametrize("form", NUMBERS)
 def test_numbers_as_text_are_the_numbers(form):
     numbers = CLEAN["area"]
-    if form == "negative money":
+    if form.startswith("negative"):
         numbers = -numbers
     if form == "pandas' gaps":
         numbers = numbers.where(numbers <= 1800)
@@ -80,7 +82,9 @@ def test_numbers_as_text_are_the_numbers(form):
     np.testing.assert_array_equal(later.features, plain.features)
 
 
-@pytest.mark.parametrize("form", ["{:.0f} kg", "{:.0f}%", "{:.0f}", "{:.0f}K", "{:.0f} rooms"])
+@pytest.mark.parametrize(
+    "form", ["{:.0f} kg", "{:.0f}%", "{:.0f}", "{:.0f}K", "{:.0f}.-", "{:.0f},-- €"]
+)
 def test_whole_numbers_as_text_are_numbers(form):
     dirty = CLEAN.assign(rooms=CLEAN["rooms"].map(form.format))
     np.testing.assert_array_equal(encoded(dirty), encoded(CLEAN))
@@ -90,7 +94,7 @@ def test_whole_numbers_as_text_are_numbers(form):
     "form",
     [
         *("%Y-%m-%d", "%Y-%m-%dT%H:%M:%SZ", "%d.%m.%Y", "%d.%m.%y", "%d/%m/%Y", "%m/%d/%Y"),
-        *("%d %b %Y", "%b %d, %Y", "%m/%d/%Y %I:%M %p", "%d-%b-%y"),
+        *("%d %b %Y", "%b %d, %Y", "%m/%d/%Y %I:%M %p", "%d-%b-%y", "%d. %B %Y"),
     ],
 )
 def test_dates_as_text_are_the_dates(form):
@@ -98,9 +102,23 @@ def test_dates_as_text_are_the_dates(form):
     np.testing.assert_array_equal(encoded(dirty), encoded(CLEAN))
 
 
+def test_dates_of_two_kinds_and_whole_numbers_that_look_like_dates():
+    """Excel keeps some cells as dates and others as text; 20240131 is a number until asked."""
+    text = CLEAN["sold"].dt.strftime("%d.%m.%Y")
+    mixed = text.where(CLEAN.index % 3 > 0, CLEAN["sold"].dt.strftime("%Y-%m-%d %H:%M:%S"))
+    np.testing.assert_array_equal(encoded(CLEAN.assign(sold=mixed)), encoded(CLEAN))
+    whole = CLEAN.assign(sold=CLEAN["sold"].dt.strftime("%Y%m%d").astype(int))
+    with pytest.warns(UserWarning, match="'sold' look like dates: whole numbers such as"):
+        TableEncoding.learn(whole)
+
+
 SOME = [f"{v}.25" for v in range(N - 2)]
 ASKED = {
     "thousands": (["12,345", *map(str, range(N - 1))], "found '12,345' in row 0; it may be 12345,"),
+    "points": (
+        ["1.234", *map(str, range(N - 1))],
+        "found '1.234' in row 0; it may be 1234, with .str.replace('.', ''), or 1.234, with .as",
+    ),
     "two marks": (["1,5", "2.5"] * 30, "one decimal mark, as in '2.5', found '1,5' in row 0"),
     "two units": (
         [f"{v} kg" if v % 2 else f"{v} g" for v in range(N)],
@@ -179,6 +197,9 @@ def csv(frame=CLEAN, **settings):
 
 
 EUROPE = {"sep": ";", "decimal": ",", "date_format": "%d.%m.%Y"}
+COUNTS = CLEAN.assign(area=(1000 * CLEAN["area"]).round().astype(int))
+BY_GROUPS = COUNTS.assign(area=COUNTS["area"].map(lambda v: f"{v:,}".replace(",", ".")))
+LET = CLEAN.assign(let=CLEAN["rooms"] > 3)[["let", *CLEAN.columns]]
 GROUPED = WESTERN.assign(rent=WESTERN["rent"].map(german), area=WESTERN["area"].map(german))
 TITLE = "Mieten 2024;;;;\n;;;;\n"
 #: Bytes of files that are read as the clean table is, and what is said of how.
@@ -218,11 +239,34 @@ READ = {
     "footer": ((csv() + "\nSource: own survey\n").encode(), "without 1 line(s) at its end"),
     "footer of Excel": (
         (csv(sep=";") + ";;;;\nQuelle: Amt;;;;\n").encode(),
-        "without 2 row(s) at its end",
+        "without 1 row(s) at its end",
     ),
     "trailing delimiters": (csv(sep=";").replace("\n", ";\n").encode(), ""),
     "US dates": (csv(date_format="%m/%d/%Y").encode(), ""),
+    "ends of lines of old Macs": (csv().replace("\n", "\r").encode(), ""),
+    "UTF-16, the other way round": (csv().encode("utf-16-be"), ""),
+    "a row of sums": (
+        (csv(**EUROPE) + f"Summe;;;;{german(CLEAN['rent'].sum())}\n").encode(),
+        "without 1 row(s) of totals at its end",
+    ),
+    "errors of a German Excel": (
+        csv(CLEAN.assign(rooms=CLEAN["rooms"].map(str).where(CLEAN["rooms"] > 1, "#NV"))).encode(),
+        "",
+    ),
 }
+#: What a file's clean table is, where it is another one.
+OTHERS = {
+    "truth in German": (csv(LET.replace({"let": {True: "WAHR", False: "FALSCH"}})), LET),
+    "truth in French": (csv(LET.replace({"let": {True: "VRAI", False: "FAUX"}})), LET),
+    "errors of a German Excel": (None, CLEAN.assign(rooms=CLEAN["rooms"].where(CLEAN.rooms > 1))),
+    # Decimal commas elsewhere tell what a point is for, and decimal points what a comma is for.
+    "points for thousands": (csv(BY_GROUPS, **EUROPE), COUNTS),
+    "commas for thousands": (csv(COUNTS.assign(area=COUNTS["area"].map("{:,}".format))), COUNTS),
+}
+READ |= {
+    name: (text.encode(), READ.get(name, ("", ""))[1]) for name, (text, _) in OTHERS.items() if text
+}
+READ["points for thousands"] = READ["points for thousands"][0], "with decimal=','"
 
 
 @pytest.mark.parametrize("name", READ)
@@ -233,8 +277,8 @@ def test_files_are_read_as_the_clean_table(name, tmp_path):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         rows = training_rows(tmp_path / "data.csv", "rent")
-    clean = (WESTERN if western else CLEAN).drop(columns="rent")
-    np.testing.assert_array_equal(rows.X.features, encoded(clean))
+    _, clean = OTHERS.get(name, ("", WESTERN if western else CLEAN))
+    np.testing.assert_array_equal(rows.X.features, encoded(clean.drop(columns="rent")))
     np.testing.assert_array_equal(rows.y, CLEAN["rent"])
     messages = [str(one.message) for one in caught]
     assert said in " ".join(messages)
@@ -246,12 +290,17 @@ def test_what_a_file_leaves_open_is_an_option(tmp_path):
     """Every refusal names the option with which the file is then read."""
     runner, out = CliRunner(), tmp_path / "model.sgp"
     quick = ["--target", "rent", "--base", "rbf", "--calibration", "vanilla", "--out", str(out)]
-    thousands = CLEAN.assign(area=(10 * CLEAN["area"]).round().map("{:,.0f}".format))
+    thousands = CLEAN.assign(
+        area=(10 * CLEAN["area"]).round().map("{:,.0f}".format), rent=CLEAN["rent"].round()
+    ).astype({"rent": int})
+    points = thousands.assign(area=thousands["area"].str.replace(",", "."))
     early = CLEAN.assign(sold=[f"0{1 + i % 9}/0{1 + i % 7}/2024" for i in range(N)])
     late = 40 * csv(WESTERN.assign(city="Bern"), header=False).encode()
     marked = CLEAN.assign(area=CLEAN["area"].map(str).where(CLEAN.index > 3, "-"))
     cases = {
         "--decimal .": csv(thousands).encode(),
+        "--decimal ,": csv(points, sep=";").encode(),
+        "--skip 1": ("Rents, and more, of 2024\n" + csv()).encode(),
         "--dates '%m/%d/%Y'": csv(early, date_format=None).encode(),
         "--encoding cp1252": b"area,rooms,city,sold,rent\n"
         + late
@@ -288,6 +337,18 @@ def test_sheets_are_read_as_the_clean_table(tmp_path):
         found = training_rows(tmp_path / "data.xlsx", "rent")
     np.testing.assert_array_equal(found.X.features, encoded(CLEAN.drop(columns="rent")))
     np.testing.assert_array_equal(found.y, CLEAN["rent"])
+    mixed = [[row.area if i % 2 else german(row.area)] for i, row in enumerate(CLEAN.itertuples())]
+    book.active.delete_rows(1, 99)
+    book.active.append(["read me"])
+    for row in [["area"], *mixed]:
+        book["notes"].append([*row, row[0]])
+    book["notes"]["B1"] = "rent"
+    book.save(tmp_path / "mixed.xlsx")
+    with pytest.raises(InvalidInputError, match="only a header; other sheets: notes; use sheet="):
+        training_rows(tmp_path / "mixed.xlsx", "rent")
+    with pytest.warns(UserWarning, match="with decimal=',' in text"):
+        found = training_rows(tmp_path / "mixed.xlsx", "rent", reading=Reading(sheet="notes"))
+    np.testing.assert_array_equal(found.y, CLEAN["area"])
     with pytest.raises(InvalidInputError, match="sheet: expected one of Sheet, notes, found 'x'"):
         training_rows(tmp_path / "data.xlsx", "rent", reading=Reading(sheet="x"))
 

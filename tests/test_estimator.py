@@ -28,6 +28,7 @@ from sharpgp import (
 )
 from sharpgp._ranks import rank
 from sharpgp.calibration import known_methods
+from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.posterior import Posterior
 from tolerances import same_optimum
 
@@ -60,8 +61,17 @@ def test_calibration_data(fitted):
 # ------------------------------------------------------------------ scikit-learn
 
 
-@parametrize_with_checks([SharpGPRegressor(calibration="kuleshov18")])
+def not_met(estimator):
+    """Repeated rows make a question of their own here: known inputs and new ones differ."""
+    name = "check_sample_weight_equivalence_on_dense_data"
+    return {name: "rows that repeat are split and calibrated as such, weights as weights"}
+
+
+@parametrize_with_checks(
+    [SharpGPRegressor(calibration="kuleshov18")], expected_failed_checks=not_met
+)
 def test_scikit_learn_checks(estimator, check):
+    estimator.set_params(random_state=0)  # some checks have four rows, of which any may train
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
         check(estimator)
@@ -75,7 +85,8 @@ def test_scikit_learn_checks(estimator, check):
         SharpGPRegressor(calibration="vanilla"),
         SharpGPRegressor(base="rbf"),
         SharpGPRegressor(base=["rbf", "extra_trees"], calibration="loo"),
-    ]
+    ],
+    expected_failed_checks=not_met,
 )
 def test_scikit_learn_checks_from_all_starts_and_of_other_settings(estimator, check):
     test_scikit_learn_checks(estimator, check)
@@ -354,3 +365,8 @@ def test_a_method_of_the_users_own_needs_no_registration():
     X, y = wavy(40)
     model = SharpGPRegressor(base="rbf", calibration=Mine(), random_state=0).fit(X, y)
     assert model.calibration_ == "Mine"
+
+
+def test_a_class_of_a_method_is_answered_with_the_instance():
+    with pytest.raises(InvalidInputError, match=r"found the class Sharp; use Sharp\(\)"):
+        model(calibration=Sharp).fit(X, Y)

@@ -15,7 +15,7 @@ WORKFLOWS = {
 #: Names of packages that differ in conda.
 IN_CONDA = {"torch": "pytorch", "matplotlib": "matplotlib-base"}
 #: Extras whose packages the recipe bounds, where they are installed.
-EXTRAS = ("cli", "excel", "optuna", "plots", "skops")
+EXTRAS = ("cli", "excel", "optuna", "plots", "skops", "skpro")
 
 
 def as_conda(requirement):

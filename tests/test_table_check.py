@@ -12,6 +12,22 @@ from sharpgp.exceptions import InvalidInputError
 N = 120
 
 
+def test_rows_in_blocks_and_years_in_order():
+    """Firms one below the other are groups, a year that runs on is time."""
+    rng = np.random.default_rng(0)
+    size = np.repeat(rng.normal(size=12), 10)
+    panel = pd.DataFrame({"firm": np.repeat([f"firm {i}" for i in range(12)], 10)})
+    panel["x"] = rng.normal(size=120)
+    kinds = {one.kind: one.says for one in sharpgp.check(panel, size + 0.1 * panel["x"]).findings}
+    assert kinds["groups"] == "Rows seem to form 12 groups by 'firm', one below the other."
+    assert "order" not in kinds
+    years = pd.DataFrame({"year": 1960 + np.arange(120) // 4, "x": rng.normal(size=120)})
+    walk = rng.normal(size=120).cumsum()
+    says = [one.says for one in sharpgp.check(years, walk).findings if one.kind == "order"]
+    assert len(says) == 1
+    assert "along 'year'" in says[0]
+
+
 def table(seed=0):
     rng = np.random.default_rng(seed)
     frame = pd.DataFrame(

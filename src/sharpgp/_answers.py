@@ -288,6 +288,8 @@ class Answers(RegressorMixin, BaseEstimator, ABC):
 
         self._check_one_output()
         array = beside_noise(features(self, X), noise, getattr(self, "noise_", None))
+        if hasattr(self, "weight_"):
+            array = np.column_stack([array, np.zeros(len(array))])  # of usual weight
         return as_features(array, device=self.calibrated_.device)
 
     def _answer(

@@ -21,15 +21,16 @@ from sharpgp._inputs import (
     seed_of,
     targets,
 )
-from sharpgp._labelled import both_or_none, labelled
+from sharpgp._labelled import both_or_none, labelled, positive_weights
 from sharpgp._rows import Rows, each_once, held_out_rows, known_apart, with_earlier
-from sharpgp._validation import as_features, as_target
+from sharpgp._validation import as_features, as_numpy, as_target, as_weights
 from sharpgp.bounds import bounds_for
 from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.cautions import warn_if_correlated, warn_if_few_rows, warn_of_merging
 from sharpgp.calibration.methods.cross_validated import WithoutHoldout
 from sharpgp.calibration.recalibrator import PosteriorMethod, Recalibrator, chosen_recalibrator
 from sharpgp.calibration.scored import ScoredPredictor
+from sharpgp.exceptions import InvalidInputError
 from sharpgp.frames.encoding import TableEncoding
 from sharpgp.frames.suspicions import plausible_range
 from sharpgp.gp.compute import choose_device, within_memory
@@ -59,6 +60,16 @@ def fit(
     both_or_none(X_cal, y_cal)
     y, y_cal = targets(estimator, y), targets(estimator, y_cal)
     forget(estimator)
+    weights = more["sample_weight"]
+    if weights is not None and (more["noise"] is not None or more["noise_cal"] is not None):
+        raise InvalidInputError("sample_weight: expected weights or noise, found both")
+    if weights is not None and more["sample_weight_cal"] is not None and X_cal is None:
+        raise InvalidInputError(
+            "sample_weight: expected it or sample_weight_cal, found both; without X_cal the "
+            "rows that calibrate have the weights of sample_weight"
+        )
+    X, y, groups, weights = positive_weights(X, y, more["groups"], weights)
+    more = {**more, "groups": groups, "sample_weight": weights}
     warn_of_far_targets(y)
     if is_several(y):
         fit_outputs(estimator, X, y, X_cal, y_cal, more, fit)
@@ -72,10 +83,19 @@ def update(estimator: Any, X: Tensor, y: Any, sample_weight: Any, *, refit: bool
     y = as_target(plain(targets(estimator, y)), n_rows=X.shape[0], device=X.device)
     if not refit:
         weights = plain(sample_weight)
+        if hasattr(estimator, "weight_") and weights is not None:
+            w = as_weights(weights, n_rows=len(y), device=X.device)
+            X, y, w = X[w > 0], y[w > 0], w[w > 0]
+            X[:, -1], weights = (estimator.weight_ / w).log(), as_numpy(w)
         estimator.calibrated_ = estimator.calibrated_.updated(X, y, sample_weight=weights)
         if estimator.calibrated_.gp is not None:
             estimator.posterior_ = estimator.calibrated_.gp
         return
+    if hasattr(estimator, "weight_"):
+        raise InvalidInputError(
+            "refit: expected a model fitted without sample_weight, found one with weights; call "
+            "fit with all points and their weights"
+        )
     known = {
         "grouped": getattr(estimator, "grouped_", False),
         "known_noise": hasattr(estimator, "noise_"),
@@ -97,7 +117,7 @@ def fitted(
     ``weights``, of the rows that calibrate, are an array, a callable or None; ``drawn`` says which
     of ``cal`` were held out one by one, None: all.
     """
-    guarantee = cal is not None or weights is not None
+    guarantee = cal is not None or (weights is not None and not train.weighted)
     seed = seed_of(estimator.random_state)
     grouped = train.groups is not None or (cal is not None and cal.groups is not None)
     recalibrator = chosen_recalibrator(estimator.calibration, seed, guarantee=guarantee)
@@ -117,7 +137,7 @@ def fitted(
     X, y, groups = train.X, train.y.clip(*plausible), train.groups
     encoding: TableEncoding | None = getattr(estimator, "encoding_", None)
     known_noise = hasattr(estimator, "noise_")
-    check_training_data(X[:, :-1] if known_noise else X, y, encoding)
+    check_training_data(train.inputs, y, encoding)
     method.check(len(y), 0 if cal is None else len(cal))
     if recalibrator.name == "cv":
         warn_if_few_rows(len(y))
@@ -131,17 +151,19 @@ def fitted(
         encoding if encoding is not None and not known_noise else feature_names(estimator),
         encoding.ties if encoding else None,
         known_noise,
+        train.weighted,
     )
     takes_one = isinstance(recalibrator, PosteriorMethod)
 
     def work(device: torch.device) -> Calibrated:
         labels = None if groups is None else torch.from_numpy(groups).to(device)
         data = as_features(X, device=device), as_target(y, device=device), labels
+        inputs = data[0][:, :-1] if train.weighted else data[0]
         base: Base
         if takes_one:
             base = bases.one_gp(*data)
         else:
-            base = bases.learned(*data, method.first_pair(*data))
+            base = bases.learned(*data, method.first_pair(inputs, *data[1:]))
         kind = _kind(base)
         logger.log(
             logging.INFO if estimator.verbose else logging.DEBUG,
@@ -190,7 +212,7 @@ def _fitted_to(
     """
     given = not isinstance(getattr(method, "folds", "auto"), str | Integral)
     every = train if cal is None else train.joined(cal)
-    if given or len(every) == int(every.input_numbers().max()) + 1:
+    if given or train.weighted or len(every) == int(every.input_numbers().max()) + 1:
         return train, None, cal
     apart, holdout = method.knows_inputs and known_apart(every), method.needs_calibration
     if apart and not holdout and cal is not None:

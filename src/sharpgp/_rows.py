@@ -2,7 +2,7 @@
 
 import numbers
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,17 +24,19 @@ from sharpgp.policy import SCORED_ROWS
 class Rows:
     """Labelled rows: ``X`` (n, d), ``y`` (n,), and whole numbers (n,) for groups if there are.
 
-    With ``known_noise`` the last column of ``X`` is the variance of the noise of each row.
+    With ``known_noise`` the last column of ``X`` is the variance of the noise of each row, with
+    ``weighted`` the logarithm of its relative noise.
     """
 
     X: np.ndarray
     y: np.ndarray
     groups: np.ndarray | None = None
     known_noise: bool = False
+    weighted: bool = False
 
     def __getitem__(self, rows: np.ndarray) -> "Rows":
         groups = None if self.groups is None else self.groups[rows]
-        return Rows(self.X[rows], self.y[rows], groups, self.known_noise)
+        return replace(self, X=self.X[rows], y=self.y[rows], groups=groups)
 
     def __len__(self) -> int:
         return len(self.y)
@@ -47,7 +49,7 @@ class Rows:
     @property
     def inputs(self) -> np.ndarray:
         """The features, without a variance (n, d)."""
-        return self.X[:, :-1] if self.known_noise else self.X
+        return self.X[:, :-1] if self.known_noise or self.weighted else self.X
 
     def input_numbers(self) -> np.ndarray:
         """Number (n,) of each row's input, and group if there are, as they come."""
@@ -60,7 +62,7 @@ class Rows:
         if self.groups is not None and other.groups is not None:
             groups = np.concatenate([self.groups, other.groups])
         X, y = np.concatenate([self.X, other.X]), np.concatenate([self.y, other.y])
-        return Rows(X, y, groups, self.known_noise)
+        return replace(self, X=X, y=y, groups=groups)
 
 
 def group_numbers(
@@ -146,7 +148,7 @@ def each_once(train: Rows, cal: Rows | None, weights: Any) -> tuple[Rows, Rows |
 def rows_once(rows: Rows) -> np.ndarray:
     """Numbers of the rows: all, or the first of each, with a warning, if a table was repeated."""
     labels = rows.input_numbers()
-    if not is_repeated(labels, rows.y):
+    if rows.weighted or not is_repeated(labels, rows.y):
         return np.arange(len(rows))
     first = np.unique(labels, return_index=True)[1]
     warn_of_repetition(len(rows), len(first))

@@ -58,6 +58,7 @@ CalibrationName = Literal[
     policy_=Maybe(Of("sharpgp.policy.Policy")),
     group_names_=Maybe(np.ndarray),
     noise_=Maybe(float),
+    weight_=Maybe(float),
     encoding_=Maybe(TableEncoding),
     constant_=Maybe(NumPyArray("two k")),
     # scikit-learn's routing and output settings belong to the running program.
@@ -146,6 +147,8 @@ class SharpGPRegressor(Answers):
     noise_ : float
         Where ``fit`` was given noise: the default variance for predictions, which is the median of
         those given.
+    weight_ : float
+        Where ``fit`` was given weights that differ: their mean.
     n_features_in_ : int
     feature_names_in_ : array of str
         As in every scikit-learn estimator.
@@ -198,6 +201,7 @@ class SharpGPRegressor(Answers):
         groups_cal: ArrayLike | None = None,
         noise: ArrayLike | Literal["replicates"] | None = None,
         noise_cal: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
         sample_weight_cal: ArrayLike | Callable[..., Any] | None = None,
     ) -> SharpGPRegressor:
         """Train the GP and calibrate it.
@@ -232,6 +236,12 @@ class SharpGPRegressor(Answers):
             with equal ``X``.  See :mod:`sharpgp.noise`.
         noise_cal : float or array, optional
             The same for the rows of ``X_cal``.
+        sample_weight : array of shape (n,), optional
+            How much each row counts: in learning, in the scores that pool models, and in the ranks
+            that make intervals.  Only ratios matter, rows of weight 0 are left out.  A row of
+            weight ``w`` has its likelihood to the power of ``w``, as ``w`` equal rows would.  For
+            measurements of different precision, ``noise`` is right.  Exact GPs only: beyond 2,000
+            rows with ``approximation="exact"``.
         sample_weight_cal : array or callable, optional
             For a covariate shift, weights of the calibration points: how much more frequent their
             inputs are among the points to predict.  One per row of ``X_cal``, or, without it, of
@@ -245,6 +255,7 @@ class SharpGPRegressor(Answers):
             "groups_cal": groups_cal,
             "noise": noise,
             "noise_cal": noise_cal,
+            "sample_weight": sample_weight,
             "sample_weight_cal": sample_weight_cal,
         }
         fit(self, X, y, X_cal, y_cal, more)

@@ -125,10 +125,10 @@ def compare(model: Any, X: Any, y: Any, *, groups: Any = None) -> Exchangeabilit
     known = getattr(calibrated.model, "X_train", calibrated.X_cal)
     if calibrated.groups is not None:
         known = calibrated.X_cal[ours]
+    # Weights of rows are no inputs.
+    d = features.shape[1] - getattr(calibrated.model, "weighted", False)
     moved = moved_features(
-        as_numpy(known),
-        as_numpy(features),
-        names_of_features(encoding, features.shape[1]),
+        as_numpy(known)[:, :d], as_numpy(features)[:, :d], names_of_features(encoding, d)
     )
     p_value = min(1.0, 2.0 * min(centre, size))
     found = Exchangeability(p_value, centre, size, moved, len(old), len(new), old, new)

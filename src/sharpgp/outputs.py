@@ -168,7 +168,8 @@ def fit_outputs(
             train, cal = holdout(every.labels(), estimator.cal_size, seed)
         rows_cal, targets_cal = rows, targets
         # What is given for all rows serves those that calibrate, too.
-        theirs = {f"{key}_cal": own[key] for key in ("groups", "noise") if key in own} | theirs
+        names = ("groups", "noise", "sample_weight")
+        theirs = {f"{key}_cal": own[key] for key in names if key in own} | theirs
     fitted, z = [], []
     for j in range(p):
         mine = train[~np.isnan(targets[train, j])]

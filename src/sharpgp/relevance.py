@@ -49,6 +49,8 @@ def relevance(model: Any, X: Any, *, random_state: int | None = 0) -> NDArray[np
     rows = encoded(model, X)
     X = as_numpy(X) if rows is None else rows.features
     parts = [[j] for j in range(X.shape[1])] if rows is None else [*rows.encoding.places.values()]
+    if hasattr(model, "_checked"):  # with usual noise or weight beside the features
+        X = as_numpy(model._checked(X if rows is None else rows))
     rng = np.random.default_rng(random_state)
     if len(X) > MOST_ROWS:
         X = X[rng.choice(len(X), MOST_ROWS, replace=False)]

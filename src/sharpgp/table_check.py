@@ -132,7 +132,7 @@ class TableCheck:
         body = "".join(
             f'<tr><th scope="row">{escape(one.name)}</th>'
             f'<td class="text">{escape(one.becomes)}</td>'
-            f"<td>{one.features}</td><td>{one.missing}</td>"
+            f'<td class="wide">{one.features}</td><td>{one.missing}</td>'
             f'<td class="text wide">{escape(one.looks)}</td></tr>'
             for one in self.columns
         )
@@ -141,7 +141,7 @@ class TableCheck:
             for name, more in (
                 ("column", ""),
                 ("becomes", ' class="text"'),
-                ("features", ""),
+                ("features", ' class="wide"'),
                 ("missing", ""),
                 ("looks like", ' class="text wide"'),
             )
@@ -149,8 +149,8 @@ class TableCheck:
         return (
             f'<div class="verdict {kind}"><p><strong>{escape(self.heading)}</strong> '
             f"{escape(self.summary)}.</p></div>{found}"
-            f"<h2>What each column becomes</h2><article><table><thead><tr>{head}</tr></thead>"
-            f"<tbody>{body}</tbody></table></article>"
+            '<h2>What each column becomes</h2><article><div class="scroll"><table>'
+            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div></article>"
         )
 
     def html(self, title: str = "Table check") -> str:
@@ -418,13 +418,18 @@ def _order(rows: Encoded, y: np.ndarray, target: str) -> list[Suspicion]:
     known = np.isfinite(y)
     n = int(known.sum())
     read = rows.encoding.decode(rows.features)
-    dates = {name: values.data[known] for name, values in read.items() if values.holds == "date"}
+    dates = {
+        name: values.data[known]
+        for name, values in read.items()
+        if values.holds == "date" or _is_year(values)
+    }
     if n < 20:
         return []
     orders = {name: np.argsort(days, kind="stable") for name, days in dates.items()}
     # Rows sorted by a feature, or by the target, are in no order of time.
     by = [data[known] for data in _numbers(rows).values()]
-    if not any(_is_sorted(values) for values in (*by, y[known])):
+    blocks = any(_comes_in_blocks(values) for values in read.values())
+    if not blocks and not any(_is_sorted(values) for values in (*by, y[known])):
         orders |= {"": np.arange(n)}
     for name, order in orders.items():
         series = y[known][order]
@@ -449,8 +454,26 @@ def _few(rows: Encoded, y: np.ndarray, target: str) -> list[Suspicion]:
     return [Suspicion("few", says, cure)]
 
 
+def _is_year(values: Values) -> bool:
+    """Whether numbers are several years of these centuries, in order."""
+    present = values.data[~values.missing]
+    if values.holds != "number" or len(present) < 2:
+        return False
+    inside = 1800 <= present.min() < present.max() <= 2100
+    return bool(inside and (present % 1 == 0).all() and _is_sorted(present))
+
+
+def _comes_in_blocks(values: Values) -> bool:
+    """Whether rows of each category, of several rows, stand one below the other."""
+    if values.holds != "text":
+        return False
+    codes = _codes(values)
+    levels = int(codes.max()) + 1
+    return len(codes) >= FEWEST_IN_GROUP * levels and int((np.diff(codes) != 0).sum()) < levels
+
+
 def _groups(read: dict[str, Values], target: str) -> list[Suspicion]:
-    """Columns whose values repeat and say what another column is: rows of one patient, or site."""
+    """Columns whose values repeat and say what another column is, or come in blocks of rows."""
     out = []
     codes = {name: _codes(values) for name, values in read.items()}
     for name, values in read.items():
@@ -467,11 +490,9 @@ def _groups(read: dict[str, Values], target: str) -> list[Suspicion]:
             and 2 < len(np.unique(codes[other])) <= levels
             and len(np.unique(codes[name] * n + codes[other])) == levels
         ]
-        if told:
-            says = (
-                f"Rows seem to form {levels} groups by {name!r}, which tells "
-                f"{', '.join(map(repr, told[:3]))}."
-            )
+        if told or _comes_in_blocks(values):
+            why = f"which tells {', '.join(map(repr, told[:3]))}" if told else "one below the other"
+            says = f"Rows seem to form {levels} groups by {name!r}, {why}."
             cure = f"If new rows are of new groups, use groups={name!r}."
             out.append(Suspicion("groups", says, cure))
     return out

@@ -249,9 +249,11 @@ def chosen_recalibrator(calibration: Any, seed: int | None, *, guarantee: bool) 
     if isinstance(calibration, Recalibrator):
         return calibration
     if not isinstance(calibration, str):
+        found = type(calibration).__name__
+        if isinstance(calibration, type):
+            found = f"the class {calibration.__name__}; use {calibration.__name__}()"
         raise InvalidInputError(
-            "calibration: expected a method's name or a Recalibrator, "
-            f"found {type(calibration).__name__}"
+            f"calibration: expected a method's name or a Recalibrator, found {found}"
         )
     if calibration == "auto":
         calibration = "exact" if guarantee else "cv"

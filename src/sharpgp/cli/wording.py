@@ -16,8 +16,10 @@ _PHRASES = (
     (r" or give X_cal and y_cal", ""),
     (r"take it out with missing=\[('.*?'|\".*?\"|[-\d.]+)\]", r"call it --missing \1"),
     (
-        r", with \.str\.replace\(',', ''\), or (\S+), with .*'\.'\)",
-        r" (--decimal .), or \1 (--decimal ,)",
+        r", with \.str\.replace\('([.,])', ''\), or (\S+), with (?:.*'\.'\)|.*float\))",
+        lambda found: (
+            f" (--decimal {'.' if found[1] == ',' else ','}), or {found[2]} (--decimal {found[1]})"
+        ),
     ),
     (
         r", with pandas\.to_datetime\(\.\.\., format='(\S+)'\), or (\S+), with format='(\S+)'",

@@ -79,6 +79,8 @@ def diagnose(
         seen_X = X = as_numpy(view.X_cal)
         y = as_numpy(view.y_cal)
         rows, calibrated = None, calibrated_of(model)
+        if getattr(getattr(calibrated, "model", None), "weighted", False):
+            X = X[:, :-1]
         feature_names = feature_names or names_of_features(model)
     else:
         outside, seen_X = through(model), X
@@ -115,6 +117,8 @@ def diagnose(
         names = tuple(encoding.features)
         of_lengthscales = tuple(encoding.lengthscales)
     known = None if outside.targets else _labelled(calibrated)
+    if known is not None and known.shape[1] == plain_X.shape[1] + 2:
+        known = np.delete(known, -2, axis=1)  # noise or weights, which test rows do not have
     method = method or getattr(model, "calibration_", None) or type(calibrated).__name__
     return Diagnostics(
         method=method,

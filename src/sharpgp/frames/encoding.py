@@ -109,6 +109,10 @@ class TableEncoding:
                     "differ by spaces or capital letters alone; make them equal if they are one"
                 )
         _warn_of(
+            [name for name, values in kept.items() if _writes_days(values)],
+            "look like dates: whole numbers such as 20240131; write them as 2024-01-31 if they are",
+        )
+        _warn_of(
             [name for name, values in kept.items() if _counts_rows(values)],
             "look like identifiers: whole numbers that count the rows; drop them if they are",
         )
@@ -316,6 +320,18 @@ def _is_constant(values: Values) -> bool:
     if values.holds == "number" and np.isfinite(present).all():
         return constant_columns(present[:, None]).size > 0
     return bool((present == present[0]).all())
+
+
+def _writes_days(values: Values) -> bool:
+    """Whether whole numbers are all days of these centuries, such as 20240131."""
+    present = values.data[~values.missing]
+    if (
+        not values.whole
+        or not len(present)
+        or not (19000101 <= present.min() <= present.max() < 3e7)
+    ):
+        return False
+    return texts.are_days(f"{value:.0f}" for value in np.unique(present))
 
 
 def _counts_rows(values: Values) -> bool:

@@ -6,7 +6,7 @@ unit, or a format of dates.  Where its texts fit two ways that disagree, the use
 
 import re
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import product
@@ -20,18 +20,21 @@ from sharpgp.frames.reading import Values, days_of
 #: Texts that stand for a missing value. "None" is a word: as a category it says more than a gap.
 MISSING = (
     *("", "NA", "N/A", "n/a", "#N/A", "#NA", "<NA>", "NaN", "nan", "NULL", "null"),
-    *("#DIV/0!", "#NAME?", "#NULL!", "#NUM!", "#REF!", "#VALUE!"),  # a spreadsheet's errors
+    # A spreadsheet's errors, in English, German and French.
+    *("#DIV/0!", "#NAME?", "#NULL!", "#NUM!", "#REF!", "#VALUE!", "#NV", "#BEZUG!", "#WERT!"),
+    *("#ZAHL!", "#NOM?", "#NOMBRE!", "#VALEUR!"),
 )
 # Different texts, absolute and as a share of the rows, beyond which no category could be learned.
 _MANY, _MOST_DIFFERENT = 20, 0.5
 _CODES = (
     "EUR|USD|GBP|CHF|JPY|CNY|SEK|NOK|DKK|PLN|CZK|HUF|INR|AUD|CAD|NZD|BRL|MXN|ZAR|S?Fr\\.?|kr\\.?"
 )
-# Money, sign, digits with marks, exponent, deviation, unit: $ 1,234.50, -3e5, 5.1±0.2, 120.5 km/h.
+# Money, sign, digits with marks, exponent, deviation, unit: $ 1,234.50, -3e5, 5.1±0.2, 120.5 km/h;
+# and what accounts write: 12.- or 12,-- for no cents, 12.50- and (12.50) for less than nothing.
 _NUMBER = re.compile(
     rf"(?P<sign>[-+−]?)\s*(?P<money>(?:[A-Z]{{0,3}}[$€£¥₹]|{_CODES})?)\s*(?P<minus>[-+−]?)"
     r"(?P<body>[\d.,](?:[\d.,'’]|[\s'’](?=\d{3}))*)(?P<power>(?:[eE][-+]?\d+)?)"
-    r"(?:\s*(?:±|\+/?-)\s*[\d.,]+)?"
+    r"(?P<after>(?:\s*(?:±|\+/?-)\s*[\d.,]+|[-−–—]{1,2})?)"
     r"\s*(?P<unit>(?:(?:[^\W\d_]|[%‰°€$£¥₹\"″′]).{0,15})?)"
 )
 # A number by each decimal mark; groups of three digits have one of the other marks between them.
@@ -46,7 +49,7 @@ _ISO = "iso"
 _DAYS = (
     *("%Y/%m/%d", "%d.%m.%Y", "%d.%m.%y", "%d/%m/%Y", "%m/%d/%Y", "%d/%m/%y", "%m/%d/%y"),
     *("%d-%m-%Y", "%m-%d-%Y", "%d %b %Y", "%d-%b-%Y", "%d-%b-%y", "%b %d, %Y", "%d %B %Y"),
-    *("%B %d, %Y", "%Y-%m", "%b %Y", "%B %Y"),
+    *("%B %d, %Y", "%d. %b %Y", "%d. %B %Y", "%Y-%m", "%b %Y", "%B %Y"),
 )
 _TIMES = ("", " %H:%M", " %H:%M:%S", " %I:%M %p", " %I:%M:%S %p")
 _FORMATS = (_ISO, *(day + time for day, time in product(_DAYS, _TIMES)))
@@ -77,7 +80,9 @@ class Written:
     @property
     def reading(self) -> str:
         """The example, and what it is read as."""
-        read = _day(self.example, self.dates) if self.dates else _number(self.example, self.decimal)
+        read = (
+            _date(self.example, self.dates) if self.dates else _number(self.example, self.decimal)
+        )
         return (
             f"{self.example!r} = {read:%Y-%m-%d}"
             if self.dates
@@ -97,7 +102,7 @@ class Written:
         known: dict[str, float] = {}
         for text in dict.fromkeys(_present(values)):
             if self.dates:
-                day = _day(text, self.dates)
+                day = _date(text, self.dates)
                 number = None if day is None else float(days_of([day])[0])
             else:
                 number = _number(text, self.decimal) if _unit(text) in (self.unit, "") else None
@@ -192,14 +197,16 @@ def _numbers(
         comma, point = (next(text for text in of_kind if mark not in marks[text]) for mark in ".,")
         wanted = f"one decimal mark, as in {point!r}"
         raise _refused(name, values, comma, first_row, wanted, "write all of them alike")
-    commas = [text for text in of_kind if "," in text]
-    if len(possible) == 2 and commas and decimal is None:
-        thousands, fraction = (f"{_number(commas[0], mark):.15g}" for mark in ".,")
+    marked = [text for text in of_kind if "," in text or "." in text]
+    if len(possible) == 2 and marked and decimal is None:
+        mark, other = (",", ".") if "," in marked[0] else (".", ",")
+        thousands, fraction = (f"{_number(marked[0], one):.15g}" for one in (other, mark))
+        as_fraction = ".str.replace(',', '.')" if mark == "," else ".astype(float)"
         cure = (
-            f"it may be {thousands}, with .str.replace(',', ''), or {fraction}, with "
-            ".str.replace(',', '.')"
+            f"it may be {thousands}, with .str.replace({mark!r}, ''), or {fraction}, with "
+            f"{as_fraction}"
         )
-        raise _refused(name, values, commas[0], first_row, "one way to read it", cure)
+        raise _refused(name, values, marked[0], first_row, "one way to read it", cure)
     mark = decimal if decimal in possible else possible[0]
     return Written(mark, unit, example=max(of_kind, key=len))
 
@@ -209,8 +216,8 @@ def _dates(
 ) -> Written | None:
     """The format that all texts have; an error where most have one and others not, or two do."""
     formats = [form for form in _FORMATS if any(_day(text, form) for text in different[:20])]
-    formats = [asked] if asked and all(_day(text, asked) for text in different) else formats
-    read = {form: [_day(text, form) for text in different] for form in formats}
+    formats = [asked] if asked and all(_date(text, asked) for text in different) else formats
+    read = {form: [_date(text, form) for text in different] for form in formats}
     if not read:
         return None
     best = max(read, key=lambda form: sum(map(bool, read[form])))
@@ -234,6 +241,17 @@ def _dates(
                 f"or {other[k]:%Y-%m-%d}, with format={form!r}",
             )
     return Written(dates=best, example=different[0])
+
+
+def are_days(written: Iterable[str]) -> bool:
+    """Whether texts are days without marks between year, month and day.
+
+    Examples
+    --------
+    >>> are_days(["20240131", "20231201"]), are_days(["20240131", "20241301"])
+    (True, False)
+    """
+    return all(_day(text, "%Y%m%d") is not None for text in written)
 
 
 def differ_in_most_rows(values: Values) -> bool:
@@ -268,28 +286,44 @@ def _refused(
 
 def _decimals(text: str) -> str:
     """The decimal marks by which a text is a number; empty if it is none."""
-    found = _NUMBER.fullmatch(text.strip())
+    found = _matched(text)
     return "".join(mark for mark in ".," if found and _BY_MARK[mark].fullmatch(found["body"]))
 
 
+def _matched(text: str) -> re.Match[str] | None:
+    plain = text.strip()
+    return _NUMBER.fullmatch(plain[1:-1] if _in_brackets(plain) else plain)
+
+
+def _in_brackets(plain: str) -> bool:
+    return plain[:1] == "(" and plain[-1:] == ")"
+
+
 def _unit(text: str) -> str:
-    found = _NUMBER.fullmatch(text.strip())
+    found = _matched(text)
     return found["money"] + found["unit"] if found else ""
 
 
 def _number(text: str, decimal: str) -> float | None:
-    found = _NUMBER.fullmatch(text.strip())
+    found = _matched(text)
     if not (found and _BY_MARK[decimal].fullmatch(found["body"])):
         return None
     kept = re.sub(rf"[^\d{decimal}]", "", found["body"]).replace(",", ".")
     size = float(kept + found["power"])
-    return -size if {found["sign"], found["minus"]} & {"-", "−"} else size
+    owed = found["after"] in ("-", "−") and found["body"][-1] not in ".,"
+    negative = {found["sign"], found["minus"]} & {"-", "−"} or owed or _in_brackets(text.strip())
+    return -size if negative else size
 
 
 def _is_code(text: str) -> bool:
     """Whether digits begin with a zero, as in numbers that count nothing: 0041, 007."""
     plain = text.strip()
     return plain.isdigit() and len(plain) > 1 and plain[0] == "0"
+
+
+def _date(text: str, form: str) -> datetime | None:
+    """A date in a format, or in that of ISO, which cannot be taken for another one."""
+    return _day(text, form) or _day(text, _ISO)
 
 
 def _day(text: str, form: str) -> datetime | None:

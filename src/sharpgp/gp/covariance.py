@@ -34,6 +34,12 @@ class Covariance(ABC):
     ties: Ties | None = None
     #: Whether the last feature is the variance of each observation's noise.
     known_noise: ClassVar[bool] = False
+    #: Whether the last feature is the logarithm of each observation's relative noise.
+    weighted: ClassVar[bool] = False
+
+    def relative_noise(self, X: Tensor) -> Tensor:
+        """Noise variances of observations at ``X`` [N, d], in units of ``theta``'s, [N]."""
+        return X.new_ones(len(X))
 
     @abstractmethod
     def matrix(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:

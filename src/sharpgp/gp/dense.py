@@ -99,12 +99,13 @@ class _AddEachToDiagonal(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return grads[0], None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None]:
+        own = grads[0].diagonal(dim1=-2, dim2=-1) if ctx.needs_input_grad[1] else None
+        return grads[0], own
 
 
 def add_each_to_diagonal(A: Tensor, values: Tensor) -> Tensor:
-    """``A + diag(values)`` for matrices [..., N, N] and constants [N], without a dense matrix.
+    """``A + diag(values)`` for matrices and values [..., N], or constants [N]; none is made dense.
 
     Examples
     --------

@@ -120,6 +120,8 @@ class ExactPosterior(KernelPosterior):
         else:
             residual, variance = loo_of(self.covariance, theta, self._X, self._y)
         mean = self.y_units.back(self._y - residual)
+        # Predictions are for observations of usual weight, whatever weight the point left out has.
+        variance = variance - theta[:, -1:] * (self.covariance.relative_noise(self._X) - 1.0)
         return mean, variance.sqrt() * self.y_units.scale
 
     def jitter(self, theta: Tensor) -> Tensor:

@@ -97,7 +97,7 @@ def factor_of(covariance: Covariance, theta: Tensor, X: Tensor) -> tuple[Tensor,
     """
     with torch.no_grad():
         rows = theta.unsqueeze(0)
-        prior = covariance.diag(rows, X)[0]
+        prior = covariance.diag(rows, X)[0] + theta[-1] * (covariance.relative_noise(X) - 1.0)
         scale = prior.mean() + theta[-1]
         for relative in JITTER_SCHEDULE:
             A = torch.empty(len(X), len(X), dtype=X.dtype, device=X.device)
@@ -258,7 +258,7 @@ def _contracted(
     total = torch.zeros_like(theta)
     for rows in _row_blocks(len(X), X.device):
         G, n = block(rows), rows.stop - rows.start
-        total[-1] += G.diagonal().sum()
+        total[-1] += G.diagonal() @ covariance.relative_noise(X[rows])
         G[:, n:] *= 2.0  # once for the block below the diagonal
         total += _kernel_gradient(covariance, theta, X[rows], X[rows.start :], G)
     return total

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.additive import Additive
 from sharpgp.gp.covariance import STATIONARY, Covariance, Named, Stationary
-from sharpgp.gp.known_noise import KnownNoise
+from sharpgp.gp.known_noise import KnownNoise, Weighted
 from sharpgp.gp.ties import Ties, as_ties
 
 if TYPE_CHECKING:
@@ -22,12 +22,14 @@ class NamedKernel:
     """A kernel's name, and what its features are.
 
     ``ties`` says which of them share a lengthscale (:mod:`sharpgp.gp.ties`), ``known_noise``
-    whether there is one more, the noise variance of each observation.
+    whether there is one more, the noise variance of each observation, ``weighted`` whether it is
+    the logarithm of its relative noise.
     """
 
     name: str
     ties: Ties | None = None
     known_noise: bool = False
+    weighted: bool = False
 
 
 #: What names a covariance.
@@ -46,25 +48,28 @@ def is_gpytorch_kernel(base: Any) -> "TypeGuard[gpytorch.kernels.Kernel]":
     return theirs is not None and isinstance(base, theirs.kernels.Kernel)
 
 
-def named(kernel: Kernel, ties: Ties | None, known_noise: bool = False) -> Kernel:
-    """A named kernel with ties, or for known noise.
+def named(
+    kernel: Kernel, ties: Ties | None, known_noise: bool = False, weighted: bool = False
+) -> Kernel:
+    """A named kernel with ties, or for known noise, or for weights.
 
-    A gpytorch kernel keeps the lengthscales it was built with, and cannot take known noise.
+    A gpytorch kernel keeps the lengthscales it was built with, and cannot take noise or weights.
 
     Examples
     --------
     >>> named("rbf", (0, 1, 1)), named("rbf", None)
-    (NamedKernel(name='rbf', ties=(0, 1, 1), known_noise=False), 'rbf')
+    (NamedKernel(name='rbf', ties=(0, 1, 1), known_noise=False, weighted=False), 'rbf')
     """
     if not isinstance(kernel, str):
-        if known_noise:
+        if known_noise or weighted:
             raise InvalidInputError(
-                f"noise: expected one of the kernels {', '.join(KERNELS)}, found "
-                f"{type(kernel).__name__}"
+                f"{'noise' if known_noise else 'sample_weight'}: expected one of the kernels "
+                f"{', '.join(KERNELS)}, found {type(kernel).__name__}"
             )
         return kernel
     ties = as_ties(ties)
-    return kernel if ties is None and not known_noise else NamedKernel(kernel, ties, known_noise)
+    plain = ties is None and not (known_noise or weighted)
+    return kernel if plain else NamedKernel(kernel, ties, known_noise, weighted)
 
 
 def make_covariance(kernel: Kernel, n_features: int) -> Covariance:
@@ -77,10 +82,11 @@ def make_covariance(kernel: Kernel, n_features: int) -> Covariance:
     """
     ties = None
     if isinstance(kernel, NamedKernel):
-        if kernel.known_noise:
-            base = make_covariance(replace(kernel, known_noise=False), n_features - 1)
+        if kernel.known_noise or kernel.weighted:
+            plain = replace(kernel, known_noise=False, weighted=False)
+            base = make_covariance(plain, n_features - 1)
             assert isinstance(base, Named)
-            return KnownNoise(base)
+            return Weighted(base) if kernel.weighted else KnownNoise(base)
         ties = kernel.ties
         kernel = kernel.name
     if isinstance(kernel, str):
@@ -108,7 +114,8 @@ def kernel_of(covariance: Covariance) -> Kernel:
     'matern52'
     """
     if isinstance(covariance, KnownNoise):
-        return named(covariance.base.kind, covariance.base.ties, known_noise=True)
+        weighted = covariance.weighted
+        return named(covariance.base.kind, covariance.base.ties, not weighted, weighted)
     if isinstance(covariance, Named):
         return named(covariance.kind, covariance.ties)
     from sharpgp.gp.from_gpytorch import FromGPyTorch

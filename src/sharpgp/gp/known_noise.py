@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import stored
+from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.covariance import Named
 from sharpgp.gp.dense import add_each_to_diagonal
 from sharpgp.gp.fixed_points import FixedPoints
@@ -115,6 +116,82 @@ class KnownNoise(Named):
     def diag(self, theta: Tensor, X: Tensor) -> Tensor:
         """See :meth:`Covariance.diag`."""
         return self.base.diag(theta, X[:, :-1]) + X[:, -1]
+
+
+@stored("Weighted", base=Named, transient={"names": None})
+class Weighted(KnownNoise):
+    r"""``k(x, x') + s (r(x) - 1) [x is x']`` with ``s``, the noise in ``theta``: ``s r(x)`` in all.
+
+    The last feature of ``x`` is ``log r = -log w`` with the weight ``w`` of an observation: its
+    likelihood to the power of ``w`` is, up to a factor without the function, that with ``1/w``
+    times the noise.  Points to predict have the usual weight, 1.
+
+    Examples
+    --------
+    >>> from sharpgp.gp.covariance import Stationary
+    >>> kernel = Weighted(Stationary("rbf", 1))
+    >>> theta = torch.tensor([[1.0, 3.0, 0.1]], dtype=torch.float64)
+    >>> X = torch.tensor([[0.0, 0.0], [9.0, 2.0]], dtype=torch.float64).log1p()
+    >>> [round(v, 9) for v in kernel.matrix(theta, X)[0].diagonal().tolist()]
+    [3.0, 3.2]
+    """
+
+    known_noise: ClassVar[bool] = False
+    weighted: ClassVar[bool] = True
+
+    def relative_noise(self, X: Tensor) -> Tensor:
+        """See :meth:`Covariance.relative_noise`."""
+        return X[:, -1].exp()
+
+    def units(self, X: Tensor, y_units: Affine) -> Affine:
+        """See :meth:`Covariance.units`; weights stay as they are."""
+        found = self.base.units(X[:, :-1], y_units)
+        one = torch.ones_like(found.scale[:1])
+        return Affine(torch.cat([found.shift, 0.0 * one]), torch.cat([found.scale, one]))
+
+    def matrix(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
+        """See :meth:`Covariance.matrix`."""
+        if X2 is not None:
+            return super().matrix(theta, X1, X2)
+        more = theta[:, -1:] * (self.relative_noise(X1) - 1.0)
+        return add_each_to_diagonal(self.base.matrix(theta, X1[:, :-1]), more)
+
+    def reaching(self, Z: Tensor) -> "Weighted":
+        """See :meth:`Covariance.reaching`."""
+        found = super().reaching(Z)
+        return self if found is self else Weighted(found.base)
+
+    def blocks(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
+        """See :meth:`Named.blocks`: what asks for them knows one noise for all rows."""
+        raise InvalidInputError("sample_weight: expected an exact GP, found one of neighbours")
+
+    def at(self, X: Tensor) -> FixedPoints:
+        """See :meth:`Covariance.at`."""
+        return _WithWeights(self.base.at(X[:, :-1]), self.relative_noise(X) - 1.0)
+
+    def diag(self, theta: Tensor, X: Tensor) -> Tensor:
+        """See :meth:`Covariance.diag`."""
+        return self.base.diag(theta, X[:, :-1])
+
+
+class _WithWeights(FixedPoints):
+    """A kernel on fixed points whose noise is larger than usual by ``more`` [N] times it."""
+
+    def __init__(self, base: FixedPoints, more: Tensor) -> None:
+        self._base, self._more = base, more
+
+    def matrix(self, theta: Tensor, out: Tensor) -> None:
+        """See :meth:`FixedPoints.matrix`."""
+        self._base.matrix(theta, out)
+        self._noise = theta[-1]
+        out.diagonal().add_(self._noise * self._more)
+
+    def contracted(self, inverse: Tensor, alpha: Tensor, total: Tensor) -> Tensor:
+        """See :meth:`FixedPoints.contracted`."""
+        by_noise = 0.5 * (alpha.square() - inverse.diagonal()) @ self._more
+        gradient = self._base.contracted(inverse, alpha, total - self._noise * by_noise)
+        gradient[-1] += by_noise
+        return gradient
 
 
 class _WithNoise(FixedPoints):

@@ -97,6 +97,14 @@ class Posterior(ABC):
         return None
 
     @property
+    def weighted(self) -> bool:
+        """Whether the last feature is the logarithm of each observation's relative noise."""
+        base = getattr(self, "base", None)
+        if isinstance(base, Posterior):
+            return base.weighted
+        return bool(getattr(getattr(self, "covariance", None), "weighted", False))
+
+    @property
     def n_inducing(self) -> int | None:
         """Number of inducing inputs of a sparse GP; None for any other."""
         return None

@@ -23,6 +23,11 @@ class AroundModel(Model):
         return self.model.gp
 
     @property
+    def weighted(self) -> bool:
+        """See :meth:`Model.weighted`."""
+        return self.model.weighted
+
+    @property
     def X_train(self) -> Tensor:
         """Training inputs [N, d]."""
         return self.model.X_train

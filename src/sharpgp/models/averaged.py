@@ -61,7 +61,12 @@ class AveragedModel(AroundModel, Learner):
     def of(cls, found: OutOfFold) -> "AveragedModel":
         """The refits of a model, with the scores of the points that they were trained without."""
         held = found.held
-        return cls(found.model, found.refits, held.scores, held.crps(found.model.y_train))
+        return cls(
+            found.model,
+            found.refits,
+            held.scores,
+            held.crps(found.model.y_train, found.model.row_weights),
+        )
 
     def _with(self, model: Learner, refits: Sequence[Learner]) -> "AveragedModel":
         return AveragedModel(model, refits, self.scores, self.crps)

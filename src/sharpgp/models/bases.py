@@ -18,13 +18,13 @@ from sharpgp.gp.kernels import KERNELS, Kernel, is_gpytorch_kernel, named
 from sharpgp.gp.posterior import DataPosterior
 from sharpgp.gp.ties import Ties
 from sharpgp.gp.training import REFIT_TOLERANCE
-from sharpgp.models.folds import Split
+from sharpgp.models.folds import Split, together
 from sharpgp.models.foreign import ForeignModel
 from sharpgp.models.gaussian import drawn_part, learn_gaussian
 from sharpgp.models.model import Learner
 from sharpgp.models.quantiles import gives_quantiles
 from sharpgp.models.regressor import ScikitMean, names_for
-from sharpgp.models.trees import TREES, TreeModel
+from sharpgp.models.trees import MOST_LEFT_OUT, TREES, TreeModel
 from sharpgp.policy import POOLS, SEARCHED_ROWS, Approximation, Neighbours, Policy
 
 #: The one GP of methods that take no other model, and the rows that it learns from at most.
@@ -47,6 +47,8 @@ class Bases:
         Which features share a lengthscale, see :mod:`sharpgp.gp.ties`.
     known_noise : bool
         Whether there is one more feature, the variance of each observation's noise.
+    weighted : bool
+        Whether there is one more feature, the logarithm of each observation's relative noise.
 
     Examples
     --------
@@ -64,6 +66,7 @@ class Bases:
     names: Any = None
     ties: Ties | None = None
     known_noise: bool = False
+    weighted: bool = False
 
     def __post_init__(self) -> None:
         check_choice(self.effort, "effort", POOLS)
@@ -96,6 +99,10 @@ class Bases:
         """
         named = dict(self._named(X.shape[1]))
         policy = self.policy(X.shape[0], X.shape[1], X.device.type)
+        if self.weighted:
+            self._check_weights(len(y), policy, any(not _is_tree(base) for base in named.values()))
+            # Rows with equal inputs belong together, whatever weights they have.
+            labels = together(X[:, :-1], labels)
         every = torch.arange(len(y), device=y.device)
         rows = drawn_part(
             (every, every[:0]) if pair is None else pair, self.seed or 0, policy.learned_rows
@@ -124,8 +131,13 @@ class Bases:
     ) -> Learner:
         """One model; what can be conditioned on further rows learns from some ``rows`` only."""
         if _is_tree(base):
-            return TreeModel(base, X, y, self.seed or 0)
+            return TreeModel(base, X, y, self.seed or 0, weighted=self.weighted)
         if gives_quantiles(base):
+            if self.weighted:
+                raise InvalidInputError(
+                    "sample_weight: expected kernels, trees or regressors as base, found "
+                    f"{_name(base)}"
+                )
             return ForeignModel(base, X, y, names_for(base, self.names))
         training: dict[str, Any] = {"tolerance": REFIT_TOLERANCE, "most": policy.learned_rows}
         seed = self.seed or 0
@@ -148,6 +160,8 @@ class Bases:
                 f"found {base!r}; use calibration='cv' or 'exact'"
             )
         policy = self.policy(X.shape[0], X.shape[1], X.device.type)
+        if self.weighted:
+            self._check_weights(len(y), policy, True)
         return self._trained(base, X, y, labels, policy, searched=True, most=_ONE_GP_ROWS)
 
     def model_names(self, d: int, *, one_gp: bool) -> list[str]:
@@ -202,12 +216,28 @@ class Bases:
             kernel = self._kernel(base, len(y), X.device.type, policy, searched)
             return train_chosen(X, y, kernel, policy, **settings)
         mean = ScikitMean(
-            base, names=names_for(base, self.names), seed=self.seed or 0, groups=labels
+            base,
+            names=names_for(base, self.names),
+            seed=self.seed or 0,
+            groups=labels,
+            weighted=self.weighted,
         )
         regression, centre = mean.fitted(X, y)
         kernel = self._kernel(ONE_GP, len(y), X.device.type, policy, searched)
         gp = train_chosen(X, y - centre, kernel, policy, **settings)
         return CentredPosterior(regression, gp, centre)
+
+    def _check_weights(self, n: int, policy: Policy, of_gps: bool) -> None:
+        """Raise unless models of ``n`` rows can be weighted."""
+        if n > MOST_LEFT_OUT:
+            raise InvalidInputError(
+                f"sample_weight: expected at most {MOST_LEFT_OUT:,} training rows, found {n:,}"
+            )
+        if of_gps and (policy.inducing is not None or not policy.is_exact(n)):
+            raise InvalidInputError(
+                f"sample_weight: expected an exact GP, found approximation="
+                f"{self.approximation!r} for {n} training rows; use approximation='exact'"
+            )
 
     def _kernel(
         self, base: Kernel, n: int, device_type: str, policy: Policy, searched: bool
@@ -219,7 +249,7 @@ class Bases:
                 f"noise: expected a GP that is not sparse, found approximation="
                 f"{self.approximation!r} for {n} training rows; use approximation='exact'"
             )
-        return named(base, self.ties, self.known_noise)
+        return named(base, self.ties, self.known_noise, self.weighted)
 
 
 def _is_conditioned(base: Any, policy: Policy) -> bool:

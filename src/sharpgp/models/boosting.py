@@ -45,7 +45,7 @@ class BoostedTrees:
     (True, True)
     """
 
-    def __init__(self, X: Floats, y: Floats, seed: int) -> None:
+    def __init__(self, X: Floats, y: Floats, seed: int, weights: Floats | None = None) -> None:
         boosting = HistGradientBoostingRegressor(
             learning_rate=0.1,
             max_iter=300,
@@ -54,7 +54,7 @@ class BoostedTrees:
             validation_fraction=0.15,
             n_iter_no_change=15,
             random_state=seed,
-        ).fit(X, y)
+        ).fit(X, y, weights)
         self.trees = TreeArrays.of_boosting(boosting)
         self.baseline = float(np.squeeze(boosting._baseline_prediction))
         self.size = float(y.std()) or 1.0

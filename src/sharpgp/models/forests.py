@@ -16,7 +16,7 @@ from sklearn.tree import ExtraTreeRegressor
 from torch import Tensor
 from torch.special import ndtri
 
-from sharpgp._stored import ABSENT, NumPyArray, agree, stored
+from sharpgp._stored import ABSENT, Maybe, NumPyArray, agree, stored
 from sharpgp.gp.compute import in_order
 from sharpgp.gp.warped import Warp
 from sharpgp.models.laws import Table
@@ -53,6 +53,8 @@ class TargetCells:
     Parameters
     ----------
     y : array [N]
+    weights : array [N], optional
+        How many rows each of them counts as.
 
     Attributes
     ----------
@@ -68,9 +70,10 @@ class TargetCells:
     [0.0, 3.0, 0.0, 1.0, 1.0]
     """
 
-    def __init__(self, y: Floats) -> None:
+    def __init__(self, y: Floats, weights: Floats | None = None) -> None:
         values, counts = np.unique(y, return_counts=True)
-        self.size = float(y.std()) or float(np.abs(y).max()) or 1.0
+        variance = np.average((y - np.average(y, weights=weights)) ** 2, weights=weights)
+        self.size = float(variance) ** 0.5 or float(np.abs(y).max()) or 1.0
         n = len(y)
         between = 0.5 * (values[1:] + values[:-1])
         if len(values) > _MOST_CELLS:
@@ -82,7 +85,7 @@ class TargetCells:
         edges = np.unique(np.r_[ends, between, points - half, points + half])
         # Values that only rounding tells apart share an edge's place.
         self.edges: Floats = edges[np.r_[True, np.diff(edges) > 4.0 * np.spacing(abs(edges[1:]))]]
-        self.counts = np.bincount(self.of(y), minlength=len(self.edges) - 1).astype(np.float64)
+        self.counts = np.bincount(self.of(y), weights, len(self.edges) - 1).astype(np.float64)
 
     def _restored(self) -> None:
         agree("edges in order", bool((np.diff(self.edges) > 0).all()), True)
@@ -121,15 +124,16 @@ class TargetCells:
     members=NumPyArray("N trees", whole=True),
     targets=NumPyArray("N"),
     cells=TargetCells,
+    weights=Maybe(NumPyArray("N")),
     transient={"_leaves": ABSENT},
 )
 class ExtraTrees:
     r"""Extremely randomised trees; the law is that of the targets in the leaves.
 
     A training point ``i`` has the weight ``w_i(x)``: the mean over trees of
-    ``1[i in the leaf of x] / size of that leaf``.  The location is ``sum_i w_i y_i``, the law that
-    of :class:`TargetCells`.  Trees are split by ``y``, or by :func:`tamed` targets where few of
-    them are large.
+    ``1[i in the leaf of x] / size of that leaf``; with weights, its share of the leaf's.  The
+    location is ``sum_i w_i y_i``, the law that of :class:`TargetCells`.  Trees are split by ``y``,
+    or by :func:`tamed` targets where few of them are large.
 
     Parameters
     ----------
@@ -138,6 +142,7 @@ class ExtraTrees:
     seed : int
     cells : TargetCells, optional
         None: those of ``y``.
+    weights : array [N], optional
 
     References
     ----------
@@ -153,11 +158,22 @@ class ExtraTrees:
     (True, True)
     """
 
-    def __init__(self, X: Floats, y: Floats, seed: int, cells: TargetCells | None = None) -> None:
+    weights: Floats | None = None
+
+    def __init__(
+        self,
+        X: Floats,
+        y: Floats,
+        seed: int,
+        cells: TargetCells | None = None,
+        weights: Floats | None = None,
+    ) -> None:
         least = min(_LEAST_IN_LEAF, max(1, len(y) // 4))
-        self.trees = TreeArrays.of_trees(extra_trees(X, tamed(y), seed, least))
+        self.trees = TreeArrays.of_trees(extra_trees(X, tamed(y), seed, least, weights))
         self.targets, self.members = y, self.trees.leaves(X)
-        self.cells = TargetCells(y) if cells is None else cells
+        self.cells = TargetCells(y, weights) if cells is None else cells
+        if weights is not None:
+            self.weights = weights
 
     def _restored(self) -> None:
         agree("trees", self.members.shape, (len(self.targets), self.trees.n_trees))
@@ -175,7 +191,8 @@ class ExtraTrees:
         n, n_trees = self.members.shape
         leaf, row = self.members.ravel(), np.repeat(np.arange(n), n_trees)
         nodes = len(self.trees.value)
-        share = 1.0 / np.maximum(np.bincount(leaf, minlength=nodes), 1)[leaf]
+        own = np.ones(n) if self.weights is None else self.weights
+        share = own[row] / np.bincount(leaf, own[row], nodes)[leaf]
         shape = nodes, len(self.cells.counts)
         cells = csr_matrix((share, (leaf, self.cells.of(self.targets)[row])), shape=shape)
         y = self.targets[row]
@@ -204,7 +221,9 @@ def moments(means: Floats, variances: Floats) -> tuple[Floats, Floats]:
     return m, variances.mean(1) + ((means - m[:, None]) ** 2).mean(1)
 
 
-def extra_trees(X: Floats, y: Floats, seed: int, least: int) -> list[Any]:
+def extra_trees(
+    X: Floats, y: Floats, seed: int, least: int, weights: Floats | None = None
+) -> list[Any]:
     """The trees of scikit-learn's ``ExtraTreesRegressor`` with ``least`` points in a leaf.
 
     Of a few hundred rows, what a forest does around each of its trees takes as long as the tree.
@@ -222,7 +241,7 @@ def extra_trees(X: Floats, y: Floats, seed: int, least: int) -> list[Any]:
     with config_context(skip_parameter_validation=True):
         for _ in range(_TREES):
             tree.random_state = draw.randint(np.iinfo(np.int32).max)
-            found.append(tree.fit(single, y, check_input=False).tree_)
+            found.append(tree.fit(single, y, weights, check_input=False).tree_)
     return found
 
 
@@ -284,6 +303,7 @@ class LeafForest:
     cells : TargetCells, optional
         None: those of ``y``.
     kind : {"random_forest", "extra_trees"}
+    weights : array [N], optional
 
     References
     ----------
@@ -305,11 +325,12 @@ class LeafForest:
         seed: int,
         cells: TargetCells | None = None,
         kind: str = "random_forest",
+        weights: Floats | None = None,
     ) -> None:
-        cells = TargetCells(y) if cells is None else cells
+        cells = TargetCells(y, weights) if cells is None else cells
         if len(y) > MOST_IN_LEAVES:
             rows = drawn_rows(len(y), MOST_IN_LEAVES).numpy()
-            X, y = X[rows], y[rows]
+            X, y, weights = X[rows], y[rows], None if weights is None else weights[rows]
         grower = {"random_forest": RandomForestRegressor, "extra_trees": ExtraTreesRegressor}[kind]
         forest = grower(
             _LEAF_TREES,
@@ -319,7 +340,8 @@ class LeafForest:
             max_samples=min(len(y), MOST_GROWN_ON),
             random_state=seed,
             n_jobs=torch.get_num_threads(),  # trees are the same for any number
-        ).fit(X, y)
+        ).fit(X, y, weights)
+        own = np.ones(len(y)) if weights is None else weights
         self.trees, self.cells = TreeArrays.of_trees(one.tree_ for one in forest.estimators_), cells
         single = np.ascontiguousarray(X, dtype=np.float32)
         order = np.argsort(y, kind="stable")
@@ -327,15 +349,19 @@ class LeafForest:
 
         def of_leaves(tree: Any) -> tuple[Floats, Floats, Whole]:
             leaf, nodes = tree.apply(single, check_input=False), tree.tree_.node_count
-            number = np.bincount(leaf, minlength=nodes)
-            count = np.maximum(number, 1)
-            mean = np.bincount(leaf, y, nodes) / count
-            variance = np.bincount(leaf, (y - mean[leaf]) ** 2, nodes) / count
-            by_leaf = ordered[np.argsort(leaf[order], kind="stable")]
+            number, count = np.bincount(leaf, minlength=nodes), np.bincount(leaf, own, nodes)
+            count[number == 0] = 1.0
+            mean = np.bincount(leaf, own * y, nodes) / count
+            variance = np.bincount(leaf, own * (y - mean[leaf]) ** 2, nodes) / count
+            by_leaf = np.argsort(leaf[order], kind="stable")
             start = np.minimum(number.cumsum() - number, len(y) - 1)
+            above = own[order][by_leaf].cumsum()
             draw = np.random.default_rng(tree.random_state).random(nodes)
             quarter = (np.arange(_KEPT) + draw[:, None]) / _KEPT * count[:, None]
-            return mean, variance, by_leaf[start[:, None] + quarter.astype(np.int64)]
+            below = (above - own[order][by_leaf])[start]
+            place = np.searchsorted(above, below[:, None] + quarter, side="right")
+            last = start + np.maximum(number, 1) - 1
+            return mean, variance, ordered[by_leaf[place.clip(start[:, None], last[:, None])]]
 
         found = list(in_order(of_leaves, forest.estimators_))
         self.trees.value, self.variances, self.kept = (

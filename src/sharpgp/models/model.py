@@ -44,9 +44,10 @@ class HeldOut:
         rows, scores = (torch.cat([getattr(one, f) for one in parts]) for f in ("rows", "scores"))
         return cls(rows, joined([part.law for part in parts]), scores)
 
-    def crps(self, y: Tensor) -> float:
-        """Mean CRPS of the law with these scores, for targets ``y`` [N] of all points."""
-        return crps_of_scores(self.law, self.scores, y[self.rows])
+    def crps(self, y: Tensor, weights: Tensor | None = None) -> float:
+        """Mean CRPS of the law with these scores, for targets and weights [N] of all points."""
+        weights = None if weights is None else weights[self.rows]
+        return crps_of_scores(self.law, self.scores, y[self.rows], weights)
 
     def by_part(self, pairs: Sequence[Split]) -> tuple[Tensor, ...]:
         """Scores of each part, for rows in the order of the parts."""
@@ -135,6 +136,21 @@ class Model(ABC):
     def y_train(self) -> Tensor:
         """Training targets [N]."""
 
+    @property
+    def weighted(self) -> bool:
+        """Whether the last feature is the logarithm of each observation's relative noise."""
+        return False
+
+    @property
+    def inputs(self) -> Tensor:
+        """Training inputs without weights [N, d]."""
+        return self.X_train[:, :-1] if self.weighted else self.X_train
+
+    @property
+    def row_weights(self) -> Tensor | None:
+        """Weights [N] of the training points, where they have any."""
+        return (-self.X_train[:, -1]).exp() if self.weighted else None
+
 
 class GPModel(Model):
     """A model that rests on one GP: ``value(x, z) = location(x) + z spread(x)``.
@@ -158,6 +174,11 @@ class GPModel(Model):
     def gp(self) -> Posterior:
         """See :meth:`Model.gp`."""
         return self.posterior
+
+    @property
+    def weighted(self) -> bool:
+        """See :meth:`Model.weighted`."""
+        return self.posterior.weighted
 
     @property
     def n_features(self) -> int:

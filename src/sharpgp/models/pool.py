@@ -120,6 +120,11 @@ class PooledModel(Learner):
         return self.models[0].device
 
     @property
+    def weighted(self) -> bool:
+        """See :meth:`Model.weighted`."""
+        return self.models[0].weighted
+
+    @property
     def X_train(self) -> Tensor:
         """See :meth:`Model.X_train`."""
         return self.models[0].X_train
@@ -217,7 +222,8 @@ def inputs_of(base: Base) -> Tensor:
     """Training inputs [N, d]; where a model keeps them as they were given, as they were."""
     several = list(base.values()) if isinstance(base, Mapping) else [base]
     kept = [model for model in several if isinstance(model, RefittedModel)]
-    X: Tensor = (kept or several)[0].X_train
+    one = (kept or several)[0]
+    X: Tensor = one.inputs if isinstance(one, Learner) else one.X_train
     return X
 
 
@@ -281,12 +287,14 @@ def pooled(models: Mapping[str, Learner], held: Sequence[HeldOut]) -> tuple[Lear
     if len(models) == 1:
         return next(iter(models.values())), held[0]
     rows = held[0].rows
-    y = next(iter(models.values())).y_train[rows]
-    units = y.new_tensor([unit_size(one.scores) for one in held])
+    first = next(iter(models.values()))
+    y, of_all = first.y_train[rows], first.row_weights
+    by_row = None if of_all is None else of_all[rows]
+    units = y.new_tensor([unit_size(one.scores, by_row) for one in held])
     laws = [in_units(one.law, unit) for one, unit in zip(held, units.tolist(), strict=True)]
-    weights = pool_weights(crps_products(laws, y), len(y)).to(y)
+    weights = pool_weights(crps_products(laws, y, by_row), len(y)).to(y)
     members = [
-        Member(name, float(weight), crps_of_scores(one.law, one.scores, y))
+        Member(name, float(weight), crps_of_scores(one.law, one.scores, y, by_row))
         for name, weight, one in zip(models, weights, held, strict=True)
     ]
     law = mixed([one.law for one in held], units, weights)
@@ -312,4 +320,4 @@ def members_of(model: object, name: str) -> list[Member]:
     if not isinstance(model, Learner):
         return [Member(name, 1.0, float("nan"))]
     held = model.leave_one_out(torch.arange(len(model.y_train), device=model.device), 0)
-    return [Member(name, 1.0, held.crps(model.y_train))]
+    return [Member(name, 1.0, held.crps(model.y_train, model.row_weights))]

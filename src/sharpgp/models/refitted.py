@@ -42,6 +42,9 @@ class RefittedModel(Learner):
     torch.Size([60])
     """
 
+    #: See :meth:`Model.weighted`.
+    weighted = False
+
     @property
     def gp(self) -> None:
         """None."""

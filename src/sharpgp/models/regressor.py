@@ -7,9 +7,10 @@ import torch
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.model_selection import KFold, cross_val_predict
+from sklearn.utils.validation import has_fit_parameter
 from torch import Tensor
 
-from sharpgp._stored import stored
+from sharpgp._stored import Maybe, stored
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.frames.encoding import TableEncoding
 from sharpgp.gp.centred import Mean
@@ -20,7 +21,14 @@ from sharpgp.models.splitters import complements
 FOLDS = 5
 
 
-@stored("ScikitMean", regressor=object, names=object, seed=int, transient={"groups": None})
+@stored(
+    "ScikitMean",
+    regressor=object,
+    names=object,
+    seed=int,
+    weighted=Maybe(bool),
+    transient={"groups": None},
+)
 class ScikitMean(Mean):
     """A scikit-learn regressor as the mean; the one that is given is cloned, never fitted.
 
@@ -35,6 +43,9 @@ class ScikitMean(Mean):
         Draws the parts of out-of-fold predictions.
     groups : Tensor [N], optional
         Which rows that it will be fitted to belong together, and so into one part.
+    weighted : bool
+        Whether the last feature is the logarithm of each row's relative noise: the regressor is
+        fitted with ``sample_weight``, and does not see it.
 
     Attributes
     ----------
@@ -50,8 +61,16 @@ class ScikitMean(Mean):
     (torch.Size([2]), torch.Size([20]))
     """
 
+    weighted: bool = False
+
     def __init__(
-        self, regressor: Any, *, names: Any = None, seed: int = 0, groups: Tensor | None = None
+        self,
+        regressor: Any,
+        *,
+        names: Any = None,
+        seed: int = 0,
+        groups: Tensor | None = None,
+        weighted: bool = False,
     ) -> None:
         usable = all(callable(getattr(regressor, name, None)) for name in ("fit", "predict"))
         if isinstance(regressor, type) or not usable:
@@ -63,21 +82,33 @@ class ScikitMean(Mean):
         self.names = names
         self.seed = seed
         self.groups = groups
+        if weighted:
+            self.weighted = True
 
     def keeping_together(self, groups: Tensor | None) -> "ScikitMean":
         """See :meth:`Mean.keeping_together`."""
-        return ScikitMean(self.regressor, names=self.names, seed=self.seed, groups=groups)
+        return self._with(self.regressor, groups)
+
+    def _with(self, regressor: Any, groups: Tensor | None = None) -> "ScikitMean":
+        kept = {"names": self.names, "seed": self.seed, "weighted": self.weighted}
+        return ScikitMean(regressor, groups=groups, **kept)
 
     def fitted(self, X: Tensor, y: Tensor) -> tuple["ScikitMean", Tensor]:
         """See :meth:`Mean.fitted`: out-of-fold predictions from five parts."""
-        table, target = as_table(X, self.names), y.cpu().numpy()
+        inputs = X[:, :-1] if self.weighted else X
+        table, target = as_table(inputs, self.names), y.cpu().numpy()
+        weights = {}
+        if self.weighted:
+            weights = {weights_name(self.regressor): (-X[:, -1]).exp().cpu().numpy()}
         out_of_fold = cross_val_predict(
-            clone(self.regressor), table, target, cv=self._splits(together(X, self.groups).cpu())
+            clone(self.regressor),
+            table,
+            target,
+            cv=self._splits(together(inputs, self.groups).cpu()),
+            params=weights,
         )
-        whole = ScikitMean(
-            clone(self.regressor).fit(table, target), names=self.names, seed=self.seed
-        )
-        return whole, _checked(out_of_fold, y)
+        whole = clone(self.regressor).fit(table, target, **weights)
+        return self._with(whole), _checked(out_of_fold, y)
 
     def _splits(self, labels: Tensor) -> Any:
         if len(labels.unique()) == len(labels):
@@ -92,7 +123,28 @@ class ScikitMean(Mean):
                 "mean: expected the GP's own mean where gradients are needed, found "
                 f"{type(self.regressor).__name__}, which has none"
             )
-        return _checked(self.regressor.predict(as_table(X, self.names)), X[:, 0])
+        inputs = X[:, :-1] if self.weighted else X
+        return _checked(self.regressor.predict(as_table(inputs, self.names)), X[:, 0])
+
+
+def weights_name(regressor: Any) -> str:
+    """By which argument the ``fit`` of a regressor, or of a pipeline's last step, takes weights.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import Ridge
+    >>> from sklearn.pipeline import make_pipeline
+    >>> weights_name(make_pipeline(Ridge()))
+    'ridge__sample_weight'
+    """
+    steps = getattr(regressor, "steps", None)
+    name, last = steps[-1] if steps else ("", regressor)
+    if not has_fit_parameter(last, "sample_weight"):
+        raise InvalidInputError(
+            "sample_weight: expected a base whose fit takes sample_weight, found "
+            f"{type(last).__name__}"
+        )
+    return f"{name}__sample_weight" if name else "sample_weight"
 
 
 def as_table(X: Tensor, names: Any) -> Any:

@@ -33,16 +33,27 @@ TREES: dict[str, tuple[type[Any], type[Any]]] = {
 
 
 def grow(
-    kind: str, X: Floats, y: Floats, seed: int, cells: TargetCells | None, *, many: bool
+    kind: str,
+    X: Floats,
+    y: Floats,
+    seed: int,
+    cells: TargetCells | None,
+    weights: Floats | None,
+    *,
+    many: bool,
 ) -> Any:
-    """Trees of a kind of :data:`TREES` from inputs [N, d] and targets [N]."""
+    """Trees of a kind of :data:`TREES` from inputs [N, d], targets and weights [N]."""
     made = TREES[kind][many]
-    settings = (cells,) if made is ExtraTrees else (cells, kind) if made is LeafForest else ()
+    settings: dict[str, Any] = {} if weights is None else {"weights": weights}
+    if kind != "boosted_trees":
+        settings["cells"] = cells
+    if made is LeafForest:
+        settings["kind"] = kind
     # Histograms are filled in parallel otherwise, and trees of few rows gain nothing by it.
     threads = torch.get_num_threads() if many else 1
     # Of OpenMP alone, whose limits are those of a thread: others may grow trees at the same time.
     with _controller().limit(limits=threads, user_api="openmp"):
-        return made(X, y, seed, *settings)
+        return made(X, y, seed, **settings)
 
 
 @cache
@@ -59,6 +70,7 @@ def _controller() -> ThreadpoolController:
     seed=int,
     grown=Maybe(ExtraTrees | LeafForest | BoostedTrees | ScaledBoosting),
     cells=Maybe(TargetCells),
+    weighted=Maybe(bool),
 )
 class TreeModel(RefittedModel):
     """Trees of one kind, grown on inputs ``X`` [N, d] and targets ``y`` [N].
@@ -70,6 +82,8 @@ class TreeModel(RefittedModel):
     seed : int
     cells : TargetCells, optional
         Of forests, so that laws of several are about the same values; None: those of ``y``.
+    weighted : bool
+        Whether the last feature is the logarithm of each row's relative noise.
 
     Examples
     --------
@@ -82,12 +96,26 @@ class TreeModel(RefittedModel):
     cells: TargetCells | None = None
 
     def __init__(
-        self, kind: str, X: Tensor, y: Tensor, seed: int, cells: TargetCells | None = None
+        self,
+        kind: str,
+        X: Tensor,
+        y: Tensor,
+        seed: int,
+        cells: TargetCells | None = None,
+        *,
+        weighted: bool = False,
     ) -> None:
         super().__init__(X, y)
         self.kind, self.seed = kind, seed
+        if weighted:
+            self.weighted = True
         if kind != "boosted_trees":
-            self.cells = TargetCells(y.cpu().numpy()) if cells is None else cells
+            self.cells = TargetCells(y.cpu().numpy(), self._by_row) if cells is None else cells
+
+    @property
+    def _by_row(self) -> Floats | None:
+        weights = self.row_weights
+        return None if weights is None else weights.cpu().numpy()
 
     @cached_property
     def grown(self) -> Any:
@@ -95,8 +123,9 @@ class TreeModel(RefittedModel):
 
         See :class:`~sharpgp.models.averaged.AveragedModel`.
         """
-        data = self._X.cpu().numpy(), self._y.cpu().numpy()
-        return grow(self.kind, *data, self.seed, self.cells, many=len(self._y) > MOST_LEFT_OUT)
+        data = self.inputs.cpu().numpy(), self._y.cpu().numpy()
+        many = len(self._y) > MOST_LEFT_OUT
+        return grow(self.kind, *data, self.seed, self.cells, self._by_row, many=many)
 
     def _restored(self) -> None:
         agree("kind of trees", self.kind in TREES, True)
@@ -111,13 +140,18 @@ class TreeModel(RefittedModel):
 
     def location(self, X: Tensor) -> Tensor:
         """See :meth:`Model.location`; constant between thresholds, so without a gradient."""
-        return torch.from_numpy(self.grown.location(X.detach().cpu().numpy())).to(X)
+        return torch.from_numpy(self.grown.location(self._asked(X))).to(X)
 
     def law(self, X: Tensor) -> Law:
         """See :meth:`Model.law`."""
-        found: Law = self.grown.law(X.detach().cpu().numpy(), X.detach())
+        found: Law = self.grown.law(self._asked(X), X.detach())
         return found
+
+    def _asked(self, X: Tensor) -> Floats:
+        """Inputs without weights."""
+        asked = X[:, :-1] if self.weighted else X
+        return asked.detach().cpu().numpy()
 
     def relearned(self, X: Tensor, y: Tensor, labels: Tensor, seed: int) -> "TreeModel":
         """See :meth:`Learner.relearned`."""
-        return TreeModel(self.kind, X, y, self.seed, self.cells)
+        return TreeModel(self.kind, X, y, self.seed, self.cells, weighted=self.weighted)

@@ -29,7 +29,7 @@ _MOST_POINTS = 2000
 _SCORED = ((torch.arange(99.0) + 0.5) / 99).double()
 
 
-def unit_size(scores: Tensor) -> float:
+def unit_size(scores: Tensor, weights: Tensor | None = None) -> float:
     """Size of scores: their mean absolute quantile over the levels 0.5 to 0.9.
 
     It is close to their deviation if they are normal, and not that of a few outliers if they are
@@ -42,13 +42,39 @@ def unit_size(scores: Tensor) -> float:
     """
     levels = torch.tensor(_LEVELS, dtype=scores.dtype, device=scores.device)
     # A perfect model has scores of 0; its spread must not become 0.
-    return max(float(torch.quantile(scores.abs(), levels).mean()), 1e-12)
+    return max(float(quantile(scores.abs(), levels, weights).mean()), 1e-12)
 
 
-def crps_of_scores(law: Law, scores: Tensor, y: Tensor) -> float:
+def quantile(values: Tensor, levels: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Quantiles [L] of values [N], of which each counts by its weight [N].
+
+    A value is at the middle of its share, and quantiles are linear between; without weights those
+    of torch, which go from the least value to the greatest.
+
+    Examples
+    --------
+    >>> values, levels = torch.tensor([3.0, 1.0, 2.0]), torch.tensor([0.0, 0.25, 0.5])
+    >>> quantile(values, levels).tolist()
+    [1.0, 1.5, 2.0]
+    >>> quantile(values, levels, torch.tensor([1.0, 6.0, 1.0])).tolist()
+    [1.0, 1.0, 1.2857142686843872]
+    """
+    if weights is None:
+        return torch.quantile(values, levels)
+    z, order = values.sort()
+    w = weights[order]
+    middle = (w.cumsum(0) - 0.5 * w) / w.sum()
+    above = torch.searchsorted(middle, levels.contiguous()).clamp(1, len(z) - 1)
+    left, right = middle[above - 1], middle[above]
+    share = ((levels - left) / (right - left)).clamp(0.0, 1.0)
+    return torch.lerp(z[above - 1], z[above], share)
+
+
+def crps_of_scores(law: Law, scores: Tensor, y: Tensor, weights: Tensor | None = None) -> float:
     """Mean CRPS of the values of all scores [N] under the law of each of ``N`` points.
 
-    Twice the mean pinball loss of quantiles at the middles of 99 equal parts.
+    Twice the mean pinball loss of quantiles at the middles of 99 equal parts.  With weights [N],
+    by which scores and points count.
 
     Examples
     --------
@@ -59,16 +85,20 @@ def crps_of_scores(law: Law, scores: Tensor, y: Tensor) -> float:
     0.3
     """
     levels = _SCORED.to(y.device)
-    missed = y - law.value(torch.quantile(scores, levels).unsqueeze(-1))
+    missed = y - law.value(quantile(scores, levels, weights).unsqueeze(-1))
     levels = levels.unsqueeze(-1)
-    return float(2.0 * torch.maximum(levels * missed, (levels - 1.0) * missed).mean())
+    loss = torch.maximum(levels * missed, (levels - 1.0) * missed)
+    if weights is not None:
+        loss = loss * (weights / weights.mean())
+    return float(2.0 * loss.mean())
 
 
-def crps_products(laws: Sequence[Law], y: Tensor) -> Tensor:
+def crps_products(laws: Sequence[Law], y: Tensor, weights: Tensor | None = None) -> Tensor:
     r"""``H`` [K, K] such that the mean CRPS of the mixture of ``K`` laws is ``w' H w``.
 
     ``H_kl = mean_i int (F_k - 1[y_i <= t]) (F_l - 1[y_i <= t]) dt``, by the midpoint rule between
-    values of all laws at fixed scores, so that every law is resolved where it changes.
+    values of all laws at fixed scores, so that every law is resolved where it changes.  With
+    ``weights`` [N] of the points, their weighted mean.
 
     Examples
     --------
@@ -82,6 +112,8 @@ def crps_products(laws: Sequence[Law], y: Tensor) -> Tensor:
     nodes = _NODES.to(y.device).unsqueeze(-1)
     t = torch.cat([*(law.value(nodes) for law in laws), y.unsqueeze(0)]).sort(dim=0).values
     middle, width = 0.5 * (t[1:] + t[:-1]), t.diff(dim=0)
+    if weights is not None:
+        width = width * (weights[places] / weights[places].mean())
     above = (middle >= y).to(y)
     away = torch.stack([ndtr(law.score(middle)) - above for law in laws]).flatten(1)
     return (away * width.flatten()) @ away.T / len(y)

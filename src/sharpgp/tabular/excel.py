@@ -8,13 +8,13 @@ from zipfile import BadZipFile
 
 from sharpgp._extras import need
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.tabular.layout import Reading, header_of, named
+from sharpgp.tabular.layout import Reading, decimal_of, header_of, named
 
 
 def read_sheet(
     path: str | os.PathLike[str], missing: Collection[str], reading: Reading
-) -> tuple[Any, list[str]]:
-    """A sheet as a table in memory, and what a reader should know of how it was read.
+) -> tuple[Any, list[str], str | None]:
+    """A sheet as a table in memory, what a reader should know of how it was read, decimal mark.
 
     A column of numbers becomes numbers, one of dates dates, and one with anything else text.
 
@@ -50,8 +50,9 @@ def read_sheet(
     while rows and all(value is None for value in rows[-1]):
         rows.pop()
     others = f"; other sheets: {', '.join(names[1:])}" if len(names) > 1 else ""
+    use = f"{others}; use sheet={names[1]!r}" if reading.sheet is None and others else others
     if not rows:
-        raise InvalidInputError(f"expected a header, found an empty sheet{others}")
+        raise InvalidInputError(f"expected a header, found an empty sheet{use}")
     place = header_of(rows) if reading.skip is None else min(reading.skip, len(rows) - 1)
     told = []
     if reading.sheet is None and others:
@@ -59,11 +60,18 @@ def read_sheet(
     if reading.skip is None and place:
         told.append(f"with the header of line {place + 1}, as with skip={place}")
     body = [[_plain(value, missing) for value in row] for row in rows[place + 1 :]]
+    if not body:
+        raise InvalidInputError(f"expected rows, found only a header{use}")
+    decimal = reading.decimal or decimal_of(
+        value.strip() for row in body for value in row if isinstance(value, str)
+    )
     columns = {
-        name: _array([row[k] if k < len(row) else None for row in body])
+        name: _array([row[k] if k < len(row) else None for row in body], decimal)
         for k, name in enumerate(named(rows[place]))
     }
-    return pa.table(columns), told
+    if reading.decimal is None and decimal == ",":
+        told.append("with decimal=',' in text")
+    return pa.table(columns), told, decimal
 
 
 def _plain(value: Any, missing: Collection[str]) -> Any:
@@ -72,8 +80,8 @@ def _plain(value: Any, missing: Collection[str]) -> Any:
     return None if text in missing else value
 
 
-def _array(values: list[Any]) -> Any:
-    """Booleans, numbers, dates, or text of whatever there is."""
+def _array(values: list[Any], decimal: str | None) -> Any:
+    """Booleans, numbers, dates, or text of whatever there is, numbers with the mark of texts."""
     import pyarrow as pa
 
     there = [value for value in values if value is not None]
@@ -85,4 +93,10 @@ def _array(values: list[Any]) -> Any:
         return pa.array(values, pa.timestamp("us"))
     if not there:
         return pa.nulls(len(values))
-    return pa.array([None if value is None else str(value) for value in values])
+
+    def text(value: Any) -> str | None:
+        as_text = None if value is None else str(value)
+        written = isinstance(value, float) and as_text is not None and decimal == ","
+        return as_text.replace(".", ",") if written and as_text is not None else as_text
+
+    return pa.array([text(value) for value in values])

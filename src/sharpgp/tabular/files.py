@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,6 +27,9 @@ ROWS = 10_000
 #: Rows of a file that a model is fitted to, at most, unless told otherwise: it takes minutes.
 MOST_ROWS = 100_000
 _BLOCK_BYTES = 2**21
+#: How Excel writes truth values in English, German, French, Spanish, Italian and Dutch.
+TRUE = ["1", "true", "True", "TRUE", "WAHR", "VRAI", "VERDADERO", "VERO", "WAAR"]
+FALSE = ["0", "false", "False", "FALSE", "FALSCH", "FAUX", "FALSO", "ONWAAR"]
 #: Nothing is said of how to read a file.
 AS_GUESSED = Reading()
 
@@ -40,34 +44,35 @@ def check_output(path: str | os.PathLike[str]) -> Format:
 
 def read_whole(
     path: str | os.PathLike[str], missing: Sequence[str] = (), reading: Reading = AS_GUESSED
-) -> Any:
-    """The whole file as an Arrow table, with types inferred from all rows.
+) -> tuple[Any, Reading]:
+    """The whole file as an Arrow table, with types inferred from all rows; and how it was read.
 
     ``missing`` are texts that mark a missing value in CSV and Excel files, besides :data:`MISSING`.
     """
     form = format_of(path)
     told: Sequence[str] = ()
+    decimal = reading.decimal
     with plain_errors(path):
         if form == "parquet":
             import pyarrow.parquet as pq
 
             table = pq.ParquetFile(Place.of(path).file()).read()
         elif form == "excel":
-            table, told = read_sheet(path, [*MISSING, *missing], reading)
+            table, told, decimal = read_sheet(path, [*MISSING, *missing], reading)
         else:
-            table, told = _read_csv(path, missing, reading)
+            table, told, decimal = _read_csv(path, missing, reading)
     check_names(path, table.column_names)
     if form != "parquet":
         table = tidied(path, table, told)
     if table.num_rows == 0:
         raise InvalidInputError(f"{path}: expected rows, found only a header")
-    return table
+    return table, replace(reading, decimal=decimal)
 
 
 def _read_csv(
     path: str | os.PathLike[str], missing: Sequence[str], reading: Reading
-) -> tuple[Any, list[str]]:
-    """The table of a CSV file, without lines at its end that are too short; and what to tell."""
+) -> tuple[Any, list[str], str | None]:
+    """A CSV file without lines at its end that are too short; what to tell; its decimal mark."""
     from pyarrow import csv
 
     short: list[int] = []
@@ -81,12 +86,12 @@ def _read_csv(
         converting = csv_conversion({}, missing, layout)
         table = csv.read_csv(stream, row_by_row(layout), parsing, converting)
     if not short:
-        return _plain_text(path, table), list(layout.told)
+        return _plain_text(path, table), list(layout.told), layout.decimal
     if short[0] <= table.num_rows + layout.skip + 1:
         with stream_of(path, reading) as (stream, _):  # for Arrow's message
             csv.read_csv(stream, row_by_row(layout), parsing_of(layout), converting)
     told = [*layout.told, f"without {len(short)} line(s) at its end that are too short"]
-    return _plain_text(path, table), told
+    return _plain_text(path, table), told, layout.decimal
 
 
 def _plain_text(path: str | os.PathLike[str], table: Any) -> Any:
@@ -179,7 +184,8 @@ def read_batches(
             yield from file.iter_batches(rows, columns=list(types))
             return
         if form == "excel":
-            yield from read_whole(path, missing, reading).select(list(types)).to_batches(rows)
+            table, _ = read_whole(path, missing, reading)
+            yield from table.select(list(types)).to_batches(rows)
             return
         from pyarrow import csv
 
@@ -224,9 +230,13 @@ def csv_conversion(types: Mapping[str, Any], missing: Sequence[str], layout: Lay
     """How the columns of a CSV file are converted; all of them where none is named."""
     from pyarrow import csv
 
+    # Where nothing tells, points that may be for thousands stay text, of which one is asked.
+    usual = "." if layout.delimiter == "," else ","
     return csv.ConvertOptions(
-        decimal_point=layout.decimal or ".",
+        decimal_point=layout.decimal or usual,
         null_values=[*MISSING, *missing],
+        true_values=TRUE,
+        false_values=FALSE,
         strings_can_be_null=True,
         include_columns=list(types),
         column_types={name: kind for name, kind in types.items() if kind is not None},

@@ -42,7 +42,7 @@ def training_rows(
     reading: Reading = AS_GUESSED,
 ) -> Labelled:
     """A whole file to train on, see :func:`sharpgp.tabular.fit_file`; its encoding is learned."""
-    table = read_whole(path, missing, reading)
+    table, reading = read_whole(path, missing, reading)
     columns: dict[str, Any] = {"drop": drop, "groups": groups, "missing": missing}
     try:
         return rows_of(table, target, **columns, reading=reading)
@@ -84,7 +84,7 @@ def checked(
     reading: Reading = AS_GUESSED,
 ) -> TableCheck:
     """What :func:`sharpgp.check` finds in a file; arguments as of :func:`training_rows`."""
-    table = read_whole(path, missing, reading)
+    table, reading = read_whole(path, missing, reading)
     features = features_among(table.column_names, target, drop, groups)
     kept = [*features, target, *([groups] if groups else [])]
     return check(

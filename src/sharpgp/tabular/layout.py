@@ -8,7 +8,7 @@ import io
 import os
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,12 @@ SAMPLE_BYTES = 2**16
 #: What text is taken for that is not UTF-8: what Excel writes in Western Europe, in part Latin-1.
 FALLBACK = "cp1252"
 _COMMA, _POINT = re.compile(r"[-+]?\d+,\d+"), re.compile(r"[-+]?\d+\.\d+")
+#: What Excel calls the first cell of a row of sums, in the languages of its users.
+_TOTAL = re.compile(
+    r"((grand|sub)?\s?total\w*|sum|summe|gesamt\w*|insgesamt|somme|suma|average|mean|mittelwert"
+    r"|durchschnitt|moyenne|media):?",
+    re.IGNORECASE,
+)
 _GROUPS = re.compile(r"[-+]?[1-9]\d{0,2}[.,]\d{3}")
 
 
@@ -90,9 +96,16 @@ class Layout:
         delimiter = max(tables, key=lambda mark: _fit(tables[mark]))
         lines, rows = tables[delimiter]
         place = header_of(rows) if reading.skip is None else _below(lines, reading.skip)
+        if reading.skip is None and (found := len(rows[place])) != _width(rows):
+            better = likely_header(rows)
+            raise InvalidInputError(
+                f"expected {_width(rows)} names, as many as most rows have values, found {found}; "
+                f"if the header is in line {lines[better] + 1}, use skip={lines[better]}"
+            )
         names = named(rows[place])
-        body = [cell.strip() for row in rows[place + 1 :] for cell in row]
-        decimal = reading.decimal or (None if delimiter == "," else _decimal(body))
+        decimal = reading.decimal or decimal_of(
+            cell.strip() for row in rows[place + 1 :] for cell in row
+        )
         told = []
         if reading.encoding is None and encoding == FALLBACK:
             told.append(f"as encoding={FALLBACK!r}, for it is not UTF-8")
@@ -119,6 +132,17 @@ def header_of(rows: Sequence[Sequence[Any]]) -> int:
     return 0
 
 
+def likely_header(rows: Sequence[Sequence[Any]]) -> int:
+    """The first row that is as long as most are.
+
+    Examples
+    --------
+    >>> likely_header([["Sales, by shop"], ["shop", "area"], ["a", "1"]])
+    1
+    """
+    return next(place for place, row in enumerate(rows) if len(row) == _width(rows))
+
+
 def named(header: Sequence[Any]) -> list[str]:
     """Names of columns without spaces around them; one without a name is called by its number."""
     texts = ["" if cell is None else str(cell).strip() for cell in header]
@@ -140,15 +164,25 @@ def tidied(path: str | os.PathLike[str], table: Any, told: Sequence[str]) -> Any
 
     said = list(told)
     # A text alone is a note; a number alone is a value of a row with gaps.
-    filled = np.zeros(len(table), dtype=int)
+    filled, texts = np.zeros(len(table), dtype=int), []
     for column in table.columns:
         there = pc.is_valid(column).to_numpy()
         filled += there if pa.types.is_string(column.type) else 2 * there
-    end = len(table)
-    while end and table.num_columns > 2 and filled[end - 1] <= 1:
+        if pa.types.is_string(column.type):
+            texts.append(column)
+    end, notes, totals = len(table), 0, 0
+    while end and table.num_columns > 2:
+        if filled[end - 1] <= 1:
+            notes += int(filled[end - 1])
+        elif any(_TOTAL.fullmatch(str(column[end - 1]).strip()) for column in texts):
+            totals += 1
+        else:
+            break
         end -= 1
-    if filled[end:].any():
-        said.append(f"without {len(table) - end} row(s) at its end with no more than a text")
+    if notes:
+        said.append(f"without {notes} row(s) at its end with no more than a text")
+    if totals:
+        said.append(f"without {totals} row(s) of totals at its end")
     table = table.slice(0, end)
     for k, name in enumerate(table.column_names):
         column = table[name]
@@ -184,8 +218,9 @@ def _encoding(sample: bytes) -> str:
         return "utf-16"
     if sample.startswith(b"\xef\xbb\xbf"):
         return "utf-8-sig"
-    if 3 * sample[1::2].count(0) > len(sample) // 2:
-        return "utf-16-le"
+    for name, zeros in (("utf-16-le", sample[1::2]), ("utf-16-be", sample[::2])):
+        if 3 * zeros.count(0) > len(sample) // 2:
+            return name
     try:
         # The end of the sample may cut a letter in two.
         sample[: max(len(sample) - 4, 1)].decode("utf-8")
@@ -196,7 +231,9 @@ def _encoding(sample: bytes) -> str:
 
 def _rows(text: str, delimiter: str, whole: bool) -> tuple[list[int], list[list[str]]]:
     """Rows of cells that are not empty lines, and how many lines are above each."""
-    reader = csv.reader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True)
+    # None: the ends of lines of every system count as one.
+    lines_of = io.StringIO(text, newline=None)
+    reader = csv.reader(lines_of, delimiter=delimiter, skipinitialspace=True)
     lines, rows, above = [], [], 0
     try:
         for row in reader:
@@ -223,11 +260,18 @@ def _width(rows: Sequence[Sequence[Any]]) -> int:
     return Counter(map(len, rows)).most_common(1)[0][0] if rows else 0
 
 
-def _decimal(cells: Sequence[str]) -> str | None:
-    """A comma where some numbers have one that cannot be for thousands, and none has a point."""
-    commas = any(_COMMA.fullmatch(cell) and not _GROUPS.fullmatch(cell) for cell in cells)
-    points = any(_POINT.fullmatch(cell) and not _GROUPS.fullmatch(cell) for cell in cells)
-    return "," if commas and not points else None
+def decimal_of(cells: Iterable[str]) -> str | None:
+    """The one mark that some numbers have where it cannot be for thousands; None where both do.
+
+    Examples
+    --------
+    >>> decimal_of(["12,5", "1.234"]), decimal_of(["1.234", "7"]), decimal_of(["1,5", "1.5"])
+    (',', None, None)
+    """
+    plain = [cell for cell in cells if not _GROUPS.fullmatch(cell)]
+    commas = any(map(_COMMA.fullmatch, plain))
+    points = any(map(_POINT.fullmatch, plain))
+    return None if commas == points else "," if commas else "."
 
 
 def _below(lines: Sequence[int], skip: int) -> int:

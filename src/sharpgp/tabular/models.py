@@ -85,7 +85,7 @@ class SavedModel:
         """A whole labelled file, without rows that have no target."""
         target = target or self.target
         encoding = self.encoding_for(path, [name for name in (target, groups) if name], reading)
-        table = read_whole(path, self.missing, reading)
+        table, reading = read_whole(path, self.missing, reading)
         try:
             table, y, numbers = labelled(table, target or "target", self.missing, reading.decimal)
             rows = as_fitted(self.model, encoding, table, 1)
@@ -259,6 +259,7 @@ def _encoded(sample: Sample, files: Source, target: str, columns: dict[str, Any]
     table, called = sample.rows(files)
     if isinstance(files.units[0].rows, CsvRows):
         table = tidied(files.units[0].source, table, ())
+        called = called[: len(table)]
     try:
         return rows_of(table, target, **columns)._replace(numbers=called)
     except InvalidInputError as error:

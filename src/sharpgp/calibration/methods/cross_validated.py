@@ -203,8 +203,9 @@ def _with_more(base: Base, X: Tensor, y: Tensor, groups: Tensor | None, seed: in
         return base.keeping_together(groups).retrained(*everything, start="warm")
 
     def again(model: Learner) -> Learner:
-        everything = all_of(model.X_train, model.y_train)
-        return model.relearned(*everything, together(everything[0], groups), seed)
+        X, y = all_of(model.X_train, model.y_train)
+        inputs = X[:, :-1] if model.weighted else X
+        return model.relearned(X, y, together(inputs, groups), seed)
 
     return _each(base, again)
 

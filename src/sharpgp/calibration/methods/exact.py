@@ -150,7 +150,7 @@ class Exact(Recalibrator):
         of_groups = found.for_groups(points.groups)
         if groups is not None and isinstance(of_groups, ScoredPredictor):
             if pairs is None:
-                pairs = split_points("auto", model.X_train, model.y_train, groups, self.seed)[1]
+                pairs = split_points("auto", model.inputs, model.y_train, groups, self.seed)[1]
             known = known_groups(model, groups, pairs, held, of_groups, points.groups)
             if known is not None:
                 of_groups.by_group = known
