@@ -80,7 +80,7 @@ def test_a_loaded_model_is_a_whole_estimator(fitted, file):
 def test_shared_parts_stay_shared(fitted, file):
     again = SharpGPRegressor.load(file)
     assert again.posterior_ is again.calibrated_.posterior
-    assert again.calibrated_.model.posterior is again.posterior_
+    assert again.calibrated_.model.gp is again.posterior_
 
 
 def test_settings_of_a_method_come_back(tmp_path):

@@ -159,7 +159,7 @@ def test_refits_on_a_warped_target_have_it_too():
 
 
 def test_cv_uses_it_throughout(monkeypatch):
-    """The fit on all data and its five refits have one and the same weight."""
+    """All five learnings have one and the same weight: that for as many rows as each sees."""
     from sharpgp.gp import training
 
     seen, real = [], training._train_named
@@ -172,10 +172,9 @@ def test_cv_uses_it_throughout(monkeypatch):
     monkeypatch.setattr(training, "_train_named", spy)
     X, y = two_of_many(60, 2)
     model = SharpGPRegressor(base="rbf", calibration="cv", random_state=0).fit(X.numpy(), y.numpy())
-    assert model.training_.prior_weight == 0.5
-    assert len(seen) >= 6
-    assert {weight for _, weight in seen} == {0.5}
-    assert min(n for n, _ in seen) == 48
+    assert model.training_.prior_weight == 0.8
+    assert set(seen) == {(48, 0.8)}
+    assert len(seen) == 5
 
 
 def test_files(tmp_path):
