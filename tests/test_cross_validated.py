@@ -183,16 +183,16 @@ def test_intervals_for_spectra_cover_what_they_claim():
     assert 0.5 < model.base_[0].crps / new < 2.0
 
 
-def test_the_crps_of_one_model_that_holds_rows_out_is_theirs():
+@pytest.mark.parametrize("calibration", ["cv", "exact"])
+def test_the_crps_of_one_model_is_that_of_points_that_its_learnings_have_not_seen(calibration):
     X, y = wavy(80)
-    model = SharpGPRegressor(base="rbf", calibration="exact", random_state=0).fit(X, y)
-    model_of = model.calibrated_.model
-    X_cal, y_cal = model.calibrated_.X_cal, model.calibrated_.y_cal
-    law = model_of.law(X_cal)
-    z = law.score(y_cal)
-    far = (y_cal.unsqueeze(-1) - law.value(z.unsqueeze(-1)).T).abs().mean(1)
-    expected = far - 0.5 * law.spread * (z.unsqueeze(-1) - z).abs().mean()
-    assert model.base_[0].crps == pytest.approx(float(expected.mean()), rel=0.05)
+    model = SharpGPRegressor(base="rbf", calibration=calibration, random_state=0).fit(X, y)
+    shown, average = model.base_[0].crps, model.calibrated_.model
+    rows = learning_pairs(together(average.X_train), 0)
+    held = average.model.out_of_training(rows, together(average.X_train), 0).held
+    assert shown == pytest.approx(held.crps(average.y_train))
+    X_new, y_new = wavy(500, seed=1)
+    assert shown == pytest.approx(model.predict_dist(X_new).crps(y_new).mean(), rel=0.3)
 
 
 @pytest.mark.parametrize("base", ["rbf", ["rbf", "extra_trees"]])

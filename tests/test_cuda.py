@@ -19,10 +19,11 @@ from sharpgp._stored import Reader, Writer
 from sharpgp.bo import CalibratedUpperConfidenceBound
 from sharpgp.calibration import known_methods
 from sharpgp.exceptions import MissingExtraError
-from sharpgp.gp import compute, inplace, sizes
+from sharpgp.gp import compute, inplace
 from sharpgp.gp.adapters.fitc import FitcPosterior
-from sharpgp.gp.sparse_training import train_chosen
+from sharpgp.gp.conditioning import train_chosen
 from sharpgp.persistence import load, save
+from sharpgp.policy import Policy
 
 pytestmark = [
     pytest.mark.cuda,
@@ -69,8 +70,8 @@ def assert_agree(there, here, tolerance=CLOSE):
 def trained(kind):
     """A GP of each kind, trained on the CPU."""
     if kind in ("exact", "in place"):
-        return train_chosen(X, Y)[0]
-    sparse = train_chosen(X, Y, approximation=Sparse(25))[0]
+        return train_chosen(X, Y)
+    sparse = train_chosen(X, Y, policy=Policy(inducing=25))
     if kind == "sparse":
         return sparse
     units = {"x_units": sparse.x_units, "y_units": sparse.y_units}
@@ -162,7 +163,7 @@ def test_saved_predictors_move(tmp_path):
 
 
 def test_auto_takes_the_gpu_for_many_rows_only():
-    for n, expected in ((300, "cpu"), (sizes.LEAST_ON_GPU, "cuda")):
+    for n, expected in ((300, "cpu"), (compute.LEAST_ON_GPU, "cuda")):
         model = SharpGPRegressor(calibration="vanilla", approximation=Sparse(20), random_state=0)
         assert model.fit(*wavy(n)).posterior_.device.type == expected
 

@@ -358,11 +358,11 @@ def test_arrays_of_the_same_columns_are_taken_by_position():
 
 def test_gaps_in_arrays():
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(80, 2))
-    y = X[:, 0] + 0.1 * rng.normal(size=80)
+    X = rng.normal(size=(160, 2))
+    y = X[:, 0] + 0.1 * rng.normal(size=160)
     X[::9, 0] = np.nan
     with pytest.warns(
-        UserWarning, match=r"X: 9 of 160 values are missing; each is replaced by the median"
+        UserWarning, match=r"X: 18 of 320 values are missing; each is replaced by the median"
     ):
         model = quick().fit(X, y)
     assert model.encoding_.features == ["x0", "x0 missing", "x1"]

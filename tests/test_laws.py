@@ -116,3 +116,13 @@ def test_averages():
     p = [torch.special.ndtr(law.score(at)) for law in (one, other, averaged([one, other]))]
     torch.testing.assert_close(p[2], 0.5 * (p[0] + p[1]))
     assert type(averaged([quantiles(), quantiles()])) is Mixture
+
+
+def test_laws_of_different_kinds_join():
+    laws = [normal(), mixture().at(torch.arange(0)), quantiles(), mixture()]
+    y = draw(3 * T)
+    parts = [laws[k].score(some) for k, some in zip((0, 2, 3), y.split(T), strict=True)]
+    together = joined(laws)
+    torch.testing.assert_close(together.score(y), torch.cat(parts))
+    values = torch.cat([laws[k].value(Z) for k in (0, 2, 3)], 1)
+    torch.testing.assert_close(together.value(Z), values)

@@ -270,11 +270,31 @@ def test_the_first_learning_is_the_one_of_the_first_part(few, monkeypatch):
     assert isinstance(first.posterior, LocalPosterior) == few
 
 
-def test_other_kernels_follow_the_choice_of_the_first():
+def uneven(n: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Noise ten times as large for x > 0."""
     rng = np.random.default_rng(0)
-    x = rng.uniform(-2, 2, (150, 2))
-    noise = np.where(x[:, 0] > 0, 0.5, 0.05) * rng.normal(size=150)
-    given = torch.from_numpy(x), torch.from_numpy(np.sin(2 * x[:, 1]) + noise)
+    x = rng.uniform(-2, 2, (n, 2))
+    noise = np.where(x[:, 0] > 0, 0.5, 0.05) * rng.normal(size=n)
+    return torch.from_numpy(x), torch.from_numpy(np.sin(2 * x[:, 1]) + noise)
+
+
+def test_a_scale_model_of_a_part_speaks_of_all_points(tmp_path):
+    X, y = uneven(200)
+    model = learn_gaussian(train(X, y, most=120)[0], policy=Policy(learned_rows=120))
+    assert model.choice.share > 0
+    held = model.leave_one_out(torch.arange(200), 0)
+    mean, sigma = model.posterior.loo(model.posterior.theta_R[None])
+    torch.testing.assert_close(held.law.spread, sigma[0] * model._factor(X) * model.unit)
+    torch.testing.assert_close(held.scores, (y - mean[0]) / held.law.spread)
+    more = model.extended(X[:3] + 0.1, y[:3])
+    assert len(more.leave_one_out(torch.arange(203), 0).scores) == 203
+    persistence.save(model, tmp_path / "model.sgp")
+    again = persistence.load(tmp_path / "model.sgp")
+    torch.testing.assert_close(again.leave_one_out(torch.arange(200), 0).scores, held.scores)
+
+
+def test_other_kernels_follow_the_choice_of_the_first():
+    given = uneven(150)
     names = ["matern12", "rbf", "extra_trees"]
     models = Bases(names, seed=0).learned(*given)
     assert list(models) == names

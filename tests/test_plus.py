@@ -139,8 +139,8 @@ def test_leave_one_out_scores_are_those_of_the_one_fit():
     posterior, _ = train(X, y)
     loo = LeaveOneOut(random_state=0).fit(posterior)
     fit = loo.model
-    mean, sigma = fit.posterior.loo(torch.stack([fit.posterior.theta_R, fit.theta]))
-    total = sigma[1] * fit.unit
+    mean, sigma = fit.posterior.loo(fit.posterior.theta_R[None])
+    total = sigma[0] * fit.unit
     if fit.scale is not None:
         total = total * (0.5 * fit.choice.share * fit.scale.log_square_loo()).exp()
     torch.testing.assert_close(loo.scores, (y - mean[0]) / total)

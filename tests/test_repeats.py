@@ -12,6 +12,7 @@ from sharpgp._rows import holdout_by_row
 from sharpgp.calibration.by_class import ClassPredictor
 from sharpgp.calibration.ranks import Ranks, WiderRanks
 from sharpgp.calibration.scored import ScoredPredictor
+from sharpgp.diagnostics import diagnose
 from sharpgp.exchangeability import compare
 from sharpgp.models.laws import Normal
 from sharpgp.models.model import Model
@@ -251,6 +252,103 @@ def test_weights_reach_both_classes():
     for part in model.calibrated_.parts:
         np.testing.assert_allclose(part.weights, part.X_cal[:, 0].exp())
     assert model.predict_interval(X_new, 0.5).shape == (1000, 2)
+    new = X_new[~known_to(model, X_new)][:1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrationWarning)
+        light, heavy = (
+            np.diff(model.predict_interval(new, 0.8, sample_weight=[w]))[0, 0] for w in (0.1, 30.0)
+        )
+    assert light < heavy
+
+
+def test_weights_of_points_are_in_the_units_of_their_class():
+    """By hand: the radius of the class whose weights are small, for a point of weight 1."""
+    rng = np.random.default_rng(9)
+    (X, y), (X_new, _) = atoms(rng)
+    small = np.where(known_to(fitted("exact", X, y), X), 0.1, 1.0)
+    model = fitted("exact", X, y, sample_weight_cal=small)
+    calibrated = model.calibrated_
+    seen = calibrated.parts[1]
+    weights = torch.full((1,), 1.0 / float(calibrated.weights.max()), dtype=torch.float64)
+    known = torch.tensor(X_new[known_to(model, X_new)][:1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrationWarning)
+        found = calibrated.ends(known, [0.5], True, weights)
+        w = torch.tensor([1.0 / float(seen.weights.max())]).double()
+        expected = seen.ends(known, [0.5], True, w)
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("calibration", ["exact", "cv"])
+def test_reports_without_test_data(calibration):
+    (X, y), _ = atoms(np.random.default_rng(10), noise=0.1)
+    model = fitted(calibration, X, y)
+    report = model.calibration_report(coverage=0.8)
+    rows = sum(int(own.sum()) for own in model.calibrated_.once())
+    assert rows == (50 if calibration == "exact" else 200)
+    assert 0.75 < report["coverage_80"] < 0.9
+    assert "On points that the model has not seen" in str(model.summary())
+    assert diagnose(model).out_of_fold
+    assert Online(model).martingale is not None
+
+
+def test_reports_of_a_pool_without_test_data():
+    """Laws of known inputs are normal, those of new ones are mixtures."""
+    (X, y), _ = atoms(np.random.default_rng(10), n=100, noise=0.1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrationWarning)
+        model = SharpGPRegressor(base=["rbf", "extra_trees"], calibration="cv", random_state=0)
+        report = model.fit(X, y).calibration_report(coverage=0.8)
+    kinds = {type(part.held_out()) for part in model.calibrated_.parts}
+    assert len(kinds) == 2
+    assert 0.75 < report["coverage_80"] < 0.9
+
+
+def test_every_point_is_compared_once():
+    """Without inputs of one row, points stand for new inputs and for known ones."""
+    rng = np.random.default_rng(11)
+    X = rng.permutation(np.repeat(rng.uniform(-2, 2, (40, 2)), 3, 0))
+    model = fitted("cv", X, wave(X) + 0.3 * rng.normal(size=120))
+    assert [len(part.scores) for part in model.calibrated_.parts] == [120, 120]
+    assert len(model.calibrated_.pooled().scores) == 120
+
+
+def test_small_crossed_classes_are_named():
+    (X, y), _ = atoms(np.random.default_rng(12))
+    rare = np.argsort(X[:, 0])[-45:]
+    edge = X[rare[0], 0]
+    with pytest.warns(CalibrationWarning, match="at (known|new) inputs.*may cover less"):
+        SharpGPRegressor(
+            base="rbf", calibration=Exact(by=lambda X: X[:, 0] >= edge), random_state=0
+        ).fit(X, y)
+
+
+@pytest.mark.parametrize("calibration", ["cv+", "paper"])
+def test_methods_that_use_copies_once_say_so(calibration):
+    (X, y), _ = atoms(np.random.default_rng(13), n=60)
+    with pytest.warns(CalibrationWarning, match="repeat others.*used once"):
+        SharpGPRegressor(base="rbf", calibration=calibration, random_state=0).fit(X, y)
+
+
+def test_several_outputs_are_split_as_one():
+    rng = np.random.default_rng(14)
+    X, y = plain(rng, 60)
+    Y = np.c_[y, -y]
+    model = SharpGPRegressor(base="rbf", calibration="exact", random_state=0)
+    with pytest.warns(CalibrationWarning, match="each is used once"):
+        model.fit(np.repeat(X, 2, 0), np.repeat(Y, 2, 0))
+    assert model.outputs_[0].calibrated_.n_cal == 15
+    assert hasattr(model, "joint_")
+    # Inputs that were left out whole are no rows that were held out one by one.
+    X = np.repeat(rng.uniform(-2, 2, (40, 2)), 4, 0)
+    Y = np.c_[wave(X), X[:, 0]] + 0.3 * rng.normal(size=(160, 2))
+    model = fitted("exact", X, Y)
+    alone = fitted("exact", X, Y[:, 0])
+    for one, other in zip(
+        model.outputs_[0].calibrated_.parts, alone.calibrated_.parts, strict=True
+    ):
+        torch.testing.assert_close(one.X_cal, other.X_cal)
+        assert (one.drawn is None) == (other.drawn is None)
 
 
 # ------------------------------------------------------------------ parts of it

@@ -82,7 +82,7 @@ def test_cv_scores_new_points_before_it_learns_from_them(monkeypatch):
     ]
     torch.testing.assert_close(later.predict_mean(X_TEST), torch.stack(everything).mean(0))
     assert torch.equal(later.posterior.theta_R, posterior.theta_R)
-    assert later.model.posterior is later.posterior
+    assert later.model.gp is later.posterior
     theta = posterior.theta_R[None]
     assert (later.posterior.sigma(theta, X_TEST) < posterior.sigma(theta, X_TEST)).all()
 

@@ -26,7 +26,7 @@ from sharpgp._rows import Rows, each_once, held_out_rows, known_apart, with_earl
 from sharpgp._validation import as_features, as_numpy, as_target, as_weights
 from sharpgp.bounds import bounds_for
 from sharpgp.calibration.calibrated import Calibrated
-from sharpgp.calibration.cautions import warn_if_correlated, warn_if_few_rows
+from sharpgp.calibration.cautions import warn_if_correlated, warn_if_few_rows, warn_of_merging
 from sharpgp.calibration.methods.cross_validated import WithoutHoldout
 from sharpgp.calibration.recalibrator import PosteriorMethod, Recalibrator, chosen_recalibrator
 from sharpgp.calibration.scored import ScoredPredictor
@@ -44,26 +44,38 @@ from sharpgp.outputs import fit_outputs, is_several
 logger = logging.getLogger("sharpgp")
 
 
-def fit(estimator: Any, X: Any, y: Any, X_cal: Any, y_cal: Any, more: Mapping[str, Any]) -> None:
-    """See :meth:`sharpgp.SharpGPRegressor.fit`; ``more`` is what it takes by name."""
+def fit(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    X_cal: Any,
+    y_cal: Any,
+    more: Mapping[str, Any],
+    drawn: np.ndarray | None = None,
+) -> None:
+    """See :meth:`sharpgp.SharpGPRegressor.fit`; ``more`` is what it takes by name.
+
+    ``drawn`` says which rows of ``X_cal`` were held out one by one, None: all.
+    """
     both_or_none(X_cal, y_cal)
     y, y_cal = targets(estimator, y), targets(estimator, y_cal)
     forget(estimator)
-    weights = more["sample_weight"]
-    if weights is not None and (more["noise"] is not None or more["noise_cal"] is not None):
+    weights, known = more.get("sample_weight"), ("noise", "noise_cal")
+    if weights is not None and any(more.get(name) is not None for name in known):
         raise InvalidInputError("sample_weight: expected weights or noise, found both")
-    if weights is not None and more["sample_weight_cal"] is not None and X_cal is None:
+    if weights is not None and more.get("sample_weight_cal") is not None and X_cal is None:
         raise InvalidInputError(
             "sample_weight: expected it or sample_weight_cal, found both; without X_cal the "
             "rows that calibrate have the weights of sample_weight"
         )
-    X, y, groups, weights = positive_weights(X, y, more["groups"], weights)
+    X, y, groups, weights = positive_weights(X, y, more.get("groups"), weights)
     more = {**more, "groups": groups, "sample_weight": weights}
     warn_of_far_targets(y)
     if is_several(y):
-        fit_outputs(estimator, X, y, X_cal, y_cal, more)
+        fit_outputs(estimator, X, y, X_cal, y_cal, more, fit)
     else:
-        fitted(estimator, *labelled(estimator, X, y, X_cal, y_cal, **more)).keep_on(estimator)
+        rows = labelled(estimator, X, y, X_cal, y_cal, **more)
+        fitted(estimator, *rows, drawn).keep_on(estimator)
 
 
 def update(estimator: Any, X: Tensor, y: Any, sample_weight: Any, *, refit: bool) -> None:
@@ -92,11 +104,18 @@ def update(estimator: Any, X: Tensor, y: Any, sample_weight: Any, *, refit: bool
     fitted(estimator, *each_once(everything, None, weights)).keep_on(estimator)
 
 
-def fitted(estimator: Any, train: Rows, cal: Rows | None, weights: Any) -> Fitted:
+def fitted(
+    estimator: Any,
+    train: Rows,
+    cal: Rows | None,
+    weights: Any,
+    drawn: np.ndarray | None = None,
+) -> Fitted:
     """Choose the method, hold rows out if it needs any, learn the models, and calibrate them.
 
     ``estimator`` is asked for its settings, and for what it knows of columns and noise;
-    ``weights``, of the rows that calibrate, are an array, a callable or None.
+    ``weights``, of the rows that calibrate, are an array, a callable or None; ``drawn`` says which
+    of ``cal`` were held out one by one, None: all.
     """
     guarantee = cal is not None or (weights is not None and not train.weighted)
     seed = seed_of(estimator.random_state)
@@ -105,7 +124,6 @@ def fitted(estimator: Any, train: Rows, cal: Rows | None, weights: Any) -> Fitte
     method = recalibrator.for_columns(columns_of(estimator))
     sides = [train] if cal is None else [train, cal]
     bounds = bounds_for(estimator.y_bounds, *(_targets(side) for side in sides))
-    drawn = None
     if cal is None and recalibrator.needs_calibration:
         split = held_out_rows(
             train, weights, estimator.cal_size, seed, by_row=recalibrator.knows_inputs
@@ -172,8 +190,7 @@ def fitted(estimator: Any, train: Rows, cal: Rows | None, weights: Any) -> Fitte
             warn_if_correlated(calibrated.scores, times, date)
     name = bases.model_names(X.shape[1], one_gp=takes_one)[0]
     model = getattr(calibrated, "model", None)
-    unseen = None if cal is None else (as_features(cal.X), as_target(cal.y))
-    members = members_of(model.model if isinstance(model, SeenModel) else model, name, unseen)
+    members = members_of(model.model if isinstance(model, SeenModel) else model, name)
     policy = bases.policy(X.shape[0], X.shape[1], calibrated.device.type)
     return Fitted(calibrated, recalibrator, members, of_calibration, grouped, policy)
 
@@ -219,7 +236,10 @@ def _fitted_to(
     few = train.groups is None and not known_apart(train)
     if few or not agrees(labels, train.y):
         return train, None, cal
-    return train[np.unique(labels, return_index=True)[1]], None, cal
+    rows = np.unique(labels, return_index=True)[1]
+    if len(rows) < len(train) and not method.knows_inputs:
+        warn_of_merging(method.name, len(train) - len(rows), len(train))
+    return train[rows], None, cal
 
 
 def _kind(base: Base) -> str:

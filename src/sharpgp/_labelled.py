@@ -20,12 +20,12 @@ def labelled(
     X_cal: Any,
     y_cal: Any,
     *,
-    groups: Any,
-    groups_cal: Any,
-    noise: Any,
-    noise_cal: Any,
-    sample_weight: Any,
-    sample_weight_cal: Any,
+    groups: Any = None,
+    groups_cal: Any = None,
+    noise: Any = None,
+    noise_cal: Any = None,
+    sample_weight: Any = None,
+    sample_weight_cal: Any = None,
 ) -> tuple[Rows, Rows | None, Any]:
     """Rows to train on, rows to calibrate with if given, and weights of those that calibrate.
 

@@ -122,8 +122,9 @@ def with_groups(estimator: Any, X: Tensor, groups: Any) -> tuple[Any, Tensor]:
     names = getattr(estimator, "group_names_", None)
     if predictor is None or names is None:
         raise InvalidInputError(
-            "groups: expected a model that was fitted with groups by 'cv' or 'exact', and knows "
-            "several rows of ten or more, found another; give groups to fit"
+            "groups: expected a model that was fitted with groups, and without weights, by 'cv' or "
+            "'exact', and knows ten or more rows of groups with several, found another; give "
+            "groups to fit"
         )
     as_labels(groups, n_rows=len(X))
     number = {name: k for k, name in enumerate(names.tolist())}
@@ -136,14 +137,22 @@ def each_once(train: Rows, cal: Rows | None, weights: Any) -> tuple[Rows, Rows |
 
     Rows that calibrate stay as they are.
     """
-    labels = train.input_numbers()
-    if train.weighted or not is_repeated(labels, train.y):
-        return train, cal, weights
-    rows = np.unique(labels, return_index=True)[1]
-    warn_of_repetition(len(train), len(rows))
-    if isinstance(weights, np.ndarray) and cal is None:
-        weights = weights[rows]
-    return train[rows], cal, weights
+    rows = rows_once(train)
+    if len(rows) < len(train):
+        train = train[rows]
+        if isinstance(weights, np.ndarray) and cal is None:
+            weights = weights[rows]
+    return train, cal, weights
+
+
+def rows_once(rows: Rows) -> np.ndarray:
+    """Numbers of the rows: all, or the first of each, with a warning, if a table was repeated."""
+    labels = rows.input_numbers()
+    if rows.weighted or not is_repeated(labels, rows.y):
+        return np.arange(len(rows))
+    first = np.unique(labels, return_index=True)[1]
+    warn_of_repetition(len(rows), len(first))
+    return first
 
 
 def known_apart(rows: Rows) -> bool:

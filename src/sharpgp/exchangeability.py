@@ -25,7 +25,7 @@ from scipy.stats import ks_2samp, mannwhitneyu
 from sharpgp._inputs import encoded, plain
 from sharpgp._validation import as_labels, as_numpy, as_target
 from sharpgp.calibration.by_class import ClassPredictor
-from sharpgp.calibration.calibrated import calibrated_of
+from sharpgp.calibration.calibrated import Calibrated, calibrated_of
 from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.exceptions import InvalidInputError, warn
 
@@ -101,13 +101,11 @@ def compare(model: Any, X: Any, y: Any, *, groups: Any = None) -> Exchangeabilit
     >>> compare(model.fit(X[:100], y[:100]), X[100:], y[100:]).p_value > 0.01
     True
     """
-    calibrated = calibrated_of(model)
-    if isinstance(calibrated, ClassPredictor) and calibrated.known is not None:
-        calibrated = calibrated.pooled()
-    if not isinstance(calibrated, ScoredPredictor):
+    calibrated = ranked_scores(calibrated_of(model))
+    if calibrated is None:
         raise InvalidInputError(
             "expected a model by a method that ranks scores, such as 'exact' or 'cv', found a "
-            f"{type(calibrated).__name__}"
+            f"{type(calibrated_of(model)).__name__}"
         )
     rows = encoded(model, X)
     checked = getattr(model, "_checked", calibrated._features)
@@ -141,6 +139,13 @@ def compare(model: Any, X: Any, y: Any, *, groups: Any = None) -> Exchangeabilit
             f"{', '.join(moved) or 'none alone'}"
         )
     return found
+
+
+def ranked_scores(calibrated: Calibrated) -> ScoredPredictor | None:
+    """The predictor with the scores of all classes together; None for methods without scores."""
+    if isinstance(calibrated, ClassPredictor):
+        return calibrated.pooled()
+    return calibrated if isinstance(calibrated, ScoredPredictor) else None
 
 
 def one_of_each(groups: Any, n_rows: int) -> np.ndarray:

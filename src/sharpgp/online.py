@@ -12,6 +12,7 @@ from torch import Tensor
 
 from sharpgp._inputs import with_constants
 from sharpgp._validation import as_count, as_coverage, as_features, as_numpy, as_target
+from sharpgp.calibration.by_class import ClassPredictor
 from sharpgp.calibration.calibrated import calibrated_of
 from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.estimator import SharpGPRegressor
@@ -22,6 +23,7 @@ from sharpgp.exchangeability import (
     moved_features,
     names_of_features,
     one_of_each,
+    ranked_scores,
 )
 from sharpgp.frames import TableEncoding, is_frame
 
@@ -127,9 +129,10 @@ class Online:
         self.steps = 0
         self.missed = 0.0
         self.martingale: Martingale | None = None
-        if isinstance(calibrated, ScoredPredictor) and calibrated.weights is None:
-            ours = one_of_each(calibrated.groups, len(calibrated.scores))
-            self.martingale = Martingale(as_numpy(calibrated.scores)[ours])
+        ranked = ranked_scores(calibrated)
+        if ranked is not None and ranked.weights is None:
+            ours = one_of_each(ranked.groups, len(ranked.scores))
+            self.martingale = Martingale(as_numpy(ranked.scores)[ours])
         self._recent: deque[np.ndarray] = deque(maxlen=_RECENT)
         self._warned = False
         self._numpy = isinstance(model, SharpGPRegressor)
@@ -185,19 +188,23 @@ class Online:
 
     def moved(self) -> dict[str, float]:
         """Features whose newest values are distributed unlike those in training, with p-values."""
-        if not self._recent or not isinstance(self.calibrated, ScoredPredictor):
+        ranked = ranked_scores(self.calibrated)
+        if not self._recent or ranked is None:
             return {}
-        before, after = as_numpy(self.calibrated.model.X_train), np.stack(self._recent)
+        before, after = as_numpy(ranked.model.X_train), np.stack(self._recent)
         return moved_features(before, after, names_of_features(self._encoding, before.shape[1]))
 
     def _watch(self, X: Tensor, y: Tensor) -> None:
         """Let the martingale see the step; a warning when it is sure of a change."""
-        if self.martingale is None or not isinstance(self.calibrated, ScoredPredictor):
+        if self.martingale is None:
             return
         self._recent.extend(as_numpy(X))
-        known = self.window is not None and len(y) <= self.window  # they have joined the others
-        scores = self.calibrated.scores[-len(y) :] if known else None
-        scores = self.calibrated.model.score(X, y) if scores is None else scores
+        found = self.calibrated
+        if isinstance(found, ScoredPredictor) and self.window is not None and len(y) <= self.window:
+            scores = found.scores[-len(y) :]  # they have joined the others
+        else:
+            assert isinstance(found, ScoredPredictor | ClassPredictor)
+            scores = found.model.score(X, y)
         self.martingale.observe(as_numpy(scores))
         if not self._warned and self.martingale.p_value < ALARM:
             self._warned = True

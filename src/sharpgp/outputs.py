@@ -19,7 +19,7 @@ approximate, and only for gaps that do not depend on ``y`` given ``x``; a warnin
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,8 +29,9 @@ from sklearn.ensemble import RandomForestClassifier
 from torch import Tensor
 
 from sharpgp._inputs import encoded, features, plain, seed_of, training_data
+from sharpgp._inputs import targets as without_marks
 from sharpgp._ranks import points_needed, q_lin
-from sharpgp._rows import Rows, holdout, holdout_by_row, known_apart
+from sharpgp._rows import Rows, holdout, holdout_by_row, known_apart, rows_once
 from sharpgp._stored import Array, Maybe, stored
 from sharpgp._validation import as_coverage, as_numpy
 from sharpgp.bounds import of_output
@@ -41,6 +42,7 @@ from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.exchangeability import moved_features, names_of_features
 from sharpgp.frames.encoding import Encoded
+from sharpgp.models.folds import equal_rows
 
 # Rows in a leaf of the forest that estimates P(complete | x), and its trees.
 _LEAF, _TREES = 5, 300
@@ -124,9 +126,15 @@ def is_several(y: Any) -> bool:
 
 
 def fit_outputs(
-    estimator: Any, X: Any, Y: Any, X_cal: Any, Y_cal: Any, given: Mapping[str, Any]
+    estimator: Any,
+    X: Any,
+    Y: Any,
+    X_cal: Any,
+    Y_cal: Any,
+    given: Mapping[str, Any],
+    fit: Callable[..., None],
 ) -> Any:
-    """Fit a clone of the estimator for each column of ``Y`` (n, p); gaps are left out.
+    """``fit`` a clone of the estimator to each column of ``Y`` (n, p); gaps are left out.
 
     ``given`` are arguments of ``fit`` with one entry per row, by name.  All outputs share one
     split, so that calibration points have all of their scores.
@@ -137,18 +145,26 @@ def fit_outputs(
     given = {key: value for key, value in given.items() if value is not None}
     guarantee = X_cal is not None or "sample_weight_cal" in given
     recalibrator = chosen_recalibrator(estimator.calibration, seed, guarantee=guarantee)
+    # Targets of a row are one target where a whole table was repeated; weights tell copies apart.
+    alike = equal_rows(torch.from_numpy(np.nan_to_num(targets, nan=np.inf))).numpy()
+    every = Rows(_features(rows), alike, _numbers(given.get("groups")))
+    once = np.arange(n) if "sample_weight" in given else rows_once(every)
+    if len(once) < n:
+        rows, targets = _take(rows, once), targets[once]
+        for key in [key for key in given if X_cal is None or not key.endswith("_cal")]:
+            given[key] = _of_rows(given[key], once, n)
+        n = len(once)
     own = {key: value for key, value in given.items() if not key.endswith("_cal")}
     theirs = {key: value for key, value in given.items() if key.endswith("_cal")}
-    train, cal, rows_cal, targets_cal = np.arange(n), None, None, None
+    train, cal, drawn = np.arange(n), None, None
+    rows_cal, targets_cal = None, None
     if X_cal is not None:
         rows_cal, targets_cal = _rows(estimator, X_cal, Y_cal)
         cal = np.arange(len(targets_cal))
     elif recalibrator.needs_calibration:
-        groups = own.get("groups")
-        numbers = None if groups is None else np.unique(groups, return_inverse=True)[1]
-        every = Rows(_features(rows), targets[:, 0], numbers)
+        every = Rows(_features(rows), targets[:, 0], _numbers(own.get("groups")))
         if recalibrator.knows_inputs and known_apart(every):
-            train, cal, _ = holdout_by_row(every.input_numbers(), estimator.cal_size, seed)
+            train, cal, drawn = holdout_by_row(every.input_numbers(), estimator.cal_size, seed)
         else:
             train, cal = holdout(every.labels(), estimator.cal_size, seed)
         rows_cal, targets_cal = rows, targets
@@ -158,21 +174,21 @@ def fit_outputs(
     fitted, z = [], []
     for j in range(p):
         mine = train[~np.isnan(targets[train, j])]
-        some = None
-        if cal is not None and targets_cal is not None:
-            some = cal[~np.isnan(targets_cal[cal, j])]
-        settings = {key: _part(value, mine, j, n) for key, value in own.items()}
-        if some is None or targets_cal is None:
-            held = {k: _part(v, mine, j, n) for k, v in theirs.items()}
+        more = {key: _part(value, mine, j, n) for key, value in own.items()}
+        some, X_some, y_some, of_some = None, None, None, None
+        if cal is None or targets_cal is None:
+            more |= {k: _part(v, mine, j, n) for k, v in theirs.items()}
         else:
-            held = {"X_cal": _take(rows_cal, some), "y_cal": targets_cal[some, j]}
-            held |= {k: _part(v, some, j, len(targets_cal)) for k, v in theirs.items()}
+            has = ~np.isnan(targets_cal[cal, j])
+            some, of_some = cal[has], None if drawn is None else drawn[has]
+            X_some, y_some = _take(rows_cal, some), targets_cal[some, j]
+            more |= {k: _part(v, some, j, len(targets_cal)) for k, v in theirs.items()}
         bounds = of_output(estimator.y_bounds, j, p)
         model = clone(estimator).set_params(calibration=recalibrator, y_bounds=bounds)
         # The estimator's own fit has named targets that are far from all others.
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "y: row ", UserWarning)
-            model.fit(_take(rows, mine), targets[mine, j], **settings, **held)
+            fit(model, _take(rows, mine), targets[mine, j], X_some, y_some, more, of_some)
         fitted.append(model)
         place = mine if some is None else some
         z.append(_scores(model, place, n if targets_cal is None else len(targets_cal)))
@@ -338,6 +354,7 @@ def _rows(estimator: Any, X: Any, Y: Any, *, first: bool = False) -> tuple[Any, 
         raise InvalidInputError("y: expected numbers, found values that are not") from None
     if np.isinf(targets).any():
         raise InvalidInputError("y: expected finite numbers, found inf")
+    targets = np.column_stack([without_marks(estimator, column) for column in targets.T])
     empty = np.isnan(targets).all(0)
     if empty.any():
         raise InvalidInputError(f"y: expected values in column {int(empty.argmax())}, found none")
@@ -369,10 +386,20 @@ def _take(rows: Any, index: np.ndarray) -> Any:
 
 def _part(value: Any, rows: np.ndarray, j: int, n: int) -> Any:
     """What belongs to some rows and to output ``j``."""
+    found = _of_rows(value, rows, n)
+    return found if np.ndim(found) == 0 or isinstance(found, str) else _column(found, j)
+
+
+def _of_rows(value: Any, rows: np.ndarray, n: int) -> Any:
+    """What belongs to some of ``n`` rows; what is for all of them as it is."""
     if value is None or callable(value) or isinstance(value, str) or np.ndim(plain(value)) == 0:
         return value
     array = np.asarray(plain(value))
-    return _column(array[rows] if len(array) == n else array, j)
+    return array[rows] if len(array) == n else array
+
+
+def _numbers(groups: Any) -> np.ndarray | None:
+    return None if groups is None else np.unique(plain(groups), return_inverse=True)[1].reshape(-1)
 
 
 def _column(value: Any, j: int) -> Any:

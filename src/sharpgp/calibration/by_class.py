@@ -13,9 +13,9 @@ from sharpgp._stored import ABSENT, Array, Maybe, Several, agree, stored
 from sharpgp._tail import Tail
 from sharpgp._validation import as_weights
 from sharpgp.bounds import Bounds
-from sharpgp.calibration.calibrated import OfModel
+from sharpgp.calibration.calibrated import Calibrated, OfModel
 from sharpgp.calibration.cautions import warn_if_unsupported
-from sharpgp.calibration.covariate_shift import Ratio
+from sharpgp.calibration.covariate_shift import Ratio, weights_to_learn, weights_to_predict
 from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import InvalidInputError, warn
@@ -68,7 +68,7 @@ class ClassPredictor(OfModel):
     n_cal: int
     by: Callable[[Any], Any] | None = None
     known: KnownInputs | None = None
-    rows: list[Tensor]
+    rows: list[Tensor] | None = None
 
     def __init__(
         self,
@@ -112,13 +112,19 @@ class ClassPredictor(OfModel):
         every = torch.cat([part.X_cal for part, _ in parts])
         classes, _, _ = _classes_of(every, columns, function)
         crossed = []
-        for part, _ in parts:
+        for (part, _), where in zip(parts, ("new", "known"), strict=True):
             values = _values(part.X_cal, columns, function)
             masks = [(values == one).all(-1) for one in classes]
-            others = ~torch.stack([*masks, torch.zeros(len(values), dtype=torch.bool)]).any(0)
-            for mask in [*masks, others]:
-                enough = int(mask.sum()) >= FEWEST_OF_CLASS
-                crossed.append(part.at_rows(mask) if enough else part)
+            others = ~torch.stack([*masks, torch.zeros_like(values[:, 0]).bool()]).any(0)
+            enough = [int(mask.sum()) >= FEWEST_OF_CLASS for mask in [*masks, others]]
+            if not all(enough[:-1]):
+                warn(
+                    f"by: {len(classes) - sum(enough[:-1])} of {len(classes)} classes have fewer "
+                    f"than {FEWEST_OF_CLASS} calibration points at {where} inputs; intervals there "
+                    "are those of all classes, and may cover less than requested"
+                )
+            pairs = zip([*masks, others], enough, strict=True)
+            crossed += [part.at_rows(mask) if several else part for mask, several in pairs]
         return cls(columns, classes, crossed, function, known)
 
     def _restored(self) -> None:
@@ -138,8 +144,9 @@ class ClassPredictor(OfModel):
 
     @property
     def weights(self) -> Tensor | None:
-        """Weights of the calibration points of the first class, if they have any."""
-        return self.parts[0].weights
+        """Weights of the calibration points of all classes, if they have any."""
+        found = [part.weights for part in self.parts if part.weights is not None]
+        return torch.cat(found) if found else None
 
     @property
     def in_training(self) -> bool:
@@ -169,8 +176,16 @@ class ClassPredictor(OfModel):
         """See :meth:`Calibrated.ends`."""
         out = X.new_empty(2, len(coverages), len(X))
         for part, rows in self._by_class(X):
-            out[:, :, rows] = part.ends(X[rows], coverages, symmetric, None)
+            own = self._in_units_of(part, weights)
+            own = None if own is None else own[rows]
+            out[:, :, rows] = part.ends(X[rows], coverages, symmetric, own)
         return out
+
+    def _in_units_of(self, part: ScoredPredictor, weights: Tensor | None) -> Tensor | None:
+        """Weights [T] of test points, in units of the largest one that calibrates a class."""
+        if weights is None or self.weights is None or part.weights is None:
+            return weights
+        return weights * (self.weights.max() / part.weights.max())
 
     def distribution(self, X: Tensor) -> PredictiveDistribution:
         """See :meth:`Calibrated.distribution`: at the levels of the largest class."""
@@ -205,7 +220,8 @@ class ClassPredictor(OfModel):
         self, coverage: float, symmetric: bool | None, weights: Tensor | None, n_rows: int
     ) -> None:
         least = min(self.parts, key=lambda part: part.n_cal)
-        least._warn_of_coverage(coverage, symmetric, weights, n_rows)
+        own = self._in_units_of(least, weights)
+        least._warn_of_coverage(coverage, symmetric, own, n_rows)
 
     @property
     def can_be_rescored(self) -> bool:
@@ -227,7 +243,7 @@ class ClassPredictor(OfModel):
         self, X: Tensor, y: Tensor, weights: Tensor | None, keep: int | None, model: Model
     ) -> "ClassPredictor":
         other = copy.copy(self)
-        other.parts, of = [], self.class_of(X)
+        other.parts, other.rows, of = [], None, self.class_of(X)
         for k, part in enumerate(self.parts):
             rows = (of == k).nonzero()[:, 0]
             own = None if weights is None else weights[rows]
@@ -235,17 +251,18 @@ class ClassPredictor(OfModel):
         other._restored()
         return other
 
-    def weighted(self, sample_weight: Any) -> "ClassPredictor":
+    def weighted(self, sample_weight: Any) -> Calibrated:
         """See :meth:`ScoredPredictor.weighted`: within each of the two classes of inputs."""
         other = copy.copy(self)
-        weights = sample_weight
-        if not callable(weights):
+        if callable(sample_weight):
+            other.parts = [part.weighted(sample_weight) for part in self.parts]
+        elif self.rows is None:
+            return super().weighted(sample_weight)
+        else:
             n = 1 + max(int(rows.max()) for rows in self.rows)
             weights = as_weights(sample_weight, n_rows=max(n, np.size(sample_weight)))
-        other.parts = [
-            part.weighted(weights if callable(weights) else weights[rows])
-            for part, rows in zip(self.parts, self.rows, strict=True)
-        ]
+            pairs = zip(self.parts, self.rows, strict=True)
+            other.parts = [part.weighted(weights[rows]) for part, rows in pairs]
         other._restored()
         return other
 
@@ -257,27 +274,46 @@ class ClassPredictor(OfModel):
         return other
 
     def _test_weights(self, X: Tensor, sample_weight: Any) -> Tensor | None:
-        return self.parts[0]._test_weights(X, sample_weight)
+        return weights_to_predict(X, sample_weight, self.weights, self.ratio)
 
     def _new_weights(self, X: Tensor, sample_weight: Any) -> Tensor | None:
-        return self.parts[0]._new_weights(X, sample_weight)
+        return weights_to_learn(X, sample_weight, self.weights, self.ratio)
+
+    def once(self) -> list[Tensor]:
+        """Which calibration points [C_k] of each class are of that class, each point once.
+
+        Points that stand for a whole input beside others are not among them.
+        """
+        found, K = [], len(self.classes)
+        for k, part in enumerate(self.parts):
+            own = self.class_of(part.X_cal) == k
+            if self.known is not None and self.in_training:  # all of their inputs are known
+                own = torch.ones_like(own)
+                if k <= K:
+                    own = KnownInputs(self.parts[-1].X_cal).find(part.X_cal) < 0
+            found.append(own if part.drawn is None else own & (part.drawn > 0))
+        return found
 
     def pooled(self) -> ScoredPredictor:
-        """One predictor from the rows of both classes that count as rows, each with its score."""
-        new, seen = self.parts[0], self.parts[-1]
-        if self.known is None or len(self.parts) > 2:
-            raise InvalidInputError("expected two classes, seen and new, found others")
-        if bool((self.class_of(seen.X_cal) == 0).any()):  # these are all rows
-            return seen
-        rows = torch.ones(len(new.scores), dtype=torch.bool, device=new.scores.device)
-        rows = rows if new.drawn is None else new.drawn > 0
+        """One predictor of all classes: every point that counts as one, with its score."""
+        rows = list(zip(self.parts, self.once(), strict=True))
+        X, y, scores = (
+            torch.cat([getattr(part, name)[own] for part, own in rows])
+            for name in ("X_cal", "y_cal", "scores")
+        )
+        weights = None
+        if self.weights is not None:
+            own_weights = [part.weights[own] for part, own in rows if part.weights is not None]
+            weights = torch.cat(own_weights)
         return ScoredPredictor(
             self.model,
-            torch.cat([new.X_cal[rows], seen.X_cal]),
-            torch.cat([new.y_cal[rows], seen.y_cal]),
-            torch.cat([new.scores[rows], seen.scores]),
-            in_training=seen.in_training,
-            prefers_band=seen.prefers_band,
+            X,
+            y,
+            scores,
+            weights=weights,
+            ratio=self.ratio,
+            in_training=self.in_training,
+            prefers_band=self.parts[-1].prefers_band,
         )
 
     def _conditioned(self, X: Tensor, y: Tensor) -> Self:

@@ -147,6 +147,15 @@ def warn_if_few_rows(n_rows: int) -> None:
         )
 
 
+def warn_of_merging(method: str, n_copies: int, n_rows: int) -> None:
+    """Warn if a method uses copies once, and does not tell known inputs from new ones."""
+    warn(
+        f"{method}: {n_copies} of {n_rows} training rows repeat others in X and y, and are used "
+        "once: if inputs are common among new rows, too, intervals may cover less than requested; "
+        "use calibration='cv' or 'exact'"
+    )
+
+
 def warn_if_overfitted(posterior: Posterior) -> None:
     """Warn about so many hyperparameters that scores of their training points are too small.
 

@@ -5,25 +5,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sharpgp.calibration.by_class import ClassPredictor
 from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.models.around import AroundModel
-from sharpgp.models.laws import Law
+from sharpgp.models.laws import Law, joined
 from sharpgp.models.model import Model
 
 
-class HeldOutView(ScoredPredictor):
-    """A predictor at its own calibration points, in their order, with held-out predictions.
+class HeldOutView(ClassPredictor):
+    """A predictor at its own calibration points, with held-out predictions.
 
-    Location and spread at a point come from fits without it (``cv``, ``loo``) or without all
-    calibration points (``exact``), ``beta`` from the scores of all of them.  Coverage on average
-    is therefore nominal up to one rank; widths, errors and coverage in parts of the data are what
-    new points will have.
+    The law at a point comes from fits without it (``cv``, ``loo``) or without all
+    calibration points (``exact``), ``beta`` from the scores of all of them, or of its class.
+    Coverage on average is therefore nominal up to one rank; widths, errors and coverage in parts of
+    the data are what new points will have.  Points are in their order, or in that of their classes.
 
     Parameters
     ----------
-    calibrated : ScoredPredictor
+    calibrated : ScoredPredictor or ClassPredictor
 
     Examples
     --------
@@ -37,13 +38,37 @@ class HeldOutView(ScoredPredictor):
     """
 
     def __init__(self, calibrated: Calibrated) -> None:
-        if not isinstance(calibrated, ScoredPredictor):
+        if isinstance(calibrated, ScoredPredictor):
+            parts, once = [calibrated], [torch.ones_like(calibrated.y_cal).bool()]
+        elif isinstance(calibrated, ClassPredictor):
+            parts, once = calibrated.parts, calibrated.once()
+        else:
             raise InvalidInputError(
                 "X, y: expected test data, found none; without them, reports need scores of "
                 "points that the model has not seen, as with calibration='cv' or 'exact'"
             )
-        vars(self).update(vars(calibrated))
-        self.model = _HeldOutModel(calibrated.model, calibrated.held_out())
+        rows = list(zip(parts, once, strict=True))
+        self.X_cal = torch.cat([part.X_cal[own] for part, own in rows])
+        self.y_cal = torch.cat([part.y_cal[own] for part, own in rows])
+        law = joined([part.held_out().at(own.nonzero()[:, 0]) for part, own in rows])
+        model = _HeldOutModel(calibrated.model, law)
+        self.parts = [part._with(model, part.weights, part.ratio) for part in parts]
+        self.columns, self.classes = (), self.X_cal.new_empty(0, 0)
+        self.n_cal, self.counted = calibrated.n_cal, calibrated.counted
+        of = [own.new_full((int(own.sum()),), k, dtype=torch.long) for k, own in enumerate(once)]
+        self._class = torch.cat(of)
+        if calibrated.weights is not None:
+            own_weights = [part.weights[own] for part, own in rows if part.weights is not None]
+            self._weights = torch.cat(own_weights) / calibrated.weights.max()
+        if calibrated.bounds is not None:
+            self.bounds = calibrated.bounds
+
+    def class_of(self, X: Tensor) -> Tensor:
+        """See :meth:`ClassPredictor.class_of`."""
+        return self._class[X[:, 0].long()]
+
+    def _test_weights(self, X: Tensor, sample_weight: Any) -> Tensor | None:
+        return None if self.weights is None else self._weights[X[:, 0].long()]
 
     def _features(self, X: Any) -> Tensor:
         """Numbers of the calibration points, which stand for them."""
@@ -61,6 +86,7 @@ class _HeldOutModel(AroundModel):
 
     def __init__(self, model: Model, law: Law) -> None:
         self.model, self.scores, self._law = model, model.scores, law
+        self.rounding = model.rounding
 
     def law(self, X: Tensor) -> Law:
         """See :meth:`Model.law`."""

@@ -89,8 +89,9 @@ class GroupModel(AroundModel):
         """See :meth:`Model.law`."""
         of, rows = X.detach()[:, -1].long(), X[:, :-1]
         part = torch.where(of >= 0, self.part_of[of], -1)
-        places = [(part == k).nonzero()[:, 0] for k in part.unique()]
-        fits = [self._without(int(part[some[0]])) for some in places]
+        which = part.unique().tolist() or [-1]  # no rows have a law, too
+        places = [(part == k).nonzero()[:, 0] for k in which]
+        fits = [self._without(k) for k in which]
         laws = [fit.law(rows[some]) for fit, some in zip(fits, places, strict=True)]
         law = joined(laws).at(torch.cat(places).argsort())
         known = of >= 0
@@ -112,9 +113,16 @@ class GroupModel(AroundModel):
 
     def extended(self, X: Tensor, y: Tensor) -> "GroupModel":
         """See :meth:`Model.extended`: what is known of groups stays."""
-        return self
+        return self._around(self.model.extended(X[:, :-1], y))
 
-    updated = extended
+    def updated(self, X: Tensor, y: Tensor) -> "GroupModel":
+        """See :meth:`Model.updated`: what is known of groups stays."""
+        return self._around(self.model.updated(X[:, :-1], y))
+
+    def _around(self, model: Model) -> "GroupModel":
+        more = self.parts.new_full((len(model.y_train) - len(self.parts),), -1)
+        parts = torch.cat([self.parts, more])
+        return GroupModel(model, parts, self.part_of, self.shift, self.size)
 
 
 def can_leave_parts(model: Model) -> bool:

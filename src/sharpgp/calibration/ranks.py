@@ -221,7 +221,9 @@ class Ranks:
 class WiderRanks(Ranks):
     """Two rankings of scores; ends are those of the wider one, at every coverage.
 
-    Everything else is that of the ranking whose band at :data:`COMPARED_AT` is wider.
+    Everything else is that of the ranking whose band at :data:`COMPARED_AT` is wider.  Weights of
+    test points are in units of the largest one of the first ranking, ``unit`` times that in units
+    of the second.
 
     Examples
     --------
@@ -230,28 +232,30 @@ class WiderRanks(Ranks):
     40
     """
 
-    def __init__(self, one: Ranks, other: Ranks) -> None:
-        unit = one.z.new_ones(1)
-        radii = [float(ranks.radius(COMPARED_AT, unit)[0]) for ranks in (one, other)]
-        wider, self.narrower = (one, other) if radii[0] >= radii[1] else (other, one)
-        vars(self).update(vars(wider))
+    def __init__(self, one: Ranks, other: Ranks, unit: float = 1.0) -> None:
+        self.both = ((one, 1.0), (other, unit))
+        test = one.z.new_ones(1)
+        radii = [float(ranks.radius(COMPARED_AT, test)[0]) for ranks in (one, other)]
+        vars(self).update(vars(one if radii[0] >= radii[1] else other))
 
     def ends(self, coverage: float, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """See :meth:`Ranks.ends`."""
-        lower, upper, backed = super().ends(coverage, weight)
-        low, high, also = self.narrower.ends(coverage, weight)
+        found = [ranks.ends(coverage, weight * unit) for ranks, unit in self.both]
+        (low, high, backed), (lower, upper, also) = found
         return torch.minimum(lower, low), torch.maximum(upper, high), backed & also
 
     def radius(self, coverage: float, weight: Tensor) -> tuple[Tensor, Tensor]:
         """See :meth:`Ranks.radius`."""
-        radius, backed = super().radius(coverage, weight)
-        other, also = self.narrower.radius(coverage, weight)
+        found = [ranks.radius(coverage, weight * unit) for ranks, unit in self.both]
+        (radius, backed), (other, also) = found
         return torch.maximum(radius, other), backed & also
 
     def centred_supported(self, coverage: float, weight: Tensor) -> Tensor:
         """See :meth:`Ranks.centred_supported`: by both."""
-        ours = super().centred_supported(coverage, weight)
-        return ours & self.narrower.centred_supported(coverage, weight)
+        ours, others = (
+            ranks.centred_supported(coverage, weight * unit) for ranks, unit in self.both
+        )
+        return ours & others
 
 
 def centred_levels(coverage: float) -> tuple[float, float]:

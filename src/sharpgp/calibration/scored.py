@@ -196,8 +196,10 @@ class ScoredPredictor(OfModel):
         self.ranks = Ranks(self.scores, self.weights, groups=groups, draw=self.draw)
         if self.drawn is not None:
             rows = self.drawn > 0
-            weights = None if self.weights is None else self.weights[rows]
-            self.ranks = WiderRanks(self.ranks, Ranks(self.scores[rows], weights))
+            weights, unit = None if self.weights is None else self.weights[rows], 1.0
+            if weights is not None and self.weights is not None:
+                unit = float(self.weights.max() / weights.max())
+            self.ranks = WiderRanks(self.ranks, Ranks(self.scores[rows], weights), unit)
         self.n_cal = self.ranks.n
 
     def _restored(self) -> None:
@@ -322,7 +324,11 @@ class ScoredPredictor(OfModel):
         # Where calibration points train, too, the present model, which has not seen the new ones,
         # scores them before they join it.
         model = self.model.updated(X, y) if self.in_training else self.model
-        return self._joined(X, y, weights, None, model)
+        other = self._joined(X, y, weights, None, model)
+        if self.by_group is not None:  # each of them is of a new group
+            of_none = torch.cat([X, X.new_full((len(X), 1), -1.0)], 1)
+            other.by_group = self.by_group._updated(of_none, y, weights)._bounded(self.bounds)
+        return other
 
     def _rescored(self, X: Tensor, y: Tensor, keep: int | None) -> "ScoredPredictor":
         return self._joined(X, y, self._new_weights(X, None), keep, self.model)

@@ -105,8 +105,9 @@ def _by_input(labels: Tensor, drawn: Tensor) -> dict[str, Tensor]:
 def from_left_out(model: Model, held: HeldOut, repeats: Repeats) -> Calibrated:
     """The predictor where every row trains; ``held`` are points under fits without their input.
 
-    A row whose input others share is scored by what these say of it, :meth:`SeenModel.law`.  With
-    known noise there are no classes, and every input counts as one.
+    A row whose input others share is scored by what these say of it, see
+    :meth:`SeenModel.law_of_known`.  With known noise there are no classes, and every input counts
+    as one.
     """
     labels, count = repeats.labels, repeats.count()
     place = repeats.by_input(held)[labels]
@@ -127,21 +128,26 @@ def from_left_out(model: Model, held: HeldOut, repeats: Repeats) -> Calibrated:
     every = tested.nonzero()[:, 0]
     rows = single if len(single) >= _ENOUGH_SINGLE else every
 
-    def part(rows: Tensor, scores: Tensor, **settings: Any) -> ScoredPredictor:
-        return ScoredPredictor(model, X[rows], y[rows], scores, in_training=True, **settings)
+    def part(rows: Tensor, scores: Tensor, held: Law, **settings: Any) -> ScoredPredictor:
+        data = model, X[rows], y[rows], scores
+        return ScoredPredictor(*data, in_training=True, held=held, **settings)
+
+    def without(rows: Tensor, **settings: Any) -> ScoredPredictor:
+        """Rows as fits without their input score them."""
+        return part(rows, scores[rows], law.at(rows), **settings)
 
     of_new = {} if rows is single else {"labels": labels[rows]}
-    parts = [(part(rows, scores[rows], **of_new), rows)]
+    parts = [(without(rows, **of_new), rows)]
     if isinstance(model, SeenModel):
         of, c = labels[several], count[labels[several]]
         others = model.mean[of] + (model.mean[of] - y[several]) / (c - 1)
         known = model.law_of_known(of, others, c - 1)
         z = known.score(model.rounded(y[several], known.location))
-        parts.append((part(several, z), several))
+        parts.append((part(several, z, known), several))
     else:
         # Too few: the wider of what new inputs and what all rows need.
         settings = {"labels": labels[every], "drawn": torch.ones_like(every)}
-        parts.append((part(every, scores[every], **settings), every))
+        parts.append((without(every, **settings), every))
     return ClassPredictor.seen_or_new(parts, repeats.known, None)
 
 

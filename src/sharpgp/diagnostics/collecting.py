@@ -12,6 +12,7 @@ from scipy.spatial import cKDTree
 from sharpgp._inputs import encoded, targets
 from sharpgp._inputs import feature_names as names_of_features
 from sharpgp._validation import as_numpy, as_target
+from sharpgp.calibration.by_class import ClassPredictor
 from sharpgp.calibration.calibrated import calibrated_of
 from sharpgp.calibration.held_out_view import HeldOutView
 from sharpgp.calibration.scored import ScoredPredictor
@@ -104,7 +105,8 @@ def diagnose(
         asked_X = Encoded(plain_X, np.zeros((0, 0)), encoding) if encoding else X
         moved_by = relevance(model, asked_X) if whole else None
         own = isinstance(outside.model, HeldOutView)
-        tested = isinstance(calibrated, ScoredPredictor) and not outside.targets and not own
+        ranked = isinstance(calibrated, ScoredPredictor | ClassPredictor)
+        tested = ranked and not outside.targets and not own
         if calibrated.counted == "groups" and groups is None:
             tested = False  # rows of unknown groups are no independent evidence
         alike = compare(model, X, y, groups=groups) if tested else None

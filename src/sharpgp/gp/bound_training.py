@@ -89,6 +89,7 @@ def unexplained(data: Data, theta: Tensor, Z: Tensor) -> Tensor:
 
     Examples
     --------
+    >>> from sharpgp.gp.kernels import make_covariance
     >>> X = torch.linspace(0, 1, 5, dtype=torch.float64)[:, None]
     >>> data = Data(make_covariance("rbf", 1), X, X[:, 0])
     >>> theta = torch.tensor([3.0, 1.0, 0.1], dtype=torch.float64)

@@ -51,7 +51,7 @@ def learn_gaussian(
     >>> from sharpgp.gp.training import train
     >>> X = torch.linspace(0, 6, 60, dtype=torch.float64)[:, None]
     >>> model = learn_gaussian(train(X, X[:, 0].sin() + 0.1 * torch.cos(37 * X[:, 0]))[0])
-    >>> model.location(X).shape, model.spread(X).shape
+    >>> model.location(X).shape, model.law(X).spread.shape
     (torch.Size([60]), torch.Size([60]))
     """
     policy = policy or Policy()
@@ -205,7 +205,7 @@ class GaussianModel(GPModel, Learner):
         residuals, sigma = self._loo()
         part, rows = self.posterior.sampled
         law = Normal(part.y_train - residuals, sigma * self.unit)
-        return HeldOut(rows, law, self.scores)
+        return HeldOut.of(rows, law, part.y_train)
 
     def out_of_fold(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> OutOfFold:
         """See :meth:`Model.out_of_fold`: with refits of the same choice, from scratch."""

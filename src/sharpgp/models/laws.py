@@ -502,7 +502,14 @@ class Either(Law):
 
 def joined(laws: Sequence[Law]) -> Law:
     """The rows of several laws, in their order."""
-    return laws[0] if len(laws) == 1 else type(laws[0]).joined(laws)
+    first, *others = [law for law in laws if len(law)] or laws[:1]
+    if not others:
+        return first
+    if all(type(law) is type(first) for law in others):
+        return type(first).joined([first, *others])
+    n, rest = len(first), joined(others)  # of different kinds
+    rows = torch.arange(n + len(rest), device=first.location.device)
+    return either(rows >= n, first.at(rows.clamp(max=n - 1)), rest.at((rows - n).clamp(min=0)))
 
 
 def averaged(laws: Sequence[Law]) -> Law:

@@ -207,8 +207,8 @@ def needed_gp(model: Model) -> Posterior:
     """The GP of a model; one without is an error."""
     if model.gp is None:
         raise InvalidInputError(
-            f"expected a model with a GP, found {type(model).__name__}; add a kernel to base, such "
-            "as base=['matern32', ...]"
+            f"expected a model with a GP, found {type(model).__name__}; add a kernel, such as "
+            "'matern32', to base"
         )
     return model.gp
 

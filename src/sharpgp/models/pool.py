@@ -307,13 +307,11 @@ def pooled(models: Mapping[str, Learner], held: Sequence[HeldOut]) -> tuple[Lear
     return PooledModel(chosen, weights[kept], units[kept], found.scores, members), found
 
 
-def members_of(
-    model: object, name: str, unseen: tuple[Tensor, Tensor] | None = None
-) -> list[Member]:
+def members_of(model: object, name: str) -> list[Member]:
     """The members of a pool, or a model alone under a name.
 
-    A model alone is scored on ``unseen`` points, inputs [C, d] and targets [C], where there are
-    any, else by leave-one-out.  What cannot be learned again is not scored.
+    A model alone is scored by points that its learnings have not seen, or by leave-one-out.  What
+    cannot be learned again is not scored.
     """
     if isinstance(model, PooledModel):
         return model.members
@@ -321,10 +319,5 @@ def members_of(
         return [Member(name, 1.0, model.crps)]
     if not isinstance(model, Learner):
         return [Member(name, 1.0, float("nan"))]
-    if unseen is None:
-        held = model.leave_one_out(torch.arange(len(model.y_train), device=model.device), 0)
-        return [Member(name, 1.0, held.crps(model.y_train, model.row_weights))]
-    X, y = (part.to(model.device) for part in unseen)
-    with torch.no_grad():
-        law, by_row = model.law(X), (-X[:, -1]).exp() if model.weighted else None
-        return [Member(name, 1.0, crps_of_scores(law, law.score(y), y, by_row))]
+    held = model.leave_one_out(torch.arange(len(model.y_train), device=model.device), 0)
+    return [Member(name, 1.0, held.crps(model.y_train, model.row_weights))]

@@ -333,7 +333,7 @@ class SeenModel(AroundModel):
         weight = torch.where(shared + noise > 0.0, shared / (shared + noise), 1.0)
         own = max(self.own, _LEAST_OWN * float(self.y.var()))
         spread = (own + weight * noise).sqrt()
-        location = f + weight * (mean - f)
+        location = torch.lerp(f, mean, weight)  # of copies exactly what they are
         return Normal(location, spread if self.normalised else torch.ones_like(spread))
 
     @property
