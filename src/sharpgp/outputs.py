@@ -145,9 +145,10 @@ def fit_outputs(
     given = {key: value for key, value in given.items() if value is not None}
     guarantee = X_cal is not None or "sample_weight_cal" in given
     recalibrator = chosen_recalibrator(estimator.calibration, seed, guarantee=guarantee)
-    # Targets of a row are one target where a whole table was repeated.
+    # Targets of a row are one target where a whole table was repeated; weights tell copies apart.
     alike = equal_rows(torch.from_numpy(np.nan_to_num(targets, nan=np.inf))).numpy()
-    once = rows_once(Rows(_features(rows), alike, _numbers(given.get("groups"))))
+    every = Rows(_features(rows), alike, _numbers(given.get("groups")))
+    once = np.arange(n) if "sample_weight" in given else rows_once(every)
     if len(once) < n:
         rows, targets = _take(rows, once), targets[once]
         for key in [key for key in given if X_cal is None or not key.endswith("_cal")]:
