@@ -99,9 +99,6 @@ class Posterior(ABC):
     @property
     def weighted(self) -> bool:
         """Whether the last feature is the logarithm of each observation's relative noise."""
-        base = getattr(self, "base", None)
-        if isinstance(base, Posterior):
-            return base.weighted
         return bool(getattr(getattr(self, "covariance", None), "weighted", False))
 
     @property

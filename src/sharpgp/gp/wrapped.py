@@ -66,6 +66,11 @@ class WrappedPosterior(DataPosterior):
         return self.base.ties
 
     @property
+    def weighted(self) -> bool:
+        """See :attr:`Posterior.weighted`."""
+        return self.base.weighted
+
+    @property
     def n_inducing(self) -> int | None:
         """See :meth:`Posterior.n_inducing`."""
         return self.base.n_inducing
