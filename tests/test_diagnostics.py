@@ -91,8 +91,7 @@ def test_curves_are_those_of_the_predictor(gp):
     np.testing.assert_array_equal(curves.beta, sharp.curves.beta.numpy())
     np.testing.assert_array_equal(curves.theta, (sharp.curves.theta / gp.theta_R).numpy())
     assert curves.scores
-    exact = level_curves(fitted := Exact().fit(gp, X, y))
-    ratio = (fitted.model.theta / gp.theta_R).numpy()
-    np.testing.assert_array_equal(exact.theta, np.tile(ratio, (len(exact.delta), 1)))
+    exact = level_curves(Exact().fit(gp, X, y))
+    assert not exact.moved.any()  # one theta serves all levels, that of the GP
     assert not level_curves(Marx22().fit(gp, X, y)).scores
     assert level_curves(Vanilla().fit(gp, None, None)) is None

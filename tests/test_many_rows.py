@@ -22,7 +22,7 @@ from sharpgp.gp.warped import WarpedPosterior, train_warped
 from sharpgp.metrics import interval_coverage
 from sharpgp.models import gaussian
 from sharpgp.models.bases import Bases
-from sharpgp.models.gaussian import GaussianModel, drawn_part, learn_gaussian, magnitude
+from sharpgp.models.gaussian import drawn_part, learn_gaussian, magnitude
 from sharpgp.models.model import Learner
 from sharpgp.models.pool import PooledModel
 from sharpgp.models.splitters import learning_pairs
@@ -291,22 +291,6 @@ def test_a_scale_model_of_a_part_speaks_of_all_points(tmp_path):
     persistence.save(model, tmp_path / "model.sgp")
     again = persistence.load(tmp_path / "model.sgp")
     torch.testing.assert_close(again.leave_one_out(torch.arange(200), 0).scores, held.scores)
-
-
-def test_other_kernels_follow_the_choice_of_the_first():
-    given = uneven(150)
-    names = ["matern12", "rbf", "extra_trees"]
-    models = Bases(names, seed=0).learned(*given)
-    assert list(models) == names
-    gps = [one for one in models.values() if isinstance(one, GaussianModel)]
-    assert gps[0].choice.share > 0
-    assert gps[1].choice == gps[0].choice
-    assert gps[1].start == gps[0].start
-    warped = Bases(["rbf", "matern52"], seed=0).learned(POINTS, (1.5 * TARGETS).exp())
-    assert [one.posterior.side for one in warped.values()] == ["low", "low"]
-    # Where a kernel has to be trained in another way, nothing follows.
-    (alone,) = Bases(["rbf"], seed=0, approximation=Sparse(20)).learned(*given).values()
-    assert alone.posterior.n_inducing == 20
 
 
 def test_crps_falls_with_rows_beyond_exact_conditioning():

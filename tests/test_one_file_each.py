@@ -16,6 +16,7 @@ from sharpgp.gp import train
 from sharpgp.gp.posterior import DataPosterior
 from sharpgp.models.as_trained import PosteriorModel
 from sharpgp.models.gaussian import learn_gaussian
+from sharpgp.models.laws import Law, Normal
 from sharpgp.models.refitted import RefittedModel
 
 pytestmark = pytest.mark.filterwarnings("ignore::sharpgp.CalibrationWarning")
@@ -39,11 +40,9 @@ class NearestModel(RefittedModel):
     def _near(self, X: Tensor) -> Tensor:
         return self._y[torch.cdist(X, self._X).topk(self.k, largest=False).indices]
 
-    def location(self, X: Tensor) -> Tensor:
-        return self._near(X).mean(1)
-
-    def spread(self, X: Tensor) -> Tensor:
-        return self._near(X).std(1) + 0.1
+    def law(self, X: Tensor) -> Law:
+        near = self._near(X)
+        return Normal(near.mean(1), near.std(1) + 0.1)
 
     def relearned(self, X: Tensor, y: Tensor, labels: Tensor, seed: int) -> "NearestModel":
         return NearestModel(X, y, self.k)

@@ -69,9 +69,9 @@ BUGS = (
     ),
     Bug(
         "noise in beta's sigma, but not in the width's",
-        "models/model.py",
-        "z = (y - location) / spread",
-        "z = 0.7 * (y - location) / spread",
+        "models/laws.py",
+        "return (y - self.location[rows]) / self.spread[rows]",
+        "return 0.7 * (y - self.location[rows]) / self.spread[rows]",
     ),
     Bug(
         "wrong sign of delta: the upper quantile below",
@@ -81,9 +81,9 @@ BUGS = (
     ),
     Bug(
         "wrong sign of the scores (kuleshov18, marx22, exact)",
-        "models/model.py",
-        "z = (y - location) / spread",
-        "z = (location - y) / spread",
+        "models/laws.py",
+        "return (y - self.location[rows]) / self.spread[rows]",
+        "return (self.location[rows] - y) / self.spread[rows]",
     ),
     Bug(
         "the lower end of an interval moved inward, so that ties fall outside",

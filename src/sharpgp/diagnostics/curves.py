@@ -50,7 +50,7 @@ class LevelCurves:
 def level_curves(calibrated: Any, feature_names: Sequence[str] = ()) -> LevelCurves | None:
     """The calibrated curves of a predictor as arrays, or None where it has none.
 
-    Where one spread serves all levels (``exact``, ``cv``), ``theta`` is that of the spread.
+    Where one spread serves all levels (``exact``, ``cv``), ``theta`` is that of the GP.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def level_curves(calibrated: Any, feature_names: Sequence[str] = ()) -> LevelCur
         return None
     if isinstance(calibrated, ScoredPredictor):
         delta, beta = calibrated.ranks.level, calibrated.ranks.z
-        theta = getattr(calibrated.model, "theta", posterior.theta_R).expand(len(delta), -1)
+        theta = posterior.theta_R.expand(len(delta), -1)
         scores = calibrated.model.normalised
     elif (curves := getattr(calibrated, "curves", None)) is not None:
         delta, beta, theta, scores = curves.delta, curves.beta, curves.theta, True
