@@ -60,15 +60,15 @@ def fit(
     both_or_none(X_cal, y_cal)
     y, y_cal = targets(estimator, y), targets(estimator, y_cal)
     forget(estimator)
-    weights = more["sample_weight"]
-    if weights is not None and (more["noise"] is not None or more["noise_cal"] is not None):
+    weights = more.get("sample_weight")
+    if weights is not None and (more.get("noise") is not None or more.get("noise_cal") is not None):
         raise InvalidInputError("sample_weight: expected weights or noise, found both")
-    if weights is not None and more["sample_weight_cal"] is not None and X_cal is None:
+    if weights is not None and more.get("sample_weight_cal") is not None and X_cal is None:
         raise InvalidInputError(
             "sample_weight: expected it or sample_weight_cal, found both; without X_cal the "
             "rows that calibrate have the weights of sample_weight"
         )
-    X, y, groups, weights = positive_weights(X, y, more["groups"], weights)
+    X, y, groups, weights = positive_weights(X, y, more.get("groups"), weights)
     more = {**more, "groups": groups, "sample_weight": weights}
     warn_of_far_targets(y)
     if is_several(y):
