@@ -118,6 +118,10 @@ class CentredPosterior(WrappedPosterior):
         s = self.base.loo(theta)[1]
         return self.centre.expand_as(s), (s.square() + self._g_loo.square()).sqrt()
 
+    def loo_log_density(self) -> Tensor:
+        """See :meth:`DataPosterior.loo_log_density`: of the targets, not of what is left of them."""
+        return DataPosterior.loo_log_density(self)
+
     def extended(self, X: Tensor, y: Tensor) -> Self:
         """The same, conditioned on additional points that the regression has not seen."""
         centre = self.regression(X)

@@ -186,6 +186,12 @@ class DataPosterior(Posterior):
     def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """Leave-one-out mean and standard deviation [K, N] of the training points."""
 
+    def loo_log_density(self) -> Tensor:
+        """Log density [N] of every training target, given all others."""
+        with torch.no_grad():
+            mean, sigma = self.loo(self.theta_R.unsqueeze(0))
+            return torch.distributions.Normal(mean[0], sigma[0]).log_prob(self.y_train)
+
     def left_out(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and deviation [n] of some training points, by number, each left out by itself."""
         mean, sigma = self.loo(self.theta_R.unsqueeze(0))

@@ -36,7 +36,7 @@ _OVERSHOOT = 0.5
 _STEEPER = 2.0
 _MOST_EVALUATIONS = 120
 # Evaluations from each side before only the best one goes on.
-_TRIED_FOR = 8
+_TRIED_FOR = 20
 
 #: Where among the targets the search for a warp's centre begins, ...
 Side = Literal["low", "high", "middle"]
@@ -152,6 +152,10 @@ class WarpedPosterior(WrappedPosterior):
         """Leave-one-out mean and standard deviation [K, N] of the training points."""
         mean, sigma = self.base.loo(theta)
         return self.warp.back(self._held(mean)), self._deviation(mean, sigma)
+
+    def loo_log_density(self) -> Tensor:
+        """See :meth:`DataPosterior.loo_log_density`; with the log slopes of the warp."""
+        return self.base.loo_log_density() - self.warp.slope(self.base.y_train).log()
 
     def left_out(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """See :meth:`DataPosterior.left_out`."""

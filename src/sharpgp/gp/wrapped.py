@@ -134,6 +134,10 @@ class WrappedPosterior(DataPosterior):
         """See :meth:`DataPosterior.left_out`."""
         return self.base.left_out(rows)
 
+    def loo_log_density(self) -> Tensor:
+        """See :meth:`DataPosterior.loo_log_density`."""
+        return self.base.loo_log_density()
+
     def log_likelihood(self) -> float:
         """See :meth:`DataPosterior.log_likelihood`."""
         return self.base.log_likelihood()

@@ -1,11 +1,13 @@
 r"""Mean and spread learned from training data alone, by leave-one-out.
 
-The mean is that of a GP as trained or of one on a warped target; the spread
-``sigma(theta, x) exp(b g(x) / 2)`` has a share ``b`` of 0, 1/2 or 1 of the scale model ``g``.  What
-differs from plain ``sigma`` is used only where its score beats that of plain ``sigma`` by one
-standard error, by more where the mean changes, and where it is worse at no coverage.  A scale model
-is first judged by its closed-form leave-one-out predictions, which flatter it; where these gain, by
-points that it has not seen.  Nothing here sees the points that later fix ``beta``.
+The mean is that of a GP as trained or of one on a warped target, where that has larger
+leave-one-out log densities, by more than one standard error and a handicap, and scores that are
+worse at no coverage.  The spread
+``sigma(theta, x) exp(b g(x) / 2)`` has a share ``b`` of 0, 1/2 or 1 of the scale model ``g``.  One
+is used only where its score beats that of plain ``sigma`` by one standard error, and where it is
+worse at no coverage.  It is first judged by its closed-form leave-one-out predictions, which
+flatter it; where these gain, by points that it has not seen.  Nothing here sees the points that
+later fix ``beta``.
 """
 
 import math
@@ -102,21 +104,13 @@ def choose_spread(
     plain = _as_trained(posterior, Choice())
     if posterior.n_train < _LEAST_LEARNED:
         return Chosen(posterior, plain.choice, None)
-    reference = scores_of(plain.residuals, plain.sigma)
-    handicap = _HANDICAP + _HANDICAP_PER_PARAMETER * len(posterior.theta_R) / posterior.n_train
-    candidates = [plain]
-    warped = _warped(posterior, reference)
-    if warped is not None:
-        candidates.append(_with_share(warped, 0.0, None, reference, handicap))
-    shared = []
-    for one in candidates:
-        scale = ScaleModel(*_scaled_by(one))
-        g, extra = scale.log_square_loo(), 0.0 if one is plain else handicap
-        several = [_with_share(one, b, g, reference, extra) for b in _SHARES[1:]]
-        best = max(several, key=lambda other: other.margin)
-        if best.margin > max(0.0, one.margin):
-            shared.append(replace(best, scale=scale))
-    best = max([*candidates, *shared], key=lambda one: one.margin)
+    mean = _warped(posterior, scores_of(plain.residuals, plain.sigma)) or plain
+    reference = scores_of(mean.residuals, mean.sigma)
+    scale = ScaleModel(*_scaled_by(mean))
+    g = scale.log_square_loo()
+    several = [_with_share(mean, b, g, reference, 0.0) for b in _SHARES[1:]]
+    best = max(several, key=lambda one: one.margin)
+    best = replace(best, scale=scale) if best.margin > 0.0 else mean
     if confirm and best.scale is not None:
         kept = together(posterior.X_train) if labels is None else labels
         X, z, ties = _scaled_by(best)
@@ -159,7 +153,8 @@ def _with_share(
 ) -> Candidate:
     sigma = one.sigma if g is None else one.sigma * (0.5 * share * g).exp()
     gained = scores_of(one.residuals, sigma).gain_on(reference)
-    choice = replace(one.choice, share=share, score=1.0 - float(gained.total.mean()))
+    score = one.choice.score * (1.0 - float(gained.total.mean()))
+    choice = replace(one.choice, share=share, score=score)
     return replace(one, choice=choice, margin=_margin(gained, handicap))
 
 
@@ -199,15 +194,25 @@ def _as_trained(posterior: Posterior, choice: Choice) -> Candidate:
 
 
 def _warped(posterior: Posterior, reference: Scores) -> Candidate | None:
-    """A warped GP, unless it loses beyond chance."""
+    """A warped GP, if its leave-one-out log densities are larger beyond chance and a handicap.
+
+    And if its scores are worse than the ``reference`` at no coverage.
+    """
     if not isinstance(posterior, ExactPosterior):
         return None
     warped = best_warped(posterior)
     if warped is None:
         return None
+    gained = warped.loo_log_density() - posterior.loo_log_density()
+    handicap = _HANDICAP + _HANDICAP_PER_PARAMETER * len(posterior.theta_R) / posterior.n_train
+    if not float(gained.mean() - gained.std() / len(gained) ** 0.5) > handicap:
+        return None
     found = _as_trained(warped, Choice(side=warped.side))
-    gained = scores_of(found.residuals, found.sigma).gain_on(reference).total
-    return found if float(gained.mean() + gained.std() / len(gained) ** 0.5) > 0.0 else None
+    scores = scores_of(found.residuals, found.sigma).gain_on(reference)
+    if scores.least < 0.0:
+        return None
+    choice = replace(found.choice, score=1.0 - float(scores.total.mean()))
+    return replace(found, choice=choice)
 
 
 def loo_of(posterior: Posterior, rows: Tensor | None = None) -> tuple[Tensor, Tensor]:
