@@ -119,7 +119,7 @@ class CentredPosterior(WrappedPosterior):
         return self.centre.expand_as(s), (s.square() + self._g_loo.square()).sqrt()
 
     def loo_log_density(self) -> Tensor:
-        """See :meth:`DataPosterior.loo_log_density`: of the targets, not of what is left of them."""
+        """See :meth:`DataPosterior.loo_log_density`: that of the targets themselves."""
         return DataPosterior.loo_log_density(self)
 
     def extended(self, X: Tensor, y: Tensor) -> Self:

@@ -68,17 +68,12 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A posterior, leave-one-out residuals and deviations [N] to judge it by, and its scale model.
-
-    ``margin`` is what it gains beyond what it has to gain.
-    """
+    """A posterior, and leave-one-out residuals and deviations [N] to judge it by."""
 
     posterior: Posterior
     residuals: Tensor
     sigma: Tensor
-    choice: Choice = Choice()
-    scale: ScaleModel | None = None
-    margin: float = 0.0
+    choice: Choice
 
 
 def choose_spread(
@@ -105,20 +100,19 @@ def choose_spread(
     if posterior.n_train < _LEAST_LEARNED:
         return Chosen(posterior, plain.choice, None)
     mean = _warped(posterior, scores_of(plain.residuals, plain.sigma)) or plain
-    reference = scores_of(mean.residuals, mean.sigma)
-    scale = ScaleModel(*_scaled_by(mean))
+    X, z, ties = mean.posterior.X_train, mean.residuals / mean.sigma, mean.posterior.ties
+    scale = ScaleModel(X, z, ties)
     g = scale.log_square_loo()
-    several = [_with_share(mean, b, g, reference, 0.0) for b in _SHARES[1:]]
-    best = max(several, key=lambda one: one.margin)
-    best = replace(best, scale=scale) if best.margin > 0.0 else mean
-    if confirm and best.scale is not None:
+    share = honest_share(mean.residuals, mean.sigma, g)
+    if confirm and share:
         kept = together(posterior.X_train) if labels is None else labels
-        X, z, ties = _scaled_by(best)
         g = held_out_log_squares(X, z, kept, seed, ties, alone=not runs_in_threads(posterior))
-        share = honest_share(best.residuals, best.sigma, g)
-        confirmed = _with_share(best, share, g, reference, 0.0)
-        best = replace(confirmed, scale=best.scale if share else None)
-    return Chosen(best.posterior, best.choice, best.scale)
+        share = honest_share(mean.residuals, mean.sigma, g)
+    if not share:
+        return Chosen(mean.posterior, mean.choice, None)
+    gained = _gain(mean.residuals, mean.sigma, share, g).total.mean()
+    choice = replace(mean.choice, share=share, score=mean.choice.score * (1.0 - float(gained)))
+    return Chosen(mean.posterior, choice, scale)
 
 
 def honest_share(residuals: Tensor, sigma: Tensor, g: Tensor) -> float:
@@ -134,36 +128,22 @@ def honest_share(residuals: Tensor, sigma: Tensor, g: Tensor) -> float:
     >>> honest_share(z, torch.ones_like(z), 2 * scale.log())
     0.0
     """
-    plain = scores_of(residuals, sigma)
     margins = {0.0: 0.0}
     for share in _SHARES[1:]:
-        gained = scores_of(residuals, sigma * (0.5 * share * g).exp()).gain_on(plain)
-        margins[share] = _margin(gained, 0.0)
+        gained = _gain(residuals, sigma, share, g)
+        margins[share] = _beyond_chance(gained.total) if gained.least >= 0.0 else -math.inf
     return max(margins, key=lambda share: margins[share])
 
 
-def _scaled_by(candidate: Candidate) -> tuple[Tensor, Tensor, tuple[int, ...] | None]:
-    """What a scale model of a candidate is learned from."""
-    posterior = candidate.posterior
-    return posterior.X_train, candidate.residuals / candidate.sigma, posterior.ties
+def _gain(residuals: Tensor, sigma: Tensor, share: float, g: Tensor) -> Scores:
+    """What a share of a scale model gains on plain deviations."""
+    scaled = scores_of(residuals, sigma * (0.5 * share * g).exp())
+    return scaled.gain_on(scores_of(residuals, sigma))
 
 
-def _with_share(
-    one: Candidate, share: float, g: Tensor | None, reference: Scores, handicap: float
-) -> Candidate:
-    sigma = one.sigma if g is None else one.sigma * (0.5 * share * g).exp()
-    gained = scores_of(one.residuals, sigma).gain_on(reference)
-    score = one.choice.score * (1.0 - float(gained.total.mean()))
-    choice = replace(one.choice, share=share, score=score)
-    return replace(one, choice=choice, margin=_margin(gained, handicap))
-
-
-def _margin(gained: Scores, handicap: float) -> float:
-    """Mean of a gain over the points beyond its standard error and a handicap."""
-    total = gained.total
-    if gained.least < 0.0:
-        return -math.inf
-    return float(total.mean() - total.std() / len(total) ** 0.5) - handicap
+def _beyond_chance(gained: Tensor) -> float:
+    """Mean of a gain over the points [n], less its standard error."""
+    return float(gained.mean() - gained.std() / len(gained) ** 0.5)
 
 
 def same_spread(choice: Choice, posterior: Posterior, X: Tensor, y: Tensor) -> Chosen:
@@ -205,7 +185,7 @@ def _warped(posterior: Posterior, reference: Scores) -> Candidate | None:
         return None
     gained = warped.loo_log_density() - posterior.loo_log_density()
     handicap = _HANDICAP + _HANDICAP_PER_PARAMETER * len(posterior.theta_R) / posterior.n_train
-    if not float(gained.mean() - gained.std() / len(gained) ** 0.5) > handicap:
+    if not _beyond_chance(gained) > handicap:
         return None
     found = _as_trained(warped, Choice(side=warped.side))
     scores = scores_of(found.residuals, found.sigma).gain_on(reference)
