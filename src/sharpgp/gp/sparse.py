@@ -138,16 +138,6 @@ class SparsePosterior(InducingPosterior):
     def _data(self) -> Data:
         return Data(self.covariance, self._X, self._y)
 
-    @property
-    def inducing_standardised(self) -> Tensor:
-        """Inducing inputs [M, d] in the units that the covariance works in."""
-        return self._Z
-
-    @property
-    def range_standardised(self) -> tuple[Tensor, Tensor]:
-        """Bounds [d] within which inducing inputs make sense: a little beyond those of the data."""
-        return self._X.amin(0) - 1.0, self._X.amax(0) + 1.0
-
     @threads_for(0)
     def mean(self, X: Tensor) -> Tensor:
         """Predictive mean ``mu(x)`` [T] under ``theta_R``."""
