@@ -35,6 +35,8 @@ napoleon_google_docstring = False
 napoleon_numpy_docstring = True
 napoleon_use_ivar = True  # attributes in the class, not as entries of their own
 napoleon_use_rtype = False
+# Names of attributes that several classes have, such as n_train, become references by the line above.
+suppress_warnings = ["ref.python"]
 strip_signature_backslash = True  # napoleon then keeps the underscore of posterior_ and its kin
 
 # Warnings of examples are shown without the folder that they happened to be built in.
