@@ -35,7 +35,7 @@ napoleon_google_docstring = False
 napoleon_numpy_docstring = True
 napoleon_use_ivar = True  # attributes in the class, not as entries of their own
 napoleon_use_rtype = False
-# Names of attributes that several classes have, such as n_train, become references by the line above.
+# Several classes have attributes of one name, such as n_train, which napoleon makes references.
 suppress_warnings = ["ref.python"]
 strip_signature_backslash = True  # napoleon then keeps the underscore of posterior_ and its kin
 
