@@ -15,7 +15,7 @@ from sharpgp import SharpGPRegressor, Sparse, persistence
 from sharpgp._extras import LABORATORY_METHODS
 from sharpgp.calibration import known_methods
 from sharpgp.calibration.recalibrator import make_recalibrator
-from sharpgp.gp.covariance import STATIONARY
+from sharpgp.gp.kernels.covariance import STATIONARY
 
 #: Methods of the library.
 METHODS = [name for name in known_methods() if name not in LABORATORY_METHODS.values()]

@@ -34,7 +34,7 @@ from sharpgp.calibration import known_methods
 from sharpgp.exceptions import InvalidInputError, SavedModelError
 from sharpgp.gp import ExactPosterior
 from sharpgp.gp.adapters import FitcPosterior
-from sharpgp.gp.covariance import Stationary
+from sharpgp.gp.kernels.covariance import Stationary
 from sharpgp.persistence import load, save
 
 pytestmark = pytest.mark.filterwarnings("ignore")

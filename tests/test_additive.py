@@ -8,11 +8,11 @@ import torch
 
 from helpers import marked
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.additive import Additive
-from sharpgp.gp.kernels import make_covariance, named
+from sharpgp.gp.kernels.additive import Additive
+from sharpgp.gp.kernels.by_name import make_covariance, named
 from sharpgp.gp.ties import members
 from sharpgp.gp.training import train
-from sharpgp.gp.warped import train_warped
+from sharpgp.gp.wrappers.target_warp import train_warped
 
 # Features, and which of them count as one.
 CASES = ((1, None), (2, None), (5, None), (5, (0, 1, 1, 2, 1)), (3, (0, 0, 0)))

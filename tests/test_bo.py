@@ -20,8 +20,8 @@ from sharpgp import (
 from sharpgp.bo import CalibratedUpperConfidenceBound, as_botorch
 from sharpgp.calibration.methods.sharp.predictor import SharpPredictor
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.covariance import Stationary
-from sharpgp.gp.exact import ExactPosterior
+from sharpgp.gp.exact.posterior import ExactPosterior
+from sharpgp.gp.kernels.covariance import Stationary
 from sharpgp.gp.training import train
 
 X_NEW = torch.from_numpy(wavy(12, seed=5)[0])

@@ -28,8 +28,8 @@ from sharpgp.bo.small_sample import (
     leave_one_out_scores,
 )
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.covariance import Stationary
-from sharpgp.gp.exact import ExactPosterior
+from sharpgp.gp.exact.posterior import ExactPosterior
+from sharpgp.gp.kernels.covariance import Stationary
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.training import train
 

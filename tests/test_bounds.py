@@ -9,10 +9,10 @@ from sklearn.linear_model import BayesianRidge
 
 from sharpgp import Online, SharpGPRegressor, calibrate, metrics, persistence
 from sharpgp._tail import Tail
-from sharpgp.bounds import BoundedDistribution, Bounds, bounds_for
 from sharpgp.calibration import intervals
 from sharpgp.calibration.intervals import bands_pay_within, prefers_band
 from sharpgp.calibration.recalibrator import known_methods
+from sharpgp.data.target_bounds import BoundedDistribution, Bounds, bounds_for
 from sharpgp.diagnostics import diagnose
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import InvalidInputError, SavedModelError

@@ -7,11 +7,11 @@ import torch
 
 from helpers import marked
 from sharpgp import CalibrationWarning, Exact, SharpGPRegressor
-from sharpgp.calibration.by_class import ClassPredictor
-from sharpgp.calibration.scored import ScoredPredictor
+from sharpgp.calibration.predictors.by_class import ClassPredictor
+from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.training import train
-from sharpgp.models.as_trained import PosteriorModel
+from sharpgp.models.gaussian.plain_gp import PosteriorModel
 
 pytestmark = pytest.mark.usefixtures("one_start")
 
@@ -135,7 +135,7 @@ def test_positions_are_those_of_the_table():
 def test_a_misspelled_column_is_refused_before_the_fit(monkeypatch):
     X, y = data(30)
     frame = pd.DataFrame({"x": X[:, 0], "kind": X[:, 1].astype(int).astype(str)})
-    monkeypatch.setattr("sharpgp._fitting.within_memory", None)
+    monkeypatch.setattr("sharpgp._fit.within_memory", None)
     with pytest.raises(InvalidInputError, match="x, kind, found 'knd'; did you mean kind"):
         SharpGPRegressor(base="rbf", calibration=Exact(by="knd")).fit(frame, y)
 

@@ -9,9 +9,9 @@ from sharpgp._extras import METHODS, entry_point_names
 from sharpgp.calibration import known_methods
 from sharpgp.cli import options
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.kernels import KERNELS
+from sharpgp.gp.kernels.by_name import KERNELS
 from sharpgp.models.bases import POOLS
-from sharpgp.models.trees import TREES
+from sharpgp.models.trees.tree_model import TREES
 from sharpgp.tabular import cluster
 
 FIT = ["fit", "t.csv", "--target", "y", "--out", "m.sgp"]

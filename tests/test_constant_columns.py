@@ -7,7 +7,7 @@ import torch
 
 from sharpgp import Online, SharpGPRegressor
 from sharpgp._validation import constant_columns
-from sharpgp.gp.additive import Additive
+from sharpgp.gp.kernels.additive import Additive
 from sharpgp.gp.training import train
 
 pytestmark = [

@@ -22,10 +22,10 @@ from sharpgp._extras import LABORATORY_METHODS
 from sharpgp.calibration import Calibrated, Recalibrator, known_methods
 from sharpgp.calibration.recalibrator import make_recalibrator
 from sharpgp.exceptions import MissingExtraError
-from sharpgp.gp.exact import ExactPosterior
+from sharpgp.gp.exact.posterior import ExactPosterior
 from sharpgp.gp.scaling import Affine
-from sharpgp.gp.sparse import SparsePosterior
-from sharpgp.gp.sparse_training import train_sparse
+from sharpgp.gp.sparse.posterior import SparsePosterior
+from sharpgp.gp.sparse.training import train_sparse
 from sharpgp.persistence import load, save
 from tolerances import same_optimum
 

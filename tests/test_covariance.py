@@ -6,9 +6,9 @@ import torch
 
 from helpers import marked
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.covariance import STATIONARY, Stationary
-from sharpgp.gp.from_gpytorch import FromGPyTorch
-from sharpgp.gp.kernels import make_covariance
+from sharpgp.gp.kernels.by_name import make_covariance
+from sharpgp.gp.kernels.covariance import STATIONARY, Stationary
+from sharpgp.gp.kernels.from_gpytorch import FromGPyTorch
 
 DIMENSIONS = (1, 2, 5, 20)
 

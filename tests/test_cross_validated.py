@@ -13,14 +13,14 @@ from sklearn.model_selection import TimeSeriesSplit
 
 from helpers import wavy
 from sharpgp import CrossValidated, SharpGPRegressor
+from sharpgp.data.folds import parts, together
 from sharpgp.gp import SparsePosterior, train
-from sharpgp.gp.sparse_training import train_sparse
-from sharpgp.gp.warped import train_warped
+from sharpgp.gp.sparse.training import train_sparse
+from sharpgp.gp.wrappers.target_warp import train_warped
 from sharpgp.metrics import interval_coverage
-from sharpgp.models import gaussian
-from sharpgp.models.folds import parts, together
+from sharpgp.models.gaussian import gaussian_model as gaussian
+from sharpgp.models.gaussian.spread_choice import Choice, same_spread
 from sharpgp.models.splitters import complements, learning_pairs
-from sharpgp.models.spread_choice import Choice, same_spread
 
 
 def density(gp):

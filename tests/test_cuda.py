@@ -19,9 +19,10 @@ from sharpgp._stored import Reader, Writer
 from sharpgp.bo import CalibratedUpperConfidenceBound
 from sharpgp.calibration import known_methods
 from sharpgp.exceptions import MissingExtraError
-from sharpgp.gp import compute, inplace
+from sharpgp.gp import compute
 from sharpgp.gp.adapters.fitc import FitcPosterior
 from sharpgp.gp.conditioning import train_chosen
+from sharpgp.gp.exact import in_blocks as inplace
 from sharpgp.persistence import load, save
 from sharpgp.policy import Policy
 

@@ -9,7 +9,7 @@ from helpers import marked, method, wavy
 from sharpgp import SharpGPRegressor
 from sharpgp.calibration import known_methods
 from sharpgp.gp import compute
-from sharpgp.gp.sparse_training import train_sparse
+from sharpgp.gp.sparse.training import train_sparse
 from sharpgp.gp.training import train
 
 X, Y = wavy(70)

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from sharpgp import SharpGPRegressor
 from sharpgp.cli import app
+from sharpgp.data import TableEncoding
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.frames import TableEncoding
 from sharpgp.tabular import load_model
 from sharpgp.tabular.labelled import training_rows
 from sharpgp.tabular.layout import Reading

@@ -9,11 +9,14 @@ from sharpgp import CrossValidated, Exact, Kuleshov18, SharpGPRegressor, metrics
 from sharpgp._ranks import whole_rank
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import train
-from sharpgp.models import gaussian, heteroscedastic, pool, spread_choice
-from sharpgp.models.gaussian import GaussianModel, learn_gaussian, magnitude
-from sharpgp.models.heteroscedastic import ScaleModel, held_out_log_squares
-from sharpgp.models.judging import SCORED_COVERAGES, SCORED_LEVELS, scores_of
-from sharpgp.models.spread_choice import Choice, Chosen
+from sharpgp.models import pool
+from sharpgp.models.gaussian import gaussian_model as gaussian
+from sharpgp.models.gaussian import scale_model as heteroscedastic
+from sharpgp.models.gaussian import spread_choice
+from sharpgp.models.gaussian.candidate_scores import SCORED_COVERAGES, SCORED_LEVELS, scores_of
+from sharpgp.models.gaussian.gaussian_model import GaussianModel, learn_gaussian, magnitude
+from sharpgp.models.gaussian.scale_model import ScaleModel, held_out_log_squares
+from sharpgp.models.gaussian.spread_choice import Choice, Chosen
 from tolerances import rounding
 
 

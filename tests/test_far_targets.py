@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sharpgp import SharpGPRegressor
-from sharpgp.frames.suspicions import plausible_range
+from sharpgp.data.suspicions import plausible_range
 from sharpgp.tabular import fit_file
 
 pytestmark = [

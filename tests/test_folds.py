@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from sklearn.model_selection import KFold, ShuffleSplit, TimeSeriesSplit
 
 from sharpgp._validation import as_labels
+from sharpgp.data import folds
+from sharpgp.data.folds import equal_rows, holdout, one_of_each, parts, together
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.models import folds
-from sharpgp.models.folds import equal_rows, holdout, one_of_each, parts, together
 from sharpgp.models.splitters import splits
 
 LABELS = st.lists(st.integers(0, 12), min_size=2, max_size=60).map(torch.tensor)

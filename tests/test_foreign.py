@@ -17,9 +17,8 @@ from sharpgp.calibration.ranks import Ranks
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError, SavedModelError
 from sharpgp.models.bases import Bases
-from sharpgp.models.foreign import ForeignModel
+from sharpgp.models.foreign import LEVELS, ForeignModel, gives_quantiles, quantile_source
 from sharpgp.models.laws import Table
-from sharpgp.models.quantiles import LEVELS, gives_quantiles, quantile_source
 from sharpgp.persistence import save
 
 

@@ -15,12 +15,12 @@ from helpers import marked
 from sharpgp import CalibrationWarning, Online, SharpGPRegressor, plots
 from sharpgp.calibration import known_methods
 from sharpgp.calibration.recalibrator import make_recalibrator
+from sharpgp.data import Column, TableEncoding
+from sharpgp.data.reading import values_of
 from sharpgp.diagnostics import diagnose
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.frames import Column, TableEncoding
-from sharpgp.frames.reading import values_of
-from sharpgp.gp.covariance import STATIONARY
-from sharpgp.gp.kernels import NamedKernel, make_covariance, named
+from sharpgp.gp.kernels.by_name import NamedKernel, make_covariance, named
+from sharpgp.gp.kernels.covariance import STATIONARY
 from sharpgp.gp.training import train
 from sharpgp.relevance import relevance
 from sharpgp.report.numbers import numbers_of

@@ -23,10 +23,12 @@ from sklearn.preprocessing import StandardScaler
 from helpers import marked, wavy
 from sharpgp import CrossValidated, CVPlus, Exact, LeaveOneOut, SharpGPRegressor
 from sharpgp.calibration.recalibrator import Recalibrator
+from sharpgp.data.folds import equal_rows
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
 from sharpgp.gp import train
-from sharpgp.models import gaussian, heteroscedastic, spread_choice
-from sharpgp.models.folds import equal_rows
+from sharpgp.models.gaussian import gaussian_model as gaussian
+from sharpgp.models.gaussian import scale_model as heteroscedastic
+from sharpgp.models.gaussian import spread_choice
 from sharpgp.models.regressor import ScikitMean
 
 pytestmark = pytest.mark.usefixtures("one_start")
@@ -320,7 +322,7 @@ def test_any_splitter_decides_what_trains_and_what_is_scored(
         sizes.append(len(y))
         return real(self, X, y, **settings)
 
-    monkeypatch.setattr("sharpgp.gp.exact.ExactPosterior.retrained", spy)
+    monkeypatch.setattr("sharpgp.gp.exact.posterior.ExactPosterior.retrained", spy)
     model = SharpGPRegressor(base="rbf", calibration=method(folds=splitter))
     model.fit(X, y, groups=groups)
     scores = model.calibrated_.scores

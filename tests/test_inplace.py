@@ -8,12 +8,13 @@ from torch.utils._pytree import tree_leaves
 
 from helpers import wavy
 from sharpgp.exceptions import NumericalError
-from sharpgp.gp import compute, inplace
-from sharpgp.gp.covariance import STATIONARY, Stationary
-from sharpgp.gp.exact import ExactPosterior
-from sharpgp.gp.from_gpytorch import FromGPyTorch
+from sharpgp.gp import compute
+from sharpgp.gp.exact import in_blocks as inplace
+from sharpgp.gp.exact.posterior import ExactPosterior
+from sharpgp.gp.kernels.covariance import STATIONARY, Stationary
+from sharpgp.gp.kernels.from_gpytorch import FromGPyTorch
 from sharpgp.gp.training import train
-from sharpgp.models.gaussian import drawn_part, learn_gaussian
+from sharpgp.models.gaussian.gaussian_model import drawn_part, learn_gaussian
 from sharpgp.policy import Policy
 
 

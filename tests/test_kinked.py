@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
+from sharpgp.calibration.methods.sharp.search.kinked import minimise_kinked
 from sharpgp.exceptions import NumericalError
-from sharpgp.gp.kinked import minimise_kinked
 from sharpgp.gp.optimise import minimise
 
 

@@ -5,10 +5,11 @@ import pytest
 import torch
 
 from sharpgp.exceptions import NumericalError
-from sharpgp.gp import additive, likelihood, stationary
 from sharpgp.gp.dense import add_to_diagonal, log_marginal_likelihood
-from sharpgp.gp.kernels import KERNELS, NamedKernel, make_covariance
-from sharpgp.gp.likelihood import likelihood_at
+from sharpgp.gp.exact import likelihood
+from sharpgp.gp.exact.likelihood import likelihood_at
+from sharpgp.gp.kernels import additive, stationary
+from sharpgp.gp.kernels.by_name import KERNELS, NamedKernel, make_covariance
 from tolerances import rounding
 
 TIED = (0, 1, 1)

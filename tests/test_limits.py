@@ -12,8 +12,8 @@ from sharpgp import CalibrationWarning, SharpGPRegressor
 from sharpgp.calibration import known_methods
 from sharpgp.calibration.cautions import is_far
 from sharpgp.exceptions import MissingExtraError
-from sharpgp.gp.covariance import Stationary
-from sharpgp.gp.exact import ExactPosterior
+from sharpgp.gp.exact.posterior import ExactPosterior
+from sharpgp.gp.kernels.covariance import Stationary
 from sharpgp.gp.training import train
 
 C = 15

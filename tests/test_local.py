@@ -9,15 +9,15 @@ from helpers import FakePosterior, marked, method, wavy
 from sharpgp import Neighbours, SharpGPRegressor, persistence
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import train
-from sharpgp.gp.covariance import Stationary
-from sharpgp.gp.exact import ExactPosterior
-from sharpgp.gp.kernels import KERNELS, NamedKernel, make_covariance
+from sharpgp.gp.exact.posterior import ExactPosterior
+from sharpgp.gp.kernels.by_name import KERNELS, NamedKernel, make_covariance
+from sharpgp.gp.kernels.covariance import Stationary
 from sharpgp.gp.local import conditionals, nearest
 from sharpgp.gp.local.conditionals import symmetric_solve
 from sharpgp.gp.local.nearest import Nearest
 from sharpgp.gp.local.posterior import LocalPosterior
 from sharpgp.gp.scaling import Affine
-from sharpgp.gp.warped import WarpedPosterior, train_warped
+from sharpgp.gp.wrappers.target_warp import WarpedPosterior, train_warped
 from tolerances import rounding
 
 THETA = torch.tensor([0.8, 0.5, 0.3, 1.3, 0.05], dtype=torch.float64)

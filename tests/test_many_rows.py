@@ -9,24 +9,24 @@ import torch
 
 from helpers import wavy
 from sharpgp import CrossValidated, Exact, Neighbours, Sparse, persistence
-from sharpgp._rows import holdout
+from sharpgp.data.rows import holdout
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import train
-from sharpgp.gp.additive import Additive
 from sharpgp.gp.conditioning import condition, train_chosen
-from sharpgp.gp.covariance import Stationary
-from sharpgp.gp.exact import ExactPosterior
+from sharpgp.gp.exact.posterior import ExactPosterior
+from sharpgp.gp.kernels.additive import Additive
+from sharpgp.gp.kernels.covariance import Stationary
 from sharpgp.gp.local import posterior
 from sharpgp.gp.local.posterior import LocalPosterior
-from sharpgp.gp.warped import WarpedPosterior, train_warped
+from sharpgp.gp.wrappers.target_warp import WarpedPosterior, train_warped
 from sharpgp.metrics import interval_coverage
-from sharpgp.models import gaussian
 from sharpgp.models.bases import Bases
-from sharpgp.models.gaussian import drawn_part, learn_gaussian, magnitude
+from sharpgp.models.gaussian import gaussian_model as gaussian
+from sharpgp.models.gaussian.gaussian_model import drawn_part, learn_gaussian, magnitude
 from sharpgp.models.model import Learner
 from sharpgp.models.pool import PooledModel
 from sharpgp.models.splitters import learning_pairs
-from sharpgp.models.trees import TreeModel
+from sharpgp.models.trees.tree_model import TreeModel
 from sharpgp.policy import (
     EXACT_ROWS,
     FEW_LEARNINGS,

@@ -25,7 +25,7 @@ from helpers import wavy
 from sharpgp import CrossValidated, Kuleshov18, SharpGPRegressor
 from sharpgp.exceptions import InvalidInputError, SavedModelError
 from sharpgp.gp import train
-from sharpgp.gp.centred import CentredPosterior
+from sharpgp.gp.wrappers.external_mean import CentredPosterior
 from sharpgp.models.regressor import ScikitMean, names_for
 
 X, Y = wavy(120, seed=5)

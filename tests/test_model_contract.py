@@ -12,16 +12,16 @@ from torch import Tensor
 
 from helpers import marked, wavy
 from sharpgp import Neighbours, Sparse, persistence
+from sharpgp.data.folds import parts, together
 from sharpgp.gp import train
-from sharpgp.models.averaged import AveragedModel
+from sharpgp.models.bagged import AveragedModel
 from sharpgp.models.bases import Bases
-from sharpgp.models.folds import parts, together
-from sharpgp.models.gaussian import GaussianModel, learn_gaussian
+from sharpgp.models.gaussian.gaussian_model import GaussianModel, learn_gaussian
+from sharpgp.models.gaussian.spread_choice import Choice, same_spread
 from sharpgp.models.model import Learner
 from sharpgp.models.pool import pooled_out_of_fold
 from sharpgp.models.splitters import complements
-from sharpgp.models.spread_choice import Choice, same_spread
-from sharpgp.models.trees import TREES, TreeModel
+from sharpgp.models.trees.tree_model import TREES, TreeModel
 
 N = 48
 X, Y = map(torch.from_numpy, wavy(N, seed=3))

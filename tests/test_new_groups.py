@@ -15,7 +15,7 @@ from sharpgp import CalibrationWarning, Exact, persistence
 from sharpgp.calibration.ranks import Ranks
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.training import train
-from sharpgp.models.as_trained import PosteriorModel
+from sharpgp.models.gaussian.plain_gp import PosteriorModel
 
 pytestmark = pytest.mark.usefixtures("one_start")
 

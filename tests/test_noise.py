@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from sharpgp import SharpGPRegressor
-from sharpgp._rows import Rows
+from sharpgp.data.noise import as_variances, from_replicates, merged
+from sharpgp.data.rows import Rows
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.exact import ExactPosterior
-from sharpgp.gp.kernels import NamedKernel, make_covariance
+from sharpgp.gp.exact.posterior import ExactPosterior
+from sharpgp.gp.kernels.by_name import NamedKernel, make_covariance
 from sharpgp.gp.training import train
-from sharpgp.noise import as_variances, from_replicates, merged
 
 pytestmark = pytest.mark.usefixtures("one_start")
 

@@ -7,13 +7,14 @@ import pytest
 import torch
 
 from helpers import method, wavy
+from sharpgp.calibration.methods.sharp.search.level_search import Budget, descend
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError, NumericalError
-from sharpgp.gp import bound_training, warped
 from sharpgp.gp.compute import choose_device
-from sharpgp.gp.covariance import Stationary
-from sharpgp.gp.sparse_training import train_sparse
-from sharpgp.gp.warped import train_warped
-from sharpgp.models.search import Budget, descend
+from sharpgp.gp.kernels.covariance import Stationary
+from sharpgp.gp.sparse import elbo_training as bound_training
+from sharpgp.gp.sparse.training import train_sparse
+from sharpgp.gp.wrappers import target_warp as warped
+from sharpgp.gp.wrappers.target_warp import train_warped
 
 X, y = map(torch.from_numpy, wavy(50))
 

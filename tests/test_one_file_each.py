@@ -10,14 +10,14 @@ from sharpgp import CrossValidated, Exact, Kuleshov18, LeaveOneOut, SharpGPRegre
 from sharpgp._stored import Array, stored
 from sharpgp.bo import CalibratedUpperConfidenceBound
 from sharpgp.calibration import recalibrator
+from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.calibration.recalibrator import PosteriorMethod, register
-from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.gp import train
 from sharpgp.gp.posterior import DataPosterior
-from sharpgp.models.as_trained import PosteriorModel
-from sharpgp.models.gaussian import learn_gaussian
+from sharpgp.models.gaussian.gaussian_model import learn_gaussian
+from sharpgp.models.gaussian.plain_gp import PosteriorModel
 from sharpgp.models.laws import Law, Normal
-from sharpgp.models.refitted import RefittedModel
+from sharpgp.models.without_gp import RefittedModel
 
 pytestmark = pytest.mark.filterwarnings("ignore::sharpgp.CalibrationWarning")
 

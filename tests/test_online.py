@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from helpers import FakePosterior, fake_data, method, wavy
 from sharpgp import Online, SharpGPRegressor
-from sharpgp.bounds import Bounds
+from sharpgp.data.target_bounds import Bounds
 from sharpgp.exceptions import InvalidInputError
 
 X0, Y0 = fake_data(39)

@@ -14,7 +14,7 @@ from sharpgp.bo.space import Space
 from sharpgp.bo.surrogate import GROWTH, choose, left_out_density
 from sharpgp.exceptions import InvalidInputError, SharpGPError
 from sharpgp.gp.training import train
-from sharpgp.gp.warped import WarpedPosterior
+from sharpgp.gp.wrappers.target_warp import WarpedPosterior
 from sharpgp.persistence import save
 from sharpgp.plots import optimisation_figure
 

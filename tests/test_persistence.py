@@ -24,7 +24,7 @@ from sharpgp import Sharp, SharpGPError, SharpGPRegressor, Sparse, persistence
 from sharpgp._files import replacing
 from sharpgp._stored import Array, Maybe, Reader, Writer, stored
 from sharpgp.exceptions import InvalidInputError, SavedModelError
-from sharpgp.gp import stored_kernels
+from sharpgp.gp.kernels import gpytorch_state as stored_kernels
 
 pytestmark = pytest.mark.filterwarnings("ignore::sharpgp.CalibrationWarning")
 X_TEST = torch.from_numpy(wavy(50, seed=2)[0])

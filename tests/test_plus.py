@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from sharpgp import CrossValidated, CVPlus, LeaveOneOut
-from sharpgp.calibration.cv_plus import PlusPredictor
 from sharpgp.calibration.intervals import prefers_band
+from sharpgp.calibration.predictors.cv_plus import PlusPredictor
 from sharpgp.gp import train
 from sharpgp.gp.compute import side_by_side, threads_for
 from sharpgp.models.laws import Normal

@@ -23,18 +23,18 @@ from sharpgp import (
     SharpGPRegressor,
 )
 from sharpgp.bo import CalibratedUpperConfidenceBound
+from sharpgp.data.folds import parts
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.covariance import Stationary
+from sharpgp.gp.kernels.covariance import Stationary
 from sharpgp.gp.training import train
 from sharpgp.models import pool as pool_module
-from sharpgp.models.as_trained import PosteriorModel
 from sharpgp.models.bases import Bases
-from sharpgp.models.folds import parts
-from sharpgp.models.gaussian import GaussianModel
+from sharpgp.models.gaussian.gaussian_model import GaussianModel
+from sharpgp.models.gaussian.plain_gp import PosteriorModel
 from sharpgp.models.pool import PooledModel, in_units, pooled_out_of_fold
+from sharpgp.models.pool_weights import crps_of_scores, crps_products, pool_weights, unit_size
 from sharpgp.models.splitters import complements
-from sharpgp.models.trees import TreeModel
-from sharpgp.models.weights import crps_of_scores, crps_products, pool_weights, unit_size
+from sharpgp.models.trees.tree_model import TreeModel
 from sharpgp.policy import POOLS, Policy
 
 pytestmark = pytest.mark.filterwarnings("ignore::sharpgp.CalibrationWarning")

@@ -10,8 +10,8 @@ from helpers import marked
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.models.laws import Normal
 from sharpgp.models.pool import in_units
-from sharpgp.models.weights import PULL, crps_of_scores, crps_products, unit_size
-from sharpgp.models.weights import pool_weights as weights_of
+from sharpgp.models.pool_weights import PULL, crps_of_scores, crps_products, unit_size
+from sharpgp.models.pool_weights import pool_weights as weights_of
 
 
 def products(location, spread, y):

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from helpers import marked, solve_slowly
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import compute
-from sharpgp.gp.covariance import STATIONARY, Stationary
-from sharpgp.gp.exact import ExactPosterior
+from sharpgp.gp.exact.posterior import ExactPosterior
+from sharpgp.gp.kernels.covariance import STATIONARY, Stationary
 from sharpgp.gp.scaling import Affine
 from tolerances import rounding, rounding_of_slopes, slopes
 

@@ -28,15 +28,15 @@ from sharpgp.exceptions import InvalidInputError, SavedModelError
 from sharpgp.gp import train
 from sharpgp.gp.adapters import FitcPosterior, MappedPosterior
 from sharpgp.gp.adapters.variational import VariationalPosterior
-from sharpgp.gp.centred import CentredPosterior
-from sharpgp.gp.covariance import Stationary
-from sharpgp.gp.exact import ExactPosterior
+from sharpgp.gp.exact.posterior import ExactPosterior
 from sharpgp.gp.kernel_posterior import KernelPosterior
+from sharpgp.gp.kernels.covariance import Stationary
 from sharpgp.gp.local.posterior import LocalPosterior, SampledRows
 from sharpgp.gp.posterior import DataPosterior, Posterior, TrainingResult, WithoutDataError
-from sharpgp.gp.sparse_training import train_sparse
-from sharpgp.gp.warped import WarpedPosterior, train_warped
-from sharpgp.gp.wrapped import WrappedPosterior
+from sharpgp.gp.sparse.training import train_sparse
+from sharpgp.gp.wrappers.external_mean import CentredPosterior
+from sharpgp.gp.wrappers.target_warp import WarpedPosterior, train_warped
+from sharpgp.gp.wrappers.wrapper import WrappedPosterior
 from sharpgp.models.regressor import ScikitMean
 
 pytestmark = pytest.mark.filterwarnings("ignore")

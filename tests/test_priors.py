@@ -8,14 +8,14 @@ from scipy import stats
 
 from sharpgp import CrossValidated, SharpGPRegressor, persistence
 from sharpgp.gp import train
-from sharpgp.gp.covariance import Stationary
+from sharpgp.gp.kernels.covariance import Stationary
 from sharpgp.gp.priors import LengthscalePrior, penalty_of
 from sharpgp.gp.scaling import Affine
-from sharpgp.gp.sparse_training import train_sparse
+from sharpgp.gp.sparse.training import train_sparse
 from sharpgp.gp.training import _Objective
-from sharpgp.gp.warped import _Objective as WarpedObjective
-from sharpgp.gp.warped import train_warped
-from sharpgp.models.spread_choice import Choice, same_spread
+from sharpgp.gp.wrappers.target_warp import _Objective as WarpedObjective
+from sharpgp.gp.wrappers.target_warp import train_warped
+from sharpgp.models.gaussian.spread_choice import Choice, same_spread
 
 EPS = np.finfo(np.float64).eps
 FULL = LengthscalePrior(fades=False)

@@ -8,10 +8,10 @@ import torch
 
 from helpers import marked
 from sharpgp import CalibrationWarning, Exact, Online, SharpGPRegressor
-from sharpgp._rows import holdout_by_row
-from sharpgp.calibration.by_class import ClassPredictor
+from sharpgp.calibration.predictors.by_class import ClassPredictor
+from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.calibration.ranks import Ranks, WiderRanks
-from sharpgp.calibration.scored import ScoredPredictor
+from sharpgp.data.rows import holdout_by_row
 from sharpgp.diagnostics import diagnose
 from sharpgp.exchangeability import compare
 from sharpgp.models.laws import Normal

@@ -7,7 +7,7 @@ from scipy import stats
 
 from sharpgp import PredictiveDistribution, SharpGPRegressor
 from sharpgp import _rounded as rounding
-from sharpgp.bounds import BoundedDistribution, Bounds
+from sharpgp.data.target_bounds import BoundedDistribution, Bounds
 from sharpgp.exceptions import InvalidInputError
 
 LEVELS = np.linspace(0.005, 0.995, 199)

@@ -13,15 +13,15 @@ from helpers import wavy
 from sharpgp import CalibrationWarning, CrossValidated, SharpGPRegressor
 from sharpgp.diagnostics import diagnose
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.covariance import Stationary
-from sharpgp.gp.exact import ExactPosterior
-from sharpgp.gp.inplace import likelihood_of, loo_of
-from sharpgp.gp.kernels import kernel_of, make_covariance
-from sharpgp.gp.known_noise import Weighted
-from sharpgp.gp.likelihood import likelihood_at
-from sharpgp.models.forests import ExtraTrees, LeafForest, TargetCells
+from sharpgp.gp.exact.in_blocks import likelihood_of, loo_of
+from sharpgp.gp.exact.likelihood import likelihood_at
+from sharpgp.gp.exact.posterior import ExactPosterior
+from sharpgp.gp.kernels.by_name import kernel_of, make_covariance
+from sharpgp.gp.kernels.covariance import Stationary
+from sharpgp.gp.kernels.known_noise import Weighted
 from sharpgp.models.laws import Normal
-from sharpgp.models.weights import crps_of_scores, crps_products, unit_size
+from sharpgp.models.pool_weights import crps_of_scores, crps_products, unit_size
+from sharpgp.models.trees.forests import ExtraTrees, LeafForest, TargetCells
 from sharpgp.relevance import relevance
 from sharpgp.report import verdict_of
 
@@ -73,8 +73,8 @@ def test_a_gp_with_weights_is_that_of_repeated_rows():
 @pytest.mark.parametrize("most", [5000, 10])
 def test_the_likelihood_of_weights_has_the_right_slope(most, monkeypatch):
     """By finite differences, and the same in one matrix at a time."""
-    monkeypatch.setattr("sharpgp.gp.inplace.MOST_BATCHED", most)
-    monkeypatch.setattr("sharpgp.gp.likelihood.MOST_BATCHED", most)
+    monkeypatch.setattr("sharpgp.gp.exact.in_blocks.MOST_BATCHED", most)
+    monkeypatch.setattr("sharpgp.gp.exact.likelihood.MOST_BATCHED", most)
     kernel, Z, y = Weighted(Stationary("rbf", X.shape[1])), beside(X, WEIGHTS), torch.from_numpy(Y)
     theta = THETA.clone().requires_grad_()
     value = likelihood_at(kernel, Z)(theta, y)

@@ -17,13 +17,13 @@ from sharpgp.calibration.methods.sharp.path import (
     level_weights,
     price_of,
 )
+from sharpgp.calibration.methods.sharp.search.level_search import Budget, Problem, Visited, price
+from sharpgp.calibration.methods.sharp.search.objective import pinball, sharpness, smooth_quantile
 from sharpgp.calibration.methods.sharp.side import knots_of, shortest_path
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import train
-from sharpgp.gp.covariance import STATIONARY
-from sharpgp.gp.exact import ExactPosterior
-from sharpgp.models.objective import pinball, sharpness, smooth_quantile
-from sharpgp.models.search import Budget, Problem, Visited, price
+from sharpgp.gp.exact.posterior import ExactPosterior
+from sharpgp.gp.kernels.covariance import STATIONARY
 from tolerances import rounding
 
 

@@ -7,7 +7,7 @@ import torch
 from helpers import FakePosterior, fake_data
 from sharpgp import SharpExact, persistence
 from sharpgp.calibration.methods.sharp.curves import Curves
-from sharpgp.calibration.methods.sharp.guaranteed import PathPredictor, offsets, positions
+from sharpgp.calibration.methods.sharp.sharp_exact import PathPredictor, offsets, positions
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import train
 from test_sharp import simulate

@@ -6,17 +6,19 @@ import torch
 
 from helpers import marked, wavy
 from sharpgp import CrossValidated, Kuleshov18, Sharp, SharpGPRegressor, Sparse, Vanilla
-from sharpgp.calibration import calibrated
-from sharpgp.gp import compute, conditioning, inducing, sparse_training, train
-from sharpgp.gp.bound import variational_bound
-from sharpgp.gp.covariance import STATIONARY, Stationary
-from sharpgp.gp.exact import ExactPosterior
-from sharpgp.gp.inducing import cluster_centres
+from sharpgp.calibration.predictors import base as calibrated
+from sharpgp.gp import compute, conditioning, train
+from sharpgp.gp.exact.posterior import ExactPosterior
+from sharpgp.gp.kernels.covariance import STATIONARY, Stationary
 from sharpgp.gp.scaling import Affine
-from sharpgp.gp.sparse import SparsePosterior
-from sharpgp.gp.sparse_training import train_sparse
-from sharpgp.gp.whitening import JITTER, Data
-from sharpgp.gp.woodbury import sparse_leave_one_out, sparse_variance
+from sharpgp.gp.sparse import inducing
+from sharpgp.gp.sparse import training as sparse_training
+from sharpgp.gp.sparse.elbo import variational_bound
+from sharpgp.gp.sparse.inducing import cluster_centres
+from sharpgp.gp.sparse.posterior import SparsePosterior
+from sharpgp.gp.sparse.training import train_sparse
+from sharpgp.gp.sparse.whitening import JITTER, Data
+from sharpgp.gp.sparse.woodbury import sparse_leave_one_out, sparse_variance
 from sharpgp.persistence import load, save
 
 

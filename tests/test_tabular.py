@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from processes import PATIENCE, environment, wait_for
 from sharpgp import SharpGPRegressor, Sparse
 from sharpgp.cli import app
+from sharpgp.data import Column, TableEncoding
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.frames import Column, TableEncoding
 from sharpgp.gp.dense import add_to_diagonal
 from sharpgp.tabular import files, load_model, prediction
 from sharpgp.tabular.prediction import Request, predict_file

@@ -9,10 +9,11 @@ import torch
 from scipy import stats
 
 from sharpgp.exceptions import NumericalError
-from sharpgp.gp import from_gpytorch, train, training
-from sharpgp.gp.covariance import Stationary
+from sharpgp.gp import train, training
 from sharpgp.gp.dense import log_marginal_likelihood
-from sharpgp.gp.exact import ExactPosterior
+from sharpgp.gp.exact.posterior import ExactPosterior
+from sharpgp.gp.kernels import from_gpytorch
+from sharpgp.gp.kernels.covariance import Stationary
 from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.training import _Objective

@@ -15,12 +15,15 @@ from sklearn.ensemble import (
 from helpers import marked
 from sharpgp import persistence
 from sharpgp.exceptions import SavedModelError
-from sharpgp.models import boosting, forests, summed_trees, tree_arrays, trees
-from sharpgp.models.boosting import BoostedTrees, ScaledBoosting
-from sharpgp.models.forests import ExtraTrees, LeafForest, TargetCells
-from sharpgp.models.summed_trees import SummedTrees
-from sharpgp.models.tree_arrays import TreeArrays
-from sharpgp.models.trees import TREES, TreeModel
+from sharpgp.models.trees import arrays as tree_arrays
+from sharpgp.models.trees import boosting, forests
+from sharpgp.models.trees import tree_model as trees
+from sharpgp.models.trees import tree_sums as summed_trees
+from sharpgp.models.trees.arrays import TreeArrays
+from sharpgp.models.trees.boosting import BoostedTrees, ScaledBoosting
+from sharpgp.models.trees.forests import ExtraTrees, LeafForest, TargetCells
+from sharpgp.models.trees.tree_model import TREES, TreeModel
+from sharpgp.models.trees.tree_sums import SummedTrees
 from sharpgp.policy import drawn_rows
 
 #: Everything that grows.

@@ -11,7 +11,7 @@ from helpers import FakePosterior, fake_data, method, wavy
 from sharpgp import CrossValidated, Exact, Sharp, SharpGPRegressor
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import optimise, training
-from sharpgp.models.heteroscedastic import working_response
+from sharpgp.models.gaussian.scale_model import working_response
 from tolerances import same_optimum
 
 pytestmark = pytest.mark.usefixtures("one_start")

@@ -6,11 +6,11 @@ import torch
 
 from sharpgp import Exact, SharpGPRegressor
 from sharpgp.gp import train
-from sharpgp.gp.covariance import Stationary
-from sharpgp.gp.exact import ExactPosterior
-from sharpgp.gp.from_gpytorch import FromGPyTorch
+from sharpgp.gp.exact.posterior import ExactPosterior
+from sharpgp.gp.kernels.covariance import Stationary
+from sharpgp.gp.kernels.from_gpytorch import FromGPyTorch
 from sharpgp.gp.scaling import Affine
-from sharpgp.gp.warped import (
+from sharpgp.gp.wrappers.target_warp import (
     Warp,
     WarpedPosterior,
     _Objective,
@@ -18,9 +18,9 @@ from sharpgp.gp.warped import (
     side_of,
     train_warped,
 )
-from sharpgp.models.gaussian import learn_gaussian
-from sharpgp.models.judging import scores_of
-from sharpgp.models.spread_choice import Choice, _as_trained, _warped, same_spread
+from sharpgp.models.gaussian.candidate_scores import scores_of
+from sharpgp.models.gaussian.gaussian_model import learn_gaussian
+from sharpgp.models.gaussian.spread_choice import Choice, _as_trained, _warped, same_spread
 from tolerances import rounding_of_slopes, slopes
 
 

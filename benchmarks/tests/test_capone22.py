@@ -10,8 +10,8 @@ from scipy.stats import norm
 from helpers import FakePosterior, wavy
 from sharpgp import Capone22
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.covariance import Stationary
-from sharpgp.gp.exact import ExactPosterior
+from sharpgp.gp.exact.posterior import ExactPosterior
+from sharpgp.gp.kernels.covariance import Stationary
 from sharpgp.gp.training import train
 from sharpgp_benchmarks.methods.capone22 import BoundingBox, simultaneous_score
 from sharpgp_benchmarks.methods.hyperposterior import laplace, prior, standardised

@@ -14,7 +14,7 @@ from sharpgp import FullyBayesian, SharpGPRegressor
 from sharpgp.calibration.recalibrator import chosen_recalibrator
 from sharpgp.exceptions import InvalidInputError, MissingExtraError
 from sharpgp.gp import compute
-from sharpgp.gp.covariance import STATIONARY, Stationary
+from sharpgp.gp.kernels.covariance import STATIONARY, Stationary
 from sharpgp.gp.training import train
 from sharpgp_benchmarks.methods.fully_bayesian import MixturePredictor, mixture_quantiles
 from sharpgp_benchmarks.methods.nuts import _correlation, _sampler

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from helpers import trained_posterior
 from sharpgp.calibration import cautions
 from sharpgp.cli import app
-from sharpgp.models.repeats import warn_of_repetition
+from sharpgp.data.rows import warn_of_repetition
 from sharpgp_benchmarks.evidence import hostile
 
 

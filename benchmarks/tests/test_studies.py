@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 
 from helpers import marked
 from processes import PATIENCE, wait_for
-from sharpgp.calibration.scored import ScoredPredictor
+from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.cli import app
 from sharpgp.exceptions import InvalidInputError, SharpGPError
-from sharpgp.models.as_trained import PosteriorModel
+from sharpgp.models.gaussian.plain_gp import PosteriorModel
 from sharpgp.toy import make_toy
 from sharpgp_benchmarks import datasets, formats, regression, tables, toy
 from sharpgp_benchmarks import run as running

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Vovk20,
         calibrate,
     )
+    from sharpgp.data.table_check import check
     from sharpgp.distribution import PredictiveDistribution
     from sharpgp.estimator import SharpGPRegressor
     from sharpgp.exceptions import CalibrationWarning, SharpGPError
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from sharpgp.online import Online
     from sharpgp.pipelines import through
     from sharpgp.policy import Neighbours, Sparse
-    from sharpgp.table_check import check
 
 __version__ = "0.1.0"
 
@@ -77,7 +77,7 @@ _HOMES = {
     "Vovk20": "calibration",
     "as_posterior": "gp.adapters",
     "calibrate": "calibration",
-    "check": "table_check",
+    "check": "data.table_check",
     "through": "pipelines",
 }
 

@@ -49,8 +49,8 @@ _BY_TYPE: dict[type, Codec] = {}
 # Modules with classes that few models hold, or that take long to load, as gpytorch's kernels do.
 # Of an optimisation only sharpgp.bo knows, which reads its own files.
 _ON_DEMAND = (
-    "sharpgp.estimator", "sharpgp._fitting", "sharpgp.gp.from_gpytorch",
-    "sharpgp.gp.stored_kernels", "sharpgp.gp.adapters",
+    "sharpgp.estimator", "sharpgp._fit", "sharpgp.gp.kernels.from_gpytorch",
+    "sharpgp.gp.kernels.gpytorch_state", "sharpgp.gp.adapters",
 )  # fmt: skip
 
 

@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 from scipy.stats import ks_2samp, mannwhitneyu
 
-from sharpgp._inputs import encoded, plain
 from sharpgp._validation import as_labels, as_numpy, as_target
-from sharpgp.calibration.by_class import ClassPredictor
-from sharpgp.calibration.calibrated import Calibrated, calibrated_of
-from sharpgp.calibration.scored import ScoredPredictor
+from sharpgp.calibration.predictors.base import Calibrated, calibrated_of
+from sharpgp.calibration.predictors.by_class import ClassPredictor
+from sharpgp.calibration.predictors.by_score import ScoredPredictor
+from sharpgp.data.inputs import encoded, plain
 from sharpgp.exceptions import InvalidInputError, warn
 
 #: p-values below this are warned of.

@@ -10,11 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sharpgp._inputs import with_constants
 from sharpgp._validation import as_count, as_coverage, as_features, as_numpy, as_target
-from sharpgp.calibration.by_class import ClassPredictor
-from sharpgp.calibration.calibrated import calibrated_of
-from sharpgp.calibration.scored import ScoredPredictor
+from sharpgp.calibration.predictors.base import calibrated_of
+from sharpgp.calibration.predictors.by_class import ClassPredictor
+from sharpgp.calibration.predictors.by_score import ScoredPredictor
+from sharpgp.data import TableEncoding, is_frame
+from sharpgp.data.inputs import with_constants
 from sharpgp.estimator import SharpGPRegressor
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError, warn
 from sharpgp.exchangeability import (
@@ -25,7 +26,6 @@ from sharpgp.exchangeability import (
     one_of_each,
     ranked_scores,
 )
-from sharpgp.frames import TableEncoding, is_frame
 
 # Newest rows that are looked at for features that moved.
 _RECENT = 50

@@ -28,21 +28,21 @@ from sklearn.base import clone
 from sklearn.ensemble import RandomForestClassifier
 from torch import Tensor
 
-from sharpgp._inputs import encoded, features, plain, seed_of, training_data
-from sharpgp._inputs import targets as without_marks
 from sharpgp._ranks import points_needed, q_lin
-from sharpgp._rows import Rows, holdout, holdout_by_row, known_apart, rows_once
 from sharpgp._stored import Array, Maybe, stored
 from sharpgp._validation import as_coverage, as_numpy
-from sharpgp.bounds import of_output
 from sharpgp.calibration.cautions import warn_of_tail, warn_of_weights
+from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.calibration.ranks import Ranks
 from sharpgp.calibration.recalibrator import chosen_recalibrator
-from sharpgp.calibration.scored import ScoredPredictor
+from sharpgp.data.encoding import Encoded
+from sharpgp.data.folds import equal_rows
+from sharpgp.data.inputs import encoded, features, plain, seed_of, training_data
+from sharpgp.data.inputs import targets as without_marks
+from sharpgp.data.rows import Rows, holdout, holdout_by_row, known_apart, rows_once
+from sharpgp.data.target_bounds import of_output
 from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.exchangeability import moved_features, names_of_features
-from sharpgp.frames.encoding import Encoded
-from sharpgp.models.folds import equal_rows
 
 # Rows in a leaf of the forest that estimates P(complete | x), and its trees.
 _LEAF, _TREES = 5, 300

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sharpgp._inputs import encoded
 from sharpgp._validation import as_numpy
+from sharpgp.data.inputs import encoded
 
 #: Rows that are predicted again for each feature; more of them change the third digit.
 MOST_ROWS = 200

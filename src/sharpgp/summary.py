@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from sharpgp._inputs import feature_names
 from sharpgp._validation import as_numpy
-from sharpgp.calibration.held_out_view import HeldOutView
+from sharpgp.calibration.predictors.held_out_view import HeldOutView
+from sharpgp.data.inputs import feature_names
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.metrics import CalibrationReport
 from sharpgp.models.pool import BaseTable

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sharpgp._inputs import encoded, feature_names
 from sharpgp._validation import as_numpy
+from sharpgp.data.inputs import encoded, feature_names
 
 Floats = NDArray[np.float64]
 #: Orders of the columns, each with a typical row, that contributions are averaged over.

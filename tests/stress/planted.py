@@ -62,7 +62,7 @@ BUGS = (
     ),
     Bug(
         "noise left out of sigma",
-        "gp/exact.py",
+        "gp/exact/posterior.py",
         "prior = self.covariance.diag(theta, Z) + theta[:, -1:]",
         "prior = self.covariance.diag(theta, Z)",
         tests=("tests/test_posterior.py", "tests/test_estimator.py", "tests/test_contract.py"),

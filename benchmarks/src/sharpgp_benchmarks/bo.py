@@ -23,7 +23,7 @@ from sharpgp._validation import as_count, check_choice
 from sharpgp.bo import as_botorch
 from sharpgp.calibration import Calibrated, Sharp, Vanilla
 from sharpgp.calibration.methods.sharp.predictor import SharpPredictor
-from sharpgp.gp.exact import ExactPosterior
+from sharpgp.gp.exact.posterior import ExactPosterior
 from sharpgp.gp.training import train
 from sharpgp_benchmarks.kept_loop import KeptLoop
 from sharpgp_benchmarks.tables import SHOWN_REGRETS

@@ -15,12 +15,12 @@ import torch
 from sharpgp import metrics
 from sharpgp._validation import as_count, check_choice
 from sharpgp.calibration import known_methods
-from sharpgp.calibration.calibrated import Calibrated
+from sharpgp.calibration.predictors.base import Calibrated
 from sharpgp.calibration.recalibrator import make_recalibrator
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.compute import choose_device
 from sharpgp.gp.posterior import DataPosterior
-from sharpgp.gp.sparse_training import train_sparse
+from sharpgp.gp.sparse.training import train_sparse
 from sharpgp.gp.training import train
 from sharpgp.policy import INDUCING, SEARCHED_ROWS
 from sharpgp.toy import Split

@@ -4,9 +4,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from sharpgp.gp.covariance import Stationary
 from sharpgp.gp.dense import add_to_diagonal, log_marginal_likelihood
-from sharpgp.gp.exact import ExactPosterior
+from sharpgp.gp.exact.posterior import ExactPosterior
+from sharpgp.gp.kernels.covariance import Stationary
 from sharpgp.gp.scaling import Affine
 
 #: Lengthscale, signal variance and noise variance to start from, in standardised units.

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sharpgp._ranks import points_needed, supported
 from sharpgp._validation import as_features, as_levels
-from sharpgp.calibration.calibrated import calibrated_of
+from sharpgp.calibration.predictors.base import calibrated_of
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
 
 # Normal scores between which a quantile function is linear; beyond, it goes on as it ends.

@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sharpgp.calibration.calibrated import Calibrated
+from sharpgp.calibration.predictors.base import Calibrated
 from sharpgp.calibration.ranks import centred_levels, table_levels
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.gp.dense import cholesky
-from sharpgp.gp.exact import ExactPosterior
+from sharpgp.gp.exact.posterior import ExactPosterior
 
 #: Scores that the normal law counts for.
 PRIOR_SCORES = 10.0

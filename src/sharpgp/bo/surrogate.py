@@ -17,15 +17,15 @@ from torch import Tensor
 
 from sharpgp._stored import stored
 from sharpgp.exceptions import NumericalError
-from sharpgp.gp.covariance import Named
-from sharpgp.gp.exact import ExactPosterior
-from sharpgp.gp.kernels import kernel_of, make_covariance, named
+from sharpgp.gp.exact.posterior import ExactPosterior
+from sharpgp.gp.kernels.by_name import kernel_of, make_covariance, named
+from sharpgp.gp.kernels.covariance import Named
 from sharpgp.gp.posterior import DataPosterior
 from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.ties import Ties
 from sharpgp.gp.training import train
-from sharpgp.gp.warped import Warp, WarpedPosterior, train_warped
+from sharpgp.gp.wrappers.target_warp import Warp, WarpedPosterior, train_warped
 
 #: Kernels that are tried.
 KERNELS = ("rbf", "matern52")

@@ -12,11 +12,11 @@ from botorch.posteriors import TransformedPosterior
 from botorch.posteriors.posterior import Posterior
 from torch import Tensor
 
-from sharpgp.calibration.calibrated import Calibrated, calibrated_of
+from sharpgp.calibration.predictors.base import Calibrated, calibrated_of
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import posterior as gps
-from sharpgp.gp.covariance import STATIONARY, Stationary
-from sharpgp.gp.exact import ExactPosterior
+from sharpgp.gp.exact.posterior import ExactPosterior
+from sharpgp.gp.kernels.covariance import STATIONARY, Stationary
 from sharpgp.gp.ties import per_feature
 
 # Normal scores between which a quantile function is taken as linear, and how far apart they are.

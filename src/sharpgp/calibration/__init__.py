@@ -3,8 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from sharpgp._extras import LABORATORY_METHODS
-from sharpgp.calibration.calibrated import Calibrated
-from sharpgp.calibration.foreign import calibrate
+from sharpgp.calibration.any_model import calibrate
 from sharpgp.calibration.methods import (
     CrossValidated,
     CVPlus,
@@ -17,6 +16,8 @@ from sharpgp.calibration.methods import (
     Vanilla,
     Vovk20,
 )
+from sharpgp.calibration.predictors.base import Calibrated
+from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.calibration.recalibrator import (
     PosteriorMethod,
     Recalibrator,
@@ -24,7 +25,6 @@ from sharpgp.calibration.recalibrator import (
     known_methods,
     register,
 )
-from sharpgp.calibration.scored import ScoredPredictor
 
 __all__ = [
     "CVPlus",

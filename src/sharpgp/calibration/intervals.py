@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from sharpgp._ranks import whole_rank
-from sharpgp.bounds import Bounds
+from sharpgp.data.target_bounds import Bounds
 from sharpgp.gp.posterior import WithoutDataError
 from sharpgp.models.model import HeldOut, Learner, Model
 

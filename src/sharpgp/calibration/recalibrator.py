@@ -19,18 +19,18 @@ from sharpgp._extras import (
 )
 from sharpgp._stored import Codec, add_codec
 from sharpgp._validation import as_count, as_features, as_target, nearest
-from sharpgp.calibration.calibrated import Calibrated, n_dense
-from sharpgp.calibration.scored import ScoredPredictor
-from sharpgp.calibration.seen_or_new import from_held_out
+from sharpgp.calibration.predictors.base import Calibrated, n_dense
+from sharpgp.calibration.predictors.by_score import ScoredPredictor
+from sharpgp.calibration.predictors.seen_or_new import from_held_out
+from sharpgp.data.folds import Split
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.compute import threads_for
 from sharpgp.gp.posterior import Posterior
-from sharpgp.models.folds import Split
+from sharpgp.models.gaussian.spread_choice import loo_of
 from sharpgp.models.laws import Normal
 from sharpgp.models.model import HeldOut
 from sharpgp.models.pool import Base, posterior_of
 from sharpgp.models.repeats import Repeats
-from sharpgp.models.spread_choice import loo_of
 
 
 @dataclass(frozen=True)
@@ -96,12 +96,12 @@ class Recalibrator(ABC):
         also be a model, or several by name, which are pooled.
 
         ``sample_weight``, an array (C,) or a function of ``X`` (n, d) that gives one, weights the
-        calibration points; see :class:`sharpgp.calibration.scored.ScoredPredictor`. ``groups`` (N,)
-        and ``groups_cal`` (C,), whole numbers, say which training and which calibration points
-        belong together; methods that split points keep these on the same side, and methods that
-        rank scores count groups, see :meth:`Calibrated.for_groups`.  ``repeats`` are the rows that
-        ``base`` was fitted to, where some have equal inputs: then known inputs and new ones are
-        calibrated apart, see :mod:`sharpgp.calibration.seen_or_new`.
+        calibration points; see :class:`sharpgp.calibration.predictors.by_score.ScoredPredictor`.
+        ``groups`` (N,) and ``groups_cal`` (C,), whole numbers, say which training and which
+        calibration points belong together; methods that split points keep these on the same side,
+        and methods that rank scores count groups, see :meth:`Calibrated.for_groups`.  ``repeats``
+        are the rows that ``base`` was fitted to, where some have equal inputs: then known inputs
+        and new ones are calibrated apart, see :mod:`sharpgp.calibration.predictors.seen_or_new`.
         """
         several = list(base.values()) if isinstance(base, Mapping) else [base]
         first = several[0]

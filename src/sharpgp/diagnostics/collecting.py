@@ -9,19 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from sharpgp._inputs import encoded, targets
-from sharpgp._inputs import feature_names as names_of_features
 from sharpgp._validation import as_numpy, as_target
-from sharpgp.calibration.by_class import ClassPredictor
-from sharpgp.calibration.calibrated import calibrated_of
-from sharpgp.calibration.held_out_view import HeldOutView
-from sharpgp.calibration.scored import ScoredPredictor
+from sharpgp.calibration.predictors.base import calibrated_of
+from sharpgp.calibration.predictors.by_class import ClassPredictor
+from sharpgp.calibration.predictors.by_score import ScoredPredictor
+from sharpgp.calibration.predictors.held_out_view import HeldOutView
+from sharpgp.data.encoding import Encoded
+from sharpgp.data.inputs import encoded, targets
+from sharpgp.data.inputs import feature_names as names_of_features
 from sharpgp.diagnostics.chance import Floats
 from sharpgp.diagnostics.curves import level_curves
 from sharpgp.diagnostics.findings import Diagnostics
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
 from sharpgp.exchangeability import compare
-from sharpgp.frames.encoding import Encoded
 from sharpgp.metrics import ECE_LEVELS
 from sharpgp.pipelines import Through, through
 from sharpgp.relevance import relevance
@@ -45,7 +45,7 @@ def diagnose(
     """Collect the predictions of a fitted model at test points.
 
     Without test points, those that calibrated the model, each predicted by fits that have not seen
-    it; see :class:`sharpgp.calibration.held_out_view.HeldOutView`.
+    it; see :class:`sharpgp.calibration.predictors.held_out_view.HeldOutView`.
 
     Parameters
     ----------

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from sharpgp._validation import as_numpy
-from sharpgp.calibration.scored import ScoredPredictor
+from sharpgp.calibration.predictors.by_score import ScoredPredictor
 
 Floats = NDArray[np.float64]
 

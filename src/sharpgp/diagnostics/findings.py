@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sharpgp.data.encoding import TableEncoding
+from sharpgp.data.table_check import Suspicion, suspicions
 from sharpgp.diagnostics.chance import COVERAGE_LOOKS, FEWEST_JUDGED, Floats, bands_of_chance
 from sharpgp.diagnostics.curves import LevelCurves
 from sharpgp.diagnostics.own_columns import OwnColumn, own_columns
 from sharpgp.exchangeability import Exchangeability
-from sharpgp.frames.encoding import TableEncoding
 from sharpgp.metrics import ECE_LEVELS, CalibrationReport, coverage_band, coverage_by
 from sharpgp.models.pool import Member
-from sharpgp.table_check import Suspicion, suspicions
 
 
 @dataclass(frozen=True)

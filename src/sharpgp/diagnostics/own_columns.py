@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from sharpgp._validation import nearest
+from sharpgp.data.encoding import TableEncoding
 from sharpgp.diagnostics.chance import FEWEST_JUDGED, Floats
 from sharpgp.diagnostics.edges import texts_of
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.frames.encoding import TableEncoding
 from sharpgp.metrics import BinnedCoverage, coverage_along
 
 #: Categories of a column that are looked at one by one; the others are looked at together.

@@ -1,11 +1,11 @@
-"""Floor 1: what a GP predicts under given hyperparameters."""
+"""What a GP predicts under given hyperparameters."""
 
 from sharpgp.gp.conditioning import train_chosen
-from sharpgp.gp.exact import ExactPosterior
+from sharpgp.gp.exact.posterior import ExactPosterior
 from sharpgp.gp.local.posterior import LocalPosterior
 from sharpgp.gp.posterior import DataPosterior, Posterior, TrainingResult
-from sharpgp.gp.sparse import SparsePosterior
-from sharpgp.gp.sparse_training import train_sparse
+from sharpgp.gp.sparse.posterior import SparsePosterior
+from sharpgp.gp.sparse.training import train_sparse
 from sharpgp.gp.training import train
 
 __all__ = [

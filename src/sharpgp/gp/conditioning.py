@@ -5,14 +5,14 @@ from typing import Any
 
 from torch import Tensor
 
-from sharpgp.gp.covariance import Named
 from sharpgp.gp.kernel_posterior import KernelPosterior
-from sharpgp.gp.kernels import Kernel, make_covariance
+from sharpgp.gp.kernels.by_name import Kernel, make_covariance
+from sharpgp.gp.kernels.covariance import Named
 from sharpgp.gp.local.posterior import LocalPosterior
 from sharpgp.gp.posterior import DataPosterior, Posterior, Start, retrain
-from sharpgp.gp.sparse_training import train_sparse
+from sharpgp.gp.sparse.training import train_sparse
 from sharpgp.gp.training import retrain_exact, train
-from sharpgp.gp.wrapped import WrappedPosterior
+from sharpgp.gp.wrappers.wrapper import WrappedPosterior
 from sharpgp.policy import INDUCING, LEARNED_ROWS, SEARCHED_ROWS, Policy
 
 logger = logging.getLogger("sharpgp")

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import Array, agree
-from sharpgp.gp.covariance import Covariance
+from sharpgp.gp.kernels.covariance import Covariance
 from sharpgp.gp.posterior import DataPosterior, Posterior, TrainingResult
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.ties import Ties

@@ -1,9 +1,9 @@
 """Training of the base model by marginal likelihood, from several starts, with reported failures.
 
 Named kernels are trained by bounded L-BFGS on the log hyperparameters, with the hand-written
-gradient of :func:`sharpgp.gp.likelihood.likelihood_at`: up to thirty times as fast as BoTorch's fit
-of the same model (``sharpgp bench evidence training``), which also gives up when a line search
-merely stalls.  A user's gpytorch kernel is trained by BoTorch, which knows all of its
+gradient of :func:`sharpgp.gp.exact.likelihood.likelihood_at`: up to thirty times as fast as
+BoTorch's fit of the same model (``sharpgp bench evidence training``), which also gives up when a
+line search merely stalls.  A user's gpytorch kernel is trained by BoTorch, which knows all of its
 parameters and priors.  With few points per hyperparameter, named kernels get a weak prior on
 lengthscales (:mod:`sharpgp.gp.priors`).
 """
@@ -20,11 +20,11 @@ from torch import Tensor
 
 from sharpgp.exceptions import NumericalError
 from sharpgp.gp.compute import side_by_side, threads_for
-from sharpgp.gp.covariance import Covariance, Named
-from sharpgp.gp.exact import ExactPosterior
+from sharpgp.gp.exact.likelihood import likelihood_at
+from sharpgp.gp.exact.posterior import ExactPosterior
 from sharpgp.gp.kernel_posterior import KernelPosterior
-from sharpgp.gp.kernels import Kernel, kernel_of, make_covariance
-from sharpgp.gp.likelihood import likelihood_at
+from sharpgp.gp.kernels.by_name import Kernel, kernel_of, make_covariance
+from sharpgp.gp.kernels.covariance import Covariance, Named
 from sharpgp.gp.optimise import Found, minimise, with_gradient
 from sharpgp.gp.posterior import Start, TrainingResult, retrain
 from sharpgp.gp.priors import LengthscalePrior
@@ -219,7 +219,7 @@ def maximise_likelihood(
     """
     if isinstance(covariance, Named):
         return covariance, *_train_named(Z, t, covariance, start, rng, tolerance, prior)
-    from sharpgp.gp.from_gpytorch import FromGPyTorch, fit_by_botorch
+    from sharpgp.gp.kernels.from_gpytorch import FromGPyTorch, fit_by_botorch
 
     assert isinstance(covariance, FromGPyTorch)
     covariance, theta, best = fit_by_botorch(Z, t, covariance, rng, NOISE_FLOOR)

@@ -1,1 +1,1 @@
-"""Floor 2: what is learned from rows of data, and which rows may be on two sides of a split."""
+"""What is learned from rows of data: scores and values of ``y`` at ``x``."""

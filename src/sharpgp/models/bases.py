@@ -9,22 +9,21 @@ from torch import Tensor
 
 from sharpgp import _progress as progress
 from sharpgp._validation import check_choice, nearest
+from sharpgp.data.folds import Split, together
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.centred import CentredPosterior
 from sharpgp.gp.compute import MOST_ON_ONE_THREAD, side_by_side
 from sharpgp.gp.conditioning import train_chosen
-from sharpgp.gp.covariance import STATIONARY
-from sharpgp.gp.kernels import KERNELS, Kernel, is_gpytorch_kernel, named
+from sharpgp.gp.kernels.by_name import KERNELS, Kernel, is_gpytorch_kernel, named
+from sharpgp.gp.kernels.covariance import STATIONARY
 from sharpgp.gp.posterior import DataPosterior
 from sharpgp.gp.ties import Ties
 from sharpgp.gp.training import REFIT_TOLERANCE
-from sharpgp.models.folds import Split, together
-from sharpgp.models.foreign import ForeignModel
-from sharpgp.models.gaussian import drawn_part, learn_gaussian
+from sharpgp.gp.wrappers.external_mean import CentredPosterior
+from sharpgp.models.foreign import ForeignModel, gives_quantiles
+from sharpgp.models.gaussian.gaussian_model import drawn_part, learn_gaussian
 from sharpgp.models.model import Learner
-from sharpgp.models.quantiles import gives_quantiles
 from sharpgp.models.regressor import ScikitMean, names_for
-from sharpgp.models.trees import MOST_LEFT_OUT, TREES, TreeModel
+from sharpgp.models.trees.tree_model import MOST_LEFT_OUT, TREES, TreeModel
 from sharpgp.policy import POOLS, SEARCHED_ROWS, Approximation, Neighbours, Policy
 
 #: The one GP of methods that take no other model, and the rows that it learns from at most.

@@ -8,11 +8,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from sharpgp.data.folds import Split
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.posterior import Posterior
-from sharpgp.models.folds import Split
 from sharpgp.models.laws import Law, Normal, joined
-from sharpgp.models.weights import crps_of_scores
+from sharpgp.models.pool_weights import crps_of_scores
 
 
 @dataclass(frozen=True)

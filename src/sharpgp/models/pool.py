@@ -8,15 +8,15 @@ from torch import Tensor
 
 from sharpgp import _progress as progress
 from sharpgp._stored import Array, Several, agree, stored
+from sharpgp.data.folds import Split
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.posterior import Posterior
-from sharpgp.models.averaged import AveragedModel
-from sharpgp.models.folds import Split
-from sharpgp.models.gaussian import learn_gaussian
+from sharpgp.models.bagged import AveragedModel
+from sharpgp.models.gaussian.gaussian_model import learn_gaussian
 from sharpgp.models.laws import Law, Mixture
 from sharpgp.models.model import HeldOut, Learner, OutOfFold
-from sharpgp.models.refitted import RefittedModel
-from sharpgp.models.weights import crps_of_scores, crps_products, pool_weights, unit_size
+from sharpgp.models.pool_weights import crps_of_scores, crps_products, pool_weights, unit_size
+from sharpgp.models.without_gp import RefittedModel
 
 #: What a method can calibrate: a trained GP, a model, or several by name.
 Base = Posterior | Learner | Mapping[str, Learner]
@@ -276,7 +276,7 @@ def pooled(models: Mapping[str, Learner], held: Sequence[HeldOut]) -> tuple[Lear
     r"""One model of several, and its held-out scores; a single one is returned as it is.
 
     Weights minimise the CRPS of the mixture for points that no model has seen, see
-    :func:`sharpgp.models.weights.pool_weights`.
+    :func:`sharpgp.models.pool_weights.pool_weights`.
 
     Parameters
     ----------

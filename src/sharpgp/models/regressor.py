@@ -11,10 +11,10 @@ from sklearn.utils.validation import has_fit_parameter
 from torch import Tensor
 
 from sharpgp._stored import Maybe, stored
+from sharpgp.data.encoding import TableEncoding
+from sharpgp.data.folds import parts, together
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.frames.encoding import TableEncoding
-from sharpgp.gp.centred import Mean
-from sharpgp.models.folds import parts, together
+from sharpgp.gp.wrappers.external_mean import Mean
 from sharpgp.models.splitters import complements
 
 #: Parts in which out-of-fold predictions are made.

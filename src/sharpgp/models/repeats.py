@@ -12,7 +12,7 @@ these rows, and ``m`` their mean, a further row at ``a`` has
 
 For a GP with these two kinds of noise this is its posterior.  It makes predictions sharper.  That
 they cover what they promise rests on ranks within two classes, inputs that the model knows and new
-ones, see :mod:`sharpgp.calibration.seen_or_new`.
+ones, see :mod:`sharpgp.calibration.predictors.seen_or_new`.
 """
 
 from dataclasses import dataclass, replace
@@ -23,11 +23,10 @@ from sklearn.ensemble import ExtraTreesRegressor
 from torch import Tensor
 
 from sharpgp._stored import Array, agree, stored
-from sharpgp.exceptions import warn
-from sharpgp.models.around import AroundModel
-from sharpgp.models.folds import equal_rows, row_numbers
+from sharpgp.data.folds import equal_rows, row_numbers
 from sharpgp.models.laws import Law, Normal, either
 from sharpgp.models.model import HeldOut, Model
+from sharpgp.models.wrapper import AroundModel
 
 #: Residuals up to this share of the target's deviation are rounding: a copy is met exactly.
 ROUNDING = 1e-9
@@ -115,40 +114,6 @@ class Repeats:
 
 
 # ------------------------------------------------------------------ what trains
-
-
-def is_repeated(labels: np.ndarray, y: np.ndarray) -> bool:
-    """Whether every row occurs equally often, more than once: a table that was repeated.
-
-    Examples
-    --------
-    >>> is_repeated(np.array([0, 1, 0, 1]), np.array([5.0, 6.0, 5.0, 6.0]))
-    True
-    >>> is_repeated(np.array([0, 1, 0, 2]), np.array([5.0, 6.0, 5.0, 7.0]))
-    False
-    """
-    count = np.bincount(labels)
-    return bool(count[0] > 1 and (count == count[0]).all() and agrees(labels, y))
-
-
-def agrees(labels: np.ndarray, y: np.ndarray) -> bool:
-    """Whether rows of one label have one target.
-
-    Examples
-    --------
-    >>> agrees(np.array([0, 1, 0]), np.array([5.0, 6.0, 5.5]))
-    False
-    """
-    _, first = np.unique(labels, return_index=True)
-    return bool((y == y[first][np.unique(labels, return_inverse=True)[1]]).all())
-
-
-def warn_of_repetition(n: int, n_kept: int) -> None:
-    """Warn that a table contains every row several times."""
-    warn(
-        f"{n - n_kept} of {n} rows are copies of other rows (every row occurs {n // n_kept} times, "
-        "with the same y); each is used once"
-    )
 
 
 def own_variance(y: np.ndarray, labels: np.ndarray) -> float:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from sharpgp._validation import as_count
+from sharpgp.data.folds import Split, check_several, holdout, parts, together
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.models.folds import Split, check_several, holdout, parts, together
 from sharpgp.policy import LEARNINGS, Policy
 
 

@@ -14,10 +14,10 @@ from typing import Any, Protocol
 
 from sharpgp._files import replacing
 from sharpgp._validation import nearest
+from sharpgp.data.column import Column
+from sharpgp.data.encoding import missing_columns
+from sharpgp.data.texts import MISSING
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.frames.column import Column
-from sharpgp.frames.encoding import missing_columns
-from sharpgp.frames.texts import MISSING
 from sharpgp.tabular.excel import read_sheet
 from sharpgp.tabular.layout import FALLBACK, Layout, Reading, tidied
 from sharpgp.tabular.places import Format, Place, format_of

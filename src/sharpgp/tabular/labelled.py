@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sharpgp.data import texts
+from sharpgp.data.encoding import Encoded, TableEncoding, missing_columns
+from sharpgp.data.reading import values_of
+from sharpgp.data.table_check import TableCheck, check
 from sharpgp.exceptions import InvalidInputError, warn
-from sharpgp.frames import texts
-from sharpgp.frames.encoding import Encoded, TableEncoding, missing_columns
-from sharpgp.frames.reading import values_of
-from sharpgp.table_check import TableCheck, check
 from sharpgp.tabular.files import AS_GUESSED, read_whole
 from sharpgp.tabular.layout import Reading
 

@@ -9,14 +9,14 @@ from typing import Any
 import torch
 
 from sharpgp import persistence
-from sharpgp._far_targets import rows_numbered
-from sharpgp._inputs import seed_of
 from sharpgp._progress import shown
 from sharpgp._validation import as_count
+from sharpgp.data.column import Column
+from sharpgp.data.encoding import TableEncoding
+from sharpgp.data.far_targets import rows_numbered
+from sharpgp.data.inputs import seed_of
 from sharpgp.estimator import SharpGPRegressor
 from sharpgp.exceptions import InvalidInputError, SavedModelError, warn
-from sharpgp.frames.column import Column
-from sharpgp.frames.encoding import TableEncoding
 from sharpgp.tabular.cluster import visitors
 from sharpgp.tabular.files import AS_GUESSED, MOST_ROWS, read_whole
 from sharpgp.tabular.labelled import (

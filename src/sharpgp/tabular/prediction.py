@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sharpgp._validation import as_coverage, as_levels
+from sharpgp.data.encoding import TableEncoding
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.frames.encoding import TableEncoding
 from sharpgp.tabular.files import (
     AS_GUESSED,
     ROWS,

@@ -18,9 +18,9 @@ import numpy as np
 
 from sharpgp import _progress as progress
 from sharpgp._files import make_folder, replacing
+from sharpgp.data import texts
+from sharpgp.data.reading import values_of
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.frames import texts
-from sharpgp.frames.reading import values_of
 from sharpgp.tabular.cluster import Visitors
 from sharpgp.tabular.sources import Source, Unit
 

@@ -12,8 +12,8 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from sharpgp.data.encoding import missing_columns
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.frames.encoding import missing_columns
 from sharpgp.tabular import files
 from sharpgp.tabular.files import AS_GUESSED, check_names, csv_schema, plain_errors, read_batches
 from sharpgp.tabular.layout import Reading

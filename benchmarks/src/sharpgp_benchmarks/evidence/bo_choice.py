@@ -16,7 +16,7 @@ from torch import Tensor
 
 from sharpgp.bo.small_sample import ScoreLaw, SmallSamplePredictor
 from sharpgp.bo.surrogate import COST, KERNELS, Surrogate, left_out_density, trained
-from sharpgp.gp.kernels import make_covariance
+from sharpgp.gp.kernels.by_name import make_covariance
 from sharpgp_benchmarks.evidence.bo_surprises import FUNCTIONS
 from sharpgp_benchmarks.evidence.common import numbers
 from sharpgp_benchmarks.evidence.run import header, measured, row

@@ -20,8 +20,8 @@ from sklearn.linear_model import BayesianRidge
 from torch import Tensor
 
 from sharpgp import PredictiveDistribution, calibrate
-from sharpgp.calibration.foreign import ForeignPredictor, smooth_beta
-from sharpgp.models.quantiles import LEVELS
+from sharpgp.calibration.any_model import ForeignPredictor, smooth_beta
+from sharpgp.models.foreign import LEVELS
 from sharpgp_benchmarks.evidence.common import calm, sets
 from sharpgp_benchmarks.evidence.run import header, row
 

@@ -10,8 +10,9 @@ import torch
 
 from sharpgp import LeaveOneOut, Sharp
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp import ExactPosterior, SparsePosterior, inplace, train, train_sparse
-from sharpgp.gp.covariance import Stationary
+from sharpgp.gp import ExactPosterior, SparsePosterior, train, train_sparse
+from sharpgp.gp.exact import in_blocks as inplace
+from sharpgp.gp.kernels.covariance import Stationary
 from sharpgp_benchmarks.evidence.common import Clock, judged, run_parts
 from sharpgp_benchmarks.evidence.large_data import THETA, D, evaluations, simulate, sparse_problem
 from sharpgp_benchmarks.evidence.run import table

@@ -19,7 +19,7 @@ from sharpgp import Sharp
 from sharpgp._ranks import q_lin, supported, whole_rank
 from sharpgp.gp import train
 from sharpgp.gp.posterior import Posterior
-from sharpgp.models.gaussian import GaussianModel, learn_gaussian
+from sharpgp.models.gaussian.gaussian_model import GaussianModel, learn_gaussian
 from sharpgp_benchmarks.evidence.common import judged
 from sharpgp_benchmarks.evidence.run import header, row
 

@@ -14,10 +14,13 @@ import numpy as np
 import torch
 
 from sharpgp import Exact, Sharp
-from sharpgp.gp import SparsePosterior, bound, inplace, train_sparse, whitening, woodbury
-from sharpgp.gp.bound_training import maximise_bound
-from sharpgp.gp.covariance import Stationary
-from sharpgp.gp.inducing import cluster_centres
+from sharpgp.gp import SparsePosterior, train_sparse
+from sharpgp.gp.exact import in_blocks as inplace
+from sharpgp.gp.kernels.covariance import Stationary
+from sharpgp.gp.sparse import elbo as bound
+from sharpgp.gp.sparse import whitening, woodbury
+from sharpgp.gp.sparse.elbo_training import maximise_bound
+from sharpgp.gp.sparse.inducing import cluster_centres
 from sharpgp.toy import Split, split
 from sharpgp_benchmarks.evidence.common import Clock, judged, run_parts, sets
 from sharpgp_benchmarks.evidence.run import table

@@ -19,16 +19,16 @@ import torch
 from torch import Tensor
 
 from sharpgp import metrics
+from sharpgp.data.folds import parts
 from sharpgp.gp import train
-from sharpgp.models import forests
-from sharpgp.models.folds import parts
-from sharpgp.models.gaussian import GaussianModel, learn_gaussian
+from sharpgp.models.gaussian.gaussian_model import GaussianModel, learn_gaussian
+from sharpgp.models.gaussian.spread_choice import same_spread
 from sharpgp.models.laws import Law, Normal
 from sharpgp.models.pool import in_units, mixed
+from sharpgp.models.pool_weights import PULL, crps_products, pool_weights, unit_size
 from sharpgp.models.splitters import complements
-from sharpgp.models.spread_choice import same_spread
-from sharpgp.models.trees import BoostedTrees, ExtraTrees, Floats
-from sharpgp.models.weights import PULL, crps_products, pool_weights, unit_size
+from sharpgp.models.trees import forests
+from sharpgp.models.trees.tree_model import BoostedTrees, ExtraTrees, Floats
 from sharpgp_benchmarks.evidence.common import Part, cut, sets
 from sharpgp_benchmarks.evidence.run import header, measured, row
 

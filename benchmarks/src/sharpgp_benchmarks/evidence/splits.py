@@ -2,9 +2,9 @@
 
 On the splits of ``sharpgp bench peers`` extra trees alone are grown on the training part and
 calibrated with symmetric bands on the calibration part; bands end at zero where targets do.
-``heaviness`` is the ratio by which ``sharpgp.models.forests`` decides: standard deviation beside
-mean distance from the median.  Means over the seeds, in units of the target's standard deviation,
-and what splits by the arcsinh are beside splits by the target itself.
+``heaviness`` is the ratio by which ``sharpgp.models.trees.forests`` decides: standard deviation
+beside mean distance from the median.  Means over the seeds, in units of the target's standard
+deviation, and what splits by the arcsinh are beside splits by the target itself.
 """
 
 from unittest import mock
@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from sharpgp import metrics
-from sharpgp.models import forests
-from sharpgp.models.weights import crps_of_scores
+from sharpgp.models.pool_weights import crps_of_scores
+from sharpgp.models.trees import forests
 from sharpgp_benchmarks.evidence.common import calm, sets
 from sharpgp_benchmarks.evidence.run import header, measured, row
 from sharpgp_benchmarks.peers.predictions import conformal_quantile

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from sharpgp._stored import Array, agree, stored
 from sharpgp._validation import check_choice
-from sharpgp.calibration.by_level import LevelPredictor
+from sharpgp.calibration.predictors.by_level import LevelPredictor
 from sharpgp.calibration.recalibrator import PosteriorMethod, register
-from sharpgp.gp.exact import ExactPosterior
+from sharpgp.gp.exact.posterior import ExactPosterior
 from sharpgp.gp.kernel_posterior import KernelPosterior
 from sharpgp.gp.posterior import Posterior
 from sharpgp_benchmarks.methods import check_counts

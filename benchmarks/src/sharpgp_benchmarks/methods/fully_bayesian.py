@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import Array, agree, stored
-from sharpgp.calibration.by_level import LevelPredictor
+from sharpgp.calibration.predictors.by_level import LevelPredictor
 from sharpgp.calibration.recalibrator import PosteriorMethod, register
 from sharpgp.gp.compute import block_entries
 from sharpgp.gp.kernel_posterior import KernelPosterior

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from sharpgp.exceptions import InvalidInputError, NumericalError
-from sharpgp.gp.covariance import STATIONARY, Stationary
 from sharpgp.gp.dense import add_to_diagonal, log_marginal_likelihood
-from sharpgp.gp.exact import ExactPosterior
+from sharpgp.gp.exact.posterior import ExactPosterior
 from sharpgp.gp.kernel_posterior import KernelPosterior
+from sharpgp.gp.kernels.covariance import STATIONARY, Stationary
 from sharpgp.gp.optimise import minimise
 from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.scaling import Affine

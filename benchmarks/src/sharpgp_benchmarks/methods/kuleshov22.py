@@ -13,7 +13,7 @@ from torch.nn.functional import softplus
 
 from sharpgp._stored import Array, Several, agree, stored
 from sharpgp._validation import as_features, as_target
-from sharpgp.calibration.held_out import HeldOutPredictor
+from sharpgp.calibration.predictors.by_level import HeldOutPredictor
 from sharpgp.calibration.recalibrator import PosteriorMethod, register
 from sharpgp.exceptions import InvalidInputError, NumericalError, warn
 from sharpgp.gp.posterior import Posterior

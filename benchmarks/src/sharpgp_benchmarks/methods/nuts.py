@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from sharpgp.exceptions import MissingExtraError, NumericalError
-from sharpgp.gp.covariance import STATIONARY, Stationary
-from sharpgp.gp.exact import ExactPosterior
+from sharpgp.gp.exact.posterior import ExactPosterior
+from sharpgp.gp.kernels.covariance import STATIONARY, Stationary
 from sharpgp_benchmarks.methods.hyperposterior import prior
 
 logger = logging.getLogger("sharpgp")

@@ -19,7 +19,7 @@ A new method is one file here and one line below; one of another distribution is
 point of the group ``sharpgp.methods``.
 """
 
-from sharpgp.calibration.methods.cross_validated import CrossValidated as CrossValidated
+from sharpgp.calibration.methods.cross_validation import CrossValidated as CrossValidated
 from sharpgp.calibration.methods.cv_plus import CVPlus as CVPlus
 from sharpgp.calibration.methods.exact import Exact as Exact
 from sharpgp.calibration.methods.kuleshov18 import Kuleshov18 as Kuleshov18

@@ -4,16 +4,16 @@ from typing import Any
 
 import torch
 
-from sharpgp.calibration.calibrated import Calibrated
-from sharpgp.calibration.cv_plus import PlusPredictor
-from sharpgp.calibration.methods.cross_validated import WithoutHoldout, split_points
+from sharpgp.calibration.methods.cross_validation import WithoutHoldout, split_points
+from sharpgp.calibration.predictors.base import Calibrated
+from sharpgp.calibration.predictors.cv_plus import PlusPredictor
 from sharpgp.calibration.recalibrator import CalibrationPoints, register
+from sharpgp.data.folds import Split
 from sharpgp.gp.compute import side_by_side
-from sharpgp.models.folds import Split
+from sharpgp.models.gaussian.spread_choice import runs_in_threads
 from sharpgp.models.model import Learner, held_out_of
 from sharpgp.models.pool import Base, inputs_of, pooled_out_of_fold
 from sharpgp.models.splitters import check_folds
-from sharpgp.models.spread_choice import runs_in_threads
 
 
 @register("cv+")

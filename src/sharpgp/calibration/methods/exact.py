@@ -8,15 +8,15 @@ from typing import Any
 from torch import Tensor
 
 from sharpgp._validation import as_features, as_labels, as_target, as_weights, check_choice
-from sharpgp.calibration.by_class import ClassPredictor
-from sharpgp.calibration.calibrated import Calibrated
-from sharpgp.calibration.known_groups import known_groups
-from sharpgp.calibration.methods.cross_validated import split_points
+from sharpgp.calibration.methods.cross_validation import split_points
+from sharpgp.calibration.predictors.base import Calibrated
+from sharpgp.calibration.predictors.by_class import ClassPredictor
+from sharpgp.calibration.predictors.by_score import ScoredPredictor
+from sharpgp.calibration.predictors.known_groups import known_groups
+from sharpgp.calibration.predictors.seen_or_new import from_held_out
 from sharpgp.calibration.recalibrator import CalibrationPoints, Recalibrator, register
-from sharpgp.calibration.scored import ScoredPredictor
-from sharpgp.calibration.seen_or_new import from_held_out
+from sharpgp.data.folds import Split, one_of_each, together
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.models.folds import Split, one_of_each, together
 from sharpgp.models.model import HeldOut
 from sharpgp.models.pool import Base, candidates, inputs_of, pooled_out_of_fold
 from sharpgp.models.repeats import Repeats
@@ -46,7 +46,7 @@ class Exact(Recalibrator):
     by : str, int or callable, optional
         Coverage within each class: a column, by name or position, whose values are the classes, or
         a function of the features (n, d) that returns a number for each row's class.  See
-        :class:`sharpgp.calibration.by_class.ClassPredictor`.
+        :class:`sharpgp.calibration.predictors.by_class.ClassPredictor`.
     random_state
         As in every recalibrator; the seed draws parts, and points of groups.
 

@@ -2,10 +2,10 @@
 
 from torch import Tensor
 
+from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.calibration.recalibrator import PosteriorMethod, register
-from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.gp.posterior import Posterior
-from sharpgp.models.as_trained import PosteriorModel
+from sharpgp.models.gaussian.plain_gp import PosteriorModel
 
 
 @register("kuleshov18")

@@ -1,13 +1,13 @@
 """Leave-one-out scores of the one fit, without refits."""
 
-from sharpgp.calibration.calibrated import Calibrated
 from sharpgp.calibration.cautions import warn_if_overfitted
-from sharpgp.calibration.methods.cross_validated import WithoutHoldout
+from sharpgp.calibration.methods.cross_validation import WithoutHoldout
+from sharpgp.calibration.predictors.base import Calibrated
+from sharpgp.calibration.predictors.by_score import ScoredPredictor
+from sharpgp.calibration.predictors.seen_or_new import from_left_out
 from sharpgp.calibration.recalibrator import CalibrationPoints, register
-from sharpgp.calibration.scored import ScoredPredictor
-from sharpgp.calibration.seen_or_new import from_left_out
+from sharpgp.data.folds import together
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.models.folds import together
 from sharpgp.models.pool import Base, inputs_of, pooled
 
 

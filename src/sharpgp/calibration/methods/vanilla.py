@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import stored
-from sharpgp.calibration.by_level import LevelPredictor
+from sharpgp.calibration.predictors.by_level import LevelPredictor
 from sharpgp.calibration.recalibrator import PosteriorMethod, register
 from sharpgp.gp.posterior import Posterior
 

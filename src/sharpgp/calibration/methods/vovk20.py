@@ -3,10 +3,10 @@
 import numpy as np
 from torch import Tensor
 
+from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.calibration.recalibrator import PosteriorMethod, register
-from sharpgp.calibration.scored import ScoredPredictor
 from sharpgp.gp.posterior import Posterior
-from sharpgp.models.as_trained import PosteriorModel
+from sharpgp.models.gaussian.plain_gp import PosteriorModel
 
 
 @register("vovk20")

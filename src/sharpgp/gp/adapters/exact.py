@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.adapters.fitc import FitcPosterior
-from sharpgp.gp.adapters.mapped import MappedPosterior
+from sharpgp.gp.adapters.input_maps import MappedPosterior
 from sharpgp.gp.adapters.parts import (
     covariance_of,
     double,
@@ -21,7 +21,7 @@ from sharpgp.gp.adapters.parts import (
     prior_mean_of,
     target_units,
 )
-from sharpgp.gp.exact import ExactPosterior
+from sharpgp.gp.exact.posterior import ExactPosterior
 from sharpgp.gp.posterior import DataPosterior
 from sharpgp.gp.scaling import Affine
 

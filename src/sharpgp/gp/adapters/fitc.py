@@ -11,8 +11,8 @@ from sharpgp.gp.compute import block_entries
 from sharpgp.gp.dense import cholesky
 from sharpgp.gp.kernel_posterior import DERIVED, STORED
 from sharpgp.gp.posterior import Start
-from sharpgp.gp.sparse import InducingPosterior, SparsePosterior
-from sharpgp.gp.sparse_training import retrain_sparse
+from sharpgp.gp.sparse.posterior import InducingPosterior, SparsePosterior
+from sharpgp.gp.sparse.training import retrain_sparse
 
 
 class _Parts(NamedTuple):
@@ -40,7 +40,7 @@ class FitcPosterior(InducingPosterior):
     Parameters
     ----------
     X, y, covariance, theta_R, inducing, x_units, y_units
-        As in :class:`sharpgp.gp.sparse.InducingPosterior`.
+        As in :class:`sharpgp.gp.sparse.posterior.InducingPosterior`.
 
     References
     ----------

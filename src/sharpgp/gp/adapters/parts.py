@@ -12,9 +12,9 @@ from gpytorch.means import ConstantMean, ZeroMean
 from torch import Tensor
 
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.adapters.mapped import Map
-from sharpgp.gp.covariance import Covariance, Stationary
-from sharpgp.gp.from_gpytorch import FromGPyTorch
+from sharpgp.gp.adapters.input_maps import Map
+from sharpgp.gp.kernels.covariance import Covariance, Stationary
+from sharpgp.gp.kernels.from_gpytorch import FromGPyTorch
 from sharpgp.gp.scaling import Affine
 
 _MATERN = {0.5: "matern12", 1.5: "matern32", 2.5: "matern52"}

@@ -12,7 +12,7 @@ from sklearn.gaussian_process import kernels as theirs
 
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.adapters.parts import covariance_of
-from sharpgp.gp.exact import ExactPosterior
+from sharpgp.gp.exact.posterior import ExactPosterior
 from sharpgp.gp.scaling import Affine
 
 

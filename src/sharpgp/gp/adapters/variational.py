@@ -9,7 +9,7 @@ from gpytorch.variational import UnwhitenedVariationalStrategy, VariationalStrat
 from torch import Tensor
 
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.adapters.mapped import Map
+from sharpgp.gp.adapters.input_maps import Map
 from sharpgp.gp.adapters.parts import (
     covariance_of,
     double,
@@ -19,8 +19,8 @@ from sharpgp.gp.adapters.parts import (
     target_units,
 )
 from sharpgp.gp.compute import block_entries
-from sharpgp.gp.covariance import Covariance
 from sharpgp.gp.dense import cholesky
+from sharpgp.gp.kernels.covariance import Covariance
 from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.scaling import Affine
 

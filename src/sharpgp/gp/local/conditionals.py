@@ -11,14 +11,14 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from sharpgp.gp.compute import block_entries
-from sharpgp.gp.covariance import Named
 from sharpgp.gp.dense import (
     add_each_to_diagonal,
     add_to_diagonal,
     cholesky,
     log_marginal_likelihood,
 )
-from sharpgp.gp.whitening import Data, by_rows, join, row_blocks, solve
+from sharpgp.gp.kernels.covariance import Named
+from sharpgp.gp.sparse.whitening import Data, by_rows, join, row_blocks, solve
 
 # Blocks of work that ``w`` of all rows may fill, if it is kept.
 _KEPT = 4
@@ -91,7 +91,7 @@ class Conditionals:
 
     Examples
     --------
-    >>> from sharpgp.gp.covariance import Stationary
+    >>> from sharpgp.gp.kernels.covariance import Stationary
     >>> X = torch.tensor([[0.0], [3.0]], dtype=torch.float64)
     >>> data = Data(Stationary("rbf", 1), X, X[:, 0])
     >>> theta = torch.tensor([[1.0, 1.0, 1.0]], dtype=torch.float64)

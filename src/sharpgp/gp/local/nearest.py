@@ -7,7 +7,7 @@ import torch
 from scipy.spatial import cKDTree
 from torch import Tensor
 
-from sharpgp.gp.whitening import by_rows
+from sharpgp.gp.sparse.whitening import by_rows
 
 #: Features up to which a CPU searches a tree; with more, trees look at nearly every point.
 MOST_IN_TREE = 10

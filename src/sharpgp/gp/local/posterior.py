@@ -11,14 +11,14 @@ from sharpgp._stored import ABSENT, agree, stored
 from sharpgp._validation import as_count
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.compute import threads_for
-from sharpgp.gp.covariance import Covariance, Named
 from sharpgp.gp.kernel_posterior import DERIVED, STORED, KernelPosterior
+from sharpgp.gp.kernels.covariance import Covariance, Named
 from sharpgp.gp.local.conditionals import Conditionals, vecchia_likelihood
 from sharpgp.gp.local.nearest import Nearest
 from sharpgp.gp.posterior import DataPosterior, TrainingResult
 from sharpgp.gp.scaling import Affine
-from sharpgp.gp.whitening import Data
-from sharpgp.gp.wrapped import WrappedPosterior
+from sharpgp.gp.sparse.whitening import Data
+from sharpgp.gp.wrappers.wrapper import WrappedPosterior
 from sharpgp.policy import NEIGHBOURS, SCORED_ROWS, drawn_rows
 
 # Points whose conditional densities stand for all in the likelihood.
@@ -76,7 +76,7 @@ class LocalPosterior(KernelPosterior):
 
     Examples
     --------
-    >>> from sharpgp.gp.covariance import Stationary
+    >>> from sharpgp.gp.kernels.covariance import Stationary
     >>> X = torch.linspace(0, 1, 50, dtype=torch.float64)[:, None]
     >>> theta = torch.tensor([1.0, 1.0, 0.01], dtype=torch.float64)
     >>> given = X, X[:, 0].sin(), Stationary("rbf", 1), theta
@@ -356,7 +356,7 @@ class SampledRows(WrappedPosterior):
 
     Examples
     --------
-    >>> from sharpgp.gp.covariance import Stationary
+    >>> from sharpgp.gp.kernels.covariance import Stationary
     >>> X = torch.linspace(0, 1, 50, dtype=torch.float64)[:, None]
     >>> theta = torch.tensor([1.0, 1.0, 0.01], dtype=torch.float64)
     >>> gp = LocalPosterior(X, X[:, 0].sin(), Stationary("rbf", 1), theta, neighbours=8)

@@ -18,13 +18,13 @@ from sharpgp.calibration.methods.sharp.path import (
     solve_path,
 )
 from sharpgp.calibration.methods.sharp.predictor import SharpPredictor
+from sharpgp.calibration.methods.sharp.search.families import get_family
+from sharpgp.calibration.methods.sharp.search.level_search import Problem
+from sharpgp.calibration.methods.sharp.search.objective import get_objective
+from sharpgp.calibration.methods.sharp.search.shared_theta import solve_shared
 from sharpgp.calibration.recalibrator import PosteriorMethod, register
 from sharpgp.exceptions import warn
 from sharpgp.gp.posterior import Posterior
-from sharpgp.models.families import get_family
-from sharpgp.models.objective import get_objective
-from sharpgp.models.search import Problem
-from sharpgp.models.shared_search import solve_shared
 
 
 @register("paper")

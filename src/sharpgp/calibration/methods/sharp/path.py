@@ -14,8 +14,14 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import Array, stored
+from sharpgp.calibration.methods.sharp.search.level_search import (
+    LEAST_EVALUATIONS,
+    Budget,
+    Problem,
+    price,
+    rounds,
+)
 from sharpgp.calibration.methods.sharp.side import LEVEL_ALONE, Side, share_of_gap
-from sharpgp.models.search import LEAST_EVALUATIONS, Budget, Problem, price, rounds
 
 #: Evaluations per level of the first pass, and for both sides: 25 levels may use 400.
 EVALUATIONS_PER_LEVEL = 16

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sharpgp._stored import Array, Maybe, Several, stored
 from sharpgp._tail import Tail
-from sharpgp.calibration.methods.sharp.along_curves import AlongCurves, spread_of
+from sharpgp.calibration.methods.sharp.curve_predictor import AlongCurves, spread_of
 from sharpgp.calibration.methods.sharp.curves import Curves
 from sharpgp.calibration.methods.sharp.path import LevelResult
 from sharpgp.calibration.recalibrator import Recalibrator
@@ -38,7 +38,7 @@ class SharpPredictor(AlongCurves):
     posterior : Posterior
     curves : Curves
     X_cal, y_cal, method
-        As in :class:`~sharpgp.calibration.methods.sharp.along_curves.AlongCurves`.
+        As in :class:`~sharpgp.calibration.methods.sharp.curve_predictor.AlongCurves`.
     results : list of LevelResult
         How each trained level was found, increasing in ``delta``.
     evaluations : int

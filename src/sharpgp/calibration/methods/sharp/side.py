@@ -18,10 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sharpgp.calibration.ranks import DEFAULT_GRID
-from sharpgp.exceptions import NumericalError
-from sharpgp.gp.optimise import minimise
-from sharpgp.models.search import (
+from sharpgp.calibration.methods.sharp.search.level_search import (
     KINKED_TOLERANCE,
     STALLED,
     Budget,
@@ -30,6 +27,9 @@ from sharpgp.models.search import (
     Visited,
     price,
 )
+from sharpgp.calibration.ranks import DEFAULT_GRID
+from sharpgp.exceptions import NumericalError
+from sharpgp.gp.optimise import minimise
 
 # Evaluations allowed to each search by depth: whole side, halves, quarters, ...
 _EVALUATIONS = (30, 12, 10, 8, 6)

@@ -1,0 +1,332 @@
+"""From labelled rows to a calibrated predictor, and what a fit leaves on the estimator."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sharpgp import _progress as progress
+from sharpgp._stored import agree
+from sharpgp._validation import as_features, as_numpy, as_target, as_weights
+from sharpgp.calibration.cautions import warn_if_correlated, warn_if_few_rows, warn_of_merging
+from sharpgp.calibration.methods.cross_validation import WithoutHoldout
+from sharpgp.calibration.predictors.base import Calibrated
+from sharpgp.calibration.predictors.by_score import ScoredPredictor
+from sharpgp.calibration.recalibrator import PosteriorMethod, Recalibrator, chosen_recalibrator
+from sharpgp.data.encoding import TableEncoding
+from sharpgp.data.far_targets import warn_of_far_targets
+from sharpgp.data.fit_arguments import both_or_none, labelled, positive_weights
+from sharpgp.data.inputs import (
+    check_training_data,
+    columns_of,
+    feature_names,
+    plain,
+    seed_of,
+    targets,
+)
+from sharpgp.data.noise import merged
+from sharpgp.data.rows import (
+    Rows,
+    agrees,
+    each_once,
+    held_out_rows,
+    known_apart,
+    with_earlier,
+)
+from sharpgp.data.suspicions import plausible_range
+from sharpgp.data.target_bounds import bounds_for
+from sharpgp.exceptions import InvalidInputError
+from sharpgp.gp.compute import choose_device, within_memory
+from sharpgp.gp.posterior import Posterior
+from sharpgp.models.bases import Bases
+from sharpgp.models.pool import Base, Member, members_of
+from sharpgp.models.repeats import Repeats, SeenModel, fitted_rows, own_variance
+from sharpgp.outputs import fit_outputs, is_several, joint_of_groups
+from sharpgp.policy import Policy
+
+logger = logging.getLogger("sharpgp")
+
+
+def fit(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    X_cal: Any,
+    y_cal: Any,
+    more: Mapping[str, Any],
+    drawn: np.ndarray | None = None,
+) -> None:
+    """See :meth:`sharpgp.SharpGPRegressor.fit`; ``more`` is what it takes by name.
+
+    ``drawn`` says which rows of ``X_cal`` were held out one by one, None: all.
+    """
+    both_or_none(X_cal, y_cal)
+    y, y_cal = targets(estimator, y), targets(estimator, y_cal)
+    forget(estimator)
+    weights, known = more.get("sample_weight"), ("noise", "noise_cal")
+    if weights is not None and any(more.get(name) is not None for name in known):
+        raise InvalidInputError("sample_weight: expected weights or noise, found both")
+    if weights is not None and more.get("sample_weight_cal") is not None and X_cal is None:
+        raise InvalidInputError(
+            "sample_weight: expected it or sample_weight_cal, found both; without X_cal the "
+            "rows that calibrate have the weights of sample_weight"
+        )
+    X, y, groups, weights = positive_weights(X, y, more.get("groups"), weights)
+    more = {**more, "groups": groups, "sample_weight": weights}
+    warn_of_far_targets(y)
+    if is_several(y):
+        fit_outputs(estimator, X, y, X_cal, y_cal, more, fit)
+    else:
+        rows = labelled(estimator, X, y, X_cal, y_cal, **more)
+        fitted(estimator, *rows, drawn).keep_on(estimator)
+
+
+def update(estimator: Any, X: Tensor, y: Any, sample_weight: Any, *, refit: bool) -> None:
+    """See :meth:`sharpgp.SharpGPRegressor.update`; ``X`` is checked."""
+    y = as_target(plain(targets(estimator, y)), n_rows=X.shape[0], device=X.device)
+    if not refit:
+        weights = plain(sample_weight)
+        if hasattr(estimator, "weight_") and weights is not None:
+            w = as_weights(weights, n_rows=len(y), device=X.device)
+            X, y, w = X[w > 0], y[w > 0], w[w > 0]
+            X[:, -1], weights = (estimator.weight_ / w).log(), as_numpy(w)
+        estimator.calibrated_ = estimator.calibrated_.updated(X, y, sample_weight=weights)
+        if estimator.calibrated_.gp is not None:
+            estimator.posterior_ = estimator.calibrated_.gp
+        return
+    if hasattr(estimator, "weight_"):
+        raise InvalidInputError(
+            "refit: expected a model fitted without sample_weight, found one with weights; call "
+            "fit with all points and their weights"
+        )
+    known = {
+        "grouped": getattr(estimator, "grouped_", False),
+        "known_noise": hasattr(estimator, "noise_"),
+    }
+    everything, weights = with_earlier(estimator.calibrated_, X, y, **known)
+    fitted(estimator, *each_once(everything, None, weights)).keep_on(estimator)
+
+
+def fitted(
+    estimator: Any,
+    train: Rows,
+    cal: Rows | None,
+    weights: Any,
+    drawn: np.ndarray | None = None,
+) -> "Fitted":
+    """Choose the method, hold rows out if it needs any, learn the models, and calibrate them.
+
+    ``estimator`` is asked for its settings, and for what it knows of columns and noise;
+    ``weights``, of the rows that calibrate, are an array, a callable or None; ``drawn`` says which
+    of ``cal`` were held out one by one, None: all.
+    """
+    guarantee = cal is not None or (weights is not None and not train.weighted)
+    seed = seed_of(estimator.random_state)
+    grouped = train.groups is not None or (cal is not None and cal.groups is not None)
+    recalibrator = chosen_recalibrator(estimator.calibration, seed, guarantee=guarantee)
+    method = recalibrator.for_columns(columns_of(estimator))
+    sides = [train] if cal is None else [train, cal]
+    bounds = bounds_for(estimator.y_bounds, *(_targets(side) for side in sides))
+    if cal is None and recalibrator.needs_calibration:
+        split = held_out_rows(
+            train, weights, estimator.cal_size, seed, by_row=recalibrator.knows_inputs
+        )
+        train, cal, weights, drawn = split
+    # Those that are held out keep their targets, and have no say in what is far.
+    plausible = plausible_range(train.y)
+    train, repeats, cal = _fitted_to(train, cal, recalibrator, seed or 0)
+    if repeats is not None and drawn is not None:
+        repeats = replace(repeats, drawn=torch.from_numpy(drawn))
+    X, y, groups = train.X, train.y.clip(*plausible), train.groups
+    encoding: TableEncoding | None = getattr(estimator, "encoding_", None)
+    known_noise = hasattr(estimator, "noise_")
+    check_training_data(train.inputs, y, encoding)
+    method.check(len(y), 0 if cal is None else len(cal))
+    if recalibrator.name == "cv":
+        warn_if_few_rows(len(y))
+    held_out = (None, None, None) if cal is None else (cal.X, cal.y, cal.groups)
+
+    bases = Bases(
+        estimator.base,
+        estimator.approximation,
+        estimator.effort,
+        seed,
+        encoding if encoding is not None and not known_noise else feature_names(estimator),
+        encoding.ties if encoding else None,
+        known_noise,
+        train.weighted,
+    )
+    takes_one = isinstance(recalibrator, PosteriorMethod)
+
+    def work(device: torch.device) -> Calibrated:
+        labels = None if groups is None else torch.from_numpy(groups).to(device)
+        data = as_features(X, device=device), as_target(y, device=device), labels
+        inputs = data[0][:, :-1] if train.weighted else data[0]
+        base: Base
+        if takes_one:
+            base = bases.one_gp(*data)
+        else:
+            base = bases.learned(*data, method.first_pair(inputs, *data[1:]))
+        kind = _kind(base)
+        logger.log(
+            logging.INFO if estimator.verbose else logging.DEBUG,
+            f"learned from {len(y)} rows ({device}{kind}); now {recalibrator!r}",
+        )
+        progress.begin("calibrating")
+        X_cal, y_cal, groups_cal = held_out
+        settings = {
+            "sample_weight": weights,
+            "groups": groups,
+            "groups_cal": groups_cal,
+            "repeats": None if repeats is None else repeats.to(device),
+        }
+        return method.fit(base, X_cal, y_cal, **settings).within(bounds)
+
+    of_calibration = groups if cal is None else cal.groups
+    if cal is None and repeats is not None and repeats.groups is not None:
+        of_calibration = repeats.groups.numpy()
+    with progress.shown(bool(estimator.verbose)):
+        calibrated = within_memory(choose_device(estimator.device, len(y)), work)
+    if encoding is not None and isinstance(calibrated, ScoredPredictor):
+        for date in sorted(encoding.dates & encoding.places.keys()):
+            times = calibrated.X_cal[:, encoding.places[date][0]]
+            warn_if_correlated(calibrated.scores, times, date)
+    name = bases.model_names(X.shape[1], one_gp=takes_one)[0]
+    model = getattr(calibrated, "model", None)
+    members = members_of(model.model if isinstance(model, SeenModel) else model, name)
+    policy = bases.policy(X.shape[0], X.shape[1], calibrated.device.type)
+    return Fitted(calibrated, recalibrator, members, of_calibration, grouped, policy)
+
+
+def _targets(rows: Rows) -> np.ndarray:
+    """Targets, of which those of copies count once."""
+    if not known_apart(rows):
+        return rows.y
+    keys = np.column_stack([rows.input_numbers(), rows.y])
+    return rows.y[np.unique(keys, axis=0, return_index=True)[1]]
+
+
+def _fitted_to(
+    train: Rows, cal: Rows | None, method: Recalibrator, seed: int
+) -> tuple[Rows, Repeats | None, Rows | None]:
+    """Rows that models are fitted to, what they stand for, and rows that calibrate.
+
+    Fewer rows stand for rows with equal inputs, see :mod:`sharpgp.models.repeats`.
+    """
+    given = not isinstance(getattr(method, "folds", "auto"), str | Integral)
+    every = train if cal is None else train.joined(cal)
+    if given or train.weighted or len(every) == int(every.input_numbers().max()) + 1:
+        return train, None, cal
+    apart, holdout = method.knows_inputs and known_apart(every), method.needs_calibration
+    if apart and not holdout and cal is not None:
+        train, cal = every, None  # all rows train
+    labels = train.input_numbers()
+    X, y, of = torch.from_numpy(train.X), torch.from_numpy(train.y), torch.from_numpy(labels)
+    if train.known_noise:
+        expands = method.knows_inputs and not holdout and (apart or train.groups is not None)
+        if isinstance(method, WithoutHoldout) and not expands:
+            return train, None, cal
+        groups = None if train.groups is None else torch.from_numpy(train.groups)
+        found = Repeats(X, y, of, of.unique(), 0.0, 1.0, True, groups)
+        return merged(train), found if apart or expands else None, cal
+    if apart:
+        rows, targets = fitted_rows(train.X, train.y, labels, seed)
+        fitted = labels[rows]
+        worth = np.bincount(fitted) / np.bincount(labels)
+        own = own_variance(train.y, labels)
+        found = Repeats(X, y, of, of[rows], own, float(worth[fitted].mean()))
+        return Rows(train.X[rows], targets), found, cal
+    few = train.groups is None and not known_apart(train)
+    if few or not agrees(labels, train.y):
+        return train, None, cal
+    rows = np.unique(labels, return_index=True)[1]
+    if len(rows) < len(train) and not method.knows_inputs:
+        warn_of_merging(method.name, len(train) - len(rows), len(train))
+    return train[rows], None, cal
+
+
+def _kind(base: Base) -> str:
+    """How the first GP is approximated, for the log; empty for an exact one, or none."""
+    models = base.values() if isinstance(base, Mapping) else [base]
+    gps = (one if isinstance(one, Posterior) else one.gp for one in models)
+    gp = next((one for one in gps if one is not None), None)
+    if gp is None:
+        return ""
+    sizes = {"inducing inputs": gp.n_inducing, "neighbours": gp.n_neighbours}
+    return "".join(f", {m} {name}" for name, m in sizes.items() if m is not None)
+
+
+# What a fit may leave behind, and the next one need not set.
+_OPTIONAL = ("calibrated_", "posterior_", "members_", "outputs_", "joint_", "group_scores_")
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What a fit of one output has found.
+
+    Attributes
+    ----------
+    calibrated : Calibrated
+    recalibrator : Recalibrator
+        The method that made it.
+    members : list of Member
+        What was pooled.
+    groups : array or None
+        Those of the rows that calibrate.
+    grouped : bool
+        Whether the user gave any.
+    policy : Policy
+    """
+
+    calibrated: Calibrated
+    recalibrator: Recalibrator
+    members: list[Member]
+    groups: np.ndarray | None
+    grouped: bool
+    policy: Policy
+
+    def keep_on(self, estimator: Any) -> None:
+        """Set the attributes that end in an underscore."""
+        estimator.calibrated_ = self.calibrated
+        estimator.calibration_ = self.recalibrator.name or type(self.recalibrator).__name__
+        estimator.members_ = self.members
+        if self.calibrated.gp is not None:
+            estimator.posterior_ = self.calibrated.gp
+        estimator.grouped_ = self.grouped
+        estimator.policy_ = self.policy
+        joint = joint_of_groups(self.calibrated, self.groups)
+        if joint is not None:
+            estimator.group_scores_ = joint
+
+
+def forget(estimator: Any) -> None:
+    """Remove what an earlier fit has left, so that none of it stays beside the new one."""
+    for name in _OPTIONAL:
+        vars(estimator).pop(name, None)
+
+
+def check_restored(estimator: Any) -> None:
+    """Raise unless the attributes that a file gave an estimator go together."""
+    vars(estimator).setdefault("missing", ())  # files of earlier versions have none
+    if hasattr(estimator, "outputs_"):
+        agree("outputs", {type(one) for one in estimator.outputs_}, {type(estimator)})
+        return
+    agree("predictor", hasattr(estimator, "calibrated_") and hasattr(estimator, "members_"), True)
+    encoding = getattr(estimator, "encoding_", None)
+    columns = estimator.n_features_in_ if encoding is None else len(encoding.features)
+    beside = hasattr(estimator, "noise_") + hasattr(estimator, "weight_")
+    agree("features", columns + beside, estimator.calibrated_.n_features)
+    posterior = getattr(estimator, "posterior_", None)
+    agree("posterior", posterior is estimator.calibrated_.gp, True)
+    constant = getattr(estimator, "constant_", None)
+    if constant is not None:
+        known = set(range(estimator.n_features_in_))
+        agree("constant columns", len(constant) == 2 and set(constant[0]) <= known, True)
+    names = getattr(estimator, "feature_names_in_", None)
+    n_names = estimator.n_features_in_ if names is None else len(names)
+    agree("feature names", n_names, estimator.n_features_in_)

@@ -1,0 +1,229 @@
+"""Calibration of models that give quantiles without a GP: NGBoost, quantile forests, a function."""
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sharpgp._validation import as_numpy, as_target
+from sharpgp.calibration.predictors.by_score import ScoredPredictor
+from sharpgp.calibration.ranks import Ranks
+from sharpgp.data.target_bounds import bounds_for
+from sharpgp.distribution import PredictiveDistribution
+from sharpgp.exceptions import InvalidInputError
+from sharpgp.gp.posterior import WithoutDataError
+from sharpgp.models.foreign import LEVELS, QuantileSource, quantile_source
+from sharpgp.models.laws import Table
+from sharpgp.models.model import Model
+
+# Levels at which distributions are tabulated.
+_DELTA = torch.tensor(LEVELS, dtype=torch.float64)
+# Weights of ranks that are compared, parts of the calibration points that judge them in turn, and
+# how many points that takes.
+_TRUSTS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+_PARTS, _LEAST_TO_JUDGE = 5, 10
+
+
+class Quantiles(Model):
+    """The laws that run through quantiles of a foreign model, which are its inputs [T, L].
+
+    Parameters
+    ----------
+    source : QuantileSource
+    typical : float
+        See :meth:`sharpgp.models.laws.Table.of_quantiles`.
+    """
+
+    gp = None
+    device = torch.device("cpu")
+
+    def __init__(self, source: QuantileSource, typical: float) -> None:
+        self.source, self.typical = source, typical
+        self._levels = torch.from_numpy(source.levels)
+
+    @classmethod
+    def of(cls, source: QuantileSource, tables: Tensor) -> "Quantiles":
+        """With the mean slope of the rows of some tables as the typical one."""
+        z = torch.special.ndtri(torch.from_numpy(source.levels))
+        slope = float((tables[:, -1] - tables[:, 0]).mean() / (z[-1] - z[0]))
+        return cls(source, slope or float(tables.abs().max()) or 1.0)
+
+    @property
+    def n_features(self) -> int:
+        """Number of levels ``L``."""
+        return len(self._levels)
+
+    @property
+    def X_train(self) -> Tensor:
+        """Raise: there is no training data."""
+        raise WithoutDataError(
+            f"model: expected one that knows its training data, found {self.source.name}"
+        )
+
+    y_train = X_train
+
+    def law(self, X: Tensor) -> Table:
+        """See :meth:`Model.law`."""
+        return Table.of_quantiles(self._levels, X, self.typical)
+
+    def extended(self, X: Tensor, y: Tensor) -> "Quantiles":
+        """Raise: what gave the quantiles cannot be conditioned."""
+        raise InvalidInputError(
+            f"model: expected one that can be conditioned on data, found {self.source.name}"
+        )
+
+    updated = extended
+
+
+class ForeignPredictor(ScoredPredictor):
+    r"""``Q(delta, x) = value(x, beta(delta))``: the law of a foreign model, ``beta`` from ranks.
+
+    Values run through the model's own quantiles, ``value(x, Phi^-1(p)) = q_p(x)``.  A new point's
+    score is exchangeable with those of the calibration points, whatever the law, so that intervals
+    and quantiles have the guarantees of :class:`sharpgp.Exact`.  The "symmetric" band is symmetric
+    in scores.
+
+    The distribution of :meth:`predict_dist` is made for its CRPS and need not keep ranks: there
+    ``beta`` is ``(1 - w) Phi^-1(delta) + w beta(delta)``, see :attr:`trust`.  Where scores of
+    different points have different distributions, ranks of all of them repair the coverage but can
+    cost CRPS; and few ranks add noise to what a model already knows well.
+    """
+
+    model: Quantiles
+
+    @cached_property
+    def trust(self) -> float:
+        """Weight ``w`` of the ranks in :meth:`predict_dist`, from 0 (the model's own) to 1.
+
+        The one with the lowest CRPS on the calibration points, each scored with ranks of the other
+        four fifths, plus half a standard error of its difference from the model's own.
+        ``sharpgp bench evidence foreign`` shows that it costs next to nothing where a model is
+        calibrated, and helps where it is not.
+        """
+        C = len(self.scores)
+        if C < _LEAST_TO_JUDGE:
+            return 0.0
+        weights = self.scores.new_ones(C) if self.weights is None else self.weights
+        part = torch.arange(C) % _PARTS
+        losses = self.scores.new_zeros(len(_TRUSTS), C)
+        for k in range(_PARTS):
+            test, rest = part == k, (part != k) & (weights > 0)
+            if int(rest.sum()) < _LEAST_TO_JUDGE // 2:
+                return 0.0
+            beta = smooth_beta(Ranks(self.scores[rest], weights[rest]), _DELTA)
+            for w, loss in zip(_TRUSTS, losses, strict=True):
+                loss[test] = self._dist(self.X_cal[test], beta, w).crps(self.y_cal[test])
+        share = weights / weights.sum()
+        worse = losses - losses[0]
+        mean = worse @ share
+        error = ((worse - mean.unsqueeze(1)).square() @ share.square()).sqrt()
+        return _TRUSTS[int((mean + 0.5 * error).argmin())]
+
+    def location(self, X: Tensor) -> Tensor:
+        """See :meth:`Calibrated.location`: the mean of the distribution."""
+        mean: Tensor = self.distribution(X).mean
+        return mean
+
+    def distribution(self, X: Tensor) -> PredictiveDistribution:
+        """See :meth:`Calibrated.distribution`."""
+        beta = smooth_beta(self.ranks, _DELTA)
+        return self._dist(X, beta, self.trust, self._caution)
+
+    def _dist(
+        self, X: Tensor, beta: Tensor, trust: float, caution: Callable[..., None] | None = None
+    ) -> PredictiveDistribution:
+        beta = torch.lerp(torch.special.ndtri(_DELTA), beta, trust)
+        return PredictiveDistribution(
+            _DELTA, self.model.value(X, beta.unsqueeze(-1)), caution=caution
+        )
+
+    def weighted(self, sample_weight: Any) -> ScoredPredictor:
+        """See :meth:`ScoredPredictor.weighted`; an array (C,) only."""
+        if callable(sample_weight):
+            raise InvalidInputError(
+                "sample_weight: expected an array with a weight for every calibration point, "
+                "found a function"
+            )
+        return super().weighted(sample_weight)
+
+    def _like(self, *data: Any, **settings: Any) -> "ForeignPredictor":
+        return ForeignPredictor(*data, **settings)
+
+    def _features(self, X: Any) -> Tensor:
+        return self.model.source.table(X)
+
+    _near_features = _features
+
+
+def smooth_beta(ranks: Ranks, delta: Tensor) -> Tensor:
+    """``beta`` [K] without gaps between single scores: linear between levels two ranks apart.
+
+    Examples
+    --------
+    >>> ranks = Ranks(torch.arange(1.0, 20.0, dtype=torch.float64))
+    >>> smooth_beta(ranks, torch.tensor([0.3, 0.5], dtype=torch.float64)).round(decimals=6).tolist()
+    [6.0, 10.0]
+    """
+    nodes = ranks.nodes()
+    inside = np.interp(delta.numpy(), nodes.numpy(), ranks.table(nodes).numpy())
+    known = (delta >= nodes[0]) & (delta <= nodes[-1])
+    return torch.where(known, torch.from_numpy(inside), ranks.beta(delta))
+
+
+def calibrate(
+    model: Any, X_cal: Any, y_cal: Any, *, sample_weight: Any = None, y_bounds: Any = "auto"
+) -> ForeignPredictor:
+    """Calibrate anything that gives quantiles or a distribution, with a finite-sample guarantee.
+
+    The model is only evaluated, never changed; its shape is kept, including skew and several peaks.
+    For exchangeable data, intervals have the coverage they claim, as those of
+    :class:`sharpgp.Exact` do.  The CRPS of the distribution is the model's own unless the
+    calibration points speak against it, and better then; see
+    :class:`sharpgp.calibration.any_model.ForeignPredictor`.
+
+    Parameters
+    ----------
+    model : fitted model, regressors by level, or function
+        See :func:`sharpgp.models.foreign.quantile_source` for what is accepted.
+    X_cal : array or frame with C rows
+        Whatever the model takes.
+    y_cal : array (C,)
+        Targets of points that the model was not trained on.
+    sample_weight : array (C,), optional
+        Weights, see :class:`sharpgp.calibration.predictors.by_score.ScoredPredictor`.
+    y_bounds : "auto", (low, high) or None
+        Bounds on all predictions, see :mod:`sharpgp.data.target_bounds`; ``"auto"`` where targets
+        pile up.
+
+    Returns
+    -------
+    Calibrated
+        With ``predict_quantiles``, ``predict_interval``, ``predict_dist``, ...; they take what the
+        model takes, and return torch tensors.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import BayesianRidge
+    >>> X = np.linspace(0, 6, 300)[:, None]
+    >>> y = X[:, 0] + X[:, 0] * np.sin(99 * X[:, 0])
+    >>> model = BayesianRidge().fit(X[::3], y[::3])
+    >>> calibrated = calibrate(model, X[1::3], y[1::3])
+    >>> calibrated.predict_interval(X[2::3], coverage=0.9).shape
+    torch.Size([100, 2])
+    """
+    source = quantile_source(model)
+    tables = source.table(X_cal)
+    y = as_target(y_cal, n_rows=len(tables))
+    if len(y) < 2:
+        raise InvalidInputError(f"y_cal: expected two or more calibration points, found {len(y)}")
+    found = Quantiles.of(source, tables)
+    calibrated = ForeignPredictor(found, tables, y, found.score(tables, y))
+    bounds = bounds_for(y_bounds, as_numpy(y))
+    if sample_weight is None:
+        return calibrated.within(bounds)
+    weighted = calibrated.weighted(sample_weight)
+    assert isinstance(weighted, ForeignPredictor)
+    return weighted.within(bounds)

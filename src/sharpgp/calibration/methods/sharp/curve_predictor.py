@@ -1,0 +1,79 @@
+"""What predictors along curves ``theta(delta)`` share: scores of held-out points, and bands."""
+
+from abc import abstractmethod
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from sharpgp._ranks import whole_rank
+from sharpgp._stored import agree
+from sharpgp.calibration.methods.sharp.curves import Curves
+from sharpgp.calibration.predictors.by_level import HeldOutPredictor
+from sharpgp.gp.posterior import Posterior
+
+
+class AlongCurves(HeldOutPredictor):
+    """A predictor whose spread is ``sigma(theta(delta), x)`` along curves.
+
+    Parameters
+    ----------
+    posterior : Posterior
+    X_cal, y_cal : Tensor [C, d], Tensor [C]
+        Calibration points, from which symmetric bands take their scores.
+    method : Recalibrator
+        The settings.
+
+    Attributes
+    ----------
+    scored_by : Posterior or None
+        The posterior that the calibration points were held out from, if ``posterior`` has since
+        seen more.
+    """
+
+    n_cal: int
+    scored_by: Posterior | None = None
+
+    def __init__(self, posterior: Posterior, X_cal: Tensor, y_cal: Tensor, method: Any) -> None:
+        self.posterior = posterior
+        self.X_cal, self.y_cal = X_cal, y_cal
+        self.n_cal = len(y_cal)
+        self.method = method
+
+    def _restored(self) -> None:
+        agree("number of calibration points", self.n_cal, len(self.y_cal))
+        agree("features", self.X_cal.shape[1], self.posterior.n_features)
+        agree("length of theta", self.along.theta.shape[1], len(self.posterior.theta_R))
+
+    @property
+    @abstractmethod
+    def along(self) -> Curves:
+        """The curves."""
+
+    def calibration_scores(self, theta: Tensor) -> Tensor:
+        """z-scores [K, C] of the calibration points under ``theta`` [K, P]."""
+        scored_by = self.scored_by or self.posterior
+        return (self.y_cal - scored_by.mean(self.X_cal)) / scored_by.sigma(theta, self.X_cal)
+
+    def band(self, X: Tensor, coverage: float) -> tuple[Tensor, Tensor]:
+        """See :meth:`LevelPredictor.band`: the ``ceil(coverage (C+1))``-th absolute z-score.
+
+        Under ``theta`` at the upper end of the coverage.
+        """
+        level = torch.tensor([(1.0 + coverage) / 2.0], dtype=torch.float64, device=X.device)
+        theta = self.along.theta_at(level)
+        scores = self.calibration_scores(theta)[0].abs().sort().values
+        radius = scores[whole_rank(coverage, self.n_cal, up=True) - 1]
+        mean, half = self.posterior.mean(X), radius * self.posterior.sigma(theta, X)[0]
+        return mean - half, mean + half
+
+    def _conditioned(self, X: Tensor, y: Tensor) -> Self:
+        other = super()._conditioned(X, y)
+        other.scored_by = self.scored_by or self.posterior
+        return other
+
+
+def spread_of(posterior: Posterior, theta: Tensor, X: Tensor) -> Tensor:
+    """``sigma`` [K, T] under ``theta`` [K, P], each distinct ``theta`` computed once."""
+    distinct, position = torch.unique(theta, dim=0, return_inverse=True)
+    return posterior.sigma(distinct, X)[position]

@@ -1,0 +1,1 @@
+"""The search of the paper's method: which hyperparameters make intervals sharp."""

@@ -1,0 +1,1 @@
+"""What calibration methods return: predictors of quantiles and intervals."""

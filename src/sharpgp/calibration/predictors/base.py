@@ -1,0 +1,435 @@
+"""What every calibration method returns: a predictor of quantiles and intervals."""
+
+import copy
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from sharpgp._ranks import whole_rank
+from sharpgp._stored import Maybe
+from sharpgp._validation import (
+    as_count,
+    as_coverage,
+    as_features,
+    as_levels,
+    as_numpy,
+    as_target,
+)
+from sharpgp.calibration.cautions import warn_if_far, warn_if_unsupported, warn_of_dependence
+from sharpgp.data.target_bounds import BoundedDistribution, Bounds
+from sharpgp.distribution import PredictiveDistribution
+from sharpgp.exceptions import CalibrationWarning, InvalidInputError
+from sharpgp.gp.compute import threads_for
+from sharpgp.gp.posterior import Posterior
+from sharpgp.metrics import ECE_LEVELS, CalibrationReport, calibration_report
+from sharpgp.models.model import Model, needed_gp
+
+#: Rows that are predicted at a time, so that memory grows with the answers only.
+ROWS_AT_ONCE = 2**15
+
+
+class Calibrated(ABC):
+    """A calibrated predictor: what every recalibrator's ``fit`` returns.
+
+    A subclass computes quantiles, interval ends and distributions; this class adds checks,
+    warnings, shapes and bounds.  Results are torch tensors in the user's units.
+
+    Attributes
+    ----------
+    posterior : Posterior
+    n_cal : int or None
+        Number of calibration points ``C``; with weights, their effective number, and with groups,
+        the number of groups.  None where nothing is estimated from such points, so that every level
+        in (0, 1) is available.
+    counted : str
+        What ``n_cal`` counts: ``"points"`` or ``"groups"``.
+    bounds : Bounds or None
+        Bounds that the results of all ``predict_`` methods respect.
+    """
+
+    posterior: Posterior
+    n_cal: int | None
+    counted: str = "points"
+    bounds: Bounds | None = None
+    # What every predictor may have in a file, besides what its own class declares.
+    __stored__: ClassVar[dict[str, Any]] = {"bounds": Maybe(Bounds)}
+    #: The same for points with the number of a known group as the last feature, where there are
+    #: groups; see :mod:`sharpgp.calibration.predictors.known_groups`.
+    by_group: "Calibrated | None" = None
+
+    @abstractmethod
+    def location(self, X: Tensor) -> Tensor:
+        """Centre [T] of the predictions."""
+
+    @abstractmethod
+    def quantiles(self, X: Tensor, delta: Tensor) -> Tensor:
+        """Quantiles [K, T] at increasing levels ``delta`` [K], from tails where necessary.
+
+        Differentiable in ``X``; unlike :meth:`predict_quantiles`, without checks and warnings.
+        """
+
+    @abstractmethod
+    def ends(
+        self, X: Tensor, coverages: list[float], symmetric: bool | None, weights: Tensor | None
+    ) -> Tensor:
+        """Interval ends [2, K, T] at increasing coverages, nested."""
+
+    @abstractmethod
+    def distribution(self, X: Tensor) -> PredictiveDistribution:
+        """The distribution at ``X`` [T, d], tabulated at a fixed grid of levels."""
+
+    @property
+    def can_be_rescored(self) -> bool:
+        """Whether new points can join its scores, see :meth:`rescored`."""
+        return False
+
+    def band_supported(self, coverage: float) -> bool:
+        """Whether the symmetric band at this coverage is backed by calibration points."""
+        return self.n_cal is None or whole_rank(coverage, self.n_cal, up=True) <= self.n_cal
+
+    def within(self, bounds: Bounds | None) -> Self:
+        """The same predictor for a target within bounds; None for no bounds."""
+        return self._bounded(bounds)
+
+    def _bounded(self, bounds: Bounds | None) -> Self:
+        """The same with other bounds, and nothing decided anew."""
+        if bounds == self.bounds:
+            return self
+        other = copy.copy(self)
+        if bounds is None:
+            del other.bounds
+        else:
+            other.bounds = bounds
+        return other
+
+    def kept(self, values: Tensor) -> Tensor:
+        """Values clipped to the bounds, if there are any."""
+        return values if self.bounds is None else self.bounds.kept(values)
+
+    def __repr__(self) -> str:
+        points = "" if self.n_cal is None else f"{self.n_cal:,} calibration {self.counted}, "
+        bounds = "" if self.bounds is None else f", within {self.bounds!r}"
+        return f"<{type(self).__name__}: {points}{self._based_on!r}{bounds}>"
+
+    @property
+    def _based_on(self) -> Any:
+        return self.posterior
+
+    @property
+    def gp(self) -> Posterior | None:
+        """The GP that it is based on; None where a model has none."""
+        return self.posterior
+
+    @property
+    def n_features(self) -> int:
+        """Number of features ``d``."""
+        return self.posterior.n_features
+
+    @property
+    def n_train(self) -> int:
+        """Number of training points."""
+        n: int = self.posterior.n_train
+        return n
+
+    @property
+    def device(self) -> torch.device:
+        """Where tensors live."""
+        return self.posterior.device
+
+    def predict_mean(self, X: Any) -> Tensor:
+        """Predictive mean [T]."""
+        return self.kept(self.location(self._features(X)))
+
+    def predict_quantiles(self, X: Any, levels: Any) -> Tensor:
+        """Quantiles, shape (T,) for a single level and (T, k) for several, never crossing."""
+        return self._quantiles_at(self._near_features(X), levels)
+
+    def _quantiles_at(self, X: Tensor, levels: Any) -> Tensor:
+        values, single = as_levels(levels)
+        delta = torch.tensor(values, dtype=torch.float64, device=X.device)
+        ordered, position = torch.unique(delta, return_inverse=True)
+        if self.n_cal is not None:
+            warn_if_unsupported(ordered, n_cal=self.n_cal, counted=self.counted)
+        table = self.kept(in_blocks(lambda rows: self.quantiles(rows, ordered), X))[position]
+        return table[0] if single else table.mT
+
+    def predict_interval(
+        self,
+        X: Any,
+        coverage: Any = 0.95,
+        *,
+        symmetric: bool | None = None,
+        sample_weight: Any = None,
+    ) -> Tensor:
+        """Interval ends, shape (T, 2) for a single coverage and (T, 2, k) for several.
+
+        ``symmetric=False`` takes two quantiles, ``True`` the band ``mu -+ radius`` from absolute
+        z-scores.  ``None`` takes what was chosen at fit, by a rule that does not use the scores
+        that fix ``beta`` and so preserves the coverage: see
+        :func:`sharpgp.calibration.intervals.prefers_band`.  Several coverages give nested
+        intervals.  ``sample_weight`` is for predictors with weighted scores, see :meth:`weighted`.
+        """
+        return self._interval_at(self._near_features(X), coverage, symmetric, sample_weight)
+
+    def _interval_at(
+        self, X: Tensor, coverage: Any, symmetric: bool | None = None, sample_weight: Any = None
+    ) -> Tensor:
+        values, single = as_coverage(coverage)
+        weights = self._test_weights(X, sample_weight)
+        ordered = sorted(set(values))
+        for value in ordered:
+            self._warn_of_coverage(value, symmetric, weights, len(X))
+        ends = in_blocks(lambda rows, w: self.ends(rows, ordered, symmetric, w), X, weights)
+        ends = self.kept(ends).permute(2, 0, 1)[..., [ordered.index(value) for value in values]]
+        return ends[..., 0] if single else ends
+
+    def predict_std(self, X: Any) -> Tensor:
+        """Standard deviation [T] of the predictive distribution, without storing all of it."""
+        return in_blocks(lambda rows: self._distribution_at(rows).std, self._near_features(X))
+
+    def predict_dist(self, X: Any) -> PredictiveDistribution:
+        """Full predictive distribution at ``X``, tabulated at a fixed grid of levels.
+
+        Its intervals are centred.  At the outermost ranks and beyond it agrees with
+        :meth:`predict_quantiles`; :meth:`predict_interval` moves ends outward to whole ranks, to
+        keep its guarantee, and so is wider by up to a rank on either side.
+        """
+        return self._distribution_at(self._near_features(X))
+
+    def _distribution_at(self, X: Tensor) -> PredictiveDistribution:
+        found = self.distribution(X)
+        return found if self.bounds is None else BoundedDistribution(found, self.bounds)
+
+    def calibration_report(self, X: Any, y: Any, coverage: float = 0.95) -> CalibrationReport:
+        """Every metric on test data, by name, with the ECE floor; prints as a table."""
+        X = self._near_features(X)
+        y = as_target(y, n_rows=X.shape[0])
+        with warnings.catch_warnings():
+            # Levels that few calibration points cannot support show as a higher ECE floor.
+            warnings.simplefilter("ignore", CalibrationWarning)
+            quantiles = self._quantiles_at(X, ECE_LEVELS[1:-1])
+            free = quantiles
+            if self.bounds is not None:
+                free = self.within(None)._quantiles_at(X, ECE_LEVELS[1:-1])
+            interval = self._interval_at(X, coverage)
+        return calibration_report(
+            y.cpu().numpy(),
+            mean=self.kept(self.location(X)).cpu().numpy(),
+            dist=self._distribution_at(X).numpy(),
+            quantiles=quantiles.cpu().numpy(),
+            interval=interval.cpu().numpy(),
+            n_cal=self.n_cal,
+            # Levels whose quantiles lie at a bound cannot be told apart.
+            for_ece=free.cpu().numpy(),
+            coverage=coverage,
+        )
+
+    def updated(self, X: Any, y: Any, *, sample_weight: Any = None) -> "Calibrated":
+        """A new predictor that has learned from additional labelled points; this one is unchanged.
+
+        Trained hyperparameters are kept.  The points join those that fix ``beta``; where these are
+        the training points themselves (``cv``), or there are none (``vanilla``), the GP is
+        conditioned on the new points, too.  Several updates are equivalent to one; only ``cv``
+        scores each batch with what it knew before that batch.
+
+        Parameters
+        ----------
+        X, y : arrays of shape (n, d) and (n,)
+            Points that the predictor has not seen.
+        sample_weight : array of shape (n,), optional
+            Their weights, if the earlier points have weights.
+        """
+        X, y, bounds = self._labelled(X, y)
+        weights = self._new_weights(X, sample_weight)
+        with torch.no_grad(), threads_for(n_dense(self.gp)):
+            return self._updated(X, y, weights)._bounded(bounds)
+
+    def rescored(self, X: Any, y: Any, *, keep: int | None = None) -> "Calibrated":
+        """A new predictor with the same mean and spread, and ``beta`` from additional points, too.
+
+        With ``keep``, from the ``keep`` newest points only: a window that forgets.
+        """
+        X, y, bounds = self._labelled(X, y)
+        keep = None if keep is None else as_count(keep, "keep", least=1)
+        with torch.no_grad(), threads_for(n_dense(self.gp)):
+            return self._rescored(X, y, keep)._bounded(bounds)
+
+    def weighted(self, sample_weight: Any) -> "Calibrated":
+        """The same predictor with weighted scores, for a covariate shift."""
+        raise InvalidInputError(
+            "sample_weight: expected a method that ranks scores (exact, cv, kuleshov18, marx22), "
+            f"found one that gives a {type(self).__name__}; use calibration='exact'"
+        )
+
+    def for_groups(self, groups: Tensor) -> "Calibrated":
+        """The same predictor for new groups; ``groups`` [C] are those of the calibration points.
+
+        Points of one group carry less information than as many points of different groups.  A
+        predictor that treats them as independent warns.
+        """
+        n_groups = len(groups.unique())
+        if self.n_cal is not None and n_groups < len(groups):
+            warn_of_dependence(n_groups, len(groups))
+        return self
+
+    def labelled_data(self) -> tuple[Tensor, Tensor]:
+        """All labelled points that this predictor is based on: training, then calibration."""
+        return self.posterior.X_train, self.posterior.y_train
+
+    def condition_on_observations(self, X: Any, y: Any) -> Self:
+        """The same calibration on a GP that has also seen ``X``, ``y``; this one is unchanged.
+
+        Mean and ``sigma`` learn from the new points; hyperparameters and ``beta`` are kept.
+        Cheap: one factorisation, at the next prediction.
+
+        Parameters
+        ----------
+        X, y : arrays of shape (n, d) and (n,)
+
+        Examples
+        --------
+        >>> from sharpgp import Vanilla
+        >>> from sharpgp.gp.training import train
+        >>> X = torch.linspace(0, 6, 20, dtype=torch.float64)[:, None]
+        >>> calibrated = Vanilla().fit(train(X, X[:, 0].sin())[0], None, None)
+        >>> calibrated.condition_on_observations([[7.0]], [0.7]).posterior.n_train
+        21
+        """
+        X, y, bounds = self._labelled(X, y)
+        return self._conditioned(X, y)._bounded(bounds)
+
+    def _conditioned(self, X: Tensor, y: Tensor) -> Self:
+        """The same calibration on additional data; anything else with a posterior must follow."""
+        other = copy.copy(self)
+        other.posterior = self.posterior.extended(X, y)
+        return other
+
+    def _updated(self, X: Tensor, y: Tensor, weights: Tensor | None) -> "Calibrated":
+        """See :meth:`updated`, on checked data; ``weights`` [n] if the earlier points have some."""
+        return self._rescored(X, y, None)
+
+    def _rescored(self, X: Tensor, y: Tensor, keep: int | None) -> "Calibrated":
+        raise InvalidInputError(
+            "expected a predictor that can take new calibration points, found "
+            f"{type(self).__name__}; choose another calibration, or start over with refit=True"
+        )
+
+    @abstractmethod
+    def _warn_of_coverage(
+        self, coverage: float, symmetric: bool | None, weights: Tensor | None, n_rows: int
+    ) -> None:
+        """Warn where an end will come from a tail."""
+
+    def _test_weights(self, X: Tensor, sample_weight: Any) -> Tensor | None:
+        """Weights [T] of points to predict; None for equal ones."""
+        return no_weights(sample_weight)
+
+    def _new_weights(self, X: Tensor, sample_weight: Any) -> Tensor | None:
+        """Weights [n] of points to learn from; None for equal ones."""
+        return no_weights(sample_weight)
+
+    def _features(self, X: Any) -> Tensor:
+        return as_features(X, n_features=self.n_features, device=self.device)
+
+    def _near_features(self, X: Any) -> Tensor:
+        X = self._features(X)
+        if self.gp is not None:
+            warn_if_far(self.gp, X[:, : self.gp.n_features])
+        return X
+
+    def _labelled(self, X: Any, y: Any) -> tuple[Tensor, Tensor, Bounds | None]:
+        """Checked rows, and the bounds that hold their targets, too."""
+        X = self._features(X)
+        y = as_target(y, n_rows=X.shape[0], device=X.device)
+        bounds = None if self.bounds is None else self.bounds.holding(as_numpy(y))
+        return X, y, bounds
+
+
+class OfModel(Calibrated):
+    """A predictor that asks a model for scores and values; not every one has a GP."""
+
+    model: Model
+
+    @property
+    def posterior(self) -> Posterior:  # type: ignore[override]
+        """The GP that the model is based on; an error where it has none."""
+        return needed_gp(self.model)
+
+    @property
+    def _based_on(self) -> Any:
+        return type(self.model).__name__ if self.gp is None else self.gp
+
+    @property
+    def gp(self) -> Posterior | None:
+        """See :meth:`Calibrated.gp`."""
+        return self.model.gp
+
+    @property
+    def n_features(self) -> int:
+        """See :meth:`Calibrated.n_features`."""
+        return self.model.n_features
+
+    @property
+    def n_train(self) -> int:
+        """See :meth:`Calibrated.n_train`."""
+        return len(self.model.y_train) if self.gp is None else super().n_train
+
+    @property
+    def device(self) -> torch.device:
+        """See :meth:`Calibrated.device`."""
+        return self.model.device
+
+    def location(self, X: Tensor) -> Tensor:
+        """See :meth:`Calibrated.location`."""
+        return self.model.location(X)
+
+
+def n_dense(gp: Posterior | None) -> int:
+    """Points whose covariance is one dense matrix; 0 without a GP."""
+    return 0 if gp is None else gp.n_dense
+
+
+def no_weights(sample_weight: Any) -> Tensor | None:
+    """None; raises if weights are given to a predictor without weights."""
+    if sample_weight is not None:
+        raise InvalidInputError(
+            "sample_weight: expected a model that was calibrated with weights, found one "
+            "without; give them to fit, too"
+        )
+    return None
+
+
+def in_blocks(ask: Callable[..., Tensor], *rows: Tensor | None) -> Tensor:
+    """``ask`` for blocks of rows, whose answers have the rows last; a None stays None."""
+    first = rows[0]
+    assert first is not None
+    if len(first) <= ROWS_AT_ONCE:
+        return ask(*rows)
+    count = -(-len(first) // ROWS_AT_ONCE)
+    parts = [[None] * count if part is None else part.split(ROWS_AT_ONCE) for part in rows]
+    return torch.cat([ask(*block) for block in zip(*parts, strict=True)], dim=-1)
+
+
+def calibrated_of(model: Any) -> Calibrated:
+    """The torch-level predictor of a fitted estimator; a predictor is returned as it is.
+
+    Examples
+    --------
+    >>> calibrated_of("model")
+    Traceback (most recent call last):
+    sharpgp.exceptions.InvalidInputError: model: expected a fitted SharpGPRegressor or what ...
+    """
+    calibrated = getattr(model, "calibrated_", model)
+    if not isinstance(calibrated, Calibrated):
+        found = type(model).__name__
+        if hasattr(model, "fit"):
+            found += ", which is not fitted; call its fit first"
+        raise InvalidInputError(
+            "model: expected a fitted SharpGPRegressor or what a recalibrator's fit returned, "
+            f"found {found}"
+        )
+    return calibrated

@@ -1,0 +1,69 @@
+"""Weights of points for a covariate shift: one for each point, or a function of the inputs."""
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from sharpgp._validation import as_weights
+from sharpgp.calibration.predictors.base import no_weights
+from sharpgp.exceptions import InvalidInputError
+
+#: ``(X (n, d)) -> weights (n,)``, both NumPy arrays.
+Ratio = Callable[[Any], Any]
+
+
+def weights_at(X: Tensor, ratio: Ratio) -> Tensor:
+    """Weights from a function of the inputs [n, d].
+
+    Examples
+    --------
+    >>> import torch
+    >>> weights_at(torch.ones(3, 1, dtype=torch.float64), lambda X: 2 * X[:, 0]).tolist()
+    [2.0, 2.0, 2.0]
+    """
+    return as_weights(ratio(X.cpu().numpy()), n_rows=X.shape[0], device=X.device)
+
+
+def some_positive(weights: Tensor) -> Tensor:
+    """The same weights of calibration points; raises if none is positive."""
+    if not bool((weights > 0).any()):
+        raise InvalidInputError(
+            "sample_weight: expected some positive weights, found none among the "
+            f"{len(weights)} calibration points"
+        )
+    return weights
+
+
+def weights_to_predict(
+    X: Tensor, sample_weight: Any, weights: Tensor | None, ratio: Ratio | None
+) -> Tensor | None:
+    """Weights [T] of test points, in units of the largest of the calibration ``weights`` [C].
+
+    Those given, else those of the function, else the largest; None if nothing is weighted.
+    """
+    if weights is None:
+        return no_weights(sample_weight)
+    found = _given(X, sample_weight, ratio)
+    return X.new_ones(X.shape[0]) if found is None else found / weights.max()
+
+
+def weights_to_learn(
+    X: Tensor, sample_weight: Any, weights: Tensor | None, ratio: Ratio | None
+) -> Tensor | None:
+    """Weights [n] of new calibration points; None without weights."""
+    if weights is None:
+        return no_weights(sample_weight)
+    found = _given(X, sample_weight, ratio)
+    if found is None:
+        raise InvalidInputError(
+            "sample_weight: expected weights for the new points, found none; the model was "
+            "calibrated with weights"
+        )
+    return found
+
+
+def _given(X: Tensor, sample_weight: Any, ratio: Ratio | None) -> Tensor | None:
+    if sample_weight is not None:
+        return as_weights(sample_weight, n_rows=X.shape[0], device=X.device)
+    return None if ratio is None else weights_at(X, ratio)

@@ -1,0 +1,7 @@
+"""From what people have to arrays: frames, gaps, groups, noise, bounds, and what looks wrong."""
+
+from sharpgp.data.column import Column
+from sharpgp.data.encoding import Encoded, TableEncoding
+from sharpgp.data.reading import is_frame
+
+__all__ = ["Column", "Encoded", "TableEncoding", "is_frame"]

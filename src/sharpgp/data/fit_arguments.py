@@ -1,0 +1,106 @@
+"""From the arguments of ``fit`` to labelled rows: the one place where they are checked."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from sklearn.utils import _safe_indexing
+
+from sharpgp._validation import as_numpy, as_target, as_weights
+from sharpgp.data.inputs import features, plain, training_data, with_targets
+from sharpgp.data.noise import with_noise
+from sharpgp.data.rows import Rows, each_once, group_names, group_numbers
+from sharpgp.exceptions import InvalidInputError
+
+
+def labelled(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    X_cal: Any,
+    y_cal: Any,
+    *,
+    groups: Any = None,
+    groups_cal: Any = None,
+    noise: Any = None,
+    noise_cal: Any = None,
+    sample_weight: Any = None,
+    sample_weight_cal: Any = None,
+) -> tuple[Rows, Rows | None, Any]:
+    """Rows to train on, rows to calibrate with if given, and weights of those that calibrate.
+
+    The estimator learns names, encoding and usual noise on the way.
+    """
+    if sample_weight is not None and X_cal is None:
+        sample_weight_cal = sample_weight
+    given_rows = X, y, groups, noise, sample_weight, sample_weight_cal
+    X, y, groups, noise, sample_weight, *own = with_targets(*given_rows)
+    cal, n_cal = None, 0
+    if X_cal is None:
+        (sample_weight_cal,) = own
+        if groups_cal is not None:
+            raise InvalidInputError("groups_cal: expected it with X_cal, found it alone")
+    else:
+        given = with_targets(X_cal, y_cal, groups_cal, noise_cal, sample_weight_cal)
+        X_cal, y_cal, groups_cal, noise_cal, sample_weight_cal = given
+    X, y = training_data(estimator, X, y)
+    y = as_numpy(as_target(y))
+    if X_cal is not None:
+        X_cal = features(estimator, X_cal)
+        n_cal = len(X_cal)
+        y_cal = as_numpy(as_target(plain(y_cal), n_rows=n_cal))
+    of_train, of_cal = group_numbers(groups, len(y), groups_cal, n_cal)
+    vars(estimator).pop("group_names_", None)
+    if groups is not None:
+        estimator.group_names_ = group_names(groups, groups_cal)
+    train = Rows(X, y, of_train)
+    if X_cal is not None:
+        cal = Rows(X_cal, y_cal, of_cal)
+    weights = sample_weight_cal
+    if not (weights is None or callable(weights)):
+        weights = as_numpy(as_weights(plain(weights), n_rows=n_cal or len(y)))
+    vars(estimator).pop("noise_", None)
+    vars(estimator).pop("weight_", None)
+    if sample_weight is not None:
+        estimator.weight_ = float(np.mean(sample_weight))
+        logs = np.log(estimator.weight_ / sample_weight)
+        train = replace(train, X=np.column_stack([train.X, logs]), weighted=True)
+        if cal is not None:
+            X_cal = np.column_stack([cal.X, np.zeros(n_cal)])
+            cal = replace(cal, X=X_cal, weighted=True)
+    if noise is not None or noise_cal is not None:
+        train, cal, estimator.noise_ = with_noise(train, cal, noise, noise_cal)
+    return each_once(train, cal, weights)
+
+
+def positive_weights(X: Any, y: Any, groups: Any, sample_weight: Any) -> tuple[Any, Any, Any, Any]:
+    """Rows, targets and groups that have a positive weight; weights (n,), None if all are equal.
+
+    Examples
+    --------
+    >>> X, y, groups, weights = positive_weights(np.eye(3), [1.0, 2.0, 3.0], None, [2, 0, 1])
+    >>> y, weights
+    ([1.0, 3.0], array([2., 1.]))
+    """
+    if sample_weight is None:
+        return X, y, groups, None
+    y = y if hasattr(y, "__len__") else np.asarray(y)
+    weights = as_numpy(as_weights(plain(sample_weight), n_rows=len(y)))
+    kept = np.flatnonzero(weights > 0)
+    if not kept.size:
+        raise InvalidInputError("sample_weight: expected some above zero, found none")
+    if kept.size < len(weights):
+        X, y, groups = (
+            None if one is None else _safe_indexing(plain(one), kept) for one in (X, y, groups)
+        )
+        weights = weights[kept]
+    return X, y, groups, weights if np.ptp(weights) > 0 else None
+
+
+def both_or_none(X_cal: Any, y_cal: Any) -> None:
+    """Raise unless calibration data have inputs and targets, or there are none."""
+    if (X_cal is None) != (y_cal is None):
+        given, missing = ("X_cal", "y_cal") if y_cal is None else ("y_cal", "X_cal")
+        raise InvalidInputError(
+            f"expected both X_cal and y_cal, found {given} only; give {missing} too"
+        )

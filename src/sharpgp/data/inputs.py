@@ -1,0 +1,299 @@
+"""What the estimator takes: arrays, frames and tensors; and data that a GP cannot fit sensibly."""
+
+import copy
+import numbers
+from typing import Any, TypeVar
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import _safe_indexing, check_random_state
+from sklearn.utils.validation import check_consistent_length, check_X_y, validate_data
+
+from sharpgp._validation import constant_columns, refuse_other_kinds
+from sharpgp.data import texts
+from sharpgp.data.encoding import Encoded, TableEncoding, text_of_mark
+from sharpgp.data.reading import ArrayColumns, is_frame, is_missing, names_of, values_of
+from sharpgp.data.suspicions import SMALLEST_MIDDLE, is_flattened, likely_mark
+from sharpgp.exceptions import InvalidInputError, warn
+
+T = TypeVar("T")
+#: Targets below this are next to the numbers that have no precision left.
+SMALLEST_TARGET = 1e-280
+
+
+def validated(estimator: BaseEstimator, *data: Any, **checks: Any) -> Any:
+    """scikit-learn's checks, and our error for whole numbers that no float can hold."""
+    try:
+        return validate_data(estimator, *map(plain, data), dtype=np.float64, **checks)
+    except OverflowError:
+        raise InvalidInputError("expected numbers up to 1.8e308, found larger ones") from None
+
+
+def training_data(estimator: Any, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Features (n, d) and targets to fit on; of a data frame, or an array with gaps, encoded.
+
+    The estimator gets the encoding as ``encoding_``, and scikit-learn's ``n_features_in_`` and
+    names.  Columns of an array that are constant but for rounding become ``constant_``: they have
+    their one value in these rows and in all that come later.  An encoding leaves such columns out.
+    """
+    checks: dict[str, Any] = {"y_numeric": True, "ensure_min_samples": 2}
+    for name in ("encoding_", "constant_"):
+        vars(estimator).pop(name, None)
+    if is_frame(X):
+        names_of(X)
+        validate_data(estimator, X, skip_check_array=True)
+        X = TableEncoding.learn(X, marks=marks_of(estimator)).encode(X)
+    elif isinstance(X, Encoded):
+        names = X.encoding.names
+        estimator.feature_names_in_, estimator.n_features_in_ = np.array(names, object), len(names)
+    if isinstance(X, Encoded):
+        estimator.encoding_ = X.encoding
+        return check_X_y(X.features, plain(y), dtype=np.float64, estimator=estimator, **checks)
+    array, y = validated(estimator, X, y, ensure_all_finite="allow-nan", **checks)
+    gaps, marks = np.isnan(array), marks_of(estimator)
+    if not gaps.any() and not marks:
+        constant = constant_columns(array)
+        if constant.size:
+            estimator.constant_ = constant
+        return with_constants(estimator, array), y
+    if gaps.any():
+        warn(
+            f"X: {int(gaps.sum())} of {gaps.size} values are missing; each is replaced by the "
+            "median of its column, and an extra feature marks it",
+            UserWarning,
+        )
+    columns = ArrayColumns(array, _names_in(estimator))
+    estimator.encoding_ = TableEncoding.learn(columns, marks=marks)
+    return estimator.encoding_.encode(columns).features, y
+
+
+def marks_of(estimator: Any) -> tuple[str, ...]:
+    """What stands for a missing value, as the user said; as texts."""
+    given = getattr(estimator, "missing", ())
+    one = isinstance(given, str | numbers.Real)
+    return tuple(text_of_mark(mark) for mark in ([given] if one else given))
+
+
+def targets(estimator: Any, y: Any) -> Any:
+    """Targets that are written as text as numbers, by the rules of features; others as they are.
+
+    Where the user's marks of missing values are, the target is missing.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     print(targets(None, ["1.234,50 €", "7,00 €"]), caught[0].message)
+    [1234.5    7. ] y: text is read as numbers, such as '1.234,50 €' = 1234.5
+    """
+    marks = marks_of(estimator)
+    array = np.asarray(plain(y)) if isinstance(y, list | tuple) or hasattr(y, "__len__") else None
+    if array is None or array.ndim != 1:
+        return y
+    if not marks and not any(
+        isinstance(item, str) for item in array[array.dtype.kind not in "OUT" :]
+    ):
+        return y
+    values = texts.without(values_of({"y": y}, "y"), marks)
+    if values.holds == "text" and not values.missing.all() and not values.declared:
+        written = texts.learn("y", values, 0)
+        if written is None or written.dates:
+            example = str(values.data[~values.missing][0])
+            raise InvalidInputError(
+                f"y: expected numbers to predict, found text, such as {example!r}"
+            )
+        warn(f"y: text is read as numbers, such as {written.reading}", UserWarning)
+        values = written.read("y", values, 0)
+    return values.data if values.holds in ("number", "boolean") else y
+
+
+def features(estimator: Any, X: Any) -> np.ndarray:
+    """Features (n, d) of rows to predict, as the estimator was fitted on."""
+    rows = encoded(estimator, X)
+    if rows is not None:
+        return rows.features
+    return with_constants(estimator, validated(estimator, X, reset=False))
+
+
+def with_constants(estimator: Any, X: T) -> T:
+    """The same rows (n, d), with their one value in columns that were constant in training."""
+    constant: np.ndarray | None = getattr(estimator, "constant_", None)
+    if constant is None:
+        return X
+    X = copy.deepcopy(X)
+    for column, value in constant.T:
+        X[:, int(column)] = value  # type: ignore[index]
+    return X
+
+
+def feature_names(estimator: Any) -> list[str] | None:
+    """Names of the features, for models that want them; None where there are none."""
+    encoding: TableEncoding | None = getattr(estimator, "encoding_", None)
+    names = encoding.features if encoding else getattr(estimator, "feature_names_in_", None)
+    if names is None:
+        return None
+    return [*names, "noise variance"] if hasattr(estimator, "noise_") else list(names)
+
+
+def columns_of(estimator: Any) -> dict[str, list[int]]:
+    """Which features each column of a table became, in its order; empty for an array.
+
+    A column that the model does not use became none.
+    """
+    encoding: TableEncoding | None = getattr(estimator, "encoding_", None)
+    if encoding is None:
+        return {}
+    return {name: encoding.places.get(name, []) for name in _names_in(estimator)}
+
+
+def encoded(estimator: Any, X: Any) -> Encoded | None:
+    """Rows by the encoding of a fitted estimator; None where it has none."""
+    encoding: TableEncoding | None = getattr(estimator, "encoding_", None)
+    if isinstance(X, Encoded) or encoding is None:
+        return X if isinstance(X, Encoded) else None
+    if is_frame(X):
+        validate_data(estimator, X, reset=False, skip_check_array=True)
+        return encoding.encode(X)
+    checks: dict[str, Any] = {"dtype": None, "ensure_all_finite": False}
+    array = validate_data(estimator, plain(X), reset=False, **checks)
+    return encoding.encode(ArrayColumns(array, _names_in(estimator)))
+
+
+def _names_in(estimator: Any) -> list[str]:
+    names = getattr(estimator, "feature_names_in_", None)
+    return [f"x{j}" for j in range(estimator.n_features_in_)] if names is None else list(names)
+
+
+def with_targets(X: Any, y: Any, *more: Any) -> tuple[Any, ...]:
+    """Rows of ``X``, ``y`` and whatever else has one entry per row, without those that lack ``y``.
+
+    Rows left out are named in a warning.  What is None, callable or of another length stays.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     X, y, groups = with_targets(np.ones((3, 1)), [1.0, np.nan, 3.0], ["a", "b", "c"])
+    >>> len(X), y, groups, str(caught[0].message)
+    (2, [1.0, 3.0], ['a', 'c'], 'y: 1 of 3 targets are missing; row(s) 1 are left out')
+    """
+    missing = _missing(y)
+    if not missing.any() or missing.all():
+        return X, y, *more
+    check_consistent_length(X, y)
+    rows = np.flatnonzero(missing)
+    shown = ", ".join(str(row) for row in rows[:8]) + (", ..." if len(rows) > 8 else "")
+    warn(
+        f"y: {len(rows)} of {len(missing)} targets are missing; row(s) {shown} are left out",
+        UserWarning,
+    )
+    kept = np.flatnonzero(~missing)
+
+    def part(data: Any) -> Any:
+        if data is None or callable(data) or getattr(data, "shape", None) == ():
+            return data
+        same = hasattr(data, "__len__") and len(data) == len(missing)
+        return _safe_indexing(data, kept) if same else data
+
+    return tuple(part(data) for data in (X, y, *more))
+
+
+def _missing(y: Any) -> np.ndarray:
+    """Which targets are missing; none where they are not numbers, which later checks say."""
+    none = np.zeros(1, dtype=bool)
+    array = np.asarray(plain(y))
+    if array.dtype.kind == "f" and array.ndim:
+        return np.isnan(array).reshape(len(array), -1).any(1)
+    if array.dtype.kind == "O" and array.ndim == 1 and len(array):
+        return np.array([is_missing(item) for item in array], dtype=bool)
+    return none
+
+
+def plain(data: Any) -> Any:
+    """Torch tensors as NumPy; everything else as it is, so that column names survive.
+
+    Dates and masks are refused here, because scikit-learn's checks let them pass as numbers.
+    """
+    if hasattr(data, "detach"):  # torch need not be loaded to tell
+        return data.detach().cpu().numpy()
+    refuse_other_kinds(data, "data", but="c")  # scikit-learn refuses complex numbers by itself
+    return data
+
+
+def seed_of(random_state: Any) -> int | None:
+    """A seed from what scikit-learn takes for one; a RandomState instance draws it.
+
+    Examples
+    --------
+    >>> seed_of(3), seed_of(None), seed_of(np.random.RandomState(0))
+    (3, None, 209652396)
+    """
+    if random_state is None or isinstance(random_state, numbers.Integral):
+        return None if random_state is None else int(random_state)
+    try:
+        return int(check_random_state(random_state).randint(2**31 - 1))
+    except ValueError:
+        raise InvalidInputError(
+            "random_state: expected None, a whole number or a numpy RandomState, "
+            f"found {random_state!r}"
+        ) from None
+
+
+def check_training_data(
+    X: np.ndarray, y: np.ndarray, encoding: TableEncoding | None = None
+) -> None:
+    """Errors and warnings for data that a GP can be asked to fit but not sensibly.
+
+    Of what an encoding made, only the columns of numbers are looked at.
+    """
+    import torch
+
+    from sharpgp.gp.scaling import Affine
+
+    names: list[Any] = list(range(X.shape[1]))
+    if encoding is not None:
+        kept = [k for k, name in enumerate(encoding.features) if name in encoding.names]
+        X, names = X[:, kept], [repr(encoding.features[k]) for k in kept]
+    if bool(Affine.is_constant(torch.from_numpy(y))):
+        raise InvalidInputError(
+            f"y: expected a target that varies, found {y[0]:g} in all {len(y)} training rows"
+        )
+    if float(np.abs(y).max()) < SMALLEST_TARGET:
+        raise InvalidInputError(
+            f"y: expected magnitudes above {SMALLEST_TARGET:g}, found {np.abs(y).max():g} at most; "
+            "choose other units"
+        )
+    constant = np.flatnonzero(np.ptp(X, axis=0) == 0)
+    if constant.size:
+        warn(
+            f"X: column(s) [{', '.join(str(names[j]) for j in constant)}] are constant in the "
+            "training rows and carry no information; remove them",
+            UserWarning,
+        )
+    seen: dict[bytes, int] = {}
+    for j in range(X.shape[1]):
+        first = seen.setdefault(X[:, j].tobytes(), j)
+        if first != j and j not in constant:
+            warn(f"X: column {names[j]} repeats column {names[first]}; remove one", UserWarning)
+    _warn_of_outliers(X, y, names)
+
+
+def _warn_of_outliers(X: np.ndarray, y: np.ndarray, names: list[Any]) -> None:
+    """Marks for missing values, and values so large that all others look the same beside them."""
+    columns = [f"X: column {name}" for name in names]
+    for name, values in zip([*columns, "y"], [*X.T, y], strict=True):
+        if (found := likely_mark(values)) is not None:
+            warn(
+                f"{name}: {int((values == found).sum())} value(s) are {found:g}, far from all "
+                f"others; if that stands for a missing value, take it out with missing=[{found:g}]",
+                UserWarning,
+            )
+        elif is_flattened(values):
+            warn(
+                f"{name}: a few values are so extreme that the others differ by less than "
+                f"{SMALLEST_MIDDLE:g} standard deviations, which the GP cannot resolve; "
+                "check or remove them, or take logarithms",
+                UserWarning,
+            )

@@ -1,0 +1,326 @@
+"""Labelled rows: what ``fit`` is given, checked; groups, equal inputs, and what is held out."""
+
+import numbers
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.model_selection import train_test_split
+from sklearn.utils import check_random_state
+from torch import Tensor
+
+from sharpgp._validation import as_labels, as_numpy
+from sharpgp.data import folds
+from sharpgp.data.folds import equal_rows, together
+from sharpgp.data.inputs import plain
+from sharpgp.exceptions import InvalidInputError, warn
+from sharpgp.policy import SCORED_ROWS
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Labelled rows: ``X`` (n, d), ``y`` (n,), and whole numbers (n,) for groups if there are.
+
+    With ``known_noise`` the last column of ``X`` is the variance of the noise of each row, with
+    ``weighted`` the logarithm of its relative noise.
+    """
+
+    X: np.ndarray
+    y: np.ndarray
+    groups: np.ndarray | None = None
+    known_noise: bool = False
+    weighted: bool = False
+
+    def __getitem__(self, rows: np.ndarray) -> "Rows":
+        groups = None if self.groups is None else self.groups[rows]
+        return replace(self, X=self.X[rows], y=self.y[rows], groups=groups)
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def labels(self) -> Tensor:
+        """Which rows belong :func:`~sharpgp.data.folds.together`."""
+        groups = None if self.groups is None else torch.tensor(self.groups)
+        return together(torch.tensor(self.inputs), groups)
+
+    @property
+    def inputs(self) -> np.ndarray:
+        """The features, without a variance (n, d)."""
+        return self.X[:, :-1] if self.known_noise or self.weighted else self.X
+
+    def input_numbers(self) -> np.ndarray:
+        """Number (n,) of each row's input, and group if there are, as they come."""
+        keys = [self.inputs] if self.groups is None else [self.inputs, self.groups[:, None]]
+        return equal_rows(torch.from_numpy(np.column_stack(keys))).numpy()
+
+    def joined(self, other: "Rows") -> "Rows":
+        """These rows, then others."""
+        groups = None
+        if self.groups is not None and other.groups is not None:
+            groups = np.concatenate([self.groups, other.groups])
+        X, y = np.concatenate([self.X, other.X]), np.concatenate([self.y, other.y])
+        return replace(self, X=X, y=y, groups=groups)
+
+
+def group_numbers(
+    groups: Any, n_rows: int, groups_cal: Any, n_cal: int
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Groups of training and calibration rows as whole numbers, the same for the same name.
+
+    Examples
+    --------
+    >>> group_numbers(["a", "b"], 2, ["b", "c", "c"], 3)
+    (array([0, 1]), array([1, 2, 2]))
+    """
+    given = [(groups, n_rows), (groups_cal, n_cal)]
+    named = [(names, n) for names, n in given if names is not None]
+    for names, n in named:
+        as_labels(names, n_rows=n)
+    if not named:
+        return None, None
+    every = np.concatenate([np.asarray(plain(names), dtype=object).ravel() for names, _ in named])
+    numbers_of = as_labels(every, n_rows=len(every)).numpy()
+    first = n_rows if groups is not None else 0
+    return (
+        None if groups is None else numbers_of[:first],
+        None if groups_cal is None else numbers_of[first:],
+    )
+
+
+def group_names(groups: Any, groups_cal: Any) -> np.ndarray:
+    """Names of all groups, at the numbers that :func:`group_numbers` gives them; as text.
+
+    Examples
+    --------
+    >>> group_names(["b", "a", "b"], None).tolist(), group_names([2, 1], [1, 3]).tolist()
+    (['b', 'a'], ['2', '1', '3'])
+    """
+    given = [
+        np.asarray(plain(one), dtype=object).ravel()
+        for one in (groups, groups_cal)
+        if one is not None
+    ]
+    every = np.concatenate(given)
+    numbers_of = as_labels(every, n_rows=len(every)).numpy()
+    first = np.unique(numbers_of, return_index=True)[1]
+    return np.array([_as_text(name) for name in every[first]])
+
+
+def _as_text(name: Any) -> str:
+    """A name by which a group is found again: 3 and 3.0 are one group."""
+    if isinstance(name, numbers.Real) and float(name).is_integer():
+        return str(int(float(name)))
+    return str(name)
+
+
+def with_groups(estimator: Any, X: Tensor, groups: Any) -> tuple[Any, Tensor]:
+    """The predictor for known groups, and points with the number of theirs, -1 for new ones."""
+    predictor = getattr(estimator.calibrated_, "by_group", None)
+    names = getattr(estimator, "group_names_", None)
+    if predictor is None or names is None:
+        raise InvalidInputError(
+            "groups: expected a model that was fitted with groups, and without weights, by 'cv' or "
+            "'exact', and knows ten or more rows of groups with several, found another; give "
+            "groups to fit"
+        )
+    as_labels(groups, n_rows=len(X))
+    number = {name: k for k, name in enumerate(names.tolist())}
+    asked = [number.get(_as_text(name), -1) for name in np.asarray(plain(groups), dtype=object)]
+    return predictor, torch.cat([X, X.new_tensor(asked).unsqueeze(-1)], -1)
+
+
+def each_once(train: Rows, cal: Rows | None, weights: Any) -> tuple[Rows, Rows | None, Any]:
+    """The same rows, once each if a whole table was repeated, of which there is a warning.
+
+    Rows that calibrate stay as they are.
+    """
+    rows = rows_once(train)
+    if len(rows) < len(train):
+        train = train[rows]
+        if isinstance(weights, np.ndarray) and cal is None:
+            weights = weights[rows]
+    return train, cal, weights
+
+
+def rows_once(rows: Rows) -> np.ndarray:
+    """Numbers of the rows: all, or the first of each, with a warning, if a table was repeated."""
+    labels = rows.input_numbers()
+    if rows.weighted or not is_repeated(labels, rows.y):
+        return np.arange(len(rows))
+    first = np.unique(labels, return_index=True)[1]
+    warn_of_repetition(len(rows), len(first))
+    return first
+
+
+def known_apart(rows: Rows) -> bool:
+    """Whether known inputs and new ones are different questions.
+
+    That is where inputs repeat, unless they are so few that all new rows repeat them, and unless
+    there are groups, where new ones are asked for.
+
+    Examples
+    --------
+    >>> X = np.arange(40.0)[:, None]
+    >>> known_apart(Rows(X, X[:, 0])), known_apart(Rows(X // 2, X[:, 0]))
+    (False, True)
+    >>> known_apart(Rows(X % 2, X[:, 0]))
+    False
+    """
+    return rows.groups is None and len(rows.labels().unique()) < len(rows)
+
+
+def with_earlier(
+    calibrated: Any, X: Tensor, y: Tensor, *, grouped: bool, known_noise: bool = False
+) -> tuple[Rows, Callable[..., Any] | None]:
+    """All points that a predictor rests on and further ones, and the function for weights."""
+    if grouped:
+        raise InvalidInputError(
+            "refit: expected a model fitted without groups, found one with groups, which are not "
+            "stored; call fit with all points and their groups"
+        )
+    weights = getattr(calibrated, "ratio", None)
+    if weights is None and getattr(calibrated, "weights", None) is not None:
+        raise InvalidInputError(
+            "refit: expected weights of all points, found those of calibration points only; "
+            "call fit with all points and their weights"
+        )
+    X_old, y_old = calibrated.labelled_data()
+    X, y = torch.cat([X_old, X]), torch.cat([y_old, y])
+    return Rows(as_numpy(X), as_numpy(y), known_noise=known_noise), weights
+
+
+def held_out_rows(
+    rows: Rows, weights: Any, cal_size: float, seed: int | None, *, by_row: bool = False
+) -> tuple[Rows, Rows, Any, np.ndarray | None]:
+    """Rows to train on and to calibrate with, the weights of the latter, and which were drawn.
+
+    See :func:`holdout`; ``by_row`` and where inputs repeat, :func:`holdout_by_row`.
+    """
+    drawn = None
+    if by_row and known_apart(rows):
+        train, cal, drawn = holdout_by_row(rows.input_numbers(), cal_size, seed)
+    else:
+        train, cal = holdout(rows.labels(), cal_size, seed)
+    if isinstance(weights, np.ndarray):
+        weights = weights[cal]
+    return rows[train], rows[cal], weights, drawn
+
+
+def holdout_by_row(
+    labels: np.ndarray, cal_size: float, seed: int | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows to train on, rows to calibrate with, and which of these were drawn one by one.
+
+    Rows are drawn at random, whatever their labels.  Where labels with one row are then fewer than
+    half of those that train, too few of the rows drawn have a label that is new: labels with
+    several rows are taken out whole, each with the probability of a row, two at least.
+
+    Examples
+    --------
+    >>> train, cal, drawn = holdout_by_row(np.arange(400) // 4, 0.25, 0)
+    >>> int(drawn.sum()), len(cal) > 99, len(set(train) & set(cal))
+    (99, True, 0)
+    """
+    _, cal = holdout(torch.arange(len(labels)), cal_size, seed)
+    drawn = np.zeros(len(labels), dtype=bool)
+    drawn[cal] = True
+    left = np.bincount(labels[~drawn], minlength=int(labels.max()) + 1)
+    out = drawn.copy()
+    if 2 * (left == 1).sum() < (left > 0).sum():
+        several = check_random_state(seed).permutation(np.flatnonzero(left > 1))
+        p = drawn.mean()
+        n_out = max(2, check_random_state(seed).binomial(len(several), p))
+        most = (left > 0).sum() - 2  # something has to train
+        out |= np.isin(labels, several[: min(n_out, most)])
+    return np.flatnonzero(~out), np.flatnonzero(out), drawn[out]
+
+
+def holdout(labels: Tensor, cal_size: float, seed: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Rows to train on and rows to calibrate with, drawn at random.
+
+    Parameters
+    ----------
+    labels : Tensor [n]
+        Rows that share one are on the same side.
+    cal_size : float or int
+        Fraction (of them at most :data:`~sharpgp.policy.SCORED_ROWS`) or number of the rows
+        that calibrate; see :class:`sharpgp.SharpGPRegressor`.
+    seed : int or None
+
+    Examples
+    --------
+    >>> rows, cal = holdout(torch.arange(400), 0.25, 0)
+    >>> len(rows), len(cal)
+    (301, 99)
+    """
+    n_rows = len(labels)
+    whole = isinstance(cal_size, numbers.Integral) and not isinstance(cal_size, bool)
+    most = n_rows if whole else 1
+    if not (isinstance(cal_size, numbers.Real) and 0 < cal_size < most):
+        raise InvalidInputError(
+            f"cal_size: expected a fraction in (0, 1) or a count below {n_rows}, found {cal_size!r}"
+        )
+    wanted = min(round(float(cal_size) * n_rows), SCORED_ROWS)
+    n_cal = int(cal_size) if whole else max(2, _without_waste(wanted))
+    if n_rows - n_cal < 2:
+        raise InvalidInputError(
+            f"expected at least 4 samples, 2 to train on and 2 to calibrate with, found {n_rows} "
+            f"with cal_size={cal_size!r}; add data or give X_cal and y_cal"
+        )
+    if len(labels.unique()) == n_rows:
+        rows, cal = train_test_split(np.arange(n_rows), test_size=n_cal, random_state=seed)
+        return rows, cal
+    drawn = int(check_random_state(seed).randint(2**31 - 1))
+    kept, held_out = folds.holdout(labels, n_cal, drawn)
+    return kept.numpy(), held_out.numpy()
+
+
+def _without_waste(n_cal: int) -> int:
+    """A ``C`` for which 80, 90 and 95 % intervals end at whole ranks, if one is within 5 %.
+
+    An interval at coverage ``c`` ends at rank ``ceil(c (C + 1))``: with 78 points, 95 % intervals
+    would cover 96.2 %, with 79 they cover 95 %.
+
+    Examples
+    --------
+    >>> [_without_waste(n_cal) for n_cal in (78, 101, 25)]
+    [79, 99, 25]
+    """
+    better = 20 * round((n_cal + 1) / 20) - 1
+    return better if abs(better - n_cal) <= 0.05 * n_cal else n_cal
+
+
+def is_repeated(labels: np.ndarray, y: np.ndarray) -> bool:
+    """Whether every row occurs equally often, more than once: a table that was repeated.
+
+    Examples
+    --------
+    >>> is_repeated(np.array([0, 1, 0, 1]), np.array([5.0, 6.0, 5.0, 6.0]))
+    True
+    >>> is_repeated(np.array([0, 1, 0, 2]), np.array([5.0, 6.0, 5.0, 7.0]))
+    False
+    """
+    count = np.bincount(labels)
+    return bool(count[0] > 1 and (count == count[0]).all() and agrees(labels, y))
+
+
+def warn_of_repetition(n: int, n_kept: int) -> None:
+    """Warn that a table contains every row several times."""
+    warn(
+        f"{n - n_kept} of {n} rows are copies of other rows (every row occurs {n // n_kept} times, "
+        "with the same y); each is used once"
+    )
+
+
+def agrees(labels: np.ndarray, y: np.ndarray) -> bool:
+    """Whether rows of one label have one target.
+
+    Examples
+    --------
+    >>> agrees(np.array([0, 1, 0]), np.array([5.0, 6.0, 5.5]))
+    False
+    """
+    _, first = np.unique(labels, return_index=True)
+    return bool((y == y[first][np.unique(labels, return_inverse=True)[1]]).all())

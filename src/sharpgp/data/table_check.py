@@ -1,0 +1,583 @@
+"""What a fit would do with a table, and what looks wrong with it, before any fit."""
+
+import math
+import os
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sharpgp._files import replacing
+from sharpgp.data import texts
+from sharpgp.data.encoding import Encoded, TableEncoding, missing_columns, text_of_mark
+from sharpgp.data.reading import ArrayColumns, Values, is_frame, names_of, values_of
+from sharpgp.data.suspicions import (
+    GIVEN_AWAY,
+    explained_alone,
+    is_flattened,
+    likely_mark,
+    plausible_range,
+)
+from sharpgp.exceptions import InvalidInputError
+
+#: Rows for each lengthscale below which a fit has little to learn it from.
+FEWEST_ROWS = 10
+#: Levels, and rows for each of them, from which a column may say which rows belong together.
+FEWEST_GROUPS, FEWEST_IN_GROUP = 10, 2
+#: Correlation of neighbouring targets beyond which the order of rows matters: in standard errors,
+#: and, where no date says that the order is one of time, as such.
+CHAIN, LEAST_CHAIN = 5.0, 0.3
+#: Seconds of a default fit by rows, from docs/choosing.md; between them the logarithm is linear.
+_SECONDS = ((100, 6.0), (300, 17.0), (1000, 63.0), (2000, 140.0))
+
+
+@dataclass(frozen=True)
+class Suspicion:
+    """Something that looks wrong: its kind, what was found, and what to do.
+
+    ``stops`` says that a fit would refuse the table.
+    """
+
+    kind: str
+    says: str
+    cure: str = ""
+    stops: bool = False
+
+
+@dataclass(frozen=True)
+class CheckedColumn:
+    """What becomes of a column: what it holds, its features, gaps, and what it looks like."""
+
+    name: str
+    becomes: str
+    features: int
+    missing: int
+    looks: str
+
+
+@dataclass(frozen=True)
+class TableCheck:
+    """What :func:`check` found; prints as text, shows as HTML in notebooks.
+
+    Attributes
+    ----------
+    columns : tuple of CheckedColumn
+    findings : tuple of Suspicion
+        What would stop a fit comes first.
+    n_rows : int
+        Rows with a target.
+    target : str
+    seconds : float
+        About how long a default fit would take, on one core.
+    """
+
+    columns: tuple[CheckedColumn, ...]
+    findings: tuple[Suspicion, ...]
+    n_rows: int
+    target: str
+    seconds: float
+
+    @property
+    def fits(self) -> bool:
+        """Whether a fit would take the table as it is."""
+        return not any(one.stops for one in self.findings)
+
+    @property
+    def summary(self) -> str:
+        """One line: sizes, and how long a fit takes."""
+        used = [column for column in self.columns if column.features]
+        features = sum(column.features for column in used)
+        return (
+            f"{self.n_rows:,} rows, {len(used)} of {len(self.columns)} columns used "
+            f"({features} features), target {self.target}; a default fit takes "
+            f"{_duration(self.seconds)} on one core"
+        )
+
+    @property
+    def heading(self) -> str:
+        """Whether a fit would start, and how much to look at."""
+        n = len(self.findings)
+        if not self.fits:
+            return "A fit would stop here."
+        return f"{n} finding{'s' if n > 1 else ''} to look at." if n else "Nothing looks wrong."
+
+    def __str__(self) -> str:
+        rows = [("column", "becomes", "features", "missing", "looks like")]
+        rows += [
+            (one.name, one.becomes, str(one.features), str(one.missing), one.looks)
+            for one in self.columns
+        ]
+        wide = [max(len(row[k]) for row in rows) for k in range(4)]
+        lines = [
+            f"{a:{wide[0]}}  {b:{wide[1]}}  {c:>{wide[2]}}  {d:>{wide[3]}}  {e}".rstrip()
+            for a, b, c, d, e in rows
+        ]
+        found = [f"{'!' if one.stops else '-'} {_sentences(one)}" for one in self.findings]
+        return "\n".join([self.summary, "", *lines, "", self.heading, *found])
+
+    def _repr_html_(self) -> str:
+        """The page without its frame, for notebooks."""
+        kind = "well" if not self.findings else "look" if self.fits else "fault"
+        items = "".join(
+            f'<p class="advice{" look" if one.stops else ""}">{escape(one.says)} '
+            f'<span class="sizes">{escape(one.cure)}</span></p>'
+            for one in self.findings
+        )
+        found = f"<h2>What looks wrong</h2><article>{items}</article>" if items else ""
+        body = "".join(
+            f'<tr><th scope="row">{escape(one.name)}</th>'
+            f'<td class="text">{escape(one.becomes)}</td>'
+            f'<td class="wide">{one.features}</td><td>{one.missing}</td>'
+            f'<td class="text wide">{escape(one.looks)}</td></tr>'
+            for one in self.columns
+        )
+        head = "".join(
+            f'<th scope="col"{more}>{name}</th>'
+            for name, more in (
+                ("column", ""),
+                ("becomes", ' class="text"'),
+                ("features", ' class="wide"'),
+                ("missing", ""),
+                ("looks like", ' class="text wide"'),
+            )
+        )
+        return (
+            f'<div class="verdict {kind}"><p><strong>{escape(self.heading)}</strong> '
+            f"{escape(self.summary)}.</p></div>{found}"
+            '<h2>What each column becomes</h2><article><div class="scroll"><table>'
+            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div></article>"
+        )
+
+    def html(self, title: str = "Table check") -> str:
+        """One self-contained page."""
+        style = files("sharpgp.report").joinpath("style.css").read_text(encoding="utf-8")
+        return (
+            '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">'
+            f"<title>{escape(title)}</title><style>{style}</style></head><body><header><div>"
+            f"<h1>{escape(title)}</h1></div></header><main>{self._repr_html_()}</main></body></html>"
+        )
+
+    def write(self, path: str | os.PathLike[str], title: str = "Table check") -> Path:
+        """Write the page to a file."""
+        with replacing(path) as temporary:
+            temporary.write_text(self.html(title), encoding="utf-8")
+        return Path(path)
+
+
+def check(
+    X: Any,
+    y: Any,
+    *,
+    groups: str | None = None,
+    missing: Any = (),
+    target: str | None = None,
+    decimal: str | None = None,
+    dates: str | None = None,
+    first_row: int = 0,
+) -> TableCheck:
+    """Look at a table before any fit: what each column becomes, and what looks wrong.
+
+    Parameters
+    ----------
+    X : data frame, or array of shape (n, d)
+    y : array of shape (n,), or the name of a column of ``X``
+    groups : str, optional
+        Name of a column that says which rows belong together; it is no feature.
+    missing : number, str or a list of these
+        Values that stand for a missing one.
+    target : str, optional
+        Name of the target.
+    decimal, dates : str, optional
+        How to read texts that could be read in two ways, see
+        :meth:`sharpgp.data.TableEncoding.learn`.
+    first_row : int
+        What the first row is counted as.
+
+    Returns
+    -------
+    TableCheck
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> rng = np.random.default_rng(0)
+    >>> table = pd.DataFrame({"area": rng.uniform(20, 90, 80), "city": rng.choice(["A", "B"], 80)})
+    >>> rent = 12 * table["area"].to_numpy() + rng.normal(0, 50, 80)
+    >>> found = check(table.assign(yearly=12 * rent), rent)
+    >>> print(found.findings[0].says)
+    'yearly' alone explains 100.00 % of y.
+    """
+    given = (missing,) if isinstance(missing, str | int | float) else tuple(missing)
+    marks = tuple(map(text_of_mark, given))
+    table = X if is_frame(X) else _as_table(X)
+    names = names_of(table)
+    label = target or (y if isinstance(y, str) else str(getattr(y, "name", None) or "y"))
+    for name in (y, groups):
+        if isinstance(name, str) and name not in names:
+            raise InvalidInputError(missing_columns([name], names))
+    aside = {name for name in (y, groups) if isinstance(name, str)}
+    names = [name for name in names if name not in aside]
+    out: list[Suspicion] = []
+    of_y = values_of(table, y) if isinstance(y, str) else values_of({"y": y}, "y")
+    targets = _targets(label, texts.without(of_y, marks), first_row, decimal, out)
+    readable, read, refused = _readable(table, names, marks, first_row, decimal, dates, out)
+    settings: dict[str, Any] = {"marks": marks, "decimal": decimal, "dates": dates}
+    encoded = _encoded(_Columns(table, readable), first_row, settings, out) if readable else None
+    known = np.isfinite(targets)
+    if encoded is not None and known.any():
+        out += suspicions(_numbers(encoded), targets, label, first_row)
+        for rule in (_copies, _order, _gaps, _few):
+            out += rule(encoded, _usual(targets), label)
+    if groups is None and encoded is not None:
+        out += _groups(read, label)
+    columns = _columns(names, read, refused, encoded)
+    order = sorted(out, key=lambda one: not one.stops)
+    return TableCheck(tuple(columns), tuple(order), int(known.sum()), label, _seconds(known.sum()))
+
+
+def suspicions(
+    columns: dict[str, np.ndarray], y: np.ndarray, target: str, first_row: int = 0
+) -> list[Suspicion]:
+    """What looks wrong in columns of numbers by name, and in the target: values, and leaks.
+
+    Examples
+    --------
+    >>> y = np.sin(np.arange(50.0))
+    >>> [one.says for one in suspicions({"twice": 2 * y}, y, "y")]
+    ["'twice' alone explains 100.00 % of y."]
+    """
+    known = np.isfinite(_usual(y))
+    out = []
+    for name, data in columns.items():
+        share = explained_alone(data[known], y[known])
+        if share > GIVEN_AWAY:
+            says = f"{name!r} alone explains {100 * share:.2f} % of {target}."
+            cure = "Would you know it before you predict? If not, leave it out."
+            out.append(Suspicion("leak", says, cure))
+    named = {f"{name!r}": data for name, data in columns.items()} | {target: y}
+    return out + [one for name in named for one in _values(name, named[name], first_row)]
+
+
+def _usual(y: np.ndarray) -> np.ndarray:
+    """Targets without those that are far: one wrong value hides what all others show."""
+    return np.where(_far(y), np.nan, y)
+
+
+def _far(values: np.ndarray) -> np.ndarray:
+    """Which values lie far from all others."""
+    known = values[np.isfinite(values)]
+    low, high = plausible_range(known) if len(known) else (-np.inf, np.inf)
+    return np.asarray((values < low) | (values > high))
+
+
+class _Columns:
+    """Some columns of a table."""
+
+    def __init__(self, table: Any, names: Sequence[str]) -> None:
+        self.columns, self._table = list(names), table
+
+    def __getitem__(self, name: str) -> Any:
+        return self._table[name]
+
+
+def _as_table(X: Any) -> ArrayColumns:
+    array = np.asarray(X)
+    if array.ndim != 2:
+        raise InvalidInputError(f"X: expected a table of rows and columns, found {array.shape}")
+    return ArrayColumns(array, [f"x{j}" for j in range(array.shape[1])])
+
+
+def _targets(
+    name: str, values: Values, first_row: int, decimal: str | None, out: list[Suspicion]
+) -> np.ndarray:
+    """Targets as numbers, NaN where there is none; findings are added to ``out``."""
+    try:
+        written = texts.learn(name, values, first_row, decimal)
+    except InvalidInputError as error:
+        out.append(Suspicion("target", _sentence(str(error)), stops=True))
+        return np.full(len(values.data), np.nan)
+    if written is not None and not written.dates:
+        values = written.read(name, values, first_row)
+        out.append(Suspicion("target", f"{name} is text, read as numbers: {written.reading}."))
+    if values.holds not in ("number", "boolean"):
+        out.append(
+            Suspicion("target", f"{name} holds {values.holds}.", "Numbers are expected.", True)
+        )
+        return np.full(len(values.data), np.nan)
+    data = np.where(values.missing, np.nan, values.data)
+    known = data[np.isfinite(data)]
+    if len(known) < len(data):
+        says = f"{name} is missing in {_of(len(data) - len(known), len(data))} rows."
+        out.append(Suspicion("target", says, "They are left out."))
+    if len(known) and np.ptp(known) == 0:
+        out.append(Suspicion("target", f"{name} is {known[0]:g} in every row.", stops=True))
+    return data
+
+
+def _readable(
+    table: Any,
+    names: Sequence[str],
+    marks: tuple[str, ...],
+    first_row: int,
+    decimal: str | None,
+    dates: str | None,
+    out: list[Suspicion],
+) -> tuple[list[str], dict[str, Values], set[str]]:
+    """Columns that can be read, all of them by name, and those that a fit would refuse."""
+    read: dict[str, Values] = {}
+    refused: set[str] = set()
+    for name in names:
+        try:
+            values = texts.without(values_of(table, name), marks)
+            read[name] = values
+            written = texts.learn(name, values, first_row, decimal, dates)
+            read[name] = written.read(name, values, first_row) if written else values
+            if read[name].holds == "number" and np.isinf(read[name].data).any():
+                row = first_row + int(np.argmax(np.isinf(read[name].data)))
+                raise InvalidInputError(f"column {name!r}: found inf in row {row}")
+        except InvalidInputError as error:
+            out.append(Suspicion("columns", _sentence(str(error)), stops=True))
+            refused.add(name)
+    return [name for name in names if name not in refused], read, refused
+
+
+def _encoded(
+    table: Any, first_row: int, settings: dict[str, Any], out: list[Suspicion]
+) -> Encoded | None:
+    """The table as a fit would take it; its warnings and errors are findings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            encoded = TableEncoding.learn(table, first_row, **settings).encode(table, first_row)
+        except InvalidInputError as error:
+            out.append(Suspicion("columns", _sentence(str(error)), stops=True))
+            return None
+    for one in caught:
+        says, _, cure = str(one.message).removeprefix("X: ").partition("; ")
+        out.append(Suspicion("columns", _sentence(says), _sentence(cure) if cure else ""))
+    return encoded
+
+
+def _gaps(rows: Encoded, y: np.ndarray, target: str) -> list[Suspicion]:
+    share = rows.missing.mean(axis=0)
+    mostly = [name for name, part in zip(rows.encoding.names, share, strict=True) if part > 0.5]
+    if not mostly:
+        return []
+    says = f"{', '.join(map(repr, mostly))}: more than half of the values are missing."
+    return [Suspicion("gaps", says, "Intervals rest on the rows that have them.")]
+
+
+def _values(name: str, data: np.ndarray, first_row: int) -> list[Suspicion]:
+    """A mark for missing values, far values, or all others flattened by a few."""
+    known = data[np.isfinite(data)]
+    if not len(known):
+        return []
+    mark = likely_mark(known)
+    if mark is not None:
+        says = f"{name}: {_count(int((known == mark).sum()))} {mark:g}, far from all others."
+        cure = f"If it stands for a missing value, take it out with missing=[{mark:g}]."
+        return [Suspicion("values", says, cure)]
+    far = np.flatnonzero(_far(data))
+    if len(far):
+        rest = np.delete(data, far)
+        found = ", ".join(f"{data[row]:g} in row {first_row + row}" for row in far)
+        between = f"{np.nanmin(rest):g} to {np.nanmax(rest):g}"
+        says = f"{name}: {found}, far from all others ({between})."
+        return [Suspicion("values", says, "Check it, or leave the row out.")]
+    if is_flattened(known):
+        says = f"{name}: a few values are so large that all others look the same beside them."
+        return [Suspicion("values", says, "Check them, or take logarithms.")]
+    return []
+
+
+def _copies(rows: Encoded, y: np.ndarray, target: str) -> list[Suspicion]:
+    both = np.column_stack([rows.features, y])[np.isfinite(y)]
+    n = len(both) - len(np.unique(both, axis=0))
+    out = []
+    if n:
+        says = f"{_of(n, len(both))} rows repeat another one in every column and in {target}."
+        cure = "Copies count once; separate measurements need a column that tells them apart."
+        out.append(Suspicion("copies", says, cure))
+    seen: dict[bytes, str] = {}
+    for name, data in _numbers(rows).items():
+        first = seen.setdefault(data.tobytes(), name)
+        if first != name:
+            says = f"{name!r} repeats {first!r} in every row."
+            out.append(Suspicion("copies", says, "Leave one of them out."))
+    return out
+
+
+def _order(rows: Encoded, y: np.ndarray, target: str) -> list[Suspicion]:
+    """Whether rows are in the order of a date, or of time, and targets follow the one before."""
+    known = np.isfinite(y)
+    n = int(known.sum())
+    read = rows.encoding.decode(rows.features)
+    dates = {
+        name: values.data[known]
+        for name, values in read.items()
+        if values.holds == "date" or _is_year(values)
+    }
+    if n < 20:
+        return []
+    orders = {name: np.argsort(days, kind="stable") for name, days in dates.items()}
+    # Rows sorted by a feature, or by the target, are in no order of time.
+    by = [data[known] for data in _numbers(rows).values()]
+    blocks = any(_comes_in_blocks(values) for values in read.values())
+    if not blocks and not any(_is_sorted(values) for values in (*by, y[known])):
+        orders |= {"": np.arange(n)}
+    for name, order in orders.items():
+        series = y[known][order]
+        before = float(np.corrcoef(series[:-1], series[1:])[0, 1]) if np.ptp(series) else 0.0
+        if before > max(CHAIN / math.sqrt(n), 0.0 if name else LEAST_CHAIN):
+            along = f"along {name!r}" if name else "and rows are in no random order"
+            says = f"{target} is like that of the row before, {along} (correlation {before:.2f})."
+            cure = (
+                "To predict what comes next, calibrate on the past, with "
+                "CrossValidated(folds=TimeSeriesSplit()): see the guide on groups and time."
+            )
+            return [Suspicion("order", says, cure)]
+    return []
+
+
+def _few(rows: Encoded, y: np.ndarray, target: str) -> list[Suspicion]:
+    n, wanted = int(np.isfinite(y).sum()), len(rows.encoding.lengthscales)
+    if n >= FEWEST_ROWS * wanted:
+        return []
+    says = f"{n} rows are few for {wanted} lengthscales ({len(rows.encoding.columns)} columns)."
+    cure = f"Expect wide intervals, or leave columns out: {FEWEST_ROWS} rows for each are a start."
+    return [Suspicion("few", says, cure)]
+
+
+def _is_year(values: Values) -> bool:
+    """Whether numbers are several years of these centuries, in order."""
+    present = values.data[~values.missing]
+    if values.holds != "number" or len(present) < 2:
+        return False
+    inside = 1800 <= present.min() < present.max() <= 2100
+    return bool(inside and (present % 1 == 0).all() and _is_sorted(present))
+
+
+def _comes_in_blocks(values: Values) -> bool:
+    """Whether rows of each category, of several rows, stand one below the other."""
+    if values.holds != "text":
+        return False
+    codes = _codes(values)
+    levels = int(codes.max()) + 1
+    return len(codes) >= FEWEST_IN_GROUP * levels and int((np.diff(codes) != 0).sum()) < levels
+
+
+def _groups(read: dict[str, Values], target: str) -> list[Suspicion]:
+    """Columns whose values repeat and say what another column is, or come in blocks of rows."""
+    out = []
+    codes = {name: _codes(values) for name, values in read.items()}
+    for name, values in read.items():
+        if not (values.holds == "text" or values.whole) or values.missing.any():
+            continue
+        levels = int(codes[name].max()) + 1
+        n = len(codes[name])
+        if not FEWEST_GROUPS <= levels <= n / FEWEST_IN_GROUP:
+            continue
+        told = [
+            other
+            for other in read
+            if other != name
+            and 2 < len(np.unique(codes[other])) <= levels
+            and len(np.unique(codes[name] * n + codes[other])) == levels
+        ]
+        if told or _comes_in_blocks(values):
+            why = f"which tells {', '.join(map(repr, told[:3]))}" if told else "one below the other"
+            says = f"Rows seem to form {levels} groups by {name!r}, {why}."
+            cure = f"If new rows are of new groups, use groups={name!r}."
+            out.append(Suspicion("groups", says, cure))
+    return out
+
+
+def _codes(values: Values) -> np.ndarray:
+    _, codes = np.unique(np.where(values.missing, "", values.data.astype(str)), return_inverse=True)
+    return np.asarray(codes)
+
+
+def _numbers(rows: Encoded) -> dict[str, np.ndarray]:
+    """Columns of numbers by name, NaN where missing."""
+    read = rows.encoding.decode(rows.features)
+    return {name: values.data for name, values in read.items() if values.holds == "number"}
+
+
+def _is_sorted(values: np.ndarray) -> bool:
+    steps = np.diff(values[np.isfinite(values)])
+    return bool(len(steps)) and bool((steps >= 0).all() or (steps <= 0).all())
+
+
+def _columns(
+    names: Iterable[str], read: dict[str, Values], refused: set[str], encoded: Encoded | None
+) -> list[CheckedColumn]:
+    known = {} if encoded is None else {one.name: one for one in encoded.encoding.columns}
+    out = []
+    for name in names:
+        values = read.get(name)
+        missing = 0 if values is None else int(values.missing.sum())
+        looks = "" if values is None else _looks(values)
+        if name in known:
+            one = known[name]
+            becomes = ", ".join([one.kind, *one.seasons])
+            becomes += f" ({one.written.unit})" if one.written and one.written.unit else ""
+            out.append(CheckedColumn(name, becomes, len(one.features), missing, looks))
+        else:
+            becomes = "refused" if name in refused else "left out"
+            out.append(CheckedColumn(name, becomes, 0, missing, looks))
+    return out
+
+
+def _looks(values: Values) -> str:
+    """A range, or the commonest values."""
+    present = values.data[~values.missing]
+    if not len(present):
+        return "empty"
+    if values.holds == "date":
+        ends = (np.datetime64(int(day // 1), "D") for day in (present.min(), present.max()))
+        return " to ".join(map(str, ends))
+    if values.holds in ("number", "boolean"):
+        return f"{present.min():.6g} to {present.max():.6g}"
+    found, counts = np.unique(present.astype(str), return_counts=True)
+    top = [f"{found[k]:.20}" for k in np.argsort(-counts, kind="stable")[:3]]
+    return f"{', '.join(top)}{f' and {len(found) - 3} more' if len(found) > 3 else ''}"
+
+
+def _seconds(n_rows: float) -> float:
+    """A straight line between logarithms, and beyond the last two."""
+    rows, seconds = (np.log([pair[k] for pair in _SECONDS]) for k in (0, 1))
+    slope = (seconds[-1] - seconds[-2]) / (rows[-1] - rows[-2])
+    x = math.log(max(float(n_rows), 1.0))
+    if x > rows[-1]:
+        return math.exp(seconds[-1] + 1.5 * slope * (x - rows[-1]))
+    return math.exp(float(np.interp(x, rows, seconds)))
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"about {max(5, 5 * round(seconds / 5))} s"
+    if seconds < 5400:
+        return f"about {round(seconds / 60)} min"
+    return "hours"
+
+
+def _sentences(one: Suspicion) -> str:
+    return f"{one.says} {one.cure}".strip()
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
+
+
+def _of(n: int, total: int) -> str:
+    return f"{n:,} of {total:,}"
+
+
+def _count(n: int) -> str:
+    return "one value is" if n == 1 else f"{n:,} values are"

@@ -1,0 +1,74 @@
+"""A posterior with a fixed map of its inputs and a fixed prior mean, whatever they are."""
+
+from collections.abc import Callable
+from typing import Self
+
+from torch import Tensor
+
+from sharpgp.gp.posterior import DataPosterior
+from sharpgp.gp.wrappers.wrapper import WrappedPosterior
+
+#: From inputs [T, d] to inputs [T, d'], or to a prior mean [T].
+Map = Callable[[Tensor], Tensor]
+
+
+class MappedPosterior(WrappedPosterior):
+    r"""``mu(x) = m(g(x)) + mu_0(g(x))`` and ``sigma(theta, x) = sigma_0(theta, g(x))``.
+
+    Parameters
+    ----------
+    base : DataPosterior
+        The GP on mapped inputs and on targets less the prior mean.
+    X, y : Tensor [N, d], Tensor [N]
+        Training data in the user's units.
+    inputs : Map
+        ``g``, such as a warping.
+    prior_mean : Map
+        ``m``, of mapped inputs and in the target's units.
+    """
+
+    def __init__(
+        self, base: DataPosterior, X: Tensor, y: Tensor, inputs: Map, prior_mean: Map
+    ) -> None:
+        super().__init__(base)
+        self._X, self._y = X, y
+        self._map, self._prior_mean = inputs, prior_mean
+
+    def _around(self, base: DataPosterior, X: Tensor, y: Tensor) -> Self:
+        return type(self)(base, X, y, self._map, self._prior_mean)
+
+    def _inputs(self, X: Tensor) -> Tensor:
+        return self._map(X)
+
+    def _targets(self, X: Tensor, y: Tensor) -> Tensor:
+        return y - self._prior_mean(self._map(X))
+
+    @property
+    def n_features(self) -> int:
+        """Number of features ``d``."""
+        return self._X.shape[1]
+
+    @property
+    def input_range(self) -> tuple[Tensor, Tensor]:
+        """See :meth:`Posterior.input_range`."""
+        return self._X.amin(0), self._X.amax(0)
+
+    @property
+    def X_train(self) -> Tensor:
+        """Training inputs [N, d] in the user's units."""
+        return self._X
+
+    @property
+    def y_train(self) -> Tensor:
+        """Training targets [N] in the user's units."""
+        return self._y
+
+    def mean(self, X: Tensor) -> Tensor:
+        """See :meth:`Posterior.mean`."""
+        Z = self._map(X)
+        return self._prior_mean(Z) + self.base.mean(Z)
+
+    def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`DataPosterior.loo`."""
+        mean, sigma = self.base.loo(theta)
+        return mean + self._prior_mean(self._map(self._X)), sigma

@@ -1,0 +1,1 @@
+"""Exact GPs: their posterior, and the likelihood that training maximises."""

@@ -1,0 +1,124 @@
+"""Covariances from kernel names or gpytorch kernels."""
+
+import sys
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
+
+from sharpgp.exceptions import InvalidInputError
+from sharpgp.gp.kernels.additive import Additive
+from sharpgp.gp.kernels.covariance import STATIONARY, Covariance, Named, Stationary
+from sharpgp.gp.kernels.known_noise import KnownNoise, Weighted
+from sharpgp.gp.ties import Ties, as_ties
+
+if TYPE_CHECKING:
+    import gpytorch
+
+#: Every kernel name.
+KERNELS = (*STATIONARY, "additive")
+
+
+@dataclass(frozen=True)
+class NamedKernel:
+    """A kernel's name, and what its features are.
+
+    ``ties`` says which of them share a lengthscale (:mod:`sharpgp.gp.ties`), ``known_noise``
+    whether there is one more, the noise variance of each observation, ``weighted`` whether it is
+    the logarithm of its relative noise.
+    """
+
+    name: str
+    ties: Ties | None = None
+    known_noise: bool = False
+    weighted: bool = False
+
+
+#: What names a covariance.
+Kernel: TypeAlias = "str | NamedKernel | gpytorch.kernels.Kernel"
+
+
+def is_gpytorch_kernel(base: Any) -> "TypeGuard[gpytorch.kernels.Kernel]":
+    """Whether ``base`` is a gpytorch kernel, without loading gpytorch, which made it if it is one.
+
+    Examples
+    --------
+    >>> is_gpytorch_kernel("rbf")
+    False
+    """
+    theirs = sys.modules.get("gpytorch")
+    return theirs is not None and isinstance(base, theirs.kernels.Kernel)
+
+
+def named(
+    kernel: Kernel, ties: Ties | None, known_noise: bool = False, weighted: bool = False
+) -> Kernel:
+    """A named kernel with ties, or for known noise, or for weights.
+
+    A gpytorch kernel keeps the lengthscales it was built with, and cannot take noise or weights.
+
+    Examples
+    --------
+    >>> named("rbf", (0, 1, 1)), named("rbf", None)
+    (NamedKernel(name='rbf', ties=(0, 1, 1), known_noise=False, weighted=False), 'rbf')
+    """
+    if not isinstance(kernel, str):
+        if known_noise or weighted:
+            raise InvalidInputError(
+                f"{'noise' if known_noise else 'sample_weight'}: expected one of the kernels "
+                f"{', '.join(KERNELS)}, found {type(kernel).__name__}"
+            )
+        return kernel
+    ties = as_ties(ties)
+    plain = ties is None and not (known_noise or weighted)
+    return kernel if plain else NamedKernel(kernel, ties, known_noise, weighted)
+
+
+def make_covariance(kernel: Kernel, n_features: int) -> Covariance:
+    """Covariance for a kernel's name, with or without ties and noise, or a gpytorch kernel.
+
+    Examples
+    --------
+    >>> make_covariance("matern52", 2).names[-1]
+    'noise_variance'
+    """
+    ties = None
+    if isinstance(kernel, NamedKernel):
+        if kernel.known_noise or kernel.weighted:
+            plain = replace(kernel, known_noise=False, weighted=False)
+            base = make_covariance(plain, n_features - 1)
+            assert isinstance(base, Named)
+            return Weighted(base) if kernel.weighted else KnownNoise(base)
+        ties = kernel.ties
+        kernel = kernel.name
+    if isinstance(kernel, str):
+        if kernel not in KERNELS:
+            raise InvalidInputError(
+                f"kernel: expected one of {', '.join(KERNELS)} or a gpytorch kernel, "
+                f"found {kernel!r}"
+            )
+        return (Additive if kernel == "additive" else Stationary)(kernel, n_features, ties)
+    if is_gpytorch_kernel(kernel):
+        from sharpgp.gp.kernels.from_gpytorch import FromGPyTorch
+
+        return FromGPyTorch(kernel)
+    raise InvalidInputError(
+        f"kernel: expected a name or a gpytorch kernel, found {type(kernel).__name__}"
+    )
+
+
+def kernel_of(covariance: Covariance) -> Kernel:
+    """The kernel that :func:`make_covariance` was given.
+
+    Examples
+    --------
+    >>> kernel_of(make_covariance("matern52", 2))
+    'matern52'
+    """
+    if isinstance(covariance, KnownNoise):
+        weighted = covariance.weighted
+        return named(covariance.base.kind, covariance.base.ties, not weighted, weighted)
+    if isinstance(covariance, Named):
+        return named(covariance.kind, covariance.ties)
+    from sharpgp.gp.kernels.from_gpytorch import FromGPyTorch
+
+    assert isinstance(covariance, FromGPyTorch)
+    return covariance.as_gpytorch()

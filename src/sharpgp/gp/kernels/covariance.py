@@ -1,0 +1,199 @@
+"""Covariance functions as functions of a flat vector ``theta``.
+
+The calibration hyperparameters ``theta`` are ordered so that larger entries mean larger posterior
+variance: inverse lengthscales first, then variances, and the noise variance last.  Kernels with a
+name share one interface with any gpytorch kernel, see :mod:`sharpgp.gp.kernels.from_gpytorch`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from sharpgp._stored import Maybe, Several, agree, stored
+from sharpgp.gp.kernels.fixed_points import ByAutograd, FixedPoints
+from sharpgp.gp.kernels.stationary import (
+    STATIONARY,
+    StationaryAt,
+    stationary_blocks,
+    stationary_matrix,
+)
+from sharpgp.gp.priors import LengthscalePrior, penalty_of
+from sharpgp.gp.scaling import Affine
+from sharpgp.gp.ties import Ties, are_ties, as_ties, per_feature
+
+if TYPE_CHECKING:
+    import gpytorch
+
+
+class Covariance(ABC):
+    """``k(theta, x, x')`` for a batch of ``theta``, differentiable in ``theta`` and the inputs.
+
+    ``names`` labels the entries of ``theta``; the last one is always the noise variance.  ``ties``
+    tells which features share a lengthscale, see :mod:`sharpgp.gp.ties`.
+    """
+
+    names: tuple[str, ...]
+    ties: Ties | None = None
+    #: Whether the last feature is the variance of each observation's noise.
+    known_noise: ClassVar[bool] = False
+    #: Whether the last feature is the logarithm of each observation's relative noise.
+    weighted: ClassVar[bool] = False
+
+    def relative_noise(self, X: Tensor) -> Tensor:
+        """Noise variances of observations at ``X`` [N, d], in units of ``theta``'s, [N]."""
+        return X.new_ones(len(X))
+
+    @abstractmethod
+    def matrix(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
+        """Return ``k(theta, X1, X2)`` as [K, N, M]; without ``X2`` that of ``X1`` with itself."""
+
+    @abstractmethod
+    def diag(self, theta: Tensor, X: Tensor) -> Tensor:
+        """Prior variances ``k(theta, x, x)`` [K, T], without noise."""
+
+    def at(self, X: Tensor) -> FixedPoints:
+        """``k(theta, X, X)``, to be evaluated for many ``theta``."""
+        return ByAutograd(lambda theta: self.matrix(theta, X))
+
+    @property
+    @abstractmethod
+    def n_inverse(self) -> int:
+        """How many entries of ``theta`` are inverse lengthscales; they come first."""
+
+    @property
+    def n_theta(self) -> int:
+        """Length ``P`` of ``theta``."""
+        return len(self.names)
+
+    def units(self, X: Tensor, y_units: Affine) -> Affine:
+        """Standardised units of inputs [N, d], where targets have theirs."""
+        return Affine.standardising(X, self.ties)
+
+    def reaching(self, Z: Tensor) -> "Covariance":
+        """The same for predictions from data at ``Z`` [N, d], in the units of ``theta``.
+
+        A kernel that grows with its inputs stops growing somewhere beyond the data.
+        """
+        return self
+
+    def penalty(self, prior: LengthscalePrior | None, Z: Tensor) -> Callable[[Tensor], Any]:
+        """See :func:`sharpgp.gp.priors.penalty_of`."""
+        return penalty_of(prior, Z, self.ties)
+
+    @property
+    def searched(self) -> Tensor:
+        """Mask [P] of the entries that a calibration search moves.
+
+        A common factor of all variances only rescales ``sigma``, which ``beta`` absorbs; the
+        first variance is therefore held at its trained value.
+        """
+        mask = torch.ones(self.n_theta, dtype=torch.bool)
+        if self.n_inverse < self.n_theta - 1:
+            mask[self.n_inverse] = False
+        return mask
+
+
+class Named(Covariance):
+    """A built-in kernel with a name and hand-written gradients.
+
+    See :mod:`sharpgp.gp.kernels.by_name`.  All its hyperparameters are entries of ``theta``, so
+    that training works on ``theta`` itself.
+    """
+
+    kind: str
+    n_features: int
+
+    @abstractmethod
+    def blocks(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
+        """:meth:`matrix` of each of some sets of points, [B, N, d] and [B, M, d]: [K, B, N, M]."""
+
+    @abstractmethod
+    def relevance(self, theta: Tensor) -> Tensor:
+        """The largest inverse lengthscale [d] of each feature, under one ``theta`` [P]."""
+
+    def __init__(self, kind: str, n_features: int, ties: Ties | None = None) -> None:
+        self.kind = kind
+        self.n_features = n_features
+        if as_ties(ties) is not None:
+            self.ties = as_ties(ties)
+        self.names = self._names()
+
+    @abstractmethod
+    def _names(self) -> tuple[str, ...]:
+        """See :class:`Covariance`."""
+
+    @property
+    def n_lengthscales(self) -> int:
+        """Number of lengthscales: one per feature, fewer where features share them."""
+        return self.n_features if self.ties is None else len(set(self.ties))
+
+    def _restored(self) -> None:
+        agree("ties of features", are_ties(self.ties, self.n_features), True)
+        agree("hyperparameters", self.names, self._names())
+
+
+@stored("Stationary", kind=str, n_features=int, names=Several(str), ties=Maybe(Several(int)))
+class Stationary(Named):
+    """Squared-exponential and Matern kernels with one lengthscale per feature.
+
+    ``theta = (1/l_1, ..., 1/l_d, signal variance, noise variance)``, with fewer lengthscales where
+    features share them (``ties``).
+
+    Examples
+    --------
+    >>> kernel = Stationary("rbf", 1)
+    >>> theta = torch.tensor([[2.0, 3.0, 0.1]], dtype=torch.float64)
+    >>> X = torch.tensor([[0.0], [0.5]], dtype=torch.float64)
+    >>> [round(v, 4) for v in kernel.matrix(theta, X)[0, 0].tolist()]
+    [3.0, 1.8196]
+    """
+
+    def _names(self) -> tuple[str, ...]:
+        inverse = tuple(f"inverse_lengthscale_{j}" for j in range(self.n_lengthscales))
+        return (*inverse, "signal_variance", "noise_variance")
+
+    @property
+    def n_inverse(self) -> int:
+        """See :meth:`Covariance.n_inverse`."""
+        return self.n_lengthscales
+
+    def _restored(self) -> None:
+        agree("kernel", self.kind in STATIONARY, True)
+        super()._restored()
+
+    def matrix(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
+        """See :meth:`Covariance.matrix`."""
+        inverse = per_feature(theta[:, :-2], self.ties)
+        return stationary_matrix(self.kind, inverse, theta[:, -2], X1, X2)
+
+    def blocks(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
+        """See :meth:`Named.blocks`."""
+        inverse = per_feature(theta[:, :-2], self.ties)
+        return stationary_blocks(self.kind, inverse, theta[:, -2], X1, X2)
+
+    def relevance(self, theta: Tensor) -> Tensor:
+        """See :meth:`Named.relevance`."""
+        return per_feature(theta[: self.n_inverse], self.ties)
+
+    def at(self, X: Tensor) -> FixedPoints:
+        """See :meth:`Covariance.at`."""
+        return StationaryAt(self.kind, X, self.ties)
+
+    def diag(self, theta: Tensor, X: Tensor) -> Tensor:
+        """See :meth:`Covariance.diag`."""
+        return theta[:, -2, None].expand(-1, X.shape[0])
+
+    def as_gpytorch(self) -> "gpytorch.kernels.Kernel":
+        """A fresh gpytorch kernel of the same form."""
+        import gpytorch
+
+        base: gpytorch.kernels.Kernel
+        if self.kind == "rbf":
+            base = gpytorch.kernels.RBFKernel(ard_num_dims=self.n_features)
+        else:
+            nu = STATIONARY[self.kind]
+            base = gpytorch.kernels.MaternKernel(nu=nu, ard_num_dims=self.n_features)
+        return gpytorch.kernels.ScaleKernel(base).double()

@@ -1,0 +1,1 @@
+"""Sparse GPs by Titsias' bound: their posterior, and its training."""

@@ -1,0 +1,1 @@
+"""GPs that change another one: a warp of its target, a mean from elsewhere."""

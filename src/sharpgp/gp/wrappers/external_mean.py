@@ -1,0 +1,148 @@
+"""A mean from elsewhere, with a GP of its residuals for the spread."""
+
+from abc import ABC, abstractmethod
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from sharpgp._stored import Array, agree, stored
+from sharpgp.gp.posterior import DataPosterior, Start
+from sharpgp.gp.wrappers.wrapper import WrappedPosterior
+
+
+class Mean(ABC):
+    """The user's own regression, used in place of the GP's mean."""
+
+    @abstractmethod
+    def fitted(self, X: Tensor, y: Tensor) -> "tuple[Mean, Tensor]":
+        """The same regression fitted to these data, and its out-of-fold predictions [N] there.
+
+        Each point's prediction comes from a fit that has not seen the point.
+        """
+
+    @abstractmethod
+    def __call__(self, X: Tensor) -> Tensor:
+        """Predictions [T]."""
+
+    def keeping_together(self, groups: Tensor | None) -> "Mean":
+        """The same regression, told the groups [N] of the rows of its next :meth:`fitted`."""
+        return self
+
+
+@stored(
+    "CentredPosterior",
+    regression=Mean,
+    base=DataPosterior,
+    centre=Array("N"),
+    transient=dict.fromkeys(("theta_R", "names", "searched", "training", "_g_loo")),
+)
+class CentredPosterior(WrappedPosterior):
+    r"""``mu(x)`` from a regression, ``sigma`` from a GP of its residuals.
+
+    The GP is trained on out-of-fold residuals ``e_i = y_i - m_(-i)(x_i)``, where ``m_(-i)`` has not
+    seen point ``i``: a regression's residuals on the points it was fitted to are too small.  With
+    the GP's mean ``g`` and standard deviation ``s`` of such a residual,
+
+    ``mu(x) = m(x)`` and ``sigma^2(theta, x) = s^2(theta, x) + g^2(x)``,
+
+    the mean square of ``y - m(x)`` as the GP sees it.  (Adding ``g`` to the mean instead helps a
+    regression that is too stiff and hurts one that is not, as the whole regression has fewer such
+    errors than those fitted to parts.)
+
+    Parameters
+    ----------
+    regression : Mean
+        Fitted to the training data.
+    base : DataPosterior
+        GP of the out-of-fold residuals.
+    centre : Tensor [N]
+        Out-of-fold predictions of the training points.
+
+    Examples
+    --------
+    >>> from sharpgp.gp.training import train
+    >>> class Line(Mean):
+    ...     def fitted(self, X, y):
+    ...         return self, self(X)
+    ...
+    ...     def __call__(self, X):
+    ...         return 2 * X[:, 0]
+    >>> X = torch.linspace(0, 6, 40, dtype=torch.float64)[:, None]
+    >>> y = 2 * X[:, 0] + 0.1 * torch.cos(37 * X[:, 0])
+    >>> line, centre = Line().fitted(X, y)
+    >>> posterior = CentredPosterior(line, train(X, y - centre)[0], centre)
+    >>> bool(torch.equal(posterior.mean(X), 2 * X[:, 0]))
+    True
+    """
+
+    def __init__(self, regression: Mean, base: DataPosterior, centre: Tensor) -> None:
+        super().__init__(base)
+        self.regression = regression
+        self.centre = centre
+        self._g_loo: Tensor | None = None
+
+    def _restored(self) -> None:
+        self._take_over()
+        agree("out-of-fold predictions", len(self.centre), self.base.n_train)
+
+    @property
+    def can_leave_out(self) -> bool:
+        """False: the regression has seen every point."""
+        return False
+
+    def _around(self, base: DataPosterior, X: Tensor, y: Tensor) -> Self:
+        return self._with(base, y - base.y_train)
+
+    def _targets(self, X: Tensor, y: Tensor) -> Tensor:
+        return y - self.regression(X)
+
+    @property
+    def y_train(self) -> Tensor:
+        """Training targets [N] in the user's units."""
+        return self.centre + self.base.y_train
+
+    def mean(self, X: Tensor) -> Tensor:
+        """Predictions ``m(x)`` [T] of the regression."""
+        return self.regression(X)
+
+    def sigma(self, theta: Tensor, X: Tensor) -> Tensor:
+        """Root mean square [K, T] of a new observation's distance from ``m(x)``."""
+        return (self.base.sigma(theta, X).square() + self.base.mean(X).square()).sqrt()
+
+    def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        """Out-of-fold mean, and ``sigma`` without the point itself [K, N]."""
+        if self._g_loo is None:
+            with torch.no_grad():
+                self._g_loo = self.base.loo(self.theta_R.unsqueeze(0))[0][0]
+        s = self.base.loo(theta)[1]
+        return self.centre.expand_as(s), (s.square() + self._g_loo.square()).sqrt()
+
+    def loo_log_density(self) -> Tensor:
+        """See :meth:`DataPosterior.loo_log_density`: that of the targets themselves."""
+        return DataPosterior.loo_log_density(self)
+
+    def extended(self, X: Tensor, y: Tensor) -> Self:
+        """The same, conditioned on additional points that the regression has not seen."""
+        centre = self.regression(X)
+        return self._with(self.base.extended(X, y - centre), torch.cat([self.centre, centre]))
+
+    def at_rows(self, rows: Tensor) -> Self:
+        """The same, conditioned on some of the training points only."""
+        return self._with(self.base.at_rows(rows), self.centre[rows])
+
+    def retargeted(self, y: Tensor) -> Self:
+        """The same out-of-fold predictions with other targets [N]."""
+        return self._with(self.base.retargeted(y - self.centre), self.centre)
+
+    def keeping_together(self, groups: Tensor | None) -> Self:
+        """See :meth:`DataPosterior.keeping_together`; out-of-fold predictions need the groups."""
+        return type(self)(self.regression.keeping_together(groups), self.base, self.centre)
+
+    def retrained(self, X: Tensor, y: Tensor, *, start: Start = "same") -> DataPosterior:
+        """Regression and GP fitted to other data, the regression from scratch."""
+        regression, centre = self.regression.fitted(X, y)
+        return CentredPosterior(regression, self.base.retrained(X, y - centre, start=start), centre)
+
+    def _with(self, base: DataPosterior, centre: Tensor) -> Self:
+        return type(self)(self.regression, base, centre)

@@ -1,0 +1,107 @@
+"""A model whose predictions are those of its refits, on average."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from sharpgp._stored import Array, Several, agree, stored
+from sharpgp.data.folds import Split
+from sharpgp.models.laws import Law, averaged
+from sharpgp.models.model import HeldOut, Learner, OutOfFold
+from sharpgp.models.wrapper import AroundModel
+
+
+@stored("AveragedModel", model=Learner, refits=Several(Learner), scores=Array("n"), crps=float)
+class AveragedModel(AroundModel, Learner):
+    """Fits trained on most of the data, averaged, see :func:`sharpgp.models.laws.averaged`.
+
+    Fits of models that follow their data closely differ by chance, which an average takes out;
+    and scores of points that each fit was trained without are those of the models that predict.
+
+    Parameters
+    ----------
+    model : Learner
+        The fit to all data, whose data and GP are this model's, and from which it is learned
+        again.
+    refits : sequence of Learner
+        What predicts.
+    scores : Tensor [n]
+        Of the points that each refit was trained without.
+    crps : float
+        Mean CRPS of these points.
+
+    References
+    ----------
+    L. Breiman, "Bagging predictors", Machine Learning, 1996.
+
+    Examples
+    --------
+    >>> from sharpgp.models.splitters import complements
+    >>> from sharpgp.models.trees.tree_model import TreeModel
+    >>> X = torch.linspace(0, 6, 60, dtype=torch.float64)[:, None]
+    >>> grown = TreeModel("extra_trees", X, X[:, 0].sin(), seed=0)
+    >>> halves = complements(60, torch.arange(60).chunk(2))
+    >>> found = grown.out_of_fold(halves, torch.arange(60), seed=0)
+    >>> both = torch.stack([fit.location(X) for fit in found.refits])
+    >>> torch.equal(AveragedModel.of(found).location(X), both.mean(0))
+    True
+    """
+
+    model: Learner
+    scores: Tensor
+
+    def __init__(
+        self, model: Learner, refits: Sequence[Learner], scores: Tensor, crps: float
+    ) -> None:
+        self.model, self.refits = model, list(refits)
+        self.scores, self.crps = scores, crps
+
+    @classmethod
+    def of(cls, found: OutOfFold) -> "AveragedModel":
+        """The refits of a model, with the scores of the points that they were trained without."""
+        held = found.held
+        return cls(
+            found.model,
+            found.refits,
+            held.scores,
+            held.crps(found.model.y_train, found.model.row_weights),
+        )
+
+    def _with(self, model: Learner, refits: Sequence[Learner]) -> "AveragedModel":
+        return AveragedModel(model, refits, self.scores, self.crps)
+
+    def _restored(self) -> None:
+        agree("refits", len(self.refits) > 0, True)
+        features = {one.n_features for one in (self.model, *self.refits)}
+        agree("features", len(features), 1)
+
+    def law(self, X: Tensor) -> Law:
+        """See :meth:`Model.law`."""
+        return averaged([one.law(X) for one in self.refits])
+
+    def location(self, X: Tensor) -> Tensor:
+        """See :meth:`Model.location`."""
+        return torch.stack([one.location(X) for one in self.refits]).mean(0)
+
+    def extended(self, X: Tensor, y: Tensor) -> "AveragedModel":
+        """See :meth:`Model.extended`: every refit is."""
+        refits = [one.extended(X, y) for one in self.refits]
+        return self._with(self.model.extended(X, y), refits)
+
+    def updated(self, X: Tensor, y: Tensor) -> "AveragedModel":
+        """See :meth:`Model.updated`: every refit is."""
+        refits = [one.updated(X, y) for one in self.refits]
+        return self._with(self.model.updated(X, y), refits)
+
+    def relearned(self, X: Tensor, y: Tensor, labels: Tensor, seed: int) -> Learner:
+        """See :meth:`Learner.relearned`: one fit."""
+        return self.model.relearned(X, y, labels, seed)
+
+    def leave_one_out(self, labels: Tensor, seed: int) -> HeldOut:
+        """See :meth:`Learner.leave_one_out`: of the fit to all data."""
+        return self.model.leave_one_out(labels, seed)
+
+    def out_of_fold(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> OutOfFold:
+        """See :meth:`Learner.out_of_fold`."""
+        return self.model.out_of_fold(pairs, labels, seed)

@@ -1,0 +1,1 @@
+"""GPs as models: their own spread, or one that is learned."""

@@ -1,0 +1,209 @@
+r"""Mean and spread learned from training data alone, by leave-one-out.
+
+The mean is that of a GP as trained or of one on a warped target, where that has larger
+leave-one-out log densities, by more than one standard error and a handicap, and scores that are
+worse at no coverage.  The spread
+``sigma(theta, x) exp(b g(x) / 2)`` has a share ``b`` of 0, 1/2 or 1 of the scale model ``g``.  One
+is used only where its score beats that of plain ``sigma`` by one standard error, and where it is
+worse at no coverage.  It is first judged by its closed-form leave-one-out predictions, which
+flatter it; where these gain, by points that it has not seen.  Nothing here sees the points that
+later fix ``beta``.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from sharpgp._stored import agree, stored
+from sharpgp.data.folds import together
+from sharpgp.gp.compute import MOST_BATCHED
+from sharpgp.gp.exact.posterior import ExactPosterior
+from sharpgp.gp.kernels.covariance import Named
+from sharpgp.gp.posterior import DataPosterior, Posterior
+from sharpgp.gp.wrappers.target_warp import Side, best_warped, retrain_warped
+from sharpgp.models.gaussian.candidate_scores import Scores, scores_of
+from sharpgp.models.gaussian.scale_model import ScaleModel, held_out_log_squares
+
+# Training points from which a spread is learned: fewer scores are too few to judge one by.
+_LEAST_LEARNED = 40
+_SHARES = (0.0, 0.5, 1.0)
+# What another mean has to gain beyond its standard error, to be worth the change: a constant, and a
+# part for each hyperparameter per point, which may fit noise.
+_HANDICAP, _HANDICAP_PER_PARAMETER = 0.01, 0.25
+
+
+@stored("Choice", share=float, score=float, side=str)
+@dataclass(frozen=True)
+class Choice:
+    """What was taken: share of the scale model, target warped.
+
+    ``score`` is the leave-one-out score relative to that of the plain GP; ``side`` the one from
+    which a warp was found, empty where there is none.
+    """
+
+    share: float = 0.0
+    score: float = 1.0
+    side: Side | Literal[""] = ""
+
+    def _restored(self) -> None:
+        agree("side of a warp", self.side in ("", *get_args(Side)), True)
+
+    @property
+    def warped(self) -> bool:
+        """Whether the target is warped."""
+        return self.side != ""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A posterior, the choice that led there, and the scale model, if any."""
+
+    posterior: Posterior
+    choice: Choice
+    scale: ScaleModel | None
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A posterior, and leave-one-out residuals and deviations [N] to judge it by."""
+
+    posterior: Posterior
+    residuals: Tensor
+    sigma: Tensor
+    choice: Choice
+
+
+def choose_spread(
+    posterior: Posterior, seed: int, labels: Tensor | None = None, *, confirm: bool = True
+) -> Chosen:
+    """The mean and spread with the best leave-one-out scores of the training data.
+
+    Parameters
+    ----------
+    posterior : Posterior
+    seed : int
+        Seed of the parts on which a scale model is judged.
+    labels : Tensor [N], optional
+        Rows that share one are in one part; None: those with equal inputs.
+    confirm : bool
+        Whether a scale model is judged by points that it has not seen.  If not, it is kept as far
+        as it looks good; :func:`honest_share` judges it by points that no learning has seen.
+    """
+    part, some = posterior.sampled
+    if part is not posterior:
+        of_part = None if labels is None else labels[some]
+        return replace(choose_spread(part, seed, of_part, confirm=confirm), posterior=posterior)
+    plain = _as_trained(posterior, Choice())
+    if posterior.n_train < _LEAST_LEARNED:
+        return Chosen(posterior, plain.choice, None)
+    mean = _warped(posterior, scores_of(plain.residuals, plain.sigma)) or plain
+    X, z, ties = mean.posterior.X_train, mean.residuals / mean.sigma, mean.posterior.ties
+    scale = ScaleModel(X, z, ties)
+    g = scale.log_square_loo()
+    share = honest_share(mean.residuals, mean.sigma, g)
+    if confirm and share:
+        kept = together(posterior.X_train) if labels is None else labels
+        g = held_out_log_squares(X, z, kept, seed, ties, alone=not runs_in_threads(posterior))
+        share = honest_share(mean.residuals, mean.sigma, g)
+    if not share:
+        return Chosen(mean.posterior, mean.choice, None)
+    gained = _gain(mean.residuals, mean.sigma, share, g).total.mean()
+    choice = replace(mean.choice, share=share, score=mean.choice.score * (1.0 - float(gained)))
+    return Chosen(mean.posterior, choice, scale)
+
+
+def honest_share(residuals: Tensor, sigma: Tensor, g: Tensor) -> float:
+    """Share of a scale model, by its predictions ``g`` [n] of points that it has not seen.
+
+    Examples
+    --------
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> z = torch.randn(400, dtype=torch.float64, generator=generator)
+    >>> scale = torch.linspace(0.2, 2.0, 400, dtype=torch.float64)
+    >>> honest_share(scale * z, torch.ones_like(z), 2 * scale.log())
+    1.0
+    >>> honest_share(z, torch.ones_like(z), 2 * scale.log())
+    0.0
+    """
+    margins = {0.0: 0.0}
+    for share in _SHARES[1:]:
+        gained = _gain(residuals, sigma, share, g)
+        margins[share] = _beyond_chance(gained.total) if gained.least >= 0.0 else -math.inf
+    return max(margins, key=lambda share: margins[share])
+
+
+def _gain(residuals: Tensor, sigma: Tensor, share: float, g: Tensor) -> Scores:
+    """What a share of a scale model gains on plain deviations."""
+    scaled = scores_of(residuals, sigma * (0.5 * share * g).exp())
+    return scaled.gain_on(scores_of(residuals, sigma))
+
+
+def _beyond_chance(gained: Tensor) -> float:
+    """Mean of a gain over the points [n], less its standard error."""
+    return float(gained.mean() - gained.std() / len(gained) ** 0.5)
+
+
+def same_spread(choice: Choice, posterior: Posterior, X: Tensor, y: Tensor) -> Chosen:
+    """The same kind of mean and spread on other data, learned from scratch."""
+    fit: DataPosterior | None = None
+    if choice.side and isinstance(posterior, ExactPosterior):
+        fit = retrain_warped(posterior, X, y, side=choice.side)
+    if fit is None:
+        fit = posterior.retrained(X, y)
+    scale = None
+    if choice.share > 0:
+        residuals, sigma = loo_of(fit)
+        scale = ScaleModel(X[fit.sampled[1]], residuals / sigma, fit.ties)
+    return Chosen(fit, choice, scale)
+
+
+def runs_in_threads(posterior: Posterior) -> bool:
+    """Whether several fits may run at once.
+
+    BoTorch's change global settings, and large ones fill threads and memory on their own.
+    """
+    named = isinstance(getattr(posterior, "covariance", None), Named)
+    return named and posterior.n_train <= MOST_BATCHED
+
+
+def _as_trained(posterior: Posterior, choice: Choice) -> Candidate:
+    return Candidate(posterior, *loo_of(posterior), choice)
+
+
+def _warped(posterior: Posterior, reference: Scores) -> Candidate | None:
+    """A warped GP, if its leave-one-out log densities are larger beyond chance and a handicap.
+
+    And if its scores are worse than the ``reference`` at no coverage.
+    """
+    if not isinstance(posterior, ExactPosterior):
+        return None
+    warped = best_warped(posterior)
+    if warped is None:
+        return None
+    gained = warped.loo_log_density() - posterior.loo_log_density()
+    handicap = _HANDICAP + _HANDICAP_PER_PARAMETER * len(posterior.theta_R) / posterior.n_train
+    if not _beyond_chance(gained) > handicap:
+        return None
+    found = _as_trained(warped, Choice(side=warped.side))
+    scores = scores_of(found.residuals, found.sigma).gain_on(reference)
+    if scores.least < 0.0:
+        return None
+    choice = replace(found.choice, score=1.0 - float(scores.total.mean()))
+    return replace(found, choice=choice)
+
+
+def loo_of(posterior: Posterior, rows: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Leave-one-out residuals and standard deviations [n] of the points that the GP answers for.
+
+    See :meth:`DataPosterior.sampled`; or of training points by number.
+    """
+    with torch.no_grad():
+        if rows is not None:
+            mean, sigma = posterior.left_out(rows)
+            return posterior.y_train[rows] - mean, sigma
+        part, _ = posterior.sampled
+        mean, sigma = part.loo(posterior.theta_R.unsqueeze(0))
+        return part.y_train - mean[0], sigma[0]

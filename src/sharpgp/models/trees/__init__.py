@@ -1,0 +1,1 @@
+"""Trees as models: forests and gradient boosting, with laws of their own."""

@@ -1,0 +1,110 @@
+"""Models that rest on no GP: all but a prediction is a fit from scratch."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from sharpgp import _progress as progress
+from sharpgp.data.folds import Split
+from sharpgp.gp.compute import side_by_side
+from sharpgp.models.model import HeldOut, Learner, OutOfFold, held_out_of
+from sharpgp.models.splitters import quick_pairs
+
+# Parts that are left out in turn where a quick answer will do.
+_QUICK_PARTS = 5
+
+
+class RefittedModel(Learner):
+    """A model that knows its data, and is fitted again to any of them.
+
+    It cannot be conditioned on further data: :meth:`extended` and :meth:`updated` keep it as it
+    is.  A kind of model has a :meth:`law` and :meth:`relearned`.
+
+    Parameters
+    ----------
+    X, y : Tensor [N, d], Tensor [N]
+
+    Examples
+    --------
+    >>> from torch import std_mean
+    >>> from sharpgp.models.laws import Normal
+    >>> class Flat(RefittedModel):
+    ...     def law(self, X):
+    ...         return Normal(*(part.expand(len(X)) for part in std_mean(self.y_train)[::-1]))
+    ...
+    ...     def relearned(self, X, y, labels, seed):
+    ...         return Flat(X, y)
+    >>> X = torch.linspace(0, 6, 60, dtype=torch.float64)[:, None]
+    >>> Flat(X, X[:, 0]).leave_one_out(torch.arange(60), 0).scores.shape
+    torch.Size([60])
+    """
+
+    #: See :meth:`Model.weighted`.
+    weighted = False
+
+    @property
+    def gp(self) -> None:
+        """None."""
+
+    @property
+    def runs_in_threads(self) -> bool:
+        """Whether several fits may run at once; of a model that is not ours, nobody knows."""
+        return False
+
+    def __init__(self, X: Tensor, y: Tensor) -> None:
+        self._X, self._y = X, y
+
+    @property
+    def X_train(self) -> Tensor:
+        """Training inputs [N, d]."""
+        return self._X
+
+    @property
+    def y_train(self) -> Tensor:
+        """Training targets [N]."""
+        return self._y
+
+    @property
+    def n_features(self) -> int:
+        """Number of features ``d``."""
+        return self._X.shape[1]
+
+    @property
+    def device(self) -> torch.device:
+        """Where tensors live."""
+        return self._X.device
+
+    @abstractmethod
+    def relearned(self, X: Tensor, y: Tensor, labels: Tensor, seed: int) -> Self:
+        """See :meth:`Learner.relearned`."""
+
+    def extended(self, X: Tensor, y: Tensor) -> Self:
+        """The same model."""
+        return self
+
+    def updated(self, X: Tensor, y: Tensor) -> Self:
+        """The same model."""
+        return self
+
+    def leave_one_out(self, labels: Tensor, seed: int) -> HeldOut:
+        """See :meth:`Learner.leave_one_out`: a fifth of the points at a time."""
+        pairs = quick_pairs(labels, _QUICK_PARTS, seed)
+        return self.out_of_fold(pairs, labels, seed).held
+
+    def out_of_fold(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> OutOfFold:
+        """See :meth:`Learner.out_of_fold`."""
+        X, y = self._X, self._y
+
+        def without(pair: Split) -> tuple[Learner, HeldOut]:
+            rest, _ = pair
+            fit = self.relearned(X[rest], y[rest], labels[rest], seed)
+            held = held_out_of([fit], [pair], X, y)
+            progress.advance()
+            return fit, held
+
+        found = side_by_side(without, pairs, alone=not self.runs_in_threads)
+        held = HeldOut.joined([one for _, one in found])
+        return OutOfFold(self, [fit for fit, _ in found], held.in_order())
