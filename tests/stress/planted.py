@@ -49,7 +49,7 @@ BUGS = (
     ),
     Bug(
         "calibration points leak into training",
-        "_fitting.py",
+        "_fit.py",
         "        train, cal, weights, drawn = split\n",
         "        _, cal, weights, drawn = split\n",
     ),
