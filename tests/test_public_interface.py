@@ -1,6 +1,9 @@
 """The public interface, name by name: what users type must go on working."""
 
 import inspect
+import pkgutil
+from importlib import import_module
+from types import FunctionType
 
 import numpy as np
 import pytest
@@ -136,3 +139,24 @@ def test_commands_and_their_options(path):
         command = command.get_command(None, name)
     options = {option for parameter in command.params for option in parameter.opts}
     assert set(COMMANDS[path]) <= options
+
+
+def test_every_public_method_is_documented_or_overrides_one_that_is():
+    classes = set()
+    for found in pkgutil.walk_packages(sharpgp.__path__, "sharpgp."):
+        if found.name not in ("sharpgp.__main__", "sharpgp.for_skpro"):
+            classes |= {
+                cls for _, cls in inspect.getmembers(import_module(found.name), inspect.isclass)
+            }
+    own = [
+        cls for cls in classes if cls.__module__.startswith("sharpgp.") and cls.__name__[0] != "_"
+    ]
+    assert len(own) > 100
+    assert not [
+        f"{cls.__module__}.{cls.__name__}.{name}"
+        for cls in own
+        for name, method in vars(cls).items()
+        if not name.startswith("_")
+        and isinstance(method, FunctionType | property | classmethod | staticmethod)
+        and not inspect.getdoc(getattr(cls, name))
+    ]

@@ -95,7 +95,6 @@ class Array(Spec):
     empty: bool = False
 
     def check(self, value: Any, sizes: dict[str, int]) -> None:
-        """See :meth:`Spec.check`."""
         import torch
 
         expected = torch.int64 if self.whole else torch.float64
@@ -126,7 +125,6 @@ class NumPyArray(Spec):
     whole: bool = False
 
     def check(self, value: Any, sizes: dict[str, int]) -> None:
-        """See :meth:`Spec.check`."""
         expected = np.dtype(np.int64 if self.whole else np.float64)
         if not isinstance(value, np.ndarray) or value.dtype != expected:
             raise SavedModelError(f"expected an array of {expected}, found {_kind(value)}")
@@ -152,7 +150,6 @@ class Several(Spec):
     spec: Any
 
     def check(self, value: Any, sizes: dict[str, int]) -> None:
-        """See :meth:`Spec.check`."""
         require(value, list | tuple)
         for element in value:
             require(element, self.spec)
@@ -165,7 +162,6 @@ class Maybe(Spec):
     spec: Any
 
     def check(self, value: Any, sizes: dict[str, int]) -> None:
-        """See :meth:`Spec.check`."""
         require(value, self.spec, sizes)
 
 
@@ -183,7 +179,6 @@ class Of(Spec):
     name: str
 
     def check(self, value: Any, sizes: dict[str, int]) -> None:
-        """See :meth:`Spec.check`."""
         if self.name not in {f"{cls.__module__}.{cls.__qualname__}" for cls in type(value).__mro__}:
             raise SavedModelError(f"expected {self.name}, found {_kind(value)}")
 

@@ -103,7 +103,7 @@ class SmallSamplePredictor(Calibrated):
             self._factor = cholesky(posterior.latent_covariance(self.pending, self.pending))[0]
 
     def location(self, X: Tensor) -> Tensor:
-        """See :meth:`Calibrated.location`: the mean of the GP."""
+        """The mean of the GP."""
         return self.posterior.mean(X)
 
     def moments(self, X: Tensor) -> tuple[Tensor, Tensor]:
@@ -122,7 +122,7 @@ class SmallSamplePredictor(Calibrated):
         return mean[0], variance.clamp(min=least).sqrt()
 
     def quantiles(self, X: Tensor, delta: Tensor) -> Tensor:
-        """See :meth:`Calibrated.quantiles`; those of the score asked for last are kept."""
+        """Those of the score asked for last are kept."""
         if self._known is None or not torch.equal(self._known[0], delta):
             self._known = delta, self.law.quantile(delta)
         location, spread = self.moments(X)
@@ -131,7 +131,7 @@ class SmallSamplePredictor(Calibrated):
     def ends(
         self, X: Tensor, coverages: list[float], symmetric: bool | None, weights: Tensor | None
     ) -> Tensor:
-        """See :meth:`Calibrated.ends`; ``symmetric`` takes the farther of the two ends."""
+        """``symmetric`` takes the farther of the two ends."""
         location, spread = self.moments(X)
         levels = [level for coverage in coverages for level in centred_levels(coverage)]
         beta = self.law.quantile(location.new_tensor(levels)).reshape(-1, 2)
@@ -140,7 +140,6 @@ class SmallSamplePredictor(Calibrated):
         return location + beta.mT.unsqueeze(-1) * spread
 
     def distribution(self, X: Tensor) -> PredictiveDistribution:
-        """See :meth:`Calibrated.distribution`."""
         delta = table_levels(None).to(X.device)
         return PredictiveDistribution(delta, self.quantiles(X, delta))
 

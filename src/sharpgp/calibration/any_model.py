@@ -66,7 +66,6 @@ class Quantiles(Model):
     y_train = X_train
 
     def law(self, X: Tensor) -> Table:
-        """See :meth:`Model.law`."""
         return Table.of_quantiles(self._levels, X, self.typical)
 
     def extended(self, X: Tensor, y: Tensor) -> "Quantiles":
@@ -123,12 +122,11 @@ class ForeignPredictor(ScoredPredictor):
         return _TRUSTS[int((mean + 0.5 * error).argmin())]
 
     def location(self, X: Tensor) -> Tensor:
-        """See :meth:`Calibrated.location`: the mean of the distribution."""
+        """The mean of the distribution."""
         mean: Tensor = self.distribution(X).mean
         return mean
 
     def distribution(self, X: Tensor) -> PredictiveDistribution:
-        """See :meth:`Calibrated.distribution`."""
         beta = smooth_beta(self.ranks, _DELTA)
         return self._dist(X, beta, self.trust, self._caution)
 
@@ -141,7 +139,7 @@ class ForeignPredictor(ScoredPredictor):
         )
 
     def weighted(self, sample_weight: Any) -> ScoredPredictor:
-        """See :meth:`ScoredPredictor.weighted`; an array (C,) only."""
+        """An array (C,) only."""
         if callable(sample_weight):
             raise InvalidInputError(
                 "sample_weight: expected an array with a weight for every calibration point, "

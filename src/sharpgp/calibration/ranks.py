@@ -239,19 +239,16 @@ class WiderRanks(Ranks):
         vars(self).update(vars(one if radii[0] >= radii[1] else other))
 
     def ends(self, coverage: float, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """See :meth:`Ranks.ends`."""
         found = [ranks.ends(coverage, weight * unit) for ranks, unit in self.both]
         (low, high, backed), (lower, upper, also) = found
         return torch.minimum(lower, low), torch.maximum(upper, high), backed & also
 
     def radius(self, coverage: float, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`Ranks.radius`."""
         found = [ranks.radius(coverage, weight * unit) for ranks, unit in self.both]
         (radius, backed), (other, also) = found
         return torch.maximum(radius, other), backed & also
 
     def centred_supported(self, coverage: float, weight: Tensor) -> Tensor:
-        """See :meth:`Ranks.centred_supported`: by both."""
         ours, others = (
             ranks.centred_supported(coverage, weight * unit) for ranks, unit in self.both
         )

@@ -40,12 +40,10 @@ class CovariancePosterior(Posterior):
 
     @property
     def n_inverse(self) -> int:
-        """See :meth:`Posterior.n_inverse`."""
         return self.covariance.n_inverse
 
     @property
     def ties(self) -> Ties | None:
-        """See :meth:`Posterior.ties`."""
         return self.covariance.ties
 
 
@@ -94,7 +92,7 @@ class KernelPosterior(CovariancePosterior, DataPosterior):
 
     @property
     def input_range(self) -> tuple[Tensor, Tensor]:
-        """See :meth:`Posterior.input_range`; kept, as every prediction asks for it."""
+        """Kept, as every prediction asks for it."""
         if self._ends is None:
             self._ends = self.x_units.back(self._X.amin(0)), self.x_units.back(self._X.amax(0))
         return self._ends

@@ -172,13 +172,11 @@ class DataPosterior(Posterior):
 
     @property
     def n_dense(self) -> int:
-        """See :meth:`Posterior.n_dense`."""
         exact = self.n_inducing is None and self.n_neighbours is None
         return self.n_train if exact else 0
 
     @property
     def input_range(self) -> tuple[Tensor, Tensor]:
-        """See :meth:`Posterior.input_range`."""
         X = self.X_train
         return X.amin(0), X.amax(0)
 

@@ -77,31 +77,25 @@ class AveragedModel(AroundModel, Learner):
         agree("features", len(features), 1)
 
     def law(self, X: Tensor) -> Law:
-        """See :meth:`Model.law`."""
         return averaged([one.law(X) for one in self.refits])
 
     def location(self, X: Tensor) -> Tensor:
-        """See :meth:`Model.location`."""
         return torch.stack([one.location(X) for one in self.refits]).mean(0)
 
     def extended(self, X: Tensor, y: Tensor) -> "AveragedModel":
-        """See :meth:`Model.extended`: every refit is."""
         refits = [one.extended(X, y) for one in self.refits]
         return self._with(self.model.extended(X, y), refits)
 
     def updated(self, X: Tensor, y: Tensor) -> "AveragedModel":
-        """See :meth:`Model.updated`: every refit is."""
         refits = [one.updated(X, y) for one in self.refits]
         return self._with(self.model.updated(X, y), refits)
 
     def relearned(self, X: Tensor, y: Tensor, labels: Tensor, seed: int) -> Learner:
-        """See :meth:`Learner.relearned`: one fit."""
         return self.model.relearned(X, y, labels, seed)
 
     def leave_one_out(self, labels: Tensor, seed: int) -> HeldOut:
-        """See :meth:`Learner.leave_one_out`: of the fit to all data."""
+        """Location and spread of the fit to all data."""
         return self.model.leave_one_out(labels, seed)
 
     def out_of_fold(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> OutOfFold:
-        """See :meth:`Learner.out_of_fold`."""
         return self.model.out_of_fold(pairs, labels, seed)

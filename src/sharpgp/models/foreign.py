@@ -292,10 +292,9 @@ class ForeignModel(RefittedModel):
         self.typical = float(y.std()) or 1.0
 
     def law(self, X: Tensor) -> Law:
-        """See :meth:`Model.law`; without a gradient."""
+        """Without a gradient."""
         table = self.source.table(as_table(X, self.names)).to(X)
         return Table.of_quantiles(torch.from_numpy(self.source.levels).to(X), table, self.typical)
 
     def relearned(self, X: Tensor, y: Tensor, labels: Tensor, seed: int) -> "ForeignModel":
-        """See :meth:`Learner.relearned`."""
         return ForeignModel(self.estimator, X, y, self.names)

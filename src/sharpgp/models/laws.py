@@ -90,7 +90,6 @@ class Nodes(Spec):
     """Nodes [G] that all rows share, or [T, G] of each."""
 
     def check(self, value: Any, sizes: dict[str, int]) -> None:
-        """See :meth:`Spec.check`."""
         Array("G" if getattr(value, "ndim", 1) == 1 else "T G").check(value, sizes)
 
 
@@ -109,29 +108,24 @@ class Normal(Law):
         self.location, self.spread = location, spread
 
     def scores_at(self, y: Tensor, rows: Tensor) -> Tensor:
-        """See :meth:`Law.scores_at`."""
         return (y - self.location[rows]) / self.spread[rows]
 
     def values_at(self, z: Tensor, rows: Tensor) -> Tensor:
-        """See :meth:`Law.values_at`."""
         return self.location[rows] + z * self.spread[rows]
 
     def at(self, rows: Tensor) -> "Normal":
-        """See :meth:`Law.at`."""
         return Normal(self.location[rows], self.spread[rows])
 
     @classmethod
     def joined(cls, laws: "Sequence[Normal]") -> "Normal":
-        """See :meth:`Law.joined`."""
         return cls(_together(laws, "location"), _together(laws, "spread"))
 
     def changed(self, shift: Tensor, size: Tensor, factor: Tensor) -> "Normal":
-        """See :meth:`Law.changed`: a normal law again."""
+        """A normal law again."""
         spread = factor * self.spread
         return Normal(self.location + shift * spread, size * spread)
 
     def growth(self, z: Tensor, step: Tensor) -> Tensor:
-        """See :meth:`Law.growth`."""
         return self.spread.expand(2, -1)
 
 
@@ -214,11 +208,9 @@ class Table(Law):
         return found
 
     def scores_at(self, y: Tensor, rows: Tensor) -> Tensor:
-        """See :meth:`Law.scores_at`."""
         return self._read(self.y, self.z, y, rows, 1.0 / self.tails)
 
     def values_at(self, z: Tensor, rows: Tensor) -> Tensor:
-        """See :meth:`Law.values_at`."""
         return self._read(self.z, self.y, z, rows, self.tails)
 
     @staticmethod
@@ -232,14 +224,13 @@ class Table(Law):
         return inside - below * tails[0][rows] + above * tails[1][rows]
 
     def at(self, rows: Tensor) -> "Table":
-        """See :meth:`Law.at`."""
         y, z = (part if part.dim() == 1 else part[rows] for part in (self.y, self.z))
         of_rows = self.location[rows], self.spread[rows], self.tails[:, rows]
         return Table(y, z, *of_rows, self.rounding)
 
     @classmethod
     def joined(cls, laws: "Sequence[Table]") -> "Table":
-        """See :meth:`Law.joined`: of laws that share the same nodes."""
+        """Of laws that share the same nodes."""
         first = laws[0]
         y, z = (
             getattr(first, name) if getattr(first, name).dim() == 1 else _together(laws, name)
@@ -250,7 +241,6 @@ class Table(Law):
         return cls(y, z, *of_rows, max(law.rounding for law in laws))
 
     def changed(self, shift: Tensor, size: Tensor, factor: Tensor) -> "Changed":
-        """See :meth:`Law.changed`."""
         return Changed(self, shift, size, factor)
 
 
@@ -301,13 +291,11 @@ class Mixture(Law):
 
     @property
     def rounding(self) -> Tensor:  # type: ignore[override]
-        """See :class:`Law`."""
         size = self.spread + self.location.abs()
         own = _ROUNDING * size.detach()
         return own + max(torch.as_tensor(law.rounding).max() for law in self.laws).to(own)
 
     def scores_at(self, y: Tensor, rows: Tensor) -> Tensor:
-        """See :meth:`Law.scores_at`."""
         return self._mixed(torch.stack([law.scores_at(y, rows) for law in self.laws]))
 
     def _mixed(self, z: Tensor) -> Tensor:
@@ -325,7 +313,6 @@ class Mixture(Law):
         return found.index_put((far.nonzero()[:, 0],), sign * _NdtriExp.apply(log_p))
 
     def values_at(self, z: Tensor, rows: Tensor) -> Tensor:
-        """See :meth:`Law.values_at`."""
         with torch.no_grad():
             found = torch.stack([law.values_at(z, rows) for law in self.laws])
             y = self._solved(z, rows, *found.aminmax(dim=0))
@@ -369,17 +356,15 @@ class Mixture(Law):
         return y
 
     def at(self, rows: Tensor) -> "Mixture":
-        """See :meth:`Law.at`."""
         return Mixture(self.weights, [law.at(rows) for law in self.laws])
 
     @classmethod
     def joined(cls, laws: "Sequence[Mixture]") -> "Mixture":
-        """See :meth:`Law.joined`: of mixtures with the same weights and kinds of members."""
+        """Of mixtures with the same weights and kinds of members."""
         members = zip(*(law.laws for law in laws), strict=True)
         return cls(laws[0].weights, [joined(of_one) for of_one in members])
 
     def changed(self, shift: Tensor, size: Tensor, factor: Tensor) -> "Changed":
-        """See :meth:`Law.changed`."""
         return Changed(self, shift, size, factor)
 
 
@@ -417,33 +402,27 @@ class Changed(Law):
 
     @property
     def rounding(self) -> Tensor:  # type: ignore[override]
-        """See :class:`Law`."""
         return self.factor * self.law.rounding
 
     def scores_at(self, y: Tensor, rows: Tensor) -> Tensor:
-        """See :meth:`Law.scores_at`."""
         m = self.law.location[rows]
         z = self.law.scores_at(m + (y - m) / self.factor[rows], rows)
         return (z - self.shift[rows]) / self.size[rows]
 
     def values_at(self, z: Tensor, rows: Tensor) -> Tensor:
-        """See :meth:`Law.values_at`."""
         m = self.law.location[rows]
         y = self.law.values_at(self.shift[rows] + self.size[rows] * z, rows)
         return m + self.factor[rows] * (y - m)
 
     def at(self, rows: Tensor) -> "Changed":
-        """See :meth:`Law.at`."""
         return Changed(self.law.at(rows), self.shift[rows], self.size[rows], self.factor[rows])
 
     @classmethod
     def joined(cls, laws: "Sequence[Changed]") -> "Changed":
-        """See :meth:`Law.joined`."""
         parts = (_together(laws, name) for name in ("shift", "size", "factor"))
         return cls(joined([law.law for law in laws]), *parts)
 
     def changed(self, shift: Tensor, size: Tensor, factor: Tensor) -> "Changed":
-        """See :meth:`Law.changed`."""
         return Changed(self, shift, size, factor)
 
 
@@ -469,34 +448,28 @@ class Either(Law):
 
     @property
     def rounding(self) -> Tensor:  # type: ignore[override]
-        """See :class:`Law`."""
         return self._chosen(*(torch.as_tensor(law.rounding) for law in self.laws))
 
     def _chosen(self, one: Tensor, other: Tensor) -> Tensor:
         return torch.where(self.which == 0, one, other)
 
     def scores_at(self, y: Tensor, rows: Tensor) -> Tensor:
-        """See :meth:`Law.scores_at`."""
         one, other = (law.scores_at(y, rows) for law in self.laws)
         return torch.where(self.which[rows] == 0, one, other)
 
     def values_at(self, z: Tensor, rows: Tensor) -> Tensor:
-        """See :meth:`Law.values_at`."""
         one, other = (law.values_at(z, rows) for law in self.laws)
         return torch.where(self.which[rows] == 0, one, other)
 
     def at(self, rows: Tensor) -> "Either":
-        """See :meth:`Law.at`."""
         return Either(self.which[rows], [law.at(rows) for law in self.laws])
 
     @classmethod
     def joined(cls, laws: "Sequence[Either]") -> "Either":
-        """See :meth:`Law.joined`."""
         members = zip(*(law.laws for law in laws), strict=True)
         return cls(_together(laws, "which"), [joined(of_one) for of_one in members])
 
     def changed(self, shift: Tensor, size: Tensor, factor: Tensor) -> "Changed":
-        """See :meth:`Law.changed`."""
         return Changed(self, shift, size, factor)
 
 

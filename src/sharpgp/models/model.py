@@ -167,38 +167,31 @@ class GPModel(Model):
         """Both [T]; the spread is positive."""
 
     def law(self, X: Tensor) -> Normal:
-        """See :meth:`Model.law`."""
         return Normal(*self.location_and_spread(X))
 
     @property
     def gp(self) -> Posterior:
-        """See :meth:`Model.gp`."""
         return self.posterior
 
     @property
     def weighted(self) -> bool:
-        """See :meth:`Model.weighted`."""
         return self.posterior.weighted
 
     @property
     def n_features(self) -> int:
-        """See :meth:`Model.n_features`."""
         return self.posterior.n_features
 
     @property
     def device(self) -> torch.device:
-        """See :meth:`Model.device`."""
         return self.posterior.device
 
     @property
     def X_train(self) -> Tensor:
-        """See :meth:`Model.X_train`."""
         X: Tensor = self.posterior.X_train
         return X
 
     @property
     def y_train(self) -> Tensor:
-        """See :meth:`Model.y_train`."""
         y: Tensor = self.posterior.y_train
         return y
 

@@ -105,37 +105,30 @@ class PooledModel(Learner):
 
     @property
     def gp(self) -> Posterior | None:
-        """See :meth:`Model.gp`."""
         order = self.weights.argsort(descending=True).tolist()
         return next((gp for k in order if (gp := self.models[k].gp) is not None), None)
 
     @property
     def n_features(self) -> int:
-        """See :meth:`Model.n_features`."""
         return self.models[0].n_features
 
     @property
     def device(self) -> torch.device:
-        """See :meth:`Model.device`."""
         return self.models[0].device
 
     @property
     def weighted(self) -> bool:
-        """See :meth:`Model.weighted`."""
         return self.models[0].weighted
 
     @property
     def X_train(self) -> Tensor:
-        """See :meth:`Model.X_train`."""
         return self.models[0].X_train
 
     @property
     def y_train(self) -> Tensor:
-        """See :meth:`Model.y_train`."""
         return self.models[0].y_train
 
     def law(self, X: Tensor) -> Law:
-        """See :meth:`Model.law`."""
         asked = self._asked(X)
         laws = [self.models[k].law(X) for k in asked]
         return mixed(laws, self.units[asked], self.weights[asked])
@@ -145,29 +138,27 @@ class PooledModel(Learner):
         return [k for k, w in enumerate(self.weights.tolist()) if w > 0.0 or X.requires_grad]
 
     def location(self, X: Tensor) -> Tensor:
-        """See :meth:`Model.location`."""
         asked = self._asked(X)
         location = torch.stack([self.models[k].location(X) for k in asked])
         return (self.weights[asked].to(location).unsqueeze(-1) * location).sum(0)
 
     def extended(self, X: Tensor, y: Tensor) -> "PooledModel":
-        """See :meth:`Model.extended`; models that cannot be conditioned stay as they are."""
+        """Models that cannot be conditioned stay as they are."""
         return self._with([model.extended(X, y) for model in self.models])
 
     def updated(self, X: Tensor, y: Tensor) -> "PooledModel":
-        """See :meth:`Model.updated`."""
         return self._with([model.updated(X, y) for model in self.models])
 
     def relearned(self, X: Tensor, y: Tensor, labels: Tensor, seed: int) -> "PooledModel":
-        """See :meth:`Learner.relearned`; weights stay."""
+        """Weights stay."""
         return self._with([model.relearned(X, y, labels, seed) for model in self.models])
 
     def leave_one_out(self, labels: Tensor, seed: int) -> HeldOut:
-        """See :meth:`Learner.leave_one_out`; weights stay."""
+        """Weights stay."""
         return self._pooled([model.leave_one_out(labels, seed) for model in self.models])
 
     def out_of_fold(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> OutOfFold:
-        """See :meth:`Learner.out_of_fold`; weights stay."""
+        """Weights stay."""
         found = [model.out_of_fold(pairs, labels, seed) for model in self.models]
         return OutOfFold(
             self._with([one.model for one in found]),

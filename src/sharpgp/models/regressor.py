@@ -86,7 +86,6 @@ class ScikitMean(Mean):
             self.weighted = True
 
     def keeping_together(self, groups: Tensor | None) -> "ScikitMean":
-        """See :meth:`Mean.keeping_together`."""
         return self._with(self.regressor, groups)
 
     def _with(self, regressor: Any, groups: Tensor | None = None) -> "ScikitMean":
@@ -94,7 +93,7 @@ class ScikitMean(Mean):
         return ScikitMean(regressor, groups=groups, **kept)
 
     def fitted(self, X: Tensor, y: Tensor) -> tuple["ScikitMean", Tensor]:
-        """See :meth:`Mean.fitted`: out-of-fold predictions from five parts."""
+        """Out-of-fold predictions from five parts."""
         inputs = X[:, :-1] if self.weighted else X
         table, target = as_table(inputs, self.names), y.cpu().numpy()
         weights = {}

@@ -308,16 +308,13 @@ class SeenModel(AroundModel):
 
     @property
     def normalised(self) -> bool:  # type: ignore[override]
-        """See :class:`Model`."""
         return self.model.normalised
 
     def law(self, X: Tensor) -> Law:
-        """See :meth:`Model.law`."""
         found = self.known.find(X)
         return either(found >= 0, self.of_single(self.model.law(X)), self._law.at(found))
 
     def location(self, X: Tensor) -> Tensor:
-        """See :meth:`Model.location`."""
         found = self.known.find(X)
         return torch.where(found >= 0, self._law.location[found], self.model.location(X))
 
@@ -331,7 +328,7 @@ class SeenModel(AroundModel):
         return law.changed(torch.zeros_like(ones), ones, factor)
 
     def score(self, X: Tensor, y: Tensor) -> Tensor:
-        """See :meth:`Model.score`; a residual that is rounding is 0."""
+        """A residual that is rounding is 0."""
         law = self.law(X)
         return law.score(self.rounded(y, law.location))
 
@@ -340,11 +337,10 @@ class SeenModel(AroundModel):
         return torch.where((y - location).abs() <= self.rounding, location, y)
 
     def extended(self, X: Tensor, y: Tensor) -> "SeenModel":
-        """See :meth:`Model.extended`: new rows join those that are known."""
+        """New rows join those that are known."""
         return self._with(self.model.extended(X, y), X, y)
 
     def updated(self, X: Tensor, y: Tensor) -> "SeenModel":
-        """See :meth:`Model.updated`."""
         return self._with(self.model.updated(X, y), X, y)
 
     def _with(self, model: Model, X: Tensor, y: Tensor) -> "SeenModel":

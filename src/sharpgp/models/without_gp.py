@@ -90,12 +90,11 @@ class RefittedModel(Learner):
         return self
 
     def leave_one_out(self, labels: Tensor, seed: int) -> HeldOut:
-        """See :meth:`Learner.leave_one_out`: a fifth of the points at a time."""
+        """A fifth of the points at a time."""
         pairs = quick_pairs(labels, _QUICK_PARTS, seed)
         return self.out_of_fold(pairs, labels, seed).held
 
     def out_of_fold(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> OutOfFold:
-        """See :meth:`Learner.out_of_fold`."""
         X, y = self._X, self._y
 
         def without(pair: Split) -> tuple[Learner, HeldOut]:

@@ -19,12 +19,10 @@ class AroundModel(Model):
 
     @property
     def gp(self) -> Posterior | None:
-        """See :meth:`Model.gp`."""
         return self.model.gp
 
     @property
     def weighted(self) -> bool:
-        """See :meth:`Model.weighted`."""
         return self.model.weighted
 
     @property

@@ -171,14 +171,13 @@ class UniformBoundPredictor(LevelPredictor):
         return beta_bar.clamp(max=_LOG_LARGEST).exp()
 
     def inside(self, X: Tensor, delta: Tensor) -> Tensor:
-        """See :meth:`LevelPredictor.inside`: an end of the bound at coverage ``|2 delta - 1|``."""
+        """An end of the bound at coverage ``|2 delta - 1|``."""
         coverage = (2.0 * delta - 1.0).abs()
         distinct, position = coverage.unique(return_inverse=True)
         half = self.bound(X, distinct.clamp_min(torch.finfo(distinct.dtype).tiny))[position]
         return self.posterior.mean(X) + (delta - 0.5).sign().unsqueeze(-1) * half
 
     def band(self, X: Tensor, coverage: float) -> tuple[Tensor, Tensor]:
-        """See :meth:`LevelPredictor.band`."""
         mean = self.posterior.mean(X)
         half = self.bound(X, torch.tensor([coverage], dtype=torch.float64, device=X.device))[0]
         return mean - half, mean + half

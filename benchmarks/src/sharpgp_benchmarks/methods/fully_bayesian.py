@@ -56,13 +56,12 @@ class MixturePredictor(LevelPredictor):
         return torch.cat([self.components(block)[0].mean(0) for block in blocks])
 
     def inside(self, X: Tensor, delta: Tensor) -> Tensor:
-        """See :meth:`LevelPredictor.inside`."""
         blocks = X.split(self._rows(len(delta)))
         parts = [mixture_quantiles(*self.components(block), delta) for block in blocks]
         return torch.cat(parts, dim=-1)
 
     def band(self, X: Tensor, coverage: float) -> tuple[Tensor, Tensor]:
-        """See :meth:`LevelPredictor.band`: about the mixture's mean, with its exact coverage.
+        """About the mixture's mean, with its exact coverage.
 
         The mass outside ``mean -+ r`` is twice the lower tail of the mixture of all components
         and their mirror images, so that ``r`` is a quantile, too.

@@ -143,7 +143,6 @@ class NetworkPredictor(HeldOutPredictor):
         agree("units of the network", self.units.shift.dim(), 0)
 
     def inside(self, X: Tensor, delta: Tensor) -> Tensor:
-        """See :meth:`LevelPredictor.inside`."""
         mu, sigma = base_prediction(self.posterior, X)
         features = base_quantiles(mu, sigma, self.units)
         scores = self.network.scores(features, torch.special.ndtri(delta).unsqueeze(-1))
@@ -151,7 +150,7 @@ class NetworkPredictor(HeldOutPredictor):
         return mu + scores.cummax(0).values * sigma
 
     def band(self, X: Tensor, coverage: float) -> tuple[Tensor, Tensor]:
-        """See :meth:`LevelPredictor.band`: the band with ``coverage`` of the predicted mass.
+        """The band with ``coverage`` of the predicted mass.
 
         Between ``Q(p)`` and ``Q(p + coverage)`` lies that mass for every ``p``; the band is
         symmetric at the ``p`` where ``g(p) + g(p + coverage) = 0``, and the left side increases.

@@ -82,15 +82,12 @@ class Calibrated(Loop):
         self.loop.tell(X, y)
 
     def ask(self, q: int = 1) -> Tensor:
-        """See :meth:`Loop.ask`."""
         return torch.from_numpy(self.loop.ask(q, among=self.problem.rows))
 
     def tell(self, x: Tensor, y: Tensor) -> None:
-        """See :meth:`Loop.tell`."""
         self.loop.tell(x, y)
 
     def level(self, x: Tensor, y: Tensor) -> float | None:
-        """See :meth:`Loop.level`."""
         return self.loop.level_of(x, y)
 
 
@@ -125,7 +122,6 @@ class BoTorch(Loop):
         self.acquisition = acquisition
 
     def ask(self, q: int = 1) -> Tensor:
-        """See :meth:`Loop.ask`."""
         self.model = default_gp(self.X, self.y, self.problem)
         with torch.no_grad():
             best = float(self.model.posterior(self.X).mean.max())
@@ -135,7 +131,6 @@ class BoTorch(Loop):
         return self.best_of(self.acquisition(self.model, best))
 
     def level(self, x: Tensor, y: Tensor) -> float | None:
-        """See :meth:`Loop.level`."""
         return level_under(self.model, x, y)
 
 
@@ -143,7 +138,6 @@ class Random(Loop):
     """Uniform points, or random rows."""
 
     def ask(self, q: int = 1) -> Tensor:
-        """See :meth:`Loop.ask`."""
         if self.problem.rows is not None:
             rows = self.rows_left(self.problem.rows)
             return rows[torch.randint(len(rows), (1,))]
@@ -167,13 +161,11 @@ class Paper(Loop):
         self.model = model.condition_on_observations(X[:half], y[:half])
 
     def ask(self, q: int = 1) -> Tensor:
-        """See :meth:`Loop.ask`."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrationWarning)
             bound = CalibratedUpperConfidenceBound(self.model, self.delta)
         return self.best_of(bound)
 
     def tell(self, x: Tensor, y: Tensor) -> None:
-        """See :meth:`Loop.tell`."""
         super().tell(x, y)
         self.model = self.model.condition_on_observations(x, y)

@@ -46,7 +46,6 @@ class TrustRegion(Loop):
         self.successes = self.failures = 0
 
     def ask(self, q: int = 1) -> Tensor:
-        """See :meth:`Loop.ask`."""
         X, y = self.X[self.forgotten :], self.y[self.forgotten :]
         if len(y) < self.problem.design_size:
             self.model = None
@@ -58,11 +57,9 @@ class TrustRegion(Loop):
             return MaxPosteriorSampling(self.model, replacement=False)(candidates)
 
     def level(self, x: Tensor, y: Tensor) -> float | None:
-        """See :meth:`Loop.level`."""
         return None if self.model is None else level_under(self.model, x, y)
 
     def tell(self, x: Tensor, y: Tensor) -> None:
-        """See :meth:`Loop.tell`."""
         if self.model is not None:
             best = float(self.y[self.forgotten :].max())
             better = float(y) > best + _GAIN * abs(best)

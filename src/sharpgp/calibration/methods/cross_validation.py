@@ -149,7 +149,7 @@ class CrossValidated(WithoutHoldout):
 
     @property
     def knows_inputs(self) -> bool:  # type: ignore[override]
-        """See :class:`Recalibrator`; a splitter is for the rows as they were given."""
+        """A splitter is for the rows as they were given."""
         return isinstance(self.folds, str | Integral)
 
     def check(self, n_train: int, n_cal: int) -> None:
@@ -159,7 +159,6 @@ class CrossValidated(WithoutHoldout):
             check_folds(self.folds)
 
     def first_pair(self, X: Tensor, y: Tensor, groups: Tensor | None) -> Split | None:
-        """See :meth:`Recalibrator.first_pair`."""
         if not _is_auto(self.folds) or len(y) < 4:
             return None
         return learning_pairs(together(X, groups), self.seed)[0]

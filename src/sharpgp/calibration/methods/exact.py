@@ -88,7 +88,7 @@ class Exact(Recalibrator):
         groups_cal: Any = None,
         repeats: Repeats | None = None,
     ) -> Any:
-        """See :meth:`Recalibrator.fit`; ``one_per_group`` takes its pick of ``groups_cal``."""
+        """``one_per_group`` takes its pick of ``groups_cal``."""
         if self.by is not None and sample_weight is not None:
             raise InvalidInputError("by: expected calibration without weights, found some")
         if self.by is not None and groups_cal is not None and not self.one_per_group:
@@ -120,7 +120,6 @@ class Exact(Recalibrator):
         )
 
     def first_pair(self, X: Tensor, y: Tensor, groups: Tensor | None) -> Split | None:
-        """See :meth:`Recalibrator.first_pair`."""
         return learning_pairs(together(X, groups), self.seed)[0] if len(y) >= 4 else None
 
     def _fit_base(self, base: Base, points: CalibrationPoints) -> Calibrated:
@@ -169,7 +168,7 @@ class Exact(Recalibrator):
         return columns
 
     def for_columns(self, features: Mapping[str, Sequence[int]]) -> "Exact":
-        """See :meth:`Recalibrator.for_columns`: ``by`` as the features of that column."""
+        """``by`` as the features of that column."""
         names = list(features)
         name = names[self.by] if isinstance(self.by, int) and self.by < len(names) else self.by
         if not (names and isinstance(name, str)):

@@ -19,12 +19,10 @@ class GaussianPredictor(LevelPredictor):
         self.posterior = posterior
 
     def inside(self, X: Tensor, delta: Tensor) -> Tensor:
-        """See :meth:`LevelPredictor.inside`."""
         sigma = self.posterior.sigma(self.posterior.theta_R.unsqueeze(0), X)
         return self.posterior.mean(X) + torch.special.ndtri(delta).unsqueeze(-1) * sigma
 
     def band(self, X: Tensor, coverage: float) -> tuple[Tensor, Tensor]:
-        """See :meth:`LevelPredictor.band`."""
         levels = torch.tensor(self.centred_levels(coverage), dtype=torch.float64, device=X.device)
         lower, upper = self.inside(X, levels)
         return lower, upper

@@ -365,26 +365,21 @@ class OfModel(Calibrated):
 
     @property
     def gp(self) -> Posterior | None:
-        """See :meth:`Calibrated.gp`."""
         return self.model.gp
 
     @property
     def n_features(self) -> int:
-        """See :meth:`Calibrated.n_features`."""
         return self.model.n_features
 
     @property
     def n_train(self) -> int:
-        """See :meth:`Calibrated.n_train`."""
         return len(self.model.y_train) if self.gp is None else super().n_train
 
     @property
     def device(self) -> torch.device:
-        """See :meth:`Calibrated.device`."""
         return self.model.device
 
     def location(self, X: Tensor) -> Tensor:
-        """See :meth:`Calibrated.location`."""
         return self.model.location(X)
 
 

@@ -171,14 +171,12 @@ class ClassPredictor(OfModel):
         return found if self.known is None else found + (K + 1) * (self.known.find(X) >= 0)
 
     def quantiles(self, X: Tensor, delta: Tensor) -> Tensor:
-        """See :meth:`Calibrated.quantiles`."""
         beta = torch.stack([part.ranks.beta(delta) for part in self.parts], -1)
         return self.model.value(X, beta[:, self.class_of(X)])
 
     def ends(
         self, X: Tensor, coverages: list[float], symmetric: bool | None, weights: Tensor | None
     ) -> Tensor:
-        """See :meth:`Calibrated.ends`."""
         out = X.new_empty(2, len(coverages), len(X))
         for part, rows in self._by_class(X):
             own = self._in_units_of(part, weights)
@@ -193,7 +191,7 @@ class ClassPredictor(OfModel):
         return weights * (self.weights.max() / part.weights.max())
 
     def distribution(self, X: Tensor) -> PredictiveDistribution:
-        """See :meth:`Calibrated.distribution`: at the levels of the largest class."""
+        """At the levels of the largest class."""
         largest = max(self.parts, key=lambda part: part.n_cal)
         delta = largest.ranks.nodes().to(X.device)
         of = self.class_of(X)
@@ -230,7 +228,6 @@ class ClassPredictor(OfModel):
 
     @property
     def can_be_rescored(self) -> bool:
-        """See :meth:`Calibrated.can_be_rescored`."""
         return all(part.can_be_rescored for part in self.parts)
 
     def _updated(self, X: Tensor, y: Tensor, weights: Tensor | None) -> "ClassPredictor":
@@ -257,7 +254,7 @@ class ClassPredictor(OfModel):
         return other
 
     def weighted(self, sample_weight: Any) -> Calibrated:
-        """See :meth:`ScoredPredictor.weighted`: within each of the two classes of inputs."""
+        """Within each of the two classes of inputs."""
         other = copy.copy(self)
         if callable(sample_weight):
             other.parts = [part.weighted(sample_weight) for part in self.parts]
@@ -272,7 +269,6 @@ class ClassPredictor(OfModel):
         return other
 
     def within(self, bounds: Bounds | None) -> Self:
-        """See :meth:`ScoredPredictor.within`."""
         other = super().within(bounds)
         if self.known is not None:
             other.parts = [part.within(bounds) for part in self.parts]

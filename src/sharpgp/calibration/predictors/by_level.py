@@ -24,7 +24,7 @@ class LevelPredictor(Calibrated):
     """Predictions from quantiles at levels that ``C`` points support, bands, and tails."""
 
     def location(self, X: Tensor) -> Tensor:
-        """See :meth:`Calibrated.location`: the mean of the GP."""
+        """The mean of the GP."""
         return self.posterior.mean(X)
 
     @abstractmethod
@@ -62,7 +62,6 @@ class LevelPredictor(Calibrated):
         return self.inside(X, delta), self.tail(X)
 
     def quantiles(self, X: Tensor, delta: Tensor) -> Tensor:
-        """See :meth:`Calibrated.quantiles`."""
         if self.n_cal is None or bool(supported(delta, self.n_cal).all()):
             return self.inside(X, delta)
         first, last = 1.0 / (self.n_cal + 1), self.n_cal / (self.n_cal + 1)
@@ -76,14 +75,12 @@ class LevelPredictor(Calibrated):
     def ends(
         self, X: Tensor, coverages: list[float], symmetric: bool | None, weights: Tensor | None
     ) -> Tensor:
-        """See :meth:`Calibrated.ends`."""
         ends = torch.stack([self._interval(X, c, symmetric) for c in coverages], dim=1)
         lower, upper = ends[0].cummin(0).values, ends[1].cummax(0).values
         slack = _SLACK * (upper - lower)
         return torch.stack([lower - slack, upper + slack])
 
     def distribution(self, X: Tensor) -> PredictiveDistribution:
-        """See :meth:`Calibrated.distribution`."""
         delta = self.table_levels()
         caution = None if self.n_cal is None else partial(warn_if_unsupported, n_cal=self.n_cal)
         quantiles, tail = self.with_tail(X, delta)

@@ -217,13 +217,12 @@ class ScoredPredictor(OfModel):
 
     @property
     def counted(self) -> str:  # type: ignore[override]
-        """See :class:`Calibrated`."""
         if self.groups is not None:
             return "groups"
         return "points" if self.labels is None else "inputs"
 
     def within(self, bounds: Bounds | None) -> Self:
-        """See :meth:`Calibrated.within`; where targets pile up at a bound, bands if they pay there.
+        """Where targets pile up at a bound, bands if they pay there.
 
         See :func:`sharpgp.calibration.intervals.prefers_band_within`.
         """
@@ -251,13 +250,11 @@ class ScoredPredictor(OfModel):
     # -------------------------------------------------------------- answers
 
     def quantiles(self, X: Tensor, delta: Tensor) -> Tensor:
-        """See :meth:`Calibrated.quantiles`."""
         return self.model.value(X, self.ranks.beta(delta).unsqueeze(-1))
 
     def ends(
         self, X: Tensor, coverages: list[float], symmetric: bool | None, weights: Tensor | None
     ) -> Tensor:
-        """See :meth:`Calibrated.ends`."""
         law = self.model.law(X)
         scores = torch.cat(self._end_scores(coverages, symmetric, weights))
         lower, upper = law.value(scores).chunk(2)
@@ -279,7 +276,6 @@ class ScoredPredictor(OfModel):
         return torch.stack(lower), torch.stack(upper)
 
     def distribution(self, X: Tensor) -> PredictiveDistribution:
-        """See :meth:`Calibrated.distribution`."""
         delta = self.ranks.nodes()
         law, tail = self.model.law(X), self.ranks.tail
         table = self.ranks.table(delta).unsqueeze(-1)
@@ -385,7 +381,7 @@ class ScoredPredictor(OfModel):
         return self._with(self.model, weights, ratio)
 
     def for_groups(self, groups: Tensor) -> "Calibrated":
-        """See :meth:`Calibrated.for_groups`: the points of a group share the weight of one."""
+        """The points of a group share the weight of one."""
         if self.draw is not None:
             return super().for_groups(groups)
         n_groups, n_points = len(groups.unique()), len(groups)

@@ -82,11 +82,10 @@ class PlusPredictor(OfModel, LevelPredictor):
         return (low / (N + 1) if low >= 1 else lower), (high / (N + 1) if high <= N else upper)
 
     def inside(self, X: Tensor, delta: Tensor) -> Tensor:
-        """See :meth:`LevelPredictor.inside`."""
         return self.with_tail(X, delta)[0]
 
     def with_tail(self, X: Tensor, delta: Tensor) -> tuple[Tensor, Tail]:
-        """See :meth:`LevelPredictor.with_tail`: both from the sorted values at every point."""
+        """Both from the sorted values at every point."""
         h = rank(delta, self.n_cal)
         below = h.floor().clamp(1, self.n_cal - 1).long()
         blocks, tails = [], []
@@ -98,7 +97,6 @@ class PlusPredictor(OfModel, LevelPredictor):
         return torch.cat(blocks).mT, Tail(torch.cat([t.scale for t in tails]), tails[0].degrees)
 
     def band(self, X: Tensor, coverage: float) -> tuple[Tensor, Tensor]:
-        """See :meth:`LevelPredictor.band`."""
         k = whole_rank(coverage, self.n_cal, up=True)
         ends = []
         for block in X.split(max(1, block_entries(X.device) // self.n_cal)):

@@ -64,7 +64,6 @@ class HeldOutView(ClassPredictor):
             self.bounds = calibrated.bounds
 
     def class_of(self, X: Tensor) -> Tensor:
-        """See :meth:`ClassPredictor.class_of`."""
         return self._class[X[:, 0].long()]
 
     def _test_weights(self, X: Tensor, sample_weight: Any) -> Tensor | None:
@@ -89,13 +88,10 @@ class _HeldOutModel(AroundModel):
         self.rounding = model.rounding
 
     def law(self, X: Tensor) -> Law:
-        """See :meth:`Model.law`."""
         return self._law.at(X[:, 0].long())
 
     def extended(self, X: Tensor, y: Tensor) -> Model:
-        """See :meth:`Model.extended`."""
         return self.model.extended(X, y)
 
     def updated(self, X: Tensor, y: Tensor) -> Model:
-        """See :meth:`Model.updated`."""
         return self.model.updated(X, y)

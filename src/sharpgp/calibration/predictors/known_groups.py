@@ -86,7 +86,6 @@ class GroupModel(AroundModel):
         return self.model.n_features + 1
 
     def law(self, X: Tensor) -> Law:
-        """See :meth:`Model.law`."""
         of, rows = X.detach()[:, -1].long(), X[:, :-1]
         part = torch.where(of >= 0, self.part_of[of], -1)
         which = part.unique().tolist() or [-1]  # no rows have a law, too
@@ -112,11 +111,11 @@ class GroupModel(AroundModel):
         return self._fits[part]
 
     def extended(self, X: Tensor, y: Tensor) -> "GroupModel":
-        """See :meth:`Model.extended`: what is known of groups stays."""
+        """What is known of groups stays."""
         return self._around(self.model.extended(X[:, :-1], y))
 
     def updated(self, X: Tensor, y: Tensor) -> "GroupModel":
-        """See :meth:`Model.updated`: what is known of groups stays."""
+        """What is known of groups stays."""
         return self._around(self.model.updated(X[:, :-1], y))
 
     def _around(self, model: Model) -> "GroupModel":

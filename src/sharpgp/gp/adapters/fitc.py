@@ -50,11 +50,9 @@ class FitcPosterior(InducingPosterior):
     _kept: tuple[Tensor, list[_Parts]] | None = None
 
     def mean(self, X: Tensor) -> Tensor:
-        """See :meth:`Posterior.mean`."""
         return self._means(self.theta_R.unsqueeze(0), X)[0]
 
     def sigma(self, theta: Tensor, X: Tensor) -> Tensor:
-        """See :meth:`Posterior.sigma`."""
         S = self.x_units.forward(X)
         prior = self.covariance.diag(theta, S) + theta[:, -1:]
         levels = []
@@ -70,7 +68,7 @@ class FitcPosterior(InducingPosterior):
         return variance.sqrt() * self.y_units.scale
 
     def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`DataPosterior.loo`; by the Woodbury form of ``(Q + diag(lambda))^-1``."""
+        """By the Woodbury form of ``(Q + diag(lambda))^-1``."""
         means, sigmas = [], []
         for parts in self._parts(theta):
             W = torch.linalg.solve_triangular(parts.LB, parts.V * parts.precision, upper=False)
@@ -81,11 +79,10 @@ class FitcPosterior(InducingPosterior):
         return self.y_units.back(torch.stack(means)), torch.stack(sigmas) * self.y_units.scale
 
     def moments(self, theta: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`KernelPosterior.moments`."""
         return self._means(theta, X), self.sigma(theta, X)
 
     def log_likelihood(self) -> float:
-        """See :meth:`DataPosterior.log_likelihood`: that of ``N(0, Q + diag(lambda))``."""
+        """That of ``N(0, Q + diag(lambda))``."""
         (parts,) = self._parts(self.theta_R.unsqueeze(0))
         scaled = parts.precision * self._y
         u = torch.linalg.solve_triangular(parts.LB, (parts.V @ scaled).unsqueeze(-1), upper=False)
@@ -95,7 +92,7 @@ class FitcPosterior(InducingPosterior):
         return self._per_point((-0.5 * square - half_log_determinant - constant).unsqueeze(0))
 
     def retrained(self, X: Tensor, y: Tensor, *, start: Start = "same") -> "FitcPosterior":
-        """See :meth:`DataPosterior.retrained`; by Titsias' bound, as gpytorch trains its SGPR."""
+        """By Titsias' bound, as gpytorch trains its SGPR."""
         data = self.X_train, self.y_train, self.covariance, self.theta_R, self.inducing
         sparse = SparsePosterior(
             *data, x_units=self.x_units, y_units=self.y_units, training=self.training

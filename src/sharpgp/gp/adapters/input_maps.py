@@ -50,7 +50,6 @@ class MappedPosterior(WrappedPosterior):
 
     @property
     def input_range(self) -> tuple[Tensor, Tensor]:
-        """See :meth:`Posterior.input_range`."""
         return self._X.amin(0), self._X.amax(0)
 
     @property
@@ -64,11 +63,9 @@ class MappedPosterior(WrappedPosterior):
         return self._y
 
     def mean(self, X: Tensor) -> Tensor:
-        """See :meth:`Posterior.mean`."""
         Z = self._map(X)
         return self._prior_mean(Z) + self.base.mean(Z)
 
     def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`DataPosterior.loo`."""
         mean, sigma = self.base.loo(theta)
         return mean + self._prior_mean(self._map(self._X)), sigma

@@ -66,7 +66,6 @@ class VariationalPosterior(Posterior):
 
     @property
     def n_inverse(self) -> int:
-        """See :meth:`Posterior.n_inverse`."""
         return self.covariance.n_inverse
 
     @property
@@ -86,17 +85,15 @@ class VariationalPosterior(Posterior):
 
     @property
     def n_dense(self) -> int:
-        """See :meth:`Posterior.n_dense`."""
         return 0
 
     @property
     def input_range(self) -> tuple[Tensor, Tensor]:
-        """See :meth:`Posterior.input_range`: that of the inducing inputs."""
+        """That of the inducing inputs."""
         Z = self._units.back(self._Z)
         return Z.amin(0), Z.amax(0)
 
     def mean(self, X: Tensor) -> Tensor:
-        """See :meth:`Posterior.mean`."""
         theta = self.theta_R.unsqueeze(0)
         L = self._factor(theta)
         parts = []
@@ -108,7 +105,6 @@ class VariationalPosterior(Posterior):
         return torch.cat(parts)
 
     def sigma(self, theta: Tensor, X: Tensor) -> Tensor:
-        """See :meth:`Posterior.sigma`."""
         L = self._factor(theta)
         parts = []
         for Z in self._units.forward(X).split(self._rows(len(theta))):

@@ -89,7 +89,7 @@ class ExactPosterior(KernelPosterior):
         return variance.sqrt() * self.y_units.scale
 
     def mean_and_sigma(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`Posterior.mean_and_sigma`: covariances with training points are shared."""
+        """Covariances with training points are shared."""
         theta, Z = self.theta_R.unsqueeze(0), self.x_units.forward(X)
         L = self._factor(theta)
         means, variances = [], []
@@ -125,7 +125,7 @@ class ExactPosterior(KernelPosterior):
         return mean, variance.sqrt() * self.y_units.scale
 
     def jitter(self, theta: Tensor) -> Tensor:
-        """See :meth:`Posterior.jitter`; factorises only where rounding may reach the noise."""
+        """Factorises only where rounding may reach the noise."""
         signal = self.covariance.diag(theta, self._X).amax(-1)
         doubtful = (theta[:, -1] < _ROUNDING_PER_POINT * self.n_train * signal).nonzero()[:, 0]
         out = torch.zeros_like(signal)
@@ -142,7 +142,6 @@ class ExactPosterior(KernelPosterior):
         return type(self)(*given, x_units=x_units, y_units=y_units, training=self.training)
 
     def moments(self, theta: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`KernelPosterior.moments`."""
         Z = self.x_units.forward(X)
         whole = len(theta) * self.n_train**2 <= _KEPT * block_entries(self.device)
         size = len(theta) if whole else self._levels_per_block()
@@ -175,13 +174,12 @@ class ExactPosterior(KernelPosterior):
         return (prior - V1.mT @ V2) * self.y_units.scale.square()
 
     def retargeted(self, y: Tensor) -> Self:
-        """See :meth:`DataPosterior.retargeted`; factors are kept, they do not depend on targets."""
+        """Factors are kept, they do not depend on targets."""
         other = copy.copy(self)
         other._y, other._weights, other._left_out = self.y_units.forward(y), None, None
         return other
 
     def log_likelihood(self) -> float:
-        """See :meth:`DataPosterior.log_likelihood`."""
         theta = self.theta_R.unsqueeze(0)
         with torch.no_grad():
             return self._per_point(likelihood_of(self.covariance, theta, self._X, self._y))

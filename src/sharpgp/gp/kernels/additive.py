@@ -76,7 +76,6 @@ class Additive(Named):
 
     @property
     def n_inverse(self) -> int:
-        """See :meth:`Covariance.n_inverse`."""
         return 2 * self.n_lengthscales
 
     def _restored(self) -> None:
@@ -84,11 +83,9 @@ class Additive(Named):
         super()._restored()
 
     def matrix(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
-        """See :meth:`Covariance.matrix`."""
         return self.blocks(theta, X1[None], None if X2 is None else X2[None])[:, 0]
 
     def blocks(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
-        """See :meth:`Named.blocks`."""
         with torch.no_grad():
             pairs = Pairs(X1, X2, self.ties)
         other = X1 if X2 is None else X2
@@ -103,15 +100,14 @@ class Additive(Named):
         )
 
     def relevance(self, theta: Tensor) -> Tensor:
-        """See :meth:`Named.relevance`: that of the full part or that of its own, if larger."""
+        """That of the full part or that of its own, if larger."""
         return per_feature(theta[: self.n_inverse].view(2, -1).amax(0), self.ties)
 
     def at(self, X: Tensor) -> FixedPoints:
-        """See :meth:`Covariance.at`: distances along each feature are computed once."""
+        """Distances along each feature are computed once."""
         return _AdditiveAt(X, self._clipped(X), self.ties)
 
     def diag(self, theta: Tensor, X: Tensor) -> Tensor:
-        """See :meth:`Covariance.diag`."""
         # One feature has no pairs.
         orders = 3 if self.n_lengthscales > 1 else 2
         constant = theta[:, self.n_inverse : self.n_inverse + orders].sum(-1, keepdim=True)
@@ -119,7 +115,7 @@ class Additive(Named):
         return constant + theta[:, -2, None] / self.n_features * squares
 
     def reaching(self, Z: Tensor) -> "Additive":
-        """See :meth:`Covariance.reaching`: the linear part ends a width beyond the data."""
+        """The linear part ends a width beyond the data."""
         low, high = Z.detach().amin(0), Z.detach().amax(0)
         other = copy.copy(self)
         other.reach = torch.stack([low - (high - low), high + (high - low)])
@@ -306,7 +302,6 @@ class _AdditiveAt(FixedPoints):
         self._kept = X.new_empty(2, 1, *pairs.distances.shape)
 
     def matrix(self, theta: Tensor, out: Tensor) -> None:
-        """See :meth:`FixedPoints.matrix`."""
         d = len(self._pairs.distances)
         full, self._a = theta[: 2 * d].split(d)
         self._variances = whole, first, second, linear = theta[2 * d : -1].unbind()
@@ -319,7 +314,6 @@ class _AdditiveAt(FixedPoints):
         out.diagonal().add_(first + second * (d > 1))
 
     def contracted(self, inverse: Tensor, alpha: Tensor, total: Tensor) -> Tensor:
-        """See :meth:`FixedPoints.contracted`."""
         d, X, (whole, first, second, linear) = len(self._a), self._X, self._variances
         sums, products, slope, e_slope = self._sums[0], self._products[0], *self._kept[:, 0]
         trace = 0.5 * (alpha.square() - inverse.diagonal()).sum()

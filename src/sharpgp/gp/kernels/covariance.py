@@ -157,7 +157,6 @@ class Stationary(Named):
 
     @property
     def n_inverse(self) -> int:
-        """See :meth:`Covariance.n_inverse`."""
         return self.n_lengthscales
 
     def _restored(self) -> None:
@@ -165,25 +164,20 @@ class Stationary(Named):
         super()._restored()
 
     def matrix(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
-        """See :meth:`Covariance.matrix`."""
         inverse = per_feature(theta[:, :-2], self.ties)
         return stationary_matrix(self.kind, inverse, theta[:, -2], X1, X2)
 
     def blocks(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
-        """See :meth:`Named.blocks`."""
         inverse = per_feature(theta[:, :-2], self.ties)
         return stationary_blocks(self.kind, inverse, theta[:, -2], X1, X2)
 
     def relevance(self, theta: Tensor) -> Tensor:
-        """See :meth:`Named.relevance`."""
         return per_feature(theta[: self.n_inverse], self.ties)
 
     def at(self, X: Tensor) -> FixedPoints:
-        """See :meth:`Covariance.at`."""
         return StationaryAt(self.kind, X, self.ties)
 
     def diag(self, theta: Tensor, X: Tensor) -> Tensor:
-        """See :meth:`Covariance.diag`."""
         return theta[:, -2, None].expand(-1, X.shape[0])
 
     def as_gpytorch(self) -> "gpytorch.kernels.Kernel":

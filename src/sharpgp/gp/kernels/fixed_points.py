@@ -58,14 +58,12 @@ class ByAutograd(FixedPoints):
         self._function = function
 
     def matrix(self, theta: Tensor, out: Tensor) -> None:
-        """See :meth:`FixedPoints.matrix`."""
         self._leaf = theta.detach().unsqueeze(0).requires_grad_()
         with torch.enable_grad():
             self._K = self._function(self._leaf)
         out.copy_(self._K.detach()[0])
 
     def contracted(self, inverse: Tensor, alpha: Tensor, total: Tensor) -> Tensor:
-        """See :meth:`FixedPoints.contracted`."""
         G = by_covariance(inverse, alpha)
         (found,) = torch.autograd.grad(self._K, self._leaf, G.unsqueeze(0))
         return found[0]

@@ -70,7 +70,6 @@ class FromGPyTorch(Covariance):
 
     @property
     def n_inverse(self) -> int:
-        """See :meth:`Covariance.n_inverse`."""
         return sum(shape.numel() for _, _, shape, inverted in self._entries if inverted)
 
     def _restored(self) -> None:
@@ -103,12 +102,10 @@ class FromGPyTorch(Covariance):
         return out if isinstance(out, Tensor) else out.to_dense()
 
     def matrix(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
-        """See :meth:`Covariance.matrix`."""
         X2 = X1 if X2 is None else X2
         return torch.stack([self._evaluate(row, X1, X2) for row in theta])
 
     def diag(self, theta: Tensor, X: Tensor) -> Tensor:
-        """See :meth:`Covariance.diag`."""
         return torch.stack([self._evaluate(row, X, X, diag=True) for row in theta])
 
     def as_gpytorch(self) -> gpytorch.kernels.Kernel:

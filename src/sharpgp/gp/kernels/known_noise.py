@@ -68,53 +68,46 @@ class KnownNoise(Named):
 
     @property
     def n_lengthscales(self) -> int:
-        """See :meth:`Named.n_lengthscales`; the variance has none."""
+        """The noise variance has no lengthscale."""
         return self.base.n_lengthscales
 
     @property
     def n_inverse(self) -> int:
-        """See :meth:`Covariance.n_inverse`."""
         return self.base.n_inverse
 
     def units(self, X: Tensor, y_units: Affine) -> Affine:
-        """See :meth:`Covariance.units`; variances are in units of the target's variance."""
+        """Variances are in units of the target's variance."""
         features = self.base.units(X[:, :-1], y_units)
         square = y_units.scale.square().reshape(1)
         shift = torch.cat([features.shift, torch.zeros_like(square)])
         return Affine(shift, torch.cat([features.scale, square]))
 
     def reaching(self, Z: Tensor) -> "KnownNoise":
-        """See :meth:`Covariance.reaching`."""
         base = self.base.reaching(Z[:, :-1])
         assert isinstance(base, Named)
         return self if base is self.base else KnownNoise(base)
 
     def penalty(self, prior: LengthscalePrior | None, Z: Tensor) -> Callable[[Tensor], Any]:
-        """See :meth:`Covariance.penalty`."""
         return self.base.penalty(prior, Z[:, :-1])
 
     def matrix(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
-        """See :meth:`Covariance.matrix`."""
         if X2 is not None:
             return self.base.matrix(theta, X1[:, :-1], X2[:, :-1])
         return add_each_to_diagonal(self.base.matrix(theta, X1[:, :-1]), X1[:, -1])
 
     def blocks(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
-        """See :meth:`Named.blocks`."""
         if X2 is not None:
             return self.base.blocks(theta, X1[..., :-1], X2[..., :-1])
         return add_each_to_diagonal(self.base.blocks(theta, X1[..., :-1]), X1[..., -1])
 
     def relevance(self, theta: Tensor) -> Tensor:
-        """See :meth:`Named.relevance`: a point's own noise does not move it."""
+        """A point's own noise does not move it."""
         return torch.cat([self.base.relevance(theta), theta.new_zeros(1)])
 
     def at(self, X: Tensor) -> FixedPoints:
-        """See :meth:`Covariance.at`."""
         return _WithNoise(self.base.at(X[:, :-1]), X[:, -1])
 
     def diag(self, theta: Tensor, X: Tensor) -> Tensor:
-        """See :meth:`Covariance.diag`."""
         return self.base.diag(theta, X[:, :-1]) + X[:, -1]
 
 
@@ -140,37 +133,32 @@ class Weighted(KnownNoise):
     weighted: ClassVar[bool] = True
 
     def relative_noise(self, X: Tensor) -> Tensor:
-        """See :meth:`Covariance.relative_noise`."""
         return X[:, -1].exp()
 
     def units(self, X: Tensor, y_units: Affine) -> Affine:
-        """See :meth:`Covariance.units`; weights stay as they are."""
+        """Weights stay as they are."""
         found = self.base.units(X[:, :-1], y_units)
         one = torch.ones_like(found.scale[:1])
         return Affine(torch.cat([found.shift, 0.0 * one]), torch.cat([found.scale, one]))
 
     def matrix(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
-        """See :meth:`Covariance.matrix`."""
         if X2 is not None:
             return super().matrix(theta, X1, X2)
         more = theta[:, -1:] * (self.relative_noise(X1) - 1.0)
         return add_each_to_diagonal(self.base.matrix(theta, X1[:, :-1]), more)
 
     def reaching(self, Z: Tensor) -> "Weighted":
-        """See :meth:`Covariance.reaching`."""
         found = super().reaching(Z)
         return self if found is self else Weighted(found.base)
 
     def blocks(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
-        """See :meth:`Named.blocks`: what asks for them knows one noise for all rows."""
+        """What asks for them knows one noise for all rows."""
         raise InvalidInputError("sample_weight: expected an exact GP, found one of neighbours")
 
     def at(self, X: Tensor) -> FixedPoints:
-        """See :meth:`Covariance.at`."""
         return _WithWeights(self.base.at(X[:, :-1]), self.relative_noise(X) - 1.0)
 
     def diag(self, theta: Tensor, X: Tensor) -> Tensor:
-        """See :meth:`Covariance.diag`."""
         return self.base.diag(theta, X[:, :-1])
 
 
@@ -181,13 +169,11 @@ class _WithWeights(FixedPoints):
         self._base, self._more = base, more
 
     def matrix(self, theta: Tensor, out: Tensor) -> None:
-        """See :meth:`FixedPoints.matrix`."""
         self._base.matrix(theta, out)
         self._noise = theta[-1]
         out.diagonal().add_(self._noise * self._more)
 
     def contracted(self, inverse: Tensor, alpha: Tensor, total: Tensor) -> Tensor:
-        """See :meth:`FixedPoints.contracted`."""
         by_noise = 0.5 * (alpha.square() - inverse.diagonal()) @ self._more
         gradient = self._base.contracted(inverse, alpha, total - self._noise * by_noise)
         gradient[-1] += by_noise
@@ -201,11 +187,9 @@ class _WithNoise(FixedPoints):
         self._base, self._variances = base, variances
 
     def matrix(self, theta: Tensor, out: Tensor) -> None:
-        """See :meth:`FixedPoints.matrix`."""
         self._base.matrix(theta, out)
         out.diagonal().add_(self._variances)
 
     def contracted(self, inverse: Tensor, alpha: Tensor, total: Tensor) -> Tensor:
-        """See :meth:`FixedPoints.contracted`."""
         known = 0.5 * (alpha.square() - inverse.diagonal()) @ self._variances
         return self._base.contracted(inverse, alpha, total - known)

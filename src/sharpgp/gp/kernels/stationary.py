@@ -128,11 +128,9 @@ class StationaryAt(FixedPoints):
             yield slice(start, min(start + self._starts.step, n)), slice(start, n)
 
     def matrix(self, theta: Tensor, out: Tensor) -> None:
-        """See :meth:`FixedPoints.matrix`."""
         self.of_parts(per_feature(theta[:-2], self._ties), theta[-2], out)
 
     def contracted(self, inverse: Tensor, alpha: Tensor, total: Tensor) -> Tensor:
-        """See :meth:`FixedPoints.contracted`."""
         by_w = of_each(self.by_inverse_lengthscales(inverse, alpha), self._ties, "sum")
         return torch.cat([by_w, (total / self._s).reshape(1), by_w.new_zeros(1)])
 

@@ -211,13 +211,12 @@ class LocalPosterior(KernelPosterior):
         return self._nearest.others(m, rows, labels)
 
     def left_out(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`DataPosterior.left_out`."""
         mean, sigma = self.loo_at(self.theta_R.unsqueeze(0), rows, self.others_of(rows))
         return mean[0], sigma[0]
 
     @property
     def sampled(self) -> tuple[DataPosterior, Tensor]:
-        """See :meth:`DataPosterior.sampled`: at most :data:`SCORED_ROWS` random points."""
+        """At most :data:`SCORED_ROWS` random points."""
         if self.n_train <= SCORED_ROWS:
             return super().sampled
         rows, near = self._sample
@@ -225,7 +224,7 @@ class LocalPosterior(KernelPosterior):
 
     @threads_for(0)
     def moments(self, theta: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`KernelPosterior.moments`; cached, as ``mean`` and ``sigma`` alternate."""
+        """Cached, as ``mean`` and ``sigma`` alternate."""
         S = self.x_units.forward(X)
         if torch.is_grad_enabled() and (theta.requires_grad or S.requires_grad):
             return self._in_user_units(self._at(theta).moments(S, self._near(S.detach())))
@@ -237,7 +236,7 @@ class LocalPosterior(KernelPosterior):
 
     @threads_for(0)
     def log_likelihood(self) -> float:
-        """See :meth:`DataPosterior.log_likelihood`; Vecchia's approximation of it.
+        """Vecchia's approximation of it.
 
         Landmarks come first, then all others in random order; of those after the first ``m``, a
         random subset of at most 1,000 represents all.
@@ -254,7 +253,7 @@ class LocalPosterior(KernelPosterior):
             return self._per_point(vecchia_likelihood(*given))
 
     def retargeted(self, y: Tensor) -> Self:
-        """See :meth:`DataPosterior.retargeted`; what depends on inputs only is kept."""
+        """What depends on inputs only is kept."""
         other = copy.copy(self)
         other._y, other._kept = self.y_units.forward(y), None
         if self._given is not None:
@@ -393,15 +392,15 @@ class SampledRows(WrappedPosterior):
 
     @property
     def sampled(self) -> tuple[DataPosterior, Tensor]:
-        """See :meth:`DataPosterior.sampled`: these points are all that it reports."""
+        """These points are all that it reports."""
         return self, torch.arange(self.n_train, device=self.device)
 
     def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`DataPosterior.loo`: each from its neighbours among all points."""
+        """Each from its neighbours among all points."""
         return self.base.loo_at(theta, self.rows, self._near)
 
     def at_rows(self, rows: Tensor) -> Self:
-        """See :meth:`DataPosterior.at_rows`: fewer points to report, as many to predict from."""
+        """Fewer points to report, as many to predict from."""
         return type(self)(self.base, self.rows[rows], self._near[rows])
 
 

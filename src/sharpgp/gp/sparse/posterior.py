@@ -175,14 +175,13 @@ class SparsePosterior(InducingPosterior):
 
     @threads_for(0)
     def moments(self, theta: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`KernelPosterior.moments`."""
         S = self.x_units.forward(X)
         means = [self._means(part, weights_of(f), S) for f, part in self._parts(theta)]
         return self.y_units.back(torch.cat(means)), self.sigma(theta, X)
 
     @threads_for(0)
     def log_likelihood(self) -> float:
-        """See :meth:`DataPosterior.log_likelihood`; Titsias' bound."""
+        """Titsias' bound."""
         with torch.no_grad():
             return self._per_point(
                 variational_bound(self._data, self.theta_R.unsqueeze(0), self._Z)

@@ -119,7 +119,7 @@ class CentredPosterior(WrappedPosterior):
         return self.centre.expand_as(s), (s.square() + self._g_loo.square()).sqrt()
 
     def loo_log_density(self) -> Tensor:
-        """See :meth:`DataPosterior.loo_log_density`: that of the targets themselves."""
+        """That of the targets themselves."""
         return DataPosterior.loo_log_density(self)
 
     def extended(self, X: Tensor, y: Tensor) -> Self:
@@ -136,7 +136,7 @@ class CentredPosterior(WrappedPosterior):
         return self._with(self.base.retargeted(y - self.centre), self.centre)
 
     def keeping_together(self, groups: Tensor | None) -> Self:
-        """See :meth:`DataPosterior.keeping_together`; out-of-fold predictions need the groups."""
+        """Out-of-fold predictions need the groups."""
         return type(self)(self.regression.keeping_together(groups), self.base, self.centre)
 
     def retrained(self, X: Tensor, y: Tensor, *, start: Start = "same") -> DataPosterior:

@@ -154,23 +154,22 @@ class WarpedPosterior(WrappedPosterior):
         return self.warp.back(self._held(mean)), self._deviation(mean, sigma)
 
     def loo_log_density(self) -> Tensor:
-        """See :meth:`DataPosterior.loo_log_density`; with the log slopes of the warp."""
+        """With the log slopes of the warp."""
         return self.base.loo_log_density() - self.warp.slope(self.base.y_train).log()
 
     def left_out(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`DataPosterior.left_out`."""
         mean, sigma = self.base.left_out(rows)
         return self.warp.back(self._held(mean)), self._deviation(mean, sigma)
 
     def log_likelihood(self) -> float:
-        """See :meth:`DataPosterior.log_likelihood`; with the log slopes of the warp.
+        """With the log slopes of the warp.
 
         A density of the targets themselves, so that it can be compared with that of any other GP.
         """
         return self.base.log_likelihood() - float(self.warp.slope(self.base.y_train).log().mean())
 
     def retrained(self, X: Tensor, y: Tensor, *, start: Start = "same") -> DataPosterior:
-        """See :meth:`DataPosterior.retrained`; the warp is trained again, too.
+        """The warp is trained again, too.
 
         From scratch, as by :func:`train_warped`; a warm start keeps the warp.
         """

@@ -57,32 +57,26 @@ class WrappedPosterior(DataPosterior):
 
     @property
     def n_inverse(self) -> int:
-        """See :meth:`Posterior.n_inverse`."""
         return self.base.n_inverse
 
     @property
     def ties(self) -> Ties | None:
-        """See :meth:`Posterior.ties`."""
         return self.base.ties
 
     @property
     def weighted(self) -> bool:
-        """See :attr:`Posterior.weighted`."""
         return self.base.weighted
 
     @property
     def n_inducing(self) -> int | None:
-        """See :meth:`Posterior.n_inducing`."""
         return self.base.n_inducing
 
     @property
     def n_neighbours(self) -> int | None:
-        """See :meth:`Posterior.n_neighbours`."""
         return self.base.n_neighbours
 
     @property
     def n_dense(self) -> int:
-        """See :meth:`Posterior.n_dense`."""
         return self.base.n_dense
 
     @property
@@ -92,7 +86,6 @@ class WrappedPosterior(DataPosterior):
 
     @property
     def input_range(self) -> tuple[Tensor, Tensor]:
-        """See :meth:`Posterior.input_range`."""
         return self.base.input_range
 
     @property
@@ -107,43 +100,33 @@ class WrappedPosterior(DataPosterior):
 
     @property
     def can_leave_out(self) -> bool:
-        """See :meth:`DataPosterior.can_leave_out`."""
         return self.base.can_leave_out
 
     def keeping_together(self, groups: Tensor | None) -> Self:
-        """See :meth:`DataPosterior.keeping_together`."""
         return self._around(self.base.keeping_together(groups), self.X_train, self.y_train)
 
     def mean(self, X: Tensor) -> Tensor:
-        """See :meth:`Posterior.mean`."""
         return self.base.mean(self._inputs(X))
 
     def sigma(self, theta: Tensor, X: Tensor) -> Tensor:
-        """See :meth:`Posterior.sigma`."""
         return self.base.sigma(theta, self._inputs(X))
 
     def jitter(self, theta: Tensor) -> Tensor:
-        """See :meth:`Posterior.jitter`."""
         return self.base.jitter(theta)
 
     def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`DataPosterior.loo`."""
         return self.base.loo(theta)
 
     def left_out(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`DataPosterior.left_out`."""
         return self.base.left_out(rows)
 
     def loo_log_density(self) -> Tensor:
-        """See :meth:`DataPosterior.loo_log_density`."""
         return self.base.loo_log_density()
 
     def log_likelihood(self) -> float:
-        """See :meth:`DataPosterior.log_likelihood`."""
         return self.base.log_likelihood()
 
     def conditioned_on(self, X: Tensor, y: Tensor) -> Self:
-        """See :meth:`DataPosterior.conditioned_on`."""
         return self.conditioned_by(lambda base, *data: base.conditioned_on(*data), X, y)
 
     def conditioned_by(
@@ -157,17 +140,16 @@ class WrappedPosterior(DataPosterior):
 
     @property
     def sampled(self) -> tuple[DataPosterior, Tensor]:
-        """See :meth:`DataPosterior.sampled`: the same rows as of the wrapped GP."""
+        """The same rows as of the wrapped GP."""
         part, rows = self.base.sampled
         if part is self.base:
             return self, rows
         return self._around(part, self.X_train[rows], self.y_train[rows]), rows
 
     def at_rows(self, rows: Tensor) -> Self:
-        """See :meth:`DataPosterior.at_rows`."""
         return self._around(self.base.at_rows(rows), self.X_train[rows], self.y_train[rows])
 
     def retrained(self, X: Tensor, y: Tensor, *, start: Start = "same") -> DataPosterior:
-        """See :meth:`DataPosterior.retrained`; what the wrapper changes stays as it is."""
+        """What the wrapper changes stays as it is."""
         again = self.base.retrained(self._inputs(X), self._targets(X, y), start=start)
         return self._around(again, X, y)

@@ -150,11 +150,11 @@ class GaussianModel(GPModel, Learner):
         return (0.5 * self.choice.share * self.scale.log_square(X)).exp()
 
     def extended(self, X: Tensor, y: Tensor) -> Self:
-        """See :meth:`Model.extended`: hyperparameters, unit and scale model stay."""
+        """Hyperparameters, unit and scale model stay."""
         return self._on(self.posterior.extended(X, y))
 
     def updated(self, X: Tensor, y: Tensor) -> "GaussianModel":
-        """See :meth:`Model.updated`: the scale model learns, every hyperparameter stays."""
+        """The scale model learns, every hyperparameter stays."""
         return self.conditioned(self.posterior.extended(X, y))
 
     def conditioned(self, posterior: Posterior) -> "GaussianModel":
@@ -182,12 +182,11 @@ class GaussianModel(GPModel, Learner):
         return other
 
     def relearned(self, X: Tensor, y: Tensor, labels: Tensor, seed: int) -> "GaussianModel":
-        """See :meth:`Model.relearned`."""
         posterior = self._start.keeping_together(labels).retrained(X, y, start="fresh")
         return learn_gaussian(posterior, seed, labels, policy=self.policy)
 
     def leave_one_out(self, labels: Tensor, seed: int) -> HeldOut:
-        """See :meth:`Model.leave_one_out`: in closed form, with every hyperparameter kept.
+        """In closed form, with every hyperparameter kept.
 
         Where labels tie rows together, parts of them are left out instead of single points.
         """
@@ -202,7 +201,7 @@ class GaussianModel(GPModel, Learner):
         return HeldOut.of(rows, law, part.y_train)
 
     def out_of_fold(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> OutOfFold:
-        """See :meth:`Model.out_of_fold`: with refits of the same choice, from scratch."""
+        """With refits of the same choice, from scratch."""
         X, y = self.X_train, self.y_train
         refits = self._learnings(pairs, labels, seed)
         with torch.no_grad():
@@ -213,10 +212,9 @@ class GaussianModel(GPModel, Learner):
         return OutOfFold(self, fits, held_out_of(fits, pairs, X, y).in_order())
 
     def out_of_training(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> OutOfFold:
-        """See :meth:`Learner.out_of_training`.
+        """Each learning sees a part of one pair's training rows, and is conditioned on all rows.
 
-        Each learning sees a part of the rows that one pair trains on, and is conditioned on all
-        rows.  A point is predicted from all others, in closed form, by the average of the learnings
+        A point is predicted from all others, in closed form, by the average of the learnings
         that have not seen it; or, where labels tie rows together, without its part.
         """
         if not self._conditions:

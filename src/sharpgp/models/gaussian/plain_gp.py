@@ -33,7 +33,6 @@ class PosteriorModel(GPModel):
         return self.posterior.mean_and_sigma(X)
 
     def extended(self, X: Tensor, y: Tensor) -> "PosteriorModel":
-        """See :meth:`Model.extended`."""
         return PosteriorModel(self.posterior.extended(X, y))
 
     updated = extended
@@ -66,7 +65,6 @@ class ConstantSpread(GPModel):
         return self.location(X), X.new_ones(X.shape[0])
 
     def extended(self, X: Tensor, y: Tensor) -> "ConstantSpread":
-        """See :meth:`Model.extended`."""
         return ConstantSpread(self.posterior.extended(X, y))
 
     updated = extended

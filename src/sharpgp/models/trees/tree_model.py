@@ -135,15 +135,14 @@ class TreeModel(RefittedModel):
 
     @property
     def runs_in_threads(self) -> bool:
-        """See :meth:`RefittedModel.runs_in_threads`; trees of many rows fill threads themselves."""
+        """Trees of many rows fill threads themselves."""
         return len(self._y) <= MOST_LEFT_OUT
 
     def location(self, X: Tensor) -> Tensor:
-        """See :meth:`Model.location`; constant between thresholds, so without a gradient."""
+        """Constant between thresholds, so without a gradient."""
         return torch.from_numpy(self.grown.location(self._asked(X))).to(X)
 
     def law(self, X: Tensor) -> Law:
-        """See :meth:`Model.law`."""
         found: Law = self.grown.law(self._asked(X), X.detach())
         return found
 
@@ -153,5 +152,4 @@ class TreeModel(RefittedModel):
         return asked.detach().cpu().numpy()
 
     def relearned(self, X: Tensor, y: Tensor, labels: Tensor, seed: int) -> "TreeModel":
-        """See :meth:`Learner.relearned`."""
         return TreeModel(self.kind, X, y, self.seed, self.cells, weighted=self.weighted)

@@ -56,7 +56,7 @@ class AlongCurves(HeldOutPredictor):
         return (self.y_cal - scored_by.mean(self.X_cal)) / scored_by.sigma(theta, self.X_cal)
 
     def band(self, X: Tensor, coverage: float) -> tuple[Tensor, Tensor]:
-        """See :meth:`LevelPredictor.band`: the ``ceil(coverage (C+1))``-th absolute z-score.
+        """The ``ceil(coverage (C+1))``-th absolute z-score.
 
         Under ``theta`` at the upper end of the coverage.
         """

@@ -67,11 +67,10 @@ class SharpPredictor(AlongCurves):
 
     @property
     def along(self) -> Curves:
-        """See :meth:`AlongCurves.along`."""
         return self.curves
 
     def inside(self, X: Tensor, delta: Tensor) -> Tensor:
-        """See :meth:`LevelPredictor.inside`; crossings are rearranged outward from the mean."""
+        """Crossings are rearranged outward from the mean."""
         beta = self.curves.beta_at(delta).unsqueeze(-1)
         offset = beta * spread_of(self.posterior, self.curves.theta_at(delta), X)
         below = int((beta < 0).sum())

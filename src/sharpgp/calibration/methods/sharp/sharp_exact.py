@@ -161,7 +161,6 @@ class PathPredictor(AlongCurves):
 
     @property
     def along(self) -> Curves:
-        """See :meth:`AlongCurves.along`."""
         return self.path
 
     @property
@@ -175,7 +174,6 @@ class PathPredictor(AlongCurves):
         return self._scores
 
     def inside(self, X: Tensor, delta: Tensor) -> Tensor:
-        """See :meth:`LevelPredictor.inside`."""
         u = q_lin(delta, self.scores)
         u = u + _NUDGE * len(self.path.delta)
         return self.posterior.mean(X) + offsets(*self._steps(self.posterior, X), u)

@@ -47,7 +47,6 @@ class Ard(Family):
         self.second_start = np.log(typical[self._index.cpu().numpy()])
 
     def theta(self, v: Tensor) -> Tensor:
-        """See :meth:`Family.theta`."""
         return self.theta_R.index_put((self._index,), v.exp())
 
 
@@ -62,7 +61,6 @@ class Scaled(Family):
         self.upper = np.full(1, math.log(100.0))
 
     def theta(self, v: Tensor) -> Tensor:
-        """See :meth:`Family.theta`."""
         return self.theta_R * v.exp()
 
 
