@@ -177,7 +177,7 @@ class Online:
         error = 1.0 if self.alpha >= 1.0 else float((~inside).double().mean())
         bounds = self.calibrated.bounds
         if bounds is not None:
-            self.calibrated = self.calibrated._bounded(bounds.holding(as_numpy(y)))
+            self.calibrated = self.calibrated._bounded(bounds.revise(as_numpy(y)))
         if self.window is not None:
             self.calibrated = self.calibrated.rescored(X, y, keep=self.window)
         self._watch(X, y)
@@ -221,7 +221,7 @@ class Online:
         if coverage >= 1.0:
             whole = X.new_tensor([-np.inf, np.inf]).expand(X.shape[0], 2)
             bounds = self.calibrated.bounds
-            return whole if bounds is None or bounds.assumed else bounds.kept(whole)
+            return whole if bounds is None or bounds.assumed else bounds.clip(whole)
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore", CalibrationWarning)
             return self.calibrated.predict_interval(X, coverage, symmetric=self.symmetric)

@@ -45,7 +45,7 @@ class Quantiles(Model):
         self._levels = torch.from_numpy(source.levels)
 
     @classmethod
-    def of(cls, source: QuantileSource, tables: Tensor) -> "Quantiles":
+    def from_tables(cls, source: QuantileSource, tables: Tensor) -> "Quantiles":
         """With the mean slope of the rows of some tables as the typical one."""
         z = torch.special.ndtri(torch.from_numpy(source.levels))
         slope = float((tables[:, -1] - tables[:, 0]).mean() / (z[-1] - z[0]))
@@ -217,11 +217,11 @@ def calibrate(
     y = as_target(y_cal, n_rows=len(tables))
     if len(y) < 2:
         raise InvalidInputError(f"y_cal: expected two or more calibration points, found {len(y)}")
-    found = Quantiles.of(source, tables)
+    found = Quantiles.from_tables(source, tables)
     calibrated = ForeignPredictor(found, tables, y, found.score(tables, y))
     bounds = bounds_for(y_bounds, as_numpy(y))
     if sample_weight is None:
-        return calibrated.within(bounds)
+        return calibrated.with_bounds(bounds)
     weighted = calibrated.weighted(sample_weight)
     assert isinstance(weighted, ForeignPredictor)
-    return weighted.within(bounds)
+    return weighted.with_bounds(bounds)

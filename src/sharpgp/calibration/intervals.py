@@ -84,7 +84,7 @@ def bands_pay_within(held: HeldOut, bounds: Bounds, n_cal: int) -> bool:
     False
     """
     places = _representative(torch.arange(len(held.rows)))
-    law, z = held.law.at(places), _representative(held.scores)
+    law, z = held.law.take(places), _representative(held.scores)
     low, high = (
         law.score(torch.full_like(law.location, end)).cpu() if math.isfinite(end) else end
         for end in (bounds.least, bounds.most)

@@ -60,7 +60,7 @@ class Ranks:
     >>> ranks.level.tolist(), ranks.n
     ([0.25, 0.5, 0.75], 3)
     >>> one = torch.ones(1, dtype=torch.float64)
-    >>> [round(float(end), 6) for end in ranks.ends(0.5, one)[:2]]
+    >>> [round(float(end), 6) for end in ranks.interval_ends(0.5, one)[:2]]
     [1.0, 3.0]
     >>> Ranks(ranks.z, groups=torch.tensor([0, 0, 1])).weights.tolist()
     [0.5, 0.5, 1.0]
@@ -141,7 +141,7 @@ class Ranks:
         inside = torch.where(tied[outer], self.z[outer], between)
         return self._beyond(inside, delta).cummax(0).values
 
-    def ends(self, coverage: float, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def interval_ends(self, coverage: float, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Closed centred interval ``[z_(l), z_(u)]``, and whether both ends are scores, each [T].
 
         ``weight`` [T] are weights of test points, in units of the largest one.  With equal weights
@@ -166,7 +166,7 @@ class Ranks:
         size, order = self.z.abs().sort()
         radius, backed = self._step(size, self.weights[order], coverage, weight)
         if not bool(backed.all()):
-            lower, upper, _ = self.ends(coverage, weight)
+            lower, upper, _ = self.interval_ends(coverage, weight)
             radius = torch.where(backed, radius, torch.maximum(-lower, upper))
         return radius, backed
 
@@ -238,8 +238,8 @@ class WiderRanks(Ranks):
         radii = [float(ranks.radius(COMPARED_AT, test)[0]) for ranks in (one, other)]
         vars(self).update(vars(one if radii[0] >= radii[1] else other))
 
-    def ends(self, coverage: float, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        found = [ranks.ends(coverage, weight * unit) for ranks, unit in self.both]
+    def interval_ends(self, coverage: float, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        found = [ranks.interval_ends(coverage, weight * unit) for ranks, unit in self.both]
         (low, high, backed), (lower, upper, also) = found
         return torch.minimum(lower, low), torch.maximum(upper, high), backed & also
 

@@ -75,7 +75,7 @@ class Bases:
 
     def policy(self, n: int, d: int, device_type: str = "cpu") -> Policy:
         """How models of ``n`` rows of ``d`` features are learned."""
-        return Policy.of(
+        return Policy.choose(
             n,
             d,
             device_type,
@@ -110,12 +110,12 @@ class Bases:
         alone = not ours or len(y) > MOST_ON_ONE_THREAD
 
         def learn(name: str) -> Learner:
-            progress.at(name)
+            progress.name_step(name)
             model = self._learned(named[name], X, y, labels, rows, policy, pair is None)
             progress.advance()
             return model
 
-        progress.begin("training", "model", len(named))
+        progress.start_phase("training", "model", len(named))
         return dict(zip(named, side_by_side(learn, list(named), alone=alone), strict=True))
 
     def _learned(

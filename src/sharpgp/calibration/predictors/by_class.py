@@ -91,7 +91,9 @@ class ClassPredictor(OfModel):
         self._restored()
 
     @classmethod
-    def of(cls, predictor: ScoredPredictor, by: Sequence[int] | Callable[[Any], Any]) -> Self:
+    def from_predictor(
+        cls, predictor: ScoredPredictor, by: Sequence[int] | Callable[[Any], Any]
+    ) -> Self:
         """Split a predictor's calibration points into classes, each with its scores."""
         function, columns = (by, ()) if callable(by) else (None, tuple(by))
         X = predictor.X_cal
@@ -174,14 +176,14 @@ class ClassPredictor(OfModel):
         beta = torch.stack([part.ranks.beta(delta) for part in self.parts], -1)
         return self.model.value(X, beta[:, self.class_of(X)])
 
-    def ends(
+    def interval_ends(
         self, X: Tensor, coverages: list[float], symmetric: bool | None, weights: Tensor | None
     ) -> Tensor:
         out = X.new_empty(2, len(coverages), len(X))
         for part, rows in self._by_class(X):
             own = self._in_units_of(part, weights)
             own = None if own is None else own[rows]
-            out[:, :, rows] = part.ends(X[rows], coverages, symmetric, own)
+            out[:, :, rows] = part.interval_ends(X[rows], coverages, symmetric, own)
         return out
 
     def _in_units_of(self, part: ScoredPredictor, weights: Tensor | None) -> Tensor | None:
@@ -268,10 +270,10 @@ class ClassPredictor(OfModel):
         other._restored()
         return other
 
-    def within(self, bounds: Bounds | None) -> Self:
-        other = super().within(bounds)
+    def with_bounds(self, bounds: Bounds | None) -> Self:
+        other = super().with_bounds(bounds)
         if self.known is not None:
-            other.parts = [part.within(bounds) for part in self.parts]
+            other.parts = [part.with_bounds(bounds) for part in self.parts]
         return other
 
     def _test_weights(self, X: Tensor, sample_weight: Any) -> Tensor | None:

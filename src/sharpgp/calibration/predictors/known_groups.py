@@ -92,7 +92,7 @@ class GroupModel(AroundModel):
         places = [(part == k).nonzero()[:, 0] for k in which]
         fits = [self._without(k) for k in which]
         laws = [fit.law(rows[some]) for fit, some in zip(fits, places, strict=True)]
-        law = joined(laws).at(torch.cat(places).argsort())
+        law = joined(laws).take(torch.cat(places).argsort())
         known = of >= 0
         shift = torch.where(known, self.shift[of], 0.0)
         size = torch.where(known, self.size[of], 1.0)

@@ -120,7 +120,7 @@ def from_left_out(model: Model, held: HeldOut, repeats: Repeats) -> Calibrated:
     X, y = repeats.X, repeats.y
     if enough:
         model = SeenModel.learned(model, repeats, held)
-    law = held.law.at(place)
+    law = held.law.take(place)
     if isinstance(model, SeenModel):
         law, y = model.of_single(law), model.rounded(y, law.location)
     scores, y = law.score(y), repeats.y
@@ -134,7 +134,7 @@ def from_left_out(model: Model, held: HeldOut, repeats: Repeats) -> Calibrated:
 
     def without(rows: Tensor, **settings: Any) -> ScoredPredictor:
         """Rows as fits without their input score them."""
-        return part(rows, scores[rows], law.at(rows), **settings)
+        return part(rows, scores[rows], law.take(rows), **settings)
 
     of_new = {} if rows is single else {"labels": labels[rows]}
     parts = [(without(rows, **of_new), rows)]
@@ -162,7 +162,7 @@ def _single_rows(model: Model, law: Law, place: Tensor, repeats: Repeats) -> Cal
     with torch.no_grad():  # by how much the noise of a single row adds, in the model's own units
         more = model.law(repeats.X).spread.square() - model.law(means).spread.square()
     rows = (place >= 0).nonzero()[:, 0]
-    law = law.at(place[rows])
+    law = law.take(place[rows])
     ones = torch.ones_like(law.spread)
     factor = (1.0 + more[rows] / law.spread.square()).sqrt()
     scores = law.changed(torch.zeros_like(ones), ones, factor).score(repeats.y[rows])

@@ -31,7 +31,7 @@ def likelihood_at(covariance: Covariance, X: Tensor) -> Callable[[Tensor, Tensor
     """
     if len(X) > MOST_BATCHED:
         return lambda theta, y: likelihood_of(covariance, theta.unsqueeze(0), X, y)[0]
-    work = _Workspace(covariance.at(X), X)
+    work = _Workspace(covariance.fix_points(X), X)
     return lambda theta, y: _Likelihood.apply(theta, y, work)
 
 

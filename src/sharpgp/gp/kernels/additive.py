@@ -103,7 +103,7 @@ class Additive(Named):
         """That of the full part or that of its own, if larger."""
         return per_feature(theta[: self.n_inverse].view(2, -1).amax(0), self.ties)
 
-    def at(self, X: Tensor) -> FixedPoints:
+    def fix_points(self, X: Tensor) -> FixedPoints:
         """Distances along each feature are computed once."""
         return _AdditiveAt(X, self._clipped(X), self.ties)
 

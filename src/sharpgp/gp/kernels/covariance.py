@@ -54,7 +54,7 @@ class Covariance(ABC):
     def diag(self, theta: Tensor, X: Tensor) -> Tensor:
         """Prior variances ``k(theta, x, x)`` [K, T], without noise."""
 
-    def at(self, X: Tensor) -> FixedPoints:
+    def fix_points(self, X: Tensor) -> FixedPoints:
         """``k(theta, X, X)``, to be evaluated for many ``theta``."""
         return ByAutograd(lambda theta: self.matrix(theta, X))
 
@@ -174,7 +174,7 @@ class Stationary(Named):
     def relevance(self, theta: Tensor) -> Tensor:
         return per_feature(theta[: self.n_inverse], self.ties)
 
-    def at(self, X: Tensor) -> FixedPoints:
+    def fix_points(self, X: Tensor) -> FixedPoints:
         return StationaryAt(self.kind, X, self.ties)
 
     def diag(self, theta: Tensor, X: Tensor) -> Tensor:

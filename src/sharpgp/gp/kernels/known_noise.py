@@ -104,8 +104,8 @@ class KnownNoise(Named):
         """A point's own noise does not move it."""
         return torch.cat([self.base.relevance(theta), theta.new_zeros(1)])
 
-    def at(self, X: Tensor) -> FixedPoints:
-        return _WithNoise(self.base.at(X[:, :-1]), X[:, -1])
+    def fix_points(self, X: Tensor) -> FixedPoints:
+        return _WithNoise(self.base.fix_points(X[:, :-1]), X[:, -1])
 
     def diag(self, theta: Tensor, X: Tensor) -> Tensor:
         return self.base.diag(theta, X[:, :-1]) + X[:, -1]
@@ -155,8 +155,8 @@ class Weighted(KnownNoise):
         """What asks for them knows one noise for all rows."""
         raise InvalidInputError("sample_weight: expected an exact GP, found one of neighbours")
 
-    def at(self, X: Tensor) -> FixedPoints:
-        return _WithWeights(self.base.at(X[:, :-1]), self.relative_noise(X) - 1.0)
+    def fix_points(self, X: Tensor) -> FixedPoints:
+        return _WithWeights(self.base.fix_points(X[:, :-1]), self.relative_noise(X) - 1.0)
 
     def diag(self, theta: Tensor, X: Tensor) -> Tensor:
         return self.base.diag(theta, X[:, :-1])

@@ -72,7 +72,7 @@ class BoundGradient:
     a: Tensor
 
     @classmethod
-    def of(cls, factors: Factors) -> "BoundGradient":
+    def from_factors(cls, factors: Factors) -> "BoundGradient":
         """Computed from the factors of all rows."""
         c = factors.c
         identity = torch.eye(c.shape[-1], dtype=c.dtype, device=c.device)
@@ -114,7 +114,7 @@ class _Bound(torch.autograd.Function):
         g = grads[0]
         theta, Z = ctx.saved_tensors
         factors, data = ctx.factors, ctx.data
-        gradient = BoundGradient.of(factors)
+        gradient = BoundGradient.from_factors(factors)
         pull = KernelGradient(ctx.needs_input_grad[1:3], data.covariance, theta, Z)
         gradient.visit(pull, data, g)
         pull.theta[:, -1] += g * ctx.targets.slope(factors, gradient.inner)
