@@ -79,8 +79,8 @@ def test_posterior_and_training_use_it(monkeypatch):
     expected, result = train(X, y)
     theta = torch.stack([expected.theta_R, 1.5 * expected.theta_R])
     S = X[:9] + 0.1
-    for module in ("inplace", "exact"):
-        monkeypatch.setattr(f"sharpgp.gp.{module}.MOST_BATCHED", 10)
+    for module in ("in_blocks", "posterior"):
+        monkeypatch.setattr(f"sharpgp.gp.exact.{module}.MOST_BATCHED", 10)
     _, again = train(X, y)
     assert again.log_likelihood == pytest.approx(result.log_likelihood, abs=1e-5)
     data = X, y, expected.covariance, expected.theta_R

@@ -1,7 +1,7 @@
 """Where a long computation stands: steps that are announced below, and a line that shows them.
 
-Whoever computes calls :func:`begin`, :func:`at` and :func:`advance`, whether or not anyone looks;
-whoever wants to see it wraps the computation in :func:`shown`.
+Computations call :func:`start_phase`, :func:`name_step` and :func:`advance`, watched or not;
+:func:`shown` shows where they stand.
 """
 
 import sys

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sharpgp.gp.kernels.covariance import NOISE
 from sharpgp.gp.sparse.whitening import (
     Data,
     Factors,
@@ -117,7 +118,7 @@ class _Bound(torch.autograd.Function):
         gradient = BoundGradient.from_factors(factors)
         pull = KernelGradient(ctx.needs_input_grad[1:3], data.covariance, theta, Z)
         gradient.visit(pull, data, g)
-        pull.theta[:, -1] += g * ctx.targets.slope(factors, gradient.inner)
+        pull.theta[:, NOISE] += g * ctx.targets.slope(factors, gradient.inner)
         grad_Kmm = g[:, None, None] * gradient.of_inducing()
         return grad_Kmm, pull.theta, pull.Z, -0.5 * g / factors.noise, None
 
