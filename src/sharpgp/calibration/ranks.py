@@ -9,12 +9,11 @@ from sharpgp._ranks import RANK_TOLERANCE, rank
 from sharpgp._tail import Tail
 from sharpgp.calibration.tails import check_enough, of_groups, pooled_tail
 
-# An end goes through a calibration point itself; this much of a score keeps rounding from excluding
-# the point and those tied with it.
+# An end is a calibration score; this much keeps rounding from excluding it and its ties.
 _NUDGE = 1e-10
 
 #: Coverage at which the bands of two rankings are compared.
-COMPARED_AT = 0.9
+COMPARED_COVERAGE = 0.9
 #: Levels at which distributions are tabulated: every 0.05, denser in the tails.
 DEFAULT_GRID = (
     *(0.005, 0.01, 0.025),
@@ -221,7 +220,7 @@ class Ranks:
 class WiderRanks(Ranks):
     """Two rankings of scores; ends are those of the wider one, at every coverage.
 
-    Everything else is that of the ranking whose band at :data:`COMPARED_AT` is wider.  Weights of
+    The ranking with the wider band at :data:`COMPARED_COVERAGE` gives everything else.  Weights of
     test points are in units of the largest one of the first ranking, ``unit`` times that in units
     of the second.
 
@@ -235,7 +234,7 @@ class WiderRanks(Ranks):
     def __init__(self, one: Ranks, other: Ranks, unit: float = 1.0) -> None:
         self.both = ((one, 1.0), (other, unit))
         test = one.z.new_ones(1)
-        radii = [float(ranks.radius(COMPARED_AT, test)[0]) for ranks in (one, other)]
+        radii = [float(ranks.radius(COMPARED_COVERAGE, test)[0]) for ranks in (one, other)]
         vars(self).update(vars(one if radii[0] >= radii[1] else other))
 
     def interval_ends(self, coverage: float, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -26,10 +26,10 @@ from sharpgp._stored import agree, stored
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import InvalidInputError, warn
 
-#: Share of the targets at the smallest (or largest) value from which it is a pile.
-PILED = 0.05
-# Fewer equal targets than these are no pile.
-_FEWEST_PILED = 10
+#: Targets pile up at the smallest (or largest) value if this share of them is equal to it.
+PILE_SHARE = 0.05
+# Fewer equal targets do not count as a pile.
+_MIN_ROWS_PILE = 10
 _EXPECTED = (
     "y_bounds: expected 'auto', None or (low, high), with low < high and None where there is no "
     "bound"
@@ -168,7 +168,7 @@ def assumed_bounds(y: np.ndarray) -> Bounds | None:
     ends: list[float | None] = [None, None]
     for side, word in ((0, "smaller"), (-1, "larger")):
         edge, count = float(values[side]) or 0.0, int(counts[side])  # not -0
-        most_frequent = count >= _FEWEST_PILED and count == counts.max()
+        most_frequent = count >= _MIN_ROWS_PILE and count == counts.max()
         if not (most_frequent or _is_pile(count, len(y))):
             continue
         ends[side] = edge
@@ -182,7 +182,7 @@ def assumed_bounds(y: np.ndarray) -> Bounds | None:
 
 
 def _is_pile(count: int, n: int) -> bool:
-    return count >= max(_FEWEST_PILED, PILED * n)
+    return count >= max(_MIN_ROWS_PILE, PILE_SHARE * n)
 
 
 def _is_end(end: Any) -> bool:

@@ -28,8 +28,8 @@ from sharpgp.gp.posterior import Posterior
 from sharpgp.metrics import ECE_LEVELS, CalibrationReport, calibration_report
 from sharpgp.models.model import Model, needed_gp
 
-#: Rows that are predicted at a time, so that memory grows with the answers only.
-ROWS_AT_ONCE = 2**15
+#: Rows per block of predictions: memory grows with the answers only.
+ROWS_PER_BLOCK = 2**15
 
 
 class Calibrated(ABC):
@@ -404,10 +404,10 @@ def in_blocks(ask: Callable[..., Tensor], *rows: Tensor | None) -> Tensor:
     """``ask`` for blocks of rows, whose answers have the rows last; a None stays None."""
     first = rows[0]
     assert first is not None
-    if len(first) <= ROWS_AT_ONCE:
+    if len(first) <= ROWS_PER_BLOCK:
         return ask(*rows)
-    count = -(-len(first) // ROWS_AT_ONCE)
-    parts = [[None] * count if part is None else part.split(ROWS_AT_ONCE) for part in rows]
+    count = -(-len(first) // ROWS_PER_BLOCK)
+    parts = [[None] * count if part is None else part.split(ROWS_PER_BLOCK) for part in rows]
     return torch.cat([ask(*block) for block in zip(*parts, strict=True)], dim=-1)
 
 

@@ -16,7 +16,8 @@ from sharpgp.calibration.ranks import centred_levels, table_levels
 from sharpgp.calibration.tails import outer_ranks, pooled_tail
 from sharpgp.distribution import PredictiveDistribution
 
-# Share of an interval's width: it is closed, and rounding must not exclude points at its ends.
+# Intervals are closed: ends move outward by this share of the width, so that rounding excludes no
+# point at an end.
 _SLACK = 2e-10
 
 

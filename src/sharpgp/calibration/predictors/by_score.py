@@ -33,7 +33,7 @@ from sharpgp.exceptions import InvalidInputError
 from sharpgp.models.laws import Law
 from sharpgp.models.model import Model
 
-# Allowance for rounding of the location, so that an end still includes its point.
+# Ends move outward by this share of the location, so that rounding does not exclude their point.
 _ROUNDING = 16 * torch.finfo(torch.float64).eps
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from sharpgp.exceptions import NumericalError
-from sharpgp.gp.compute import MOST_BATCHED, block_entries
+from sharpgp.gp.compute import MAX_ROWS_BATCHED, block_entries
 from sharpgp.gp.dense import (
     JITTER_SCHEDULE,
     add_to_diagonal,
@@ -44,7 +44,7 @@ def loo_of(covariance: Covariance, theta: Tensor, X: Tensor, y: Tensor) -> tuple
     >>> residual.shape
     torch.Size([1, 5])
     """
-    if len(X) <= MOST_BATCHED:
+    if len(X) <= MAX_ROWS_BATCHED:
         Ky = add_to_diagonal(covariance.matrix(theta, X), theta[:, NOISE])
         return leave_one_out(Ky, y.expand(len(theta), -1))
     parts = [_LeaveOneOut.apply(row, covariance, X, y) for row in theta]
@@ -65,7 +65,7 @@ def variance_of(covariance: Covariance, theta: Tensor, X: Tensor, S: Tensor, kss
     >>> variance_of(Stationary("rbf", 1), theta, X, X[:2], torch.ones(1, 2).double()).shape
     torch.Size([1, 2])
     """
-    if len(X) <= MOST_BATCHED:
+    if len(X) <= MAX_ROWS_BATCHED:
         Ky = add_to_diagonal(covariance.matrix(theta, X), theta[:, NOISE])
         return posterior_variance(Ky, covariance.matrix(theta, X, S), kss)
     rows = zip(theta, kss, strict=True)
@@ -83,7 +83,7 @@ def likelihood_of(covariance: Covariance, theta: Tensor, X: Tensor, y: Tensor) -
     >>> likelihood_of(Stationary("rbf", 1), theta, X, X[:, 0]).shape
     torch.Size([1])
     """
-    if len(X) > MOST_BATCHED:
+    if len(X) > MAX_ROWS_BATCHED:
         return torch.stack([_LogLikelihood.apply(row, covariance, X, y) for row in theta])
     Ky = add_to_diagonal(covariance.matrix(theta, X), theta[:, NOISE])
     return log_marginal_likelihood(Ky, y.expand(len(theta), -1))

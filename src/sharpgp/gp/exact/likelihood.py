@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sharpgp.gp.compute import MOST_BATCHED
+from sharpgp.gp.compute import MAX_ROWS_BATCHED
 from sharpgp.gp.dense import cholesky
 from sharpgp.gp.exact.in_blocks import likelihood_of
 from sharpgp.gp.kernels.covariance import NOISE, Covariance
@@ -29,7 +29,7 @@ def likelihood_at(covariance: Covariance, X: Tensor) -> Callable[[Tensor, Tensor
     >>> round(likelihood(theta, X[:, 0]).item(), 3)
     -2.424
     """
-    if len(X) > MOST_BATCHED:
+    if len(X) > MAX_ROWS_BATCHED:
         return lambda theta, y: likelihood_of(covariance, theta.unsqueeze(0), X, y)[0]
     work = _Workspace(covariance.fix_points(X), X)
     return lambda theta, y: _Likelihood.apply(theta, y, work)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from sharpgp._stored import stored
 from sharpgp.exceptions import warn
-from sharpgp.gp.compute import MOST_BATCHED, block_entries, threads_for
+from sharpgp.gp.compute import MAX_ROWS_BATCHED, block_entries, threads_for
 from sharpgp.gp.dense import add_to_diagonal, cholesky, loo_given_factor, variance_given_factor
 from sharpgp.gp.exact.in_blocks import factor_of, likelihood_of, loo_of, variance_of
 from sharpgp.gp.kernel_posterior import DERIVED, STORED, KernelPosterior
@@ -116,7 +116,7 @@ class ExactPosterior(KernelPosterior):
 
     def _loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         kept = self._factors
-        if kept is not None and torch.equal(kept[0], theta) and self.n_train <= MOST_BATCHED:
+        if kept is not None and torch.equal(kept[0], theta) and self.n_train <= MAX_ROWS_BATCHED:
             residual, variance = loo_given_factor(kept[1], self._y)
         else:
             residual, variance = loo_of(self.covariance, theta, self._X, self._y)
@@ -213,7 +213,7 @@ class ExactPosterior(KernelPosterior):
         if self._factors is None or not torch.equal(self._factors[0], theta):
             # The threads of a fit: a model from a file then answers to the last digit alike.
             with torch.no_grad(), threads_for(self.n_train):
-                if len(theta) == 1 and self.n_train > MOST_BATCHED:
+                if len(theta) == 1 and self.n_train > MAX_ROWS_BATCHED:
                     self._factors = None  # one matrix at a time
                     L, jitter = factor_of(self.covariance, theta[0], self._X)
                     L = L.unsqueeze(0)
