@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
@@ -20,7 +20,7 @@ from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.calibration.recalibrator import PosteriorMethod, Recalibrator, chosen_recalibrator
 from sharpgp.data.encoding import TableEncoding
 from sharpgp.data.far_targets import warn_of_far_targets
-from sharpgp.data.fit_arguments import both_or_none, labelled, positive_weights
+from sharpgp.data.fit_arguments import check_pair, labelled, positive_weights
 from sharpgp.data.inputs import (
     check_training_data,
     columns_of,
@@ -33,10 +33,10 @@ from sharpgp.data.noise import merged
 from sharpgp.data.rows import (
     Rows,
     agrees,
-    each_once,
-    held_out_rows,
-    known_apart,
-    with_earlier,
+    drop_repetition,
+    has_known_inputs,
+    join_earlier,
+    split_rows,
 )
 from sharpgp.data.suspicions import plausible_range
 from sharpgp.data.target_bounds import bounds_for
@@ -44,10 +44,9 @@ from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.compute import choose_device, within_memory
 from sharpgp.gp.posterior import Posterior
 from sharpgp.models.bases import Bases
-from sharpgp.models.pool import Base, Member, members_of
+from sharpgp.models.pool import Base, members_of
 from sharpgp.models.repeats import Repeats, SeenModel, fitted_rows, own_variance
 from sharpgp.outputs import fit_outputs, is_several, joint_of_groups
-from sharpgp.policy import Policy
 
 logger = logging.getLogger("sharpgp")
 
@@ -65,7 +64,7 @@ def fit(
 
     ``drawn`` says which rows of ``X_cal`` were held out one by one, None: all.
     """
-    both_or_none(X_cal, y_cal)
+    check_pair(X_cal, y_cal)
     y, y_cal = targets(estimator, y), targets(estimator, y_cal)
     forget(estimator)
     weights, known = more.get("sample_weight"), ("noise", "noise_cal")
@@ -83,7 +82,7 @@ def fit(
         fit_outputs(estimator, X, y, X_cal, y_cal, more, fit)
     else:
         rows = labelled(estimator, X, y, X_cal, y_cal, **more)
-        fitted(estimator, *rows, drawn).keep_on(estimator)
+        _fit_rows(estimator, *rows, drawn)
 
 
 def update(estimator: Any, X: Tensor, y: Any, sample_weight: Any, *, refit: bool) -> None:
@@ -108,22 +107,22 @@ def update(estimator: Any, X: Tensor, y: Any, sample_weight: Any, *, refit: bool
         "grouped": getattr(estimator, "grouped_", False),
         "known_noise": hasattr(estimator, "noise_"),
     }
-    everything, weights = with_earlier(estimator.calibrated_, X, y, **known)
-    fitted(estimator, *each_once(everything, None, weights)).keep_on(estimator)
+    everything, weights = join_earlier(estimator.calibrated_, X, y, **known)
+    _fit_rows(estimator, *drop_repetition(everything, None, weights))
 
 
-def fitted(
+def _fit_rows(
     estimator: Any,
     train: Rows,
     cal: Rows | None,
     weights: Any,
     drawn: np.ndarray | None = None,
-) -> "Fitted":
+) -> None:
     """Choose the method, hold rows out if it needs any, learn the models, and calibrate them.
 
-    ``estimator`` is asked for its settings, and for what it knows of columns and noise;
-    ``weights``, of the rows that calibrate, are an array, a callable or None; ``drawn`` says which
-    of ``cal`` were held out one by one, None: all.
+    The estimator has the settings, and knows columns and noise; it gets the results.  ``weights``,
+    of the rows that calibrate, are an array, a callable or None.  ``drawn``: which rows of ``cal``
+    were held out one by one, None for all.
     """
     guarantee = cal is not None or (weights is not None and not train.weighted)
     seed = seed_of(estimator.random_state)
@@ -131,15 +130,15 @@ def fitted(
     recalibrator = chosen_recalibrator(estimator.calibration, seed, guarantee=guarantee)
     method = recalibrator.for_columns(columns_of(estimator))
     sides = [train] if cal is None else [train, cal]
-    bounds = bounds_for(estimator.y_bounds, *(_targets(side) for side in sides))
+    bounds = bounds_for(estimator.y_bounds, *(_distinct_targets(side) for side in sides))
     if cal is None and recalibrator.needs_calibration:
-        split = held_out_rows(
-            train, weights, estimator.cal_size, seed, by_row=recalibrator.knows_inputs
-        )
-        train, cal, weights, drawn = split
-    # Those that are held out keep their targets, and have no say in what is far.
+        by_row = recalibrator.knows_inputs
+        rest, out, drawn = split_rows(train, estimator.cal_size, seed, by_row=by_row)
+        train, cal = train[rest], train[out]
+        weights = weights[out] if isinstance(weights, np.ndarray) else weights
+    # Held-out rows keep their targets, and do not count in what is plausible.
     plausible = plausible_range(train.y)
-    train, repeats, cal = _fitted_to(train, cal, recalibrator, seed or 0)
+    train, repeats, cal = _rows_to_fit(train, cal, recalibrator, seed or 0)
     if repeats is not None and drawn is not None:
         repeats = replace(repeats, drawn=torch.from_numpy(drawn))
     X, y, groups = train.X, train.y.clip(*plausible), train.groups
@@ -172,7 +171,7 @@ def fitted(
             base = bases.one_gp(*data)
         else:
             base = bases.learned(*data, method.first_pair(inputs, *data[1:]))
-        kind = _kind(base)
+        kind = _approximation(base)
         logger.log(
             logging.INFO if estimator.verbose else logging.DEBUG,
             f"learned from {len(y)} rows ({device}{kind}); now {recalibrator!r}",
@@ -187,42 +186,49 @@ def fitted(
         }
         return method.fit(base, X_cal, y_cal, **settings).with_bounds(bounds)
 
-    of_calibration = groups if cal is None else cal.groups
+    cal_groups = groups if cal is None else cal.groups
     if cal is None and repeats is not None and repeats.groups is not None:
-        of_calibration = repeats.groups.numpy()
+        cal_groups = repeats.groups.numpy()
     with progress.shown(bool(estimator.verbose)):
         calibrated = within_memory(choose_device(estimator.device, len(y)), work)
     if encoding is not None and isinstance(calibrated, ScoredPredictor):
         for date in sorted(encoding.dates & encoding.places.keys()):
             times = calibrated.X_cal[:, encoding.places[date][0]]
             warn_if_correlated(calibrated.scores, times, date)
+    estimator.calibrated_ = calibrated
+    estimator.calibration_ = recalibrator.name or type(recalibrator).__name__
     name = bases.model_names(X.shape[1], one_gp=takes_one)[0]
     model = getattr(calibrated, "model", None)
-    members = members_of(model.model if isinstance(model, SeenModel) else model, name)
-    policy = bases.policy(X.shape[0], X.shape[1], calibrated.device.type)
-    return Fitted(calibrated, recalibrator, members, of_calibration, grouped, policy)
+    estimator.members_ = members_of(model.model if isinstance(model, SeenModel) else model, name)
+    if calibrated.gp is not None:
+        estimator.posterior_ = calibrated.gp
+    estimator.grouped_ = grouped
+    estimator.policy_ = bases.policy(X.shape[0], X.shape[1], calibrated.device.type)
+    joint = joint_of_groups(calibrated, cal_groups)
+    if joint is not None:
+        estimator.group_scores_ = joint
 
 
-def _targets(rows: Rows) -> np.ndarray:
-    """Targets, of which those of copies count once."""
-    if not known_apart(rows):
+def _distinct_targets(rows: Rows) -> np.ndarray:
+    """The targets, without those of copies of other rows."""
+    if not has_known_inputs(rows):
         return rows.y
     keys = np.column_stack([rows.input_numbers(), rows.y])
     return rows.y[np.unique(keys, axis=0, return_index=True)[1]]
 
 
-def _fitted_to(
+def _rows_to_fit(
     train: Rows, cal: Rows | None, method: Recalibrator, seed: int
 ) -> tuple[Rows, Repeats | None, Rows | None]:
-    """Rows that models are fitted to, what they stand for, and rows that calibrate.
+    """Rows that models are fitted to, which rows they stand for, and rows that calibrate.
 
-    Fewer rows stand for rows with equal inputs, see :mod:`sharpgp.models.repeats`.
+    Of rows with equal inputs, some stand for all, see :mod:`sharpgp.models.repeats`.
     """
     given = not isinstance(getattr(method, "folds", "auto"), str | Integral)
     every = train if cal is None else train.joined(cal)
     if given or train.weighted or len(every) == int(every.input_numbers().max()) + 1:
         return train, None, cal
-    apart, holdout = method.knows_inputs and known_apart(every), method.needs_calibration
+    apart, holdout = method.knows_inputs and has_known_inputs(every), method.needs_calibration
     if apart and not holdout and cal is not None:
         train, cal = every, None  # all rows train
     labels = train.input_numbers()
@@ -241,7 +247,7 @@ def _fitted_to(
         own = own_variance(train.y, labels)
         found = Repeats(X, y, of, of[rows], own, float(worth[fitted].mean()))
         return Rows(train.X[rows], targets), found, cal
-    few = train.groups is None and not known_apart(train)
+    few = train.groups is None and not has_known_inputs(train)
     if few or not agrees(labels, train.y):
         return train, None, cal
     rows = np.unique(labels, return_index=True)[1]
@@ -250,8 +256,8 @@ def _fitted_to(
     return train[rows], None, cal
 
 
-def _kind(base: Base) -> str:
-    """How the first GP is approximated, for the log; empty for an exact one, or none."""
+def _approximation(base: Base) -> str:
+    """How the first GP is approximated, for the log; empty if it is exact, or there is none."""
     models = base.values() if isinstance(base, Mapping) else [base]
     gps = (one if isinstance(one, Posterior) else one.gp for one in models)
     gp = next((one for one in gps if one is not None), None)
@@ -263,45 +269,6 @@ def _kind(base: Base) -> str:
 
 # What a fit may leave behind, and the next one need not set.
 _OPTIONAL = ("calibrated_", "posterior_", "members_", "outputs_", "joint_", "group_scores_")
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """What a fit of one output has found.
-
-    Attributes
-    ----------
-    calibrated : Calibrated
-    recalibrator : Recalibrator
-        The method that made it.
-    members : list of Member
-        What was pooled.
-    groups : array or None
-        Those of the rows that calibrate.
-    grouped : bool
-        Whether the user gave any.
-    policy : Policy
-    """
-
-    calibrated: Calibrated
-    recalibrator: Recalibrator
-    members: list[Member]
-    groups: np.ndarray | None
-    grouped: bool
-    policy: Policy
-
-    def keep_on(self, estimator: Any) -> None:
-        """Set the attributes that end in an underscore."""
-        estimator.calibrated_ = self.calibrated
-        estimator.calibration_ = self.recalibrator.name or type(self.recalibrator).__name__
-        estimator.members_ = self.members
-        if self.calibrated.gp is not None:
-            estimator.posterior_ = self.calibrated.gp
-        estimator.grouped_ = self.grouped
-        estimator.policy_ = self.policy
-        joint = joint_of_groups(self.calibrated, self.groups)
-        if joint is not None:
-            estimator.group_scores_ = joint
 
 
 def forget(estimator: Any) -> None:

@@ -20,6 +20,7 @@ approximate, and only for gaps that do not depend on ``y`` given ``x``; a warnin
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -39,13 +40,15 @@ from sharpgp.data.encoding import Encoded
 from sharpgp.data.folds import equal_rows
 from sharpgp.data.inputs import encoded, features, plain, seed_of, training_data
 from sharpgp.data.inputs import targets as without_marks
-from sharpgp.data.rows import Rows, holdout, holdout_by_row, known_apart, rows_once
+from sharpgp.data.rows import Rows, rows_once, split_rows
 from sharpgp.data.target_bounds import of_output
 from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.exchangeability import moved_features, names_of_features
 
 # Rows in a leaf of the forest that estimates P(complete | x), and its trees.
 _LEAF, _TREES = 5, 300
+# What is given for all rows serves those of them that calibrate, too.
+_SHARED = ("groups", "noise", "sample_weight")
 
 
 @stored(
@@ -125,6 +128,27 @@ def is_several(y: Any) -> bool:
     return len(shape) == 2 and shape[1] > 1
 
 
+@dataclass(frozen=True)
+class _Table:
+    """Rows, their targets (n, p) with NaN at gaps, and further arguments of ``fit`` by name."""
+
+    X: Any
+    Y: np.ndarray
+    given: Mapping[str, Any]
+
+    def take(self, rows: np.ndarray) -> "_Table":
+        """Some of the rows."""
+        given = {name: _of_rows(value, rows, len(self.Y)) for name, value in self.given.items()}
+        return _Table(_take(self.X, rows), self.Y[rows], given)
+
+    def output(self, j: int) -> "tuple[np.ndarray, _Table]":
+        """Which rows have output ``j``; these rows, with one target."""
+        rows = np.flatnonzero(~np.isnan(self.Y[:, j]))
+        part = self.take(rows)
+        given = {name: _column(value, j) for name, value in part.given.items()}
+        return rows, _Table(part.X, part.Y[:, j], given)
+
+
 def fit_outputs(
     estimator: Any,
     X: Any,
@@ -133,85 +157,91 @@ def fit_outputs(
     Y_cal: Any,
     given: Mapping[str, Any],
     fit: Callable[..., None],
-) -> Any:
+) -> None:
     """``fit`` a clone of the estimator to each column of ``Y`` (n, p); gaps are left out.
 
     ``given`` are arguments of ``fit`` with one entry per row, by name.  All outputs share one
     split, so that calibration points have all of their scores.
     """
-    rows, targets = _rows(estimator, X, Y, first=True)
-    n, p = targets.shape
     seed = seed_of(estimator.random_state)
-    given = {key: value for key, value in given.items() if value is not None}
+    given = {name: value for name, value in given.items() if value is not None}
     guarantee = X_cal is not None or "sample_weight_cal" in given
     recalibrator = chosen_recalibrator(estimator.calibration, seed, guarantee=guarantee)
-    # Targets of a row are one target where a whole table was repeated; weights tell copies apart.
-    alike = equal_rows(torch.from_numpy(np.nan_to_num(targets, nan=np.inf))).numpy()
-    every = Rows(_features(rows), alike, _numbers(given.get("groups")))
-    once = np.arange(n) if "sample_weight" in given else rows_once(every)
-    if len(once) < n:
-        rows, targets = _take(rows, once), targets[once]
-        for key in [key for key in given if X_cal is None or not key.endswith("_cal")]:
-            given[key] = _of_rows(given[key], once, n)
-        n = len(once)
-    own = {key: value for key, value in given.items() if not key.endswith("_cal")}
-    theirs = {key: value for key, value in given.items() if key.endswith("_cal")}
-    train, cal, drawn = np.arange(n), None, None
-    rows_cal, targets_cal = None, None
+    train, cal, drawn = _Table(*_rows(estimator, X, Y, first=True), given), None, None
     if X_cal is not None:
-        rows_cal, targets_cal = _rows(estimator, X_cal, Y_cal)
-        cal = np.arange(len(targets_cal))
-    elif recalibrator.needs_calibration:
-        every = Rows(_features(rows), targets[:, 0], _numbers(own.get("groups")))
-        if recalibrator.knows_inputs and known_apart(every):
-            train, cal, drawn = holdout_by_row(every.input_numbers(), estimator.cal_size, seed)
-        else:
-            train, cal = holdout(every.labels(), estimator.cal_size, seed)
-        rows_cal, targets_cal = rows, targets
-        # What is given for all rows serves those that calibrate, too.
-        names = ("groups", "noise", "sample_weight")
-        theirs = {f"{key}_cal": own[key] for key in names if key in own} | theirs
-    fitted, z = [], []
-    for j in range(p):
-        mine = train[~np.isnan(targets[train, j])]
-        more = {key: _part(value, mine, j, n) for key, value in own.items()}
-        some, X_some, y_some, of_some = None, None, None, None
-        if cal is None or targets_cal is None:
-            more |= {k: _part(v, mine, j, n) for k, v in theirs.items()}
-        else:
-            has = ~np.isnan(targets_cal[cal, j])
-            some, of_some = cal[has], None if drawn is None else drawn[has]
-            X_some, y_some = _take(rows_cal, some), targets_cal[some, j]
-            more |= {k: _part(v, some, j, len(targets_cal)) for k, v in theirs.items()}
-        bounds = of_output(estimator.y_bounds, j, p)
+        own, theirs = _by_side(given)
+        train = replace(train, given=own)
+        cal = _Table(*_rows(estimator, X_cal, Y_cal), theirs)
+    if "sample_weight" not in given:  # weights tell copies apart
+        train = train.take(rows_once(_as_rows(train, _row_numbers(train.Y))))
+    whole, places = train if cal is None else cal, None
+    if cal is None and recalibrator.needs_calibration:
+        rows = _as_rows(train, train.Y[:, 0])
+        by_row = recalibrator.knows_inputs
+        rest, places, drawn = split_rows(rows, estimator.cal_size, seed, by_row=by_row)
+        own, theirs = _by_side(train.given)
+        shared = {f"{name}_cal": own[name] for name in _SHARED if name in own}
+        train, cal = replace(whole, given=own), replace(whole, given=shared | theirs)
+        train, cal = train.take(rest), cal.take(places)
+    n_cal = len(train.Y if cal is None else cal.Y)
+    fitted, z, of_first = [], [], np.arange(0)
+    for j in range(whole.Y.shape[1]):
+        rows_j, part = train.output(j)
+        settings, X_j, y_j, drawn_j = dict(part.given), None, None, None
+        if cal is not None:
+            rows_j, held_out = cal.output(j)
+            settings |= held_out.given
+            X_j, y_j = held_out.X, held_out.Y
+            drawn_j = None if drawn is None else drawn[rows_j]
+        bounds = of_output(estimator.y_bounds, j, whole.Y.shape[1])
         model = clone(estimator).set_params(calibration=recalibrator, y_bounds=bounds)
         # The estimator's own fit has named targets that are far from all others.
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "y: row ", UserWarning)
-            fit(model, _take(rows, mine), targets[mine, j], X_some, y_some, more, of_some)
+            fit(model, part.X, part.Y, X_j, y_j, settings, drawn_j)
         fitted.append(model)
-        place = mine if some is None else some
-        z.append(_scores(model, place, n if targets_cal is None else len(targets_cal)))
-        if j == 0:
-            first = place  # complete rows have the first output; its model knows their weights
+        z.append(_scores(model, rows_j, n_cal))
+        of_first = rows_j if j == 0 else of_first
     estimator.outputs_ = fitted
     estimator.calibration_ = fitted[0].calibration_
     scored = [one for one in z if one is not None]
-    if len(scored) == p:
-        known, values = (rows, targets) if targets_cal is None else (rows_cal, targets_cal)
-        joint = _joint(torch.stack(scored, -1), fitted[0], first, known, values, seed)
+    if len(scored) == len(fitted):
+        # Complete rows have the first output; its model knows their weights and groups.
+        joint = _joint(torch.stack(scored, -1), fitted[0], of_first, whole, places, seed)
         if joint is not None:
             estimator.joint_ = joint
-    return estimator
+
+
+def _by_side(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Arguments of rows that train, and of rows that calibrate."""
+    theirs = {name: value for name, value in given.items() if name.endswith("_cal")}
+    return {name: value for name, value in given.items() if name not in theirs}, theirs
+
+
+def _as_rows(table: _Table, y: np.ndarray) -> Rows:
+    groups = table.given.get("groups")
+    if groups is not None:
+        groups = np.unique(plain(groups), return_inverse=True)[1].reshape(-1)
+    return Rows(_features(table.X), y, groups)
+
+
+def _row_numbers(Y: np.ndarray) -> np.ndarray:
+    """Number (n,) of each row's targets: equal for equal rows, gaps included."""
+    return equal_rows(torch.from_numpy(np.nan_to_num(Y, nan=np.inf))).numpy()
 
 
 def _joint(
-    z: Tensor, model: Any, rows: np.ndarray, X: Any, Y: np.ndarray, seed: int | None
+    z: Tensor,
+    model: Any,
+    rows: np.ndarray,
+    whole: _Table,
+    places: np.ndarray | None,
+    seed: int | None,
 ) -> JointScores | None:
     """Scores of the complete rows, with their weights and groups; None if no row is complete.
 
-    ``z`` [n, p] has NaN where there is no score; ``rows`` are those that calibrate ``model``, of
-    the first output.
+    ``z`` [n, p] has NaN where there is no score; ``rows`` calibrate ``model``, of the first output.
+    The ``n`` rows have ``places`` in the ``whole`` table, all of it for None.
     """
     complete = ~z.isnan().any(-1)
     if not bool(complete.any()):
@@ -221,9 +251,9 @@ def _joint(
         weights = _placed(weights / weights.max(), rows, len(z))[complete]
     if groups is not None:
         groups = _placed(groups, rows, len(z))[complete].long()
-    rarity = _rarity(X, Y, seed)
+    rarity = _rarity(whole.X, whole.Y, seed)
     if rarity is not None:
-        rare = torch.from_numpy(rarity)[complete]
+        rare = torch.from_numpy(rarity if places is None else rarity[places])[complete]
         weights = rare if weights is None else weights * rare
         # A point to predict has the mean weight of new points, as far as gaps are concerned.
         weights = weights * (weights.sum() / (weights @ rare))
@@ -288,14 +318,12 @@ def predict_region(
 
 def reports(estimator: Any, X: Any, Y: Any, noise: Any = None, coverage: float = 0.95) -> list[Any]:
     """The calibration report of each output, on the rows that have it."""
-    rows, targets = _rows(estimator, X, Y)
-    found = []
-    for j, one in enumerate(estimator.outputs_):
-        kept = np.flatnonzero(~np.isnan(targets[:, j]))
-        own = None if noise is None else _part(noise, kept, j, len(targets))
-        settings = {"noise": own, "coverage": coverage}
-        found.append(one.calibration_report(_take(rows, kept), targets[kept, j], **settings))
-    return found
+    table = _Table(*_rows(estimator, X, Y), {"noise": noise})
+    parts = [table.output(j)[1] for j in range(len(estimator.outputs_))]
+    return [
+        one.calibration_report(part.X, part.Y, coverage=coverage, **part.given)
+        for one, part in zip(estimator.outputs_, parts, strict=True)
+    ]
 
 
 def stacked(answers: Sequence[Any]) -> Any:
@@ -384,22 +412,12 @@ def _take(rows: Any, index: np.ndarray) -> Any:
     return rows[index]
 
 
-def _part(value: Any, rows: np.ndarray, j: int, n: int) -> Any:
-    """What belongs to some rows and to output ``j``."""
-    found = _of_rows(value, rows, n)
-    return found if np.ndim(found) == 0 or isinstance(found, str) else _column(found, j)
-
-
 def _of_rows(value: Any, rows: np.ndarray, n: int) -> Any:
     """What belongs to some of ``n`` rows; what is for all of them as it is."""
     if value is None or callable(value) or isinstance(value, str) or np.ndim(plain(value)) == 0:
         return value
     array = np.asarray(plain(value))
     return array[rows] if len(array) == n else array
-
-
-def _numbers(groups: Any) -> np.ndarray | None:
-    return None if groups is None else np.unique(plain(groups), return_inverse=True)[1].reshape(-1)
 
 
 def _column(value: Any, j: int) -> Any:

@@ -50,8 +50,8 @@ BUGS = (
     Bug(
         "calibration points leak into training",
         "_fit.py",
-        "        train, cal, weights, drawn = split\n",
-        "        _, cal, weights, drawn = split\n",
+        "        train, cal = train[rest], train[out]\n",
+        "        cal = train[out]\n",
     ),
     Bug(
         "folds see the points that they leave out (cv)",
@@ -63,7 +63,7 @@ BUGS = (
     Bug(
         "noise left out of sigma",
         "gp/exact/posterior.py",
-        "prior = self.covariance.diag(theta, Z) + theta[:, -1:]",
+        "prior = self.covariance.diag(theta, Z) + theta[:, NOISE, None]",
         "prior = self.covariance.diag(theta, Z)",
         tests=("tests/test_posterior.py", "tests/test_estimator.py", "tests/test_contract.py"),
     ),

@@ -9,7 +9,7 @@ from sklearn.utils import _safe_indexing
 from sharpgp._validation import as_numpy, as_target, as_weights
 from sharpgp.data.inputs import features, plain, training_data, with_targets
 from sharpgp.data.noise import with_noise
-from sharpgp.data.rows import Rows, each_once, group_names, group_numbers
+from sharpgp.data.rows import Rows, drop_repetition, group_names, group_numbers
 from sharpgp.exceptions import InvalidInputError
 
 
@@ -70,7 +70,7 @@ def labelled(
             cal = replace(cal, X=X_cal, weighted=True)
     if noise is not None or noise_cal is not None:
         train, cal, estimator.noise_ = with_noise(train, cal, noise, noise_cal)
-    return each_once(train, cal, weights)
+    return drop_repetition(train, cal, weights)
 
 
 def positive_weights(X: Any, y: Any, groups: Any, sample_weight: Any) -> tuple[Any, Any, Any, Any]:
@@ -97,7 +97,7 @@ def positive_weights(X: Any, y: Any, groups: Any, sample_weight: Any) -> tuple[A
     return X, y, groups, weights if np.ptp(weights) > 0 else None
 
 
-def both_or_none(X_cal: Any, y_cal: Any) -> None:
+def check_pair(X_cal: Any, y_cal: Any) -> None:
     """Raise unless calibration data have inputs and targets, or there are none."""
     if (X_cal is None) != (y_cal is None):
         given, missing = ("X_cal", "y_cal") if y_cal is None else ("y_cal", "X_cal")

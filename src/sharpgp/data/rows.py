@@ -131,7 +131,7 @@ def with_groups(estimator: Any, X: Tensor, groups: Any) -> tuple[Any, Tensor]:
     return predictor, torch.cat([X, X.new_tensor(asked).unsqueeze(-1)], -1)
 
 
-def each_once(train: Rows, cal: Rows | None, weights: Any) -> tuple[Rows, Rows | None, Any]:
+def drop_repetition(train: Rows, cal: Rows | None, weights: Any) -> tuple[Rows, Rows | None, Any]:
     """The same rows, once each if a whole table was repeated, of which there is a warning.
 
     Rows that calibrate stay as they are.
@@ -154,7 +154,7 @@ def rows_once(rows: Rows) -> np.ndarray:
     return first
 
 
-def known_apart(rows: Rows) -> bool:
+def has_known_inputs(rows: Rows) -> bool:
     """Whether known inputs and new ones are different questions.
 
     That is where inputs repeat, unless they are so few that all new rows repeat them, and unless
@@ -163,15 +163,15 @@ def known_apart(rows: Rows) -> bool:
     Examples
     --------
     >>> X = np.arange(40.0)[:, None]
-    >>> known_apart(Rows(X, X[:, 0])), known_apart(Rows(X // 2, X[:, 0]))
+    >>> has_known_inputs(Rows(X, X[:, 0])), has_known_inputs(Rows(X // 2, X[:, 0]))
     (False, True)
-    >>> known_apart(Rows(X % 2, X[:, 0]))
+    >>> has_known_inputs(Rows(X % 2, X[:, 0]))
     False
     """
     return rows.groups is None and len(rows.labels().unique()) < len(rows)
 
 
-def with_earlier(
+def join_earlier(
     calibrated: Any, X: Tensor, y: Tensor, *, grouped: bool, known_noise: bool = False
 ) -> tuple[Rows, Callable[..., Any] | None]:
     """All points that a predictor rests on and further ones, and the function for weights."""
@@ -191,21 +191,17 @@ def with_earlier(
     return Rows(as_numpy(X), as_numpy(y), known_noise=known_noise), weights
 
 
-def held_out_rows(
-    rows: Rows, weights: Any, cal_size: float, seed: int | None, *, by_row: bool = False
-) -> tuple[Rows, Rows, Any, np.ndarray | None]:
-    """Rows to train on and to calibrate with, the weights of the latter, and which were drawn.
+def split_rows(
+    rows: Rows, cal_size: float, seed: int | None, *, by_row: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Rows to train on, rows to calibrate with, and which of these were drawn one by one.
 
-    See :func:`holdout`; ``by_row`` and where inputs repeat, :func:`holdout_by_row`.
+    See :func:`holdout`; with ``by_row``, and where inputs repeat, :func:`holdout_by_row`.  None for
+    the last: all of them.
     """
-    drawn = None
-    if by_row and known_apart(rows):
-        train, cal, drawn = holdout_by_row(rows.input_numbers(), cal_size, seed)
-    else:
-        train, cal = holdout(rows.labels(), cal_size, seed)
-    if isinstance(weights, np.ndarray):
-        weights = weights[cal]
-    return rows[train], rows[cal], weights, drawn
+    if by_row and has_known_inputs(rows):
+        return holdout_by_row(rows.input_numbers(), cal_size, seed)
+    return *holdout(rows.labels(), cal_size, seed), None
 
 
 def holdout_by_row(
