@@ -112,11 +112,16 @@ def test_wide_bounds_change_nothing():
 @pytest.mark.parametrize("wrong", [0, "01", (0,), (1, 0), (2, 2), ("a", None), (float("nan"), 1)])
 def test_bounds_that_are_none(wrong):
     with pytest.raises(InvalidInputError, match="y_bounds: expected"):
-        Bounds.of(wrong)
+        Bounds.from_pair(wrong)
 
 
 def test_no_bounds_at_all():
-    assert Bounds.of(None) is Bounds.of((None, None)) is Bounds.of((-np.inf, np.inf)) is None
+    assert (
+        Bounds.from_pair(None)
+        is Bounds.from_pair((None, None))
+        is Bounds.from_pair((-np.inf, np.inf))
+        is None
+    )
 
 
 def test_bounds_are_assumed_where_targets_pile_up():
@@ -147,11 +152,11 @@ def test_nothing_is_assumed_without_a_pile_or_against_the_user():
 
 def test_assumed_bounds_give_way_to_later_targets():
     bounds = Bounds(low=0.0, high=9.0, assumed=True)
-    assert bounds.holding(np.array([0.0, 9.0])) is bounds
+    assert bounds.revise(np.array([0.0, 9.0])) is bounds
     with pytest.warns(UserWarning, match="0 to 9 were assumed.*1 of 2 outside, such as -1"):
-        assert bounds.holding(np.array([-1.0, 3.0])) == Bounds(high=9.0, assumed=True)
+        assert bounds.revise(np.array([-1.0, 3.0])) == Bounds(high=9.0, assumed=True)
     with pytest.warns(UserWarning, match="were assumed"):
-        assert bounds.holding(np.array([-1.0, 30.0])) is None
+        assert bounds.revise(np.array([-1.0, 30.0])) is None
 
 
 # ------------------------------------------------------------------ models
@@ -179,7 +184,7 @@ def test_every_method_stays_within_and_covers_as_before(method):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         bounded = model.fit(*counts(60)).calibrated_
-        free = bounded.within(None)
+        free = bounded.with_bounds(None)
         before, after = (p.predict_interval(X_test, [0.5, 0.9]) for p in (free, bounded))
         quantiles = bounded.predict_quantiles(X_test, [0.02, 0.5, 0.98])
         dist = model.predict_dist(X_test)
@@ -349,7 +354,7 @@ def test_models_of_other_kinds_keep_to_bounds():
     bounded = calibrate(line, X[60:], y[60:], y_bounds=(0, None))
     ends = bounded.predict_interval(X, 0.9)
     assert ends.min() == 0
-    free = bounded.within(None)
+    free = bounded.with_bounds(None)
     torch.testing.assert_close(ends, free.predict_interval(X, 0.9).clamp(min=0), rtol=0, atol=0)
     assert type(bounded.predict_dist(X)) is BoundedDistribution
     assert bounded.predict_mean(X).min() >= 0

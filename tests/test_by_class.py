@@ -41,8 +41,12 @@ def test_coverage_within_every_class(model, per_class):
     test, target = data(200, seed=1)
     for seed in range(repeats):
         X, y = data(per_class, seed=seed + 2)
-        found = ScoredPredictor.of(model, torch.tensor(X), torch.tensor(y))
-        ends = ClassPredictor.of(found, [1]).predict_interval(test, 0.8, symmetric=True).numpy()
+        found = ScoredPredictor.from_model(model, torch.tensor(X), torch.tensor(y))
+        ends = (
+            ClassPredictor.from_predictor(found, [1])
+            .predict_interval(test, 0.8, symmetric=True)
+            .numpy()
+        )
         inside = (ends[:, 0] <= target) & (target <= ends[:, 1])
         hits.append(inside.reshape(3, 200).mean(1))
     coverage, error = np.mean(hits, 0), np.std(hits, 0) / np.sqrt(repeats)
@@ -54,10 +58,10 @@ def test_coverage_within_every_class(model, per_class):
 
 def test_ends_are_ranks_of_the_own_class(model):
     X, y = (torch.tensor(part) for part in data(30))
-    found = ScoredPredictor.of(model, X, y)
-    by_class = ClassPredictor.of(found, [1])
+    found = ScoredPredictor.from_model(model, X, y)
+    by_class = ClassPredictor.from_predictor(found, [1])
     for k in range(3):
-        own = ScoredPredictor.of(model, X[X[:, 1] == k], y[X[:, 1] == k])
+        own = ScoredPredictor.from_model(model, X[X[:, 1] == k], y[X[:, 1] == k])
         rows = X[X[:, 1] == k]
         ours = by_class.predict_interval(rows, 0.8, symmetric=True)
         assert torch.equal(ours, own.predict_interval(rows, 0.8, symmetric=True))
@@ -66,16 +70,16 @@ def test_ends_are_ranks_of_the_own_class(model):
     dist = by_class.predict_dist(X)
     assert torch.isfinite(dist.crps(y)).all()
     torch.testing.assert_close(dist.cdf(dist.quantile(0.3)), torch.full_like(y, 0.3))
-    functional = ClassPredictor.of(found, lambda X: X[:, 1])
+    functional = ClassPredictor.from_predictor(found, lambda X: X[:, 1])
     assert torch.equal(functional.predict_interval(X, 0.8), by_class.predict_interval(X, 0.8))
 
 
 def test_small_classes_are_one(model):
     X, y = data(30)
     X, y = np.r_[X, [[0.0, 7], [1.0, 8]]], np.r_[y, 0.0, 1.0]
-    found = ScoredPredictor.of(model, torch.tensor(X), torch.tensor(y))
+    found = ScoredPredictor.from_model(model, torch.tensor(X), torch.tensor(y))
     with pytest.warns(CalibrationWarning, match="2 of 5 classes have fewer than 10 calibration"):
-        by_class = ClassPredictor.of(found, [1])
+        by_class = ClassPredictor.from_predictor(found, [1])
     # Two points are too few for a class of others: all points stand for them, and for new ones.
     new = torch.tensor([[0.5, 7.0], [0.5, 99.0]], dtype=torch.float64)
     assert by_class.class_of(new).tolist() == [3, 3]
@@ -143,10 +147,12 @@ def test_a_misspelled_column_is_refused_before_the_fit(monkeypatch):
 def test_unusable_classes(model):
     X, y = data(30)
     with pytest.raises(InvalidInputError, match="by: expected classes that calibration points"):
-        ClassPredictor.of(ScoredPredictor.of(model, torch.tensor(X), torch.tensor(y)), [0])
+        ClassPredictor.from_predictor(
+            ScoredPredictor.from_model(model, torch.tensor(X), torch.tensor(y)), [0]
+        )
     for by, message in (("nope", "by: expected a column's name"), (5, "its position below 2")):
         with pytest.raises(InvalidInputError, match=message):
             SharpGPRegressor(base="rbf", calibration=Exact(by=by)).fit(X, y)
-    found = ScoredPredictor.of(model, torch.tensor(X), torch.tensor(y))
+    found = ScoredPredictor.from_model(model, torch.tensor(X), torch.tensor(y))
     with pytest.raises(InvalidInputError, match="by: expected a function that gives a number"):
-        ClassPredictor.of(found, lambda X: ["a"] * len(X))
+        ClassPredictor.from_predictor(found, lambda X: ["a"] * len(X))

@@ -235,8 +235,8 @@ def test_a_gpu_conditions_on_as_many_points_as_fit_into_its_memory(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (80 * 10**9, 80 * 10**9))
     assert exact_rows("cuda") == 35355
-    assert Policy.of(30_000, 4, "cuda").is_exact(30_000)
-    assert not Policy.of(40_000, 4, "cuda").is_exact(40_000)
+    assert Policy.choose(30_000, 4, "cuda").is_exact(30_000)
+    assert not Policy.choose(40_000, 4, "cuda").is_exact(40_000)
     assert exact_rows("cpu") == EXACT_ROWS
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (10**9, 80 * 10**9))
     assert exact_rows("cuda") == max(EXACT_ROWS, 3952)

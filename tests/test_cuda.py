@@ -82,7 +82,7 @@ def trained(kind):
 @pytest.fixture(params=KINDS)
 def gp(request, monkeypatch):
     if request.param == "in place":
-        monkeypatch.setattr(inplace, "MOST_BATCHED", 50)
+        monkeypatch.setattr(inplace, "MAX_ROWS_BATCHED", 50)
     return trained(request.param)
 
 
@@ -164,7 +164,7 @@ def test_saved_predictors_move(tmp_path):
 
 
 def test_auto_takes_the_gpu_for_many_rows_only():
-    for n, expected in ((300, "cpu"), (compute.LEAST_ON_GPU, "cuda")):
+    for n, expected in ((300, "cpu"), (compute.MIN_ROWS_GPU, "cuda")):
         model = SharpGPRegressor(calibration="vanilla", approximation=Sparse(20), random_state=0)
         assert model.fit(*wavy(n)).posterior_.device.type == expected
 

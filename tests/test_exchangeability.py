@@ -37,7 +37,7 @@ def test_p_values_are_uniform_where_nothing_changed(model, draws):
     found = []
     for seed in range(draws):
         X, y = (torch.tensor(part) for part in data(80, seed=seed + 1))
-        again = ScoredPredictor.of(model.calibrated_.model, X[:40], y[:40])
+        again = ScoredPredictor.from_model(model.calibrated_.model, X[:40], y[:40])
         one = compare(again, X[40:], y[40:])
         found.append([one.centre, one.size])
     for p in np.transpose(found):
@@ -73,7 +73,7 @@ def test_groups_raise_no_more_false_alarms_than_rows(model):
         X, y = data(250, seed=seed)
         y = y + np.random.default_rng(seed + 1000).normal(size=50).repeat(5)
         X, y = torch.tensor(X), torch.tensor(y)
-        old = ScoredPredictor.of(model.calibrated_.model, X[:150], y[:150])
+        old = ScoredPredictor.from_model(model.calibrated_.model, X[:150], y[:150])
         of_groups = old.for_groups(settings["groups"])
         new = np.repeat([f"g{k}" for k in range(20)], 5)
         found = compare(of_groups, X[150:], y[150:], groups=new)

@@ -54,7 +54,7 @@ def answers(covariance, theta, X, S, y):
 def test_in_place_is_the_batched_answer(kind, triangle, entries, monkeypatch):
     given = Stationary(kind, 3), *problem()
     expected = answers(*given)
-    monkeypatch.setattr(inplace, "MOST_BATCHED", 10)
+    monkeypatch.setattr(inplace, "MAX_ROWS_BATCHED", 10)
     monkeypatch.setattr(inplace, "_SMALL_TRIANGLE", triangle)
     monkeypatch.setattr(compute, "THREAD_ENTRIES", entries)
     # Distances of points from themselves are off by a rounding error, whose root matern12 takes.
@@ -69,7 +69,7 @@ def test_kernels_of_gpytorch_too(monkeypatch):
     kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=3))
     given = FromGPyTorch(kernel), *problem(40)
     expected = answers(*given)
-    monkeypatch.setattr(inplace, "MOST_BATCHED", 10)
+    monkeypatch.setattr(inplace, "MAX_ROWS_BATCHED", 10)
     for ours, theirs in zip(answers(*given), expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
 
@@ -79,8 +79,8 @@ def test_posterior_and_training_use_it(monkeypatch):
     expected, result = train(X, y)
     theta = torch.stack([expected.theta_R, 1.5 * expected.theta_R])
     S = X[:9] + 0.1
-    for module in ("inplace", "exact"):
-        monkeypatch.setattr(f"sharpgp.gp.{module}.MOST_BATCHED", 10)
+    for module in ("in_blocks", "posterior"):
+        monkeypatch.setattr(f"sharpgp.gp.exact.{module}.MAX_ROWS_BATCHED", 10)
     _, again = train(X, y)
     assert again.log_likelihood == pytest.approx(result.log_likelihood, abs=1e-5)
     data = X, y, expected.covariance, expected.theta_R
@@ -143,7 +143,7 @@ class LargeStorages(TorchDispatchMode):
 
 def test_each_quantity_with_its_gradient_holds_one_matrix(monkeypatch):
     """Of 20,000 points seven matrices fit in 24 GiB, of 40,000 ten in 139 GiB."""
-    monkeypatch.setattr(inplace, "MOST_BATCHED", 10)
+    monkeypatch.setattr(inplace, "MAX_ROWS_BATCHED", 10)
     monkeypatch.setattr(inplace, "_SMALL_TRIANGLE", 16)
     monkeypatch.setattr(compute, "THREAD_ENTRIES", 25)
     n, covariance = 90, Stationary("rbf", 3)

@@ -67,8 +67,8 @@ def test_scores_and_values_are_increasing_and_inverse(law):
 
 def test_rows_are_apart(law):
     y, some = law.value(Z), torch.tensor([5, 0, 2])
-    torch.testing.assert_close(law.at(some).value(Z), y[:, some])
-    both = joined([law.at(torch.arange(3)), law.at(torch.arange(3, T))])
+    torch.testing.assert_close(law.take(some).value(Z), y[:, some])
+    both = joined([law.take(torch.arange(3)), law.take(torch.arange(3, T))])
     torch.testing.assert_close(both.value(Z), y)
     torch.testing.assert_close(both.location, law.location)
     torch.testing.assert_close(both.spread, law.spread)
@@ -119,7 +119,7 @@ def test_averages():
 
 
 def test_laws_of_different_kinds_join():
-    laws = [normal(), mixture().at(torch.arange(0)), quantiles(), mixture()]
+    laws = [normal(), mixture().take(torch.arange(0)), quantiles(), mixture()]
     y = draw(3 * T)
     parts = [laws[k].score(some) for k, some in zip((0, 2, 3), y.split(T), strict=True)]
     together = joined(laws)

@@ -93,7 +93,7 @@ def test_a_matrix_that_needs_jitter_gets_it_and_a_hopeless_one_is_an_error():
 
 
 def test_large_sets_are_asked_in_place(monkeypatch):
-    monkeypatch.setattr(likelihood, "MOST_BATCHED", 10)
+    monkeypatch.setattr(likelihood, "MAX_ROWS_BATCHED", 10)
     covariance = make_covariance("matern52", 2)
     generator = torch.Generator().manual_seed(0)
     X = torch.rand(20, 2, dtype=torch.float64, generator=generator)

@@ -170,7 +170,7 @@ def test_seeds_draw_landmarks():
 def test_a_gp_trained_on_a_part_is_conditioned_on_all():
     X, y = map(torch.from_numpy, wavy(400))
     trained, _ = train(X[:100], y[:100])
-    gp = LocalPosterior.of(trained, X, y, landmarks=50, neighbours=30, seed=3)
+    gp = LocalPosterior.from_trained(trained, X, y, landmarks=50, neighbours=30, seed=3)
     expected = trained.conditioned_on(X, y)
     S = torch.from_numpy(wavy(50, seed=5)[0])
     assert torch.equal(gp.theta_R, trained.theta_R)
@@ -257,7 +257,7 @@ def test_vecchia_is_close_to_the_likelihood_with_some_neighbours():
 
 def test_training_and_its_refits():
     X, y = map(torch.from_numpy, wavy(150))
-    gp = LocalPosterior.of(train(X, y, most=100)[0], X, y, landmarks=10, neighbours=20)
+    gp = LocalPosterior.from_trained(train(X, y, most=100)[0], X, y, landmarks=10, neighbours=20)
     assert gp.training.status == "converged"
     assert gp.n_neighbours == 20
     assert gp.n_inducing is None
@@ -272,20 +272,20 @@ def test_training_and_its_refits():
 def test_a_wrapper_stays_around_it():
     X, y = map(torch.from_numpy, wavy(90))
     warped = train_warped(X, y.exp(), Stationary("rbf", X.shape[1]))
-    gp = LocalPosterior.of(warped, X[:80], y[:80].exp(), landmarks=80, neighbours=5)
+    gp = LocalPosterior.from_trained(warped, X[:80], y[:80].exp(), landmarks=80, neighbours=5)
     exact = warped.conditioned_on(X[:80], y[:80].exp())
     assert isinstance(gp, WarpedPosterior)
     assert isinstance(gp.base, LocalPosterior)
     same(gp.mean_and_sigma(X[80:]), exact.mean_and_sigma(X[80:]), rtol=1e-6, atol=1e-6)
     with pytest.raises(InvalidInputError, match="found FakePosterior; use train"):
-        LocalPosterior.of(FakePosterior(), X, y, landmarks=5, neighbours=5)
+        LocalPosterior.from_trained(FakePosterior(), X, y, landmarks=5, neighbours=5)
 
 
 def test_other_kernels_are_named_in_the_error():
     X, y = map(torch.from_numpy, wavy(30))
     trained, _ = train(X, y, kernels.ScaleKernel(kernels.RQKernel()))
     with pytest.raises(InvalidInputError, match="for neighbours, found FromGPyTorch; use approx"):
-        LocalPosterior.of(trained, X, y, landmarks=5, neighbours=5)
+        LocalPosterior.from_trained(trained, X, y, landmarks=5, neighbours=5)
 
 
 def test_an_additive_gp_has_neighbours():

@@ -65,7 +65,7 @@ def lawful(models: dict[str, Learner], X: np.ndarray, y: np.ndarray) -> float:
 @cache
 def trained() -> LocalPosterior:
     gp, _ = train(POINTS, TARGETS, "matern32", most=MANY)
-    return LocalPosterior.of(gp, POINTS, TARGETS, landmarks=0, neighbours=12)
+    return LocalPosterior.from_trained(gp, POINTS, TARGETS, landmarks=0, neighbours=12)
 
 
 def learned() -> dict[str, Learner]:
@@ -80,26 +80,26 @@ def learned() -> dict[str, Learner]:
 
 
 def test_a_policy_says_how_models_are_learned():
-    few, many = Policy.of(EXACT_ROWS, 8), Policy.of(EXACT_ROWS + 1, 8)
+    few, many = Policy.choose(EXACT_ROWS, 8), Policy.choose(EXACT_ROWS + 1, 8)
     assert few.pool == many.pool == POOLS["auto"]
     assert few.is_exact(EXACT_ROWS)
     assert not many.is_exact(EXACT_ROWS + 1)
     assert (few.learnings, many.learnings) == (LEARNINGS, FEW_LEARNINGS)
     # Landmarks are as many as rows were exact, while they fit into memory.
     assert many.landmarks == EXACT_ROWS
-    assert Policy.of(10**6, 8).landmarks == LANDMARK_ENTRIES // 10**6
-    exact = Policy.of(10**6, 8, approximation="exact")
+    assert Policy.choose(10**6, 8).landmarks == LANDMARK_ENTRIES // 10**6
+    exact = Policy.choose(10**6, 8, approximation="exact")
     assert exact.is_exact(10**6)
     assert exact.learnings == LEARNINGS
     assert Policy().is_exact(10**6)
-    sparse = Policy.of(50, 8, approximation=Sparse(100))
+    sparse = Policy.choose(50, 8, approximation=Sparse(100))
     assert (sparse.inducing, sparse.is_exact(50)) == (50, True)
-    near = Policy.of(50, 8, approximation=Neighbours(7))
+    near = Policy.choose(50, 8, approximation=Neighbours(7))
     assert (near.exact_rows, near.landmarks, near.neighbours) == (0, 0, 7)
     assert not near.is_exact(1)
     # What an additive GP is asked to learn depends on the lengthscales that differ.
-    assert "additive" not in Policy.of(50, 30).pool
-    assert "additive" in Policy.of(50, 30, tied_columns=20).pool
+    assert "additive" not in Policy.choose(50, 30).pool
+    assert "additive" in Policy.choose(50, 30, tied_columns=20).pool
 
 
 @pytest.mark.parametrize(
@@ -119,18 +119,18 @@ def test_approximations_by_name(given, expected):
 @pytest.mark.parametrize("given", [Neighbours(0), Sparse(0), "fast", 7])
 def test_other_approximations_are_refused(given):
     with pytest.raises(InvalidInputError, match=r"(approximation|Neighbours: m|Sparse: m): exp"):
-        Policy.of(50, 8, approximation=given)
+        Policy.choose(50, 8, approximation=given)
     with pytest.raises(InvalidInputError, match="effort: expected"):
-        Policy.of(50, 8, effort="much")
+        Policy.choose(50, 8, effort="much")
 
 
 def test_a_policy_prints_what_there_is():
-    lines = str(Policy.of(12_345, 8)).splitlines()
+    lines = str(Policy.choose(12_345, 8)).splitlines()
     shown = dict(line.split(maxsplit=1) for line in lines)
     assert (shown["rows"], shown["learned_rows"]) == ("12,345", "500")
     assert "inducing" not in shown
     assert "exact_rows" not in str(Policy())
-    sparse = Policy.of(99, 8, approximation=Sparse(30))
+    sparse = Policy.choose(99, 8, approximation=Sparse(30))
     assert "<th>inducing</th><td>30</td>" in sparse._repr_html_()
 
 
@@ -193,10 +193,10 @@ def test_what_is_trained_is_what_the_policy_says():
     few = {"tolerance": 1e-3, "most": 60}
     assert train_chosen(POINTS, TARGETS, policy=FEW, searched=False, **few).landmarks == 20
     assert train_chosen(POINTS, TARGETS, policy=FEW, searched=True).n_neighbours is None
-    near = Policy.of(N, 2, approximation=Neighbours(7))
+    near = Policy.choose(N, 2, approximation=Neighbours(7))
     for searched in (True, False):
         assert train_chosen(POINTS, TARGETS, policy=near, searched=searched).n_neighbours == 7
-    sparse = Policy.of(N, 2, approximation=Sparse(7))
+    sparse = Policy.choose(N, 2, approximation=Sparse(7))
     assert train_chosen(POINTS, TARGETS, policy=sparse).n_inducing == 7
 
 

@@ -57,7 +57,7 @@ def pool(X: Tensor, y: Tensor) -> Learner:
 def averaged(X: Tensor, y: Tensor) -> Learner:
     model = learn_gaussian(train(X, y)[0])
     pairs = complements(len(y), parts(torch.arange(len(y)), 3, 0))
-    return AveragedModel.of(model.out_of_fold(pairs, torch.arange(len(y)), 0))
+    return AveragedModel.from_out_of_fold(model.out_of_fold(pairs, torch.arange(len(y)), 0))
 
 
 class Nearest(KNeighborsRegressor):

@@ -55,7 +55,7 @@ def test_ends_have_the_mass_that_counting_gives():
             upper = [v for v in np.unique(z) if mass[z <= v].sum() >= (1 + c) / 2 - 1e-9]
             lower = [v for v in np.unique(z) if mass[z >= v].sum() >= (1 + c) / 2 - 1e-9]
             radius = [v for v in np.unique(abs(z)) if mass[abs(z) <= v].sum() >= c - 1e-9]
-            low, high, both = ranks.ends(c, ONE)
+            low, high, both = ranks.interval_ends(c, ONE)
             r, known = ranks.radius(c, ONE)
             assert bool(both) == bool(upper)
             assert bool(known) == bool(radius)

@@ -85,7 +85,7 @@ def cautious(monkeypatch):
             self.factor = factor
 
         def _fit(self, posterior, X, y):
-            plain = ScoredPredictor.of(PosteriorModel(posterior), X, y)
+            plain = ScoredPredictor.from_model(PosteriorModel(posterior), X, y)
             return ScoredPredictor(plain.model, X, y, self.factor * plain.scores)
 
     return Cautious

@@ -202,7 +202,9 @@ def test_an_assumed_bound_gives_way_to_the_stream(window):
 
 def test_infinite_intervals_keep_to_given_bounds_only():
     for assumed, low in ((True, -np.inf), (False, 0.0)):
-        online = Online(KNOWN.within(Bounds(low=0.0, assumed=assumed)), 0.9, gamma=0.2, window=None)
+        online = Online(
+            KNOWN.with_bounds(Bounds(low=0.0, assumed=assumed)), 0.9, gamma=0.2, window=None
+        )
         online.observe(ORIGIN, [100.0])
         assert online.alpha < 0
         assert online.predict_interval(ORIGIN).tolist() == [[low, np.inf]]

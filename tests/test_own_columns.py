@@ -89,7 +89,7 @@ def test_coverage_by_any_column(model):
     inside = (found.lower[:, -2] <= y) & (y <= found.upper[:, -2])
     column = found.columns[1]
     bins = column.coverage(found.y, found.lower[:, -2], found.upper[:, -2])
-    named = [label for label, _ in column.ends(bins.edges)]
+    named = [label for label, _ in column.edge_texts(bins.edges)]
     assert dict(zip(named, bins.coverage, strict=True)) == pytest.approx(
         inside.groupby(X["sex"]).mean().to_dict()
     )

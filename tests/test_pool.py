@@ -261,13 +261,13 @@ def test_methods_that_take_one_gp(calibration):
 
 
 def test_columns_decide_what_is_pooled():
-    assert Policy.of(50, 20).pool == Policy.of(100_000, 20).pool == POOLS["auto"]
-    assert set(POOLS["auto"]) - set(Policy.of(50, 21).pool) == {"additive"}
+    assert Policy.choose(50, 20).pool == Policy.choose(100_000, 20).pool == POOLS["auto"]
+    assert set(POOLS["auto"]) - set(Policy.choose(50, 21).pool) == {"additive"}
 
 
 def test_effort_decides_what_is_pooled():
     for effort, names in POOLS.items():
-        assert Policy.of(300, 3, effort=effort).pool == names
+        assert Policy.choose(300, 3, effort=effort).pool == names
     assert set(POOLS["low"]) < set(POOLS["auto"]) < set(POOLS["high"])
     low = SharpGPRegressor(effort="low", calibration=METHODS["cv"], random_state=0).fit(X, Y)
     assert [one.name for one in low.base_] == list(POOLS["low"])

@@ -59,11 +59,11 @@ def sparse(X, y):
 
 
 def neighbours(X, y):
-    return LocalPosterior.of(train(X, y)[0], X, y, landmarks=0, neighbours=M)
+    return LocalPosterior.from_trained(train(X, y)[0], X, y, landmarks=0, neighbours=M)
 
 
 def local(X, y):
-    return LocalPosterior.of(train(X, y)[0], X, y, landmarks=M, neighbours=M)
+    return LocalPosterior.from_trained(train(X, y)[0], X, y, landmarks=M, neighbours=M)
 
 
 def warped(X, y):

@@ -58,7 +58,7 @@ def test_a_notebook_counts_as_a_place_to_write_to(monkeypatch, at_once):
     out = io.StringIO()
     monkeypatch.setattr(progress, "_in_notebook", lambda: True)
     with progress.shown(True, out):
-        progress.begin("working")
+        progress.start_phase("working")
         # A busy machine may give the thread that writes its turn late.
         for _ in range(1000):
             if "working" in out.getvalue():
@@ -72,7 +72,7 @@ def test_an_interrupted_computation_leaves_no_line_and_no_thread(at_once):
 
     def interrupted():
         with progress.shown(True, out):
-            progress.begin("working", "step", 3)
+            progress.start_phase("working", "step", 3)
             threading.Event().wait(0.05)
             raise KeyboardInterrupt
 

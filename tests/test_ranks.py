@@ -198,13 +198,13 @@ def test_a_band_one_rank_too_wide_would_be_seen(monkeypatch, name, C):
 @pytest.mark.parametrize("C", [QUICK_C, pytest.param(100, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", marked(CONFORMAL, slow={"kuleshov18"}))
 def test_an_end_one_rank_off_would_be_seen(monkeypatch, name, C):
-    ends = Ranks.ends
+    ends = Ranks.interval_ends
 
     def too_far_in(self, coverage, weight):
         lower, upper, backed = ends(self, coverage, weight)
         return self.z[self.z > lower + 1e-9][1].expand_as(lower), upper, backed
 
-    monkeypatch.setattr(Ranks, "ends", too_far_in)
+    monkeypatch.setattr(Ranks, "interval_ends", too_far_in)
     sets = QUICK_SETS
     shares = simulate(name, C, sets, intervals_at([0.9], symmetric=False))
     low, high = centred_ranks(0.9, C)

@@ -273,9 +273,9 @@ def test_weights_of_points_are_in_the_units_of_their_class():
     known = torch.tensor(X_new[known_to(model, X_new)][:1])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
-        found = calibrated.ends(known, [0.5], True, weights)
+        found = calibrated.interval_ends(known, [0.5], True, weights)
         w = torch.tensor([1.0 / float(seen.weights.max())]).double()
-        expected = seen.ends(known, [0.5], True, w)
+        expected = seen.interval_ends(known, [0.5], True, w)
     torch.testing.assert_close(found, expected)
 
 
@@ -429,9 +429,9 @@ def test_the_wider_of_two_rankings():
     for c in (0.5, 0.8, 0.9):
         expected = max(float(ranks.radius(c, unit)[0]) for ranks in (one, other))
         assert float(both.radius(c, unit)[0]) == expected
-        lower, upper, _ = both.ends(c, unit)
-        assert float(lower) == min(float(r.ends(c, unit)[0]) for r in (one, other))
-        assert float(upper) == max(float(r.ends(c, unit)[1]) for r in (one, other))
+        lower, upper, _ = both.interval_ends(c, unit)
+        assert float(lower) == min(float(r.interval_ends(c, unit)[0]) for r in (one, other))
+        assert float(upper) == max(float(r.interval_ends(c, unit)[1]) for r in (one, other))
 
 
 # ------------------------------------------------------------------ known noise

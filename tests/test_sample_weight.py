@@ -73,8 +73,8 @@ def test_a_gp_with_weights_is_that_of_repeated_rows():
 @pytest.mark.parametrize("most", [5000, 10])
 def test_the_likelihood_of_weights_has_the_right_slope(most, monkeypatch):
     """By finite differences, and the same in one matrix at a time."""
-    monkeypatch.setattr("sharpgp.gp.exact.in_blocks.MOST_BATCHED", most)
-    monkeypatch.setattr("sharpgp.gp.exact.likelihood.MOST_BATCHED", most)
+    monkeypatch.setattr("sharpgp.gp.exact.in_blocks.MAX_ROWS_BATCHED", most)
+    monkeypatch.setattr("sharpgp.gp.exact.likelihood.MAX_ROWS_BATCHED", most)
     kernel, Z, y = Weighted(Stationary("rbf", X.shape[1])), beside(X, WEIGHTS), torch.from_numpy(Y)
     theta = THETA.clone().requires_grad_()
     value = likelihood_at(kernel, Z)(theta, y)

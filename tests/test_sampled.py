@@ -131,7 +131,7 @@ def test_many_features_leave_room_for_fewer_rows(drawn, tmp_path, monkeypatch):
     pq.write_table(table.append_column("code", codes), tmp_path / "a.parquet")
     monkeypatch.setattr(sample, "_LEAST_ROWS", 1)
     memory = Memory(sample._BASE + sample._COPIES * 8 * 5 * 200)  # 200 rows of five columns
-    monkeypatch.setattr(models.Memory, "of", lambda _: memory)
+    monkeypatch.setattr(models.Memory, "parse", lambda _: memory)
     found = drawn(tmp_path / "a.parquet")
     features = len(drawn.rows.X.encoding.features)  # some codes of the first 200 rows are rare now
     assert 20 < features < 30
@@ -415,14 +415,14 @@ def test_arguments_are_checked_before_rows_are_read(path, more, message, monkeyp
 
 
 def test_memory_is_a_number_of_gib_or_a_text():
-    assert Memory.of("2GiB") == Memory.of(2) == Memory.of("2")
-    assert Memory.of("1GB").limit == 10**9
-    assert 256 <= Memory.of(1).batch_rows(1000) < Memory.of(4).batch_rows(10) == 2**14
-    assert Memory.of(0.8).threads(100) == 1
+    assert Memory.parse("2GiB") == Memory.parse(2) == Memory.parse("2")
+    assert Memory.parse("1GB").limit == 10**9
+    assert 256 <= Memory.parse(1).batch_rows(1000) < Memory.parse(4).batch_rows(10) == 2**14
+    assert Memory.parse(0.8).threads(100) == 1
     with pytest.raises(
         InvalidInputError, match=r"at least \d+\.\d+ GiB for 100000 columns, found 1"
     ):
-        Memory.of(1).rows(100_000)
+        Memory.parse(1).rows(100_000)
 
 
 def test_errors_in_rows_name_column_row_and_file(drawn, tmp_path):
@@ -466,7 +466,7 @@ def test_errors_in_rows_name_column_row_and_file(drawn, tmp_path):
 
 
 def test_answers_come_in_order_and_errors_as_they_are(path, small_units):
-    units = sources.Source.of(path).units
+    units = sources.Source.from_data(path).units
     with cluster.visitors("local", workers=2, address=None) as visit:
         assert list(visit(lambda unit: unit.first, units)) == [unit.first for unit in units]
     waiting = []

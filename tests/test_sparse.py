@@ -214,7 +214,7 @@ def test_predictions_in_blocks_are_the_same(method, gp, monkeypatch):
         "quantiles",
         lambda self, X, delta: rows.append(len(X)) or real(self, X, delta),
     )
-    monkeypatch.setattr(calibrated, "ROWS_AT_ONCE", 10)
+    monkeypatch.setattr(calibrated, "ROWS_PER_BLOCK", 10)
     for ask, expected in zip(asked, whole, strict=True):
         torch.testing.assert_close(ask(), expected)
     assert max(rows) == 10

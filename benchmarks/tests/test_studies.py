@@ -450,7 +450,7 @@ def test_width_and_beta_from_different_sigmas_show_in_the_table(monkeypatch):
     (right,) = tables.summarise(results)
     assert honest(right) == {"kuleshov18": True, "vovk20": True}
 
-    scored, both = ScoredPredictor.of, PosteriorModel.location_and_spread
+    scored, both = ScoredPredictor.from_model, PosteriorModel.location_and_spread
 
     def without_noise(self, X):
         location, spread = both(self, X)
@@ -463,7 +463,7 @@ def test_width_and_beta_from_different_sigmas_show_in_the_table(monkeypatch):
             return scored(*asked, **settings)
 
     monkeypatch.setattr(PosteriorModel, "location_and_spread", without_noise)
-    monkeypatch.setattr(ScoredPredictor, "of", scored_with_noise)
+    monkeypatch.setattr(ScoredPredictor, "from_model", scored_with_noise)
     (wrong,) = tables.summarise([perform(task, {}) for task in tasks])
     assert honest(wrong) == {"kuleshov18": False, "vovk20": False}
     width = [block.cells["kuleshov18"]["width_95"].mean for block in (right, wrong)]

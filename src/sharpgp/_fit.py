@@ -177,7 +177,7 @@ def fitted(
             logging.INFO if estimator.verbose else logging.DEBUG,
             f"learned from {len(y)} rows ({device}{kind}); now {recalibrator!r}",
         )
-        progress.begin("calibrating")
+        progress.start_phase("calibrating")
         X_cal, y_cal, groups_cal = held_out
         settings = {
             "sample_weight": weights,
@@ -185,7 +185,7 @@ def fitted(
             "groups_cal": groups_cal,
             "repeats": None if repeats is None else repeats.to(device),
         }
-        return method.fit(base, X_cal, y_cal, **settings).within(bounds)
+        return method.fit(base, X_cal, y_cal, **settings).with_bounds(bounds)
 
     of_calibration = groups if cal is None else cal.groups
     if cal is None and repeats is not None and repeats.groups is not None:

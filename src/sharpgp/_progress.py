@@ -1,7 +1,7 @@
 """Where a long computation stands: steps that are announced below, and a line that shows them.
 
-Whoever computes calls :func:`begin`, :func:`at` and :func:`advance`, whether or not anyone looks;
-whoever wants to see it wraps the computation in :func:`shown`.
+Computations call :func:`start_phase`, :func:`name_step` and :func:`advance`, watched or not;
+:func:`shown` shows where they stand.
 """
 
 import sys
@@ -24,7 +24,7 @@ class Watch:
         self.start = self._phase_start = time.monotonic()
         self._lock = Lock()
 
-    def begin(self, phase: str, step: str, total: int) -> None:
+    def start_phase(self, phase: str, step: str, total: int) -> None:
         """A phase of ``total`` steps; 0 if nobody can tell."""
         with self._lock:
             self.phase, self.step, self.at, self.done, self.total = phase, step, "", 0, total
@@ -77,13 +77,13 @@ def duration(seconds: float) -> str:
 _watch: ContextVar[Watch | None] = ContextVar("sharpgp_watch", default=None)
 
 
-def begin(phase: str, step: str = "", total: int = 0) -> None:
+def start_phase(phase: str, step: str = "", total: int = 0) -> None:
     """Announce a phase of ``total`` steps, or one that takes as long as it takes."""
     if (watch := _watch.get()) is not None:
-        watch.begin(phase, step, total)
+        watch.start_phase(phase, step, total)
 
 
-def at(name: str) -> None:
+def name_step(name: str) -> None:
     """Announce what the present step works on."""
     if (watch := _watch.get()) is not None:
         watch.at = name

@@ -32,7 +32,7 @@ class Law(Protocol):
     def quantile(self, p: Tensor) -> Tensor:
         """Quantiles [n, k] at ``p``, [1, k] shared by the points or [n, k]."""
 
-    def end(self, p: Tensor, *, up: bool) -> Tensor:
+    def interval_end(self, p: Tensor, *, up: bool) -> Tensor:
         """Ends [n, k] of closed intervals at ``p`` [1, k]: quantiles, moved out of ties."""
 
     def cdf(self, y: Tensor) -> Tensor:
@@ -133,8 +133,8 @@ class QuantileTable:
         above = self.upper.excess(((1 - p) / self.above).clamp_max(1))
         return self.centre + self.scale * (inside - below + above)
 
-    def end(self, p: Tensor, *, up: bool) -> Tensor:
-        """See :meth:`Law.end`."""
+    def interval_end(self, p: Tensor, *, up: bool) -> Tensor:
+        """See :meth:`Law.interval_end`."""
         return self.closed(p, self.quantile(p), up=up)
 
     def closed(self, p: Tensor, ends: Tensor, *, up: bool) -> Tensor:

@@ -42,9 +42,9 @@ class RoundedTable:
         """See :meth:`Law.quantile`: the smallest value whose probability up to it is ``p``."""
         return self._nearest(self._law.quantile(p))
 
-    def end(self, p: Tensor, *, up: bool) -> Tensor:
-        """See :meth:`Law.end`."""
-        return self._nearest(self._law.end(p, up=up))
+    def interval_end(self, p: Tensor, *, up: bool) -> Tensor:
+        """See :meth:`Law.interval_end`."""
+        return self._nearest(self._law.interval_end(p, up=up))
 
     def mean(self) -> Tensor:
         """See :meth:`Law.mean`."""

@@ -195,7 +195,9 @@ class PredictiveDistribution:
         lower, upper = (1 - c.reshape(1, -1)) / 2, (1 + c.reshape(1, -1)) / 2
         if self._caution is not None and c.numel():
             self._caution(torch.cat([lower[0], upper[0]]), float(c.max()))
-        ends = torch.stack([self._law.end(lower, up=False), self._law.end(upper, up=True)], dim=1)
+        ends = torch.stack(
+            [self._law.interval_end(lower, up=False), self._law.interval_end(upper, up=True)], dim=1
+        )
         return self._answer(ends.squeeze(-1) if c.ndim == 0 else ends)
 
     def sample(self, k: int, random_state: int | np.random.Generator | None = None) -> Array:

@@ -29,10 +29,10 @@ from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.data.inputs import encoded, plain
 from sharpgp.exceptions import InvalidInputError, warn
 
-#: p-values below this are warned of.
-ALARM = 0.01
-# Share of a martingale's capital that changes its bet at each step.
-_JUMP = 0.01
+#: Warn of p-values below this.
+ALARM_LEVEL = 0.01
+# Share of the martingale's capital that changes its bet at each step.
+_JUMP_SHARE = 0.01
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Exchangeability:
     new: np.ndarray = field(repr=False, compare=False)
 
     def __str__(self) -> str:
-        verdict = "no sign of a change" if self.p_value >= ALARM else "the data have changed"
+        verdict = "no sign of a change" if self.p_value >= ALARM_LEVEL else "the data have changed"
         moved = ", ".join(f"{name} (p = {p:.2g})" for name, p in self.moved.items()) or "none"
         return (
             f"{verdict}: p = {self.p_value:.2g} ({self.n_new} new rows beside {self.n_old}; centre "
@@ -132,7 +132,7 @@ def compare(model: Any, X: Any, y: Any, *, groups: Any = None) -> Exchangeabilit
     )
     p_value = min(1.0, 2.0 * min(centre, size))
     found = Exchangeability(p_value, centre, size, moved, len(old), len(new), old, new)
-    if found.p_value < ALARM:
+    if found.p_value < ALARM_LEVEL:
         warn(
             f"new rows differ from the calibration data (p = {found.p_value:.2g}): "
             "coverage is not guaranteed for them; features that moved: "
@@ -180,7 +180,7 @@ def moved_features(before: np.ndarray, after: np.ndarray, names: Sequence[str]) 
     columns = (np.round(rows / np.where(size > 0, size, 1.0), 12).T for rows in (before, after))
     for name, ours, theirs in zip(names, *columns, strict=True):
         p = min(1.0, len(names) * float(ks_2samp(ours, theirs).pvalue))
-        if p < ALARM:
+        if p < ALARM_LEVEL:
             found[name] = p
     return dict(sorted(found.items(), key=lambda item: item[1]))
 
@@ -267,7 +267,7 @@ class _Jumper:
         """Bet on the rank of a new score among those known, which it then joins."""
         n, low, high = len(self.known), bisect_left(self.known, z), bisect_right(self.known, z)
         p = (n - high + self.random.random() * (high - low + 1)) / (n + 1)
-        moved = [(1.0 - _JUMP) * share + _JUMP / 3 for share in self.shares]
+        moved = [(1.0 - _JUMP_SHARE) * share + _JUMP_SHARE / 3 for share in self.shares]
         grown = [share * (1.0 + e * (p - 0.5)) for share, e in zip(moved, (-1, 0, 1), strict=True)]
         self.log_capital += math.log(sum(grown))
         self.shares = [share / sum(grown) for share in grown]

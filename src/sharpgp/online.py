@@ -19,7 +19,7 @@ from sharpgp.data.inputs import with_constants
 from sharpgp.estimator import SharpGPRegressor
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError, warn
 from sharpgp.exchangeability import (
-    ALARM,
+    ALARM_LEVEL,
     Martingale,
     moved_features,
     names_of_features,
@@ -27,8 +27,8 @@ from sharpgp.exchangeability import (
     ranked_scores,
 )
 
-# Newest rows that are looked at for features that moved.
-_RECENT = 50
+# How many of the newest rows are checked for features that moved.
+_RECENT_ROWS = 50
 
 
 class Online:
@@ -133,7 +133,7 @@ class Online:
         if ranked is not None and ranked.weights is None:
             ours = one_of_each(ranked.groups, len(ranked.scores))
             self.martingale = Martingale(as_numpy(ranked.scores)[ours])
-        self._recent: deque[np.ndarray] = deque(maxlen=_RECENT)
+        self._recent: deque[np.ndarray] = deque(maxlen=_RECENT_ROWS)
         self._warned = False
         self._numpy = isinstance(model, SharpGPRegressor)
         self._encoding: TableEncoding | None = getattr(model, "encoding_", None)
@@ -177,7 +177,7 @@ class Online:
         error = 1.0 if self.alpha >= 1.0 else float((~inside).double().mean())
         bounds = self.calibrated.bounds
         if bounds is not None:
-            self.calibrated = self.calibrated._bounded(bounds.holding(as_numpy(y)))
+            self.calibrated = self.calibrated._bounded(bounds.revise(as_numpy(y)))
         if self.window is not None:
             self.calibrated = self.calibrated.rescored(X, y, keep=self.window)
         self._watch(X, y)
@@ -206,7 +206,7 @@ class Online:
             assert isinstance(found, ScoredPredictor | ClassPredictor)
             scores = found.model.score(X, y)
         self.martingale.observe(as_numpy(scores))
-        if not self._warned and self.martingale.p_value < ALARM:
+        if not self._warned and self.martingale.p_value < ALARM_LEVEL:
             self._warned = True
             warn(
                 "the stream differs from the calibration data "
@@ -221,7 +221,7 @@ class Online:
         if coverage >= 1.0:
             whole = X.new_tensor([-np.inf, np.inf]).expand(X.shape[0], 2)
             bounds = self.calibrated.bounds
-            return whole if bounds is None or bounds.assumed else bounds.kept(whole)
+            return whole if bounds is None or bounds.assumed else bounds.clip(whole)
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore", CalibrationWarning)
             return self.calibrated.predict_interval(X, coverage, symmetric=self.symmetric)

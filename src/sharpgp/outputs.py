@@ -447,7 +447,7 @@ def _band(estimator: Any, X: Any, radius: Tensor, noise: Any) -> np.ndarray:
 
     def ends(calibrated: Any, X: Tensor) -> np.ndarray:
         radii = torch.stack([-radius, radius]).to(X)
-        return as_numpy(calibrated.kept(calibrated.model.value(X, radii).mT))
+        return as_numpy(calibrated.clip(calibrated.model.value(X, radii).mT))
 
     answer: np.ndarray = estimator._answer(X, ends, noise)
     return answer

@@ -107,7 +107,7 @@ class Policy:
 
     Examples
     --------
-    >>> print(Policy.of(400, 8))
+    >>> print(Policy.choose(400, 8))
     rows                            400
     columns                           8
     device                          cpu
@@ -133,7 +133,7 @@ class Policy:
     inducing: int | None = None
 
     @classmethod
-    def of(
+    def choose(
         cls,
         rows: int,
         columns: int,

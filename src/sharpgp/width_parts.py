@@ -11,7 +11,7 @@ from sharpgp.data.inputs import encoded, feature_names
 
 Floats = NDArray[np.float64]
 #: Orders of the columns, each with a typical row, that contributions are averaged over.
-DRAWS = 16
+ORDERS = 16
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class WidthParts:
 
 
 def explained_widths(
-    model: Any, X: Any, coverage: float, *, draws: int = DRAWS, random_state: int | None = 0
+    model: Any, X: Any, coverage: float, *, draws: int = ORDERS, random_state: int | None = 0
 ) -> WidthParts:
     r"""Shapley values of the width, by columns.
 

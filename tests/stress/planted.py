@@ -108,7 +108,7 @@ BUGS = (
     Bug(
         "wrong sign of the residuals (cv)",
         "models/model.py",
-        "return HeldOut.of(rows, law, y[rows])",
+        "return HeldOut.from_law(rows, law, y[rows])",
         "return HeldOut(rows, law, -law.score(y[rows]))",
         only="cv",
     ),

@@ -102,7 +102,7 @@ def whole_interval(calibrated: Calibrated, X: Tensor) -> tuple[Tensor, Tensor]:
     no ranks; it gives its band at the confidence :data:`CONFIDENCE`.
     """
     if calibrated.n_cal is None:
-        lower, upper = calibrated.ends(X, [CONFIDENCE], True, None)[:, 0]
+        lower, upper = calibrated.interval_ends(X, [CONFIDENCE], True, None)[:, 0]
         return lower, upper
     ends = torch.tensor([1.0, calibrated.n_cal], dtype=torch.float64) / (calibrated.n_cal + 1)
     lower, upper = calibrated.quantiles(X, ends)

@@ -128,7 +128,7 @@ class SmallSamplePredictor(Calibrated):
         location, spread = self.moments(X)
         return location + self._known[1].unsqueeze(-1) * spread
 
-    def ends(
+    def interval_ends(
         self, X: Tensor, coverages: list[float], symmetric: bool | None, weights: Tensor | None
     ) -> Tensor:
         """``symmetric`` takes the farther of the two ends."""

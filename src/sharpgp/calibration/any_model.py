@@ -21,10 +21,9 @@ from sharpgp.models.model import Model
 
 # Levels at which distributions are tabulated.
 _DELTA = torch.tensor(LEVELS, dtype=torch.float64)
-# Weights of ranks that are compared, parts of the calibration points that judge them in turn, and
-# how many points that takes.
-_TRUSTS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-_PARTS, _LEAST_TO_JUDGE = 5, 10
+# Candidate weights of the ranks; folds of the calibration points that compare them; fewest points.
+_RANK_WEIGHTS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+_PARTS, _MIN_POINTS_JUDGED = 5, 10
 
 
 class Quantiles(Model):
@@ -45,7 +44,7 @@ class Quantiles(Model):
         self._levels = torch.from_numpy(source.levels)
 
     @classmethod
-    def of(cls, source: QuantileSource, tables: Tensor) -> "Quantiles":
+    def from_tables(cls, source: QuantileSource, tables: Tensor) -> "Quantiles":
         """With the mean slope of the rows of some tables as the typical one."""
         z = torch.special.ndtri(torch.from_numpy(source.levels))
         slope = float((tables[:, -1] - tables[:, 0]).mean() / (z[-1] - z[0]))
@@ -103,23 +102,23 @@ class ForeignPredictor(ScoredPredictor):
         calibrated, and helps where it is not.
         """
         C = len(self.scores)
-        if C < _LEAST_TO_JUDGE:
+        if C < _MIN_POINTS_JUDGED:
             return 0.0
         weights = self.scores.new_ones(C) if self.weights is None else self.weights
         part = torch.arange(C) % _PARTS
-        losses = self.scores.new_zeros(len(_TRUSTS), C)
+        losses = self.scores.new_zeros(len(_RANK_WEIGHTS), C)
         for k in range(_PARTS):
             test, rest = part == k, (part != k) & (weights > 0)
-            if int(rest.sum()) < _LEAST_TO_JUDGE // 2:
+            if int(rest.sum()) < _MIN_POINTS_JUDGED // 2:
                 return 0.0
             beta = smooth_beta(Ranks(self.scores[rest], weights[rest]), _DELTA)
-            for w, loss in zip(_TRUSTS, losses, strict=True):
+            for w, loss in zip(_RANK_WEIGHTS, losses, strict=True):
                 loss[test] = self._dist(self.X_cal[test], beta, w).crps(self.y_cal[test])
         share = weights / weights.sum()
         worse = losses - losses[0]
         mean = worse @ share
         error = ((worse - mean.unsqueeze(1)).square() @ share.square()).sqrt()
-        return _TRUSTS[int((mean + 0.5 * error).argmin())]
+        return _RANK_WEIGHTS[int((mean + 0.5 * error).argmin())]
 
     def location(self, X: Tensor) -> Tensor:
         """The mean of the distribution."""
@@ -217,11 +216,11 @@ def calibrate(
     y = as_target(y_cal, n_rows=len(tables))
     if len(y) < 2:
         raise InvalidInputError(f"y_cal: expected two or more calibration points, found {len(y)}")
-    found = Quantiles.of(source, tables)
+    found = Quantiles.from_tables(source, tables)
     calibrated = ForeignPredictor(found, tables, y, found.score(tables, y))
     bounds = bounds_for(y_bounds, as_numpy(y))
     if sample_weight is None:
-        return calibrated.within(bounds)
+        return calibrated.with_bounds(bounds)
     weighted = calibrated.weighted(sample_weight)
     assert isinstance(weighted, ForeignPredictor)
-    return weighted.within(bounds)
+    return weighted.with_bounds(bounds)

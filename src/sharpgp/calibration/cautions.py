@@ -13,18 +13,18 @@ from sharpgp.exceptions import warn
 from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.priors import LEAST_PER_HYPERPARAMETER
 
-# Share of a feature's magnitude: a constant column may differ by rounding.
+# A constant column may differ by this share of its magnitude, by rounding.
 _ROUNDING = 1e-9
-#: Points per hyperparameter up to which leave-one-out scores of one fit are known to be too small.
-FEW_PER_HYPERPARAMETER = 30
-#: Rows from which ``cv`` keeps its promise: 80 % intervals of 4 rows cover 50 %, of 6 rows 73 %.
-FEWEST_ROWS = 8
-# Correlation of neighbouring scores in order of time, in its standard errors and at least, from
-# which rows are not exchangeable.
+#: With fewer points per hyperparameter, leave-one-out scores of one fit are too small.
+MIN_ROWS_PER_HYPERPARAMETER = 30
+#: ``cv`` covers as promised from 8 rows: 80 % intervals cover 50 % with 4 rows, 73 % with 6.
+MIN_ROWS_CV = 8
+# Rows are not exchangeable if scores of neighbours in time are correlated beyond this many standard
+# errors, and beyond this correlation.
 _CORRELATED, _LEAST_CORRELATION = 3.0, 0.2
 # Default coverage of intervals.
-_USUAL = 0.95
-# What the features are called by whoever asks; None: by their numbers.
+_DEFAULT_COVERAGE = 0.95
+# Names of the features in warnings; None: their numbers.
 _names: ContextVar[Sequence[str] | None] = ContextVar("names of the features", default=None)
 
 
@@ -121,7 +121,7 @@ def warn_of_weights(
 
 def warn_if_few_groups(n_groups: int, n_points: int, *, held_out: bool) -> None:
     """Warn about too few groups for the usual coverages, however many points they have."""
-    if n_groups < points_needed(_USUAL):
+    if n_groups < points_needed(_DEFAULT_COVERAGE):
         more = "hold out more groups with cal_size, or use calibration='cv'"
         warn(
             f"only {n_groups} groups calibrate: intervals for new groups are based on these, not "
@@ -140,10 +140,10 @@ def warn_of_dependence(n_groups: int, n_points: int) -> None:
 
 def warn_if_few_rows(n_rows: int) -> None:
     """Warn about so few rows that refits without a part of them are no models of the whole."""
-    if n_rows < FEWEST_ROWS:
+    if n_rows < MIN_ROWS_CV:
         warn(
             f"cv: {n_rows} rows are too few to refit without a part of them: intervals may cover "
-            f"much less than requested; from {FEWEST_ROWS} rows on they do not"
+            f"much less than requested; from {MIN_ROWS_CV} rows on they do not"
         )
 
 
@@ -159,11 +159,11 @@ def warn_of_merging(method: str, n_copies: int, n_rows: int) -> None:
 def warn_if_overfitted(posterior: Posterior) -> None:
     """Warn about so many hyperparameters that scores of their training points are too small.
 
-    Up to :data:`FEW_PER_HYPERPARAMETER` points for each, ``sharpgp bench evidence hostile`` finds
-    coverages that fall short by two points or more; with fewer than ten, by much more.
+    Below :data:`MIN_ROWS_PER_HYPERPARAMETER` points for each, coverages fall short by two points or
+    more (``sharpgp bench evidence hostile``); below ten, by much more.
     """
     N, P = posterior.n_train, len(posterior.theta_R)
-    if N > FEW_PER_HYPERPARAMETER * P:
+    if N > MIN_ROWS_PER_HYPERPARAMETER * P:
         return
     how_much = "much less" if N < LEAST_PER_HYPERPARAMETER * P else "a few points less"
     warn(

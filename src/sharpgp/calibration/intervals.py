@@ -11,15 +11,15 @@ from sharpgp.data.target_bounds import Bounds
 from sharpgp.gp.posterior import WithoutDataError
 from sharpgp.models.model import HeldOut, Learner, Model
 
-#: Coverages over which the two are compared; the decision is one for all.
-COMPARED = (0.8, 0.9, 0.95)
+#: The choice of band or interval compares them at these coverages, and holds for all.
+COMPARED_COVERAGES = (0.8, 0.9, 0.95)
 _DRAWS = 200
-# Scores that represent all of them, and random draws: more would change no decision.
-_MOST_SCORES, _MOST_DRAWN = 1000, 2000
-# How much better two tails must be: training scores are not quite those of new points.
-_MARGIN = 1.01
-# Calibration points in either tail at 95 % that are enough without any scores to judge by.
-_ENOUGH_IN_A_TAIL = 5.0
+# Representative scores, and random draws: more would change no decision.
+_MAX_SCORES, _MAX_DRAWN = 1000, 2000
+# Two tails must be better by this factor: training scores differ from those of new points.
+_TAILS_ADVANTAGE = 1.01
+# Without training scores, two tails need this many calibration points in each at 95 %.
+_MIN_POINTS_PER_TAIL = 5.0
 
 
 def prefers_band(scores: Tensor | None, n_cal: int) -> bool:
@@ -42,7 +42,7 @@ def prefers_band(scores: Tensor | None, n_cal: int) -> bool:
     (True, False)
     """
     if scores is None:
-        return 0.025 * (n_cal + 1) < _ENOUGH_IN_A_TAIL
+        return 0.025 * (n_cal + 1) < _MIN_POINTS_PER_TAIL
     return _bands_pay(_Rows(_representative(scores)), n_cal)
 
 
@@ -84,7 +84,7 @@ def bands_pay_within(held: HeldOut, bounds: Bounds, n_cal: int) -> bool:
     False
     """
     places = _representative(torch.arange(len(held.rows)))
-    law, z = held.law.at(places), _representative(held.scores)
+    law, z = held.law.take(places), _representative(held.scores)
     low, high = (
         law.score(torch.full_like(law.location, end)).cpu() if math.isfinite(end) else end
         for end in (bounds.least, bounds.most)
@@ -112,16 +112,16 @@ class _Rows:
 
 def _representative(values: Tensor) -> Tensor:
     values = values.detach().cpu()
-    return values[:: -(-len(values) // _MOST_SCORES)]
+    return values[:: -(-len(values) // _MAX_SCORES)]
 
 
 def _bands_pay(rows: _Rows, n_cal: int) -> bool:
-    z, C = rows.z, min(n_cal, _MOST_DRAWN)
+    z, C = rows.z, min(n_cal, _MAX_DRAWN)
     pick = torch.randint(len(z), (_DRAWS, C), generator=torch.Generator().manual_seed(0))
     drawn = z[pick].sort(dim=1).values
     sizes = drawn.abs().sort(dim=1).values
     gains = []
-    for coverage in COMPARED:
+    for coverage in COMPARED_COVERAGES:
         low = whole_rank((1.0 - coverage) / 2.0, C, up=False)
         high = whole_rank((1.0 + coverage) / 2.0, C, up=True)
         if low < 1 or high > C:
@@ -130,4 +130,4 @@ def _bands_pay(rows: _Rows, n_cal: int) -> bool:
         band = rows.loss(-radius, radius, coverage)
         centred = rows.loss(drawn[:, low - 1], drawn[:, high - 1], coverage)
         gains.append(math.log(band / centred) if min(band, centred) > 0.0 else 0.0)
-    return not gains or sum(gains) / len(gains) <= math.log(_MARGIN)
+    return not gains or sum(gains) / len(gains) <= math.log(_TAILS_ADVANTAGE)

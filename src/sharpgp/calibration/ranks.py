@@ -9,12 +9,11 @@ from sharpgp._ranks import RANK_TOLERANCE, rank
 from sharpgp._tail import Tail
 from sharpgp.calibration.tails import check_enough, of_groups, pooled_tail
 
-# An end goes through a calibration point itself; this much of a score keeps rounding from excluding
-# the point and those tied with it.
+# An end is a calibration score; this much keeps rounding from excluding it and its ties.
 _NUDGE = 1e-10
 
 #: Coverage at which the bands of two rankings are compared.
-COMPARED_AT = 0.9
+COMPARED_COVERAGE = 0.9
 #: Levels at which distributions are tabulated: every 0.05, denser in the tails.
 DEFAULT_GRID = (
     *(0.005, 0.01, 0.025),
@@ -60,7 +59,7 @@ class Ranks:
     >>> ranks.level.tolist(), ranks.n
     ([0.25, 0.5, 0.75], 3)
     >>> one = torch.ones(1, dtype=torch.float64)
-    >>> [round(float(end), 6) for end in ranks.ends(0.5, one)[:2]]
+    >>> [round(float(end), 6) for end in ranks.interval_ends(0.5, one)[:2]]
     [1.0, 3.0]
     >>> Ranks(ranks.z, groups=torch.tensor([0, 0, 1])).weights.tolist()
     [0.5, 0.5, 1.0]
@@ -141,7 +140,7 @@ class Ranks:
         inside = torch.where(tied[outer], self.z[outer], between)
         return self._beyond(inside, delta).cummax(0).values
 
-    def ends(self, coverage: float, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def interval_ends(self, coverage: float, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Closed centred interval ``[z_(l), z_(u)]``, and whether both ends are scores, each [T].
 
         ``weight`` [T] are weights of test points, in units of the largest one.  With equal weights
@@ -166,7 +165,7 @@ class Ranks:
         size, order = self.z.abs().sort()
         radius, backed = self._step(size, self.weights[order], coverage, weight)
         if not bool(backed.all()):
-            lower, upper, _ = self.ends(coverage, weight)
+            lower, upper, _ = self.interval_ends(coverage, weight)
             radius = torch.where(backed, radius, torch.maximum(-lower, upper))
         return radius, backed
 
@@ -221,7 +220,7 @@ class Ranks:
 class WiderRanks(Ranks):
     """Two rankings of scores; ends are those of the wider one, at every coverage.
 
-    Everything else is that of the ranking whose band at :data:`COMPARED_AT` is wider.  Weights of
+    The ranking with the wider band at :data:`COMPARED_COVERAGE` gives everything else.  Weights of
     test points are in units of the largest one of the first ranking, ``unit`` times that in units
     of the second.
 
@@ -235,11 +234,11 @@ class WiderRanks(Ranks):
     def __init__(self, one: Ranks, other: Ranks, unit: float = 1.0) -> None:
         self.both = ((one, 1.0), (other, unit))
         test = one.z.new_ones(1)
-        radii = [float(ranks.radius(COMPARED_AT, test)[0]) for ranks in (one, other)]
+        radii = [float(ranks.radius(COMPARED_COVERAGE, test)[0]) for ranks in (one, other)]
         vars(self).update(vars(one if radii[0] >= radii[1] else other))
 
-    def ends(self, coverage: float, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        found = [ranks.ends(coverage, weight * unit) for ranks, unit in self.both]
+    def interval_ends(self, coverage: float, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        found = [ranks.interval_ends(coverage, weight * unit) for ranks, unit in self.both]
         (low, high, backed), (lower, upper, also) = found
         return torch.minimum(lower, low), torch.maximum(upper, high), backed & also
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sharpgp._progress import begin, shown
+from sharpgp._progress import shown, start_phase
 from sharpgp.cli._app import app
 from sharpgp.cli.display import bar, short_warnings, spinner
 from sharpgp.exceptions import SavedModelError
@@ -198,7 +198,7 @@ def fit(
     with short_warnings(), shown(not quiet):
         drawn = engine != "local" or given.keys() - {"rows"} or _is_large(data, rows)
         whole = None if drawn else training_rows(data[0], target, **columns, reading=reading)
-        begin("loading")
+        start_phase("loading")
         from sharpgp import SharpGPRegressor
         from sharpgp.tabular import fit_files, fit_rows
 
@@ -362,7 +362,7 @@ def _is_large(data: list[str], most: int | None) -> bool:
         return True
     rows = rows_in(data[0])
     if rows is None:
-        return not Place.of(data[0]).is_local
+        return not Place.parse(data[0]).is_local
     return rows > (most or MOST_ROWS)
 
 

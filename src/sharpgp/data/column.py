@@ -12,11 +12,11 @@ from sharpgp.data.reading import Values
 from sharpgp.data.texts import Written, learn
 from sharpgp.exceptions import InvalidInputError, warn
 
-#: Categories of a column that get a feature; rarer ones are one category, "other".
-MOST_CATEGORIES = 100
-# Features of a column of categories from which the commonest has a lengthscale of its own
+#: The most frequent categories get a feature each; the others share one, "other".
+MAX_CATEGORIES = 100
+# From this many one-hot features, the most frequent category has its own lengthscale
 # (``sharpgp bench evidence mixed_tables``).
-_LEAST_TOLD_APART = 3
+_MIN_CATEGORIES_APART = 3
 #: What a column may hold.
 KINDS = ("number", "boolean", "ordered", "category", "date")
 
@@ -90,7 +90,7 @@ class Column:
         n_missing = int(values.missing.sum())
         if values.holds == "text" and values.order is None:
             counts = Counter(values.data[~values.missing].tolist())
-            kept = tuple(sorted(text for text, _ in counts.most_common(MOST_CATEGORIES)))
+            kept = tuple(sorted(text for text, _ in counts.most_common(MAX_CATEGORIES)))
             commonest = min(counts, key=lambda text: (-counts[text], text))
             return cls(name, "category", kept, n_missing=n_missing, commonest=commonest)
         kind = "ordered" if values.order is not None else values.holds
@@ -119,7 +119,7 @@ class Column:
         """What the lengthscale of each feature is named for; equal names share one."""
         own = self.features[: len(self.features) - 2 * len(self.seasons)]
         circles = [f"{self.name} ({season})" for season in self.seasons for _ in _PARTS]
-        apart = f"{self.name}={self.commonest}" if len(own) >= _LEAST_TOLD_APART else None
+        apart = f"{self.name}={self.commonest}" if len(own) >= _MIN_CATEGORIES_APART else None
         return [*(name if name == apart else self.name for name in own), *circles]
 
     @property
@@ -228,7 +228,7 @@ def _warn_of_unseen(
 ) -> np.ndarray:
     """Mask (n,) of categories that training rows do not have, of which there is a warning."""
     unseen = np.array([text not in known for text in values.data], dtype=bool) & ~values.missing
-    if unseen.any() and len(known) < MOST_CATEGORIES:
+    if unseen.any() and len(known) < MAX_CATEGORIES:
         names = sorted(set(values.data[unseen].tolist()))
         shown = ", ".join(repr(name) for name in names[:3]) + (", ..." if len(names) > 3 else "")
         warn(

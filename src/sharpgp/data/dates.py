@@ -4,8 +4,8 @@ import numpy as np
 
 #: Length in days of each season.
 SEASONS = {"day": 1.0, "week": 7.0, "year": 365.2425}
-# Seasons that the data have to last for; less cannot be told from a trend.
-_LEAST_ROUNDS = {"day": 2, "week": 2, "year": 1}
+# Data must span this many seasons: one season cannot be told from a trend.
+_MIN_SEASONS = {"day": 2, "week": 2, "year": 1}
 
 
 def seasons_of(days: np.ndarray) -> tuple[str, ...]:
@@ -20,7 +20,7 @@ def seasons_of(days: np.ndarray) -> tuple[str, ...]:
     found = []
     for name, length in SEASONS.items():
         within = np.unique(np.floor(days) % 7 if name == "week" else days % length)
-        if span >= _LEAST_ROUNDS[name] * length and len(within) > 1:
+        if span >= _MIN_SEASONS[name] * length and len(within) > 1:
             found.append(name)
     return tuple(found)
 

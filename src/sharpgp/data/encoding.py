@@ -15,10 +15,10 @@ from sharpgp.data.column import Column
 from sharpgp.data.reading import Values, names_of, values_of
 from sharpgp.exceptions import InvalidInputError, warn
 
-# Share of texts with a digit beyond which they may hold numbers.
-_MOST = 0.9
-# Rows from which whole numbers may be those of rows; they then reach less far than this times the
-# number of rows that are there.
+# Texts may be numbers if a larger share of them contains a digit.
+_NUMBER_SHARE = 0.9
+# Whole numbers are taken for row numbers from this many rows, if they stay below this multiple of
+# the number of rows.
 _MANY, _NUMBERED = 20, 2.0
 
 
@@ -288,7 +288,7 @@ def _why_different(values: Values) -> str:
     present = values.data[~values.missing]
     digits = np.mean([any(char.isdigit() for char in text) for text in present])
     more = ""
-    if digits > _MOST:
+    if digits > _NUMBER_SHARE:
         more = "; if they hold a number, give it a column of its own"
     return f"have another text in most rows, such as {str(present[0])!r}; left out{more}"
 

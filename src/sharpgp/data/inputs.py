@@ -13,12 +13,12 @@ from sharpgp._validation import constant_columns, refuse_other_kinds
 from sharpgp.data import texts
 from sharpgp.data.encoding import Encoded, TableEncoding, text_of_mark
 from sharpgp.data.reading import ArrayColumns, is_frame, is_missing, names_of, values_of
-from sharpgp.data.suspicions import SMALLEST_MIDDLE, is_flattened, likely_mark
+from sharpgp.data.suspicions import MIN_MIDDLE_SPREAD, is_flattened, likely_mark
 from sharpgp.exceptions import InvalidInputError, warn
 
 T = TypeVar("T")
 #: Targets below this are next to the numbers that have no precision left.
-SMALLEST_TARGET = 1e-280
+MIN_TARGET = 1e-280
 
 
 def validated(estimator: BaseEstimator, *data: Any, **checks: Any) -> Any:
@@ -260,9 +260,9 @@ def check_training_data(
         raise InvalidInputError(
             f"y: expected a target that varies, found {y[0]:g} in all {len(y)} training rows"
         )
-    if float(np.abs(y).max()) < SMALLEST_TARGET:
+    if float(np.abs(y).max()) < MIN_TARGET:
         raise InvalidInputError(
-            f"y: expected magnitudes above {SMALLEST_TARGET:g}, found {np.abs(y).max():g} at most; "
+            f"y: expected magnitudes above {MIN_TARGET:g}, found {np.abs(y).max():g} at most; "
             "choose other units"
         )
     constant = np.flatnonzero(np.ptp(X, axis=0) == 0)
@@ -293,7 +293,7 @@ def _warn_of_outliers(X: np.ndarray, y: np.ndarray, names: list[Any]) -> None:
         elif is_flattened(values):
             warn(
                 f"{name}: a few values are so extreme that the others differ by less than "
-                f"{SMALLEST_MIDDLE:g} standard deviations, which the GP cannot resolve; "
+                f"{MIN_MIDDLE_SPREAD:g} standard deviations, which the GP cannot resolve; "
                 "check or remove them, or take logarithms",
                 UserWarning,
             )

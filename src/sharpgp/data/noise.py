@@ -19,8 +19,8 @@ from sharpgp.data.inputs import plain
 from sharpgp.data.rows import Rows
 from sharpgp.exceptions import InvalidInputError
 
-#: Replicates of a row from which they estimate its variance alone.
-ENOUGH_REPLICATES = 10
+#: From this many replicates, a row's variance is estimated from them alone.
+MIN_REPLICATES = 10
 
 
 def beside_noise(X: np.ndarray, noise: Any, usual: float | None) -> np.ndarray:
@@ -121,7 +121,7 @@ def merged(rows: Rows) -> Rows:
 def from_replicates(X: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Variances (n,) of rows, from those with equal ``X`` (n, d).
 
-    A row with :data:`ENOUGH_REPLICATES` has that of its replicates; all others have the variance
+    A row with :data:`MIN_REPLICATES` has that of its replicates; all others have the variance
     within replicates of all rows together.
 
     Examples
@@ -141,5 +141,5 @@ def from_replicates(X: np.ndarray, y: np.ndarray) -> np.ndarray:
         )
     pooled = squares.sum() / freedom
     own = squares / np.maximum(count - 1, 1)
-    enough = (count >= ENOUGH_REPLICATES) & (own > 0.0)
+    enough = (count >= MIN_REPLICATES) & (own > 0.0)
     return np.where(enough, own, pooled)[where]

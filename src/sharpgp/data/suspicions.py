@@ -6,15 +6,15 @@ import numpy as np
 
 # How marks for missing values are written: 99, 999, 9999, 99.9.
 _NINES = re.compile(r"9+\.?9+")
-#: Least spread of the middle half of a column, in standard deviations, that passes without a
-#: warning: the noise floor of training is 1e-3 standard deviations of the target.
-SMALLEST_MIDDLE = 1e-3
-# The rule of plausible_range.  More than three are no slips of the pen.
+#: Warn if the middle half of a column spans less, in standard deviations: training cannot resolve
+#: less than its noise floor, 1e-3 standard deviations of the target.
+MIN_MIDDLE_SPREAD = 1e-3
+# The rule of plausible_range.  More than three far targets are not typing errors.
 _TIMES_AS_FAR, _NEXT, _CHANCE, _MOST = 10.0, 20, 1e-4, 3
-# Fewer targets tell nothing about a tail.
-_LEAST = 5
-#: Share of the target's variance beyond which a column is asked to be a twin of it.
-GIVEN_AWAY = 0.99
+# Fewer targets say nothing about a tail.
+_MIN_TARGETS = 5
+#: A column that explains a larger share of the target's variance is suspected to be its twin.
+TWIN_SHARE = 0.99
 
 
 def likely_mark(values: np.ndarray) -> float | None:
@@ -60,7 +60,7 @@ def plausible_range(y: np.ndarray) -> tuple[float, float]:
         m = np.sort(np.abs(y - middle))[::-1]
     k = min(_NEXT, len(m) // 4)
     for j in range(min(_MOST, len(m) - k - 1), 0, -1):
-        if k < _LEAST or not (m[j] >= m[j + k] > 0.0 and np.isfinite(m[0])):
+        if k < _MIN_TARGETS or not (m[j] >= m[j + k] > 0.0 and np.isfinite(m[0])):
             continue
         if m[j - 1] / _TIMES_AS_FAR < m[j]:
             continue
@@ -83,7 +83,7 @@ def is_flattened(values: np.ndarray) -> bool:
     values = values / (np.abs(values).max() or 1.0)
     low, quarter, three_quarters, high = np.quantile(values, [0.1, 0.25, 0.75, 0.9])
     middle = (three_quarters - quarter) or (high - low)
-    return bool(0 < middle < SMALLEST_MIDDLE * values.std())
+    return bool(0 < middle < MIN_MIDDLE_SPREAD * values.std())
 
 
 def explained_alone(column: np.ndarray, y: np.ndarray) -> float:

@@ -17,7 +17,7 @@ from sharpgp.data import texts
 from sharpgp.data.encoding import Encoded, TableEncoding, missing_columns, text_of_mark
 from sharpgp.data.reading import ArrayColumns, Values, is_frame, names_of, values_of
 from sharpgp.data.suspicions import (
-    GIVEN_AWAY,
+    TWIN_SHARE,
     explained_alone,
     is_flattened,
     likely_mark,
@@ -25,15 +25,15 @@ from sharpgp.data.suspicions import (
 )
 from sharpgp.exceptions import InvalidInputError
 
-#: Rows for each lengthscale below which a fit has little to learn it from.
-FEWEST_ROWS = 10
-#: Levels, and rows for each of them, from which a column may say which rows belong together.
-FEWEST_GROUPS, FEWEST_IN_GROUP = 10, 2
-#: Correlation of neighbouring targets beyond which the order of rows matters: in standard errors,
-#: and, where no date says that the order is one of time, as such.
-CHAIN, LEAST_CHAIN = 5.0, 0.3
-#: Seconds of a default fit by rows, from docs/choosing.md; between them the logarithm is linear.
-_SECONDS = ((100, 6.0), (300, 17.0), (1000, 63.0), (2000, 140.0))
+#: With fewer rows per lengthscale, the table has too few rows.
+MIN_ROWS_PER_LENGTHSCALE = 10
+#: A column with at least this many levels, and rows per level, may be the groups.
+MIN_GROUPS, MIN_ROWS_PER_GROUP = 10, 2
+#: Neighbouring targets are correlated beyond this many standard errors; without a date column the
+#: correlation itself must also exceed the second number.
+CHAIN, MIN_CHAIN = 5.0, 0.3
+#: (rows, seconds) of a default fit, from docs/choosing.md; log-linear in between.
+_FIT_SECONDS = ((100, 6.0), (300, 17.0), (1000, 63.0), (2000, 140.0))
 
 
 @dataclass(frozen=True)
@@ -256,7 +256,7 @@ def suspicions(
     out = []
     for name, data in columns.items():
         share = explained_alone(data[known], y[known])
-        if share > GIVEN_AWAY:
+        if share > TWIN_SHARE:
             says = f"{name!r} alone explains {100 * share:.2f} % of {target}."
             cure = "Would you know it before you predict? If not, leave it out."
             out.append(Suspicion("leak", says, cure))
@@ -434,7 +434,7 @@ def _order(rows: Encoded, y: np.ndarray, target: str) -> list[Suspicion]:
     for name, order in orders.items():
         series = y[known][order]
         before = float(np.corrcoef(series[:-1], series[1:])[0, 1]) if np.ptp(series) else 0.0
-        if before > max(CHAIN / math.sqrt(n), 0.0 if name else LEAST_CHAIN):
+        if before > max(CHAIN / math.sqrt(n), 0.0 if name else MIN_CHAIN):
             along = f"along {name!r}" if name else "and rows are in no random order"
             says = f"{target} is like that of the row before, {along} (correlation {before:.2f})."
             cure = (
@@ -447,10 +447,13 @@ def _order(rows: Encoded, y: np.ndarray, target: str) -> list[Suspicion]:
 
 def _few(rows: Encoded, y: np.ndarray, target: str) -> list[Suspicion]:
     n, wanted = int(np.isfinite(y).sum()), len(rows.encoding.lengthscales)
-    if n >= FEWEST_ROWS * wanted:
+    if n >= MIN_ROWS_PER_LENGTHSCALE * wanted:
         return []
     says = f"{n} rows are few for {wanted} lengthscales ({len(rows.encoding.columns)} columns)."
-    cure = f"Expect wide intervals, or leave columns out: {FEWEST_ROWS} rows for each are a start."
+    cure = (
+        "Expect wide intervals, or leave columns out: aim for "
+        f"{MIN_ROWS_PER_LENGTHSCALE} rows for each."
+    )
     return [Suspicion("few", says, cure)]
 
 
@@ -469,7 +472,7 @@ def _comes_in_blocks(values: Values) -> bool:
         return False
     codes = _codes(values)
     levels = int(codes.max()) + 1
-    return len(codes) >= FEWEST_IN_GROUP * levels and int((np.diff(codes) != 0).sum()) < levels
+    return len(codes) >= MIN_ROWS_PER_GROUP * levels and int((np.diff(codes) != 0).sum()) < levels
 
 
 def _groups(read: dict[str, Values], target: str) -> list[Suspicion]:
@@ -481,7 +484,7 @@ def _groups(read: dict[str, Values], target: str) -> list[Suspicion]:
             continue
         levels = int(codes[name].max()) + 1
         n = len(codes[name])
-        if not FEWEST_GROUPS <= levels <= n / FEWEST_IN_GROUP:
+        if not MIN_GROUPS <= levels <= n / MIN_ROWS_PER_GROUP:
             continue
         told = [
             other
@@ -551,7 +554,7 @@ def _looks(values: Values) -> str:
 
 def _seconds(n_rows: float) -> float:
     """A straight line between logarithms, and beyond the last two."""
-    rows, seconds = (np.log([pair[k] for pair in _SECONDS]) for k in (0, 1))
+    rows, seconds = (np.log([pair[k] for pair in _FIT_SECONDS]) for k in (0, 1))
     slope = (seconds[-1] - seconds[-2]) / (rows[-1] - rows[-2])
     x = math.log(max(float(n_rows), 1.0))
     if x > rows[-1]:

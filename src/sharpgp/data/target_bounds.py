@@ -26,10 +26,10 @@ from sharpgp._stored import agree, stored
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import InvalidInputError, warn
 
-#: Share of the targets at the smallest (or largest) value from which it is a pile.
-PILED = 0.05
-# Fewer equal targets than these are no pile.
-_FEWEST_PILED = 10
+#: Targets pile up at the smallest (or largest) value if this share of them is equal to it.
+PILE_SHARE = 0.05
+# Fewer equal targets do not count as a pile.
+_MIN_ROWS_PILE = 10
 _EXPECTED = (
     "y_bounds: expected 'auto', None or (low, high), with low < high and None where there is no "
     "bound"
@@ -45,7 +45,7 @@ class Bounds:
 
     Examples
     --------
-    >>> Bounds.of((0, None)).kept(torch.tensor([-1.0, 2.0])).tolist()
+    >>> Bounds.from_pair((0, None)).clip(torch.tensor([-1.0, 2.0])).tolist()
     [0.0, 2.0]
     """
 
@@ -54,7 +54,7 @@ class Bounds:
     assumed: bool = False
 
     @classmethod
-    def of(cls, y_bounds: Any) -> "Bounds | None":
+    def from_pair(cls, y_bounds: Any) -> "Bounds | None":
         """From ``(low, high)``, either of which may be None; None without any."""
         if y_bounds is None:
             return None
@@ -80,7 +80,7 @@ class Bounds:
         """The largest value, or infinity."""
         return math.inf if self.high is None else self.high
 
-    def kept(self, values: Tensor) -> Tensor:
+    def clip(self, values: Tensor) -> Tensor:
         """The same values, those beyond a bound moved to it."""
         return values.clamp(self.least, self.most)
 
@@ -98,16 +98,16 @@ class Bounds:
         counts = [int(((y - end).abs() <= near).sum()) for end in (self.least, self.most)]
         return _is_pile(max(counts), len(y))
 
-    def holding(self, y: np.ndarray) -> "Bounds | None":
+    def revise(self, y: np.ndarray) -> "Bounds | None":
         """What is left of the bounds with more targets: all, or an error where they were given.
 
         Assumed bounds are given up, with a warning, on the side where a target lies beyond.
 
         Examples
         --------
-        >>> Bounds(low=0.0, assumed=True).holding(np.array([0.0, 3.0]))
+        >>> Bounds(low=0.0, assumed=True).revise(np.array([0.0, 3.0]))
         Bounds(low=0.0, high=None, assumed=True)
-        >>> Bounds(low=0.0).holding(np.array([-1.0, 3.0]))
+        >>> Bounds(low=0.0).revise(np.array([-1.0, 3.0]))
         Traceback (most recent call last):
         sharpgp.exceptions.InvalidInputError: y: expected targets within y_bounds, 0 to inf, ...
         """
@@ -142,8 +142,8 @@ def bounds_for(y_bounds: Any, y: np.ndarray, *more: np.ndarray) -> Bounds | None
     everything = np.concatenate([y, *more])
     if isinstance(y_bounds, str) and y_bounds == "auto":
         return assumed_bounds(everything)
-    bounds = Bounds.of(y_bounds)
-    return None if bounds is None else bounds.holding(everything)
+    bounds = Bounds.from_pair(y_bounds)
+    return None if bounds is None else bounds.revise(everything)
 
 
 def assumed_bounds(y: np.ndarray) -> Bounds | None:
@@ -168,7 +168,7 @@ def assumed_bounds(y: np.ndarray) -> Bounds | None:
     ends: list[float | None] = [None, None]
     for side, word in ((0, "smaller"), (-1, "larger")):
         edge, count = float(values[side]) or 0.0, int(counts[side])  # not -0
-        most_frequent = count >= _FEWEST_PILED and count == counts.max()
+        most_frequent = count >= _MIN_ROWS_PILE and count == counts.max()
         if not (most_frequent or _is_pile(count, len(y))):
             continue
         ends[side] = edge
@@ -182,7 +182,7 @@ def assumed_bounds(y: np.ndarray) -> Bounds | None:
 
 
 def _is_pile(count: int, n: int) -> bool:
-    return count >= max(_FEWEST_PILED, PILED * n)
+    return count >= max(_MIN_ROWS_PILE, PILE_SHARE * n)
 
 
 def _is_end(end: Any) -> bool:
@@ -219,15 +219,15 @@ class BoundedTable:
 
     def quantiles(self) -> Tensor:
         """See :meth:`Law.quantiles`."""
-        return self._bounds.kept(self._table.quantiles())
+        return self._bounds.clip(self._table.quantiles())
 
     def quantile(self, p: Tensor) -> Tensor:
         """See :meth:`Law.quantile`."""
-        return self._bounds.kept(self._table.quantile(p))
+        return self._bounds.clip(self._table.quantile(p))
 
-    def end(self, p: Tensor, *, up: bool) -> Tensor:
-        """See :meth:`Law.end`."""
-        return self._bounds.kept(self._table.closed(p, self.quantile(p), up=up))
+    def interval_end(self, p: Tensor, *, up: bool) -> Tensor:
+        """See :meth:`Law.interval_end`."""
+        return self._bounds.clip(self._table.closed(p, self.quantile(p), up=up))
 
     def mean(self) -> Tensor:
         """See :meth:`Law.mean`."""

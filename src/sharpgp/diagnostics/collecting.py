@@ -157,7 +157,7 @@ def _before_bounds(outside: Through) -> Through:
     calibrated = calibrated_of(outside.model)
     if calibrated.bounds is None or outside.targets:
         return outside
-    other, free = copy.copy(outside), calibrated.within(None)
+    other, free = copy.copy(outside), calibrated.with_bounds(None)
     if outside.model is calibrated:
         other.model = free
     else:

@@ -56,7 +56,7 @@ class OwnColumn:
         parts = (np.concatenate([one[k] for one in each]) for k in (1, 2, 3))
         return BinnedCoverage(edges, *parts)
 
-    def ends(self, edges: Floats) -> list[list[str]]:
+    def edge_texts(self, edges: Floats) -> list[list[str]]:
         """Texts of the two ends of each bin; a category's name twice."""
         if self.labels:
             return [[self.labels[int(edge)]] * 2 for edge in edges[1:]]
@@ -65,7 +65,7 @@ class OwnColumn:
 
     def ticks(self, edges: Floats) -> list[str]:
         """A label for each bin."""
-        return [end if self.labels else f"≤ {end}" for _, end in self.ends(edges)]
+        return [end if self.labels else f"≤ {end}" for _, end in self.edge_texts(edges)]
 
 
 def own_columns(

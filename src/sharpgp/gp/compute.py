@@ -19,22 +19,21 @@ from sharpgp.exceptions import InvalidInputError, warn
 
 logger = logging.getLogger("sharpgp")
 
-#: Matrix entries that one block of work holds: 256 MiB on a CPU, and 512 MiB on a GPU, where
-#: smaller ones leave it idle.
+#: Matrix entries per block: 256 MiB on a CPU; 512 MiB on a GPU, which smaller blocks leave idle.
 BLOCK_ENTRIES = {"cpu": 2**25, "cuda": 2**26}
-#: Entries of a block that one of several threads of a CPU works on: 2 MiB, which stay in its cache.
+#: Matrix entries per block and CPU thread: 2 MiB, which fit into its cache.
 THREAD_ENTRIES = 2**18
-#: Training rows from which ``device="auto"`` takes a GPU, where there is one.
-LEAST_ON_GPU = 2000
-#: Training points up to which every operation runs on one thread: what threads round differently
-#: moves searches by 2e-2 (``test_determinism``).
-MOST_ON_ONE_THREAD = 3000
-#: Training points beyond which one matrix at a time is worked on in place.
-MOST_BATCHED = 5000
-# How much blocks shrink, step by step, before a GPU that is out of memory is given up.
-_SHRINKINGS = (1, 8, 64)
-# Seconds after which a thread gives way to another, where two of them work side by side.
-_SWITCH = 1e-4
+#: ``device="auto"`` uses an available GPU from this many training rows.
+MIN_ROWS_GPU = 2000
+#: Up to this many training points every operation runs on one thread: with several, different
+#: rounding moves searches by 2e-2 (``test_determinism``).
+MAX_ROWS_ONE_THREAD = 3000
+#: With more training points, matrices are processed one at a time, in place.
+MAX_ROWS_BATCHED = 5000
+# Blocks shrink by these factors when GPU memory runs out; then the CPU takes over.
+_BLOCK_DIVISORS = (1, 8, 64)
+# Seconds between switches of two threads that work side by side.
+_SWITCH_SECONDS = 1e-4
 
 # Shrinkings in force, one for each call of within_memory.  Of the process, as GPU memory is: the
 # backward pass of what is on a GPU runs on a thread of autograd's own, which sees no ContextVar.
@@ -50,7 +49,7 @@ Result = TypeVar("Result")
 
 
 def choose_device(device: Any, n_rows: int) -> torch.device:
-    """The requested device; ``"auto"`` is a GPU from :data:`LEAST_ON_GPU` rows on.
+    """The requested device; ``"auto"`` is a GPU from :data:`MIN_ROWS_GPU` rows on.
 
     Examples
     --------
@@ -58,7 +57,7 @@ def choose_device(device: Any, n_rows: int) -> torch.device:
     device(type='cpu')
     """
     if isinstance(device, str) and device == "auto":
-        large = n_rows >= LEAST_ON_GPU and torch.cuda.is_available()
+        large = n_rows >= MIN_ROWS_GPU and torch.cuda.is_available()
         return torch.device("cuda" if large else "cpu")
     try:
         chosen = torch.device(device)
@@ -122,7 +121,7 @@ def within_memory(device: torch.device, work: Callable[[torch.device], T]) -> T:
 
     Smaller blocks give the same answers, more slowly.
     """
-    for times in _SHRINKINGS if device.type == "cuda" else ():
+    for times in _BLOCK_DIVISORS if device.type == "cuda" else ():
         _in_force.append(times)
         try:
             return work(device)
@@ -164,7 +163,7 @@ def threads_for(n_dense: int) -> Iterator[None]:
     """
     before = torch.get_num_threads()
     token = _given.set(_given.get() or before)
-    if n_dense <= MOST_ON_ONE_THREAD:
+    if n_dense <= MAX_ROWS_ONE_THREAD:
         torch.set_num_threads(1)
     try:
         yield
@@ -260,7 +259,7 @@ def beside(apart: bool) -> Iterator[Callable[[Callable[[], Result]], Callable[[]
         1, "sharpgp-beside", initializer=torch.set_num_threads, initargs=(threads,)
     ) as worker:
         # Both ask for Python's lock many times, and would wait that long for it each time.
-        sys.setswitchinterval(min(interval, _SWITCH))
+        sys.setswitchinterval(min(interval, _SWITCH_SECONDS))
         try:
             yield lambda work: worker.submit(copy_context().run, work).result
         finally:

@@ -43,7 +43,7 @@ def condition(trained: Posterior, X: Tensor, y: Tensor, policy: Policy) -> DataP
         found: DataPosterior = trained.conditioned_on(X, y)
         return found
     sizes = {"landmarks": policy.landmarks, "neighbours": policy.neighbours}
-    return LocalPosterior.of(trained, X, y, **sizes)
+    return LocalPosterior.from_trained(trained, X, y, **sizes)
 
 
 def train_chosen(
@@ -89,4 +89,4 @@ def retrain_local(posterior: LocalPosterior, X: Tensor, y: Tensor, start: Start)
     """Learn from a part of other data, and condition on all of them in the same way."""
     again = retrain_exact(posterior, X, y, start, most=LEARNED_ROWS)
     sizes = {"landmarks": posterior.landmarks, "neighbours": posterior.neighbours}
-    return LocalPosterior.of(again, X, y, **sizes, seed=posterior.seed)
+    return LocalPosterior.from_trained(again, X, y, **sizes, seed=posterior.seed)

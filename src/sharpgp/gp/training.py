@@ -24,7 +24,7 @@ from sharpgp.gp.exact.likelihood import likelihood_at
 from sharpgp.gp.exact.posterior import ExactPosterior
 from sharpgp.gp.kernel_posterior import KernelPosterior
 from sharpgp.gp.kernels.by_name import Kernel, kernel_of, make_covariance
-from sharpgp.gp.kernels.covariance import Covariance, Named
+from sharpgp.gp.kernels.covariance import NOISE, Covariance, Named
 from sharpgp.gp.optimise import Found, minimise, with_gradient
 from sharpgp.gp.posterior import Start, TrainingResult, retrain
 from sharpgp.gp.priors import LengthscalePrior
@@ -246,7 +246,7 @@ def bounds_of(covariance: Named) -> tuple[np.ndarray, np.ndarray]:
     """Box of ``log theta`` that training stays in."""
     lower, upper = np.full(covariance.n_theta, 1e-4), np.full(covariance.n_theta, 1e4)
     upper[: covariance.n_inverse] = 1e2
-    lower[-1], upper[-1] = NOISE_FLOOR, 10.0
+    lower[NOISE], upper[NOISE] = NOISE_FLOOR, 10.0
     return np.log(lower), np.log(upper)
 
 
@@ -258,7 +258,7 @@ def built_in_start(number: int, covariance: Named) -> np.ndarray:
     # Lengthscales of single features, if there are any, do not grow with the number of features.
     start[: covariance.n_inverse] = inverse
     start[:d] /= math.sqrt(d)
-    start[-1] = noise
+    start[NOISE] = noise
     return np.log(start)
 
 

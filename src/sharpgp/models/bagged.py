@@ -44,7 +44,7 @@ class AveragedModel(AroundModel, Learner):
     >>> halves = complements(60, torch.arange(60).chunk(2))
     >>> found = grown.out_of_fold(halves, torch.arange(60), seed=0)
     >>> both = torch.stack([fit.location(X) for fit in found.refits])
-    >>> torch.equal(AveragedModel.of(found).location(X), both.mean(0))
+    >>> torch.equal(AveragedModel.from_out_of_fold(found).location(X), both.mean(0))
     True
     """
 
@@ -58,7 +58,7 @@ class AveragedModel(AroundModel, Learner):
         self.scores, self.crps = scores, crps
 
     @classmethod
-    def of(cls, found: OutOfFold) -> "AveragedModel":
+    def from_out_of_fold(cls, found: OutOfFold) -> "AveragedModel":
         """The refits of a model, with the scores of the points that they were trained without."""
         held = found.held
         return cls(

@@ -11,7 +11,7 @@ from sharpgp import _progress as progress
 from sharpgp._validation import check_choice, nearest
 from sharpgp.data.folds import Split, together
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.compute import MOST_ON_ONE_THREAD, side_by_side
+from sharpgp.gp.compute import MAX_ROWS_ONE_THREAD, side_by_side
 from sharpgp.gp.conditioning import train_chosen
 from sharpgp.gp.kernels.by_name import KERNELS, Kernel, is_gpytorch_kernel, named
 from sharpgp.gp.kernels.covariance import STATIONARY
@@ -75,7 +75,7 @@ class Bases:
 
     def policy(self, n: int, d: int, device_type: str = "cpu") -> Policy:
         """How models of ``n`` rows of ``d`` features are learned."""
-        return Policy.of(
+        return Policy.choose(
             n,
             d,
             device_type,
@@ -107,15 +107,15 @@ class Bases:
             (every, every[:0]) if pair is None else pair, self.seed or 0, policy.learned_rows
         )
         ours = all(isinstance(base, str) for base in named.values()) and X.device.type == "cpu"
-        alone = not ours or len(y) > MOST_ON_ONE_THREAD
+        alone = not ours or len(y) > MAX_ROWS_ONE_THREAD
 
         def learn(name: str) -> Learner:
-            progress.at(name)
+            progress.name_step(name)
             model = self._learned(named[name], X, y, labels, rows, policy, pair is None)
             progress.advance()
             return model
 
-        progress.begin("training", "model", len(named))
+        progress.start_phase("training", "model", len(named))
         return dict(zip(named, side_by_side(learn, list(named), alone=alone), strict=True))
 
     def _learned(

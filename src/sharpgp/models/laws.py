@@ -49,7 +49,7 @@ class Law(ABC):
         """Values [n] of scores [n], each under the law of one of the rows [n]."""
 
     @abstractmethod
-    def at(self, rows: Tensor) -> Self:
+    def take(self, rows: Tensor) -> Self:
         """The laws of some of the rows."""
 
     @classmethod
@@ -113,7 +113,7 @@ class Normal(Law):
     def values_at(self, z: Tensor, rows: Tensor) -> Tensor:
         return self.location[rows] + z * self.spread[rows]
 
-    def at(self, rows: Tensor) -> "Normal":
+    def take(self, rows: Tensor) -> "Normal":
         return Normal(self.location[rows], self.spread[rows])
 
     @classmethod
@@ -223,7 +223,7 @@ class Table(Law):
         above = (at - given[..., -1].expand(tails.shape[1])[rows]).clamp(min=0.0)
         return inside - below * tails[0][rows] + above * tails[1][rows]
 
-    def at(self, rows: Tensor) -> "Table":
+    def take(self, rows: Tensor) -> "Table":
         y, z = (part if part.dim() == 1 else part[rows] for part in (self.y, self.z))
         of_rows = self.location[rows], self.spread[rows], self.tails[:, rows]
         return Table(y, z, *of_rows, self.rounding)
@@ -355,8 +355,8 @@ class Mixture(Law):
         y[left] = 0.5 * (a + b)
         return y
 
-    def at(self, rows: Tensor) -> "Mixture":
-        return Mixture(self.weights, [law.at(rows) for law in self.laws])
+    def take(self, rows: Tensor) -> "Mixture":
+        return Mixture(self.weights, [law.take(rows) for law in self.laws])
 
     @classmethod
     def joined(cls, laws: "Sequence[Mixture]") -> "Mixture":
@@ -414,8 +414,8 @@ class Changed(Law):
         y = self.law.values_at(self.shift[rows] + self.size[rows] * z, rows)
         return m + self.factor[rows] * (y - m)
 
-    def at(self, rows: Tensor) -> "Changed":
-        return Changed(self.law.at(rows), self.shift[rows], self.size[rows], self.factor[rows])
+    def take(self, rows: Tensor) -> "Changed":
+        return Changed(self.law.take(rows), self.shift[rows], self.size[rows], self.factor[rows])
 
     @classmethod
     def joined(cls, laws: "Sequence[Changed]") -> "Changed":
@@ -461,8 +461,8 @@ class Either(Law):
         one, other = (law.values_at(z, rows) for law in self.laws)
         return torch.where(self.which[rows] == 0, one, other)
 
-    def at(self, rows: Tensor) -> "Either":
-        return Either(self.which[rows], [law.at(rows) for law in self.laws])
+    def take(self, rows: Tensor) -> "Either":
+        return Either(self.which[rows], [law.take(rows) for law in self.laws])
 
     @classmethod
     def joined(cls, laws: "Sequence[Either]") -> "Either":
@@ -482,7 +482,7 @@ def joined(laws: Sequence[Law]) -> Law:
         return type(first).joined([first, *others])
     n, rest = len(first), joined(others)  # of different kinds
     rows = torch.arange(n + len(rest), device=first.location.device)
-    return either(rows >= n, first.at(rows.clamp(max=n - 1)), rest.at((rows - n).clamp(min=0)))
+    return either(rows >= n, first.take(rows.clamp(max=n - 1)), rest.take((rows - n).clamp(min=0)))
 
 
 def averaged(laws: Sequence[Law]) -> Law:

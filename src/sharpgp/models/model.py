@@ -34,7 +34,7 @@ class HeldOut:
     scores: Tensor
 
     @classmethod
-    def of(cls, rows: Tensor, law: Law, y: Tensor) -> "HeldOut":
+    def from_law(cls, rows: Tensor, law: Law, y: Tensor) -> "HeldOut":
         """With the scores of the targets [n] of these rows."""
         return cls(rows, law, law.score(y))
 
@@ -55,15 +55,15 @@ class HeldOut:
 
     def in_order(self) -> "HeldOut":
         """The same in the order of the training points."""
-        return self.at(self.rows.argsort())
+        return self.take(self.rows.argsort())
 
-    def only(self, rows: Tensor) -> "HeldOut":
+    def take_rows(self, rows: Tensor) -> "HeldOut":
         """Those of some rows, which are among these, in the order of the training points."""
-        return self.at(torch.isin(self.rows, rows).nonzero()[:, 0]).in_order()
+        return self.take(torch.isin(self.rows, rows).nonzero()[:, 0]).in_order()
 
-    def at(self, places: Tensor) -> "HeldOut":
+    def take(self, places: Tensor) -> "HeldOut":
         """Some of these points, by their places."""
-        return HeldOut(self.rows[places], self.law.at(places), self.scores[places])
+        return HeldOut(self.rows[places], self.law.take(places), self.scores[places])
 
 
 class Model(ABC):
@@ -263,4 +263,4 @@ def held_out_of(fits: Sequence[Model], pairs: Sequence[Split], X: Tensor, y: Ten
     with torch.no_grad():
         law = joined([fit.law(X[test]) for fit, (_, test) in zip(fits, pairs, strict=True)])
     rows = torch.cat([test for _, test in pairs])
-    return HeldOut.of(rows, law, y[rows])
+    return HeldOut.from_law(rows, law, y[rows])

@@ -168,7 +168,7 @@ class PooledModel(Learner):
 
     def _pooled(self, held: Sequence[HeldOut]) -> HeldOut:
         law, rows = mixed([one.law for one in held], self.units, self.weights), held[0].rows
-        return HeldOut.of(rows, law, self.y_train[rows])
+        return HeldOut.from_law(rows, law, self.y_train[rows])
 
     def _with(self, models: Sequence[Learner]) -> "PooledModel":
         return PooledModel(models, self.weights, self.units, self.scores, self.members)
@@ -234,16 +234,16 @@ def pooled_out_of_fold(
     What predicts is what was scored, the average of the refits.  Only where a splitter keeps some
     rows from several of them, as one in order of time does, fits to all rows predict.
     """
-    progress.begin("cross-validating", "fit", len(models) * len(pairs))
+    progress.start_phase("cross-validating", "fit", len(models) * len(pairs))
     found: dict[str, OutOfFold] = {}
     for name, model in models.items():
-        progress.at(name)
+        progress.name_step(name)
         refits_of = model.out_of_training if drawn else model.out_of_fold
         found[name] = refits_of(pairs, labels, seed)
     held = at_common_rows([one.held for one in found.values()])
     average = drawn or _trains_everywhere(pairs, len(labels))
     predicting: dict[str, Learner] = {
-        name: AveragedModel.of(one) if average and len(one.refits) > 1 else one.model
+        name: AveragedModel.from_out_of_fold(one) if average and len(one.refits) > 1 else one.model
         for name, one in found.items()
     }
     return pooled(predicting, held)
@@ -260,7 +260,7 @@ def at_common_rows(held: Sequence[HeldOut]) -> list[HeldOut]:
     rows = held[0].rows
     for one in held[1:]:
         rows = rows[torch.isin(rows, one.rows)]
-    return [one if len(one.rows) == len(rows) else one.only(rows) for one in held]
+    return [one if len(one.rows) == len(rows) else one.take_rows(rows) for one in held]
 
 
 def pooled(models: Mapping[str, Learner], held: Sequence[HeldOut]) -> tuple[Learner, HeldOut]:
@@ -289,7 +289,7 @@ def pooled(models: Mapping[str, Learner], held: Sequence[HeldOut]) -> tuple[Lear
         for name, weight, one in zip(models, weights, held, strict=True)
     ]
     law = mixed([one.law for one in held], units, weights)
-    found = HeldOut.of(rows, law, y)
+    found = HeldOut.from_law(rows, law, y)
     several = list(models.values())
     order = weights.argsort(descending=True).tolist()
     leading = next((k for k in order if several[k].gp is not None), None)

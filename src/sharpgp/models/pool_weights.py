@@ -108,7 +108,7 @@ def crps_products(laws: Sequence[Law], y: Tensor, weights: Tensor | None = None)
     0.23
     """
     places = torch.arange(0, len(y), -(-len(y) // _MOST_POINTS), device=y.device)
-    laws, y = [law.at(places) for law in laws], y[places]
+    laws, y = [law.take(places) for law in laws], y[places]
     nodes = _NODES.to(y.device).unsqueeze(-1)
     t = torch.cat([*(law.value(nodes) for law in laws), y.unsqueeze(0)]).sort(dim=0).values
     middle, width = 0.5 * (t[1:] + t[:-1]), t.diff(dim=0)

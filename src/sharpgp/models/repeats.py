@@ -312,7 +312,7 @@ class SeenModel(AroundModel):
 
     def law(self, X: Tensor) -> Law:
         found = self.known.find(X)
-        return either(found >= 0, self.of_single(self.model.law(X)), self._law.at(found))
+        return either(found >= 0, self.of_single(self.model.law(X)), self._law.take(found))
 
     def location(self, X: Tensor) -> Tensor:
         found = self.known.find(X)

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.exchangeability import ALARM, Exchangeability
+from sharpgp.exchangeability import ALARM_LEVEL, Exchangeability
 from sharpgp.plots.style import BLUE, DASHED, GREY, INK, ORANGE, PALE, plain
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def exchangeability(ax: Axes, found: Exchangeability) -> Axes:
     p = np.linspace(0, 1, 101)
     ax.fill_between(p, (p - radius).clip(0), (p + radius).clip(max=1), color=PALE, lw=0)
     ax.plot([0, 1], [0, 1], color=GREY, lw=0.8, ls=DASHED)
-    changed = found.p_value < ALARM
+    changed = found.p_value < ALARM_LEVEL
     ax.plot([0, *old], [0, *new], color=ORANGE if changed else BLUE, lw=1.4)
     ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
     title = "The data have changed" if changed else "No sign of a change"
@@ -64,8 +64,8 @@ def martingale(ax: Axes, online: "Online") -> Axes:
             "found one without a martingale"
         )
     path = np.array([0.0, *online.martingale.log_path]).clip(-300, 300)
-    sure = np.flatnonzero(path >= -np.log10(ALARM))
+    sure = np.flatnonzero(path >= -np.log10(ALARM_LEVEL))
     ax.plot(np.arange(len(path)), 10.0**path, color=ORANGE if len(sure) else BLUE, lw=1.4)
-    ax.axhline(1 / ALARM, color=GREY, lw=0.8, ls=DASHED)
+    ax.axhline(1 / ALARM_LEVEL, color=GREY, lw=0.8, ls=DASHED)
     ax.set_yscale("log")
     return plain(ax, "step", "capital of a bet on change")

@@ -1,7 +1,7 @@
 """What the report says of the test rows: their gaps, and whether they are like those before."""
 
 from sharpgp.diagnostics import Diagnostics
-from sharpgp.exchangeability import ALARM
+from sharpgp.exchangeability import ALARM_LEVEL
 from sharpgp.report.wording import numeral, percent
 from sharpgp.report.words import Finding
 
@@ -16,7 +16,7 @@ def assumption(found: Diagnostics) -> Finding | None:
         f"test of their scores has p = {test.p_value:.2g}."
     )
     moved = ", ".join(test.moved)
-    if test.p_value >= ALARM:
+    if test.p_value >= ALARM_LEVEL:
         also = f" These features have moved, though: {moved}." if moved else ""
         return Finding(shows, f"No sign of a change.{also}", not moved)
     named = f"features that moved: {moved}" if moved else "no single feature has moved"

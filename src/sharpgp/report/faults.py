@@ -107,7 +107,7 @@ def _inputs(found: Diagnostics) -> Fault | None:
             much = f"{times:,.0f} times" if factor > 1 else f"1/{times:,.0f} of"
             away.append((1 + times, f"{new.name} is about {much} what it was in training"))
         elif outside > _OUTSIDE:
-            ends = " to ".join(old.ends(np.array([low, high]))[0])
+            ends = " to ".join(old.edge_texts(np.array([low, high]))[0])
             says = f"{new.name} is outside of its range in training ({ends}) at {percent(outside)}"
             away.append((outside, f"{says} of the points"))
     if not away:

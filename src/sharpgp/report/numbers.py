@@ -99,7 +99,7 @@ def _intervals(found: Diagnostics, k: int, columns: list[OwnColumn]) -> Numbers:
         bins = column.coverage(y, lower, upper, COVERAGE_BINS)
         groups = _bins(bins, float(coverage), found.n_cal, found.looks)
         named = {"category": bool(column.labels)}
-        ends = column.ends(bins.edges)
+        ends = column.edge_texts(bins.edges)
         return [group | named | {"ends": ends[i]} for i, group in enumerate(groups)]
 
     return {

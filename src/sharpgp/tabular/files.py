@@ -56,7 +56,7 @@ def read_whole(
         if form == "parquet":
             import pyarrow.parquet as pq
 
-            table = pq.ParquetFile(Place.of(path).file()).read()
+            table = pq.ParquetFile(Place.parse(path).file()).read()
         elif form == "excel":
             table, told, decimal = read_sheet(path, [*MISSING, *missing], reading)
         else:
@@ -133,11 +133,11 @@ def names_in(path: str | os.PathLike[str], reading: Reading = AS_GUESSED) -> lis
         if form == "parquet":
             import pyarrow.parquet as pq
 
-            names = pq.ParquetFile(Place.of(path).file()).schema_arrow.names
+            names = pq.ParquetFile(Place.parse(path).file()).schema_arrow.names
         elif form == "excel":
             names = read_sheet(path, MISSING, reading)[0].column_names
         else:
-            names = Layout.of(path, reading).names
+            names = Layout.detect(path, reading).names
     check_names(path, names)
     return list(names)
 
@@ -153,11 +153,11 @@ def rows_in(path: str | os.PathLike[str]) -> int | None:
         import pyarrow.parquet as pq
 
         with plain_errors(path):
-            return int(pq.ParquetFile(Place.of(path).file()).metadata.num_rows)
-    if form == "excel" or not Place.of(path).is_local:
+            return int(pq.ParquetFile(Place.parse(path).file()).metadata.num_rows)
+    if form == "excel" or not Place.parse(path).is_local:
         return None
     lines, last = 0, b"\n"
-    with plain_errors(path), Place.of(path).stream() as file:
+    with plain_errors(path), Place.parse(path).stream() as file:
         while block := file.read(_BLOCK_BYTES):
             lines, last = lines + block.count(b"\n"), block[-1:]
     return max(0, lines - 1 + (last != b"\n"))
@@ -180,7 +180,7 @@ def read_batches(
         if form == "parquet":
             import pyarrow.parquet as pq
 
-            file = pq.ParquetFile(Place.of(path).file())
+            file = pq.ParquetFile(Place.parse(path).file())
             yield from file.iter_batches(rows, columns=list(types))
             return
         if form == "excel":
@@ -278,8 +278,8 @@ def stream_of(
     from pyarrow import transcoding_input_stream
 
     with plain_errors(path):
-        layout = Layout.of(path, reading)
-        with Place.of(path).stream() as stream:
+        layout = Layout.detect(path, reading)
+        with Place.parse(path).stream() as stream:
             plain = layout.encoding in ("utf-8", "utf-8-sig")
             yield (
                 stream if plain else transcoding_input_stream(stream, layout.encoding, "utf-8"),
@@ -317,7 +317,7 @@ def _reason(text: str, path: str | os.PathLike[str]) -> str:
     value = re.search(r"column #(\d+).* to ([\w\[\]]+): invalid value '(.*)'", first)
     count = re.search(r"Expected (\d+) columns, got (\d+)", first)
     if value or count:
-        layout = Layout.of(path, AS_GUESSED)
+        layout = Layout.detect(path, AS_GUESSED)
         where = f" in row {int(row[1]) - layout.skip - 1}" if row else ""
     if value:
         wanted = {"double": "numbers", "timestamp[us]": "dates as in training"}

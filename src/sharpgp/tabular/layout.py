@@ -83,9 +83,9 @@ class Layout:
     told: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, path: str | os.PathLike[str], reading: Reading) -> "Layout":
+    def detect(cls, path: str | os.PathLike[str], reading: Reading) -> "Layout":
         """The layout of a CSV file, from its first bytes."""
-        with Place.of(path).stream() as stream:
+        with Place.parse(path).stream() as stream:
             sample = stream.read(SAMPLE_BYTES + 1)
         whole = len(sample) <= SAMPLE_BYTES
         encoding = reading.encoding or _encoding(sample)

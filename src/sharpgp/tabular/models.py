@@ -226,8 +226,8 @@ def fit_files(
     >>> fitted.rows, fitted.model.predict_interval([[0.5]], coverage=0.9).shape
     (400, (1, 2))
     """
-    limit, most, drop = Memory.of(memory), as_count(rows, "rows", least=4), list(drop)
-    files = Source.of(source, drop, missing, reading)
+    limit, most, drop = Memory.parse(memory), as_count(rows, "rows", least=4), list(drop)
+    files = Source.from_data(source, drop, missing, reading)
     features_among(files.names, target, drop, groups)
     names = tuple(name for name in files.names if name not in drop)
     seed, batch_rows = seed_of(model.random_state) or 0, limit.batch_rows(len(names))

@@ -21,7 +21,7 @@ class Place(os.PathLike[str]):
 
     Examples
     --------
-    >>> place = Place.of("file:///data/a.parquet")
+    >>> place = Place.parse("file:///data/a.parquet")
     >>> place.name, str(place)
     ('/data/a.parquet', 'file:///data/a.parquet')
     """
@@ -31,7 +31,7 @@ class Place(os.PathLike[str]):
     said: str
 
     @classmethod
-    def of(cls, path: str | os.PathLike[str]) -> "Place":
+    def parse(cls, path: str | os.PathLike[str]) -> "Place":
         """Of a path, or an address such as ``s3://bucket/a.parquet``, by pyarrow or fsspec."""
         if isinstance(path, Place):
             return path
@@ -101,7 +101,7 @@ def is_one_file(given: Any) -> bool:
     """Whether this is the name of a single file, not of a folder or a pattern."""
     if not isinstance(given, str | os.PathLike):
         return False
-    place = Place.of(given)
+    place = Place.parse(given)
     return not _is_pattern(place) and not (place.is_local and os.path.isdir(place.name))
 
 
@@ -114,7 +114,7 @@ def places_of(given: Paths) -> list[tuple[Place, str]]:
     several = [given] if isinstance(given, str | os.PathLike) else list(given)
     found: list[tuple[Place, str]] = []
     single: list[Place] = []
-    for place in map(Place.of, several):
+    for place in map(Place.parse, several):
         inside = _inside(place)
         found += inside or []
         single += [place] if inside is None else []

@@ -47,9 +47,9 @@ class Memory:
 
     Examples
     --------
-    >>> Memory.of(2).rows(columns=9), Memory.of("1.5 GB").rows(columns=9)
+    >>> Memory.parse(2).rows(columns=9), Memory.parse("1.5 GB").rows(columns=9)
     (3106891, 1608087)
-    >>> Memory.of("512MB")
+    >>> Memory.parse("512MB")
     Traceback (most recent call last):
     sharpgp.exceptions.InvalidInputError: memory: expected more than 0.75 GiB, found '512MB'
     """
@@ -57,7 +57,7 @@ class Memory:
     limit: int
 
     @classmethod
-    def of(cls, given: float | str) -> "Memory":
+    def parse(cls, given: float | str) -> "Memory":
         """From a number of GiB, or a text such as ``"4GB"``."""
         found = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*([a-z]*)\s*", str(given).lower())
         if found is None or found[2] not in _UNITS or isinstance(given, bool):
@@ -239,7 +239,7 @@ def drawn(draw: Draw, source: Source, visit_all: Visitors, folder: Path | None) 
         about = [source.about, draw.names, draw.target, draw.missing, draw.seed]
         path = folder / f"pass-{hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]}.arrow"
     units = source.units
-    progress.begin("drawing rows", "part", len(units))
+    progress.start_phase("drawing rows", "part", len(units))
     done, total = _read(path, draw.most) if path else (0, Sample(draw.most))
     progress.advance(done)
     left: Iterator[Unit] = (replace(unit, below=total.below) for unit in units[done:])

@@ -71,7 +71,7 @@ class Source:
     engine: str | None = None
 
     @classmethod
-    def of(
+    def from_data(
         cls,
         given: Any,
         unused: Iterable[str] = (),
@@ -114,7 +114,7 @@ def names_in(given: Any, reading: Reading = AS_GUESSED) -> Sequence[str]:
     """Names of the columns of a file, or of whatever has rows."""
     if is_one_file(given):
         return files.names_in(given, reading)
-    return Source.of(given, reading=reading).names
+    return Source.from_data(given, reading=reading).names
 
 
 def batches_of(
@@ -124,7 +124,7 @@ def batches_of(
     if is_one_file(given):
         yield from read_batches(given, types, rows, missing, reading)
         return
-    for unit in Source.of(given, (), missing, reading, types).units:
+    for unit in Source.from_data(given, (), missing, reading, types).units:
         yield from resolved(unit.rows).batches(list(types), rows)
 
 

@@ -21,7 +21,7 @@ Part = tuple[Tensor, Tensor]
 
 
 @contextmanager
-def calm() -> Iterator[None]:
+def without_warnings() -> Iterator[None]:
     """One thread unless ``OMP_NUM_THREADS`` says otherwise, and no warnings."""
     before = torch.get_num_threads()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))

@@ -22,7 +22,7 @@ from torch import Tensor
 from sharpgp import PredictiveDistribution, calibrate
 from sharpgp.calibration.any_model import ForeignPredictor, smooth_beta
 from sharpgp.models.foreign import LEVELS
-from sharpgp_benchmarks.evidence.common import calm, sets
+from sharpgp_benchmarks.evidence.common import sets, without_warnings
 from sharpgp_benchmarks.evidence.run import header, row
 
 COVERAGES = (0.8, 0.9, 0.95)
@@ -152,7 +152,7 @@ def main(
     data_home: str | None = None,
 ) -> None:
     """Print one table for each part."""
-    with calm():
+    with without_warnings():
         if "real" in parts.split(","):
             real(datasets, seeds, rows, data_home)
         if "simulated" in parts.split(","):

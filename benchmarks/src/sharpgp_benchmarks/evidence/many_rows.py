@@ -23,7 +23,7 @@ from sklearn.ensemble import RandomForestRegressor
 
 from sharpgp import Neighbours, SharpGPRegressor, Sparse, metrics
 from sharpgp._validation import check_choice
-from sharpgp_benchmarks.evidence.common import GENERATED, Clock, calm, numbers, sets
+from sharpgp_benchmarks.evidence.common import GENERATED, Clock, numbers, sets, without_warnings
 from sharpgp_benchmarks.evidence.run import header, row
 
 #: Levels whose pinball losses make the CRPS of quantiles.
@@ -129,7 +129,7 @@ def measure(
 ) -> None:
     """Print the figures of one fit; to be called in a process of its own."""
     X, y, X_test, y_test = draw(name, n, n_test, seed, data_home)
-    with calm():
+    with without_warnings():
         fitting, predicting, (ends, crps) = CONTESTANTS[kind](X, y, X_test, y_test, seed, device)
     inside = metrics.interval_coverage(y_test, *ends.T)
     score = metrics.interval_score(y_test, *ends.T, 0.95)

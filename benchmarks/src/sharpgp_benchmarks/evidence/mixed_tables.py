@@ -24,7 +24,7 @@ from sharpgp import SharpGPRegressor, through
 from sharpgp._validation import check_choice
 from sharpgp.metrics import interval_coverage, interval_score
 from sharpgp_benchmarks import mixed_sets
-from sharpgp_benchmarks.evidence.common import Clock, calm, numbers
+from sharpgp_benchmarks.evidence.common import Clock, numbers, without_warnings
 from sharpgp_benchmarks.evidence.run import header, measured, row
 from sharpgp_benchmarks.peers.predictions import conformal_quantile
 
@@ -159,14 +159,14 @@ def one(
     for kind, model in models.items():
         if kind not in fits:
             continue
-        with calm(), Clock() as clock:
+        with without_warnings(), Clock() as clock:
             model.fit(train, target)
             figures = judge(model, asked, truth)
         found[kind] = [*figures, clock.cpu]
     nothing = float("nan")
     for package in packages:
         for kind in ("constant", "quantiles"):
-            with calm(), Clock() as clock:
+            with without_warnings(), Clock() as clock:
                 ends = boosted(package, kind == "quantiles", train, target, asked, seed)
             score = interval_score(truth, *ends, COVERAGE)
             figures = [nothing, interval_coverage(truth, *ends), score, nothing]

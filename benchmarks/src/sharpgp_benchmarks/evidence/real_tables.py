@@ -16,7 +16,7 @@ from sharpgp._validation import check_choice
 from sharpgp.metrics import interval_coverage, interval_score
 from sharpgp.toy import Split
 from sharpgp_benchmarks import table_sets
-from sharpgp_benchmarks.evidence.common import Clock, calm
+from sharpgp_benchmarks.evidence.common import Clock, without_warnings
 from sharpgp_benchmarks.evidence.mixed_tables import by_hand
 from sharpgp_benchmarks.evidence.run import header, measured, row
 from sharpgp_benchmarks.peers.league import LEAGUE, why_not
@@ -66,7 +66,7 @@ def one(name: str, method: str, seed: int, rows: int) -> list[float]:
     n = min(rows, int(SHARE * len(y)))
     train, test = order[:n], order[n : n + MOST_TEST]
     predict = ours if method in OURS else theirs
-    with calm(), Clock() as clock:
+    with without_warnings(), Clock() as clock:
         found = predict(method, frame.iloc[train], y[train], frame.iloc[test], y[test], seed)
     figures = []
     for k, coverage in enumerate(COVERAGES):

@@ -9,7 +9,7 @@ root), of the box to that of Bonferroni from the same calibration.
 import numpy as np
 
 from sharpgp import SharpGPRegressor
-from sharpgp_benchmarks.evidence.common import calm
+from sharpgp_benchmarks.evidence.common import without_warnings
 from sharpgp_benchmarks.evidence.run import header, measured, row
 
 COVERAGE = 0.8
@@ -30,7 +30,7 @@ def measure(correlation: float, seed: int, calibration: str) -> tuple[float, flo
     (X, Y), (test, target) = draw(160, correlation, rng), draw(2000, correlation, rng)
     settings = {"base": "rbf", "calibration": calibration, "cal_size": 39, "random_state": seed}
     model = SharpGPRegressor(**settings)
-    with calm():
+    with without_warnings():
         model.fit(X, Y)
         box = model.predict_region(test, COVERAGE)
         each = model.predict_interval(test, 1 - (1 - COVERAGE) / 3, symmetric=True)

@@ -26,7 +26,7 @@ import sharpgp
 from sharpgp._files import make_folder
 from sharpgp.exceptions import SharpGPError
 from sharpgp_benchmarks import progress
-from sharpgp_benchmarks.evidence.common import calm
+from sharpgp_benchmarks.evidence.common import without_warnings
 from sharpgp_benchmarks.run import run
 from sharpgp_benchmarks.store import Store
 from sharpgp_benchmarks.task import Outcome, Task
@@ -55,7 +55,7 @@ def recorded(name: str, out: Path | None, command: str) -> Iterator[None]:
     if out is not None:
         make_folder(out)
     try:
-        with calm():
+        with without_warnings():
             yield
         if out is not None:
             _write(_running, out, command)
@@ -104,7 +104,7 @@ def measured(
 def run_task(task: Task, context: Mapping[str, Any]) -> Outcome:
     """Measure one case of a study."""
     function = getattr(import_module(f"{__package__}.{task.dataset}"), task.method)
-    with calm():
+    with without_warnings():
         return Outcome({}, {"answer": _encoded(function(*task.settings["case"]))})
 
 

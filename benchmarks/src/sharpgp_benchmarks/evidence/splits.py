@@ -15,7 +15,7 @@ import torch
 from sharpgp import metrics
 from sharpgp.models.pool_weights import crps_of_scores
 from sharpgp.models.trees import forests
-from sharpgp_benchmarks.evidence.common import calm, sets
+from sharpgp_benchmarks.evidence.common import sets, without_warnings
 from sharpgp_benchmarks.evidence.run import header, measured, row
 from sharpgp_benchmarks.peers.predictions import conformal_quantile
 from sharpgp_benchmarks.peers.protocol import COVERAGES, Case, make_case
@@ -26,7 +26,7 @@ LIMITS = {"target": np.inf, "arcsinh": 0.0}
 
 def grown_on(case: Case, limit: float) -> forests.ExtraTrees:
     """Extra trees on the training part, with such a limit."""
-    with calm(), mock.patch.object(forests, "_HEAVY", limit):
+    with without_warnings(), mock.patch.object(forests, "_HEAVY", limit):
         return forests.ExtraTrees(case.parts.X_train, case.parts.y_train, 0)
 
 

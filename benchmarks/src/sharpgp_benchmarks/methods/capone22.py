@@ -170,7 +170,7 @@ class UniformBoundPredictor(LevelPredictor):
         beta_bar = (factor + 2.0 * norm / lower[:, -1].sqrt()).log() + log_gamma
         return beta_bar.clamp(max=_LOG_LARGEST).exp()
 
-    def inside(self, X: Tensor, delta: Tensor) -> Tensor:
+    def quantiles_inside(self, X: Tensor, delta: Tensor) -> Tensor:
         """An end of the bound at coverage ``|2 delta - 1|``."""
         coverage = (2.0 * delta - 1.0).abs()
         distinct, position = coverage.unique(return_inverse=True)

@@ -55,7 +55,7 @@ class MixturePredictor(LevelPredictor):
         blocks = self._features(X).split(self._rows(1))
         return torch.cat([self.components(block)[0].mean(0) for block in blocks])
 
-    def inside(self, X: Tensor, delta: Tensor) -> Tensor:
+    def quantiles_inside(self, X: Tensor, delta: Tensor) -> Tensor:
         blocks = X.split(self._rows(len(delta)))
         parts = [mixture_quantiles(*self.components(block), delta) for block in blocks]
         return torch.cat(parts, dim=-1)

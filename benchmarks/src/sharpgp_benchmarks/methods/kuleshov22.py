@@ -142,7 +142,7 @@ class NetworkPredictor(HeldOutPredictor):
         agree("number of calibration points", self.n_cal > 0, True)
         agree("units of the network", self.units.shift.dim(), 0)
 
-    def inside(self, X: Tensor, delta: Tensor) -> Tensor:
+    def quantiles_inside(self, X: Tensor, delta: Tensor) -> Tensor:
         mu, sigma = base_prediction(self.posterior, X)
         features = base_quantiles(mu, sigma, self.units)
         scores = self.network.scores(features, torch.special.ndtri(delta).unsqueeze(-1))

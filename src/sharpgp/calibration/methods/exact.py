@@ -141,9 +141,9 @@ class Exact(Recalibrator):
 
             data = points.repeats, points.X, points.y
             return from_held_out(model, without, *data, by=classes)
-        found = ScoredPredictor.of(model, points.X, points.y)
+        found = ScoredPredictor.from_model(model, points.X, points.y)
         if classes is not None:
-            return ClassPredictor.of(found, classes)
+            return ClassPredictor.from_predictor(found, classes)
         if points.groups is None:
             return found
         of_groups = found.for_groups(points.groups)

@@ -35,4 +35,4 @@ class Kuleshov18(PosteriorMethod):
     knows_inputs = True
 
     def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> ScoredPredictor:
-        return ScoredPredictor.of(PosteriorModel(posterior), X, y)
+        return ScoredPredictor.from_model(PosteriorModel(posterior), X, y)

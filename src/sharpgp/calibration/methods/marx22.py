@@ -34,4 +34,4 @@ class Marx22(PosteriorMethod):
     knows_inputs = True
 
     def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> ScoredPredictor:
-        return ScoredPredictor.of(ConstantSpread(posterior), X, y)
+        return ScoredPredictor.from_model(ConstantSpread(posterior), X, y)

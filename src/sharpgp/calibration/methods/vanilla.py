@@ -18,13 +18,13 @@ class GaussianPredictor(LevelPredictor):
     def __init__(self, posterior: Posterior) -> None:
         self.posterior = posterior
 
-    def inside(self, X: Tensor, delta: Tensor) -> Tensor:
+    def quantiles_inside(self, X: Tensor, delta: Tensor) -> Tensor:
         sigma = self.posterior.sigma(self.posterior.theta_R.unsqueeze(0), X)
         return self.posterior.mean(X) + torch.special.ndtri(delta).unsqueeze(-1) * sigma
 
     def band(self, X: Tensor, coverage: float) -> tuple[Tensor, Tensor]:
         levels = torch.tensor(self.centred_levels(coverage), dtype=torch.float64, device=X.device)
-        lower, upper = self.inside(X, levels)
+        lower, upper = self.quantiles_inside(X, levels)
         return lower, upper
 
     def _updated(self, X: Tensor, y: Tensor, weights: Tensor | None) -> "GaussianPredictor":

@@ -40,4 +40,4 @@ class Vovk20(PosteriorMethod):
 
     def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> ScoredPredictor:
         draw = float(np.random.default_rng(self.seed).uniform())
-        return ScoredPredictor.of(PosteriorModel(posterior), X, y, draw=draw)
+        return ScoredPredictor.from_model(PosteriorModel(posterior), X, y, draw=draw)

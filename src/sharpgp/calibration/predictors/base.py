@@ -28,8 +28,8 @@ from sharpgp.gp.posterior import Posterior
 from sharpgp.metrics import ECE_LEVELS, CalibrationReport, calibration_report
 from sharpgp.models.model import Model, needed_gp
 
-#: Rows that are predicted at a time, so that memory grows with the answers only.
-ROWS_AT_ONCE = 2**15
+#: Rows per block of predictions: memory grows with the answers only.
+ROWS_PER_BLOCK = 2**15
 
 
 class Calibrated(ABC):
@@ -73,7 +73,7 @@ class Calibrated(ABC):
         """
 
     @abstractmethod
-    def ends(
+    def interval_ends(
         self, X: Tensor, coverages: list[float], symmetric: bool | None, weights: Tensor | None
     ) -> Tensor:
         """Interval ends [2, K, T] at increasing coverages, nested."""
@@ -91,7 +91,7 @@ class Calibrated(ABC):
         """Whether the symmetric band at this coverage is backed by calibration points."""
         return self.n_cal is None or whole_rank(coverage, self.n_cal, up=True) <= self.n_cal
 
-    def within(self, bounds: Bounds | None) -> Self:
+    def with_bounds(self, bounds: Bounds | None) -> Self:
         """The same predictor for a target within bounds; None for no bounds."""
         return self._bounded(bounds)
 
@@ -106,9 +106,9 @@ class Calibrated(ABC):
             other.bounds = bounds
         return other
 
-    def kept(self, values: Tensor) -> Tensor:
+    def clip(self, values: Tensor) -> Tensor:
         """Values clipped to the bounds, if there are any."""
-        return values if self.bounds is None else self.bounds.kept(values)
+        return values if self.bounds is None else self.bounds.clip(values)
 
     def __repr__(self) -> str:
         points = "" if self.n_cal is None else f"{self.n_cal:,} calibration {self.counted}, "
@@ -142,7 +142,7 @@ class Calibrated(ABC):
 
     def predict_mean(self, X: Any) -> Tensor:
         """Predictive mean [T]."""
-        return self.kept(self.location(self._features(X)))
+        return self.clip(self.location(self._features(X)))
 
     def predict_quantiles(self, X: Any, levels: Any) -> Tensor:
         """Quantiles, shape (T,) for a single level and (T, k) for several, never crossing."""
@@ -154,7 +154,7 @@ class Calibrated(ABC):
         ordered, position = torch.unique(delta, return_inverse=True)
         if self.n_cal is not None:
             warn_if_unsupported(ordered, n_cal=self.n_cal, counted=self.counted)
-        table = self.kept(in_blocks(lambda rows: self.quantiles(rows, ordered), X))[position]
+        table = self.clip(in_blocks(lambda rows: self.quantiles(rows, ordered), X))[position]
         return table[0] if single else table.mT
 
     def predict_interval(
@@ -183,8 +183,10 @@ class Calibrated(ABC):
         ordered = sorted(set(values))
         for value in ordered:
             self._warn_of_coverage(value, symmetric, weights, len(X))
-        ends = in_blocks(lambda rows, w: self.ends(rows, ordered, symmetric, w), X, weights)
-        ends = self.kept(ends).permute(2, 0, 1)[..., [ordered.index(value) for value in values]]
+        ends = in_blocks(
+            lambda rows, w: self.interval_ends(rows, ordered, symmetric, w), X, weights
+        )
+        ends = self.clip(ends).permute(2, 0, 1)[..., [ordered.index(value) for value in values]]
         return ends[..., 0] if single else ends
 
     def predict_std(self, X: Any) -> Tensor:
@@ -214,11 +216,11 @@ class Calibrated(ABC):
             quantiles = self._quantiles_at(X, ECE_LEVELS[1:-1])
             free = quantiles
             if self.bounds is not None:
-                free = self.within(None)._quantiles_at(X, ECE_LEVELS[1:-1])
+                free = self.with_bounds(None)._quantiles_at(X, ECE_LEVELS[1:-1])
             interval = self._interval_at(X, coverage)
         return calibration_report(
             y.cpu().numpy(),
-            mean=self.kept(self.location(X)).cpu().numpy(),
+            mean=self.clip(self.location(X)).cpu().numpy(),
             dist=self._distribution_at(X).numpy(),
             quantiles=quantiles.cpu().numpy(),
             interval=interval.cpu().numpy(),
@@ -350,7 +352,7 @@ class Calibrated(ABC):
         """Checked rows, and the bounds that hold their targets, too."""
         X = self._features(X)
         y = as_target(y, n_rows=X.shape[0], device=X.device)
-        bounds = None if self.bounds is None else self.bounds.holding(as_numpy(y))
+        bounds = None if self.bounds is None else self.bounds.revise(as_numpy(y))
         return X, y, bounds
 
 
@@ -407,10 +409,10 @@ def in_blocks(ask: Callable[..., Tensor], *rows: Tensor | None) -> Tensor:
     """``ask`` for blocks of rows, whose answers have the rows last; a None stays None."""
     first = rows[0]
     assert first is not None
-    if len(first) <= ROWS_AT_ONCE:
+    if len(first) <= ROWS_PER_BLOCK:
         return ask(*rows)
-    count = -(-len(first) // ROWS_AT_ONCE)
-    parts = [[None] * count if part is None else part.split(ROWS_AT_ONCE) for part in rows]
+    count = -(-len(first) // ROWS_PER_BLOCK)
+    parts = [[None] * count if part is None else part.split(ROWS_PER_BLOCK) for part in rows]
     return torch.cat([ask(*block) for block in zip(*parts, strict=True)], dim=-1)
 
 

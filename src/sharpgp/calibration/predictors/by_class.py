@@ -26,10 +26,10 @@ from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.models.model import Model
 from sharpgp.models.repeats import KnownInputs, SeenModel
 
-#: Points from which a class is calibrated by its own scores; smaller ones are one class.
-FEWEST_OF_CLASS = 10
-# A column with more distinct values than this has no classes.
-_MOST_CLASSES = 1000
+#: Classes with fewer calibration points are pooled into one.
+MIN_ROWS_PER_CLASS = 10
+# A column with more distinct values does not define classes.
+_MAX_CLASSES = 1000
 
 
 @stored(
@@ -47,8 +47,8 @@ class ClassPredictor(OfModel):
     ``beta_k`` ranks the scores of the ``C_k`` calibration points of that class, so that
     ``coverage <= P(y in interval | class k) <= coverage + 1/(C_k + 1)`` for the symmetric band (the
     centred interval: ``+ 2/(C_k + 1)``), if points of a class are exchangeable.  Classes with fewer
-    than :data:`FEWEST_OF_CLASS` calibration points, or none, are treated as one class, calibrated
-    with the points of all the small ones, or with all points where these are too few.
+    than :data:`MIN_ROWS_PER_CLASS` calibration points, or none, are treated as one class,
+    calibrated with the points of all the small ones, or with all points where these are too few.
 
     Parameters
     ----------
@@ -91,12 +91,14 @@ class ClassPredictor(OfModel):
         self._restored()
 
     @classmethod
-    def of(cls, predictor: ScoredPredictor, by: Sequence[int] | Callable[[Any], Any]) -> Self:
+    def from_predictor(
+        cls, predictor: ScoredPredictor, by: Sequence[int] | Callable[[Any], Any]
+    ) -> Self:
         """Split a predictor's calibration points into classes, each with its scores."""
         function, columns = (by, ()) if callable(by) else (None, tuple(by))
         X = predictor.X_cal
         classes, masks, others = _classes_of(X, columns, function)
-        small = others if int(others.sum()) >= FEWEST_OF_CLASS else torch.ones_like(others)
+        small = others if int(others.sum()) >= MIN_ROWS_PER_CLASS else torch.ones_like(others)
         parts = [predictor.at_rows(mask) for mask in [*masks, small]]
         return cls(columns, classes, parts, function)
 
@@ -121,12 +123,12 @@ class ClassPredictor(OfModel):
             values = _values(part.X_cal, columns, function)
             masks = [(values == one).all(-1) for one in classes]
             others = ~torch.stack([*masks, torch.zeros_like(values[:, 0]).bool()]).any(0)
-            enough = [int(mask.sum()) >= FEWEST_OF_CLASS for mask in [*masks, others]]
+            enough = [int(mask.sum()) >= MIN_ROWS_PER_CLASS for mask in [*masks, others]]
             if not all(enough[:-1]):
                 warn(
                     f"by: {len(classes) - sum(enough[:-1])} of {len(classes)} classes have fewer "
-                    f"than {FEWEST_OF_CLASS} calibration points at {where} inputs; intervals there "
-                    "are those of all classes, and may cover less than requested"
+                    f"than {MIN_ROWS_PER_CLASS} calibration points at {where} inputs; intervals "
+                    "there are those of all classes, and may cover less than requested"
                 )
             pairs = zip([*masks, others], enough, strict=True)
             crossed += [part.at_rows(mask) if several else part for mask, several in pairs]
@@ -174,14 +176,14 @@ class ClassPredictor(OfModel):
         beta = torch.stack([part.ranks.beta(delta) for part in self.parts], -1)
         return self.model.value(X, beta[:, self.class_of(X)])
 
-    def ends(
+    def interval_ends(
         self, X: Tensor, coverages: list[float], symmetric: bool | None, weights: Tensor | None
     ) -> Tensor:
         out = X.new_empty(2, len(coverages), len(X))
         for part, rows in self._by_class(X):
             own = self._in_units_of(part, weights)
             own = None if own is None else own[rows]
-            out[:, :, rows] = part.ends(X[rows], coverages, symmetric, own)
+            out[:, :, rows] = part.interval_ends(X[rows], coverages, symmetric, own)
         return out
 
     def _in_units_of(self, part: ScoredPredictor, weights: Tensor | None) -> Tensor | None:
@@ -268,10 +270,10 @@ class ClassPredictor(OfModel):
         other._restored()
         return other
 
-    def within(self, bounds: Bounds | None) -> Self:
-        other = super().within(bounds)
+    def with_bounds(self, bounds: Bounds | None) -> Self:
+        other = super().with_bounds(bounds)
         if self.known is not None:
-            other.parts = [part.within(bounds) for part in self.parts]
+            other.parts = [part.with_bounds(bounds) for part in self.parts]
         return other
 
     def _test_weights(self, X: Tensor, sample_weight: Any) -> Tensor | None:
@@ -356,18 +358,18 @@ def _classes_of(
     """Values [K, c] of the classes with enough points, their points, and those of all others."""
     values = _values(X, columns, by)
     classes, where, count = values.unique(dim=0, return_inverse=True, return_counts=True)
-    if len(classes) > min(_MOST_CLASSES, len(X) // 2):
+    if len(classes) > min(_MAX_CLASSES, len(X) // 2):
         raise InvalidInputError(
             f"by: expected classes that calibration points share, found {len(classes)} among "
             f"{len(X)} points; give a column of categories, or a function that makes some"
         )
-    large = count >= FEWEST_OF_CLASS
+    large = count >= MIN_ROWS_PER_CLASS
     small = ~large[where]
     if bool((~large).any()):
         shown = int(count[~large].sum())
         warn(
             f"by: {int((~large).sum())} of {len(classes)} classes have fewer than "
-            f"{FEWEST_OF_CLASS} calibration points; their {shown} points are pooled"
+            f"{MIN_ROWS_PER_CLASS} calibration points; their {shown} points are pooled"
         )
     return classes[large], [where == k for k in large.nonzero()[:, 0].tolist()], small
 

@@ -16,7 +16,8 @@ from sharpgp.calibration.ranks import centred_levels, table_levels
 from sharpgp.calibration.tails import outer_ranks, pooled_tail
 from sharpgp.distribution import PredictiveDistribution
 
-# Share of an interval's width: it is closed, and rounding must not exclude points at its ends.
+# Intervals are closed: ends move outward by this share of the width, so that rounding excludes no
+# point at an end.
 _SLACK = 2e-10
 
 
@@ -28,7 +29,7 @@ class LevelPredictor(Calibrated):
         return self.posterior.mean(X)
 
     @abstractmethod
-    def inside(self, X: Tensor, delta: Tensor) -> Tensor:
+    def quantiles_inside(self, X: Tensor, delta: Tensor) -> Tensor:
         """Quantiles [K, T] at supported, increasing levels ``delta`` [K]."""
 
     @abstractmethod
@@ -55,15 +56,15 @@ class LevelPredictor(Calibrated):
         C, k = self.n_cal, outer_ranks(self.n_cal)
         ranks = torch.arange(1, k + 1, dtype=torch.float64, device=X.device)
         levels = torch.cat([ranks, C + 1 - ranks]).unique() / (C + 1)
-        return pooled_tail(self.inside(X, levels).mT, C)
+        return pooled_tail(self.quantiles_inside(X, levels).mT, C)
 
     def with_tail(self, X: Tensor, delta: Tensor) -> tuple[Tensor, Tail | None]:
-        """:meth:`inside` and :meth:`tail` together, for predictors that share work between them."""
-        return self.inside(X, delta), self.tail(X)
+        """:meth:`quantiles_inside` and :meth:`tail` together: predictors may share work."""
+        return self.quantiles_inside(X, delta), self.tail(X)
 
     def quantiles(self, X: Tensor, delta: Tensor) -> Tensor:
         if self.n_cal is None or bool(supported(delta, self.n_cal).all()):
-            return self.inside(X, delta)
+            return self.quantiles_inside(X, delta)
         first, last = 1.0 / (self.n_cal + 1), self.n_cal / (self.n_cal + 1)
         clamped, position = delta.clamp(first, last).unique(return_inverse=True)
         known, tail = self.with_tail(X, clamped)
@@ -72,7 +73,7 @@ class LevelPredictor(Calibrated):
         above = tail.excess(((1.0 - delta) / (1.0 - last)).clamp(max=1.0).unsqueeze(-1))
         return known[position] - below + above
 
-    def ends(
+    def interval_ends(
         self, X: Tensor, coverages: list[float], symmetric: bool | None, weights: Tensor | None
     ) -> Tensor:
         ends = torch.stack([self._interval(X, c, symmetric) for c in coverages], dim=1)

@@ -33,7 +33,7 @@ from sharpgp.exceptions import InvalidInputError
 from sharpgp.models.laws import Law
 from sharpgp.models.model import Model
 
-# Allowance for rounding of the location, so that an end still includes its point.
+# Ends move outward by this share of the location, so that rounding does not exclude their point.
 _ROUNDING = 16 * torch.finfo(torch.float64).eps
 
 
@@ -187,7 +187,9 @@ class ScoredPredictor(OfModel):
         self._rank()
 
     @classmethod
-    def of(cls, model: Model, X_cal: Tensor, y_cal: Tensor, *, draw: float | None = None) -> Self:
+    def from_model(
+        cls, model: Model, X_cal: Tensor, y_cal: Tensor, *, draw: float | None = None
+    ) -> Self:
         """Predictor from the scores of points that the model has not seen."""
         return cls(model, X_cal, y_cal, model.score(X_cal, y_cal), draw=draw)
 
@@ -221,14 +223,14 @@ class ScoredPredictor(OfModel):
             return "groups"
         return "points" if self.labels is None else "inputs"
 
-    def within(self, bounds: Bounds | None) -> Self:
+    def with_bounds(self, bounds: Bounds | None) -> Self:
         """Where targets pile up at a bound, bands if they pay there.
 
         See :func:`sharpgp.calibration.intervals.prefers_band_within`.
         """
-        other = super().within(bounds)
+        other = super().with_bounds(bounds)
         if self.by_group is not None:
-            other.by_group = self.by_group.within(bounds)
+            other.by_group = self.by_group.with_bounds(bounds)
         if bounds is not None and intervals.pile_up(self.model, bounds):
             labels = self.groups if self.in_training else None
             other.prefers_band = intervals.prefers_band_within(
@@ -252,7 +254,7 @@ class ScoredPredictor(OfModel):
     def quantiles(self, X: Tensor, delta: Tensor) -> Tensor:
         return self.model.value(X, self.ranks.beta(delta).unsqueeze(-1))
 
-    def ends(
+    def interval_ends(
         self, X: Tensor, coverages: list[float], symmetric: bool | None, weights: Tensor | None
     ) -> Tensor:
         law = self.model.law(X)
@@ -268,7 +270,7 @@ class ScoredPredictor(OfModel):
         w = self.scores.new_ones(1) if weights is None else weights
         lower, upper = [], []
         for coverage in coverages:
-            low, high, _ = self.ranks.ends(coverage, w)
+            low, high, _ = self.ranks.interval_ends(coverage, w)
             radius, _ = self.ranks.radius(coverage, w)
             band = self._is_band(coverage, symmetric, w)
             lower.append(torch.where(band, -radius, low))
@@ -297,7 +299,7 @@ class ScoredPredictor(OfModel):
     ) -> None:
         w = self.scores.new_ones(1) if weights is None else weights
         band = self._is_band(coverage, symmetric, w)
-        _, _, backed = self.ranks.ends(coverage, w)
+        _, _, backed = self.ranks.interval_ends(coverage, w)
         _, band_backed = self.ranks.radius(coverage, w)
         unbacked = int((~torch.where(band, band_backed, backed)).sum())
         if not unbacked:

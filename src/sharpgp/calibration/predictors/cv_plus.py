@@ -81,7 +81,7 @@ class PlusPredictor(OfModel, LevelPredictor):
         low, high = whole_rank(lower, N, up=False), whole_rank(upper, N, up=True)
         return (low / (N + 1) if low >= 1 else lower), (high / (N + 1) if high <= N else upper)
 
-    def inside(self, X: Tensor, delta: Tensor) -> Tensor:
+    def quantiles_inside(self, X: Tensor, delta: Tensor) -> Tensor:
         return self.with_tail(X, delta)[0]
 
     def with_tail(self, X: Tensor, delta: Tensor) -> tuple[Tensor, Tail]:

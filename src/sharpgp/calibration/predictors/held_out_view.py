@@ -50,7 +50,7 @@ class HeldOutView(ClassPredictor):
         rows = list(zip(parts, once, strict=True))
         self.X_cal = torch.cat([part.X_cal[own] for part, own in rows])
         self.y_cal = torch.cat([part.y_cal[own] for part, own in rows])
-        law = joined([part.held_out().at(own.nonzero()[:, 0]) for part, own in rows])
+        law = joined([part.held_out().take(own.nonzero()[:, 0]) for part, own in rows])
         model = _HeldOutModel(calibrated.model, law)
         self.parts = [part._with(model, part.weights, part.ratio) for part in parts]
         self.columns, self.classes = (), self.X_cal.new_empty(0, 0)
@@ -91,7 +91,7 @@ class _HeldOutModel(AroundModel):
         self.rounding = model.rounding
 
     def law(self, X: Tensor) -> Law:
-        return self._law.at(X[:, 0].long())
+        return self._law.take(X[:, 0].long())
 
     def extended(self, X: Tensor, y: Tensor) -> Model:
         return self.model.extended(X, y)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import Array, agree, stored
-from sharpgp.calibration.predictors.by_class import FEWEST_OF_CLASS, ClassPredictor
+from sharpgp.calibration.predictors.by_class import MIN_ROWS_PER_CLASS, ClassPredictor
 from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.data.folds import Split
 from sharpgp.models.bagged import AveragedModel
@@ -92,7 +92,7 @@ class GroupModel(AroundModel):
         places = [(part == k).nonzero()[:, 0] for k in which]
         fits = [self._without(k) for k in which]
         laws = [fit.law(rows[some]) for fit, some in zip(fits, places, strict=True)]
-        law = joined(laws).at(torch.cat(places).argsort())
+        law = joined(laws).take(torch.cat(places).argsort())
         known = of >= 0
         shift = torch.where(known, self.shift[of], 0.0)
         size = torch.where(known, self.size[of], 1.0)
@@ -197,7 +197,7 @@ def known_groups(
         z, of = torch.cat([z, found.scores]), torch.cat([of, groups_cal])
     count = of.bincount(minlength=int(groups.max()) + 1)
     several = count[of] > 1
-    if int(several.sum()) < FEWEST_OF_CLASS:
+    if int(several.sum()) < MIN_ROWS_PER_CLASS:
         return None
     names, place = of.unique(return_inverse=True)
     count = place.bincount().double()

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from sharpgp.calibration.predictors.base import Calibrated
-from sharpgp.calibration.predictors.by_class import FEWEST_OF_CLASS, ClassPredictor
+from sharpgp.calibration.predictors.by_class import MIN_ROWS_PER_CLASS, ClassPredictor
 from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.data.folds import equal_rows, one_of_each
 from sharpgp.exceptions import warn
@@ -27,8 +27,8 @@ from sharpgp.models.laws import Law
 from sharpgp.models.model import HeldOut, Model
 from sharpgp.models.repeats import Repeats, SeenModel
 
-# Inputs that occur once from which they alone stand for new ones, where every row trains.
-_ENOUGH_SINGLE = 20
+# From this many inputs that occur once, they alone stand for new inputs, if every row trains.
+_MIN_SINGLE_INPUTS = 20
 
 
 def from_held_out(
@@ -59,7 +59,7 @@ def from_held_out(
     """
     seen = repeats.known.find(X) >= 0
     drawn = torch.ones_like(seen) if repeats.drawn is None else repeats.drawn
-    enough = int((seen & drawn).sum()) >= FEWEST_OF_CLASS
+    enough = int((seen & drawn).sum()) >= MIN_ROWS_PER_CLASS
     _warn_of_copies(repeats, enough)
     if enough and repeats.tells:
         model = SeenModel.learned(model, repeats, without())
@@ -97,7 +97,7 @@ def _by_input(labels: Tensor, drawn: Tensor) -> dict[str, Tensor]:
     if len(labels.unique()) == len(labels) and bool(drawn.all()):
         return {}
     found = {"labels": labels}
-    if int(drawn.sum()) >= FEWEST_OF_CLASS:
+    if int(drawn.sum()) >= MIN_ROWS_PER_CLASS:
         found["drawn"] = drawn.long()
     return found
 
@@ -115,18 +115,18 @@ def from_left_out(model: Model, held: HeldOut, repeats: Repeats) -> Calibrated:
         return _single_rows(model, held.law, place, repeats)
     tested = place >= 0
     several = (tested & (count[labels] > 1)).nonzero()[:, 0]
-    enough = len(several) >= FEWEST_OF_CLASS
+    enough = len(several) >= MIN_ROWS_PER_CLASS
     _warn_of_copies(repeats, enough)
     X, y = repeats.X, repeats.y
     if enough:
         model = SeenModel.learned(model, repeats, held)
-    law = held.law.at(place)
+    law = held.law.take(place)
     if isinstance(model, SeenModel):
         law, y = model.of_single(law), model.rounded(y, law.location)
     scores, y = law.score(y), repeats.y
     single = (tested & (count[labels] == 1)).nonzero()[:, 0]
     every = tested.nonzero()[:, 0]
-    rows = single if len(single) >= _ENOUGH_SINGLE else every
+    rows = single if len(single) >= _MIN_SINGLE_INPUTS else every
 
     def part(rows: Tensor, scores: Tensor, held: Law, **settings: Any) -> ScoredPredictor:
         data = model, X[rows], y[rows], scores
@@ -134,7 +134,7 @@ def from_left_out(model: Model, held: HeldOut, repeats: Repeats) -> Calibrated:
 
     def without(rows: Tensor, **settings: Any) -> ScoredPredictor:
         """Rows as fits without their input score them."""
-        return part(rows, scores[rows], law.at(rows), **settings)
+        return part(rows, scores[rows], law.take(rows), **settings)
 
     of_new = {} if rows is single else {"labels": labels[rows]}
     parts = [(without(rows, **of_new), rows)]
@@ -162,7 +162,7 @@ def _single_rows(model: Model, law: Law, place: Tensor, repeats: Repeats) -> Cal
     with torch.no_grad():  # by how much the noise of a single row adds, in the model's own units
         more = model.law(repeats.X).spread.square() - model.law(means).spread.square()
     rows = (place >= 0).nonzero()[:, 0]
-    law = law.at(place[rows])
+    law = law.take(place[rows])
     ones = torch.ones_like(law.spread)
     factor = (1.0 + more[rows] / law.spread.square()).sqrt()
     scores = law.changed(torch.zeros_like(ones), ones, factor).score(repeats.y[rows])

@@ -10,6 +10,7 @@ from sharpgp._stored import Array, stored
 from sharpgp.gp.compute import block_entries
 from sharpgp.gp.dense import cholesky
 from sharpgp.gp.kernel_posterior import DERIVED, STORED
+from sharpgp.gp.kernels.covariance import NOISE
 from sharpgp.gp.posterior import Start
 from sharpgp.gp.sparse.posterior import InducingPosterior, SparsePosterior
 from sharpgp.gp.sparse.training import retrain_sparse
@@ -54,7 +55,7 @@ class FitcPosterior(InducingPosterior):
 
     def sigma(self, theta: Tensor, X: Tensor) -> Tensor:
         S = self.x_units.forward(X)
-        prior = self.covariance.diag(theta, S) + theta[:, -1:]
+        prior = self.covariance.diag(theta, S) + theta[:, NOISE, None]
         levels = []
         for row, parts in zip(theta, self._parts(theta), strict=True):
             reduction = []
@@ -128,7 +129,7 @@ class FitcPosterior(InducingPosterior):
         L, _ = cholesky(self.covariance.matrix(theta.unsqueeze(0), self._Z)[0])
         V = self._whitened(theta, L, self._X)
         own = self.covariance.diag(theta.unsqueeze(0), self._X)[0]
-        precision = 1.0 / (theta[-1] + (own - V.square().sum(-2)).clamp(min=0.0))
+        precision = 1.0 / (theta[NOISE] + (own - V.square().sum(-2)).clamp(min=0.0))
         B = (V * precision) @ V.mT + torch.eye(len(V), dtype=V.dtype, device=V.device)
         return _Parts(L, V, precision, cholesky(B)[0])
 

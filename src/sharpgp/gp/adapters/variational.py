@@ -20,7 +20,7 @@ from sharpgp.gp.adapters.parts import (
 )
 from sharpgp.gp.compute import block_entries
 from sharpgp.gp.dense import cholesky
-from sharpgp.gp.kernels.covariance import Covariance
+from sharpgp.gp.kernels.covariance import NOISE, Covariance
 from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.scaling import Affine
 
@@ -111,7 +111,7 @@ class VariationalPosterior(Posterior):
             a = torch.linalg.solve_triangular(
                 L, self.covariance.matrix(theta, self._Z, Z), upper=False
             )
-            prior = self.covariance.diag(theta, Z) + theta[:, -1:] + self._extra
+            prior = self.covariance.diag(theta, Z) + theta[:, NOISE, None] + self._extra
             variance = prior - a.square().sum(-2) + (a * (self._S @ a)).sum(-2)
             # Rounding may take a near-noiseless variance below zero; it is never exactly zero.
             parts.append(torch.maximum(variance, 1e-12 * prior.detach()))

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from sharpgp.exceptions import NumericalError
-from sharpgp.gp.compute import MOST_BATCHED, block_entries
+from sharpgp.gp.compute import MAX_ROWS_BATCHED, block_entries
 from sharpgp.gp.dense import (
     JITTER_SCHEDULE,
     add_to_diagonal,
@@ -23,7 +23,7 @@ from sharpgp.gp.dense import (
     log_marginal_likelihood,
     posterior_variance,
 )
-from sharpgp.gp.kernels.covariance import Covariance
+from sharpgp.gp.kernels.covariance import NOISE, Covariance
 
 # Number of blocks of entries in a block of rows of a square matrix: operations on these use all
 # threads of a CPU.
@@ -44,8 +44,8 @@ def loo_of(covariance: Covariance, theta: Tensor, X: Tensor, y: Tensor) -> tuple
     >>> residual.shape
     torch.Size([1, 5])
     """
-    if len(X) <= MOST_BATCHED:
-        Ky = add_to_diagonal(covariance.matrix(theta, X), theta[:, -1])
+    if len(X) <= MAX_ROWS_BATCHED:
+        Ky = add_to_diagonal(covariance.matrix(theta, X), theta[:, NOISE])
         return leave_one_out(Ky, y.expand(len(theta), -1))
     parts = [_LeaveOneOut.apply(row, covariance, X, y) for row in theta]
     residual, variance = (torch.stack(part) for part in zip(*parts, strict=True))
@@ -65,8 +65,8 @@ def variance_of(covariance: Covariance, theta: Tensor, X: Tensor, S: Tensor, kss
     >>> variance_of(Stationary("rbf", 1), theta, X, X[:2], torch.ones(1, 2).double()).shape
     torch.Size([1, 2])
     """
-    if len(X) <= MOST_BATCHED:
-        Ky = add_to_diagonal(covariance.matrix(theta, X), theta[:, -1])
+    if len(X) <= MAX_ROWS_BATCHED:
+        Ky = add_to_diagonal(covariance.matrix(theta, X), theta[:, NOISE])
         return posterior_variance(Ky, covariance.matrix(theta, X, S), kss)
     rows = zip(theta, kss, strict=True)
     return torch.stack([_Variance.apply(row, prior, covariance, X, S) for row, prior in rows])
@@ -83,9 +83,9 @@ def likelihood_of(covariance: Covariance, theta: Tensor, X: Tensor, y: Tensor) -
     >>> likelihood_of(Stationary("rbf", 1), theta, X, X[:, 0]).shape
     torch.Size([1])
     """
-    if len(X) > MOST_BATCHED:
+    if len(X) > MAX_ROWS_BATCHED:
         return torch.stack([_LogLikelihood.apply(row, covariance, X, y) for row in theta])
-    Ky = add_to_diagonal(covariance.matrix(theta, X), theta[:, -1])
+    Ky = add_to_diagonal(covariance.matrix(theta, X), theta[:, NOISE])
     return log_marginal_likelihood(Ky, y.expand(len(theta), -1))
 
 
@@ -97,14 +97,14 @@ def factor_of(covariance: Covariance, theta: Tensor, X: Tensor) -> tuple[Tensor,
     """
     with torch.no_grad():
         rows = theta.unsqueeze(0)
-        prior = covariance.diag(rows, X)[0] + theta[-1] * (covariance.relative_noise(X) - 1.0)
-        scale = prior.mean() + theta[-1]
+        prior = covariance.diag(rows, X)[0] + theta[NOISE] * (covariance.relative_noise(X) - 1.0)
+        scale = prior.mean() + theta[NOISE]
         for relative in JITTER_SCHEDULE:
             A = torch.empty(len(X), len(X), dtype=X.dtype, device=X.device)
             for block in _row_blocks(len(X), X.device):
                 A[block] = covariance.matrix(rows, X[block], X)[0]
             # Distances in blocks are not exactly zero on the diagonal.
-            A.diagonal().copy_(prior + theta[-1] + relative * scale)
+            A.diagonal().copy_(prior + theta[NOISE] + relative * scale)
             # LAPACK works in place on columns; the transpose of a symmetric matrix has them.
             info = torch.zeros((), dtype=torch.int32, device=X.device)
             torch.linalg.cholesky_ex(A.mT, out=(A.mT, info))
@@ -258,7 +258,7 @@ def _contracted(
     total = torch.zeros_like(theta)
     for rows in _row_blocks(len(X), X.device):
         G, n = block(rows), rows.stop - rows.start
-        total[-1] += G.diagonal() @ covariance.relative_noise(X[rows])
+        total[NOISE] += G.diagonal() @ covariance.relative_noise(X[rows])
         G[:, n:] *= 2.0  # once for the block below the diagonal
         total += _kernel_gradient(covariance, theta, X[rows], X[rows.start :], G)
     return total

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sharpgp.gp.compute import MOST_BATCHED
+from sharpgp.gp.compute import MAX_ROWS_BATCHED
 from sharpgp.gp.dense import cholesky
 from sharpgp.gp.exact.in_blocks import likelihood_of
-from sharpgp.gp.kernels.covariance import Covariance
+from sharpgp.gp.kernels.covariance import NOISE, Covariance
 from sharpgp.gp.kernels.fixed_points import FixedPoints
 
 
@@ -29,9 +29,9 @@ def likelihood_at(covariance: Covariance, X: Tensor) -> Callable[[Tensor, Tensor
     >>> round(likelihood(theta, X[:, 0]).item(), 3)
     -2.424
     """
-    if len(X) > MOST_BATCHED:
+    if len(X) > MAX_ROWS_BATCHED:
         return lambda theta, y: likelihood_of(covariance, theta.unsqueeze(0), X, y)[0]
-    work = _Workspace(covariance.at(X), X)
+    work = _Workspace(covariance.fix_points(X), X)
     return lambda theta, y: _Likelihood.apply(theta, y, work)
 
 
@@ -57,7 +57,7 @@ class _Workspace:
         # Of sum_ij G_ij k_ij the part of Ky is known: 1/2 (y' Ky^-1 y - N).
         total = 0.5 * (alpha @ y - len(y)) - noise * by_noise
         gradient = self._kernel.contracted(inverse, alpha, total)
-        gradient[-1] += by_noise
+        gradient[NOISE] += by_noise
         return value, gradient, alpha
 
     def _factor(self, theta: Tensor) -> tuple[Tensor, Tensor]:
@@ -69,13 +69,13 @@ class _Workspace:
         whole = L if L.device.type == "cpu" else _symmetric(Ky)
         torch.linalg.cholesky_ex(whole, out=(L, self._info))
         if int(self._info) == 0 and bool(torch.isfinite(L.diagonal()).all()):
-            return L, theta[-1]
+            return L, theta[NOISE]
         L, jitter = cholesky(_symmetric(self._covariance(theta)))
-        return L, theta[-1] + jitter
+        return L, theta[NOISE] + jitter
 
     def _covariance(self, theta: Tensor) -> Tensor:
         self._kernel.matrix(theta, self._work)
-        self._work.diagonal().add_(theta[-1])
+        self._work.diagonal().add_(theta[NOISE])
         return self._work
 
 

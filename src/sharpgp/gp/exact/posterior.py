@@ -8,10 +8,11 @@ from torch import Tensor
 
 from sharpgp._stored import stored
 from sharpgp.exceptions import warn
-from sharpgp.gp.compute import MOST_BATCHED, block_entries, threads_for
+from sharpgp.gp.compute import MAX_ROWS_BATCHED, block_entries, threads_for
 from sharpgp.gp.dense import add_to_diagonal, cholesky, loo_given_factor, variance_given_factor
 from sharpgp.gp.exact.in_blocks import factor_of, likelihood_of, loo_of, variance_of
 from sharpgp.gp.kernel_posterior import DERIVED, STORED, KernelPosterior
+from sharpgp.gp.kernels.covariance import NOISE
 from sharpgp.gp.scaling import Affine
 
 # Blocks of factors of several ``theta`` that are kept between predictions.
@@ -95,7 +96,7 @@ class ExactPosterior(KernelPosterior):
         means, variances = [], []
         for block in Z.split(self._rows_per_block(1)):
             Ks = self.covariance.matrix(theta, block, self._X)
-            prior = self.covariance.diag(theta, block) + theta[:, -1:]
+            prior = self.covariance.diag(theta, block) + theta[:, NOISE, None]
             means.append(Ks[0] @ self.weights)
             variances.append(_positive(variance_given_factor(L, Ks.mT, prior), prior))
         sigma = torch.cat(variances, -1)[0].sqrt() * self.y_units.scale
@@ -115,19 +116,21 @@ class ExactPosterior(KernelPosterior):
 
     def _loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         kept = self._factors
-        if kept is not None and torch.equal(kept[0], theta) and self.n_train <= MOST_BATCHED:
+        if kept is not None and torch.equal(kept[0], theta) and self.n_train <= MAX_ROWS_BATCHED:
             residual, variance = loo_given_factor(kept[1], self._y)
         else:
             residual, variance = loo_of(self.covariance, theta, self._X, self._y)
         mean = self.y_units.back(self._y - residual)
         # Predictions are for observations of usual weight, whatever weight the point left out has.
-        variance = variance - theta[:, -1:] * (self.covariance.relative_noise(self._X) - 1.0)
+        variance = variance - theta[:, NOISE, None] * (
+            self.covariance.relative_noise(self._X) - 1.0
+        )
         return mean, variance.sqrt() * self.y_units.scale
 
     def jitter(self, theta: Tensor) -> Tensor:
         """Factorises only where rounding may reach the noise."""
         signal = self.covariance.diag(theta, self._X).amax(-1)
-        doubtful = (theta[:, -1] < _ROUNDING_PER_POINT * self.n_train * signal).nonzero()[:, 0]
+        doubtful = (theta[:, NOISE] < _ROUNDING_PER_POINT * self.n_train * signal).nonzero()[:, 0]
         out = torch.zeros_like(signal)
         with torch.no_grad():
             for k in doubtful.tolist():
@@ -153,7 +156,7 @@ class ExactPosterior(KernelPosterior):
         L = self._factor(theta)
         weights = torch.cholesky_solve(self._y.expand(len(theta), -1).unsqueeze(-1), L)
         Ks = self.covariance.matrix(theta, self._X, Z)
-        prior = self.covariance.diag(theta, Z) + theta[:, -1:]
+        prior = self.covariance.diag(theta, Z) + theta[:, NOISE, None]
         variance = _positive(variance_given_factor(L, Ks, prior), prior)
         return (Ks.mT @ weights).squeeze(-1), variance
 
@@ -185,7 +188,7 @@ class ExactPosterior(KernelPosterior):
             return self._per_point(likelihood_of(self.covariance, theta, self._X, self._y))
 
     def _variance(self, theta: Tensor, Z: Tensor) -> Tensor:
-        prior = self.covariance.diag(theta, Z) + theta[:, -1:]
+        prior = self.covariance.diag(theta, Z) + theta[:, NOISE, None]
         if theta.requires_grad:
             variance = variance_of(self.covariance, theta, self._X, Z, prior)
         else:
@@ -203,14 +206,14 @@ class ExactPosterior(KernelPosterior):
         return _positive(variance, prior)
 
     def _covariance_of_data(self, theta: Tensor) -> Tensor:
-        return add_to_diagonal(self.covariance.matrix(theta, self._X), theta[:, -1])
+        return add_to_diagonal(self.covariance.matrix(theta, self._X), theta[:, NOISE])
 
     def _factor(self, theta: Tensor) -> Tensor:
         """Cholesky factors for ``theta``; the last ones are kept, as predictions come in blocks."""
         if self._factors is None or not torch.equal(self._factors[0], theta):
             # The threads of a fit: a model from a file then answers to the last digit alike.
             with torch.no_grad(), threads_for(self.n_train):
-                if len(theta) == 1 and self.n_train > MOST_BATCHED:
+                if len(theta) == 1 and self.n_train > MAX_ROWS_BATCHED:
                     self._factors = None  # one matrix at a time
                     L, jitter = factor_of(self.covariance, theta[0], self._X)
                     L = L.unsqueeze(0)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sharpgp._stored import Array, Maybe, Several, agree, stored
 from sharpgp.gp.compute import block_entries
-from sharpgp.gp.kernels.covariance import Named
+from sharpgp.gp.kernels.covariance import NOISE, Named
 from sharpgp.gp.kernels.fixed_points import FixedPoints, by_covariance
 from sharpgp.gp.kernels.stationary import LARGEST_EXPONENT, StationaryAt, stationary_blocks
 from sharpgp.gp.ties import Ties, members, of_each, per_feature
@@ -90,7 +90,7 @@ class Additive(Named):
             pairs = Pairs(X1, X2, self.ties)
         other = X1 if X2 is None else X2
         full, single = theta[:, : self.n_inverse].split(self.n_lengthscales, -1)
-        whole, first, second, linear = theta[:, self.n_inverse : -1].unbind(-1)
+        whole, first, second, linear = theta[:, self.n_inverse : NOISE].unbind(-1)
         orders: Tensor = _AdditiveMatrix.apply(single, first, second, X1, other, pairs)
         products = self._clipped(X1) @ self._clipped(other).mT
         return (
@@ -103,7 +103,7 @@ class Additive(Named):
         """That of the full part or that of its own, if larger."""
         return per_feature(theta[: self.n_inverse].view(2, -1).amax(0), self.ties)
 
-    def at(self, X: Tensor) -> FixedPoints:
+    def fix_points(self, X: Tensor) -> FixedPoints:
         """Distances along each feature are computed once."""
         return _AdditiveAt(X, self._clipped(X), self.ties)
 
@@ -304,7 +304,7 @@ class _AdditiveAt(FixedPoints):
     def matrix(self, theta: Tensor, out: Tensor) -> None:
         d = len(self._pairs.distances)
         full, self._a = theta[: 2 * d].split(d)
-        self._variances = whole, first, second, linear = theta[2 * d : -1].unbind()
+        self._variances = whole, first, second, linear = theta[2 * d : NOISE].unbind()
         self._full.of_parts(per_feature(full, self._ties), whole, out)
         _sum_orders(self._pairs.distances, self._a[None], self._sums, self._products, self._kept)
         values = torch.mul(self._sums, first / d, out=self._values)

@@ -15,6 +15,7 @@ from torch import Tensor
 from sharpgp._stored import Maybe, Several, agree, stored
 from sharpgp.gp.kernels.fixed_points import ByAutograd, FixedPoints
 from sharpgp.gp.kernels.stationary import (
+    SIGNAL,
     STATIONARY,
     StationaryAt,
     stationary_blocks,
@@ -26,6 +27,9 @@ from sharpgp.gp.ties import Ties, are_ties, as_ties, per_feature
 
 if TYPE_CHECKING:
     import gpytorch
+
+#: Place of the noise variance in ``theta``, the same for every kernel.
+NOISE = -1
 
 
 class Covariance(ABC):
@@ -54,7 +58,7 @@ class Covariance(ABC):
     def diag(self, theta: Tensor, X: Tensor) -> Tensor:
         """Prior variances ``k(theta, x, x)`` [K, T], without noise."""
 
-    def at(self, X: Tensor) -> FixedPoints:
+    def fix_points(self, X: Tensor) -> FixedPoints:
         """``k(theta, X, X)``, to be evaluated for many ``theta``."""
         return ByAutograd(lambda theta: self.matrix(theta, X))
 
@@ -164,21 +168,21 @@ class Stationary(Named):
         super()._restored()
 
     def matrix(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
-        inverse = per_feature(theta[:, :-2], self.ties)
-        return stationary_matrix(self.kind, inverse, theta[:, -2], X1, X2)
+        inverse = per_feature(theta[:, :SIGNAL], self.ties)
+        return stationary_matrix(self.kind, inverse, theta[:, SIGNAL], X1, X2)
 
     def blocks(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
-        inverse = per_feature(theta[:, :-2], self.ties)
-        return stationary_blocks(self.kind, inverse, theta[:, -2], X1, X2)
+        inverse = per_feature(theta[:, :SIGNAL], self.ties)
+        return stationary_blocks(self.kind, inverse, theta[:, SIGNAL], X1, X2)
 
     def relevance(self, theta: Tensor) -> Tensor:
         return per_feature(theta[: self.n_inverse], self.ties)
 
-    def at(self, X: Tensor) -> FixedPoints:
+    def fix_points(self, X: Tensor) -> FixedPoints:
         return StationaryAt(self.kind, X, self.ties)
 
     def diag(self, theta: Tensor, X: Tensor) -> Tensor:
-        return theta[:, -2, None].expand(-1, X.shape[0])
+        return theta[:, SIGNAL, None].expand(-1, X.shape[0])
 
     def as_gpytorch(self) -> "gpytorch.kernels.Kernel":
         """A fresh gpytorch kernel of the same form."""

@@ -9,7 +9,7 @@ from torch import Tensor
 from sharpgp._stored import stored
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.dense import add_each_to_diagonal
-from sharpgp.gp.kernels.covariance import Named
+from sharpgp.gp.kernels.covariance import NOISE, Named
 from sharpgp.gp.kernels.fixed_points import FixedPoints
 from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.scaling import Affine
@@ -104,8 +104,8 @@ class KnownNoise(Named):
         """A point's own noise does not move it."""
         return torch.cat([self.base.relevance(theta), theta.new_zeros(1)])
 
-    def at(self, X: Tensor) -> FixedPoints:
-        return _WithNoise(self.base.at(X[:, :-1]), X[:, -1])
+    def fix_points(self, X: Tensor) -> FixedPoints:
+        return _WithNoise(self.base.fix_points(X[:, :-1]), X[:, -1])
 
     def diag(self, theta: Tensor, X: Tensor) -> Tensor:
         return self.base.diag(theta, X[:, :-1]) + X[:, -1]
@@ -144,7 +144,7 @@ class Weighted(KnownNoise):
     def matrix(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
         if X2 is not None:
             return super().matrix(theta, X1, X2)
-        more = theta[:, -1:] * (self.relative_noise(X1) - 1.0)
+        more = theta[:, NOISE, None] * (self.relative_noise(X1) - 1.0)
         return add_each_to_diagonal(self.base.matrix(theta, X1[:, :-1]), more)
 
     def reaching(self, Z: Tensor) -> "Weighted":
@@ -155,8 +155,8 @@ class Weighted(KnownNoise):
         """What asks for them knows one noise for all rows."""
         raise InvalidInputError("sample_weight: expected an exact GP, found one of neighbours")
 
-    def at(self, X: Tensor) -> FixedPoints:
-        return _WithWeights(self.base.at(X[:, :-1]), self.relative_noise(X) - 1.0)
+    def fix_points(self, X: Tensor) -> FixedPoints:
+        return _WithWeights(self.base.fix_points(X[:, :-1]), self.relative_noise(X) - 1.0)
 
     def diag(self, theta: Tensor, X: Tensor) -> Tensor:
         return self.base.diag(theta, X[:, :-1])
@@ -170,13 +170,13 @@ class _WithWeights(FixedPoints):
 
     def matrix(self, theta: Tensor, out: Tensor) -> None:
         self._base.matrix(theta, out)
-        self._noise = theta[-1]
+        self._noise = theta[NOISE]
         out.diagonal().add_(self._noise * self._more)
 
     def contracted(self, inverse: Tensor, alpha: Tensor, total: Tensor) -> Tensor:
         by_noise = 0.5 * (alpha.square() - inverse.diagonal()) @ self._more
         gradient = self._base.contracted(inverse, alpha, total - self._noise * by_noise)
-        gradient[-1] += by_noise
+        gradient[NOISE] += by_noise
         return gradient
 
 

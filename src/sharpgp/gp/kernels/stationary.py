@@ -13,6 +13,8 @@ from sharpgp.gp.ties import Ties, of_each, per_feature
 
 #: Kernel names that the stationary implementation knows, with the Matern smoothness.
 STATIONARY = {"rbf": math.inf, "matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
+#: Place of the signal variance in ``theta`` of a stationary kernel, after its inverse lengthscales.
+SIGNAL = -2
 
 #: ``exp(-100)`` is far below rounding, and products of such values stay clear of denormal numbers,
 #: which slow a factorisation several times.
@@ -128,7 +130,7 @@ class StationaryAt(FixedPoints):
             yield slice(start, min(start + self._starts.step, n)), slice(start, n)
 
     def matrix(self, theta: Tensor, out: Tensor) -> None:
-        self.of_parts(per_feature(theta[:-2], self._ties), theta[-2], out)
+        self.of_parts(per_feature(theta[:SIGNAL], self._ties), theta[SIGNAL], out)
 
     def contracted(self, inverse: Tensor, alpha: Tensor, total: Tensor) -> Tensor:
         by_w = of_each(self.by_inverse_lengthscales(inverse, alpha), self._ties, "sum")

@@ -17,7 +17,7 @@ from sharpgp.gp.dense import (
     cholesky,
     log_marginal_likelihood,
 )
-from sharpgp.gp.kernels.covariance import Named
+from sharpgp.gp.kernels.covariance import NOISE, Named
 from sharpgp.gp.sparse.whitening import Data, by_rows, join, row_blocks, solve
 
 # Blocks of work that ``w`` of all rows may fill, if it is kept.
@@ -108,7 +108,7 @@ class Conditionals:
         self._data, self._rows, self._theta = data, landmarks, theta
         self._covariance, self._S = data.covariance, data.X[landmarks]
         if len(landmarks):
-            Ky = add_to_diagonal(self._covariance.matrix(theta, self._S), theta[:, -1])
+            Ky = add_to_diagonal(self._covariance.matrix(theta, self._S), theta[:, NOISE])
             self._L = cholesky(Ky)[0]
         else:
             self._L = theta.new_empty(len(theta), 0, 0)
@@ -178,7 +178,10 @@ class Conditionals:
             W[:, :, m] = w
         # Neighbours and the point itself, which comes last, given landmarks.
         J = self._covariance.blocks(theta, torch.cat([X_near, X.unsqueeze(1)], 1))
-        products, noise = (W.flatten(0, 1), W.mT.flatten(0, 1)), theta[:, -1:].expand(-1, len(X))
+        products, noise = (
+            (W.flatten(0, 1), W.mT.flatten(0, 1)),
+            theta[:, NOISE, None].expand(-1, len(X)),
+        )
         if J.requires_grad or W.requires_grad:
             J = torch.baddbmm(J.flatten(0, 1), *products, alpha=-1.0).view_as(J)
             J = add_to_diagonal(J, noise)
@@ -204,7 +207,7 @@ class Conditionals:
             mean = mean - (by_P * a).sum((-1, -2))
             variance = variance + (by_P * b).sum((-1, -2))
         # Rounding may take a near-noiseless variance below zero; it is never exactly zero.
-        prior = self._covariance.diag(theta, X) + theta[:, -1:]
+        prior = self._covariance.diag(theta, X) + theta[:, NOISE, None]
         return mean, torch.maximum(variance, 1e-12 * prior.detach())
 
     def _whiten(self, X: Tensor) -> Tensor:
@@ -255,7 +258,7 @@ def vecchia_likelihood(
     A. V. Vecchia, "Estimation and Model Identification for Continuous Spatial Processes", Journal
     of the Royal Statistical Society B 50 (1988).
     """
-    K = add_to_diagonal(data.covariance.matrix(theta, data.X[first]), theta[:, -1])
+    K = add_to_diagonal(data.covariance.matrix(theta, data.X[first]), theta[:, NOISE])
     density = log_marginal_likelihood(K, data.y[first].expand(len(theta), -1))
     if len(later):
         mean, variance = Conditionals(data, landmarks, theta).moments(data.X[later], near)

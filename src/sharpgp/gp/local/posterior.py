@@ -111,7 +111,7 @@ class LocalPosterior(KernelPosterior):
         self.seed = seed
 
     @classmethod
-    def of(
+    def from_trained(
         cls,
         trained: DataPosterior,
         X: Tensor,
@@ -139,12 +139,12 @@ class LocalPosterior(KernelPosterior):
         >>> from sharpgp.gp import train
         >>> X = torch.linspace(0, 6, 200, dtype=torch.float64)[:, None]
         >>> trained, _ = train(X[::5], X[::5, 0].sin())
-        >>> gp = LocalPosterior.of(trained, X, X[:, 0].sin(), landmarks=20, neighbours=10)
+        >>> gp = LocalPosterior.from_trained(trained, X, X[:, 0].sin(), landmarks=20, neighbours=10)
         >>> gp.n_train, torch.equal(gp.theta_R, trained.theta_R)
         (200, True)
         """
         if isinstance(trained, WrappedPosterior):
-            again = partial(cls.of, landmarks=landmarks, neighbours=neighbours, seed=seed)
+            again = partial(cls.from_trained, landmarks=landmarks, neighbours=neighbours, seed=seed)
             return trained.conditioned_by(again, X, y)
         if not isinstance(trained, KernelPosterior):
             raise InvalidInputError(

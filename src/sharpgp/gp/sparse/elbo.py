@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sharpgp.gp.kernels.covariance import NOISE
 from sharpgp.gp.sparse.whitening import (
     Data,
     Factors,
@@ -72,7 +73,7 @@ class BoundGradient:
     a: Tensor
 
     @classmethod
-    def of(cls, factors: Factors) -> "BoundGradient":
+    def from_factors(cls, factors: Factors) -> "BoundGradient":
         """Computed from the factors of all rows."""
         c = factors.c
         identity = torch.eye(c.shape[-1], dtype=c.dtype, device=c.device)
@@ -114,10 +115,10 @@ class _Bound(torch.autograd.Function):
         g = grads[0]
         theta, Z = ctx.saved_tensors
         factors, data = ctx.factors, ctx.data
-        gradient = BoundGradient.of(factors)
+        gradient = BoundGradient.from_factors(factors)
         pull = KernelGradient(ctx.needs_input_grad[1:3], data.covariance, theta, Z)
         gradient.visit(pull, data, g)
-        pull.theta[:, -1] += g * ctx.targets.slope(factors, gradient.inner)
+        pull.theta[:, NOISE] += g * ctx.targets.slope(factors, gradient.inner)
         grad_Kmm = g[:, None, None] * gradient.of_inducing()
         return grad_Kmm, pull.theta, pull.Z, -0.5 * g / factors.noise, None
 

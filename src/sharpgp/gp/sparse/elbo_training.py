@@ -9,6 +9,7 @@ from torch import Tensor
 
 from sharpgp.exceptions import NumericalError
 from sharpgp.gp.dense import cholesky
+from sharpgp.gp.kernels.covariance import NOISE
 from sharpgp.gp.optimise import minimise, with_gradient
 from sharpgp.gp.posterior import TrainingResult
 from sharpgp.gp.priors import LengthscalePrior
@@ -78,7 +79,7 @@ def search_box(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Bounds of ``log theta`` [P] and of inducing inputs [M, d], the latter from their own [d]."""
     log_lower = np.full(p, np.log(1e-4))
-    log_lower[-1] = np.log(NOISE_FLOOR)
+    log_lower[NOISE] = np.log(NOISE_FLOOR)
     lower = np.r_[log_lower, low.expand(shape).cpu().numpy().ravel()]
     upper = np.r_[np.full(p, np.log(1e4)), high.expand(shape).cpu().numpy().ravel()]
     return lower, upper

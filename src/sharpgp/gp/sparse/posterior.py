@@ -11,7 +11,7 @@ from sharpgp._stored import ABSENT, Array, agree, stored
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.compute import block_entries, threads_for
 from sharpgp.gp.kernel_posterior import DERIVED, STORED, KernelPosterior
-from sharpgp.gp.kernels.covariance import Covariance
+from sharpgp.gp.kernels.covariance import NOISE, Covariance
 from sharpgp.gp.posterior import TrainingResult
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.sparse.elbo import variational_bound
@@ -152,7 +152,7 @@ class SparsePosterior(InducingPosterior):
     def sigma(self, theta: Tensor, X: Tensor) -> Tensor:
         """Standard deviation [K, T] of a new observation under ``theta``, noise included."""
         S = self.x_units.forward(X)
-        prior = self.covariance.diag(theta, S) + theta[:, -1:]
+        prior = self.covariance.diag(theta, S) + theta[:, NOISE, None]
         if theta.requires_grad or self._Z.requires_grad:
             parts = (part.split(self._levels_per_block()) for part in (theta, prior))
             levels = [

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sharpgp.gp.compute import threads_for
 from sharpgp.gp.kernels.by_name import Kernel, kernel_of, make_covariance
-from sharpgp.gp.kernels.covariance import Covariance, Named
+from sharpgp.gp.kernels.covariance import NOISE, Covariance, Named
 from sharpgp.gp.posterior import Start, TrainingResult, retrain
 from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.scaling import Affine
@@ -128,7 +128,7 @@ def train_sparse(
         if not isinstance(start, Tensor):
             # Under the noise of an exact GP, the bound punishes few inducing inputs so much that
             # the first steps would explain everything as noise, and stay there.
-            theta = torch.cat([theta[:-1], theta[-1:] + unexplained(data, theta, Z)])
+            theta = torch.cat([theta[:NOISE], theta[NOISE:] + unexplained(data, theta, Z)])
         theta, Z, result = _in_batches(data, theta, Z, rng, number, most, prior)
     logger.debug("training: %s", result)
     given = X, y, data.covariance, theta, x_units.back(Z)

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from sharpgp.gp.compute import block_entries, in_order
 from sharpgp.gp.dense import add_to_diagonal, cholesky
-from sharpgp.gp.kernels.covariance import Covariance
+from sharpgp.gp.kernels.covariance import NOISE, Covariance
 
 #: Added to the diagonal of ``Kmm``, relative to its mean: inducing points may coincide.
 JITTER = 1e-11
@@ -128,7 +128,7 @@ def factorise(data: Data, theta: Tensor, Z: Tensor, Kmm: Tensor | None = None) -
     with torch.no_grad():
         Kmm = inducing_covariance(data.covariance, theta, Z) if Kmm is None else Kmm
         L = cholesky(Kmm)[0]
-        return factors_of(L, *whitened_sums(data, theta, Z, L), theta[:, -1])
+        return factors_of(L, *whitened_sums(data, theta, Z, L), theta[:, NOISE])
 
 
 def whitened_sums(data: Data, theta: Tensor, Z: Tensor, L: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sharpgp.gp.kernels.covariance import Covariance
+from sharpgp.gp.kernels.covariance import NOISE, Covariance
 from sharpgp.gp.sparse.whitening import (
     Data,
     Factors,
@@ -135,7 +135,7 @@ class _SparseVariance(torch.autograd.Function):
 
         for parts in data.by_rows(at_data, theta.shape[0], len(Z)):
             pull.add(parts)
-        pull.theta[:, -1] += (inner * factors.excess).sum((-1, -2)) / noise
+        pull.theta[:, NOISE] += (inner * factors.excess).sum((-1, -2)) / noise
         return congruent(factors.L, wgw - inner), pull.theta, pull.Z, grad_S, g, None
 
 
@@ -232,7 +232,7 @@ class _SparseLeaveOneOut(torch.autograd.Function):
         for parts in data.by_rows(pulled, theta.shape[0], len(Z)):
             pull.add(parts)
         inner = congruent(factors.LB, H)
-        pull.theta[:, -1] += ((inner * factors.excess).sum((-1, -2)) / noise.squeeze(-1)) + (
+        pull.theta[:, NOISE] += ((inner * factors.excess).sum((-1, -2)) / noise.squeeze(-1)) + (
             g_variance / rest - (g_h * q / noise + g_mu * mu) / noise
         ).sum(-1)
         grad_Kmm = -congruent(factors.L, inner + wgw)

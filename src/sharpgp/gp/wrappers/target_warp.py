@@ -216,7 +216,7 @@ def train_warped(
         Where the search for the centre begins: ``"low"``, ``"high"`` or ``"middle"``.  None: away
         from the longer tail of the targets, see :func:`side_of`.
     """
-    search = _Search.of(X, y, covariance, start, prior)
+    search = _Search.from_data(X, y, covariance, start, prior)
     if search is None:
         return None
     side = side_of(y) if side is None else side
@@ -236,7 +236,7 @@ class _Search:
     standardised: tuple[Tensor, Tensor]
 
     @classmethod
-    def of(
+    def from_data(
         cls,
         X: Tensor,
         y: Tensor,
@@ -325,7 +325,7 @@ def best_warped(posterior: ExactPosterior) -> WarpedPosterior | None:
     """
     X, y = posterior.X_train, posterior.y_train
     start, prior = start_of(posterior), prior_of(posterior, len(y), "same")
-    search = _Search.of(X, y, posterior.covariance, start, prior)
+    search = _Search.from_data(X, y, posterior.covariance, start, prior)
     if search is None:
         return None
 

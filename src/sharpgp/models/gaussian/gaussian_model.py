@@ -198,7 +198,7 @@ class GaussianModel(GPModel, Learner):
         residuals, sigma = self._loo()
         part, rows = self.posterior.sampled
         law = Normal(part.y_train - residuals, sigma * self.unit)
-        return HeldOut.of(rows, law, part.y_train)
+        return HeldOut.from_law(rows, law, part.y_train)
 
     def out_of_fold(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> OutOfFold:
         """With refits of the same choice, from scratch."""
@@ -309,7 +309,7 @@ def _scored_by_others(
     count = unseen.sum(0)
     location = y - torch.where(unseen, residuals, 0.0).sum(0) / count
     spread = (torch.where(unseen, spread.square(), 0.0).sum(0) / count).sqrt()
-    return list(fits), HeldOut.of(rows, Normal(location, spread), y)
+    return list(fits), HeldOut.from_law(rows, Normal(location, spread), y)
 
 
 def drawn_part(pair: Split, seed: int, most: int) -> Tensor:

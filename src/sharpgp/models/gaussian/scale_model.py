@@ -11,6 +11,7 @@ from sharpgp.gp.compute import side_by_side
 from sharpgp.gp.conditioning import condition
 from sharpgp.gp.exact.posterior import ExactPosterior
 from sharpgp.gp.kernels.by_name import named
+from sharpgp.gp.kernels.covariance import NOISE
 from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.ties import Ties
@@ -76,7 +77,7 @@ class ScaleModel:
         trained, _ = train(X, logs, kernel, start=0, tolerance=TOLERANCE, prior=PRIOR)
         prior = copy.copy(trained)
         prior.theta_R = trained.theta_R.clone()
-        prior.theta_R[-1] = 1.0 / (_INFORMATION * trained.y_units.scale.square())
+        prior.theta_R[NOISE] = 1.0 / (_INFORMATION * trained.y_units.scale.square())
         with torch.no_grad():
             self._score(prior.retargeted(torch.zeros_like(z)), z)
 
@@ -158,7 +159,7 @@ def _at_training(gp: Posterior) -> Tensor:
     """The mean [N] at the training points: ``K Ky^-1 y = y - noise Ky^-1 y`` of an exact GP."""
     if not isinstance(gp, ExactPosterior):
         return gp.mean(gp.X_train)
-    return gp.y_units.back(gp.y_standardised - gp.theta_R[-1] * gp.weights)
+    return gp.y_units.back(gp.y_standardised - gp.theta_R[NOISE] * gp.weights)
 
 
 def _normalised(z: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from sharpgp._stored import agree, stored
 from sharpgp.data.folds import together
-from sharpgp.gp.compute import MOST_BATCHED
+from sharpgp.gp.compute import MAX_ROWS_BATCHED
 from sharpgp.gp.exact.posterior import ExactPosterior
 from sharpgp.gp.kernels.covariance import Named
 from sharpgp.gp.posterior import DataPosterior, Posterior
@@ -166,7 +166,7 @@ def runs_in_threads(posterior: Posterior) -> bool:
     BoTorch's change global settings, and large ones fill threads and memory on their own.
     """
     named = isinstance(getattr(posterior, "covariance", None), Named)
-    return named and posterior.n_train <= MOST_BATCHED
+    return named and posterior.n_train <= MAX_ROWS_BATCHED
 
 
 def _as_trained(posterior: Posterior, choice: Choice) -> Candidate:

@@ -133,7 +133,7 @@ class ExtraTrees:
     A training point ``i`` has the weight ``w_i(x)``: the mean over trees of
     ``1[i in the leaf of x] / size of that leaf``; with weights, its share of the leaf's.  The
     location is ``sum_i w_i y_i``, the law that of :class:`TargetCells`.  Trees are split by ``y``,
-    or by :func:`tamed` targets where few of them are large.
+    or by :func:`arcsinh_if_heavy` targets where few of them are large.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ class ExtraTrees:
         weights: Floats | None = None,
     ) -> None:
         least = min(_LEAST_IN_LEAF, max(1, len(y) // 4))
-        self.trees = TreeArrays.of_trees(extra_trees(X, tamed(y), seed, least, weights))
+        self.trees = TreeArrays.of_trees(extra_trees(X, arcsinh_if_heavy(y), seed, least, weights))
         self.targets, self.members = y, self.trees.leaves(X)
         self.cells = TargetCells(y, weights) if cells is None else cells
         if weights is not None:
@@ -263,16 +263,18 @@ def heavy_warp(y: Floats) -> Warp | None:
     return Warp(*(torch.tensor(float(value), dtype=torch.float64) for value in (centre, size)))
 
 
-def tamed(y: Floats) -> Floats:
+def arcsinh_if_heavy(y: Floats) -> Floats:
     r"""Targets that trees are split by: those of :func:`heavy_warp`, where it warps.
 
     Splits gain by squares, so that of counts with a few huge ones nothing else matters.
 
     Examples
     --------
-    >>> tamed(np.array([0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 2.0, 997.0])).round(2).tolist()
+    >>> arcsinh_if_heavy(np.array([0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 2.0, 997.0])).round(
+    ...     2
+    ... ).tolist()
     [0.0, 0.0, 0.0, 0.0, 0.0, 0.01, 0.0, 0.02, 2.89]
-    >>> tamed(np.array([0.0, 1.0, 2.0, 5.0])).tolist()
+    >>> arcsinh_if_heavy(np.array([0.0, 1.0, 2.0, 5.0])).tolist()
     [0.0, 1.0, 2.0, 5.0]
     """
     warp = heavy_warp(y)

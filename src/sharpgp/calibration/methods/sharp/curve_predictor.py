@@ -43,11 +43,11 @@ class AlongCurves(HeldOutPredictor):
     def _restored(self) -> None:
         agree("number of calibration points", self.n_cal, len(self.y_cal))
         agree("features", self.X_cal.shape[1], self.posterior.n_features)
-        agree("length of theta", self.along.theta.shape[1], len(self.posterior.theta_R))
+        agree("length of theta", self.theta_curves.theta.shape[1], len(self.posterior.theta_R))
 
     @property
     @abstractmethod
-    def along(self) -> Curves:
+    def theta_curves(self) -> Curves:
         """The curves."""
 
     def calibration_scores(self, theta: Tensor) -> Tensor:
@@ -61,7 +61,7 @@ class AlongCurves(HeldOutPredictor):
         Under ``theta`` at the upper end of the coverage.
         """
         level = torch.tensor([(1.0 + coverage) / 2.0], dtype=torch.float64, device=X.device)
-        theta = self.along.theta_at(level)
+        theta = self.theta_curves.theta_at(level)
         scores = self.calibration_scores(theta)[0].abs().sort().values
         radius = scores[whole_rank(coverage, self.n_cal, up=True) - 1]
         mean, half = self.posterior.mean(X), radius * self.posterior.sigma(theta, X)[0]

@@ -66,10 +66,10 @@ class SharpPredictor(AlongCurves):
         self.theta_searched = theta_searched
 
     @property
-    def along(self) -> Curves:
+    def theta_curves(self) -> Curves:
         return self.curves
 
-    def inside(self, X: Tensor, delta: Tensor) -> Tensor:
+    def quantiles_inside(self, X: Tensor, delta: Tensor) -> Tensor:
         """Crossings are rearranged outward from the mean."""
         beta = self.curves.beta_at(delta).unsqueeze(-1)
         offset = beta * spread_of(self.posterior, self.curves.theta_at(delta), X)

@@ -160,7 +160,7 @@ class PathPredictor(AlongCurves):
         self._scores: Tensor | None = None
 
     @property
-    def along(self) -> Curves:
+    def theta_curves(self) -> Curves:
         return self.path
 
     @property
@@ -173,7 +173,7 @@ class PathPredictor(AlongCurves):
                 self._scores = positions(*self._steps(scored_by, self.X_cal), r)
         return self._scores
 
-    def inside(self, X: Tensor, delta: Tensor) -> Tensor:
+    def quantiles_inside(self, X: Tensor, delta: Tensor) -> Tensor:
         u = q_lin(delta, self.scores)
         u = u + _NUDGE * len(self.path.delta)
         return self.posterior.mean(X) + offsets(*self._steps(self.posterior, X), u)

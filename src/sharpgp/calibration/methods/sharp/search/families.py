@@ -7,6 +7,7 @@ import numpy as np
 from torch import Tensor
 
 from sharpgp._validation import check_choice
+from sharpgp.gp.kernels.covariance import NOISE
 from sharpgp.gp.posterior import Posterior
 
 # Box of the search in standardised units; theta_R times or by 10 is always inside.
@@ -43,7 +44,7 @@ class Ard(Family):
         inverse = np.arange(len(self.theta_R)) < posterior.n_inverse
         signal = float(self.theta_R[posterior.n_inverse])
         typical = np.where(inverse, 1.0 / math.sqrt(inverse.sum() or 1), self.theta_R.cpu().numpy())
-        typical[-1] = 0.1 * signal
+        typical[NOISE] = 0.1 * signal
         self.second_start = np.log(typical[self._index.cpu().numpy()])
 
     def theta(self, v: Tensor) -> Tensor:
