@@ -20,11 +20,12 @@ def predictions(
     fine = norm.cdf(np.linspace(-5, 5, 101))
     dist = PredictiveDistribution(fine, norm.ppf(fine)[:, None] * sigma, numpy=True)
     k = COVERAGES.index(0.95)
+    X = np.random.default_rng(1).normal(size=(n, d)) if X is None else X
     return Diagnostics(
         method=method,
         n_train=500,
         n_cal=n_cal,
-        X=np.random.default_rng(1).normal(size=(n, d)) if X is None else X,
+        X=X,
         y=y,
         feature_names=tuple(names or (f"x{j}" for j in range(d))),
         mean=np.zeros(n),
@@ -42,6 +43,7 @@ def predictions(
             quantiles=quantiles,
             interval=np.stack([-half[:, k], half[:, k]], axis=1),
             n_cal=n_cal,
+            X=X,
         ),
         **more,
     )

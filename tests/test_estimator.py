@@ -234,7 +234,7 @@ def test_report(fitted):
     assert isinstance(report, dict)
     assert list(report) == [
         *("ece", "ece_floor", "std", "nll", "width_95", "coverage_95", "interval_score_95"),
-        *("crps", "pinball", "rmse"),
+        *("excess_risk_95", "excess_risk_chance_95", "crps", "pinball", "rmse"),
     ]
     assert all(math.isfinite(value) for value in report.values())
     assert report["rmse"] == pytest.approx(

@@ -319,6 +319,22 @@ def test_excess_risk_is_that_of_covmetrics():
     assert 0.01 < found.standard_error < 0.02
 
 
+def test_few_calibrated_predictors_exceed_the_excess_risk_of_chance():
+    """At most 1 in 50, also where few points calibrated them."""
+    for n, n_cal in ((60, None), (200, 100)):
+        beyond = 0
+        for seed in range(20):
+            rng = np.random.default_rng(seed)
+            share = 0.9 if n_cal is None else rng.beta(0.9 * (n_cal + 1), 0.1 * (n_cal + 1))
+            X, y = rng.normal(size=(n, 3)), (rng.random(n) > share).astype(float)
+            found = metrics.excess_risk(X, y, y * 0, y * 0 + 0.5, 0.9, n_cal=n_cal)
+            assert found.chance == pytest.approx(
+                0.9 - metrics.coverage_band(0.9, n_cal, n, 0.96)[0]
+            )
+            beyond += found.value > found.chance
+        assert beyond <= 2
+
+
 def test_excess_risk_of_honest_intervals_is_noise():
     rng = np.random.default_rng(0)
     X, y = rng.uniform(size=(1000, 3)), rng.uniform(size=1000)
@@ -326,5 +342,6 @@ def test_excess_risk_of_honest_intervals_is_noise():
     assert abs(found.value) < 3 * found.standard_error
     everyone = metrics.excess_risk(X, y, np.zeros(1000), np.ones(1000), 0.9)
     assert everyone.value == pytest.approx(0.1)
+    assert everyone.value > everyone.chance > found.value
     with pytest.raises(InvalidInputError, match="coverage in"):
         metrics.excess_risk(X, y, y, y, 1.0)

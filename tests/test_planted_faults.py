@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from diagnosed import predictions
 from sharpgp import SharpGPRegressor
@@ -79,6 +80,16 @@ def gaps_that_are_not_covered(rng):
     return predictions(y, gaps=tuple("pH" if one else "" for one in lacking), n_missing=50)
 
 
+def two_columns_together(rng):
+    """All misses are where two columns have the same sign; each column alone tells nothing."""
+    X, n = rng.uniform(-1, 1, (1500, 3)), 1500
+    u = rng.uniform(0, 0.5, n)  # distance of the rank from the end
+    same = X[:, 0] * X[:, 1] > 0
+    far = rng.random(n) < np.where(same, 0.4, 0.0)  # the outer fifth, which is one in five points
+    u = np.where(far, 0.2 * u, 0.1 + 0.8 * u)
+    return predictions(norm.ppf(np.where(rng.random(n) < 0.5, u, 1 - u)), X=X, n_cal=None)
+
+
 def gaps_that_are_covered(rng):
     lacking = tuple("pH" if k % 10 == 0 else "" for k in range(N))
     return predictions(rng.normal(size=N), gaps=lacking, n_missing=50)
@@ -133,6 +144,12 @@ TABLE = [
         "fault",
         r"Not calibrated: rows without pH: \d+ % intervals cover \d\S* % of 50 points, and "
         r"elsewhere predictions are calibrated",
+    ),
+    (
+        two_columns_together,
+        "look",
+        r"Calibrated on average, not everywhere: the columns together tell who is missed: given "
+        r"them, coverage of 95 % intervals is off by [2-5]\S* % on average",
     ),
     (
         gaps_that_are_covered,

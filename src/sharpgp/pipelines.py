@@ -9,6 +9,7 @@ import numpy as np
 
 from sharpgp import persistence
 from sharpgp._validation import as_coverage, as_levels, as_numpy, as_target
+from sharpgp.data.inputs import encoded
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
 from sharpgp.metrics import ECE_LEVELS, CalibrationReport, calibration_report
@@ -133,6 +134,8 @@ class Through:
         """Every metric on test data, by name, in the units of the outside."""
         if not self.targets:
             return self.model.calibration_report(self.features(X), y)
+        inside = self.features(X)
+        rows = encoded(self.model, inside)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrationWarning)
             return calibration_report(
@@ -142,6 +145,7 @@ class Through:
                 quantiles=self.predict_quantiles(X, ECE_LEVELS[1:-1]),
                 interval=self.predict_interval(X, 0.95),
                 n_cal=getattr(self.model, "calibrated_", self.model).n_cal,
+                X=as_numpy(inside) if rows is None else rows.features,
             )
 
     def save(self, path: str | os.PathLike[str]) -> None:

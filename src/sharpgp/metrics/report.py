@@ -7,7 +7,10 @@ import numpy as np
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.metrics import scores
 from sharpgp.metrics._checks import Floats
+from sharpgp.metrics.conditional import excess_risk
 
+#: Test points from which coverage given the features is judged at all.
+FEWEST_CONDITIONAL = 30
 _LABELS = {
     "ece": "ECE (21 levels)",
     "ece_floor": "ECE floor",
@@ -56,6 +59,7 @@ def _label(name: str) -> str:
     """What a metric is called in a table; of intervals, with the coverage that was asked for."""
     kind, _, percent = name.rpartition("_")
     words = {"width": "width", "coverage": "coverage", "interval_score": "interval score"}
+    words |= {"excess_risk": "excess risk", "excess_risk_chance": "risk by chance"}
     if kind in words:
         return f"{percent} % {words[kind]}"
     return _LABELS.get(name, name)
@@ -69,6 +73,7 @@ def calibration_report(
     quantiles: Floats,
     interval: Floats,
     n_cal: int | None,
+    X: Floats | None = None,
     for_ece: Floats | None = None,
     coverage: float = 0.95,
 ) -> CalibrationReport:
@@ -85,6 +90,9 @@ def calibration_report(
     interval : array of shape (n, 2)
     n_cal : int or None
         Number of calibration points, for the ECE floor; None if there are none.
+    X : array of shape (n, d), optional
+        Features, for :func:`~sharpgp.metrics.excess_risk` and what chance alone gives it; from 30
+        points.
     for_ece : array of shape (n, 19), optional
         Quantiles before they were moved to a bound, for the ECE alone.
     coverage : float
@@ -118,6 +126,10 @@ def calibration_report(
         f"coverage_{percent}": scores.interval_coverage(y, lower, upper),
         f"interval_score_{percent}": scores.interval_score(y, lower, upper, coverage),
     }
+    if X is not None and len(y) >= FEWEST_CONDITIONAL:
+        found = excess_risk(X, y, lower, upper, coverage, n_cal=n_cal)
+        of_intervals[f"excess_risk_{percent}"] = found.value
+        of_intervals[f"excess_risk_chance_{percent}"] = found.chance
     return CalibrationReport(
         ece=scores.ece(y, np.hstack([-edge, for_ece, edge])),
         ece_floor=scores.ece_floor(n_cal, len(y)),

@@ -3,8 +3,9 @@
 Tests are ordered so that a fault is called by its own name: inputs that lie elsewhere than in
 training before what follows from that, copies and groups before all that assumes independent
 points, a trend along the rows before a shift, a shift before a wrong spread, and all of these
-before places where coverage differs. A calibrated predictor passes all of them about nine times in
-ten, and each of them 49 times in 50; places, of which there are many, together 19 times in 20.
+before places where coverage differs, and these before what all columns together tell. A calibrated
+predictor passes all of them about nine times in ten, and each of them 49 times in 50; places, of
+which there are many, together 19 times in 20.
 """
 
 from collections.abc import Callable
@@ -61,6 +62,8 @@ def faults(found: Diagnostics, numbers: Numbers) -> list[Fault]:
     average = average or _bars(found, numbers) or _coverage(found, numbers)
     if average is not None and (moved := _inputs(found)):
         return [replace(moved, says=f"{moved.says}; {average.says}"), *out, average]
+    if average is None and not places and not out and (risk := _conditional(found)):
+        return [risk]
     if average is None or any(fault.kind == "drift" for fault in out):
         return out + [fault for fault, _ in places]
     if places:
@@ -288,6 +291,20 @@ def _coverage(found: Diagnostics, numbers: Numbers) -> Fault | None:
         "coverage",
         f"{percent(worst['coverage'])} intervals cover {percent(worst['covered'])} of the points",
         narrow_advice(found.method) if less else wide_advice(found.method),
+    )
+
+
+def _conditional(found: Diagnostics) -> Fault | None:
+    """A classifier tells from the features who is missed, though no single column does."""
+    risk, chance = (found.report.get(f"excess_risk{one}_95", 0.0) for one in ("", "_chance"))
+    if risk <= chance:
+        return None
+    return Fault(
+        "conditional",
+        f"the columns together tell who is missed: given them, coverage of 95 % intervals is off "
+        f"by {percent(risk)} on average, where chance gives at most {percent(chance)}",
+        spread_advice(found.method),
+        everywhere=False,
     )
 
 

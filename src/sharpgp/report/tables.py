@@ -12,6 +12,15 @@ _METRICS = {
     "coverage_95": ("Coverage of 95 % intervals", "Share of points inside; should be 0.95."),
     "width_95": ("Width of 95 % intervals", "Mean width; smaller is better at equal coverage."),
     "interval_score_95": ("Interval score, 95 %", "Width plus a charge for each miss."),
+    "excess_risk_95": (
+        "Excess risk at 95 %",
+        "How far coverage given the features is from 0.95 on average, as far as a classifier "
+        "can tell.",
+    ),
+    "excess_risk_chance_95": (
+        "Excess risk by chance",
+        "49 in 50 models with 0.95 everywhere stay below it on as many points.",
+    ),
     "crps": ("CRPS", "Distance of the whole distribution from the observation, in target units."),
     "nll": ("NLL", "Negative log density at the observation; very sensitive to the tails."),
     "pinball": ("Pinball loss", "Mean loss of the quantiles at 19 levels."),
@@ -21,7 +30,7 @@ _METRICS = {
 
 
 def tiles(found: Diagnostics) -> str:
-    """The four numbers below the verdict."""
+    """The numbers below the verdict."""
     report = found.report
     unit = f" {found.unit}" if found.unit else ""
     shown = {
@@ -30,6 +39,9 @@ def tiles(found: Diagnostics) -> str:
         "CRPS": f"{report['crps']:.3g}{unit}",
         "ECE / floor": f"{report['ece'] / report['ece_floor']:.2f}",
     }
+    if "excess_risk_95" in report:
+        risk, chance = report["excess_risk_95"], report["excess_risk_chance_95"]
+        shown["Excess risk / chance"] = f"{max(risk, 0.0) / chance:.2f}"
     return "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
         for name, value in shown.items()

@@ -225,6 +225,7 @@ class Calibrated(ABC):
             quantiles=quantiles.cpu().numpy(),
             interval=interval.cpu().numpy(),
             n_cal=self.n_cal,
+            X=as_numpy(self._columns_of(X)),
             # Levels whose quantiles lie at a bound cannot be told apart.
             for_ece=free.cpu().numpy(),
             coverage=coverage,
@@ -341,6 +342,10 @@ class Calibrated(ABC):
         X = self._features(X)
         if self.gp is not None:
             warn_if_far(self.gp, X[:, : self.gp.n_features])
+        return X
+
+    def _columns_of(self, X: Tensor) -> Tensor:
+        """Features of the rows that :meth:`_features` stands for."""
         return X
 
     def _labelled(self, X: Any, y: Any) -> tuple[Tensor, Tensor, Bounds | None]:

@@ -79,6 +79,9 @@ class HeldOutView(ClassPredictor):
 
     _near_features = _features
 
+    def _columns_of(self, X: Tensor) -> Tensor:
+        return self.X_cal
+
 
 class _HeldOutModel(AroundModel):
     """A model that knows the points by their numbers [n, 1]."""
