@@ -205,8 +205,8 @@ def test_every_method_stays_within_and_covers_as_before(method):
 
 def test_piles_are_found_in_targets_that_were_brought_back():
     y = torch.tensor([0.0, 1e-14, -1e-15] * 10 + [1.0, 50.0], dtype=torch.float64)
-    assert Bounds(low=0.0).piled(y)
-    assert not Bounds(low=-1.0, high=60.0).piled(y)
+    assert Bounds(low=0.0).has_pile(y)
+    assert not Bounds(low=-1.0, high=60.0).has_pile(y)
 
 
 def test_piles_at_a_bound_make_bands():

@@ -13,7 +13,7 @@ from sklearn.model_selection import TimeSeriesSplit
 
 from helpers import wavy
 from sharpgp import CrossValidated, SharpGPRegressor
-from sharpgp.data.folds import parts, together
+from sharpgp.data.folds import row_labels, split_parts
 from sharpgp.gp import SparsePosterior, train
 from sharpgp.gp.sparse.training import train_sparse
 from sharpgp.gp.wrappers.target_warp import train_warped
@@ -61,7 +61,7 @@ def test_log_likelihood_of_a_warped_gp_counts_the_warp():
 
 def learned_gp(X, y):
     """A GP with its learned spread, and the parts whose points its learnings score."""
-    labels = together(X)
+    labels = row_labels(X)
     return gaussian.learn_gaussian(train(X, y)[0], 0, labels), labels, learning_pairs(labels, 0)
 
 
@@ -93,7 +93,7 @@ def test_the_scale_at_a_point_does_not_know_its_target():
     noise = np.where(cluster // 8 == 1, 0.5, 0.05) * rng.normal(size=72)
     X = torch.from_numpy(cluster + rng.uniform(-0.02, 0.02, 72))[:, None]
     y = torch.from_numpy(rng.normal(size=24)[cluster] + noise)
-    labels, asked = together(X), 10
+    labels, asked = row_labels(X), 10
     pairs = learning_pairs(labels, 0)
     posterior = train(X, y)[0]
     scales, among_neighbours = [], []
@@ -129,8 +129,8 @@ def test_copies_are_not_predicted_from_each_other():
 
 def test_what_cannot_be_conditioned_is_fitted_without_each_part():
     X, y = (torch.from_numpy(v) for v in wavy(40))
-    model, labels = gaussian.learn_gaussian(train_sparse(X, y, n_inducing=9)[0]), together(X)
-    pairs = complements(40, parts(labels, 10, 0))
+    model, labels = gaussian.learn_gaussian(train_sparse(X, y, n_inducing=9)[0]), row_labels(X)
+    pairs = complements(40, split_parts(labels, 10, 0))
     found, expected = (one(pairs, labels, 0) for one in (model.out_of_training, model.out_of_fold))
     assert len(found.refits) == 10
     torch.testing.assert_close(found.held.scores, expected.held.scores, rtol=0, atol=0)
@@ -139,15 +139,15 @@ def test_what_cannot_be_conditioned_is_fitted_without_each_part():
 def test_folds_of_ones_own_are_left_out_as_a_whole():
     X, y = (torch.from_numpy(v) for v in wavy(40))
     posterior, _ = train(X, y)
-    model = gaussian.learn_gaussian(posterior, 0, together(X))
-    pairs = complements(40, parts(together(X), 10, 0))
+    model = gaussian.learn_gaussian(posterior, 0, row_labels(X))
+    pairs = complements(40, split_parts(row_labels(X), 10, 0))
     own = CrossValidated(folds=10, random_state=0).fit(posterior).scores
-    torch.testing.assert_close(own, model.out_of_fold(pairs, together(X), 0).held.scores)
+    torch.testing.assert_close(own, model.out_of_fold(pairs, row_labels(X), 0).held.scores)
     drawn, pairs = (
         CrossValidated(random_state=0).fit(posterior).scores,
-        learning_pairs(together(X), 0),
+        learning_pairs(row_labels(X), 0),
     )
-    torch.testing.assert_close(drawn, model.out_of_training(pairs, together(X), 0).held.scores)
+    torch.testing.assert_close(drawn, model.out_of_training(pairs, row_labels(X), 0).held.scores)
     assert not torch.allclose(own, drawn)
 
 
@@ -188,8 +188,8 @@ def test_the_crps_of_one_model_is_that_of_points_that_its_learnings_have_not_see
     X, y = wavy(80)
     model = SharpGPRegressor(base="rbf", calibration=calibration, random_state=0).fit(X, y)
     shown, average = model.base_[0].crps, model.calibrated_.model
-    rows = learning_pairs(together(average.X_train), 0)
-    held = average.model.out_of_training(rows, together(average.X_train), 0).held
+    rows = learning_pairs(row_labels(average.X_train), 0)
+    held = average.model.out_of_training(rows, row_labels(average.X_train), 0).held
     assert shown == pytest.approx(held.crps(average.y_train))
     X_new, y_new = wavy(500, seed=1)
     assert shown == pytest.approx(model.predict_dist(X_new).crps(y_new).mean(), rel=0.3)

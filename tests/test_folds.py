@@ -9,7 +9,7 @@ from sklearn.model_selection import KFold, ShuffleSplit, TimeSeriesSplit
 
 from sharpgp._validation import as_labels
 from sharpgp.data import folds
-from sharpgp.data.folds import equal_rows, holdout, one_of_each, parts, together
+from sharpgp.data.folds import equal_rows, holdout, one_per_label, row_labels, split_parts
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.models.splitters import splits
 
@@ -21,17 +21,17 @@ LABELS = st.lists(st.integers(0, 12), min_size=2, max_size=60).map(torch.tensor)
 
 @pytest.mark.parametrize(("n", "k"), [(31, 10), (25, 10), (11, 10), (45, 20), (60, 59), (5, 9)])
 def test_rows_that_stand_alone_come_in_as_many_equal_parts_as_asked_for(n, k):
-    sizes = [len(part) for part in parts(torch.arange(n), k, seed=3)]
+    sizes = [len(part) for part in split_parts(torch.arange(n), k, seed=3)]
     assert len(sizes) == min(n, k)
     assert max(sizes) - min(sizes) <= 1
     order = torch.randperm(n, generator=torch.Generator().manual_seed(3))
-    assert torch.equal(torch.cat(parts(torch.arange(n), k, seed=3)), order)
+    assert torch.equal(torch.cat(split_parts(torch.arange(n), k, seed=3)), order)
 
 
 @settings(max_examples=60, deadline=None)
 @given(LABELS, st.integers(2, 12), st.integers(0, 5))
 def test_parts_are_a_partition_into_whole_labels(labels, k, seed):
-    found = parts(labels, k, seed)
+    found = split_parts(labels, k, seed)
     assert torch.equal(torch.cat(found).sort().values, torch.arange(len(labels)))
     several = len(labels.unique()) > 1
     if several:
@@ -65,7 +65,9 @@ def test_a_holdout_has_about_the_size_asked_for():
 
 def test_one_of_each_takes_every_row_about_equally_often():
     labels = torch.tensor([0, 0, 0, 1, 2, 2])
-    counts = np.bincount(np.concatenate([one_of_each(labels, s) for s in range(600)]), minlength=6)
+    counts = np.bincount(
+        np.concatenate([one_per_label(labels, s) for s in range(600)]), minlength=6
+    )
     assert counts[3] == 600
     np.testing.assert_allclose(counts[[0, 1, 2]], 200, atol=5 * np.sqrt(600 * 2 / 9))
     np.testing.assert_allclose(counts[[4, 5]], 300, atol=5 * np.sqrt(600 / 4))
@@ -77,11 +79,11 @@ def test_one_of_each_takes_every_row_about_equally_often():
 def test_rows_are_connected_through_equal_inputs_and_groups():
     X = torch.arange(30.0)[:, None]
     X[1], X[12] = X[0], X[11]
-    alone = together(X)
+    alone = row_labels(X)
     assert alone[0] == alone[1]
     assert len(alone.unique()) == 28
     groups = torch.arange(30) // 2  # rows 10, 11 and 12, 13 are connected by 11 and 12
-    both = together(X, groups)
+    both = row_labels(X, groups)
     assert both[10] == both[11] == both[12] == both[13]
     assert len(both.unique()) == 14
 
@@ -105,13 +107,13 @@ def test_equal_rows_are_those_that_agree_in_every_feature(monkeypatch, mixed):
 
 def test_few_inputs_are_split_row_by_row_but_groups_are_kept():
     few = torch.arange(160)[:, None] % 3 * 1.0
-    assert len(together(few).unique()) == 160
+    assert len(row_labels(few).unique()) == 160
     groups = torch.arange(160) // 4
-    assert torch.equal(together(few, groups), groups)
+    assert torch.equal(row_labels(few, groups), groups)
     grid = torch.arange(100)[:, None] % 20 * 1.0  # twenty inputs, five times each
-    assert len(together(grid).unique()) == 20
+    assert len(row_labels(grid).unique()) == 20
     one_frequent = torch.cat([torch.zeros(150, 1), torch.arange(1, 51.0)[:, None]])
-    assert len(together(one_frequent).unique()) == 200
+    assert len(row_labels(one_frequent).unique()) == 200
 
 
 # ------------------------------------------------------------------ splitters and labels

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from helpers import marked, wavy
 from sharpgp import Neighbours, Sparse, persistence
-from sharpgp.data.folds import parts, together
+from sharpgp.data.folds import row_labels, split_parts
 from sharpgp.gp import train
 from sharpgp.models.bagged import AveragedModel
 from sharpgp.models.bases import Bases
@@ -49,14 +49,14 @@ def chosen(choice: Choice):
 
 def pool(X: Tensor, y: Tensor) -> Learner:
     models = Bases(["rbf", "matern12", "extra_trees"], seed=0).learned(X, y)
-    pairs = complements(len(y), parts(torch.arange(len(y)), 3, 0))
+    pairs = complements(len(y), split_parts(torch.arange(len(y)), 3, 0))
     model, _ = pooled_out_of_fold(models, pairs, torch.arange(len(y)), 0)
     return model
 
 
 def averaged(X: Tensor, y: Tensor) -> Learner:
     model = learn_gaussian(train(X, y)[0])
-    pairs = complements(len(y), parts(torch.arange(len(y)), 3, 0))
+    pairs = complements(len(y), split_parts(torch.arange(len(y)), 3, 0))
     return AveragedModel.from_out_of_fold(model.out_of_fold(pairs, torch.arange(len(y)), 0))
 
 
@@ -198,7 +198,7 @@ def test_leave_one_out_of_rows_that_belong_together(model):
     n, once = N // 2, SINGLY[: N // 2]
     again = torch.cat([once, once])
     twice = model.relearned(X[again], torch.cat([Y[once], Y[once] + 0.3]), again, 0)
-    labels = together(twice.X_train)
+    labels = row_labels(twice.X_train)
     assert len(labels.unique()) == n
     held = twice.leave_one_out(labels, 0)
     assert_complete(held, 2 * n)
@@ -207,7 +207,7 @@ def test_leave_one_out_of_rows_that_belong_together(model):
 
 
 def test_out_of_fold(model):
-    pairs = complements(N, parts(SINGLY, 4, 0))
+    pairs = complements(N, split_parts(SINGLY, 4, 0))
     found = model.out_of_fold(pairs, SINGLY, 0)
     held = found.held
     assert type(found.model) is type(one_fit(model))
@@ -219,7 +219,7 @@ def test_out_of_fold(model):
 
 @pytest.mark.parametrize("kind", marked(TREES, slow={"boosted_trees", "random_forest"}))
 def test_trees_out_of_fold_are_those_of_the_other_points(kind):
-    pairs = complements(N, parts(SINGLY, 4, 0))
+    pairs = complements(N, split_parts(SINGLY, 4, 0))
     held = made(kind).out_of_fold(pairs, SINGLY, 0).held
     for rest, part in pairs:
         alone = TreeModel(kind, X[rest], Y[rest], 0, made(kind).cells)
@@ -249,7 +249,7 @@ def test_relearned(model):
     "model", marked(MAKERS, slow=set(MAKERS) - {"gaussian", "extra_trees"}), indirect=True
 )
 def test_the_same_seed_learns_the_same(model):
-    part, pairs = torch.arange(5, N), complements(N, parts(SINGLY, 4, 0))
+    part, pairs = torch.arange(5, N), complements(N, split_parts(SINGLY, 4, 0))
     one, other = (model.relearned(X[part], Y[part], SINGLY[: len(part)], 0) for _ in range(2))
     assert torch.equal(answers(one), answers(other))
     one, other = (model.out_of_fold(pairs, SINGLY, 0).held for _ in range(2))
@@ -280,5 +280,5 @@ def test_saved_and_loaded(model, tmp_path, request):
     held, expected = (one.leave_one_out(SINGLY, 0) for one in (again, model))
     close(held.scores, expected.scores)
     close(answers(again.updated(X_NEW, Y_NEW)), answers(model.updated(X_NEW, Y_NEW)))
-    pairs = complements(N, parts(SINGLY, 3, 0))
+    pairs = complements(N, split_parts(SINGLY, 3, 0))
     assert_complete(again.out_of_fold(pairs, SINGLY, 0).held)

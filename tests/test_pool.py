@@ -23,7 +23,7 @@ from sharpgp import (
     SharpGPRegressor,
 )
 from sharpgp.bo import CalibratedUpperConfidenceBound
-from sharpgp.data.folds import parts
+from sharpgp.data.folds import split_parts
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.kernels.covariance import Stationary
 from sharpgp.gp.training import train
@@ -81,7 +81,7 @@ def learned_from_45():
 
 def test_weights_are_those_of_out_of_fold_predictions(learned):
     data, models = (torch.from_numpy(X), torch.from_numpy(Y)), learned
-    pairs, labels = complements(60, parts(torch.arange(60), 3, 0)), torch.arange(60)
+    pairs, labels = complements(60, split_parts(torch.arange(60), 3, 0)), torch.arange(60)
     model, held = pooled_out_of_fold(models, pairs, labels, 0)
     found = [one.out_of_fold(pairs, labels, 0) for one in models.values()]
     alone, y = [one.held for one in found], data[1]

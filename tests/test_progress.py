@@ -57,7 +57,7 @@ def test_nothing_is_written_unasked_or_into_a_pipe(monkeypatch, at_once, verbose
 def test_a_notebook_counts_as_a_place_to_write_to(monkeypatch, at_once):
     out = io.StringIO()
     monkeypatch.setattr(progress, "_in_notebook", lambda: True)
-    with progress.shown(True, out):
+    with progress.show_progress(True, out):
         progress.start_phase("working")
         # A busy machine may give the thread that writes its turn late.
         for _ in range(1000):
@@ -71,7 +71,7 @@ def test_an_interrupted_computation_leaves_no_line_and_no_thread(at_once):
     out, before = Terminal(), threading.active_count()
 
     def interrupted():
-        with progress.shown(True, out):
+        with progress.show_progress(True, out):
             progress.start_phase("working", "step", 3)
             threading.Event().wait(0.05)
             raise KeyboardInterrupt
@@ -84,7 +84,7 @@ def test_an_interrupted_computation_leaves_no_line_and_no_thread(at_once):
 
 def test_an_inner_computation_adds_no_second_line(at_once):
     out = Terminal()
-    with progress.shown(True, out), progress.shown(True, out):
+    with progress.show_progress(True, out), progress.show_progress(True, out):
         assert (
             sum(thread.name.startswith("sharpgp-progress") for thread in threading.enumerate()) == 1
         )

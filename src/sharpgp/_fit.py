@@ -20,21 +20,21 @@ from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.calibration.recalibrator import PosteriorMethod, Recalibrator, chosen_recalibrator
 from sharpgp.data.encoding import TableEncoding
 from sharpgp.data.far_targets import warn_of_far_targets
-from sharpgp.data.fit_arguments import check_pair, labelled, positive_weights
+from sharpgp.data.fit_arguments import check_pair, labelled_rows, positive_weights
 from sharpgp.data.inputs import (
     check_training_data,
     columns_of,
     feature_names,
     plain,
+    read_targets,
     seed_of,
-    targets,
 )
-from sharpgp.data.noise import merged
+from sharpgp.data.noise import merge_replicates
 from sharpgp.data.rows import (
     Rows,
-    agrees,
     drop_repetition,
     has_known_inputs,
+    have_one_target,
     join_earlier,
     split_rows,
 )
@@ -65,7 +65,7 @@ def fit(
     ``drawn`` says which rows of ``X_cal`` were held out one by one, None: all.
     """
     check_pair(X_cal, y_cal)
-    y, y_cal = targets(estimator, y), targets(estimator, y_cal)
+    y, y_cal = read_targets(estimator, y), read_targets(estimator, y_cal)
     forget(estimator)
     weights, known = more.get("sample_weight"), ("noise", "noise_cal")
     if weights is not None and any(more.get(name) is not None for name in known):
@@ -81,13 +81,13 @@ def fit(
     if is_several(y):
         fit_outputs(estimator, X, y, X_cal, y_cal, more, fit)
     else:
-        rows = labelled(estimator, X, y, X_cal, y_cal, **more)
+        rows = labelled_rows(estimator, X, y, X_cal, y_cal, **more)
         _fit_rows(estimator, *rows, drawn)
 
 
 def update(estimator: Any, X: Tensor, y: Any, sample_weight: Any, *, refit: bool) -> None:
     """See :meth:`sharpgp.SharpGPRegressor.update`; ``X`` is checked."""
-    y = as_target(plain(targets(estimator, y)), n_rows=X.shape[0], device=X.device)
+    y = as_target(plain(read_targets(estimator, y)), n_rows=X.shape[0], device=X.device)
     if not refit:
         weights = plain(sample_weight)
         if hasattr(estimator, "weight_") and weights is not None:
@@ -189,7 +189,7 @@ def _fit_rows(
     cal_groups = groups if cal is None else cal.groups
     if cal is None and repeats is not None and repeats.groups is not None:
         cal_groups = repeats.groups.numpy()
-    with progress.shown(bool(estimator.verbose)):
+    with progress.show_progress(bool(estimator.verbose)):
         calibrated = within_memory(choose_device(estimator.device, len(y)), work)
     if encoding is not None and isinstance(calibrated, ScoredPredictor):
         for date in sorted(encoding.dates & encoding.places.keys()):
@@ -239,7 +239,7 @@ def _rows_to_fit(
             return train, None, cal
         groups = None if train.groups is None else torch.from_numpy(train.groups)
         found = Repeats(X, y, of, of.unique(), 0.0, 1.0, True, groups)
-        return merged(train), found if apart or expands else None, cal
+        return merge_replicates(train), found if apart or expands else None, cal
     if apart:
         rows, targets = fitted_rows(train.X, train.y, labels, seed)
         fitted = labels[rows]
@@ -248,7 +248,7 @@ def _rows_to_fit(
         found = Repeats(X, y, of, of[rows], own, float(worth[fitted].mean()))
         return Rows(train.X[rows], targets), found, cal
     few = train.groups is None and not has_known_inputs(train)
-    if few or not agrees(labels, train.y):
+    if few or not have_one_target(labels, train.y):
         return train, None, cal
     rows = np.unique(labels, return_index=True)[1]
     if len(rows) < len(train) and not method.knows_inputs:

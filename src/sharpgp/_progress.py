@@ -1,7 +1,7 @@
 """Where a long computation stands: steps that are announced below, and a line that shows them.
 
 Computations call :func:`start_phase`, :func:`name_step` and :func:`advance`, watched or not;
-:func:`shown` shows where they stand.
+:func:`show_progress` shows where they stand.
 """
 
 import sys
@@ -96,7 +96,7 @@ def advance(steps: int = 1) -> None:
 
 
 @contextmanager
-def shown(wanted: bool, stream: TextIO | None = None) -> Iterator[None]:
+def show_progress(wanted: bool, stream: TextIO | None = None) -> Iterator[None]:
     """Show on one line of standard error where the computation inside stands.
 
     Nothing is shown if standard error is neither a terminal nor a notebook, if another line is

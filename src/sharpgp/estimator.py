@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from sharpgp._stored import ABSENT, Maybe, NumPyArray, Of, Several, stored
 from sharpgp._validation import as_coverage, as_features, as_numpy
 from sharpgp.data.encoding import TableEncoding
-from sharpgp.data.inputs import encoded, feature_names, features, plain, targets
+from sharpgp.data.inputs import encode_rows, feature_names, plain, read_features, read_targets
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError, SavedModelError
 
 if TYPE_CHECKING:
@@ -453,7 +453,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Coefficient of determination of the predictive mean, as of every regressor."""
         # Not every version of scikit-learn takes torch tensors, and none those of a GPU.
-        return float(super().score(X, plain(targets(self, y)), plain(sample_weight)))
+        return float(super().score(X, plain(read_targets(self, y)), plain(sample_weight)))
 
     def calibration_report(
         self,
@@ -503,31 +503,31 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         if X is None:
             view = HeldOutView(self.calibrated_)
             return view.calibration_report(view.X_cal, view.y_cal, coverage)
-        y = plain(targets(self, y))
+        y = plain(read_targets(self, y))
         return self._answer(X, lambda model, X: model.calibration_report(X, y, coverage), noise)
 
     def explain_width(self, X: ArrayLike, coverage: float = 0.95) -> WidthParts:
         """How much each column adds to the width of each interval: parts (n, d) that sum to it.
 
-        See :func:`sharpgp.width_parts.explained_widths`; ``explain_width(X).plot(row)`` draws them.
+        See :func:`sharpgp.width_parts.explain_widths`; ``explain_width(X).plot(row)`` draws them.
         """
-        from sharpgp.width_parts import explained_widths
+        from sharpgp.width_parts import explain_widths
 
         self._check_one_output()
         with warnings.catch_warnings():
             # Rows that mix two others may be far from all data, which is what is asked about.
             warnings.simplefilter("ignore", CalibrationWarning)
-            return explained_widths(self, X, as_coverage(coverage)[0][0])
+            return explain_widths(self, X, as_coverage(coverage)[0][0])
 
     def summary(self) -> Summary:
         """Rows and columns used and dropped, pool, lengthscales by column, held-out metrics.
 
         See :class:`sharpgp.summary.Summary`.
         """
-        from sharpgp.summary import summarised
+        from sharpgp.summary import summarise
 
         self._check_one_output()
-        return summarised(self)
+        return summarise(self)
 
     def plot(
         self,
@@ -631,10 +631,10 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
             )
 
     def _checked(self, X: Any, noise: Any = None) -> Tensor:
-        from sharpgp.data.noise import beside_noise
+        from sharpgp.data.noise import append_noise
 
         self._check_one_output()
-        array = beside_noise(features(self, X), noise, getattr(self, "noise_", None))
+        array = append_noise(read_features(self, X), noise, getattr(self, "noise_", None))
         if hasattr(self, "weight_"):
             array = np.column_stack([array, np.zeros(len(array))])  # of usual weight
         return as_features(array, device=self.calibrated_.device)
@@ -648,20 +648,20 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
     ) -> T:
         """``ask(predictor, X)``; out of GPU memory, in smaller blocks, and then on the CPU.
 
-        Of several outputs, the answers for each of them, :func:`sharpgp.outputs.stacked`.
+        Of several outputs, the answers for each of them, :func:`sharpgp.outputs.stack_answers`.
         """
         from sharpgp.calibration.cautions import features_named
-        from sharpgp.data.rows import with_groups
+        from sharpgp.data.rows import append_group_numbers
         from sharpgp.gp.compute import moved_to, within_memory
-        from sharpgp.outputs import stacked
+        from sharpgp.outputs import stack_answers
 
         if hasattr(self, "outputs_"):
-            table = encoded(self, X)
+            table = encode_rows(self, X)
             rows = X if table is None else table
-            return stacked([one._answer(rows, ask, noise, groups) for one in self.outputs_])
+            return stack_answers([one._answer(rows, ask, noise, groups) for one in self.outputs_])
         X, predictor = self._checked(X, noise), self.calibrated_
         if groups is not None:
-            predictor, X = with_groups(self, X, groups)
+            predictor, X = append_group_numbers(self, X, groups)
 
         def work(device: torch.device) -> T:
             if device == X.device:

@@ -26,7 +26,7 @@ from sharpgp._validation import as_labels, as_numpy, as_target
 from sharpgp.calibration.predictors.base import Calibrated, calibrated_of
 from sharpgp.calibration.predictors.by_class import ClassPredictor
 from sharpgp.calibration.predictors.by_score import ScoredPredictor
-from sharpgp.data.inputs import encoded, plain
+from sharpgp.data.inputs import encode_rows, plain
 from sharpgp.exceptions import InvalidInputError, warn
 
 #: Warn of p-values below this.
@@ -107,14 +107,14 @@ def compare(model: Any, X: Any, y: Any, *, groups: Any = None) -> Exchangeabilit
             "expected a model by a method that ranks scores, such as 'exact' or 'cv', found a "
             f"{type(calibrated_of(model)).__name__}"
         )
-    rows = encoded(model, X)
+    rows = encode_rows(model, X)
     checked = getattr(model, "_checked", calibrated._features)
     features = checked(X if rows is None else rows)
     target = as_target(plain(y), n_rows=len(features), device=features.device)
-    theirs = one_of_each(groups, len(features))
+    theirs = one_per_group(groups, len(features))
     features, target = features[theirs], target[theirs]
     new = as_numpy(calibrated.model.score(features, target))
-    ours = one_of_each(calibrated.groups, len(calibrated.scores))
+    ours = one_per_group(calibrated.groups, len(calibrated.scores))
     old = as_numpy(calibrated.scores)[ours]
     centre = float(mannwhitneyu(old, new).pvalue)
     sides = "less" if calibrated.in_training else "two-sided"
@@ -148,12 +148,12 @@ def ranked_scores(calibrated: Calibrated) -> ScoredPredictor | None:
     return calibrated if isinstance(calibrated, ScoredPredictor) else None
 
 
-def one_of_each(groups: Any, n_rows: int) -> np.ndarray:
+def one_per_group(groups: Any, n_rows: int) -> np.ndarray:
     """One row of each group, drawn at random but the same every time; without groups, all rows.
 
     Examples
     --------
-    >>> one_of_each(["a", "b", "b"], 3).tolist() in ([0, 1], [0, 2])
+    >>> one_per_group(["a", "b", "b"], 3).tolist() in ([0, 1], [0, 2])
     True
     """
     if groups is None:

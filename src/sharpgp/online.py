@@ -23,7 +23,7 @@ from sharpgp.exchangeability import (
     Martingale,
     moved_features,
     names_of_features,
-    one_of_each,
+    one_per_group,
     ranked_scores,
 )
 
@@ -131,7 +131,7 @@ class Online:
         self.martingale: Martingale | None = None
         ranked = ranked_scores(calibrated)
         if ranked is not None and ranked.weights is None:
-            ours = one_of_each(ranked.groups, len(ranked.scores))
+            ours = one_per_group(ranked.groups, len(ranked.scores))
             self.martingale = Martingale(as_numpy(ranked.scores)[ours])
         self._recent: deque[np.ndarray] = deque(maxlen=_RECENT_ROWS)
         self._warned = False

@@ -38,10 +38,10 @@ from sharpgp.calibration.ranks import Ranks
 from sharpgp.calibration.recalibrator import chosen_recalibrator
 from sharpgp.data.encoding import Encoded
 from sharpgp.data.folds import equal_rows
-from sharpgp.data.inputs import encoded, features, plain, seed_of, training_data
-from sharpgp.data.inputs import targets as without_marks
-from sharpgp.data.rows import Rows, rows_once, split_rows
-from sharpgp.data.target_bounds import of_output
+from sharpgp.data.inputs import encode_rows, plain, read_features, seed_of, training_data
+from sharpgp.data.inputs import read_targets as without_marks
+from sharpgp.data.rows import Rows, split_rows, unrepeated_rows
+from sharpgp.data.target_bounds import bounds_of_output
 from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.exchangeability import moved_features, names_of_features
 
@@ -173,7 +173,7 @@ def fit_outputs(
         train = replace(train, given=own)
         cal = _Table(*_rows(estimator, X_cal, Y_cal), theirs)
     if "sample_weight" not in given:  # weights tell copies apart
-        train = train.take(rows_once(_as_rows(train, _row_numbers(train.Y))))
+        train = train.take(unrepeated_rows(_as_rows(train, _row_numbers(train.Y))))
     whole, places = train if cal is None else cal, None
     if cal is None and recalibrator.needs_calibration:
         rows = _as_rows(train, train.Y[:, 0])
@@ -193,7 +193,7 @@ def fit_outputs(
             settings |= held_out.given
             X_j, y_j = held_out.X, held_out.Y
             drawn_j = None if drawn is None else drawn[rows_j]
-        bounds = of_output(estimator.y_bounds, j, whole.Y.shape[1])
+        bounds = bounds_of_output(estimator.y_bounds, j, whole.Y.shape[1])
         model = clone(estimator).set_params(calibration=recalibrator, y_bounds=bounds)
         # The estimator's own fit has named targets that are far from all others.
         with warnings.catch_warnings():
@@ -293,7 +293,7 @@ def predict_region(
     settings = {"noise": noise, "sample_weight": sample_weight}
     if len(outputs) == 1:
         return np.asarray(estimator.predict_interval(X, coverage, **settings))[..., None]
-    rows = encoded(estimator, X)
+    rows = encode_rows(estimator, X)
     X = X if rows is None else rows
     joint: JointScores | None = getattr(estimator, "joint_", None)
     weights = None
@@ -326,7 +326,7 @@ def reports(estimator: Any, X: Any, Y: Any, noise: Any = None, coverage: float =
     ]
 
 
-def stacked(answers: Sequence[Any]) -> Any:
+def stack_answers(answers: Sequence[Any]) -> Any:
     """Answers for each output as one array with the outputs last; others as a list."""
     if all(isinstance(answer, np.ndarray) for answer in answers):
         return np.stack(answers, -1)
@@ -389,11 +389,11 @@ def _rows(estimator: Any, X: Any, Y: Any, *, first: bool = False) -> tuple[Any, 
     rows: Any = None
     if first:
         rows, _ = training_data(estimator, X, np.zeros(len(targets)))
-    found = encoded(estimator, X)
+    found = encode_rows(estimator, X)
     if found is not None:
         rows = found
     elif rows is None:
-        rows = features(estimator, X)
+        rows = read_features(estimator, X)
     if len(rows) != len(targets):
         raise InvalidInputError(
             f"y: expected {len(rows)} rows, as many as X has, found {len(targets)}"

@@ -9,7 +9,7 @@ import numpy as np
 
 from sharpgp import persistence
 from sharpgp._validation import as_coverage, as_levels, as_numpy, as_target
-from sharpgp.data.inputs import encoded
+from sharpgp.data.inputs import encode_rows
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
 from sharpgp.metrics import ECE_LEVELS, CalibrationReport, calibration_report
@@ -135,7 +135,7 @@ class Through:
         if not self.targets:
             return self.model.calibration_report(self.features(X), y)
         inside = self.features(X)
-        rows = encoded(self.model, inside)
+        rows = encode_rows(self.model, inside)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrationWarning)
             return calibration_report(

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sharpgp._validation import as_numpy
-from sharpgp.data.inputs import encoded
+from sharpgp.data.inputs import encode_rows
 
 #: Rows that are predicted again for each feature; more of them change the third digit.
 MOST_ROWS = 200
@@ -46,7 +46,7 @@ def relevance(model: Any, X: Any, *, random_state: int | None = 0) -> NDArray[np
     >>> bool(found[0] > 0.8), bool(found[1] < 0.1)
     (True, True)
     """
-    rows = encoded(model, X)
+    rows = encode_rows(model, X)
     X = as_numpy(X) if rows is None else rows.features
     parts = [[j] for j in range(X.shape[1])] if rows is None else [*rows.encoding.places.values()]
     if hasattr(model, "_checked"):  # with usual noise or weight beside the features

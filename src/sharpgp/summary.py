@@ -62,7 +62,7 @@ class Summary:
         return f"<pre>{escape(str(self))}</pre>"
 
 
-def summarised(model: Any) -> Summary:
+def summarise(model: Any) -> Summary:
     """The summary of a fitted estimator.
 
     Examples
@@ -72,7 +72,7 @@ def summarised(model: Any) -> Summary:
     >>> X = rng.uniform(0, 100, (80, 2))
     >>> y = np.sin(X[:, 0] / 20) + 0.1 * rng.normal(size=80)
     >>> model = SharpGPRegressor(base="rbf", calibration="loo", random_state=0).fit(X, y)
-    >>> found = summarised(model)
+    >>> found = summarise(model)
     >>> found.columns
     {'x0': 'number', 'x1': 'number'}
     >>> bool(20 < found.lengthscales["x0"] < found.lengthscales["x1"])

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sharpgp._validation import as_numpy
-from sharpgp.data.inputs import encoded, feature_names
+from sharpgp.data.inputs import encode_rows, feature_names
 
 Floats = NDArray[np.float64]
 #: Orders of the columns, each with a typical row, that contributions are averaged over.
@@ -64,7 +64,7 @@ class WidthParts:
         return plots.width_parts(self, row, ax=ax)
 
 
-def explained_widths(
+def explain_widths(
     model: Any, X: Any, coverage: float, *, draws: int = ORDERS, random_state: int | None = 0
 ) -> WidthParts:
     r"""Shapley values of the width, by columns.
@@ -94,11 +94,11 @@ def explained_widths(
     >>> X = rng.uniform(-1, 1, (60, 2))
     >>> y = X[:, 0] + 0.1 * rng.normal(size=60)
     >>> model = SharpGPRegressor(base="rbf", calibration="vanilla").fit(X, y)
-    >>> found = explained_widths(model, [[0.0, 0.0], [3.0, 0.0]], 0.9)
+    >>> found = explain_widths(model, [[0.0, 0.0], [3.0, 0.0]], 0.9)
     >>> found.columns[int(np.asarray(found)[1].argmax())]  # the second row is far out in x0
     'x0'
     """
-    rows = encoded(model, X)
+    rows = encode_rows(model, X)
     features = as_numpy(model._checked(X if rows is None else rows))
     calibrated = model.calibrated_
     known = as_numpy(calibrated.labelled_data()[0])

@@ -49,7 +49,7 @@ def prefers_band(scores: Tensor | None, n_cal: int) -> bool:
 def pile_up(model: Model, bounds: Bounds) -> bool:
     """Whether training targets pile up at a bound, as far as the model knows them."""
     try:
-        return bounds.piled(model.y_train)
+        return bounds.has_pile(model.y_train)
     except WithoutDataError:
         return False
 

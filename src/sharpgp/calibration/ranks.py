@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sharpgp._ranks import RANK_TOLERANCE, rank
 from sharpgp._tail import Tail
-from sharpgp.calibration.tails import check_enough, of_groups, pooled_tail
+from sharpgp.calibration.tails import check_enough, group_weights, pooled_tail
 
 # An end is a calibration score; this much keeps rounding from excluding it and its ties.
 _NUDGE = 1e-10
@@ -176,7 +176,7 @@ class Ranks:
         or groups, in which all ``C + 1`` weights enter alike, so that choosing by it preserves the
         coverage.
         """
-        squares = of_groups(self.weights, self.groups).square().sum() + weight.square()
+        squares = group_weights(self.weights, self.groups).square().sum() + weight.square()
         worth = (self.total + weight).square() / squares
         return worth * (1.0 - coverage) / 2.0 >= 1.0 - RANK_TOLERANCE
 

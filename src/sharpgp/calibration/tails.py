@@ -30,12 +30,12 @@ def check_enough(n_scores: int) -> None:
         )
 
 
-def of_groups(weights: Tensor, groups: Tensor) -> Tensor:
+def group_weights(weights: Tensor, groups: Tensor) -> Tensor:
     """Weight [G] of each group, from those of its points [C]; groups count from 0.
 
     Examples
     --------
-    >>> of_groups(torch.tensor([0.5, 1.0, 0.5]), torch.tensor([0, 1, 0])).tolist()
+    >>> group_weights(torch.tensor([0.5, 1.0, 0.5]), torch.tensor([0, 1, 0])).tolist()
     [1.0, 1.0]
     """
     return weights.new_zeros(int(groups.max()) + 1).index_add(0, groups, weights)
@@ -97,7 +97,7 @@ def pooled_tail(
     start, end = z[..., first], z[..., last]
     excess = torch.cat([start[..., None] - z[..., under], z[..., over] - end[..., None]], dim=-1)
     w = (z.new_ones(C) if weights is None else weights)[outer]
-    degrees = float(w.sum().square() / of_groups(w, groups[outer]).square().sum())
+    degrees = float(w.sum().square() / group_weights(w, groups[outer]).square().sum())
     degrees = max(_LEAST_DEGREES, degrees)
     lower, upper = (z[..., 0], z[..., -1]) if ends is None else ends
     reach = (start - lower + upper - end).clamp(min=0.0) / 2.0

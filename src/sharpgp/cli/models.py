@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sharpgp._progress import shown, start_phase
+from sharpgp._progress import show_progress, start_phase
 from sharpgp.cli._app import app
 from sharpgp.cli.display import bar, short_warnings, spinner
 from sharpgp.exceptions import SavedModelError
@@ -195,7 +195,7 @@ def fit(
     reading = Reading(encoding, decimal, skip, sheet, dates)
     given: dict[str, Any] = {"address": address, "workers": workers, "memory": memory, "rows": rows}
     given = {name: value for name, value in given.items() if value is not None}
-    with short_warnings(), shown(not quiet):
+    with short_warnings(), show_progress(not quiet):
         drawn = engine != "local" or given.keys() - {"rows"} or _is_large(data, rows)
         whole = None if drawn else training_rows(data[0], target, **columns, reading=reading)
         start_phase("loading")

@@ -23,7 +23,7 @@ _numbers: ContextVar[Sequence[Any] | None] = ContextVar("numbers of the rows", d
 
 
 @contextmanager
-def rows_numbered(numbers: Sequence[Any]) -> Iterator[None]:
+def number_rows(numbers: Sequence[Any]) -> Iterator[None]:
     """Warnings inside call rows so."""
     token = _numbers.set(numbers)
     try:

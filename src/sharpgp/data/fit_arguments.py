@@ -7,13 +7,13 @@ import numpy as np
 from sklearn.utils import _safe_indexing
 
 from sharpgp._validation import as_numpy, as_target, as_weights
-from sharpgp.data.inputs import features, plain, training_data, with_targets
+from sharpgp.data.inputs import drop_missing_targets, plain, read_features, training_data
 from sharpgp.data.noise import with_noise
 from sharpgp.data.rows import Rows, drop_repetition, group_names, group_numbers
 from sharpgp.exceptions import InvalidInputError
 
 
-def labelled(
+def labelled_rows(
     estimator: Any,
     X: Any,
     y: Any,
@@ -34,19 +34,19 @@ def labelled(
     if sample_weight is not None and X_cal is None:
         sample_weight_cal = sample_weight
     given_rows = X, y, groups, noise, sample_weight, sample_weight_cal
-    X, y, groups, noise, sample_weight, *own = with_targets(*given_rows)
+    X, y, groups, noise, sample_weight, *own = drop_missing_targets(*given_rows)
     cal, n_cal = None, 0
     if X_cal is None:
         (sample_weight_cal,) = own
         if groups_cal is not None:
             raise InvalidInputError("groups_cal: expected it with X_cal, found it alone")
     else:
-        given = with_targets(X_cal, y_cal, groups_cal, noise_cal, sample_weight_cal)
+        given = drop_missing_targets(X_cal, y_cal, groups_cal, noise_cal, sample_weight_cal)
         X_cal, y_cal, groups_cal, noise_cal, sample_weight_cal = given
     X, y = training_data(estimator, X, y)
     y = as_numpy(as_target(y))
     if X_cal is not None:
-        X_cal = features(estimator, X_cal)
+        X_cal = read_features(estimator, X_cal)
         n_cal = len(X_cal)
         y_cal = as_numpy(as_target(plain(y_cal), n_rows=n_cal))
     of_train, of_cal = group_numbers(groups, len(y), groups_cal, n_cal)

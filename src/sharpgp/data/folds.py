@@ -59,7 +59,7 @@ def _mixed(words: np.ndarray) -> np.ndarray:
     return mixed
 
 
-def together(X: Tensor, groups: Tensor | None = None) -> Tensor:
+def row_labels(X: Tensor, groups: Tensor | None = None) -> Tensor:
     r"""Label [N] of the rows that belong together: those of a group and those with equal inputs.
 
     A row whose input, or whose group, a model has seen does not show what it does with new ones.
@@ -80,11 +80,11 @@ def together(X: Tensor, groups: Tensor | None = None) -> Tensor:
     Examples
     --------
     >>> X = torch.tensor([[0.0], [1.0], [1.0], [2.0], [3.0], [4.0]])
-    >>> together(X).tolist()
+    >>> row_labels(X).tolist()
     [0, 1, 1, 2, 3, 4]
-    >>> together(X, torch.tensor([7, 7, 8, 9, 9, 9])).tolist()
+    >>> row_labels(X, torch.tensor([7, 7, 8, 9, 9, 9])).tolist()
     [0, 0, 0, 1, 1, 1]
-    >>> together(torch.tensor([[0.0], [1.0]]).repeat(40, 1)).unique().numel()  # two categories
+    >>> row_labels(torch.tensor([[0.0], [1.0]]).repeat(40, 1)).unique().numel()  # two categories
     80
     """
     inputs = equal_rows(X)
@@ -99,7 +99,7 @@ def together(X: Tensor, groups: Tensor | None = None) -> Tensor:
     return (units if few else joined).to(X.device)
 
 
-def parts(labels: Tensor, k: int, seed: int) -> list[Tensor]:
+def split_parts(labels: Tensor, k: int, seed: int) -> list[Tensor]:
     """Rows in ``k`` parts of about equal size, drawn at random; rows of one label in one part.
 
     Fewer parts where there are fewer labels.  Rows of a single label are split one by one, as
@@ -113,9 +113,9 @@ def parts(labels: Tensor, k: int, seed: int) -> list[Tensor]:
 
     Examples
     --------
-    >>> [len(part) for part in parts(torch.arange(31), 10, seed=0)]
+    >>> [len(part) for part in split_parts(torch.arange(31), 10, seed=0)]
     [4, 3, 3, 3, 3, 3, 3, 3, 3, 3]
-    >>> [part.tolist() for part in parts(torch.tensor([0, 0, 1, 1, 2, 2]), 3, seed=0)]
+    >>> [part.tolist() for part in split_parts(torch.tensor([0, 0, 1, 1, 2, 2]), 3, seed=0)]
     [[2, 3], [4, 5], [0, 1]]
     """
     order, counted = _shuffled(len(labels), seed), _counted(labels.cpu())
@@ -156,12 +156,12 @@ def holdout(labels: Tensor, n_held_out: int, seed: int) -> Split:
     return (~out).nonzero()[:, 0], out.nonzero()[:, 0]
 
 
-def one_of_each(labels: Tensor, seed: int) -> Tensor:
+def one_per_label(labels: Tensor, seed: int) -> Tensor:
     """A random row of every label, in the order of the rows.
 
     Examples
     --------
-    >>> one_of_each(torch.tensor([5, 5, 5, 2, 2, 9]), seed=0).tolist()
+    >>> one_per_label(torch.tensor([5, 5, 5, 2, 2, 9]), seed=0).tolist()
     [2, 3, 5]
     """
     order = _shuffled(len(labels), seed).to(labels.device)

@@ -21,7 +21,7 @@ T = TypeVar("T")
 MIN_TARGET = 1e-280
 
 
-def validated(estimator: BaseEstimator, *data: Any, **checks: Any) -> Any:
+def validate(estimator: BaseEstimator, *data: Any, **checks: Any) -> Any:
     """scikit-learn's checks, and our error for whole numbers that no float can hold."""
     try:
         return validate_data(estimator, *map(plain, data), dtype=np.float64, **checks)
@@ -49,7 +49,7 @@ def training_data(estimator: Any, X: Any, y: Any) -> tuple[np.ndarray, np.ndarra
     if isinstance(X, Encoded):
         estimator.encoding_ = X.encoding
         return check_X_y(X.features, plain(y), dtype=np.float64, estimator=estimator, **checks)
-    array, y = validated(estimator, X, y, ensure_all_finite="allow-nan", **checks)
+    array, y = validate(estimator, X, y, ensure_all_finite="allow-nan", **checks)
     gaps, marks = np.isnan(array), marks_of(estimator)
     if not gaps.any() and not marks:
         constant = constant_columns(array)
@@ -74,7 +74,7 @@ def marks_of(estimator: Any) -> tuple[str, ...]:
     return tuple(text_of_mark(mark) for mark in ([given] if one else given))
 
 
-def targets(estimator: Any, y: Any) -> Any:
+def read_targets(estimator: Any, y: Any) -> Any:
     """Targets that are written as text as numbers, by the rules of features; others as they are.
 
     Where the user's marks of missing values are, the target is missing.
@@ -84,7 +84,7 @@ def targets(estimator: Any, y: Any) -> Any:
     >>> import warnings
     >>> with warnings.catch_warnings(record=True) as caught:
     ...     warnings.simplefilter("always")
-    ...     print(targets(None, ["1.234,50 €", "7,00 €"]), caught[0].message)
+    ...     print(read_targets(None, ["1.234,50 €", "7,00 €"]), caught[0].message)
     [1234.5    7. ] y: text is read as numbers, such as '1.234,50 €' = 1234.5
     """
     marks = marks_of(estimator)
@@ -108,12 +108,12 @@ def targets(estimator: Any, y: Any) -> Any:
     return values.data if values.holds in ("number", "boolean") else y
 
 
-def features(estimator: Any, X: Any) -> np.ndarray:
+def read_features(estimator: Any, X: Any) -> np.ndarray:
     """Features (n, d) of rows to predict, as the estimator was fitted on."""
-    rows = encoded(estimator, X)
+    rows = encode_rows(estimator, X)
     if rows is not None:
         return rows.features
-    return with_constants(estimator, validated(estimator, X, reset=False))
+    return with_constants(estimator, validate(estimator, X, reset=False))
 
 
 def with_constants(estimator: Any, X: T) -> T:
@@ -147,7 +147,7 @@ def columns_of(estimator: Any) -> dict[str, list[int]]:
     return {name: encoding.places.get(name, []) for name in _names_in(estimator)}
 
 
-def encoded(estimator: Any, X: Any) -> Encoded | None:
+def encode_rows(estimator: Any, X: Any) -> Encoded | None:
     """Rows by the encoding of a fitted estimator; None where it has none."""
     encoding: TableEncoding | None = getattr(estimator, "encoding_", None)
     if isinstance(X, Encoded) or encoding is None:
@@ -165,7 +165,7 @@ def _names_in(estimator: Any) -> list[str]:
     return [f"x{j}" for j in range(estimator.n_features_in_)] if names is None else list(names)
 
 
-def with_targets(X: Any, y: Any, *more: Any) -> tuple[Any, ...]:
+def drop_missing_targets(X: Any, y: Any, *more: Any) -> tuple[Any, ...]:
     """Rows of ``X``, ``y`` and whatever else has one entry per row, without those that lack ``y``.
 
     Rows left out are named in a warning.  What is None, callable or of another length stays.
@@ -175,7 +175,9 @@ def with_targets(X: Any, y: Any, *more: Any) -> tuple[Any, ...]:
     >>> import warnings
     >>> with warnings.catch_warnings(record=True) as caught:
     ...     warnings.simplefilter("always")
-    ...     X, y, groups = with_targets(np.ones((3, 1)), [1.0, np.nan, 3.0], ["a", "b", "c"])
+    ...     X, y, groups = drop_missing_targets(
+    ...         np.ones((3, 1)), [1.0, np.nan, 3.0], ["a", "b", "c"]
+    ...     )
     >>> len(X), y, groups, str(caught[0].message)
     (2, [1.0, 3.0], ['a', 'c'], 'y: 1 of 3 targets are missing; row(s) 1 are left out')
     """

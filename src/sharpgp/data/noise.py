@@ -23,14 +23,14 @@ from sharpgp.exceptions import InvalidInputError
 MIN_REPLICATES = 10
 
 
-def beside_noise(X: np.ndarray, noise: Any, usual: float | None) -> np.ndarray:
+def append_noise(X: np.ndarray, noise: Any, usual: float | None) -> np.ndarray:
     """Inputs (n, d + 1) of a model that knows noise, with ``usual`` where none is given.
 
     Without ``usual`` the model does not, and its inputs are ``X`` (n, d).
 
     Examples
     --------
-    >>> beside_noise(np.ones((2, 1)), [0.1, 0.2], 0.3).tolist()
+    >>> append_noise(np.ones((2, 1)), [0.1, 0.2], 0.3).tolist()
     [[1.0, 0.1], [1.0, 0.2]]
     """
     if usual is None:
@@ -90,7 +90,7 @@ def with_noise(
     return train, cal, usual
 
 
-def merged(rows: Rows) -> Rows:
+def merge_replicates(rows: Rows) -> Rows:
     """One row for all that agree in every feature but the last, the variance, and in the group.
 
     In the order in which they come.
@@ -99,7 +99,7 @@ def merged(rows: Rows) -> Rows:
     --------
     >>> X = np.array([[0.0, 1.0], [0.0, 1.0], [5.0, 2.0]])
     >>> rows = Rows(X, np.array([1.0, 3.0, 7.0]), known_noise=True)
-    >>> merged(rows).X.tolist(), merged(rows).y.tolist()
+    >>> merge_replicates(rows).X.tolist(), merge_replicates(rows).y.tolist()
     ([[0.0, 0.5], [5.0, 2.0]], [2.0, 7.0])
     """
     where = rows.input_numbers()

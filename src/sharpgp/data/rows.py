@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sharpgp._validation import as_labels, as_numpy
 from sharpgp.data import folds
-from sharpgp.data.folds import equal_rows, together
+from sharpgp.data.folds import equal_rows, row_labels
 from sharpgp.data.inputs import plain
 from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.policy import SCORED_ROWS
@@ -41,9 +41,9 @@ class Rows:
         return len(self.y)
 
     def labels(self) -> Tensor:
-        """Which rows belong :func:`~sharpgp.data.folds.together`."""
+        """Which rows belong together, :func:`~sharpgp.data.folds.row_labels`."""
         groups = None if self.groups is None else torch.tensor(self.groups)
-        return together(torch.tensor(self.inputs), groups)
+        return row_labels(torch.tensor(self.inputs), groups)
 
     @property
     def inputs(self) -> np.ndarray:
@@ -115,7 +115,7 @@ def _as_text(name: Any) -> str:
     return str(name)
 
 
-def with_groups(estimator: Any, X: Tensor, groups: Any) -> tuple[Any, Tensor]:
+def append_group_numbers(estimator: Any, X: Tensor, groups: Any) -> tuple[Any, Tensor]:
     """The predictor for known groups, and points with the number of theirs, -1 for new ones."""
     predictor = getattr(estimator.calibrated_, "by_group", None)
     names = getattr(estimator, "group_names_", None)
@@ -136,7 +136,7 @@ def drop_repetition(train: Rows, cal: Rows | None, weights: Any) -> tuple[Rows, 
 
     Rows that calibrate stay as they are.
     """
-    rows = rows_once(train)
+    rows = unrepeated_rows(train)
     if len(rows) < len(train):
         train = train[rows]
         if isinstance(weights, np.ndarray) and cal is None:
@@ -144,7 +144,7 @@ def drop_repetition(train: Rows, cal: Rows | None, weights: Any) -> tuple[Rows, 
     return train, cal, weights
 
 
-def rows_once(rows: Rows) -> np.ndarray:
+def unrepeated_rows(rows: Rows) -> np.ndarray:
     """Numbers of the rows: all, or the first of each, with a warning, if a table was repeated."""
     labels = rows.input_numbers()
     if rows.weighted or not is_repeated(labels, rows.y):
@@ -259,7 +259,7 @@ def holdout(labels: Tensor, cal_size: float, seed: int | None) -> tuple[np.ndarr
             f"cal_size: expected a fraction in (0, 1) or a count below {n_rows}, found {cal_size!r}"
         )
     wanted = min(round(float(cal_size) * n_rows), SCORED_ROWS)
-    n_cal = int(cal_size) if whole else max(2, _without_waste(wanted))
+    n_cal = int(cal_size) if whole else max(2, _whole_rank_size(wanted))
     if n_rows - n_cal < 2:
         raise InvalidInputError(
             f"expected at least 4 samples, 2 to train on and 2 to calibrate with, found {n_rows} "
@@ -273,7 +273,7 @@ def holdout(labels: Tensor, cal_size: float, seed: int | None) -> tuple[np.ndarr
     return kept.numpy(), held_out.numpy()
 
 
-def _without_waste(n_cal: int) -> int:
+def _whole_rank_size(n_cal: int) -> int:
     """A ``C`` for which 80, 90 and 95 % intervals end at whole ranks, if one is within 5 %.
 
     An interval at coverage ``c`` ends at rank ``ceil(c (C + 1))``: with 78 points, 95 % intervals
@@ -281,7 +281,7 @@ def _without_waste(n_cal: int) -> int:
 
     Examples
     --------
-    >>> [_without_waste(n_cal) for n_cal in (78, 101, 25)]
+    >>> [_whole_rank_size(n_cal) for n_cal in (78, 101, 25)]
     [79, 99, 25]
     """
     better = 20 * round((n_cal + 1) / 20) - 1
@@ -299,7 +299,7 @@ def is_repeated(labels: np.ndarray, y: np.ndarray) -> bool:
     False
     """
     count = np.bincount(labels)
-    return bool(count[0] > 1 and (count == count[0]).all() and agrees(labels, y))
+    return bool(count[0] > 1 and (count == count[0]).all() and have_one_target(labels, y))
 
 
 def warn_of_repetition(n: int, n_kept: int) -> None:
@@ -310,12 +310,12 @@ def warn_of_repetition(n: int, n_kept: int) -> None:
     )
 
 
-def agrees(labels: np.ndarray, y: np.ndarray) -> bool:
+def have_one_target(labels: np.ndarray, y: np.ndarray) -> bool:
     """Whether rows of one label have one target.
 
     Examples
     --------
-    >>> agrees(np.array([0, 1, 0]), np.array([5.0, 6.0, 5.5]))
+    >>> have_one_target(np.array([0, 1, 0]), np.array([5.0, 6.0, 5.5]))
     False
     """
     _, first = np.unique(labels, return_index=True)

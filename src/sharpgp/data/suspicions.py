@@ -86,7 +86,7 @@ def is_flattened(values: np.ndarray) -> bool:
     return bool(0 < middle < MIN_MIDDLE_SPREAD * values.std())
 
 
-def explained_alone(column: np.ndarray, y: np.ndarray) -> float:
+def share_explained(column: np.ndarray, y: np.ndarray) -> float:
     r"""The share of the variance of ``y`` that one column explains, by its nearest neighbours.
 
     A line, or :math:`1 - \sum_i (y_i - m_i)^2 / \sum_i (y_i - \bar y)^2` with :math:`m_i` the mean
@@ -99,7 +99,7 @@ def explained_alone(column: np.ndarray, y: np.ndarray) -> float:
     Examples
     --------
     >>> x = np.linspace(0, 1, 200)
-    >>> explained_alone(x, x**2) > 0.999, explained_alone(np.sin(1e5 * x), x) < 0.5
+    >>> share_explained(x, x**2) > 0.999, share_explained(np.sin(1e5 * x), x) < 0.5
     (True, True)
     """
     known = np.isfinite(column)

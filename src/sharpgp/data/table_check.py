@@ -18,10 +18,10 @@ from sharpgp.data.encoding import Encoded, TableEncoding, missing_columns, text_
 from sharpgp.data.reading import ArrayColumns, Values, is_frame, names_of, values_of
 from sharpgp.data.suspicions import (
     TWIN_SHARE,
-    explained_alone,
     is_flattened,
     likely_mark,
     plausible_range,
+    share_explained,
 )
 from sharpgp.exceptions import InvalidInputError
 
@@ -255,7 +255,7 @@ def suspicions(
     known = np.isfinite(_usual(y))
     out = []
     for name, data in columns.items():
-        share = explained_alone(data[known], y[known])
+        share = share_explained(data[known], y[known])
         if share > TWIN_SHARE:
             says = f"{name!r} alone explains {100 * share:.2f} % of {target}."
             cure = "Would you know it before you predict? If not, leave it out."

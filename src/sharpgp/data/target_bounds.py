@@ -84,13 +84,13 @@ class Bounds:
         """The same values, those beyond a bound moved to it."""
         return values.clamp(self.least, self.most)
 
-    def piled(self, y: Tensor) -> bool:
+    def has_pile(self, y: Tensor) -> bool:
         """Whether many targets lie at a bound.
 
         Examples
         --------
         >>> y = torch.tensor([0.0] * 10 + [1.0, 2.0])
-        >>> Bounds(low=0.0).piled(y), Bounds(low=-1.0).piled(y)
+        >>> Bounds(low=0.0).has_pile(y), Bounds(low=-1.0).has_pile(y)
         (True, False)
         """
         # Targets that were transformed and brought back differ in their last digits.
@@ -189,12 +189,16 @@ def _is_end(end: Any) -> bool:
     return end is None or (isinstance(end, numbers.Real) and not math.isnan(end))
 
 
-def of_output(y_bounds: Any, j: int, p: int) -> Any:
+def bounds_of_output(y_bounds: Any, j: int, p: int) -> Any:
     """Bounds of output ``j`` of ``p``: the same for all outputs, or one for each.
 
     Examples
     --------
-    >>> of_output((0, None), 1, 2), of_output([None, (0, 1)], 1, 2), of_output("auto", 1, 2)
+    >>> (
+    ...     bounds_of_output((0, None), 1, 2),
+    ...     bounds_of_output([None, (0, 1)], 1, 2),
+    ...     bounds_of_output("auto", 1, 2),
+    ... )
     ((0, None), (0, 1), 'auto')
     """
     several = (isinstance(y_bounds, Sequence) and not isinstance(y_bounds, str)) and any(

@@ -15,7 +15,7 @@ from sharpgp.calibration.predictors.by_class import ClassPredictor
 from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.calibration.predictors.held_out_view import HeldOutView
 from sharpgp.data.encoding import Encoded
-from sharpgp.data.inputs import encoded, targets
+from sharpgp.data.inputs import encode_rows, read_targets
 from sharpgp.data.inputs import feature_names as names_of_features
 from sharpgp.diagnostics.chance import Floats
 from sharpgp.diagnostics.curves import level_curves
@@ -85,10 +85,10 @@ def diagnose(
     else:
         outside, seen_X = through(model), X
         model, X = outside.model, outside.features(X)
-        calibrated, rows = calibrated_of(model), encoded(model, X)
+        calibrated, rows = calibrated_of(model), encode_rows(model, X)
         encoding = None if rows is None else rows.encoding
         target = target or getattr(y, "name", None)
-        y = targets(model, y)
+        y = read_targets(model, y)
     asked = np.unique(np.asarray(coverages, dtype=np.float64))
     with warnings.catch_warnings():
         # Levels without enough calibration points are marked in ``backed`` instead.

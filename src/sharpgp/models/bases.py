@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sharpgp import _progress as progress
 from sharpgp._validation import check_choice, nearest
-from sharpgp.data.folds import Split, together
+from sharpgp.data.folds import Split, row_labels
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.compute import MAX_ROWS_ONE_THREAD, side_by_side
 from sharpgp.gp.conditioning import train_chosen
@@ -101,7 +101,7 @@ class Bases:
         if self.weighted:
             self._check_weights(len(y), policy, any(not _is_tree(base) for base in named.values()))
             # Rows with equal inputs belong together, whatever weights they have.
-            labels = together(X[:, :-1], labels)
+            labels = row_labels(X[:, :-1], labels)
         every = torch.arange(len(y), device=y.device)
         rows = drawn_part(
             (every, every[:0]) if pair is None else pair, self.seed or 0, policy.learned_rows

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sharpgp._stored import Maybe, stored
 from sharpgp.data.encoding import TableEncoding
-from sharpgp.data.folds import parts, together
+from sharpgp.data.folds import row_labels, split_parts
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.wrappers.external_mean import Mean
 from sharpgp.models.splitters import complements
@@ -103,7 +103,7 @@ class ScikitMean(Mean):
             clone(self.regressor),
             table,
             target,
-            cv=self._splits(together(inputs, self.groups).cpu()),
+            cv=self._splits(row_labels(inputs, self.groups).cpu()),
             params=weights,
         )
         whole = clone(self.regressor).fit(table, target, **weights)
@@ -112,7 +112,7 @@ class ScikitMean(Mean):
     def _splits(self, labels: Tensor) -> Any:
         if len(labels.unique()) == len(labels):
             return KFold(min(FOLDS, len(labels)), shuffle=True, random_state=self.seed)
-        tests = parts(labels, FOLDS, self.seed)
+        tests = split_parts(labels, FOLDS, self.seed)
         return [(rest.numpy(), test.numpy()) for rest, test in complements(len(labels), tests)]
 
     def __call__(self, X: Tensor) -> Tensor:

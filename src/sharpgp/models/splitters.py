@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sharpgp._validation import as_count
-from sharpgp.data.folds import Split, check_several, holdout, parts, together
+from sharpgp.data.folds import Split, check_several, holdout, row_labels, split_parts
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.policy import LEARNINGS, Policy
 
@@ -46,12 +46,12 @@ def learning_pairs(labels: Tensor, seed: int, policy: Policy | None = None) -> l
     scored = torch.arange(n, device=labels.device)
     if n > most:
         scored = holdout(labels, most, seed)[1]
-    return complements(n, [scored[part] for part in parts(labels[scored], LEARNINGS, seed)])
+    return complements(n, [scored[part] for part in split_parts(labels[scored], LEARNINGS, seed)])
 
 
 def quick_pairs(labels: Tensor, k: int, seed: int) -> list[Split]:
     """Splits that leave out each of ``k`` parts in turn."""
-    return complements(len(labels), parts(labels, k, seed))
+    return complements(len(labels), split_parts(labels, k, seed))
 
 
 def check_folds(folds: Any) -> None:
@@ -91,10 +91,10 @@ def splits(folds: Any, X: Tensor, y: Tensor, groups: Tensor | None, seed: int) -
     elif isinstance(folds, list | tuple):
         pairs = list(folds)
     else:
-        labels = together(X, groups)
+        labels = row_labels(X, groups)
         k = min(as_count(folds, "folds", least=2), n)
         check_several(len(labels.unique()))
-        return complements(n, parts(labels, k, seed))
+        return complements(n, split_parts(labels, k, seed))
     found = [_rows_of(pair, n, X.device) for pair in pairs]
     tested = torch.cat([test for _, test in found]) if found else torch.empty(0)
     if len(tested.unique()) < len(tested):

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 from sharpgp import persistence
-from sharpgp._progress import shown
+from sharpgp._progress import show_progress
 from sharpgp._validation import as_count
 from sharpgp.data.column import Column
 from sharpgp.data.encoding import TableEncoding
-from sharpgp.data.far_targets import rows_numbered
+from sharpgp.data.far_targets import number_rows
 from sharpgp.data.inputs import seed_of
 from sharpgp.estimator import SharpGPRegressor
 from sharpgp.exceptions import InvalidInputError, SavedModelError, warn
@@ -153,7 +153,7 @@ def fit_file(
 
 def fit_rows(rows: Labelled, model: SharpGPRegressor) -> SavedModel:
     """Fit a model on rows that :func:`~sharpgp.tabular.labelled.training_rows` has read."""
-    with rows_numbered(rows.numbers):
+    with number_rows(rows.numbers):
         model = model.fit(rows.X, rows.y, groups=rows.groups)
     return SavedModel(model, rows.target)
 
@@ -237,7 +237,7 @@ def fit_files(
     if engine == "local":
         wanted = torch.get_num_threads() if workers is None else workers
         workers = min(as_count(wanted, "workers", least=1), limit.threads(len(names)))
-    with shown(bool(model.verbose)):
+    with show_progress(bool(model.verbose)):
         with visitors(engine, workers=workers, address=address) as visit_all:
             sample = drawn(draw, files, visit_all, None if work is None else Path(work))
         if sample.unlabelled:

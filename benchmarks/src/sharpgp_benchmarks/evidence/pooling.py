@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from sharpgp import metrics
-from sharpgp.data.folds import parts
+from sharpgp.data.folds import split_parts
 from sharpgp.gp import train
 from sharpgp.models.gaussian.gaussian_model import GaussianModel, learn_gaussian
 from sharpgp.models.gaussian.spread_choice import same_spread
@@ -45,7 +45,7 @@ class BoostedSpread:
     def __init__(self, X: Floats, y: Floats, seed: int) -> None:
         self.mean = BoostedTrees(X, y, seed)
         residuals = np.empty(len(y))
-        for rest, part in complements(len(y), parts(torch.arange(len(y)), 5, seed)):
+        for rest, part in complements(len(y), split_parts(torch.arange(len(y)), 5, seed)):
             without = BoostedTrees(X[rest], y[rest], seed)
             residuals[part] = np.abs(y[part] - without.location(X[part]))
         logs = np.log(residuals + 0.1 * residuals.mean() + 1e-3 * y.std())
@@ -130,7 +130,7 @@ def answers(
     X, y = train_part
     fit = fits(name, X, y, seed)
     out_of_fold, refits = torch.empty(2, len(y), dtype=torch.float64), []
-    for rest, part in complements(len(y), parts(torch.arange(len(y)), FOLDS, seed)):
+    for rest, part in complements(len(y), split_parts(torch.arange(len(y)), FOLDS, seed)):
         answer = fit(rest)
         out_of_fold[:, part] = torch.stack(answer(X[part]))
         refits.append(torch.stack(answer(X_test)))

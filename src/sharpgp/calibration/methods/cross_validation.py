@@ -12,7 +12,7 @@ from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.calibration.predictors.known_groups import known_groups
 from sharpgp.calibration.predictors.seen_or_new import from_left_out
 from sharpgp.calibration.recalibrator import CalibrationPoints, Recalibrator, register
-from sharpgp.data.folds import Split, check_several, together
+from sharpgp.data.folds import Split, check_several, row_labels
 from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.gp.posterior import Posterior
 from sharpgp.models.model import Learner
@@ -67,7 +67,7 @@ class WithoutHoldout(Recalibrator):
         if len(points.y):
             groups = _both(groups, points.groups)
             base = _with_more(base, points.X, points.y, groups, self.seed)
-        labels = None if groups is None else together(inputs_of(base), groups)
+        labels = None if groups is None else row_labels(inputs_of(base), groups)
         models = candidates(base, self.seed, labels)
         n = len(next(iter(models.values())).y_train)
         if n < 4:
@@ -81,7 +81,7 @@ def split_points(
     folds: Any, X: Tensor, y: Tensor, groups: Tensor | None, seed: int
 ) -> tuple[Tensor, list[Split]]:
     """Labels [N] of points that belong together, and the splits given by ``folds``."""
-    labels, auto = together(X, groups), _is_auto(folds)
+    labels, auto = row_labels(X, groups), _is_auto(folds)
     if auto:
         check_several(len(labels.unique()))
     pairs = learning_pairs(labels, seed) if auto else splits(folds, X, y, groups, seed)
@@ -115,7 +115,7 @@ class CrossValidated(WithoutHoldout):
     ----------
     folds : "auto", int, splitter or list of pairs
         Number of parts (``"auto"``: five);
-        points that belong :func:`~sharpgp.data.folds.together` (equal inputs,
+        points that belong together, :func:`~sharpgp.data.folds.row_labels` (equal inputs,
         and groups given to ``fit``) are in one.  Or whatever has scikit-learn's
         ``split(X, y, groups)``, or its pairs (rows to train on, rows to test with): each refit
         then trains on its rows only, and points that no pair tests do not calibrate.  A splitter
@@ -161,7 +161,7 @@ class CrossValidated(WithoutHoldout):
     def first_pair(self, X: Tensor, y: Tensor, groups: Tensor | None) -> Split | None:
         if not _is_auto(self.folds) or len(y) < 4:
             return None
-        return learning_pairs(together(X, groups), self.seed)[0]
+        return learning_pairs(row_labels(X, groups), self.seed)[0]
 
     def _fit_base(self, base: Base, points: CalibrationPoints) -> Calibrated:
         models, groups = self._everything(base, points)
@@ -204,7 +204,7 @@ def _with_more(base: Base, X: Tensor, y: Tensor, groups: Tensor | None, seed: in
     def again(model: Learner) -> Learner:
         X, y = all_of(model.X_train, model.y_train)
         inputs = X[:, :-1] if model.weighted else X
-        return model.relearned(X, y, together(inputs, groups), seed)
+        return model.relearned(X, y, row_labels(inputs, groups), seed)
 
     return _each(base, again)
 

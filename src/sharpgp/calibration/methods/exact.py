@@ -15,7 +15,7 @@ from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.calibration.predictors.known_groups import known_groups
 from sharpgp.calibration.predictors.seen_or_new import from_held_out
 from sharpgp.calibration.recalibrator import CalibrationPoints, Recalibrator, register
-from sharpgp.data.folds import Split, one_of_each, together
+from sharpgp.data.folds import Split, one_per_label, row_labels
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.models.model import HeldOut
 from sharpgp.models.pool import Base, candidates, inputs_of, pooled_out_of_fold
@@ -104,7 +104,7 @@ class Exact(Recalibrator):
             device = inputs_of(base).device
             X = as_features(X_cal, device=device)
             n = len(X)
-            rows = one_of_each(as_labels(groups_cal, n_rows=n, device=device), self.seed)
+            rows = one_per_label(as_labels(groups_cal, n_rows=n, device=device), self.seed)
             X_cal, y_cal = X[rows], as_target(y_cal, n_rows=n, device=device)[rows]
             groups_cal = None
             if not (sample_weight is None or callable(sample_weight)):
@@ -120,12 +120,12 @@ class Exact(Recalibrator):
         )
 
     def first_pair(self, X: Tensor, y: Tensor, groups: Tensor | None) -> Split | None:
-        return learning_pairs(together(X, groups), self.seed)[0] if len(y) >= 4 else None
+        return learning_pairs(row_labels(X, groups), self.seed)[0] if len(y) >= 4 else None
 
     def _fit_base(self, base: Base, points: CalibrationPoints) -> Calibrated:
         classes = None if self.by is None else self._classes(points.X.shape[1])
         groups = points.groups_train
-        labels = None if groups is None else together(inputs_of(base), groups)
+        labels = None if groups is None else row_labels(inputs_of(base), groups)
         models = candidates(base, self.seed, labels)
         model, held, pairs = next(iter(models.values())), None, None
         if isinstance(base, Mapping):
@@ -136,7 +136,7 @@ class Exact(Recalibrator):
         if points.repeats is not None:
 
             def without() -> HeldOut:
-                inputs = together(inputs_of(models))
+                inputs = row_labels(inputs_of(models))
                 return model.leave_one_out(inputs, self.seed) if held is None else held
 
             data = points.repeats, points.X, points.y

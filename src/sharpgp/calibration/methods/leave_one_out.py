@@ -6,7 +6,7 @@ from sharpgp.calibration.predictors.base import Calibrated
 from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.calibration.predictors.seen_or_new import from_left_out
 from sharpgp.calibration.recalibrator import CalibrationPoints, register
-from sharpgp.data.folds import together
+from sharpgp.data.folds import row_labels
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.models.pool import Base, inputs_of, pooled
 
@@ -40,7 +40,7 @@ class LeaveOneOut(WithoutHoldout):
         gps = [gp for model in models.values() if (gp := model.gp) is not None]
         if gps:
             warn_if_overfitted(gps[0])
-        labels = together(inputs_of(models))
+        labels = row_labels(inputs_of(models))
         held = [model.leave_one_out(labels, self.seed) for model in models.values()]
         model, found = pooled(models, held)
         if points.repeats is not None:

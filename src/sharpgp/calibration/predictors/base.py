@@ -329,11 +329,11 @@ class Calibrated(ABC):
 
     def _test_weights(self, X: Tensor, sample_weight: Any) -> Tensor | None:
         """Weights [T] of points to predict; None for equal ones."""
-        return no_weights(sample_weight)
+        return refuse_weights(sample_weight)
 
     def _new_weights(self, X: Tensor, sample_weight: Any) -> Tensor | None:
         """Weights [n] of points to learn from; None for equal ones."""
-        return no_weights(sample_weight)
+        return refuse_weights(sample_weight)
 
     def _features(self, X: Any) -> Tensor:
         return as_features(X, n_features=self.n_features, device=self.device)
@@ -395,7 +395,7 @@ def n_dense(gp: Posterior | None) -> int:
     return 0 if gp is None else gp.n_dense
 
 
-def no_weights(sample_weight: Any) -> Tensor | None:
+def refuse_weights(sample_weight: Any) -> Tensor | None:
     """None; raises if weights are given to a predictor without weights."""
     if sample_weight is not None:
         raise InvalidInputError(

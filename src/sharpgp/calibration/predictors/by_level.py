@@ -11,7 +11,7 @@ from sharpgp._tail import Tail
 from sharpgp.calibration import intervals
 from sharpgp.calibration.cautions import warn_if_unsupported, warn_of_tail
 from sharpgp.calibration.predictors.base import Calibrated
-from sharpgp.calibration.predictors.window import newest
+from sharpgp.calibration.predictors.window import last_rows
 from sharpgp.calibration.ranks import centred_levels, table_levels
 from sharpgp.calibration.tails import outer_ranks, pooled_tail
 from sharpgp.distribution import PredictiveDistribution
@@ -141,4 +141,4 @@ class HeldOutPredictor(LevelPredictor):
         return True
 
     def _rescored(self, X: Tensor, y: Tensor, keep: int | None) -> "HeldOutPredictor":
-        return self.calibrated_on(newest(self.X_cal, X, keep), newest(self.y_cal, y, keep))
+        return self.calibrated_on(last_rows(self.X_cal, X, keep), last_rows(self.y_cal, y, keep))

@@ -20,12 +20,12 @@ from sharpgp.calibration.cautions import (
 from sharpgp.calibration.predictors.base import Calibrated, OfModel
 from sharpgp.calibration.predictors.covariate_shift import (
     Ratio,
-    some_positive,
+    require_positive,
     weights_at,
     weights_to_learn,
     weights_to_predict,
 )
-from sharpgp.calibration.predictors.window import newest, with_new_groups
+from sharpgp.calibration.predictors.window import last_rows, with_new_groups
 from sharpgp.calibration.ranks import Ranks, WiderRanks
 from sharpgp.data.target_bounds import Bounds
 from sharpgp.distribution import PredictiveDistribution
@@ -167,7 +167,7 @@ class ScoredPredictor(OfModel):
         self.in_training = in_training
         # What a saved file need not contain is not set on the instance.
         if weights is not None:
-            self.weights = some_positive(weights)
+            self.weights = require_positive(weights)
             self.ratio = ratio
         if groups is not None:
             self.groups = groups
@@ -334,13 +334,13 @@ class ScoredPredictor(OfModel):
     def _joined(
         self, X: Tensor, y: Tensor, weights: Tensor | None, keep: int | None, model: Model
     ) -> "ScoredPredictor":
-        scores = newest(self.scores, self.model.score(X, y), keep)
+        scores = last_rows(self.scores, self.model.score(X, y), keep)
         if weights is not None and self.weights is not None:
-            weights = newest(self.weights, weights, keep)
+            weights = last_rows(self.weights, weights, keep)
         return self._like(
             model,
-            newest(self.X_cal, X, keep),
-            newest(self.y_cal, y, keep),
+            last_rows(self.X_cal, X, keep),
+            last_rows(self.y_cal, y, keep),
             scores,
             weights=weights,
             groups=with_new_groups(self.groups, len(y), keep),
@@ -355,7 +355,7 @@ class ScoredPredictor(OfModel):
     def _still_drawn(self, n_new: int, keep: int | None) -> Tensor | None:
         if self.drawn is None:
             return None
-        kept = newest(self.drawn, self.drawn.new_ones(n_new), keep)
+        kept = last_rows(self.drawn, self.drawn.new_ones(n_new), keep)
         return kept if bool(kept.any()) else None
 
     def _has_decided(self, n_scores: int) -> bool:

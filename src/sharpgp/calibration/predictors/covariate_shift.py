@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from sharpgp._validation import as_weights
-from sharpgp.calibration.predictors.base import no_weights
+from sharpgp.calibration.predictors.base import refuse_weights
 from sharpgp.exceptions import InvalidInputError
 
 #: ``(X (n, d)) -> weights (n,)``, both NumPy arrays.
@@ -25,7 +25,7 @@ def weights_at(X: Tensor, ratio: Ratio) -> Tensor:
     return as_weights(ratio(X.cpu().numpy()), n_rows=X.shape[0], device=X.device)
 
 
-def some_positive(weights: Tensor) -> Tensor:
+def require_positive(weights: Tensor) -> Tensor:
     """The same weights of calibration points; raises if none is positive."""
     if not bool((weights > 0).any()):
         raise InvalidInputError(
@@ -43,7 +43,7 @@ def weights_to_predict(
     Those given, else those of the function, else the largest; None if nothing is weighted.
     """
     if weights is None:
-        return no_weights(sample_weight)
+        return refuse_weights(sample_weight)
     found = _given(X, sample_weight, ratio)
     return X.new_ones(X.shape[0]) if found is None else found / weights.max()
 
@@ -53,7 +53,7 @@ def weights_to_learn(
 ) -> Tensor | None:
     """Weights [n] of new calibration points; None without weights."""
     if weights is None:
-        return no_weights(sample_weight)
+        return refuse_weights(sample_weight)
     found = _given(X, sample_weight, ratio)
     if found is None:
         raise InvalidInputError(

@@ -21,7 +21,7 @@ from torch import Tensor
 from sharpgp.calibration.predictors.base import Calibrated
 from sharpgp.calibration.predictors.by_class import MIN_ROWS_PER_CLASS, ClassPredictor
 from sharpgp.calibration.predictors.by_score import ScoredPredictor
-from sharpgp.data.folds import equal_rows, one_of_each
+from sharpgp.data.folds import equal_rows, one_per_label
 from sharpgp.exceptions import warn
 from sharpgp.models.laws import Law
 from sharpgp.models.model import HeldOut, Model
@@ -88,7 +88,7 @@ def from_held_out(
 
 
 def _one_of_each_input(rows: Tensor, labels: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-    chosen = one_of_each(labels, seed)
+    chosen = one_per_label(labels, seed)
     return rows[chosen], torch.arange(len(chosen), device=rows.device)
 
 

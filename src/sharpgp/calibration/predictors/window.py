@@ -4,12 +4,12 @@ import torch
 from torch import Tensor
 
 
-def newest(old: Tensor, new: Tensor, keep: int | None) -> Tensor:
+def last_rows(old: Tensor, new: Tensor, keep: int | None) -> Tensor:
     """Old rows followed by new ones; only the last ``keep``, if given.
 
     Examples
     --------
-    >>> newest(torch.tensor([1, 2, 3]), torch.tensor([4]), 2).tolist()
+    >>> last_rows(torch.tensor([1, 2, 3]), torch.tensor([4]), 2).tolist()
     [3, 4]
     """
     both = torch.cat([old, new])
@@ -27,4 +27,4 @@ def with_new_groups(groups: Tensor | None, n_new: int, keep: int | None) -> Tens
     if groups is None:
         return None
     new = torch.arange(n_new, device=groups.device) + int(groups.max()) + 1
-    return newest(groups, new, keep)
+    return last_rows(groups, new, keep)

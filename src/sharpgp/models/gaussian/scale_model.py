@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import Array, agree, stored
-from sharpgp.data.folds import parts
+from sharpgp.data.folds import split_parts
 from sharpgp.gp.compute import side_by_side
 from sharpgp.gp.conditioning import condition
 from sharpgp.gp.exact.posterior import ExactPosterior
@@ -140,7 +140,7 @@ def held_out_log_squares(
     >>> bool(g[-10:].mean() > g[:10].mean() + 2)
     True
     """
-    pairs = complements(len(z), parts(labels, _PARTS, seed))
+    pairs = complements(len(z), split_parts(labels, _PARTS, seed))
 
     def held_out(pair: tuple[Tensor, Tensor]) -> Tensor:
         rest, part = pair

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import agree, stored
-from sharpgp.data.folds import together
+from sharpgp.data.folds import row_labels
 from sharpgp.gp.compute import MAX_ROWS_BATCHED
 from sharpgp.gp.exact.posterior import ExactPosterior
 from sharpgp.gp.kernels.covariance import Named
@@ -105,7 +105,7 @@ def choose_spread(
     g = scale.log_square_loo()
     share = honest_share(mean.residuals, mean.sigma, g)
     if confirm and share:
-        kept = together(posterior.X_train) if labels is None else labels
+        kept = row_labels(posterior.X_train) if labels is None else labels
         g = held_out_log_squares(X, z, kept, seed, ties, alone=not runs_in_threads(posterior))
         share = honest_share(mean.residuals, mean.sigma, g)
     if not share:
