@@ -27,7 +27,7 @@ _PARTS, _MIN_POINTS_JUDGED = 5, 10
 
 
 class Quantiles(Model):
-    """The laws that run through quantiles of a foreign model, which are its inputs [T, L].
+    """Laws that interpolate quantiles of a foreign model; the quantiles [T, L] are its inputs.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class Quantiles(Model):
 
     @classmethod
     def from_tables(cls, source: QuantileSource, tables: Tensor) -> "Quantiles":
-        """With the mean slope of the rows of some tables as the typical one."""
+        """From tables of quantiles, whose mean slope is the typical one."""
         z = torch.special.ndtri(torch.from_numpy(source.levels))
         slope = float((tables[:, -1] - tables[:, 0]).mean() / (z[-1] - z[0]))
         return cls(source, slope or float(tables.abs().max()) or 1.0)

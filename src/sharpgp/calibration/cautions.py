@@ -1,4 +1,4 @@
-"""Warnings about answers with less than the usual guarantee: far from all data, or from too few."""
+"""Warnings about answers with a weaker guarantee: far from the data, or from too few points."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -30,7 +30,7 @@ _names: ContextVar[Sequence[str] | None] = ContextVar("names of the features", d
 
 @contextmanager
 def features_named(names: Sequence[str] | None) -> Iterator[None]:
-    """Warnings inside name features so.
+    """Names of features in warnings raised inside.
 
     Examples
     --------
@@ -139,7 +139,7 @@ def warn_of_dependence(n_groups: int, n_points: int) -> None:
 
 
 def warn_if_few_rows(n_rows: int) -> None:
-    """Warn about so few rows that refits without a part of them are no models of the whole."""
+    """Warn about too few rows for refits to represent the full fit."""
     if n_rows < MIN_ROWS_CV:
         warn(
             f"cv: {n_rows} rows are too few to refit without a part of them: intervals may cover "
@@ -148,7 +148,7 @@ def warn_if_few_rows(n_rows: int) -> None:
 
 
 def warn_of_merging(method: str, n_copies: int, n_rows: int) -> None:
-    """Warn if a method uses copies once, and does not tell known inputs from new ones."""
+    """Warn if a method drops copies and does not distinguish known from new inputs."""
     warn(
         f"{method}: {n_copies} of {n_rows} training rows repeat others in X and y, and are used "
         "once: if inputs are common among new rows, too, intervals may cover less than requested; "
@@ -157,7 +157,7 @@ def warn_of_merging(method: str, n_copies: int, n_rows: int) -> None:
 
 
 def warn_if_overfitted(posterior: Posterior) -> None:
-    """Warn about so many hyperparameters that scores of their training points are too small.
+    """Warn about too many hyperparameters: scores of training points are then too small.
 
     Below :data:`MIN_ROWS_PER_HYPERPARAMETER` points for each, coverages fall short by two points or
     more (``sharpgp bench evidence hostile``); below ten, by much more.
@@ -173,7 +173,7 @@ def warn_if_overfitted(posterior: Posterior) -> None:
 
 
 def warn_if_correlated(scores: Tensor, times: Tensor, name: str) -> None:
-    """Warn if scores [C] of neighbours in time [C] are alike: what comes next is then harder.
+    """Warn if scores [C] are correlated in time [C]: the future is then harder to predict.
 
     By the lag-one correlation ``r`` of the scores in order of time, whose standard error is
     ``1 / sqrt(C)`` for scores in random order.

@@ -1,4 +1,4 @@
-"""Symmetric band or centred interval: which one is estimated better from ``C`` such scores."""
+"""Choice between symmetric band and centred interval, by the estimated interval score."""
 
 import math
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ def pile_up(model: Model, bounds: Bounds) -> bool:
 def prefers_band_within(
     model: Model, bounds: Bounds, n_cal: int, labels: Tensor | None = None
 ) -> bool:
-    """The same where bounds cut intervals off, by what ``model`` says of points left out.
+    """:func:`prefers_band` with bounds that clip intervals, by held-out predictions.
 
     Cut off below, an interval can miss above only: a band gives all its misses to that side, and a
     centred interval covers more than it has to.  Which of them scores better depends on the tail;

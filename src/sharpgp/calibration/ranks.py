@@ -218,7 +218,7 @@ class Ranks:
 
 
 class WiderRanks(Ranks):
-    """Two rankings of scores; ends are those of the wider one, at every coverage.
+    """Two rankings of scores; the wider one gives the ends, at every coverage.
 
     The ranking with the wider band at :data:`COMPARED_COVERAGE` gives everything else.  Weights of
     test points are in units of the largest one of the first ranking, ``unit`` times that in units
@@ -307,7 +307,7 @@ def table_levels(n_scores: int | None, level: Tensor | None = None) -> Tensor:
 
 
 def thinned(grid: Tensor, gap: float) -> Tensor:
-    """Increasing levels with those dropped that are closer than ``gap`` to the one before.
+    """Drop increasing levels that are closer than ``gap`` to the one before.
 
     Examples
     --------

@@ -76,7 +76,7 @@ class Recalibrator(ABC):
         return as_count(self.random_state, "random_state", least=0)
 
     def check(self, n_train: int, n_cal: int) -> None:
-        """Refuse settings that cannot be used with so many points, before anything is learned."""
+        """Raise if the settings do not fit the number of points, before anything is learned."""
         assert self.seed >= 0  # asking for it refuses a random_state that is none
 
     def fit(
@@ -198,7 +198,7 @@ def register(name: str) -> Callable[[R], R]:
 
 
 def known_methods() -> list[str]:
-    """Names of all methods: registered, or named by an entry point of the group `sharpgp.methods`.
+    """Names of all methods: registered, or entry points of the group `sharpgp.methods`.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""From what people have to arrays: frames, gaps, groups, noise, bounds, and what looks wrong."""
+"""User data to arrays: data frames, gaps, groups, noise, bounds, and checks of what looks wrong."""
 
 from sharpgp.data.column import Column
 from sharpgp.data.encoding import Encoded, TableEncoding

@@ -86,7 +86,7 @@ class Column:
     def learn(
         cls, name: str, values: Values, first_row: int = 0, written: Written | None = None
     ) -> "Column":
-        """What the values of the training rows say about a column, once they are read."""
+        """Learn a column from the values of the training rows."""
         n_missing = int(values.missing.sum())
         if values.holds == "text" and values.order is None:
             counts = Counter(values.data[~values.missing].tolist())
@@ -116,7 +116,7 @@ class Column:
 
     @property
     def lengthscales(self) -> list[str]:
-        """What the lengthscale of each feature is named for; equal names share one."""
+        """Names of the lengthscales of the features; features with equal names share one."""
         own = self.features[: len(self.features) - 2 * len(self.seasons)]
         circles = [f"{self.name} ({season})" for season in self.seasons for _ in _PARTS]
         apart = f"{self.name}={self.commonest}" if len(own) >= _MIN_CATEGORIES_APART else None
@@ -124,19 +124,19 @@ class Column:
 
     @property
     def other(self) -> float:
-        """What stands in every feature of a category that no training row has."""
+        """Value of every feature for a category that no training row has."""
         k = len(self.features)
         return (1.0 - math.sqrt(1.0 + k)) / k
 
     def read(self, values: Values, first_row: int) -> Values:
-        """Values that are written as text, as the numbers or dates that the column holds."""
+        """Values written as text, parsed into the numbers or dates of the column."""
         if values.holds != "text" or self.kind not in ("number", "boolean", "date"):
             return values
         written = self.written or learn(self.name, values, first_row)
         return written.read(self.name, values, first_row) if written else values
 
     def encode(self, values: Values, first_row: int) -> np.ndarray:
-        """Features (n, f) of values, of which the first is in row ``first_row``."""
+        """Features (n, f) of values; the first is in row ``first_row``, for errors."""
         if self.kind == "category":
             return self._one_hot(values)
         self._check(values)
@@ -151,7 +151,7 @@ class Column:
         return np.hstack(parts)
 
     def decode(self, features: np.ndarray) -> Values:
-        """What features (n, f) stand for; categories that no training row has are "other".
+        """Values from features (n, f); categories that no training row has are "other".
 
         Examples
         --------
@@ -226,7 +226,7 @@ _PARTS = ("sine", "cosine")
 def _warn_of_unseen(
     column: Column, values: Values, known: dict[str, int] | dict[str, float], taken_as: str
 ) -> np.ndarray:
-    """Mask (n,) of categories that training rows do not have, of which there is a warning."""
+    """Warn about categories that no training row has; their mask (n,)."""
     unseen = np.array([text not in known for text in values.data], dtype=bool) & ~values.missing
     if unseen.any() and len(known) < MAX_CATEGORIES:
         names = sorted(set(values.data[unseen].tolist()))

@@ -9,7 +9,7 @@ _MIN_SEASONS = {"day": 2, "week": 2, "year": 1}
 
 
 def seasons_of(days: np.ndarray) -> tuple[str, ...]:
-    """Seasons that dates (n,), in days, go through: those of a year, a week and a day.
+    """Seasons (year, week, day) that dates (n,), in days, span often enough.
 
     Examples
     --------

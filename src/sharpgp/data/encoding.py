@@ -156,7 +156,7 @@ class TableEncoding:
 
     @property
     def lengthscales(self) -> list[str]:
-        """What each lengthscale is named for, in order."""
+        """Names of the lengthscales, in order."""
         return list(dict.fromkeys(self._lengthscale_of_each))
 
     @property
@@ -171,11 +171,11 @@ class TableEncoding:
 
     @property
     def n_missing(self) -> int:
-        """Values that training rows lack."""
+        """Number of missing values in the training rows."""
         return sum(column.n_missing for column in self.columns)
 
     def encode(self, frame: Any, first_row: int = 0) -> "Encoded":
-        """Features of a table that has these columns; errors name column and row."""
+        """Features of a table with these columns; errors name column and row."""
         found = names_of(frame)
         if any(name not in found for name in self.names):
             raise InvalidInputError(missing_columns(self.names, found))
@@ -194,7 +194,7 @@ class TableEncoding:
         return Encoded(features, np.column_stack([values.missing for values in read]), self)
 
     def decode(self, features: np.ndarray) -> dict[str, Values]:
-        """The columns that features (n, d) stand for, by name.
+        """Columns by name, decoded from features (n, d).
 
         Examples
         --------
@@ -224,7 +224,7 @@ class TableEncoding:
 
 @dataclass(frozen=True)
 class Encoded:
-    """Rows that are features already: an estimator takes them as they are.
+    """Encoded rows: an estimator uses their features directly.
 
     Several answers about the same rows of a table then encode them once.
 
@@ -245,7 +245,7 @@ class Encoded:
 
     @property
     def gaps(self) -> list[str]:
-        """For each row the names of the columns that it lacks, with commas; "" for a whole one.
+        """For each row the names of its missing columns, joined by commas; "" if complete.
 
         Examples
         --------
@@ -259,7 +259,7 @@ class Encoded:
 
 
 def missing_columns(wanted: Iterable[str], found: Iterable[str]) -> str:
-    """Message about columns that a table lacks.
+    """Error message about missing columns.
 
     Examples
     --------
@@ -274,7 +274,7 @@ def missing_columns(wanted: Iterable[str], found: Iterable[str]) -> str:
 
 
 def text_of_mark(mark: Any) -> str:
-    """A value that stands for a missing one, as text.
+    """A marker of missing values, as text.
 
     Examples
     --------
@@ -299,7 +299,7 @@ def _warn_of(names: list[str], why: str) -> None:
 
 
 def _warn_of_gaps(found: list[tuple[Column, Values]], then: str) -> None:
-    """One warning for all columns that have gaps now, though they had none in training rows."""
+    """Warn once about columns that have gaps but had none in training."""
     if found:
         rows = np.any([values.missing for _, values in found], axis=0)
         names = [repr(column.name) for column, _ in found]
@@ -311,7 +311,7 @@ def _warn_of_gaps(found: list[tuple[Column, Values]], then: str) -> None:
 
 
 def _is_constant(values: Values) -> bool:
-    """Whether all rows are the same, numbers but for rounding: no value, or one and no gaps."""
+    """Whether all rows are equal up to rounding: all missing, or one value without gaps."""
     present = values.data[~values.missing]
     if len(present) == 0:
         return True
@@ -323,7 +323,7 @@ def _is_constant(values: Values) -> bool:
 
 
 def _writes_days(values: Values) -> bool:
-    """Whether whole numbers are all days of these centuries, such as 20240131."""
+    """Whether whole numbers are days, such as 20240131."""
     present = values.data[~values.missing]
     if (
         not values.whole
@@ -335,7 +335,7 @@ def _writes_days(values: Values) -> bool:
 
 
 def _counts_rows(values: Values) -> bool:
-    """Whether whole numbers are those of rows, each there once; some rows may be elsewhere."""
+    """Whether whole numbers are row numbers: distinct, with few gaps."""
     n = len(values.data)
     if not values.whole or n <= _MANY or values.missing.any():
         return False

@@ -1,4 +1,4 @@
-r"""Single targets so far from all others that they are errors: named, and clipped for training.
+r"""Targets that are probably errors: far from all others, named in a warning, clipped for training.
 
 The rule is that of :func:`sharpgp.data.suspicions.plausible_range`.
 
@@ -24,7 +24,7 @@ _numbers: ContextVar[Sequence[Any] | None] = ContextVar("numbers of the rows", d
 
 @contextmanager
 def number_rows(numbers: Sequence[Any]) -> Iterator[None]:
-    """Warnings inside call rows so."""
+    """Number rows like this in warnings raised inside."""
     token = _numbers.set(numbers)
     try:
         yield

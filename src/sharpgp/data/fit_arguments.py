@@ -1,4 +1,4 @@
-"""From the arguments of ``fit`` to labelled rows: the one place where they are checked."""
+"""Arguments of ``fit``, checked once and turned into labelled rows."""
 
 from dataclasses import replace
 from typing import Any
@@ -27,7 +27,7 @@ def labelled_rows(
     sample_weight: Any = None,
     sample_weight_cal: Any = None,
 ) -> tuple[Rows, Rows | None, Any]:
-    """Rows to train on, rows to calibrate with if given, and weights of those that calibrate.
+    """Training rows, calibration rows if given, and weights of the rows that calibrate.
 
     The estimator learns names, encoding and usual noise on the way.
     """
@@ -74,7 +74,7 @@ def labelled_rows(
 
 
 def positive_weights(X: Any, y: Any, groups: Any, sample_weight: Any) -> tuple[Any, Any, Any, Any]:
-    """Rows, targets and groups that have a positive weight; weights (n,), None if all are equal.
+    """Rows with positive weight: inputs, targets, groups, weights (n,) or None if all are equal.
 
     Examples
     --------
@@ -98,7 +98,7 @@ def positive_weights(X: Any, y: Any, groups: Any, sample_weight: Any) -> tuple[A
 
 
 def check_pair(X_cal: Any, y_cal: Any) -> None:
-    """Raise unless calibration data have inputs and targets, or there are none."""
+    """Raise if only one of ``X_cal`` and ``y_cal`` is given."""
     if (X_cal is None) != (y_cal is None):
         given, missing = ("X_cal", "y_cal") if y_cal is None else ("y_cal", "X_cal")
         raise InvalidInputError(

@@ -1,4 +1,4 @@
-"""Which rows belong together, and splits that keep them on one side."""
+"""Rows that belong together, and splits that keep them on one side."""
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ Split = tuple[Tensor, Tensor]
 
 
 def equal_rows(X: Tensor) -> Tensor:
-    """Label [N] of the rows of a table [N, d], the same for equal ones, counting from 0.
+    """Label [N] of each row of a table [N, d], counting from 0; equal rows share one.
 
     Examples
     --------
@@ -34,7 +34,7 @@ def equal_rows(X: Tensor) -> Tensor:
 
 
 def row_numbers(X: Tensor) -> np.ndarray:
-    """A number [N] for each row of a table [N, d], equal for equal rows, hardly ever for others.
+    """Hash [N] of each row of a table [N, d].
 
     Examples
     --------
@@ -51,7 +51,7 @@ def _words(X: Tensor) -> np.ndarray:
 
 
 def _mixed(words: np.ndarray) -> np.ndarray:
-    """A number [N] for each row of ``words`` [N, d]; of different rows hardly ever the same one."""
+    """Hash [N] of each row of ``words`` [N, d]."""
     mixed = np.zeros(len(words), dtype=np.uint64)
     for column in words.T:
         mixed = (mixed ^ column) * np.uint64(0x9E3779B97F4A7C15)
@@ -60,7 +60,7 @@ def _mixed(words: np.ndarray) -> np.ndarray:
 
 
 def row_labels(X: Tensor, groups: Tensor | None = None) -> Tensor:
-    r"""Label [N] of the rows that belong together: those of a group and those with equal inputs.
+    r"""Label [N] of each row: rows of one group, or with equal inputs, share it.
 
     A row whose input, or whose group, a model has seen does not show what it does with new ones.
     Rows that are connected through equal inputs and groups, also by way of others, share a label.
@@ -100,7 +100,7 @@ def row_labels(X: Tensor, groups: Tensor | None = None) -> Tensor:
 
 
 def split_parts(labels: Tensor, k: int, seed: int) -> list[Tensor]:
-    """Rows in ``k`` parts of about equal size, drawn at random; rows of one label in one part.
+    """Random split into ``k`` parts of about equal size; rows of one label stay together.
 
     Fewer parts where there are fewer labels.  Rows of a single label are split one by one, as
     there is nothing else to split.
@@ -135,7 +135,7 @@ def split_parts(labels: Tensor, k: int, seed: int) -> list[Tensor]:
 
 
 def holdout(labels: Tensor, n_held_out: int, seed: int) -> Split:
-    """Rows to keep and about ``n_held_out`` to hold out, whole labels drawn at random.
+    """Random split: rows to keep, and about ``n_held_out`` rows of whole labels.
 
     Labels are taken in a random order until the number of rows is as close as it gets; at least
     one label stays on each side.
@@ -169,7 +169,7 @@ def one_per_label(labels: Tensor, seed: int) -> Tensor:
 
 
 def check_several(n_labels: int) -> None:
-    """Raise unless there are two sides to put something on."""
+    """Raise unless there are at least two labels to split."""
     if n_labels < 2:
         raise InvalidInputError(
             "groups: expected at least 2 groups of rows that belong together, found 1; "
@@ -182,7 +182,7 @@ def _shuffled(n: int, seed: int) -> Tensor:
 
 
 def _counted(labels: Tensor) -> Tensor:
-    """Labels numbered from 0 in the order in which they first occur."""
+    """Labels renumbered from 0 in order of first occurrence."""
     values, place = labels.unique(return_inverse=True)
     first = torch.full((len(values),), len(labels)).scatter_reduce(
         0, place, torch.arange(len(labels)), "amin"
@@ -191,7 +191,7 @@ def _counted(labels: Tensor) -> Tensor:
 
 
 def _first_of_each(labels: Tensor) -> Tensor:
-    """Places [L] at which each label first occurs."""
+    """Index [L] of the first occurrence of each label."""
     values, place = labels.unique(return_inverse=True)
     nowhere = torch.full((len(values),), len(labels), device=labels.device)
     at = torch.arange(len(labels), device=labels.device)
@@ -199,7 +199,7 @@ def _first_of_each(labels: Tensor) -> Tensor:
 
 
 def _connected(a: Tensor, b: Tensor) -> Tensor:
-    """Label [N] of the connected parts of rows that share ``a`` or ``b``."""
+    """Label [N] of the connected components of rows that share ``a`` or ``b``."""
     label = a.clone()
     while True:
         before = label

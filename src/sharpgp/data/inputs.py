@@ -1,4 +1,4 @@
-"""What the estimator takes: arrays, frames and tensors; and data that a GP cannot fit sensibly."""
+"""Inputs of the estimator: arrays, frames and tensors, with warnings about unsuitable data."""
 
 import copy
 import numbers
@@ -22,7 +22,7 @@ MIN_TARGET = 1e-280
 
 
 def validate(estimator: BaseEstimator, *data: Any, **checks: Any) -> Any:
-    """scikit-learn's checks, and our error for whole numbers that no float can hold."""
+    """scikit-learn's checks, with our error for integers too large for a float."""
     try:
         return validate_data(estimator, *map(plain, data), dtype=np.float64, **checks)
     except OverflowError:
@@ -30,7 +30,7 @@ def validate(estimator: BaseEstimator, *data: Any, **checks: Any) -> Any:
 
 
 def training_data(estimator: Any, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Features (n, d) and targets to fit on; of a data frame, or an array with gaps, encoded.
+    """Features (n, d) and targets to fit on; data frames and arrays with gaps are encoded.
 
     The estimator gets the encoding as ``encoding_``, and scikit-learn's ``n_features_in_`` and
     names.  Columns of an array that are constant but for rounding become ``constant_``: they have
@@ -68,14 +68,14 @@ def training_data(estimator: Any, X: Any, y: Any) -> tuple[np.ndarray, np.ndarra
 
 
 def marks_of(estimator: Any) -> tuple[str, ...]:
-    """What stands for a missing value, as the user said; as texts."""
+    """The user's markers of missing values, as text."""
     given = getattr(estimator, "missing", ())
     one = isinstance(given, str | numbers.Real)
     return tuple(text_of_mark(mark) for mark in ([given] if one else given))
 
 
 def read_targets(estimator: Any, y: Any) -> Any:
-    """Targets that are written as text as numbers, by the rules of features; others as they are.
+    """Parse targets written as text, by the rules of features; leave others unchanged.
 
     Where the user's marks of missing values are, the target is missing.
 
@@ -109,7 +109,7 @@ def read_targets(estimator: Any, y: Any) -> Any:
 
 
 def read_features(estimator: Any, X: Any) -> np.ndarray:
-    """Features (n, d) of rows to predict, as the estimator was fitted on."""
+    """Features (n, d) of rows to predict, encoded as in the fit."""
     rows = encode_rows(estimator, X)
     if rows is not None:
         return rows.features
@@ -117,7 +117,7 @@ def read_features(estimator: Any, X: Any) -> np.ndarray:
 
 
 def with_constants(estimator: Any, X: T) -> T:
-    """The same rows (n, d), with their one value in columns that were constant in training."""
+    """Rows (n, d) in which columns that were constant in training have their training value."""
     constant: np.ndarray | None = getattr(estimator, "constant_", None)
     if constant is None:
         return X
@@ -128,7 +128,7 @@ def with_constants(estimator: Any, X: T) -> T:
 
 
 def feature_names(estimator: Any) -> list[str] | None:
-    """Names of the features, for models that want them; None where there are none."""
+    """Names of the features, or None."""
     encoding: TableEncoding | None = getattr(estimator, "encoding_", None)
     names = encoding.features if encoding else getattr(estimator, "feature_names_in_", None)
     if names is None:
@@ -137,7 +137,7 @@ def feature_names(estimator: Any) -> list[str] | None:
 
 
 def columns_of(estimator: Any) -> dict[str, list[int]]:
-    """Which features each column of a table became, in its order; empty for an array.
+    """Feature indices of each column of a table, in its order; empty for an array.
 
     A column that the model does not use became none.
     """
@@ -148,7 +148,7 @@ def columns_of(estimator: Any) -> dict[str, list[int]]:
 
 
 def encode_rows(estimator: Any, X: Any) -> Encoded | None:
-    """Rows by the encoding of a fitted estimator; None where it has none."""
+    """Rows encoded as in the fit; None if the estimator has no encoding."""
     encoding: TableEncoding | None = getattr(estimator, "encoding_", None)
     if isinstance(X, Encoded) or encoding is None:
         return X if isinstance(X, Encoded) else None
@@ -166,7 +166,7 @@ def _names_in(estimator: Any) -> list[str]:
 
 
 def drop_missing_targets(X: Any, y: Any, *more: Any) -> tuple[Any, ...]:
-    """Rows of ``X``, ``y`` and whatever else has one entry per row, without those that lack ``y``.
+    """Drop rows without a target from ``X``, ``y`` and all that has one entry per row.
 
     Rows left out are named in a warning.  What is None, callable or of another length stays.
 
@@ -203,7 +203,7 @@ def drop_missing_targets(X: Any, y: Any, *more: Any) -> tuple[Any, ...]:
 
 
 def _missing(y: Any) -> np.ndarray:
-    """Which targets are missing; none where they are not numbers, which later checks say."""
+    """Mask of missing targets; later checks refuse targets that are not numbers."""
     none = np.zeros(1, dtype=bool)
     array = np.asarray(plain(y))
     if array.dtype.kind == "f" and array.ndim:
@@ -214,7 +214,7 @@ def _missing(y: Any) -> np.ndarray:
 
 
 def plain(data: Any) -> Any:
-    """Torch tensors as NumPy; everything else as it is, so that column names survive.
+    """Torch tensors as NumPy; everything else unchanged, so that column names survive.
 
     Dates and masks are refused here, because scikit-learn's checks let them pass as numbers.
     """
@@ -225,7 +225,7 @@ def plain(data: Any) -> Any:
 
 
 def seed_of(random_state: Any) -> int | None:
-    """A seed from what scikit-learn takes for one; a RandomState instance draws it.
+    """Seed of a scikit-learn ``random_state``; a RandomState instance draws one.
 
     Examples
     --------
@@ -246,7 +246,7 @@ def seed_of(random_state: Any) -> int | None:
 def check_training_data(
     X: np.ndarray, y: np.ndarray, encoding: TableEncoding | None = None
 ) -> None:
-    """Errors and warnings for data that a GP can be asked to fit but not sensibly.
+    """Raise or warn if a GP cannot fit the data sensibly.
 
     Of what an encoding made, only the columns of numbers are looked at.
     """
@@ -283,7 +283,7 @@ def check_training_data(
 
 
 def _warn_of_outliers(X: np.ndarray, y: np.ndarray, names: list[Any]) -> None:
-    """Marks for missing values, and values so large that all others look the same beside them."""
+    """Warn about likely markers of missing values, and values that dwarf all others."""
     columns = [f"X: column {name}" for name in names]
     for name, values in zip([*columns, "y"], [*X.T, y], strict=True):
         if (found := likely_mark(values)) is not None:

@@ -1,4 +1,4 @@
-r"""Noise of known variance: given for each row, kept with its features, replicates merged to fit.
+r"""Known noise variances: one per row, stored as its last feature; replicates are merged to fit.
 
 Observations ``y_i = f(x_i) + e_i`` with known variances ``v_i`` of ``e_i``.  The variance is one
 more column of the model's inputs, so that every observation keeps its own through splits and
@@ -24,7 +24,7 @@ MIN_REPLICATES = 10
 
 
 def append_noise(X: np.ndarray, noise: Any, usual: float | None) -> np.ndarray:
-    """Inputs (n, d + 1) of a model that knows noise, with ``usual`` where none is given.
+    """Append noise variances to inputs (n, d): those given, or the ``usual`` one.
 
     Without ``usual`` the model does not, and its inputs are ``X`` (n, d).
 
@@ -44,7 +44,7 @@ def append_noise(X: np.ndarray, noise: Any, usual: float | None) -> np.ndarray:
 
 
 def as_variances(noise: Any, n_rows: int) -> np.ndarray:
-    """Variances (n,): one for all rows, or one each; finite and not negative.
+    """Variances (n,), from one for all rows or one each; finite and not negative.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def as_variances(noise: Any, n_rows: int) -> np.ndarray:
 def with_noise(
     train: Rows, cal: Rows | None, noise: Any, noise_cal: Any
 ) -> tuple[Rows, Rows | None, float]:
-    """Rows with their variances beside the features; and the usual variance."""
+    """Rows with variances as last feature, and the usual variance."""
     if noise is None or (cal is None) != (noise_cal is None):
         given = "noise" if noise_cal is None else "noise_cal"
         raise InvalidInputError(
@@ -91,7 +91,7 @@ def with_noise(
 
 
 def merge_replicates(rows: Rows) -> Rows:
-    """One row for all that agree in every feature but the last, the variance, and in the group.
+    """Merge replicates: rows of a group that agree in all features but the variance.
 
     In the order in which they come.
 
@@ -119,7 +119,7 @@ def merge_replicates(rows: Rows) -> Rows:
 
 
 def from_replicates(X: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Variances (n,) of rows, from those with equal ``X`` (n, d).
+    """Estimate variances (n,) from rows with equal ``X`` (n, d).
 
     A row with :data:`MIN_REPLICATES` has that of its replicates; all others have the variance
     within replicates of all rows together.

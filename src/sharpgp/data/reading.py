@@ -78,7 +78,7 @@ def _names(data: Any) -> list[Any] | None:
 
 
 def values_of(frame: Any, name: str) -> Values:
-    """What a column holds.
+    """Values of a column, by name.
 
     Examples
     --------
@@ -145,7 +145,7 @@ def _of_polars(column: Any) -> tuple[np.ndarray, tuple[str, ...] | None, bool]:
 
 
 def _values(array: np.ndarray, name: str, *, text: bool) -> Values:
-    """What the values are; as text in any case if ``text``."""
+    """Values of a column; always as text if ``text``."""
     kind = array.dtype.kind
     if kind in "iuf" and not text:
         data = array.astype(np.float64)
@@ -181,7 +181,7 @@ def _values(array: np.ndarray, name: str, *, text: bool) -> Values:
 
 
 def is_missing(item: Any) -> bool:
-    """Whether a value stands for none: None, NaN, NaT or pandas' NA.
+    """Whether a value is None, NaN, NaT or pandas' NA.
 
     Examples
     --------

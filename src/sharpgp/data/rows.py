@@ -1,4 +1,4 @@
-"""Labelled rows: what ``fit`` is given, checked; groups, equal inputs, and what is held out."""
+"""Labelled rows: groups, equal inputs, repeated tables, holdouts."""
 
 import numbers
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from sharpgp.policy import SCORED_ROWS
 
 @dataclass(frozen=True)
 class Rows:
-    """Labelled rows: ``X`` (n, d), ``y`` (n,), and whole numbers (n,) for groups if there are.
+    """Labelled rows: ``X`` (n, d), ``y`` (n,), and group numbers (n,) or None.
 
     With ``known_noise`` the last column of ``X`` is the variance of the noise of each row, with
     ``weighted`` the logarithm of its relative noise.
@@ -51,7 +51,7 @@ class Rows:
         return self.X[:, :-1] if self.known_noise or self.weighted else self.X
 
     def input_numbers(self) -> np.ndarray:
-        """Number (n,) of each row's input, and group if there are, as they come."""
+        """Number (n,) of each row's input (and group), in order of occurrence."""
         keys = [self.inputs] if self.groups is None else [self.inputs, self.groups[:, None]]
         return equal_rows(torch.from_numpy(np.column_stack(keys))).numpy()
 
@@ -67,7 +67,7 @@ class Rows:
 def group_numbers(
     groups: Any, n_rows: int, groups_cal: Any, n_cal: int
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Groups of training and calibration rows as whole numbers, the same for the same name.
+    """Number the groups of training and calibration rows; equal names get equal numbers.
 
     Examples
     --------
@@ -90,7 +90,7 @@ def group_numbers(
 
 
 def group_names(groups: Any, groups_cal: Any) -> np.ndarray:
-    """Names of all groups, at the numbers that :func:`group_numbers` gives them; as text.
+    """Names of all groups as text, indexed by their :func:`group_numbers`.
 
     Examples
     --------
@@ -109,14 +109,14 @@ def group_names(groups: Any, groups_cal: Any) -> np.ndarray:
 
 
 def _as_text(name: Any) -> str:
-    """A name by which a group is found again: 3 and 3.0 are one group."""
+    """Name of a group as text: 3 and 3.0 are one group."""
     if isinstance(name, numbers.Real) and float(name).is_integer():
         return str(int(float(name)))
     return str(name)
 
 
 def append_group_numbers(estimator: Any, X: Tensor, groups: Any) -> tuple[Any, Tensor]:
-    """The predictor for known groups, and points with the number of theirs, -1 for new ones."""
+    """Predictor for known groups, and points with their group number appended; -1 if new."""
     predictor = getattr(estimator.calibrated_, "by_group", None)
     names = getattr(estimator, "group_names_", None)
     if predictor is None or names is None:
@@ -132,7 +132,7 @@ def append_group_numbers(estimator: Any, X: Tensor, groups: Any) -> tuple[Any, T
 
 
 def drop_repetition(train: Rows, cal: Rows | None, weights: Any) -> tuple[Rows, Rows | None, Any]:
-    """The same rows, once each if a whole table was repeated, of which there is a warning.
+    """Drop copies, with a warning, if the whole table was repeated.
 
     Rows that calibrate stay as they are.
     """
@@ -145,7 +145,7 @@ def drop_repetition(train: Rows, cal: Rows | None, weights: Any) -> tuple[Rows, 
 
 
 def unrepeated_rows(rows: Rows) -> np.ndarray:
-    """Numbers of the rows: all, or the first of each, with a warning, if a table was repeated."""
+    """Indices of all rows; of the first of each, with a warning, if a table was repeated."""
     labels = rows.input_numbers()
     if rows.weighted or not is_repeated(labels, rows.y):
         return np.arange(len(rows))
@@ -155,7 +155,7 @@ def unrepeated_rows(rows: Rows) -> np.ndarray:
 
 
 def has_known_inputs(rows: Rows) -> bool:
-    """Whether known inputs and new ones are different questions.
+    """Whether known inputs and new ones are calibrated apart.
 
     That is where inputs repeat, unless they are so few that all new rows repeat them, and unless
     there are groups, where new ones are asked for.
@@ -174,7 +174,7 @@ def has_known_inputs(rows: Rows) -> bool:
 def join_earlier(
     calibrated: Any, X: Tensor, y: Tensor, *, grouped: bool, known_noise: bool = False
 ) -> tuple[Rows, Callable[..., Any] | None]:
-    """All points that a predictor rests on and further ones, and the function for weights."""
+    """All points of a predictor followed by new ones, and its function of weights."""
     if grouped:
         raise InvalidInputError(
             "refit: expected a model fitted without groups, found one with groups, which are not "
@@ -274,7 +274,7 @@ def holdout(labels: Tensor, cal_size: float, seed: int | None) -> tuple[np.ndarr
 
 
 def _whole_rank_size(n_cal: int) -> int:
-    """A ``C`` for which 80, 90 and 95 % intervals end at whole ranks, if one is within 5 %.
+    """Round ``C`` so that 80, 90 and 95 % intervals end at whole ranks, within 5 %.
 
     An interval at coverage ``c`` ends at rank ``ceil(c (C + 1))``: with 78 points, 95 % intervals
     would cover 96.2 %, with 79 they cover 95 %.
@@ -289,7 +289,7 @@ def _whole_rank_size(n_cal: int) -> int:
 
 
 def is_repeated(labels: np.ndarray, y: np.ndarray) -> bool:
-    """Whether every row occurs equally often, more than once: a table that was repeated.
+    """Whether a table was repeated: every row occurs equally often, more than once.
 
     Examples
     --------
@@ -311,7 +311,7 @@ def warn_of_repetition(n: int, n_kept: int) -> None:
 
 
 def have_one_target(labels: np.ndarray, y: np.ndarray) -> bool:
-    """Whether rows of one label have one target.
+    """Whether all rows of a label have the same target.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What looks wrong in a column of numbers: marks for gaps, far values, a target's twin."""
+"""Suspicious numbers: markers of missing values, far values, a copy of the target."""
 
 import re
 
@@ -18,7 +18,7 @@ TWIN_SHARE = 0.99
 
 
 def likely_mark(values: np.ndarray) -> float | None:
-    """A number of nines that lies farther from all others than they lie apart, if there is one.
+    """A likely marker such as -999: nines, farther from all values than their range; or None.
 
     Examples
     --------
@@ -35,7 +35,7 @@ def likely_mark(values: np.ndarray) -> float | None:
 
 
 def plausible_range(y: np.ndarray) -> tuple[float, float]:
-    r"""Ends between which all targets (n,) lie but those that are far; infinite if none is.
+    r"""Range (low, high) of the plausible targets (n,); infinite if none is far.
 
     A target is far if it lies at least ten times as far from the median as the farthest of the
     others, and a tail as heavy as that of the next 20 targets (at most a quarter of all)
@@ -73,7 +73,7 @@ def plausible_range(y: np.ndarray) -> tuple[float, float]:
 
 
 def is_flattened(values: np.ndarray) -> bool:
-    """Whether a few values are so large that, in their units, all the others are one and the same.
+    """Whether a few values are so large that all others look equal beside them.
 
     Examples
     --------
@@ -87,7 +87,7 @@ def is_flattened(values: np.ndarray) -> bool:
 
 
 def share_explained(column: np.ndarray, y: np.ndarray) -> float:
-    r"""The share of the variance of ``y`` that one column explains, by its nearest neighbours.
+    r"""Share of the variance of ``y`` that one column explains, by nearest neighbours.
 
     A line, or :math:`1 - \sum_i (y_i - m_i)^2 / \sum_i (y_i - \bar y)^2` with :math:`m_i` the mean
     of the rows just before and after row ``i`` along the column, whichever explains more.

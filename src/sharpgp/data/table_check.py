@@ -1,4 +1,4 @@
-"""What a fit would do with a table, and what looks wrong with it, before any fit."""
+"""Check a table before a fit: what a fit would do with it, and what looks wrong."""
 
 import math
 import os
@@ -38,7 +38,7 @@ _FIT_SECONDS = ((100, 6.0), (300, 17.0), (1000, 63.0), (2000, 140.0))
 
 @dataclass(frozen=True)
 class Suspicion:
-    """Something that looks wrong: its kind, what was found, and what to do.
+    """A finding: its kind, what was found, and what to do.
 
     ``stops`` says that a fit would refuse the table.
     """
@@ -51,7 +51,7 @@ class Suspicion:
 
 @dataclass(frozen=True)
 class CheckedColumn:
-    """What becomes of a column: what it holds, its features, gaps, and what it looks like."""
+    """One column: what it holds, its features, gaps and typical values."""
 
     name: str
     becomes: str
@@ -62,7 +62,7 @@ class CheckedColumn:
 
 @dataclass(frozen=True)
 class TableCheck:
-    """What :func:`check` found; prints as text, shows as HTML in notebooks.
+    """Result of :func:`check`; prints as text, shows as HTML in notebooks.
 
     Attributes
     ----------
@@ -84,12 +84,12 @@ class TableCheck:
 
     @property
     def fits(self) -> bool:
-        """Whether a fit would take the table as it is."""
+        """Whether a fit accepts the table."""
         return not any(one.stops for one in self.findings)
 
     @property
     def summary(self) -> str:
-        """One line: sizes, and how long a fit takes."""
+        """One line: sizes, and the time of a fit."""
         used = [column for column in self.columns if column.features]
         features = sum(column.features for column in used)
         return (
@@ -100,7 +100,7 @@ class TableCheck:
 
     @property
     def heading(self) -> str:
-        """Whether a fit would start, and how much to look at."""
+        """Whether a fit would run, and the number of findings."""
         n = len(self.findings)
         if not self.fits:
             return "A fit would stop here."
@@ -244,7 +244,7 @@ def check(
 def suspicions(
     columns: dict[str, np.ndarray], y: np.ndarray, target: str, first_row: int = 0
 ) -> list[Suspicion]:
-    """What looks wrong in columns of numbers by name, and in the target: values, and leaks.
+    """Findings in columns of numbers and in the target: suspicious values, and leaks.
 
     Examples
     --------
@@ -265,7 +265,7 @@ def suspicions(
 
 
 def _usual(y: np.ndarray) -> np.ndarray:
-    """Targets without those that are far: one wrong value hides what all others show."""
+    """Targets without far ones: a single wrong value hides the pattern of the others."""
     return np.where(_far(y), np.nan, y)
 
 
@@ -296,7 +296,7 @@ def _as_table(X: Any) -> ArrayColumns:
 def _targets(
     name: str, values: Values, first_row: int, decimal: str | None, out: list[Suspicion]
 ) -> np.ndarray:
-    """Targets as numbers, NaN where there is none; findings are added to ``out``."""
+    """Targets as numbers, NaN if missing; findings are added to ``out``."""
     try:
         written = texts.learn(name, values, first_row, decimal)
     except InvalidInputError as error:
@@ -329,7 +329,7 @@ def _readable(
     dates: str | None,
     out: list[Suspicion],
 ) -> tuple[list[str], dict[str, Values], set[str]]:
-    """Columns that can be read, all of them by name, and those that a fit would refuse."""
+    """Columns a fit can read, names of all columns, and columns it would refuse."""
     read: dict[str, Values] = {}
     refused: set[str] = set()
     for name in names:
@@ -350,7 +350,7 @@ def _readable(
 def _encoded(
     table: Any, first_row: int, settings: dict[str, Any], out: list[Suspicion]
 ) -> Encoded | None:
-    """The table as a fit would take it; its warnings and errors are findings."""
+    """The table encoded as in a fit; warnings and errors become findings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -374,7 +374,7 @@ def _gaps(rows: Encoded, y: np.ndarray, target: str) -> list[Suspicion]:
 
 
 def _values(name: str, data: np.ndarray, first_row: int) -> list[Suspicion]:
-    """A mark for missing values, far values, or all others flattened by a few."""
+    """Findings about values: markers of missing ones, far values, values that dwarf the others."""
     known = data[np.isfinite(data)]
     if not len(known):
         return []
@@ -414,7 +414,7 @@ def _copies(rows: Encoded, y: np.ndarray, target: str) -> list[Suspicion]:
 
 
 def _order(rows: Encoded, y: np.ndarray, target: str) -> list[Suspicion]:
-    """Whether rows are in the order of a date, or of time, and targets follow the one before."""
+    """Finding if rows are in order of time, and targets follow the ones before."""
     known = np.isfinite(y)
     n = int(known.sum())
     read = rows.encoding.decode(rows.features)
@@ -458,7 +458,7 @@ def _few(rows: Encoded, y: np.ndarray, target: str) -> list[Suspicion]:
 
 
 def _is_year(values: Values) -> bool:
-    """Whether numbers are several years of these centuries, in order."""
+    """Whether numbers are years, in order."""
     present = values.data[~values.missing]
     if values.holds != "number" or len(present) < 2:
         return False
@@ -467,7 +467,7 @@ def _is_year(values: Values) -> bool:
 
 
 def _comes_in_blocks(values: Values) -> bool:
-    """Whether rows of each category, of several rows, stand one below the other."""
+    """Whether the rows of each category are adjacent."""
     if values.holds != "text":
         return False
     codes = _codes(values)
@@ -476,7 +476,7 @@ def _comes_in_blocks(values: Values) -> bool:
 
 
 def _groups(read: dict[str, Values], target: str) -> list[Suspicion]:
-    """Columns whose values repeat and say what another column is, or come in blocks of rows."""
+    """Finding about columns that may be groups: they determine other columns, or come in blocks."""
     out = []
     codes = {name: _codes(values) for name, values in read.items()}
     for name, values in read.items():
@@ -538,7 +538,7 @@ def _columns(
 
 
 def _looks(values: Values) -> str:
-    """A range, or the commonest values."""
+    """Typical values: a range, or the most frequent ones."""
     present = values.data[~values.missing]
     if not len(present):
         return "empty"
@@ -553,7 +553,7 @@ def _looks(values: Values) -> str:
 
 
 def _seconds(n_rows: float) -> float:
-    """A straight line between logarithms, and beyond the last two."""
+    """Seconds of a fit: log-linear interpolation, extrapolated beyond the last two."""
     rows, seconds = (np.log([pair[k] for pair in _FIT_SECONDS]) for k in (0, 1))
     slope = (seconds[-1] - seconds[-2]) / (rows[-1] - rows[-2])
     x = math.log(max(float(n_rows), 1.0))

@@ -1,4 +1,4 @@
-"""Targets that cannot lie outside bounds: predictions stay within, mass beyond lies at the bound.
+"""Bounded targets: predictions are clipped, probability beyond a bound moves to the bound.
 
 An interval, a quantile or a draw that leaves the bounds is moved to the nearest bound.  Intervals
 are closed, and a target is never beyond, so that coverage is what it was; widths and scores can
@@ -39,7 +39,7 @@ _EXPECTED = (
 @stored("Bounds", low=float | NoneType, high=float | NoneType, assumed=bool)
 @dataclass(frozen=True)
 class Bounds:
-    """The smallest and the largest value that a target can have; None where there is none.
+    """Smallest and largest possible target; None for no bound.
 
     ``assumed`` bounds are what data suggest, and are given up when later data disagree.
 
@@ -81,7 +81,7 @@ class Bounds:
         return math.inf if self.high is None else self.high
 
     def clip(self, values: Tensor) -> Tensor:
-        """The same values, those beyond a bound moved to it."""
+        """Clip values to the bounds."""
         return values.clamp(self.least, self.most)
 
     def has_pile(self, y: Tensor) -> bool:
@@ -99,7 +99,7 @@ class Bounds:
         return _is_pile(max(counts), len(y))
 
     def revise(self, y: np.ndarray) -> "Bounds | None":
-        """What is left of the bounds with more targets: all, or an error where they were given.
+        """Bounds revised by more targets: unchanged, or an error if they were given.
 
         Assumed bounds are given up, with a warning, on the side where a target lies beyond.
 
@@ -131,7 +131,7 @@ class Bounds:
 
 
 def bounds_for(y_bounds: Any, y: np.ndarray, *more: np.ndarray) -> Bounds | None:
-    """Bounds that hold all targets: those given, or for ``"auto"`` where targets pile up.
+    """Bounds as given, checked; ``"auto"``: values at which targets pile up.
 
     Examples
     --------
@@ -147,7 +147,7 @@ def bounds_for(y_bounds: Any, y: np.ndarray, *more: np.ndarray) -> Bounds | None
 
 
 def assumed_bounds(y: np.ndarray) -> Bounds | None:
-    """Values at which targets pile up, with none beyond, and a warning that says so; or None.
+    """Bounds at which targets pile up, with none beyond, and a warning; or None.
 
     At least ten targets share such a value, and 5 % of all, or no other is more frequent: at the
     end of a distribution values are rare unless something holds them there.
@@ -190,7 +190,7 @@ def _is_end(end: Any) -> bool:
 
 
 def bounds_of_output(y_bounds: Any, j: int, p: int) -> Any:
-    """Bounds of output ``j`` of ``p``: the same for all outputs, or one for each.
+    """Bounds of output ``j`` of ``p``, from one for all outputs or one for each.
 
     Examples
     --------
@@ -298,7 +298,7 @@ class BoundedTable:
         return torch.cat(values, 1), torch.cat(shares, 1), torch.cat(widths, 1)
 
     def _tail_moments(self, *, lower: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """Where a tail begins within the bounds; mean and mean square of how far it goes on."""
+        """Start of a tail within the bounds; mean and mean square of its length."""
         table = self._table
         tail = table.lower if lower else table.upper
         node = table.u[:, :1] if lower else table.u[:, -1:]

@@ -1,4 +1,4 @@
-"""Numbers and dates that are written as text: one parser for features and targets, of all tables.
+"""Parser of numbers and dates written as text, for features and targets.
 
 A column is read in one way, which is learned from its training rows and kept: a decimal mark and a
 unit, or a format of dates.  Where its texts fit two ways that disagree, the user is asked.
@@ -58,7 +58,7 @@ _FORMATS = (_ISO, *(day + time for day, time in product(_DAYS, _TIMES)))
 @stored("Written", decimal=str, unit=str, dates=str, example=str)
 @dataclass(frozen=True)
 class Written:
-    """How a column writes its values: numbers with a decimal mark and a unit, or dates.
+    """Format of a column of text: numbers with decimal mark and unit, or dates.
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ class Written:
         )
 
     def read(self, name: str, values: Values, first_row: int) -> Values:
-        """Texts as the numbers or dates that they stand for; errors name the row.
+        """Parse texts into numbers or dates; errors name the row.
 
         Examples
         --------
@@ -119,7 +119,7 @@ class Written:
 
 
 def without(values: Values, marks: Collection[str]) -> Values:
-    """The same values, missing where one of these texts stands; numbers are compared as numbers.
+    """Mark these texts as missing; numbers are compared as numbers.
 
     Examples
     --------
@@ -142,7 +142,7 @@ def without(values: Values, marks: Collection[str]) -> Values:
 def learn(
     name: str, values: Values, first_row: int, decimal: str | None = None, dates: str | None = None
 ) -> Written | None:
-    """How a column of texts writes numbers or dates; None for any other column.
+    """Learn how a column writes numbers or dates; None for other text.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ def learn(
 def _numbers(
     name: str, values: Values, different: list[str], first_row: int, decimal: str | None
 ) -> Written | None:
-    """One unit and one decimal mark for all texts; an error where most have them and others not."""
+    """Common unit and decimal mark of all texts; an error if only most have them."""
     marks = {text: _decimals(text) for text in different}
     units = {text: _unit(text) for text in different if marks[text]}
     if any(_is_code(text) for text in units):
@@ -214,7 +214,7 @@ def _numbers(
 def _dates(
     name: str, values: Values, different: list[str], first_row: int, asked: str | None
 ) -> Written | None:
-    """The format that all texts have; an error where most have one and others not, or two do."""
+    """Common date format of all texts; an error if only most have it, or two fit."""
     formats = [form for form in _FORMATS if any(_day(text, form) for text in different[:20])]
     formats = [asked] if asked and all(_date(text, asked) for text in different) else formats
     read = {form: [_date(text, form) for text in different] for form in formats}
@@ -244,7 +244,7 @@ def _dates(
 
 
 def are_days(written: Iterable[str]) -> bool:
-    """Whether texts are days without marks between year, month and day.
+    """Whether texts are days such as 20240131.
 
     Examples
     --------
@@ -255,7 +255,7 @@ def are_days(written: Iterable[str]) -> bool:
 
 
 def differ_in_most_rows(values: Values) -> bool:
-    """Whether texts differ in so many rows that no category could be learned from them."""
+    """Whether texts differ in too many rows to be categories."""
     if not _is_plain_text(values):
         return False
     present = _present(values)
@@ -264,7 +264,7 @@ def differ_in_most_rows(values: Values) -> bool:
 
 
 def nearly_equal(values: Values) -> tuple[str, str] | None:
-    """Two texts that differ by surrounding spaces or capital letters alone, if there are any."""
+    """Two texts that differ only by case or surrounding spaces, or None."""
     seen: dict[str, str] = {}
     for text in sorted(set(_present(values))) if _is_plain_text(values) else ():
         other = seen.setdefault(" ".join(text.split()).casefold(), text)
@@ -285,7 +285,7 @@ def _refused(
 
 
 def _decimals(text: str) -> str:
-    """The decimal marks by which a text is a number; empty if it is none."""
+    """Decimal marks with which a text is a number; empty if none."""
     found = _matched(text)
     return "".join(mark for mark in ".," if found and _BY_MARK[mark].fullmatch(found["body"]))
 
@@ -316,13 +316,13 @@ def _number(text: str, decimal: str) -> float | None:
 
 
 def _is_code(text: str) -> bool:
-    """Whether digits begin with a zero, as in numbers that count nothing: 0041, 007."""
+    """Whether digits are a code, with a leading zero: 0041, 007."""
     plain = text.strip()
     return plain.isdigit() and len(plain) > 1 and plain[0] == "0"
 
 
 def _date(text: str, form: str) -> datetime | None:
-    """A date in a format, or in that of ISO, which cannot be taken for another one."""
+    """Parse a date in a format, or in the unambiguous ISO format."""
     return _day(text, form) or _day(text, _ISO)
 
 

@@ -96,7 +96,7 @@ class Calibrated(ABC):
         return self._bounded(bounds)
 
     def _bounded(self, bounds: Bounds | None) -> Self:
-        """The same with other bounds, and nothing decided anew."""
+        """The same with other bounds; the choice of intervals stays."""
         if bounds == self.bounds:
             return self
         other = copy.copy(self)
@@ -357,7 +357,7 @@ class Calibrated(ABC):
 
 
 class OfModel(Calibrated):
-    """A predictor that asks a model for scores and values; not every one has a GP."""
+    """A predictor based on scores and values of a model, with or without a GP."""
 
     model: Model
 

@@ -1,4 +1,4 @@
-r"""Groups that the model was given: their own rows say how they differ from what is predicted.
+r"""Known groups: their own rows say how they differ from the prediction.
 
 A fit without group ``g`` scores its ``n`` rows: ``z_i = b_g + e_i``, with an effect of the group of
 variance ``B`` and variance ``W`` within groups, both estimated from the scores of all groups.  The
@@ -28,7 +28,7 @@ from sharpgp.models.wrapper import AroundModel
 
 @stored("KnownGroups", X=Array("L d"), transient={"_numbers": None, "_order": None})
 class KnownGroups(KnownInputs):
-    """Whether the last feature of a point is the number of a group; -1: of none that is known.
+    """Known groups by number; the last feature of a point is its group, -1 if unknown.
 
     Examples
     --------
@@ -133,7 +133,7 @@ def can_leave_parts(model: Model) -> bool:
 
 
 def without_part(model: Model, rest: Tensor, part: int, n_parts: int) -> Learner:
-    """A model of all rows as it was fitted, or at least conditioned, without a part.
+    """The model refitted, or at least conditioned, without a part of the rows.
 
     Parameters
     ----------

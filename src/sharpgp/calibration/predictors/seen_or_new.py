@@ -1,4 +1,4 @@
-r"""Inputs that the model knows, and new ones: each class has its own ranks.
+r"""Known and new inputs: each class has its own ranks.
 
 A point is *seen* if its input is among those of the rows that trained what predicts it, else
 *new*.  That is a function of ``x`` and of the training inputs alone.  Where rows are exchangeable,
@@ -93,7 +93,7 @@ def _one_of_each_input(rows: Tensor, labels: Tensor, seed: int) -> tuple[Tensor,
 
 
 def _by_input(labels: Tensor, drawn: Tensor) -> dict[str, Tensor]:
-    """How rows count at new inputs; nothing to say where each is one input, drawn by itself."""
+    """Settings by which rows count once per input; empty if every row is its own input."""
     if len(labels.unique()) == len(labels) and bool(drawn.all()):
         return {}
     found = {"labels": labels}
