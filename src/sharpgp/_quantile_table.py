@@ -4,7 +4,7 @@ Everything is computed in row units ``u = (y - centre) / scale``, so that neithe
 target nor a large offset costs precision, and so that squares cannot overflow.
 """
 
-from typing import Protocol
+from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor
@@ -17,35 +17,43 @@ LEVEL_TOLERANCE = 1e-12  # (1 - 0.9) / 2 is not 0.05 in floating point
 MIN_SPREAD = 1e-6  # ties are spread out until the density is at most 1 / MIN_SPREAD in row units
 
 
-class Law(Protocol):
+class DistributionTable(ABC):
     """What a distribution of ``n`` points answers, in the user's units, on checked tensors."""
 
+    @abstractmethod
     def quantiles(self) -> Tensor:
         """Quantiles [n, K] of the table."""
 
+    @abstractmethod
     def mean(self) -> Tensor:
         """Expected value [n, 1]."""
 
+    @abstractmethod
     def std(self) -> Tensor:
         """Standard deviation [n, 1]."""
 
+    @abstractmethod
     def quantile(self, p: Tensor) -> Tensor:
         """Quantiles [n, k] at ``p``, [1, k] shared by the points or [n, k]."""
 
+    @abstractmethod
     def interval_end(self, p: Tensor, *, up: bool) -> Tensor:
         """Ends [n, k] of closed intervals at ``p`` [1, k]: quantiles, moved out of ties."""
 
+    @abstractmethod
     def cdf(self, y: Tensor) -> Tensor:
         """Probability [n, 1] up to ``y`` [n, 1]."""
 
+    @abstractmethod
     def log_density(self, y: Tensor) -> Tensor:
         """Log density [n, 1] at ``y`` [n, 1]."""
 
+    @abstractmethod
     def crps(self, y: Tensor) -> Tensor:
         """Continuous ranked probability score [n, 1] of ``y`` [n, 1]."""
 
 
-class QuantileTable:
+class QuantileTable(DistributionTable):
     """Quantiles ``q`` [K, n] at levels ``p`` [K], and tails beyond.
 
     Members whose names end in ``_u``, and what takes ``u``, are in row units.
@@ -104,15 +112,12 @@ class QuantileTable:
     # -------------------------------------------------------------- answers
 
     def quantiles(self) -> Tensor:
-        """See :meth:`Law.quantiles`."""
         return self.centre + self.scale * self.u
 
     def mean(self) -> Tensor:
-        """See :meth:`Law.mean`."""
         return self.centre + self.scale * self._mean_u()
 
     def std(self) -> Tensor:
-        """See :meth:`Law.std`."""
         m = self._mean_u()
         middle = (self.u[:, 1:] + self.u[:, :-1]) / 2
         below = (self.u[:, :1] - self.lower.mean - m).square() + self.lower.variance
@@ -122,7 +127,6 @@ class QuantileTable:
         return self.scale * variance.sqrt()
 
     def quantile(self, p: Tensor) -> Tensor:
-        """See :meth:`Law.quantile`."""
         k = (torch.searchsorted(self.p, p, right=True) - 1).clamp(0, len(self.dp) - 1)
         t = ((p - self.p[k]) / self.dp[k]).clamp(0, 1)
         k = k.expand(len(self), -1)
@@ -134,7 +138,6 @@ class QuantileTable:
         return self.centre + self.scale * (inside - below + above)
 
     def interval_end(self, p: Tensor, *, up: bool) -> Tensor:
-        """See :meth:`Law.interval_end`."""
         return self.closed(p, self.quantile(p), up=up)
 
     def closed(self, p: Tensor, ends: Tensor, *, up: bool) -> Tensor:
@@ -151,11 +154,9 @@ class QuantileTable:
         return ends + slack if up else ends - slack
 
     def cdf(self, y: Tensor) -> Tensor:
-        """See :meth:`Law.cdf`."""
         return self.shares(self.standardised(y))[0]
 
     def log_density(self, y: Tensor) -> Tensor:
-        """See :meth:`Law.log_density`."""
         u = self.standardised(y)
         k = self._cell(u)
         f = (self.dp[k] / self.w.gather(1, k)).log()
@@ -165,7 +166,7 @@ class QuantileTable:
         return f - self.scale.log()
 
     def crps(self, y: Tensor) -> Tensor:
-        """See :meth:`Law.crps`: in every cell ``F`` is linear."""
+        """In every cell ``F`` is linear."""
         u = self.standardised(y)
         return self.scale * (self.area_below(u) + self.area_above(u))
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from sharpgp._quantile_table import Law
+from sharpgp._quantile_table import DistributionTable
 
 # Multiples of the step are looked at between quantiles at the first level and at 1 minus it, but
 # not farther than so many steps beyond those at the second; those at the ends have the rest.
@@ -19,10 +19,10 @@ _SLACK = 1e-9
 _SMALL = 1e-9
 
 
-class RoundedTable:
+class RoundedTable(DistributionTable):
     """The law of ``Y`` rounded to the nearest multiple of ``step``, for ``Y`` of another law."""
 
-    def __init__(self, law: Law, step: float) -> None:
+    def __init__(self, law: DistributionTable, step: float) -> None:
         self._law, self._step = law, step
         levels = law.mean().new_tensor([[_LEAST, _SMALL_TAIL, 1 - _SMALL_TAIL, 1 - _LEAST]])
         ends = self._nearest(law.quantile(levels)) / step
@@ -35,33 +35,29 @@ class RoundedTable:
         self._size = int(size.max()) + 1 if len(size) else 1
 
     def quantiles(self) -> Tensor:
-        """See :meth:`Law.quantiles`."""
         return self._nearest(self._law.quantiles())
 
     def quantile(self, p: Tensor) -> Tensor:
-        """See :meth:`Law.quantile`: the smallest value whose probability up to it is ``p``."""
+        """The smallest value whose probability up to it is ``p``."""
         return self._nearest(self._law.quantile(p))
 
     def interval_end(self, p: Tensor, *, up: bool) -> Tensor:
-        """See :meth:`Law.interval_end`."""
         return self._nearest(self._law.interval_end(p, up=up))
 
     def mean(self) -> Tensor:
-        """See :meth:`Law.mean`."""
         return torch.where(self._fine, self._law.mean(), self._expected(lambda values: values))
 
     def std(self) -> Tensor:
-        """See :meth:`Law.std`."""
         mean = self.mean()
         found = self._expected(lambda values: (values - mean).square()).sqrt()
         return torch.where(self._fine, self._law.std(), found)
 
     def cdf(self, y: Tensor) -> Tensor:
-        """See :meth:`Law.cdf`; it jumps at every multiple of the step."""
+        """It jumps at every multiple of the step."""
         return self._law.cdf(((y / self._step + _SLACK).floor() + 0.5) * self._step)
 
     def log_density(self, y: Tensor) -> Tensor:
-        """See :meth:`Law.log_density`: the log probability of ``y``, if it is a multiple."""
+        """The log probability of ``y``, if it is a multiple."""
         k = (y / self._step).round()
         mass = self._law.cdf((k + 0.5) * self._step) - self._law.cdf((k - 0.5) * self._step)
         density = self._law.log_density(k * self._step) + math.log(self._step)
@@ -70,7 +66,7 @@ class RoundedTable:
         return torch.where(multiple, found, -torch.inf)
 
     def crps(self, y: Tensor) -> Tensor:
-        """See :meth:`Law.crps`: between two multiples of the step the cdf is constant."""
+        """Between two multiples of the step the cdf is constant."""
         first, last = self._low * self._step, (self._low + self._size) * self._step
         total = (first - y).clamp_min(0) + (y - last).clamp_min(0)
         for values, cdf, _ in self._blocks():

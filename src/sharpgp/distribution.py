@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sharpgp._quantile_table import EPS, Law, QuantileTable
+from sharpgp._quantile_table import EPS, DistributionTable, QuantileTable
 from sharpgp._rounded import RoundedTable
 from sharpgp._tail import Tail
 from sharpgp._validation import refuse_other_kinds
@@ -78,7 +78,7 @@ class PredictiveDistribution:
         self._as_numpy = numpy
         self._caution = caution
         self._table = QuantileTable(*_checked_table(levels, quantiles), tail)
-        self._law: Law = self._table
+        self._law: DistributionTable = self._table
 
     def __len__(self) -> int:
         return len(self._table)

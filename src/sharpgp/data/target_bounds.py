@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sharpgp._quantile_table import QuantileTable
+from sharpgp._quantile_table import DistributionTable, QuantileTable
 from sharpgp._stored import agree, stored
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import InvalidInputError, warn
@@ -213,7 +213,7 @@ def bounds_of_output(y_bounds: Any, j: int, p: int) -> Any:
     return y_bounds[j]
 
 
-class BoundedTable:
+class BoundedTable(DistributionTable):
     """The law of ``min(max(Y, low), high)`` for ``Y`` of a table; ``low`` and ``high`` [n, 1]."""
 
     def __init__(self, table: QuantileTable, bounds: Bounds) -> None:
@@ -222,23 +222,19 @@ class BoundedTable:
         self._high = (bounds.most - table.centre) / table.scale
 
     def quantiles(self) -> Tensor:
-        """See :meth:`Law.quantiles`."""
         return self._bounds.clip(self._table.quantiles())
 
     def quantile(self, p: Tensor) -> Tensor:
-        """See :meth:`Law.quantile`."""
         return self._bounds.clip(self._table.quantile(p))
 
     def interval_end(self, p: Tensor, *, up: bool) -> Tensor:
-        """See :meth:`Law.interval_end`."""
         return self._bounds.clip(self._table.closed(p, self.quantile(p), up=up))
 
     def mean(self) -> Tensor:
-        """See :meth:`Law.mean`."""
         return self._table.centre + self._table.scale * self._mean_u()
 
     def std(self) -> Tensor:
-        """See :meth:`Law.std`; probability at the bounds included."""
+        """Probability at the bounds included."""
         table, m = self._table, self._mean_u()
         values, shares, widths = self._cells()
         inside = (shares * ((values - m).square() + widths.square() / 12)).sum(1, keepdim=True)
@@ -251,12 +247,12 @@ class BoundedTable:
         return table.scale * (inside + tails).clamp_min(0).sqrt()
 
     def cdf(self, y: Tensor) -> Tensor:
-        """See :meth:`Law.cdf`; it jumps at the bounds."""
+        """It jumps at the bounds."""
         share = torch.where(y < self._bounds.least, 0.0, self._table.cdf(y))
         return torch.where(y >= self._bounds.most, 1.0, share)
 
     def log_density(self, y: Tensor) -> Tensor:
-        """See :meth:`Law.log_density`; at a bound the log probability."""
+        """At a bound the log probability."""
         found = self._table.log_density(y)
         low, high = self._bounds.least, self._bounds.most
         for bound, side, place in ((low, 0, self._low), (high, 1, self._high)):
@@ -265,7 +261,6 @@ class BoundedTable:
         return torch.where((y < low) | (y > high), -math.inf, found)
 
     def crps(self, y: Tensor) -> Tensor:
-        """See :meth:`Law.crps`."""
         table, u = self._table, self._table.standardised(y)
         inside = self._kept(u)
         below = table.area_below(inside) - table.area_below(self._low)
