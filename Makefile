@@ -12,6 +12,8 @@ BIN     := $(VENV)/bin
 EXTRAS  := cli,excel,plots,report,skops,ray,dask,docs,dev
 EVIDENCE := training runner_overhead choosing drift
 STAMP   := $(VENV)/.setup-stamp
+# The files that carry the address of the repository.
+ADDRESSED := pyproject.toml README.md CITATION.cff
 COVERED := src/sharpgp/gp/*,src/sharpgp/models/*,src/sharpgp/data/folds.py,src/sharpgp/calibration/*,src/sharpgp/distribution.py,src/sharpgp/metrics/*
 COVERED_BY := tests src/sharpgp/gp src/sharpgp/models src/sharpgp/data/folds.py src/sharpgp/calibration src/sharpgp/metrics src/sharpgp/distribution.py
 
@@ -43,7 +45,7 @@ OLD_KERNELS := OPENBLAS_CORETYPE=Prescott ATEN_CPU_CAPABILITY=default MKL_CBWR=C
 AVX2_KERNELS := OPENBLAS_CORETYPE=Haswell ATEN_CPU_CAPABILITY=avx2 MKL_CBWR=AVX2
 TWO_THREADS := OMP_NUM_THREADS=2 MKL_NUM_THREADS=2 OPENBLAS_NUM_THREADS=2
 
-.PHONY: help setup demo test test-slow test-kernels style lint stress planted coverage test-oldest audit bench docs dist conda clean
+.PHONY: help setup demo test test-slow test-kernels style lint stress planted coverage test-oldest audit bench docs dist address conda clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -123,6 +125,13 @@ dist: setup ## sdist and wheels into dist/, checked; the version is that of src/
 	$(BIN)/python -c 'from setuptools import build_meta as b; b.build_sdist("dist"); b.build_wheel("dist")'
 	cd benchmarks && ../$(BIN)/python -c 'from setuptools import build_meta as b; b.build_wheel("../dist")'
 	$(BIN)/python -m pytest -q tests/test_distribution_files.py
+
+address: ## write the address of the project's repository where OWNER stands (REPOSITORY=name/sharpgp)
+	@test -n "$(REPOSITORY)" || { echo "REPOSITORY: expected owner/name, found none"; exit 2; }
+	@for file in $(ADDRESSED); do \
+		sed -i.old -e "s#OWNER/sharpgp#$(REPOSITORY)#g" \
+			-e "s#OWNER.github.io/sharpgp#$(subst /,.github.io/,$(REPOSITORY))#g" "$$file" && rm "$$file.old"; \
+	done
 
 conda: ## a conda package by rattler-build, from conda/recipe.yaml
 	SHARPGP_VERSION=$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' src/sharpgp/__init__.py) \

@@ -1,6 +1,7 @@
 """Sphinx configuration."""
 
 import sys
+import tomllib
 import warnings
 from pathlib import Path
 
@@ -12,6 +13,8 @@ project = "sharpgp"
 author = "sharpgp contributors"
 copyright = "2026, sharpgp contributors"
 release = sharpgp.__version__
+_pyproject = Path(sharpgp.__file__).parents[2] / "pyproject.toml"
+_repository = tomllib.loads(_pyproject.read_text())["project"]["urls"]["Repository"]
 version = ".".join(release.split(".")[:2])
 
 extensions = [
@@ -61,7 +64,15 @@ sphinx_gallery_conf = {
 }
 
 html_theme = "furo"
-html_title = "sharpgp"
+html_title = f"sharpgp {release}"
+# The repository is linked as soon as pyproject.toml says whose it is.
+if "/OWNER/" not in _repository:
+    html_theme_options = {
+        "source_repository": _repository,
+        "source_branch": "main",
+        "source_directory": "docs/",
+        "footer_icons": [{"name": "Repository", "url": _repository, "html": "Repository"}],
+    }
 html_copy_source = False
 html_show_sourcelink = False
 html_static_path = ["_static"]

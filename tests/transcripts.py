@@ -3,11 +3,13 @@
 In such a page a ``python`` block is followed by a ``text`` block with what it prints, and a
 ``console`` block holds commands after ``$`` with what they print. All blocks of a page run in
 order, in one folder and one namespace. ``python tests/transcripts.py PAGE`` writes the outputs of
-a fresh run into the page.
+a fresh run into the page, and ``python tests/transcripts.py --notebook PAGE NOTEBOOK`` makes a
+notebook of it.
 """
 
 import contextlib
 import io
+import json
 import os
 import re
 import subprocess
@@ -80,7 +82,47 @@ def _alike(a: str, b: str) -> bool:
     return all(abs(x - y) <= 0.05 * max(abs(x), abs(y)) + 0.011 for x, y in pairs)
 
 
+def as_notebook(page: str) -> dict:
+    """A page as a notebook: text between blocks, ``python`` blocks as code, commands as ``!``.
+
+    What blocks print is left out, as the notebook prints it itself; so are links to other pages.
+    """
+    cells: list[dict] = []
+    for part in re.split(r"(^```\w+\n.*?^```\n)", page, flags=re.M | re.S):
+        block = re.fullmatch(r"```(\w+)\n(.*?)```\n", part, re.S)
+        kind, text = block.groups() if block else ("", part.strip())
+        if kind == "console":
+            lines = [line[2:] for line in text.splitlines() if line.startswith("$ ")]
+            kind, text = "python", "\n".join(f"!{line}" for line in lines)
+        if kind == "sh":
+            kind, text = "python", '%pip install -q "sharpgp[cli,plots]"'
+        if kind == "text" or not text:
+            continue
+        text = text if kind else re.sub(r"\[([^]]+)\]\((?!http)[^)]*\)", r"\1", text)
+        cells.append(_cell(text.rstrip("\n"), is_code=bool(kind), number=len(cells)))
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    return {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+
+
+def _cell(text: str, *, is_code: bool, number: int) -> dict:
+    cell = {
+        "cell_type": "code" if is_code else "markdown",
+        "id": f"cell-{number}",
+        "metadata": {},
+        "source": text.splitlines(keepends=True),
+    }
+    return cell | {"execution_count": None, "outputs": []} if is_code else cell
+
+
+def notebook_text(page: Path) -> str:
+    """The file of a notebook."""
+    return json.dumps(as_notebook(page.read_text(encoding="utf-8")), indent=1) + "\n"
+
+
 if __name__ == "__main__":
+    if sys.argv[1] == "--notebook":
+        Path(sys.argv[3]).write_text(notebook_text(Path(sys.argv[2])), encoding="utf-8")
+        sys.exit()
     for name in sys.argv[1:]:
         path = Path(name)
         with tempfile.TemporaryDirectory() as folder:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,13 +23,18 @@ from sharpgp.exceptions import CalibrationWarning, InvalidInputError, SavedModel
 
 if TYPE_CHECKING:
     import torch
+    from gpytorch.kernels import Kernel
+    from sklearn.utils import Tags
     from torch import Tensor
 
     from sharpgp.calibration.predictors.base import Calibrated
     from sharpgp.calibration.recalibrator import Recalibrator
     from sharpgp.distribution import PredictiveDistribution
     from sharpgp.gp.posterior import Posterior, TrainingResult
+    from sharpgp.metrics.report import CalibrationReport
     from sharpgp.models.pool import BaseTable
+    from sharpgp.plots.models import Axes, Figure
+    from sharpgp.policy import Neighbours, Sparse
     from sharpgp.summary import Summary
     from sharpgp.width_parts import WidthParts
 
@@ -40,11 +45,27 @@ PlotKind = Literal[
 #: What ``base=`` and ``calibration=`` take by name, for editors to complete.
 BaseName = Literal[
     "auto", "rbf", "matern12", "matern32", "matern52", "additive",
+    "extra_trees", "random_forest", "boosted_trees",
 ]  # fmt: skip
 CalibrationName = Literal[
     "auto", "cv", "loo", "cv+", "exact", "paper", "paper_exact", "kuleshov18", "vovk20", "marx22",
     "kuleshov22", "fully_bayesian", "capone22", "vanilla",
 ]  # fmt: skip
+ApproximationName = Literal["auto", "exact", "sparse", "neighbours"]
+#: One number, or several.
+Numbers = float | Sequence[float] | np.ndarray
+#: Smallest and largest possible target; None for no bound.
+Bounds = tuple[float | None, float | None]
+
+
+class Regressor(Protocol):
+    """What fits and predicts as scikit-learn's regressors do."""
+
+    def fit(self, X: Any, y: Any) -> object:
+        """Learn from rows ``X`` and targets ``y``."""
+
+    def predict(self, X: Any) -> Any:
+        """Targets of rows."""
 
 
 @stored(
@@ -88,31 +109,31 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
     ----------
     base : str, gpytorch kernel, scikit-learn regressor, or a list of these
         What predicts.  ``"auto"``: several models, weighted by how well they predict points that
-        they have not seen, see :func:`sharpgp.models.bases.pool_for`; methods that take one GP
+        they have not seen, see :data:`sharpgp.policy.POOLS`; methods that take one GP
         (``"paper"`` and the baselines) get ``"rbf"``.  A kernel's name (``"rbf"``,
         ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"additive"``) or a gpytorch kernel: that
         GP alone.  A regressor or pipeline: it gives the location, and a GP of its out-of-fold
-        residuals the spread.  A list is pooled; it may name ``"extra_trees"``,
-        ``"random_forest"`` and ``"boosted_trees"`` beside at least one of the others.
+        residuals the spread.  ``"extra_trees"``, ``"random_forest"`` or ``"boosted_trees"``:
+        trees alone.  A list is pooled.
     calibration : str or Recalibrator
         ``"auto"``, a method's name (``"cv"``, ``"exact"``, ``"paper"``, ``"vanilla"``,
         ``"kuleshov18"``, ...) or an instance such as ``Sharp(family="scaled")``.  ``"auto"`` is
-        ``"exact"`` where ``fit`` is given calibration data, weights or more than 5,000 rows,
-        and ``"cv"`` otherwise; ``calibration_`` says which.
+        ``"exact"`` where ``fit`` is given calibration data or weights for it, and ``"cv"``
+        otherwise; ``calibration_`` says which.
     approximation : {"auto", "exact", "sparse", "neighbours"}, Sparse or Neighbours
-        How GPs are approximated.  ``"auto"``: exact up to 10,000 training rows (on a CPU 3,000 for
-        methods that search with it, such as ``"paper"``); beyond, ``"neighbours"`` for Matérn
-        kernels of up to 10 features, and sparse otherwise.  ``"sparse"`` has 300 inducing inputs,
-        or ``Sparse(m=...)``; ``"neighbours"`` predicts every point from the 64 training points
-        nearest to it in units of the lengthscales, or ``Neighbours(m=...)``.
+        How GPs are approximated.  ``"auto"``: exact up to 2,000 training rows (on a GPU as memory
+        allows), and from landmarks and the 64 nearest rows beyond.  Methods that search with the
+        GP, such as ``"paper"``, get a sparse one beyond 3,000 rows on a CPU.  ``"sparse"`` has 300
+        inducing inputs, or ``Sparse(m=...)``; ``"neighbours"`` predicts every point from the 128
+        training points nearest to it in units of the lengthscales, or ``Neighbours(m=...)``.
     cal_size : float or int
         Fraction (or number) of the rows held out for calibration, unless ``fit`` is given
-        calibration data or the method needs none.  A fraction gives at most 10,000 rows, and a
+        calibration data or the method needs none.  A fraction gives at most 5,000 rows, and a
         number ``C`` for which ``C + 1`` is a multiple of 20, if one is within 5 %, so that 95 %
         intervals end at a whole rank.
     effort : {"low", "auto", "high"}
-        How much ``base="auto"`` pools: one Matérn GP; five models; or seven.  With more than
-        10,000 rows ``"auto"`` and ``"high"`` pool three or four.
+        How much ``base="auto"`` pools: one Matérn GP; five models; or seven.  With more than 20
+        columns, the last two have one model less.
     y_bounds : "auto", (low, high) or None
         Smallest and largest possible value of the target, None for no bound: counts have
         ``(0, None)``, shares ``(0, 1)``.  All predictions stay within; probability beyond a bound
@@ -181,21 +202,21 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
 
     calibrated_: Calibrated
     posterior_: Posterior
-    outputs_: list[Any]
+    outputs_: list[SharpGPRegressor]
 
     def __init__(
         self,
         *,
-        base: BaseName | Any = "auto",
+        base: BaseName | Regressor | Kernel | Sequence[BaseName | Regressor | Kernel] = "auto",
         calibration: CalibrationName | Recalibrator = "auto",
-        approximation: Literal["auto", "exact", "sparse", "neighbours"] | Any = "auto",
+        approximation: ApproximationName | Sparse | Neighbours = "auto",
         cal_size: float | int = 0.25,
         effort: Literal["low", "auto", "high"] = "auto",
-        y_bounds: Literal["auto"] | Any = "auto",
-        device: Literal["auto", "cpu", "cuda"] | Any = "auto",
-        random_state: Any = None,
+        y_bounds: Literal["auto"] | Bounds | Sequence[Bounds | None] | None = "auto",
+        device: str | torch.device = "auto",
+        random_state: int | np.random.RandomState | None = None,
         verbose: int = 0,
-        missing: Any = (),
+        missing: float | str | Sequence[float | str] = (),
     ) -> None:
         self.base = base
         self.calibration = calibration
@@ -220,9 +241,9 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         noise: ArrayLike | Literal["replicates"] | None = None,
         noise_cal: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
-        sample_weight_cal: ArrayLike | Callable[..., Any] | None = None,
+        sample_weight_cal: ArrayLike | Callable[[np.ndarray], ArrayLike] | None = None,
     ) -> SharpGPRegressor:
-        """Train the GP and calibrate it.
+        """Learn the models and calibrate them.
 
         Where rows repeat others in ``X``, inputs that the model knows and new ones are calibrated
         apart, see :mod:`sharpgp.calibration.predictors.seen_or_new`.  A table in which every row
@@ -323,6 +344,26 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         update(self, self._checked(X, noise), y, sample_weight, refit=refit)
         return self
 
+    @overload
+    def predict(
+        self,
+        X: ArrayLike,
+        return_std: Literal[False] = False,
+        *,
+        noise: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> np.ndarray: ...
+
+    @overload
+    def predict(
+        self,
+        X: ArrayLike,
+        return_std: Literal[True],
+        *,
+        noise: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]: ...
+
     def predict(
         self,
         X: ArrayLike,
@@ -330,7 +371,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         *,
         noise: ArrayLike | None = None,
         groups: ArrayLike | None = None,
-    ) -> Any:
+    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Predictive mean (n,), and with ``return_std`` the predictive standard deviation (n,).
 
         The mean is that of the model; calibration does not move it.  The mean of
@@ -346,7 +387,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
     def predict_interval(
         self,
         X: ArrayLike,
-        coverage: float | Sequence[float] | np.ndarray = 0.95,
+        coverage: Numbers = 0.95,
         *,
         symmetric: bool | None = None,
         noise: ArrayLike | None = None,
@@ -391,7 +432,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
     def predict_region(
         self,
         X: ArrayLike,
-        coverage: Any = 0.95,
+        coverage: Numbers = 0.95,
         *,
         noise: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
@@ -428,7 +469,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
     def predict_quantiles(
         self,
         X: ArrayLike,
-        levels: Any,
+        levels: Numbers,
         *,
         noise: ArrayLike | None = None,
         groups: ArrayLike | None = None,
@@ -462,7 +503,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         *,
         coverage: float = 0.95,
         noise: ArrayLike | None = None,
-    ) -> Any:
+    ) -> CalibrationReport | list[CalibrationReport]:
         """Every metric on test data, by name, with the ECE floor; prints and shows as a table.
 
         Without test data, on the points that calibrated the model, each predicted by fits that
@@ -498,7 +539,8 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
             raise InvalidInputError("expected both X and y, or neither, found one of them")
         if hasattr(self, "outputs_"):
             if X is None:
-                return [one.calibration_report(coverage=coverage) for one in self.outputs_]
+                views = [HeldOutView(one.calibrated_) for one in self.outputs_]
+                return [one.calibration_report(one.X_cal, one.y_cal, coverage) for one in views]
             return reports(self, X, y, noise, coverage)
         if X is None:
             view = HeldOutView(self.calibrated_)
@@ -535,9 +577,9 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         y: ArrayLike,
         kind: PlotKind = "auto",
         *,
-        ax: Any = None,
+        ax: Axes | None = None,
         **settings: Any,
-    ) -> Any:
+    ) -> Axes | Figure:
         """Draw the model on data: ``"intervals"``, ``"observed"``, ``"reliability"``, ...
 
         See :func:`sharpgp.plots.plot`, which has all kinds and settings.
@@ -608,7 +650,11 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
 
     @classmethod
     def load(
-        cls, path: str | os.PathLike[str], *, device: Any = "auto", trusted: Sequence[str] = ()
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        device: str | torch.device = "auto",
+        trusted: Sequence[str] = (),
     ) -> SharpGPRegressor:
         """Load a saved model; see :func:`sharpgp.persistence.load`."""
         from sharpgp import persistence
@@ -641,7 +687,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
 
     def _answer(
         self,
-        X: ArrayLike,
+        X: Any,
         ask: Callable[[Calibrated, Tensor], T],
         noise: ArrayLike | None = None,
         groups: ArrayLike | None = None,
@@ -676,7 +722,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
 
         check_restored(self)
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         tags.target_tags.multi_output = True

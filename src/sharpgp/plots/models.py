@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from sharpgp._validation import check_choice
 from sharpgp.diagnostics import Diagnostics, diagnose
@@ -26,7 +27,7 @@ def plot(
     coverage: float = 0.95,
     feature: int | str | None = None,
     unit: str = "",
-) -> Any:
+) -> Axes | Figure:
     """Draw a fitted model on data, on given axes or on new ones.
 
     Parameters

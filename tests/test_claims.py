@@ -1,0 +1,236 @@
+"""Numbers by size and settings in pages and docstrings are those of the policy and the registry."""
+
+import inspect
+import re
+import typing
+from pathlib import Path
+
+import pytest
+
+import sharpgp
+import transcripts
+from sharpgp import SharpGPRegressor
+from sharpgp._ranks import points_needed
+from sharpgp.calibration import known_methods
+from sharpgp.calibration.cautions import MIN_ROWS_CV, MIN_ROWS_PER_HYPERPARAMETER
+from sharpgp.calibration.methods.cv_plus import CVPlus
+from sharpgp.calibration.predictors.by_class import MIN_ROWS_PER_CLASS
+from sharpgp.calibration.ranks import DEFAULT_GRID
+from sharpgp.calibration.recalibrator import chosen_recalibrator
+from sharpgp.cli.options import BASES, CALIBRATIONS
+from sharpgp.data.column import MAX_CATEGORIES
+from sharpgp.estimator import BaseName, CalibrationName
+from sharpgp.gp.compute import MAX_ROWS_BATCHED, MAX_ROWS_ONE_THREAD, MIN_ROWS_GPU
+from sharpgp.gp.dense import JITTER_SCHEDULE
+from sharpgp.gp.kernels.by_name import KERNELS
+from sharpgp.metrics.report import FEWEST_CONDITIONAL
+from sharpgp.models.trees.forests import MOST_GROWN_ON, MOST_IN_LEAVES
+from sharpgp.models.trees.tree_model import MOST_LEFT_OUT, TREES
+from sharpgp.policy import (
+    EXACT_ROWS,
+    FEW_LEARNINGS,
+    INDUCING,
+    LANDMARK_ENTRIES,
+    LEARNED_ROWS,
+    LEARNINGS,
+    MAX_ADDITIVE_FEATURES,
+    NEIGHBOURS,
+    ONLY_NEIGHBOURS,
+    POOLS,
+    SCORED_ROWS,
+    SEARCHED_ROWS,
+    Policy,
+)
+from sharpgp.tabular.files import MOST_ROWS
+
+ROOT = Path(__file__).resolve().parents[1]
+WORDS = {2: "two", 5: "five", 7: "seven", 10: "ten"}
+LARGE, FAQ, METHOD, NUMERICS = (
+    f"docs/{name}.md" for name in ("guides/large_data", "faq", "method", "numerics")
+)
+ANY_BASE, CHOOSING, TABLES = (
+    f"docs/{name}.md" for name in ("guides/any_base", "choosing", "guides/tables")
+)
+JITTERS = [f"{jitter:.0e}".replace("e-0", "e-") for jitter in JITTER_SCHEDULE[1:]]
+#: Where, the words with a gap for each number, and the numbers.
+CLAIMS = [
+    (FAQ, "{} for 90 %, {} for 95 % and {} for 99 %", list(map(points_needed, (0.9, 0.95, 0.99)))),
+    (FAQ, "warns below {} rows", [MIN_ROWS_CV]),
+    (FAQ, "at least {} test rows", [FEWEST_CONDITIONAL]),
+    (FAQ, "Fits of up to {:,} rows are exact", [EXACT_ROWS]),
+    (FAQ, "A GPU, from {:,} rows on", [MIN_ROWS_GPU]),
+    (FAQ, "version = {{{}}}", [sharpgp.__version__]),
+    (LARGE, "learned {} times, each time from at most {} rows", [WORDS[LEARNINGS], LEARNED_ROWS]),
+    (LARGE, "exactly up to {:,} rows, on a GPU", [EXACT_ROWS]),
+    (LARGE, "Every row, or {:,} random ones", [SCORED_ROWS]),
+    (LARGE, "conditioned on {:,} random rows", [EXACT_ROWS]),
+    (LARGE, "on the {} rows nearest to it", [NEIGHBOURS]),
+    (LARGE, "From {},000 rows on landmarks become fewer", [LANDMARK_ENTRIES // EXACT_ROWS // 1000]),
+    (LARGE, "at most {} MiB", [8 * LANDMARK_ENTRIES // 2**20]),
+    (LARGE, "{} learnings of each GP then", [WORDS[FEW_LEARNINGS].capitalize()]),
+    (LARGE, "holds out a quarter of the rows, at most {:,}", [SCORED_ROWS]),
+    (LARGE, "a GPU from {:,} rows on", [MIN_ROWS_GPU]),
+    (LARGE, "a sparse one beyond {:,} rows on a CPU", [SEARCHED_ROWS["cpu"]]),
+    (LARGE, "Beyond {:,} points it keeps a single matrix", [MAX_ROWS_BATCHED]),
+    (LARGE, "its own {} nearest", [ONLY_NEIGHBOURS]),
+    (LARGE, "has {} inducing inputs", [INDUCING]),
+    (LARGE, "Beyond {:,} rows each tree of the forest", [MOST_LEFT_OUT]),
+    (LARGE, "is grown on at most {:,} rows", [MOST_GROWN_ON]),
+    (LARGE, "leaves take {:,} of them at most", [MOST_IN_LEAVES]),
+    (METHOD, "*Learn* $K = {}$ times", [LEARNINGS]),
+    (METHOD, "of at most {} rows, taken", [LEARNED_ROWS]),
+    (METHOD, "exactly up to $E = {}$ rows", [EXACT_ROWS]),
+    (METHOD, "by {} learnings", [WORDS[FEW_LEARNINGS]]),
+    (METHOD, "Beyond {:,} rows, as many random ones are scored", [SCORED_ROWS]),
+    (METHOD, "By default {} levels are trained", [len(DEFAULT_GRID)]),
+    (METHOD, "Beyond {:,} rows the forest", [MOST_LEFT_OUT]),
+    (NUMERICS, "`cv` with fewer than {} rows", [MIN_ROWS_CV]),
+    (NUMERICS, "fewer than {} training points per hyperparameter", [MIN_ROWS_PER_HYPERPARAMETER]),
+    (NUMERICS, "up to {:,} training points", [MAX_ROWS_ONE_THREAD]),
+    (NUMERICS, "a jitter of {}, {} and {} of the mean", JITTERS),
+    (NUMERICS, "Fewer than {} groups to calibrate with", [points_needed(0.95)]),
+    (ANY_BASE, "with up to {} columns", [MAX_ADDITIVE_FEATURES]),
+    *[(ANY_BASE, f'`"{one}"` | `{{}}` |', ["`, `".join(pool)]) for one, pool in POOLS.items()],
+    (CHOOSING, "{} learnings of each model", [WORDS[LEARNINGS]]),
+    (CHOOSING, "{} refits, kept for prediction", [WORDS[CVPlus().folds]]),
+    (CHOOSING, "{} for 95 % and {} for 99 %", [points_needed(0.95), points_needed(0.99)]),
+    (TABLES, "The {} most frequent categories", [MAX_CATEGORIES]),
+    (TABLES, "Classes with fewer than {} are pooled", [WORDS[MIN_ROWS_PER_CLASS]]),
+    ("docs/guides/out_of_core.md", "a table of up to {:,} rows as a whole", [MOST_ROWS]),
+    (SharpGPRegressor, "exact up to {:,} training rows", [EXACT_ROWS]),
+    (SharpGPRegressor, "the {} nearest rows beyond", [NEIGHBOURS]),
+    (SharpGPRegressor, "a sparse one beyond {:,} rows on a CPU", [SEARCHED_ROWS["cpu"]]),
+    (SharpGPRegressor, "has {} inducing inputs", [INDUCING]),
+    (SharpGPRegressor, "from the {} training points nearest", [ONLY_NEIGHBOURS]),
+    (SharpGPRegressor, "gives at most {:,} rows", [SCORED_ROWS]),
+    (SharpGPRegressor, "a GPU from {:,} training rows on", [MIN_ROWS_GPU]),
+    (SharpGPRegressor, "one Matérn GP; {} models;", [WORDS[len(POOLS["auto"])]]),
+    (SharpGPRegressor, "models; or {}.", [WORDS[len(POOLS["high"])]]),
+    (SharpGPRegressor, "With more than {} columns", [MAX_ADDITIVE_FEATURES]),
+]  # fmt: skip
+
+
+def text_of(place):
+    """A page, or the docstring of an object, on one line."""
+    is_page = isinstance(place, str)
+    text = (ROOT / place).read_text(encoding="utf-8") if is_page else inspect.getdoc(place)
+    return " ".join(text.replace("``", '"').split())
+
+
+@pytest.mark.parametrize(("place", "words", "numbers"), CLAIMS, ids=[claim[1] for claim in CLAIMS])
+def test_pages_and_docstrings_have_the_numbers_of_the_code(place, words, numbers):
+    assert words.format(*numbers) in text_of(place)
+
+
+def test_documented_defaults_are_those_of_the_code():
+    """What README and the pages call the default."""
+    defaults = inspect.signature(SharpGPRegressor).parameters
+    assert {name: defaults[name].default for name in ("base", "calibration", "effort")} == {
+        "base": "auto",
+        "calibration": "auto",
+        "effort": "auto",
+    }
+    names = [chosen_recalibrator("auto", 0, guarantee=given).name for given in (False, True)]
+    assert names == ["cv", "exact"]
+    assert defaults["cal_size"].default == 0.25  # "a quarter of the rows is held out"
+    assert (
+        inspect.signature(SharpGPRegressor.predict_interval).parameters["coverage"].default == 0.95
+    )
+    gps = set(POOLS["auto"]) & set(KERNELS)
+    assert (len(gps), len(set(POOLS["auto"]) & set(TREES))) == (3, 2)  # "three kernels, two kinds"
+    assert "GPs with three kernels and two kinds of trees" in text_of(CHOOSING)
+    assert len(POOLS["low"]) == 1
+
+
+def test_names_for_editors_and_the_command_line_are_those_of_the_registry():
+    methods, bases = set(typing.get_args(CalibrationName)), set(typing.get_args(BaseName))
+    assert methods >= set(known_methods()) | set(CALIBRATIONS)
+    assert bases == {"auto", *KERNELS, *TREES}
+    assert set(BASES) == {*KERNELS, *TREES}
+
+
+def test_every_method_has_its_row_on_the_page_that_compares_them():
+    page = text_of(CHOOSING)
+    missing = [name for name in CALIBRATIONS if f'"{name}"' not in page]
+    assert set(missing) <= {"vovk20", "auto"}  # one that "kuleshov18" stands for
+
+
+@pytest.mark.parametrize("rows", [100, 3000, 40_000])
+def test_the_policy_is_as_the_page_on_large_data_says(rows):
+    found = Policy.choose(rows, 8)
+    assert found.landmarks * min(rows, 2**14) <= 2**25
+    assert found.is_exact(rows) == (rows <= EXACT_ROWS)
+    assert found.learnings == (LEARNINGS if rows <= EXACT_ROWS else FEW_LEARNINGS)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_low_effort_is_several_times_faster():
+    """As README, FAQ and the landing page say."""
+    import time
+
+    from sklearn.datasets import load_diabetes
+
+    X, y = load_diabetes(return_X_y=True)
+    spent = {}
+    for effort in ("low", "auto"):
+        SharpGPRegressor(effort=effort, random_state=0).fit(X[:50], y[:50])
+        start = time.process_time()
+        SharpGPRegressor(effort=effort, random_state=0).fit(X[:331], y[:331])
+        spent[effort] = time.process_time() - start
+    assert spent["auto"] > 2.5 * spent["low"]
+
+
+def test_the_notebook_is_the_tutorial():
+    made = transcripts.notebook_text(ROOT / "docs" / "tutorial.md")
+    assert (ROOT / "examples" / "tutorial.ipynb").read_text(encoding="utf-8") == made
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_the_notebook_runs(tmp_path, monkeypatch):
+    """Its code cells in order; commands are run by the tutorial's own test."""
+    import json
+
+    monkeypatch.chdir(tmp_path)
+    notebook = json.loads((ROOT / "examples" / "tutorial.ipynb").read_text(encoding="utf-8"))
+    scope = {"__name__": "__main__"}
+    for cell in notebook["cells"]:
+        code = "".join(cell["source"])
+        if cell["cell_type"] == "code" and not re.match(r"[%!]", code):
+            exec(compile(code, cell["id"], "exec"), scope)
+    assert (tmp_path / "report.html").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_the_blocks_of_readme_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    scope = {}
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for block in re.findall(r"```python\n(.*?)```", readme, re.S):
+        exec(compile(block, "README.md", "exec"), scope)
+    shapes = {"mean": (111,), "interval": (111, 2), "quantiles": (111, 3)}
+    assert {name: scope[name].shape for name in shapes} == shapes
+    assert (tmp_path / "report.html").is_file()
+
+
+def test_the_pages_together_are_short():
+    pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "guides").glob("*.md")]
+    pages += [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
+    assert sum(len(page.read_text(encoding="utf-8").split()) for page in pages) < 45_000
+
+
+def test_public_signatures_of_the_estimator_are_precise():
+    """No ``Any`` where a user's editor looks; settings of a figure are matplotlib's own."""
+    vague = []
+    for name, method in vars(SharpGPRegressor).items():
+        function = getattr(method, "__func__", method)
+        if not inspect.isfunction(function) or (name[0] == "_" and name != "__init__"):
+            continue
+        for argument, kind in function.__annotations__.items():
+            if re.search(r"\bAny\b", str(kind)) and (name, argument) != ("plot", "settings"):
+                vague.append(f"{name}: {argument}")
+        parameters = set(inspect.signature(function).parameters) - {"self", "cls"}
+        vague += [f"{name}: {one}" for one in parameters - set(function.__annotations__)]
+    assert not vague
