@@ -1,6 +1,7 @@
 """The site: it builds without a warning, its examples run, its links lead somewhere."""
 
 import importlib.util
+import pkgutil
 import re
 import shutil
 import subprocess
@@ -176,6 +177,21 @@ def test_paths_in_the_architecture_tables_exist():
     places = [ROOT / "src" / "sharpgp", ROOT / "benchmarks" / "src" / "sharpgp_benchmarks", ROOT]
     assert len(named) > 40
     assert not [name for name in named if not any((place / name).exists() for place in places)]
+
+
+def test_modules_and_members_that_pages_and_docstrings_name_exist():
+    pages = [*(ROOT / "docs").rglob("*.md"), *ROOT.glob("[RC]*.md")]
+    text = "\n".join(path.read_text() for path in [*pages, *(ROOT / "src").rglob("*.py")])
+    names = set(re.findall(r"\bsharpgp(?:\.[a-z_][a-z_0-9]*)+(?:\.[A-Z]\w*(?:\.\w+)?)?", text))
+    names -= {"sharpgp.commands", "sharpgp.methods", "sharpgp.no_such_group"}  # of entry points
+    assert len(names) > 200
+    missing = []
+    for name in names:
+        try:
+            pkgutil.resolve_name(name)
+        except (ImportError, AttributeError):
+            missing.append(name)
+    assert not missing
 
 
 @pytest.mark.slow

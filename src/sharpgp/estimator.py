@@ -88,7 +88,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
     ----------
     base : str, gpytorch kernel, scikit-learn regressor, or a list of these
         What predicts.  ``"auto"``: several models, weighted by how well they predict points that
-        they have not seen, see :func:`sharpgp.models.bases.pool_for`; methods that take one GP
+        they have not seen, see :data:`sharpgp.policy.POOLS`; methods that take one GP
         (``"paper"`` and the baselines) get ``"rbf"``.  A kernel's name (``"rbf"``,
         ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"additive"``) or a gpytorch kernel: that
         GP alone.  A regressor or pipeline: it gives the location, and a GP of its out-of-fold
