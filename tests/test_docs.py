@@ -16,6 +16,7 @@ import torch
 import transcripts
 from helpers import wavy
 from sharpgp import SharpGPRegressor
+from sharpgp.policy import MAX_ADDITIVE_FEATURES, POOLS
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("plot_*.py"))
@@ -177,6 +178,13 @@ def test_paths_in_the_architecture_tables_exist():
     places = [ROOT / "src" / "sharpgp", ROOT / "benchmarks" / "src" / "sharpgp_benchmarks", ROOT]
     assert len(named) > 40
     assert not [name for name in named if not any((place / name).exists() for place in places)]
+
+
+def test_the_table_of_pools_is_that_of_the_policy():
+    page = (ROOT / "docs" / "guides" / "any_base.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `\"(\w+)\"` \| (.*) \|$", page, re.M)
+    assert {effort: tuple(re.findall(r"`(\w+)`", names)) for effort, names in rows} == POOLS
+    assert f"up to {MAX_ADDITIVE_FEATURES} columns" in page
 
 
 def test_modules_and_members_that_pages_and_docstrings_name_exist():
