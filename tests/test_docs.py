@@ -1,6 +1,7 @@
 """The site: it builds without a warning, its examples run, its links lead somewhere."""
 
 import importlib.util
+import pkgutil
 import re
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ import torch
 import transcripts
 from helpers import wavy
 from sharpgp import SharpGPRegressor
+from sharpgp.policy import MAX_ADDITIVE_FEATURES, POOLS
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("plot_*.py"))
@@ -176,6 +178,28 @@ def test_paths_in_the_architecture_tables_exist():
     places = [ROOT / "src" / "sharpgp", ROOT / "benchmarks" / "src" / "sharpgp_benchmarks", ROOT]
     assert len(named) > 40
     assert not [name for name in named if not any((place / name).exists() for place in places)]
+
+
+def test_the_table_of_pools_is_that_of_the_policy():
+    page = (ROOT / "docs" / "guides" / "any_base.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `\"(\w+)\"` \| (.*) \|$", page, re.M)
+    assert {effort: tuple(re.findall(r"`(\w+)`", names)) for effort, names in rows} == POOLS
+    assert f"up to {MAX_ADDITIVE_FEATURES} columns" in page
+
+
+def test_modules_and_members_that_pages_and_docstrings_name_exist():
+    pages = [*(ROOT / "docs").rglob("*.md"), *ROOT.glob("[RC]*.md")]
+    text = "\n".join(path.read_text() for path in [*pages, *(ROOT / "src").rglob("*.py")])
+    names = set(re.findall(r"\bsharpgp(?:\.[a-z_][a-z_0-9]*)+(?:\.[A-Z]\w*(?:\.\w+)?)?", text))
+    names -= {"sharpgp.commands", "sharpgp.methods", "sharpgp.no_such_group"}  # of entry points
+    assert len(names) > 200
+    missing = []
+    for name in names:
+        try:
+            pkgutil.resolve_name(name)
+        except (ImportError, AttributeError):
+            missing.append(name)
+    assert not missing
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import inspect
 import pkgutil
+import re
 from importlib import import_module
 from types import FunctionType
 
@@ -12,10 +13,11 @@ import typer.main
 
 import sharpgp
 from helpers import wavy
-from sharpgp import PredictiveDistribution, SharpGPRegressor
+from sharpgp import PredictiveDistribution, SharpGPRegressor, policy
 from sharpgp.bo import CalibratedUpperConfidenceBound
 from sharpgp.calibration import Recalibrator
 from sharpgp.cli import app
+from sharpgp.gp.compute import MIN_ROWS_GPU
 
 SETTINGS = {
     "base": "auto",
@@ -58,6 +60,15 @@ def model():
 def defaults(function):
     parameters = list(inspect.signature(function).parameters.values())
     return {p.name: p.default for p in parameters if p.name != "self"}
+
+
+def test_numbers_of_the_docstring_are_those_of_the_policy():
+    numbers = [policy.EXACT_ROWS, policy.SEARCHED_ROWS["cpu"], policy.SCORED_ROWS, MIN_ROWS_GPU]
+    numbers += [policy.INDUCING, policy.NEIGHBOURS, policy.ONLY_NEIGHBOURS]
+    numbers += [policy.MAX_ADDITIVE_FEATURES]
+    found = re.findall(r"\b\d[\d,]*\b", SharpGPRegressor.__doc__)
+    assert not {f"{number:,}" for number in numbers} - set(found)
+    assert [len(policy.POOLS[effort]) for effort in ("low", "auto", "high")] == [1, 5, 7]
 
 
 def test_settings_are_keywords_with_these_defaults():

@@ -102,56 +102,51 @@ class Regressor(Protocol):
 class SharpGPRegressor(RegressorMixin, BaseEstimator):
     r"""Regression with calibrated, sharp predictive quantiles.
 
-    A model, or a pool of several, gives a location and a spread; quantiles are
-    ``location(x) + beta(delta) spread(x)``, with ``beta`` from points that it has not seen.
+    A model, or a weighted pool of several, predicts a distribution at every ``x``.  Errors on
+    points that the model has not seen correct its quantiles: intervals cover as they claim.
 
     Parameters
     ----------
     base : str, gpytorch kernel, scikit-learn regressor, or a list of these
-        What predicts.  ``"auto"``: several models, weighted by how well they predict points that
-        they have not seen, see :data:`sharpgp.policy.POOLS`; methods that take one GP
-        (``"paper"`` and the baselines) get ``"rbf"``.  A kernel's name (``"rbf"``,
-        ``"matern12"``, ``"matern32"``, ``"matern52"``, ``"additive"``) or a gpytorch kernel: that
-        GP alone.  A regressor or pipeline: it gives the location, and a GP of its out-of-fold
-        residuals the spread.  ``"extra_trees"``, ``"random_forest"`` or ``"boosted_trees"``:
-        trees alone.  A list is pooled.
+        What predicts.  ``"auto"``: a pool, weighted by held-out predictions, see
+        :data:`sharpgp.policy.POOLS`; methods that take one GP (``"paper"`` and the baselines) get
+        ``"rbf"``.  A kernel's name (``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``,
+        ``"additive"``) or a gpytorch kernel: that GP alone.  ``"extra_trees"``,
+        ``"random_forest"`` or ``"boosted_trees"``: these trees.  A regressor or pipeline: it
+        predicts the location, and a GP of its out-of-fold residuals the spread.  A list: a pool.
     calibration : str or Recalibrator
         ``"auto"``, a method's name (``"cv"``, ``"exact"``, ``"paper"``, ``"vanilla"``,
         ``"kuleshov18"``, ...) or an instance such as ``Sharp(family="scaled")``.  ``"auto"`` is
-        ``"exact"`` where ``fit`` is given calibration data or weights for it, and ``"cv"``
-        otherwise; ``calibration_`` says which.
+        ``"cv"``, and ``"exact"`` if ``fit`` gets calibration data or ``sample_weight_cal``;
+        ``calibration_`` says which.
     approximation : {"auto", "exact", "sparse", "neighbours"}, Sparse or Neighbours
-        How GPs are approximated.  ``"auto"``: exact up to 2,000 training rows (on a GPU as memory
-        allows), and from landmarks and the 64 nearest rows beyond.  Methods that search with the
-        GP, such as ``"paper"``, get a sparse one beyond 3,000 rows on a CPU.  ``"sparse"`` has 300
-        inducing inputs, or ``Sparse(m=...)``; ``"neighbours"`` predicts every point from the 128
-        training points nearest to it in units of the lengthscales, or ``Neighbours(m=...)``.
+        How GPs are approximated.  ``"auto"``: exact up to 2,000 training rows on a CPU (3,000 for
+        methods that search with the GP, such as ``"paper"``), and as far as memory allows on a GPU;
+        beyond, predictions use up to as many landmarks, and their 64 nearest neighbours.
+        ``"sparse"`` has 300 inducing inputs, or ``Sparse(m=...)``; ``"neighbours"`` uses the 128
+        nearest training points, or ``Neighbours(m=...)``.
     cal_size : float or int
-        Fraction (or number) of the rows held out for calibration, unless ``fit`` is given
-        calibration data or the method needs none.  A fraction gives at most 5,000 rows, and a
-        number ``C`` for which ``C + 1`` is a multiple of 20, if one is within 5 %, so that 95 %
-        intervals end at a whole rank.
+        Fraction (or number) of the rows to hold out for calibration, if the method needs it and
+        ``fit`` gets no calibration data.  A fraction holds out at most 5,000 rows, rounded (by up
+        to 5 %) so that 95 % intervals end at a whole rank.
     effort : {"low", "auto", "high"}
-        How much ``base="auto"`` pools: one Matérn GP; five models; or seven.  With more than 20
-        columns, the last two have one model less.
+        Size of the pool of ``base="auto"``: one Matérn GP, five models, or seven; the additive GP
+        only joins up to 20 features.
     y_bounds : "auto", (low, high) or None
-        Smallest and largest possible value of the target, None for no bound: counts have
-        ``(0, None)``, shares ``(0, 1)``.  All predictions stay within; probability beyond a bound
-        is moved to the bound itself, see :mod:`sharpgp.data.target_bounds`.  ``"auto"`` takes a
-        value for a bound where targets pile up with none beyond, and says so in a warning.  For
-        several outputs, one for all, or a list with one for each.
+        Smallest and largest possible target, None for no bound: counts have ``(0, None)``, shares
+        ``(0, 1)``.  Predictions stay within; probability beyond a bound moves to the bound, see
+        :mod:`sharpgp.data.target_bounds`.  ``"auto"`` assumes a bound where targets pile up with
+        none beyond, and warns.  For several outputs, one for all, or a list with one for each.
     device : {"auto", "cpu", "cuda"} or torch device
-        Where to compute; ``"auto"`` is a GPU from 2,000 training rows on, if there is one, and
-        otherwise the CPU.  If GPU memory runs out, work continues in smaller blocks, and then on
-        the CPU with a warning.
+        Where to compute.  ``"auto"``: on a GPU, if available, from 2,000 training rows; else on the
+        CPU.  When GPU memory runs out, blocks shrink; then the CPU takes over, with a warning.
     random_state : int, RandomState instance or None
         Seed of the holdout split and of randomised methods.
     verbose : int
-        1 shows on standard error, in a terminal or notebook, what ``fit`` is doing and how long it
-        may still take, and logs it on the logger ``sharpgp``.
+        1: show progress and the time left on standard error, in a terminal or notebook, and log
+        it on the logger ``sharpgp``.
     missing : number, str or a list of these
-        Values of ``X`` and ``y`` that stand for a missing one, such as -999 or ``"?"``, besides
-        NaN and None.
+        Markers of missing values in ``X`` and ``y``, such as -999 or ``"?"``, besides NaN and None.
 
     Attributes
     ----------
@@ -160,12 +155,11 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
     calibrated_ : Calibrated
         The torch-level predictor.
     base_ : Table
-        What was chosen: name, weight and mean held-out CRPS of each model.
+        The pool: name, weight and mean held-out CRPS of each model.
     policy_ : Policy
-        How models were learned, conditioned and scored: what followed from rows, columns, device
-        and effort; prints as a table.
+        Settings that follow from rows, columns, device and effort; prints as a table.
     posterior_ : Posterior
-        The trained GP; of a pool, that with the largest weight.  A model without a GP has none.
+        The trained GP; in a pool, the one with the largest weight.  Absent without a GP.
     outputs_ : list of SharpGPRegressor
         The model of each output, where ``y`` has several columns; each has the attributes above.
     inducing_ : int or None
@@ -177,13 +171,11 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
     encoding_ : TableEncoding
         How columns became features, where ``X`` is a data frame or has gaps; prints as a table.
     constant_ : array of shape (2, k)
-        Columns of an array that were constant but for rounding, and their values; whatever is there
-        in rows to predict is not looked at.
+        Indices and values of constant columns of an array; predictions ignore these columns.
     noise_ : float
-        Where ``fit`` was given noise: the default variance for predictions, which is the median of
-        those given.
+        If ``fit`` got noise: their median, the default variance of predictions.
     weight_ : float
-        Where ``fit`` was given weights that differ: their mean.
+        If ``fit`` got weights that differ: their mean.
     n_features_in_ : int
     feature_names_in_ : array of str
         As in every scikit-learn estimator.
@@ -243,30 +235,29 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         sample_weight: ArrayLike | None = None,
         sample_weight_cal: ArrayLike | Callable[[np.ndarray], ArrayLike] | None = None,
     ) -> SharpGPRegressor:
-        """Learn the models and calibrate them.
+        """Train the models and calibrate them.
 
-        Where rows repeat others in ``X``, inputs that the model knows and new ones are calibrated
-        apart, see :mod:`sharpgp.calibration.predictors.seen_or_new`.  A table in which every row
-        occurs equally often is used once, with a warning.
+        If rows repeat others in ``X``, known and new inputs are calibrated apart, see
+        :mod:`sharpgp.calibration.predictors.seen_or_new`.  A table in which every row occurs
+        equally often is used once, with a warning.
 
         Parameters
         ----------
         X : array of shape (n, d), or data frame
-            Columns of a data frame (pandas, polars, Arrow) may hold numbers, booleans,
-            categories, texts and dates, with gaps; see :class:`sharpgp.data.TableEncoding`.
-            Numbers and dates that are written as text are read as such, with a warning.
+            Columns of a data frame (pandas, polars, Arrow) may hold numbers, booleans, categories,
+            texts and dates, with gaps; see :class:`sharpgp.data.TableEncoding`.  Numbers and dates
+            written as text are parsed, with a warning.
         y : array of shape (n,)
-            Rows without a target are left out, with a warning.  A target that is far beyond any
-            plausible tail of the others is named in a warning, and clipped for training, see
-            :mod:`sharpgp.data.far_targets`.  With shape (n, p), gaps allowed: a
-            model for each output, see ``outputs_``; predictions then have the outputs last.
+            Rows without a target are dropped, with a warning.  A target far beyond any plausible
+            tail of the others is named in a warning, and clipped for training, see
+            :mod:`sharpgp.data.far_targets`.  With shape (n, p), gaps allowed: one model per output,
+            see ``outputs_``; predictions then have the outputs last.
         X_cal, y_cal : arrays, optional
             Your own calibration data; without them ``cal_size`` of the rows are held out.
         groups : array of shape (n,), optional
             Which rows belong together, such as those of one patient: strings, numbers or anything
-            that can be compared.  They are never on two sides of a split, so that intervals are for
-            new groups; those of known ones are asked for with ``groups`` of
-            :meth:`predict_interval`.
+            comparable.  A group is never split, so that intervals are for new groups; for known
+            ones, give ``groups`` to :meth:`predict_interval`.
         groups_cal : array, optional
             The same for the rows of ``X_cal``.
         noise : float, array of shape (n,) or "replicates", optional
