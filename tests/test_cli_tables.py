@@ -131,6 +131,25 @@ def test_groups_reach_the_model_and_the_report(frame, tmp_path):
     assert "column 'patient': expected a group in every row, found none in row 4" in result.stderr
 
 
+def test_known_groups_are_predicted_from_what_is_known_of_them(frame, tmp_path):
+    frame["response"] += 5.0 * (frame["patient"] == frame["patient"][0])
+    frame.to_csv(tmp_path / "data.csv", index=False)
+    model, data = tmp_path / "m.sgp", tmp_path / "data.csv"
+    fit = ("fit", data, "--target", "response", "--base", "rbf", "--seed", "0", "--out", model)
+    assert call(*fit, "--groups", "patient").exit_code == 0
+    for options in (("--groups", "patient"), ()):
+        done = call("predict", model, data, "--out", tmp_path / "p.csv", *options)
+        assert done.exit_code == 0, done.output
+        found = pd.read_csv(tmp_path / "p.csv")[["lower_95", "upper_95"]]
+        groups = frame["patient"] if options else None
+        expected = load_model(model).model.predict_interval(frame[["dose", "kind"]], groups=groups)
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+    assert call("predict", model, data, "--out", "-", "--groups", "who").exit_code == 2
+    assert call(*fit, "--drop", "patient").exit_code == 0
+    refused = call("predict", model, data, "--out", "-", "--groups", "patient")
+    assert refused.exit_code == 2 and "groups" in refused.stderr
+
+
 @pytest.mark.parametrize(
     ("more", "meant"),
     [

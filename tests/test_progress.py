@@ -20,7 +20,8 @@ class Terminal(io.StringIO):
 @pytest.fixture
 def at_once(monkeypatch):
     """The line appears at once, and is written again without a pause."""
-    monkeypatch.setattr(progress, "_FIRST", 0.0)
+    monkeypatch.setattr(progress, "_ASKED", 0.0)
+    monkeypatch.setattr(progress, "_UNASKED", 0.0)
     monkeypatch.setattr(progress, "_EVERY", 0.001)
 
 
@@ -30,12 +31,14 @@ def screen(text):
     return text.rpartition("\r")[2], lines
 
 
-def test_a_fit_tells_phase_step_and_time_left(monkeypatch, at_once):
+@pytest.mark.parametrize("verbose", [0, 1])
+def test_a_fit_tells_phase_step_and_time_left(monkeypatch, at_once, verbose):
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
     X, y = wavy(40)
     calibration = CrossValidated(folds=4)
-    SharpGPRegressor(base=["rbf", "matern32"], calibration=calibration, verbose=1).fit(X, y)
+    kernels = ["rbf", "matern32"]
+    SharpGPRegressor(base=kernels, calibration=calibration, verbose=verbose).fit(X, y)
     left, lines = screen(terminal.getvalue())
     assert left == "", "the line is wiped in the end"
     text = "\n".join(lines)
@@ -45,8 +48,8 @@ def test_a_fit_tells_phase_step_and_time_left(monkeypatch, at_once):
     )
 
 
-@pytest.mark.parametrize(("verbose", "stream"), [(0, Terminal), (1, io.StringIO)])
-def test_nothing_is_written_unasked_or_into_a_pipe(monkeypatch, at_once, verbose, stream):
+@pytest.mark.parametrize(("verbose", "stream"), [(-1, Terminal), (1, io.StringIO)])
+def test_nothing_is_written_if_unwanted_or_into_a_pipe(monkeypatch, at_once, verbose, stream):
     out = stream()
     monkeypatch.setattr("sys.stderr", out)
     X, y = wavy(40)
@@ -54,10 +57,19 @@ def test_nothing_is_written_unasked_or_into_a_pipe(monkeypatch, at_once, verbose
     assert out.getvalue() == ""
 
 
+def test_a_quick_fit_shows_no_line(monkeypatch):
+    monkeypatch.setattr(progress, "_ASKED", 0.0)
+    monkeypatch.setattr(progress, "_UNASKED", 1e3)
+    for verbose, shown in ((0, False), (1, True)):
+        monkeypatch.setattr("sys.stderr", out := Terminal())
+        SharpGPRegressor(base="rbf", calibration="loo", verbose=verbose).fit(*wavy(40))
+        assert bool(out.getvalue()) == shown
+
+
 def test_a_notebook_counts_as_a_place_to_write_to(monkeypatch, at_once):
     out = io.StringIO()
     monkeypatch.setattr(progress, "_in_notebook", lambda: True)
-    with progress.show_progress(True, out):
+    with progress.show_progress(1, out):
         progress.start_phase("working")
         # A busy machine may give the thread that writes its turn late.
         for _ in range(1000):
@@ -71,7 +83,7 @@ def test_an_interrupted_computation_leaves_no_line_and_no_thread(at_once):
     out, before = Terminal(), threading.active_count()
 
     def interrupted():
-        with progress.show_progress(True, out):
+        with progress.show_progress(1, out):
             progress.start_phase("working", "step", 3)
             threading.Event().wait(0.05)
             raise KeyboardInterrupt
@@ -84,7 +96,7 @@ def test_an_interrupted_computation_leaves_no_line_and_no_thread(at_once):
 
 def test_an_inner_computation_adds_no_second_line(at_once):
     out = Terminal()
-    with progress.show_progress(True, out), progress.show_progress(True, out):
+    with progress.show_progress(1, out), progress.show_progress(1, out):
         assert (
             sum(thread.name.startswith("sharpgp-progress") for thread in threading.enumerate()) == 1
         )

@@ -173,7 +173,7 @@ def _fit_rows(
             base = bases.learned(*data, method.first_pair(inputs, *data[1:]))
         kind = _approximation(base)
         logger.log(
-            logging.INFO if estimator.verbose else logging.DEBUG,
+            logging.INFO if estimator.verbose > 0 else logging.DEBUG,
             f"learned from {len(y)} rows ({device}{kind}); now {recalibrator!r}",
         )
         progress.start_phase("calibrating")
@@ -189,7 +189,7 @@ def _fit_rows(
     cal_groups = groups if cal is None else cal.groups
     if cal is None and repeats is not None and repeats.groups is not None:
         cal_groups = repeats.groups.numpy()
-    with progress.show_progress(bool(estimator.verbose)):
+    with progress.show_progress(estimator.verbose):
         calibrated = within_memory(choose_device(estimator.device, len(y)), work)
     if encoding is not None and isinstance(calibrated, ScoredPredictor):
         for date in sorted(encoding.dates & encoding.places.keys()):

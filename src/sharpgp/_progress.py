@@ -12,8 +12,8 @@ from contextvars import ContextVar
 from threading import Event, Lock, Thread
 from typing import Any, TextIO
 
-#: Seconds between two updates of the line, and before it appears at all.
-_EVERY, _FIRST = 0.2, 0.5
+#: Seconds between two updates of the line; before it appears where it is asked for, and elsewhere.
+_EVERY, _ASKED, _UNASKED = 0.2, 0.5, 3.0
 
 
 class Watch:
@@ -96,18 +96,20 @@ def advance(steps: int = 1) -> None:
 
 
 @contextmanager
-def show_progress(wanted: bool, stream: TextIO | None = None) -> Iterator[None]:
+def show_progress(verbose: int = 0, stream: TextIO | None = None) -> Iterator[None]:
     """Show on one line of standard error where the computation inside stands.
 
-    Nothing is shown if standard error is neither a terminal nor a notebook, if another line is
-    being shown already, or if all is over within half a second.
+    The line appears after three seconds, with ``verbose=1`` after half a second, with -1 never.
+    Nothing is shown if standard error is neither a terminal nor a notebook, or if another line is
+    being shown already.
     """
     stream = stream or sys.stderr
-    if not (wanted and _watch.get() is None and (_is_terminal(stream) or _in_notebook())):
+    if verbose < 0 or _watch.get() is not None or not (_is_terminal(stream) or _in_notebook()):
         yield
         return
-    watch, over = Watch(), Event()
-    writer = Thread(target=_write, args=(watch, over, stream), name="sharpgp-progress", daemon=True)
+    watch, over, wait = Watch(), Event(), _ASKED if verbose else _UNASKED
+    given = watch, over, stream, wait
+    writer = Thread(target=_write, args=given, name="sharpgp-progress", daemon=True)
     token = _watch.set(watch)
     writer.start()
     try:
@@ -118,9 +120,9 @@ def show_progress(wanted: bool, stream: TextIO | None = None) -> Iterator[None]:
         writer.join()
 
 
-def _write(watch: Watch, over: Event, stream: TextIO) -> None:
+def _write(watch: Watch, over: Event, stream: TextIO, wait: float) -> None:
     """Write the line again and again, over itself, and leave it empty."""
-    width, wait = 0, _FIRST
+    width = 0
     while not over.wait(wait):
         text, wait = str(watch), _EVERY
         stream.write(f"\r{text:<{width}}")

@@ -143,8 +143,8 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
     random_state : int, RandomState instance or None
         Seed of the holdout split and of randomised methods.
     verbose : int
-        1: show progress and the time left on standard error, in a terminal or notebook, and log
-        it on the logger ``sharpgp``.
+        In a terminal or notebook, what takes more than three seconds shows where it stands and the
+        time left.  -1: never; 1: from the start, with messages on the logger ``sharpgp``.
     missing : number, str or a list of these
         Markers of missing values in ``X`` and ``y``, such as -999 or ``"?"``, besides NaN and None.
 

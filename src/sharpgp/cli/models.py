@@ -195,7 +195,7 @@ def fit(
     reading = Reading(encoding, decimal, skip, sheet, dates)
     given: dict[str, Any] = {"address": address, "workers": workers, "memory": memory, "rows": rows}
     given = {name: value for name, value in given.items() if value is not None}
-    with short_warnings(), show_progress(not quiet):
+    with short_warnings(), show_progress(-1 if quiet else 1):
         drawn = engine != "local" or given.keys() - {"rows"} or _is_large(data, rows)
         whole = None if drawn else training_rows(data[0], target, **columns, reading=reading)
         start_phase("loading")
@@ -248,6 +248,13 @@ def predict(
         list[str] | None,
         typer.Option(help="Column to copy to the output, such as an identifier; may be repeated."),
     ] = None,
+    groups: Annotated[
+        str | None,
+        typer.Option(
+            help="Column of the groups, of a model fitted with --groups: known ones are answered "
+            "from what is known of them."
+        ),
+    ] = None,
     encoding: ENCODING = None,
     decimal: DECIMAL = None,
     skip: SKIP = None,
@@ -273,7 +280,7 @@ def predict(
     check_place(device, engine, address, workers)
     check_output(out)
     check_writable(out)
-    request = Request(coverage or [0.95], numbers_of(quantiles), keep or [])
+    request = Request(coverage or [0.95], numbers_of(quantiles), keep or [], groups)
     reading = Reading(encoding, decimal, skip, sheet)
     request.check_names(data, reading)
     saved = _loaded(model, device, quiet)

@@ -74,10 +74,10 @@ class Bases:
                 _check_model(base)
 
     def policy(self, n: int, d: int, device_type: str = "cpu") -> Policy:
-        """How models of ``n`` rows of ``d`` features are learned."""
+        """How models of ``n`` rows of ``d`` features are learned; noise and weights are none."""
         return Policy.choose(
             n,
-            d,
+            d - (self.known_noise or self.weighted),
             device_type,
             effort=self.effort,
             approximation=self.approximation,

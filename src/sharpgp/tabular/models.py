@@ -237,7 +237,7 @@ def fit_files(
     if engine == "local":
         wanted = torch.get_num_threads() if workers is None else workers
         workers = min(as_count(wanted, "workers", least=1), limit.threads(len(names)))
-    with show_progress(bool(model.verbose)):
+    with show_progress(model.verbose):
         with visitors(engine, workers=workers, address=address) as visit_all:
             sample = drawn(draw, files, visit_all, None if work is None else Path(work))
         if sample.unlabelled:

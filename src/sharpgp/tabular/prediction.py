@@ -21,7 +21,7 @@ from sharpgp.tabular.files import (
     csv_type,
     writing,
 )
-from sharpgp.tabular.labelled import as_fitted
+from sharpgp.tabular.labelled import as_fitted, groups_in
 from sharpgp.tabular.layout import Reading
 from sharpgp.tabular.sources import Unit, batches_of, check_columns
 
@@ -45,11 +45,15 @@ class Request:
         Levels, as columns ``quantile_0.05``.
     keep : list of str
         Columns of the input to copy.
+    groups : str, optional
+        Column that says to which group a row belongs: known groups are answered from what is
+        known of them.
     """
 
     coverages: Sequence[float] = (0.95,)
     quantiles: Sequence[float] = ()
     keep: Sequence[str] = ()
+    groups: str | None = None
 
     def __post_init__(self) -> None:
         if self.coverages:
@@ -65,21 +69,23 @@ class Request:
 
     def check_names(self, source: str | os.PathLike[str], reading: Reading = AS_GUESSED) -> None:
         """Raise unless a file has the columns to copy, and none of them is predicted."""
-        check_columns(source, self.keep, reading)
+        check_columns(source, [*self.keep, *([self.groups] if self.groups else [])], reading)
         both = sorted(set(self.keep) & set(self.names))
         if both:
             raise InvalidInputError(
                 f"keep: expected names other than {both[0]!r}, which is predicted"
             )
 
-    def values(self, model: SharpGPRegressor, X: Any) -> np.ndarray:
+    def values(
+        self, model: SharpGPRegressor, X: Any, groups: Sequence[str] | None = None
+    ) -> np.ndarray:
         """The predicted columns [n, k]."""
-        parts = [model.predict(X)[:, None]]
+        parts = [model.predict(X, groups=groups)[:, None]]
         if self.coverages:
-            ends = model.predict_interval(X, list(self.coverages))
+            ends = model.predict_interval(X, list(self.coverages), groups=groups)
             parts.append(ends.transpose(0, 2, 1).reshape(len(ends), -1))
         if self.quantiles:
-            parts.append(model.predict_quantiles(X, list(self.quantiles)))
+            parts.append(model.predict_quantiles(X, list(self.quantiles), groups=groups))
         return np.hstack(parts)
 
     def answer(
@@ -90,13 +96,13 @@ class Request:
 
         columns = {name: batch[name] for name in self.keep}
         X = as_fitted(model, encoding, batch, first_row)
-        values = np.asfortranarray(self.values(model, X))
+        values = np.asfortranarray(self.values(model, X, groups_in(batch, self.groups)))
         columns |= {name: pa.array(values[:, j]) for j, name in enumerate(self.names)}
         return pa.table(columns)
 
     def types(self, encoding: TableEncoding) -> dict[str, Any]:
         """Columns of the input that are needed, with the types that CSV files are read as."""
-        wanted = {name: None for name in self.keep}
+        wanted = dict.fromkeys([*self.keep, *([self.groups] if self.groups else [])])
         return wanted | {column.name: csv_type(column) for column in encoding.columns}
 
 
