@@ -220,7 +220,6 @@ def slow(*case):
         slow("foreign", ["--datasets", "diabetes", "--rows", "100", "--seeds", "1", "--runs", "1"]),
         slow("scoringbench", ["--datasets", "cpu", "--entries", "one GP,constant"]),
         ("ladder", ["--data=rough", "--rows=40,60", "--test-rows=50", "--base=rbf"]),
-        slow("many_rows", ["--data=rough", "--rows=60", "--kinds=neighbours 64,quantile forest"]),
         slow("few_points", ["--cases", "smooth 2d 30", "--seeds", "1", "--workers", "1"]),
     ],
 )

@@ -41,11 +41,11 @@ for file, line in sorted(ran):
 
 
 def chosen_numbers(source: str, lines: set[int]) -> tuple[list[float], set[str]]:
-    """Numbers inside the functions that begin at some lines, and the constants that these read.
+    r"""Numbers inside the functions that begin at some lines, and the constants that these read.
 
     Examples
     --------
-    >>> chosen_numbers("MOST = 500\\ndef f(x):\\n    return 40 < x < MOST + 1\\n", {2})
+    >>> chosen_numbers("MOST = 500\ndef f(x):\n    return 40 < x < MOST + 1\n", {2})
     ([40], {'MOST'})
     """
     numbers: list[float] = []
@@ -64,11 +64,11 @@ def chosen_numbers(source: str, lines: set[int]) -> tuple[list[float], set[str]]
 
 
 def named_numbers(source: str) -> dict[str, list[float]]:
-    """Constants of a module that hold numbers.
+    r"""Constants of a module that hold numbers.
 
     Examples
     --------
-    >>> named_numbers("MOST = 500\\nTAIL = (0.1, 3)\\nNAME = 'a'")
+    >>> named_numbers("MOST = 500\nTAIL = (0.1, 3)\nNAME = 'a'")
     {'MOST': [500], 'TAIL': [0.1]}
     """
     found = {}
