@@ -62,7 +62,7 @@ class Recalibrator(ABC):
     name: ClassVar[str] = ""
     #: Whether ``fit`` uses the calibration data at all.
     needs_calibration: ClassVar[bool] = True
-    #: Whether predictions at inputs that the model knows are calibrated by themselves.
+    #: Whether predictions at known inputs are calibrated separately.
     knows_inputs: ClassVar[bool] = False
 
     def __init__(self, *, random_state: int | None = None) -> None:
@@ -77,7 +77,7 @@ class Recalibrator(ABC):
 
     def check(self, n_train: int, n_cal: int) -> None:
         """Raise if the settings do not fit the number of points, before anything is learned."""
-        assert self.seed >= 0  # asking for it refuses a random_state that is none
+        assert self.seed >= 0  # refuses an invalid random_state
 
     def fit(
         self,
@@ -127,7 +127,7 @@ class Recalibrator(ABC):
     def first_pair(self, X: Tensor, y: Tensor, groups: Tensor | None) -> Split | None:
         """Rows that the first learning of every model may see, and rows that it scores.
 
-        None where it sees all rows.
+        None if it sees all rows.
         """
         return None
 
@@ -170,9 +170,9 @@ R = TypeVar("R", bound=type[Recalibrator])
 def register(name: str) -> Callable[[R], R]:
     """Class decorator: make a method available as ``SharpGPRegressor(calibration=name)``.
 
-    Its settings are the arguments of its constructor, kept as attributes under the same names; then
-    models that were calibrated with it can be saved, too. A distribution that names the class as an
-    entry point of the group ``sharpgp.methods`` need not be imported before.
+    Its settings are the arguments of its constructor, kept as attributes of the same names, so that
+    calibrated models can be saved.  A distribution that names the class as an entry point of the
+    group ``sharpgp.methods`` need not be imported first.
 
     Examples
     --------
@@ -238,7 +238,7 @@ def make_recalibrator(name: str, **settings: Any) -> Recalibrator:
 def chosen_recalibrator(calibration: Any, seed: int | None, *, guarantee: bool) -> Recalibrator:
     """The method that ``calibration=`` names.
 
-    ``guarantee`` says that there are calibration data or weights, which ``exact`` is made for.
+    ``guarantee``: there are calibration data or weights, which call for ``exact``.
 
     Examples
     --------

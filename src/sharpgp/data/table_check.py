@@ -190,14 +190,14 @@ def check(
     groups : str, optional
         Name of a column that says which rows belong together; it is no feature.
     missing : number, str or a list of these
-        Values that stand for a missing one.
+        Markers of missing values.
     target : str, optional
         Name of the target.
     decimal, dates : str, optional
         How to read texts that could be read in two ways, see
         :meth:`sharpgp.data.TableEncoding.learn`.
     first_row : int
-        What the first row is counted as.
+        Number of the first row, for messages.
 
     Returns
     -------

@@ -15,8 +15,8 @@ from sharpgp.exceptions import InvalidInputError
 from sharpgp.metrics._checks import Floats, covered_points, feature_table, flat_columns
 from sharpgp.metrics.sampling import coverage_band
 
-# Rows that an excess risk is estimated from at most, trees of its classifier, and how often a
-# calibrated predictor stays below the level of chance.
+# Excess risk: rows used at most, trees of the classifier, and how often a calibrated predictor
+# stays below the level of chance.
 _MAX_ROWS, _TREES, _BELOW_CHANCE = 10_000, 40, 0.98
 
 
@@ -166,7 +166,7 @@ def worst_slab_coverage(
 
 
 class ExcessRisk(NamedTuple):
-    """By how much coverage given the features differs from the target, at least; 0 where none.
+    """How far coverage given the features is from the target, estimated from below.
 
     49 in 50 predictors with the target coverage everywhere stay below ``chance``.
     """
@@ -197,10 +197,9 @@ def excess_risk(
               \quad\text{estimates}\quad E |P(\text{covered} \mid X) - c|
 
     from below: exactly with a perfect classifier, and 0, up to its standard error, where nothing in
-    the features tells.  Where nothing does, :math:`|\mathrm{ERT}|` is at most the distance of the
-    share covered from :math:`c`, up to the signs, so that ``chance`` is that of the lower end of a
-    :func:`~sharpgp.metrics.coverage_band`.  More than 10,000 points are represented by as many
-    random ones.
+    the features tells.  Then :math:`|\mathrm{ERT}|` is, up to signs, at most the distance of the
+    share covered from :math:`c`, so ``chance`` is that of the lower end of a
+    :func:`~sharpgp.metrics.coverage_band`.  Beyond 10,000 points, a random 10,000 are used.
 
     Parameters
     ----------

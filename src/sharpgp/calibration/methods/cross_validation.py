@@ -25,8 +25,7 @@ from sharpgp.policy import LEARNINGS
 class WithoutHoldout(Recalibrator):
     """A method that calibrates on its training points, each scored by fits that have not seen it.
 
-    Given calibration data, the models are first refitted to these and the training data together,
-    so that nothing is wasted.
+    Calibration data, if given, first join the training data in a refit, so that nothing is wasted.
     """
 
     needs_calibration = False
@@ -44,7 +43,7 @@ class WithoutHoldout(Recalibrator):
     ) -> Any:
         """Calibrate on the training data of ``base``, and on the calibration data if given.
 
-        ``sample_weight`` then has one entry per point of both, training points first.
+        ``sample_weight`` has one entry per point of both, training points first.
         """
         settings = {"groups": groups, "groups_cal": groups_cal, "repeats": repeats}
         found = super().fit(base, X_cal, y_cal, **settings)
@@ -104,30 +103,28 @@ class CrossValidated(WithoutHoldout):
 
     The whole pipeline (mean, ``theta``, scale model) is fitted from scratch without each of
     ``folds`` parts; the z-scores of the parts left out are pooled, and
-    ``beta(delta) = q_lin(delta, z)``.  What predicts is what was scored: the average of these
-    refits, of one model or of several, which are weighted by the same points.  With
-    ``folds="auto"``, GPs learn from parts of the rows and are conditioned on all of them, and every
-    point is predicted from all others by learnings that have not seen it.  Coverage is nominal in
-    practice, but without a finite-sample guarantee.  See
+    ``beta(delta) = q_lin(delta, z)``.  The average of these refits predicts.  Several models are
+    weighted by the same scores.  With ``folds="auto"``, GPs learn from parts of the rows and are
+    conditioned on all of them.  Every point is predicted from all others by learnings that have not
+    seen it.  Coverage is nominal in practice, but without a finite-sample guarantee.  See
     :func:`sharpgp.models.pool.pooled_out_of_fold`.
 
     Parameters
     ----------
     folds : "auto", int, splitter or list of pairs
-        Number of parts (``"auto"``: five);
-        points that belong together, :func:`~sharpgp.data.folds.row_labels` (equal inputs,
-        and groups given to ``fit``) are in one.  Or whatever has scikit-learn's
-        ``split(X, y, groups)``, or its pairs (rows to train on, rows to test with): each refit
-        then trains on its rows only, and points that no pair tests do not calibrate.  A splitter
-        in order of time keeps the newest rows from most refits, so that fits to all rows predict.
+        Number of parts (``"auto"``: five).  Points that belong together (equal inputs, groups given
+        to ``fit``; see :func:`~sharpgp.data.folds.row_labels`) share a part.  Or a scikit-learn
+        splitter, or pairs (rows to train on, rows to test with): each refit then trains on its rows
+        only, and points that no pair tests do not calibrate.  A splitter in order of time keeps the
+        newest rows from most refits, so that fits to all rows predict.
     random_state
         As in every recalibrator; the seed draws the parts.
 
     Notes
     -----
     ``fit(posterior, None, None)`` uses the posterior's own training data.  Given calibration data,
-    it first retrains the GP on both together, so that nothing is wasted.  Parts run in parallel,
-    one per thread, in as many threads as torch has; results do not depend on how many.
+    it first retrains the GP on both together.  Parts run in parallel, one per thread, in as many
+    threads as torch has; results do not depend on how many.
 
     References
     ----------
@@ -149,7 +146,7 @@ class CrossValidated(WithoutHoldout):
 
     @property
     def knows_inputs(self) -> bool:  # type: ignore[override]
-        """A splitter is for the rows as they were given."""
+        """A splitter needs the rows as they were given."""
         return isinstance(self.folds, str | Integral)
 
     def check(self, n_train: int, n_cal: int) -> None:

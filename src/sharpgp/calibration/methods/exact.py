@@ -88,7 +88,7 @@ class Exact(Recalibrator):
         groups_cal: Any = None,
         repeats: Repeats | None = None,
     ) -> Any:
-        """``one_per_group`` takes its pick of ``groups_cal``."""
+        """``one_per_group`` picks a point of each of ``groups_cal``."""
         if self.by is not None and sample_weight is not None:
             raise InvalidInputError("by: expected calibration without weights, found some")
         if self.by is not None and groups_cal is not None and not self.one_per_group:

@@ -43,8 +43,8 @@ class Calibrated(ABC):
     posterior : Posterior
     n_cal : int or None
         Number of calibration points ``C``; with weights, their effective number, and with groups,
-        the number of groups.  None where nothing is estimated from such points, so that every level
-        in (0, 1) is available.
+        the number of groups.  None if nothing is estimated from such points; every level in (0, 1)
+        is then available.
     counted : str
         What ``n_cal`` counts: ``"points"`` or ``"groups"``.
     bounds : Bounds or None
@@ -55,10 +55,10 @@ class Calibrated(ABC):
     n_cal: int | None
     counted: str = "points"
     bounds: Bounds | None = None
-    # What every predictor may have in a file, besides what its own class declares.
+    # Attributes that any predictor may have in a file, besides those of its class.
     __stored__: ClassVar[dict[str, Any]] = {"bounds": Maybe(Bounds)}
-    #: The same for points with the number of a known group as the last feature, where there are
-    #: groups; see :mod:`sharpgp.calibration.predictors.known_groups`.
+    #: Predictor for points whose last feature is the number of a known group, if there are groups;
+    #: see :mod:`sharpgp.calibration.predictors.known_groups`.
     by_group: "Calibrated | None" = None
 
     @abstractmethod
@@ -88,7 +88,7 @@ class Calibrated(ABC):
         return False
 
     def band_supported(self, coverage: float) -> bool:
-        """Whether the symmetric band at this coverage is backed by calibration points."""
+        """Whether calibration points support the symmetric band at this coverage."""
         return self.n_cal is None or whole_rank(coverage, self.n_cal, up=True) <= self.n_cal
 
     def with_bounds(self, bounds: Bounds | None) -> Self:
@@ -121,7 +121,7 @@ class Calibrated(ABC):
 
     @property
     def gp(self) -> Posterior | None:
-        """The GP that it is based on; None where a model has none."""
+        """The GP that it is based on; None without one."""
         return self.posterior
 
     @property
@@ -211,7 +211,7 @@ class Calibrated(ABC):
         X = self._near_features(X)
         y = as_target(y, n_rows=X.shape[0])
         with warnings.catch_warnings():
-            # Levels that few calibration points cannot support show as a higher ECE floor.
+            # Levels that too few calibration points support raise the ECE floor.
             warnings.simplefilter("ignore", CalibrationWarning)
             quantiles = self._quantiles_at(X, ECE_LEVELS[1:-1])
             free = quantiles
@@ -236,8 +236,8 @@ class Calibrated(ABC):
 
         Trained hyperparameters are kept.  The points join those that fix ``beta``; where these are
         the training points themselves (``cv``), or there are none (``vanilla``), the GP is
-        conditioned on the new points, too.  Several updates are equivalent to one; only ``cv``
-        scores each batch with what it knew before that batch.
+        conditioned on the new points, too.  Several updates are equivalent to one, except that
+        ``cv`` scores each batch by the model before that batch.
 
         Parameters
         ----------
@@ -271,7 +271,7 @@ class Calibrated(ABC):
     def for_groups(self, groups: Tensor) -> "Calibrated":
         """The same predictor for new groups; ``groups`` [C] are those of the calibration points.
 
-        Points of one group carry less information than as many points of different groups.  A
+        Points of one group carry less information than as many points of different groups; a
         predictor that treats them as independent warns.
         """
         n_groups = len(groups.unique())
@@ -306,7 +306,7 @@ class Calibrated(ABC):
         return self._conditioned(X, y)._bounded(bounds)
 
     def _conditioned(self, X: Tensor, y: Tensor) -> Self:
-        """The same calibration on additional data; anything else with a posterior must follow."""
+        """The same calibration on additional data; attributes based on the posterior follow."""
         other = copy.copy(self)
         other.posterior = self.posterior.extended(X, y)
         return other
@@ -325,7 +325,7 @@ class Calibrated(ABC):
     def _warn_of_coverage(
         self, coverage: float, symmetric: bool | None, weights: Tensor | None, n_rows: int
     ) -> None:
-        """Warn where an end will come from a tail."""
+        """Warn if an end will come from a tail."""
 
     def _test_weights(self, X: Tensor, sample_weight: Any) -> Tensor | None:
         """Weights [T] of points to predict; None for equal ones."""
@@ -349,7 +349,7 @@ class Calibrated(ABC):
         return X
 
     def _labelled(self, X: Any, y: Any) -> tuple[Tensor, Tensor, Bounds | None]:
-        """Checked rows, and the bounds that hold their targets, too."""
+        """Checked rows, and bounds that also hold their targets."""
         X = self._features(X)
         y = as_target(y, n_rows=X.shape[0], device=X.device)
         bounds = None if self.bounds is None else self.bounds.revise(as_numpy(y))
@@ -363,7 +363,7 @@ class OfModel(Calibrated):
 
     @property
     def posterior(self) -> Posterior:  # type: ignore[override]
-        """The GP that the model is based on; an error where it has none."""
+        """The GP that the model is based on; an error without one."""
         return needed_gp(self.model)
 
     @property
@@ -406,7 +406,7 @@ def refuse_weights(sample_weight: Any) -> Tensor | None:
 
 
 def in_blocks(ask: Callable[..., Tensor], *rows: Tensor | None) -> Tensor:
-    """``ask`` for blocks of rows, whose answers have the rows last; a None stays None."""
+    """``ask`` in blocks of rows; answers have the rows last, and None stays None."""
     first = rows[0]
     assert first is not None
     if len(first) <= ROWS_PER_BLOCK:
@@ -417,7 +417,7 @@ def in_blocks(ask: Callable[..., Tensor], *rows: Tensor | None) -> Tensor:
 
 
 def calibrated_of(model: Any) -> Calibrated:
-    """The torch-level predictor of a fitted estimator; a predictor is returned as it is.
+    """The torch-level predictor of a fitted estimator; predictors are returned unchanged.
 
     Examples
     --------

@@ -40,7 +40,7 @@ def weights_to_predict(
 ) -> Tensor | None:
     """Weights [T] of test points, in units of the largest of the calibration ``weights`` [C].
 
-    Those given, else those of the function, else the largest; None if nothing is weighted.
+    The given ones, else those of the function, else the largest; None without weights.
     """
     if weights is None:
         return refuse_weights(sample_weight)
