@@ -40,10 +40,10 @@ class Online:
     ``alpha_(t+1) = alpha_t + gamma (alpha - err_t)``,
 
     ``err_t`` being 1 if the interval missed ``y_t`` and 0 otherwise (over several rows observed
-    together, the share of those missed).  Where ``alpha_t <= 0`` the interval is infinite, save for
-    bounds that the user gave; where ``alpha_t >= 1`` it is the mean alone and counts as missed.
-    Bounds that data suggested are dropped when a target lies beyond.  Then for every sequence of
-    data and every ``T``,
+    together, the share of those missed).  If ``alpha_t <= 0``, the interval is infinite, up to
+    bounds that the user gave.  If ``alpha_t >= 1``, it is the mean alone and counts as missed.
+    Bounds assumed from data are dropped when a target lies beyond.  Then for every sequence of data
+    and every ``T``,
 
     ``|err_1 + ... + err_T - alpha T| <= (max(alpha, 1 - alpha) + gamma) / gamma``,
 
@@ -59,9 +59,9 @@ class Online:
     gamma : float
         Step: larger ones follow faster changes, smaller ones give steadier widths.
     window : int or None
-        Take ``beta`` from this many of the newest points, calibration points to begin with; mean
-        and spread stay.  With None the scores stay, too, and the level alone adapts, which takes
-        more infinite intervals to keep up with a change.
+        Compute ``beta`` from this many of the newest points, at first calibration points; mean and
+        spread stay.  With None, only the level adapts; keeping up with a change then takes more
+        infinite intervals.
     symmetric : bool, optional
         As in ``predict_interval``.
 
@@ -74,7 +74,7 @@ class Online:
     missed : float
         Sum of ``err_t`` so far.
     calibrated : Calibrated
-        The present predictor, which changes if there is a window.
+        The present predictor; it changes if there is a window.
     martingale : Martingale or None
         Evidence that the stream differs from the calibration points, for models with ranked scores
         and rows that are exchangeable (each of a group of its own, if there are groups), see
@@ -195,7 +195,7 @@ class Online:
         return moved_features(before, after, names_of_features(self._encoding, before.shape[1]))
 
     def _watch(self, X: Tensor, y: Tensor) -> None:
-        """Let the martingale see the step; a warning when it is sure of a change."""
+        """Show the step to the martingale; warn when it is sure of a change."""
         if self.martingale is None:
             return
         self._recent.extend(as_numpy(X))

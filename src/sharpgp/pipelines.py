@@ -18,13 +18,13 @@ from sharpgp.metrics import ECE_LEVELS, CalibrationReport, calibration_report
 def through(model: Any) -> "Through":
     """A fitted pipeline, search or transformed target with all methods of the model in it.
 
-    A scikit-learn ``Pipeline`` passes on ``predict`` alone; intervals, quantiles, distributions,
-    reports and files go through this.
+    A scikit-learn ``Pipeline`` only has ``predict``.  This adds intervals, quantiles,
+    distributions, reports and files.
 
     Parameters
     ----------
     model : Pipeline, GridSearchCV, TransformedTargetRegressor, or any nesting of these
-        Fitted; at its core a ``SharpGPRegressor``, or what a recalibrator's ``fit`` returned.
+        Fitted, with a ``SharpGPRegressor`` or the result of a recalibrator's ``fit`` at its core.
 
     Examples
     --------
@@ -45,13 +45,12 @@ def through(model: Any) -> "Through":
 
 
 class Through:
-    r"""The calibrated model inside a fitted scikit-learn object, in the units of the outside.
+    r"""The calibrated model inside a fitted scikit-learn object, in the outer units.
 
-    ``X`` passes the steps before the model.  Where the target was transformed by an increasing
-    function, quantiles are transformed back: if ``t = g(y)``, then
-    ``Q_y(p) = g^{-1}(Q_t(p))``, and coverage stays what it is.  A decreasing function swaps the
-    ends.  Means do not pass through ``g``: :meth:`predict` is what the outside's own ``predict``
-    gives, and ``predict_dist(X).mean`` is the mean.
+    ``X`` passes the steps before the model.  If an increasing function transformed the target,
+    quantiles are transformed back: with ``t = g(y)``, ``Q_y(p) = g^{-1}(Q_t(p))``, and coverage
+    does not change.  A decreasing function swaps the ends.  Means do not pass through ``g``:
+    :meth:`predict` is the outer object's own ``predict``, and ``predict_dist(X).mean`` is the mean.
 
     Attributes
     ----------
@@ -94,7 +93,7 @@ class Through:
         return X
 
     def predict(self, X: Any) -> np.ndarray:
-        """What the outside's own ``predict`` gives, shape (n,)."""
+        """The outer object's own ``predict``, shape (n,)."""
         predict = getattr(self.outside, "predict", None) or self.outside.predict_mean
         return as_numpy(predict(X))
 
@@ -120,7 +119,7 @@ class Through:
     def predict_dist(self, X: Any) -> PredictiveDistribution:
         """Full predictive distributions, answering in NumPy arrays.
 
-        Beyond the table of levels, tails are those of the table of transformed quantiles.
+        Tails continue the table of transformed quantiles.
         """
         inside = self.model.predict_dist(self.features(X)).numpy()
         if not self.targets:
@@ -131,7 +130,7 @@ class Through:
         return PredictiveDistribution(levels.copy(), table.T.copy(), numpy=True)
 
     def calibration_report(self, X: Any, y: Any) -> CalibrationReport:
-        """Every metric on test data, by name, in the units of the outside."""
+        """Every metric on test data, by name, in the outer units."""
         if not self.targets:
             return self.model.calibration_report(self.features(X), y)
         inside = self.features(X)
@@ -157,13 +156,13 @@ class Through:
         persistence.save(self.model, path, steps=self.steps, targets=self.targets)
 
     def _increasing(self, X: Any) -> bool:
-        """Whether the way back from the transformed target increases, on what is predicted."""
+        """Whether the inverse transform of the target increases on the predictions."""
         ends = as_numpy(self.model.predict_quantiles(self.features(X)[:1], [0.25, 0.75]))
         low, high = self._back(ends)[0]
         return bool(low <= high)
 
     def _back(self, values: np.ndarray) -> np.ndarray:
-        """Values of the innermost target in the units of the outside."""
+        """Values of the innermost target in the outer units."""
         for target in reversed(self.targets):
             flat = target.inverse_transform(values.reshape(-1, 1))
             values = np.asarray(flat, dtype=np.float64).reshape(values.shape)
@@ -182,8 +181,8 @@ def load(path: str | os.PathLike[str], *, trusted: Sequence[str] = (), device: A
     ----------
     path : str or path
     trusted : sequence of str
-        Types of transformers from elsewhere that may be loaded, by their full names; skops knows
-        those of scikit-learn and NumPy.  A file that needs others is refused, and they are named.
+        Full names of other types of transformers that may be loaded; skops knows those of
+        scikit-learn and NumPy.  A file that needs others is refused, and they are named.
     device : {"auto", "cpu", "cuda"} or torch device
 
     Returns
@@ -196,13 +195,13 @@ def load(path: str | os.PathLike[str], *, trusted: Sequence[str] = (), device: A
 
 
 class Loaded(Through):
-    """What :func:`load` gives: the model and its transformers, without the pipeline around them."""
+    """Result of :func:`load`: the model and its transformers, without the pipeline around them."""
 
     def __init__(self, model: Any, steps: list[Any], targets: list[Any]) -> None:
         self.model, self.steps, self.targets = model, steps, targets
         self.outside = self
 
     def predict(self, X: Any) -> np.ndarray:
-        """What the pipeline's own ``predict`` gave, shape (n,)."""
+        """The prediction of the original pipeline, shape (n,)."""
         predict = getattr(self.model, "predict_mean", None) or self.model.predict
         return self._back(as_numpy(predict(self.features(X))))

@@ -85,7 +85,7 @@ class IntervalScorer:
         """Score of a fitted estimator on test data."""
         model = through(estimator)
         with warnings.catch_warnings():
-            # Coverages that the calibration points cannot support show in the score.
+            # Unsupported coverages show in the score.
             warnings.simplefilter("ignore", CalibrationWarning)
             lower, upper = as_numpy(model.predict_interval(X, self.coverage)).T
         return _KINDS[self.kind](as_numpy(as_target(y)), lower, upper, self.coverage)

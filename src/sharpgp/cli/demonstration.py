@@ -123,7 +123,7 @@ def problems() -> list[Problem]:
 
 
 def compare(problem: Problem, chosen: list[str]) -> Iterator[str]:
-    """Calibrate one base model per split with every method; yields what it is about to do."""
+    """Calibrate one base model per split with every method; yields the name of each step."""
     for seed, part in enumerate(problem.splits):
         yield "base GP"
         posterior, _ = train(torch.from_numpy(part.X_train), torch.from_numpy(part.y_train))
@@ -148,13 +148,13 @@ def run(out: Path, *, console: Console, quiet: bool = False, everything: bool = 
     Parameters
     ----------
     out : Path
-        Made if it is not there; gets ``results.csv``, ``results.md``, ``toy_intervals.png``,
+        Created if missing; gets ``results.csv``, ``results.md``, ``toy_intervals.png``,
         ``reliability.png`` and ``report.html``.
     console : rich Console
     quiet : bool
-        Without the progress display, which is also left out when the console is no terminal.
+        No progress display; there is none without a terminal, either.
     everything : bool
-        Methods of other distributions, too.
+        Include methods of other distributions.
     """
     make_folder(out)
     start, chosen, compared = time.perf_counter(), methods(everything), problems()
@@ -191,7 +191,7 @@ def _progress(steps: int, *, shown: bool) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Matrices of a few hundred rows lose more to waiting threads than they gain."""
+    """Matrices of a few hundred rows are faster on one thread."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -202,7 +202,7 @@ def _one_thread() -> Iterator[None]:
 
 @contextmanager
 def _calm() -> Iterator[None]:
-    """Levels that few calibration points cannot support show in the table as they are."""
+    """Without warnings about levels beyond the calibration points: the table shows them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
         yield
@@ -251,7 +251,7 @@ def _write(out: Path, compared: list[Problem]) -> list[str]:
 
 
 def _report(problem: Problem) -> str:
-    """The calibration report of ``cv`` on the first split; of the last method if that failed."""
+    """The calibration report of ``cv`` on the first split; if it failed, of the last method."""
     part, method = problem.splits[0], "cv" if "cv" in problem.first else list(problem.first)[-1]
     found = diagnose(
         problem.first[method],

@@ -26,7 +26,7 @@ from sharpgp.metrics import ECE_LEVELS
 from sharpgp.pipelines import Through, through
 from sharpgp.relevance import relevance
 
-#: Coverages at which intervals are looked at, unless the caller asks for others.
+#: Default coverages of the intervals that are examined.
 COVERAGES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 
 
@@ -44,7 +44,7 @@ def diagnose(
 ) -> Diagnostics:
     """Collect the predictions of a fitted model at test points.
 
-    Without test points, those that calibrated the model, each predicted by fits that have not seen
+    Without test points, the calibration points are used, each predicted by fits that have not seen
     it; see :class:`sharpgp.calibration.predictors.held_out_view.HeldOutView`.
 
     Parameters
@@ -53,12 +53,12 @@ def diagnose(
     X : array or frame of shape (n, d), optional
     y : array of shape (n,), optional
     feature_names : sequence of d str, optional
-        Default: those that the model was fitted with, or the columns of ``X``, or ``x0, x1, ...``
+        Default: the names in the fit, or the columns of ``X``, or ``x0, x1, ...``
     coverages : sequence of float in (0, 1)
     method : str, optional
         Name of the calibration, for a predictor that does not know it.
     target, unit : str, optional
-        What was measured, and in which unit; the name of ``y`` if it has one.
+        Name and unit of the target; by default the name of ``y``, if any.
     groups : array of shape (n,), optional
         Which test points belong together, such as those of one patient.
 
@@ -108,7 +108,7 @@ def diagnose(
         ranked = isinstance(calibrated, ScoredPredictor | ClassPredictor)
         tested = ranked and not outside.targets and not own
         if calibrated.counted == "groups" and groups is None:
-            tested = False  # rows of unknown groups are no independent evidence
+            tested = False  # rows of unknown groups are not independent
         alike = compare(model, X, y, groups=groups) if tested else None
     if encoding is None:
         names = _feature_names(model, X, plain_X.shape[1], feature_names)
@@ -118,7 +118,7 @@ def diagnose(
         of_lengthscales = tuple(encoding.lengthscales)
     known = None if outside.targets else _labelled(calibrated)
     if known is not None and known.shape[1] == plain_X.shape[1] + 2:
-        known = np.delete(known, -2, axis=1)  # noise or weights, which test rows do not have
+        known = np.delete(known, -2, axis=1)  # noise or weights, which test rows lack
     method = method or getattr(model, "calibration_", None) or type(calibrated).__name__
     return Diagnostics(
         method=method,
@@ -176,7 +176,7 @@ def _groups(groups: Any, n: int) -> NDArray[Any] | None:
 
 
 def _labelled(calibrated: Any) -> Floats | None:
-    """Features and targets of the predictor's own rows; None where it does not keep them."""
+    """Features and targets of the predictor's own rows; None if it does not keep them."""
     try:
         return np.column_stack([as_numpy(part) for part in calibrated.labelled_data()])
     except AttributeError:  # a model from elsewhere
@@ -187,7 +187,7 @@ def _seen(known: Floats, X: Floats, y: Floats) -> int:
     """How many rows of ``X`` and ``y`` are among the predictor's own."""
     if known.shape[1] != X.shape[1] + 1:
         return 0
-    # Data that were standardised and brought back differ in their last digits.
+    # Standardising data and back changes the last digits.
     scale = known.std(axis=0)
     scale[scale == 0] = 1.0
     away, _ = cKDTree(known / scale).query(

@@ -39,8 +39,8 @@ def plot(
     kind : str
         ``"intervals"`` over one feature, ``"observed"`` against predicted, ``"reliability"``,
         ``"coverage"`` along a feature, ``"relevance"`` of the features, ``"base"``, the models of
-        the pool with their weights, or ``"sheet"``, a figure of all that the report shows.
-        ``"auto"`` is ``"intervals"`` for one feature and ``"observed"`` for several.
+        the pool with their weights, or ``"sheet"``, all figures of the report.  ``"auto"`` is
+        ``"intervals"`` for one feature and ``"observed"`` for several.
     ax : matplotlib Axes, optional
         Default: new ones, made by pyplot, so that notebooks show them.  A ``"sheet"`` takes none.
     coverage : float
@@ -123,7 +123,7 @@ def observed(ax: Axes, found: Diagnostics, feature: int | str | None = None) -> 
 
 
 def relevance(ax: Axes, found: Diagnostics, feature: int | str | None = None) -> Axes:
-    """Draw the relevance of features or columns, most first; see :mod:`sharpgp.relevance`."""
+    """Draw the relevance of features or columns, largest first; see :mod:`sharpgp.relevance`."""
     values = found.relevant or {column.name: 0.0 for column in found.columns}
     shown = list(values.items())[:20][::-1]
     _bars(ax, [name for name, _ in shown], np.array([value for _, value in shown]))
@@ -131,7 +131,7 @@ def relevance(ax: Axes, found: Diagnostics, feature: int | str | None = None) ->
 
 
 def base(ax: Axes, members: Sequence[Member]) -> Axes:
-    """Draw what was pooled, and with which weights.
+    """Draw the pooled models with their weights.
 
     Examples
     --------

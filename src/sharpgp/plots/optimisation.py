@@ -1,4 +1,4 @@
-"""How an optimisation goes: results, whether the model foresaw them, what is left to gain."""
+"""Figures of an optimisation: results, whether the model foresaw them, what is left to gain."""
 
 import itertools
 from typing import Any
@@ -48,7 +48,7 @@ def progress(optimiser: Any, ax: Axes) -> Axes:
 
 
 def coverage_so_far(optimiser: Any, ax: Axes) -> Axes:
-    """Share of results inside of the intervals that were stated before, as it went.
+    """Share of results, so far, inside the intervals that were predicted for them.
 
     Dashed lines are the levels of the intervals, 80 and 95 %.
 
@@ -80,7 +80,7 @@ def coverage_so_far(optimiser: Any, ax: Axes) -> Axes:
 
 
 def remaining_so_far(optimiser: Any, ax: Axes) -> Axes:
-    """Probability that more is left to gain, by run: what ``remaining`` and ``stop`` answered.
+    """Probability that more is left to gain, by run, as ``remaining`` and ``stop`` answered.
 
     Examples
     --------
@@ -105,8 +105,8 @@ def remaining_so_far(optimiser: Any, ax: Axes) -> Axes:
 def optimisation_figure(optimiser: Any) -> Figure:
     """Progress of an optimisation, calibration during it, and what is left to gain.
 
-    The last two as far as there is something to show: results beyond the design, and answers of
-    ``remaining`` or ``stop``.
+    The last two appear once there are results beyond the design, and answers of ``remaining`` or
+    ``stop``.
 
     Parameters
     ----------

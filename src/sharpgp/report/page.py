@@ -21,7 +21,7 @@ from sharpgp.report.faults import Fault, faults
 from sharpgp.report.numbers import FIRST_COVERAGE, Numbers, numbers_of
 from sharpgp.report.words import Finding, Verdict
 
-#: Findings that are listed below the verdict.
+#: Most findings listed below the verdict.
 _MOST_FINDINGS = 5
 
 
@@ -52,13 +52,13 @@ def write_report(
     model : SharpGPRegressor, Calibrated, or what :func:`sharpgp.through` takes
     X : array or frame of shape (n, d)
     y : array of shape (n,)
-        Test data: neither trained nor calibrated on.  None for both: the points that calibrated the
-        model, out of fold.
+        Test data: neither trained nor calibrated on.  None for both: the calibration points, out of
+        fold.
     out : path
         File to write.
     feature_names : sequence of d str, optional
     target, unit : str, optional
-        What was measured, and in which unit; the name of ``y`` if it has one.
+        Name and unit of the target; by default the name of ``y``, if any.
     groups : array of shape (n,), optional
         Which test points belong together, such as those of one patient.
     title : str
@@ -92,7 +92,7 @@ def write_report(
 
 
 def verdict_of(found: Diagnostics) -> Verdict:
-    """The first sentence of the report alone: its state, what was found, and what to do."""
+    """Only the first sentence of the report: its state, what was found, and what to do."""
     return words.verdict(found, faults(found, numbers_of(found)))
 
 
@@ -159,7 +159,7 @@ def _add_words(found: Diagnostics, numbers: Numbers, wrong: Sequence[Fault]) -> 
 
 
 def _first_feature(numbers: Numbers, k: int) -> int:
-    """The feature along which coverage strays most: a group that stands out before any other."""
+    """The feature along which coverage strays most, preferably one with a group that stands out."""
     part = numbers["intervals"][k]
 
     def stray(bins: list[Numbers]) -> tuple[bool, float]:
@@ -184,7 +184,7 @@ def _sizes(found: Diagnostics) -> str:
 
 
 def _points(found: Diagnostics) -> str:
-    """What trained and what calibrated; the same points, where none were held out."""
+    """Numbers of training and calibration points; the same points if none were held out."""
     if found.n_cal is None:
         return f"{found.n_train:,} training, no calibration points"
     if found.method in ("cv", "cv+", "loo") and found.n_cal == found.n_train:

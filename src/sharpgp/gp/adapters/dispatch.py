@@ -67,7 +67,7 @@ def as_posterior(model: Any, *, likelihood: Any = None) -> Posterior:
     if isinstance(model, Posterior):
         return model
     if type(model).__name__ == "GaussianProcessRegressor":
-        # Half a second to import, for the few that need it.
+        # Takes half a second to import, and few need it.
         from sharpgp.gp.adapters.sklearn import from_sklearn
 
         return from_sklearn(model)
