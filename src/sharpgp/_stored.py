@@ -67,7 +67,7 @@ def add_codec(cls: type, codec: Codec) -> None:
 class Spec:
     """Type of a value, beyond its class."""
 
-    def check(self, value: Any, sizes: dict[str, int]) -> None:
+    def check(self, value: object, sizes: dict[str, int]) -> None:
         """Raise unless ``value`` fits; sizes met for the first time are added to ``sizes``."""
         raise NotImplementedError
 
@@ -93,7 +93,7 @@ class Array(Spec):
     whole: bool = False
     empty: bool = False
 
-    def check(self, value: Any, sizes: dict[str, int]) -> None:
+    def check(self, value: object, sizes: dict[str, int]) -> None:
         import torch
 
         expected = torch.int64 if self.whole else torch.float64
@@ -123,7 +123,7 @@ class NumPyArray(Spec):
     sizes: str = ""
     whole: bool = False
 
-    def check(self, value: Any, sizes: dict[str, int]) -> None:
+    def check(self, value: object, sizes: dict[str, int]) -> None:
         expected = np.dtype(np.int64 if self.whole else np.float64)
         if not isinstance(value, np.ndarray) or value.dtype != expected:
             raise SavedModelError(f"expected an array of {expected}, found {_kind(value)}")
@@ -148,8 +148,9 @@ class Several(Spec):
 
     spec: Any
 
-    def check(self, value: Any, sizes: dict[str, int]) -> None:
-        require(value, list | tuple)
+    def check(self, value: object, sizes: dict[str, int]) -> None:
+        if not isinstance(value, list | tuple):
+            raise SavedModelError(f"expected a list, found {_kind(value)}")
         for element in value:
             require(element, self.spec)
 
@@ -160,7 +161,7 @@ class Maybe(Spec):
 
     spec: Any
 
-    def check(self, value: Any, sizes: dict[str, int]) -> None:
+    def check(self, value: object, sizes: dict[str, int]) -> None:
         require(value, self.spec, sizes)
 
 
@@ -177,7 +178,7 @@ class Of(Spec):
 
     name: str
 
-    def check(self, value: Any, sizes: dict[str, int]) -> None:
+    def check(self, value: object, sizes: dict[str, int]) -> None:
         if self.name not in {f"{cls.__module__}.{cls.__qualname__}" for cls in type(value).__mro__}:
             raise SavedModelError(f"expected {self.name}, found {_kind(value)}")
 

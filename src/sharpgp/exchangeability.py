@@ -20,10 +20,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.stats import ks_2samp, mannwhitneyu
 
 from sharpgp._validation import as_labels, as_numpy, as_target
-from sharpgp.calibration.predictors.base import Calibrated, calibrated_of
+from sharpgp.calibration.predictors.base import Calibrated, FittedModel, calibrated_of
 from sharpgp.calibration.predictors.by_class import ClassPredictor
 from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.data.inputs import encode_rows, plain
@@ -74,7 +75,9 @@ class Exchangeability:
         )
 
 
-def compare(model: Any, X: Any, y: Any, *, groups: Any = None) -> Exchangeability:
+def compare(
+    model: FittedModel, X: ArrayLike, y: ArrayLike, *, groups: ArrayLike | None = None
+) -> Exchangeability:
     """Test whether new labelled rows are like the calibration rows of a model.
 
     Warns if they are not, and names the features that moved.  The p-value is for independent new
@@ -148,7 +151,7 @@ def ranked_scores(calibrated: Calibrated) -> ScoredPredictor | None:
     return calibrated if isinstance(calibrated, ScoredPredictor) else None
 
 
-def one_per_group(groups: Any, n_rows: int) -> np.ndarray:
+def one_per_group(groups: ArrayLike | None, n_rows: int) -> np.ndarray:
     """One row of each group, drawn at random but the same every time; without groups, all rows.
 
     Examples

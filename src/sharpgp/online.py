@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from sharpgp._validation import as_count, as_coverage, as_features, as_numpy, as_target
-from sharpgp.calibration.predictors.base import calibrated_of
+from sharpgp.calibration.predictors.base import Calibrated, FittedModel, calibrated_of
 from sharpgp.calibration.predictors.by_class import ClassPredictor
 from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.data import TableEncoding, is_frame
 from sharpgp.data.inputs import with_constants
-from sharpgp.estimator import SharpGPRegressor
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError, warn
 from sharpgp.exchangeability import (
     ALARM_LEVEL,
@@ -88,6 +88,7 @@ class Online:
 
     Examples
     --------
+    >>> from sharpgp import SharpGPRegressor
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-3, 3, (400, 1))
     >>> noise = np.where(np.arange(400) < 250, 0.1, 0.2)  # doubles in the middle
@@ -104,7 +105,7 @@ class Online:
 
     def __init__(
         self,
-        model: Any,
+        model: FittedModel,
         coverage: float = 0.95,
         *,
         gamma: float = 0.01,
@@ -135,11 +136,11 @@ class Online:
             self.martingale = Martingale(as_numpy(ranked.scores)[ours])
         self._recent: deque[np.ndarray] = deque(maxlen=_RECENT_ROWS)
         self._warned = False
-        self._numpy = isinstance(model, SharpGPRegressor)
+        self._numpy = not isinstance(model, Calibrated)
         self._encoding: TableEncoding | None = getattr(model, "encoding_", None)
         self._model = model
 
-    def predict_interval(self, X: Any) -> Any:
+    def predict_interval(self, X: ArrayLike) -> np.ndarray | Tensor:
         """Ends of the intervals for the coming step, shape (n, 2).
 
         NumPy if the model is an estimator, torch otherwise; infinite where ``alpha <= 0``.
@@ -147,13 +148,13 @@ class Online:
         ends = self._ends(self._features(X))
         return ends.cpu().numpy() if self._numpy else ends
 
-    def observe(self, X: Any, y: Any) -> "Online":
+    def observe(self, X: ArrayLike, y: ArrayLike) -> "Online":
         """Learn from the labels ``y`` (n,) of the rows ``X`` (n, d) of a step."""
         X = self._features(X)
         self._observe(X, as_target(y, n_rows=X.shape[0], device=X.device))
         return self
 
-    def track(self, X: Any, y: Any) -> Any:
+    def track(self, X: ArrayLike, y: ArrayLike) -> np.ndarray | Tensor:
         """Predict and observe row after row; the intervals (n, 2), each made before its label.
 
         Examples

@@ -27,7 +27,7 @@ FORMAT = "sharpgp model"
 SCHEMA = 2
 
 
-def save(model: Any, path: str | os.PathLike[str], **more: Any) -> None:
+def save(model: object, path: str | os.PathLike[str], **more: object) -> None:
     """Save a fitted estimator, a calibrated predictor or a posterior in one file.
 
     The file appears whole or not at all; an earlier one is replaced only at the end.
@@ -86,7 +86,12 @@ def save(model: Any, path: str | os.PathLike[str], **more: Any) -> None:
         temporary.write_bytes(data)
 
 
-def load(path: str | os.PathLike[str], *, device: Any = "auto", trusted: Sequence[str] = ()) -> Any:
+def load(
+    path: str | os.PathLike[str],
+    *,
+    device: str | torch.device = "auto",
+    trusted: Sequence[str] = (),
+) -> object:
     """Load what :func:`save` saved; its predictions are the same, bit for bit.
 
     Parameters
@@ -108,7 +113,10 @@ def load(path: str | os.PathLike[str], *, device: Any = "auto", trusted: Sequenc
 
 
 def read(
-    path: str | os.PathLike[str], *, device: Any = "auto", trusted: Sequence[str] = ()
+    path: str | os.PathLike[str],
+    *,
+    device: str | torch.device = "auto",
+    trusted: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Everything in a file, by name: the model as ``"model"``, and objects saved beside it."""
     try:

@@ -6,16 +6,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
 
 from sharpgp import persistence
 from sharpgp._validation import as_coverage, as_levels, as_numpy, as_target
+from sharpgp.calibration.predictors.base import FittedModel
 from sharpgp.data.inputs import encode_rows
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
 from sharpgp.metrics import ECE_LEVELS, CalibrationReport, calibration_report
 
 
-def through(model: Any) -> "Through":
+def through(model: FittedModel | BaseEstimator) -> "Through":
     """A fitted pipeline, search or transformed target with all methods of the model in it.
 
     A scikit-learn ``Pipeline`` only has ``predict``.  This adds intervals, quantiles,
@@ -62,11 +66,11 @@ class Through:
         Fitted transformers of ``y``, outermost first.
     """
 
-    def __init__(self, outside: Any) -> None:
-        self.outside = outside
+    def __init__(self, outside: FittedModel | BaseEstimator) -> None:
+        self.outside: Any = outside
         self.steps: list[Any] = []
         self.targets: list[Any] = []
-        model = outside
+        model: Any = outside
         while True:
             if hasattr(model, "best_estimator_"):
                 model = model.best_estimator_
@@ -84,21 +88,22 @@ class Through:
                 "model: expected a fitted SharpGPRegressor or a pipeline that ends in one, "
                 f"found {type(model).__name__}"
             )
-        self.model = model
+        self.model: Any = model
 
-    def features(self, X: Any) -> Any:
+    def features(self, X: ArrayLike) -> ArrayLike:
         """``X`` as the model at the core sees it."""
+        inside: Any = X
         for step in self.steps:
-            X = step.transform(X)
-        return X
+            inside = step.transform(inside)
+        return inside
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: ArrayLike) -> np.ndarray:
         """The outer object's own ``predict``, shape (n,)."""
         predict = getattr(self.outside, "predict", None) or self.outside.predict_mean
         return as_numpy(predict(X))
 
     def predict_interval(
-        self, X: Any, coverage: Any = 0.95, *, symmetric: bool | None = None
+        self, X: ArrayLike, coverage: ArrayLike = 0.95, *, symmetric: bool | None = None
     ) -> np.ndarray:
         """Interval ends, (n, 2), or (n, 2, k) for ``k`` coverages."""
         as_coverage(coverage)
@@ -107,7 +112,7 @@ class Through:
         )
         return np.sort(self._back(ends), axis=1)
 
-    def predict_quantiles(self, X: Any, levels: Any) -> np.ndarray:
+    def predict_quantiles(self, X: ArrayLike, levels: ArrayLike) -> np.ndarray:
         """Quantiles, (n,) for a single level and (n, k) for several; they never cross."""
         values, single = as_levels(levels)
         asked = np.asarray(values, dtype=np.float64)
@@ -116,7 +121,7 @@ class Through:
         table = self._back(as_numpy(self.model.predict_quantiles(self.features(X), asked)))
         return table[:, 0] if single else table
 
-    def predict_dist(self, X: Any) -> PredictiveDistribution:
+    def predict_dist(self, X: ArrayLike) -> PredictiveDistribution:
         """Full predictive distributions, answering in NumPy arrays.
 
         Tails continue the table of transformed quantiles.
@@ -129,7 +134,7 @@ class Through:
             levels, table = 1 - levels[::-1], table[:, ::-1]
         return PredictiveDistribution(levels.copy(), table.T.copy(), numpy=True)
 
-    def calibration_report(self, X: Any, y: Any) -> CalibrationReport:
+    def calibration_report(self, X: ArrayLike, y: ArrayLike) -> CalibrationReport:
         """Every metric on test data, by name, in the outer units."""
         if not self.targets:
             return self.model.calibration_report(self.features(X), y)
@@ -157,7 +162,8 @@ class Through:
 
     def _increasing(self, X: Any) -> bool:
         """Whether the inverse transform of the target increases on the predictions."""
-        ends = as_numpy(self.model.predict_quantiles(self.features(X)[:1], [0.25, 0.75]))
+        inside: Any = self.features(X)
+        ends = as_numpy(self.model.predict_quantiles(inside[:1], [0.25, 0.75]))
         low, high = self._back(ends)[0]
         return bool(low <= high)
 
@@ -174,7 +180,12 @@ class Through:
         return values
 
 
-def load(path: str | os.PathLike[str], *, trusted: Sequence[str] = (), device: Any = "auto") -> Any:
+def load(
+    path: str | os.PathLike[str],
+    *,
+    trusted: Sequence[str] = (),
+    device: str | torch.device = "auto",
+) -> "Loaded":
     """Load what :meth:`Through.save` saved; its answers are the same, bit for bit.
 
     Parameters
@@ -197,11 +208,13 @@ def load(path: str | os.PathLike[str], *, trusted: Sequence[str] = (), device: A
 class Loaded(Through):
     """Result of :func:`load`: the model and its transformers, without the pipeline around them."""
 
-    def __init__(self, model: Any, steps: list[Any], targets: list[Any]) -> None:
-        self.model, self.steps, self.targets = model, steps, targets
+    def __init__(
+        self, model: FittedModel, steps: list[BaseEstimator], targets: list[BaseEstimator]
+    ) -> None:
         self.outside = self
+        self.model, self.steps, self.targets = model, steps, targets
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: ArrayLike) -> np.ndarray:
         """The prediction of the original pipeline, shape (n,)."""
         predict = getattr(self.model, "predict_mean", None) or self.model.predict
         return self._back(as_numpy(predict(self.features(X))))

@@ -1,18 +1,19 @@
 """How much predictions depend on each feature, or on each column of a table."""
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from sharpgp._validation import as_numpy
+from sharpgp.calibration.predictors.base import FittedModel, calibrated_of
 from sharpgp.data.inputs import encode_rows
 
 #: Most rows predicted again for each feature; more would change the third digit.
 MOST_ROWS = 200
 
 
-def relevance(model: Any, X: Any, *, random_state: int | None = 0) -> NDArray[np.float64]:
+def relevance(
+    model: FittedModel, X: ArrayLike, *, random_state: int | None = 0
+) -> NDArray[np.float64]:
     r"""How much the predicted mean changes if one feature's values are shuffled among the rows.
 
     .. math:: r_j = \sqrt{\frac{1}{n} \sum_i \left(\mu(x_i) - \mu(x_i^{(j)})\right)^2}
@@ -54,7 +55,7 @@ def relevance(model: Any, X: Any, *, random_state: int | None = 0) -> NDArray[np
     rng = np.random.default_rng(random_state)
     if len(X) > MOST_ROWS:
         X = X[rng.choice(len(X), MOST_ROWS, replace=False)]
-    predict = getattr(model, "calibrated_", model).predict_mean
+    predict = calibrated_of(model).predict_mean
     mean = as_numpy(predict(X))
     spread = float(np.sqrt(2 * mean.var()))
     # A shift of the rows moves all of them, and each part by a different distance.

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from sharpgp._validation import as_numpy
 from sharpgp.data.inputs import encode_rows, feature_names
@@ -65,7 +65,12 @@ class WidthParts:
 
 
 def explain_widths(
-    model: Any, X: Any, coverage: float, *, draws: int = ORDERS, random_state: int | None = 0
+    model: Any,
+    X: ArrayLike,
+    coverage: float,
+    *,
+    draws: int = ORDERS,
+    random_state: int | None = 0,
 ) -> WidthParts:
     r"""Shapley values of the width, by columns.
 

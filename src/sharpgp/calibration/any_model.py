@@ -2,13 +2,15 @@
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from sharpgp._validation import as_numpy, as_target
+from sharpgp.calibration.predictors.base import Weights
 from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.calibration.ranks import Ranks
 from sharpgp.data.target_bounds import bounds_for
@@ -137,7 +139,7 @@ class ForeignPredictor(ScoredPredictor):
             _DELTA, self.model.value(X, beta.unsqueeze(-1)), caution=caution
         )
 
-    def weighted(self, sample_weight: Any) -> ScoredPredictor:
+    def weighted(self, sample_weight: Weights) -> ScoredPredictor:
         """An array (C,) only."""
         if callable(sample_weight):
             raise InvalidInputError(
@@ -171,7 +173,12 @@ def smooth_beta(ranks: Ranks, delta: Tensor) -> Tensor:
 
 
 def calibrate(
-    model: Any, X_cal: Any, y_cal: Any, *, sample_weight: Any = None, y_bounds: Any = "auto"
+    model: object,
+    X_cal: ArrayLike,
+    y_cal: ArrayLike,
+    *,
+    sample_weight: ArrayLike | None = None,
+    y_bounds: Literal["auto"] | tuple[float | None, float | None] | None = "auto",
 ) -> ForeignPredictor:
     """Calibrate anything that gives quantiles or a distribution, with a finite-sample guarantee.
 

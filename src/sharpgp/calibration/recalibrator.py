@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from sharpgp._extras import (
@@ -19,7 +20,7 @@ from sharpgp._extras import (
 )
 from sharpgp._stored import Codec, add_codec
 from sharpgp._validation import as_count, as_features, as_target, nearest
-from sharpgp.calibration.predictors.base import Calibrated, n_dense
+from sharpgp.calibration.predictors.base import Calibrated, Weights, n_dense
 from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.calibration.predictors.seen_or_new import from_held_out
 from sharpgp.data.folds import Split
@@ -82,12 +83,12 @@ class Recalibrator(ABC):
     def fit(
         self,
         base: Base,
-        X_cal: Any,
-        y_cal: Any,
+        X_cal: ArrayLike | None,
+        y_cal: ArrayLike | None,
         *,
-        sample_weight: Any = None,
-        groups: Any = None,
-        groups_cal: Any = None,
+        sample_weight: Weights | None = None,
+        groups: ArrayLike | None = None,
+        groups_cal: ArrayLike | None = None,
         repeats: Repeats | None = None,
     ) -> Calibrated:
         """Calibrate ``base`` on data it was not trained on; ``base`` is not changed.

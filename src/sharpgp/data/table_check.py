@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sharpgp._files import replacing
 from sharpgp.data import texts
@@ -171,11 +172,11 @@ class TableCheck:
 
 
 def check(
-    X: Any,
-    y: Any,
+    X: ArrayLike,
+    y: ArrayLike,
     *,
     groups: str | None = None,
-    missing: Any = (),
+    missing: float | str | Sequence[float | str] = (),
     target: str | None = None,
     decimal: str | None = None,
     dates: str | None = None,

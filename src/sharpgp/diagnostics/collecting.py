@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.spatial import cKDTree
+from sklearn.base import BaseEstimator
 
 from sharpgp._validation import as_numpy, as_target
-from sharpgp.calibration.predictors.base import calibrated_of
+from sharpgp.calibration.predictors.base import FittedModel, calibrated_of
 from sharpgp.calibration.predictors.by_class import ClassPredictor
 from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.calibration.predictors.held_out_view import HeldOutView
@@ -31,16 +32,16 @@ COVERAGES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 
 
 def diagnose(
-    model: Any,
-    X: Any = None,
-    y: Any = None,
+    model: FittedModel | BaseEstimator,
+    X: ArrayLike | None = None,
+    y: ArrayLike | None = None,
     *,
     feature_names: Sequence[str] | None = None,
     coverages: Sequence[float] = COVERAGES,
     method: str | None = None,
     target: str | None = None,
     unit: str = "",
-    groups: Any = None,
+    groups: ArrayLike | None = None,
 ) -> Diagnostics:
     """Collect the predictions of a fitted model at test points.
 
@@ -73,6 +74,7 @@ def diagnose(
     >>> found.method, found.lower.shape, found.curves.beta.shape
     ('kuleshov18', (1000, 1), (200,))
     """
+    seen_X: Any
     if X is None:
         view = HeldOutView(calibrated_of(model))
         outside, encoding = through(view), getattr(model, "encoding_", None)
@@ -102,7 +104,7 @@ def diagnose(
         plain_y = as_numpy(as_target(y))
         pit = free.predict_dist(seen_X).cdf(plain_y)
         whole = plain_X.shape[1] == calibrated.n_features
-        asked_X = Encoded(plain_X, np.zeros((0, 0)), encoding) if encoding else X
+        asked_X: Any = Encoded(plain_X, np.zeros((0, 0)), encoding) if encoding else X
         moved_by = relevance(model, asked_X) if whole else None
         own = isinstance(outside.model, HeldOutView)
         ranked = isinstance(calibrated, ScoredPredictor | ClassPredictor)

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from sharpgp._validation import as_numpy
+from sharpgp.calibration.predictors.base import Calibrated
 from sharpgp.calibration.predictors.by_score import ScoredPredictor
 
 Floats = NDArray[np.float64]
@@ -47,7 +47,7 @@ class LevelCurves:
         return np.asarray(ndtri(self.delta)) if self.scores and not self.by_level else None
 
 
-def level_curves(calibrated: Any, feature_names: Sequence[str] = ()) -> LevelCurves | None:
+def level_curves(calibrated: Calibrated, feature_names: Sequence[str] = ()) -> LevelCurves | None:
     """The calibrated curves of a predictor as arrays; None if it has none.
 
     If one spread serves all levels (``exact``, ``cv``), ``theta`` is the GP's.

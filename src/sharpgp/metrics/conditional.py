@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import clone
+from sklearn.base import ClassifierMixin, clone
 from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.model_selection import KFold
 
@@ -15,6 +15,7 @@ from sharpgp.exceptions import InvalidInputError
 from sharpgp.metrics._checks import Floats, covered_points, feature_table, flat_columns
 from sharpgp.metrics.sampling import coverage_band
 
+Name = TypeVar("Name", bound=Hashable)
 # Excess risk: rows used at most, trees of the classifier, and how often a calibrated predictor
 # stays below the level of chance.
 _MAX_ROWS, _TREES, _BELOW_CHANCE = 10_000, 40, 0.98
@@ -73,8 +74,8 @@ def coverage_along(
 
 
 def coverage_by(
-    classes: Sequence[Any], y: ArrayLike, lower: ArrayLike, upper: ArrayLike
-) -> dict[Any, tuple[int, float]]:
+    classes: Sequence[Name], y: ArrayLike, lower: ArrayLike, upper: ArrayLike
+) -> dict[Name, tuple[int, float]]:
     """Return the number of points and the coverage of each class, the largest class first.
 
     Examples
@@ -86,7 +87,7 @@ def coverage_by(
     covered = covered_points(y, lower, upper)
     if len(classes) != len(y):
         raise InvalidInputError(f"classes: expected {len(y)}, one per row, found {len(classes)}")
-    hits: dict[Any, list[bool]] = {}
+    hits: dict[Name, list[bool]] = {}
     for name, hit in zip(classes, covered.tolist(), strict=True):
         hits.setdefault(name, []).append(hit)
     largest = sorted(hits.items(), key=lambda item: -len(item[1]))
@@ -184,7 +185,7 @@ def excess_risk(
     coverage: float,
     *,
     n_cal: int | None = None,
-    classifier: Any = None,
+    classifier: ClassifierMixin | None = None,
     n_splits: int = 5,
     random_state: int | None = 0,
 ) -> ExcessRisk:

@@ -1,16 +1,30 @@
 """Splits for cross-validation, by a number of parts or a splitter."""
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from sharpgp._validation import as_count
 from sharpgp.data.folds import Split, check_several, holdout, row_labels, split_parts
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.policy import LEARNINGS, Policy
+
+
+class Splitter(Protocol):
+    """A splitter of scikit-learn, such as ``KFold`` or ``TimeSeriesSplit``."""
+
+    def split(
+        self, X: np.ndarray, y: np.ndarray | None = None, groups: np.ndarray | None = None
+    ) -> Iterable[tuple[np.ndarray, np.ndarray]]:
+        """Numbers of the rows to train on, and of those to test with, split by split."""
+
+
+#: What ``folds=`` takes: a number of parts, a splitter, or pairs (rows to train on, to test with).
+Folds = Literal["auto"] | int | Splitter | Sequence[tuple[ArrayLike, ArrayLike]]
 
 
 def complements(n: int, tests: Iterable[Tensor]) -> list[Split]:

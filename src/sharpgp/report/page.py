@@ -9,12 +9,14 @@ from datetime import date
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
 
 import sharpgp
 from sharpgp._files import replacing
+from sharpgp.calibration.predictors.base import FittedModel
 from sharpgp.diagnostics import Diagnostics, diagnose
 from sharpgp.report import curve_words, data_words, tables, words
 from sharpgp.report.faults import Fault, faults
@@ -26,15 +28,15 @@ _MOST_FINDINGS = 5
 
 
 def write_report(
-    model: Any,
-    X: Any,
-    y: Any,
+    model: FittedModel | BaseEstimator,
+    X: ArrayLike,
+    y: ArrayLike,
     out: str | os.PathLike[str],
     *,
     feature_names: Sequence[str] | None = None,
     target: str | None = None,
     unit: str = "",
-    groups: Any = None,
+    groups: ArrayLike | None = None,
     title: str = "Calibration report",
 ) -> Path:
     """Write the calibration report of a fitted model on test data as one HTML file.

@@ -5,9 +5,10 @@ from numbers import Integral
 from typing import Any
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
-from sharpgp.calibration.predictors.base import Calibrated
+from sharpgp.calibration.predictors.base import Calibrated, Weights
 from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.calibration.predictors.known_groups import known_groups
 from sharpgp.calibration.predictors.seen_or_new import from_left_out
@@ -18,7 +19,7 @@ from sharpgp.gp.posterior import Posterior
 from sharpgp.models.model import Learner
 from sharpgp.models.pool import Base, candidates, inputs_of, pooled_out_of_fold
 from sharpgp.models.repeats import Repeats
-from sharpgp.models.splitters import check_folds, learning_pairs, splits
+from sharpgp.models.splitters import Folds, check_folds, learning_pairs, splits
 from sharpgp.policy import LEARNINGS
 
 
@@ -33,20 +34,21 @@ class WithoutHoldout(Recalibrator):
     def fit(
         self,
         base: Base,
-        X_cal: Any = None,
-        y_cal: Any = None,
+        X_cal: ArrayLike | None = None,
+        y_cal: ArrayLike | None = None,
         *,
-        sample_weight: Any = None,
-        groups: Any = None,
-        groups_cal: Any = None,
+        sample_weight: Weights | None = None,
+        groups: ArrayLike | None = None,
+        groups_cal: ArrayLike | None = None,
         repeats: Repeats | None = None,
-    ) -> Any:
+    ) -> Calibrated:
         """Calibrate on the training data of ``base``, and on the calibration data if given.
 
         ``sample_weight`` has one entry per point of both, training points first.
         """
-        settings = {"groups": groups, "groups_cal": groups_cal, "repeats": repeats}
-        found = super().fit(base, X_cal, y_cal, **settings)
+        found = super().fit(
+            base, X_cal, y_cal, groups=groups, groups_cal=groups_cal, repeats=repeats
+        )
         if sample_weight is None:
             return found
         n_points = found.n_train if repeats is None else len(repeats.y)
@@ -140,7 +142,7 @@ class CrossValidated(WithoutHoldout):
     60
     """
 
-    def __init__(self, *, folds: Any = "auto", random_state: int | None = None) -> None:
+    def __init__(self, *, folds: Folds = "auto", random_state: int | None = None) -> None:
         super().__init__(random_state=random_state)
         self.folds = folds
 

@@ -4,9 +4,11 @@ import copy
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from sharpgp._ranks import whole_rank
@@ -30,6 +32,18 @@ from sharpgp.models.model import Model, needed_gp
 
 #: Rows per block of predictions: memory grows with the answers only.
 ROWS_PER_BLOCK = 2**15
+
+
+#: ``(X (n, d)) -> weights (n,)``, both NumPy arrays; and weights, as given or by such a function.
+Ratio = Callable[[np.ndarray], ArrayLike]
+Weights = ArrayLike | Ratio
+
+
+class FittedModel(Protocol):
+    """A fitted estimator, or a calibrated predictor: anything that :func:`calibrated_of` takes."""
+
+    def predict_interval(self, X: ArrayLike, coverage: ArrayLike = 0.95, /) -> object:
+        """Interval ends at rows ``X``."""
 
 
 class Calibrated(ABC):
@@ -140,11 +154,11 @@ class Calibrated(ABC):
         """Where tensors live."""
         return self.posterior.device
 
-    def predict_mean(self, X: Any) -> Tensor:
+    def predict_mean(self, X: ArrayLike) -> Tensor:
         """Predictive mean [T]."""
         return self.clip(self.location(self._features(X)))
 
-    def predict_quantiles(self, X: Any, levels: Any) -> Tensor:
+    def predict_quantiles(self, X: ArrayLike, levels: ArrayLike) -> Tensor:
         """Quantiles, shape (T,) for a single level and (T, k) for several, never crossing."""
         return self._quantiles_at(self._near_features(X), levels)
 
@@ -159,11 +173,11 @@ class Calibrated(ABC):
 
     def predict_interval(
         self,
-        X: Any,
-        coverage: Any = 0.95,
+        X: ArrayLike,
+        coverage: ArrayLike = 0.95,
         *,
         symmetric: bool | None = None,
-        sample_weight: Any = None,
+        sample_weight: ArrayLike | None = None,
     ) -> Tensor:
         """Interval ends, shape (T, 2) for a single coverage and (T, 2, k) for several.
 
@@ -189,11 +203,11 @@ class Calibrated(ABC):
         ends = self.clip(ends).permute(2, 0, 1)[..., [ordered.index(value) for value in values]]
         return ends[..., 0] if single else ends
 
-    def predict_std(self, X: Any) -> Tensor:
+    def predict_std(self, X: ArrayLike) -> Tensor:
         """Standard deviation [T] of the predictive distribution, without storing all of it."""
         return in_blocks(lambda rows: self._distribution_at(rows).std, self._near_features(X))
 
-    def predict_dist(self, X: Any) -> PredictiveDistribution:
+    def predict_dist(self, X: ArrayLike) -> PredictiveDistribution:
         """Full predictive distribution at ``X``, tabulated at a fixed grid of levels.
 
         Its intervals are centred.  At the outermost ranks and beyond it agrees with
@@ -206,7 +220,9 @@ class Calibrated(ABC):
         found = self.distribution(X)
         return found if self.bounds is None else BoundedDistribution(found, self.bounds)
 
-    def calibration_report(self, X: Any, y: Any, coverage: float = 0.95) -> CalibrationReport:
+    def calibration_report(
+        self, X: ArrayLike, y: ArrayLike, coverage: float = 0.95
+    ) -> CalibrationReport:
         """Every metric on test data, by name, with the ECE floor; prints as a table."""
         X = self._near_features(X)
         y = as_target(y, n_rows=X.shape[0])
@@ -231,7 +247,9 @@ class Calibrated(ABC):
             coverage=coverage,
         )
 
-    def updated(self, X: Any, y: Any, *, sample_weight: Any = None) -> "Calibrated":
+    def updated(
+        self, X: ArrayLike, y: ArrayLike, *, sample_weight: ArrayLike | None = None
+    ) -> "Calibrated":
         """A new predictor that has learned from additional labelled points; this one is unchanged.
 
         Trained hyperparameters are kept.  The points join those that fix ``beta``; where these are
@@ -251,7 +269,7 @@ class Calibrated(ABC):
         with torch.no_grad(), threads_for(n_dense(self.gp)):
             return self._updated(X, y, weights)._bounded(bounds)
 
-    def rescored(self, X: Any, y: Any, *, keep: int | None = None) -> "Calibrated":
+    def rescored(self, X: ArrayLike, y: ArrayLike, *, keep: int | None = None) -> "Calibrated":
         """A new predictor with the same mean and spread, and ``beta`` from additional points, too.
 
         With ``keep``, from the ``keep`` newest points only: a window that forgets.
@@ -261,7 +279,7 @@ class Calibrated(ABC):
         with torch.no_grad(), threads_for(n_dense(self.gp)):
             return self._rescored(X, y, keep)._bounded(bounds)
 
-    def weighted(self, sample_weight: Any) -> "Calibrated":
+    def weighted(self, sample_weight: Weights) -> "Calibrated":
         """The same predictor with weighted scores, for a covariate shift."""
         raise InvalidInputError(
             "sample_weight: expected a method that ranks scores (exact, cv, kuleshov18, marx22), "
@@ -283,7 +301,7 @@ class Calibrated(ABC):
         """All labelled points that this predictor is based on: training, then calibration."""
         return self.posterior.X_train, self.posterior.y_train
 
-    def condition_on_observations(self, X: Any, y: Any) -> Self:
+    def condition_on_observations(self, X: ArrayLike, y: ArrayLike) -> Self:
         """The same calibration on a GP that has also seen ``X``, ``y``; this one is unchanged.
 
         Mean and ``sigma`` learn from the new points; hyperparameters and ``beta`` are kept.
@@ -395,7 +413,7 @@ def n_dense(gp: Posterior | None) -> int:
     return 0 if gp is None else gp.n_dense
 
 
-def refuse_weights(sample_weight: Any) -> Tensor | None:
+def refuse_weights(sample_weight: ArrayLike) -> Tensor | None:
     """None; raises if weights are given to a predictor without weights."""
     if sample_weight is not None:
         raise InvalidInputError(
@@ -416,7 +434,7 @@ def in_blocks(ask: Callable[..., Tensor], *rows: Tensor | None) -> Tensor:
     return torch.cat([ask(*block) for block in zip(*parts, strict=True)], dim=-1)
 
 
-def calibrated_of(model: Any) -> Calibrated:
+def calibrated_of(model: FittedModel) -> Calibrated:
     """The torch-level predictor of a fitted estimator; predictors are returned unchanged.
 
     Examples

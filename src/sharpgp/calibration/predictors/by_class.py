@@ -13,10 +13,9 @@ from sharpgp._stored import ABSENT, Array, Maybe, Several, agree, stored
 from sharpgp._tail import Tail
 from sharpgp._validation import as_weights
 from sharpgp.calibration.cautions import warn_if_unsupported
-from sharpgp.calibration.predictors.base import Calibrated, OfModel
+from sharpgp.calibration.predictors.base import Calibrated, OfModel, Ratio
 from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.calibration.predictors.covariate_shift import (
-    Ratio,
     weights_to_learn,
     weights_to_predict,
 )

@@ -17,9 +17,8 @@ from sharpgp.calibration.cautions import (
     warn_of_tail,
     warn_of_weights,
 )
-from sharpgp.calibration.predictors.base import Calibrated, OfModel
+from sharpgp.calibration.predictors.base import Calibrated, OfModel, Ratio, Weights
 from sharpgp.calibration.predictors.covariate_shift import (
-    Ratio,
     require_positive,
     weights_at,
     weights_to_learn,
@@ -367,7 +366,7 @@ class ScoredPredictor(OfModel):
         at_bound = self.bounds is not None and intervals.pile_up(self.model, self.bounds)
         return at_bound or n_scores == len(self.scores)
 
-    def weighted(self, sample_weight: Any) -> "ScoredPredictor":
+    def weighted(self, sample_weight: Weights) -> "ScoredPredictor":
         """The same scores with weights: an array (C,), or a function of ``X`` that gives one."""
         if self.draw is not None:
             raise InvalidInputError(
