@@ -202,6 +202,22 @@ def test_modules_and_members_that_pages_and_docstrings_name_exist():
     assert not missing
 
 
+def test_ten_changes_name_files_and_what_is_in_them():
+    page = (ROOT / "docs" / "changing.md").read_text(encoding="utf-8")
+    rows = [line.strip("|").split(" | ") for line in page.splitlines() if line.startswith("| a")]
+    assert len(rows) == 10
+    for _, opened, task, then in rows:
+        files = re.findall(r"`([\w/]+\.py)`", opened)
+        assert 1 <= len(files) <= 2
+        more = re.findall(r"`((?:tests/)?[\w/]+\.py)`", then)
+        paths = [
+            ROOT / ("" if one.startswith("tests/") else "src/sharpgp") / one for one in files + more
+        ]
+        text = "\n".join(path.read_text(encoding="utf-8") for path in paths)
+        names = re.findall(r"`(\w+)`", task + then)
+        assert not [name for name in names if not re.search(rf"\b{name}\b", text)]
+
+
 @pytest.mark.slow
 def test_the_tutorial_shows_what_its_blocks_print(tmp_path):
     page = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
