@@ -12,6 +12,7 @@ import sharpgp
 import transcripts
 from sharpgp import SharpGPRegressor
 from sharpgp._ranks import points_needed
+from sharpgp._validation import LARGEST_TARGET
 from sharpgp.calibration import known_methods
 from sharpgp.calibration.cautions import MIN_ROWS_CV, MIN_ROWS_PER_HYPERPARAMETER
 from sharpgp.calibration.methods.cv_plus import CVPlus
@@ -20,10 +21,14 @@ from sharpgp.calibration.ranks import DEFAULT_GRID
 from sharpgp.calibration.recalibrator import chosen_recalibrator
 from sharpgp.cli.options import BASES, CALIBRATIONS
 from sharpgp.data.column import MAX_CATEGORIES
+from sharpgp.data.inputs import MIN_TARGET
+from sharpgp.data.suspicions import _NEXT, _TIMES_AS_FAR, MIN_MIDDLE_SPREAD
 from sharpgp.estimator import BaseName, CalibrationName
 from sharpgp.gp.compute import MAX_ROWS_BATCHED, MAX_ROWS_ONE_THREAD, MIN_ROWS_GPU
 from sharpgp.gp.dense import JITTER_SCHEDULE
 from sharpgp.gp.kernels.by_name import KERNELS
+from sharpgp.gp.priors import ENOUGH_PER_HYPERPARAMETER, LEAST_PER_HYPERPARAMETER
+from sharpgp.gp.training import _STARTS, _TRIED_FOR, NOISE_FLOOR
 from sharpgp.metrics.report import FEWEST_CONDITIONAL
 from sharpgp.models.trees.forests import MOST_GROWN_ON, MOST_IN_LEAVES
 from sharpgp.models.trees.tree_model import MOST_LEFT_OUT, TREES
@@ -44,12 +49,19 @@ from sharpgp.policy import (
 from sharpgp.tabular.files import MOST_ROWS
 
 ROOT = Path(__file__).resolve().parents[1]
-WORDS = {2: "two", 5: "five", 7: "seven", 10: "ten"}
+WORDS = {2: "two", 4: "four", 5: "five", 7: "seven", 10: "ten", 20: "twenty"}
 LARGE, FAQ, METHOD, NUMERICS = (
     f"docs/{name}.md" for name in ("guides/large_data", "faq", "method", "numerics")
 )
 CHOOSING, TABLES = "docs/choosing.md", "docs/guides/tables.md"
-JITTERS = [f"{jitter:.0e}".replace("e-0", "e-") for jitter in JITTER_SCHEDULE[1:]]
+
+
+def short(number):
+    """``1e-6``, as pages write it."""
+    return f"{number:.0e}".replace("e-0", "e-").replace("e+", "e")
+
+
+JITTERS = [short(jitter) for jitter in JITTER_SCHEDULE[1:]]
 #: Where, the words with a gap for each number, and the numbers.
 CLAIMS = [
     (FAQ, "{} for 90 %, {} for 95 % and {} for 99 %", list(map(points_needed, (0.9, 0.95, 0.99)))),
@@ -85,6 +97,15 @@ CLAIMS = [
     (NUMERICS, "`cv` with fewer than {} rows", [MIN_ROWS_CV]),
     (NUMERICS, "fewer than {} training points per hyperparameter", [MIN_ROWS_PER_HYPERPARAMETER]),
     (NUMERICS, "up to {:,} training points", [MAX_ROWS_ONE_THREAD]),
+    (NUMERICS, "Full weight up to {} training points", [WORDS[LEAST_PER_HYPERPARAMETER]]),
+    (NUMERICS, "{} times as far from the median", [WORDS[int(_TIMES_AS_FAR)]]),
+    (NUMERICS, "by the tail of the next {} (1e-4)", [_NEXT]),
+    (NUMERICS, "the best one after {} evaluations", [_TRIED_FOR]),
+    (NUMERICS, "from {} starts", [WORDS[len(_STARTS)]]),
+    (NUMERICS, "Targets beyond {} or below {} are", [short(LARGEST_TARGET), short(MIN_TARGET)]),
+    (NUMERICS, "Noise floor | {} of the", [short(NOISE_FLOOR)]),
+    (NUMERICS, "none from {} on", [WORDS[ENOUGH_PER_HYPERPARAMETER]]),
+    (NUMERICS, "less than {} deviations", [short(MIN_MIDDLE_SPREAD)]),
     (NUMERICS, "a jitter of {}, {} and {} of the mean", JITTERS),
     (NUMERICS, "Fewer than {} groups to calibrate with", [points_needed(0.95)]),
     (CHOOSING, "{} learnings of each model", [WORDS[LEARNINGS]]),

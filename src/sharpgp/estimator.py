@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from sharpgp._stored import ABSENT, Maybe, NumPyArray, Of, Several, stored
-from sharpgp._validation import as_coverage, as_features, as_numpy
+from sharpgp._validation import as_coverage, as_float, as_numpy
 from sharpgp.data.encoding import TableEncoding
 from sharpgp.data.inputs import encode_rows, feature_names, plain, read_features, read_targets
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError, SavedModelError
@@ -674,7 +674,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         array = append_noise(read_features(self, X), noise, getattr(self, "noise_", None))
         if hasattr(self, "weight_"):
             array = np.column_stack([array, np.zeros(len(array))])  # of usual weight
-        return as_features(array, device=self.calibrated_.device)
+        return as_float(array, "X", self.calibrated_.device)
 
     def _answer(
         self,
