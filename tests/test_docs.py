@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -170,6 +171,18 @@ def test_the_architecture_page_draws_the_tree_as_it_is():
         and not {"evidence", "peers"} & set(path.relative_to(source).parts)
     }
     assert not [str(path.relative_to(ROOT)) for path in modules - drawn]
+
+
+def test_floors_in_the_tree_are_those_that_lint_checks():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    (floors,) = (
+        one for one in project["tool"]["importlinter"]["contracts"] if one["id"] == "floors"
+    )
+    layers = [re.findall(r"\w+", layer) for layer in floors["layers"]]
+    checked = {name: max(0, 9 - k) for k, names in enumerate(layers) for name in names}
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    drawn = re.findall(r"(?m)^  (\w+)(?:\.py|/) +(\d) ", page)
+    assert {name: int(floor) for name, floor in drawn} == checked
 
 
 @pytest.mark.parametrize("name", ["architecture", "numerics", "method"])
