@@ -160,7 +160,7 @@ def run(out: Path, *, console: Console, quiet: bool = False, everything: bool = 
     start, chosen, compared = time.perf_counter(), methods(everything), problems()
     steps = sum(len(problem.splits) for problem in compared) * (1 + len(chosen))
     shown = console.is_terminal and not quiet
-    with _progress(steps, shown=shown) as advance, _calm(), _one_thread():
+    with _progress(steps, shown=shown) as advance, _quiet(), _one_thread():
         for problem in compared:
             for step in compare(problem, chosen):
                 advance(f"{problem.name}: {step}")
@@ -169,7 +169,7 @@ def run(out: Path, *, console: Console, quiet: bool = False, everything: bool = 
         for method, reason in problem.failures.items():
             console.print(f"{method}: not run on {problem.name} ({reason})", markup=False)
     console.print(READING, "")
-    with _calm(), _one_thread():
+    with _quiet(), _one_thread():
         written = _write(out, compared)
     console.print(f"Wrote {', '.join(written)} to {out}/", markup=False, soft_wrap=True)
     console.print(f"Took {time.perf_counter() - start:.0f} s", highlight=False)
@@ -201,7 +201,7 @@ def _one_thread() -> Iterator[None]:
 
 
 @contextmanager
-def _calm() -> Iterator[None]:
+def _quiet() -> Iterator[None]:
     """Without warnings about levels beyond the calibration points: the table shows them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)

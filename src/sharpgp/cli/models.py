@@ -139,7 +139,7 @@ def fit(
     rows: Annotated[
         int | None,
         typer.Option(
-            help="Most rows to fit: of a table with more, so many are drawn at random. Default: "
+            help="Most rows to fit; from a larger table, this many are drawn at random. Default: "
             "100000."
         ),
     ] = None,
@@ -210,7 +210,7 @@ def fit(
                 saved = fit_files(data, target, fitted, **more)
                 saved.save(out)
             except KeyboardInterrupt:
-                typer.echo(f"{folder} keeps what was read: the same command goes on", err=True)
+                typer.echo(f"{folder} keeps what was read: the same command continues", err=True)
                 raise
             _remove(folder)
         else:

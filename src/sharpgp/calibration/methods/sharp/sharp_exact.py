@@ -194,7 +194,7 @@ class PathPredictor(AlongCurves):
 def positions(offset: Tensor, slope: Tensor, r: Tensor) -> Tensor:
     """Smallest ``u`` [T] at which a path is at ``r`` [T].
 
-    The path has the offsets [K, T] at ``0, ..., K - 1``, is linear in between, and goes on beyond
+    The path has the offsets [K, T] at ``0, ..., K - 1``, is linear in between, and continues beyond
     its ends with the slopes [2, T].
 
     Examples
