@@ -45,7 +45,7 @@ OLD_KERNELS := OPENBLAS_CORETYPE=Prescott ATEN_CPU_CAPABILITY=default MKL_CBWR=C
 AVX2_KERNELS := OPENBLAS_CORETYPE=Haswell ATEN_CPU_CAPABILITY=avx2 MKL_CBWR=AVX2
 TWO_THREADS := OMP_NUM_THREADS=2 MKL_NUM_THREADS=2 OPENBLAS_NUM_THREADS=2
 
-.PHONY: help setup demo test test-slow test-kernels style lint stress planted coverage test-oldest audit bench docs dist address conda clean
+.PHONY: help setup demo test test-slow test-kernels style lint stress planted coverage test-oldest audit bench docs dist address publishable conda clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -132,6 +132,11 @@ address: ## write the address of the project's repository where OWNER stands (RE
 		sed -i.old -e "s#OWNER/sharpgp#$(REPOSITORY)#g" \
 			-e "s#OWNER.github.io/sharpgp#$(subst /,.github.io/,$(REPOSITORY))#g" "$$file" && rm "$$file.old"; \
 	done
+
+publishable: ## fail while OWNER stands for the address, or CHANGELOG.md lacks the version; before a release
+	@! grep -n OWNER $(ADDRESSED) || { echo "expected the address of the repository, found OWNER: make address REPOSITORY=name/sharpgp"; exit 2; }
+	@version=$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' src/sharpgp/__init__.py); \
+		grep -q "^## .*$$version" CHANGELOG.md || { echo "CHANGELOG.md: expected a section for $$version, found none"; exit 2; }
 
 conda: ## a conda package by rattler-build, from conda/recipe.yaml
 	SHARPGP_VERSION=$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' src/sharpgp/__init__.py) \

@@ -32,14 +32,14 @@ fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
 posterior = sharpgp.as_posterior(model)
 calibrated = sharpgp.Kuleshov18().fit(posterior, toy.X_cal, toy.y_cal)
 as_it_was = sharpgp.Vanilla().fit(posterior, None, None)
-for name, predictor in {"as it was": as_it_was, "calibrated": calibrated}.items():
+for name, predictor in {"as trained": as_it_was, "calibrated": calibrated}.items():
     report = predictor.calibration_report(toy.X_test, toy.y_test)
     print(f"{name}: 95 % coverage {report['coverage_95']:.3f}, width {report['width_95']:.2f}")
 
 # %%
 grid = np.linspace(-5.3, 5.3, 300)[:, None]
 figure, ax = plt.subplots(figsize=(7, 3.2), layout="constrained")
-for name, predictor in {"calibrated": calibrated, "as it was": as_it_was}.items():
+for name, predictor in {"calibrated": calibrated, "as trained": as_it_was}.items():
     low, high = predictor.predict_interval(grid, 0.95).T
     ax.fill_between(grid[:, 0], low, high, alpha=0.35, lw=0, label=f"95 %, {name}")
 ax.plot(grid[:, 0], calibrated.predict_mean(grid), lw=1.2, color="black", label="mean of both")

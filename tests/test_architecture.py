@@ -6,10 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from sklearn.utils import validation as sklearn_validation
 
 import sharpgp
 from helpers import wavy
-from sharpgp import CrossValidated, SharpGPRegressor
+from sharpgp import CrossValidated, SharpGPRegressor, _validation
 
 PAGE = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
 SOURCE = Path(sharpgp.__file__).parent
@@ -63,3 +64,23 @@ def test_the_way_of_an_interval_is_as_the_page_says(base):
     for cls, name in methods:
         home = next((above for above in cls.__mro__ if name in vars(above)), cls)
         assert home is cls or inspect.isabstract(home), f"{cls.__name__} inherits {name}"
+
+
+def test_inputs_are_looked_at_by_the_estimator_and_by_its_predictor_only(monkeypatch):
+    """As the conventions say: nothing behind these two edges looks for NaN again."""
+    X, y = wavy(24)
+    model = SharpGPRegressor(base="rbf", calibration="vanilla").fit(X, y)
+    looked = []
+    for module, name in (
+        (sklearn_validation, "_assert_all_finite"),
+        (_validation, "_check_finite"),
+    ):
+        once = getattr(module, name)
+
+        def check(*args, once=once, name=name, **settings):
+            looked.append(name)
+            return once(*args, **settings)
+
+        monkeypatch.setattr(module, name, check)
+    model.predict_interval(X[:3])
+    assert looked == ["_assert_all_finite", "_check_finite"]

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -172,11 +173,24 @@ def test_the_architecture_page_draws_the_tree_as_it_is():
     assert not [str(path.relative_to(ROOT)) for path in modules - drawn]
 
 
-def test_paths_in_the_architecture_tables_exist():
+def test_floors_in_the_tree_are_those_that_lint_checks():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    (floors,) = (
+        one for one in project["tool"]["importlinter"]["contracts"] if one["id"] == "floors"
+    )
+    layers = [re.findall(r"\w+", layer) for layer in floors["layers"]]
+    checked = {name: max(0, 9 - k) for k, names in enumerate(layers) for name in names}
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    drawn = re.findall(r"(?m)^  (\w+)(?:\.py|/) +(\d) ", page)
+    assert {name: int(floor) for name, floor in drawn} == checked
+
+
+@pytest.mark.parametrize("name", ["architecture", "numerics", "method"])
+def test_paths_in_tables_exist(name):
+    page = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
     named = re.findall(r"`([\w/]+(?:\.py|\.js|/))`", page)
     places = [ROOT / "src" / "sharpgp", ROOT / "benchmarks" / "src" / "sharpgp_benchmarks", ROOT]
-    assert len(named) > 40
+    assert len(named) > 10
     assert not [name for name in named if not any((place / name).exists() for place in places)]
 
 
@@ -200,6 +214,22 @@ def test_modules_and_members_that_pages_and_docstrings_name_exist():
         except (ImportError, AttributeError):
             missing.append(name)
     assert not missing
+
+
+def test_ten_changes_name_files_and_what_is_in_them():
+    page = (ROOT / "docs" / "changing.md").read_text(encoding="utf-8")
+    rows = [line.strip("|").split(" | ") for line in page.splitlines() if line.startswith("| a")]
+    assert len(rows) == 10
+    for _, opened, task, then in rows:
+        files = re.findall(r"`([\w/]+\.py)`", opened)
+        assert 1 <= len(files) <= 2
+        more = re.findall(r"`((?:tests/)?[\w/]+\.py)`", then)
+        paths = [
+            ROOT / ("" if one.startswith("tests/") else "src/sharpgp") / one for one in files + more
+        ]
+        text = "\n".join(path.read_text(encoding="utf-8") for path in paths)
+        names = re.findall(r"`(\w+)`", task + then)
+        assert not [name for name in names if not re.search(rf"\b{name}\b", text)]
 
 
 @pytest.mark.slow

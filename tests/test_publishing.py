@@ -1,6 +1,8 @@
 """Files that publish the package: the conda recipe and the workflows of a public host."""
 
 import re
+import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -78,3 +80,30 @@ def test_the_release_takes_what_the_tests_leave():
         for kind in ("upload", "download")
     }
     assert names["download"] == names["upload"] == {"dist", "site"}
+
+
+def test_a_release_stops_until_the_address_and_the_changelog_are_there(tmp_path):
+    files = ("Makefile", "pyproject.toml", "README.md", "CITATION.cff", "CHANGELOG.md")
+    for name in (*files, "src/sharpgp/__init__.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+
+    def make(*words):
+        done = subprocess.run(
+            ["make", *words], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        return done.returncode, done.stdout
+
+    if "OWNER" in (ROOT / "pyproject.toml").read_text():  # in a clone of its owner it is gone
+        assert make("publishable")[0] != 0
+    assert make("address", "REPOSITORY=ann/sharpgp")[0] == 0
+    version = re.search(r'__version__ = "(.*)"', (ROOT / "src/sharpgp/__init__.py").read_text())[1]
+    changes = (ROOT / "CHANGELOG.md").read_text()
+    (tmp_path / "CHANGELOG.md").write_text(re.sub(r"(?m)^## .*\n", "", changes))
+    assert f"a section for {version}" in make("publishable")[1]
+    (tmp_path / "CHANGELOG.md").write_text(f"## [{version}] - 2026-12-01\n")
+    assert make("publishable") == (0, "")
+    urls = tomllib.loads((tmp_path / "pyproject.toml").read_text())["project"]["urls"]
+    if "OWNER" in (ROOT / "pyproject.toml").read_text():
+        assert urls["Repository"] == "https://github.com/ann/sharpgp"
+        assert urls["Documentation"] == "https://ann.github.io/sharpgp"

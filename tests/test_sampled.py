@@ -366,7 +366,7 @@ def test_the_command_takes_several_files_and_cleans_up(path, tmp_path, monkeypat
     monkeypatch.setattr(models, "drawn", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     stopped = runner.invoke(app, arguments)
     assert stopped.exit_code == 130
-    assert "model.sgp.work keeps what was read: the same command goes on" in stopped.stderr
+    assert "model.sgp.work keeps what was read: the same command continues" in stopped.stderr
 
 
 @pytest.mark.parametrize(

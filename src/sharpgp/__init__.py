@@ -54,8 +54,8 @@ __all__ = [
     "through",
 ]
 
-# Names are imported when they are first asked for: the libraries below take seconds to load, and
-# a command that was mistyped can be stopped before that.
+# Names are imported on first use: the libraries below take seconds to load, and a mistyped command
+# should fail before that.
 _HOMES = {
     "CVPlus": "calibration",
     "CalibrationWarning": "exceptions",
@@ -81,10 +81,10 @@ _HOMES = {
     "through": "pipelines",
 }
 
-# Baselines of sharpgp-benchmarks, which has to be installed for them.
+# Baselines that need sharpgp-benchmarks.
 _OF_LABORATORY = ("Capone22", "FullyBayesian", "Kuleshov22")
 
-# Modules that work as ``sharpgp.bo`` after ``import sharpgp`` alone.
+# Modules available as ``sharpgp.bo`` after ``import sharpgp`` alone.
 _MODULES = (
     "bo", "calibration", "diagnostics", "exceptions", "gp", "metrics", "persistence", "pipelines",
     "plots", "relevance", "report", "scorers", "toy",

@@ -1,4 +1,4 @@
-"""Optional packages: which extra or distribution brings one, and the error where it is missing."""
+"""Optional packages: which extra or distribution brings each, and the error if one is missing."""
 
 from contextlib import suppress
 from importlib.metadata import entry_points
@@ -7,9 +7,9 @@ from typing import Any, NoReturn
 
 from sharpgp.exceptions import MissingExtraError
 
-#: The distribution with the experiments and the baselines that only these compare with.
+#: The distribution with the experiments and their baselines.
 LABORATORY = "sharpgp-benchmarks"
-#: What it brings: commands, and calibration methods by the names of their classes.
+#: Its commands, and its calibration methods by the names of their classes.
 LABORATORY_COMMANDS = ("bench", "datasets")
 LABORATORY_METHODS = {
     "Capone22": "capone22",
@@ -58,7 +58,7 @@ def need_distribution(distribution: str, what: str) -> NoReturn:
 
 
 def entry_point_names(group: str) -> list[str]:
-    """What installed distributions offer in a group of entry points, sorted.
+    """Sorted names of the entry points of a group, over all installed distributions.
 
     Examples
     --------
@@ -69,9 +69,9 @@ def entry_point_names(group: str) -> list[str]:
 
 
 def entry_point(group: str, name: str) -> Any:
-    """The object that an installed distribution offers under a name, or None.
+    """The object of an entry point, or None if no distribution has it.
 
-    One that cannot be imported is an error of one line, a MissingExtraError.
+    If its import fails, a one-line MissingExtraError is raised.
 
     Examples
     --------
@@ -90,7 +90,7 @@ def entry_point(group: str, name: str) -> Any:
 
 
 def loadable_entry_points(group: str) -> list[str]:
-    """Names of the entry points of a group that can be imported, which imports them.
+    """Names of the entry points of a group that can be imported; imports them.
 
     Examples
     --------

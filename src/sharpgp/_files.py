@@ -41,7 +41,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder if it is not there; an error if it cannot be written to."""
+    """Make a folder if missing; raise if it cannot be written to."""
     reason = None
     try:
         folder.mkdir(parents=True, exist_ok=True)

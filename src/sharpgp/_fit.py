@@ -60,9 +60,9 @@ def fit(
     more: Mapping[str, Any],
     drawn: np.ndarray | None = None,
 ) -> None:
-    """See :meth:`sharpgp.SharpGPRegressor.fit`; ``more`` is what it takes by name.
+    """See :meth:`sharpgp.SharpGPRegressor.fit`; ``more`` holds its keyword arguments.
 
-    ``drawn`` says which rows of ``X_cal`` were held out one by one, None: all.
+    ``drawn``: which rows of ``X_cal`` were held out one by one; None for all.
     """
     check_pair(X_cal, y_cal)
     y, y_cal = read_targets(estimator, y), read_targets(estimator, y_cal)
@@ -118,11 +118,11 @@ def _fit_rows(
     weights: Any,
     drawn: np.ndarray | None = None,
 ) -> None:
-    """Choose the method, hold rows out if it needs any, learn the models, and calibrate them.
+    """Choose the method, hold out rows if it needs them, learn the models, and calibrate them.
 
-    The estimator has the settings, and knows columns and noise; it gets the results.  ``weights``,
-    of the rows that calibrate, are an array, a callable or None.  ``drawn``: which rows of ``cal``
-    were held out one by one, None for all.
+    Settings come from the estimator, and results are set on it.  ``weights`` of the calibration
+    rows: an array, a callable or None.  ``drawn``: which rows of ``cal`` were held out one by one;
+    None for all.
     """
     guarantee = cal is not None or (weights is not None and not train.weighted)
     seed = seed_of(estimator.random_state)
@@ -136,7 +136,7 @@ def _fit_rows(
         rest, out, drawn = split_rows(train, estimator.cal_size, seed, by_row=by_row)
         train, cal = train[rest], train[out]
         weights = weights[out] if isinstance(weights, np.ndarray) else weights
-    # Held-out rows keep their targets, and do not count in what is plausible.
+    # Held-out rows keep their targets, and do not help to decide which targets are plausible.
     plausible = plausible_range(train.y)
     train, repeats, cal = _rows_to_fit(train, cal, recalibrator, seed or 0)
     if repeats is not None and drawn is not None:
@@ -257,7 +257,7 @@ def _rows_to_fit(
 
 
 def _approximation(base: Base) -> str:
-    """How the first GP is approximated, for the log; empty if it is exact, or there is none."""
+    """How the first GP is approximated, for the log; empty if it is exact or absent."""
     models = base.values() if isinstance(base, Mapping) else [base]
     gps = (one if isinstance(one, Posterior) else one.gp for one in models)
     gp = next((one for one in gps if one is not None), None)
@@ -267,18 +267,18 @@ def _approximation(base: Base) -> str:
     return "".join(f", {m} {name}" for name, m in sizes.items() if m is not None)
 
 
-# What a fit may leave behind, and the next one need not set.
+# Attributes that some fits set and others do not.
 _OPTIONAL = ("calibrated_", "posterior_", "members_", "outputs_", "joint_", "group_scores_")
 
 
 def forget(estimator: Any) -> None:
-    """Remove what an earlier fit has left, so that none of it stays beside the new one."""
+    """Remove the results of an earlier fit, so that none stays beside new ones."""
     for name in _OPTIONAL:
         vars(estimator).pop(name, None)
 
 
 def check_restored(estimator: Any) -> None:
-    """Raise unless the attributes that a file gave an estimator go together."""
+    """Raise unless the attributes read from a file are consistent."""
     vars(estimator).setdefault("missing", ())  # files of earlier versions have none
     if hasattr(estimator, "outputs_"):
         agree("outputs", {type(one) for one in estimator.outputs_}, {type(estimator)})

@@ -1,7 +1,7 @@
-"""Where a long computation stands: steps that are announced below, and a line that shows them.
+"""Progress of a long computation: announced steps, and a line that shows them.
 
-Computations call :func:`start_phase`, :func:`name_step` and :func:`advance`, watched or not;
-:func:`show_progress` shows where they stand.
+Computations always call :func:`start_phase`, :func:`name_step` and :func:`advance`;
+:func:`show_progress` shows their progress.
 """
 
 import sys
@@ -17,7 +17,7 @@ _EVERY, _ASKED, _UNASKED = 0.2, 0.5, 3.0
 
 
 class Watch:
-    """Counts steps; a display asks it where things stand.  Steps come from several threads."""
+    """Counts steps, from several threads, for a display."""
 
     def __init__(self) -> None:
         self.phase, self.step, self.at, self.done, self.total = "", "", "", 0, 0
@@ -25,13 +25,13 @@ class Watch:
         self._lock = Lock()
 
     def start_phase(self, phase: str, step: str, total: int) -> None:
-        """A phase of ``total`` steps; 0 if nobody can tell."""
+        """Start a phase of ``total`` steps; 0 if unknown."""
         with self._lock:
             self.phase, self.step, self.at, self.done, self.total = phase, step, "", 0, total
             self._phase_start = time.monotonic()
 
     def advance(self, steps: int = 1) -> None:
-        """So many steps are done."""
+        """Count steps as done."""
         with self._lock:
             self.done += steps
 
@@ -48,7 +48,7 @@ class Watch:
 
 
 def describe(phase: str, elapsed: float, left: float | None) -> str:
-    """Where things stand, the time so far and the time left, in words.
+    """Progress, time so far and time left, in words.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def describe(phase: str, elapsed: float, left: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as one would say them.
+    """Seconds in everyday units.
 
     Examples
     --------
@@ -78,13 +78,13 @@ _watch: ContextVar[Watch | None] = ContextVar("sharpgp_watch", default=None)
 
 
 def start_phase(phase: str, step: str = "", total: int = 0) -> None:
-    """Announce a phase of ``total`` steps, or one that takes as long as it takes."""
+    """Announce a phase of ``total`` steps, or of unknown length."""
     if (watch := _watch.get()) is not None:
         watch.start_phase(phase, step, total)
 
 
 def name_step(name: str) -> None:
-    """Announce what the present step works on."""
+    """Announce the present step by name."""
     if (watch := _watch.get()) is not None:
         watch.at = name
 
@@ -97,7 +97,7 @@ def advance(steps: int = 1) -> None:
 
 @contextmanager
 def show_progress(verbose: int = 0, stream: TextIO | None = None) -> Iterator[None]:
-    """Show on one line of standard error where the computation inside stands.
+    """Show the progress of the computation inside the block on one line of standard error.
 
     The line appears after three seconds, with ``verbose=1`` after half a second, with -1 never.
     Nothing is shown if standard error is neither a terminal nor a notebook, or if another line is
@@ -121,7 +121,7 @@ def show_progress(verbose: int = 0, stream: TextIO | None = None) -> Iterator[No
 
 
 def _write(watch: Watch, over: Event, stream: TextIO, wait: float) -> None:
-    """Write the line again and again, over itself, and leave it empty."""
+    """Rewrite the line until the end, and leave it empty."""
     width = 0
     while not over.wait(wait):
         text, wait = str(watch), _EVERY
@@ -138,6 +138,6 @@ def _is_terminal(stream: Any) -> bool:
 
 
 def _in_notebook() -> bool:
-    """Whether this is a kernel that shows what is written in a cell."""
+    """Whether this runs in a notebook's kernel."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return type(shell).__name__ == "ZMQInteractiveShell"

@@ -18,7 +18,7 @@ MIN_SPREAD = 1e-6  # ties are spread out until the density is at most 1 / MIN_SP
 
 
 class DistributionTable(ABC):
-    """What a distribution of ``n`` points answers, in the user's units, on checked tensors."""
+    """Answers of a distribution of ``n`` points, in the user's units, on checked tensors."""
 
     @abstractmethod
     def quantiles(self) -> Tensor:
@@ -63,7 +63,7 @@ class QuantileTable(DistributionTable):
     p : Tensor [K]
         Strictly increasing in (0, 1).
     q : Tensor [K, n]
-        Finite; where they cross, their running maximum over the levels is taken.
+        Finite; crossing ones are replaced by their running maximum over the levels.
     tail : Tail, optional
         With a scale [n] on both sides, or [2, n]; else exponential tails continue the outermost
         density.
@@ -81,7 +81,7 @@ class QuantileTable(DistributionTable):
 
         self.below, self.above = self.p[0], 1 - self.p[-1]  # probability in either tail
         if tail is not None:
-            # Of tied scores the tail has no width, and gets that of a tie.
+            # Tied scores give a tail without width; it gets the width of a tie.
             below, above = tail.scale.expand(2, -1).unsqueeze(-1)
             self.lower, self.upper = (
                 Tail(torch.maximum(each / self.scale, min_spread), tail.degrees)
@@ -149,7 +149,7 @@ class QuantileTable(DistributionTable):
         at = left | right | (inside & self._tied.gather(1, k.expand(len(self), -1)))
         end = self.u.gather(1, _run_ends(self._tied, up=up).gather(1, node))
         ends = torch.where(at, self.centre + self.scale * end, ends)
-        # A value that an end goes through is inside, whatever rounding says.
+        # A value at an end counts as inside, whatever the rounding.
         slack = END_SLACK * self.scale + 16 * EPS * ends.abs()
         return ends + slack if up else ends - slack
 

@@ -7,12 +7,13 @@ from torch import Tensor
 
 from sharpgp.exceptions import InvalidInputError
 
-#: 0.95 * 100 is a hair above 95 in floating point; a rank this close to a whole number is one.
+#: 0.95 * 100 is slightly above 95 in floating point; ranks this close to a whole number are
+#: rounded.
 RANK_TOLERANCE = 1e-9
 
 
 def rank(delta: Tensor, n_scores: int) -> Tensor:
-    """Fractional rank ``delta * (C + 1)``, snapped to whole numbers that rounding missed.
+    """Fractional rank ``delta * (C + 1)``, with rounding errors at whole numbers removed.
 
     Examples
     --------

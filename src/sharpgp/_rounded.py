@@ -8,14 +8,16 @@ from torch import Tensor
 
 from sharpgp._quantile_table import DistributionTable
 
-# Multiples of the step are looked at between quantiles at the first level and at 1 minus it, but
-# not farther than so many steps beyond those at the second; those at the ends have the rest.
+# Multiples of the step are enumerated between the quantiles at the first level and at 1 minus it,
+# but at most this many steps beyond those at the second. The end ones get the remaining
+# probability.
 _LEAST, _SMALL_TAIL, _MOST = 1e-9, 1e-6, 5000
 # Entries of a block of probabilities.
 _BLOCK = 2**21
-# A value is a multiple of the step up to this share of it.
+# Tolerance for multiples of the step, as a share of it.
 _SLACK = 1e-9
-# Probabilities below come from the density: a difference of distribution functions has no digits.
+# Smaller probabilities come from the density: a difference of distribution functions has no correct
+# digits.
 _SMALL = 1e-9
 
 
@@ -27,7 +29,7 @@ class RoundedTable(DistributionTable):
         levels = law.mean().new_tensor([[_LEAST, _SMALL_TAIL, 1 - _SMALL_TAIL, 1 - _LEAST]])
         ends = self._nearest(law.quantile(levels)) / step
         low, lower, upper, high = (ends[:, j : j + 1] for j in range(4))
-        # Steps that are too fine to be counted, and to matter.
+        # Steps too fine to be enumerated, or to matter.
         self._fine = upper - lower > _MOST
         self._low = torch.maximum(low, lower - _MOST)
         high = torch.minimum(high, upper + _MOST)
@@ -76,7 +78,7 @@ class RoundedTable(DistributionTable):
         return torch.where(self._fine, self._law.crps(y), total)
 
     def _nearest(self, values: Tensor) -> Tensor:
-        # Down from the middle between two multiples; and never a negative zero.
+        # Ties between two multiples go down; no negative zero.
         return (values / self._step - 0.5).ceil() * self._step + 0.0
 
     def _expected(self, function: Callable[[Tensor], Tensor]) -> Tensor:
@@ -87,7 +89,7 @@ class RoundedTable(DistributionTable):
         return torch.cat(parts, 1).sum(1, keepdim=True)
 
     def _blocks(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Multiples of the step, probabilities up to them, and their own, some [n, k] at a time."""
+        """Multiples of the step, their cumulative and their own probabilities, in blocks [n, k]."""
         low, size = self._low, self._size
         width = max(1, _BLOCK // max(1, len(low)))
         below = torch.zeros_like(low)

@@ -7,7 +7,7 @@ from typing import Any
 from sharpgp._extras import need
 from sharpgp.exceptions import SavedModelError
 
-#: Types in everyday pipelines that skops does not know: they hold settings, and run nothing.
+#: Types in everyday pipelines that skops does not know: they hold settings and run no code.
 _HARMLESS = (
     "builtins.object",
     "numpy.dtype",

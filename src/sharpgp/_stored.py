@@ -1,14 +1,13 @@
 """Objects as JSON and tensors, and back, by a closed table of classes.
 
-A class joins with the decorator :func:`stored`, next to its definition, which lists its attributes
-and what each has to be.  Decoding looks names up in the table and sets plain attributes: nothing
-is imported, evaluated or called by a name from the file.  A name that is not in the table makes it
-load the modules that few models need, and then the methods that installed distributions offer as
-entry points, whatever the name.  The objects
-of a model form a flat list in which each refers to earlier ones only, so that what was shared stays
-shared and no file can make a loop.
+A class joins by the decorator :func:`stored`, which lists its attributes and their types.  Decoding
+looks names up in the table and sets plain attributes: nothing is imported, evaluated or called by a
+name from the file.  An unknown name makes it load the modules that few models need, and then all
+methods that installed distributions offer as entry points, whatever the name.  The objects of a
+model form a flat list in which each refers to earlier ones only.  So shared objects stay shared,
+and no file can make a loop.
 
-torch is imported where tensors are looked at: a command that reads a table need not wait for it.
+torch is imported where tensors are handled, so that a command can read a table without it.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=type)
 _DTYPES = ("torch.float64", "torch.float32", "torch.int64", "torch.bool")
-#: As a value in ``transient``: the attribute is not set again.
+#: Value in ``transient``: the attribute is not restored.
 ABSENT: Any = object()
 
 
@@ -47,7 +46,7 @@ class Codec:
 _BY_NAME: dict[str, Codec] = {}
 _BY_TYPE: dict[type, Codec] = {}
 # Modules with classes that few models hold, or that take long to load, as gpytorch's kernels do.
-# Of an optimisation only sharpgp.bo knows, which reads its own files.
+# sharpgp.bo reads its own files, and is not listed.
 _ON_DEMAND = (
     "sharpgp.estimator", "sharpgp._fit", "sharpgp.gp.kernels.from_gpytorch",
     "sharpgp.gp.kernels.gpytorch_state", "sharpgp.gp.adapters",
@@ -66,9 +65,9 @@ def add_codec(cls: type, codec: Codec) -> None:
 
 
 class Spec:
-    """What a value has to be, beyond being of a class."""
+    """Type of a value, beyond its class."""
 
-    def check(self, value: Any, sizes: dict[str, int]) -> None:
+    def check(self, value: object, sizes: dict[str, int]) -> None:
         """Raise unless ``value`` fits; sizes met for the first time are added to ``sizes``."""
         raise NotImplementedError
 
@@ -77,7 +76,7 @@ class Spec:
 class Array(Spec):
     """A tensor of finite float64 or, if ``whole``, of int64 numbers.
 
-    Named sizes agree within an object; none is 0, unless it is ``empty`` that the tensor may be.
+    Named sizes agree within an object; none is 0 unless ``empty`` allows it.
 
     Examples
     --------
@@ -94,7 +93,7 @@ class Array(Spec):
     whole: bool = False
     empty: bool = False
 
-    def check(self, value: Any, sizes: dict[str, int]) -> None:
+    def check(self, value: object, sizes: dict[str, int]) -> None:
         import torch
 
         expected = torch.int64 if self.whole else torch.float64
@@ -124,7 +123,7 @@ class NumPyArray(Spec):
     sizes: str = ""
     whole: bool = False
 
-    def check(self, value: Any, sizes: dict[str, int]) -> None:
+    def check(self, value: object, sizes: dict[str, int]) -> None:
         expected = np.dtype(np.int64 if self.whole else np.float64)
         if not isinstance(value, np.ndarray) or value.dtype != expected:
             raise SavedModelError(f"expected an array of {expected}, found {_kind(value)}")
@@ -149,8 +148,9 @@ class Several(Spec):
 
     spec: Any
 
-    def check(self, value: Any, sizes: dict[str, int]) -> None:
-        require(value, list | tuple)
+    def check(self, value: object, sizes: dict[str, int]) -> None:
+        if not isinstance(value, list | tuple):
+            raise SavedModelError(f"expected a list, found {_kind(value)}")
         for element in value:
             require(element, self.spec)
 
@@ -161,13 +161,13 @@ class Maybe(Spec):
 
     spec: Any
 
-    def check(self, value: Any, sizes: dict[str, int]) -> None:
+    def check(self, value: object, sizes: dict[str, int]) -> None:
         require(value, self.spec, sizes)
 
 
 @dataclass(frozen=True)
 class Of(Spec):
-    """An object of a class that is named, so that its module is not loaded before there is one.
+    """An object of a class given by name, so that its module is loaded only if there is one.
 
     Examples
     --------
@@ -178,7 +178,7 @@ class Of(Spec):
 
     name: str
 
-    def check(self, value: Any, sizes: dict[str, int]) -> None:
+    def check(self, value: object, sizes: dict[str, int]) -> None:
         if self.name not in {f"{cls.__module__}.{cls.__qualname__}" for cls in type(value).__mro__}:
             raise SavedModelError(f"expected {self.name}, found {_kind(value)}")
 
@@ -208,7 +208,7 @@ def stored(
     Parameters
     ----------
     name : str
-        What the class is called in files; it must not change.
+        Name of the class in files; it must not change.
     transient : mapping, optional
         Attributes that are not saved, with the value that each has after loading.
     **fields
@@ -324,7 +324,7 @@ class Writer:
         if str(tensor.dtype) not in _DTYPES:
             raise SavedModelError(f"cannot save {where}: found a tensor of {tensor.dtype}")
         name = f"{len(self.tensors)}.{where}"
-        # Matrix products round differently for rows and columns, so the order in memory stays.
+        # The order in memory stays, as matrix products round differently for rows and columns.
         by_columns = tensor.dim() == 2 and not tensor.is_contiguous() and tensor.t().is_contiguous()
         # A copy, as safetensors refuses tensors that share memory: a level, say, and all of them.
         self.tensors[name] = (tensor.t() if by_columns else tensor).cpu().contiguous().clone()
@@ -354,7 +354,7 @@ def _load_until(table: Mapping[Any, Codec], key: Any) -> None:
 
 def _codec(name: str) -> Codec:
     _load_until(_BY_NAME, name)
-    if name not in _BY_NAME:  # a method of another distribution that nobody has imported yet
+    if name not in _BY_NAME:  # a method of another distribution, not imported yet
         loadable_entry_points(METHODS)
     if name not in _BY_NAME:
         raise SavedModelError(
@@ -365,7 +365,7 @@ def _codec(name: str) -> Codec:
 
 
 class Reader:
-    """Builds values from what a :class:`Writer` collected; anything odd is a SavedModelError."""
+    """Builds values from a :class:`Writer`'s output; anything unexpected is a SavedModelError."""
 
     def __init__(
         self,
@@ -405,7 +405,7 @@ class Reader:
         if tag == "strings":
             return np.array(content, dtype=object)
         if tag == "skops":
-            # What was shared stays shared.
+            # Shared objects stay shared.
             if content not in self._estimators:
                 self._estimators[content] = _skops.read(content, self._trusted)
             return self._estimators[content]

@@ -7,7 +7,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-# So many scales beyond an exponential tail's node nothing is left that a float could hold.
+# This many scales beyond its node, an exponential tail underflows.
 _BEYOND = 800.0
 
 
@@ -21,7 +21,7 @@ class Tail:
     Parameters
     ----------
     scale : Tensor
-        ``tau``, of any shape that fits what is asked.
+        ``tau``, of any shape that broadcasts with the arguments.
     degrees : float
         ``m``, more than 2, so that mean and variance are finite.
 
@@ -45,7 +45,7 @@ class Tail:
         return type(self)(self.scale * factor, self.degrees)
 
     def excess(self, share: Tensor) -> Tensor:
-        """How far the tail reaches at which ``share`` in [0, 1] of its mass lies beyond."""
+        """Excess beyond which ``share`` in [0, 1] of the tail's mass lies."""
         lost = -torch.log(share)
         if math.isinf(self.degrees):
             return self.scale * lost

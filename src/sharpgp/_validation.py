@@ -1,6 +1,6 @@
 """The one place where input is checked and turned into float64 tensors, and back.
 
-torch is imported where a tensor is made: a command that checks its options need not wait for it.
+torch is imported where a tensor is made, so that a command can check its options without it.
 """
 
 from __future__ import annotations
@@ -20,18 +20,17 @@ if TYPE_CHECKING:
 
 #: Targets above this leave no room for the width of an interval.
 LARGEST_TARGET = 1e280
-# Rounding, relative to the largest magnitude of a column: of values that all differ, a few steps of
-# double precision; of values most of which are equal, the step of single precision.
+# Rounding, relative to a column's largest magnitude: a few steps of double precision if all values
+# differ, one step of single precision if most are equal.
 _ROUNDING, _SINGLE = 8 * np.finfo(np.float64).eps, float(np.finfo(np.float32).eps)
 
 
 def constant_columns(X: np.ndarray) -> np.ndarray:
     """Columns of ``X`` (n, d) that are constant but for rounding, and their value: shape (2, k).
 
-    Rounding means that no row is farther from the median than 8 steps of double precision
-    (1.8e-15) of the column's largest magnitude; or, where more than half of the rows are equal,
-    than the step of single precision (1.2e-7): as if a number had been written down with fewer
-    digits in some rows.
+    Every row is then within 8 steps of double precision (1.8e-15) of the median, relative to the
+    column's largest magnitude. If more than half of the rows are equal, one step of single
+    precision (1.2e-7) is allowed, as if some rows had been written with fewer digits.
 
     Examples
     --------
@@ -124,7 +123,7 @@ def as_weights(weights: Any, *, n_rows: int, device: Any = None) -> Tensor:
 
 
 def as_labels(groups: Any, *, n_rows: int, device: Any = None) -> Tensor:
-    """Groups as whole numbers [n], equal where groups are; anything hashable names one.
+    """Groups as whole numbers [n], equal for equal groups; anything hashable names a group.
 
     Examples
     --------
@@ -229,7 +228,7 @@ def check_choice(value: Any, name: str, known: Iterable[str]) -> None:
 
 
 def nearest(value: Any, known: Iterable[str]) -> str:
-    """The end of a message about a name that is not known, if it is close to one that is."""
+    """End of a message about an unknown name: the closest known one, if any is close."""
     close = get_close_matches(value, list(known), n=1) if isinstance(value, str) else []
     return f"; did you mean {close[0]}?" if close else ""
 
@@ -255,9 +254,9 @@ def _as_probabilities(values: Any, name: str) -> tuple[list[float], bool]:
 
 
 def refuse_other_kinds(values: Any, name: str, *, but: str = "") -> None:
-    """Raise for arrays that NumPy would turn into floats by dropping what they say.
+    """Raise for arrays that lose information when NumPy turns them into floats.
 
-    ``but`` is the letter of a kind that passes.
+    ``but`` is the letter of a kind to accept.
 
     Examples
     --------

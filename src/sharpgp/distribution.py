@@ -102,15 +102,15 @@ class PredictiveDistribution:
         r"""Return the distribution of values that are whole numbers, or multiples of ``step``.
 
         Grades, counts and readings of a coarse scale are not continuous, but predictions are.  A
-        value :math:`k s` has the probability of all that is rounded to it,
+        value :math:`k s` has the probability of all values rounded to it,
 
         .. math:: P(R = k s) = F((k + \tfrac12) s) - F((k - \tfrac12) s) .
 
         ``cdf`` jumps, ``log_prob`` is the log of a probability, and quantiles, draws and ends of
         intervals are multiples of ``step``.  Intervals cover at least what they claim, usually
         more: take those of ``predict_interval`` for coverage, and this for probabilities, mean and
-        CRPS.  Where thousands of steps are likely, these are those before rounding, which differ by
-        at most a step.
+        CRPS.  If thousands of steps are likely, these two are computed before rounding, which
+        changes them by at most a step.
 
         Examples
         --------
@@ -174,8 +174,8 @@ class PredictiveDistribution:
     def interval(self, coverage: Array) -> Array:
         r"""Return the centred interval from :math:`Q((1-c)/2)` to :math:`Q((1+c)/2)`.
 
-        The interval is closed: its ends are moved outward by rounding, and out of tied quantiles,
-        so that it contains the value that they tie at.
+        The interval is closed.  Its ends are rounded outward and moved out of tied quantiles, so
+        that it contains the tied value.
 
         Parameters
         ----------

@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from sharpgp._stored import ABSENT, Maybe, NumPyArray, Of, Several, stored
-from sharpgp._validation import as_coverage, as_features, as_numpy
+from sharpgp._validation import as_coverage, as_float, as_numpy
 from sharpgp.data.encoding import TableEncoding
 from sharpgp.data.inputs import encode_rows, feature_names, plain, read_features, read_targets
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError, SavedModelError
@@ -103,7 +103,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
     r"""Regression with calibrated, sharp predictive quantiles.
 
     A model, or a weighted pool of several, predicts a distribution at every ``x``.  Errors on
-    points that the model has not seen correct its quantiles: intervals cover as they claim.
+    held-out points correct its quantiles, so that intervals cover as often as they claim.
 
     Parameters
     ----------
@@ -270,8 +270,8 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
             How much each row counts: in learning, in the scores that pool models, and in the ranks
             that make intervals.  Only ratios matter, rows of weight 0 are left out.  A row of
             weight ``w`` has its likelihood to the power of ``w``, as ``w`` equal rows would.  For
-            measurements of different precision, ``noise`` is right.  Exact GPs only: beyond 2,000
-            rows with ``approximation="exact"``.
+            measurements of different precision, use ``noise``.  Exact GPs only: beyond 2,000 rows
+            with ``approximation="exact"``.
         sample_weight_cal : array or callable, optional
             For a covariate shift, weights of the calibration points: how much more frequent their
             inputs are among the points to predict.  One per row of ``X_cal``, or, without it, of
@@ -305,7 +305,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         Trained hyperparameters stay.  New points join the calibration data, which keeps the
         guarantee of ``"exact"`` for exchangeable data; where every point trains and calibrates
         (``"cv"``), they are scored by the present model and then join its training data, too.
-        Where ``fit`` was given groups, each of them counts as a group of its own.
+        If ``fit`` was given groups, each new point counts as a group of its own.
 
         Parameters
         ----------
@@ -393,9 +393,9 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         coverage : float or sequence of float in (0, 1)
         symmetric : bool, optional
             False: centred quantiles; True: the band ``mu -+ radius`` from absolute z-scores.  None:
-            as chosen at fit, for all coverages: with ``"exact"``, ``"cv"`` and ``"loo"`` the better
-            of the two for scores like those of the training points, otherwise the band below 199
-            calibration points.  Also the band where there are too few points for two tails.
+            as chosen at fit.  ``"exact"``, ``"cv"`` and ``"loo"`` take the better of the two for
+            scores like those of the training points; other methods take the band below 199
+            calibration points.  Too few points for two tails also mean the band.
         noise : float or array of shape (n,), optional
             Noise variances of the observations to predict, if ``fit`` was given noise; ``noise_``
             by default.  0: observations without that noise.
@@ -497,15 +497,15 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
     ) -> CalibrationReport | list[CalibrationReport]:
         """Every metric on test data, by name, with the ECE floor; prints and shows as a table.
 
-        Without test data, on the points that calibrated the model, each predicted by fits that
-        have not seen it; see :class:`sharpgp.calibration.predictors.held_out_view.HeldOutView`.
-        With several outputs, a list of such tables.
+        Without test data, on the calibration points, each predicted by fits that have not seen it;
+        see :class:`sharpgp.calibration.predictors.held_out_view.HeldOutView`.  With several
+        outputs, a list of such tables.
 
         Parameters
         ----------
         X, y : arrays, optional
         coverage : float in (0, 1)
-            Of the intervals; their metrics are named by it, as in ``width_95``.
+            Coverage of the intervals; the names of their metrics end with it, as in ``width_95``.
         noise : float or array, optional
             See :meth:`predict_interval`.
 
@@ -548,7 +548,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
 
         self._check_one_output()
         with warnings.catch_warnings():
-            # Rows that mix two others may be far from all data, which is what is asked about.
+            # Mixed rows may lie far from all data; here that is expected.
             warnings.simplefilter("ignore", CalibrationWarning)
             return explain_widths(self, X, as_coverage(coverage)[0][0])
 
@@ -674,7 +674,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         array = append_noise(read_features(self, X), noise, getattr(self, "noise_", None))
         if hasattr(self, "weight_"):
             array = np.column_stack([array, np.zeros(len(array))])  # of usual weight
-        return as_features(array, device=self.calibrated_.device)
+        return as_float(array, "X", self.calibrated_.device)
 
     def _answer(
         self,
@@ -683,9 +683,9 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         noise: ArrayLike | None = None,
         groups: ArrayLike | None = None,
     ) -> T:
-        """``ask(predictor, X)``; out of GPU memory, in smaller blocks, and then on the CPU.
+        """``ask(predictor, X)``; when GPU memory runs out, in smaller blocks, then on the CPU.
 
-        Of several outputs, the answers for each of them, :func:`sharpgp.outputs.stack_answers`.
+        Several outputs are asked one by one, see :func:`sharpgp.outputs.stack_answers`.
         """
         from sharpgp.calibration.cautions import features_named
         from sharpgp.data.rows import append_group_numbers

@@ -25,11 +25,11 @@ class MissingExtraError(SharpGPError, ImportError):
 
 
 class CalibrationWarning(UserWarning):
-    """An answer is given, but with less than the usual guarantee; the message says why."""
+    """The answer comes with less than the usual guarantee; the message says why."""
 
 
 def warn(message: str, category: type[Warning] = CalibrationWarning) -> None:
-    """Warn at the line outside of this package that asked for the answer.
+    """Warn, and point to the line outside of this package that called it.
 
     Examples
     --------

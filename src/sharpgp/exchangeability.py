@@ -5,8 +5,8 @@ are, the scores of both are exchangeable, and a rank test has the p-value it sta
 that has not seen either (``exact`` and other methods with a holdout) in finite samples, for those
 whose training points calibrate (``cv``) nearly.
 
-Rows of one group are not exchangeable with rows of others, groups are: each is then represented by
-one of its rows, drawn at random.
+With groups, groups are exchangeable and rows are not: each group is then represented by one of its
+rows, drawn at random.
 
 Row after row, :class:`Martingale` bets against the same assumption; its capital is evidence at any
 time.  :class:`sharpgp.Online` keeps one.
@@ -20,10 +20,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.stats import ks_2samp, mannwhitneyu
 
 from sharpgp._validation import as_labels, as_numpy, as_target
-from sharpgp.calibration.predictors.base import Calibrated, calibrated_of
+from sharpgp.calibration.predictors.base import Calibrated, FittedModel, calibrated_of
 from sharpgp.calibration.predictors.by_class import ClassPredictor
 from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.data.inputs import encode_rows, plain
@@ -37,21 +38,21 @@ _JUMP_SHARE = 0.01
 
 @dataclass(frozen=True)
 class Exchangeability:
-    """What a comparison of new rows with calibration rows found.
+    """Result of comparing new rows with calibration rows.
 
     Attributes
     ----------
     p_value : float
-        Of all tests together: twice the smaller of the two below.
+        p-value of both tests below: twice the smaller one.
     centre, size : float
         p-values of rank tests on the scores (is the prediction off to one side?) and on their
-        absolute values (are errors larger or smaller than they were?  By ``cv``, larger: those of
-        its training points are of fits to fewer rows, and a little too large already).
+        absolute values (has the size of errors changed?).  With ``cv``, only larger errors count,
+        as its scores come from fits to fewer rows and are a little too large.
     moved : dict from str to float
         Features whose distribution differs from that in training, with p-values that count all
         features; the clearest first.
     n_old, n_new : int
-        How many scores were compared: of groups, one each.
+        How many scores were compared; one per group.
     old, new : arrays
         The scores themselves.
     """
@@ -74,7 +75,9 @@ class Exchangeability:
         )
 
 
-def compare(model: Any, X: Any, y: Any, *, groups: Any = None) -> Exchangeability:
+def compare(
+    model: FittedModel, X: ArrayLike, y: ArrayLike, *, groups: ArrayLike | None = None
+) -> Exchangeability:
     """Test whether new labelled rows are like the calibration rows of a model.
 
     Warns if they are not, and names the features that moved.  The p-value is for independent new
@@ -83,13 +86,13 @@ def compare(model: Any, X: Any, y: Any, *, groups: Any = None) -> Exchangeabilit
     Parameters
     ----------
     model : SharpGPRegressor or Calibrated
-        By a method that ranks scores: ``exact``, ``cv``, ``kuleshov18``, ...
+        Calibrated by a method that ranks scores: ``exact``, ``cv``, ``kuleshov18``, ...
     X : array or data frame (n, d)
     y : array of shape (n,)
         Rows that neither trained nor calibrated the model.
     groups : array of shape (n,), optional
-        Which new rows belong together.  One row of each is compared, as of each group that
-        calibrated the model; without, each new row counts as a group of its own.
+        Which new rows belong together.  One row per group is compared, also among the calibration
+        rows.  By default, each new row is a group of its own.
 
     Examples
     --------
@@ -120,12 +123,12 @@ def compare(model: Any, X: Any, y: Any, *, groups: Any = None) -> Exchangeabilit
     sides = "less" if calibrated.in_training else "two-sided"
     size = float(mannwhitneyu(np.abs(old), np.abs(new), alternative=sides).pvalue)
     encoding = None if rows is None else rows.encoding
-    # A GP that has let its training rows go is compared by those that calibrated it; so are
-    # groups, which a model does not know of its training rows.
+    # If the GP does not keep its training rows, or there are groups (unknown for training rows),
+    # the calibration rows are compared.
     known = getattr(calibrated.model, "X_train", calibrated.X_cal)
     if calibrated.groups is not None:
         known = calibrated.X_cal[ours]
-    # Weights of rows are no inputs.
+    # Weights of rows are not inputs.
     d = features.shape[1] - getattr(calibrated.model, "weighted", False)
     moved = moved_features(
         as_numpy(known)[:, :d], as_numpy(features)[:, :d], names_of_features(encoding, d)
@@ -148,7 +151,7 @@ def ranked_scores(calibrated: Calibrated) -> ScoredPredictor | None:
     return calibrated if isinstance(calibrated, ScoredPredictor) else None
 
 
-def one_per_group(groups: Any, n_rows: int) -> np.ndarray:
+def one_per_group(groups: ArrayLike | None, n_rows: int) -> np.ndarray:
     """One row of each group, drawn at random but the same every time; without groups, all rows.
 
     Examples
@@ -175,7 +178,7 @@ def moved_features(before: np.ndarray, after: np.ndarray, names: Sequence[str]) 
     ['dose']
     """
     found = {}
-    # A model keeps its rows in other units: what comes back differs from what went in by rounding.
+    # A model keeps its rows in other units, so they come back with rounding errors.
     size = np.maximum(np.abs(before).max(axis=0), np.abs(after).max(axis=0))
     columns = (np.round(rows / np.where(size > 0, size, 1.0), 12).T for rows in (before, after))
     for name, ours, theirs in zip(names, *columns, strict=True):
@@ -197,7 +200,7 @@ class Martingale:
 
     Each new score ``z_t`` gets the p-value ``p_t``, the share of all scores so far that are at
     least as large, ties broken at random.  While rows are exchangeable, p-values are independent
-    and uniform, and no betting on them has an expected gain: for capital ``M_t`` that began as 1,
+    and uniform, and no bet on them has an expected gain: for capital ``M_t`` that began as 1,
 
     ``P(max_t M_t >= 1 / alpha) <= alpha``,
 
@@ -212,7 +215,7 @@ class Martingale:
     Parameters
     ----------
     scores : array of shape (C,)
-        Those of the calibration points.
+        Scores of the calibration points.
 
     Attributes
     ----------

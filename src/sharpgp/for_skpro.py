@@ -27,7 +27,7 @@ class SkproRegressor(BaseProbaRegressor):
     Attributes
     ----------
     estimator_ : SharpGPRegressor
-        The fitted clone, for all that skpro does not ask for.
+        The fitted clone, for everything beyond skpro's interface.
 
     Examples
     --------

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from sharpgp._validation import as_count, as_coverage, as_features, as_numpy, as_target
-from sharpgp.calibration.predictors.base import calibrated_of
+from sharpgp.calibration.predictors.base import Calibrated, FittedModel, calibrated_of
 from sharpgp.calibration.predictors.by_class import ClassPredictor
 from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.data import TableEncoding, is_frame
 from sharpgp.data.inputs import with_constants
-from sharpgp.estimator import SharpGPRegressor
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError, warn
 from sharpgp.exchangeability import (
     ALARM_LEVEL,
@@ -40,10 +40,10 @@ class Online:
     ``alpha_(t+1) = alpha_t + gamma (alpha - err_t)``,
 
     ``err_t`` being 1 if the interval missed ``y_t`` and 0 otherwise (over several rows observed
-    together, the share of those missed).  Where ``alpha_t <= 0`` the interval is infinite, save for
-    bounds that the user gave; where ``alpha_t >= 1`` it is the mean alone and counts as missed.
-    Bounds that data suggested are dropped when a target lies beyond.  Then for every sequence of
-    data and every ``T``,
+    together, the share of those missed).  If ``alpha_t <= 0``, the interval is infinite, up to
+    bounds that the user gave.  If ``alpha_t >= 1``, it is the mean alone and counts as missed.
+    Bounds assumed from data are dropped when a target lies beyond.  Then for every sequence of data
+    and every ``T``,
 
     ``|err_1 + ... + err_T - alpha T| <= (max(alpha, 1 - alpha) + gamma) / gamma``,
 
@@ -59,9 +59,9 @@ class Online:
     gamma : float
         Step: larger ones follow faster changes, smaller ones give steadier widths.
     window : int or None
-        Take ``beta`` from this many of the newest points, calibration points to begin with; mean
-        and spread stay.  With None the scores stay, too, and the level alone adapts, which takes
-        more infinite intervals to keep up with a change.
+        Compute ``beta`` from this many of the newest points, at first calibration points; mean and
+        spread stay.  With None, only the level adapts; keeping up with a change then takes more
+        infinite intervals.
     symmetric : bool, optional
         As in ``predict_interval``.
 
@@ -74,7 +74,7 @@ class Online:
     missed : float
         Sum of ``err_t`` so far.
     calibrated : Calibrated
-        The present predictor, which changes if there is a window.
+        The present predictor; it changes if there is a window.
     martingale : Martingale or None
         Evidence that the stream differs from the calibration points, for models with ranked scores
         and rows that are exchangeable (each of a group of its own, if there are groups), see
@@ -88,6 +88,7 @@ class Online:
 
     Examples
     --------
+    >>> from sharpgp import SharpGPRegressor
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-3, 3, (400, 1))
     >>> noise = np.where(np.arange(400) < 250, 0.1, 0.2)  # doubles in the middle
@@ -104,7 +105,7 @@ class Online:
 
     def __init__(
         self,
-        model: Any,
+        model: FittedModel,
         coverage: float = 0.95,
         *,
         gamma: float = 0.01,
@@ -135,11 +136,11 @@ class Online:
             self.martingale = Martingale(as_numpy(ranked.scores)[ours])
         self._recent: deque[np.ndarray] = deque(maxlen=_RECENT_ROWS)
         self._warned = False
-        self._numpy = isinstance(model, SharpGPRegressor)
+        self._numpy = not isinstance(model, Calibrated)
         self._encoding: TableEncoding | None = getattr(model, "encoding_", None)
         self._model = model
 
-    def predict_interval(self, X: Any) -> Any:
+    def predict_interval(self, X: ArrayLike) -> np.ndarray | Tensor:
         """Ends of the intervals for the coming step, shape (n, 2).
 
         NumPy if the model is an estimator, torch otherwise; infinite where ``alpha <= 0``.
@@ -147,13 +148,13 @@ class Online:
         ends = self._ends(self._features(X))
         return ends.cpu().numpy() if self._numpy else ends
 
-    def observe(self, X: Any, y: Any) -> "Online":
+    def observe(self, X: ArrayLike, y: ArrayLike) -> "Online":
         """Learn from the labels ``y`` (n,) of the rows ``X`` (n, d) of a step."""
         X = self._features(X)
         self._observe(X, as_target(y, n_rows=X.shape[0], device=X.device))
         return self
 
-    def track(self, X: Any, y: Any) -> Any:
+    def track(self, X: ArrayLike, y: ArrayLike) -> np.ndarray | Tensor:
         """Predict and observe row after row; the intervals (n, 2), each made before its label.
 
         Examples
@@ -195,7 +196,7 @@ class Online:
         return moved_features(before, after, names_of_features(self._encoding, before.shape[1]))
 
     def _watch(self, X: Tensor, y: Tensor) -> None:
-        """Let the martingale see the step; a warning when it is sure of a change."""
+        """Show the step to the martingale; warn when it is sure of a change."""
         if self.martingale is None:
             return
         self._recent.extend(as_numpy(X))

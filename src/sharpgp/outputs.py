@@ -7,8 +7,8 @@ for a single interval.  Where outputs are correlated, so are their scores, and t
 than Bonferroni's.  The units ``u_j``, quantiles of each model's scores of its own training points,
 let every output miss about equally often.
 
-Bands that contain all rows of a new group at once (a curve, a horizon) are the same with the rows
-of a group for the outputs: ``m_g = max |z_i|`` over the rows ``i`` of group ``g``.
+Bands that contain all rows of a new group at once (a curve, a horizon) work alike, with the rows of
+a group in place of outputs: ``m_g = max |z_i|`` over the rows ``i`` of group ``g``.
 
 Weights for a covariate shift and groups enter the rank of ``m`` as they do that of a single score,
 see :class:`sharpgp.calibration.ranks.Ranks`; the weight of a group is the mean of its rows'.
@@ -47,7 +47,7 @@ from sharpgp.exchangeability import moved_features, names_of_features
 
 # Rows in a leaf of the forest that estimates P(complete | x), and its trees.
 _LEAF, _TREES = 5, 300
-# What is given for all rows serves those of them that calibrate, too.
+# Arguments given for all rows also serve the calibration rows.
 _SHARED = ("groups", "noise", "sample_weight")
 
 
@@ -58,15 +58,15 @@ _SHARED = ("groups", "noise", "sample_weight")
     groups=Maybe(Array("C", whole=True)),
 )
 class JointScores:
-    """Absolute scores [C, p] of points (or groups) whose ``p`` parts are to be held at once.
+    """Absolute scores [C, p] of points (or groups) whose ``p`` parts are covered at once.
 
     Parameters
     ----------
     z : Tensor [C, p]
     weights : Tensor [C], optional
-        In units in which test points have weights of their own, see :meth:`radius`.
+        In the units of the test points' weights, see :meth:`radius`.
     groups : Tensor [C], optional
-        Whole numbers, equal for points of one group, of which new ones are predicted.
+        Whole numbers, equal for points of one group; predictions are for new groups.
     """
 
     weights: Tensor | None = None
@@ -82,10 +82,10 @@ class JointScores:
             self.groups = groups
 
     def radius(self, coverage: float, units: Tensor, test_weights: Tensor | None = None) -> Tensor:
-        """How many units [p] on either side hold all parts with this probability [T or 1].
+        """Half-width, in units [p], that covers all parts with this probability [T or 1].
 
-        ``test_weights`` [T] are those of the points to predict, in the units of ``weights``; all
-        are 1 without.
+        ``test_weights`` [T]: weights of the points to predict, in units of ``weights``; 1 by
+        default.
 
         Examples
         --------
@@ -213,7 +213,7 @@ def fit_outputs(
 
 
 def _by_side(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Arguments of rows that train, and of rows that calibrate."""
+    """Arguments for the training rows, and for the calibration rows."""
     theirs = {name: value for name, value in given.items() if name.endswith("_cal")}
     return {name: value for name, value in given.items() if name not in theirs}, theirs
 
@@ -240,8 +240,8 @@ def _joint(
 ) -> JointScores | None:
     """Scores of the complete rows, with their weights and groups; None if no row is complete.
 
-    ``z`` [n, p] has NaN where there is no score; ``rows`` calibrate ``model``, of the first output.
-    The ``n`` rows have ``places`` in the ``whole`` table, all of it for None.
+    ``z`` [n, p] is NaN where there is no score.  ``rows`` calibrate ``model``, the first output's.
+    ``places`` are the positions of the ``n`` rows in the ``whole`` table; None for all of it.
     """
     complete = ~z.isnan().any(-1)
     if not bool(complete.any()):
@@ -255,7 +255,7 @@ def _joint(
     if rarity is not None:
         rare = torch.from_numpy(rarity if places is None else rarity[places])[complete]
         weights = rare if weights is None else weights * rare
-        # A point to predict has the mean weight of new points, as far as gaps are concerned.
+        # As to gaps, a point to predict has the mean weight of new points.
         weights = weights * (weights.sum() / (weights @ rare))
     return JointScores(z[complete].abs(), weights, groups)
 
@@ -263,8 +263,8 @@ def _joint(
 def _rarity(X: Any, Y: np.ndarray, seed: int | None) -> np.ndarray | None:
     """``1 / P(complete | x)`` (n,), where gaps in ``Y`` (n, p) depend on ``X``; None elsewhere.
 
-    By the out-of-bag votes of a forest, where a feature of complete rows is distributed unlike that
-    of the others.
+    Estimated by a forest's out-of-bag votes, if some feature is distributed differently in complete
+    rows.
     """
     inputs, complete = _features(X), ~np.isnan(Y).any(1)
     if complete.all() or not complete.any():
@@ -302,7 +302,7 @@ def predict_region(
     boxes = []
     for value in values:
         if joint is None:
-            # By Bonferroni, where a method has no scores.
+            # Bonferroni, for methods without scores.
             share = 1.0 - (1.0 - value) / len(outputs)
             boxes.append(estimator.predict_interval(X, share, **settings))
             continue
@@ -413,7 +413,7 @@ def _take(rows: Any, index: np.ndarray) -> Any:
 
 
 def _of_rows(value: Any, rows: np.ndarray, n: int) -> Any:
-    """What belongs to some of ``n`` rows; what is for all of them as it is."""
+    """Entries of some of ``n`` rows; an argument for all rows is returned unchanged."""
     if value is None or callable(value) or isinstance(value, str) or np.ndim(plain(value)) == 0:
         return value
     array = np.asarray(plain(value))
@@ -437,7 +437,7 @@ def _scores(model: Any, rows: np.ndarray, n: int) -> Tensor | None:
 
 
 def _placed(values: Tensor, rows: np.ndarray, n: int) -> Tensor:
-    """Values of some rows, in their places [n]; NaN elsewhere."""
+    """Values of some rows at their positions [n]; NaN elsewhere."""
     out = torch.full((n,), float("nan"), dtype=torch.float64)
     out[torch.from_numpy(rows)] = values.double().cpu()
     return out
@@ -461,7 +461,7 @@ def _test_weights(model: Any, X: Any, noise: Any, sample_weight: Any) -> Tensor 
 
 
 def _band(estimator: Any, X: Any, radius: Tensor, noise: Any) -> np.ndarray:
-    """What scores of ``-radius`` and ``radius`` [n or 1] stand for (n, 2)."""
+    """Targets (n, 2) with scores of ``-radius`` and ``radius`` [n or 1]."""
 
     def ends(calibrated: Any, X: Tensor) -> np.ndarray:
         radii = torch.stack([-radius, radius]).to(X)

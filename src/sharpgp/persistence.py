@@ -23,14 +23,14 @@ from sharpgp.exceptions import InvalidInputError, SavedModelError, SharpGPError
 __all__ = ["SCHEMA", "Array", "Maybe", "Several", "load", "read", "save", "stored"]
 
 FORMAT = "sharpgp model"
-#: Number of the layout of files; one that this version does not know is refused.
+#: Version of the file layout; unknown ones are refused.
 SCHEMA = 2
 
 
-def save(model: Any, path: str | os.PathLike[str], **more: Any) -> None:
+def save(model: object, path: str | os.PathLike[str], **more: object) -> None:
     """Save a fitted estimator, a calibrated predictor or a posterior in one file.
 
-    The file appears whole or not at all; one that was there before is replaced only at the end.
+    The file appears whole or not at all; an earlier one is replaced only at the end.
 
     Parameters
     ----------
@@ -86,7 +86,12 @@ def save(model: Any, path: str | os.PathLike[str], **more: Any) -> None:
         temporary.write_bytes(data)
 
 
-def load(path: str | os.PathLike[str], *, device: Any = "auto", trusted: Sequence[str] = ()) -> Any:
+def load(
+    path: str | os.PathLike[str],
+    *,
+    device: str | torch.device = "auto",
+    trusted: Sequence[str] = (),
+) -> object:
     """Load what :func:`save` saved; its predictions are the same, bit for bit.
 
     Parameters
@@ -96,8 +101,8 @@ def load(path: str | os.PathLike[str], *, device: Any = "auto", trusted: Sequenc
         Where the model computes from now on; ``"auto"`` is where it was saved, or the CPU if
         there is no such device here.
     trusted : sequence of str
-        Types of scikit-learn parts that may be loaded, by their full names, besides those that
-        skops trusts by itself; a file that needs others is refused, and they are named.
+        Full names of types of scikit-learn parts that may be loaded, besides those that skops
+        trusts.  A file that needs others is refused, and they are named.
 
     Raises
     ------
@@ -108,9 +113,12 @@ def load(path: str | os.PathLike[str], *, device: Any = "auto", trusted: Sequenc
 
 
 def read(
-    path: str | os.PathLike[str], *, device: Any = "auto", trusted: Sequence[str] = ()
+    path: str | os.PathLike[str],
+    *,
+    device: str | torch.device = "auto",
+    trusted: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Everything in a file, by name: the model as ``"model"``, and what was saved beside it."""
+    """Everything in a file, by name: the model as ``"model"``, and objects saved beside it."""
     try:
         header, tensors = _opened(path)
         if header.get("format") != FORMAT:
@@ -134,7 +142,7 @@ def read(
     except SharpGPError as error:
         raise SavedModelError(f"cannot load {path}: {error}") from None
     except Exception as error:
-        # Whatever a damaged file does to decoding, it is the file's fault.
+        # Any error while decoding means a damaged file.
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise SavedModelError(f"cannot load {path}: it is damaged ({reason})") from error
 

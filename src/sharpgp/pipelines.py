@@ -6,25 +6,29 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
 
 from sharpgp import persistence
 from sharpgp._validation import as_coverage, as_levels, as_numpy, as_target
+from sharpgp.calibration.predictors.base import FittedModel
 from sharpgp.data.inputs import encode_rows
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
 from sharpgp.metrics import ECE_LEVELS, CalibrationReport, calibration_report
 
 
-def through(model: Any) -> "Through":
+def through(model: FittedModel | BaseEstimator) -> "Through":
     """A fitted pipeline, search or transformed target with all methods of the model in it.
 
-    A scikit-learn ``Pipeline`` passes on ``predict`` alone; intervals, quantiles, distributions,
-    reports and files go through this.
+    A scikit-learn ``Pipeline`` only has ``predict``.  This adds intervals, quantiles,
+    distributions, reports and files.
 
     Parameters
     ----------
     model : Pipeline, GridSearchCV, TransformedTargetRegressor, or any nesting of these
-        Fitted; at its core a ``SharpGPRegressor``, or what a recalibrator's ``fit`` returned.
+        Fitted, with a ``SharpGPRegressor`` or the result of a recalibrator's ``fit`` at its core.
 
     Examples
     --------
@@ -45,13 +49,12 @@ def through(model: Any) -> "Through":
 
 
 class Through:
-    r"""The calibrated model inside a fitted scikit-learn object, in the units of the outside.
+    r"""The calibrated model inside a fitted scikit-learn object, in the outer units.
 
-    ``X`` passes the steps before the model.  Where the target was transformed by an increasing
-    function, quantiles are transformed back: if ``t = g(y)``, then
-    ``Q_y(p) = g^{-1}(Q_t(p))``, and coverage stays what it is.  A decreasing function swaps the
-    ends.  Means do not pass through ``g``: :meth:`predict` is what the outside's own ``predict``
-    gives, and ``predict_dist(X).mean`` is the mean.
+    ``X`` passes the steps before the model.  If an increasing function transformed the target,
+    quantiles are transformed back: with ``t = g(y)``, ``Q_y(p) = g^{-1}(Q_t(p))``, and coverage
+    does not change.  A decreasing function swaps the ends.  Means do not pass through ``g``:
+    :meth:`predict` is the outer object's own ``predict``, and ``predict_dist(X).mean`` is the mean.
 
     Attributes
     ----------
@@ -63,11 +66,11 @@ class Through:
         Fitted transformers of ``y``, outermost first.
     """
 
-    def __init__(self, outside: Any) -> None:
-        self.outside = outside
+    def __init__(self, outside: FittedModel | BaseEstimator) -> None:
+        self.outside: Any = outside
         self.steps: list[Any] = []
         self.targets: list[Any] = []
-        model = outside
+        model: Any = outside
         while True:
             if hasattr(model, "best_estimator_"):
                 model = model.best_estimator_
@@ -85,21 +88,22 @@ class Through:
                 "model: expected a fitted SharpGPRegressor or a pipeline that ends in one, "
                 f"found {type(model).__name__}"
             )
-        self.model = model
+        self.model: Any = model
 
-    def features(self, X: Any) -> Any:
+    def features(self, X: ArrayLike) -> ArrayLike:
         """``X`` as the model at the core sees it."""
+        inside: Any = X
         for step in self.steps:
-            X = step.transform(X)
-        return X
+            inside = step.transform(inside)
+        return inside
 
-    def predict(self, X: Any) -> np.ndarray:
-        """What the outside's own ``predict`` gives, shape (n,)."""
+    def predict(self, X: ArrayLike) -> np.ndarray:
+        """The outer object's own ``predict``, shape (n,)."""
         predict = getattr(self.outside, "predict", None) or self.outside.predict_mean
         return as_numpy(predict(X))
 
     def predict_interval(
-        self, X: Any, coverage: Any = 0.95, *, symmetric: bool | None = None
+        self, X: ArrayLike, coverage: ArrayLike = 0.95, *, symmetric: bool | None = None
     ) -> np.ndarray:
         """Interval ends, (n, 2), or (n, 2, k) for ``k`` coverages."""
         as_coverage(coverage)
@@ -108,7 +112,7 @@ class Through:
         )
         return np.sort(self._back(ends), axis=1)
 
-    def predict_quantiles(self, X: Any, levels: Any) -> np.ndarray:
+    def predict_quantiles(self, X: ArrayLike, levels: ArrayLike) -> np.ndarray:
         """Quantiles, (n,) for a single level and (n, k) for several; they never cross."""
         values, single = as_levels(levels)
         asked = np.asarray(values, dtype=np.float64)
@@ -117,10 +121,10 @@ class Through:
         table = self._back(as_numpy(self.model.predict_quantiles(self.features(X), asked)))
         return table[:, 0] if single else table
 
-    def predict_dist(self, X: Any) -> PredictiveDistribution:
+    def predict_dist(self, X: ArrayLike) -> PredictiveDistribution:
         """Full predictive distributions, answering in NumPy arrays.
 
-        Beyond the table of levels, tails are those of the table of transformed quantiles.
+        Tails continue the table of transformed quantiles.
         """
         inside = self.model.predict_dist(self.features(X)).numpy()
         if not self.targets:
@@ -130,8 +134,8 @@ class Through:
             levels, table = 1 - levels[::-1], table[:, ::-1]
         return PredictiveDistribution(levels.copy(), table.T.copy(), numpy=True)
 
-    def calibration_report(self, X: Any, y: Any) -> CalibrationReport:
-        """Every metric on test data, by name, in the units of the outside."""
+    def calibration_report(self, X: ArrayLike, y: ArrayLike) -> CalibrationReport:
+        """Every metric on test data, by name, in the outer units."""
         if not self.targets:
             return self.model.calibration_report(self.features(X), y)
         inside = self.features(X)
@@ -157,13 +161,14 @@ class Through:
         persistence.save(self.model, path, steps=self.steps, targets=self.targets)
 
     def _increasing(self, X: Any) -> bool:
-        """Whether the way back from the transformed target increases, on what is predicted."""
-        ends = as_numpy(self.model.predict_quantiles(self.features(X)[:1], [0.25, 0.75]))
+        """Whether the inverse transform of the target increases on the predictions."""
+        inside: Any = self.features(X)
+        ends = as_numpy(self.model.predict_quantiles(inside[:1], [0.25, 0.75]))
         low, high = self._back(ends)[0]
         return bool(low <= high)
 
     def _back(self, values: np.ndarray) -> np.ndarray:
-        """Values of the innermost target in the units of the outside."""
+        """Values of the innermost target in the outer units."""
         for target in reversed(self.targets):
             flat = target.inverse_transform(values.reshape(-1, 1))
             values = np.asarray(flat, dtype=np.float64).reshape(values.shape)
@@ -175,15 +180,20 @@ class Through:
         return values
 
 
-def load(path: str | os.PathLike[str], *, trusted: Sequence[str] = (), device: Any = "auto") -> Any:
+def load(
+    path: str | os.PathLike[str],
+    *,
+    trusted: Sequence[str] = (),
+    device: str | torch.device = "auto",
+) -> "Loaded":
     """Load what :meth:`Through.save` saved; its answers are the same, bit for bit.
 
     Parameters
     ----------
     path : str or path
     trusted : sequence of str
-        Types of transformers from elsewhere that may be loaded, by their full names; skops knows
-        those of scikit-learn and NumPy.  A file that needs others is refused, and they are named.
+        Full names of other types of transformers that may be loaded; skops knows those of
+        scikit-learn and NumPy.  A file that needs others is refused, and they are named.
     device : {"auto", "cpu", "cuda"} or torch device
 
     Returns
@@ -196,13 +206,15 @@ def load(path: str | os.PathLike[str], *, trusted: Sequence[str] = (), device: A
 
 
 class Loaded(Through):
-    """What :func:`load` gives: the model and its transformers, without the pipeline around them."""
+    """Result of :func:`load`: the model and its transformers, without the pipeline around them."""
 
-    def __init__(self, model: Any, steps: list[Any], targets: list[Any]) -> None:
-        self.model, self.steps, self.targets = model, steps, targets
+    def __init__(
+        self, model: FittedModel, steps: list[BaseEstimator], targets: list[BaseEstimator]
+    ) -> None:
         self.outside = self
+        self.model, self.steps, self.targets = model, steps, targets
 
-    def predict(self, X: Any) -> np.ndarray:
-        """What the pipeline's own ``predict`` gave, shape (n,)."""
+    def predict(self, X: ArrayLike) -> np.ndarray:
+        """The prediction of the original pipeline, shape (n,)."""
         predict = getattr(self.model, "predict_mean", None) or self.model.predict
         return self._back(as_numpy(predict(self.features(X))))

@@ -1,18 +1,19 @@
 """How much predictions depend on each feature, or on each column of a table."""
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from sharpgp._validation import as_numpy
+from sharpgp.calibration.predictors.base import FittedModel, calibrated_of
 from sharpgp.data.inputs import encode_rows
 
-#: Rows that are predicted again for each feature; more of them change the third digit.
+#: Most rows predicted again for each feature; more would change the third digit.
 MOST_ROWS = 200
 
 
-def relevance(model: Any, X: Any, *, random_state: int | None = 0) -> NDArray[np.float64]:
+def relevance(
+    model: FittedModel, X: ArrayLike, *, random_state: int | None = 0
+) -> NDArray[np.float64]:
     r"""How much the predicted mean changes if one feature's values are shuffled among the rows.
 
     .. math:: r_j = \sqrt{\frac{1}{n} \sum_i \left(\mu(x_i) - \mu(x_i^{(j)})\right)^2}
@@ -20,8 +21,8 @@ def relevance(model: Any, X: Any, *, random_state: int | None = 0) -> NDArray[np
 
     with :math:`x^{(j)}` the row with feature ``j`` from another row. Shuffling all features at
     once would give 1. The features that encode one column of a table, such as its categories, are
-    shuffled together and get one number. It describes the model, whatever models were pooled, not
-    causes; of two features that say the same, each may look unimportant.
+    shuffled together and get one number. It describes the (pooled) model, not causes; two features
+    with the same information may both look unimportant.
 
     Parameters
     ----------
@@ -49,15 +50,15 @@ def relevance(model: Any, X: Any, *, random_state: int | None = 0) -> NDArray[np
     rows = encode_rows(model, X)
     X = as_numpy(X) if rows is None else rows.features
     parts = [[j] for j in range(X.shape[1])] if rows is None else [*rows.encoding.places.values()]
-    if hasattr(model, "_checked"):  # with usual noise or weight beside the features
+    if hasattr(model, "_checked"):  # with the usual noise or weight appended
         X = as_numpy(model._checked(X if rows is None else rows))
     rng = np.random.default_rng(random_state)
     if len(X) > MOST_ROWS:
         X = X[rng.choice(len(X), MOST_ROWS, replace=False)]
-    predict = getattr(model, "calibrated_", model).predict_mean
+    predict = calibrated_of(model).predict_mean
     mean = as_numpy(predict(X))
     spread = float(np.sqrt(2 * mean.var()))
-    # A shift of the rows moves every one of them, and each part by another distance.
+    # A shift of the rows moves all of them, and each part by a different distance.
     change = np.zeros(len(parts))
     order = rng.permutation(len(X))
     for j, part in enumerate(parts):

@@ -8,11 +8,13 @@ sign, as scikit-learn's own do. The estimator may be a pipeline that ends in a
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
 
 from sharpgp._validation import as_coverage, as_numpy, as_target, check_choice
+from sharpgp.calibration.predictors.base import FittedModel
 from sharpgp.exceptions import CalibrationWarning
 from sharpgp.metrics import interval_coverage, interval_score, interval_width
 from sharpgp.pipelines import through
@@ -50,7 +52,7 @@ class ReportScorer:
 
     metric: str
 
-    def __call__(self, estimator: Any, X: Any, y: Any) -> float:
+    def __call__(self, estimator: FittedModel | BaseEstimator, X: ArrayLike, y: ArrayLike) -> float:
         """Score of a fitted estimator on test data."""
         return -float(through(estimator).calibration_report(X, y)[self.metric])
 
@@ -81,11 +83,11 @@ class IntervalScorer:
         check_choice(self.kind, "kind", _KINDS)
         as_coverage(self.coverage)
 
-    def __call__(self, estimator: Any, X: Any, y: Any) -> float:
+    def __call__(self, estimator: FittedModel | BaseEstimator, X: ArrayLike, y: ArrayLike) -> float:
         """Score of a fitted estimator on test data."""
         model = through(estimator)
         with warnings.catch_warnings():
-            # Coverages that the calibration points cannot support show in the score.
+            # Unsupported coverages show in the score.
             warnings.simplefilter("ignore", CalibrationWarning)
             lower, upper = as_numpy(model.predict_interval(X, self.coverage)).T
         return _KINDS[self.kind](as_numpy(as_target(y)), lower, upper, self.coverage)

@@ -1,4 +1,4 @@
-"""What a fit has made of its data: columns, models, lengthscales in units, held-out metrics."""
+"""Summary of a fit: columns, models, lengthscales in units, held-out metrics."""
 
 from dataclasses import dataclass
 from html import escape
@@ -26,11 +26,11 @@ class Summary:
     columns : dict of str to str
         What each column holds, or why it is not used.
     lengthscales : dict of str to float
-        Of the GP with the largest weight, by column, in the column's units: how far its value has
-        to change for the function to change.  Those of categories have no unit.
+        Lengthscales of the GP with the largest weight, by column and in its units: how far a value
+        must change for the function to change.  Those of categories have no unit.
     members : BaseTable
     report : CalibrationReport or None
-        Metrics on points that the model had not seen; None where there are none.
+        Metrics on held-out points; None without any.
     """
 
     n_rows: int
@@ -100,7 +100,7 @@ def summarise(model: Any) -> Summary:
 
 
 def _lengthscales(gp: Any, names: list[str], encoding: Any) -> dict[str, float]:
-    """Lengthscales by name, in units of their columns; empty for kernels that have other ones."""
+    """Lengthscales by name, in units of their columns; empty for kernels without any."""
     known = enumerate(getattr(gp, "names", ()))
     inverse = [k for k, name in known if name.startswith("inverse_lengthscale")]
     labels = names if encoding is None else encoding.lengthscales

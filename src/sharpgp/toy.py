@@ -57,7 +57,7 @@ def make_toy(
 def split(
     X: np.ndarray, y: np.ndarray, *, train: float = 0.6, cal: float = 0.2, random_state: int = 0
 ) -> Split:
-    """Shuffle rows into training, calibration and test parts; the test part gets what is left.
+    """Shuffle rows into training, calibration and test parts; the test part gets the rest.
 
     Examples
     --------

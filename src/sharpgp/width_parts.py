@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from sharpgp._validation import as_numpy
 from sharpgp.data.inputs import encode_rows, feature_names
 
 Floats = NDArray[np.float64]
-#: Orders of the columns, each with a typical row, that contributions are averaged over.
+#: Number of column orders, each with a typical row, over which contributions are averaged.
 ORDERS = 16
 
 
@@ -65,17 +65,21 @@ class WidthParts:
 
 
 def explain_widths(
-    model: Any, X: Any, coverage: float, *, draws: int = ORDERS, random_state: int | None = 0
+    model: Any,
+    X: ArrayLike,
+    coverage: float,
+    *,
+    draws: int = ORDERS,
+    random_state: int | None = 0,
 ) -> WidthParts:
     r"""Shapley values of the width, by columns.
 
     .. math:: w(x) = \bar w + \sum_j \phi_j(x), \quad
               \phi_j = \frac{1}{M} \sum_m \left[w(x_{S_m \cup j}, b_m) - w(x_{S_m}, b_m)\right]
 
-    with :math:`b_m` a typical row, one of those that the model rests on, and :math:`S_m` the
-    columns before ``j`` in a random order: the columns of :math:`b_m` are replaced by those of
-    ``x`` one by one.  Noise that depends on a column, and a value far from the data, both show as
-    its part.
+    with :math:`b_m` one of the model's own rows and :math:`S_m` the columns before ``j`` in a
+    random order: the columns of :math:`b_m` are replaced by those of ``x`` one by one.  A column's
+    part is large if noise depends on it, or if its value is far from the data.
 
     Parameters
     ----------

@@ -2,13 +2,15 @@
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from sharpgp._validation import as_numpy, as_target
+from sharpgp.calibration.predictors.base import Weights
 from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.calibration.ranks import Ranks
 from sharpgp.data.target_bounds import bounds_for
@@ -21,7 +23,7 @@ from sharpgp.models.model import Model
 
 # Levels at which distributions are tabulated.
 _DELTA = torch.tensor(LEVELS, dtype=torch.float64)
-# Candidate weights of the ranks; folds of the calibration points that compare them; fewest points.
+# Candidate weights of the ranks; number of folds that compare them; fewest points to do so.
 _RANK_WEIGHTS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 _PARTS, _MIN_POINTS_JUDGED = 5, 10
 
@@ -68,7 +70,7 @@ class Quantiles(Model):
         return Table.of_quantiles(self._levels, X, self.typical)
 
     def extended(self, X: Tensor, y: Tensor) -> "Quantiles":
-        """Raise: what gave the quantiles cannot be conditioned."""
+        """Raise: a source of quantiles cannot be conditioned."""
         raise InvalidInputError(
             f"model: expected one that can be conditioned on data, found {self.source.name}"
         )
@@ -84,10 +86,10 @@ class ForeignPredictor(ScoredPredictor):
     and quantiles have the guarantees of :class:`sharpgp.Exact`.  The "symmetric" band is symmetric
     in scores.
 
-    The distribution of :meth:`predict_dist` is made for its CRPS and need not keep ranks: there
-    ``beta`` is ``(1 - w) Phi^-1(delta) + w beta(delta)``, see :attr:`trust`.  Where scores of
-    different points have different distributions, ranks of all of them repair the coverage but can
-    cost CRPS; and few ranks add noise to what a model already knows well.
+    The distribution of :meth:`predict_dist` is tuned for CRPS and need not keep ranks.  Its
+    ``beta`` is ``(1 - w) Phi^-1(delta) + w beta(delta)``, see :attr:`trust`.  If scores are
+    distributed differently at different points, their common ranks repair coverage but can cost
+    CRPS; and few ranks add noise to what a model already knows well.
     """
 
     model: Quantiles
@@ -96,10 +98,10 @@ class ForeignPredictor(ScoredPredictor):
     def trust(self) -> float:
         """Weight ``w`` of the ranks in :meth:`predict_dist`, from 0 (the model's own) to 1.
 
-        The one with the lowest CRPS on the calibration points, each scored with ranks of the other
-        four fifths, plus half a standard error of its difference from the model's own.
-        ``sharpgp bench evidence foreign`` shows that it costs next to nothing where a model is
-        calibrated, and helps where it is not.
+        The one with the lowest cross-validated CRPS on the calibration points (ranks from the other
+        four fifths), plus half a standard error of its difference from the model's own.  It costs
+        next to nothing if the model is calibrated, and helps if not (``sharpgp bench evidence
+        foreign``).
         """
         C = len(self.scores)
         if C < _MIN_POINTS_JUDGED:
@@ -137,7 +139,7 @@ class ForeignPredictor(ScoredPredictor):
             _DELTA, self.model.value(X, beta.unsqueeze(-1)), caution=caution
         )
 
-    def weighted(self, sample_weight: Any) -> ScoredPredictor:
+    def weighted(self, sample_weight: Weights) -> ScoredPredictor:
         """An array (C,) only."""
         if callable(sample_weight):
             raise InvalidInputError(
@@ -171,15 +173,19 @@ def smooth_beta(ranks: Ranks, delta: Tensor) -> Tensor:
 
 
 def calibrate(
-    model: Any, X_cal: Any, y_cal: Any, *, sample_weight: Any = None, y_bounds: Any = "auto"
+    model: object,
+    X_cal: ArrayLike,
+    y_cal: ArrayLike,
+    *,
+    sample_weight: ArrayLike | None = None,
+    y_bounds: Literal["auto"] | tuple[float | None, float | None] | None = "auto",
 ) -> ForeignPredictor:
     """Calibrate anything that gives quantiles or a distribution, with a finite-sample guarantee.
 
     The model is only evaluated, never changed; its shape is kept, including skew and several peaks.
     For exchangeable data, intervals have the coverage they claim, as those of
-    :class:`sharpgp.Exact` do.  The CRPS of the distribution is the model's own unless the
-    calibration points speak against it, and better then; see
-    :class:`sharpgp.calibration.any_model.ForeignPredictor`.
+    :class:`sharpgp.Exact` do.  The distribution is the model's own unless calibration improves its
+    CRPS; see :class:`sharpgp.calibration.any_model.ForeignPredictor`.
 
     Parameters
     ----------

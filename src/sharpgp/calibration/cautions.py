@@ -30,7 +30,7 @@ _names: ContextVar[Sequence[str] | None] = ContextVar("names of the features", d
 
 @contextmanager
 def features_named(names: Sequence[str] | None) -> Iterator[None]:
-    """Names of features in warnings raised inside.
+    """Name features like this in warnings raised inside the block.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def _called(feature: int) -> str:
 def is_far(posterior: Posterior, X: Tensor) -> Tensor:
     """Whether a feature lies outside its training range by more than its width [T, d].
 
-    Points of the same population hardly ever do; out there, every model extrapolates.
+    Points of the same population hardly ever do. Every model extrapolates there.
 
     Examples
     --------
@@ -101,7 +101,7 @@ def warn_if_unsupported(
 
 
 def warn_of_tail(asked: str, needed: int, n_cal: int, counted: str = "points") -> None:
-    """Warn about an answer from the tail, which takes more points (or groups) than there are."""
+    """Warn about an answer from the tail: it needs more points (or groups) than there are."""
     warn(
         f"{asked} needs at least {needed} calibration {counted}, found {n_cal}: the answer comes "
         "from a modelled tail, without a guarantee"
@@ -175,8 +175,8 @@ def warn_if_overfitted(posterior: Posterior) -> None:
 def warn_if_correlated(scores: Tensor, times: Tensor, name: str) -> None:
     """Warn if scores [C] are correlated in time [C]: the future is then harder to predict.
 
-    By the lag-one correlation ``r`` of the scores in order of time, whose standard error is
-    ``1 / sqrt(C)`` for scores in random order.
+    Tests the lag-one correlation ``r`` of the scores in order of time.  Its standard error is ``1 /
+    sqrt(C)`` for scores in random order.
 
     Examples
     --------

@@ -16,7 +16,7 @@ COMPARED_COVERAGES = (0.8, 0.9, 0.95)
 _DRAWS = 200
 # Representative scores, and random draws: more would change no decision.
 _MAX_SCORES, _MAX_DRAWN = 1000, 2000
-# Two tails must be better by this factor: training scores differ from those of new points.
+# Two tails must be better by this factor, as training scores differ from those of new points.
 _TAILS_ADVANTAGE = 1.01
 # Without training scores, two tails need this many calibration points in each at 95 %.
 _MIN_POINTS_PER_TAIL = 5.0
@@ -25,13 +25,12 @@ _MIN_POINTS_PER_TAIL = 5.0
 def prefers_band(scores: Tensor | None, n_cal: int) -> bool:
     r"""Whether symmetric bands have the lower expected interval scores, up to 1 %.
 
-    From ``scores`` [N] that the calibration will not use, 200 sets of ``C`` are drawn; each gives a
-    band, from absolute values, and a centred interval, from two tails, at the ranks of ``C``
-    scores; both are judged on all ``scores``.  The geometric mean over the coverages 80, 90 and
-    95 % (those whose two tails ``C`` points support) decides, once for all coverages.  Few
-    calibration points favour the band, whose one rank is easier to estimate than two; skewed
-    scores do not.  Without scores it is the band where fewer than five calibration points lie in
-    either tail at 95 %, that is for ``C < 199``.
+    Calibration does not use ``scores`` [N]. 200 sets of ``C`` are drawn from them; each gives a
+    band, from absolute values, and a centred interval, from two tails.  Both are scored on all
+    ``scores``.  The geometric mean over the coverages 80, 90 and 95 % (if ``C`` points support
+    their two tails) decides for all coverages.  Few calibration points favour the band, as one rank
+    is easier to estimate than two; skewed scores favour two tails.  Without scores, the band is
+    chosen if either tail has fewer than five calibration points at 95 %: for ``C < 199``.
 
     Examples
     --------
@@ -47,7 +46,7 @@ def prefers_band(scores: Tensor | None, n_cal: int) -> bool:
 
 
 def pile_up(model: Model, bounds: Bounds) -> bool:
-    """Whether training targets pile up at a bound, as far as the model knows them."""
+    """Whether training targets, if the model knows them, pile up at a bound."""
     try:
         return bounds.has_pile(model.y_train)
     except WithoutDataError:
@@ -59,9 +58,9 @@ def prefers_band_within(
 ) -> bool:
     """:func:`prefers_band` with bounds that clip intervals, by held-out predictions.
 
-    Cut off below, an interval can miss above only: a band gives all its misses to that side, and a
-    centred interval covers more than it has to.  Which of them scores better depends on the tail;
-    without held-out predictions it is the band.  Rows that share one of the ``labels`` [N] are
+    An interval that is clipped below can only miss above: a band has all its misses on that side,
+    and a centred interval covers more than it must.  Which one scores better depends on the tail;
+    without held-out predictions, the band is chosen.  Rows that share one of the ``labels`` [N] are
     left out together.
     """
     if not isinstance(model, Learner):
@@ -94,7 +93,7 @@ def bands_pay_within(held: HeldOut, bounds: Bounds, n_cal: int) -> bool:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Scores [N] to judge intervals by; how much each counts, and the bounds in its spreads."""
+    """Scores [N] to judge intervals by, their weights, and the bounds in units of their spreads."""
 
     z: Tensor
     spread: Tensor | float = 1.0

@@ -49,7 +49,8 @@ class Ranks:
     z, level : Tensor [C]
         Sorted scores and their levels.
     n_effective : float
-        ``W / w``: as many points of equal weight, each a group of its own, support the same levels.
+        ``W / w``: this many points of equal weight, each a group of its own, support the same
+        levels.
     n : int
         The same as a whole number.
 
@@ -88,7 +89,7 @@ class Ranks:
         self.n = max(1, math.floor(self.n_effective + 1e-9))
         mass = self.weights.cumsum(0)
         self.level = (2.0 * mass - self.weights + typical) / (2.0 * (self.total + typical))
-        #: Levels where the tails begin: of groups, that of a whole one.
+        #: Levels where the tails begin; with groups, that of a whole group.
         self.ends_at = self.level[[0, -1]]
         self.grouped = groups is not None
         if self.grouped:
@@ -126,7 +127,7 @@ class Ranks:
     def table(self, delta: Tensor) -> Tensor:
         """Like :meth:`beta`, for the nodes of a distribution, whose intervals must contain ties.
 
-        Between two ranks of which the outer one is a tie, the node is that tie.
+        A node between two ranks becomes the outer one if that is a tie.
         """
         if self.draw is not None:
             return self.beta(delta)
@@ -144,8 +145,8 @@ class Ranks:
         """Closed centred interval ``[z_(l), z_(u)]``, and whether both ends are scores, each [T].
 
         ``weight`` [T] are weights of test points, in units of the largest one.  With equal weights
-        ``l = floor((1-c)/2 (C+1))`` and ``u = ceil((1+c)/2 (C+1))``.  Where there is no such score
-        the end comes from the tail.
+        ``l = floor((1-c)/2 (C+1))`` and ``u = ceil((1+c)/2 (C+1))``.  Without such a score, the end
+        comes from the tail.
         """
         levels = centred_levels(coverage)
         upper, backed = self._step(self.z, self.weights, levels[1], weight)
@@ -173,7 +174,7 @@ class Ranks:
         """Whether there are enough points for two tails [T].
 
         By ``(W + w)^2 / (sum w_g^2 + w^2) - 1 >= 2/(1-c) - 1`` with the weights ``w_g`` of points
-        or groups, in which all ``C + 1`` weights enter alike, so that choosing by it preserves the
+        or groups, in which all ``C + 1`` weights enter alike, so that this choice preserves the
         coverage.
         """
         squares = group_weights(self.weights, self.groups).square().sum() + weight.square()
@@ -262,16 +263,16 @@ def centred_levels(coverage: float) -> tuple[float, float]:
     >>> centred_levels(0.5)
     (0.25, 0.75)
     """
-    # Next to 1, the upper level would round to 1, where no distribution has a quantile.
+    # Close to 1, the upper level would round to 1, where quantiles are infinite.
     return (1.0 - coverage) / 2.0, min((1.0 + coverage) / 2.0, math.nextafter(1.0, 0.0))
 
 
 def table_levels(n_scores: int | None, level: Tensor | None = None) -> Tensor:
     """Levels at which a predictive distribution is tabulated.
 
-    Neighbours are at least two ranks apart, so that no density is read off a single gap between
-    two scores; beyond, the outermost two ranks on each side and the grid's levels between them,
-    so that a distribution has the quantiles there that the scores have.
+    Neighbours are at least two ranks apart, so that no density is read off a single gap between two
+    scores.  The outermost two ranks on each side, and the grid's levels between them, are added, so
+    that the distribution has the quantiles of the scores there.
 
     Parameters
     ----------

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from sharpgp._extras import (
@@ -19,7 +20,7 @@ from sharpgp._extras import (
 )
 from sharpgp._stored import Codec, add_codec
 from sharpgp._validation import as_count, as_features, as_target, nearest
-from sharpgp.calibration.predictors.base import Calibrated, n_dense
+from sharpgp.calibration.predictors.base import Calibrated, Weights, n_dense
 from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.calibration.predictors.seen_or_new import from_held_out
 from sharpgp.data.folds import Split
@@ -62,7 +63,7 @@ class Recalibrator(ABC):
     name: ClassVar[str] = ""
     #: Whether ``fit`` uses the calibration data at all.
     needs_calibration: ClassVar[bool] = True
-    #: Whether predictions at inputs that the model knows are calibrated by themselves.
+    #: Whether predictions at known inputs are calibrated separately.
     knows_inputs: ClassVar[bool] = False
 
     def __init__(self, *, random_state: int | None = None) -> None:
@@ -77,17 +78,17 @@ class Recalibrator(ABC):
 
     def check(self, n_train: int, n_cal: int) -> None:
         """Raise if the settings do not fit the number of points, before anything is learned."""
-        assert self.seed >= 0  # asking for it refuses a random_state that is none
+        assert self.seed >= 0  # refuses an invalid random_state
 
     def fit(
         self,
         base: Base,
-        X_cal: Any,
-        y_cal: Any,
+        X_cal: ArrayLike | None,
+        y_cal: ArrayLike | None,
         *,
-        sample_weight: Any = None,
-        groups: Any = None,
-        groups_cal: Any = None,
+        sample_weight: Weights | None = None,
+        groups: ArrayLike | None = None,
+        groups_cal: ArrayLike | None = None,
         repeats: Repeats | None = None,
     ) -> Calibrated:
         """Calibrate ``base`` on data it was not trained on; ``base`` is not changed.
@@ -127,7 +128,7 @@ class Recalibrator(ABC):
     def first_pair(self, X: Tensor, y: Tensor, groups: Tensor | None) -> Split | None:
         """Rows that the first learning of every model may see, and rows that it scores.
 
-        None where it sees all rows.
+        None if it sees all rows.
         """
         return None
 
@@ -170,9 +171,9 @@ R = TypeVar("R", bound=type[Recalibrator])
 def register(name: str) -> Callable[[R], R]:
     """Class decorator: make a method available as ``SharpGPRegressor(calibration=name)``.
 
-    Its settings are the arguments of its constructor, kept as attributes under the same names; then
-    models that were calibrated with it can be saved, too. A distribution that names the class as an
-    entry point of the group ``sharpgp.methods`` need not be imported before.
+    Its settings are the arguments of its constructor, kept as attributes of the same names, so that
+    calibrated models can be saved.  A distribution that names the class as an entry point of the
+    group ``sharpgp.methods`` need not be imported first.
 
     Examples
     --------
@@ -238,7 +239,7 @@ def make_recalibrator(name: str, **settings: Any) -> Recalibrator:
 def chosen_recalibrator(calibration: Any, seed: int | None, *, guarantee: bool) -> Recalibrator:
     """The method that ``calibration=`` names.
 
-    ``guarantee`` says that there are calibration data or weights, which ``exact`` is made for.
+    ``guarantee``: there are calibration data or weights, which call for ``exact``.
 
     Examples
     --------

@@ -52,18 +52,18 @@ def pooled_tail(
 ) -> Tail:
     r"""Distribution beyond the first and the last of sorted scores, the same on both sides.
 
-    Of the ``k`` outermost scores on each side (:func:`outer_ranks`), ``m = 2 (k - 1)`` exceed the
-    ``k``-th.  With ``tau`` the mean of these excesses, exponential excesses beyond the ``k``-th
-    score have the predictive quantiles ``tau m ((p_k / p)^(1/m) - 1)``.  The tail is that curve
-    from the outermost score on: its scale there is ``tau + e / m``, where ``e`` is how far the
-    outermost scores exceed the ``k``-th, as a mean of both sides.
+    Each side has ``k`` outermost scores (:func:`outer_ranks`); in all, ``m = 2 (k - 1)`` exceed
+    their ``k``-th.  With ``tau`` the mean of these excesses, exponential excesses beyond the
+    ``k``-th score have the predictive quantiles ``tau m ((p_k / p)^(1/m) - 1)``.  The tail is that
+    curve from the outermost score on: its scale there is ``tau + e / m``, where ``e`` is how far
+    the outermost scores exceed the ``k``-th, as a mean of both sides.
 
     Parameters
     ----------
     z : Tensor [..., C]
         Scores, sorted along the last axis.
     n_scores : int
-        Number of points of equal weight that they are worth.
+        Effective number of points of equal weight.
     level, weights : Tensor [C], optional
         Levels and weights of the scores, where these are not equal.  The outer scores are then
         those with levels up to ``k / (n_scores + 1)``, and ``m`` is their effective number.
@@ -92,7 +92,7 @@ def pooled_tail(
     others = [groups[:first] != groups[first], groups[last + 1 :] != groups[last]]
     under, over = others[0].nonzero()[:, 0], last + 1 + others[1].nonzero()[:, 0]
     outer = torch.cat([under, over])
-    if len(outer) == 0:  # two points: their distance is all there is
+    if len(outer) == 0:  # two points: only their distance is known
         return Tail(z[..., -1] - z[..., 0], _LEAST_DEGREES)
     start, end = z[..., first], z[..., last]
     excess = torch.cat([start[..., None] - z[..., under], z[..., over] - end[..., None]], dim=-1)

@@ -123,7 +123,7 @@ def problems() -> list[Problem]:
 
 
 def compare(problem: Problem, chosen: list[str]) -> Iterator[str]:
-    """Calibrate one base model per split with every method; yields what it is about to do."""
+    """Calibrate one base model per split with every method; yields the name of each step."""
     for seed, part in enumerate(problem.splits):
         yield "base GP"
         posterior, _ = train(torch.from_numpy(part.X_train), torch.from_numpy(part.y_train))
@@ -148,19 +148,19 @@ def run(out: Path, *, console: Console, quiet: bool = False, everything: bool = 
     Parameters
     ----------
     out : Path
-        Made if it is not there; gets ``results.csv``, ``results.md``, ``toy_intervals.png``,
+        Created if missing; gets ``results.csv``, ``results.md``, ``toy_intervals.png``,
         ``reliability.png`` and ``report.html``.
     console : rich Console
     quiet : bool
-        Without the progress display, which is also left out when the console is no terminal.
+        No progress display; there is none without a terminal, either.
     everything : bool
-        Methods of other distributions, too.
+        Include methods of other distributions.
     """
     make_folder(out)
     start, chosen, compared = time.perf_counter(), methods(everything), problems()
     steps = sum(len(problem.splits) for problem in compared) * (1 + len(chosen))
     shown = console.is_terminal and not quiet
-    with _progress(steps, shown=shown) as advance, _calm(), _one_thread():
+    with _progress(steps, shown=shown) as advance, _quiet(), _one_thread():
         for problem in compared:
             for step in compare(problem, chosen):
                 advance(f"{problem.name}: {step}")
@@ -169,7 +169,7 @@ def run(out: Path, *, console: Console, quiet: bool = False, everything: bool = 
         for method, reason in problem.failures.items():
             console.print(f"{method}: not run on {problem.name} ({reason})", markup=False)
     console.print(READING, "")
-    with _calm(), _one_thread():
+    with _quiet(), _one_thread():
         written = _write(out, compared)
     console.print(f"Wrote {', '.join(written)} to {out}/", markup=False, soft_wrap=True)
     console.print(f"Took {time.perf_counter() - start:.0f} s", highlight=False)
@@ -191,7 +191,7 @@ def _progress(steps: int, *, shown: bool) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Matrices of a few hundred rows lose more to waiting threads than they gain."""
+    """Matrices of a few hundred rows are faster on one thread."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -201,8 +201,8 @@ def _one_thread() -> Iterator[None]:
 
 
 @contextmanager
-def _calm() -> Iterator[None]:
-    """Levels that few calibration points cannot support show in the table as they are."""
+def _quiet() -> Iterator[None]:
+    """Without warnings about levels beyond the calibration points: the table shows them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
         yield
@@ -251,7 +251,7 @@ def _write(out: Path, compared: list[Problem]) -> list[str]:
 
 
 def _report(problem: Problem) -> str:
-    """The calibration report of ``cv`` on the first split; of the last method if that failed."""
+    """The calibration report of ``cv`` on the first split; if it failed, of the last method."""
     part, method = problem.splits[0], "cv" if "cv" in problem.first else list(problem.first)[-1]
     found = diagnose(
         problem.first[method],

@@ -1,4 +1,4 @@
-"""What the commands show on standard error: warnings, and progress on a terminal."""
+"""Output on standard error: warnings, and progress on a terminal."""
 
 import re
 import sys
@@ -14,7 +14,7 @@ from sharpgp.cli.wording import worded
 
 @contextmanager
 def short_warnings() -> Iterator[None]:
-    """Warnings as one line on standard error, each of them once, whatever numbers it names."""
+    """Warnings as one line on standard error; equal ones, numbers apart, are shown once."""
     seen = set()
 
     def show(message: Warning | str, category: Any, *_: Any, **__: Any) -> None:
@@ -32,7 +32,7 @@ def short_warnings() -> Iterator[None]:
 
 @contextmanager
 def spinner(text: str, shown: bool) -> Iterator[None]:
-    """A line that moves while something is computed, on standard error."""
+    """A spinner on standard error while something is computed."""
     if not (shown and sys.stderr.isatty()):
         yield
         return

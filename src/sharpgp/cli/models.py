@@ -52,10 +52,10 @@ def check(
     sheet: SHEET = None,
     dates: DATES = None,
 ) -> None:
-    """Look at a table before any fit: what each column becomes, and what looks wrong.
+    """Check a table before a fit: what each column becomes, and what looks wrong.
 
-    It names columns that would be left out, values that look like mistakes, copies of rows, groups
-    and an order that rows seem to have, and columns that give the target away.
+    It names columns that would be left out, likely mistakes, copies of rows, possible groups or
+    time order, and columns that give the target away.
     """
     from sharpgp.cli.options import check_writable
     from sharpgp.cli.wording import worded
@@ -139,7 +139,7 @@ def fit(
     rows: Annotated[
         int | None,
         typer.Option(
-            help="Most rows to fit: of a table with more, so many are drawn at random. Default: "
+            help="Most rows to fit; from a larger table, this many are drawn at random. Default: "
             "100000."
         ),
     ] = None,
@@ -158,9 +158,9 @@ def fit(
     All columns but the target become features: numbers, categories, booleans and dates, with
     gaps. Leave out identifiers with --drop.
 
-    Of a table with more than --rows, the model is fitted to a sample that one pass over the table
-    draws. What has been read is kept in a folder next to the model: after an interruption, the same
-    command goes on from there.
+    A table with more than --rows rows is sampled in one pass, and the model is fitted to the
+    sample. Progress is kept in a folder next to the model: after an interruption, the same command
+    continues.
     """
     from sharpgp.cli.options import (
         approximation_of,
@@ -210,7 +210,7 @@ def fit(
                 saved = fit_files(data, target, fitted, **more)
                 saved.save(out)
             except KeyboardInterrupt:
-                typer.echo(f"{folder} keeps what was read: the same command goes on", err=True)
+                typer.echo(f"{folder} keeps what was read: the same command continues", err=True)
                 raise
             _remove(folder)
         else:
@@ -319,8 +319,8 @@ def report(
 ) -> None:
     """Write an HTML page that says whether a model is calibrated on test data.
 
-    It begins with a verdict that names the worst finding, and goes on with figures and metrics,
-    each with a sentence about what it shows and what to do. One file, no network.
+    It begins with a verdict that names the worst finding. Figures and metrics follow, each with a
+    sentence about what it shows and what to do. One file, no network.
     """
     from sharpgp._files import replacing
     from sharpgp.cli.options import check_place, check_writable
@@ -361,7 +361,7 @@ def report(
 
 
 def _is_large(data: list[str], most: int | None) -> bool:
-    """Whether tables are several, or one with more rows than are fitted."""
+    """Whether there are several tables, or one with more rows than are fitted."""
     from sharpgp.tabular.files import MOST_ROWS, rows_in
     from sharpgp.tabular.places import Place, is_one_file
 
@@ -374,7 +374,7 @@ def _is_large(data: list[str], most: int | None) -> bool:
 
 
 def _remove(folder: Path) -> None:
-    """Remove what a finished fit kept, and the folder, unless something else is in it."""
+    """Remove the saved progress of a finished fit, and its folder if that is then empty."""
     for path in folder.glob("*pass-*"):
         path.unlink()
     if not any(folder.iterdir()):
@@ -382,7 +382,7 @@ def _remove(folder: Path) -> None:
 
 
 def _loaded(path: Path, device: str, quiet: bool) -> Any:
-    """The model in a file; that there is none is said before the libraries load."""
+    """The model in a file; a missing file is an error before the libraries load."""
     if not path.exists():
         raise SavedModelError(f"cannot load {path}: there is no such file")
     with spinner("loading", not quiet):

@@ -1,7 +1,7 @@
-"""What the text of options means, checked before the libraries that compute are loaded.
+"""Texts of options: parsed and checked before the slow libraries are loaded.
 
-These take seconds to load, and someone who has mistyped a name should not wait for them; hence the
-names here, which a test compares with the library's own.
+These take seconds to load, and nobody who mistyped a name should wait for them. So names are
+repeated here; a test compares them with the library's.
 """
 
 import re
@@ -28,8 +28,8 @@ ENGINES = ("local", "ray", "dask")
 def check_settings(
     *, calibration: str, effort: str, approximation: str, cal_size: float, seed: int
 ) -> None:
-    """Raise for settings of a model that no table could make right."""
-    if calibration not in LABORATORY_METHODS.values():  # they say themselves what is missing
+    """Raise for settings that are wrong for any table."""
+    if calibration not in LABORATORY_METHODS.values():  # others name what is missing
         check_choice(calibration, "calibration", (*CALIBRATIONS, *entry_point_names(METHODS)))
     check_choice(effort, "effort", EFFORTS)
     if not re.fullmatch(r"auto|exact|(sparse|neighbours)(:0*[1-9]\d*)?", approximation):
@@ -43,7 +43,7 @@ def check_settings(
 
 
 def check_place(device: str, engine: str = "local", *of_cluster: Any) -> None:
-    """Raise for a device or an engine that there is not, or for a cluster that is not asked for."""
+    """Raise for an unknown device or engine, or for cluster options without a cluster."""
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
         raise InvalidInputError(f"device: expected 'auto', 'cpu' or 'cuda', found {device!r}")
     check_choice(engine, "engine", ENGINES)
@@ -52,7 +52,7 @@ def check_place(device: str, engine: str = "local", *of_cluster: Any) -> None:
 
 
 def base_of(text: str) -> str | list[str]:
-    """What ``base=`` takes: a name, or several separated by commas.
+    """Value for ``base=``: a name, or several separated by commas.
 
     Examples
     --------
@@ -66,7 +66,7 @@ def base_of(text: str) -> str | list[str]:
 
 
 def approximation_of(text: str) -> Any:
-    """What ``approximation=`` takes: a name, or one with a number after a colon."""
+    """Value for ``approximation=``: a name, or one with a number after a colon."""
     from sharpgp import Neighbours, Sparse
 
     name, colon, number = text.partition(":")
@@ -74,7 +74,7 @@ def approximation_of(text: str) -> Any:
 
 
 def bounds_of(text: str) -> Any:
-    """What ``y_bounds=`` takes: auto, none, or two numbers with a comma, one of them or both.
+    """Value for ``y_bounds=``: auto, none, or one or two numbers with a comma.
 
     Examples
     --------
@@ -113,7 +113,7 @@ def numbers_of(text: str | None) -> list[float]:
 
 
 def check_writable(out: Path) -> None:
-    """An error now, rather than after minutes of work."""
+    """Raise now rather than after minutes of work."""
     if str(out) != "-" and not out.parent.is_dir():
         raise InvalidInputError(f"out: expected a folder that exists, found {out.parent}")
     if out.is_dir():

@@ -10,7 +10,7 @@ _OPTIONS = {
 }
 _ANY = "|".join(_OPTIONS)
 
-#: What cannot be translated word by word, in this order.
+#: Phrases that are not translated word by word, in this order.
 _PHRASES = (
     (r"groups=np\.arange\(len\(y\)\)", "--groups with a column that numbers the rows"),
     (r" or give X_cal and y_cal", ""),
@@ -38,7 +38,7 @@ _PHRASES = (
 
 
 def worded(text: str) -> str:
-    """A message with the options of ``sharpgp fit`` where it names arguments of Python.
+    """A message with options of ``sharpgp fit`` in place of Python's arguments.
 
     Examples
     --------

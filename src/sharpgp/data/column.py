@@ -38,14 +38,13 @@ class Column:
     r"""A column: its name, what it holds, and how that becomes features.
 
     - ``"number"``, ``"boolean"`` (0 and 1), ``"ordered"`` (0, 1, 2, ... in the order of the
-      categories): one feature.  A missing value is ``fill``, the median; where training rows lack
-      values, a second feature is 0, and ``step`` where the value is missing: one standard
-      deviation of the column, so that both can share a lengthscale.
-    - ``"category"``: a feature per category, 1 in the rows that have it and else 0, and one for
-      missing values, where training rows lack any.  They share a lengthscale; where they are three
-      or more, the commonest category has another one, as it may be unlike all others.  Whatever
-      training rows do not have is ``other``: ``(1 - sqrt(1 + k)) / k`` in all ``k`` features, as
-      far from each category as they are from one another.
+      categories): one feature.  A missing value is ``fill``, the median.  If training rows lack
+      values, a second feature marks gaps by ``step`` in place of 0: one standard deviation of the
+      column, so that both can share a lengthscale.
+    - ``"category"``: one 0/1 feature per category, and one for missing values if training rows lack
+      any.  They share a lengthscale.  If there are three or more, the most common category has its
+      own, as it may be unlike all others.  Unseen categories are ``other``: ``(1 - sqrt(1 + k)) /
+      k`` in all ``k`` features, as far from each category as the categories are from one another.
     - ``"date"``: time in days, as a number; and for each of its seasons (day, week, year) a point
       on the unit circle, two features.
 
@@ -206,7 +205,7 @@ class Column:
     def _one_hot(self, values: Values) -> np.ndarray:
         text = values.data
         if values.holds != "text":
-            # Numbers where training rows have text: as they would be written.
+            # Training rows have text here: write numbers as text, too.
             text = np.array([*(f"{value:g}" for value in values.data), None])[:-1]
         position = {name: k for k, name in enumerate(self.categories)}
         known = Values("text", text, values.missing)

@@ -17,8 +17,8 @@ from sharpgp.exceptions import InvalidInputError, warn
 
 # Texts may be numbers if a larger share of them contains a digit.
 _NUMBER_SHARE = 0.9
-# Whole numbers are taken for row numbers from this many rows, if they stay below this multiple of
-# the number of rows.
+# Whole numbers count as row numbers from this many rows on, if they stay below this multiple of the
+# number of rows.
 _MANY, _NUMBERED = 20, 2.0
 
 
@@ -68,8 +68,8 @@ class TableEncoding:
         ----------
         frame : table
         first_row : int
-            What the first row is counted as.
-        marks : values that stand for a missing one
+            Number of the first row, for messages.
+        marks : markers of missing values
         decimal, dates : str, optional
             Decimal mark, and format of dates, for texts that could be read in several ways.
         """
@@ -226,7 +226,7 @@ class TableEncoding:
 class Encoded:
     """Encoded rows: an estimator uses their features directly.
 
-    Several answers about the same rows of a table then encode them once.
+    Repeated questions about the same rows then encode them once.
 
     Attributes
     ----------

@@ -2,9 +2,9 @@ r"""Targets that are probably errors: far from all others, named in a warning, c
 
 The rule is that of :func:`sharpgp.data.suspicions.plausible_range`.
 
-Models learn from a far target as if it were as far as the farthest of the others.  Rows that are
-held out to calibrate keep theirs: there one row has one rank, however large its error.  Where all
-rows train and calibrate (``cv``), this costs a coverage of ``j / (n + 1)`` at most.
+In training, a far target is clipped to the farthest of the others.  Held-out calibration rows keep
+theirs: one row has one rank, however large its error.  Where all rows train and calibrate (``cv``),
+``j`` far targets cost at most ``j / (n + 1)`` of coverage.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ _numbers: ContextVar[Sequence[Any] | None] = ContextVar("numbers of the rows", d
 
 @contextmanager
 def number_rows(numbers: Sequence[Any]) -> Iterator[None]:
-    """Number rows like this in warnings raised inside."""
+    """Number rows in warnings like this, inside the block."""
     token = _numbers.set(numbers)
     try:
         yield
@@ -37,7 +37,7 @@ def warn_of_far_targets(y: Any) -> None:
     try:
         columns = np.asarray(plain(y), dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
-        return  # refused elsewhere
+        return  # checked elsewhere
     if columns.ndim not in (1, 2) or np.isinf(columns).any():
         return
     for j, column in enumerate(columns.reshape(len(columns), -1).T):

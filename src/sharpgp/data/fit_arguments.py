@@ -29,7 +29,7 @@ def labelled_rows(
 ) -> tuple[Rows, Rows | None, Any]:
     """Training rows, calibration rows if given, and weights of the rows that calibrate.
 
-    The estimator learns names, encoding and usual noise on the way.
+    Column names, encoding and usual noise are set on the estimator on the way.
     """
     if sample_weight is not None and X_cal is None:
         sample_weight_cal = sample_weight

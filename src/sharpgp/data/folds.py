@@ -6,8 +6,7 @@ from torch import Tensor
 
 from sharpgp.exceptions import InvalidInputError
 
-# Inputs are few if there are fewer than this share of the rows, or fewer than this many (and than
-# half of the rows).
+# Inputs are few below this share of the rows, or below this number (and half of the rows).
 _FEW_SHARE, _FEW = 0.1, 10.0
 
 #: Rows to train on and rows to test with.
@@ -28,7 +27,7 @@ def equal_rows(X: Tensor) -> Tensor:
     if (ordered[1:] != ordered[:-1]).all():
         return torch.arange(len(words))
     _, first, place = np.unique(mixed, return_index=True, return_inverse=True)
-    if not np.array_equal(words[first[place]], words):  # different rows with one number
+    if not np.array_equal(words[first[place]], words):  # two rows with one hash
         place = np.unique(words, axis=0, return_inverse=True)[1].reshape(-1)
     return _counted(torch.from_numpy(place))
 
@@ -46,7 +45,7 @@ def row_numbers(X: Tensor) -> np.ndarray:
 
 
 def _words(X: Tensor) -> np.ndarray:
-    table = X.detach().cpu().double().numpy() + 0.0  # which makes 0 of -0
+    table = X.detach().cpu().double().numpy() + 0.0  # turns -0 into 0
     return np.ascontiguousarray(table).view(np.uint64)
 
 
@@ -62,14 +61,13 @@ def _mixed(words: np.ndarray) -> np.ndarray:
 def row_labels(X: Tensor, groups: Tensor | None = None) -> Tensor:
     r"""Label [N] of each row: rows of one group, or with equal inputs, share it.
 
-    A row whose input, or whose group, a model has seen does not show what it does with new ones.
-    Rows that are connected through equal inputs and groups, also by way of others, share a label.
+    A row does not test a model that has seen its input or its group.  Rows that are connected
+    through equal inputs and groups, also by way of others, share a label.
 
-    **Where inputs are few** new rows repeat known inputs, and leaving out whole inputs would ask
-    the wrong question: rows with equal inputs are then not kept together, groups are.  With ``n``
-    rows (or groups, if given) and ``n_j`` of them under label ``j``, inputs are few if
-    ``n^2 / sum_j n_j^2``, the number of labels if all are of one size, is below ``n / 10`` or
-    below 10 and ``n / 2``.
+    **Where inputs are few**, new rows repeat known inputs, and leaving out whole inputs would be
+    the wrong test.  Rows with equal inputs may then be separated; groups may not.  With ``n_j`` of
+    ``n`` rows (or groups, if given) under label ``j``, inputs are few if the effective number of
+    labels ``n^2 / sum_j n_j^2`` is below ``n / 10``, or below 10 and ``n / 2``.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ from sharpgp.data.suspicions import MIN_MIDDLE_SPREAD, is_flattened, likely_mark
 from sharpgp.exceptions import InvalidInputError, warn
 
 T = TypeVar("T")
-#: Targets below this are next to the numbers that have no precision left.
+#: Smaller targets are close to the numbers that double precision cannot resolve.
 MIN_TARGET = 1e-280
 
 
@@ -33,8 +33,8 @@ def training_data(estimator: Any, X: Any, y: Any) -> tuple[np.ndarray, np.ndarra
     """Features (n, d) and targets to fit on; data frames and arrays with gaps are encoded.
 
     The estimator gets the encoding as ``encoding_``, and scikit-learn's ``n_features_in_`` and
-    names.  Columns of an array that are constant but for rounding become ``constant_``: they have
-    their one value in these rows and in all that come later.  An encoding leaves such columns out.
+    names.  Columns of an array that are constant but for rounding become ``constant_``: they keep
+    that value in these rows and in all later ones.  An encoding leaves such columns out.
     """
     checks: dict[str, Any] = {"y_numeric": True, "ensure_min_samples": 2}
     for name in ("encoding_", "constant_"):
@@ -77,7 +77,7 @@ def marks_of(estimator: Any) -> tuple[str, ...]:
 def read_targets(estimator: Any, y: Any) -> Any:
     """Parse targets written as text, by the rules of features; leave others unchanged.
 
-    Where the user's marks of missing values are, the target is missing.
+    The user's markers of missing values become missing targets.
 
     Examples
     --------
@@ -139,7 +139,7 @@ def feature_names(estimator: Any) -> list[str] | None:
 def columns_of(estimator: Any) -> dict[str, list[int]]:
     """Feature indices of each column of a table, in its order; empty for an array.
 
-    A column that the model does not use became none.
+    A column that the model does not use has none.
     """
     encoding: TableEncoding | None = getattr(estimator, "encoding_", None)
     if encoding is None:
@@ -166,9 +166,9 @@ def _names_in(estimator: Any) -> list[str]:
 
 
 def drop_missing_targets(X: Any, y: Any, *more: Any) -> tuple[Any, ...]:
-    """Drop rows without a target from ``X``, ``y`` and all that has one entry per row.
+    """Drop rows without a target from ``X``, ``y`` and every argument with one entry per row.
 
-    Rows left out are named in a warning.  What is None, callable or of another length stays.
+    A warning names these rows. None, callables and arrays of another length stay as they are.
 
     Examples
     --------
@@ -218,7 +218,7 @@ def plain(data: Any) -> Any:
 
     Dates and masks are refused here, because scikit-learn's checks let them pass as numbers.
     """
-    if hasattr(data, "detach"):  # torch need not be loaded to tell
+    if hasattr(data, "detach"):  # no need to load torch
         return data.detach().cpu().numpy()
     refuse_other_kinds(data, "data", but="c")  # scikit-learn refuses complex numbers by itself
     return data
@@ -248,7 +248,7 @@ def check_training_data(
 ) -> None:
     """Raise or warn if a GP cannot fit the data sensibly.
 
-    Of what an encoding made, only the columns of numbers are looked at.
+    Of encoded features, only columns of numbers are checked.
     """
     import torch
 

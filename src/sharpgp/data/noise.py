@@ -26,7 +26,7 @@ MIN_REPLICATES = 10
 def append_noise(X: np.ndarray, noise: Any, usual: float | None) -> np.ndarray:
     """Append noise variances to inputs (n, d): those given, or the ``usual`` one.
 
-    Without ``usual`` the model does not, and its inputs are ``X`` (n, d).
+    Without ``usual`` the model knows no noise, and its inputs are ``X`` (n, d).
 
     Examples
     --------
@@ -93,7 +93,7 @@ def with_noise(
 def merge_replicates(rows: Rows) -> Rows:
     """Merge replicates: rows of a group that agree in all features but the variance.
 
-    In the order in which they come.
+    They stay in order.
 
     Examples
     --------
@@ -106,7 +106,7 @@ def merge_replicates(rows: Rows) -> Rows:
     _, first = np.unique(where, return_index=True)
     if len(first) == len(rows):
         return rows
-    # Variances in units of the least positive one; one of 0 outweighs all that are not.
+    # Variances in units of the least positive one; a variance of 0 outweighs all others.
     variances = rows.X[:, -1]
     unit = variances[variances > 0.0].min() if (variances > 0.0).any() else 1.0
     precision = 1.0 / np.maximum(variances / unit, 1e-12)
@@ -121,8 +121,8 @@ def merge_replicates(rows: Rows) -> Rows:
 def from_replicates(X: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Estimate variances (n,) from rows with equal ``X`` (n, d).
 
-    A row with :data:`MIN_REPLICATES` has that of its replicates; all others have the variance
-    within replicates of all rows together.
+    A row with at least :data:`MIN_REPLICATES` gets the variance of its replicates; all others get
+    the variance within replicates, pooled over all rows.
 
     Examples
     --------

@@ -1,6 +1,6 @@
 """Columns of pandas, polars and Arrow tables as NumPy arrays, with their gaps marked.
 
-No package is imported for that: all three give a column by ``table[name]`` and its values by
+No package is imported for this: all three give a column by ``table[name]`` and its values by
 ``to_numpy()``, and differ only in how they name columns and keep categories and time zones.
 """
 
@@ -26,7 +26,7 @@ class Values:
 
     Numbers and booleans are float64 with NaN at gaps, dates are days since 1970 likewise, text
     is an array of str with "" at gaps.  ``order`` lists the categories of a column that has them
-    in order; ``declared`` says that a column was made one of categories.
+    in order; ``declared``: the user made the column categorical.
     """
 
     holds: Holds

@@ -134,7 +134,7 @@ def append_group_numbers(estimator: Any, X: Tensor, groups: Any) -> tuple[Any, T
 def drop_repetition(train: Rows, cal: Rows | None, weights: Any) -> tuple[Rows, Rows | None, Any]:
     """Drop copies, with a warning, if the whole table was repeated.
 
-    Rows that calibrate stay as they are.
+    Calibration rows stay as they are.
     """
     rows = unrepeated_rows(train)
     if len(rows) < len(train):
@@ -157,8 +157,8 @@ def unrepeated_rows(rows: Rows) -> np.ndarray:
 def has_known_inputs(rows: Rows) -> bool:
     """Whether known inputs and new ones are calibrated apart.
 
-    That is where inputs repeat, unless they are so few that all new rows repeat them, and unless
-    there are groups, where new ones are asked for.
+    They are where inputs repeat, unless inputs are so few that all new rows repeat them, or there
+    are groups: predictions are then for new ones.
 
     Examples
     --------
@@ -196,8 +196,8 @@ def split_rows(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Rows to train on, rows to calibrate with, and which of these were drawn one by one.
 
-    See :func:`holdout`; with ``by_row``, and where inputs repeat, :func:`holdout_by_row`.  None for
-    the last: all of them.
+    See :func:`holdout`; with ``by_row``, and where inputs repeat, :func:`holdout_by_row`.  The last
+    is None if all were.
     """
     if by_row and has_known_inputs(rows):
         return holdout_by_row(rows.input_numbers(), cal_size, seed)
@@ -209,9 +209,9 @@ def holdout_by_row(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows to train on, rows to calibrate with, and which of these were drawn one by one.
 
-    Rows are drawn at random, whatever their labels.  Where labels with one row are then fewer than
-    half of those that train, too few of the rows drawn have a label that is new: labels with
-    several rows are taken out whole, each with the probability of a row, two at least.
+    Rows are drawn at random, whatever their labels.  Too few of them have a new label if fewer than
+    half of the labels left to train have a single row.  Then labels with several rows are also held
+    out whole: each with the probability of a row, and two at least.
 
     Examples
     --------
@@ -228,7 +228,7 @@ def holdout_by_row(
         several = check_random_state(seed).permutation(np.flatnonzero(left > 1))
         p = drawn.mean()
         n_out = max(2, check_random_state(seed).binomial(len(several), p))
-        most = (left > 0).sum() - 2  # something has to train
+        most = (left > 0).sum() - 2  # two labels are left to train
         out |= np.isin(labels, several[: min(n_out, most)])
     return np.flatnonzero(~out), np.flatnonzero(out), drawn[out]
 

@@ -44,8 +44,8 @@ def plausible_range(y: np.ndarray) -> tuple[float, float]:
     With ``m_1 >= m_2 >= ...`` the distances from the median, a Pareto tail makes ``e_i = i
     log(m_i / m_(i+1))`` independent exponentials with one mean. For the ``j <= 3`` farthest
     targets, and ``k`` that follow, ``P(e_j > x) = (1 + x / S)^-k`` with the sum ``S`` of
-    ``e_(j+1)`` to ``e_(j+k)``. Tails of normal, lognormal and t distributions grow no heavier
-    beyond, so that honest ones pass.
+    ``e_(j+1)`` to ``e_(j+k)``.  Tails of normal, lognormal and t distributions grow no heavier
+    farther out, so honest ones pass.
 
     Examples
     --------
@@ -105,7 +105,7 @@ def share_explained(column: np.ndarray, y: np.ndarray) -> float:
     known = np.isfinite(column)
     x, y = column[known], y[known]
     total = float(((y - y.mean()) ** 2).sum()) if len(y) else 0.0
-    # Targets in random order among equal values: rows that repeat a value say what it is worth.
+    # Rows with equal values come in random order, so that their own order explains nothing.
     if len(y) < 10 or total == 0 or np.ptp(x) == 0:
         return 0.0
     shuffled = np.random.default_rng(0).permutation(len(y))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sharpgp._files import replacing
 from sharpgp.data import texts
@@ -171,11 +172,11 @@ class TableCheck:
 
 
 def check(
-    X: Any,
-    y: Any,
+    X: ArrayLike,
+    y: ArrayLike,
     *,
     groups: str | None = None,
-    missing: Any = (),
+    missing: float | str | Sequence[float | str] = (),
     target: str | None = None,
     decimal: str | None = None,
     dates: str | None = None,
@@ -190,14 +191,14 @@ def check(
     groups : str, optional
         Name of a column that says which rows belong together; it is no feature.
     missing : number, str or a list of these
-        Values that stand for a missing one.
+        Markers of missing values.
     target : str, optional
         Name of the target.
     decimal, dates : str, optional
         How to read texts that could be read in two ways, see
         :meth:`sharpgp.data.TableEncoding.learn`.
     first_row : int
-        What the first row is counted as.
+        Number of the first row, for messages.
 
     Returns
     -------

@@ -1,13 +1,13 @@
 """Bounded targets: predictions are clipped, probability beyond a bound moves to the bound.
 
 An interval, a quantile or a draw that leaves the bounds is moved to the nearest bound.  Intervals
-are closed, and a target is never beyond, so that coverage is what it was; widths and scores can
-only fall.  What a distribution had beyond a bound becomes probability of the bound itself: counts
-that are zero, shares that are one.
+are closed and targets stay within, so coverage does not change; widths and scores can only fall.
+Probability beyond a bound becomes probability of the bound itself: counts that are zero, shares
+that are one.
 
 A value at which targets pile up, with none beyond, is taken for a bound unless the user says
-otherwise.  Of ``n + 1`` exchangeable targets each is as likely as any other to be the only one
-beyond all others: this costs a coverage of at most ``1 / (n + 1)``.
+otherwise.  Each of ``n + 1`` exchangeable targets is equally likely to be the only one beyond the
+others, so this costs at most ``1 / (n + 1)`` of coverage.
 """
 
 import math
@@ -149,8 +149,8 @@ def bounds_for(y_bounds: Any, y: np.ndarray, *more: np.ndarray) -> Bounds | None
 def assumed_bounds(y: np.ndarray) -> Bounds | None:
     """Bounds at which targets pile up, with none beyond, and a warning; or None.
 
-    At least ten targets share such a value, and 5 % of all, or no other is more frequent: at the
-    end of a distribution values are rare unless something holds them there.
+    At least ten targets share such a value, and it has 5 % of all targets or is the most frequent
+    one: values at the end of a distribution are rare unless something holds them there.
 
     Examples
     --------
@@ -163,7 +163,7 @@ def assumed_bounds(y: np.ndarray) -> Bounds | None:
     True
     """
     values, counts = np.unique(y, return_counts=True)
-    if len(values) == 1:  # refused elsewhere, and no matter of bounds
+    if len(values) == 1:  # checked elsewhere
         return None
     ends: list[float | None] = [None, None]
     for side, word in ((0, "smaller"), (-1, "larger")):
@@ -298,7 +298,7 @@ class BoundedTable(DistributionTable):
         tail = table.lower if lower else table.upper
         node = table.u[:, :1] if lower else table.u[:, -1:]
         start = self._kept(node)
-        # Beyond the far bound the excess has to come back before it counts.
+        # A tail that starts beyond the far bound counts only once it is back within.
         back = (node - self._high if lower else self._low - node).clamp_min(0)
         end = back + (start - self._low if lower else self._high - start)
         mean = tail.mean_up_to(end) - tail.mean_up_to(back)
@@ -312,9 +312,9 @@ class BoundedTable(DistributionTable):
 class BoundedDistribution(PredictiveDistribution):
     r"""The law of ``min(max(Y, low), high)`` for ``Y`` of a given distribution.
 
-    Quantiles are those of ``Y``, moved to the nearest bound; equal ones are probability of that
-    bound, where the cdf jumps.  Mean, standard deviation and CRPS are exact.  The log density is
-    the logarithm of a probability at a bound, and minus infinity beyond.
+    Quantiles are those of ``Y``, moved to the nearest bound; equal quantiles are probability at
+    that bound, where the cdf jumps.  Mean, standard deviation and CRPS are exact.  The log density
+    is the logarithm of a probability at a bound, and minus infinity beyond.
 
     Parameters
     ----------

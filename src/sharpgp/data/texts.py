@@ -17,7 +17,7 @@ from sharpgp._stored import stored
 from sharpgp.data.reading import Values, days_of
 from sharpgp.exceptions import InvalidInputError
 
-#: Texts that stand for a missing value. "None" is a word: as a category it says more than a gap.
+#: Texts that mark a missing value. "None" is not one: as a category it says more than a gap.
 MISSING = (
     *("", "NA", "N/A", "n/a", "#N/A", "#NA", "<NA>", "NaN", "nan", "NULL", "null"),
     # A spreadsheet's errors, in English, German and French.

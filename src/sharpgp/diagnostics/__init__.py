@@ -1,4 +1,4 @@
-"""What a fitted model says about test data, collected once for figures and for the report."""
+"""Predictions of a fitted model for test data, collected once for figures and the report."""
 
 from sharpgp.diagnostics.chance import COVERAGE_LOOKS, FEWEST_JUDGED, Floats, bands_of_chance
 from sharpgp.diagnostics.collecting import COVERAGES, diagnose

@@ -1,4 +1,4 @@
-"""How far coverage strays by chance alone, for groups of points that are looked at together."""
+"""How far coverage strays by chance alone, for several groups of points at once."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,9 +7,9 @@ from sharpgp.metrics import BinnedCoverage, coverage_band
 
 Floats = NDArray[np.float64]
 
-#: The coverages of a page count as so many separate looks: their intervals are nested.
+#: All coverages of a page count as this many separate looks, as their intervals are nested.
 COVERAGE_LOOKS = 3
-#: Points from which a group is judged at all.
+#: Fewest points for judging a group.
 FEWEST_JUDGED = 10
 
 
@@ -18,9 +18,8 @@ def bands_of_chance(
 ) -> tuple[Floats, Floats]:
     """Where the coverage of each bin falls for calibrated intervals, for all bins together.
 
-    19 in 20 calibrated predictors have all of their bins inside, and of ``looks`` figures like
-    this one all bins of all figures. Bins of fewer than :data:`FEWEST_JUDGED` points are not
-    judged: their band is [0, 1].
+    19 in 20 calibrated predictors have all bins of all ``looks`` figures like this one inside. Bins
+    of fewer than :data:`FEWEST_JUDGED` points are not judged: their band is [0, 1].
 
     Examples
     --------

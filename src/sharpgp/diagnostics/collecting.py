@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.spatial import cKDTree
+from sklearn.base import BaseEstimator
 
 from sharpgp._validation import as_numpy, as_target
-from sharpgp.calibration.predictors.base import calibrated_of
+from sharpgp.calibration.predictors.base import FittedModel, calibrated_of
 from sharpgp.calibration.predictors.by_class import ClassPredictor
 from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.calibration.predictors.held_out_view import HeldOutView
@@ -26,25 +27,25 @@ from sharpgp.metrics import ECE_LEVELS
 from sharpgp.pipelines import Through, through
 from sharpgp.relevance import relevance
 
-#: Coverages at which intervals are looked at, unless the caller asks for others.
+#: Default coverages of the intervals that are examined.
 COVERAGES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 
 
 def diagnose(
-    model: Any,
-    X: Any = None,
-    y: Any = None,
+    model: FittedModel | BaseEstimator,
+    X: ArrayLike | None = None,
+    y: ArrayLike | None = None,
     *,
     feature_names: Sequence[str] | None = None,
     coverages: Sequence[float] = COVERAGES,
     method: str | None = None,
     target: str | None = None,
     unit: str = "",
-    groups: Any = None,
+    groups: ArrayLike | None = None,
 ) -> Diagnostics:
     """Collect the predictions of a fitted model at test points.
 
-    Without test points, those that calibrated the model, each predicted by fits that have not seen
+    Without test points, the calibration points are used, each predicted by fits that have not seen
     it; see :class:`sharpgp.calibration.predictors.held_out_view.HeldOutView`.
 
     Parameters
@@ -53,12 +54,12 @@ def diagnose(
     X : array or frame of shape (n, d), optional
     y : array of shape (n,), optional
     feature_names : sequence of d str, optional
-        Default: those that the model was fitted with, or the columns of ``X``, or ``x0, x1, ...``
+        Default: the names in the fit, or the columns of ``X``, or ``x0, x1, ...``
     coverages : sequence of float in (0, 1)
     method : str, optional
         Name of the calibration, for a predictor that does not know it.
     target, unit : str, optional
-        What was measured, and in which unit; the name of ``y`` if it has one.
+        Name and unit of the target; by default the name of ``y``, if any.
     groups : array of shape (n,), optional
         Which test points belong together, such as those of one patient.
 
@@ -73,6 +74,7 @@ def diagnose(
     >>> found.method, found.lower.shape, found.curves.beta.shape
     ('kuleshov18', (1000, 1), (200,))
     """
+    seen_X: Any
     if X is None:
         view = HeldOutView(calibrated_of(model))
         outside, encoding = through(view), getattr(model, "encoding_", None)
@@ -102,13 +104,13 @@ def diagnose(
         plain_y = as_numpy(as_target(y))
         pit = free.predict_dist(seen_X).cdf(plain_y)
         whole = plain_X.shape[1] == calibrated.n_features
-        asked_X = Encoded(plain_X, np.zeros((0, 0)), encoding) if encoding else X
+        asked_X: Any = Encoded(plain_X, np.zeros((0, 0)), encoding) if encoding else X
         moved_by = relevance(model, asked_X) if whole else None
         own = isinstance(outside.model, HeldOutView)
         ranked = isinstance(calibrated, ScoredPredictor | ClassPredictor)
         tested = ranked and not outside.targets and not own
         if calibrated.counted == "groups" and groups is None:
-            tested = False  # rows of unknown groups are no independent evidence
+            tested = False  # rows of unknown groups are not independent
         alike = compare(model, X, y, groups=groups) if tested else None
     if encoding is None:
         names = _feature_names(model, X, plain_X.shape[1], feature_names)
@@ -118,7 +120,7 @@ def diagnose(
         of_lengthscales = tuple(encoding.lengthscales)
     known = None if outside.targets else _labelled(calibrated)
     if known is not None and known.shape[1] == plain_X.shape[1] + 2:
-        known = np.delete(known, -2, axis=1)  # noise or weights, which test rows do not have
+        known = np.delete(known, -2, axis=1)  # noise or weights, which test rows lack
     method = method or getattr(model, "calibration_", None) or type(calibrated).__name__
     return Diagnostics(
         method=method,
@@ -176,7 +178,7 @@ def _groups(groups: Any, n: int) -> NDArray[Any] | None:
 
 
 def _labelled(calibrated: Any) -> Floats | None:
-    """Features and targets of the predictor's own rows; None where it does not keep them."""
+    """Features and targets of the predictor's own rows; None if it does not keep them."""
     try:
         return np.column_stack([as_numpy(part) for part in calibrated.labelled_data()])
     except AttributeError:  # a model from elsewhere
@@ -187,7 +189,7 @@ def _seen(known: Floats, X: Floats, y: Floats) -> int:
     """How many rows of ``X`` and ``y`` are among the predictor's own."""
     if known.shape[1] != X.shape[1] + 1:
         return 0
-    # Data that were standardised and brought back differ in their last digits.
+    # Standardising data and back changes the last digits.
     scale = known.std(axis=0)
     scale[scale == 0] = 1.0
     away, _ = cKDTree(known / scale).query(

@@ -1,19 +1,19 @@
-"""What a calibration has learned, level by level: ``beta`` and ``theta`` as arrays."""
+"""Learned ``beta`` and ``theta`` by level, as arrays."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from sharpgp._validation import as_numpy
+from sharpgp.calibration.predictors.base import Calibrated
 from sharpgp.calibration.predictors.by_score import ScoredPredictor
 
 Floats = NDArray[np.float64]
 
-#: Knots of a curve that are kept; more of them cannot be told apart in a figure.
+#: Most knots of a curve; a figure cannot show more.
 MOST_KNOTS = 200
 
 
@@ -22,7 +22,7 @@ class LevelCurves:
     """``beta(delta)`` (K,) and ``theta(delta) / theta_R`` (K, P) at the levels ``delta`` (K,).
 
     ``names`` labels the entries of ``theta``; a feature's inverse lengthscale carries its name.
-    ``scores`` says whether ``beta`` multiplies a standard deviation; else it is in target units.
+    ``scores``: whether ``beta`` multiplies a standard deviation; otherwise it is in target units.
     """
 
     delta: Floats
@@ -43,14 +43,14 @@ class LevelCurves:
 
     @property
     def gauss(self) -> Floats | None:
-        """``beta`` (K,) of a Gaussian, where ``beta`` multiplies one standard deviation."""
+        """``beta`` (K,) of a Gaussian; None unless ``beta`` multiplies one standard deviation."""
         return np.asarray(ndtri(self.delta)) if self.scores and not self.by_level else None
 
 
-def level_curves(calibrated: Any, feature_names: Sequence[str] = ()) -> LevelCurves | None:
-    """The calibrated curves of a predictor as arrays, or None where it has none.
+def level_curves(calibrated: Calibrated, feature_names: Sequence[str] = ()) -> LevelCurves | None:
+    """The calibrated curves of a predictor as arrays; None if it has none.
 
-    Where one spread serves all levels (``exact``, ``cv``), ``theta`` is that of the GP.
+    If one spread serves all levels (``exact``, ``cv``), ``theta`` is the GP's.
 
     Examples
     --------

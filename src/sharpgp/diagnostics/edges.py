@@ -8,7 +8,7 @@ _DIGITS = (6, 5, 4, 3)
 
 
 def texts_of(edges: Floats, *, dates: bool = False) -> list[str]:
-    """Edges [k] with as many digits as tell them apart; days since 1970 as dates.
+    """Edges [k] with enough digits to tell them apart; days since 1970 as dates.
 
     Examples
     --------
@@ -21,7 +21,7 @@ def texts_of(edges: Floats, *, dates: bool = False) -> list[str]:
     """
     if dates:
         return [str(np.datetime64(int(np.floor(day)), "D")) for day in edges]
-    # Most digits first: edges that even these do not tell apart differ by rounding alone.
+    # Most digits first: edges equal even then differ by rounding alone.
     finest, *coarser = (_rounded(edges, digits) for digits in _DIGITS)
     alike = [texts for texts in coarser if len(set(texts)) == len(set(finest))]
     return alike[-1] if alike else finest

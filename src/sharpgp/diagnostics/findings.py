@@ -1,4 +1,4 @@
-"""What a model says about test data, beside what was observed."""
+"""Predictions for test data beside observations."""
 
 import hashlib
 from collections import Counter
@@ -21,14 +21,14 @@ from sharpgp.models.pool import Member
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """Predictions at test points beside what was observed there.
+    """Predictions at test points beside the observations.
 
     Attributes
     ----------
     method : str
         Name of the calibration.
     n_train, n_cal : int, int or None
-        Sizes; ``n_cal`` is None where nothing is estimated from calibration points.
+        Sizes; ``n_cal`` is None if nothing is estimated from calibration points.
     counted : str
         What ``n_cal`` counts: points or groups.
     X, y : arrays of shape (n, d) and (n,)
@@ -41,14 +41,14 @@ class Diagnostics:
     lower, upper : arrays of shape (n, k)
         Interval ends at these coverages.
     backed : tuple of k bool
-        Whether the calibration points support the coverage; a modelled tail answers otherwise.
+        Whether the calibration points support the coverage; otherwise a modelled tail is used.
     curves : LevelCurves or None
-        None for methods that have no such curves.
+        None for methods without such curves.
     report : CalibrationReport
     target, unit : str
-        Name of the target, and the unit that it is measured in; empty where nobody said.
+        Name and unit of the target; empty if unknown.
     members : tuple of Member
-        What was pooled, and with which weights.
+        The pooled models, with weights.
     relevance : array of shape (d,) or None
         See :func:`sharpgp.relevance.relevance`; one number per column of a table.
     encoding : TableEncoding or None
@@ -60,13 +60,13 @@ class Diagnostics:
     gaps : tuple of n str, or None
         For each row of a data frame the names of the columns that it lacks.
     n_missing : int
-        Values that these rows lack in all.
+        Number of missing values in these rows.
     exchangeability : Exchangeability or None
-        Whether these rows are like those that calibrated the model, for methods that rank scores.
+        Test of whether these rows are like the calibration rows, for methods that rank scores.
     X_train : array of shape (m, d) or None
         Features of the rows that trained the model.
     out_of_fold : bool
-        Whether these are the rows that calibrated the model, predicted by fits without them.
+        Whether these are the calibration rows, predicted by fits without them.
     """
 
     method: str
@@ -100,7 +100,7 @@ class Diagnostics:
 
     @property
     def relevant(self) -> dict[str, float]:
-        """The relevance of each feature, or column of a table, by name, most first."""
+        """Relevance of each feature, or column of a table, by name; largest first."""
         if self.relevance is None:
             return {}
         names = self.feature_names if self.encoding is None else tuple(self.encoding.names)
@@ -109,7 +109,7 @@ class Diagnostics:
 
     @property
     def looks(self) -> int:
-        """Looks at groups of points, by coverage: along features, rows and widths, and by gaps."""
+        """Number of groupings examined: along features, rows and widths, and by gaps."""
         return COVERAGE_LOOKS * (len(self.columns) + 2 + bool(self.gap_patterns))
 
     @cached_property
@@ -119,14 +119,14 @@ class Diagnostics:
 
     @cached_property
     def columns_in_training(self) -> tuple[OwnColumn, ...]:
-        """The same of the rows that trained the model; empty where they are not known."""
+        """The same for the training rows; empty if they are unknown."""
         if self.X_train is None or self.X_train.shape[1] != self.X.shape[1]:
             return ()
         return own_columns(self.X_train, self.feature_names, self.encoding)
 
     @cached_property
     def suspicions(self) -> tuple[Suspicion, ...]:
-        """What looks wrong with these rows themselves, see :func:`sharpgp.check`."""
+        """Suspicious values among these rows, see :func:`sharpgp.check`."""
         columns = {one.name: one.values for one in self.columns if not (one.labels or one.dates)}
         return tuple(suspicions(columns, self.y, self.target or "the target", first_row=1))
 
@@ -151,10 +151,10 @@ class Diagnostics:
 
     @property
     def gap_patterns(self) -> list[str]:
-        """For each row the columns that it lacks; empty where no row lacks anything.
+        """Missing columns of each row; empty if no row lacks anything.
 
-        Rows that lack nothing are "complete", patterns of fewer than :data:`FEWEST_JUDGED` rows
-        are one, "others".
+        Complete rows are "complete"; patterns of fewer than :data:`FEWEST_JUDGED` rows are pooled
+        as "others".
         """
         if self.gaps is None or not any(self.gaps):
             return []
@@ -170,7 +170,7 @@ class Diagnostics:
         return coverage_by(self.gap_patterns, self.y, self.lower[:, k], self.upper[:, k])
 
     def gaps_beyond_chance(self, k: int) -> list[str]:
-        """Patterns of gaps whose coverage leaves the band of chance, that of all groups."""
+        """Patterns of gaps whose coverage leaves the band of chance for all groups."""
         by_pattern = self.coverage_by_gaps(k)
         confidence = 1 - 0.05 / (max(len(by_pattern), 1) * self.looks)
         out = []

@@ -12,7 +12,7 @@ from sharpgp.diagnostics.edges import texts_of
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.metrics import BinnedCoverage, coverage_along
 
-#: Categories of a column that are looked at one by one; the others are looked at together.
+#: Most categories of a column that are judged one by one; all others are judged together.
 MOST_SHOWN = 12
 
 
@@ -24,7 +24,7 @@ class OwnColumn:
     ----------
     name : str
     values : array of shape (n,)
-        Numbers; days since 1970; or places in ``labels``.
+        Numbers, days since 1970, or positions in ``labels``.
     labels : tuple of str
         Categories, the most frequent first; empty for numbers and dates.
     dates : bool
@@ -93,7 +93,7 @@ def own_columns(
         elif column.kind == "boolean":
             found.append(_by_label(column.name, np.where(first > 0.5, "true", "false"), None))
         else:
-            # Gaps are looked at on their own, and are the median here.
+            # Gaps are judged separately; here they are the median.
             found.append(OwnColumn(column.name, first, dates=column.kind == "date"))
     return tuple(found)
 

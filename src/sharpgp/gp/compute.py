@@ -19,7 +19,7 @@ from sharpgp.exceptions import InvalidInputError, warn
 
 logger = logging.getLogger("sharpgp")
 
-#: Matrix entries per block: 256 MiB on a CPU; 512 MiB on a GPU, which smaller blocks leave idle.
+#: Matrix entries per block: 256 MiB on a CPU; 512 MiB on a GPU, as smaller blocks leave it idle.
 BLOCK_ENTRIES = {"cpu": 2**25, "cuda": 2**26}
 #: Matrix entries per block and CPU thread: 2 MiB, which fit into its cache.
 THREAD_ENTRIES = 2**18
@@ -35,10 +35,10 @@ _BLOCK_DIVISORS = (1, 8, 64)
 # Seconds between switches of two threads that work side by side.
 _SWITCH_SECONDS = 1e-4
 
-# Shrinkings in force, one for each call of within_memory.  Of the process, as GPU memory is: the
-# backward pass of what is on a GPU runs on a thread of autograd's own, which sees no ContextVar.
+# Block factors in force, one for each call of within_memory.  Global, as GPU memory is: backward
+# passes on a GPU run on autograd's own thread, which sees no ContextVar.
 _in_force: list[int] = []
-# Threads that the caller had before an outer block took them away.
+# Number of threads of the caller, before an outer block reduced it.
 _given: ContextVar[int | None] = ContextVar("given", default=None)
 T = TypeVar("T")
 Item = TypeVar("Item")
@@ -89,7 +89,7 @@ def block_entries(device: torch.device, *, in_threads: bool = False) -> int:
 
 
 def moved_to(value: Any, device: torch.device, known: dict[int, Any] | None = None) -> Any:
-    """A copy of a model with its tensors on another device; what is shared stays shared.
+    """A copy of a model with its tensors on another device; shared objects stay shared.
 
     Examples
     --------
@@ -129,7 +129,7 @@ def within_memory(device: torch.device, work: Callable[[torch.device], T]) -> T:
             logger.info("out of GPU memory with blocks of %d entries", block_entries(device))
         finally:
             _in_force.remove(times)
-        gc.collect()  # what failed may hold tensors in circles
+        gc.collect()  # the failed work may hold tensors in reference cycles
         torch.cuda.empty_cache()
     if device.type == "cuda":
         warn(
@@ -175,11 +175,11 @@ def threads_for(n_dense: int) -> Iterator[None]:
 def in_order(
     function: Callable[[Item], Result], items: Iterable[Item], *, alone: bool = False
 ) -> Iterator[Result]:
-    """``function(item)`` for all items, in order, as many at a time as there are threads.
+    """``function(item)`` for all items, in order, one per thread at a time.
 
-    Every call runs on one thread, however many run at a time, so that results are the same to the
-    last bit; only about as many results as threads wait at a time.  ``alone`` runs one after the
-    other with all threads, for functions that change global settings, are large or use a GPU.
+    Every call runs on one thread, so that results do not depend on the number of threads; about one
+    result per thread waits at a time.  ``alone`` runs calls one after the other with all threads,
+    for functions that change global settings, are large or use a GPU.
 
     Examples
     --------
@@ -238,11 +238,11 @@ def side_by_side(
 
 @contextmanager
 def beside(apart: bool) -> Iterator[Callable[[Callable[[], Result]], Callable[[], Result]]]:
-    """Begin work that is needed later; what is given back waits for it, and has its result.
+    """Begin work that is needed later; returns a function that waits for its result.
 
-    Where ``apart``, a thread of its own does the work, one after the other, with as many threads
-    for each operation as the caller has: for work of a CPU while the caller keeps a GPU busy.
-    Otherwise the work is done when its result is asked for.
+    With ``apart``, a separate thread does the work, with the caller's number of threads per
+    operation: CPU work while the caller keeps a GPU busy.  Otherwise the work is done when its
+    result is needed.
 
     Examples
     --------
@@ -258,12 +258,12 @@ def beside(apart: bool) -> Iterator[Callable[[Callable[[], Result]], Callable[[]
     with ThreadPoolExecutor(
         1, "sharpgp-beside", initializer=torch.set_num_threads, initargs=(threads,)
     ) as worker:
-        # Both ask for Python's lock many times, and would wait that long for it each time.
+        # Both take Python's lock often, and would wait this long each time.
         sys.setswitchinterval(min(interval, _SWITCH_SECONDS))
         try:
             yield lambda work: worker.submit(copy_context().run, work).result
         finally:
-            worker.shutdown(cancel_futures=True)  # after an error nobody asks for the rest
+            worker.shutdown(cancel_futures=True)  # after an error the rest is not needed
             sys.setswitchinterval(interval)
 
 

@@ -1,4 +1,4 @@
-"""Which kind of GP many rows get: learned from some of them, conditioned on all."""
+"""The kind of GP for many rows: learned from some of them, conditioned on all."""
 
 import logging
 from typing import Any
@@ -21,7 +21,7 @@ logger = logging.getLogger("sharpgp")
 def condition(trained: Posterior, X: Tensor, y: Tensor, policy: Policy) -> DataPosterior:
     """A GP with the hyperparameters of another one, conditioned on ``X`` [N, d] and ``y`` [N].
 
-    Exactly up to the rows that the policy says, and from landmarks and neighbours beyond.
+    Exactly up to the policy's number of rows; beyond, from landmarks and neighbours.
 
     Examples
     --------

@@ -1,9 +1,9 @@
 """Dense factorisations, and the three GP quantities that the rest of the package differentiates.
 
 The functions below have hand-written derivatives: differentiating through a Cholesky factor
-costs several times the forward pass and is never needed, because the results depend on the
-covariance matrix only through ``Ky^-1``.  They work on plain matrices and so serve every kernel.
-All matrices may carry a leading batch of levels ``[K, ...]``.
+costs several times the forward pass and is never needed: results depend on the covariance matrix
+only through ``Ky^-1``.  They work on plain matrices and so serve every kernel.  All matrices may
+carry a leading batch of levels ``[K, ...]``.
 """
 
 import math
@@ -47,7 +47,7 @@ def cholesky(A: Tensor) -> tuple[Tensor, Tensor]:
     scale = A.diagonal(dim1=-2, dim2=-1).mean(-1)
     L, info = torch.linalg.cholesky_ex(A)
     jitter = torch.zeros_like(scale)
-    # A non-finite matrix can come back with info == 0, so the factor itself is looked at too.
+    # info can be 0 for a non-finite matrix, so the factor itself is checked, too.
     failed = (info != 0) | ~torch.isfinite(L.diagonal(dim1=-2, dim2=-1)).all(-1)
     for relative in JITTER_SCHEDULE[1:]:
         if not failed.any():

@@ -1,4 +1,4 @@
-"""What this library's GPs have in common: a covariance and units; most also keep their data."""
+"""Base of this library's GPs: a covariance and units; most also keep their data."""
 
 from abc import abstractmethod
 from typing import Any, Self
@@ -32,7 +32,7 @@ class CovariancePosterior(Posterior):
         self.training = training
 
     def _agree(self, inputs: Tensor, targets: Tensor) -> None:
-        """Raise unless what a file gave fits standardised inputs [n, d] and targets [n]."""
+        """Raise unless the parts from a file fit standardised inputs [n, d] and targets [n]."""
         agree("length of theta_R", len(self.theta_R), self.covariance.n_theta)
         agree("units of the inputs", self.x_units.shift.shape, inputs[0].shape)
         agree("units of the target", self.y_units.shift.shape, targets[0].shape)
@@ -92,7 +92,7 @@ class KernelPosterior(CovariancePosterior, DataPosterior):
 
     @property
     def input_range(self) -> tuple[Tensor, Tensor]:
-        """Kept, as every prediction asks for it."""
+        """Cached, as every prediction needs it."""
         if self._ends is None:
             self._ends = self.x_units.back(self._X.amin(0)), self.x_units.back(self._X.amax(0))
         return self._ends
@@ -140,7 +140,7 @@ class KernelPosterior(CovariancePosterior, DataPosterior):
         """The same kind of GP on other data, in other units."""
 
 
-#: What files hold of every GP with its data; names and searched follow from the covariance.
+#: Attributes in files of every GP with data; names and searched follow from the covariance.
 STORED: dict[str, Any] = {
     "covariance": Covariance,
     "theta_R": Array("P", positive=True),

@@ -15,7 +15,7 @@ from sharpgp.exceptions import NumericalError
 
 #: Value and gradient [n] at a point [n]; raises NumericalError where there is none.
 Evaluate = Callable[[np.ndarray], tuple[float, np.ndarray]]
-#: The value of a point that failed: very bad, but finite, so that the line search steps back.
+#: Value of a failed point: very large but finite, so that the line search steps back.
 _FAILED = 1e10
 
 
@@ -81,7 +81,7 @@ def minimise(
         start, bounds = np.clip(start, lower, upper), list(zip(lower, upper, strict=True))
     if tolerance is not None:
         options["ftol"] = tolerance
-    # SciPy's BLAS starts threads for vectors of a dozen entries, which wait for each other.
+    # SciPy's BLAS would start threads even for a dozen entries.
     with _blas_of_scipy().limit(limits=1):
         found = minimize(
             evaluate,
@@ -97,12 +97,12 @@ def minimise(
 
 @cache
 def _blas_of_scipy() -> ThreadpoolController:
-    """What limits the threads of SciPy's own BLAS, and not those of torch's."""
+    """Controller for the threads of SciPy's own BLAS, not torch's."""
     return ThreadpoolController().select(prefix="libscipy_openblas")
 
 
 def guarded(evaluate: Evaluate) -> tuple[Evaluate, list[str]]:
-    """The same, but a failure is a very bad value without a slope, and its message is listed."""
+    """The same, but a failure gives a very large value and no slope, and its message is kept."""
     failures: list[str] = []
 
     def safe(v: np.ndarray) -> tuple[float, np.ndarray]:

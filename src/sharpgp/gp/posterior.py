@@ -18,8 +18,8 @@ from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.ties import Ties
 
-#: Where training begins: at the hyperparameters that there are, at the built-in start that led to
-#: them, or at all of the built-in starts.
+#: Where training starts: at the present hyperparameters, at the built-in start that led to them, or
+#: at all built-in starts.
 Start = Literal["warm", "same", "fresh"]
 
 
@@ -40,7 +40,7 @@ class TrainingResult:
     ``status`` is ``"converged"``, ``"stopped"`` (evaluations ran out) or ``"retried"`` (some
     starts failed); ``log_likelihood`` is per training point, in standardised units; ``start`` is
     the number of the built-in start that won, if one did; ``prior`` is that on lengthscales.
-    ``most`` is the number of points that training sees at most, None for all.
+    ``most`` is the largest number of points that training sees; None for all.
     """
 
     status: str
@@ -73,7 +73,7 @@ class Posterior(ABC):
     theta_R: Tensor
     names: tuple[str, ...]
     searched: Tensor
-    #: How it was trained; None for a GP that came trained from elsewhere.
+    #: How it was trained; None for a GP trained elsewhere.
     training: TrainingResult | None = None
 
     def __repr__(self) -> str:
@@ -93,7 +93,7 @@ class Posterior(ABC):
 
     @property
     def ties(self) -> Ties | None:
-        """Which features share a lengthscale, see :mod:`sharpgp.gp.ties`; None where none do."""
+        """Which features share a lengthscale, see :mod:`sharpgp.gp.ties`; None if none do."""
         return None
 
     @property
@@ -124,7 +124,7 @@ class Posterior(ABC):
     @property
     @abstractmethod
     def input_range(self) -> tuple[Tensor, Tensor]:
-        """Lowest and highest value [d] of every feature among the inputs it knows."""
+        """Lowest and highest value [d] of each feature among its inputs."""
 
     @abstractmethod
     def mean(self, X: Tensor) -> Tensor:
@@ -199,7 +199,7 @@ class DataPosterior(Posterior):
     def log_likelihood(self) -> float:
         """Log density of the targets under ``theta_R``, per training point, in the user's units.
 
-        Of a sparse GP a lower bound of it, of a nearest-neighbour one Vecchia's approximation.
+        For a sparse GP, a lower bound; for a nearest-neighbour GP, Vecchia's approximation.
         """
 
     @abstractmethod
@@ -230,14 +230,14 @@ class DataPosterior(Posterior):
     def sampled(self) -> "tuple[DataPosterior, Tensor]":
         """The GP with enough of its training points for leave-one-out, and their indices [n].
 
-        Itself and all of them, unless every leave-one-out prediction takes a search among many
-        points.
+        By default itself and all points; a subset where each leave-one-out prediction needs a
+        search among many points.
         """
         return self, torch.arange(self.n_train, device=self.device)
 
     @property
     def can_leave_out(self) -> bool:
-        """Whether what :meth:`at_rows` returns knows nothing of the points left out."""
+        """Whether the result of :meth:`at_rows` knows nothing of the points left out."""
         return True
 
     def keeping_together(self, groups: Tensor | None) -> Self:
@@ -253,8 +253,8 @@ class DataPosterior(Posterior):
         y : Tensor [N]
         start : {"same", "fresh", "warm"}
             Start from the built-in start that was best for the old data, try all of these again, or
-            continue from the present hyperparameters.  A warm start saves most of the time, but
-            keeps what these know of the old data; where that matters, as in cross-validation,
+            continue from the present hyperparameters.  A warm start saves most of the time, but its
+            hyperparameters remember the old data.  Where that matters, as in cross-validation,
             training starts from scratch.
         """
         return retrain(self, X, y, start)

@@ -1,4 +1,4 @@
-"""A prior on lengthscales: what training assumes where data say little about them."""
+"""A prior on lengthscales, for training where data say little about them."""
 
 import math
 from collections.abc import Callable
@@ -11,8 +11,8 @@ from sharpgp.gp.ties import Ties, of_each
 
 #: Training points per hyperparameter below which these fit noise, and the prior counts in full.
 LEAST_PER_HYPERPARAMETER = 10
-#: From so many on, the likelihood needs no help, and the prior is off
-#: (``sharpgp bench evidence few_points``).
+#: From this many on, the likelihood needs no help, and the prior is off (``sharpgp bench evidence
+#: few_points``).
 ENOUGH_PER_HYPERPARAMETER = 20
 # Range of a standardised feature that is constant.  One that varies spans at least 2: its
 # deviation is 1, and at most half of its range.
@@ -65,8 +65,8 @@ class LengthscalePrior:
         """The prior for a number of training points and of hyperparameters.
 
         Its weight is 1 up to :data:`LEAST_PER_HYPERPARAMETER` points per hyperparameter, 0 from
-        :data:`ENOUGH_PER_HYPERPARAMETER` on, and linear in between, so that one point more or less
-        never makes a different model.
+        :data:`ENOUGH_PER_HYPERPARAMETER` on, and linear in between, so that a single point never
+        changes the model abruptly.
         """
         if not self.fades:
             return self
@@ -77,7 +77,7 @@ class LengthscalePrior:
     def centre(self, Z: Tensor, ties: Ties | None = None) -> Tensor:
         """Mean [d] of the log inverse lengthscales, in the units of inputs ``Z`` [N, d].
 
-        For features that share a lengthscale, that of the one with the largest range.
+        For features that share a lengthscale, the mean of the one with the largest range.
         """
         ranges = of_each(Z.amax(0) - Z.amin(0), ties, "amax")
         mean = math.sqrt(2.0) + 0.5 * math.log(len(ranges))
@@ -93,7 +93,7 @@ class LengthscalePrior:
 def penalty_of(
     prior: LengthscalePrior | None, Z: Tensor, ties: Ties | None = None
 ) -> Callable[[Tensor], Tensor | float]:
-    """What a prior adds to the negative log likelihood, as a function of ``log theta`` [P].
+    """The prior's term in the negative log likelihood, as a function of ``log theta`` [P].
 
     ``Z`` [N, d] are the training inputs in the units of ``theta``, whose first entries are the
     inverse lengthscales of the ``d`` features, fewer where these share them (``ties``); without a

@@ -8,7 +8,7 @@ from torch import Tensor
 from sharpgp._stored import Array, agree, stored
 from sharpgp.gp.ties import Ties, of_each, per_feature
 
-# Rounding leaves a constant column with a deviation of a few ulp, not exactly zero.
+# Rounding gives a constant column a deviation of a few ulp, not exactly zero.
 _ROUNDING = 4 * torch.finfo(torch.float64).eps
 _TINY = torch.finfo(torch.float64).tiny
 #: Largest standardised value.
@@ -79,7 +79,7 @@ class Affine:
     def forward(self, values: Tensor) -> Tensor:
         """User's units to standardised, at most :data:`FARTHEST` units away.
 
-        Farther away nothing changes, except that squares overflow.
+        Larger values would change nothing, but their squares would overflow.
         """
         return ((values - self.shift) / self.scale).clamp(-FARTHEST, FARTHEST)
 

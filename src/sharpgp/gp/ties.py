@@ -11,7 +11,7 @@ Ties = tuple[int, ...]
 
 
 def as_ties(ties: Ties | None) -> Ties | None:
-    """The same ties, or None where every feature has a lengthscale of its own.
+    """The same ties, or None if every feature has its own lengthscale.
 
     Examples
     --------
@@ -22,7 +22,7 @@ def as_ties(ties: Ties | None) -> Ties | None:
 
 
 def are_ties(ties: Ties | None, n_features: int) -> bool:
-    """Whether ``ties`` number the lengthscales of so many features in order.
+    """Whether ``ties`` number the lengthscales of ``n_features`` features in order.
 
     Examples
     --------
@@ -35,7 +35,7 @@ def are_ties(ties: Ties | None, n_features: int) -> bool:
 
 
 def members(ties: Ties | None, n_features: int) -> list[list[int]]:
-    """Which features each lengthscale is that of.
+    """The features of each lengthscale.
 
     Examples
     --------

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import clone
+from sklearn.base import ClassifierMixin, clone
 from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.model_selection import KFold
 
@@ -15,8 +15,9 @@ from sharpgp.exceptions import InvalidInputError
 from sharpgp.metrics._checks import Floats, covered_points, feature_table, flat_columns
 from sharpgp.metrics.sampling import coverage_band
 
-# Rows that an excess risk is estimated from at most, trees of its classifier, and how often a
-# calibrated predictor stays below the level of chance.
+Name = TypeVar("Name", bound=Hashable)
+# Excess risk: rows used at most, trees of the classifier, and how often a calibrated predictor
+# stays below the level of chance.
 _MAX_ROWS, _TREES, _BELOW_CHANCE = 10_000, 40, 0.98
 
 
@@ -73,8 +74,8 @@ def coverage_along(
 
 
 def coverage_by(
-    classes: Sequence[Any], y: ArrayLike, lower: ArrayLike, upper: ArrayLike
-) -> dict[Any, tuple[int, float]]:
+    classes: Sequence[Name], y: ArrayLike, lower: ArrayLike, upper: ArrayLike
+) -> dict[Name, tuple[int, float]]:
     """Return the number of points and the coverage of each class, the largest class first.
 
     Examples
@@ -86,7 +87,7 @@ def coverage_by(
     covered = covered_points(y, lower, upper)
     if len(classes) != len(y):
         raise InvalidInputError(f"classes: expected {len(y)}, one per row, found {len(classes)}")
-    hits: dict[Any, list[bool]] = {}
+    hits: dict[Name, list[bool]] = {}
     for name, hit in zip(classes, covered.tolist(), strict=True):
         hits.setdefault(name, []).append(hit)
     largest = sorted(hits.items(), key=lambda item: -len(item[1]))
@@ -166,7 +167,7 @@ def worst_slab_coverage(
 
 
 class ExcessRisk(NamedTuple):
-    """By how much coverage given the features differs from the target, at least; 0 where none.
+    """How far coverage given the features is from the target, estimated from below.
 
     49 in 50 predictors with the target coverage everywhere stay below ``chance``.
     """
@@ -184,7 +185,7 @@ def excess_risk(
     coverage: float,
     *,
     n_cal: int | None = None,
-    classifier: Any = None,
+    classifier: ClassifierMixin | None = None,
     n_splits: int = 5,
     random_state: int | None = 0,
 ) -> ExcessRisk:
@@ -197,10 +198,9 @@ def excess_risk(
               \quad\text{estimates}\quad E |P(\text{covered} \mid X) - c|
 
     from below: exactly with a perfect classifier, and 0, up to its standard error, where nothing in
-    the features tells.  Where nothing does, :math:`|\mathrm{ERT}|` is at most the distance of the
-    share covered from :math:`c`, up to the signs, so that ``chance`` is that of the lower end of a
-    :func:`~sharpgp.metrics.coverage_band`.  More than 10,000 points are represented by as many
-    random ones.
+    the features tells.  Then :math:`|\mathrm{ERT}|` is, up to signs, at most the distance of the
+    share covered from :math:`c`, so ``chance`` is that of the lower end of a
+    :func:`~sharpgp.metrics.coverage_band`.  Beyond 10,000 points, a random 10,000 are used.
 
     Parameters
     ----------

@@ -9,7 +9,7 @@ from sharpgp.metrics import scores
 from sharpgp.metrics._checks import Floats
 from sharpgp.metrics.conditional import excess_risk
 
-#: Test points from which coverage given the features is judged at all.
+#: Fewest test points for judging coverage given the features.
 FEWEST_CONDITIONAL = 30
 _LABELS = {
     "ece": "ECE (21 levels)",
@@ -56,7 +56,7 @@ class CalibrationReport(dict[str, float]):
 
 
 def _label(name: str) -> str:
-    """What a metric is called in a table; of intervals, with the coverage that was asked for."""
+    """What a metric is called in a table; for intervals, with their coverage."""
     kind, _, percent = name.rpartition("_")
     words = {"width": "width", "coverage": "coverage", "interval_score": "interval score"}
     words |= {"excess_risk": "excess risk", "excess_risk_chance": "risk by chance"}
@@ -91,12 +91,12 @@ def calibration_report(
     n_cal : int or None
         Number of calibration points, for the ECE floor; None if there are none.
     X : array of shape (n, d), optional
-        Features, for :func:`~sharpgp.metrics.excess_risk` and what chance alone gives it; from 30
-        points.
+        Features, for :func:`~sharpgp.metrics.excess_risk` and its level of chance; from 30 points
+        on.
     for_ece : array of shape (n, 19), optional
         Quantiles before they were moved to a bound, for the ECE alone.
     coverage : float
-        Of the intervals; names of their metrics end with it, as in ``width_95``.
+        Coverage of the intervals; the names of their metrics end with it, as in ``width_95``.
 
     Examples
     --------

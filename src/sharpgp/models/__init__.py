@@ -1,1 +1,1 @@
-"""What is learned from rows of data: scores and values of ``y`` at ``x``."""
+"""Models learned from rows of data: scores and values of ``y`` at ``x``."""

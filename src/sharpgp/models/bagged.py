@@ -1,4 +1,4 @@
-"""A model whose predictions are those of its refits, on average."""
+"""A model whose predictions are the average of its refits."""
 
 from collections.abc import Sequence
 
@@ -16,18 +16,17 @@ from sharpgp.models.wrapper import AroundModel
 class AveragedModel(AroundModel, Learner):
     """Fits trained on most of the data, averaged, see :func:`sharpgp.models.laws.averaged`.
 
-    Fits of models that follow their data closely differ by chance, which an average takes out;
-    and scores of points that each fit was trained without are those of the models that predict.
+    Fits of flexible models differ by chance, which an average removes; and held-out scores of the
+    refits are those of the models that predict.
 
     Parameters
     ----------
     model : Learner
-        The fit to all data, whose data and GP are this model's, and from which it is learned
-        again.
+        The fit to all data. Its data and GP are this model's, and refits start from it.
     refits : sequence of Learner
-        What predicts.
+        The fits that predict.
     scores : Tensor [n]
-        Of the points that each refit was trained without.
+        Scores of the points that each refit did not see.
     crps : float
         Mean CRPS of these points.
 

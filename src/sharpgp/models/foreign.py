@@ -1,6 +1,6 @@
-"""Models of other kinds, asked for quantiles by the conventions that their packages document.
+"""Models of other packages, asked for quantiles by their documented conventions.
 
-None of these packages is imported: a model is known by the methods that it has.
+None of these packages is imported: a model is recognised by its methods.
 """
 
 import inspect
@@ -27,7 +27,7 @@ Ask = Callable[[Any, Floats], Any]
 
 _INNER = tuple(round(0.025 * j, 3) for j in range(1, 40))
 _OUTER = (0.001, 0.0025, 0.005, 0.01)
-#: Levels that are asked of a model that can answer any.
+#: Levels asked of a model that accepts any.
 LEVELS = (*_OUTER, *_INNER, *(round(1.0 - p, 4) for p in reversed(_OUTER)))
 _ACCEPTED = (
     "a function (X, levels) -> (n, k), fitted quantile regressors by level, or a fitted model with "
@@ -63,8 +63,8 @@ class QuantileSource:
     def table(self, X: Any) -> Tensor:
         """Quantiles [n, L] at the rows of ``X``, sorted where they crossed.
 
-        ``X`` is what the model takes, frames and missing values included; a tensor goes to it as
-        an array.
+        ``X`` is anything that the model takes, frames and missing values included; tensors become
+        arrays.
         """
         X = X.detach().cpu().numpy() if isinstance(X, Tensor) else X
         found = self.ask(X, self.levels)
@@ -88,9 +88,9 @@ class QuantileSource:
 
 
 def quantile_source(model: Any, levels: Sequence[float] = LEVELS) -> QuantileSource:
-    """Find out how a fitted model is asked for quantiles.
+    """Find out how to ask a fitted model for quantiles.
 
-    By what it has, in this order:
+    By its methods, in this order:
 
     - a mapping from levels to fitted regressors, or a list of fitted ones whose level is their
       ``quantile`` or ``alpha`` (scikit-learn's quantile losses); ``levels`` are theirs;
@@ -146,7 +146,7 @@ def gives_quantiles(estimator: Any) -> bool:
 
 
 def _convention(model: Any) -> Ask | None:
-    """How a model is asked by a method that is made for quantiles; None where it has none."""
+    """How to ask a model that has a method for quantiles; None if it has none."""
     if callable(getattr(model, "pred_dist", None)):
         return lambda X, levels: _columns(map(_ppf(model.pred_dist(X)), levels.tolist()))
     if callable(method := getattr(model, "predict_quantiles", None)):
@@ -218,7 +218,7 @@ def _level_of(regressor: Any) -> float:
     """The level that a regressor, or the last step of a pipeline, was fitted for."""
     last = _last(regressor)
     loss = getattr(last, "loss", None) or getattr(last, "objective", None)
-    # Many a regressor has an ``alpha`` that is none, so that there the loss has to say so.
+    # ``alpha`` often means something else, so the loss must say that it is a level.
     names = ["quantile", "alpha"] if loss == "quantile" else [] if loss else ["quantile"]
     levels = [getattr(last, name, None) for name in names]
     level = next((value for value in levels if isinstance(value, float)), None)
@@ -231,7 +231,7 @@ def _level_of(regressor: Any) -> float:
 
 
 def _columns(columns: Any) -> Any:
-    """Arrays (n,), one per level, as a table (n, k); what is a table stays as it is."""
+    """Arrays (n,), one per level, as a table (n, k); tables stay as they are."""
     if isinstance(columns, np.ndarray) and columns.ndim == 2:
         return columns
     return np.stack([np.asarray(one, np.float64).reshape(-1) for one in columns], axis=1)
@@ -243,7 +243,7 @@ def _last(model: Any) -> Any:
 
 
 def _takes(model: Any, parameter: str) -> bool:
-    """Whether ``predict`` has a parameter; a pipeline hands it on to its last step."""
+    """Whether ``predict`` has a parameter; a pipeline passes it to its last step."""
     return parameter in _parameters(getattr(_last(model), "predict", None))
 
 
@@ -257,8 +257,8 @@ def _parameters(method: Any) -> Mapping[str, Any]:
 class ForeignModel(RefittedModel):
     """The law that runs through the quantiles of an estimator.
 
-    The estimator is cloned and fitted, also without each of some parts; it cannot be conditioned
-    on further data, and stays as it is there.
+    The estimator is cloned and fitted, also without each part.  It cannot be conditioned on further
+    data, and ignores them.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What calibration needs of a model: scores and values, and points that it has not seen."""
+"""What calibration needs from a model: scores and values, and held-out points."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -24,9 +24,9 @@ class HeldOut:
     rows : Tensor [n]
         Which training points.
     law : Law
-        What the fits say of their targets.
+        Predictions of the fits for these points.
     scores : Tensor [n]
-        Of the targets, under this law.
+        Scores of the targets under this law.
     """
 
     rows: Tensor
@@ -40,7 +40,7 @@ class HeldOut:
 
     @classmethod
     def joined(cls, parts: Sequence["HeldOut"]) -> "HeldOut":
-        """Several as one, in their order."""
+        """Several as one, in order."""
         rows, scores = (torch.cat([getattr(one, f) for one in parts]) for f in ("rows", "scores"))
         return cls(rows, joined([part.law for part in parts]), scores)
 
@@ -58,16 +58,16 @@ class HeldOut:
         return self.take(self.rows.argsort())
 
     def take_rows(self, rows: Tensor) -> "HeldOut":
-        """Those of some rows, which are among these, in the order of the training points."""
+        """The points of some rows among these, in the order of the training points."""
         return self.take(torch.isin(self.rows, rows).nonzero()[:, 0]).in_order()
 
     def take(self, places: Tensor) -> "HeldOut":
-        """Some of these points, by their places."""
+        """Some of these points, by position."""
         return HeldOut(self.rows[places], self.law.take(places), self.scores[places])
 
 
 class Model(ABC):
-    """What turns ``y`` at ``x`` into a score, and back: ``Q(delta, x) = value(x, beta(delta))``.
+    """Turns ``y`` at ``x`` into a score, and back: ``Q(delta, x) = value(x, beta(delta))``.
 
     Learned from training data alone; it can be learned again from any of them.  Answers are in
     the user's units, for inputs of shape [T, d].  Rows that share one of the ``labels`` [N] are
@@ -76,9 +76,9 @@ class Model(ABC):
     Attributes
     ----------
     scores : Tensor [N] or None
-        Held-out scores of its own training points, where it has any.
+        Held-out scores of its own training points, if any.
     normalised : bool
-        Whether scores are standard ones; else they are in units of the target.
+        Whether scores are standard ones; otherwise they are in units of the target.
     rounding : float
         Residuals up to this size count as 0, and intervals are wider by as much at each end.
     """
@@ -96,7 +96,7 @@ class Model(ABC):
         return self.law(X).location
 
     def value(self, X: Tensor, z: Tensor) -> Tensor:
-        """What scores ``z`` [K, T or 1] stand for at ``X``, [K, T]; increasing in ``z``."""
+        """Targets [K, T] that scores ``z`` [K, T or 1] stand for at ``X``; increasing in ``z``."""
         return self.law(X).value(z)
 
     def score(self, X: Tensor, y: Tensor) -> Tensor:
@@ -105,16 +105,16 @@ class Model(ABC):
 
     @abstractmethod
     def extended(self, X: Tensor, y: Tensor) -> "Model":
-        """The same model conditioned on further data; what was learned otherwise is kept."""
+        """The same model conditioned on further data; everything that was learned stays."""
 
     @abstractmethod
     def updated(self, X: Tensor, y: Tensor) -> "Model":
-        """As :meth:`extended`, and what is estimated from residuals learns, too."""
+        """As :meth:`extended`, and everything estimated from residuals also learns."""
 
     @property
     @abstractmethod
     def gp(self) -> Posterior | None:
-        """The GP that the model rests on, or the one of several with the largest weight."""
+        """The GP of the model; of several, the one with the largest weight."""
 
     @property
     @abstractmethod
@@ -148,7 +148,7 @@ class Model(ABC):
 
     @property
     def row_weights(self) -> Tensor | None:
-        """Weights [N] of the training points, where they have any."""
+        """Weights [N] of the training points, if any."""
         return (-self.X_train[:, -1]).exp() if self.weighted else None
 
 
@@ -207,7 +207,7 @@ def needed_gp(model: Model) -> Posterior:
 
 
 class Learner(Model):
-    """A model that can be learned again from some of its data: what can calibrate itself."""
+    """A model that can be learned again from some of its data, and so calibrate itself."""
 
     @abstractmethod
     def extended(self, X: Tensor, y: Tensor) -> "Learner":
@@ -223,25 +223,24 @@ class Learner(Model):
 
     @abstractmethod
     def leave_one_out(self, labels: Tensor, seed: int) -> HeldOut:
-        """The training points, without refits: what a fit knows without a point, quickly."""
+        """The training points, each predicted without itself, quickly and without refits."""
 
     @abstractmethod
     def out_of_fold(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> "OutOfFold":
         """Refits to the rows of each pair, and the points that each pair tests under them."""
 
     def out_of_training(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> "OutOfFold":
-        """As :meth:`out_of_fold`, for parts drawn at random: what needs no training may know more.
+        """As :meth:`out_of_fold`, for random parts; only training has to leave the points out.
 
-        A model that can be conditioned on points without being trained on them predicts each
-        point from all others, by refits that were trained without it.  Others learn everything
-        from the rows of a pair.
+        A model that can be conditioned without training predicts each point from all others, by
+        refits that were not trained on it.  Others learn everything from the rows of a pair.
         """
         return self.out_of_fold(pairs, labels, seed)
 
 
 @dataclass(frozen=True)
 class OutOfFold:
-    """What refits to parts of the data say.
+    """Refits to parts of the data, and their predictions of the other parts.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Weights of several models from what they say of points that they have not seen."""
+"""Weights of several models, from their held-out predictions."""
 
 from collections.abc import Callable, Sequence
 
@@ -14,10 +14,10 @@ from sharpgp.models.laws import Law
 #: Strength of the pull to equal weights, divided by the number of points
 #: (``sharpgp bench evidence pooling``: 0 to 3 are alike, 30 is too much).
 PULL = 1.0
-# A model whose share is smaller changes no prediction that anyone would notice, and costs a fit.
+# Smaller shares change no prediction noticeably, and each costs a fit.
 _LEAST_SHARE = 0.01
 _LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9)
-# Scores at which laws are compared, and points that are enough to compare them at.
+# Scores at which laws are compared, and most points to compare them at.
 _NODES = torch.cat(
     [
         torch.tensor([-3.7, -3.1, -2.5, 2.5, 3.1, 3.7], dtype=torch.float64),
@@ -32,8 +32,7 @@ _SCORED = ((torch.arange(99.0) + 0.5) / 99).double()
 def unit_size(scores: Tensor, weights: Tensor | None = None) -> float:
     """Size of scores: their mean absolute quantile over the levels 0.5 to 0.9.
 
-    It is close to their deviation if they are normal, and not that of a few outliers if they are
-    not.
+    It is close to their deviation if they are normal, and robust to outliers.
 
     Examples
     --------
@@ -48,8 +47,8 @@ def unit_size(scores: Tensor, weights: Tensor | None = None) -> float:
 def quantile(values: Tensor, levels: Tensor, weights: Tensor | None = None) -> Tensor:
     """Quantiles [L] of values [N], of which each counts by its weight [N].
 
-    A value is at the middle of its share, and quantiles are linear between; without weights those
-    of torch, which go from the least value to the greatest.
+    Each value is at the middle of its share, with linear interpolation.  Without weights, torch's
+    quantiles, which run from the least to the greatest value.
 
     Examples
     --------
@@ -73,8 +72,8 @@ def quantile(values: Tensor, levels: Tensor, weights: Tensor | None = None) -> T
 def crps_of_scores(law: Law, scores: Tensor, y: Tensor, weights: Tensor | None = None) -> float:
     """Mean CRPS of the values of all scores [N] under the law of each of ``N`` points.
 
-    Twice the mean pinball loss of quantiles at the middles of 99 equal parts.  With weights [N],
-    by which scores and points count.
+    Twice the mean pinball loss of quantiles at the middles of 99 equal parts.  Scores and points
+    count by their weights [N], if given.
 
     Examples
     --------
@@ -124,7 +123,7 @@ def pool_weights(products: Tensor, n: int, *, pull: float = PULL) -> Tensor:
 
     Minimises ``w' H w / c + (pull / N) K sum_k (w_k - 1/K)^2`` with ``c`` the least CRPS of a
     single model, a convex problem.  The pull to equal weights falls with the number ``N`` of
-    points; it also makes models that say the same share their weight.
+    points; it also splits weight evenly among models with the same predictions.
 
     Parameters
     ----------
@@ -164,13 +163,13 @@ def pool_weights(products: Tensor, n: int, *, pull: float = PULL) -> Tensor:
         return float(w @ product + strength * away @ away), 2.0 * (product + strength * away)
 
     best = np.eye(k)[int(scaled.diagonal().argmin())]
-    # A descent among models of very different size may not get to the edge that it aims at.
+    # Among models of very different scale, a descent may stop short of the simplex's edge.
     found = [_descend(objective, start) for start in (np.full(k, 1.0 / k), best)] + [best]
     return torch.from_numpy(min(map(_without_least, found), key=lambda w: objective(w)[0]))
 
 
 def _without_least(w: np.ndarray) -> np.ndarray:
-    """The same weights without shares that change no prediction."""
+    """The same weights without negligible shares."""
     w = np.where(w < _LEAST_SHARE, 0.0, w)
     return np.asarray(w / w.sum())
 

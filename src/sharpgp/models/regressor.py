@@ -30,19 +30,19 @@ FOLDS = 5
     transient={"groups": None},
 )
 class ScikitMean(Mean):
-    """A scikit-learn regressor as the mean; the one that is given is cloned, never fitted.
+    """A scikit-learn regressor as the mean; the given one is cloned, never fitted.
 
     Parameters
     ----------
     regressor : scikit-learn regressor
-        Whatever has ``fit`` and ``predict``.
+        Anything with ``fit`` and ``predict``.
     names : array of str or TableEncoding, optional
         Names of the features; with them the regressor is given data frames.  With an encoding, data
         frames of the user's own columns, as a ``ColumnTransformer`` wants them.
     seed : int
         Draws the parts of out-of-fold predictions.
     groups : Tensor [N], optional
-        Which rows that it will be fitted to belong together, and so into one part.
+        Which training rows belong together, and so share a part.
     weighted : bool
         Whether the last feature is the logarithm of each row's relative noise: the regressor is
         fitted with ``sample_weight``, and does not see it.
@@ -127,7 +127,7 @@ class ScikitMean(Mean):
 
 
 def weights_name(regressor: Any) -> str:
-    """By which argument the ``fit`` of a regressor, or of a pipeline's last step, takes weights.
+    """Argument by which the ``fit`` of a regressor, or of a pipeline's last step, takes weights.
 
     Examples
     --------
@@ -151,7 +151,7 @@ def as_table(X: Tensor, names: Any) -> Any:
     array = X.detach().cpu().numpy()
     if names is None:
         return array
-    from pandas import Categorical, DataFrame, to_datetime  # there is one: the names came with it
+    from pandas import Categorical, DataFrame, to_datetime  # installed: the names came with it
 
     if not isinstance(names, TableEncoding):
         return DataFrame(array, columns=names)
@@ -170,7 +170,7 @@ def as_table(X: Tensor, names: Any) -> Any:
 
 
 def names_for(regressor: Any, names: Any) -> Any:
-    """What a regressor is given: the user's own columns if it selects columns, else features.
+    """Names for a regressor: the user's own columns if it selects columns, else features.
 
     Parameters
     ----------

@@ -1,18 +1,18 @@
-r"""Rows with equal inputs: what trains in their place, which inputs are known, what is known there.
+r"""Rows with equal inputs: training rows in their place, known inputs, and predictions there.
 
-Let ``c`` rows have the input ``a``.  They share what is peculiar to that input, with variance
-``tau2``; beyond it each has noise of its own, with variance ``se2``.  Copies of a row have
-``se2 = 0``, plain replicates ``tau2 = 0``.  With ``f`` what a model says of ``a`` without any of
-these rows, and ``m`` their mean, a further row at ``a`` has
+Let ``c`` rows have the input ``a``.  They share an effect of that input, with variance ``tau2``;
+each also has noise of its own, with variance ``se2``.  Copies of a row have ``se2 = 0``, plain
+replicates ``tau2 = 0``.  With ``f`` a model's prediction at ``a`` without these rows, and ``m``
+their mean, a further row at ``a`` has
 
 .. code-block:: text
 
     location  f + w (m - f),   w = tau2 / (tau2 + se2 / c)
     variance  se2 + w se2 / c
 
-For a GP with these two kinds of noise this is its posterior.  It makes predictions sharper.  That
-they cover what they promise rests on ranks within two classes, inputs that the model knows and new
-ones, see :mod:`sharpgp.calibration.predictors.seen_or_new`.
+This is the posterior of a GP with these two kinds of noise.  It makes predictions sharper; their
+coverage rests on ranks within two classes, known and new inputs, see
+:mod:`sharpgp.calibration.predictors.seen_or_new`.
 """
 
 from dataclasses import dataclass, replace
@@ -28,17 +28,17 @@ from sharpgp.models.laws import Law, Normal, either
 from sharpgp.models.model import HeldOut, Model
 from sharpgp.models.wrapper import AroundModel
 
-#: Residuals up to this share of the target's deviation are rounding: a copy is met exactly.
+#: Residuals up to this share of the target's deviation are rounding: copies are predicted exactly.
 ROUNDING = 1e-9
-# Own noise is at least this share of the target's variance, for a spread that is not 0.
+# Least own noise as a share of the target's variance, so that no spread is 0.
 _LEAST_OWN = 1e-6
-# Trees, and inputs at most, for a first estimate of what inputs do not explain.
+# Number of trees, and most inputs, for a first estimate of the variance that inputs do not explain.
 _TREES, _MOST_ESTIMATED = 50, 2000
 
 
 @dataclass(frozen=True)
 class Repeats:
-    """Rows that train, some with equal inputs, and the rows that models are fitted to instead.
+    """Training rows, some with equal inputs, and the rows that models are fitted to instead.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class Repeats:
     own : float
         Variance ``se2`` of rows about the mean of their input.
     averaged : float
-        Share of ``own`` that is in the noise of a fitted row: less than 1 if it is a mean.
+        Share of ``own`` in the noise of a fitted row: less than 1 for means.
     known_noise : bool
         Whether the last feature is a variance.
     groups : Tensor [N], optional
@@ -84,7 +84,7 @@ class Repeats:
 
     @property
     def tells(self) -> bool:
-        """Whether there is anything to learn about further rows at known inputs."""
+        """Whether known inputs tell anything about further rows there."""
         return not self.known_noise and int(self.labels.max()) + 1 < len(self.labels)
 
     @property
@@ -144,12 +144,12 @@ def label_means(y: np.ndarray, labels: np.ndarray) -> np.ndarray:
 def fitted_rows(
     X: np.ndarray, y: np.ndarray, labels: np.ndarray, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    r"""Rows [P] that models are fitted to, and their targets: as many as their input is worth.
+    r"""Rows [P] that models are fitted to, and their targets: an effective number for each input.
 
     The mean of ``c`` rows has noise ``tau2 + se2 / c``, that of ``k`` independent rows
     ``(tau2 + se2) / k``: equal for ``k = c / (1 + (c - 1) rho)``, ``rho = tau2 / (tau2 + se2)``.
-    So ``k`` rows of an input, rounded, are fitted to, moved to the mean of all ``c``: one where
-    rows are copies, all where they are independent measurements.
+    So models are fitted to ``k`` (rounded) rows of an input, moved to the mean of all ``c``: one
+    row for copies, all for independent measurements.
 
     Examples
     --------
@@ -177,7 +177,7 @@ def fitted_rows(
 def _shared_variance(
     X: np.ndarray, y: np.ndarray, labels: np.ndarray, own: float, seed: int
 ) -> float:
-    """First estimate of ``tau2``: what trees, out of bag, do not explain of the means."""
+    """First estimate of ``tau2``: variance of the means that trees, out of bag, do not explain."""
     count, mean = np.bincount(labels), label_means(y, labels)
     if own <= ROUNDING * y.var():
         return float(y.var())
@@ -238,7 +238,7 @@ class KnownInputs:
     ),
 )
 class SeenModel(AroundModel):
-    """A model that also knows what was measured at each of its inputs.
+    """A model that also knows the measurements at each of its inputs.
 
     Parameters
     ----------
@@ -262,7 +262,7 @@ class SeenModel(AroundModel):
 
     @classmethod
     def learned(cls, model: Model, repeats: Repeats, held: HeldOut | None) -> "SeenModel":
-        """The model with what its training rows tell; ``held`` are fits without each input."""
+        """The model with what its training rows tell; ``held``: fits without each input."""
         with torch.no_grad():
             law = model.law(repeats.X[_first(repeats.labels)])
         without = torch.stack([law.location, law.spread])
@@ -281,7 +281,7 @@ class SeenModel(AroundModel):
         self.count = self.labels.bincount()
         self.known = KnownInputs(self.X[_first(self.labels)])
         self.rounding = ROUNDING * float(self.y.std())
-        # What is peculiar to inputs has the size of the residuals of those that repeat.
+        # Effects of inputs have the size of the residuals of repeated ones.
         variance, several = self.without[1].square(), self.count > 1
         residual = (self.mean - self.without[0])[several]
         size = residual.square().sum() / variance[several].sum()
@@ -298,7 +298,7 @@ class SeenModel(AroundModel):
         weight = torch.where(shared + noise > 0.0, shared / (shared + noise), 1.0)
         own = max(self.own, _LEAST_OWN * float(self.y.var()))
         spread = (own + weight * noise).sqrt()
-        location = torch.lerp(f, mean, weight)  # of copies exactly what they are
+        location = torch.lerp(f, mean, weight)  # exact for copies
         return Normal(location, spread if self.normalised else torch.ones_like(spread))
 
     @property
@@ -328,16 +328,16 @@ class SeenModel(AroundModel):
         return law.changed(torch.zeros_like(ones), ones, factor)
 
     def score(self, X: Tensor, y: Tensor) -> Tensor:
-        """A residual that is rounding is 0."""
+        """Residuals within rounding are 0."""
         law = self.law(X)
         return law.score(self.rounded(y, law.location))
 
     def rounded(self, y: Tensor, location: Tensor) -> Tensor:
-        """Targets, at the location where they differ by rounding only."""
+        """Targets, moved to the location where they differ only by rounding."""
         return torch.where((y - location).abs() <= self.rounding, location, y)
 
     def extended(self, X: Tensor, y: Tensor) -> "SeenModel":
-        """New rows join those that are known."""
+        """New rows join the known ones."""
         return self._with(self.model.extended(X, y), X, y)
 
     def updated(self, X: Tensor, y: Tensor) -> "SeenModel":

@@ -1,16 +1,30 @@
-"""Splits for cross-validation: into a number of parts, or as a splitter says."""
+"""Splits for cross-validation, by a number of parts or a splitter."""
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from sharpgp._validation import as_count
 from sharpgp.data.folds import Split, check_several, holdout, row_labels, split_parts
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.policy import LEARNINGS, Policy
+
+
+class Splitter(Protocol):
+    """A splitter of scikit-learn, such as ``KFold`` or ``TimeSeriesSplit``."""
+
+    def split(
+        self, X: np.ndarray, y: np.ndarray | None = None, groups: np.ndarray | None = None
+    ) -> Iterable[tuple[np.ndarray, np.ndarray]]:
+        """Numbers of the rows to train on, and of those to test with, split by split."""
+
+
+#: What ``folds=`` takes: a number of parts, a splitter, or pairs (rows to train on, to test with).
+Folds = Literal["auto"] | int | Splitter | Sequence[tuple[ArrayLike, ArrayLike]]
 
 
 def complements(n: int, tests: Iterable[Tensor]) -> list[Split]:
@@ -32,8 +46,8 @@ def complements(n: int, tests: Iterable[Tensor]) -> list[Split]:
 def learning_pairs(labels: Tensor, seed: int, policy: Policy | None = None) -> list[Split]:
     """Splits for every learning of a model: rows that it may see, and rows that it scores.
 
-    Every row is scored by one of them; of many rows a random part, at most as many as the policy
-    says.  Rows of one label are on one side.
+    One of them scores each row; of many rows, only a random sample as large as the policy allows.
+    Rows of one label are on one side.
 
     Examples
     --------
@@ -55,7 +69,7 @@ def quick_pairs(labels: Tensor, k: int, seed: int) -> list[Split]:
 
 
 def check_folds(folds: Any) -> None:
-    """Refuse a number of parts below two; splitters and pairs are judged by what they give."""
+    """Refuse a number of parts below two; splitters and pairs are checked by their splits."""
     if not (_is_splitter(folds) or isinstance(folds, list | tuple)):
         as_count(folds, "folds", least=2)
 
@@ -65,14 +79,14 @@ def _is_splitter(folds: Any) -> bool:
 
 
 def splits(folds: Any, X: Tensor, y: Tensor, groups: Tensor | None, seed: int) -> list[Split]:
-    """Splits for cross-validation: a number of parts, or what a splitter says.
+    """Splits for cross-validation, by a number of parts or a splitter.
 
     Parameters
     ----------
     folds : int, splitter or list of pairs
-        A number gives :func:`parts` of what belongs :func:`together`.  A splitter is whatever has
-        scikit-learn's ``split(X, y, groups)``, and is taken at its word, as is a list of pairs
-        (rows to train on, rows to test with).
+        A number gives :func:`parts` of what belongs :func:`together`.  A splitter has
+        scikit-learn's ``split(X, y, groups)``.  Its splits are used unchanged, as is a list of
+        pairs (rows to train on, rows to test with).
     X, y : Tensor [N, d], Tensor [N]
     groups : Tensor [N], optional
     seed : int

@@ -1,4 +1,4 @@
-"""Models that rest on no GP: all but a prediction is a fit from scratch."""
+"""Models without a GP: everything except a prediction is a fit from scratch."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from sharpgp.gp.compute import side_by_side
 from sharpgp.models.model import HeldOut, Learner, OutOfFold, held_out_of
 from sharpgp.models.splitters import quick_pairs
 
-# Parts that are left out in turn where a quick answer will do.
+# Number of parts to leave out in turn if a quick answer is enough.
 _QUICK_PARTS = 5
 
 
@@ -51,7 +51,7 @@ class RefittedModel(Learner):
 
     @property
     def runs_in_threads(self) -> bool:
-        """Whether several fits may run at once; of a model that is not ours, nobody knows."""
+        """Whether several fits may run at once; unknown for other libraries' models."""
         return False
 
     def __init__(self, X: Tensor, y: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""What models around another one have in common: its data and its GP."""
+"""Base of models around another one, with its data and its GP."""
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ from sharpgp.models.model import Model
 
 
 class AroundModel(Model):
-    """A model around another one, whose data and GP are its own.
+    """A model around another one, with the other's data and GP.
 
     Attributes
     ----------

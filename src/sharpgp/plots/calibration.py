@@ -188,7 +188,7 @@ def coverage_by_feature(
 def beta_curve(ax: Axes, curves: LevelCurves) -> Axes:
     """Draw the scale ``beta(delta)``, beside a Gaussian's where the two can be compared.
 
-    They can where ``beta`` multiplies one standard deviation at all levels.
+    They can if ``beta`` multiplies one standard deviation at all levels.
 
     Examples
     --------
@@ -243,7 +243,7 @@ def calibration_figure(
     found : Diagnostics
         From :func:`sharpgp.diagnostics.diagnose`.
     coverage : float
-        Of the intervals; one of ``found.coverages``.
+        Coverage of the intervals; one of ``found.coverages``.
     feature : int or str, optional
         Column or name of the feature for coverage along it.  Default: where it strays most.
     figure : matplotlib Figure, optional
@@ -287,7 +287,7 @@ def calibration_figure(
     if figure is None:
         figure = Figure(figsize=(3.5 * math.ceil(len(panels) / 2), 7))
     figure.set_layout_engine("constrained")
-    # As many columns as make panels about square; the first one gets the places that are left.
+    # Enough columns for nearly square panels; the first panel gets the places that are left.
     across = figure.get_figwidth() / figure.get_figheight()
     columns = min(max(1, round(math.sqrt(len(panels) * across))), len(panels))
     rows = math.ceil(len(panels) / columns)
@@ -346,5 +346,5 @@ def _position(found: Diagnostics, coverage: float) -> int:
 
 
 def column_of(found: Diagnostics, feature: Any, k: int) -> OwnColumn:
-    """A column by number or name; the one along which coverage strays most for None."""
+    """A column by number or name; for None, the one along which coverage strays most."""
     return found.straying_column(k) if feature is None else column_named(found.columns, feature)

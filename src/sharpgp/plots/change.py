@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def exchangeability(ax: Axes, found: Exchangeability) -> Axes:
-    """Draw the scores of new rows against those that calibrated, as in a P-P plot.
+    """Draw the scores of new rows against the calibration scores, as a P-P plot.
 
-    For rows that are alike the line is near the diagonal; the band holds all of it in 95 % of such
-    cases (Kolmogorov and Smirnov's, for as many scores as there are).
+    If rows are alike, the line is near the diagonal: all of it is inside the band (Kolmogorov and
+    Smirnov's) in 95 % of such cases.
 
     Examples
     --------
@@ -46,7 +46,7 @@ def exchangeability(ax: Axes, found: Exchangeability) -> Axes:
 
 
 def martingale(ax: Axes, online: "Online") -> Axes:
-    """Draw the capital of a stream's martingale, and where it is sure of a change.
+    """Draw the capital of a stream's martingale, and the threshold of a change.
 
     Examples
     --------

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from sharpgp.calibration.predictors.base import FittedModel
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.metrics import interval_coverage, interval_width
 from sharpgp.plots.style import BLUE, GREY, INK, SHADE, plain
@@ -15,7 +16,7 @@ from sharpgp.toy import Split
 
 
 def plot_intervals_1d(
-    ax: Axes, model: Any, data: Split, *, coverage: float = 0.99, title: str | None = None
+    ax: Axes, model: FittedModel, data: Split, *, coverage: float = 0.99, title: str | None = None
 ) -> Axes:
     """Draw a fitted model of one feature: mean, centred interval, training and calibration data.
 
@@ -71,7 +72,7 @@ def plot_intervals_1d(
     return plain(ax)
 
 
-def toy_figure(models: Mapping[str, Any], data: Split, coverage: float = 0.99) -> Figure:
+def toy_figure(models: Mapping[str, FittedModel], data: Split, coverage: float = 0.99) -> Figure:
     """One panel of :func:`plot_intervals_1d` per model, on common axes.
 
     Examples

@@ -1,26 +1,26 @@
 """One picture of a fitted model in one line, by name."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
 
 from sharpgp._validation import check_choice
+from sharpgp.calibration.predictors.base import FittedModel
 from sharpgp.diagnostics import Diagnostics, diagnose
 from sharpgp.models.pool import Member
 from sharpgp.plots import calibration
 from sharpgp.plots.style import BLUE, DASHED, GREY, ORANGE, SHADE, plain
 
-if TYPE_CHECKING:
-    from sharpgp.width_parts import WidthParts
-
 
 def plot(
-    model: Any,
-    X: Any,
-    y: Any,
+    model: FittedModel | BaseEstimator,
+    X: ArrayLike,
+    y: ArrayLike,
     kind: str = "auto",
     *,
     ax: Axes | None = None,
@@ -39,8 +39,8 @@ def plot(
     kind : str
         ``"intervals"`` over one feature, ``"observed"`` against predicted, ``"reliability"``,
         ``"coverage"`` along a feature, ``"relevance"`` of the features, ``"base"``, the models of
-        the pool with their weights, or ``"sheet"``, a figure of all that the report shows.
-        ``"auto"`` is ``"intervals"`` for one feature and ``"observed"`` for several.
+        the pool with their weights, or ``"sheet"``, all figures of the report.  ``"auto"`` is
+        ``"intervals"`` for one feature and ``"observed"`` for several.
     ax : matplotlib Axes, optional
         Default: new ones, made by pyplot, so that notebooks show them.  A ``"sheet"`` takes none.
     coverage : float
@@ -123,7 +123,7 @@ def observed(ax: Axes, found: Diagnostics, feature: int | str | None = None) -> 
 
 
 def relevance(ax: Axes, found: Diagnostics, feature: int | str | None = None) -> Axes:
-    """Draw the relevance of features or columns, most first; see :mod:`sharpgp.relevance`."""
+    """Draw the relevance of features or columns, largest first; see :mod:`sharpgp.relevance`."""
     values = found.relevant or {column.name: 0.0 for column in found.columns}
     shown = list(values.items())[:20][::-1]
     _bars(ax, [name for name, _ in shown], np.array([value for _, value in shown]))
@@ -131,7 +131,7 @@ def relevance(ax: Axes, found: Diagnostics, feature: int | str | None = None) ->
 
 
 def base(ax: Axes, members: Sequence[Member]) -> Axes:
-    """Draw what was pooled, and with which weights.
+    """Draw the pooled models with their weights.
 
     Examples
     --------
@@ -145,7 +145,22 @@ def base(ax: Axes, members: Sequence[Member]) -> Axes:
     return plain(ax, "weight")
 
 
-def width_parts(parts: "WidthParts", row: int, *, ax: Axes | None = None) -> Axes:
+class _Parts(Protocol):
+    """A :class:`sharpgp.width_parts.WidthParts`, whose module imports this one."""
+
+    @property
+    def columns(self) -> tuple[str, ...]: ...
+    @property
+    def parts(self) -> np.ndarray: ...
+    @property
+    def base(self) -> float: ...
+    @property
+    def coverage(self) -> float: ...
+    @property
+    def width(self) -> np.ndarray: ...
+
+
+def width_parts(parts: _Parts, row: int, *, ax: Axes | None = None) -> Axes:
     """Draw how much each column adds to one row's width; see ``explain_width``."""
     if ax is None:
         ax = _pyplot().subplots()[1]

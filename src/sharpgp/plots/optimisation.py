@@ -1,7 +1,7 @@
-"""How an optimisation goes: results, whether the model foresaw them, what is left to gain."""
+"""Figures of an optimisation: results, whether the model foresaw them, what is left to gain."""
 
 import itertools
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -10,8 +10,17 @@ from matplotlib.figure import Figure
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.plots.style import BLUE, CYCLE, DASHED, GREY, ORANGE, PALE, plain
 
+if TYPE_CHECKING:
+    from sharpgp.bo.record import Record
 
-def progress(optimiser: Any, ax: Axes) -> Axes:
+
+class _Optimiser(Protocol):
+    """A :class:`sharpgp.bo.Optimiser`, whose module imports this one."""
+
+    record: "Record"
+
+
+def progress(optimiser: _Optimiser, ax: Axes) -> Axes:
     """Results by run, the best so far as a line, and failed runs as ticks at the bottom.
 
     Examples
@@ -47,8 +56,8 @@ def progress(optimiser: Any, ax: Axes) -> Axes:
     return plain(ax, "run", "result", "Progress")
 
 
-def coverage_so_far(optimiser: Any, ax: Axes) -> Axes:
-    """Share of results inside of the intervals that were stated before, as it went.
+def coverage_so_far(optimiser: _Optimiser, ax: Axes) -> Axes:
+    """Share of results, so far, inside the intervals that were predicted for them.
 
     Dashed lines are the levels of the intervals, 80 and 95 %.
 
@@ -79,8 +88,8 @@ def coverage_so_far(optimiser: Any, ax: Axes) -> Axes:
     return plain(ax, "result predicted before it was seen", "inside so far", "Calibration")
 
 
-def remaining_so_far(optimiser: Any, ax: Axes) -> Axes:
-    """Probability that more is left to gain, by run: what ``remaining`` and ``stop`` answered.
+def remaining_so_far(optimiser: _Optimiser, ax: Axes) -> Axes:
+    """Probability that more is left to gain, by run, as ``remaining`` and ``stop`` answered.
 
     Examples
     --------
@@ -102,11 +111,11 @@ def remaining_so_far(optimiser: Any, ax: Axes) -> Axes:
     return plain(ax, "run", "probability", "Left to gain")
 
 
-def optimisation_figure(optimiser: Any) -> Figure:
+def optimisation_figure(optimiser: _Optimiser) -> Figure:
     """Progress of an optimisation, calibration during it, and what is left to gain.
 
-    The last two as far as there is something to show: results beyond the design, and answers of
-    ``remaining`` or ``stop``.
+    The last two appear once there are results beyond the design, and answers of ``remaining`` or
+    ``stop``.
 
     Parameters
     ----------

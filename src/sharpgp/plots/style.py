@@ -4,9 +4,9 @@ from matplotlib.axes import Axes
 
 #: Ink and fills: one hue for the model, neutral greys for the data.
 INK, BLUE, SHADE, GREY, PALE = "#1f2933", "#1f5fa8", "#c9dcf1", "#6b7785", "#e9edf1"
-#: What lies outside the band of chance.
+#: Colour of anything outside the band of chance.
 ORANGE = "#b3400e"
-#: Line colours for several methods in one diagram, one for each method there is.
+#: Line colours for several methods in one diagram, one per method.
 CYCLE = (
     *("#1f5fa8", "#d1601f", "#2a8a5c", "#8a4fa8", "#b58900", "#4a5560"),
     *("#c2386b", "#2b9db0", "#7a4a21", "#9bb53c", "#e58fb5", "#5b6fd6"),

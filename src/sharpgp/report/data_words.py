@@ -1,4 +1,4 @@
-"""What the report says of the test rows: their gaps, and whether they are like those before."""
+"""Sentences about the test rows: their gaps, and whether they resemble the calibration rows."""
 
 from sharpgp.diagnostics import Diagnostics
 from sharpgp.exchangeability import ALARM_LEVEL
@@ -7,7 +7,7 @@ from sharpgp.report.words import Finding
 
 
 def assumption(found: Diagnostics) -> Finding | None:
-    """Whether test points are like those that calibrated; None where that cannot be told."""
+    """Whether test points are like the calibration points; None if unknown."""
     test = found.exchangeability
     if test is None or found.n_seen:
         return None
@@ -29,7 +29,7 @@ def assumption(found: Diagnostics) -> Finding | None:
 
 
 def suspicions(found: Diagnostics) -> Finding | None:
-    """What looks wrong with the test rows themselves, see ``sharpgp.check``; None if nothing."""
+    """Suspicious values in the test rows, see ``sharpgp.check``; None if there are none."""
     if not found.suspicions:
         return None
     first, *more = found.suspicions
@@ -38,7 +38,7 @@ def suspicions(found: Diagnostics) -> Finding | None:
 
 
 def gaps(found: Diagnostics, k: int) -> Finding | None:
-    """How many values are missing, and coverage by what is; None where none is."""
+    """How many values are missing, and coverage by missing columns; None without gaps."""
     if not found.n_missing:
         return None
     n, lacking = len(found.y), sum(map(bool, found.gaps or ()))

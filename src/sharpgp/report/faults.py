@@ -1,11 +1,10 @@
 """What is wrong with a model on test data, worst first, each by a test of its own.
 
-Tests are ordered so that a fault is called by its own name: inputs that lie elsewhere than in
-training before what follows from that, copies and groups before all that assumes independent
-points, a trend along the rows before a shift, a shift before a wrong spread, and all of these
-before places where coverage differs, and these before what all columns together tell. A calibrated
-predictor passes all of them about nine times in ten, and each of them 49 times in 50; places, of
-which there are many, together 19 times in 20.
+The order of the tests makes sure that a fault is named by its cause. Inputs far from training come
+first, then copies and groups, as all other tests assume independent points. A trend along the rows
+comes before a shift, a shift before a wrong spread. Places where coverage differs come next, and
+all columns together last. A calibrated predictor passes each test 49 times in 50 (the many places
+together: 19 in 20), and all of them about nine times in ten.
 """
 
 from collections.abc import Callable
@@ -22,21 +21,21 @@ from sharpgp.report.advice import narrow_advice, spread_advice, wide_advice
 from sharpgp.report.numbers import CALM, FIRST_COVERAGE, MOST_ECE, ROWS, Numbers
 from sharpgp.report.wording import numeral, percent, place_of, place_of_gaps
 
-#: Points from which shape, trend and groups are judged at all.
+#: Fewest points for judging shape, trend and groups.
 FEWEST = 30
 #: Standard errors that a calibrated predictor exceeds one time in fifty.
 _FAR = float(ndtri((1 + CALM) / 2))
-#: Standard errors of a trend along the rows, one time in 500: rows are rarely in an order.
+#: The same for a trend along the rows, one time in 500: rows are rarely in a meaningful order.
 _TREND = float(ndtri(0.999))
-#: Standard error of a robust spread, the range of the middle half, for n normal scores: this
-#: over the root of n.
+#: Standard error of a robust spread (the range of the middle half) of n normal scores, times the
+#: root of n.
 _SPREAD_ERROR = 1.167
-#: Where the middle half of a standard normal ends, and its middle 99 in 100.
+#: Upper ends of the middle 50 % and the middle 99 % of a standard normal.
 _HALF, _OUTER = float(ndtri(0.75)), float(ndtri(0.995))
-#: How many times larger or smaller a column may be than in training, and share of points that may
-#: lie outside of its range there, before it is suspected first.
+#: A column is suspected first if it is this many times larger or smaller than in training, or if a
+#: larger share of points lies outside its training range.
 _FACTOR, _OUTSIDE = 3.0, 0.05
-#: A target that follows the order of the rows this closely was sorted by.
+#: Rank correlation with the row order from which the rows count as sorted by the target.
 _SORTED = 0.95
 
 
@@ -44,7 +43,7 @@ _SORTED = 0.95
 class Fault:
     """One fault: its kind, what was found, and what to do.
 
-    ``everywhere`` says whether it concerns the points as a whole, or some of them only.
+    ``everywhere``: whether it concerns all points, or only some.
     """
 
     kind: str
@@ -54,7 +53,7 @@ class Fault:
 
 
 def faults(found: Diagnostics, numbers: Numbers) -> list[Fault]:
-    """Everything that is wrong beyond chance, worst first; empty for a calibrated predictor."""
+    """All faults beyond chance, worst first; empty for a calibrated predictor."""
     tests: list[Callable[[Diagnostics], Fault | None]] = [_copies, _groups, _drift]
     out = [fault for test in tests if (fault := test(found))]
     places = _places(found, numbers)
@@ -68,7 +67,7 @@ def faults(found: Diagnostics, numbers: Numbers) -> list[Fault]:
         return out + [fault for fault, _ in places]
     if places:
         worst, inside = places[0]
-        # Without those points nothing is wrong: the place is the fault, and not the whole.
+        # Nothing is wrong without those points: the fault is the place, not the whole.
         if not _on_average(replace(found, y=found.y[~inside], pit=found.pit[~inside])):
             says = f"{worst.says}, and elsewhere predictions are calibrated"
             named = replace(worst, says=says, everywhere=True)
@@ -93,7 +92,7 @@ def _error(found: Diagnostics) -> float:
 
 
 def _inputs(found: Diagnostics) -> Fault | None:
-    """Columns that lie elsewhere than in training, the farthest first."""
+    """Columns whose values differ from training, the most different first."""
     away = []
     for old, new in zip(found.columns_in_training, found.columns, strict=False):
         if old.labels or old.dates:
@@ -122,15 +121,15 @@ def _inputs(found: Diagnostics) -> Fault | None:
 
 
 def _round_factor(factor: float) -> float:
-    """A power of ten where one is near, as of units; else one digit."""
+    """A power of ten if one is close, as between units; otherwise one digit."""
     power = 10.0 ** round(np.log10(factor))
     return power if 0.75 < factor / power < 1.33 else float(f"{factor:.1g}")
 
 
 def _copies(found: Diagnostics) -> Fault | None:
     n, seen, copies = len(found.y), found.n_seen, found.n_copies
-    # Rows of few values (categories, gaps, zeros) are equal by chance: as often as test rows are
-    # equal to one another, of which there are n (n - 1) / 2 pairs, and here n n_train.
+    # Rows of few values (categories, gaps, zeros) are equal by chance. The rate is estimated from
+    # the n (n - 1) / 2 pairs of test rows, for the n n_train pairs here.
     chance = 2 * copies * found.n_train / max(n - 1, 1)
     if seen > max(0.01 * n, chance + 3 * chance**0.5):
         return Fault(
@@ -234,7 +233,7 @@ def _spread(found: Diagnostics) -> Fault | None:
 
 
 def _tails(found: Diagnostics) -> Fault | None:
-    """More points far out than the middle of the scores would lead one to expect."""
+    """More points far out than the middle of the scores suggests."""
     n = len(found.y)
     if n < FEWEST:
         return None
@@ -281,7 +280,7 @@ def _bars(found: Diagnostics, numbers: Numbers) -> Fault | None:
 
 
 def _coverage(found: Diagnostics, numbers: Numbers) -> Fault | None:
-    """Intervals at one coverage, where no kind of fault stands out."""
+    """Intervals at one coverage, if no specific fault stands out."""
     off = [part for part in numbers["intervals"] if outside(part)]
     if not off:
         return None
@@ -295,7 +294,7 @@ def _coverage(found: Diagnostics, numbers: Numbers) -> Fault | None:
 
 
 def _conditional(found: Diagnostics) -> Fault | None:
-    """A classifier tells from the features who is missed, though no single column does."""
+    """All features together predict which points are missed, though no single column does."""
     risk, chance = (found.report.get(f"excess_risk{one}_95", 0.0) for one in ("", "_chance"))
     if risk <= chance:
         return None
@@ -330,7 +329,7 @@ def _places(found: Diagnostics, numbers: Numbers) -> list[tuple[Fault, np.ndarra
                 named[name] = max(named.get(name, one), one, key=lambda place: place[0])
         by_gaps, beyond = found.coverage_by_gaps(k), found.gaps_beyond_chance(k)
         alike = all(name in beyond for name, (n, _) in by_gaps.items() if n >= FEWEST_JUDGED)
-        for pattern in [] if alike else beyond:  # where all fail, gaps are not what is wrong
+        for pattern in [] if alike else beyond:  # if all groups fail, gaps are not the reason
             n, covered = by_gaps[pattern]
             inside = np.array([row == pattern for row in found.gap_patterns])
             one = _place(found, place_of_gaps(pattern), part["coverage"], covered, n, inside)
@@ -343,9 +342,9 @@ def _places(found: Diagnostics, numbers: Numbers) -> list[tuple[Fault, np.ndarra
 def _place(
     found: Diagnostics, name: str, coverage: float, covered: float, n: int, inside: np.ndarray
 ) -> tuple[float, Fault, np.ndarray]:
-    """How bad a place is, the fault, and which points are there."""
+    """Severity of a place, its fault, and which points are there."""
     badness = abs(covered - coverage) / np.sqrt(coverage * (1 - coverage) / n)
-    # Too little before too much, and the coverage that the page shows first.
+    # Undercoverage before overcoverage, then the coverage that the page shows first.
     badness += 1000.0 * (covered < coverage) + 100.0 * (coverage == FIRST_COVERAGE)
     says = f"{name}: {percent(coverage)} intervals cover {percent(covered)} of {n} points"
     fault = Fault("place", says, spread_advice(found.method), everywhere=False)

@@ -24,17 +24,17 @@ from sharpgp.metrics import (
     sampling_band,
 )
 
-#: Coverage that the page shows first, and speaks of if it can.
+#: Coverage that the page shows first, if available.
 FIRST_COVERAGE = 0.95
-#: Features that the page can show; beyond it those whose coverage strays most are kept.
+#: Most features on the page; beyond, those whose coverage strays most are kept.
 MOST_FEATURES = 40
-#: The order of the rows, which is looked at like a feature.
+#: Name of the order of the rows, which is treated like a feature.
 ROWS = "row"
 #: Bins of equal count along a width or a feature, and of the histogram of widths.
 COVERAGE_BINS, WIDTH_BINS = 5, 24
-#: Test points from which the PIT histogram gets 20 bins instead of 10.
+#: Fewest test points for 20 bins of the PIT histogram, instead of 10.
 MANY_POINTS = 1000
-#: Points that the figure of observed against predicted shows, and rows of the table of the worst.
+#: Most points in the figure of observed against predicted, and rows of the table of worst points.
 MOST_DRAWN, MOST_LISTED = 250, 8
 #: How often a calibrated predictor passes a test of all points together.
 CALM = 0.98
@@ -46,7 +46,7 @@ Numbers = dict[str, Any]
 
 
 def numbers_of(found: Diagnostics) -> Numbers:
-    """Everything that the figures draw, each share with the band that sampling would give it."""
+    """All numbers in the figures, each share with the band of chance."""
     columns = [*_shown_columns(found), OwnColumn(ROWS, np.arange(1.0, len(found.y) + 1))]
     return {
         "target": found.target or "target",
@@ -78,7 +78,7 @@ def _reliability(found: Diagnostics) -> Numbers:
 
 def _pit(found: Diagnostics) -> Numbers:
     n_bins = 20 if len(found.y) >= MANY_POINTS else 10
-    # One histogram is looked at as a whole: 49 in 50 calibrated predictors have all bars inside.
+    # The histogram is judged as a whole: 49 in 50 calibrated predictors have all bars inside.
     histogram = pit_histogram(found.pit, found.n_cal, n_bins, confidence=1 - (1 - CALM) / n_bins)
     return {
         "edges": _list(histogram.edges),
@@ -118,9 +118,9 @@ def _intervals(found: Diagnostics, k: int, columns: list[OwnColumn]) -> Numbers:
 
 
 def _bins(bins: BinnedCoverage, coverage: float, n_cal: int | None, looks: int) -> list[Numbers]:
-    """Groups of points; ``odd`` are those that differ from what is asked *and* from the others.
+    """Groups of points; ``odd`` ones differ from the requested coverage *and* from the others.
 
-    Where all groups fail alike, none of them is odd: the fault is not about this feature.
+    If all groups fail alike, none is odd: the fault does not depend on this feature.
     """
     low, high = bands_of_chance(bins, coverage, n_cal, looks)
     out = []
@@ -148,7 +148,7 @@ def _differs(bins: BinnedCoverage, i: int, looks: int) -> bool:
     others = int(n[rest].sum())
     if others < FEWEST_JUDGED:
         return False
-    # One hit and one miss are added to each side, so that shares of 0 and 1 have an error, too.
+    # One hit and one miss are added to each side, so that shares of 0 and 1 also have an error.
     here = (covered[i] * n[i] + 1) / (n[i] + 2)
     there = (float((covered[rest] * n[rest]).sum()) + 1) / (others + 2)
     variance = here * (1 - here) / (n[i] + 2) + there * (1 - there) / (others + 2)
@@ -156,7 +156,7 @@ def _differs(bins: BinnedCoverage, i: int, looks: int) -> bool:
 
 
 def _shown_columns(found: Diagnostics) -> list[OwnColumn]:
-    """Columns in their order; of very many only those whose coverage strays most."""
+    """Columns in order; if there are very many, those whose coverage strays most."""
     columns = list(found.columns)
     if len(columns) <= MOST_FEATURES:
         return columns
@@ -172,7 +172,7 @@ def _shown_columns(found: Diagnostics) -> list[OwnColumn]:
 
 
 def _points(found: Diagnostics) -> Numbers:
-    """Observed against predicted; of very many points every so manieth along the predictions."""
+    """Observed against predicted; very many points are thinned evenly along the predictions."""
     order = np.argsort(found.mean, kind="stable")
     kept = order[np.unique(np.linspace(0, len(order) - 1, MOST_DRAWN).round().astype(np.int64))]
     return {
@@ -190,7 +190,7 @@ def _worst(found: Diagnostics) -> list[Numbers]:
     k = int(np.abs(found.coverages - FIRST_COVERAGE).argmin())
     lower, upper = found.lower[:, k], found.upper[:, k]
     half = np.maximum((upper - lower) / 2, 1e-300)
-    # In half widths from the middle: unlike a probability, it tells 5 from 50 deviations.
+    # In half widths from the middle: unlike probabilities, these tell 5 from 50 deviations.
     away = np.abs(found.y - (lower + upper) / 2) / half
     rows = np.argsort(-away, kind="stable")[:MOST_LISTED]
     return [
@@ -207,7 +207,7 @@ def _worst(found: Diagnostics) -> list[Numbers]:
 
 
 def _learned(found: Diagnostics) -> Numbers:
-    """What was pooled, and how much predictions depend on each feature, most first."""
+    """The pooled models, and how much predictions depend on each feature, largest first."""
     out: Numbers = {
         "members": [
             {"name": one.name, "weight": one.weight, "crps": one.crps}
@@ -240,7 +240,7 @@ def _curves(found: Diagnostics) -> Numbers | None:
 
 
 def _range(values: Floats) -> tuple[float, float]:
-    """Range of a histogram; values that are all alike get one with room around them."""
+    """Range of a histogram, with some room if all values are equal."""
     low, high = float(values.min()), float(values.max())
     if high - low <= 1e-6 * max(abs(high), 1e-300):
         return 0.5 * low, 1.5 * high if high > 0 else 1.0

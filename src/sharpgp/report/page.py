@@ -9,32 +9,34 @@ from datetime import date
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
 
 import sharpgp
 from sharpgp._files import replacing
+from sharpgp.calibration.predictors.base import FittedModel
 from sharpgp.diagnostics import Diagnostics, diagnose
 from sharpgp.report import curve_words, data_words, tables, words
 from sharpgp.report.faults import Fault, faults
 from sharpgp.report.numbers import FIRST_COVERAGE, Numbers, numbers_of
 from sharpgp.report.words import Finding, Verdict
 
-#: Findings that are listed below the verdict.
+#: Most findings listed below the verdict.
 _MOST_FINDINGS = 5
 
 
 def write_report(
-    model: Any,
-    X: Any,
-    y: Any,
+    model: FittedModel | BaseEstimator,
+    X: ArrayLike,
+    y: ArrayLike,
     out: str | os.PathLike[str],
     *,
     feature_names: Sequence[str] | None = None,
     target: str | None = None,
     unit: str = "",
-    groups: Any = None,
+    groups: ArrayLike | None = None,
     title: str = "Calibration report",
 ) -> Path:
     """Write the calibration report of a fitted model on test data as one HTML file.
@@ -52,13 +54,13 @@ def write_report(
     model : SharpGPRegressor, Calibrated, or what :func:`sharpgp.through` takes
     X : array or frame of shape (n, d)
     y : array of shape (n,)
-        Test data: neither trained nor calibrated on.  None for both: the points that calibrated the
-        model, out of fold.
+        Test data: neither trained nor calibrated on.  None for both: the calibration points, out of
+        fold.
     out : path
         File to write.
     feature_names : sequence of d str, optional
     target, unit : str, optional
-        What was measured, and in which unit; the name of ``y`` if it has one.
+        Name and unit of the target; by default the name of ``y``, if any.
     groups : array of shape (n,), optional
         Which test points belong together, such as those of one patient.
     title : str
@@ -92,7 +94,7 @@ def write_report(
 
 
 def verdict_of(found: Diagnostics) -> Verdict:
-    """The first sentence of the report alone: its state, what was found, and what to do."""
+    """Only the first sentence of the report: its state, what was found, and what to do."""
     return words.verdict(found, faults(found, numbers_of(found)))
 
 
@@ -159,7 +161,7 @@ def _add_words(found: Diagnostics, numbers: Numbers, wrong: Sequence[Fault]) -> 
 
 
 def _first_feature(numbers: Numbers, k: int) -> int:
-    """The feature along which coverage strays most: a group that stands out before any other."""
+    """The feature along which coverage strays most, preferably one with a group that stands out."""
     part = numbers["intervals"][k]
 
     def stray(bins: list[Numbers]) -> tuple[bool, float]:
@@ -184,7 +186,7 @@ def _sizes(found: Diagnostics) -> str:
 
 
 def _points(found: Diagnostics) -> str:
-    """What trained and what calibrated; the same points, where none were held out."""
+    """Numbers of training and calibration points; the same points if none were held out."""
     if found.n_cal is None:
         return f"{found.n_train:,} training, no calibration points"
     if found.method in ("cv", "cv+", "loo") and found.n_cal == found.n_train:

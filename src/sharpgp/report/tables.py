@@ -5,7 +5,7 @@ from html import escape
 from sharpgp.diagnostics import Diagnostics
 from sharpgp.report.numbers import Numbers
 
-#: Metrics of the table: label, and what it tells.
+#: Metrics of the table: label and meaning.
 _METRICS = {
     "ece": ("ECE", "Mean squared gap between nominal and observed shares over 21 levels."),
     "ece_floor": ("ECE floor", "What a perfectly calibrated model scores on as many points."),
@@ -72,7 +72,7 @@ def worst(found: Diagnostics, numbers: Numbers) -> str:
 
 
 def members(numbers: Numbers) -> str:
-    """Rows of the table of what was pooled."""
+    """Rows of the table of pooled models."""
     rows = []
     for one in numbers["learned"]["members"]:
         crps = "" if one["crps"] is None else f"{one['crps']:.4g}"

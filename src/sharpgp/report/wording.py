@@ -31,7 +31,7 @@ def count(n: int, of: int) -> str:
 
 
 def place_of(name: str, bins: list[Numbers], i: int) -> str:
-    """Words for the group ``i`` of points along a feature or the rows, or along widths ("").
+    """Words for group ``i`` along a feature, along the rows, or along widths ("").
 
     Examples
     --------
@@ -43,7 +43,7 @@ def place_of(name: str, bins: list[Numbers], i: int) -> str:
     if not name and len(bins) > 1 and i in (0, len(bins) - 1):
         return "the narrowest intervals" if i == 0 else "the widest intervals"
     if name == ROWS:
-        # A group holds what lies above its lower edge, the first group its edge, too.
+        # A group excludes its lower edge, except the first group.
         first = bins[i]["from"] + (i > 0)
         return f"rows {first:.0f} to {bins[i]['to']:.0f}"
     if bins[i].get("category"):

@@ -1,7 +1,7 @@
 """What each figure of the report shows and what to do about it, in plain words.
 
-Every sentence follows from numbers by a fixed rule; what kind of fault there is, and whether there
-is one at all, is said by :mod:`sharpgp.report.faults`, so that no figure contradicts another.
+Every sentence follows from numbers by a fixed rule. Only :mod:`sharpgp.report.faults` decides
+whether there is a fault and of which kind, so that no figure contradicts another.
 """
 
 from collections.abc import Sequence
@@ -209,7 +209,7 @@ def widths(found: Diagnostics, part: Numbers, faults: Sequence[Fault]) -> Findin
 
 
 def _reason(faults: Sequence[Fault]) -> str:
-    """What the verdict named, where it is more than this coverage."""
+    """A reference to the verdict if it names more than this coverage."""
     if not faults or faults[0].kind == "coverage":
         return ""
     return "The verdict above names the likely reason."
@@ -261,7 +261,7 @@ def by_feature(found: Diagnostics, part: Numbers, which: int, names: list[str]) 
 
 
 def _even(shows: str, part: Numbers, bins: list[Numbers], well: str) -> Finding:
-    """No group stands out; either all is well, or all groups fail alike."""
+    """No group stands out: all is well, or all groups fail alike."""
     off = [group for group in bins if not group["low"] <= group["covered"] <= group["high"]]
     if not off:
         return Finding(shows + "No group leaves the band of chance.", well, True)
@@ -280,7 +280,7 @@ def _even(shows: str, part: Numbers, bins: list[Numbers], well: str) -> Finding:
 
 
 def _odd(bins: list[Numbers], coverage: float) -> int | None:
-    """The group that stands out most, too little before too much; None if none does."""
+    """The group that stands out most, undercoverage first; None if none does."""
     odd = [i for i, group in enumerate(bins) if group["odd"]]
     under = [i for i in odd if bins[i]["covered"] < coverage]
     return max(under or odd, key=lambda i: abs(bins[i]["covered"] - coverage), default=None)

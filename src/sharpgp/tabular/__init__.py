@@ -12,7 +12,7 @@ need("cli", "pyarrow")  # an error that names the extra comes before one that na
 
 __all__ = ["SavedModel", "fit_file", "fit_files", "fit_rows", "load_model"]
 
-# As in the package itself, what takes seconds to load waits until it is asked for.
+# As in the package itself, slow imports wait until they are needed.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:

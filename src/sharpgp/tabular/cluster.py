@@ -1,7 +1,7 @@
-"""Who visits units of rows: threads of this machine, ray or dask.
+"""Engines that visit units of rows: threads of this machine, ray or dask.
 
-Answers come in the order of the units, whoever gives them, and few of them wait at a time.  Units
-of a worker that is lost go to others, by the engine's own retries.
+Answers come in the order of the units, and few wait in memory at a time.  The engine's own retries
+move the units of a lost worker to others.
 """
 
 import logging
@@ -25,7 +25,7 @@ from sharpgp.tabular.sources import Unit, joined_dask, resolved
 ENGINES = ("local", "ray", "dask")
 # How often a unit is tried again elsewhere after its worker is lost.
 _RETRIES = 5
-# Units that a worker is given ahead, so that it need not wait.
+# Units queued for each worker, so that it need not wait.
 _AHEAD = 2
 
 Answer = TypeVar("Answer")
@@ -41,9 +41,9 @@ def visitors(engine: str, *, workers: int | None, address: str | None) -> Iterat
     ----------
     engine : {"local", "ray", "dask"}
     workers : int, optional
-        Threads of this machine, or processes of the cluster; by default all that there are.
+        Threads of this machine, or processes of the cluster; by default all.
     address : str, optional
-        Of a cluster.  Without one the cluster that the caller has joined already is used, or one
+        Address of a cluster.  Without one, the cluster that the caller has joined is used, or one
         is started on this machine.
     """
     check_choice(engine, "engine", ENGINES)
@@ -59,7 +59,7 @@ def visitors(engine: str, *, workers: int | None, address: str | None) -> Iterat
 
 
 def alone(visit: Callable[[Unit], Answer], unit: Unit, rows: Any) -> Answer | SharpGPError:
-    """``visit(unit)`` with these rows; an error of ours as an answer, in one piece."""
+    """``visit(unit)`` with these rows; the library's own errors are returned as answers."""
     try:
         return visit(replace(unit, rows=resolved(rows)))
     except SharpGPError as error:
@@ -67,7 +67,7 @@ def alone(visit: Callable[[Unit], Answer], unit: Unit, rows: Any) -> Answer | Sh
 
 
 def _alone_on_one_thread(visit: Any, unit: Unit, rows: Any) -> Any:
-    torch.set_num_threads(1)  # there is a worker for every core
+    torch.set_num_threads(1)  # one worker per core
     return alone(visit, unit, rows)
 
 
@@ -92,9 +92,9 @@ def _local(workers: int | None, _: str | None) -> Iterator[Visitors]:
 
 @contextmanager
 def ray_cluster(address: str | None, workers: int | None) -> Iterator[int]:
-    """Join a ray cluster, or start one of this machine without an address; workers to use.
+    """Join a ray cluster, or without an address start one here; gives the workers to use.
 
-    A cluster that the caller has joined already is used, and not left at the end.
+    A cluster that the caller has already joined is used, and not left at the end.
     """
     need("ray", "ray")
     import ray
@@ -117,7 +117,7 @@ def ray_cluster(address: str | None, workers: int | None) -> Iterator[int]:
 
 @contextmanager
 def dask_cluster(address: str | None, workers: int | None) -> Iterator[tuple[Any, int]]:
-    """The same of dask: client and workers."""
+    """The same for dask: client and workers."""
     need("dask", "dask", "distributed")
     from distributed import Client
 
@@ -168,8 +168,8 @@ def _ray(workers: int | None, address: str | None) -> Iterator[Visitors]:
 
 @contextmanager
 def _dask(workers: int | None, address: str | None) -> Iterator[Visitors]:
-    # A cluster of this machine leaves an environment of one thread, which torch reads when first
-    # asked, and workers may be threads of this process; the driver's own work may take all.
+    # A local cluster sets an environment of one thread, which torch reads on first use, and workers
+    # may be threads of this process.  The driver's own work may use all threads.
     threads = torch.get_num_threads()
     with dask_cluster(address, workers) as (client, cores):
         from dask import delayed
@@ -191,7 +191,7 @@ def _dask(workers: int | None, address: str | None) -> Iterator[Visitors]:
                     try:
                         return future.result()
                     except CancelledError:
-                        # All workers that held the function are gone: others get it anew.
+                        # All workers that held the function are gone: it is sent again.
                         held[0] = client.scatter(visit, broadcast=True, hash=False)
                         _, future = send(unit)
                     except (KilledWorker, OSError, MemoryError) as error:
@@ -207,7 +207,7 @@ def _dask(workers: int | None, address: str | None) -> Iterator[Visitors]:
 
 
 def check_listening(engine: str, address: str | None) -> None:
-    """See whether somebody listens at ``host:port``; ray alone would try for minutes."""
+    """Raise unless something listens at ``host:port``; ray itself would try for minutes."""
     found = re.fullmatch(r"(?:\w+://)?([^:/]+):(\d+)/?", address or "")
     if found is not None:
         try:
@@ -217,7 +217,7 @@ def check_listening(engine: str, address: str | None) -> None:
 
 
 def unreachable(engine: str, address: str | None, error: Exception) -> SharpGPError:
-    """The error about a cluster that cannot be joined, as one line."""
+    """One-line error about a cluster that cannot be joined."""
     reason = (str(error) or type(error).__name__).splitlines()[0]
     return SharpGPError(
         f"engine {engine}: expected a cluster at {address or 'this machine'}, found: {reason}"

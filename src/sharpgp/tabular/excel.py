@@ -14,17 +14,17 @@ from sharpgp.tabular.layout import Reading, decimal_of, header_of, named
 def read_sheet(
     path: str | os.PathLike[str], missing: Collection[str], reading: Reading
 ) -> tuple[Any, list[str], str | None]:
-    """A sheet as a table in memory, what a reader should know of how it was read, decimal mark.
+    """A sheet as a table in memory, notes on how it was read, and its decimal mark.
 
-    A column of numbers becomes numbers, one of dates dates, and one with anything else text.
+    Columns of numbers stay numbers, dates stay dates; anything else becomes text.
 
     Parameters
     ----------
     path : str or path
     missing : collection of str
-        Text that stands for a missing value.
+        Texts that mark a missing value.
     reading : Reading
-        Which sheet, the first one by default, and how many rows are above the header.
+        Which sheet (the first by default), and how many rows are above the header.
     """
     need("excel", "openpyxl")
     import pyarrow as pa
@@ -75,13 +75,13 @@ def read_sheet(
 
 
 def _plain(value: Any, missing: Collection[str]) -> Any:
-    """A value, or None where its text stands for a missing one; whole numbers have no point."""
+    """A value, or None if its text marks a missing one; whole numbers have no decimal point."""
     text = f"{value:g}" if isinstance(value, float) else str(value).strip()
     return None if text in missing else value
 
 
 def _array(values: list[Any], decimal: str | None) -> Any:
-    """Booleans, numbers, dates, or text of whatever there is, numbers with the mark of texts."""
+    """Booleans, numbers, dates, or else text; numbers get the decimal mark of the other texts."""
     import pyarrow as pa
 
     there = [value for value in values if value is not None]

@@ -22,20 +22,20 @@ from sharpgp.tabular.excel import read_sheet
 from sharpgp.tabular.layout import FALLBACK, Layout, Reading, tidied
 from sharpgp.tabular.places import Format, Place, format_of
 
-#: Rows that are held in memory at a time.
+#: Rows held in memory at a time.
 ROWS = 10_000
-#: Rows of a file that a model is fitted to, at most, unless told otherwise: it takes minutes.
+#: Default of the most rows of a file to fit, which takes minutes.
 MOST_ROWS = 100_000
 _BLOCK_BYTES = 2**21
-#: How Excel writes truth values in English, German, French, Spanish, Italian and Dutch.
+#: Excel's truth values in English, German, French, Spanish, Italian and Dutch.
 TRUE = ["1", "true", "True", "TRUE", "WAHR", "VRAI", "VERDADERO", "VERO", "WAAR"]
 FALSE = ["0", "false", "False", "FALSE", "FALSCH", "FAUX", "FALSO", "ONWAAR"]
-#: Nothing is said of how to read a file.
+#: Read a file without instructions.
 AS_GUESSED = Reading()
 
 
 def check_output(path: str | os.PathLike[str]) -> Format:
-    """The format of a file to write, which cannot be Excel's."""
+    """Format of a file to write; not Excel's."""
     form = format_of(path)
     if form == "excel":
         raise InvalidInputError(f"expected a .csv or .parquet file to write, found {path}")
@@ -45,7 +45,7 @@ def check_output(path: str | os.PathLike[str]) -> Format:
 def read_whole(
     path: str | os.PathLike[str], missing: Sequence[str] = (), reading: Reading = AS_GUESSED
 ) -> tuple[Any, Reading]:
-    """The whole file as an Arrow table, with types inferred from all rows; and how it was read.
+    """The whole file as an Arrow table, with types inferred from all rows, and how it was read.
 
     ``missing`` are texts that mark a missing value in CSV and Excel files, besides :data:`MISSING`.
     """
@@ -72,7 +72,7 @@ def read_whole(
 def _read_csv(
     path: str | os.PathLike[str], missing: Sequence[str], reading: Reading
 ) -> tuple[Any, list[str], str | None]:
-    """A CSV file without lines at its end that are too short; what to tell; its decimal mark."""
+    """A CSV file without short lines at its end, notes on how it was read, and its decimal mark."""
     from pyarrow import csv
 
     short: list[int] = []
@@ -95,7 +95,7 @@ def _read_csv(
 
 
 def _plain_text(path: str | os.PathLike[str], table: Any) -> Any:
-    """Text without spaces around it; raise for bytes that are no text in the encoding."""
+    """Text without surrounding spaces; raise for bytes that are not text in the encoding."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -111,7 +111,7 @@ def _plain_text(path: str | os.PathLike[str], table: Any) -> Any:
 
 
 def row_by_row(layout: Layout, **options: Any) -> Any:
-    """Options to read a CSV file with: Arrow's errors name the row on one thread only."""
+    """Options for reading a CSV file: Arrow's errors name the row only on one thread."""
     from pyarrow import csv
 
     return csv.ReadOptions(
@@ -120,7 +120,7 @@ def row_by_row(layout: Layout, **options: Any) -> Any:
 
 
 def parsing_of(layout: Layout, **options: Any) -> Any:
-    """Options to parse a CSV file with."""
+    """Options for parsing a CSV file."""
     from pyarrow import csv
 
     return csv.ParseOptions(delimiter=layout.delimiter, newlines_in_values=True, **options)
@@ -143,10 +143,9 @@ def names_in(path: str | os.PathLike[str], reading: Reading = AS_GUESSED) -> lis
 
 
 def rows_in(path: str | os.PathLike[str]) -> int | None:
-    """Number of rows of a file; None for Excel, and for CSV files that are elsewhere.
+    """Number of rows of a file; None for Excel and remote CSV files.
 
-    Of a CSV file it is the number of lines below the header, of which a quoted value may have
-    several.
+    For a CSV file, the number of lines below the header; a quoted value may span several.
     """
     form = format_of(path)
     if form == "parquet":
@@ -205,7 +204,7 @@ def csv_schema(
     reading: Reading,
     known: Mapping[str, Any],
 ) -> Any:
-    """What columns of a CSV file hold, by its first megabytes, with fractions for whole numbers."""
+    """Types of the columns of a CSV file, from its first megabytes; whole numbers become floats."""
     import pyarrow as pa
     from pyarrow import csv
 
@@ -217,7 +216,7 @@ def csv_schema(
 
 
 def csv_type(column: Column) -> Any:
-    """What a column is read as from a CSV file; text where it holds numbers or dates as such."""
+    """Type that a column of a CSV file is read as; text for numbers or dates written as text."""
     import pyarrow as pa
 
     if column.written is not None:
@@ -227,10 +226,10 @@ def csv_type(column: Column) -> Any:
 
 
 def csv_conversion(types: Mapping[str, Any], missing: Sequence[str], layout: Layout) -> Any:
-    """How the columns of a CSV file are converted; all of them where none is named."""
+    """Conversion of the columns of a CSV file; of all if none is named."""
     from pyarrow import csv
 
-    # Where nothing tells, points that may be for thousands stay text, of which one is asked.
+    # Without a hint, numbers with possible thousands separators stay text, and the user is asked.
     usual = "." if layout.delimiter == "," else ","
     return csv.ConvertOptions(
         decimal_point=layout.decimal or usual,
@@ -289,7 +288,7 @@ def stream_of(
 
 @contextmanager
 def plain_errors(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Arrow's and the system's errors about a file, as one line that names it."""
+    """Errors of Arrow and the system about a file, as one line that names it."""
     from pyarrow import ArrowException
 
     try:
@@ -305,7 +304,7 @@ def plain_errors(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _like(path: str | os.PathLike[str]) -> str:
-    """A hint at a file beside it whose name is nearly the same."""
+    """Hint at a file next to it with a similar name."""
     asked = Path(path)
     beside = asked.parent.iterdir() if asked.parent.is_dir() else []
     return nearest(asked.name, sorted(other.name for other in beside if other.is_file()))
@@ -333,7 +332,7 @@ def _reason(text: str, path: str | os.PathLike[str]) -> str:
 
 
 def check_names(path: str | os.PathLike[str], names: Sequence[str]) -> None:
-    """Raise unless names of columns are distinct."""
+    """Raise unless column names are distinct."""
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise InvalidInputError(f"{path}: expected distinct names, found {twice[0]!r} twice")

@@ -1,6 +1,6 @@
 """Rows of a table with their targets and groups, as a model takes them.
 
-Nothing here loads torch, so that what is wrong with a table is said at once.
+Nothing here loads torch, so that errors in a table are reported at once.
 """
 
 import os
@@ -21,8 +21,8 @@ from sharpgp.tabular.layout import Reading
 class Labelled(NamedTuple):
     """Rows as a model takes them, their targets [n], the target's name, groups [n] if any.
 
-    ``numbers`` [n] are those of the rows in their file, from 1 on, without the header, or whatever
-    else they are called by.
+    ``numbers`` [n]: positions of the rows in their file, from 1 without the header, or other names
+    of rows.
     """
 
     X: Any
@@ -63,7 +63,7 @@ def rows_of(
     features = features_among(table.column_names, target, drop, groups)
     together = groups_in(table, groups)
     known: dict[str, Any] = {"marks": missing, "decimal": reading.decimal, "dates": reading.dates}
-    for name in features:  # what is wrong in rows without a target is named by its row, too
+    for name in features:  # errors in rows without a target name their row, too
         values = texts.without(values_of(table, name), missing)
         texts.learn(name, values, 1, reading.decimal, reading.dates)
     rows, y, numbers = labelled(table, target, missing, reading.decimal)
@@ -101,7 +101,7 @@ def checked(
 def features_among(
     found: Sequence[str], target: str, drop: Iterable[str] = (), groups: str | None = None
 ) -> list[str]:
-    """The columns that are features; raise unless there are some, and all that are named.
+    """The feature columns; raise if there are none, or if a named column is missing.
 
     Examples
     --------
@@ -165,7 +165,7 @@ def labelled(
 
 
 def groups_in(table: Any, name: str | None) -> list[str] | None:
-    """Which rows of a table belong together, as text; every row has to tell."""
+    """Group of each row of a table, as text; raise if any is missing."""
     if name is None:
         return None
     if name not in table.column_names:

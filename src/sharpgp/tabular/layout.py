@@ -1,6 +1,6 @@
 """How a table is laid out in a file: encoding, delimiter, decimal mark, where the header is.
 
-What is not said is guessed where that is safe: from the bytes, and from the first rows.
+Anything not given is guessed where that is safe, from the bytes and the first rows.
 """
 
 import csv
@@ -17,12 +17,12 @@ import numpy as np
 from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.tabular.places import Place
 
-#: Bytes that a guess is made from.
+#: Bytes to guess from.
 SAMPLE_BYTES = 2**16
-#: What text is taken for that is not UTF-8: what Excel writes in Western Europe, in part Latin-1.
+#: Fallback encoding for text that is not UTF-8: Excel's in Western Europe, close to Latin-1.
 FALLBACK = "cp1252"
 _COMMA, _POINT = re.compile(r"[-+]?\d+,\d+"), re.compile(r"[-+]?\d+\.\d+")
-#: What Excel calls the first cell of a row of sums, in the languages of its users.
+#: First cell of a row of totals in Excel, in several languages.
 _TOTAL = re.compile(
     r"((grand|sub)?\s?total\w*|sum|summe|gesamt\w*|insgesamt|somme|suma|average|mean|mittelwert"
     r"|durchschnitt|moyenne|media):?",
@@ -33,7 +33,7 @@ _GROUPS = re.compile(r"[-+]?[1-9]\d{0,2}[.,]\d{3}")
 
 @dataclass(frozen=True)
 class Reading:
-    """How to read a file, where the user says so; None is a guess.
+    """User's instructions for reading a file; None means a guess.
 
     Attributes
     ----------
@@ -70,9 +70,9 @@ class Reading:
 
 @dataclass(frozen=True)
 class Layout:
-    """What was said or guessed of a CSV file: see :class:`Reading`; and the names of its columns.
+    """Given or guessed layout of a CSV file, see :class:`Reading`, and the names of its columns.
 
-    ``told`` are the guesses that a reader should know of.
+    ``told``: guesses to tell the user.
     """
 
     encoding: str
@@ -117,7 +117,7 @@ class Layout:
 
 
 def header_of(rows: Sequence[Sequence[Any]]) -> int:
-    """Which row holds the names: the first as long as most are, below titles that fill few cells.
+    """Index of the header: the first row as long as most rows, below titles that fill few cells.
 
     Examples
     --------
@@ -133,7 +133,7 @@ def header_of(rows: Sequence[Sequence[Any]]) -> int:
 
 
 def likely_header(rows: Sequence[Sequence[Any]]) -> int:
-    """The first row that is as long as most are.
+    """The first row as long as most rows.
 
     Examples
     --------
@@ -144,7 +144,7 @@ def likely_header(rows: Sequence[Sequence[Any]]) -> int:
 
 
 def named(header: Sequence[Any]) -> list[str]:
-    """Names of columns without spaces around them; one without a name is called by its number."""
+    """Column names without surrounding spaces; unnamed columns are called by their number."""
     texts = ["" if cell is None else str(cell).strip() for cell in header]
     names = [text or f"column {k + 1}" for k, text in enumerate(texts)]
     twice = next((name for name in names if names.count(name) > 1), None)
@@ -154,16 +154,16 @@ def named(header: Sequence[Any]) -> list[str]:
 
 
 def tidied(path: str | os.PathLike[str], table: Any, told: Sequence[str]) -> Any:
-    """A whole table without what is no data, and one warning of how it was read.
+    """A whole table without anything that is not data, and one warning of how it was read.
 
-    Left out are rows at the end with no more than a text, columns with neither name nor
-    values, and a first column without a name that numbers the rows, as pandas writes it.
+    Left out: rows at the end with a single text, columns with neither name nor values, and an
+    unnamed first column that numbers the rows, as pandas writes it.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     said = list(told)
-    # A text alone is a note; a number alone is a value of a row with gaps.
+    # A lone text is a note; a lone number is a value in a row with gaps.
     filled, texts = np.zeros(len(table), dtype=int), []
     for column in table.columns:
         there = pc.is_valid(column).to_numpy()
@@ -201,7 +201,7 @@ def tidied(path: str | os.PathLike[str], table: Any, told: Sequence[str]) -> Any
 
 
 def _numbers_rows(column: Any) -> bool:
-    """Whether a column of an Arrow table has another whole number in every row."""
+    """Whether a column of an Arrow table has a different whole number in every row."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -222,7 +222,7 @@ def _encoding(sample: bytes) -> str:
         if 3 * zeros.count(0) > len(sample) // 2:
             return name
     try:
-        # The end of the sample may cut a letter in two.
+        # The sample may end in the middle of a character.
         sample[: max(len(sample) - 4, 1)].decode("utf-8")
     except UnicodeDecodeError as error:
         return "utf-8" if error.start > len(sample) - 8 else FALLBACK
@@ -231,7 +231,7 @@ def _encoding(sample: bytes) -> str:
 
 def _rows(text: str, delimiter: str, whole: bool) -> tuple[list[int], list[list[str]]]:
     """Rows of cells that are not empty lines, and how many lines are above each."""
-    # None: the ends of lines of every system count as one.
+    # None: line ends of all systems count.
     lines_of = io.StringIO(text, newline=None)
     reader = csv.reader(lines_of, delimiter=delimiter, skipinitialspace=True)
     lines, rows, above = [], [], 0
@@ -241,13 +241,13 @@ def _rows(text: str, delimiter: str, whole: bool) -> tuple[list[int], list[list[
                 lines.append(above)
                 rows.append(row)
             above = reader.line_num
-    except csv.Error:  # a cell that is longer than what csv takes
+    except csv.Error:  # a cell is longer than csv's limit
         pass
     return (lines, rows) if whole or len(rows) < 2 else (lines[:-1], rows[:-1])
 
 
 def _fit(table: tuple[list[int], list[list[str]]]) -> tuple[bool, bool, float, int]:
-    """How well a delimiter cuts rows into cells: under names, and all of the same number."""
+    """How well a delimiter cuts rows into cells: below names, and the same number in all rows."""
     _, rows = table
     width = _width(rows)
     names = rows[header_of(rows)] if rows else []
@@ -261,7 +261,7 @@ def _width(rows: Sequence[Sequence[Any]]) -> int:
 
 
 def decimal_of(cells: Iterable[str]) -> str | None:
-    """The one mark that some numbers have where it cannot be for thousands; None where both do.
+    """The decimal mark of numbers in which it cannot separate thousands; None if both occur.
 
     Examples
     --------

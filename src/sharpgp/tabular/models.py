@@ -37,8 +37,8 @@ from sharpgp.tabular.sources import CsvRows, Source, check_columns, names_in
 class SavedModel:
     """A fitted model, and the name of its target, if it is known.
 
-    A model fitted on an array takes the columns of a table in their order, as numbers.  ``rows``
-    are those of the files that it was fitted to a sample of.
+    A model fitted on an array takes the columns of a table in order, as numbers.  ``rows``: number
+    of rows in the files, if the model was fitted to a sample of them.
     """
 
     model: SharpGPRegressor
@@ -61,7 +61,7 @@ class SavedModel:
         unused: Iterable[str] = (),
         reading: Reading = AS_GUESSED,
     ) -> TableEncoding:
-        """The encoding for a file, which has all columns that it needs."""
+        """The encoding for a file; raise if it lacks a column."""
         encoding: TableEncoding | None = getattr(self.model, "encoding_", None)
         if encoding is None:
             names = [name for name in names_in(path, reading) if name not in set(unused)]
@@ -82,7 +82,7 @@ class SavedModel:
         groups: str | None = None,
         reading: Reading = AS_GUESSED,
     ) -> Labelled:
-        """A whole labelled file, without rows that have no target."""
+        """A whole labelled file, without rows that lack a target."""
         target = target or self.target
         encoding = self.encoding_for(path, [name for name in (target, groups) if name], reading)
         table, reading = read_whole(path, self.missing, reading)
@@ -128,12 +128,12 @@ def fit_file(
     model : SharpGPRegressor
     drop : names of columns that are not used
     groups : str, optional
-        Name of a column, no feature, that tells which rows belong together.
+        Name of a column that says which rows belong together; it is not a feature.
     missing : sequence of str
         Texts that mark a missing value in CSV and Excel files, such as ``"?"`` or ``"-999"``,
         besides empty ones and ``NA``; later files of this model are read in the same way.
     reading : Reading
-        Encoding, decimal mark, lines above the header and the like, where they are not guessed.
+        Encoding, decimal mark, lines above the header and the like; otherwise guessed.
 
     Examples
     --------
@@ -176,9 +176,9 @@ def fit_files(
 ) -> SavedModel:
     """Fit a model on rows drawn at random from files of any size.
 
-    One pass looks at all rows and draws a uniform sample, by a hash of each row's place.  The model
-    is then fitted on the sample as on any table in memory; where all rows have room, it is the
-    model that :func:`fit_file` gives.
+    One pass over all rows draws a uniform sample, by a hash of each row's position.  The model is
+    then fitted to the sample as to any table in memory.  If all rows fit in memory, the result is
+    that of :func:`fit_file`.
 
     Parameters
     ----------
@@ -191,24 +191,24 @@ def fit_files(
     model : SharpGPRegressor
     drop : names of columns that are not used
     groups : str, optional
-        Name of a column, no feature, that tells which rows belong together.
+        Name of a column that says which rows belong together; it is not a feature.
     missing : sequence of str
         Texts that mark a missing value, see :func:`fit_file`.
     reading : Reading
         How to read CSV files, see :func:`fit_file`.
     memory : float or str
-        GiB, or a text such as ``"4GB"``, that the sample and the pass may take; on a cluster, each
+        Memory for the sample and the pass, in GiB or as text such as ``"4GB"``; on a cluster, per
         worker.
     rows : int
-        Most rows of the sample, for the time that the fit takes.  ``memory`` may allow fewer.
+        Most rows of the sample, to limit the time of the fit. ``memory`` may allow fewer.
     work : path, optional
-        Folder for what has been read so far.  After an interruption the same call goes on from
-        there; it stays until it is removed.  Frames of dask and Ray start over.
+        Folder for progress.  After an interruption, the same call continues from there.  The folder
+        stays until it is removed.  Frames of dask and Ray start over.
     engine : {"local", "ray", "dask"}
-        Who reads.  Frames of dask and Ray are read by their own engine.
+        Engine that reads. Frames of dask and Ray are read by their own.
     address : str, optional
-        Of a cluster; without one, that which this process has joined, or a new one of this machine.
-        Files have to be visible under the same names on all its machines.
+        Address of a cluster; by default the one that this process has joined, or a new one on this
+        machine.  All its machines must see the files under the same names.
     workers : int, optional
         Threads of this machine or processes of the cluster; all by default.
 
@@ -255,7 +255,7 @@ def fit_files(
 
 
 def _encoded(sample: Sample, files: Source, target: str, columns: dict[str, Any]) -> Labelled:
-    """The drawn rows as features, called by their places in the files."""
+    """The drawn rows as features, named by their positions in the files."""
     table, called = sample.rows(files)
     if isinstance(files.units[0].rows, CsvRows):
         table = tidied(files.units[0].source, table, ())

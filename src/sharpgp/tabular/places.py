@@ -1,4 +1,4 @@
-"""Where tables are: paths and addresses, folders and patterns, as files of a file system."""
+"""Locations of tables: paths, addresses, folders and patterns, as files of a file system."""
 
 import os
 import re
@@ -17,7 +17,7 @@ _FOLDER = "expected .parquet or .csv files, found none"
 
 @dataclass(frozen=True)
 class Place(os.PathLike[str]):
-    """A file of a file system of Arrow, under the name that the user knows it by.
+    """A file in one of Arrow's file systems, with the name that the user gave it.
 
     Examples
     --------
@@ -32,7 +32,7 @@ class Place(os.PathLike[str]):
 
     @classmethod
     def parse(cls, path: str | os.PathLike[str]) -> "Place":
-        """Of a path, or an address such as ``s3://bucket/a.parquet``, by pyarrow or fsspec."""
+        """From a path, or an address such as ``s3://bucket/a.parquet``, by pyarrow or fsspec."""
         if isinstance(path, Place):
             return path
         from pyarrow import ArrowException, fs
@@ -44,7 +44,7 @@ class Place(os.PathLike[str]):
         try:
             filesystem, name = fs.FileSystem.from_uri(text)
             return cls(filesystem, name, text)
-        except ArrowException:  # a kind that Arrow does not know
+        except ArrowException:  # a scheme that Arrow does not know
             pass
         try:
             from fsspec.core import url_to_fs
@@ -62,11 +62,11 @@ class Place(os.PathLike[str]):
 
     @property
     def is_local(self) -> bool:
-        """Whether the file is one of this machine."""
+        """Whether the file is on this machine."""
         return str(self.filesystem.type_name) == "local"
 
     def file(self) -> Any:
-        """The file, to read from any place of it."""
+        """The file, for random access."""
         return self.filesystem.open_input_file(self.name)
 
     def stream(self) -> Any:
@@ -98,7 +98,7 @@ def format_of(path: str | os.PathLike[str]) -> Format:
 
 
 def is_one_file(given: Any) -> bool:
-    """Whether this is the name of a single file, not of a folder or a pattern."""
+    """Whether this names a single file, not a folder or a pattern."""
     if not isinstance(given, str | os.PathLike):
         return False
     place = Place.parse(given)
@@ -106,10 +106,9 @@ def is_one_file(given: Any) -> bool:
 
 
 def places_of(given: Paths) -> list[tuple[Place, str]]:
-    """CSV and Parquet files, sorted by name, each with the folder that it was found from.
+    """CSV and Parquet files, sorted by name, each with the folder that was searched.
 
-    Folders and patterns are searched in all folders below; names that begin with ``.`` or ``_``
-    are no tables.
+    Folders and patterns are searched recursively; names that begin with ``.`` or ``_`` are skipped.
     """
     several = [given] if isinstance(given, str | os.PathLike) else list(given)
     found: list[tuple[Place, str]] = []

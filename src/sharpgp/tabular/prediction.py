@@ -91,7 +91,7 @@ class Request:
     def answer(
         self, model: SharpGPRegressor, encoding: TableEncoding, batch: Any, first_row: int = 1
     ) -> Any:
-        """An Arrow table with what is kept of the batch and the predicted columns."""
+        """An Arrow table with the kept columns of the batch and the predicted ones."""
         import pyarrow as pa
 
         columns = {name: batch[name] for name in self.keep}
@@ -101,7 +101,7 @@ class Request:
         return pa.table(columns)
 
     def types(self, encoding: TableEncoding) -> dict[str, Any]:
-        """Columns of the input that are needed, with the types that CSV files are read as."""
+        """Needed columns of the input, with the types that CSV files are read as."""
         wanted = dict.fromkeys([*self.keep, *([self.groups] if self.groups else [])])
         return wanted | {column.name: csv_type(column) for column in encoding.columns}
 
@@ -118,7 +118,7 @@ def predict_file(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> int:
-    """Predict every row of a CSV or Parquet file into another; the number of rows.
+    """Predict every row of a CSV or Parquet file into another file; returns the number of rows.
 
     Rows are read, predicted and written in batches, in their order; the file ``out`` appears whole
     at the end, or not at all.  With the engine ``"ray"`` or ``"dask"``, ``workers`` processes of a
@@ -138,14 +138,14 @@ def predict_file(
 
 @dataclass(frozen=True)
 class _Predict:
-    """Answers for a batch: a function that can be sent to where they are computed."""
+    """Predictions for a batch, as a function that can be sent to workers."""
 
     content: bytes
     encoding: TableEncoding
     request: Request
 
     def __call__(self, unit: Unit) -> Any:
-        """An Arrow table of answers."""
+        """An Arrow table of predictions."""
         return self.request.answer(
             _loaded(self.content), self.encoding, unit.rows.frame, unit.first + 1
         )
@@ -162,7 +162,7 @@ def _units(batches: Iterator[Any], source: str) -> Iterator[Unit]:
 
 @lru_cache(maxsize=1)
 def _loaded(content: bytes) -> SharpGPRegressor:
-    """The model of a file's bytes, loaded once in every process."""
+    """The model in a file's bytes, loaded once per process."""
     from sharpgp.tabular.models import load_model
 
     with tempfile.TemporaryDirectory() as folder:
@@ -172,7 +172,7 @@ def _loaded(content: bytes) -> SharpGPRegressor:
 
 
 def bytes_of(saved: SavedModel) -> bytes:
-    """The file of a model, to send it to workers."""
+    """The file of a model as bytes, to send to workers."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.sgp"
         saved.save(path)
@@ -185,7 +185,7 @@ def check_file(
     request: Request,
     reading: Reading = AS_GUESSED,
 ) -> TableEncoding:
-    """The encoding for a file that has all columns that are needed."""
+    """The encoding for a file; raise if a needed column is missing."""
     request.check_names(source, reading)
     return saved.encoding_for(source, (), reading)
 
@@ -193,7 +193,7 @@ def check_file(
 def predictions(
     model: SharpGPRegressor, encoding: TableEncoding, batches: Iterator[Any], request: Request
 ) -> Iterator[Any]:
-    """An Arrow table of answers for each batch."""
+    """An Arrow table of predictions for each batch."""
     row = 1
     for batch in batches:
         yield request.answer(model, encoding, batch, row)
@@ -206,7 +206,7 @@ def write(
     source: str | os.PathLike[str],
     progress: Progress | None = None,
 ) -> int:
-    """Write tables one after the other into one file; the number of rows."""
+    """Write tables one after the other into one file; returns the number of rows."""
     rows = 0
     try:
         first = next(tables, None)

@@ -1,8 +1,8 @@
 """Rows drawn at random in one pass over files, in bounded memory.
 
-The hash of a row's place gives its number; the sample are the rows with the least numbers.  It is
-the same for every order of files, size of row groups, engine and number of workers, and after an
-interruption.
+The hash of a row's position is its number; the rows with the smallest numbers are the sample.  It
+does not depend on the order of files, the size of row groups, the engine, the number of workers, or
+interruptions.
 """
 
 import hashlib
@@ -24,19 +24,19 @@ from sharpgp.exceptions import InvalidInputError
 from sharpgp.tabular.cluster import Visitors
 from sharpgp.tabular.sources import Source, Unit
 
-#: Seconds between two saves of a pass that is not complete.
+#: Seconds between saves of an unfinished pass.
 SAVE_EVERY = 10.0
-# Bytes that the program itself takes; bytes of a column that a thread reads at a time.
+# Bytes of the program itself; bytes of a column that a thread reads at a time.
 _BASE, _READ = int(0.75 * 2**30), 2**21
-# Rows of a batch: more gain no speed, fewer take longer to read than to use.
+# Rows of a batch: more are not faster, and fewer take longer to read than to use.
 _MOST_IN_BATCH, _LEAST_IN_BATCH = 2**14, 2**8
-# Copies of a row's numbers while it is worked on: as read, as values, as features, standardised,
-# and twice in between.
+# Copies of a row's numbers during work: as read, as values, as features, standardised, and two
+# intermediate ones.
 _COPIES = 6
 _LEAST_ROWS = 1000
 _UNITS = {"": 2**30, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
-# Columns beside those of the files: a row's number, the number of its file, its place there.
+# Additional columns: a row's number, the number of its file, its position there.
 _NUMBER, _FILE, _ROW = "\0number", "\0file", "\0row"
 _OWN = [_NUMBER, _FILE, _ROW]
 
@@ -70,7 +70,7 @@ class Memory:
         return cls(limit)
 
     def rows(self, columns: int) -> int:
-        """Rows of so many features that there is room for."""
+        """Rows with this many features that fit."""
         rows = (self.limit - _BASE) // (_COPIES * 8 * columns)
         if rows < _LEAST_ROWS:
             least = (_BASE + _COPIES * 8 * columns * _LEAST_ROWS) / 2**30
@@ -81,7 +81,7 @@ class Memory:
         return rows
 
     def threads(self, columns: int) -> int:
-        """Threads of one process that there is room for beside the sample."""
+        """Threads of one process that fit beside the sample."""
         return max(
             1, (self.limit - _BASE) // (2 * columns * (_READ + 8 * _COPIES * _MOST_IN_BATCH))
         )
@@ -93,7 +93,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Draw:
-    """Looks at the rows of a unit: a function that can be sent to where the unit is visited."""
+    """Draws from the rows of a unit: a function that can be sent to workers."""
 
     names: tuple[str, ...]
     target: str
@@ -141,12 +141,12 @@ class Draw:
 
 @dataclass
 class Sample:
-    """The rows with the least numbers of all that were seen, at most ``most``.
+    """The rows with the smallest numbers so far, at most ``most``.
 
     Attributes
     ----------
     seen, unlabelled : int
-        Rows in all, and those of them without a target.
+        All rows, and those without a target.
     table : Arrow table, or None for no rows
     is_cut : bool
         Whether there were more.
@@ -159,7 +159,7 @@ class Sample:
     is_cut: bool = False
 
     def add(self, other: "Sample") -> None:
-        """Take further rows in."""
+        """Add more rows."""
         import pyarrow as pa
 
         self.seen += other.seen
@@ -175,7 +175,7 @@ class Sample:
         return 0 if self.table is None else len(self.table)
 
     def cut(self, most: int | None = None) -> None:
-        """Keep the rows with the least numbers, in the order of their places."""
+        """Keep the rows with the smallest numbers, in order of position."""
         self.most = most or self.most
         if self.table is None:
             return
@@ -186,13 +186,13 @@ class Sample:
 
     @property
     def below(self) -> int:
-        """Rows with a number from here on are not in the sample."""
+        """Rows with this number or a larger one are not in the sample."""
         if len(self) < self.most:
             return 2**64 - 1
         return int(self.table[_NUMBER].to_numpy().max())
 
     def rows(self, source: Source) -> tuple[Any, list[Any]]:
-        """The rows' columns, and what each row is called, from 1 on."""
+        """Columns of the rows, and the name of each row, counted from 1."""
         import pyarrow as pa
 
         if len(self) < 4:
@@ -229,9 +229,9 @@ def random_numbers(first: int, n: int, key: int) -> np.ndarray:
 
 
 def drawn(draw: Draw, source: Source, visit_all: Visitors, folder: Path | None) -> Sample:
-    """The sample of all units; with a folder, the pass goes on where another one ended.
+    """The sample of all units; with a folder, an interrupted pass is continued.
 
-    What is done is saved there every few seconds, unless nothing tells whether rows are the same.
+    Progress is saved there every few seconds, unless nothing identifies the rows.
     """
     path = None
     if folder is not None and source.about is not None:
@@ -271,7 +271,7 @@ def _write(path: Path, done: int, sample: Sample) -> None:
 
 
 def _read(path: Path, most: int) -> tuple[int, Sample]:
-    """Units that are done, and their sample; none where rows were left out that are wanted now."""
+    """Finished units and their sample; none if rows that were left out are wanted now."""
     import pyarrow as pa
 
     if path.exists():
@@ -285,5 +285,5 @@ def _read(path: Path, most: int) -> tuple[int, Sample]:
 
 
 def with_rows(text: str, called: Sequence[Any]) -> str:
-    """A message with rows, which it counts from 1, called by their names."""
+    """A message in which row numbers, counted from 1, become names of rows."""
     return re.sub(r"in row (\d+)", lambda found: f"in row {called[int(found[1]) - 1]}", text)

@@ -1,6 +1,6 @@
 """Rows to read: of files, Arrow datasets, dask data frames and Ray Datasets, in units.
 
-Units are read on their own, wherever that is.  They depend on the files alone.
+Units are read independently, on any worker. They depend on the files alone.
 """
 
 import os
@@ -19,17 +19,17 @@ from sharpgp.tabular.files import AS_GUESSED, check_names, csv_schema, plain_err
 from sharpgp.tabular.layout import Reading
 from sharpgp.tabular.places import Place, format_of, is_one_file, places_of
 
-#: Rows of a unit, as far as row groups allow: a second of work.
+#: Rows of a unit, if row groups allow: about a second of work.
 UNIT_ROWS = 2**17
-# Bytes of a Parquet file that are read at a time; files whose metadata are read side by side.
+# Bytes of a Parquet file read at a time; number of files whose metadata are read in parallel.
 _BUFFER, _SIDE_BY_SIDE = 2**20, 16
 
 
 class Rows(Protocol):
-    """What can be read in batches."""
+    """Anything that can be read in batches."""
 
     def batches(self, names: Sequence[str], rows: int) -> Iterator[Any]:
-        """Arrow batches of these columns, of at most so many rows."""
+        """Arrow batches of these columns, with a limited number of rows."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class Unit:
     first : int
         Number of the first row in the file, from 0.
     rows : Rows
-        Or what becomes a frame with these rows: a Delayed of dask, a reference of Ray.
+        Or a promise of a frame with these rows: a Delayed of dask, a reference of Ray.
     below : int
-        Rows with a number from here on are known not to be in the sample.
+        Rows with this number or a larger one are known not to be in the sample.
     """
 
     source: str
@@ -61,8 +61,8 @@ class Unit:
 class Source:
     """Units of rows, and the names of their columns.
 
-    ``about`` tells whether files are the same as before, None where nothing does; ``engine`` is
-    who has to read them, if it matters.
+    ``about`` identifies the files, so that changes are noticed; None if nothing does.  ``engine``:
+    the engine that must read them, if any.
     """
 
     names: tuple[str, ...]
@@ -79,10 +79,10 @@ class Source:
         reading: Reading = AS_GUESSED,
         types: Mapping[str, Any] = MappingProxyType({}),
     ) -> "Source":
-        """Of whatever :func:`~sharpgp.tabular.fit_files` takes.
+        """From any source that :func:`~sharpgp.tabular.fit_files` takes.
 
-        Files need not agree in the ``unused`` columns.  Columns of CSV files have the ``types``
-        that are given, or what their beginning tells.
+        Files need not agree in the ``unused`` columns.  Columns of CSV files have the given
+        ``types``, or those inferred from the beginning of the file.
         """
         from pyarrow import dataset
 
@@ -111,7 +111,7 @@ def check_columns(given: Any, wanted: Iterable[str], reading: Reading = AS_GUESS
 
 
 def names_in(given: Any, reading: Reading = AS_GUESSED) -> Sequence[str]:
-    """Names of the columns of a file, or of whatever has rows."""
+    """Names of the columns of a file or other source."""
     if is_one_file(given):
         return files.names_in(given, reading)
     return Source.from_data(given, reading=reading).names
@@ -129,7 +129,7 @@ def batches_of(
 
 
 def joined_dask() -> Any:
-    """The dask client that this process has, or None."""
+    """The dask client of this process, or None."""
     if "distributed" not in sys.modules:
         return None
     from distributed import Client
@@ -186,13 +186,13 @@ def _of_files(
 
 
 def _identity(filesystem: Any, name: str) -> list[Any]:
-    """What changes where a file does."""
+    """Something that changes with the file."""
     info = filesystem.get_file_info(name)
     return [name, info.size, info.mtime_ns]
 
 
 def _partition_keys(places: Sequence[tuple[Place, str]]) -> Iterator[tuple[Place, dict[str, Any]]]:
-    """What folders such as ``year=2020`` below the one that was given say of each file."""
+    """Values for each file from folders such as ``year=2020`` below the given one."""
     from pyarrow import csv, dataset
 
     plain = dataset.CsvFileFormat(read_options=csv.ReadOptions(autogenerate_column_names=True))
@@ -218,7 +218,7 @@ def _partition_keys(places: Sequence[tuple[Place, str]]) -> Iterator[tuple[Place
 
 
 def _common(files: Sequence[tuple[str, Any]], unused: set[str]) -> Any:
-    """The schema that all files have, but for the order and whole numbers or not."""
+    """The common schema of all files, up to order and whole or fractional numbers."""
     import pyarrow as pa
 
     first, expected = files[0]
@@ -254,7 +254,7 @@ def _common(files: Sequence[tuple[str, Any]], unused: set[str]) -> Any:
 
 
 def _of_dataset(given: Any) -> Source:
-    """Row groups of Parquet files; other fragments, and what a filter leaves, as they are."""
+    """Row groups of Parquet files; other fragments, and filtered ones, as a whole."""
     from pyarrow import dataset
 
     names = tuple(given.schema.names)
@@ -292,7 +292,7 @@ def _parquet_units(
 
 @dataclass(frozen=True)
 class ParquetRows:
-    """Row groups of a Parquet file; a batch is all that is held of one."""
+    """Row groups of a Parquet file, held one batch at a time."""
 
     place: Place
     groups: tuple[int, ...]
@@ -310,7 +310,7 @@ class ParquetRows:
 
 @dataclass(frozen=True)
 class CsvRows:
-    """A whole CSV file, in the types that its beginning tells."""
+    """A whole CSV file, with the types inferred from its beginning."""
 
     place: Place
     schema: Any
@@ -357,7 +357,7 @@ class FrameRows:
 
 
 def resolved(rows: Any) -> Rows:
-    """What to read from: a partition is computed unless it has been."""
+    """The frame to read from; a partition is computed if necessary."""
     if hasattr(type(rows), "batches"):
         found: Rows = rows
         return found
@@ -372,7 +372,7 @@ def _parquet(place: Place) -> Any:
 
 
 def _typed(batch: Any, names: Sequence[str], schema: Any, keys: dict[str, Any]) -> Any:
-    """The columns in the types of all files; what folders tell, and gaps where a file has none."""
+    """The columns in the common types, with values from folders, and gaps for missing columns."""
     import pyarrow as pa
 
     columns = []

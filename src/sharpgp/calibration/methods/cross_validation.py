@@ -5,9 +5,10 @@ from numbers import Integral
 from typing import Any
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
-from sharpgp.calibration.predictors.base import Calibrated
+from sharpgp.calibration.predictors.base import Calibrated, Weights
 from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.calibration.predictors.known_groups import known_groups
 from sharpgp.calibration.predictors.seen_or_new import from_left_out
@@ -18,15 +19,14 @@ from sharpgp.gp.posterior import Posterior
 from sharpgp.models.model import Learner
 from sharpgp.models.pool import Base, candidates, inputs_of, pooled_out_of_fold
 from sharpgp.models.repeats import Repeats
-from sharpgp.models.splitters import check_folds, learning_pairs, splits
+from sharpgp.models.splitters import Folds, check_folds, learning_pairs, splits
 from sharpgp.policy import LEARNINGS
 
 
 class WithoutHoldout(Recalibrator):
     """A method that calibrates on its training points, each scored by fits that have not seen it.
 
-    Given calibration data, the models are first refitted to these and the training data together,
-    so that nothing is wasted.
+    Calibration data, if given, first join the training data in a refit, so that nothing is wasted.
     """
 
     needs_calibration = False
@@ -34,20 +34,21 @@ class WithoutHoldout(Recalibrator):
     def fit(
         self,
         base: Base,
-        X_cal: Any = None,
-        y_cal: Any = None,
+        X_cal: ArrayLike | None = None,
+        y_cal: ArrayLike | None = None,
         *,
-        sample_weight: Any = None,
-        groups: Any = None,
-        groups_cal: Any = None,
+        sample_weight: Weights | None = None,
+        groups: ArrayLike | None = None,
+        groups_cal: ArrayLike | None = None,
         repeats: Repeats | None = None,
-    ) -> Any:
+    ) -> Calibrated:
         """Calibrate on the training data of ``base``, and on the calibration data if given.
 
-        ``sample_weight`` then has one entry per point of both, training points first.
+        ``sample_weight`` has one entry per point of both, training points first.
         """
-        settings = {"groups": groups, "groups_cal": groups_cal, "repeats": repeats}
-        found = super().fit(base, X_cal, y_cal, **settings)
+        found = super().fit(
+            base, X_cal, y_cal, groups=groups, groups_cal=groups_cal, repeats=repeats
+        )
         if sample_weight is None:
             return found
         n_points = found.n_train if repeats is None else len(repeats.y)
@@ -104,30 +105,28 @@ class CrossValidated(WithoutHoldout):
 
     The whole pipeline (mean, ``theta``, scale model) is fitted from scratch without each of
     ``folds`` parts; the z-scores of the parts left out are pooled, and
-    ``beta(delta) = q_lin(delta, z)``.  What predicts is what was scored: the average of these
-    refits, of one model or of several, which are weighted by the same points.  With
-    ``folds="auto"``, GPs learn from parts of the rows and are conditioned on all of them, and every
-    point is predicted from all others by learnings that have not seen it.  Coverage is nominal in
-    practice, but without a finite-sample guarantee.  See
+    ``beta(delta) = q_lin(delta, z)``.  The average of these refits predicts.  Several models are
+    weighted by the same scores.  With ``folds="auto"``, GPs learn from parts of the rows and are
+    conditioned on all of them.  Every point is predicted from all others by learnings that have not
+    seen it.  Coverage is nominal in practice, but without a finite-sample guarantee.  See
     :func:`sharpgp.models.pool.pooled_out_of_fold`.
 
     Parameters
     ----------
     folds : "auto", int, splitter or list of pairs
-        Number of parts (``"auto"``: five);
-        points that belong together, :func:`~sharpgp.data.folds.row_labels` (equal inputs,
-        and groups given to ``fit``) are in one.  Or whatever has scikit-learn's
-        ``split(X, y, groups)``, or its pairs (rows to train on, rows to test with): each refit
-        then trains on its rows only, and points that no pair tests do not calibrate.  A splitter
-        in order of time keeps the newest rows from most refits, so that fits to all rows predict.
+        Number of parts (``"auto"``: five).  Points that belong together (equal inputs, groups given
+        to ``fit``; see :func:`~sharpgp.data.folds.row_labels`) share a part.  Or a scikit-learn
+        splitter, or pairs (rows to train on, rows to test with): each refit then trains on its rows
+        only, and points that no pair tests do not calibrate.  A splitter in order of time keeps the
+        newest rows from most refits, so that fits to all rows predict.
     random_state
         As in every recalibrator; the seed draws the parts.
 
     Notes
     -----
     ``fit(posterior, None, None)`` uses the posterior's own training data.  Given calibration data,
-    it first retrains the GP on both together, so that nothing is wasted.  Parts run in parallel,
-    one per thread, in as many threads as torch has; results do not depend on how many.
+    it first retrains the GP on both together.  Parts run in parallel, one per thread, in as many
+    threads as torch has; results do not depend on how many.
 
     References
     ----------
@@ -143,13 +142,13 @@ class CrossValidated(WithoutHoldout):
     60
     """
 
-    def __init__(self, *, folds: Any = "auto", random_state: int | None = None) -> None:
+    def __init__(self, *, folds: Folds = "auto", random_state: int | None = None) -> None:
         super().__init__(random_state=random_state)
         self.folds = folds
 
     @property
     def knows_inputs(self) -> bool:  # type: ignore[override]
-        """A splitter is for the rows as they were given."""
+        """A splitter needs the rows as they were given."""
         return isinstance(self.folds, str | Integral)
 
     def check(self, n_train: int, n_cal: int) -> None:

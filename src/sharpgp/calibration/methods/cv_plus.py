@@ -1,7 +1,5 @@
 """CV+: calibration without a holdout, with a worst-case coverage in finite samples."""
 
-from typing import Any
-
 import torch
 
 from sharpgp.calibration.methods.cross_validation import WithoutHoldout, split_points
@@ -13,7 +11,7 @@ from sharpgp.gp.compute import side_by_side
 from sharpgp.models.gaussian.spread_choice import runs_in_threads
 from sharpgp.models.model import Learner, held_out_of
 from sharpgp.models.pool import Base, inputs_of, pooled_out_of_fold
-from sharpgp.models.splitters import check_folds
+from sharpgp.models.splitters import Folds, check_folds
 
 
 @register("cv+")
@@ -46,7 +44,7 @@ class CVPlus(WithoutHoldout):
     0.777
     """
 
-    def __init__(self, *, folds: Any = 10, random_state: int | None = None) -> None:
+    def __init__(self, *, folds: Folds = 10, random_state: int | None = None) -> None:
         super().__init__(random_state=random_state)
         self.folds = folds
 

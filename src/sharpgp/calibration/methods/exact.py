@@ -1,15 +1,17 @@
 """Finite-sample exact calibration: the spread from training data, ``beta`` from held-out data."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral
 from typing import Any
 
+import numpy as np
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from sharpgp._validation import as_features, as_labels, as_target, as_weights, check_choice
 from sharpgp.calibration.methods.cross_validation import split_points
-from sharpgp.calibration.predictors.base import Calibrated
+from sharpgp.calibration.predictors.base import Calibrated, Weights
 from sharpgp.calibration.predictors.by_class import ClassPredictor
 from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.calibration.predictors.known_groups import known_groups
@@ -71,24 +73,28 @@ class Exact(Recalibrator):
     knows_inputs = True
 
     def __init__(
-        self, *, one_per_group: bool = False, by: Any = None, random_state: int | None = None
+        self,
+        *,
+        one_per_group: bool = False,
+        by: str | int | Callable[[np.ndarray], ArrayLike] | None = None,
+        random_state: int | None = None,
     ) -> None:
         super().__init__(random_state=random_state)
         self.one_per_group = one_per_group
-        self.by = by
+        self.by: Any = by
 
     def fit(
         self,
         base: Base,
-        X_cal: Any,
-        y_cal: Any,
+        X_cal: ArrayLike | None,
+        y_cal: ArrayLike | None,
         *,
-        sample_weight: Any = None,
-        groups: Any = None,
-        groups_cal: Any = None,
+        sample_weight: Weights | None = None,
+        groups: ArrayLike | None = None,
+        groups_cal: ArrayLike | None = None,
         repeats: Repeats | None = None,
-    ) -> Any:
-        """``one_per_group`` takes its pick of ``groups_cal``."""
+    ) -> Calibrated:
+        """``one_per_group`` picks a point of each of ``groups_cal``."""
         if self.by is not None and sample_weight is not None:
             raise InvalidInputError("by: expected calibration without weights, found some")
         if self.by is not None and groups_cal is not None and not self.one_per_group:

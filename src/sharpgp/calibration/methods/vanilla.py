@@ -1,4 +1,4 @@
-"""The base GP as it is (B)."""
+"""The uncalibrated base GP (B)."""
 
 import torch
 from torch import Tensor

@@ -4,9 +4,11 @@ import copy
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from sharpgp._ranks import whole_rank
@@ -32,6 +34,18 @@ from sharpgp.models.model import Model, needed_gp
 ROWS_PER_BLOCK = 2**15
 
 
+#: ``(X (n, d)) -> weights (n,)``, both NumPy arrays; and weights, as given or by such a function.
+Ratio = Callable[[np.ndarray], ArrayLike]
+Weights = ArrayLike | Ratio
+
+
+class FittedModel(Protocol):
+    """A fitted estimator, or a calibrated predictor: anything that :func:`calibrated_of` takes."""
+
+    def predict_interval(self, X: ArrayLike, coverage: ArrayLike = 0.95, /) -> object:
+        """Interval ends at rows ``X``."""
+
+
 class Calibrated(ABC):
     """A calibrated predictor: what every recalibrator's ``fit`` returns.
 
@@ -43,8 +57,8 @@ class Calibrated(ABC):
     posterior : Posterior
     n_cal : int or None
         Number of calibration points ``C``; with weights, their effective number, and with groups,
-        the number of groups.  None where nothing is estimated from such points, so that every level
-        in (0, 1) is available.
+        the number of groups.  None if nothing is estimated from such points; every level in (0, 1)
+        is then available.
     counted : str
         What ``n_cal`` counts: ``"points"`` or ``"groups"``.
     bounds : Bounds or None
@@ -55,10 +69,10 @@ class Calibrated(ABC):
     n_cal: int | None
     counted: str = "points"
     bounds: Bounds | None = None
-    # What every predictor may have in a file, besides what its own class declares.
+    # Attributes that any predictor may have in a file, besides those of its class.
     __stored__: ClassVar[dict[str, Any]] = {"bounds": Maybe(Bounds)}
-    #: The same for points with the number of a known group as the last feature, where there are
-    #: groups; see :mod:`sharpgp.calibration.predictors.known_groups`.
+    #: Predictor for points whose last feature is the number of a known group, if there are groups;
+    #: see :mod:`sharpgp.calibration.predictors.known_groups`.
     by_group: "Calibrated | None" = None
 
     @abstractmethod
@@ -88,7 +102,7 @@ class Calibrated(ABC):
         return False
 
     def band_supported(self, coverage: float) -> bool:
-        """Whether the symmetric band at this coverage is backed by calibration points."""
+        """Whether calibration points support the symmetric band at this coverage."""
         return self.n_cal is None or whole_rank(coverage, self.n_cal, up=True) <= self.n_cal
 
     def with_bounds(self, bounds: Bounds | None) -> Self:
@@ -121,7 +135,7 @@ class Calibrated(ABC):
 
     @property
     def gp(self) -> Posterior | None:
-        """The GP that it is based on; None where a model has none."""
+        """The GP that it is based on; None without one."""
         return self.posterior
 
     @property
@@ -140,11 +154,11 @@ class Calibrated(ABC):
         """Where tensors live."""
         return self.posterior.device
 
-    def predict_mean(self, X: Any) -> Tensor:
+    def predict_mean(self, X: ArrayLike) -> Tensor:
         """Predictive mean [T]."""
         return self.clip(self.location(self._features(X)))
 
-    def predict_quantiles(self, X: Any, levels: Any) -> Tensor:
+    def predict_quantiles(self, X: ArrayLike, levels: ArrayLike) -> Tensor:
         """Quantiles, shape (T,) for a single level and (T, k) for several, never crossing."""
         return self._quantiles_at(self._near_features(X), levels)
 
@@ -159,11 +173,11 @@ class Calibrated(ABC):
 
     def predict_interval(
         self,
-        X: Any,
-        coverage: Any = 0.95,
+        X: ArrayLike,
+        coverage: ArrayLike = 0.95,
         *,
         symmetric: bool | None = None,
-        sample_weight: Any = None,
+        sample_weight: ArrayLike | None = None,
     ) -> Tensor:
         """Interval ends, shape (T, 2) for a single coverage and (T, 2, k) for several.
 
@@ -189,11 +203,11 @@ class Calibrated(ABC):
         ends = self.clip(ends).permute(2, 0, 1)[..., [ordered.index(value) for value in values]]
         return ends[..., 0] if single else ends
 
-    def predict_std(self, X: Any) -> Tensor:
+    def predict_std(self, X: ArrayLike) -> Tensor:
         """Standard deviation [T] of the predictive distribution, without storing all of it."""
         return in_blocks(lambda rows: self._distribution_at(rows).std, self._near_features(X))
 
-    def predict_dist(self, X: Any) -> PredictiveDistribution:
+    def predict_dist(self, X: ArrayLike) -> PredictiveDistribution:
         """Full predictive distribution at ``X``, tabulated at a fixed grid of levels.
 
         Its intervals are centred.  At the outermost ranks and beyond it agrees with
@@ -206,12 +220,14 @@ class Calibrated(ABC):
         found = self.distribution(X)
         return found if self.bounds is None else BoundedDistribution(found, self.bounds)
 
-    def calibration_report(self, X: Any, y: Any, coverage: float = 0.95) -> CalibrationReport:
+    def calibration_report(
+        self, X: ArrayLike, y: ArrayLike, coverage: float = 0.95
+    ) -> CalibrationReport:
         """Every metric on test data, by name, with the ECE floor; prints as a table."""
         X = self._near_features(X)
         y = as_target(y, n_rows=X.shape[0])
         with warnings.catch_warnings():
-            # Levels that few calibration points cannot support show as a higher ECE floor.
+            # Levels that too few calibration points support raise the ECE floor.
             warnings.simplefilter("ignore", CalibrationWarning)
             quantiles = self._quantiles_at(X, ECE_LEVELS[1:-1])
             free = quantiles
@@ -231,13 +247,15 @@ class Calibrated(ABC):
             coverage=coverage,
         )
 
-    def updated(self, X: Any, y: Any, *, sample_weight: Any = None) -> "Calibrated":
+    def updated(
+        self, X: ArrayLike, y: ArrayLike, *, sample_weight: ArrayLike | None = None
+    ) -> "Calibrated":
         """A new predictor that has learned from additional labelled points; this one is unchanged.
 
         Trained hyperparameters are kept.  The points join those that fix ``beta``; where these are
         the training points themselves (``cv``), or there are none (``vanilla``), the GP is
-        conditioned on the new points, too.  Several updates are equivalent to one; only ``cv``
-        scores each batch with what it knew before that batch.
+        conditioned on the new points, too.  Several updates are equivalent to one, except that
+        ``cv`` scores each batch by the model before that batch.
 
         Parameters
         ----------
@@ -251,7 +269,7 @@ class Calibrated(ABC):
         with torch.no_grad(), threads_for(n_dense(self.gp)):
             return self._updated(X, y, weights)._bounded(bounds)
 
-    def rescored(self, X: Any, y: Any, *, keep: int | None = None) -> "Calibrated":
+    def rescored(self, X: ArrayLike, y: ArrayLike, *, keep: int | None = None) -> "Calibrated":
         """A new predictor with the same mean and spread, and ``beta`` from additional points, too.
 
         With ``keep``, from the ``keep`` newest points only: a window that forgets.
@@ -261,7 +279,7 @@ class Calibrated(ABC):
         with torch.no_grad(), threads_for(n_dense(self.gp)):
             return self._rescored(X, y, keep)._bounded(bounds)
 
-    def weighted(self, sample_weight: Any) -> "Calibrated":
+    def weighted(self, sample_weight: Weights) -> "Calibrated":
         """The same predictor with weighted scores, for a covariate shift."""
         raise InvalidInputError(
             "sample_weight: expected a method that ranks scores (exact, cv, kuleshov18, marx22), "
@@ -271,7 +289,7 @@ class Calibrated(ABC):
     def for_groups(self, groups: Tensor) -> "Calibrated":
         """The same predictor for new groups; ``groups`` [C] are those of the calibration points.
 
-        Points of one group carry less information than as many points of different groups.  A
+        Points of one group carry less information than as many points of different groups; a
         predictor that treats them as independent warns.
         """
         n_groups = len(groups.unique())
@@ -283,7 +301,7 @@ class Calibrated(ABC):
         """All labelled points that this predictor is based on: training, then calibration."""
         return self.posterior.X_train, self.posterior.y_train
 
-    def condition_on_observations(self, X: Any, y: Any) -> Self:
+    def condition_on_observations(self, X: ArrayLike, y: ArrayLike) -> Self:
         """The same calibration on a GP that has also seen ``X``, ``y``; this one is unchanged.
 
         Mean and ``sigma`` learn from the new points; hyperparameters and ``beta`` are kept.
@@ -306,7 +324,7 @@ class Calibrated(ABC):
         return self._conditioned(X, y)._bounded(bounds)
 
     def _conditioned(self, X: Tensor, y: Tensor) -> Self:
-        """The same calibration on additional data; anything else with a posterior must follow."""
+        """The same calibration on additional data; attributes based on the posterior follow."""
         other = copy.copy(self)
         other.posterior = self.posterior.extended(X, y)
         return other
@@ -325,7 +343,7 @@ class Calibrated(ABC):
     def _warn_of_coverage(
         self, coverage: float, symmetric: bool | None, weights: Tensor | None, n_rows: int
     ) -> None:
-        """Warn where an end will come from a tail."""
+        """Warn if an end will come from a tail."""
 
     def _test_weights(self, X: Tensor, sample_weight: Any) -> Tensor | None:
         """Weights [T] of points to predict; None for equal ones."""
@@ -349,7 +367,7 @@ class Calibrated(ABC):
         return X
 
     def _labelled(self, X: Any, y: Any) -> tuple[Tensor, Tensor, Bounds | None]:
-        """Checked rows, and the bounds that hold their targets, too."""
+        """Checked rows, and bounds that also hold their targets."""
         X = self._features(X)
         y = as_target(y, n_rows=X.shape[0], device=X.device)
         bounds = None if self.bounds is None else self.bounds.revise(as_numpy(y))
@@ -363,7 +381,7 @@ class OfModel(Calibrated):
 
     @property
     def posterior(self) -> Posterior:  # type: ignore[override]
-        """The GP that the model is based on; an error where it has none."""
+        """The GP that the model is based on; an error without one."""
         return needed_gp(self.model)
 
     @property
@@ -395,7 +413,7 @@ def n_dense(gp: Posterior | None) -> int:
     return 0 if gp is None else gp.n_dense
 
 
-def refuse_weights(sample_weight: Any) -> Tensor | None:
+def refuse_weights(sample_weight: ArrayLike) -> Tensor | None:
     """None; raises if weights are given to a predictor without weights."""
     if sample_weight is not None:
         raise InvalidInputError(
@@ -406,7 +424,7 @@ def refuse_weights(sample_weight: Any) -> Tensor | None:
 
 
 def in_blocks(ask: Callable[..., Tensor], *rows: Tensor | None) -> Tensor:
-    """``ask`` for blocks of rows, whose answers have the rows last; a None stays None."""
+    """``ask`` in blocks of rows; answers have the rows last, and None stays None."""
     first = rows[0]
     assert first is not None
     if len(first) <= ROWS_PER_BLOCK:
@@ -416,8 +434,8 @@ def in_blocks(ask: Callable[..., Tensor], *rows: Tensor | None) -> Tensor:
     return torch.cat([ask(*block) for block in zip(*parts, strict=True)], dim=-1)
 
 
-def calibrated_of(model: Any) -> Calibrated:
-    """The torch-level predictor of a fitted estimator; a predictor is returned as it is.
+def calibrated_of(model: FittedModel) -> Calibrated:
+    """The torch-level predictor of a fitted estimator; predictors are returned unchanged.
 
     Examples
     --------

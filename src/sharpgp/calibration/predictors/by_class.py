@@ -13,10 +13,9 @@ from sharpgp._stored import ABSENT, Array, Maybe, Several, agree, stored
 from sharpgp._tail import Tail
 from sharpgp._validation import as_weights
 from sharpgp.calibration.cautions import warn_if_unsupported
-from sharpgp.calibration.predictors.base import Calibrated, OfModel
+from sharpgp.calibration.predictors.base import Calibrated, OfModel, Ratio
 from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.calibration.predictors.covariate_shift import (
-    Ratio,
     weights_to_learn,
     weights_to_predict,
 )
@@ -35,7 +34,7 @@ _MAX_CLASSES = 1000
 @stored(
     "ClassPredictor",
     columns=Several(int),
-    classes=Array("K c", empty=True),  # none where all are small
+    classes=Array("K c", empty=True),  # none if all are small
     parts=Several(ScoredPredictor),
     by=Maybe(type(None)),
     known=Maybe(KnownInputs),
@@ -61,7 +60,7 @@ class ClassPredictor(OfModel):
     by : callable, optional
         ``by(X)`` gives the number of each row's class.
     known : KnownInputs, optional
-        Then points with one of these inputs are classes of their own.  There are ``2 (K + 1)``
+        Points with one of these inputs are then classes of their own.  There are ``2 (K + 1)``
         parts, the first ``K + 1`` for new inputs; see
         :mod:`sharpgp.calibration.predictors.seen_or_new`.
 
@@ -108,7 +107,7 @@ class ClassPredictor(OfModel):
     ) -> Self:
         """Two predictors, for new inputs and for known ones, within classes if ``by`` is given.
 
-        With each of them go the numbers of the calibration points that it has, for their weights.
+        Each comes with the numbers of its calibration points, which select their weights.
         """
         if by is None:
             nothing = parts[0][0].X_cal.new_empty(0, 0)
@@ -163,7 +162,7 @@ class ClassPredictor(OfModel):
     def class_of(self, X: Tensor) -> Tensor:
         """Index [T] of each point's class; ``K`` for points without a class of their own.
 
-        Known inputs have those from ``K + 1`` on, in the same order.
+        Known inputs have the indices from ``K + 1`` on, in the same order.
         """
         values, K = _values(X, self.columns, self.by), len(self.classes)
         found = torch.zeros(len(X), dtype=torch.long, device=X.device)
@@ -200,7 +199,7 @@ class ClassPredictor(OfModel):
         law = self.model.law(X)
         table = torch.stack([part.ranks.table(delta) for part in self.parts], -1)[:, of]
         tails = [part.ranks.tail for part in self.parts]
-        # A tail that begins before the first level continues from there.
+        # A tail that starts before the first level continues from there.
         begun = [
             (float(part.ranks.level[0]) / float(delta[0])) ** (1.0 / tail.degrees)
             for part, tail in zip(self.parts, tails, strict=True)
@@ -283,9 +282,9 @@ class ClassPredictor(OfModel):
         return weights_to_learn(X, sample_weight, self.weights, self.ratio)
 
     def once(self) -> list[Tensor]:
-        """Which calibration points [C_k] of each class are of that class, each point once.
+        """Which calibration points [C_k] of each class count for it, each point once.
 
-        Points that stand for a whole input beside others are not among them.
+        Points that also stand for a whole input elsewhere are left out.
         """
         found, K = [], len(self.classes)
         for k, part in enumerate(self.parts):
@@ -298,7 +297,7 @@ class ClassPredictor(OfModel):
         return found
 
     def pooled(self) -> ScoredPredictor:
-        """One predictor of all classes: every point that counts as one, with its score."""
+        """One predictor for all classes, from every point that counts, with its score."""
         rows = list(zip(self.parts, self.once(), strict=True))
         X, y, scores = (
             torch.cat([getattr(part, name)[own] for part, own in rows])
@@ -355,7 +354,7 @@ def _first_of_equal(rows: Tensor) -> Tensor:
 def _classes_of(
     X: Tensor, columns: Sequence[int], by: Callable[[Any], Any] | None
 ) -> tuple[Tensor, list[Tensor], Tensor]:
-    """Values [K, c] of the classes with enough points, their points, and those of all others."""
+    """Values [K, c] of the classes with enough points, their points, and all other points."""
     values = _values(X, columns, by)
     classes, where, count = values.unique(dim=0, return_inverse=True, return_counts=True)
     if len(classes) > min(_MAX_CLASSES, len(X) // 2):

@@ -16,7 +16,7 @@ from sharpgp.calibration.ranks import centred_levels, table_levels
 from sharpgp.calibration.tails import outer_ranks, pooled_tail
 from sharpgp.distribution import PredictiveDistribution
 
-# Intervals are closed: ends move outward by this share of the width, so that rounding excludes no
+# Intervals are closed. Ends move outward by this share of the width, so that rounding excludes no
 # point at an end.
 _SLACK = 2e-10
 
@@ -88,7 +88,7 @@ class LevelPredictor(Calibrated):
         return PredictiveDistribution(delta, quantiles, tail=tail, caution=caution)
 
     def _is_band(self, coverage: float, symmetric: bool | None) -> bool:
-        """As chosen; otherwise also the band where there are too few points for two tails."""
+        """The band if it was chosen, or if there are too few points for two tails."""
         if symmetric is not None:
             return symmetric
         levels = torch.tensor(centred_levels(coverage), dtype=torch.float64)
@@ -128,7 +128,7 @@ class HeldOutPredictor(LevelPredictor):
 
     @abstractmethod
     def calibrated_on(self, X: Tensor, y: Tensor) -> "HeldOutPredictor":
-        """The same with other calibration points; what the method learned elsewhere is kept."""
+        """The same with other calibration points; all else that the method learned is kept."""
 
     def labelled_data(self) -> tuple[Tensor, Tensor]:
         """Training points, then calibration points."""

@@ -17,9 +17,8 @@ from sharpgp.calibration.cautions import (
     warn_of_tail,
     warn_of_weights,
 )
-from sharpgp.calibration.predictors.base import Calibrated, OfModel
+from sharpgp.calibration.predictors.base import Calibrated, OfModel, Ratio, Weights
 from sharpgp.calibration.predictors.covariate_shift import (
-    Ratio,
     require_positive,
     weights_at,
     weights_to_learn,
@@ -108,8 +107,8 @@ class ScoredPredictor(OfModel):
         Whether intervals are symmetric unless the user says otherwise; by default the rule
         :func:`sharpgp.calibration.intervals.prefers_band` decides.
     held : Law, optional
-        That of the calibration points by fits without them; by default that of the model, which
-        has not seen them.
+        Law of the calibration points by fits without them; by default that of the model, which has
+        not seen them.
 
     References
     ----------
@@ -165,7 +164,7 @@ class ScoredPredictor(OfModel):
         self.model = model
         self.X_cal, self.y_cal, self.scores = X_cal, y_cal, scores
         self.in_training = in_training
-        # What a saved file need not contain is not set on the instance.
+        # Attributes that a file may lack are not set on the instance.
         if weights is not None:
             self.weights = require_positive(weights)
             self.ratio = ratio
@@ -214,7 +213,7 @@ class ScoredPredictor(OfModel):
 
     @property
     def n_effective(self) -> float:
-        """Effective number of calibration points: as many of equal weight are worth the same."""
+        """Number of points of equal weight that hold as much information."""
         return self.ranks.n_effective
 
     @property
@@ -224,7 +223,7 @@ class ScoredPredictor(OfModel):
         return "points" if self.labels is None else "inputs"
 
     def with_bounds(self, bounds: Bounds | None) -> Self:
-        """Where targets pile up at a bound, bands if they pay there.
+        """Where targets pile up at a bound, bands are used if they score better there.
 
         See :func:`sharpgp.calibration.intervals.prefers_band_within`.
         """
@@ -289,7 +288,7 @@ class ScoredPredictor(OfModel):
         return partial(warn_if_unsupported, n_cal=self.n_cal, counted=self.counted)
 
     def _is_band(self, coverage: float, symmetric: bool | None, w: Tensor) -> Tensor:
-        """Whether points of weights ``w`` get bands: as chosen, or where points are too few."""
+        """Whether points of weights ``w`` get bands: by choice, or because points are too few."""
         if symmetric is not None:
             return torch.full_like(w, symmetric, dtype=torch.bool)
         return ~self.ranks.centred_supported(coverage, w) | self.prefers_band
@@ -319,8 +318,8 @@ class ScoredPredictor(OfModel):
         return self.weights is None or self.ratio is not None
 
     def _updated(self, X: Tensor, y: Tensor, weights: Tensor | None) -> "ScoredPredictor":
-        # Where calibration points train, too, the present model, which has not seen the new ones,
-        # scores them before they join it.
+        # If calibration points also train, the present model scores the new points before it learns
+        # from them.
         model = self.model.updated(X, y) if self.in_training else self.model
         other = self._joined(X, y, weights, None, model)
         if self.by_group is not None:  # each of them is of a new group
@@ -359,15 +358,15 @@ class ScoredPredictor(OfModel):
         return kept if bool(kept.any()) else None
 
     def _has_decided(self, n_scores: int) -> bool:
-        """Whether the choice between bands and centred intervals stays, with so many scores.
+        """Whether the choice between bands and centred intervals stays, with this many scores.
 
-        A stream with a window need not decide again at every step; a decision about bounds takes
+        A stream with a window need not decide again at every step; a decision about bounds needs
         held-out predictions.
         """
         at_bound = self.bounds is not None and intervals.pile_up(self.model, self.bounds)
         return at_bound or n_scores == len(self.scores)
 
-    def weighted(self, sample_weight: Any) -> "ScoredPredictor":
+    def weighted(self, sample_weight: Weights) -> "ScoredPredictor":
         """The same scores with weights: an array (C,), or a function of ``X`` that gives one."""
         if self.draw is not None:
             raise InvalidInputError(

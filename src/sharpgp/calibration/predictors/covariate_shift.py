@@ -1,16 +1,12 @@
 """Weights of points for a covariate shift: one for each point, or a function of the inputs."""
 
-from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
 
 from sharpgp._validation import as_weights
-from sharpgp.calibration.predictors.base import refuse_weights
+from sharpgp.calibration.predictors.base import Ratio, refuse_weights
 from sharpgp.exceptions import InvalidInputError
-
-#: ``(X (n, d)) -> weights (n,)``, both NumPy arrays.
-Ratio = Callable[[Any], Any]
 
 
 def weights_at(X: Tensor, ratio: Ratio) -> Tensor:
@@ -40,7 +36,7 @@ def weights_to_predict(
 ) -> Tensor | None:
     """Weights [T] of test points, in units of the largest of the calibration ``weights`` [C].
 
-    Those given, else those of the function, else the largest; None if nothing is weighted.
+    The given ones, else those of the function, else the largest; None without weights.
     """
     if weights is None:
         return refuse_weights(sample_weight)

@@ -1,4 +1,4 @@
-"""What a predictor says of its own calibration points, by fits that have not seen them."""
+"""Predictions for a predictor's own calibration points, by fits that have not seen them."""
 
 from typing import Any
 
@@ -17,10 +17,10 @@ from sharpgp.models.wrapper import AroundModel
 class HeldOutView(ClassPredictor):
     """A predictor at its own calibration points, with held-out predictions.
 
-    The law at a point comes from fits without it (``cv``, ``loo``) or without all
-    calibration points (``exact``), ``beta`` from the scores of all of them, or of its class.
-    Coverage on average is therefore nominal up to one rank; widths, errors and coverage in parts of
-    the data are what new points will have.  Points are in their order, or in that of their classes.
+    The law at a point comes from fits without it (``cv``, ``loo``) or without all calibration
+    points (``exact``).  ``beta`` comes from the scores of all of them, or of its class.  Coverage
+    on average is therefore nominal up to one rank; widths, errors and coverage in parts of the data
+    are what new points will have.  Points keep their order, or are sorted by class.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class HeldOutView(ClassPredictor):
         return None if self.weights is None else self._weights[X[:, 0].long()]
 
     def _features(self, X: Any) -> Tensor:
-        """Numbers of the calibration points, which stand for them."""
+        """Numbers of the calibration points, in place of their features."""
         if len(X) != len(self.y_cal):
             raise InvalidInputError(
                 f"X: expected all {len(self.y_cal)} calibration points, found {len(X)}"

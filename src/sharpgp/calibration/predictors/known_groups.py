@@ -4,8 +4,7 @@ A fit without group ``g`` scores its ``n`` rows: ``z_i = b_g + e_i``, with an ef
 variance ``B`` and variance ``W`` within groups, both estimated from the scores of all groups.  The
 same fit predicts a further row of that group.  Its score is then shifted by ``w mean(z)``,
 ``w = B / (B + W/n)``, and has the variance ``W + w W/n`` instead of ``B + W``.  Ranks are those of
-rows left out while the other rows of their group stay.  New groups are answered as without all
-this.
+rows left out while the other rows of their group stay.  New groups are predicted as usual.
 """
 
 from collections.abc import Sequence
@@ -77,7 +76,7 @@ class GroupModel(AroundModel):
 
     @property
     def scores(self) -> Tensor | None:  # type: ignore[override]
-        """Those of the model."""
+        """Scores of the model."""
         return self.model.scores
 
     @property
@@ -88,7 +87,7 @@ class GroupModel(AroundModel):
     def law(self, X: Tensor) -> Law:
         of, rows = X.detach()[:, -1].long(), X[:, :-1]
         part = torch.where(of >= 0, self.part_of[of], -1)
-        which = part.unique().tolist() or [-1]  # no rows have a law, too
+        which = part.unique().tolist() or [-1]  # an empty set of rows has a law, too
         places = [(part == k).nonzero()[:, 0] for k in which]
         fits = [self._without(k) for k in which]
         laws = [fit.law(rows[some]) for fit, some in zip(fits, places, strict=True)]
@@ -99,7 +98,7 @@ class GroupModel(AroundModel):
         return law.changed(shift, size, torch.ones_like(size))
 
     def _without(self, part: int) -> Model:
-        """The fit without a part, made when it is first asked for."""
+        """The fit without a part, made on first use."""
         if part < 0:
             return self.model
         if self._fits is None:
@@ -141,7 +140,7 @@ def without_part(model: Model, rest: Tensor, part: int, n_parts: int) -> Learner
     rest : Tensor [n]
         Rows that do not belong to the part.
     part, n_parts : int
-        Which of how many parts; refits of an average left out one or more of them each, in order.
+        The part, and their number. In an average, each refit left out one or more parts, in order.
     """
     if isinstance(model, PooledModel):
         return model._with([without_part(one, rest, part, n_parts) for one in model.models])
@@ -165,7 +164,7 @@ def known_groups(
 ) -> ClassPredictor | None:
     """A predictor for points with the number of their group as the last feature.
 
-    None where fits without a group cannot be made, or too few groups have several rows.
+    None if there are no fits without a group, or too few groups have several rows.
 
     Parameters
     ----------
@@ -173,9 +172,9 @@ def known_groups(
     groups : Tensor [N]
         Of the training points.
     pairs : sequence of Split
-        Parts of these, with whole groups.
+        Parts of the training points, with whole groups.
     held : HeldOut, optional
-        What fits without each part say of it.
+        Predictions for each part by fits without it.
     found : ScoredPredictor
         The predictor for new groups.
     groups_cal : Tensor [C]

@@ -27,7 +27,7 @@ from sharpgp.models.laws import Law
 from sharpgp.models.model import HeldOut, Model
 from sharpgp.models.repeats import Repeats, SeenModel
 
-# From this many inputs that occur once, they alone stand for new inputs, if every row trains.
+# If every row trains, inputs that occur once represent new inputs alone from this number on.
 _MIN_SINGLE_INPUTS = 20
 
 
@@ -49,7 +49,7 @@ def from_held_out(
     model : Model
         Fitted to the rows of ``repeats``.
     without : callable
-        Gives what fits without an input say of it, or None; asked if that is used.
+        Predicts each input by fits without it, or gives None; called only if needed.
     repeats : Repeats
         Training rows, and which calibration points were held out one by one.
     draw, by
@@ -73,7 +73,7 @@ def from_held_out(
         new = drawn
     rows = new.nonzero()[:, 0]
     labels = equal_rows(X[new, : repeats.inputs.shape[1]]).to(X.device)
-    if len(labels.unique()) < 2:  # of one input alone nothing but rows can be ranked
+    if len(labels.unique()) < 2:  # with a single input, only rows can be ranked
         labels = torch.arange(len(rows), device=rows.device)
     if draw is not None:
         rows, labels = _one_of_each_input(rows, labels, seed)
@@ -105,7 +105,7 @@ def _by_input(labels: Tensor, drawn: Tensor) -> dict[str, Tensor]:
 def from_left_out(model: Model, held: HeldOut, repeats: Repeats) -> Calibrated:
     """The predictor where every row trains; ``held`` are points under fits without their input.
 
-    A row whose input others share is scored by what these say of it, see
+    A row that shares its input is scored by what the other rows say of it, see
     :meth:`SeenModel.law_of_known`.  With known noise there are no classes, and every input counts
     as one.
     """
@@ -133,7 +133,7 @@ def from_left_out(model: Model, held: HeldOut, repeats: Repeats) -> Calibrated:
         return ScoredPredictor(*data, in_training=True, held=held, **settings)
 
     def without(rows: Tensor, **settings: Any) -> ScoredPredictor:
-        """Rows as fits without their input score them."""
+        """Scores of rows by fits without their input."""
         return part(rows, scores[rows], law.take(rows), **settings)
 
     of_new = {} if rows is single else {"labels": labels[rows]}
@@ -145,21 +145,21 @@ def from_left_out(model: Model, held: HeldOut, repeats: Repeats) -> Calibrated:
         z = known.score(model.rounded(y[several], known.location))
         parts.append((part(several, z, known), several))
     else:
-        # Too few: the wider of what new inputs and what all rows need.
+        # Too few: the wider of the ranks of new inputs and of all rows.
         settings = {"labels": labels[every], "drawn": torch.ones_like(every)}
         parts.append((without(every, **settings), every))
     return ClassPredictor.seen_or_new(parts, repeats.known, None)
 
 
 def _single_rows(model: Model, law: Law, place: Tensor, repeats: Repeats) -> Calibrated:
-    """Scores of single rows, where fits know means of lower variance; each input counts as one.
+    """Scores of single rows, where fits predict means of lower variance; each input counts as one.
 
-    ``place`` [N] is that of each row's input under ``law``; -1 where there is none.
+    ``place`` [N]: position of each row's input in ``law``; -1 without one.
     """
     labels, own, groups = repeats.labels, repeats.X[:, -1], repeats.groups
     merged = 1.0 / own.new_zeros(int(labels.max()) + 1).index_add(0, labels, 1.0 / own)
     means = torch.cat([repeats.inputs, merged[labels].unsqueeze(-1)], -1)
-    with torch.no_grad():  # by how much the noise of a single row adds, in the model's own units
+    with torch.no_grad():  # added noise of a single row, in the model's own units
         more = model.law(repeats.X).spread.square() - model.law(means).spread.square()
     rows = (place >= 0).nonzero()[:, 0]
     law = law.take(place[rows])
@@ -173,7 +173,7 @@ def _single_rows(model: Model, law: Law, place: Tensor, repeats: Repeats) -> Cal
 
 
 def _warn_of_copies(repeats: Repeats, enough: bool) -> None:
-    """Warn that rows repeat others in inputs and target, and say what that means."""
+    """Warn that rows repeat others in inputs and target, and what follows."""
     k, n = repeats.n_agreeing(), len(repeats.y)
     if not k:
         return

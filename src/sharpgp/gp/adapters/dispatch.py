@@ -1,8 +1,8 @@
 """``as_posterior``: which adapter a model gets."""
 
-from typing import Any
-
-from gpytorch.models import ApproximateGP, ExactGP
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.models import GP, ApproximateGP, ExactGP
+from sklearn.base import BaseEstimator
 
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.adapters.exact import from_exact_gp
@@ -15,7 +15,9 @@ _KNOWN = (
 )
 
 
-def as_posterior(model: Any, *, likelihood: Any = None) -> Posterior:
+def as_posterior(
+    model: GP | BaseEstimator, *, likelihood: GaussianLikelihood | None = None
+) -> Posterior:
     r"""A trained GP of another library as a posterior that recalibrators work on.
 
     Its mean is the model's own predictive mean and ``sigma(theta_R, x)`` the model's standard
@@ -67,7 +69,7 @@ def as_posterior(model: Any, *, likelihood: Any = None) -> Posterior:
     if isinstance(model, Posterior):
         return model
     if type(model).__name__ == "GaussianProcessRegressor":
-        # Half a second to import, for the few that need it.
+        # Takes half a second to import, and few need it.
         from sharpgp.gp.adapters.sklearn import from_sklearn
 
         return from_sklearn(model)

@@ -97,7 +97,7 @@ def _check(model: ExactGP, posterior: DataPosterior) -> None:
 
 
 def _predicted(model: Any, X: Tensor) -> Tensor:
-    """The model's own mean, in the user's units; the model stays in the mode it was in."""
+    """The model's own mean, in the user's units; the model keeps its mode."""
     training = model.training
     X = X.to(next(iter(model.parameters())).dtype)
     try:

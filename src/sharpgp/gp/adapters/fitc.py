@@ -17,7 +17,7 @@ from sharpgp.gp.sparse.training import retrain_sparse
 
 
 class _Parts(NamedTuple):
-    """Of one ``theta``: ``L``, ``V = L^-1 Kmn``, ``1 / lambda`` [N] and the factor of ``B``."""
+    """For one ``theta``: ``L``, ``V = L^-1 Kmn``, ``1 / lambda`` [N] and the factor of ``B``."""
 
     L: Tensor
     V: Tensor

@@ -1,4 +1,4 @@
-"""A posterior with a fixed map of its inputs and a fixed prior mean, whatever they are."""
+"""A posterior with any fixed map of its inputs and any fixed prior mean."""
 
 from collections.abc import Callable
 from typing import Self

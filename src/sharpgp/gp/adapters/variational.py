@@ -34,7 +34,7 @@ class VariationalPosterior(Posterior):
     ``mu(x) = m_0(x) + a' m`` under ``theta_R`` and
     ``sigma^2(theta, x) = k(x, x) + noise - a' a + a' S a`` under ``theta``.
 
-    What was learned from the data is kept in whitened coordinates while ``theta`` moves; under
+    The variational distribution is fixed in whitened coordinates while ``theta`` moves; under
     ``theta_R`` this is the model's own variance.
 
     References

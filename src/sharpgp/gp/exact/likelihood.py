@@ -54,7 +54,7 @@ class _Workspace:
         torch.cholesky_inverse(L, out=self._work.mT)
         inverse = self._work
         by_noise = 0.5 * (alpha @ alpha - inverse.diagonal().sum())
-        # Of sum_ij G_ij k_ij the part of Ky is known: 1/2 (y' Ky^-1 y - N).
+        # The part of Ky in sum_ij G_ij k_ij is known: 1/2 (y' Ky^-1 y - N).
         total = 0.5 * (alpha @ y - len(y)) - noise * by_noise
         gradient = self._kernel.contracted(inverse, alpha, total)
         gradient[NOISE] += by_noise

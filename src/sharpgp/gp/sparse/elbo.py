@@ -28,7 +28,7 @@ from sharpgp.gp.sparse.whitening import (
 
 @dataclass(frozen=True)
 class Targets:
-    """What the bound needs besides the factors: ``N``, ``y'y`` and ``sum_i k_ii`` [K]."""
+    """Inputs of the bound besides the factors: ``N``, ``y'y`` and ``sum_i k_ii`` [K]."""
 
     n: int
     square: Tensor
@@ -66,7 +66,7 @@ def _trace(factors: Factors) -> Tensor:
 
 @dataclass(frozen=True)
 class BoundGradient:
-    """What every row needs for its part of the gradient: ``inner`` [K, M, M], ``a`` [K, M, 1]."""
+    """Quantities for each row's part of the gradient: ``inner`` [K, M, M], ``a`` [K, M, 1]."""
 
     factors: Factors
     inner: Tensor

@@ -18,7 +18,7 @@ from sharpgp.gp.sparse.whitening import Data, inducing_covariance, solve
 from sharpgp.gp.training import NOISE_FLOOR, result_of
 
 _MOST_EVALUATIONS = 200
-# Rows whose unexplained variance stands for that of all.
+# Number of rows that estimate the unexplained variance of all.
 _MOST_ASKED = 1000
 
 
@@ -58,7 +58,7 @@ def _maximised(
     number: int | None,
     **stopping: Any,
 ) -> tuple[Tensor, TrainingResult]:
-    """The vector, of which ``parts`` are ``log theta`` and ``Z``, with the greatest bound."""
+    """The vector with the greatest bound; its ``parts`` are ``log theta`` and ``Z``."""
     n, penalty = len(data.y), data.covariance.penalty(prior, data.X)
 
     def objective(v: Tensor) -> Tensor:

@@ -6,16 +6,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-#: Rows that the clustering looks at, at most, per inducing input.
+#: Most rows per inducing input that the clustering uses.
 _ROWS_PER_CENTRE = 100
 
 
 def cluster_centres(X: Tensor, n: int, relevance: Tensor, seed: int = 0) -> Tensor:
     r"""``n`` inducing inputs [n, d]: centres of k-means clusters of the rows of ``X`` [N, d].
 
-    Distances are those that the kernel sees: every feature is multiplied by its ``relevance``
-    [d], the inverse lengthscale, so that no centres are spent on features that do not matter.
-    With as many centres as distinct rows, the rows themselves are returned.
+    Distances are the kernel's: features are multiplied by their ``relevance`` [d], the inverse
+    lengthscale, so that no centres are wasted on irrelevant features. With as many centres as
+    distinct rows, the rows themselves are returned.
 
     Examples
     --------
@@ -36,9 +36,9 @@ def cluster_centres(X: Tensor, n: int, relevance: Tensor, seed: int = 0) -> Tens
         return torch.from_numpy(distinct).to(X)
     weight = relevance.detach().cpu().numpy()
     weight = np.maximum(weight, 1e-3 * weight.max())
-    # Small batches of a few thousand rows find centres as good as whole passes, and much faster.
+    # Small batches of a few thousand rows find centres as good as whole passes do, much faster.
     clusters = MiniBatchKMeans(n, batch_size=4096, n_init=1, max_iter=20, random_state=seed)
-    # When to stop is decided by a sum over points, which depends on the number of threads.
+    # The stopping rule sums over points, and sums depend on the number of threads.
     with warnings.catch_warnings(), threadpool_limits(1, user_api="openmp"):
         warnings.simplefilter("ignore")  # about threads, on some systems
         clusters.fit(distinct * weight)

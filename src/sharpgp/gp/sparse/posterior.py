@@ -26,10 +26,10 @@ from sharpgp.gp.sparse.woodbury import (
 
 
 class InducingPosterior(KernelPosterior):
-    """A GP whose data are seen through inducing inputs ``Z`` [M, d].
+    """A GP that sees its data through inducing inputs ``Z`` [M, d].
 
-    Subclasses take the arguments of this class and no others, so that they can be rebuilt on other
-    data and in other units.
+    Subclasses take exactly the arguments of this class, so that they can be rebuilt on other data
+    and in other units.
 
     Parameters
     ----------

@@ -28,16 +28,16 @@ from sharpgp.gp.training import (
 
 logger = logging.getLogger("sharpgp")
 
-# Rows whose exact GP gives sparse training the hyperparameters to start from.
+# Rows of the exact GP whose hyperparameters sparse training starts from.
 _FIRST_ROWS = 1000
-# Rows up to which every step sees all of them, by kind of device, and rows of a batch beyond.
+# Most rows for steps on all of them, by kind of device, and rows of a batch beyond.
 _MOST_FULL_BATCH = {"cpu": 20_000, "cuda": 200_000}
 _BATCH_ROWS = {"cpu": 10_000, "cuda": 50_000}
-# Batches of many rows, one after the other, before a few steps on all of them.
+# Number of batches before the last steps on all rows.
 _BATCHES = 4
 _MOST_EVALUATIONS = 200
-#: Evaluations of a fit that goes on from another.  Fits from scratch, as in cross-validation, get
-#: as many as the fit that they stand for: one that stops early has a spread of another size.
+#: Evaluations of a fit that continues another.  Fits from scratch, as in cross-validation, get as
+#: many as the full fit, because early stopping changes the size of the spread.
 REFIT_EVALUATIONS = 60
 
 
@@ -126,8 +126,8 @@ def train_sparse(
         else:
             Z = x_units.forward(inducing)
         if not isinstance(start, Tensor):
-            # Under the noise of an exact GP, the bound punishes few inducing inputs so much that
-            # the first steps would explain everything as noise, and stay there.
+            # With the noise of an exact GP, the bound penalises few inducing inputs so strongly
+            # that the first steps would explain everything as noise, and stay there.
             theta = torch.cat([theta[:NOISE], theta[NOISE:] + unexplained(data, theta, Z)])
         theta, Z, result = _in_batches(data, theta, Z, rng, number, most, prior)
     logger.debug("training: %s", result)
@@ -180,7 +180,7 @@ def _in_batches(
         evaluations, failures = evaluations + part.evaluations, [*failures, *part.failures]
         logger.debug("training on a batch of %d rows: %s", len(chosen), part)
     theta, Z, last = maximise_bound(data, theta, Z, most=most // 10, number=number, prior=prior)
-    # Steps on all rows are few by design, so using them up is no sign of trouble.
+    # Steps on all rows are few by design, so running out of them is normal.
     status = "retried" if failures or last.failures else "converged"
     return (
         theta,
@@ -195,7 +195,7 @@ def _in_batches(
 
 
 def relevance(covariance: Covariance, theta: Tensor) -> Tensor:
-    """Inverse lengthscale of every feature [d]; ones where the kernel has none."""
+    """Inverse lengthscale of every feature [d]; ones if the kernel has none."""
     if isinstance(covariance, Named):
         blocks = theta[: covariance.n_inverse].reshape(-1, covariance.n_lengthscales)
         return per_feature(blocks.amax(0), covariance.ties)

@@ -100,8 +100,8 @@ def row_blocks(n_rows: int, entries_per_row: int, device: torch.device) -> Itera
 def join(parts: Iterable[Tensor], out: Tensor) -> Tensor:
     """Write the results of blocks of rows side by side, along the last dimension, to ``out``.
 
-    If they were kept until the end, small results would keep the memory around them, in which the
-    blocks were computed, from being reused.
+    Small results kept until the end would prevent reuse of the memory in which their blocks were
+    computed.
     """
     start = 0
     for part in parts:
@@ -124,7 +124,7 @@ def inducing_covariance(covariance: Covariance, theta: Tensor, Z: Tensor) -> Ten
 
 
 def factorise(data: Data, theta: Tensor, Z: Tensor, Kmm: Tensor | None = None) -> Factors:
-    """Visit all rows once; the result is enough for any prediction under ``theta`` [K, P]."""
+    """Visit all rows once; the result serves every prediction under ``theta`` [K, P]."""
     with torch.no_grad():
         Kmm = inducing_covariance(data.covariance, theta, Z) if Kmm is None else Kmm
         L = cholesky(Kmm)[0]
@@ -173,8 +173,8 @@ class KernelGradient:
     def kernel(self, X: Tensor, points: bool = False) -> tuple[Tensor, Pull]:
         """``k(Z, X)`` [K, M, n] of one block, and a function that takes its gradient back.
 
-        That gives the gradients for ``theta``, ``Z`` and, with ``points``, ``X``, None where not
-        needed: :meth:`add` sums them.
+        It returns the gradients for ``theta``, ``Z`` and, with ``points``, ``X``; None if not
+        needed. :meth:`add` sums them.
         """
         X = X.detach().requires_grad_(points)
         needed = (*self._needed, points)

@@ -130,7 +130,7 @@ class _SparseVariance(torch.autograd.Function):
         def at_data(rows: slice) -> list[Tensor | None]:
             K, back = pull.kernel(data.X[rows])
             V = solve(factors.L, K)
-            # Not P @ K: what L^-1 amplifies would return as rounding errors.
+            # Not P @ K: L^-1 would amplify its rounding errors.
             return back(solve_transposed(factors.L, scaled @ V))
 
         for parts in data.by_rows(at_data, theta.shape[0], len(Z)):

@@ -27,8 +27,7 @@ class AlongCurves(HeldOutPredictor):
     Attributes
     ----------
     scored_by : Posterior or None
-        The posterior that the calibration points were held out from, if ``posterior`` has since
-        seen more.
+        The posterior that has not seen the calibration points, if ``posterior`` has since.
     """
 
     n_cal: int

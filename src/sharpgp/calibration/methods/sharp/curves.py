@@ -46,7 +46,7 @@ class Curves:
         is the smaller of its two neighbours, entry by entry.
         """
         beta = beta + _NUDGE * torch.maximum(beta.abs(), 1e-3 * beta.abs().mean())
-        beta = beta.cummax(0).values  # ties that rounding put out of order
+        beta = beta.cummax(0).values  # rounding may put ties out of order
         below = int((beta < 0).sum())
         if 0 < below < len(beta) and beta[below] > 0:
             share = -beta[below - 1] / (beta[below] - beta[below - 1])

@@ -109,7 +109,7 @@ class Sharp(PosteriorMethod):
             as_count(self.subset, "subset", least=1)
 
     def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> SharpPredictor:
-        self.check(0, len(y))  # a GP may not know its training points, which do not matter here
+        self.check(0, len(y))  # a GP may not know its training points; they do not matter here
         r = y - posterior.mean(X)
         delta = resolve_levels(self.levels, len(r)).to(posterior.device)
         settings = {"restarts": self.restarts, "effort": self.effort, "seed": self.seed}
@@ -124,7 +124,7 @@ class Sharp(PosteriorMethod):
             found = solve_path(problem, delta, **settings)
             theta, evaluations, budget = found.theta, found.evaluations, found.budget
             if searched is not posterior:
-                # A path that is better on a part of the data need not be better on all of them.
+                # A better path on part of the data need not be better on all of them.
                 whole = self._problem(posterior, posterior, X, r)
                 theta = min(found.passed, key=lambda path: price_of(whole, delta, path))
         if budget.failed:
@@ -149,7 +149,7 @@ class Sharp(PosteriorMethod):
     def _problem(self, posterior: Posterior, searched: Posterior, X: Tensor, r: Tensor) -> Problem:
         """What to minimise, with ``sigma`` of ``searched``.
 
-        In units of the residuals, so that the search does not depend on those of the target.
+        In units of the residuals, so that the search does not depend on the target's units.
         """
         unit = r.abs().mean()
         unit = torch.where(unit > 0, unit, torch.ones_like(unit))

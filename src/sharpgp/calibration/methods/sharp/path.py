@@ -3,7 +3,7 @@ r"""Monotone paths ``theta(delta)``: hyperparameters that only grow outward from
 On either side of the level ``delta_0`` where ``beta`` changes sign, ``theta`` and ``|beta|`` may
 only grow outward; then quantiles cannot cross.  Each side is searched on its own, from ``theta_R``
 and from as many other starts as there are restarts (:mod:`.side`), and the best path of all is
-taken.  More restarts or effort do all that fewer do and then continue, so they never give a worse
+taken.  More restarts or effort repeat a smaller search and continue it, so they never give a worse
 path.
 """
 
@@ -47,9 +47,9 @@ class LevelResult:
 
     ``status`` is ``"optimised"`` (sharper than ``theta_R``), ``"base"`` (``theta_R`` kept) or
     ``"neighbour"`` (the outer neighbour's ``theta``, to keep ``|beta|`` in order).
-    ``evaluations`` are charged to the outermost level of the group that was searched together,
-    so that they add up to the whole.  Objectives are in units of the mean absolute residual.
-    ``jitter`` is what the covariance needed to be factorised, relative to its diagonal; mostly 0.
+    ``evaluations`` of a group searched together are charged to its outermost level, so that they
+    add up to the total.  Objectives are in units of the mean absolute residual.  ``jitter``: what
+    the covariance needed to be factorised, relative to its diagonal; mostly 0.
     """
 
     delta: float
@@ -74,7 +74,7 @@ class Solution:
     evaluations : array [K]
         Charged to each level.
     budget : Budget
-        With what was used in all.
+        Evaluations used in total.
     """
 
     theta: Tensor
@@ -115,12 +115,12 @@ def centre_of(r: Tensor) -> float:
 
 @dataclass(frozen=True)
 class Half:
-    """Levels of one side of ``delta_0``, and what their search takes.
+    """Levels of one side of ``delta_0``, and the inputs of their search.
 
     Attributes
     ----------
     index : Tensor [K']
-        Places of these levels among all of them, from the centre to the tail.
+        Positions of these levels among all levels, from the centre to the tail.
     sign : int
         Of ``beta`` at these levels.
     weights : array [K']
@@ -140,7 +140,7 @@ class Half:
 
 
 def halves(problem: Problem, delta: Tensor) -> list[Half]:
-    """The levels ``delta`` below and above ``delta_0``, where there are any."""
+    """The levels ``delta`` below and above ``delta_0``; empty sides are left out."""
     with torch.no_grad():
         start = problem.family.theta_R.unsqueeze(0)
         _, beta = problem.objective(delta, problem.r, problem.sigma(start))

@@ -22,7 +22,7 @@ from sharpgp.gp.posterior import Posterior
 # A quantile goes through a calibration point itself; this much of a step on the path keeps rounding
 # from excluding the point.
 _NUDGE = 1e-10
-# Training points whose leave-one-out quantities a search uses at most.
+# Most training points whose leave-one-out quantities a search uses.
 _MOST_SEARCHED = 600
 
 
@@ -141,7 +141,7 @@ class PathPredictor(AlongCurves):
     path : Curves
         Its knots are the levels of the path.
     X_cal, y_cal : Tensor [C, d], Tensor [C]
-        Calibration points, which say where on the path each level lies.
+        Calibration points, which determine where on the path each level lies.
     method : SharpExact
         The settings.
     """
@@ -194,7 +194,7 @@ class PathPredictor(AlongCurves):
 def positions(offset: Tensor, slope: Tensor, r: Tensor) -> Tensor:
     """Smallest ``u`` [T] at which a path is at ``r`` [T].
 
-    The path has the offsets [K, T] at ``0, ..., K - 1``, is linear in between, and goes on beyond
+    The path has the offsets [K, T] at ``0, ..., K - 1``, is linear in between, and continues beyond
     its ends with the slopes [2, T].
 
     Examples

@@ -8,8 +8,8 @@ r"""The search of one side of ``delta_0``: a monotone path, from its centre to i
 3. Searching groups of levels from coarse to fine (all levels of a side, then halves, quarters,
    ... single levels), each inside the box that its neighbours leave, avoids the trap of a greedy
    order: one noisy tail level binding all others.
-4. Where levels are many, some of them, the knots, are searched; between two knots the path takes
-   points of the line that joins them.  See :meth:`Side.fill` for why such a path exists.
+4. With many levels, only some of them, the knots, are searched; between two knots the path follows
+   the line that joins them.  See :meth:`Side.fill` for why such a path exists.
 """
 
 from itertools import pairwise
@@ -33,20 +33,20 @@ from sharpgp.gp.optimise import minimise
 
 # Evaluations allowed to each search by depth: whole side, halves, quarters, ...
 _EVALUATIONS = (30, 12, 10, 8, 6)
-# Those of a level alone: its smoothed objective, and each descent of the objective itself.
+# Evaluations for a single level: its smoothed objective, and each descent of the objective itself.
 _SMOOTHED, _DESCENT = 30, 60
-#: Evaluations of the first pass of a level alone: two of them take what 25 levels may take.
+#: Evaluations of the first pass for a single level: two such levels may use as many as 25.
 LEVEL_ALONE = 200
 # Levels of a side that are searched; 25 levels have 13 a side.
 _MOST_KNOTS = 16
-# Points on the line between two knots, and evaluations of a search between them; rounds of halving
-# what is left of the path's steps.
+# Points on the line between two knots, evaluations of a search between them, and rounds that halve
+# the remaining steps of the path.
 _BETWEEN, _HALVINGS = 8, 3
-# Most points that a level between two knots may use to find its place on the line.
+# Most points that a level may use to find its place on the line between two knots.
 _BISECTIONS = 12
 # Iterations of a joint descent, each as many evaluations as there are knots.
 _JOINT_ITERATIONS = 25
-# Points that a side keeps: a shortest path takes the square of it.
+# Points that a side keeps; the time of a shortest path is quadratic in them.
 _MOST_KEPT = 300
 
 
@@ -92,9 +92,8 @@ def shortest_path(
 def knots_of(delta: np.ndarray) -> np.ndarray:
     """Which of the levels, increasing or decreasing, to search: all, or some if there are many.
 
-    These are the levels next to those of the default grid, so that all levels and the grid are
-    searched alike; levels of a range with little of the grid in it have knots of their own, denser
-    in the tail.
+    These are the levels closest to those of the default grid, so that "all" levels and the grid are
+    searched alike.  Ranges that the grid hardly covers have knots of their own, denser in the tail.
 
     Examples
     --------
@@ -110,7 +109,7 @@ def knots_of(delta: np.ndarray) -> np.ndarray:
     if len(np.unique(wanted)) < _MOST_KNOTS // 2:
         angle = np.arcsin(np.sqrt(delta))
         wanted = np.sin(np.linspace(angle[0], angle[-1], _MOST_KNOTS)) ** 2
-    # Rounded, so that of two that are equally near it is the first on any machine.
+    # Rounded, so that ties go to the first one on any machine.
     nearest = [int(np.abs(delta - one).round(9).argmin()) for one in wanted]
     return np.unique([0, *nearest, len(delta) - 1])
 
@@ -157,7 +156,7 @@ class Side:
 
     @property
     def at_theta_R(self) -> np.ndarray:
-        """Whether the path is at ``theta_R`` [K]."""
+        """Whether each level of the path is at ``theta_R`` [K]."""
         return np.array(self.path) == 0
 
     def first_pass(
@@ -223,7 +222,7 @@ class Side:
         self.path, self.price = self._shortest()
 
     def _alone(self, start: np.ndarray | None, budget: Budget, rng: np.random.Generator) -> None:
-        """One level: the smoothed objective first, as no other levels smooth it; then hops."""
+        """A single level: first the smoothed objective, as no other levels smooth it; then hops."""
         search, family = self.search, self.search.problem.family
         start = family.start if start is None else start
         ends = family.lower, family.upper
@@ -236,10 +235,10 @@ class Side:
             search.hop([0], *ends, budget, _DESCENT, rng, kinked=True)
 
     def _join(self, gap: int, budget: Budget) -> None:
-        """Points on the line between two knots, among them such that a path leads through both.
+        """Points on the line between two knots, including a path through both.
 
-        They are the levels' points of the proof in :meth:`fill`, each with a ``beta`` that uses up
-        no more than its share of what is left to the outer knot's.
+        They are the points of the proof in :meth:`fill`.  The ``beta`` of each uses at most its
+        share of the distance that remains to the outer knot's.
         """
         visited, (inner, outer) = self.search.visited, self._coarse[gap : gap + 2]
         first, last = self.knots[gap : gap + 2].tolist()
@@ -263,7 +262,7 @@ class Side:
             reached = on_line[t][level]
 
     def _search_between(self, gap: int, budget: Budget) -> None:
-        """A short search of the levels between two knots, in the box that these leave to them."""
+        """A short search of the levels between two knots, in the box that the knots allow."""
         search, (inner, outer) = self.search, self._coarse[gap : gap + 2]
         levels = list(range(self.knots[gap] + 1, self.knots[gap + 1]))
         lower, upper = search.visited.v[inner], search.visited.v[outer]
@@ -275,7 +274,7 @@ class Side:
         budget.used, budget.failed = budget.used + own.used, budget.failed + own.failed
 
     def _look(self, v: np.ndarray, level: int, budget: Budget) -> np.ndarray:
-        """Visit a point, charged to a level; these are not counted against the budget.
+        """Visit a point, charged to a level but not to the budget.
 
         Returns ``beta`` of every level, minus infinity where the covariance has no factor.
         """
@@ -302,9 +301,9 @@ class Side:
         self._update()
 
     def _jointly(self, budget: Budget) -> None:
-        """All knots at once, as the first one and nonnegative steps between neighbours.
+        """All knots at once: the first one, and nonnegative steps between neighbours.
 
-        Every point is kept, and the shortest path makes sure of the order of ``beta``.
+        Every point is kept; the shortest path ensures the order of ``beta``.
         """
         search, family = self.search, self.search.problem.family
         shape = len(self.knots), len(family.start)
@@ -352,7 +351,7 @@ class Side:
         v, family, path = self.search.visited.v, self.search.problem.family, self._coarse
         lower = v[path[group[0] - 1]] if group[0] > 0 else family.lower
         upper = v[path[group[-1] + 1]] if group[-1] < len(path) - 1 else family.upper
-        return lower, np.maximum(lower, upper)  # a path is in order only up to rounding
+        return lower, np.maximum(lower, upper)  # paths are ordered only up to rounding
 
     def _shortest(self, levels: np.ndarray | None = None) -> tuple[list[int], float]:
         return shortest_path(self.search.visited, self.search.weights, levels)
@@ -361,7 +360,7 @@ class Side:
         return [int(self.knots[k]) for k in group]
 
     def _update(self) -> None:
-        """The best path of the knots; of points on no path only the best of each level stay."""
+        """The best path of the knots; of all other points, only the best of each level stays."""
         visited = self.search.visited
         self._coarse, _ = self._shortest(self.knots)
         if len(visited.v) <= _MOST_KEPT:

@@ -1,4 +1,4 @@
-"""Families of hyperparameters: which ``theta`` a search may reach, and from where it begins."""
+"""Families of hyperparameters: which ``theta`` a search can reach, and where it starts."""
 
 import math
 from abc import ABC, abstractmethod
@@ -20,7 +20,7 @@ class Family(ABC):
     def __init__(self, posterior: Posterior) -> None:
         self.theta_R = posterior.theta_R
 
-    #: Where a search begins (``theta_R``), and where it goes on if it finds nothing from there.
+    #: Start of a search (``theta_R``), and a second start if it finds nothing.
     start: np.ndarray
     second_start: np.ndarray
     lower: np.ndarray

@@ -4,11 +4,12 @@ import numpy as np
 
 from sharpgp.gp.optimise import Evaluate, Found, guarded
 
-# Share of the promised decrease that a step has to keep, and of the slope that it has to lose.
+# Wolfe conditions: share of the promised decrease that a step must keep, and of the slope that it
+# must lose.
 _DECREASE, _SLOPE = 1e-4, 0.5
 # Halvings and doublings of a step, and the largest step of an entry.
 _MOST_TRIED, _LONGEST = 12, 2.0
-# A descent ends after so many steps in a row that gain less than the tolerance.
+# A descent ends after this many steps in a row that gain less than the tolerance.
 _PATIENCE = 3
 
 
@@ -21,14 +22,14 @@ def minimise_kinked(
     most: int,
     tolerance: float,
 ) -> Found:
-    r"""Minimise from ``start`` inside a box a function that is smooth but for kinks.
+    r"""Minimise a function that is smooth but for kinks, from ``start``, inside a box.
 
-    At a minimum with a kink the slope does not vanish, so that a line search for small slopes, as
-    L-BFGS-B has one, gives up on the way.  This one accepts a step ``s`` by the weak conditions of
+    The slope does not vanish at a kinked minimum, so a line search for small slopes, such as that
+    of L-BFGS-B, gives up on the way.  This one accepts a step ``s`` by the weak conditions of
     Wolfe, ``f(x + s) <= f(x) + 1e-4 g's`` and ``g(x + s)'s >= g's / 2``, found by doubling and
-    bisection; BFGS with it learns the kinks as directions of large curvature (A. S. Lewis and
-    M. L. Overton, "Nonsmooth optimization via quasi-Newton methods", Mathematical Programming,
-    2013).  Entries at a bound that the gradient presses against stay there.
+    bisection; BFGS with it learns the kinks as directions of large curvature (A. S. Lewis and M. L.
+    Overton, "Nonsmooth optimization via quasi-Newton methods", Mathematical Programming, 2013).
+    Entries at a bound that the gradient presses against stay there.
 
     Parameters
     ----------

@@ -15,16 +15,16 @@ from sharpgp.gp.optimise import Evaluate, minimise
 
 #: Evaluations of the search of one level, or of all levels at once.
 LEAST_EVALUATIONS = 60
-#: A log ratio below this counts as this much, so that one level cannot outweigh all others.
+#: Log ratios are clipped here from below, so that one level cannot outweigh all others.
 LOWEST_LOG_RATIO = -3.0
 #: A mean log ratio above this counts as no gain.
 STALLED = -0.02
-#: A unit of effort more takes so many times the evaluations.
+#: Each further unit of effort multiplies the evaluations by this.
 EFFORT_FACTOR = 4
-# What an excess over theta_R's objective costs on top of itself.
+# Extra cost of an excess over theta_R's objective, as a multiple of it.
 _PENALTY = 3.0
-# A hop moves each entry with this probability, by so much (in logarithms); by more where no other
-# level binds.  What a step of a descent along kinks has to gain.
+# A hop moves each entry with this probability, by this much (in logarithms); by more where no other
+# level binds.  Least gain of a step of a descent along kinks.
 _HOP_SHARE, _HOP_SIZE, _LONG_HOP = 0.3, 1.0, 2.0
 KINKED_TOLERANCE = 1e-3
 
@@ -76,10 +76,10 @@ def descend(
     tolerance: float,
     kinked: bool = False,
 ) -> None:
-    """Bounded L-BFGS from ``start``; ``evaluate`` keeps what it sees, so nothing is returned.
+    """Bounded L-BFGS from ``start``; returns nothing, as ``evaluate`` keeps all visits.
 
-    A point where the covariance cannot be factorised counts as very bad, not as an error: the
-    line search then steps back.  ``kinked`` takes the descent for functions with kinks.
+    A point where the covariance cannot be factorised gets a very high objective, not an error: the
+    line search then steps back.  ``kinked`` selects the descent for functions with kinks.
 
     Examples
     --------
@@ -107,10 +107,10 @@ def descend(
 
 
 def price(log_ratio: Tensor) -> Tensor:
-    """What a level costs whose objective has this log ratio to ``theta_R``'s.
+    """Cost of a level, by the log ratio of its objective to ``theta_R``'s.
 
-    The log ratio itself, bounded below, so that one level cannot outweigh all others; above 0,
-    four times as much, so that a level becomes worse only where others gain a lot by it.
+    The log ratio itself, bounded below, so that one level cannot outweigh all others; times four
+    above 0, so that a level gets worse only if others gain a lot by it.
 
     Examples
     --------
@@ -175,8 +175,8 @@ class LevelSearch:
     def from_theta_R(self, group: list[int], budget: Budget, most: int) -> None:
         """Search a group of levels from ``theta_R``.
 
-        A hardly trained ``theta_R`` can lie on a plateau, where noise drowns everything and no
-        entry of ``theta`` matters; a search that finds nothing goes on from a typical ``theta``.
+        A barely trained ``theta_R`` can lie on a plateau, where noise dominates and no entry of
+        ``theta`` matters.  A search that finds nothing continues from a typical ``theta``.
         """
         family = self.problem.family
         self.run(group, family.start, family.lower, family.upper, budget, most, 1e-4)
@@ -202,10 +202,10 @@ class LevelSearch:
         *,
         kinked: bool = False,
     ) -> None:
-        """Search a group of levels from the best point in a box, some of its entries moved.
+        """Search a group of levels from the best point in a box, with some of its entries moved.
 
-        The objective has a kink wherever two z-scores change places, and many minima; from next
-        to a good one the descent finds better ones sooner than from anywhere.
+        The objective has a kink wherever two z-scores change places, and many minima.  Descents
+        from near a good one find better ones sooner than random starts.
         """
         start, _ = self.visited.best_inside(lower, upper, self.weights_of(group))
         moved = rng.random(len(start)) < _HOP_SHARE
@@ -228,9 +228,9 @@ class LevelSearch:
         smoothed: bool = False,
         kinked: bool = False,
     ) -> None:
-        """Search a group of levels inside a box, or rather their smoothed objectives.
+        """Search a group of levels inside a box, by their smoothed objectives.
 
-        ``kinked`` takes more evaluations to follow the kinks of a level that is searched alone.
+        With ``kinked``, more evaluations follow the kinks of a level that is searched alone.
         """
         weights = torch.from_numpy(self.weights_of(group)).to(self.delta)
         used = budget.used
@@ -254,7 +254,7 @@ class LevelSearch:
         self.evaluations[group[-1]] += budget.used - used
 
     def shrinkage(self, v: Tensor) -> Tensor:
-        """What the distance of ``v`` from ``theta_R`` costs."""
+        """Penalty for the distance of ``v`` from ``theta_R``."""
         start = torch.from_numpy(self.problem.family.start).to(v)
         return self.problem.shrinkage * (v - start).square().sum()
 
@@ -267,7 +267,7 @@ class LevelSearch:
     def visit(self, v: np.ndarray, *, smoothed: bool = False) -> tuple[Tensor, Tensor]:
         """Search leaf [P'] and log of (objective / objective at theta_R) [K].
 
-        What is kept is never smoothed.
+        Kept objectives are never smoothed.
         """
         problem = self.problem
         leaf = torch.tensor(v, dtype=torch.float64, device=problem.r.device, requires_grad=True)

@@ -23,7 +23,7 @@ class Objective(Protocol):
 
 
 def smooth_quantile(delta: Tensor, z: Tensor) -> Tensor:
-    r"""Order statistics averaged over the ranks that chance alone would confuse.
+    r"""Order statistics averaged over ranks that differ by chance alone.
 
     The weight of the ``j``-th smallest score is that of a normal density around the rank
     ``delta (C + 1)``, whose standard deviation is that of a rank, ``sqrt(C delta (1 - delta))``.
@@ -57,7 +57,7 @@ def sharpness(
         Residuals ``y - mu``.
     sigma : Tensor [K, C] or [1, C]
     quantile : callable
-        What gives ``beta``.
+        Computes ``beta``.
 
     Returns
     -------

@@ -27,11 +27,11 @@ def solve_shared(
 ) -> tuple[Tensor, np.ndarray, Budget]:
     """One ``theta`` for all levels: the mean log objective over levels is minimised.
 
-    Each effort and each restart begins with what a smaller one does, and the best point of all is
-    taken, so that more can only help.
+    More effort and restarts continue a smaller search, and the best point overall is taken, so that
+    more can only help.
 
-    Returns ``theta`` [K, P], one row for each level, the evaluations charged to each level, and
-    the budget with what was used.
+    Returns ``theta`` [K, P], one row for each level, the evaluations charged to each level, and the
+    spent budget.
     """
     near = (delta - 0.5).abs().cpu().numpy() < _CENTRE
     search = LevelSearch(problem, delta, 1, np.where(near, _CENTRE_WEIGHT, 1.0))
