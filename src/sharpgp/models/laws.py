@@ -72,14 +72,14 @@ class Law(ABC):
         rows = torch.arange(len(self), device=z.device).expand(z.shape)
         return self.values_at(z.reshape(-1), rows.reshape(-1)).reshape(z.shape)
 
-    def growth(self, z: Tensor, step: Tensor) -> Tensor:
+    def growth(self, z: Tensor, values: Tensor, step: Tensor) -> Tensor:
         """How much a step [T or 1] outward from the least and greatest score adds [2, T].
 
-        In units of the step; ``z`` [K, T or 1] is increasing.
+        In units of the step; ``z`` [K, T or 1] is increasing, with their ``values`` [K, T].
         """
-        ends, step = z[[0, -1]], step.expand(len(self)).clamp_min(_LEAST_STEP)
+        step = step.expand(len(self)).clamp_min(_LEAST_STEP)
         outward = torch.stack([-step, step])
-        return (self.value(ends + outward) - self.value(ends)) / outward
+        return (self.value(z[[0, -1]] + outward) - values[[0, -1]]) / outward
 
     def __len__(self) -> int:
         return len(self.location)
@@ -125,7 +125,7 @@ class Normal(Law):
         spread = factor * self.spread
         return Normal(self.location + shift * spread, size * spread)
 
-    def growth(self, z: Tensor, step: Tensor) -> Tensor:
+    def growth(self, z: Tensor, values: Tensor, step: Tensor) -> Tensor:
         return self.spread.expand(2, -1)
 
 
@@ -314,8 +314,7 @@ class Mixture(Law):
 
     def values_at(self, z: Tensor, rows: Tensor) -> Tensor:
         with torch.no_grad():
-            found = torch.stack([law.values_at(z, rows) for law in self.laws])
-            y = self._solved(z, rows, *found.aminmax(dim=0))
+            y = self._solved(z, rows, torch.stack([law.values_at(z, rows) for law in self.laws]))
         if not (torch.is_grad_enabled() and (z.requires_grad or self.location.requires_grad)):
             return y
         with torch.enable_grad():  # the derivative of an inverse function, by one step of Newton's
@@ -323,34 +322,35 @@ class Mixture(Law):
             (slope,) = torch.autograd.grad(self.scores_at(inner, rows).sum(), inner)
             return y + (z - self.scores_at(y, rows)) / slope.detach()
 
-    def _solved(self, z: Tensor, rows: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """Where scores are ``z`` [n], between ``low`` and ``high``: regula falsi, and halving."""
-        y = 0.5 * (low + high)
+    def _solved(self, z: Tensor, rows: Tensor, found: Tensor) -> Tensor:
+        """Where scores are ``z`` [n], between the values of the members [K, n].
+
+        By secants from their mean, and by halving where these leave the bracket, or make little
+        progress.
+        """
+        y, (low, high) = self.weights.to(found) @ found, found.aminmax(dim=0)
         within = _WITHIN * (self.spread + self.location.abs())[rows]
         left = (high - low > within).nonzero()[:, 0]
-        of, aim, tol, a, b = rows[left], z[left], within[left], low[left], high[left]
-        f_a, f_b = (self.scores_at(end, of) - aim for end in (a, b))
-        side = torch.zeros_like(aim)
-        for step in range(_MOST_STEPS):
+        of, aim, tol, a, b, at = (part[left] for part in (rows, z, within, low, high, y))
+        before, f_before = at - self.spread[of], torch.full_like(aim, torch.inf)
+        for _ in range(_MOST_STEPS):
             if not len(left):
                 break
-            guess = (a * f_b - b * f_a) / (f_b - f_a)
-            halfway = 0.5 * (a + b)
-            good = (guess > a) & (guess < b)
-            guess = torch.where(good, guess, halfway) if step % 3 < 2 else halfway
-            f = self.scores_at(guess, of) - aim
+            f = self.scores_at(at, of) - aim
             below = f < 0.0
-            # Illinois: an end that stays twice counts half.
-            f_a = torch.where(below, f, torch.where(side == 1.0, 0.5 * f_a, f_a))
-            f_b = torch.where(below, torch.where(side == -1.0, 0.5 * f_b, f_b), f)
-            side = torch.where(below, -1.0, 1.0)
-            a, b = torch.where(below, guess, a), torch.where(below, b, guess)
+            a, b = torch.where(below, at, a), torch.where(below, b, at)
+            slope = (f - f_before) / (at - before)
+            # The first step takes the spread for the slope.
+            slope = torch.where(f_before.isinf(), 1.0 / self.spread[of], slope)
+            guess, halfway = at - f / slope, 0.5 * (a + b)
+            good = (guess > a) & (guess < b) & (f.abs() <= 0.5 * f_before.abs())
             done = (f.abs() <= _CLOSE * (1.0 + aim.abs())) | (b - a <= tol)
+            y[left[done]] = torch.where(good, guess, at)[done]
+            before, f_before, at = at, f, torch.where(good, guess, halfway)
             if bool(done.any()):
-                y[left[done]] = guess[done]
                 kept = ~done
-                left, of, aim, tol, a, b, f_a, f_b, side = (
-                    part[kept] for part in (left, of, aim, tol, a, b, f_a, f_b, side)
+                left, of, aim, tol, a, b, at, before, f_before = (
+                    part[kept] for part in (left, of, aim, tol, a, b, at, before, f_before)
                 )
         y[left] = 0.5 * (a + b)
         return y

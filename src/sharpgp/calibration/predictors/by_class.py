@@ -207,10 +207,11 @@ class ClassPredictor(OfModel):
         pairs = zip(tails, begun, strict=True)
         scale = torch.stack([tail.scale * max(1.0, grown) for tail, grown in pairs])[of]
         degrees = min(tail.degrees for tail in tails)
+        values = law.value(table)
         return PredictiveDistribution(
             delta,
-            law.value(table),
-            tail=Tail(scale * law.growth(table, scale), degrees),
+            values,
+            tail=Tail(scale * law.growth(table, values, scale), degrees),
             caution=partial(warn_if_unsupported, n_cal=self.n_cal),
         )
 

@@ -280,8 +280,9 @@ class ScoredPredictor(OfModel):
         delta = self.ranks.nodes()
         law, tail = self.model.law(X), self.ranks.tail
         table = self.ranks.table(delta).unsqueeze(-1)
-        beyond = tail.times(law.growth(table, tail.scale))
-        return PredictiveDistribution(delta, law.value(table), tail=beyond, caution=self._caution)
+        values = law.value(table)
+        beyond = tail.times(law.growth(table, values, tail.scale))
+        return PredictiveDistribution(delta, values, tail=beyond, caution=self._caution)
 
     @property
     def _caution(self) -> Callable[..., None]:

@@ -6,6 +6,7 @@ feature here: what they are functions of is the distance in all of them.
 
 import copy
 import math
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -86,12 +87,16 @@ class Additive(Named):
         return self.blocks(theta, X1[None], None if X2 is None else X2[None])[:, 0]
 
     def blocks(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
-        with torch.no_grad():
-            pairs = Pairs(X1, X2, self.ties)
         other = X1 if X2 is None else X2
         full, single = theta[:, : self.n_inverse].split(self.n_lengthscales, -1)
         whole, first, second, linear = theta[:, self.n_inverse : NOISE].unbind(-1)
-        orders: Tensor = _AdditiveMatrix.apply(single, first, second, X1, other, pairs)
+        given = single, first, second, X1, other
+        if torch.is_grad_enabled() and any(leaf.requires_grad for leaf in given):
+            with torch.no_grad():
+                pairs = Pairs(X1, X2, self.ties)
+            orders: Tensor = _AdditiveMatrix.apply(*given, pairs)
+        else:
+            orders = _orders(*given, self.ties)
         products = self._clipped(X1) @ self._clipped(other).mT
         return (
             stationary_blocks("matern52", per_feature(full, self.ties), whole, X1, X2)
@@ -123,6 +128,51 @@ class Additive(Named):
 
     def _clipped(self, X: Tensor) -> Tensor:
         return X if self.reach is None else X.clamp(*self.reach)
+
+
+def _orders(
+    a: Tensor, first: Tensor, second: Tensor, X1: Tensor, X2: Tensor, ties: Ties | None
+) -> Tensor:
+    """Orders one and two of an additive kernel [K, B, N, M], of sets [B, N, d] and [B, M, d].
+
+    Blocks of pairs of points stay in the cache, where features take their turns.
+    """
+    (levels, d), (B, N, D), M = a.shape, X1.shape, X2.shape[1]
+    left, right = X1.movedim(2, 0).unsqueeze(3), X2.movedim(2, 0).unsqueeze(2)
+    entries = _BLOCK if X1.device.type == "cpu" else block_entries(X1.device)
+    rows = max(1, entries // max(1, M))
+    sets = max(1, rows // max(1, N))
+    work, out = X1.new_empty(4, max(entries, M)), X1.new_empty(levels, B, N, M)
+    places = [(b, i) for b in range(0, B, sets) for i in range(0, N, rows)]
+    for k in range(levels):
+        w = per_feature(_ROOT * a[k], ties)[:, None, None, None]
+        scaled, other = (w * left).contiguous(), (w * right).contiguous()
+        for b, i in places:
+            values = out[k, b : b + sets, i : i + rows]
+            sums, products, u, e = work[:, : values.numel()].view(4, *values.shape)
+            sums.zero_(), products.zero_()
+            A = scaled[:, b : b + sets, i : i + rows].unbind()
+            Z = other[:, b : b + sets].unbind()
+            for part in members(ties, D):
+                _exponent(A, Z, part, u)
+                torch.exp(u, out=e)
+                e.addcmul_(e, u.addcmul_(u, u, value=-1.0 / 3.0), value=-1.0)
+                sums.add_(e)
+                products.addcmul_(e, e)
+            products.neg_().addcmul_(sums, sums).mul_(0.5 / _n_pairs(d))
+            torch.mul(sums, first[k] / d, out=values).addcmul_(products, second[k])
+    return out
+
+
+def _exponent(A: Sequence[Tensor], B: Sequence[Tensor], part: list[int], out: Tensor) -> None:
+    """Write minus the distances in some features, which are not more than makes a difference."""
+    torch.sub(A[part[0]], B[part[0]], out=out)
+    if len(part) > 1:
+        out.square_()
+        for j in part[1:]:
+            out.add_((A[j] - B[j]).square_())
+        out.sqrt_()
+    out.abs_().neg_().clamp_(min=-LARGEST_EXPONENT)
 
 
 class Pairs:
@@ -209,10 +259,7 @@ class Pairs:
 
 
 class _AdditiveMatrix(torch.autograd.Function):
-    """Orders one and two of an additive kernel, on pairs of points, all features at once.
-
-    Whatever grows with the number of features is kept only if a gradient needs it.
-    """
+    """:func:`_orders` with gradients, on pairs of points, all features at once."""
 
     @staticmethod
     def forward(
@@ -220,7 +267,7 @@ class _AdditiveMatrix(torch.autograd.Function):
     ) -> Tensor:
         (levels, d), n_pairs = a.shape, pairs.distances.shape[1]
         new = pairs.distances.new_empty
-        kept = new(2, levels, d, n_pairs if any(ctx.needs_input_grad) else 0)
+        kept = new(2, levels, d, n_pairs)
         sums, products = new(2, levels, n_pairs)
         _sum_orders(pairs.distances, a, sums, products, kept)
         values = first[:, None] / d * sums + second[:, None] * products
@@ -262,9 +309,9 @@ def _sum_orders(apart: Tensor, a: Tensor, sums: Tensor, products: Tensor, kept: 
     a : Tensor [K, d]
     sums, products : Tensor [K, pairs]
         Where to write them.
-    kept : Tensor [2, K, d, pairs] or [2, K, d, 0]
-        Where to write what gradients need, if any: the slope of ``e_j`` in ``log a_j``, times -3,
-        and its product with ``e_j``.
+    kept : Tensor [2, K, d, pairs]
+        Where to write what gradients need: the slope of ``e_j`` in ``log a_j``, times -3, and its
+        product with ``e_j``.
     """
     (levels, d), n_pairs = a.shape, apart.shape[1]
     entries = _BLOCK if apart.device.type == "cpu" else block_entries(apart.device)
@@ -281,9 +328,8 @@ def _sum_orders(apart: Tensor, a: Tensor, sums: Tensor, products: Tensor, kept: 
         u.neg_().add_(1.0)
         e = decay.mul_(u).add_(slope, alpha=1.0 / 3.0)
         torch.sum(e, 1, out=sums[:, block])
-        if kept.shape[-1]:
-            torch.mul(slope, u, out=kept[0, ..., block])
-            torch.mul(kept[0, ..., block], e, out=kept[1, ..., block])
+        torch.mul(slope, u, out=kept[0, ..., block])
+        torch.mul(kept[0, ..., block], e, out=kept[1, ..., block])
         torch.sum(e.mul_(e), 1, out=products[:, block])
     products.neg_().addcmul_(sums, sums).mul_(0.5 / _n_pairs(d))
 

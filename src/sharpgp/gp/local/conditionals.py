@@ -75,8 +75,8 @@ class Conditionals:
     ``sigma^2 = k(x, x) + noise - w' w - r' R^-1 r``.
 
     That is the exact GP of ``S`` and ``N``, in ``O(m^2 M + m^3)`` for each point.  ``w`` of all
-    rows is computed once and kept where it takes at most 1 GiB, or 2 on a GPU; otherwise that of
-    the ``m`` rows of each point is computed with the point, in ``O(m M^2)``.
+    rows but landmarks is computed once and kept where it takes at most 1 GiB, or 2 on a GPU;
+    otherwise that of the ``m`` rows of each point is computed with the point, in ``O(m M^2)``.
 
     Landmarks are left out in closed form: with ``P`` the inverse of the covariance of ``S`` and
     ``N``, ``G`` the landmarks to leave out and ``b = (P k)_G``, the mean loses
@@ -131,13 +131,14 @@ class Conditionals:
         ----------
         X : Tensor [T, d]
         near : Tensor [T, m]
+            None of them a landmark.
         left_out : Tensor [T, g], optional
             Numbers of landmarks that a point is not conditioned on, -1 for none.
         """
         gradients = torch.is_grad_enabled() and (self._L.requires_grad or X.requires_grad)
         c = solve(self._L, self._data.y[self._rows].expand(len(self._theta), -1).unsqueeze(-1))
         kept = None if gradients else self._white
-        inverse = None if left_out is None else self._inverse
+        inverse = None if left_out is None else self._inverse()
         levels, M, m = len(self._theta), len(self._rows), near.shape[1]
         # Covariances of a block of points stay in the cache; rows of w pass through it.
         entries = levels * ((m + 1) ** 2 + m * M // _STREAMED)
@@ -173,7 +174,7 @@ class Conditionals:
         if kept is None:
             W = torch.cat([self._whiten(X_near), w.unsqueeze(2)], 2)
         else:
-            each = torch.nn.functional.pad(near, (0, 1))
+            each = torch.nn.functional.pad(self._place[near], (0, 1))
             W = kept.index_select(1, each.flatten()).unflatten(1, each.shape)
             W[:, :, m] = w
         # Neighbours and the point itself, which comes last, given landmarks.
@@ -219,15 +220,21 @@ class Conditionals:
         return out.mT.contiguous().unflatten(1, X.shape[:-1])
 
     @cached_property
+    def _place(self) -> Tensor:
+        """Of each row [N] that is not a landmark, its number among these; -1 for landmarks."""
+        rest = torch.ones(len(self._data.X), dtype=torch.bool, device=self._data.X.device)
+        rest[self._rows] = False
+        return torch.where(rest, rest.cumsum(0) - 1, -1)
+
+    @cached_property
     def _white(self) -> Tensor | None:
-        """``w`` [K, N, M] of all rows, unless they are too many to keep."""
-        X, (levels, M) = self._data.X, self._L.shape[:2]
-        if levels * len(X) * M > _KEPT * block_entries(X.device):
+        """``w`` [K, R, M] of all rows but landmarks; None if there are none, or too many to keep."""
+        X, (levels, M) = self._data.X[self._place >= 0], self._L.shape[:2]
+        if not 0 < len(X) <= _KEPT * block_entries(X.device) // max(1, levels * M):
             return None
         parts = by_rows(lambda rows: self._whiten(X[rows]).mT, len(X), levels * M, X.device)
         return join(parts, self._L.new_empty(levels, len(X), M).mT).mT
 
-    @cached_property
     def _inverse(self) -> Tensor:
         """``L^-1`` with a row for each landmark, transposed: [K, M, M]."""
         M = len(self._rows)
