@@ -94,7 +94,7 @@ def test_an_error_comes_before_the_libraries(said, name):
 
 
 def test_names_are_those_of_the_library():
-    assert (*KERNELS, *TREES) == options.BASES
+    assert (KERNELS, (*KERNELS, *TREES)) == (options.KERNELS, options.BASES)
     assert {*options.CALIBRATIONS, *entry_point_names(METHODS)} == {"auto", *known_methods()}
     assert tuple(POOLS) == options.EFFORTS
     assert tuple(cluster.ENGINES) == options.ENGINES

@@ -29,6 +29,11 @@ def dense(covariance, X):
     "kernel",
     [
         *KERNELS,
+        "rbf+matern12",
+        "laplace+matern32",
+        "additive+laplace+matern52",
+        NamedKernel("laplace+matern32", TIED),
+        NamedKernel("laplace+matern32", None, True),
         NamedKernel("rbf", TIED, False),
         NamedKernel("additive", TIED, False),
         NamedKernel("matern32", None, True),

@@ -23,6 +23,7 @@ from tolerances import rounding
 THETA = torch.tensor([0.8, 0.5, 0.3, 1.3, 0.05], dtype=torch.float64)
 #: Every kind of covariance that has neighbours.
 COVARIANCES = {kind: kind for kind in KERNELS} | {
+    "sum": "laplace+matern32",
     "tied": NamedKernel("matern32", ties=(0, 1, 1)),
     "tied additive": NamedKernel("additive", ties=(0, 1, 1)),
     "known noise": NamedKernel("rbf", known_noise=True),

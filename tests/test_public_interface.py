@@ -68,7 +68,7 @@ def test_numbers_of_the_docstring_are_those_of_the_policy():
     numbers += [policy.MAX_ADDITIVE_FEATURES]
     found = re.findall(r"\b\d[\d,]*\b", SharpGPRegressor.__doc__)
     assert not {f"{number:,}" for number in numbers} - set(found)
-    assert [len(policy.POOLS[effort]) for effort in ("low", "auto", "high")] == [1, 5, 7]
+    assert [len(policy.POOLS[effort]) for effort in ("low", "auto", "high")] == [1, 3, 5]
 
 
 def test_settings_are_keywords_with_these_defaults():

@@ -44,7 +44,7 @@ PlotKind = Literal[
 ]
 #: What ``base=`` and ``calibration=`` take by name, for editors to complete.
 BaseName = Literal[
-    "auto", "rbf", "matern12", "matern32", "matern52", "additive",
+    "auto", "rbf", "matern12", "matern32", "matern52", "additive", "laplace",
     "extra_trees", "random_forest", "boosted_trees",
 ]  # fmt: skip
 CalibrationName = Literal[
@@ -111,9 +111,10 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         What predicts.  ``"auto"``: a pool, weighted by held-out predictions, see
         :data:`sharpgp.policy.POOLS`; methods that take one GP (``"paper"`` and the baselines) get
         ``"rbf"``.  A kernel's name (``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``,
-        ``"additive"``) or a gpytorch kernel: that GP alone.  ``"extra_trees"``,
-        ``"random_forest"`` or ``"boosted_trees"``: these trees.  A regressor or pipeline: it
-        predicts the location, and a GP of its out-of-fold residuals the spread.  A list: a pool.
+        ``"additive"``, ``"laplace"``), a sum of these (``"rbf+matern12"``) or a gpytorch kernel:
+        that GP alone.  ``"extra_trees"``, ``"random_forest"`` or ``"boosted_trees"``: these trees.
+        A regressor or pipeline: it predicts the location, and a GP of its out-of-fold residuals
+        the spread.  A list: a pool.
     calibration : str or Recalibrator
         ``"auto"``, a method's name (``"cv"``, ``"exact"``, ``"paper"``, ``"vanilla"``,
         ``"kuleshov18"``, ...) or an instance such as ``Sharp(family="scaled")``.  ``"auto"`` is
@@ -130,7 +131,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         ``fit`` gets no calibration data.  A fraction holds out at most 5,000 rows, rounded (by up
         to 5 %) so that 95 % intervals end at a whole rank.
     effort : {"low", "auto", "high"}
-        Size of the pool of ``base="auto"``: one Matérn GP, five models, or seven; the additive GP
+        Size of the pool of ``base="auto"``: one Matérn GP, three models, or five; the additive GP
         only joins up to 20 features.
     y_bounds : "auto", (low, high) or None
         Smallest and largest possible target, None for no bound: counts have ``(0, None)``, shares

@@ -13,10 +13,8 @@ from sharpgp._extras import LABORATORY_METHODS, METHODS, entry_point_names
 from sharpgp._validation import as_count, check_choice
 from sharpgp.exceptions import InvalidInputError
 
-BASES = (
-    *("rbf", "matern12", "matern32", "matern52", "additive"),
-    *("extra_trees", "random_forest", "boosted_trees"),
-)
+KERNELS = ("rbf", "matern12", "matern32", "matern52", "additive", "laplace")
+BASES = (*KERNELS, "extra_trees", "random_forest", "boosted_trees")
 CALIBRATIONS = (
     *("auto", "cv", "loo", "cv+", "exact", "paper", "paper_exact", "kuleshov18", "vovk20"),
     *("marx22", "vanilla"),
@@ -52,16 +50,19 @@ def check_place(device: str, engine: str = "local", *of_cluster: Any) -> None:
 
 
 def base_of(text: str) -> str | list[str]:
-    """Value for ``base=``: a name, or several separated by commas.
+    """Value for ``base=``: a name, or several separated by commas; a plus adds kernels up.
 
     Examples
     --------
-    >>> base_of("auto"), base_of("rbf, extra_trees")
-    ('auto', ['rbf', 'extra_trees'])
+    >>> base_of("auto"), base_of("rbf+matern12, extra_trees")
+    ('auto', ['rbf+matern12', 'extra_trees'])
     """
     names = [name.strip() for name in text.split(",")]
     for name in names:
-        check_choice(name, "base", [*(["auto"] if len(names) == 1 else []), *BASES])
+        first, *others = name.split("+")
+        known = KERNELS if others else [*(["auto"] if len(names) == 1 else []), *BASES]
+        for part in (first, *others):
+            check_choice(part, "base", known)
     return names if len(names) > 1 else names[0]
 
 

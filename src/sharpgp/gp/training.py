@@ -256,8 +256,8 @@ def built_in_start(number: int, covariance: Named) -> np.ndarray:
     d, parts = covariance.n_lengthscales, covariance.n_theta - covariance.n_inverse - 1
     start = np.full(covariance.n_theta, signal / parts)
     # Lengthscales of single features, if there are any, do not grow with the number of features.
-    start[: covariance.n_inverse] = inverse
-    start[:d] /= math.sqrt(d)
+    of_all = np.array(covariance.of_all_features)
+    start[: covariance.n_inverse] = np.where(of_all, inverse / math.sqrt(d), inverse)
     start[NOISE] = noise
     return np.log(start)
 

@@ -13,8 +13,7 @@ from sharpgp.data.folds import Split, row_labels
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.compute import MAX_ROWS_ONE_THREAD, side_by_side
 from sharpgp.gp.conditioning import train_chosen
-from sharpgp.gp.kernels.by_name import KERNELS, Kernel, is_gpytorch_kernel, named
-from sharpgp.gp.kernels.covariance import STATIONARY
+from sharpgp.gp.kernels.by_name import KERNELS, Kernel, is_gpytorch_kernel, is_kernel_name, named
 from sharpgp.gp.posterior import DataPosterior
 from sharpgp.gp.ties import Ties
 from sharpgp.gp.training import REFIT_TOLERANCE
@@ -24,7 +23,7 @@ from sharpgp.models.gaussian.gaussian_model import drawn_part, learn_gaussian
 from sharpgp.models.model import Learner
 from sharpgp.models.regressor import ScikitMean, names_for
 from sharpgp.models.trees.tree_model import MOST_LEFT_OUT, TREES, TreeModel
-from sharpgp.policy import POOLS, SEARCHED_ROWS, Approximation, Neighbours, Policy
+from sharpgp.policy import POOLS, SEARCHED_ROWS, Approximation, Policy
 
 #: The one GP of methods that take no other model, and the rows that it learns from at most.
 ONE_GP, _ONE_GP_ROWS = "rbf", 1500
@@ -175,19 +174,10 @@ class Bases:
     def _one(self) -> Any:
         return ONE_GP if self._is_auto else self.base
 
-    def _is_possible(self, kernel: str) -> bool:
-        """Whether a kernel goes with the approximation that the user asked for."""
-        neighbours = self.approximation == "neighbours" or isinstance(
-            self.approximation, Neighbours
-        )
-        return kernel in STATIONARY or not neighbours
-
     def _named(self, d: int) -> list[tuple[str, Any]]:
         """Names and what each stands for, with ``d`` features."""
         if self._is_auto:
-            pool = self.policy(0, d).pool
-            # Where neighbours were asked for, only of the kernels that have them.
-            return [(name, name) for name in pool if name in TREES or self._is_possible(name)]
+            return [(name, name) for name in self.policy(0, d).pool]
         several = list(self.base) if isinstance(self.base, list | tuple) else [self.base]
         if not several:
             raise InvalidInputError("base: expected one or more models, found an empty list")
@@ -211,7 +201,7 @@ class Bases:
     ) -> DataPosterior:
         """A GP of ``y`` itself, or of what a regressor misses of it."""
         settings: dict[str, Any] = {"searched": searched, "random_state": self.seed, **training}
-        if is_gpytorch_kernel(base) or (isinstance(base, str) and base in KERNELS):
+        if is_gpytorch_kernel(base) or is_kernel_name(base):
             kernel = self._kernel(base, len(y), X.device.type, policy, searched)
             return train_chosen(X, y, kernel, policy, **settings)
         mean = ScikitMean(
@@ -253,7 +243,7 @@ class Bases:
 
 def _is_conditioned(base: Any, policy: Policy) -> bool:
     """Whether a model is conditioned on rows that it did not learn from."""
-    return isinstance(base, str) and base in KERNELS and policy.inducing is None
+    return is_kernel_name(base) and policy.inducing is None
 
 
 def _is_tree(base: Any) -> bool:
@@ -267,11 +257,13 @@ def _check_model(base: Any) -> None:
     if isinstance(base, str) and base == "auto":
         raise InvalidInputError("base: expected 'auto' alone, found it in a list; name its models")
     known = (*KERNELS, *TREES)
-    one = base in known if isinstance(base, str) else hasattr(base, "predict")
+    named = isinstance(base, str)
+    one = _is_tree(base) or is_kernel_name(base) if named else hasattr(base, "predict")
     if isinstance(base, type) or not (one or gives_quantiles(base)):
         raise InvalidInputError(
-            f"base: expected 'auto', {', '.join(known)}, a gpytorch kernel, a scikit-learn "
-            f"regressor or a list of these, found {base!r}{nearest(base, ('auto', *known))}"
+            f"base: expected 'auto', {', '.join(known)}, a sum such as 'rbf+matern12', a gpytorch "
+            f"kernel, a scikit-learn regressor or a list of these, found {base!r}"
+            f"{nearest(base, ('auto', *known))}"
         )
     if hasattr(base, "__sklearn_tags__") and is_classifier(base):
         raise InvalidInputError(

@@ -79,6 +79,11 @@ class Additive(Named):
     def n_inverse(self) -> int:
         return 2 * self.n_lengthscales
 
+    @property
+    def of_all_features(self) -> tuple[bool, ...]:
+        """Those of the full part; lengthscales of single features are their own."""
+        return tuple(full for full in (True, False) for _ in range(self.n_lengthscales))
+
     def _restored(self) -> None:
         agree("kernel", self.kind, "additive")
         super()._restored()

@@ -8,13 +8,15 @@ from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.kernels.additive import Additive
 from sharpgp.gp.kernels.covariance import STATIONARY, Covariance, Named, Stationary
 from sharpgp.gp.kernels.known_noise import KnownNoise, Weighted
+from sharpgp.gp.kernels.laplace import Laplace
+from sharpgp.gp.kernels.sums import Sum
 from sharpgp.gp.ties import Ties, as_ties
 
 if TYPE_CHECKING:
     import gpytorch
 
 #: Every kernel name.
-KERNELS = (*STATIONARY, "additive")
+KERNELS = (*STATIONARY, "additive", "laplace")
 
 
 @dataclass(frozen=True)
@@ -72,8 +74,25 @@ def named(
     return kernel if plain else NamedKernel(kernel, ties, known_noise, weighted)
 
 
+def is_kernel_name(name: Any) -> bool:
+    """Whether it is the name of a kernel, or those of several with a plus between: their sum.
+
+    Examples
+    --------
+    >>> is_kernel_name("rbf"), is_kernel_name("rbf+matern12"), is_kernel_name("rbf+extra_trees")
+    (True, True, False)
+    """
+    return isinstance(name, str) and all(one in KERNELS for one in name.split("+"))
+
+
+def _of_one_name(name: str, n_features: int, ties: Ties | None) -> Named:
+    if name == "additive":
+        return Additive(name, n_features, ties)
+    return (Laplace if name == "laplace" else Stationary)(name, n_features, ties)
+
+
 def make_covariance(kernel: Kernel, n_features: int) -> Covariance:
-    """Covariance for a kernel's name, with or without ties and noise, or a gpytorch kernel.
+    """Covariance for a kernel's name, or several with a plus between, or a gpytorch kernel.
 
     Examples
     --------
@@ -90,12 +109,13 @@ def make_covariance(kernel: Kernel, n_features: int) -> Covariance:
         ties = kernel.ties
         kernel = kernel.name
     if isinstance(kernel, str):
-        if kernel not in KERNELS:
+        if not is_kernel_name(kernel):
             raise InvalidInputError(
-                f"kernel: expected one of {', '.join(KERNELS)} or a gpytorch kernel, "
-                f"found {kernel!r}"
+                f"kernel: expected one of {', '.join(KERNELS)}, a sum such as 'rbf+matern12' or a "
+                f"gpytorch kernel, found {kernel!r}"
             )
-        return (Additive if kernel == "additive" else Stationary)(kernel, n_features, ties)
+        parts = [_of_one_name(name, n_features, ties) for name in kernel.split("+")]
+        return parts[0] if len(parts) == 1 else Sum(parts)
     if is_gpytorch_kernel(kernel):
         from sharpgp.gp.kernels.from_gpytorch import FromGPyTorch
 

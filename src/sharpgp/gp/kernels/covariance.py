@@ -130,6 +130,11 @@ class Named(Covariance):
         """See :class:`Covariance`."""
 
     @property
+    def of_all_features(self) -> tuple[bool, ...]:
+        """Whether each inverse lengthscale is one of a distance in all features."""
+        return (True,) * self.n_inverse
+
+    @property
     def n_lengthscales(self) -> int:
         """Number of lengthscales: one per feature, fewer where features share them."""
         return self.n_features if self.ties is None else len(set(self.ties))

@@ -16,6 +16,8 @@ from torch import Tensor
 class FixedPoints(ABC):
     """``k(theta, X, X)`` for fixed ``X`` [N, d], for one caller at a time."""
 
+    _own: Tensor | None = None
+
     @abstractmethod
     def matrix(self, theta: Tensor, out: Tensor) -> None:
         """Write covariances under ``theta`` [P] to the upper triangle of ``out`` [N, N]."""
@@ -27,6 +29,22 @@ class FixedPoints(ABC):
         ``G = (alpha alpha' - inverse) / 2``, with a symmetric ``inverse`` [N, N] and ``alpha`` [N],
         is that of a likelihood; ``total`` is the sum itself, which is known without one.
         """
+
+    def add_to(self, theta: Tensor, out: Tensor) -> None:
+        """Add what :meth:`matrix` writes to the upper triangle of ``out``, as a part of a sum."""
+        if self._own is None:
+            self._own = torch.zeros_like(out)
+        self.matrix(theta, self._own)
+        out.add_(self._own)
+
+    def contracted_alone(self, inverse: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
+        """What :meth:`contracted` returns for what was added last, and its ``total``."""
+        assert self._own is not None
+        upper, on = self._own.triu_(), self._own.diagonal()
+        by_alpha = 2.0 * alpha @ (upper @ alpha) - alpha.square() @ on
+        products = torch.vdot(upper.view(-1), inverse.reshape(-1))
+        total = 0.5 * (by_alpha - 2.0 * products + on @ inverse.diagonal())
+        return self.contracted(inverse, alpha, total), total
 
 
 def by_covariance(inverse: Tensor, alpha: Tensor) -> Tensor:

@@ -75,6 +75,10 @@ class KnownNoise(Named):
     def n_inverse(self) -> int:
         return self.base.n_inverse
 
+    @property
+    def of_all_features(self) -> tuple[bool, ...]:
+        return self.base.of_all_features
+
     def units(self, X: Tensor, y_units: Affine) -> Affine:
         """Variances are in units of the target's variance."""
         features = self.base.units(X[:, :-1], y_units)
