@@ -7,7 +7,7 @@ from sharpgp.gp.posterior import Posterior
 from sharpgp.models.model import Model
 
 
-class AroundModel(Model):
+class WrappedModel(Model):
     """A model around another one, with the other's data and GP.
 
     Attributes

@@ -25,7 +25,7 @@ from sharpgp.tabular.places import Format, Place, format_of
 #: Rows held in memory at a time.
 ROWS = 10_000
 #: Default of the most rows of a file to fit, which takes minutes.
-MOST_ROWS = 100_000
+MAX_ROWS_FITTED = 100_000
 _BLOCK_BYTES = 2**21
 #: Excel's truth values in English, German, French, Spanish, Italian and Dutch.
 TRUE = ["1", "true", "True", "TRUE", "WAHR", "VRAI", "VERDADERO", "VERO", "WAAR"]

@@ -17,7 +17,7 @@ from sharpgp.calibration.cautions import (
     warn_of_tail,
     warn_of_weights,
 )
-from sharpgp.calibration.predictors.base import Calibrated, OfModel, Ratio, Weights
+from sharpgp.calibration.predictors.base import Calibrated, ModelPredictor, Ratio, Weights
 from sharpgp.calibration.predictors.covariate_shift import (
     require_positive,
     weights_at,
@@ -54,7 +54,7 @@ _ROUNDING = 16 * torch.finfo(torch.float64).eps
     law_cal=Maybe(Law),
     transient={"ranks": None, "n_cal": None},
 )
-class ScoredPredictor(OfModel):
+class ScoredPredictor(ModelPredictor):
     r"""``Q(delta, x) = value(x, beta(delta))``, ``beta`` from ranks of scores.
 
     Intervals are closed and end at whole ranks, ``[z_(l), z_(u)]`` with

@@ -22,7 +22,7 @@ from sharpgp.models.laws import Law, joined
 from sharpgp.models.model import HeldOut, Learner, Model, held_out_of
 from sharpgp.models.pool import PooledModel
 from sharpgp.models.repeats import KnownInputs, label_means, own_variance
-from sharpgp.models.wrapper import AroundModel
+from sharpgp.models.wrapper import WrappedModel
 
 
 @stored("KnownGroups", X=Array("L d"), transient={"_numbers": None, "_order": None})
@@ -49,7 +49,7 @@ class KnownGroups(KnownInputs):
     size=Array("G"),
     transient={"_fits": None},
 )
-class GroupModel(AroundModel):
+class GroupModel(WrappedModel):
     """A model whose last feature is the number of a known group, or -1.
 
     Parameters
