@@ -153,8 +153,8 @@ class Diagnostics:
     def gap_patterns(self) -> list[str]:
         """Missing columns of each row; empty if no row lacks anything.
 
-        Complete rows are "complete"; patterns of fewer than :data:`MIN_POINTS_PER_GROUP` rows are pooled
-        as "others".
+        Complete rows are "complete"; patterns of fewer than :data:`MIN_POINTS_PER_GROUP` rows are
+        pooled as "others".
         """
         if self.gaps is None or not any(self.gaps):
             return []

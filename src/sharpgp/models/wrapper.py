@@ -27,20 +27,16 @@ class WrappedModel(Model):
 
     @property
     def X_train(self) -> Tensor:
-        """Training inputs [N, d]."""
         return self.model.X_train
 
     @property
     def y_train(self) -> Tensor:
-        """Training targets [N]."""
         return self.model.y_train
 
     @property
     def n_features(self) -> int:
-        """Number of features ``d``."""
         return self.model.n_features
 
     @property
     def device(self) -> torch.device:
-        """Where tensors live."""
         return self.model.device

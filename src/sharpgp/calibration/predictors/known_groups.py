@@ -81,7 +81,6 @@ class GroupModel(WrappedModel):
 
     @property
     def n_features(self) -> int:
-        """Number of features, with that of the group."""
         return self.model.n_features + 1
 
     def law(self, X: Tensor) -> Law:
