@@ -220,19 +220,19 @@ def known_groups(
     moved, scale = law(others, rest)
     scores = (z[several] - moved) / scale
 
-    def beside(X: Tensor, numbers: Tensor) -> Tensor:
+    def numbered(X: Tensor, numbers: Tensor) -> Tensor:
         return torch.cat([X, numbers.to(X).unsqueeze(-1)], -1)
 
     known = ScoredPredictor(
         by_group,
-        beside(rows[several], of[several]),
+        numbered(rows[several], of[several]),
         targets[several],
         scores,
         in_training=found.in_training,
     )
     new = found._like(
         by_group,
-        beside(found.X_cal, torch.full_like(found.y_cal, -1.0)),
+        numbered(found.X_cal, torch.full_like(found.y_cal, -1.0)),
         found.y_cal,
         found.scores,
         groups=found.groups,
