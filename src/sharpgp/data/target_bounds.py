@@ -41,7 +41,7 @@ _EXPECTED = (
 class Bounds:
     """Smallest and largest possible target; None for no bound.
 
-    ``assumed`` bounds are what data suggest, and are given up when later data disagree.
+    ``assumed`` bounds come from the data, and are dropped when later data disagree.
 
     Examples
     --------
@@ -101,7 +101,7 @@ class Bounds:
     def revise(self, y: np.ndarray) -> "Bounds | None":
         """Bounds revised by more targets: unchanged, or an error if they were given.
 
-        Assumed bounds are given up, with a warning, on the side where a target lies beyond.
+        Assumed bounds are dropped, with a warning, on the side where a target lies beyond.
 
         Examples
         --------

@@ -308,7 +308,7 @@ def _conditional(found: Diagnostics) -> Fault | None:
 
 
 def _places(found: Diagnostics, numbers: Numbers) -> list[tuple[Fault, np.ndarray]]:
-    """Groups of points whose coverage differs, and which points, worst first; one per feature."""
+    """Groups whose coverage differs, with their points, worst first; one per feature."""
     named: dict[str, tuple[float, Fault, np.ndarray]] = {}
     for k, part in enumerate(numbers["intervals"]):
         columns = {column.name: column.values for column in found.columns}

@@ -37,7 +37,7 @@ class LevelPredictor(Calibrated):
 
     @property
     def prefers_band(self) -> bool:
-        """Whether intervals are symmetric bands unless the user says otherwise."""
+        """Whether intervals are symmetric bands by default."""
         return self.n_cal is not None and intervals.prefers_band(None, self.n_cal)
 
     def centred_levels(self, coverage: float) -> tuple[float, float]:

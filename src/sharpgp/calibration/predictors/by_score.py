@@ -104,7 +104,7 @@ class ScoredPredictor(ModelPredictor):
     draw : float, optional
         In [0, 1): see :class:`sharpgp.calibration.ranks.Ranks`.
     prefers_band : bool, optional
-        Whether intervals are symmetric unless the user says otherwise; by default the rule
+        Whether intervals are symmetric by default.  If None, the rule
         :func:`sharpgp.calibration.intervals.prefers_band` decides.
     held : Law, optional
         Law of the calibration points by fits without them; by default that of the model, which has

@@ -63,7 +63,7 @@ def shortest_path(
         The first point is ``theta_R``, which may be used at every level.
     weights : array [K]
     levels : array of int, optional
-        The levels, centre to tail, that the path is for; all of them by default.
+        Levels of the path, from centre to tail; all by default.
     """
     levels = np.arange(len(weights)) if levels is None else levels
     v = np.array(visited.v)
