@@ -1,7 +1,6 @@
 """One thread for an operation, several for blocks of work, and the user's setting comes back."""
 
 import os
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -57,37 +56,6 @@ def test_results_come_in_order_and_few_at_a_time(two_threads):
     assert found == [(item, 1, False) for item in range(20)]
     assert most <= 4
     assert torch.get_num_threads() == 2
-
-
-def test_work_beside_runs_while_the_caller_does_something_else(two_threads):
-    asked, before = threading.Event(), sys.getswitchinterval()
-    with compute.beside(apart=True) as begin:
-        here = begin(lambda: (asked.wait(20), threading.get_ident(), torch.get_num_threads()))
-        wrong = begin(lambda: 1 / 0)
-        asked.set()  # had the work to be done first, it would wait for this in vain
-        waited, thread, threads = here()
-        with pytest.raises(ZeroDivisionError):
-            wrong()
-    assert sys.getswitchinterval() == before
-    assert waited
-    assert thread != threading.get_ident()
-    assert threads == 2
-    with compute.beside(apart=False) as begin:
-        assert begin(threading.get_ident)() == threading.get_ident()
-
-
-def test_work_beside_that_has_not_begun_is_dropped_after_an_error():
-    going, done = threading.Event(), []
-
-    def begun_and_left():
-        with compute.beside(apart=True) as begin:
-            begin(lambda: going.wait(0.2))
-            begin(lambda: done.append(1))
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        begun_and_left()
-    assert done == []
 
 
 def test_an_error_in_a_block_ends_the_others(two_threads):

@@ -17,7 +17,7 @@ from sharpgp.exceptions import SharpGPError
 from sharpgp.models.pool import Member
 from sharpgp.report import curve_words, page, render_report, words
 from sharpgp.report.faults import faults
-from sharpgp.report.numbers import MOST_FEATURES, ROWS, numbers_of
+from sharpgp.report.numbers import MAX_FEATURES_SHOWN, ROWS, numbers_of
 
 EVIL = "<script>alert(1)</script>\"'&<!--script-->"
 
@@ -233,12 +233,12 @@ def test_colours_have_enough_contrast_in_light_and_dark():
 
 
 def test_very_many_features_leave_those_that_stray(rng):
-    X = rng.normal(size=(400, MOST_FEATURES + 20))
+    X = rng.normal(size=(400, MAX_FEATURES_SHOWN + 20))
     y = rng.normal(size=400) * np.where(X[:, 3] > 0.8, 4.0, 0.7)
     found = predictions(y, X=X, d=X.shape[1])
     kept = numbers_of(found)["features"]
     assert kept.pop() == ROWS
-    assert len(kept) == MOST_FEATURES
+    assert len(kept) == MAX_FEATURES_SHOWN
     assert "x3" in kept
     assert kept == sorted(kept, key=lambda name: int(name[1:]))
 

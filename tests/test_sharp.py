@@ -104,7 +104,7 @@ def test_quantiles_never_cross_anywhere(problem, of_25_levels):
     assert (of_25_levels.predict_quantiles(everywhere, levels).diff(dim=1) >= 0).all()
 
 
-ALONE = "sharpgp.calibration.methods.sharp.path.LEVEL_ALONE"
+ALONE = "sharpgp.calibration.methods.sharp.path.EVALUATIONS_SINGLE_LEVEL"
 
 
 @pytest.fixture(scope="module")

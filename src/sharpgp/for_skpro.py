@@ -86,7 +86,7 @@ class SkproRegressor(BaseProbaRegressor):
 
 
 def _named(X: Any) -> Any:
-    """The same table with names that are text."""
+    """The same table with text as column names."""
     return X.set_axis([str(name) for name in X.columns], axis=1)
 
 

@@ -110,7 +110,7 @@ class Through:
         ends = as_numpy(
             self.model.predict_interval(self.features(X), coverage, symmetric=symmetric)
         )
-        return np.sort(self._back(ends), axis=1)
+        return np.sort(self._to_outer(ends), axis=1)
 
     def predict_quantiles(self, X: ArrayLike, levels: ArrayLike) -> np.ndarray:
         """Quantiles, (n,) for a single level and (n, k) for several; they never cross."""
@@ -118,7 +118,7 @@ class Through:
         asked = np.asarray(values, dtype=np.float64)
         if self.targets and not self._increasing(X):
             asked = 1 - asked
-        table = self._back(as_numpy(self.model.predict_quantiles(self.features(X), asked)))
+        table = self._to_outer(as_numpy(self.model.predict_quantiles(self.features(X), asked)))
         return table[:, 0] if single else table
 
     def predict_dist(self, X: ArrayLike) -> PredictiveDistribution:
@@ -129,7 +129,7 @@ class Through:
         inside = self.model.predict_dist(self.features(X)).numpy()
         if not self.targets:
             return inside
-        levels, table = inside.levels, self._back(inside.quantiles)
+        levels, table = inside.levels, self._to_outer(inside.quantiles)
         if table[0, 0] > table[0, -1]:
             levels, table = 1 - levels[::-1], table[:, ::-1]
         return PredictiveDistribution(levels.copy(), table.T.copy(), numpy=True)
@@ -164,10 +164,10 @@ class Through:
         """Whether the inverse transform of the target increases on the predictions."""
         inside: Any = self.features(X)
         ends = as_numpy(self.model.predict_quantiles(inside[:1], [0.25, 0.75]))
-        low, high = self._back(ends)[0]
+        low, high = self._to_outer(ends)[0]
         return bool(low <= high)
 
-    def _back(self, values: np.ndarray) -> np.ndarray:
+    def _to_outer(self, values: np.ndarray) -> np.ndarray:
         """Values of the innermost target in the outer units."""
         for target in reversed(self.targets):
             flat = target.inverse_transform(values.reshape(-1, 1))
@@ -217,4 +217,4 @@ class Loaded(Through):
     def predict(self, X: ArrayLike) -> np.ndarray:
         """The prediction of the original pipeline, shape (n,)."""
         predict = getattr(self.model, "predict_mean", None) or self.model.predict
-        return self._back(as_numpy(predict(self.features(X))))
+        return self._to_outer(as_numpy(predict(self.features(X))))

@@ -8,7 +8,7 @@ from sharpgp.calibration.predictors.base import FittedModel, calibrated_of
 from sharpgp.data.inputs import encode_rows
 
 #: Most rows predicted again for each feature; more would change the third digit.
-MOST_ROWS = 200
+MAX_ROWS_SHUFFLED = 200
 
 
 def relevance(
@@ -29,7 +29,7 @@ def relevance(
     model : SharpGPRegressor or Calibrated
         Fitted.
     X : array of shape (n, d), or a table with d columns
-        At most :data:`MOST_ROWS` of its rows are used.
+        At most :data:`MAX_ROWS_SHUFFLED` of its rows are used.
     random_state : int or None
 
     Returns
@@ -53,8 +53,8 @@ def relevance(
     if hasattr(model, "_checked"):  # with the usual noise or weight appended
         X = as_numpy(model._checked(X if rows is None else rows))
     rng = np.random.default_rng(random_state)
-    if len(X) > MOST_ROWS:
-        X = X[rng.choice(len(X), MOST_ROWS, replace=False)]
+    if len(X) > MAX_ROWS_SHUFFLED:
+        X = X[rng.choice(len(X), MAX_ROWS_SHUFFLED, replace=False)]
     predict = calibrated_of(model).predict_mean
     mean = as_numpy(predict(X))
     spread = float(np.sqrt(2 * mean.var()))

@@ -3,7 +3,6 @@ r"""Calibrated acquisition functions, in BoTorch's terms."""
 import math
 import warnings
 from abc import abstractmethod
-from typing import Any
 
 import torch
 from botorch.acquisition import AcquisitionFunction
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from sharpgp._ranks import points_needed, supported
 from sharpgp._validation import as_features, as_levels
-from sharpgp.calibration.predictors.base import calibrated_of
+from sharpgp.calibration.predictors.base import FittedModel, calibrated_of
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
 
 # Normal scores between which a quantile function is linear; beyond, it goes on as it ends.
@@ -27,7 +26,7 @@ _LEAST_SHARE = 1e-14
 class _OfCalibrated(AcquisitionFunction):
     """What acquisition functions of a calibrated model share: its points that are pending."""
 
-    def __init__(self, model: Any, maximize: bool, X_pending: Tensor | None) -> None:
+    def __init__(self, model: FittedModel, maximize: bool, X_pending: Tensor | None) -> None:
         calibrated = calibrated_of(model)
         super().__init__(model=calibrated)  # type: ignore[arg-type]
         self._base = self._now = calibrated
@@ -96,7 +95,7 @@ class CalibratedUpperConfidenceBound(_OfCalibrated):
 
     def __init__(
         self,
-        model: Any,
+        model: FittedModel,
         delta: float = 0.99,
         *,
         maximize: bool = True,
@@ -161,8 +160,8 @@ class CalibratedLogExpectedImprovement(_OfCalibrated):
 
     def __init__(
         self,
-        model: Any,
-        best_f: Any,
+        model: FittedModel,
+        best_f: float | Tensor,
         *,
         maximize: bool = True,
         X_pending: Tensor | None = None,

@@ -2,14 +2,16 @@
 
 import math
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from botorch.acquisition import AcquisitionFunction
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from sharpgp._validation import as_count, check_choice
@@ -25,6 +27,12 @@ from sharpgp.bo.surrogate import Surrogate, choose
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.persistence import load, save
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+#: A point: a dict by name, or an array (d,); and points, of which data frames are another kind.
+Point = dict[str, object] | np.ndarray
+Points = Mapping[str, object] | Sequence[Mapping[str, object]] | ArrayLike
 #: Acquisition functions by name.
 ACQUISITIONS = ("logei", "ucb")
 #: Successful runs that a model needs.
@@ -43,10 +51,10 @@ class Best:
     results are noisy it is the better recommendation: the best of many was also lucky.
     """
 
-    x: Any
+    x: Point
     y: float
     interval: tuple[float, float] | None
-    model_x: Any
+    model_x: Point
     model_y: float
 
 
@@ -92,7 +100,7 @@ class Optimiser:
 
     def __init__(
         self,
-        inputs: Any,
+        inputs: Mapping[str, object] | ArrayLike,
         *,
         maximize: bool = True,
         acquisition: str = "logei",
@@ -139,7 +147,9 @@ class Optimiser:
 
     # -------------------------------------------------------------- the loop
 
-    def ask(self, n: int | None = None, *, among: Any = None) -> Any:
+    def ask(
+        self, n: int | None = None, *, among: Points | None = None
+    ) -> Point | list[dict[str, object]]:
         """The next point to run, or the next ``n``; they are pending until they are told.
 
         One point is a dict, or an array (d,); ``n`` points are a list of dicts, or an array (n, d).
@@ -159,7 +169,7 @@ class Optimiser:
         found = self.record.space.points(torch.tensor(points, dtype=torch.float64))
         return found[0] if n is None else found
 
-    def tell(self, x: Any, y: Any, *, noise: Any = None) -> None:
+    def tell(self, x: Points, y: ArrayLike | None, *, noise: ArrayLike | None = None) -> None:
         """Results of runs, whether or not these were asked for.
 
         A run within a thousandth of an input's range from a pending point is the run of that point.
@@ -176,8 +186,8 @@ class Optimiser:
                 raise InvalidInputError(f"noise: expected nonnegative variances, found {known}")
         told = list(zip(coded, results, known, strict=True))
         predicted = [self._predicted(*one) for one in told]  # before any of them is known
-        for (x, result, variance), stated in zip(told, predicted, strict=True):
-            self.record.add(Run(tuple(x.tolist()), result, variance, *stated))
+        for (code, result, variance), stated in zip(told, predicted, strict=True):
+            self.record.add(Run(tuple(code.tolist()), result, variance, *stated))
         self._keep()
 
     @property
@@ -186,7 +196,7 @@ class Optimiser:
         return len(self.record.runs)
 
     @property
-    def pending(self) -> Any:
+    def pending(self) -> np.ndarray | list[dict[str, object]]:
         """Points that were asked for and not told."""
         coded = torch.tensor(self.record.pending, dtype=torch.float64)
         return self.record.space.points(coded.reshape(-1, self.record.space.d))
@@ -208,7 +218,9 @@ class Optimiser:
         shown = record.space.points(torch.tensor([x, by_model], dtype=torch.float64))
         return Best(shown[0], means[x], interval, shown[1], y)
 
-    def remaining(self, amount: float = 0.0, runs: int = 50, *, among: Any = None) -> float:
+    def remaining(
+        self, amount: float = 0.0, runs: int = 50, *, among: Points | None = None
+    ) -> float:
         """Probability that the next ``runs`` runs gain more than ``amount`` on the best point.
 
         See :func:`sharpgp.bo.small_sample.probability_of_gain`.  1 while the design is run, and
@@ -239,7 +251,7 @@ class Optimiser:
         """Whether to stop: :meth:`remaining`, which takes the rest, is at most ``probability``."""
         return self.remaining(amount, **remaining) <= _in_unit(probability, "probability")
 
-    def predict_interval(self, X: Any, coverage: float = 0.95) -> np.ndarray:
+    def predict_interval(self, X: Points, coverage: float = 0.95) -> np.ndarray:
         """Calibrated intervals (n, 2) for results at points; from the first result on."""
         Z = self.record.space.to_unit(self.record.space.codes(X))
         return self._intervals(Z, coverage, latent=False).numpy()
@@ -372,7 +384,7 @@ class Optimiser:
         if self.file is not None:
             self.save(self.file)
 
-    def plot(self) -> Any:
+    def plot(self) -> "Figure":
         """A matplotlib figure: results, whether the model foresaw them, what is left to gain."""
         from sharpgp.plots import optimisation_figure
 

@@ -1,13 +1,18 @@
 """The optimiser as a sampler of Optuna."""
 
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from sharpgp._extras import need
 from sharpgp.bo.optimiser import Optimiser
 from sharpgp.bo.space import MAX_VALUES, Log
 from sharpgp.exceptions import InvalidInputError
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+    from optuna.study import Study
+    from optuna.trial import FrozenTrial, TrialState
 
 # Optuna may ask from several threads, and what is told has to be told once.
 _one_at_a_time = threading.Lock()
@@ -51,7 +56,7 @@ class OptunaSampler:
 
     def stop(
         self, probability: float = 0.05, *, amount: float, runs: int = 50
-    ) -> Callable[[Any, Any], None]:
+    ) -> "Callable[[Study, FrozenTrial], None]":
         """A callback that ends the study; see :meth:`~sharpgp.bo.Optimiser.stop`."""
 
         def callback(study: Any, trial: Any) -> None:
@@ -63,7 +68,9 @@ class OptunaSampler:
 
         return callback
 
-    def infer_relative_search_space(self, study: Any, trial: Any) -> dict[str, Any]:
+    def infer_relative_search_space(
+        self, study: "Study", trial: "FrozenTrial"
+    ) -> "dict[str, BaseDistribution]":
         """Parameters that all finished trials share, those with a single value left out."""
         from optuna.search_space import intersection_search_space
 
@@ -71,8 +78,8 @@ class OptunaSampler:
         return {name: one for name, one in sorted(shared.items()) if not one.single()}
 
     def sample_relative(
-        self, study: Any, trial: Any, search_space: dict[str, Any]
-    ) -> dict[str, Any]:
+        self, study: "Study", trial: "FrozenTrial", search_space: "dict[str, BaseDistribution]"
+    ) -> dict[str, object]:
         """Values of the shared parameters."""
         if not search_space:
             return {}
@@ -83,14 +90,16 @@ class OptunaSampler:
                 self.loop = Optimiser(inputs, maximize=maximize, **self.settings)
                 self._space, self._told = dict(search_space), set()
             self._tell(self.loop, study, but=trial.number)
-            point = self.loop.ask()
+            point: Any = self.loop.ask()
         return {name: snap(point[name], one) for name, one in search_space.items()}
 
-    def sample_independent(self, study: Any, trial: Any, name: str, distribution: Any) -> Any:
+    def sample_independent(
+        self, study: "Study", trial: "FrozenTrial", name: str, distribution: "BaseDistribution"
+    ) -> object:
         """A random value of a parameter that is not shared."""
         return self._independent.sample_independent(study, trial, name, distribution)
 
-    def before_trial(self, study: Any, trial: Any) -> None:
+    def before_trial(self, study: "Study", trial: "FrozenTrial") -> None:
         """Refuse several objectives."""
         if len(study.directions) != 1:
             raise InvalidInputError(
@@ -98,7 +107,13 @@ class OptunaSampler:
                 "see sharpgp.bo.as_botorch for several"
             )
 
-    def after_trial(self, study: Any, trial: Any, state: Any, values: Any) -> None:
+    def after_trial(
+        self,
+        study: "Study",
+        trial: "FrozenTrial",
+        state: "TrialState",
+        values: Sequence[float] | None,
+    ) -> None:
         """Nothing to do: results are told before the next question."""
 
     def reseed_rng(self) -> None:

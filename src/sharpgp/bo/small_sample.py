@@ -103,7 +103,6 @@ class SmallSamplePredictor(Calibrated):
             self._factor = cholesky(posterior.latent_covariance(self.pending, self.pending))[0]
 
     def location(self, X: Tensor) -> Tensor:
-        """The mean of the GP."""
         return self.posterior.mean(X)
 
     def moments(self, X: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,6 @@
 """Calibrated models and GPs as BoTorch models, for BoTorch's own acquisition functions."""
 
 from collections.abc import Callable
-from typing import Any
 
 import gpytorch
 import torch
@@ -12,7 +11,7 @@ from botorch.posteriors import TransformedPosterior
 from botorch.posteriors.posterior import Posterior
 from torch import Tensor
 
-from sharpgp.calibration.predictors.base import Calibrated, calibrated_of
+from sharpgp.calibration.predictors.base import Calibrated, FittedModel, calibrated_of
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import posterior as gps
 from sharpgp.gp.exact.posterior import ExactPosterior
@@ -26,7 +25,7 @@ _NODES = torch.arange(-14, 15, dtype=torch.float64) * _STEP
 _SUMMED = torch.arange(-28, 29, dtype=torch.float64) * _STEP
 
 
-def as_botorch(model: Any) -> Model:
+def as_botorch(model: FittedModel | ExactPosterior) -> Model:
     r"""A BoTorch model, for any of BoTorch's acquisition functions, objectives and constraints.
 
     Of a calibrated model: joint draws of its GP, each moved through the calibrated marginals.  A

@@ -94,7 +94,7 @@ def fit(
     base: Annotated[
         str,
         typer.Option(
-            help="auto, for a pool of models; rbf, matern12, matern32, matern52, additive or laplace, "
+            help="auto, for a pool of models; rbf, matern12, matern32, matern52, laplace, additive, "
             "or a sum such as rbf+matern12; or a comma-separated pool of your own, which may also "
             "name extra_trees, random_forest and boosted_trees."
         ),
@@ -362,7 +362,7 @@ def report(
 
 def _is_large(data: list[str], most: int | None) -> bool:
     """Whether there are several tables, or one with more rows than are fitted."""
-    from sharpgp.tabular.files import MOST_ROWS, rows_in
+    from sharpgp.tabular.files import MAX_ROWS_FITTED, rows_in
     from sharpgp.tabular.places import Place, is_one_file
 
     if len(data) > 1 or not is_one_file(data[0]):
@@ -370,7 +370,7 @@ def _is_large(data: list[str], most: int | None) -> bool:
     rows = rows_in(data[0])
     if rows is None:
         return not Place.parse(data[0]).is_local
-    return rows > (most or MOST_ROWS)
+    return rows > (most or MAX_ROWS_FITTED)
 
 
 def _remove(folder: Path) -> None:

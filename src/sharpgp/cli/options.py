@@ -50,7 +50,7 @@ def check_place(device: str, engine: str = "local", *of_cluster: Any) -> None:
 
 
 def base_of(text: str) -> str | list[str]:
-    """Value for ``base=``: a name, or several separated by commas; a plus adds kernels up.
+    """What ``base=`` takes: a name, or several separated by commas; a plus adds kernels up.
 
     Examples
     --------

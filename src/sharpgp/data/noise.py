@@ -7,7 +7,7 @@ refits, and a prediction is for an observation with the given noise.
 Models are fitted to rows with equal ``x`` as one, which is exact: the likelihood of
 ``y_1, ..., y_m`` is, up to a factor without ``f``, that of their weighted mean
 ``sum(y_i / v_i) / sum(1 / v_i)`` with the variance ``1 / sum(1 / v_i)``.  Single rows calibrate,
-since single rows are predicted: a variance that was given too small does not make intervals too
+because single rows are predicted.  So a variance that is too small does not make intervals too
 narrow.
 """
 

@@ -41,7 +41,7 @@ _EXPECTED = (
 class Bounds:
     """Smallest and largest possible target; None for no bound.
 
-    ``assumed`` bounds are what data suggest, and are given up when later data disagree.
+    ``assumed`` bounds come from the data, and are dropped when later data disagree.
 
     Examples
     --------
@@ -101,7 +101,7 @@ class Bounds:
     def revise(self, y: np.ndarray) -> "Bounds | None":
         """Bounds revised by more targets: unchanged, or an error if they were given.
 
-        Assumed bounds are given up, with a warning, on the side where a target lies beyond.
+        Assumed bounds are dropped, with a warning, on the side where a target lies beyond.
 
         Examples
         --------
@@ -262,7 +262,7 @@ class BoundedTable(DistributionTable):
 
     def crps(self, y: Tensor) -> Tensor:
         table, u = self._table, self._table.standardised(y)
-        inside = self._kept(u)
+        inside = self._clipped(u)
         below = table.area_below(inside) - table.area_below(self._low)
         above = table.area_above(inside) - table.area_above(self._high)
         area = below.clamp_min(0) + above.clamp_min(0) + (u - inside).abs()
@@ -285,8 +285,8 @@ class BoundedTable(DistributionTable):
         left, right = table.u[:, :-1], table.u[:, :-1] + table.w
         at_low = ((self._low - left) / table.w).clamp(0, 1)
         at_high = ((right - self._high) / table.w).clamp(0, 1)
-        left, right = self._kept(left), self._kept(right)
-        values = [self._kept(left), (left + right) / 2, self._kept(right)]
+        left, right = self._clipped(left), self._clipped(right)
+        values = [self._clipped(left), (left + right) / 2, self._clipped(right)]
         shares = [at_low, 1 - at_low - at_high, at_high]
         widths = [torch.zeros_like(left), right - left, torch.zeros_like(left)]
         shares = [table.dp * share for share in shares]
@@ -297,7 +297,7 @@ class BoundedTable(DistributionTable):
         table = self._table
         tail = table.lower if lower else table.upper
         node = table.u[:, :1] if lower else table.u[:, -1:]
-        start = self._kept(node)
+        start = self._clipped(node)
         # A tail that starts beyond the far bound counts only once it is back within.
         back = (node - self._high if lower else self._low - node).clamp_min(0)
         end = back + (start - self._low if lower else self._high - start)
@@ -305,7 +305,7 @@ class BoundedTable(DistributionTable):
         square = tail.square_up_to(end) - tail.square_up_to(back) - 2 * back * mean
         return start, mean, square.clamp_min(0)
 
-    def _kept(self, u: Tensor) -> Tensor:
+    def _clipped(self, u: Tensor) -> Tensor:
         return torch.maximum(torch.minimum(u, self._high), self._low)
 
 

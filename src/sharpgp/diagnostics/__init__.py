@@ -1,6 +1,6 @@
 """Predictions of a fitted model for test data, collected once for figures and the report."""
 
-from sharpgp.diagnostics.chance import COVERAGE_LOOKS, FEWEST_JUDGED, Floats, bands_of_chance
+from sharpgp.diagnostics.chance import COVERAGE_LOOKS, MIN_POINTS_PER_GROUP, Floats, bands_of_chance
 from sharpgp.diagnostics.collecting import COVERAGES, diagnose
 from sharpgp.diagnostics.curves import LevelCurves, level_curves
 from sharpgp.diagnostics.edges import texts_of
@@ -10,7 +10,7 @@ from sharpgp.diagnostics.own_columns import OwnColumn, column_named
 __all__ = [
     "COVERAGES",
     "COVERAGE_LOOKS",
-    "FEWEST_JUDGED",
+    "MIN_POINTS_PER_GROUP",
     "Diagnostics",
     "Floats",
     "LevelCurves",

@@ -10,7 +10,7 @@ Floats = NDArray[np.float64]
 #: All coverages of a page count as this many separate looks, as their intervals are nested.
 COVERAGE_LOOKS = 3
 #: Fewest points for judging a group.
-FEWEST_JUDGED = 10
+MIN_POINTS_PER_GROUP = 10
 
 
 def bands_of_chance(
@@ -19,7 +19,7 @@ def bands_of_chance(
     """Where the coverage of each bin falls for calibrated intervals, for all bins together.
 
     19 in 20 calibrated predictors have all bins of all ``looks`` figures like this one inside. Bins
-    of fewer than :data:`FEWEST_JUDGED` points are not judged: their band is [0, 1].
+    of fewer than :data:`MIN_POINTS_PER_GROUP` points are not judged: their band is [0, 1].
 
     Examples
     --------
@@ -31,7 +31,9 @@ def bands_of_chance(
     """
     confidence = 1 - 0.05 / (len(bins.n_points) * looks)
     bands = [
-        coverage_band(coverage, n_cal, int(n), confidence) if n >= FEWEST_JUDGED else (0.0, 1.0)
+        coverage_band(coverage, n_cal, int(n), confidence)
+        if n >= MIN_POINTS_PER_GROUP
+        else (0.0, 1.0)
         for n in bins.n_points
     ]
     low, high = np.array(bands).T

@@ -14,7 +14,7 @@ from sharpgp.calibration.predictors.by_score import ScoredPredictor
 Floats = NDArray[np.float64]
 
 #: Most knots of a curve; a figure cannot show more.
-MOST_KNOTS = 200
+MAX_KNOTS = 200
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def level_curves(calibrated: Calibrated, feature_names: Sequence[str] = ()) -> L
     else:
         return None
     knots = len(delta)
-    kept = np.unique(np.linspace(0, knots - 1, min(knots, MOST_KNOTS)).round().astype(np.int64))
+    kept = np.unique(np.linspace(0, knots - 1, min(knots, MAX_KNOTS)).round().astype(np.int64))
     return LevelCurves(
         delta=as_numpy(delta)[kept],
         beta=as_numpy(beta)[kept],

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sharpgp.data.encoding import TableEncoding
 from sharpgp.data.table_check import Suspicion, suspicions
-from sharpgp.diagnostics.chance import COVERAGE_LOOKS, FEWEST_JUDGED, Floats, bands_of_chance
+from sharpgp.diagnostics.chance import COVERAGE_LOOKS, MIN_POINTS_PER_GROUP, Floats, bands_of_chance
 from sharpgp.diagnostics.curves import LevelCurves
 from sharpgp.diagnostics.own_columns import OwnColumn, own_columns
 from sharpgp.exchangeability import Exchangeability
@@ -153,14 +153,15 @@ class Diagnostics:
     def gap_patterns(self) -> list[str]:
         """Missing columns of each row; empty if no row lacks anything.
 
-        Complete rows are "complete"; patterns of fewer than :data:`FEWEST_JUDGED` rows are pooled
-        as "others".
+        Complete rows are "complete"; patterns of fewer than :data:`MIN_POINTS_PER_GROUP` rows are
+        pooled as "others".
         """
         if self.gaps is None or not any(self.gaps):
             return []
         counts = Counter(self.gaps)
         return [
-            (gap or "complete") if counts[gap] >= FEWEST_JUDGED else "others" for gap in self.gaps
+            (gap or "complete") if counts[gap] >= MIN_POINTS_PER_GROUP else "others"
+            for gap in self.gaps
         ]
 
     def coverage_by_gaps(self, k: int) -> dict[str, tuple[int, float]]:
@@ -176,7 +177,7 @@ class Diagnostics:
         out = []
         for pattern, (size, covered) in by_pattern.items():
             band = coverage_band(float(self.coverages[k]), self.n_cal, size, confidence)
-            if size >= FEWEST_JUDGED and not band[0] <= covered <= band[1]:
+            if size >= MIN_POINTS_PER_GROUP and not band[0] <= covered <= band[1]:
                 out.append(pattern)
         return out
 

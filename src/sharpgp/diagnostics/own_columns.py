@@ -7,13 +7,13 @@ import numpy as np
 
 from sharpgp._validation import nearest
 from sharpgp.data.encoding import TableEncoding
-from sharpgp.diagnostics.chance import FEWEST_JUDGED, Floats
+from sharpgp.diagnostics.chance import MIN_POINTS_PER_GROUP, Floats
 from sharpgp.diagnostics.edges import texts_of
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.metrics import BinnedCoverage, coverage_along
 
 #: Most categories of a column that are judged one by one; all others are judged together.
-MOST_SHOWN = 12
+MAX_CATEGORIES_SHOWN = 12
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,11 @@ def column_named(columns: Sequence[OwnColumn], wanted: int | str) -> OwnColumn:
 def _by_label(name: str, texts: np.ndarray, order: tuple[str, ...] | None) -> OwnColumn:
     labels, counts = np.unique(texts.astype(str), return_counts=True)
     often = sorted(zip(-counts, labels, strict=True))
-    kept = [str(label) for n, label in often[:MOST_SHOWN] if -n >= FEWEST_JUDGED or len(often) < 3]
+    kept = [
+        str(label)
+        for n, label in often[:MAX_CATEGORIES_SHOWN]
+        if -n >= MIN_POINTS_PER_GROUP or len(often) < 3
+    ]
     if order is not None:
         kept = sorted(kept, key=lambda label: order.index(label) if label in order else len(order))
     rest = len(labels) > len(kept)

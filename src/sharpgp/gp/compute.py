@@ -4,7 +4,6 @@ import copy
 import gc
 import logging
 import os
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -32,8 +31,6 @@ MAX_ROWS_ONE_THREAD = 3000
 MAX_ROWS_BATCHED = 5000
 # Blocks shrink by these factors when GPU memory runs out; then the CPU takes over.
 _BLOCK_DIVISORS = (1, 8, 64)
-# Seconds between switches of two threads that work side by side.
-_SWITCH_SECONDS = 1e-4
 
 # Block factors in force, one for each call of within_memory.  Global, as GPU memory is: backward
 # passes on a GPU run on autograd's own thread, which sees no ContextVar.
@@ -234,37 +231,6 @@ def side_by_side(
     [1, 4, 9]
     """
     return list(in_order(function, items, alone=alone))
-
-
-@contextmanager
-def beside(apart: bool) -> Iterator[Callable[[Callable[[], Result]], Callable[[], Result]]]:
-    """Begin work that is needed later; returns a function that waits for its result.
-
-    With ``apart``, a separate thread does the work, with the caller's number of threads per
-    operation: CPU work while the caller keeps a GPU busy.  Otherwise the work is done when its
-    result is needed.
-
-    Examples
-    --------
-    >>> with beside(apart=True) as begin:
-    ...     later = begin(lambda: 6 * 7)
-    ...     later()
-    42
-    """
-    if not apart:
-        yield lambda work: work
-        return
-    threads, interval = torch.get_num_threads(), sys.getswitchinterval()
-    with ThreadPoolExecutor(
-        1, "sharpgp-beside", initializer=torch.set_num_threads, initargs=(threads,)
-    ) as worker:
-        # Both take Python's lock often, and would wait this long each time.
-        sys.setswitchinterval(min(interval, _SWITCH_SECONDS))
-        try:
-            yield lambda work: worker.submit(copy_context().run, work).result
-        finally:
-            worker.shutdown(cancel_futures=True)  # after an error the rest is not needed
-            sys.setswitchinterval(interval)
 
 
 @cache

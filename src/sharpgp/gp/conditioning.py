@@ -1,6 +1,5 @@
 """The kind of GP for many rows: learned from some of them, conditioned on all."""
 
-import logging
 from typing import Any
 
 from torch import Tensor
@@ -14,8 +13,6 @@ from sharpgp.gp.sparse.training import train_sparse
 from sharpgp.gp.training import retrain_exact, train
 from sharpgp.gp.wrappers.wrapper import WrappedPosterior
 from sharpgp.policy import INDUCING, LEARNED_ROWS, SEARCHED_ROWS, Policy
-
-logger = logging.getLogger("sharpgp")
 
 
 def condition(trained: Posterior, X: Tensor, y: Tensor, policy: Policy) -> DataPosterior:

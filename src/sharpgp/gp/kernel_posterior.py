@@ -77,17 +77,14 @@ class KernelPosterior(CovariancePosterior, DataPosterior):
 
     @property
     def n_train(self) -> int:
-        """Number of training points ``N``."""
         return self._X.shape[0]
 
     @property
     def n_features(self) -> int:
-        """Number of features ``d``."""
         return self._X.shape[1]
 
     @property
     def device(self) -> torch.device:
-        """Where tensors live."""
         return self._X.device
 
     @property
@@ -99,12 +96,10 @@ class KernelPosterior(CovariancePosterior, DataPosterior):
 
     @property
     def X_train(self) -> Tensor:
-        """Training inputs [N, d] in the user's units."""
         return self.x_units.back(self._X)
 
     @property
     def y_train(self) -> Tensor:
-        """Training targets [N] in the user's units."""
         return self.y_units.back(self._y)
 
     @property
@@ -126,7 +121,6 @@ class KernelPosterior(CovariancePosterior, DataPosterior):
         """Predictive mean and standard deviation [K, T], both under each ``theta`` [K, P]."""
 
     def conditioned_on(self, X: Tensor, y: Tensor) -> Self:
-        """The same GP, hyperparameters and units included, conditioned on other data."""
         return self._again(X, y, self.theta_R, self.x_units, self.y_units)
 
     def in_units(self, theta_R: Tensor, x_units: Affine, y_units: Affine) -> Self:

@@ -93,7 +93,7 @@ class Posterior(ABC):
 
     @property
     def ties(self) -> Ties | None:
-        """Which features share a lengthscale, see :mod:`sharpgp.gp.ties`; None if none do."""
+        """Which features share a lengthscale, see :mod:`sharpgp.gp.ties`; None where none do."""
         return None
 
     @property

@@ -10,7 +10,7 @@ from sharpgp.metrics._checks import Floats
 from sharpgp.metrics.conditional import excess_risk
 
 #: Fewest test points for judging coverage given the features.
-FEWEST_CONDITIONAL = 30
+MIN_ROWS_CONDITIONAL = 30
 _LABELS = {
     "ece": "ECE (21 levels)",
     "ece_floor": "ECE floor",
@@ -126,7 +126,7 @@ def calibration_report(
         f"coverage_{percent}": scores.interval_coverage(y, lower, upper),
         f"interval_score_{percent}": scores.interval_score(y, lower, upper, coverage),
     }
-    if X is not None and len(y) >= FEWEST_CONDITIONAL:
+    if X is not None and len(y) >= MIN_ROWS_CONDITIONAL:
         found = excess_risk(X, y, lower, upper, coverage, n_cal=n_cal)
         of_intervals[f"excess_risk_{percent}"] = found.value
         of_intervals[f"excess_risk_chance_{percent}"] = found.chance

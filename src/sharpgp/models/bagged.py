@@ -9,11 +9,11 @@ from sharpgp._stored import Array, Several, agree, stored
 from sharpgp.data.folds import Split
 from sharpgp.models.laws import Law, averaged
 from sharpgp.models.model import HeldOut, Learner, OutOfFold
-from sharpgp.models.wrapper import AroundModel
+from sharpgp.models.wrapper import WrappedModel
 
 
 @stored("AveragedModel", model=Learner, refits=Several(Learner), scores=Array("n"), crps=float)
-class AveragedModel(AroundModel, Learner):
+class AveragedModel(WrappedModel, Learner):
     """Fits trained on most of the data, averaged, see :func:`sharpgp.models.laws.averaged`.
 
     Fits of flexible models differ by chance, which an average removes; and held-out scores of the

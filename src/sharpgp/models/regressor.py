@@ -116,7 +116,6 @@ class ScikitMean(Mean):
         return [(rest.numpy(), test.numpy()) for rest, test in complements(len(labels), tests)]
 
     def __call__(self, X: Tensor) -> Tensor:
-        """Predictions [T]."""
         if X.requires_grad:
             raise InvalidInputError(
                 "mean: expected the GP's own mean where gradients are needed, found "

@@ -26,7 +26,7 @@ from sharpgp._stored import Array, agree, stored
 from sharpgp.data.folds import equal_rows, row_numbers
 from sharpgp.models.laws import Law, Normal, either
 from sharpgp.models.model import HeldOut, Model
-from sharpgp.models.wrapper import AroundModel
+from sharpgp.models.wrapper import WrappedModel
 
 #: Residuals up to this share of the target's deviation are rounding: copies are predicted exactly.
 ROUNDING = 1e-9
@@ -237,7 +237,7 @@ class KnownInputs:
         ("known", "labels", "mean", "count", "rounding", "_shared", "_law"), None
     ),
 )
-class SeenModel(AroundModel):
+class SeenModel(WrappedModel):
     """A model that also knows the measurements at each of its inputs.
 
     Parameters

@@ -59,22 +59,18 @@ class RefittedModel(Learner):
 
     @property
     def X_train(self) -> Tensor:
-        """Training inputs [N, d]."""
         return self._X
 
     @property
     def y_train(self) -> Tensor:
-        """Training targets [N]."""
         return self._y
 
     @property
     def n_features(self) -> int:
-        """Number of features ``d``."""
         return self._X.shape[1]
 
     @property
     def device(self) -> torch.device:
-        """Where tensors live."""
         return self._X.device
 
     @abstractmethod

@@ -7,7 +7,7 @@ from sharpgp.gp.posterior import Posterior
 from sharpgp.models.model import Model
 
 
-class AroundModel(Model):
+class WrappedModel(Model):
     """A model around another one, with the other's data and GP.
 
     Attributes
@@ -27,20 +27,16 @@ class AroundModel(Model):
 
     @property
     def X_train(self) -> Tensor:
-        """Training inputs [N, d]."""
         return self.model.X_train
 
     @property
     def y_train(self) -> Tensor:
-        """Training targets [N]."""
         return self.model.y_train
 
     @property
     def n_features(self) -> int:
-        """Number of features ``d``."""
         return self.model.n_features
 
     @property
     def device(self) -> torch.device:
-        """Where tensors live."""
         return self.model.device

@@ -15,16 +15,16 @@ from scipy.special import ndtri
 from scipy.stats import f as fisher
 
 from sharpgp.diagnostics import Diagnostics
-from sharpgp.diagnostics.chance import FEWEST_JUDGED
+from sharpgp.diagnostics.chance import MIN_POINTS_PER_GROUP
 from sharpgp.metrics import coverage_band
 from sharpgp.report.advice import narrow_advice, spread_advice, wide_advice
-from sharpgp.report.numbers import CALM, FIRST_COVERAGE, MOST_ECE, ROWS, Numbers
+from sharpgp.report.numbers import FIRST_COVERAGE, MAX_ECE_RATIO, ROWS, SHARE_PASSED, Numbers
 from sharpgp.report.wording import numeral, percent, place_of, place_of_gaps
 
 #: Fewest points for judging shape, trend and groups.
-FEWEST = 30
+MIN_POINTS = 30
 #: Standard errors that a calibrated predictor exceeds one time in fifty.
-_FAR = float(ndtri((1 + CALM) / 2))
+_FAR = float(ndtri((1 + SHARE_PASSED) / 2))
 #: The same for a trend along the rows, one time in 500: rows are rarely in a meaningful order.
 _TREND = float(ndtri(0.999))
 #: Standard error of a robust spread (the range of the middle half) of n normal scores, times the
@@ -150,7 +150,7 @@ def _copies(found: Diagnostics) -> Fault | None:
 
 def _groups(found: Diagnostics) -> Fault | None:
     """One-way analysis of variance of the scores."""
-    if found.groups is None or len(found.y) < FEWEST:
+    if found.groups is None or len(found.y) < MIN_POINTS:
         return None
     u, which = scores_of(found), found.groups
     n, k = len(u), int(which.max()) + 1
@@ -160,7 +160,7 @@ def _groups(found: Diagnostics) -> Fault | None:
     mean = np.bincount(which, weights=u) / size
     between = float((size * (mean - u.mean()) ** 2).sum()) / (k - 1)
     within = float(((u - mean[which]) ** 2).sum()) / (n - k)
-    if within > 0 and fisher.sf(between / within, k - 1, n - k) >= 1 - CALM:
+    if within > 0 and fisher.sf(between / within, k - 1, n - k) >= 1 - SHARE_PASSED:
         return None
     typical = (n - (size**2).sum() / n) / (k - 1)
     shared = max(0.0, (between - within) / typical)
@@ -176,7 +176,7 @@ def _groups(found: Diagnostics) -> Fault | None:
 def _drift(found: Diagnostics) -> Fault | None:
     """A trend of the scores along the rows, unless these are sorted by the target."""
     n = len(found.y)
-    if n < FEWEST or found.groups is not None:
+    if n < MIN_POINTS or found.groups is not None:
         return None
     row = np.arange(n)
     if abs(_correlation(row, _ranks(found.y))) > _SORTED:
@@ -198,7 +198,7 @@ def _drift(found: Diagnostics) -> Fault | None:
 def _shift(found: Diagnostics) -> Fault | None:
     """Too many points on one side of the predicted median."""
     above = float((found.pit > 0.5).mean())
-    low, high = coverage_band(0.5, found.n_cal, len(found.y), CALM)
+    low, high = coverage_band(0.5, found.n_cal, len(found.y), SHARE_PASSED)
     if low <= above <= high:
         return None
     side, share = ("low", above) if above > high else ("high", 1 - above)
@@ -214,7 +214,7 @@ def _shift(found: Diagnostics) -> Fault | None:
 
 def _spread(found: Diagnostics) -> Fault | None:
     """The middle half of the scores is too wide or too narrow."""
-    if len(found.y) < FEWEST:
+    if len(found.y) < MIN_POINTS:
         return None
     spread = _robust_spread(scores_of(found))
     if abs(np.log(spread)) <= _FAR * _SPREAD_ERROR * _error(found):
@@ -235,11 +235,11 @@ def _spread(found: Diagnostics) -> Fault | None:
 def _tails(found: Diagnostics) -> Fault | None:
     """More points far out than the middle of the scores suggests."""
     n = len(found.y)
-    if n < FEWEST:
+    if n < MIN_POINTS:
         return None
     u = scores_of(found)
     far = np.abs(u - np.median(u)) > _OUTER * max(1.0, _robust_spread(u))
-    low, _ = coverage_band(0.99, found.n_cal, n, CALM)
+    low, _ = coverage_band(0.99, found.n_cal, n, SHARE_PASSED)
     if 1 - far.mean() >= low:
         return None
     return Fault(
@@ -254,7 +254,7 @@ def _tails(found: Diagnostics) -> Fault | None:
 def _levels(found: Diagnostics) -> Fault | None:
     """All levels at once, by the ECE against its floor."""
     ratio = found.report["ece"] / found.report["ece_floor"]
-    if ratio <= MOST_ECE:
+    if ratio <= MAX_ECE_RATIO:
         return None
     return Fault(
         "levels",
@@ -308,7 +308,7 @@ def _conditional(found: Diagnostics) -> Fault | None:
 
 
 def _places(found: Diagnostics, numbers: Numbers) -> list[tuple[Fault, np.ndarray]]:
-    """Groups of points whose coverage differs, and which points, worst first; one per feature."""
+    """Groups whose coverage differs, with their points, worst first; one per feature."""
     named: dict[str, tuple[float, Fault, np.ndarray]] = {}
     for k, part in enumerate(numbers["intervals"]):
         columns = {column.name: column.values for column in found.columns}
@@ -328,7 +328,7 @@ def _places(found: Diagnostics, numbers: Numbers) -> list[tuple[Fault, np.ndarra
                 one = _place(found, place, part["coverage"], group["covered"], group["n"], inside)
                 named[name] = max(named.get(name, one), one, key=lambda place: place[0])
         by_gaps, beyond = found.coverage_by_gaps(k), found.gaps_beyond_chance(k)
-        alike = all(name in beyond for name, (n, _) in by_gaps.items() if n >= FEWEST_JUDGED)
+        alike = all(name in beyond for name, (n, _) in by_gaps.items() if n >= MIN_POINTS_PER_GROUP)
         for pattern in [] if alike else beyond:  # if all groups fail, gaps are not the reason
             n, covered = by_gaps[pattern]
             inside = np.array([row == pattern for row in found.gap_patterns])

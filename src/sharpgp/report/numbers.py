@@ -7,7 +7,7 @@ from scipy.special import ndtri
 
 from sharpgp.diagnostics import (
     COVERAGE_LOOKS,
-    FEWEST_JUDGED,
+    MIN_POINTS_PER_GROUP,
     Diagnostics,
     Floats,
     OwnColumn,
@@ -27,20 +27,20 @@ from sharpgp.metrics import (
 #: Coverage that the page shows first, if available.
 FIRST_COVERAGE = 0.95
 #: Most features on the page; beyond, those whose coverage strays most are kept.
-MOST_FEATURES = 40
+MAX_FEATURES_SHOWN = 40
 #: Name of the order of the rows, which is treated like a feature.
 ROWS = "row"
 #: Bins of equal count along a width or a feature, and of the histogram of widths.
 COVERAGE_BINS, WIDTH_BINS = 5, 24
 #: Fewest test points for 20 bins of the PIT histogram, instead of 10.
-MANY_POINTS = 1000
+MIN_POINTS_20_BINS = 1000
 #: Most points in the figure of observed against predicted, and rows of the table of worst points.
-MOST_DRAWN, MOST_LISTED = 250, 8
+MAX_POINTS_DRAWN, MAX_POINTS_LISTED = 250, 8
 #: How often a calibrated predictor passes a test of all points together.
-CALM = 0.98
+SHARE_PASSED = 0.98
 #: A calibrated predictor's ECE exceeds this multiple of its floor one time in fifty: the ratio of
 #: the 98 % point of the Cramer-von Mises statistic, 0.62, to its mean, 1/6.
-MOST_ECE = 3.7
+MAX_ECE_RATIO = 3.7
 
 Numbers = dict[str, Any]
 
@@ -77,9 +77,11 @@ def _reliability(found: Diagnostics) -> Numbers:
 
 
 def _pit(found: Diagnostics) -> Numbers:
-    n_bins = 20 if len(found.y) >= MANY_POINTS else 10
+    n_bins = 20 if len(found.y) >= MIN_POINTS_20_BINS else 10
     # The histogram is judged as a whole: 49 in 50 calibrated predictors have all bars inside.
-    histogram = pit_histogram(found.pit, found.n_cal, n_bins, confidence=1 - (1 - CALM) / n_bins)
+    histogram = pit_histogram(
+        found.pit, found.n_cal, n_bins, confidence=1 - (1 - SHARE_PASSED) / n_bins
+    )
     return {
         "edges": _list(histogram.edges),
         "share": _list(histogram.share),
@@ -90,7 +92,7 @@ def _pit(found: Diagnostics) -> Numbers:
 
 def _intervals(found: Diagnostics, k: int, columns: list[OwnColumn]) -> Numbers:
     y, lower, upper, coverage = found.y, found.lower[:, k], found.upper[:, k], found.coverages[k]
-    confidence = 1 - (1 - CALM) / COVERAGE_LOOKS
+    confidence = 1 - (1 - SHARE_PASSED) / COVERAGE_LOOKS
     low, high = coverage_band(float(coverage), found.n_cal, len(y), confidence)
     width = upper - lower
     counts, edges = np.histogram(width, bins=WIDTH_BINS, range=_range(width))
@@ -146,7 +148,7 @@ def _differs(bins: BinnedCoverage, i: int, looks: int) -> bool:
     n, covered = bins.n_points, bins.coverage
     rest = np.delete(np.arange(len(n)), i)
     others = int(n[rest].sum())
-    if others < FEWEST_JUDGED:
+    if others < MIN_POINTS_PER_GROUP:
         return False
     # One hit and one miss are added to each side, so that shares of 0 and 1 also have an error.
     here = (covered[i] * n[i] + 1) / (n[i] + 2)
@@ -158,7 +160,7 @@ def _differs(bins: BinnedCoverage, i: int, looks: int) -> bool:
 def _shown_columns(found: Diagnostics) -> list[OwnColumn]:
     """Columns in order; if there are very many, those whose coverage strays most."""
     columns = list(found.columns)
-    if len(columns) <= MOST_FEATURES:
+    if len(columns) <= MAX_FEATURES_SHOWN:
         return columns
     k = int(np.abs(found.coverages - 0.9).argmin())
     strays = [
@@ -168,13 +170,15 @@ def _shown_columns(found: Diagnostics) -> list[OwnColumn]:
         ).max()
         for column in columns
     ]
-    return [columns[j] for j in sorted(np.argsort(strays)[-MOST_FEATURES:].tolist())]
+    return [columns[j] for j in sorted(np.argsort(strays)[-MAX_FEATURES_SHOWN:].tolist())]
 
 
 def _points(found: Diagnostics) -> Numbers:
     """Observed against predicted; very many points are thinned evenly along the predictions."""
     order = np.argsort(found.mean, kind="stable")
-    kept = order[np.unique(np.linspace(0, len(order) - 1, MOST_DRAWN).round().astype(np.int64))]
+    kept = order[
+        np.unique(np.linspace(0, len(order) - 1, MAX_POINTS_DRAWN).round().astype(np.int64))
+    ]
     return {
         "of": len(order),
         "row": (kept + 1).tolist(),
@@ -192,7 +196,7 @@ def _worst(found: Diagnostics) -> list[Numbers]:
     half = np.maximum((upper - lower) / 2, 1e-300)
     # In half widths from the middle: unlike probabilities, these tell 5 from 50 deviations.
     away = np.abs(found.y - (lower + upper) / 2) / half
-    rows = np.argsort(-away, kind="stable")[:MOST_LISTED]
+    rows = np.argsort(-away, kind="stable")[:MAX_POINTS_LISTED]
     return [
         {
             "row": int(i) + 1,

@@ -24,7 +24,7 @@ from sharpgp.report.numbers import FIRST_COVERAGE, Numbers, numbers_of
 from sharpgp.report.words import Finding, Verdict
 
 #: Most findings listed below the verdict.
-_MOST_FINDINGS = 5
+_MAX_FINDINGS = 5
 
 
 def write_report(
@@ -202,9 +202,9 @@ def _origin(found: Diagnostics, day: date) -> str:
 def _verdict(verdict: Verdict, wrong: Sequence[Fault]) -> str:
     more = "".join(
         f"<li>{escape(f'{fault.says[0].upper()}{fault.says[1:]}')}.</li>"
-        for fault in wrong[1 : 1 + _MOST_FINDINGS]
+        for fault in wrong[1 : 1 + _MAX_FINDINGS]
     )
-    rest = len(wrong) - 1 - _MOST_FINDINGS
+    rest = len(wrong) - 1 - _MAX_FINDINGS
     if rest > 0:
         more += f"<li>{rest} more.</li>"
     return (

@@ -11,8 +11,8 @@ import numpy as np
 
 from sharpgp.diagnostics import Diagnostics
 from sharpgp.report.advice import narrow_advice, spread_advice, wide_advice
-from sharpgp.report.faults import FEWEST, Fault, outside
-from sharpgp.report.numbers import MOST_ECE, ROWS, Numbers
+from sharpgp.report.faults import MIN_POINTS, Fault, outside
+from sharpgp.report.numbers import MAX_ECE_RATIO, ROWS, Numbers
 from sharpgp.report.wording import count, numeral, percent, place_of
 
 
@@ -40,12 +40,12 @@ def verdict(found: Diagnostics, faults: Sequence[Fault]) -> Verdict:
     leak = next((one for one in found.suspicions if one.kind == "leak"), None)
     if leak is not None and not (faults and faults[0].kind in ("inputs", "copies")):
         return Verdict("look", "Too good to be true?", leak.says, leak.cure)
-    if not faults and len(found.y) < FEWEST:
+    if not faults and len(found.y) < MIN_POINTS:
         return Verdict(
             "look",
             "Too few points to tell:",
             f"{numeral(len(found.y))} test points show no fault, and would not show most.",
-            f"{FEWEST} are a start, some hundreds are better.",
+            f"{MIN_POINTS} are a start, some hundreds are better.",
         )
     if not faults:
         return Verdict(
@@ -86,7 +86,7 @@ def reliability(found: Diagnostics, numbers: Numbers, faults: Sequence[Fault]) -
         f"calibration error is {ratio:.1f} times its floor."
     )
     fault = _of_the_whole(faults)
-    if fault is None and ratio > MOST_ECE:
+    if fault is None and ratio > MAX_ECE_RATIO:
         return Finding(shows, _reason(faults), False)
     if fault is None:
         alike = (

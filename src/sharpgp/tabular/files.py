@@ -25,7 +25,7 @@ from sharpgp.tabular.places import Format, Place, format_of
 #: Rows held in memory at a time.
 ROWS = 10_000
 #: Default of the most rows of a file to fit, which takes minutes.
-MOST_ROWS = 100_000
+MAX_ROWS_FITTED = 100_000
 _BLOCK_BYTES = 2**21
 #: Excel's truth values in English, German, French, Spanish, Italian and Dutch.
 TRUE = ["1", "true", "True", "TRUE", "WAHR", "VRAI", "VERDADERO", "VERO", "WAAR"]
@@ -54,9 +54,7 @@ def read_whole(
     decimal = reading.decimal
     with plain_errors(path):
         if form == "parquet":
-            import pyarrow.parquet as pq
-
-            table = pq.ParquetFile(Place.parse(path).file()).read()
+            table = Place.parse(path).parquet().read()
         elif form == "excel":
             table, told, decimal = read_sheet(path, [*MISSING, *missing], reading)
         else:
@@ -131,9 +129,7 @@ def names_in(path: str | os.PathLike[str], reading: Reading = AS_GUESSED) -> lis
     form = format_of(path)
     with plain_errors(path):
         if form == "parquet":
-            import pyarrow.parquet as pq
-
-            names = pq.ParquetFile(Place.parse(path).file()).schema_arrow.names
+            names = Place.parse(path).parquet().schema_arrow.names
         elif form == "excel":
             names = read_sheet(path, MISSING, reading)[0].column_names
         else:
@@ -149,10 +145,8 @@ def rows_in(path: str | os.PathLike[str]) -> int | None:
     """
     form = format_of(path)
     if form == "parquet":
-        import pyarrow.parquet as pq
-
         with plain_errors(path):
-            return int(pq.ParquetFile(Place.parse(path).file()).metadata.num_rows)
+            return int(Place.parse(path).parquet().metadata.num_rows)
     if form == "excel" or not Place.parse(path).is_local:
         return None
     lines, last = 0, b"\n"
@@ -177,9 +171,7 @@ def read_batches(
     form = format_of(path)
     with plain_errors(path):
         if form == "parquet":
-            import pyarrow.parquet as pq
-
-            file = pq.ParquetFile(Place.parse(path).file())
+            file = Place.parse(path).parquet()
             yield from file.iter_batches(rows, columns=list(types))
             return
         if form == "excel":

@@ -18,7 +18,7 @@ from sharpgp.data.inputs import seed_of
 from sharpgp.estimator import SharpGPRegressor
 from sharpgp.exceptions import InvalidInputError, SavedModelError, warn
 from sharpgp.tabular.cluster import visitors
-from sharpgp.tabular.files import AS_GUESSED, MOST_ROWS, read_whole
+from sharpgp.tabular.files import AS_GUESSED, MAX_ROWS_FITTED, read_whole
 from sharpgp.tabular.labelled import (
     Labelled,
     as_fitted,
@@ -168,7 +168,7 @@ def fit_files(
     missing: Sequence[str] = (),
     reading: Reading = AS_GUESSED,
     memory: float | str = 2.0,
-    rows: int = MOST_ROWS,
+    rows: int = MAX_ROWS_FITTED,
     work: str | os.PathLike[str] | None = None,
     engine: str = "local",
     address: str | None = None,

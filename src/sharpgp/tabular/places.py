@@ -73,7 +73,13 @@ class Place(os.PathLike[str]):
         """The decompressed content, from its beginning."""
         return self.filesystem.open_input_stream(self.name)
 
-    def beside(self, name: str) -> "Place":
+    def parquet(self, **settings: Any) -> Any:
+        """The file, as one of Parquet."""
+        from pyarrow import parquet as pq
+
+        return pq.ParquetFile(self.file(), **settings)
+
+    def sibling(self, name: str) -> "Place":
         """Another file of the same file system."""
         start, found, end = self.said.partition(self.name)
         return Place(self.filesystem, name, f"{start}{name}{end}" if found else name)
@@ -151,7 +157,7 @@ def _inside(place: Place) -> list[tuple[Place, str]] | None:
     ]
     if not names:
         raise InvalidInputError(f"{place}: {_FOLDER}")
-    return [(place.beside(name), base) for name in names]
+    return [(place.sibling(name), base) for name in names]
 
 
 def _is_pattern(place: Place) -> bool:

@@ -366,9 +366,7 @@ def resolved(rows: Any) -> Rows:
 
 
 def _parquet(place: Place) -> Any:
-    import pyarrow.parquet as pq
-
-    return pq.ParquetFile(place.file(), buffer_size=_BUFFER, pre_buffer=False)
+    return place.parquet(buffer_size=_BUFFER, pre_buffer=False)
 
 
 def _typed(batch: Any, names: Sequence[str], schema: Any, keys: dict[str, Any]) -> Any:

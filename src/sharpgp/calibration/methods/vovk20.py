@@ -14,10 +14,10 @@ class Vovk20(PosteriorMethod):
     r"""The GP's own quantiles, rescaled by held-out z-scores that are drawn between ranks.
 
     ``Q(delta, x) = mu(x) + z_(ceil(delta (C+1) - tau)) sigma(theta_R, x)``, ``tau ~ U(0, 1)``.
-    Between two ranks one of the two scores is drawn, the upper one with a probability equal to its
-    weight in linear interpolation; averaged over the draw, every level in ``[1/(C+1), C/(C+1)]`` is
-    then met exactly.  One ``tau`` serves all levels, so that quantiles stay in order; it is drawn
-    with ``random_state``.
+    Between two ranks one of the two scores is drawn: the upper one with a probability equal to its
+    weight in linear interpolation.  Averaged over the draw, every level in ``[1/(C+1), C/(C+1)]``
+    is met exactly.  One ``tau``, drawn with ``random_state``, serves all levels, so that quantiles
+    stay in order.
 
     References
     ----------

@@ -374,7 +374,7 @@ class Calibrated(ABC):
         return X, y, bounds
 
 
-class OfModel(Calibrated):
+class ModelPredictor(Calibrated):
     """A predictor based on scores and values of a model, with or without a GP."""
 
     model: Model

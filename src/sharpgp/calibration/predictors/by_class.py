@@ -13,7 +13,7 @@ from sharpgp._stored import ABSENT, Array, Maybe, Several, agree, stored
 from sharpgp._tail import Tail
 from sharpgp._validation import as_weights
 from sharpgp.calibration.cautions import warn_if_unsupported
-from sharpgp.calibration.predictors.base import Calibrated, OfModel, Ratio
+from sharpgp.calibration.predictors.base import Calibrated, ModelPredictor, Ratio
 from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.calibration.predictors.covariate_shift import (
     weights_to_learn,
@@ -40,7 +40,7 @@ _MAX_CLASSES = 1000
     known=Maybe(KnownInputs),
     transient={"n_cal": None, "rows": ABSENT},
 )
-class ClassPredictor(OfModel):
+class ClassPredictor(ModelPredictor):
     r"""``value(x, beta_k(delta))`` for points of class ``k``.
 
     ``beta_k`` ranks the scores of the ``C_k`` calibration points of that class, so that

@@ -25,7 +25,6 @@ class LevelPredictor(Calibrated):
     """Predictions from quantiles at levels that ``C`` points support, bands, and tails."""
 
     def location(self, X: Tensor) -> Tensor:
-        """The mean of the GP."""
         return self.posterior.mean(X)
 
     @abstractmethod
@@ -38,7 +37,7 @@ class LevelPredictor(Calibrated):
 
     @property
     def prefers_band(self) -> bool:
-        """Whether intervals are symmetric bands unless the user says otherwise."""
+        """Whether intervals are symmetric bands by default."""
         return self.n_cal is not None and intervals.prefers_band(None, self.n_cal)
 
     def centred_levels(self, coverage: float) -> tuple[float, float]:
@@ -131,13 +130,11 @@ class HeldOutPredictor(LevelPredictor):
         """The same with other calibration points; all else that the method learned is kept."""
 
     def labelled_data(self) -> tuple[Tensor, Tensor]:
-        """Training points, then calibration points."""
         X, y = self.posterior.X_train, self.posterior.y_train
         return torch.cat([X, self.X_cal]), torch.cat([y, self.y_cal])
 
     @property
     def can_be_rescored(self) -> bool:
-        """New calibration points can join the others."""
         return True
 
     def _rescored(self, X: Tensor, y: Tensor, keep: int | None) -> "HeldOutPredictor":

@@ -17,7 +17,7 @@ from sharpgp.calibration.cautions import (
     warn_of_tail,
     warn_of_weights,
 )
-from sharpgp.calibration.predictors.base import Calibrated, OfModel, Ratio, Weights
+from sharpgp.calibration.predictors.base import Calibrated, ModelPredictor, Ratio, Weights
 from sharpgp.calibration.predictors.covariate_shift import (
     require_positive,
     weights_at,
@@ -54,7 +54,7 @@ _ROUNDING = 16 * torch.finfo(torch.float64).eps
     law_cal=Maybe(Law),
     transient={"ranks": None, "n_cal": None},
 )
-class ScoredPredictor(OfModel):
+class ScoredPredictor(ModelPredictor):
     r"""``Q(delta, x) = value(x, beta(delta))``, ``beta`` from ranks of scores.
 
     Intervals are closed and end at whole ranks, ``[z_(l), z_(u)]`` with
@@ -104,7 +104,7 @@ class ScoredPredictor(OfModel):
     draw : float, optional
         In [0, 1): see :class:`sharpgp.calibration.ranks.Ranks`.
     prefers_band : bool, optional
-        Whether intervals are symmetric unless the user says otherwise; by default the rule
+        Whether intervals are symmetric by default.  If None, the rule
         :func:`sharpgp.calibration.intervals.prefers_band` decides.
     held : Law, optional
         Law of the calibration points by fits without them; by default that of the model, which has

@@ -8,7 +8,7 @@ from torch import Tensor
 from sharpgp._ranks import rank, whole_rank
 from sharpgp._stored import Array, Several, agree, stored
 from sharpgp._tail import Tail
-from sharpgp.calibration.predictors.base import OfModel
+from sharpgp.calibration.predictors.base import ModelPredictor
 from sharpgp.calibration.predictors.by_level import LevelPredictor
 from sharpgp.calibration.tails import pooled_tail
 from sharpgp.gp.compute import block_entries
@@ -22,7 +22,7 @@ from sharpgp.models.model import Model
     scores=Several(Array("n")),
     n_cal=int,
 )
-class PlusPredictor(OfModel, LevelPredictor):
+class PlusPredictor(ModelPredictor, LevelPredictor):
     r"""Quantiles of ``value_k(x, z_i)`` over all points ``i``, left out by fit ``k``.
 
     The symmetric band at coverage ``c`` runs from the ``floor((1-c)(N+1))``-th smallest

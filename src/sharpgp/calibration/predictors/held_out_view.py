@@ -11,7 +11,7 @@ from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.models.laws import Law, joined
 from sharpgp.models.model import Model
-from sharpgp.models.wrapper import AroundModel
+from sharpgp.models.wrapper import WrappedModel
 
 
 class HeldOutView(ClassPredictor):
@@ -83,7 +83,7 @@ class HeldOutView(ClassPredictor):
         return self.X_cal
 
 
-class _HeldOutModel(AroundModel):
+class _HeldOutModel(WrappedModel):
     """A model that knows the points by their numbers [n, 1]."""
 
     def __init__(self, model: Model, law: Law) -> None:

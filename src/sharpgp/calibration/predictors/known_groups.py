@@ -22,7 +22,7 @@ from sharpgp.models.laws import Law, joined
 from sharpgp.models.model import HeldOut, Learner, Model, held_out_of
 from sharpgp.models.pool import PooledModel
 from sharpgp.models.repeats import KnownInputs, label_means, own_variance
-from sharpgp.models.wrapper import AroundModel
+from sharpgp.models.wrapper import WrappedModel
 
 
 @stored("KnownGroups", X=Array("L d"), transient={"_numbers": None, "_order": None})
@@ -49,7 +49,7 @@ class KnownGroups(KnownInputs):
     size=Array("G"),
     transient={"_fits": None},
 )
-class GroupModel(AroundModel):
+class GroupModel(WrappedModel):
     """A model whose last feature is the number of a known group, or -1.
 
     Parameters
@@ -81,7 +81,6 @@ class GroupModel(AroundModel):
 
     @property
     def n_features(self) -> int:
-        """Number of features, with that of the group."""
         return self.model.n_features + 1
 
     def law(self, X: Tensor) -> Law:
@@ -221,19 +220,19 @@ def known_groups(
     moved, scale = law(others, rest)
     scores = (z[several] - moved) / scale
 
-    def beside(X: Tensor, numbers: Tensor) -> Tensor:
+    def numbered(X: Tensor, numbers: Tensor) -> Tensor:
         return torch.cat([X, numbers.to(X).unsqueeze(-1)], -1)
 
     known = ScoredPredictor(
         by_group,
-        beside(rows[several], of[several]),
+        numbered(rows[several], of[several]),
         targets[several],
         scores,
         in_training=found.in_training,
     )
     new = found._like(
         by_group,
-        beside(found.X_cal, torch.full_like(found.y_cal, -1.0)),
+        numbered(found.X_cal, torch.full_like(found.y_cal, -1.0)),
         found.y_cal,
         found.scores,
         groups=found.groups,

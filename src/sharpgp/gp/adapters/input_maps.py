@@ -45,7 +45,6 @@ class MappedPosterior(WrappedPosterior):
 
     @property
     def n_features(self) -> int:
-        """Number of features ``d``."""
         return self._X.shape[1]
 
     @property
@@ -54,12 +53,10 @@ class MappedPosterior(WrappedPosterior):
 
     @property
     def X_train(self) -> Tensor:
-        """Training inputs [N, d] in the user's units."""
         return self._X
 
     @property
     def y_train(self) -> Tensor:
-        """Training targets [N] in the user's units."""
         return self._y
 
     def mean(self, X: Tensor) -> Tensor:

@@ -70,17 +70,14 @@ class VariationalPosterior(Posterior):
 
     @property
     def n_inducing(self) -> int:
-        """Number of inducing inputs ``M``."""
         return len(self._Z)
 
     @property
     def n_features(self) -> int:
-        """Number of features ``d``."""
         return self._Z.shape[1]
 
     @property
     def device(self) -> torch.device:
-        """Where tensors live."""
         return self._Z.device
 
     @property

@@ -62,7 +62,6 @@ class ExactPosterior(KernelPosterior):
     _left_out: tuple[Tensor, Tensor, Tensor] | None = None
 
     def mean(self, X: Tensor) -> Tensor:
-        """Predictive mean ``mu(x)`` [T] under ``theta_R``."""
         theta = self.theta_R.unsqueeze(0)
         blocks = [
             self.covariance.matrix(theta, block, self._X)[0] @ self.weights
@@ -80,7 +79,6 @@ class ExactPosterior(KernelPosterior):
         return self._weights
 
     def sigma(self, theta: Tensor, X: Tensor) -> Tensor:
-        """Standard deviation [K, T] of a new observation under ``theta``, noise included."""
         Z = self.x_units.forward(X)
         levels = self._levels_per_block()
         if theta.requires_grad or theta.shape[0] <= levels:

@@ -24,7 +24,7 @@ Hidden = Callable[[slice], Tensor]
 class Nearest:
     """Searches ``points`` [N, d], with features multiplied by their ``relevance`` [d].
 
-    What is found are rows of ``points``; with ``among`` [C], some of these rows only.
+    It finds rows of ``points``; with ``among`` [C], only rows among these.
 
     Examples
     --------

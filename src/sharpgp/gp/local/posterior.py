@@ -176,17 +176,14 @@ class LocalPosterior(KernelPosterior):
 
     @threads_for(0)
     def mean(self, X: Tensor) -> Tensor:
-        """Predictive mean ``mu(x)`` [T] under ``theta_R``."""
         return self.moments(self.theta_R.unsqueeze(0), X)[0][0]
 
     @threads_for(0)
     def sigma(self, theta: Tensor, X: Tensor) -> Tensor:
-        """Standard deviation [K, T] of a new observation under ``theta``, noise included."""
         return self.moments(theta, X)[1]
 
     @threads_for(0)
     def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        """Leave-one-out mean and standard deviation [K, N] of the training points."""
         return self.loo_at(theta, torch.arange(self.n_train, device=self.device), self._others)
 
     @threads_for(0)

@@ -17,7 +17,6 @@ from sharpgp.gp.sparse.elbo import variational_bound
 from sharpgp.gp.sparse.whitening import Data, inducing_covariance, solve
 from sharpgp.gp.training import NOISE_FLOOR, result_of
 
-_MOST_EVALUATIONS = 200
 # Number of rows that estimate the unexplained variance of all.
 _MOST_ASKED = 1000
 

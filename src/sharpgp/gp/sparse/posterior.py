@@ -74,7 +74,6 @@ class InducingPosterior(KernelPosterior):
 
     @property
     def n_inducing(self) -> int:
-        """Number of inducing inputs ``M``."""
         return len(self._Z)
 
     @property
@@ -140,7 +139,6 @@ class SparsePosterior(InducingPosterior):
 
     @threads_for(0)
     def mean(self, X: Tensor) -> Tensor:
-        """Predictive mean ``mu(x)`` [T] under ``theta_R``."""
         theta = self.theta_R.unsqueeze(0)
         if self._weights is None:
             (factors,) = self._factor(theta)
@@ -150,7 +148,6 @@ class SparsePosterior(InducingPosterior):
 
     @threads_for(0)
     def sigma(self, theta: Tensor, X: Tensor) -> Tensor:
-        """Standard deviation [K, T] of a new observation under ``theta``, noise included."""
         S = self.x_units.forward(X)
         prior = self.covariance.diag(theta, S) + theta[:, NOISE, None]
         if theta.requires_grad or self._Z.requires_grad:
@@ -168,7 +165,6 @@ class SparsePosterior(InducingPosterior):
 
     @threads_for(0)
     def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        """Leave-one-out mean and standard deviation [K, N] of the training points."""
         parts = [self._loo(part) for part in theta.split(self._levels_per_block())]
         mean, sigma = (torch.cat(part) for part in zip(*parts, strict=True))
         return mean, sigma

@@ -99,7 +99,6 @@ class CentredPosterior(WrappedPosterior):
 
     @property
     def y_train(self) -> Tensor:
-        """Training targets [N] in the user's units."""
         return self.centre + self.base.y_train
 
     def mean(self, X: Tensor) -> Tensor:

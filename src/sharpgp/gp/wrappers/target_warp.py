@@ -137,7 +137,6 @@ class WarpedPosterior(WrappedPosterior):
 
     @property
     def y_train(self) -> Tensor:
-        """Training targets [N] in the user's units."""
         return self.warp.back(self.base.y_train)
 
     def mean(self, X: Tensor) -> Tensor:

@@ -47,12 +47,10 @@ class WrappedPosterior(DataPosterior):
 
     @property
     def n_train(self) -> int:
-        """Number of training points ``N``."""
         return self.base.n_train
 
     @property
     def n_features(self) -> int:
-        """Number of features ``d``."""
         return self.base.n_features
 
     @property
@@ -81,7 +79,6 @@ class WrappedPosterior(DataPosterior):
 
     @property
     def device(self) -> torch.device:
-        """Where tensors live."""
         return self.base.device
 
     @property
@@ -90,12 +87,10 @@ class WrappedPosterior(DataPosterior):
 
     @property
     def X_train(self) -> Tensor:
-        """Training inputs [N, d] in the user's units."""
         return self.base.X_train
 
     @property
     def y_train(self) -> Tensor:
-        """Training targets [N] in the user's units."""
         return self.base.y_train
 
     @property

@@ -135,11 +135,9 @@ class GaussianModel(GPModel, Learner):
             )
 
     def location(self, X: Tensor) -> Tensor:
-        """``mu`` [T]."""
         return self.posterior.mean(X)
 
     def location_and_spread(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """``mu`` and ``sigma_total`` [T]."""
         location, sigma = self.posterior.mean_and_sigma(X)
         return location, sigma * self._factor(X) * self.unit
 

@@ -25,11 +25,9 @@ class PosteriorModel(GPModel):
         self.posterior = posterior
 
     def location(self, X: Tensor) -> Tensor:
-        """``mu`` [T]."""
         return self.posterior.mean(X)
 
     def location_and_spread(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """``mu`` and ``sigma(theta_R, x)`` [T]."""
         return self.posterior.mean_and_sigma(X)
 
     def extended(self, X: Tensor, y: Tensor) -> "PosteriorModel":
@@ -57,11 +55,9 @@ class ConstantSpread(GPModel):
         self.posterior = posterior
 
     def location(self, X: Tensor) -> Tensor:
-        """``mu`` [T]."""
         return self.posterior.mean(X)
 
     def location_and_spread(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """``mu`` and ones [T]."""
         return self.location(X), X.new_ones(X.shape[0])
 
     def extended(self, X: Tensor, y: Tensor) -> "ConstantSpread":

@@ -13,7 +13,7 @@ from sharpgp.calibration.predictors.by_level import HeldOutPredictor
 from sharpgp.gp.posterior import Posterior
 
 
-class AlongCurves(HeldOutPredictor):
+class CurvePredictor(HeldOutPredictor):
     """A predictor whose spread is ``sigma(theta(delta), x)`` along curves.
 
     Parameters

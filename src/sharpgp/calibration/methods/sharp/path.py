@@ -21,7 +21,7 @@ from sharpgp.calibration.methods.sharp.search.level_search import (
     price,
     rounds,
 )
-from sharpgp.calibration.methods.sharp.side import LEVEL_ALONE, Side, share_of_gap
+from sharpgp.calibration.methods.sharp.side import EVALUATIONS_SINGLE_LEVEL, Side, share_of_gap
 
 #: Evaluations per level of the first pass, and for both sides: 25 levels may use 400.
 EVALUATIONS_PER_LEVEL = 16
@@ -154,7 +154,7 @@ def halves(problem: Problem, delta: Tensor) -> list[Half]:
         if sign < 0:
             index = index.flip(0)
         share = round(first * len(index) / len(delta))
-        share = LEVEL_ALONE if len(index) == 1 else max(LEAST_EVALUATIONS, share)
+        share = EVALUATIONS_SINGLE_LEVEL if len(index) == 1 else max(LEAST_EVALUATIONS, share)
         found.append(Half(index, sign, weights[index.cpu().numpy()], share))
     return found
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sharpgp._stored import Array, Maybe, Several, stored
 from sharpgp._tail import Tail
-from sharpgp.calibration.methods.sharp.curve_predictor import AlongCurves, spread_of
+from sharpgp.calibration.methods.sharp.curve_predictor import CurvePredictor, spread_of
 from sharpgp.calibration.methods.sharp.curves import Curves
 from sharpgp.calibration.methods.sharp.path import LevelResult
 from sharpgp.calibration.recalibrator import Recalibrator
@@ -28,7 +28,7 @@ from sharpgp.gp.posterior import Posterior
     method=Recalibrator,
     theta_searched=Array("K P", positive=True),
 )
-class SharpPredictor(AlongCurves):
+class SharpPredictor(CurvePredictor):
     """``Q(delta, x) = mu(x) + beta(delta) sigma(theta(delta), x)`` along calibrated curves.
 
     The only predictor whose spread depends on the level.
@@ -38,7 +38,7 @@ class SharpPredictor(AlongCurves):
     posterior : Posterior
     curves : Curves
     X_cal, y_cal, method
-        As in :class:`~sharpgp.calibration.methods.sharp.curve_predictor.AlongCurves`.
+        As in :class:`~sharpgp.calibration.methods.sharp.curve_predictor.CurvePredictor`.
     results : list of LevelResult
         How each trained level was found, increasing in ``delta``.
     evaluations : int

@@ -8,7 +8,7 @@ from torch import Tensor
 from sharpgp._ranks import q_lin
 from sharpgp._stored import Array, Maybe, stored
 from sharpgp._validation import as_count
-from sharpgp.calibration.methods.sharp.curve_predictor import AlongCurves, spread_of
+from sharpgp.calibration.methods.sharp.curve_predictor import CurvePredictor, spread_of
 from sharpgp.calibration.methods.sharp.curves import Curves
 from sharpgp.calibration.methods.sharp.levels import Levels, resolve_levels
 from sharpgp.calibration.methods.sharp.path import keep_order, solve_path
@@ -132,7 +132,7 @@ class SharpExact(PosteriorMethod):
     scored_by=Maybe(Posterior),
     method=PosteriorMethod,
 )
-class PathPredictor(AlongCurves):
+class PathPredictor(CurvePredictor):
     """Quantiles along a path over levels that does not depend on the calibration points.
 
     Parameters

@@ -36,7 +36,7 @@ _EVALUATIONS = (30, 12, 10, 8, 6)
 # Evaluations for a single level: its smoothed objective, and each descent of the objective itself.
 _SMOOTHED, _DESCENT = 30, 60
 #: Evaluations of the first pass for a single level: two such levels may use as many as 25.
-LEVEL_ALONE = 200
+EVALUATIONS_SINGLE_LEVEL = 200
 # Levels of a side that are searched; 25 levels have 13 a side.
 _MOST_KNOTS = 16
 # Points on the line between two knots, evaluations of a search between them, and rounds that halve
@@ -63,7 +63,7 @@ def shortest_path(
         The first point is ``theta_R``, which may be used at every level.
     weights : array [K]
     levels : array of int, optional
-        The levels, centre to tail, that the path is for; all of them by default.
+        Levels of the path, from centre to tail; all by default.
     """
     levels = np.arange(len(weights)) if levels is None else levels
     v = np.array(visited.v)
@@ -165,7 +165,7 @@ class Side:
         """From coarse to fine, from ``theta_R`` or from another start."""
         groups = [list(range(len(self.knots)))]
         if len(self.knots) == 1:
-            self._alone(start, budget, rng)
+            self._search_single(start, budget, rng)
         elif start is None:
             self.search.from_theta_R(self._levels(groups[0]), budget, _EVALUATIONS[0])
         else:
@@ -184,7 +184,7 @@ class Side:
         """Spend a budget: all knots jointly, then hops of random groups of them."""
         n = len(self.knots)
         if n > 1:
-            self._jointly(budget)
+            self._search_jointly(budget)
         while budget.left > 0:
             first = int(rng.integers(n))
             group = list(range(first, first + int(rng.integers(1, n - first + 1))))
@@ -211,17 +211,19 @@ class Side:
         if len(self.knots) < len(self.path):
             v = self.search.visited.v
             for gap in range(len(self.knots) - 1):
-                self._join(gap, budget)
+                self._fill_gap(gap, budget)
                 self._search_between(gap, budget)
             for _ in range(_HALVINGS):
                 self.path, self.price = self._shortest()
                 steps = {pair: k for k, pair in enumerate(pairwise(self.path))}
                 for (a, b), level in steps.items():
                     if np.abs(v[b] - v[a]).max() > 1e-3:
-                        self._look((v[a] + v[b]) / 2.0, level, budget)
+                        self._visit_for((v[a] + v[b]) / 2.0, level, budget)
         self.path, self.price = self._shortest()
 
-    def _alone(self, start: np.ndarray | None, budget: Budget, rng: np.random.Generator) -> None:
+    def _search_single(
+        self, start: np.ndarray | None, budget: Budget, rng: np.random.Generator
+    ) -> None:
         """A single level: first the smoothed objective, as no other levels smooth it; then hops."""
         search, family = self.search, self.search.problem.family
         start = family.start if start is None else start
@@ -234,7 +236,7 @@ class Side:
         while budget.left > 0:
             search.hop([0], *ends, budget, _DESCENT, rng, kinked=True)
 
-    def _join(self, gap: int, budget: Budget) -> None:
+    def _fill_gap(self, gap: int, budget: Budget) -> None:
         """Points on the line between two knots, including a path through both.
 
         They are the points of the proof in :meth:`fill`.  The ``beta`` of each uses at most its
@@ -247,7 +249,7 @@ class Side:
         start, step = visited.v[inner], visited.v[outer] - visited.v[inner]
         on_line = {0.0: visited.beta[inner], 1.0: visited.beta[outer]}
         for t in np.arange(1, _BETWEEN + 1) / (_BETWEEN + 1):
-            on_line[t] = self._look(start + t * step, last, budget)
+            on_line[t] = self._visit_for(start + t * step, last, budget)
         reached, most = visited.beta[inner][first], visited.beta[outer][last]
         t = 0.0
         for level in range(first + 1, last):
@@ -258,7 +260,7 @@ class Side:
                 if not above or on_line[t][level] <= enough:
                     break
                 middle = (t + min(above)) / 2.0
-                on_line[middle] = self._look(start + middle * step, level, budget)
+                on_line[middle] = self._visit_for(start + middle * step, level, budget)
             reached = on_line[t][level]
 
     def _search_between(self, gap: int, budget: Budget) -> None:
@@ -273,7 +275,7 @@ class Side:
         search.run(levels, start, lower, np.maximum(lower, upper), own, _BETWEEN, 1e-3)
         budget.used, budget.failed = budget.used + own.used, budget.failed + own.failed
 
-    def _look(self, v: np.ndarray, level: int, budget: Budget) -> np.ndarray:
+    def _visit_for(self, v: np.ndarray, level: int, budget: Budget) -> np.ndarray:
         """Visit a point, charged to a level but not to the budget.
 
         Returns ``beta`` of every level, minus infinity where the covariance has no factor.
@@ -300,7 +302,7 @@ class Side:
         self._run(group, start, lower, upper, budget, most, 1e-3)
         self._update()
 
-    def _jointly(self, budget: Budget) -> None:
+    def _search_jointly(self, budget: Budget) -> None:
         """All knots at once: the first one, and nonnegative steps between neighbours.
 
         Every point is kept; the shortest path ensures the order of ``beta``.
