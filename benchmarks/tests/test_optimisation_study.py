@@ -1,9 +1,13 @@
 """Optimisations from small designs: loops that are compared, tasks, tables and figures."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 from scipy.stats import wilcoxon
 
+from sharpgp.bo import Optimiser
 from sharpgp.exceptions import InvalidInputError
 from sharpgp_benchmarks import regret
 from sharpgp_benchmarks.evidence import bo_stopping
@@ -199,20 +203,25 @@ def test_batch_of_rows_has_no_row_twice():
     assert len(batch.unique(dim=0)) == 4
 
 
-def test_stops_are_counted_at_the_first_answer():
-    first = [(5, 0.1, 0.3, 9.0), (10, 0.03, 0.01, 9.0), (10, 0.1, 0.01, 2.0), (15, 0.1, 0.5, 0.0)]
-    loops = [first, [(5, 0.1, 0.04, 0.5)], [(60, 0.1, 0.9, 3.0)]]
-    assert bo_stopping.stops(loops, 0.1) == (2, 1, pytest.approx((50 + 55) / 120))
-    assert bo_stopping.stops(loops, 0.01) == (0, 0, 0.0)
+def test_stops_are_counted_by_amount():
+    loops = [[(0.1, 10, True), (0.03, -1, False)], [(0.1, 5, False)], [(0.1, -1, False)]]
+    assert bo_stopping.stops(loops, 0.1) == (2, 1, pytest.approx((50 + 55) / 180))
+    assert bo_stopping.stops(loops, 0.03) == (0, 0, 0.0)
 
 
-def test_gains_after_an_answer_leave_noise_out(monkeypatch):
+def test_loop_goes_on_until_what_it_could_gain_is_known(monkeypatch):
+    answers, asked = iter([False, True, True, True]), []
+    monkeypatch.setattr(Optimiser, "stop", lambda self, **_: next(answers))
+    monkeypatch.setattr(
+        Optimiser, "ask", lambda self, n, among: asked.append(n) or np.zeros((1, 2))
+    )
     monkeypatch.setattr(bo_stopping, "MORE", 2)
-    found = bo_stopping.answers("heavy_tailed", 0, last=5)
-    assert [one[:2] for one in found] == [(5, share) for share in bo_stopping.SHARES]
-    assert all(0.0 <= probability <= 1.0 for _, _, probability, _ in found)
-    # The same gain, in units of the amount.
-    assert found[1][3] == pytest.approx(found[0][3] * 0.1 / 0.03)
+    branin = problem_of("branin")
+    flat = replace(branin, function=lambda X: torch.zeros(len(X), dtype=torch.float64))
+    monkeypatch.setattr(bo_stopping, "problem_of", lambda name: replace(flat, optimum=1.0))
+    # Nothing is gained, which is known after two more runs.
+    assert bo_stopping.endings("flat", 0) == [(share, 1, False) for share in bo_stopping.SHARES]
+    assert len(asked) == 1 + 2
 
 
 def test_coco_from_its_own_files(tmp_path):
