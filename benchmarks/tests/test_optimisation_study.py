@@ -52,7 +52,7 @@ def test_region_halves_after_failures_doubles_after_successes_and_starts_afresh(
     assert loop.forgotten == len(loop.y)
     # A design of its own, which no model predicts.
     assert SQUARE.bounds[0].le(loop.ask()).all()
-    assert loop.level(x, loop.y[:1]) is None
+    assert loop.levels(x, loop.y[:1]) == [None]
 
 
 def test_candidates_lie_in_the_region_around_the_best_point():
@@ -72,7 +72,7 @@ def test_candidates_lie_in_the_region_around_the_best_point():
     assert points.shape == (200, 2)
     assert ((points >= box[0]) & (points <= box[1])).all()
     assert not (points == centre).all(1).any()
-    assert 0.0 < loop.level(x, SQUARE.function(x)) < 1.0
+    assert 0.0 < loop.levels(x, SQUARE.function(x))[0] < 1.0
 
 
 def test_region_of_a_table_has_its_rows():

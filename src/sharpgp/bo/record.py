@@ -201,9 +201,6 @@ def without_outliers(y: Tensor) -> Tensor:
 
 def numbers_of_runs(values: Any, name: str, count: int) -> list[float]:
     """One number for each of ``count`` runs; NaN for None and for one that is not finite."""
-    values = [values] if values is None else values
-    if isinstance(values, list | tuple):
-        values = [math.nan if value is None else value for value in values]
     numbers = as_float(values, name).reshape(-1).tolist()
     if len(numbers) != count:
         raise InvalidInputError(f"{name}: expected {count} number(s), found {len(numbers)}")

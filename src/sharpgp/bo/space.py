@@ -246,11 +246,8 @@ class Space:
 
     def shown(self, x: Sequence[float]) -> Any:
         """A point from its codes [d], to six digits."""
-        short = [
-            code if one.values else float(f"{code:.6g}")
-            for one, code in zip(self.inputs, x, strict=True)
-        ]
-        return self.points(torch.tensor([short], dtype=torch.float64))[0]
+        short = [[float(f"{code:.6g}") for code in x]]  # exact where it is the place of a value
+        return self.points(torch.tensor(short, dtype=torch.float64))[0]
 
     def to_unit(self, coded: Tensor) -> Tensor:
         """Codes [n, d] in unit coordinates."""

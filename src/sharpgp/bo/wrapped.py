@@ -24,6 +24,7 @@ _STEP = 0.25
 _NODES = torch.arange(-14, 15, dtype=torch.float64) * _STEP
 # Normal scores at which mean and variance are summed up, by the trapezoidal rule.
 _SUMMED = torch.arange(-28, 29, dtype=torch.float64) * _STEP
+_SHARES = torch.softmax(-0.5 * _SUMMED.square(), 0)
 
 
 def as_botorch(model: Any) -> Model:
@@ -94,10 +95,9 @@ class CalibratedModel(Model):
             return between(table, (samples - mean) / deviation)
 
         summed = between(table, _SUMMED.to(table).reshape(-1, *[1] * (table.dim() - 1)))
-        weights = torch.exp(-0.5 * _SUMMED.square()).to(table)
-        weights = (weights / weights.sum()).reshape(-1, *[1] * (table.dim() - 1))
-        centre = (weights * summed).sum(0)
-        variance = (weights * (summed - centre).square()).sum(0)
+        shares = _SHARES.to(table)
+        centre = torch.tensordot(shares, summed, 1)
+        variance = torch.tensordot(shares, (summed - centre).square(), 1)
         found: Posterior = TransformedPosterior(
             joint, moved, lambda mean, var: centre, lambda mean, var: variance
         )
