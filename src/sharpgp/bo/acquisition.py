@@ -17,7 +17,8 @@ from sharpgp.calibration.predictors.base import calibrated_of
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
 
 # Normal scores between which a quantile function is linear; beyond, it goes on as it ends.
-_NODES = torch.arange(-14, 15, dtype=torch.float64) / 4.0
+STEP = 0.25
+NODES = torch.arange(-14, 15, dtype=torch.float64) * STEP
 # Of the largest slope at a point: a quantile function that stands still counts as rising so much.
 _LEAST_SLOPE = 1e-6
 # Of a cell that is left to improvement: less counts as this much, for a finite gradient.
@@ -169,7 +170,7 @@ class CalibratedLogExpectedImprovement(_OfCalibrated):
         if best.numel() != 1 or not bool(torch.isfinite(best)):
             raise InvalidInputError(f"best_f: expected one finite number, found {best_f!r}")
         self.best = best.reshape(()) if maximize else -best.reshape(())
-        self.nodes = _NODES.to(best.device)
+        self.nodes = NODES.to(best.device)
         self.levels = torch.special.ndtr(self.nodes)
         # Cells between the nodes, and one to infinity on either side.
         open_end = self.nodes.new_full((1,), math.inf)

@@ -62,7 +62,7 @@ class Optimiser:
         Inputs by name: ``(low, high)`` for numbers between, ``Log(low, high)`` for a logarithmic
         scale, ``range(1, 11)`` for whole numbers, a list for values.  Numbers in a list keep their
         order, anything else is a category.  Points are then dicts.  Or one row ``(low, high)`` for
-        each input; points are then arrays.
+        each input, or SciPy's ``Bounds``; points are then arrays.
     maximize : bool
         False for results that are to be small.
     acquisition : {"logei", "ucb"}
@@ -165,7 +165,8 @@ class Optimiser:
     def tell(self, x: Any, y: Any, *, noise: Any = None) -> None:
         """Results of runs, whether or not these were asked for.
 
-        A run within a thousandth of an input's range from a pending point is the run of that point.
+        A run within a twentieth of every input's range from a pending point is the run of that
+        point: settings may be rounded.
         A result of None, NaN or infinity is a run that failed: it is recorded, and its surroundings
         are avoided.  Results of the same point are averaged.  ``x`` is a dict, a list of dicts, a
         data frame or an array; ``noise`` are variances of the results, where they are known.
@@ -366,16 +367,18 @@ class Optimiser:
         return optimisation_figure(self)
 
     def _facts(self) -> dict[str, Any]:
-        record, means = self.record, self.record.averages()
+        record, means, space = self.record, self.record.averages(), self.record.space
+        low, high = map(space.shown, space.from_unit(space.unit_bounds).tolist())
         facts: dict[str, Any] = {
             "goal": "maximise" if record.sign > 0 else "minimise",
+            "inputs": f"{low} to {high}",
             "runs": self.n_runs,
             "failed": self.n_runs - len(record.succeeded),
             "pending": len(record.pending),
         }
         if means:
             x = max(means, key=lambda one: record.sign * means[one])
-            facts["best"] = f"{means[x]:.6g} at {record.space.shown(x)}"
+            facts["best"] = f"{means[x]:.6g} at {space.shown(x)}"
         if record.checks:
             n, amount, chance = record.checks[-1]
             facts["remaining"] = f"{chance:.1%} for more than {amount:g} after {n:.0f} runs"

@@ -165,7 +165,9 @@ class Space:
 
     @classmethod
     def of(cls, inputs: Any) -> "Space":
-        """From a mapping of names to inputs, or an array (d, 2) of lower and upper bounds."""
+        """From a mapping of names to inputs, an array (d, 2) of bounds, or SciPy's ``Bounds``."""
+        if hasattr(inputs, "lb"):
+            inputs = np.column_stack([inputs.lb, inputs.ub])
         if isinstance(inputs, Mapping) and inputs and all(isinstance(one, str) for one in inputs):
             return cls(tuple(Input.of(name, one) for name, one in inputs.items()), named=True)
         try:

@@ -96,11 +96,6 @@ class Surrogate:
         """What the target goes through before the GP sees it."""
         return self.posterior.warp if isinstance(self.posterior, WarpedPosterior) else None
 
-    @property
-    def n_parameters(self) -> int:
-        """Number of parameters that were trained."""
-        return len(self.gp.theta_R) + 2 * (self.warp is not None)
-
     def inward(self, y: Tensor) -> Tensor:
         """Targets in the units of :attr:`gp`."""
         return y if self.warp is None else self.warp.forward(y)

@@ -12,6 +12,7 @@ from botorch.posteriors import TransformedPosterior
 from botorch.posteriors.posterior import Posterior
 from torch import Tensor
 
+from sharpgp.bo.acquisition import NODES, STEP
 from sharpgp.calibration.predictors.base import Calibrated, calibrated_of
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import posterior as gps
@@ -19,11 +20,8 @@ from sharpgp.gp.exact.posterior import ExactPosterior
 from sharpgp.gp.kernels.covariance import STATIONARY, Stationary
 from sharpgp.gp.ties import per_feature
 
-# Normal scores between which a quantile function is taken as linear, and how far apart they are.
-_STEP = 0.25
-_NODES = torch.arange(-14, 15, dtype=torch.float64) * _STEP
 # Normal scores at which mean and variance are summed up, by the trapezoidal rule.
-_SUMMED = torch.arange(-28, 29, dtype=torch.float64) * _STEP
+_SUMMED = torch.arange(-28, 29, dtype=torch.float64) * STEP
 _SHARES = torch.softmax(-0.5 * _SUMMED.square(), 0)
 
 
@@ -65,7 +63,7 @@ class CalibratedModel(Model):
         super().__init__()
         self.gp = _single_task_gp(calibrated.posterior)
         self._calibrated = calibrated
-        self._nodes = _NODES.to(calibrated.posterior.device)
+        self._nodes = NODES.to(calibrated.posterior.device)
 
     @property
     def num_outputs(self) -> int:
@@ -109,7 +107,7 @@ def between(table: Tensor, u: Tensor) -> Tensor:
 
     Linear between nodes, and beyond the outermost ones as there.
     """
-    place = (u - _NODES[0].item()) / _STEP
+    place = (u - NODES[0].item()) / STEP
     left = place.detach().floor().clamp(0, table.shape[-1] - 2)
     shape = torch.broadcast_shapes(u.shape, table.shape[:-1])
     wide = table.expand(*shape, table.shape[-1])
