@@ -230,7 +230,9 @@ def test_coco_from_its_own_files(tmp_path):
     how = {"instances": 2, "budget": 20}
     for _ in range(2):  # the second finds all done
         coco.run(tmp_path, ["cma", "random"], [1, 8], [2], **how)
-    lines = coco.table(tmp_path, budget=20).splitlines()
+    found = coco.shares(tmp_path, budget=20)
+    assert found["share"].between(0.0, 1.0).all()
+    lines = coco.table(found).splitlines()
     assert lines[0].split() == ["d", "functions", "cma", "random", "best", "2009"]
     assert [line.split()[1] for line in lines[1:]] == ["separable", "moderate"]
     with pytest.raises(InvalidInputError, match="methods: expected one of logei, ucb"):

@@ -6,7 +6,6 @@ the files have, and a short table.  Other pages have passages from them, too, be
 ``<!-- results: NAME -->`` and ``<!-- /results -->``.
 """
 
-import math
 import re
 import textwrap
 from collections.abc import Callable, Sequence
@@ -501,19 +500,21 @@ def optimisation(r: Results) -> str:
 
 def stopping(r: Results) -> str:
     """Loops that the stopping rule ends."""
-    found = r["bo_stopping"]
+    found, problems = r["bo_stopping"], r["bo_stopping_2"]
     columns = ["amount", "stopped", "could gain more", "standard error", "points saved"]
-    promised = [0.05 + 3 * math.sqrt(0.05 * 0.95 / n) for n in found["stopped"]]
     gained = found["could gain more"].str.split().str[0].astype(int) / found["stopped"]
-    kept = all(rate <= most for rate, most in zip(gained, promised, strict=True))
+    promised = 0.05 + 3.0 * (0.05 * 0.95 / found["stopped"]) ** 0.5
+    never = problems[(problems[list(found["amount"])] == "0, 0").all(axis=1)]["problem"]
     loops = found["loops"].iloc[0]
     return (
-        f"{loops} loops on 13 problems, {loops // 13} each, of the version below. `loop.stop(amount=...)` is asked before every "
-        "point, at 5 %; the amount is a share of the way from the median of the design to the "
-        "optimum. Of the loops that it ends within 60 points, so many gain more than the amount in "
-        f"the 50 runs after; within three standard errors of 5 %, the promise {'is kept' if kept else 'is broken'}. Points saved are of the 60 of every "
-        "loop, those that are not ended included:\n\n"
-        f"{markdown(found[columns])}"
+        f"{loops} loops on {len(problems)} problems. `loop.stop(amount=...)` is asked before every "
+        "point and ends a loop at 5 %; the amount is a share of the way from the median of the "
+        "design to the optimum. *Could gain more* are loops that, had they gone on, had found a "
+        "point better by more than the amount within 50 runs. The promise, 5 % of these at most, "
+        f"is {'kept' if (gained <= promised).all() else 'broken'} within three standard errors. "
+        "*Points saved* are of 60, those of loops that go on included.\n\n"
+        f"{markdown(found[columns])}\n\n"
+        f"The rule is careful: no loop ends within 60 points on {_and(never)}."
     )
 
 
