@@ -214,9 +214,9 @@ def test_botorch_model_is_the_same_gp(data):
 def test_what_is_refused(calibrated):
     with pytest.raises(InvalidInputError, match="model: expected a fitted SharpGPRegressor"):
         CalibratedUpperConfidenceBound(SharpGPRegressor())
-    with pytest.raises(InvalidInputError, match="levels"):
+    with pytest.raises(InvalidInputError, match="delta: expected numbers in"):
         CalibratedUpperConfidenceBound(calibrated, delta=1.5)
-    with pytest.raises(InvalidInputError, match="one level"):
+    with pytest.raises(InvalidInputError, match="one number"):
         CalibratedUpperConfidenceBound(calibrated, delta=[0.5, 0.9])
     with pytest.raises(InvalidInputError, match="expected an exact GP with one of the kernels"):
         as_botorch(FakePosterior())

@@ -1,9 +1,13 @@
 """Optimisations from small designs: loops that are compared, tasks, tables and figures."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 from scipy.stats import wilcoxon
 
+from sharpgp.bo import Optimiser
 from sharpgp.exceptions import InvalidInputError
 from sharpgp_benchmarks import regret
 from sharpgp_benchmarks.evidence import bo_stopping
@@ -48,7 +52,7 @@ def test_region_halves_after_failures_doubles_after_successes_and_starts_afresh(
     assert loop.forgotten == len(loop.y)
     # A design of its own, which no model predicts.
     assert SQUARE.bounds[0].le(loop.ask()).all()
-    assert loop.level(x, loop.y[:1]) is None
+    assert loop.levels(x, loop.y[:1]) == [None]
 
 
 def test_candidates_lie_in_the_region_around_the_best_point():
@@ -68,7 +72,7 @@ def test_candidates_lie_in_the_region_around_the_best_point():
     assert points.shape == (200, 2)
     assert ((points >= box[0]) & (points <= box[1])).all()
     assert not (points == centre).all(1).any()
-    assert 0.0 < loop.level(x, SQUARE.function(x)) < 1.0
+    assert 0.0 < loop.levels(x, SQUARE.function(x))[0] < 1.0
 
 
 def test_region_of_a_table_has_its_rows():
@@ -199,20 +203,25 @@ def test_batch_of_rows_has_no_row_twice():
     assert len(batch.unique(dim=0)) == 4
 
 
-def test_stops_are_counted_at_the_first_answer():
-    first = [(5, 0.1, 0.3, 9.0), (10, 0.03, 0.01, 9.0), (10, 0.1, 0.01, 2.0), (15, 0.1, 0.5, 0.0)]
-    loops = [first, [(5, 0.1, 0.04, 0.5)], [(60, 0.1, 0.9, 3.0)]]
-    assert bo_stopping.stops(loops, 0.1) == (2, 1, pytest.approx((50 + 55) / 120))
-    assert bo_stopping.stops(loops, 0.01) == (0, 0, 0.0)
+def test_stops_are_counted_by_amount():
+    loops = [[(0.1, 10, True), (0.03, -1, False)], [(0.1, 5, False)], [(0.1, -1, False)]]
+    assert bo_stopping.stops(loops, 0.1) == (2, 1, pytest.approx((50 + 55) / 180))
+    assert bo_stopping.stops(loops, 0.03) == (0, 0, 0.0)
 
 
-def test_gains_after_an_answer_leave_noise_out(monkeypatch):
+def test_loop_goes_on_until_what_it_could_gain_is_known(monkeypatch):
+    answers, asked = iter([False, True, True, True]), []
+    monkeypatch.setattr(Optimiser, "stop", lambda self, **_: next(answers))
+    monkeypatch.setattr(
+        Optimiser, "ask", lambda self, n, among: asked.append(n) or np.zeros((1, 2))
+    )
     monkeypatch.setattr(bo_stopping, "MORE", 2)
-    found = bo_stopping.answers("heavy_tailed", 0, last=5)
-    assert [one[:2] for one in found] == [(5, share) for share in bo_stopping.SHARES]
-    assert all(0.0 <= probability <= 1.0 for _, _, probability, _ in found)
-    # The same gain, in units of the amount.
-    assert found[1][3] == pytest.approx(found[0][3] * 0.1 / 0.03)
+    branin = problem_of("branin")
+    flat = replace(branin, function=lambda X: torch.zeros(len(X), dtype=torch.float64))
+    monkeypatch.setattr(bo_stopping, "problem_of", lambda name: replace(flat, optimum=1.0))
+    # Nothing is gained, which is known after two more runs.
+    assert bo_stopping.endings("flat", 0) == [(share, 1, False) for share in bo_stopping.SHARES]
+    assert len(asked) == 1 + 2
 
 
 def test_coco_from_its_own_files(tmp_path):
@@ -221,7 +230,9 @@ def test_coco_from_its_own_files(tmp_path):
     how = {"instances": 2, "budget": 20}
     for _ in range(2):  # the second finds all done
         coco.run(tmp_path, ["cma", "random"], [1, 8], [2], **how)
-    lines = coco.table(tmp_path, budget=20).splitlines()
+    found = coco.shares(tmp_path, budget=20)
+    assert found["share"].between(0.0, 1.0).all()
+    lines = coco.table(found).splitlines()
     assert lines[0].split() == ["d", "functions", "cma", "random", "best", "2009"]
     assert [line.split()[1] for line in lines[1:]] == ["separable", "moderate"]
     with pytest.raises(InvalidInputError, match="methods: expected one of logei, ucb"):

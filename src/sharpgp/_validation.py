@@ -173,6 +173,20 @@ def as_levels(levels: Any) -> tuple[list[float], bool]:
     return _as_probabilities(levels, "levels")
 
 
+def as_level(level: Any, name: str) -> float:
+    """One probability in (0, 1).
+
+    Examples
+    --------
+    >>> as_level(0.9, "delta")
+    0.9
+    """
+    levels, single = _as_probabilities(level, name)
+    if not single:
+        raise InvalidInputError(f"{name}: expected one number in (0, 1), found {level!r}")
+    return levels[0]
+
+
 def as_count(value: Any, name: str, *, least: int) -> int:
     """``value`` as a whole number not below ``least``.
 

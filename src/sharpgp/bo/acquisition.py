@@ -11,12 +11,13 @@ from botorch.utils.transforms import t_batch_mode_transform
 from torch import Tensor
 
 from sharpgp._ranks import points_needed, supported
-from sharpgp._validation import as_features, as_levels
+from sharpgp._validation import as_features, as_level
 from sharpgp.calibration.predictors.base import FittedModel, calibrated_of
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
 
 # Normal scores between which a quantile function is linear; beyond, it goes on as it ends.
-_NODES = torch.arange(-14, 15, dtype=torch.float64) / 4.0
+STEP = 0.25
+NODES = torch.arange(-14, 15, dtype=torch.float64) * STEP
 # Of the largest slope at a point: a quantile function that stands still counts as rising so much.
 _LEAST_SLOPE = 1e-6
 # Of a cell that is left to improvement: less counts as this much, for a finite gradient.
@@ -102,10 +103,7 @@ class CalibratedUpperConfidenceBound(_OfCalibrated):
         X_pending: Tensor | None = None,
     ) -> None:
         super().__init__(model, maximize, X_pending)
-        levels, single = as_levels(delta)
-        if not single:
-            raise InvalidInputError(f"delta: expected one level in (0, 1), found {delta!r}")
-        level, C = levels[0], self._base.n_cal
+        level, C = as_level(delta, "delta"), self._base.n_cal
         side, device = level if maximize else 1.0 - level, self._base.posterior.device
         self.delta = torch.tensor([side], dtype=torch.float64, device=device)
         if C is not None and not bool(supported(self.delta, C)):
@@ -171,13 +169,12 @@ class CalibratedLogExpectedImprovement(_OfCalibrated):
         if best.numel() != 1 or not bool(torch.isfinite(best)):
             raise InvalidInputError(f"best_f: expected one finite number, found {best_f!r}")
         self.best = best.reshape(()) if maximize else -best.reshape(())
-        nodes = _NODES.to(best.device)
-        self.levels = torch.special.ndtr(nodes)
+        self.nodes = NODES.to(best.device)
+        self.levels = torch.special.ndtr(self.nodes)
         # Cells between the nodes, and one to infinity on either side.
-        open_end = nodes.new_full((1,), math.inf)
-        self.starts = torch.cat([-open_end, nodes])
-        self.stops = torch.cat([nodes, open_end])
-        self.nodes = nodes
+        open_end = self.nodes.new_full((1,), math.inf)
+        self.starts = torch.cat([-open_end, self.nodes])
+        self.stops = torch.cat([self.nodes, open_end])
 
     def _values(self, points: Tensor) -> Tensor:
         quantiles = self._now.quantiles(points, self.levels)

@@ -14,7 +14,7 @@ from botorch.acquisition import AcquisitionFunction
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from sharpgp._validation import as_count, check_choice
+from sharpgp._validation import as_count, as_level, check_choice
 from sharpgp.bo.acquisition import (
     CalibratedLogExpectedImprovement,
     CalibratedUpperConfidenceBound,
@@ -70,7 +70,7 @@ class Optimiser:
         Inputs by name: ``(low, high)`` for numbers between, ``Log(low, high)`` for a logarithmic
         scale, ``range(1, 11)`` for whole numbers, a list for values.  Numbers in a list keep their
         order, anything else is a category.  Points are then dicts.  Or one row ``(low, high)`` for
-        each input; points are then arrays.
+        each input, or SciPy's ``Bounds``; points are then arrays.
     maximize : bool
         False for results that are to be small.
     acquisition : {"logei", "ucb"}
@@ -110,12 +110,13 @@ class Optimiser:
         file: str | os.PathLike[str] | None = None,
     ) -> None:
         check_choice(acquisition, "acquisition", ACQUISITIONS)
-        space, level = Space.of(inputs), _in_unit(delta, "delta")
+        space, level = Space.of(inputs), as_level(delta, "delta")
         first = max(2 * space.d, 5) if design is None else as_count(design, "design", least=3)
         seed = as_count(random_state, "random_state", least=0)
         names = "maximize", "acquisition", "delta", "design", "seed"
         settings = dict(zip(names, (bool(maximize), acquisition, level, first, seed), strict=True))
         self.record, self.file = Record(space, settings), file
+        # Points that an earlier process asked for and did not tell.
         self._again: list[list[float]] = []
         if file is not None and os.path.exists(file):
             record = self.load(file).record
@@ -159,8 +160,10 @@ class Optimiser:
         rows = None if among is None else self.record.space.codes(among)
         points = []
         for _ in range(1 if n is None else as_count(n, "n", least=1)):
-            x = self._lost()
-            if x is None:
+            self._again = [x for x in self._again if x in self.record.pending]
+            if self._again:
+                x = self._again.pop(0)
+            else:
                 x = (self._next() if rows is None else self._next_among(rows)).tolist()
                 self.record.asked += 1
                 self.record.pending.append(x)
@@ -172,7 +175,8 @@ class Optimiser:
     def tell(self, x: Points, y: ArrayLike | None, *, noise: ArrayLike | None = None) -> None:
         """Results of runs, whether or not these were asked for.
 
-        A run within a thousandth of an input's range from a pending point is the run of that point.
+        A run within a twentieth of every input's range from a pending point is the run of that
+        point: settings may be rounded.
         A result of None, NaN or infinity is a run that failed: it is recorded, and its surroundings
         are avoided.  Results of the same point are averaged.  ``x`` is a dict, a list of dicts, a
         data frame or an array; ``noise`` are variances of the results, where they are known.
@@ -184,10 +188,9 @@ class Optimiser:
             known = numbers_of_runs(noise, "noise", len(coded))
             if not all(value >= 0.0 for value in known):
                 raise InvalidInputError(f"noise: expected nonnegative variances, found {known}")
-        told = list(zip(coded, results, known, strict=True))
-        predicted = [self._predicted(*one) for one in told]  # before any of them is known
-        for (code, result, variance), stated in zip(told, predicted, strict=True):
-            self.record.add(Run(tuple(code.tolist()), result, variance, *stated))
+        told = zip(coded, results, known, strict=True)
+        for run in [self._predicted(*one) for one in told]:  # before any of them is known
+            self.record.add(run)
         self._keep()
 
     @property
@@ -249,27 +252,14 @@ class Optimiser:
 
     def stop(self, probability: float = 0.05, *, amount: float, **remaining: Any) -> bool:
         """Whether to stop: :meth:`remaining`, which takes the rest, is at most ``probability``."""
-        return self.remaining(amount, **remaining) <= _in_unit(probability, "probability")
+        return self.remaining(amount, **remaining) <= as_level(probability, "probability")
 
     def predict_interval(self, X: Points, coverage: float = 0.95) -> np.ndarray:
         """Calibrated intervals (n, 2) for results at points; from the first result on."""
         Z = self.record.space.to_unit(self.record.space.codes(X))
         return self._intervals(Z, coverage, latent=False).numpy()
 
-    def level_of(self, x: Any, y: Any) -> float | None:
-        """Probability of a result below ``y`` at ``x`` by the last model; None without one."""
-        coded = self.record.space.codes(x)
-        return self._predicted(coded[0], numbers_of_runs(y, "y", 1)[0])[1]
-
     # -------------------------------------------------------------- one question
-
-    def _lost(self) -> list[float] | None:
-        """A point that an earlier process asked for and did not tell; None if there is none."""
-        while self._again:
-            x = self._again.pop(0)
-            if x in self.record.pending:
-                return x
-        return None
 
     def _next(self) -> Tensor:
         """Codes [d] of one more point."""
@@ -363,13 +353,11 @@ class Optimiser:
         ends = surrogate.outward(predictor.predict_interval(self.record.features(Z), coverage))
         return ends if self.record.sign > 0 else -ends.flip(-1)
 
-    def _predicted(
-        self, x: Tensor, y: float, noise: float | None = None
-    ) -> tuple[float | None, float | None]:
-        """Score and level of a result under the model that answered the last question."""
-        surrogate, sign = self.record.surrogate, self.record.sign
+    def _predicted(self, x: Tensor, y: float, noise: float | None) -> Run:
+        """A run, with its score and level under the model that answered the last question."""
+        surrogate, sign, code = self.record.surrogate, self.record.sign, tuple(x.tolist())
         if surrogate is None or not math.isfinite(y):
-            return None, None
+            return Run(code, y, noise)
         law, F = self.record.law(), self.record.features(self.record.space.to_unit(x[None]))
         if surrogate.knows_noise:
             F[:, -1] = noise or 0.0
@@ -378,7 +366,7 @@ class Optimiser:
             target = surrogate.inward(torch.tensor([sign * y], dtype=torch.float64))
             score = (target - location) / spread
             level = float(law.cdf(score))
-        return float(score), level if sign > 0 else 1.0 - level
+        return Run(code, y, noise, float(score), level if sign > 0 else 1.0 - level)
 
     def _keep(self) -> None:
         if self.file is not None:
@@ -391,16 +379,18 @@ class Optimiser:
         return optimisation_figure(self)
 
     def _facts(self) -> dict[str, Any]:
-        record, means = self.record, self.record.averages()
+        record, means, space = self.record, self.record.averages(), self.record.space
+        low, high = map(space.shown, space.from_unit(space.unit_bounds).tolist())
         facts: dict[str, Any] = {
             "goal": "maximise" if record.sign > 0 else "minimise",
+            "inputs": f"{low} to {high}",
             "runs": self.n_runs,
             "failed": self.n_runs - len(record.succeeded),
             "pending": len(record.pending),
         }
         if means:
             x = max(means, key=lambda one: record.sign * means[one])
-            facts["best"] = f"{means[x]:.6g} at {record.space.shown(x)}"
+            facts["best"] = f"{means[x]:.6g} at {space.shown(x)}"
         if record.checks:
             n, amount, chance = record.checks[-1]
             facts["remaining"] = f"{chance:.1%} for more than {amount:g} after {n:.0f} runs"
@@ -412,9 +402,3 @@ class Optimiser:
     def _repr_html_(self) -> str:
         rows = (f"<tr><th>{k}</th><td>{escape(str(v))}</td></tr>" for k, v in self._facts().items())
         return f"<table><caption>Optimiser</caption>{''.join(rows)}</table>"
-
-
-def _in_unit(value: Any, name: str) -> float:
-    if not (isinstance(value, Real) and 0.0 < float(value) < 1.0):
-        raise InvalidInputError(f"{name}: expected a number in (0, 1), found {value!r}")
-    return float(value)

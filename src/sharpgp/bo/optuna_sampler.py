@@ -51,9 +51,6 @@ class OptunaSampler:
         self._space: dict[str, Any] = {}
         self._told: set[int] = set()
 
-    def __str__(self) -> str:
-        return type(self).__name__
-
     def stop(
         self, probability: float = 0.05, *, amount: float, runs: int = 50
     ) -> "Callable[[Study, FrozenTrial], None]":

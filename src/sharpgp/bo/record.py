@@ -29,8 +29,8 @@ SURPRISE, SURPRISE_HALVED = 0.4, 10.0
 #: others.  Few: once a search has converged, points of its design are far from the rest, too.
 MAX_OUTLIERS, OUTLYING = 2, 5.0
 #: A run this close to a point that was asked for, in shares of every input's range, is its run:
-#: settings are rounded, and so are numbers on their way through a table.
-SAME_POINT = 1e-3
+#: people round settings.  One that is missed would stay pending, and be asked for once more.
+SAME_POINT = 0.05
 # Squares of results, and of their differences, have to be numbers.
 _LARGEST, _SMALLEST_RANGE = 1e150, 1e-150
 
@@ -158,7 +158,8 @@ class Record:
         And, for half as much, from leave-one-out scores of runs that no model predicted.
         """
         assert self.surrogate is not None
-        spare = max(0, self.surrogate.gp.n_train - self.surrogate.n_parameters + 1)
+        gp, warped = self.surrogate.gp, self.surrogate.warp is not None
+        spare = max(0, gp.n_train + 1 - len(gp.theta_R) - 2 * warped)
         share = SURPRISE * SURPRISE_HALVED / (SURPRISE_HALVED + spare)
         return ScoreLaw(*self._scores(HALF_LIFE), surprise=share)
 
@@ -201,9 +202,6 @@ def without_outliers(y: Tensor) -> Tensor:
 
 def numbers_of_runs(values: Any, name: str, count: int) -> list[float]:
     """One number for each of ``count`` runs; NaN for None and for one that is not finite."""
-    values = [values] if values is None else values
-    if isinstance(values, list | tuple):
-        values = [math.nan if value is None else value for value in values]
     numbers = as_float(values, name).reshape(-1).tolist()
     if len(numbers) != count:
         raise InvalidInputError(f"{name}: expected {count} number(s), found {len(numbers)}")

@@ -165,7 +165,9 @@ class Space:
 
     @classmethod
     def of(cls, inputs: Any) -> "Space":
-        """From a mapping of names to inputs, or an array (d, 2) of lower and upper bounds."""
+        """From a mapping of names to inputs, an array (d, 2) of bounds, or SciPy's ``Bounds``."""
+        if hasattr(inputs, "lb"):
+            inputs = np.column_stack([inputs.lb, inputs.ub])
         if isinstance(inputs, Mapping) and inputs and all(isinstance(one, str) for one in inputs):
             return cls(tuple(Input.of(name, one) for name, one in inputs.items()), named=True)
         try:
@@ -246,11 +248,8 @@ class Space:
 
     def shown(self, x: Sequence[float]) -> Any:
         """A point from its codes [d], to six digits."""
-        short = [
-            code if one.values else float(f"{code:.6g}")
-            for one, code in zip(self.inputs, x, strict=True)
-        ]
-        return self.points(torch.tensor([short], dtype=torch.float64))[0]
+        short = [[float(f"{code:.6g}") for code in x]]  # exact where it is the place of a value
+        return self.points(torch.tensor(short, dtype=torch.float64))[0]
 
     def to_unit(self, coded: Tensor) -> Tensor:
         """Codes [n, d] in unit coordinates."""

@@ -22,7 +22,6 @@ from sharpgp.gp.kernels.by_name import kernel_of, make_covariance, named
 from sharpgp.gp.kernels.covariance import Named
 from sharpgp.gp.posterior import DataPosterior
 from sharpgp.gp.priors import LengthscalePrior
-from sharpgp.gp.scaling import Affine
 from sharpgp.gp.ties import Ties
 from sharpgp.gp.training import train
 from sharpgp.gp.wrappers.target_warp import Warp, WarpedPosterior, train_warped
@@ -97,11 +96,6 @@ class Surrogate:
         """What the target goes through before the GP sees it."""
         return self.posterior.warp if isinstance(self.posterior, WarpedPosterior) else None
 
-    @property
-    def n_parameters(self) -> int:
-        """Number of parameters that were trained."""
-        return len(self.gp.theta_R) + 2 * (self.warp is not None)
-
     def inward(self, y: Tensor) -> Tensor:
         """Targets in the units of :attr:`gp`."""
         return y if self.warp is None else self.warp.forward(y)
@@ -117,7 +111,7 @@ class Surrogate:
         if len(y) < GROWTH * self.trained_on and X.shape[1] == self.gp.n_features:
             try:
                 again = self.posterior.retrained(X, y, start="warm")
-                return Surrogate(with_best_mean(again), self.trained_on)
+                return Surrogate(recentred(again), self.trained_on)
             except NumericalError:
                 pass  # from scratch
         return choose(X, y, ties, known_noise)
@@ -151,52 +145,22 @@ def trained(X: Tensor, y: Tensor, covariance: Named, *, warped: bool) -> DataPos
     prior = SearchPrior()
     try:
         if not warped:
-            return with_best_mean(train(X, y, kernel_of(covariance), start=0, prior=prior)[0])
+            return recentred(train(X, y, kernel_of(covariance), start=0, prior=prior)[0])
         found = train_warped(X, y, covariance, prior=prior)
-        return None if found is None else with_best_mean(found)
+        return None if found is None else recentred(found)
     except NumericalError:
         return None
 
 
-def with_best_mean(posterior: DataPosterior) -> DataPosterior:
-    r"""The same GP about the constant that is likeliest, ``1' Ky^-1 y / 1' Ky^-1 1``.
-
-    Examples
-    --------
-    Many results of one place say nothing about the others:
-
-    >>> X = torch.tensor([[0.0], [0.9], [0.91], [0.92], [0.93]], dtype=torch.float64)
-    >>> y = torch.tensor([0.0, 1.0, 1.0, 1.0, 1.0], dtype=torch.float64)
-    >>> far = torch.tensor([[99.0]], dtype=torch.float64)
-    >>> gp = trained(X, y, make_covariance("rbf", 1), warped=False)
-    >>> round(y.mean().item(), 2), round(gp.mean(far).item(), 2)
-    (0.8, 0.51)
-    """
+def recentred(posterior: DataPosterior) -> DataPosterior:
+    """The same GP about its likeliest mean, see :meth:`ExactPosterior.recentred`."""
     if isinstance(posterior, WarpedPosterior):
-        return WarpedPosterior(with_best_mean(posterior.base), posterior.warp, posterior.side)
+        return WarpedPosterior(recentred(posterior.base), posterior.warp, posterior.side)
     assert isinstance(posterior, ExactPosterior)
-    units, y = posterior.y_units, posterior.y_train
-    weights = posterior.retargeted(units.back(torch.ones_like(y))).weights
-    mean = (weights @ y) / weights.sum()
-    return ExactPosterior(
-        posterior.X_train,
-        y,
-        posterior.covariance,
-        posterior.theta_R,
-        x_units=posterior.x_units,
-        y_units=Affine(mean, units.scale),
-        training=posterior.training,
-    )
+    return posterior.recentred()
 
 
 def left_out_density(posterior: DataPosterior) -> float:
     """Sum of leave-one-out log densities of the target, in its own units."""
-    gp, slopes = posterior, 0.0
-    if isinstance(posterior, WarpedPosterior):
-        gp = posterior.base
-        slopes = float(posterior.warp.slope(gp.y_train).log().sum())
-    mean, sigma = gp.loo(gp.theta_R.unsqueeze(0))
-    z = (gp.y_train - mean[0]) / sigma[0]
-    density = -0.5 * z.square() - sigma[0].log() - 0.5 * math.log(2.0 * math.pi)
-    total = float(density.sum()) - slopes
+    total = float(posterior.loo_log_density().sum())
     return total if math.isfinite(total) else -math.inf

@@ -11,6 +11,7 @@ from botorch.posteriors import TransformedPosterior
 from botorch.posteriors.posterior import Posterior
 from torch import Tensor
 
+from sharpgp.bo.acquisition import NODES, STEP
 from sharpgp.calibration.predictors.base import Calibrated, FittedModel, calibrated_of
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import posterior as gps
@@ -18,11 +19,9 @@ from sharpgp.gp.exact.posterior import ExactPosterior
 from sharpgp.gp.kernels.covariance import STATIONARY, Stationary
 from sharpgp.gp.ties import per_feature
 
-# Normal scores between which a quantile function is taken as linear, and how far apart they are.
-_STEP = 0.25
-_NODES = torch.arange(-14, 15, dtype=torch.float64) * _STEP
 # Normal scores at which mean and variance are summed up, by the trapezoidal rule.
-_SUMMED = torch.arange(-28, 29, dtype=torch.float64) * _STEP
+_SUMMED = torch.arange(-28, 29, dtype=torch.float64) * STEP
+_SHARES = torch.softmax(-0.5 * _SUMMED.square(), 0)
 
 
 def as_botorch(model: FittedModel | ExactPosterior) -> Model:
@@ -63,7 +62,7 @@ class CalibratedModel(Model):
         super().__init__()
         self.gp = _single_task_gp(calibrated.posterior)
         self._calibrated = calibrated
-        self._nodes = _NODES.to(calibrated.posterior.device)
+        self._nodes = NODES.to(calibrated.posterior.device)
 
     @property
     def num_outputs(self) -> int:
@@ -93,10 +92,9 @@ class CalibratedModel(Model):
             return between(table, (samples - mean) / deviation)
 
         summed = between(table, _SUMMED.to(table).reshape(-1, *[1] * (table.dim() - 1)))
-        weights = torch.exp(-0.5 * _SUMMED.square()).to(table)
-        weights = (weights / weights.sum()).reshape(-1, *[1] * (table.dim() - 1))
-        centre = (weights * summed).sum(0)
-        variance = (weights * (summed - centre).square()).sum(0)
+        shares = _SHARES.to(table)
+        centre = torch.tensordot(shares, summed, 1)
+        variance = torch.tensordot(shares, (summed - centre).square(), 1)
         found: Posterior = TransformedPosterior(
             joint, moved, lambda mean, var: centre, lambda mean, var: variance
         )
@@ -108,7 +106,7 @@ def between(table: Tensor, u: Tensor) -> Tensor:
 
     Linear between nodes, and beyond the outermost ones as there.
     """
-    place = (u - _NODES[0].item()) / _STEP
+    place = (u - NODES[0].item()) / STEP
     left = place.detach().floor().clamp(0, table.shape[-1] - 2)
     shape = torch.broadcast_shapes(u.shape, table.shape[:-1])
     wide = table.expand(*shape, table.shape[-1])

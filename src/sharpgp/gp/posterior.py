@@ -188,7 +188,9 @@ class DataPosterior(Posterior):
         """Log density [N] of every training target, given all others."""
         with torch.no_grad():
             mean, sigma = self.loo(self.theta_R.unsqueeze(0))
-            return torch.distributions.Normal(mean[0], sigma[0]).log_prob(self.y_train)
+            return torch.distributions.Normal(mean[0], sigma[0], validate_args=False).log_prob(
+                self.y_train
+            )
 
     def left_out(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and deviation [n] of some training points, by number, each left out by itself."""

@@ -17,7 +17,7 @@ def coco(
     budget: Annotated[int, typer.Option(help="Evaluations for each input.")] = 100,
     processes: Annotated[int, typer.Option(help="Functions that are run side by side.")] = 1,
 ) -> None:
-    """Run optimisers on COCO's bbob suite, and print the share of targets that they reach."""
+    """Run optimisers on COCO's bbob suite, and show the share of targets that they reach."""
     from sharpgp_benchmarks.optimisation import coco as study
 
     study.run(
@@ -29,4 +29,6 @@ def coco(
         budget=budget,
         processes=processes,
     )
-    typer.echo(study.table(out, budget))
+    found = study.shares(out, budget)
+    found.round(4).to_csv(out / "coco.csv", index=False)
+    typer.echo(study.table(found))

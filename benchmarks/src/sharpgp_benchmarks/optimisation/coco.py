@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -134,14 +135,14 @@ def _cma(problem: Any, evaluations: int, seed: int) -> None:
 # ------------------------------------------------------------------ what the files say
 
 
-def table(out: Path, budget: int = 100) -> str:
+def shares(out: Path, budget: int = 100) -> pd.DataFrame:
     """Share of targets that were reached, by dimension, function group and method.
 
-    With the standard error over functions and instances.  The last column is what the best
-    algorithm of 2009 for each function reaches on average in as many evaluations.
+    With the standard error over functions and instances.  ``best 2009`` is what the best algorithm
+    of 2009 for each function reaches on average in as many evaluations.
     """
     need("coco", "cocopp", distribution=LABORATORY)
-    shares: dict[tuple[int, str, str], list[float]] = {}
+    found: dict[tuple[int, str, str], list[float]] = {}
     methods = [name for name in METHODS if (out / name).is_dir()]
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -154,21 +155,30 @@ def table(out: Path, budget: int = 100) -> str:
             for data in cocopp.load(str(out / method)):
                 key = data.dim, group_of(data.funcId)
                 reached = np.array(data.detEvals(TARGETS)) <= budget * data.dim
-                shares.setdefault((*key, method), []).extend(reached.mean(0))
+                found.setdefault((*key, method), []).extend(reached.mean(0))
                 if method == methods[0]:
                     best = np.array(reference[data.dim, data.funcId].detERT(TARGETS))
-                    shares.setdefault((*key, "best 2009"), []).append(
+                    found.setdefault((*key, "best 2009"), []).append(
                         float((best <= budget * data.dim).mean())
                     )
-    head = ["d", "functions", *methods, "best 2009"]
-    lines = ["".join(f"{name:>18}" for name in head)]
-    for dimension in sorted({key[0] for key in shares}):
-        for group in GROUPS:
-            cells = [shares.get((dimension, group, name), []) for name in head[2:]]
-            if any(cells):
-                shown = "".join(f"{_share(values):>18}" for values in cells)
-                lines.append(f"{dimension:>18}{group:>18}{shown}")
-    return "\n".join(lines)
+    rows = [
+        (*key, np.mean(values), np.std(values) / len(values) ** 0.5)
+        for key, values in found.items()
+    ]
+    return pd.DataFrame(rows, columns=["d", "functions", "method", "share", "error"])
+
+
+def table(found: pd.DataFrame) -> str:
+    """What :func:`shares` found, a line for each dimension and function group."""
+    methods = [name for name in (*METHODS, "best 2009") if name in set(found["method"])]
+    cells = found["share"].map("{:.1%}".format) + found["error"].map(" ({:.1%})".format)
+    wide = found.assign(cells=cells).pivot(
+        index=["d", "functions"], columns="method", values="cells"
+    )
+    order = [(d, group) for d in sorted(set(found["d"])) for group in GROUPS]
+    wide = wide.reindex(index=[key for key in order if key in wide.index], columns=methods)
+    shown: str = wide.rename_axis(columns=None).reset_index().fillna("-").to_string(index=False)
+    return shown
 
 
 def group_of(function: int) -> str:
@@ -180,13 +190,6 @@ def group_of(function: int) -> str:
     ('separable', 'ill-conditioned', 'weak structure')
     """
     return next(name for name, last in GROUPS.items() if function <= last)
-
-
-def _share(values: Sequence[float]) -> str:
-    if not len(values):
-        return "-"
-    error = np.std(values) / max(1, len(values)) ** 0.5
-    return f"{np.mean(values):.1%} ({error:.1%})"
 
 
 def numbers(text: str) -> list[int]:

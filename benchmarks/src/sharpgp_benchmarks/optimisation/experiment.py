@@ -89,7 +89,8 @@ def run_task(task: Task, context: Mapping[str, Any]) -> Outcome:
     X = problem.design(generator)
     y = problem.observe(X, generator)
     start = float(problem.regret(X).min())
-    regrets, levels, seconds = [], [], []
+    regrets, seconds = [], []
+    levels: list[float | None] = []
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         # A search from a poor start may stall, and a fit may add jitter; both go on.
         for category in (BotorchWarning, RuntimeWarning, NumericalWarning):
@@ -103,8 +104,8 @@ def run_task(task: Task, context: Mapping[str, Any]) -> Outcome:
             seconds.append(time.perf_counter() - begun)
             result = problem.observe(x, generator)
             regrets += problem.regret(x).tolist()
-            levels += [loop.level(x[k : k + 1], result[k : k + 1]) for k in range(len(x))]
             loop.tell(x, result)
+            levels += loop.levels(x, result)
             if sum(seconds) > MOST_SECONDS:
                 raise NumericalError(
                     f"expected at most {MOST_SECONDS:g} s for a run, found more after "

@@ -2,7 +2,7 @@
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -34,9 +34,9 @@ class Loop(ABC):
     def ask(self, q: int = 1) -> Tensor:
         """The next points [q, d], which are run at the same time; some loops know q = 1 only."""
 
-    def level(self, x: Tensor, y: Tensor) -> float | None:
-        """Predictive probability of a result below ``y`` [1] at ``x`` [1, d]; None if unknown."""
-        return None
+    def levels(self, x: Tensor, y: Tensor) -> Sequence[float | None]:
+        """Predictive probabilities of results below those that were told last; None if unknown."""
+        return [None] * len(y)
 
     def tell(self, x: Tensor, y: Tensor) -> None:
         """Results ``y`` [q] at ``x`` [q, d]."""
@@ -87,8 +87,8 @@ class Calibrated(Loop):
     def tell(self, x: Tensor, y: Tensor) -> None:
         self.loop.tell(x, y)
 
-    def level(self, x: Tensor, y: Tensor) -> float | None:
-        return self.loop.level_of(x, y)
+    def levels(self, x: Tensor, y: Tensor) -> Sequence[float | None]:
+        return [run.level for run in self.loop.record.runs[-len(y) :]]
 
 
 def default_gp(X: Tensor, y: Tensor, problem: Problem) -> SingleTaskGP:
@@ -99,12 +99,13 @@ def default_gp(X: Tensor, y: Tensor, problem: Problem) -> SingleTaskGP:
     return model
 
 
-def level_under(model: SingleTaskGP, x: Tensor, y: Tensor) -> float:
-    """Predictive probability of a result below ``y`` [1] at ``x`` [1, d]."""
+def levels_under(model: SingleTaskGP, x: Tensor, y: Tensor) -> list[float]:
+    """Predictive probabilities of results below ``y`` [q] at ``x`` [q, d]."""
     with torch.no_grad():
         found = model.posterior(x, observation_noise=True)
         score = (y - found.mean[:, 0]) / found.variance[:, 0].sqrt()
-    return float(torch.special.ndtr(score))
+    found_levels: list[float] = torch.special.ndtr(score).tolist()
+    return found_levels
 
 
 class BoTorch(Loop):
@@ -130,8 +131,8 @@ class BoTorch(Loop):
             return self.best_of(batch, q)
         return self.best_of(self.acquisition(self.model, best))
 
-    def level(self, x: Tensor, y: Tensor) -> float | None:
-        return level_under(self.model, x, y)
+    def levels(self, x: Tensor, y: Tensor) -> Sequence[float | None]:
+        return levels_under(self.model, x, y)
 
 
 class Random(Loop):

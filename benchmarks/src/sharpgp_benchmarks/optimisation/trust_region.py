@@ -1,12 +1,14 @@
 """Optimisation in a trust region around the best point, with BoTorch's default model."""
 
+from collections.abc import Sequence
+
 import torch
 from botorch.generation import MaxPosteriorSampling
 from botorch.models import SingleTaskGP
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
-from sharpgp_benchmarks.optimisation.loops import Loop, default_gp, level_under
+from sharpgp_benchmarks.optimisation.loops import Loop, default_gp, levels_under
 from sharpgp_benchmarks.optimisation.problems import Problem
 
 #: Side of the region, relative to the whole space: at first, at most, and where it starts afresh.
@@ -56,8 +58,8 @@ class TrustRegion(Loop):
         with torch.no_grad():
             return MaxPosteriorSampling(self.model, replacement=False)(candidates)
 
-    def level(self, x: Tensor, y: Tensor) -> float | None:
-        return None if self.model is None else level_under(self.model, x, y)
+    def levels(self, x: Tensor, y: Tensor) -> Sequence[float | None]:
+        return [None] * len(y) if self.model is None else levels_under(self.model, x, y)
 
     def tell(self, x: Tensor, y: Tensor) -> None:
         if self.model is not None:

@@ -180,6 +180,30 @@ class ExactPosterior(KernelPosterior):
         other._y, other._weights, other._left_out = self.y_units.forward(y), None, None
         return other
 
+    def recentred(self) -> Self:
+        r"""The same GP about the constant mean that is likeliest, ``1' Ky^-1 y / 1' Ky^-1 1``.
+
+        Factors are kept.
+
+        Examples
+        --------
+        Many results of one place say nothing about the others:
+
+        >>> from sharpgp.gp.kernels.covariance import Stationary
+        >>> X = torch.tensor([[0.0], [0.98], [0.99], [1.0]], dtype=torch.float64)
+        >>> y = torch.tensor([0.0, 1.0, 1.0, 1.0], dtype=torch.float64)
+        >>> gp = ExactPosterior(X, y, Stationary("rbf", 1), torch.tensor([3.0, 1.0, 0.01]).double())
+        >>> far = torch.tensor([[99.0]], dtype=torch.float64)
+        >>> round(gp.mean(far).item(), 2), round(gp.recentred().mean(far).item(), 2)
+        (0.0, 0.5)
+        """
+        L = self._factor(self.theta_R.unsqueeze(0))[0]
+        weights = torch.cholesky_solve(torch.ones_like(self._y).unsqueeze(-1), L).squeeze(-1)
+        y, other = self.y_train, copy.copy(self)
+        other.y_units = Affine((weights @ y) / weights.sum(), self.y_units.scale)
+        other._y, other._weights, other._left_out = other.y_units.forward(y), None, None
+        return other
+
     def log_likelihood(self) -> float:
         theta = self.theta_R.unsqueeze(0)
         with torch.no_grad():
