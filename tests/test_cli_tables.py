@@ -147,7 +147,8 @@ def test_known_groups_are_predicted_from_what_is_known_of_them(frame, tmp_path):
     assert call("predict", model, data, "--out", "-", "--groups", "who").exit_code == 2
     assert call(*fit, "--drop", "patient").exit_code == 0
     refused = call("predict", model, data, "--out", "-", "--groups", "patient")
-    assert refused.exit_code == 2 and "groups" in refused.stderr
+    assert refused.exit_code == 2
+    assert "groups" in refused.stderr
 
 
 @pytest.mark.parametrize(
