@@ -504,17 +504,21 @@ def stopping(r: Results) -> str:
     columns = ["amount", "stopped", "could gain more", "standard error", "points saved"]
     gained = found["could gain more"].str.split().str[0].astype(int) / found["stopped"]
     promised = 0.05 + 3.0 * (0.05 * 0.95 / found["stopped"]) ** 0.5
-    never = problems[(problems[list(found["amount"])] == "0, 0").all(axis=1)]["problem"]
+    cells = problems.set_index("problem")[list(found["amount"])]
+    never = cells.index[(cells == "0, 0").all(axis=1)]
+    missed = cells.index[~cells.apply(lambda column: column.str.endswith(" 0")).all(axis=1)]
     loops = found["loops"].iloc[0]
     return (
         f"{loops} loops on {len(problems)} problems. `loop.stop(amount=...)` is asked before every "
         "point and ends a loop at 5 %; the amount is a share of the way from the median of the "
-        "design to the optimum. *Could gain more* are loops that, had they gone on, had found a "
+        "design to the optimum. *Could gain more* are loops that, had they gone on, would have found a "
         "point better by more than the amount within 50 runs. The promise, 5 % of these at most, "
-        f"is {'kept' if (gained <= promised).all() else 'broken'} within three standard errors. "
+        f"is {'kept' if (gained <= promised).all() else 'broken'} within three standard errors: a "
+        f"weak test, which up to {promised.max():.0%} would pass. "
         "*Points saved* are of 60, those of loops that go on included.\n\n"
         f"{markdown(found[columns])}\n\n"
-        f"The rule is careful: no loop ends within 60 points on {_and(never)}."
+        f"Those that could gain more are of {_and(missed)}. The rule is careful: no loop ends within "
+        f"60 points on {_and(never)}."
     )
 
 
