@@ -24,7 +24,7 @@ from sharpgp.models.without_gp import RefittedModel
 Floats = NDArray[np.float64]
 #: Rows beyond which leaves keep averages.
 MOST_LEFT_OUT = 10_000
-#: Classes of trees by name: with up to :data:`MOST_LEFT_OUT` rows, and beyond.
+#: What grows under each name: with up to :data:`MOST_LEFT_OUT` rows, and beyond.
 TREES: dict[str, tuple[type[Any], type[Any]]] = {
     "extra_trees": (ExtraTrees, LeafForest),
     "random_forest": (LeafForest, LeafForest),
@@ -49,7 +49,7 @@ def grow(
         settings["cells"] = cells
     if made is LeafForest:
         settings["kind"] = kind
-    # Otherwise histograms are filled in parallel, which gains nothing for few rows.
+    # Histograms are filled in parallel otherwise, and trees of few rows gain nothing by it.
     threads = torch.get_num_threads() if many else 1
     # Of OpenMP alone, whose limits are those of a thread: others may grow trees at the same time.
     with _controller().limit(limits=threads, user_api="openmp"):
@@ -58,7 +58,7 @@ def grow(
 
 @cache
 def _controller() -> ThreadpoolController:
-    """Controller of threads; it inspects all loaded libraries once."""
+    """What limits threads; a look at every library that is loaded, once."""
     return ThreadpoolController()
 
 
@@ -119,7 +119,7 @@ class TreeModel(RefittedModel):
 
     @cached_property
     def grown(self) -> Any:
-        """The trees, grown on first use: where refits predict, they are never needed.
+        """The trees; they grow when they are asked, as nobody does where refits predict.
 
         See :class:`~sharpgp.models.bagged.AveragedModel`.
         """
