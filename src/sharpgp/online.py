@@ -159,6 +159,7 @@ class Online:
 
         Examples
         --------
+        >>> from sharpgp import SharpGPRegressor
         >>> rng = np.random.default_rng(0)
         >>> X = rng.uniform(-3, 3, (200, 1))
         >>> y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=200)

@@ -22,7 +22,7 @@ MAX_ADDITIVE_FEATURES = 20
 #: Rows that one learning of hyperparameters sees at most, and how often a model is learned, a GP
 #: beyond exact conditioning less often (``sharpgp bench evidence learned_rows``).
 LEARNED_ROWS, LEARNINGS, FEW_LEARNINGS = 500, 5, 2
-#: Rows that calibrate at most: more would make no difference that can be seen.
+#: Most rows that calibrate: more make no visible difference.
 SCORED_ROWS = 5000
 #: Rows up to which a GP on a CPU is conditioned exactly.  Beyond, predictions are conditioned on as
 #: many landmarks, so that further rows only add to what is known, and on so many neighbours.
@@ -95,7 +95,7 @@ class Policy:
     pool : tuple of str
         What ``base="auto"`` pools.
     learnings, learned_rows : int
-        How often a GP is learned, each time from at most so many rows.
+        How often a GP is learned, and from how many rows at most.
     scored_rows : int
         Rows that calibrate at most.
     exact_rows : int or None
@@ -143,7 +143,7 @@ class Policy:
         approximation: Approximation = "auto",
         tied_columns: int | None = None,
     ) -> "Policy":
-        """The policy for so many rows and columns on a device.
+        """The policy for a number of rows and columns on a device.
 
         ``tied_columns`` is the number of columns whose lengthscales differ.
         """
@@ -204,7 +204,7 @@ def exact_rows(device: str) -> int:
 def as_approximation(
     approximation: Approximation, n_train: int
 ) -> Literal["auto", "exact"] | Sparse | Neighbours:
-    """What the user asked for, checked.
+    """The user's choice, checked.
 
     Examples
     --------

@@ -175,7 +175,7 @@ def in_order(
     """``function(item)`` for all items, in order, one per thread at a time.
 
     Every call runs on one thread, so that results do not depend on the number of threads; about one
-    result per thread waits at a time.  ``alone`` runs calls one after the other with all threads,
+    result per thread waits at a time.  ``alone`` runs one call after another with all threads,
     for functions that change global settings, are large or use a GPU.
 
     Examples

@@ -34,7 +34,7 @@ logger = logging.getLogger("sharpgp")
 
 #: Smallest noise variance, relative to the target's variance.
 NOISE_FLOOR = 1e-6
-# Evaluations that each start gets before only the best one goes on.
+# Evaluations of each start before only the best one continues.
 _TRIED_FOR = 20
 # (inverse lengthscale times sqrt(d), signal variance, noise variance) of each start.
 _STARTS = ((1.0, 1.0, 0.1), (3.0, 1.0, 0.1), (1.0, 10.0, 0.01), (3.0, 10.0, 0.01))

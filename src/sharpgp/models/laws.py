@@ -17,9 +17,9 @@ from torch.special import log_ndtr, ndtr, ndtri
 
 from sharpgp._stored import ABSENT, Array, Several, Spec, agree, stored
 
-# Probabilities below it are added up as logarithms.
+# Smaller probabilities are added as logarithms.
 _FAR = 1e-8
-# How close a search for a value comes: in scores, and in spreads.
+# Tolerances of a search for a value: in scores, and in spreads.
 _CLOSE, _WITHIN, _MOST_STEPS = 1e-10, 4e-16, 200
 # Least step by which growth is judged, where the scores of a tail are all the same.
 _LEAST_STEP = 1e-3
@@ -33,7 +33,7 @@ class Law(ABC):
     location, spread : Tensor [T]
         Mean, and about the deviation, positive.
     rounding : Tensor [T] or float
-        How precisely values are known: closed intervals end so much farther out.
+        Precision of values: closed intervals end this much farther out.
     """
 
     location: Tensor
@@ -486,7 +486,7 @@ def joined(laws: Sequence[Law]) -> Law:
 
 
 def averaged(laws: Sequence[Law]) -> Law:
-    """One law of those that several fits, which count alike, have for the same rows.
+    """One law from those of several equally weighted fits for the same rows.
 
     Of locations and spreads the mean location, and the root mean square spread; of tables with the
     same nodes the mean probabilities; else the mixture.

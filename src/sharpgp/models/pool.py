@@ -134,7 +134,7 @@ class PooledModel(Learner):
         return mixed(laws, self.units[asked], self.weights[asked])
 
     def _asked(self, X: Tensor) -> list[int]:
-        """Models that count at ``X``: those with a weight, and where gradients do, all."""
+        """Models that count at ``X``: those with a weight; all if gradients are needed."""
         return [k for k, w in enumerate(self.weights.tolist()) if w > 0.0 or X.requires_grad]
 
     def location(self, X: Tensor) -> Tensor:
@@ -231,8 +231,8 @@ def pooled_out_of_fold(
     Where the pairs are parts ``drawn`` at random, only training leaves them out, see
     :meth:`Learner.out_of_training`.
 
-    What predicts is what was scored, the average of the refits.  Only where a splitter keeps some
-    rows from several of them, as one in order of time does, fits to all rows predict.
+    The average of the scored refits predicts.  Only if a splitter keeps some rows from several of
+    them, as one in order of time does, fits to all rows predict.
     """
     progress.start_phase("cross-validating", "fit", len(models) * len(pairs))
     found: dict[str, OutOfFold] = {}
@@ -301,8 +301,8 @@ def pooled(models: Mapping[str, Learner], held: Sequence[HeldOut]) -> tuple[Lear
 def members_of(model: object, name: str) -> list[Member]:
     """The members of a pool, or a model alone under a name.
 
-    A model alone is scored by points that its learnings have not seen, or by leave-one-out.  What
-    cannot be learned again is not scored.
+    A single learned model is scored by points that its learnings have not seen, or by
+    leave-one-out.  Anything else is not scored.
     """
     if isinstance(model, PooledModel):
         return model.members

@@ -175,7 +175,7 @@ class ExactPosterior(KernelPosterior):
         return (prior - V1.mT @ V2) * self.y_units.scale.square()
 
     def retargeted(self, y: Tensor) -> Self:
-        """Factors are kept, they do not depend on targets."""
+        """Factors are kept, as they do not depend on targets."""
         other = copy.copy(self)
         other._y, other._weights, other._left_out = self.y_units.forward(y), None, None
         return other

@@ -389,7 +389,7 @@ class SampledRows(WrappedPosterior):
 
     @property
     def sampled(self) -> tuple[DataPosterior, Tensor]:
-        """These points are all that it reports."""
+        """It reports only these points."""
         return self, torch.arange(self.n_train, device=self.device)
 
     def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:

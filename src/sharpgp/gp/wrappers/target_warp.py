@@ -35,7 +35,7 @@ _SMALLEST_SCALE, _LARGEST_SCALE = 0.02, 30.0
 _OVERSHOOT = 0.5
 _STEEPER = 2.0
 _MOST_EVALUATIONS = 120
-# Evaluations from each side before only the best one goes on.
+# Evaluations from each side before only the best one continues.
 _TRIED_FOR = 20
 
 #: Where among the targets the search for a warp's centre begins, ...
@@ -259,7 +259,7 @@ class _Search:
         return np.r_[built_in_start(self.start or 0, self.covariance), centre, math.log(0.5)]
 
     def descent(self, origin: np.ndarray, most: int) -> Found:
-        """Where a search ends after so many evaluations, or before."""
+        """End of a search after at most this many evaluations."""
         Z, t = self.standardised
         objective = _Objective(Z, t, self.covariance, self.prior)
         lower, upper = bounds_of(self.covariance)

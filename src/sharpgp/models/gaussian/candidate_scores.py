@@ -1,4 +1,4 @@
-"""By what candidates for mean and spread are compared: scores of held-out residuals."""
+"""Scores of held-out residuals, by which candidates for mean and spread are compared."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ SCORED_LEVELS = tuple(round(0.05 * j, 2) for j in range(1, 20))
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores of each point, or what they gain on others: interval scores of two kinds, and CRPS.
+    """Scores of each point, or their gains on others: interval scores of two kinds, and CRPS.
 
     Attributes
     ----------
@@ -28,7 +28,7 @@ class Scores:
     pinball: Tensor
 
     def gain_on(self, others: "Scores") -> "Scores":
-        """How much lower these are than others', in units of the others' means."""
+        """How much lower these scores are than others, in units of the others' means."""
 
         def gain(ours: Tensor, theirs: Tensor) -> Tensor:
             return (theirs - ours) / theirs.mean(-1, keepdim=True)

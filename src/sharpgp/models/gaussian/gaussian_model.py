@@ -30,7 +30,7 @@ from sharpgp.models.model import GPModel, HeldOut, Learner, OutOfFold, held_out_
 from sharpgp.models.splitters import quick_pairs
 from sharpgp.policy import Policy
 
-# Parts that are left out in turn where inputs repeat, so that no single point can be.
+# Number of parts to leave out in turn where inputs repeat, as single points cannot be left out.
 _LEFT_OUT = 20
 
 
@@ -92,9 +92,9 @@ class GaussianModel(GPModel, Learner):
     posterior : Posterior
         The GP as it was trained, or one on a warped target.
     scores : Tensor [n]
-        Leave-one-out z-scores of the training points, or of those that stand for all.
+        Leave-one-out z-scores of the training points, or of a sample of them.
     trained : Posterior or None
-        The GP as it was trained, from which refits take their start; not kept in files.
+        The trained GP, from which refits start; not kept in files.
     learned_rows : Tensor or None
         Rows of the data that everything but the conditioning saw; None: all.  Not kept in files.
     """
@@ -115,7 +115,7 @@ class GaussianModel(GPModel, Learner):
         self.scores = z / self.unit
 
     def _loo(self) -> tuple[Tensor, Tensor]:
-        """Leave-one-out residuals, and deviations that are not brought to unit size [N]."""
+        """Leave-one-out residuals, and deviations before scaling to unit size [N]."""
         residuals, sigma = loo_of(self.posterior)
         if self.scale is not None:
             g = self.scale.log_square_loo()
@@ -142,7 +142,7 @@ class GaussianModel(GPModel, Learner):
         return location, sigma * self._factor(X) * self.unit
 
     def _factor(self, X: Tensor) -> Tensor:
-        """By what the scale model multiplies deviations at new points [T]."""
+        """Factor of the scale model for deviations at new points [T]."""
         if self.scale is None:
             return X.new_ones(len(X))
         return (0.5 * self.choice.share * self.scale.log_square(X)).exp()
@@ -165,7 +165,7 @@ class GaussianModel(GPModel, Learner):
         return GaussianModel(Chosen(posterior, self.choice, scale), policy=self.policy)
 
     def with_data(self, X: Tensor, y: Tensor) -> Self:
-        """All that was learned, with the GP conditioned on other data."""
+        """Everything learned, with the GP conditioned on other data."""
         return self._on(condition(self.posterior, X, y, self.policy))
 
     def conditioned_on_all(self, X: Tensor, y: Tensor, rows: Tensor) -> Self:
@@ -247,7 +247,7 @@ class GaussianModel(GPModel, Learner):
 
     @property
     def _conditions(self) -> bool:
-        """Whether the GP can be given points that nothing in it was trained on."""
+        """Whether the GP can be conditioned on points that it was not trained on."""
         return self.posterior.can_leave_out and self.posterior.n_inducing is None
 
     @property
@@ -313,7 +313,7 @@ def _scored_by_others(
 def drawn_part(pair: Split, seed: int, most: int) -> Tensor:
     """Rows that a learning sees: those that a pair trains on, or ``most`` random ones of them.
 
-    Other ones for every pair and seed.
+    They differ by pair and seed.
 
     Examples
     --------
@@ -330,7 +330,7 @@ def drawn_part(pair: Split, seed: int, most: int) -> Tensor:
 def magnitude(z: Tensor) -> Tensor:
     """Typical size of z-scores: their mean absolute quantile over the levels 0.5 to 0.9.
 
-    A mean square would be that of a few outliers, and as different between fits as these are.
+    A mean square would depend on a few outliers, and differ between fits as much as they do.
 
     Examples
     --------
@@ -341,5 +341,5 @@ def magnitude(z: Tensor) -> Tensor:
     """
     levels = torch.tensor([0.5, 0.6, 0.7, 0.8, 0.9], dtype=z.dtype, device=z.device)
     found = q_lin(levels.clamp(1.0 / (len(z) + 1), len(z) / (len(z) + 1)), z.abs()).mean()
-    # Residuals that are all 0, of a mean that is perfect, must not make a spread of 0.
+    # A perfect mean has residuals of 0; its spread must not be 0.
     return found.clamp_min(1e-12)

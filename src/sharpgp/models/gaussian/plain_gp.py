@@ -1,4 +1,4 @@
-"""A GP as it was trained: with its own spread, or with none."""
+"""A trained GP with its own spread, or with a constant one."""
 
 from torch import Tensor
 

@@ -19,22 +19,22 @@ from sharpgp.gp.training import train
 from sharpgp.models.splitters import complements
 from sharpgp.policy import EXACT_ROWS, Policy
 
-# E log(chi^2_1): what log z^2 is off by on average when z is standard normal.
+# E log(chi^2_1): mean of log z^2 for standard normal z.
 _LOG_CHI_SQUARE = -1.2704
-# Added to z^2 before the logarithm, which would make an outlier of a point hit by chance.
+# Added to z^2 before the logarithm, so that a residual near 0 is not an outlier.
 _SOFTENING = 0.02
-# Degrees of freedom of the Student distribution that z-scores are taken to have: an outlier is
-# evidence of a large scale, but of no more than that.
+# Degrees of freedom of the Student distribution assumed for z-scores, which limits the influence of
+# outliers on the scale.
 _FREEDOM = 5.0
-# What one z-score tells about the log of its squared scale.
+# Fisher information of one z-score about the log of its squared scale.
 _INFORMATION = _FREEDOM / (2.0 * (_FREEDOM + 3.0))
 _STEPS = 8
-#: The likelihood of a scale model is flat: more evaluations move nothing that can be seen.
+#: The likelihood of a scale model is flat: a tighter tolerance changes nothing visible.
 TOLERANCE = 1e-4
-#: Prior on its lengthscales: z-scores tell so little about their scale that without one many
-#: features fit noise, however many points there are.
+#: Prior on its lengthscales. z-scores tell so little about their scale that, without a prior, many
+#: features fit noise at any number of points.
 PRIOR = LengthscalePrior(deviation=1.0, in_ranges=False, fades=False)
-# Parts of the points, each judged by a scale model that was trained without it.
+# Number of parts, each judged by a scale model trained without it.
 _PARTS = 5
 
 
@@ -104,8 +104,8 @@ class ScaleModel:
     def log_square(self, X: Tensor) -> Tensor:
         """``g(x)`` [T] at new points, within the range of ``g`` at the training points.
 
-        A GP interpolating between noisy targets can overshoot, and an exponential makes of that a
-        spread that is off by orders of magnitude.
+        A GP that interpolates noisy targets can overshoot, and the exponential would turn that into
+        a spread wrong by orders of magnitude.
         """
         at_training = self._at_training
         return self.gp.mean(X).clamp(at_training.min(), at_training.max())
@@ -163,12 +163,12 @@ def _at_training(gp: Posterior) -> Tensor:
 
 
 def _normalised(z: Tensor) -> Tensor:
-    """Scores with mean square 1: what they have in common is not the scale model's business."""
+    """Scores with mean square 1; a common factor is not the scale model's task."""
     return z / z.square().mean().sqrt().clamp_min(torch.finfo(z.dtype).tiny)
 
 
 def working_response(g: Tensor, z: Tensor) -> Tensor:
-    """What a GP regression has to fit in one step of Fisher scoring from ``g`` [N].
+    """Target of the GP regression in one step of Fisher scoring from ``g`` [N].
 
     Examples
     --------

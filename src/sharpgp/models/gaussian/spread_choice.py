@@ -27,18 +27,18 @@ from sharpgp.gp.wrappers.target_warp import Side, best_warped, retrain_warped
 from sharpgp.models.gaussian.candidate_scores import Scores, scores_of
 from sharpgp.models.gaussian.scale_model import ScaleModel, held_out_log_squares
 
-# Training points from which a spread is learned: fewer scores are too few to judge one by.
+# Fewest training points for learning a spread; fewer scores cannot judge one.
 _LEAST_LEARNED = 40
 _SHARES = (0.0, 0.5, 1.0)
-# What another mean has to gain beyond its standard error, to be worth the change: a constant, and a
-# part for each hyperparameter per point, which may fit noise.
+# Least gain of another mean beyond its standard error: a constant, plus a part for each
+# hyperparameter per point, as these may fit noise.
 _HANDICAP, _HANDICAP_PER_PARAMETER = 0.01, 0.25
 
 
 @stored("Choice", share=float, score=float, side=str)
 @dataclass(frozen=True)
 class Choice:
-    """What was taken: share of the scale model, target warped.
+    """The choice made: share of the scale model, and warp of the target.
 
     ``score`` is the leave-one-out score relative to that of the plain GP; ``side`` the one from
     which a warp was found, empty where there is none.
@@ -68,7 +68,7 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A posterior, and leave-one-out residuals and deviations [N] to judge it by."""
+    """A posterior, with leave-one-out residuals and deviations [N] to judge it."""
 
     posterior: Posterior
     residuals: Tensor
@@ -136,7 +136,7 @@ def honest_share(residuals: Tensor, sigma: Tensor, g: Tensor) -> float:
 
 
 def _gain(residuals: Tensor, sigma: Tensor, share: float, g: Tensor) -> Scores:
-    """What a share of a scale model gains on plain deviations."""
+    """Gain of a share of a scale model over plain deviations."""
     scaled = scores_of(residuals, sigma * (0.5 * share * g).exp())
     return scaled.gain_on(scores_of(residuals, sigma))
 
@@ -163,7 +163,7 @@ def same_spread(choice: Choice, posterior: Posterior, X: Tensor, y: Tensor) -> C
 def runs_in_threads(posterior: Posterior) -> bool:
     """Whether several fits may run at once.
 
-    BoTorch's change global settings, and large ones fill threads and memory on their own.
+    BoTorch's fits change global settings, and large ones fill threads and memory by themselves.
     """
     named = isinstance(getattr(posterior, "covariance", None), Named)
     return named and posterior.n_train <= MAX_ROWS_BATCHED

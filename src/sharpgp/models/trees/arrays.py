@@ -1,4 +1,4 @@
-"""Regression trees as plain arrays: what a fitted forest knows, without its classes."""
+"""Regression trees as plain arrays, without scikit-learn's classes."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self, TypeVar

@@ -22,7 +22,7 @@ MOST_BOOSTED, MOST_BOOSTED_AGAIN, MOST_SPREAD_FROM = 400_000_000, 100_000, 50_00
 _HELD_OUT, _SOFTENING = 0.1, 0.01
 # Spreads are at least this part of the target's deviation.
 _LEAST_SPREAD = 1e-3
-# Trees that boosting ends with at the latest: with few rows and with many.
+# Most trees: with few rows and with many.
 _MOST_TREES, _LEAST_TREES = 2000, 300
 
 
@@ -150,7 +150,7 @@ class ScaledBoosting:
             )
             self.mean = SummedTrees(once_more.fit(X, y))
         self.least = _LEAST_SPREAD * float(y.std()) or 1.0
-        # A sum of steps may go beyond anything that was seen, and is exponentiated.
+        # A sum of steps may exceed every training value, and is exponentiated.
         self.most = float(max(size.max(), self.least))
         self.reach = float(np.abs(y).max())
 

@@ -226,7 +226,7 @@ def extra_trees(
 ) -> list[Any]:
     """The trees of scikit-learn's ``ExtraTreesRegressor`` with ``least`` points in a leaf.
 
-    Of a few hundred rows, what a forest does around each of its trees takes as long as the tree.
+    With a few hundred rows, a forest's overhead per tree takes as long as the tree.
 
     Examples
     --------
