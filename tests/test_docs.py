@@ -17,7 +17,7 @@ import torch
 import transcripts
 from helpers import wavy
 from sharpgp import SharpGPRegressor
-from sharpgp.policy import MAX_ADDITIVE_FEATURES, POOLS
+from sharpgp.policy import MAX_ADDITIVE_FEATURES, MOST_LEFT_OUT, POOLS
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("plot_*.py"))
@@ -198,7 +198,10 @@ def test_the_table_of_pools_is_that_of_the_policy():
     page = (ROOT / "docs" / "guides" / "any_base.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `\"(\w+)\"` \| (.*) \|$", page, re.M)
     assert {effort: tuple(re.findall(r"`([\w+]+)`", names)) for effort, names in rows} == POOLS
-    assert f"up to {MAX_ADDITIVE_FEATURES} columns" in page
+    assert (
+        f"up to {MAX_ADDITIVE_FEATURES} columns, `boosted_trees` beyond\n{MOST_LEFT_OUT:,} rows"
+        in page
+    )
 
 
 def test_modules_and_members_that_pages_and_docstrings_name_exist():

@@ -32,6 +32,7 @@ from sharpgp.policy import (
     FEW_LEARNINGS,
     LANDMARK_ENTRIES,
     LEARNINGS,
+    MOST_LEFT_OUT,
     POOLS,
     SCORED_ROWS,
     Policy,
@@ -100,6 +101,9 @@ def test_a_policy_says_how_models_are_learned():
     # What an additive GP is asked to learn depends on the lengthscales that differ.
     assert "additive" not in Policy.choose(50, 30, effort="high").pool
     assert "additive" in Policy.choose(50, 30, effort="high", tied_columns=20).pool
+    # Boosted trees of few rows have a constant spread.
+    pools = [Policy.choose(rows, 8).pool for rows in (MOST_LEFT_OUT, MOST_LEFT_OUT + 1)]
+    assert ["boosted_trees" in pool for pool in pools] == [False, True]
 
 
 @pytest.mark.parametrize(

@@ -131,8 +131,8 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         ``fit`` gets no calibration data.  A fraction holds out at most 5,000 rows, rounded (by up
         to 5 %) so that 95 % intervals end at a whole rank.
     effort : {"low", "auto", "high"}
-        Size of the pool of ``base="auto"``: one Matérn GP, three models, or five; the additive GP
-        only joins up to 20 features.
+        Size of the pool of ``base="auto"``: one Matérn GP, three models, or four with an additive
+        GP, which only joins up to 20 features.  Boosted trees join beyond 10,000 rows.
     y_bounds : "auto", (low, high) or None
         Smallest and largest possible target, None for no bound: counts have ``(0, None)``, shares
         ``(0, 1)``.  Predictions stay within; probability beyond a bound moves to the bound, see

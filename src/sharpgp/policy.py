@@ -14,11 +14,14 @@ from sharpgp.exceptions import InvalidInputError
 #: What ``base="auto"`` pools, by effort; ``sharpgp bench evidence pooling`` shows why.
 POOLS = {
     "low": ("matern32",),
-    "auto": ("rbf", "laplace+matern32", "extra_trees"),
+    "auto": ("rbf", "laplace+matern32", "extra_trees", "boosted_trees"),
     "high": ("rbf", "laplace+matern32", "additive", "extra_trees", "boosted_trees"),
 }
 #: Features up to which an additive GP is pooled: it has two hyperparameters for each.
 MAX_ADDITIVE_FEATURES = 20
+#: Rows beyond which leaves of forests keep averages, and boosted trees learn a spread of their own
+#: and are pooled: with a constant one they add nothing to GPs of few rows.
+MOST_LEFT_OUT = 10_000
 #: Rows that one learning of hyperparameters sees at most, and how often a model is learned, a GP
 #: beyond exact conditioning less often (``sharpgp bench evidence learned_rows``).
 LEARNED_ROWS, LEARNINGS, FEW_LEARNINGS = 500, 5, 2
@@ -149,8 +152,8 @@ class Policy:
         """
         check_choice(effort, "effort", POOLS)
         d = columns if tied_columns is None else tied_columns
-        without = "additive" if d > MAX_ADDITIVE_FEATURES else ""
-        pool = tuple(name for name in POOLS[effort] if name != without)
+        without = {"additive": d > MAX_ADDITIVE_FEATURES, "boosted_trees": rows <= MOST_LEFT_OUT}
+        pool = tuple(name for name in POOLS[effort] if not without.get(name))
         exact = exact_rows(device)
         landmarks = min(exact, LANDMARK_ENTRIES // max(rows, 1))
         found = cls(rows, columns, device, pool, exact_rows=exact, landmarks=landmarks)

@@ -94,9 +94,9 @@ def fit(
     base: Annotated[
         str,
         typer.Option(
-            help="auto, a pool of models; rbf, matern12, matern32, matern52, laplace or additive, "
-            "or a sum such as rbf+matern12; or a comma-separated pool of your own, which may also "
-            "name extra_trees, random_forest and boosted_trees."
+            help="auto, for a pool of models; rbf, matern12, matern32, matern52, additive or "
+            "laplace, or a sum such as rbf+matern12; or a comma-separated pool of your own, which "
+            "may also name extra_trees, random_forest and boosted_trees."
         ),
     ] = "auto",
     approximation: Annotated[

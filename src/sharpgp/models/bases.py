@@ -22,8 +22,8 @@ from sharpgp.models.foreign import ForeignModel, gives_quantiles
 from sharpgp.models.gaussian.gaussian_model import drawn_part, learn_gaussian
 from sharpgp.models.model import Learner
 from sharpgp.models.regressor import ScikitMean, names_for
-from sharpgp.models.trees.tree_model import MOST_LEFT_OUT, TREES, TreeModel
-from sharpgp.policy import POOLS, SEARCHED_ROWS, Approximation, Policy
+from sharpgp.models.trees.tree_model import TREES, TreeModel
+from sharpgp.policy import MOST_LEFT_OUT, POOLS, SEARCHED_ROWS, Approximation, Policy
 
 #: The one GP of methods that take no other model, and the rows that it learns from at most.
 ONE_GP, _ONE_GP_ROWS = "rbf", 1500
@@ -95,7 +95,7 @@ class Bases:
         GPs learn from the rows that a ``pair`` trains on, as a method that scores the others asks
         for, or from a part of all; and are conditioned on all rows.
         """
-        named = dict(self._named(X.shape[1]))
+        named = dict(self._named(*X.shape))
         policy = self.policy(X.shape[0], X.shape[1], X.device.type)
         if self.weighted:
             self._check_weights(len(y), policy, any(not _is_tree(base) for base in named.values()))
@@ -162,9 +162,9 @@ class Bases:
             self._check_weights(len(y), policy, True)
         return self._trained(base, X, y, labels, policy, searched=True, most=_ONE_GP_ROWS)
 
-    def model_names(self, d: int, *, one_gp: bool) -> list[str]:
-        """Names of what :meth:`one_gp`, or else :meth:`learned`, gives for ``d`` features."""
-        return [_name(self._one)] if one_gp else [name for name, _ in self._named(d)]
+    def model_names(self, n: int, d: int, *, one_gp: bool) -> list[str]:
+        """Names of what :meth:`one_gp`, or else :meth:`learned`, gives for ``n`` rows."""
+        return [_name(self._one)] if one_gp else [name for name, _ in self._named(n, d)]
 
     @property
     def _is_auto(self) -> bool:
@@ -174,10 +174,10 @@ class Bases:
     def _one(self) -> Any:
         return ONE_GP if self._is_auto else self.base
 
-    def _named(self, d: int) -> list[tuple[str, Any]]:
-        """Names and what each stands for, with ``d`` features."""
+    def _named(self, n: int, d: int) -> list[tuple[str, Any]]:
+        """Names and what each stands for, with ``n`` rows of ``d`` features."""
         if self._is_auto:
-            return [(name, name) for name in self.policy(0, d).pool]
+            return [(name, name) for name in self.policy(n, d).pool]
         several = list(self.base) if isinstance(self.base, list | tuple) else [self.base]
         if not several:
             raise InvalidInputError("base: expected one or more models, found an empty list")

@@ -1,4 +1,4 @@
-"""Sums of named kernels, each with its own lengthscales and variance."""
+"""Sums of named kernels, each with its own lengthscales: smooth and rough parts of a function."""
 
 import copy
 from collections.abc import Callable, Sequence

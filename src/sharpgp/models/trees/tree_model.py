@@ -20,10 +20,9 @@ from sharpgp.models.laws import Law
 from sharpgp.models.trees.boosting import BoostedTrees, ScaledBoosting
 from sharpgp.models.trees.forests import ExtraTrees, LeafForest, TargetCells
 from sharpgp.models.without_gp import RefittedModel
+from sharpgp.policy import MOST_LEFT_OUT
 
 Floats = NDArray[np.float64]
-#: Rows beyond which leaves keep averages.
-MOST_LEFT_OUT = 10_000
 #: What grows under each name: with up to :data:`MOST_LEFT_OUT` rows, and beyond.
 TREES: dict[str, tuple[type[Any], type[Any]]] = {
     "extra_trees": (ExtraTrees, LeafForest),
