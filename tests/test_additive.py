@@ -8,6 +8,7 @@ import torch
 
 from helpers import marked
 from sharpgp.exceptions import InvalidInputError
+from sharpgp.gp.kernels import additive
 from sharpgp.gp.kernels.additive import Additive
 from sharpgp.gp.kernels.by_name import make_covariance, named
 from sharpgp.gp.ties import members
@@ -57,6 +58,21 @@ def test_matrix_is_the_sum_over_features_and_pairs(d, ties):
         slow = slow_matrix(theta[k], X1, X1, ties)
         torch.testing.assert_close(square[k], slow, rtol=1e-6, atol=1e-7)
         torch.testing.assert_close(covariance.diag(theta, X1)[k], square[k].diagonal())
+
+
+@pytest.mark.parametrize(("d", "ties"), CASES)
+def test_blocks_and_gradients_do_not_change_the_matrix(d, ties, monkeypatch):
+    theta, X1, X2 = random_inputs(d, ties)
+    covariance = make_covariance(named("additive", ties), d)
+    sets = X1.view(3, 3, d), X2[:6].view(3, 2, d)
+    once = covariance.matrix(theta, X1, X2), covariance.blocks(theta, *sets)
+    for k in range(3):  # sets are blocks of the matrix between all
+        alone = covariance.matrix(theta, sets[0][k], sets[1][k])
+        torch.testing.assert_close(once[1][:, k], alone, rtol=1e-13, atol=1e-13)
+    monkeypatch.setattr(additive, "_BLOCK", 8)
+    for leaf in (theta, theta.clone().requires_grad_()):
+        again = covariance.matrix(leaf, X1, X2), covariance.blocks(leaf, *sets)
+        torch.testing.assert_close(again, once, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("case", marked(CASES, slow={(1, None), (5, None), (3, (0, 0, 0))}))

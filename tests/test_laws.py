@@ -74,6 +74,20 @@ def test_rows_are_apart(law):
     torch.testing.assert_close(both.spread, law.spread)
 
 
+def test_a_mixture_is_inverted_in_few_evaluations(monkeypatch):
+    """Of members as different as those of a pool; bracketing by halves takes some fifty."""
+    m, s = draw(3, T), 0.5 + draw(3, T).abs()
+    law = Mixture(
+        torch.tensor([0.2, 0.5, 0.3]).double(), [Normal(*of) for of in zip(m, s, strict=True)]
+    )
+    asked, ask = [], law.scores_at
+    monkeypatch.setattr(law, "scores_at", lambda y, rows: asked.append(len(y)) or ask(y, rows))
+    z = torch.linspace(-4, 4, 30).double().unsqueeze(-1)
+    values = law.value(z)
+    assert sum(asked) < 8 * values.numel()
+    assert float((law.score(values) - z).abs().max()) < 1e-9
+
+
 def test_a_mixture_has_the_mixture_of_the_probabilities():
     law = mixture()
     y = law.value(Z[5:-5])

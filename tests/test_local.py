@@ -159,6 +159,16 @@ def test_batches_and_what_is_kept_do_not_matter(landmarks, monkeypatch):
     same((*again.moments(theta, S), *again.loo(theta)), expected, **close)
 
 
+def test_only_what_predictions_ask_is_kept():
+    """Of the rows that are no landmarks, what landmarks say of them; and no inverse."""
+    given, units, S = setting()
+    gp = LocalPosterior(*given, neighbours=8, landmarks=20, **units)
+    gp.mean(S), gp.loo(gp.theta_R[None])
+    kept = vars(gp._at(gp.theta_R[None]))
+    assert kept["_white"].shape == (1, 60 - 20, 20)
+    assert "_inverse" not in kept
+
+
 def test_seeds_draw_landmarks():
     given, units, S = setting()
     one, same_one, other = (

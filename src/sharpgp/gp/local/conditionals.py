@@ -228,7 +228,7 @@ class Conditionals:
 
     @cached_property
     def _white(self) -> Tensor | None:
-        """``w`` [K, R, M] of all rows but landmarks; None if none, or too many to keep."""
+        """``w`` [K, R, M] of all rows but landmarks; None if these are none, or too many."""
         X, (levels, M) = self._data.X[self._place >= 0], self._L.shape[:2]
         if not 0 < len(X) <= _KEPT * block_entries(X.device) // max(1, levels * M):
             return None
