@@ -28,7 +28,7 @@ from sharpgp.exceptions import InvalidInputError
 from sharpgp.persistence import load, save
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from sharpgp.plots.models import Figure
 
 #: A point: a dict by name, or an array (d,); and points, of which data frames are another kind.
 Point = dict[str, object] | np.ndarray

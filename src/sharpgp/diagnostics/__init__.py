@@ -3,9 +3,8 @@
 from sharpgp.diagnostics.chance import COVERAGE_LOOKS, MIN_POINTS_PER_GROUP, Floats, bands_of_chance
 from sharpgp.diagnostics.collecting import COVERAGES, diagnose
 from sharpgp.diagnostics.curves import LevelCurves, level_curves
-from sharpgp.diagnostics.edges import texts_of
 from sharpgp.diagnostics.findings import Diagnostics
-from sharpgp.diagnostics.own_columns import OwnColumn, column_named
+from sharpgp.diagnostics.own_columns import OwnColumn, column_named, texts_of
 
 __all__ = [
     "COVERAGES",
