@@ -22,7 +22,7 @@ STUDIES = {
     "many_rows": "the default beyond 10,000 rows, beside single GPs and a quantile forest",
     "mixed_tables": "tables with categories and gaps, as they are and encoded by hand",
     "out_of_core": "fits to samples of files: the pass, interruptions, what more rows bring",
-    "pooling": "pools of models beside the best kernel, and the pull of their weights",
+    "pooling": "pools of models beside the five members of once, and the pull of their weights",
     "real_tables": "tables from the packages of R, beside one GP, RK and peers",
     "regions": "boxes that hold several outputs at once, beside Bonferroni's",
     "repeats": "coverage where rows repeat, at known inputs and at new ones",
