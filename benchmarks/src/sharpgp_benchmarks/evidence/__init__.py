@@ -22,7 +22,7 @@ STUDIES = {
     "large_data": "growth, memory and speed of sparse and exact GPs on a CPU",
     "mixed_tables": "tables with categories and gaps, as they are and encoded by hand",
     "out_of_core": "fits to samples of files: the pass, interruptions, what more rows bring",
-    "pooling": "pools of models beside the best kernel, and the pull of their weights",
+    "pooling": "pools of models beside the five members of once, and the pull of their weights",
     "real_tables": "tables from the packages of R, beside one GP, RK and peers",
     "rules": "constants and other numbers on the way of a default fit",
     "regions": "boxes that hold several outputs at once, beside Bonferroni's",

@@ -1,17 +1,15 @@
-"""Pools of models, weighted by their out-of-fold predictions, beside the squared exponential GP.
+"""Pools of models, weighted by their out-of-fold predictions, beside the five members of once.
 
-For each set and seed, every candidate is fitted on all training rows and without each of ten parts
-that all candidates share: GPs with the spread that ``cv`` learns for them, and trees. Pools of them
-get weights by out-of-fold CRPS, and ``beta`` from the pooled out-of-fold scores. Other rows judge
-the symmetric 95 % band and the CRPS, relative to those of the squared exponential GP alone
-(geometric means over sets and seeds, the worst set, coverage). ``single leaves`` are extra trees
-whose leaves may hold one point; ``boosted spread`` are boosted trees with a second boosting for the
-spread. ``mean of refits`` predicts with the mean location and the root mean square spread of the
-ten fits without a part, in place of the fit on all rows.
+For each set and seed every candidate is learned once, as ``cv`` does: five learnings, each of which
+scores the rows that it has not seen, and whose average predicts. Any pool of them then gets weights
+by out-of-fold CRPS, and ``beta`` from the pooled out-of-fold scores. Other rows judge the CRPS and
+the symmetric bands, relative to those of ``former`` (geometric means over sets and seeds, the worst
+set, mean coverage), and processor seconds of the members' fits. Names with a plus are sums of
+kernels in one GP. ``single leaves`` are extra trees whose leaves may hold one point.
 """
 
-from collections.abc import Callable
-from typing import Protocol
+from contextlib import nullcontext
+from dataclasses import dataclass
 from unittest import mock
 
 import numpy as np
@@ -19,182 +17,120 @@ import torch
 from torch import Tensor
 
 from sharpgp import metrics
-from sharpgp.data.folds import split_parts
-from sharpgp.gp import train
-from sharpgp.models.gaussian.gaussian_model import GaussianModel, learn_gaussian
-from sharpgp.models.gaussian.spread_choice import same_spread
-from sharpgp.models.laws import Law, Normal
+from sharpgp.models.bagged import AveragedModel
+from sharpgp.models.bases import Bases
+from sharpgp.models.laws import Law
+from sharpgp.models.model import HeldOut
 from sharpgp.models.pool import in_units, mixed
 from sharpgp.models.pool_weights import PULL, crps_products, pool_weights, unit_size
-from sharpgp.models.splitters import complements
+from sharpgp.models.splitters import learning_pairs
 from sharpgp.models.trees import forests
-from sharpgp.models.trees.tree_model import BoostedTrees, ExtraTrees, Floats
-from sharpgp_benchmarks.evidence.common import Part, cut, sets
+from sharpgp.policy import POOLS as DEFAULTS
+from sharpgp_benchmarks.evidence.common import Clock, Part, cut, sets
 from sharpgp_benchmarks.evidence.run import header, measured, row
 
-FOLDS = 10
-TEST_ROWS = 1000
+TEST_ROWS = 500
 LEVELS = np.arange(1, 40) / 40
-# Of the variation of a boosted log spread that is kept.
-SHARE = 0.5
-
-
-class BoostedSpread:
-    """Boosted trees, and others for the log of their out-of-fold residuals."""
-
-    def __init__(self, X: Floats, y: Floats, seed: int) -> None:
-        self.mean = BoostedTrees(X, y, seed)
-        residuals = np.empty(len(y))
-        for rest, part in complements(len(y), split_parts(torch.arange(len(y)), 5, seed)):
-            without = BoostedTrees(X[rest], y[rest], seed)
-            residuals[part] = np.abs(y[part] - without.location(X[part]))
-        logs = np.log(residuals + 0.1 * residuals.mean() + 1e-3 * y.std())
-        self.centre, self.scale = logs.mean(), BoostedTrees(X, logs, seed)
-
-    def law(self, X: Floats, like: Tensor) -> Normal:
-        """The law at rows."""
-        away = self.scale.location(X) - self.centre
-        parts = self.mean.location(X), np.exp(self.centre + SHARE * away)
-        return Normal(*(torch.from_numpy(part).to(like) for part in parts))
-
-
-def single_leaves(X: Floats, y: Floats, seed: int) -> ExtraTrees:
-    """Extra trees whose leaves may hold one point."""
-    with mock.patch.object(forests, "_LEAST_IN_LEAF", 1):
-        return ExtraTrees(X, y, seed)
-
-
-class Grown(Protocol):
-    """Trees that have grown."""
-
-    def law(self, X: Floats, like: Tensor) -> Law:
-        """The law at rows."""
-
-
-KERNELS = ("rbf", "matern32", "additive")
-TREES: dict[str, Callable[[Floats, Floats, int], Grown]] = {
-    "trees": ExtraTrees,
-    "single leaves": single_leaves,
-    "boosted": BoostedTrees,
-    "boosted spread": BoostedSpread,
-}
-DEFAULT = (*KERNELS, "trees", "boosted")
-# Names of the models, pull, and whether the refits predict.
-POOLS: dict[str, tuple[tuple[str, ...], float, bool]] = {
-    **{name: ((name,), PULL, False) for name in (*KERNELS, *TREES)},
-    "rbf, matern32": (KERNELS[:2], PULL, False),
-    "kernels": (KERNELS, PULL, False),
-    "without additive": (("rbf", "matern32", "trees", "boosted"), PULL, False),
-    "all": (DEFAULT, PULL, False),
-    "all, single leaves": ((*KERNELS, "single leaves", "boosted"), PULL, False),
-    "all, boosted spread": ((*KERNELS, "trees", "boosted spread"), PULL, False),
-    **{f"all, pull {pull:g}": (DEFAULT, pull, False) for pull in (0.0, 3.0, 30.0)},
-    "all, mean of refits": (DEFAULT, PULL, True),
+SUM = "laplace+matern32"
+FORMER = ("rbf", "matern32", "additive", "extra_trees", "boosted_trees")
+MEMBERS = (*FORMER, SUM, "rbf+matern12", "laplace+rbf", "random_forest", "single leaves")
+DEFAULT = tuple(name for name in DEFAULTS["auto"] if name != "boosted_trees")  # with few rows
+# Names of the models, and the pull of their weights to equal ones.
+POOLS: dict[str, tuple[tuple[str, ...], float]] = {
+    "former": (FORMER, PULL),
+    "default": (DEFAULT, PULL),
+    "default, boosted trees": ((*DEFAULT, "boosted_trees"), PULL),
+    "default, random forest": (("rbf", SUM, "random_forest"), PULL),
+    "default, single leaves": (("rbf", SUM, "single leaves"), PULL),
+    "default, additive": ((*DEFAULT, "additive"), PULL),
+    "no trees": (("rbf", SUM), PULL),
+    **{f"{name}, trees": ((name, "extra_trees"), PULL) for name in ("rbf", "matern32", "additive")},
+    **{f"{name}, trees": ((name, "extra_trees"), PULL) for name in (SUM, *MEMBERS[6:8])},
+    "rbf, matern32, trees": (("rbf", "matern32", "extra_trees"), PULL),
+    **{f"default, pull {pull:g}": (DEFAULT, pull) for pull in (0.0, 3.0, 30.0)},
 }
 
-#: Location and spread at some inputs.
-Answer = Callable[[Tensor], tuple[Tensor, Tensor]]
+
+@dataclass(frozen=True)
+class Learned:
+    """A candidate: its points out of fold, its law at test rows, and how long it took."""
+
+    held: HeldOut
+    law: Law
+    seconds: float
 
 
-def fits(name: str, X: Tensor, y: Tensor, seed: int) -> Callable[[Tensor | None], Answer]:
-    """A candidate as a function of the rows that it is fitted on; None is all of them."""
-    if name in TREES:
-
-        def grown(rows: Tensor | None) -> Answer:
-            part = slice(None) if rows is None else rows
-            model = TREES[name](X[part].numpy(), y[part].numpy(), seed)
-
-            def answer(X: Tensor) -> tuple[Tensor, Tensor]:
-                law = model.law(X.numpy(), X)
-                return law.location, law.spread
-
-            return answer
-
-        return grown
-    posterior, _ = train(X, y, name)
-    whole = learn_gaussian(posterior, seed)
-
-    def fitted(rows: Tensor | None) -> Answer:
-        model = whole
-        if rows is not None:
-            model = GaussianModel(same_spread(whole.choice, posterior, X[rows], y[rows]))
-        return lambda X: (model.location(X).detach(), model.law(X).spread.detach())
-
-    return fitted
-
-
-def answers(
-    name: str, train_part: Part, X_test: Tensor, seed: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Location and spread [2, ...]: out of fold, on test rows, and there of the mean of refits."""
-    X, y = train_part
-    fit = fits(name, X, y, seed)
-    out_of_fold, refits = torch.empty(2, len(y), dtype=torch.float64), []
-    for rest, part in complements(len(y), split_parts(torch.arange(len(y)), FOLDS, seed)):
-        answer = fit(rest)
-        out_of_fold[:, part] = torch.stack(answer(X[part]))
-        refits.append(torch.stack(answer(X_test)))
-    location, spread = torch.stack(refits).unbind(1)
-    mean = torch.stack([location.mean(0), spread.square().mean(0).sqrt()])
-    return out_of_fold, torch.stack(fit(None)(X_test)), mean
+def learned(name: str, train_part: Part, X_test: Tensor) -> Learned:
+    """One candidate."""
+    (X, y), kind = train_part, "extra_trees" if name == "single leaves" else name
+    least = mock.patch.object(forests, "_LEAST_IN_LEAF", 1) if kind != name else nullcontext()
+    labels = torch.arange(len(y))
+    pairs = learning_pairs(labels, 0)
+    with Clock() as clock, least:
+        model = Bases(kind, seed=0).learned(X, y, pair=pairs[0])[kind]
+        found = model.out_of_training(pairs, labels, 0)
+    with torch.no_grad():
+        law = AveragedModel.from_out_of_fold(found).law(X_test)
+    return Learned(found.held, law, clock.cpu)
 
 
 def judge(
-    found: dict[str, tuple[Tensor, Tensor, Tensor]], pool: str, y: Tensor, y_test: Tensor
-) -> tuple[float, float, float]:
-    """Interval score, CRPS and coverage of a pool."""
-    names, pull, of_refits = POOLS[pool]
-    (m, s), full, refits = (
-        torch.stack(one, 1) for one in zip(*(found[n] for n in names), strict=True)
-    )
-    held = [Normal(*one) for one in zip(m, s, strict=True)]
-    units = torch.tensor([unit_size(law.score(y)) for law in held], dtype=torch.float64)
-    laws = [in_units(law, float(unit)) for law, unit in zip(held, units, strict=True)]
-    weights = pool_weights(crps_products(laws, y), len(y), pull=pull)
-    z = mixed(held, units, weights).score(y)
-    m, s = refits if of_refits else full
-    law = mixed([Normal(*one) for one in zip(m, s, strict=True)], units, weights)
-    half = torch.quantile(z.abs(), min(1.0, 0.95 * (len(z) + 1) / len(z)))
-    ends = law.value(torch.stack([-half, half]).unsqueeze(-1))
-    lower, upper, truth = (a.numpy() for a in (*ends, y_test))
+    found: dict[str, Learned], pool: str, y: Tensor, y_test: Tensor
+) -> tuple[float, float, float, float, float]:
+    """CRPS, interval score, coverages at 95 and 90 %, and seconds of a pool."""
+    names, pull = POOLS[pool]
+    members = [found[name] for name in names]
+    held, laws = [one.held.law for one in members], [one.law for one in members]
+    units = y.new_tensor([unit_size(one.held.scores) for one in members])
+    own = [in_units(law, float(unit)) for law, unit in zip(held, units, strict=True)]
+    weights = pool_weights(crps_products(own, y), len(y), pull=pull).to(y)
+    z, law = mixed(held, units, weights).score(y), mixed(laws, units, weights)
+    coverage = torch.tensor([0.95, 0.9], dtype=y.dtype)
+    half = torch.quantile(z.abs(), (coverage * (len(z) + 1) / len(z)).clamp(max=1.0))
+    lower, upper = law.value(torch.cat([-half, half])[:, None]).numpy().reshape(2, 2, -1)
     beta = torch.quantile(z, torch.from_numpy(LEVELS))
-    quantiles = law.value(beta.unsqueeze(-1)).T.numpy()
+    quantiles, truth = law.value(beta[:, None]).T.numpy(), y_test.numpy()
+    covered = [metrics.interval_coverage(truth, *ends) for ends in zip(lower, upper, strict=True)]
     return (
-        metrics.interval_score(truth, lower, upper, 0.95),
         metrics.crps(truth, quantiles, LEVELS),
-        metrics.interval_coverage(truth, lower, upper),
+        metrics.interval_score(truth, lower[0], upper[0], 0.95),
+        covered[0],
+        covered[1],
+        sum(one.seconds for one in members),
     )
 
 
 def main(
-    names: str = "airfoil,fish,estate,laser,friedman1,diabetes",
+    names: str = "boston,mpg,airfoil,fish,laser,electric,friedman1,hetero-5d,discrete,concrete,"
+    "kin8nm,estate,skewed",
     rows: int = 300,
-    seeds: int = 3,
+    seeds: int = 2,
     data_home: str | None = None,
 ) -> None:
     """Print the table."""
     runs: dict[str, list[np.ndarray]] = {pool: [] for pool in POOLS}
     for data in sets(names, data_home):
         found = measured(one, [(data.name, rows, seed, data_home) for seed in range(seeds)])
-        own = {pool: [of_seed[pool] for of_seed in found] for pool in POOLS}
-        base = np.array(own["rbf"])
+        own = {pool: np.array([of_seed[pool] for of_seed in found]) for pool in POOLS}
         for pool, values in own.items():
-            ratio = np.log(np.array(values)[:, :2] / base[:, :2]).mean(0)
-            runs[pool].append(np.r_[ratio, np.array(values)[:, 2].mean()])
-    header("pool", "score", "CRPS", "worst", "coverage")
+            relative = np.log(values / own["former"])[:, [0, 1, 4]]
+            runs[pool].append(np.r_[relative.mean(0), values[:, 2:4].mean(0)])
+    header("pool", "CRPS", "worst", "score", "worst", "95 %", "90 %", "seconds")
     for pool, of_sets in runs.items():
         table = np.array(of_sets)
-        score, crps = np.exp(table[:, :2].mean(0))
-        worst, covered = np.exp(table[:, 0].max()), table[:, 2].mean()
-        row(pool, f"{score:.3f}", f"{crps:.3f}", f"{worst:.3f}", f"{covered:.1%}")
+        crps, score, seconds = np.exp(table[:, :3].mean(0))
+        worst = np.exp(table[:, :2].max(0))
+        ratios = (crps, worst[0], score, worst[1])
+        covered = (f"{share:.1%}" for share in table[:, 3:].mean(0))
+        row(pool, *(f"{ratio:.3f}" for ratio in ratios), *covered, f"{seconds:.2f}")
 
 
 def one(
     name: str, rows: int, seed: int, data_home: str | None
-) -> dict[str, tuple[float, float, float]]:
-    """Score, CRPS and coverage of every pool on one split."""
+) -> dict[str, tuple[float, float, float, float, float]]:
+    """CRPS, score, coverages and seconds of every pool on one split."""
     (data,) = sets(name, data_home)
     n = min(rows, int(0.75 * len(data.y)))
     part, (X_test, y_test) = cut(data, seed, [n, TEST_ROWS])
-    found = {member: answers(member, part, X_test, seed) for member in (*KERNELS, *TREES)}
+    found = {member: learned(member, part, X_test) for member in MEMBERS}
     return {pool: judge(found, pool, part[1], y_test) for pool in POOLS}

@@ -1,9 +1,8 @@
 r"""Tree models from scikit-learn with laws of their own.
 
 Forests carry a whole conditional distribution, boosted trees none: with few rows their spread is
-constant, as a learned one gained nothing in a pool (``sharpgp bench evidence pooling``), and with
-many it is boosted, too.  All give the same answers for the same seed, and keep plain arrays only,
-so that they can be saved.
+constant, and with many it is boosted, too.  All give the same answers for the same seed, and keep
+plain arrays only, so that they can be saved.
 """
 
 from functools import cache, cached_property
