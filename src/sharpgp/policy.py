@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from sharpgp._stored import Several, stored
+from sharpgp._stored import Maybe, Several, stored
 from sharpgp._validation import as_count, check_choice
 from sharpgp.exceptions import InvalidInputError
 
@@ -19,6 +19,9 @@ POOLS = {
 }
 #: Features up to which an additive GP is pooled: it has two hyperparameters for each.
 MAX_ADDITIVE_FEATURES = 20
+#: Rows per lengthscale below which a GP of stationary kernels has few lengthscales, see
+#: :mod:`sharpgp.gp.directions` (``sharpgp bench evidence wide``).
+LEAST_ROWS_PER_LENGTHSCALE = 3
 #: Rows that one learning of hyperparameters sees at most, and how often a model is learned, a GP
 #: beyond exact conditioning less often (``sharpgp bench evidence learned_rows``).
 LEARNED_ROWS, LEARNINGS, FEW_LEARNINGS = 500, 5, 2
@@ -82,6 +85,7 @@ Approximation = str | Sparse | Neighbours
     landmarks=int,
     neighbours=int,
     inducing=int | None,
+    directions=Maybe(int | None),
 )
 @dataclass(frozen=True)
 class Policy:
@@ -104,6 +108,8 @@ class Policy:
         What each prediction of a GP is conditioned on beyond.
     inducing : int or None
         Inducing inputs of sparse GPs, where these were asked for.
+    directions : int or None
+        With many features: directions that get a lengthscale of their own; None: all features.
 
     Examples
     --------
@@ -131,6 +137,7 @@ class Policy:
     landmarks: int = EXACT_ROWS
     neighbours: int = NEIGHBOURS
     inducing: int | None = None
+    directions: int | None = None
 
     @classmethod
     def choose(
@@ -153,7 +160,12 @@ class Policy:
         pool = tuple(name for name in POOLS[effort] if name != without)
         exact = exact_rows(device)
         landmarks = min(exact, LANDMARK_ENTRIES // max(rows, 1))
-        found = cls(rows, columns, device, pool, exact_rows=exact, landmarks=landmarks)
+        learned, few = min(rows, LEARNED_ROWS), None
+        if learned < LEAST_ROWS_PER_LENGTHSCALE * d:
+            few = max(1, math.isqrt(learned) // 2)
+        found = cls(
+            rows, columns, device, pool, exact_rows=exact, landmarks=landmarks, directions=few
+        )
         found = replace(found, learnings=LEARNINGS if found.is_exact(rows) else FEW_LEARNINGS)
         chosen = as_approximation(approximation, rows)
         if chosen == "exact":

@@ -13,6 +13,7 @@ from sharpgp.data.folds import Split, row_labels
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.compute import MAX_ROWS_ONE_THREAD, side_by_side
 from sharpgp.gp.conditioning import train_chosen
+from sharpgp.gp.directions import Directions
 from sharpgp.gp.kernels.by_name import KERNELS, Kernel, is_gpytorch_kernel, named
 from sharpgp.gp.kernels.covariance import STATIONARY
 from sharpgp.gp.posterior import DataPosterior
@@ -248,7 +249,10 @@ class Bases:
                 f"noise: expected a GP that is not sparse, found approximation="
                 f"{self.approximation!r} for {n} training rows; use approximation='exact'"
             )
-        return named(base, self.ties, self.known_noise, self.weighted)
+        ties: Ties | Directions | None = self.ties
+        if policy.directions is not None:
+            ties = Directions(policy.directions, self.ties or ())
+        return named(base, ties, self.known_noise, self.weighted)
 
 
 def _is_conditioned(base: Any, policy: Policy) -> bool:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import Maybe, Several, agree, stored
+from sharpgp.gp.directions import Directions
 from sharpgp.gp.kernels.fixed_points import ByAutograd, FixedPoints
 from sharpgp.gp.kernels.stationary import (
     SIGNAL,
@@ -36,11 +37,12 @@ class Covariance(ABC):
     """``k(theta, x, x')`` for a batch of ``theta``, differentiable in ``theta`` and the inputs.
 
     ``names`` labels the entries of ``theta``; the last one is always the noise variance.  ``ties``
-    tells which features share a lengthscale, see :mod:`sharpgp.gp.ties`.
+    tells which features share a lengthscale, see :mod:`sharpgp.gp.ties`, or which directions have
+    one of their own, see :mod:`sharpgp.gp.directions`.
     """
 
     names: tuple[str, ...]
-    ties: Ties | None = None
+    ties: Ties | Directions | None = None
     #: Whether the last feature is the variance of each observation's noise.
     known_noise: ClassVar[bool] = False
     #: Whether the last feature is the logarithm of each observation's relative noise.

@@ -9,6 +9,7 @@ from torch import Tensor
 from sharpgp._stored import stored
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.dense import add_each_to_diagonal
+from sharpgp.gp.directions import Directions
 from sharpgp.gp.kernels.covariance import NOISE, Named
 from sharpgp.gp.kernels.fixed_points import FixedPoints
 from sharpgp.gp.priors import LengthscalePrior
@@ -62,8 +63,10 @@ class KnownNoise(Named):
         return self.base.n_features + 1
 
     @property
-    def ties(self) -> Ties | None:  # type: ignore[override]
+    def ties(self) -> Ties | Directions | None:  # type: ignore[override]
         """See :class:`Covariance`; the variance has no lengthscale to share."""
+        if isinstance(self.base.ties, Directions):
+            return self.base.ties.with_feature()
         return None if self.base.ties is None else (*self.base.ties, self.base.n_lengthscales)
 
     @property
