@@ -197,7 +197,7 @@ def _fit_rows(
             warn_if_correlated(calibrated.scores, times, date)
     estimator.calibrated_ = calibrated
     estimator.calibration_ = recalibrator.name or type(recalibrator).__name__
-    name = bases.model_names(X.shape[1], one_gp=takes_one)[0]
+    name = bases.model_names(*X.shape, one_gp=takes_one)[0]
     model = getattr(calibrated, "model", None)
     estimator.members_ = members_of(model.model if isinstance(model, SeenModel) else model, name)
     if calibrated.gp is not None:

@@ -19,9 +19,9 @@ POOLS = {
 }
 #: Features up to which an additive GP is pooled: it has two hyperparameters for each.
 MAX_ADDITIVE_FEATURES = 20
-#: Rows per lengthscale below which a GP of stationary kernels has few lengthscales, see
-#: :mod:`sharpgp.gp.directions` (``sharpgp bench evidence wide``).
-LEAST_ROWS_PER_LENGTHSCALE = 3
+#: Rows per feature up to which only few directions have a lengthscale of their own, where no
+#: additive GP is pooled; see :mod:`sharpgp.gp.directions` and ``sharpgp bench evidence wide``.
+ROWS_PER_LENGTHSCALE = 2
 #: Rows that one learning of hyperparameters sees at most, and how often a model is learned, a GP
 #: beyond exact conditioning less often (``sharpgp bench evidence learned_rows``).
 LEARNED_ROWS, LEARNINGS, FEW_LEARNINGS = 500, 5, 2
@@ -156,16 +156,16 @@ class Policy:
         """
         check_choice(effort, "effort", POOLS)
         d = columns if tied_columns is None else tied_columns
-        without = "additive" if d > MAX_ADDITIVE_FEATURES else ""
-        pool = tuple(name for name in POOLS[effort] if name != without)
+        learned = min(rows, LEARNED_ROWS)
+        many = d > MAX_ADDITIVE_FEATURES
+        few = many and 0 < learned <= ROWS_PER_LENGTHSCALE * d
+        without = {"additive": many, "boosted_trees": few}
+        pool = tuple(name for name in POOLS[effort] if not without.get(name))
         exact = exact_rows(device)
         landmarks = min(exact, LANDMARK_ENTRIES // max(rows, 1))
-        learned, few = min(rows, LEARNED_ROWS), None
-        if learned < LEAST_ROWS_PER_LENGTHSCALE * d:
-            few = max(1, math.isqrt(learned) // 2)
-        found = cls(
-            rows, columns, device, pool, exact_rows=exact, landmarks=landmarks, directions=few
-        )
+        directions = max(1, math.isqrt(learned) // 2) if few else None
+        found = cls(rows, columns, device, pool, exact_rows=exact, landmarks=landmarks)
+        found = replace(found, directions=directions)
         found = replace(found, learnings=LEARNINGS if found.is_exact(rows) else FEW_LEARNINGS)
         chosen = as_approximation(approximation, rows)
         if chosen == "exact":

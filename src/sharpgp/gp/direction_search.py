@@ -17,22 +17,30 @@ spaces", Biometrika 2008; for the price of a choice.
 """
 
 import math
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from sharpgp.gp.compute import threads_for
+from sharpgp.gp.dense import add_to_diagonal, cholesky
 from sharpgp.gp.directions import Directions
 from sharpgp.gp.exact.likelihood import likelihood_at
 from sharpgp.gp.kernels.covariance import NOISE, Covariance
 from sharpgp.gp.kernels.few_lengthscales import FewLengthscales
 from sharpgp.gp.kernels.known_noise import KnownNoise
-from sharpgp.gp.kernels.stationary import SIGNAL, StationaryAt
-from sharpgp.gp.optimise import Found, minimise, with_gradient
-from sharpgp.gp.ties import Ties, members, of_each
+from sharpgp.gp.kernels.stationary import SIGNAL
+from sharpgp.gp.optimise import minimise, with_gradient
+from sharpgp.gp.ties import members, of_each
 
-_MOST_EVALUATIONS = 30
+# Of each descent: evaluations at most, and gain below which it stops.
+_MOST_EVALUATIONS, _TOLERANCE = 12, 1e-4
+# Features are chosen in so many rounds, each with the others' effects known to the GP.
+_ROUNDS = 2
+# A feature's own kernel exp(-(x - x')^2 / 4) by its first powers: level, slope and curvature.
+_ORDERS, _SQUARED_LENGTHSCALE = 4, 2.0
 # (inverse lengthscale, signal and noise variance) of the starts with one lengthscale.
 _STARTS = ((1.0, 1.0, 0.1), (1.0, 10.0, 0.01))
 _LOWEST, _HIGHEST, _LEAST_NOISE = 1e-4, 1e4, 1e-6
@@ -62,64 +70,101 @@ def with_directions(covariance: Covariance, Z: Tensor, t: Tensor) -> Covariance:
 
 
 def _learned(kind: str, directions: Directions, Z: Tensor, t: Tensor) -> Directions:
-    none = directions.learned(Z, Z.new_zeros(Z.shape[1], 0), ())
-    tied = FewLengthscales(kind, Z.shape[1], none)
-    first = min(
-        (_descent(tied, Z, t, np.log(start)) for start in _STARTS), key=lambda one: one.value
-    )
-    gains, groups = _gains(kind, directions.ties or None, Z / none.scale, t, first.x)
-    q = min(directions.most, len(groups) - 1)
-    best = gains.argsort(descending=True, stable=True)[:q].tolist()
-    of_axes = tuple(k for k, g in enumerate(best) for _ in groups[g])
-    chosen = [j for g in best for j in groups[g]]
-    features = torch.eye(Z.shape[1], dtype=Z.dtype, device=Z.device)[:, chosen]
-    components = torch.linalg.svd(Z - Z.mean(0), full_matrices=False)[2][:q].mT.contiguous()
-    n_choices = math.lgamma(len(groups) + 1) - math.lgamma(q + 1) - math.lgamma(len(groups) - q + 1)
-    candidates = [
-        (directions.learned(Z, features, of_axes), 0.5 * n_choices),
-        (directions.learned(Z, components, tuple(range(components.shape[1]))), 0.0),
-    ]
-    return min(
-        candidates,
-        key=lambda one: _onwards(kind, one[0], Z, t, none, first).value + one[1] / len(t),
-    )[0]
+    search = _Search(kind, directions, Z, t)
+    tied = search.tied()
+    features = search.features(tied)
+    components = search.components(tied)
+    return min(features, components, key=lambda one: one.price).directions
 
 
-def _onwards(
-    kind: str, directions: Directions, Z: Tensor, t: Tensor, tied: Directions, first: Found
-) -> Found:
-    """Where a descent arrives that begins at the same covariance as with one lengthscale."""
-    q = directions.n_lengthscales - 1
-    own = directions.scale.new_ones(q)
-    own[list(directions.of_axes)] = directions.scale[:-1]
-    scale = torch.cat([own, directions.scale[-1:]]) / tied.scale
-    start = np.r_[first.x[0] + scale.log().cpu().numpy(), first.x[1:]]
-    return _descent(FewLengthscales(kind, Z.shape[1], directions), Z, t, start)
+@dataclass(frozen=True)
+class _Step:
+    """Directions, ``log theta`` with them, and the negative log likelihood plus the price."""
+
+    directions: Directions
+    log_theta: np.ndarray
+    price: float
 
 
-def _descent(kernel: FewLengthscales, Z: Tensor, t: Tensor, start: np.ndarray) -> Found:
-    likelihood = likelihood_at(kernel, Z)
-    evaluate = with_gradient(
-        lambda u: -likelihood(u.exp(), t) / len(t), "the marginal likelihood", Z
-    )
-    lower, upper = np.full(len(start), _LOWEST), np.full(len(start), _HIGHEST)
-    lower[NOISE] = _LEAST_NOISE
-    return minimise(evaluate, start, np.log(lower), np.log(upper), most=_MOST_EVALUATIONS)
+@dataclass(frozen=True)
+class _Search:
+    """Steps of a search for directions, from standardised data."""
 
+    kind: str
+    asked: Directions
+    Z: Tensor
+    t: Tensor
 
-def _gains(
-    kind: str, ties: Ties | None, Z: Tensor, t: Tensor, log_theta: np.ndarray
-) -> tuple[Tensor, list[list[int]]]:
-    """By how much the likelihood grows with each feature's own inverse lengthscale [G].
+    @cached_property
+    def groups(self) -> list[list[int]]:
+        """Features that count as one."""
+        return members(self.asked.ties or None, self.Z.shape[1])
 
-    At one lengthscale for all; and which features each of them is that of.
-    """
-    theta = torch.from_numpy(np.exp(log_theta)).to(Z)
-    inverse = theta[0].expand(Z.shape[1])
-    at = StationaryAt(kind, Z)
-    K = Z.new_empty(len(Z), len(Z))
-    at.of_parts(inverse, theta[SIGNAL], K)
-    L = torch.linalg.cholesky(K.triu() + K.triu(1).mT + theta[NOISE] * torch.eye(len(Z)).to(K))
-    Ki = torch.cholesky_inverse(L)
-    by_feature = at.by_inverse_lengthscales(Ki, Ki @ t)
-    return of_each(by_feature, ties, "sum"), members(ties, Z.shape[1])
+    def tied(self) -> _Step:
+        """One lengthscale for all features."""
+        none = self.asked.learned(self.Z, self.Z.new_zeros(self.Z.shape[1], 0), ())
+        return min(
+            (self._descent(none, np.log(start)) for start in _STARTS), key=lambda one: one.price
+        )
+
+    def features(self, step: _Step) -> _Step:
+        """Lengthscales for the features that gain most, in rounds."""
+        q = min(self.asked.most, len(self.groups) - 1)
+        chosen: list[int] = []
+        for stage in range(_ROUNDS):
+            gains = self._gains(step)
+            gains[chosen] = -math.inf
+            more = q * (stage + 1) // _ROUNDS - len(chosen)
+            chosen += gains.argsort(descending=True, stable=True)[:more].tolist()
+            columns = [j for g in chosen for j in self.groups[g]]
+            axes = torch.eye(self.Z.shape[1]).to(self.Z)[:, columns]
+            of_axes = tuple(k for k, g in enumerate(chosen) for _ in self.groups[g])
+            step = self._onwards(self.asked.learned(self.Z, axes, of_axes), step)
+        G = len(self.groups)
+        choices = math.lgamma(G + 1) - math.lgamma(q + 1) - math.lgamma(G - q + 1)
+        return replace(step, price=step.price + 0.5 * choices)
+
+    def components(self, step: _Step) -> _Step:
+        """Lengthscales for the principal components with the largest variance."""
+        rows = self.Z - self.Z.mean(0)
+        axes = torch.linalg.svd(rows, full_matrices=False)[2][: self.asked.most].mT.contiguous()
+        return self._onwards(self.asked.learned(self.Z, axes, tuple(range(axes.shape[1]))), step)
+
+    def _onwards(self, directions: Directions, step: _Step) -> _Step:
+        """A descent that begins at the same covariance."""
+        inverse = self._inverse(step)
+        of_own = (directions.axes.square().mT @ inverse.square()).sqrt() * directions.scale[:-1]
+        own = of_own.new_ones(directions.n_lengthscales - 1)
+        own[list(directions.of_axes)] = of_own
+        rest = inverse.min() * directions.scale[-1:]
+        log_inverse = torch.cat([own, rest]).log().cpu().numpy()
+        return self._descent(directions, np.r_[log_inverse, step.log_theta[SIGNAL:]])
+
+    def _inverse(self, step: _Step) -> Tensor:
+        """Inverse lengthscales of features [d]."""
+        q = step.directions.n_lengthscales
+        return step.directions.relevance(torch.from_numpy(step.log_theta[:q]).to(self.Z).exp())
+
+    def _descent(self, directions: Directions, start: np.ndarray) -> _Step:
+        kernel = FewLengthscales(self.kind, self.Z.shape[1], directions)
+        likelihood, t = likelihood_at(kernel, self.Z), self.t
+        evaluate = with_gradient(lambda u: -likelihood(u.exp(), t), "the marginal likelihood", t)
+        lower, upper = np.full(len(start), _LOWEST), np.full(len(start), _HIGHEST)
+        lower[NOISE] = _LEAST_NOISE
+        box = np.log(lower), np.log(upper)
+        found = minimise(evaluate, start, *box, most=_MOST_EVALUATIONS, tolerance=_TOLERANCE)
+        return _Step(directions, found.x, found.value)
+
+    def _gains(self, step: _Step) -> Tensor:
+        """How the likelihood changes if the kernel is multiplied by one of each group alone [G]."""
+        theta = torch.from_numpy(np.exp(step.log_theta)).to(self.Z)
+        kernel = FewLengthscales(self.kind, self.Z.shape[1], step.directions)
+        K = kernel.matrix(theta[None], self.Z)
+        Ky_inverse = torch.cholesky_inverse(cholesky(add_to_diagonal(K, theta[NOISE:]))[0][0])
+        alpha, weights = (Ky_inverse @ self.t).unsqueeze(1), Ky_inverse * K[0]
+        feature, gains = (-0.5 * self.Z.square() / _SQUARED_LENGTHSCALE).exp(), self.Z.new_zeros(self.Z.shape[1])
+        for order in range(_ORDERS):
+            scaled = alpha * feature
+            gains += (scaled * (K[0] @ scaled) - feature * (weights @ feature)).sum(0)
+            feature = feature * self.Z / math.sqrt(_SQUARED_LENGTHSCALE * (order + 1.0))
+        return of_each(gains, self.asked.ties or None, "sum")

@@ -97,7 +97,7 @@ class Bases:
         GPs learn from the rows that a ``pair`` trains on, as a method that scores the others asks
         for, or from a part of all; and are conditioned on all rows.
         """
-        named = dict(self._named(X.shape[1]))
+        named = dict(self._named(*X.shape))
         policy = self.policy(X.shape[0], X.shape[1], X.device.type)
         if self.weighted:
             self._check_weights(len(y), policy, any(not _is_tree(base) for base in named.values()))
@@ -164,9 +164,9 @@ class Bases:
             self._check_weights(len(y), policy, True)
         return self._trained(base, X, y, labels, policy, searched=True, most=_ONE_GP_ROWS)
 
-    def model_names(self, d: int, *, one_gp: bool) -> list[str]:
-        """Names of what :meth:`one_gp`, or else :meth:`learned`, gives for ``d`` features."""
-        return [_name(self._one)] if one_gp else [name for name, _ in self._named(d)]
+    def model_names(self, n: int, d: int, *, one_gp: bool) -> list[str]:
+        """Names of what :meth:`one_gp`, or else :meth:`learned`, gives for [n, d] features."""
+        return [_name(self._one)] if one_gp else [name for name, _ in self._named(n, d)]
 
     @property
     def _is_auto(self) -> bool:
@@ -183,10 +183,10 @@ class Bases:
         )
         return kernel in STATIONARY or not neighbours
 
-    def _named(self, d: int) -> list[tuple[str, Any]]:
-        """Names and what each stands for, with ``d`` features."""
+    def _named(self, n: int, d: int) -> list[tuple[str, Any]]:
+        """Names and what each stands for, with ``n`` rows of ``d`` features."""
         if self._is_auto:
-            pool = self.policy(0, d).pool
+            pool = self.policy(n, d).pool
             # Where neighbours were asked for, only of the kernels that have them.
             return [(name, name) for name in pool if name in TREES or self._is_possible(name)]
         several = list(self.base) if isinstance(self.base, list | tuple) else [self.base]
