@@ -28,7 +28,7 @@ from sharpgp.gp.compute import threads_for
 from sharpgp.gp.dense import add_to_diagonal, cholesky
 from sharpgp.gp.directions import Directions
 from sharpgp.gp.exact.likelihood import likelihood_at
-from sharpgp.gp.kernels.covariance import NOISE, Covariance
+from sharpgp.gp.kernels.covariance import NOISE, Covariance, Named
 from sharpgp.gp.kernels.few_lengthscales import FewLengthscales
 from sharpgp.gp.kernels.known_noise import KnownNoise
 from sharpgp.gp.kernels.stationary import SIGNAL
@@ -56,11 +56,12 @@ def with_directions(covariance: Covariance, Z: Tensor, t: Tensor) -> Covariance:
     >>> Z = torch.randn(60, 30, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     >>> kernel = FewLengthscales("rbf", 30, Directions(2))
     >>> found = with_directions(kernel, Z, (2 * Z[:, 4]).sin() + 0.2 * Z[:, 9])
-    >>> found.ties.axes.nonzero()[:, 0].tolist()
+    >>> found.sharing.axes.nonzero()[:, 0].tolist()
     [4, 9]
     """
     if isinstance(covariance, KnownNoise):
         base = with_directions(covariance.base, Z[:, :-1], t)
+        assert isinstance(base, Named)
         return covariance if base is covariance.base else type(covariance)(base)
     if not isinstance(covariance, FewLengthscales) or covariance.directions.are_learned:
         return covariance
@@ -162,7 +163,10 @@ class _Search:
         K = kernel.matrix(theta[None], self.Z)
         Ky_inverse = torch.cholesky_inverse(cholesky(add_to_diagonal(K, theta[NOISE:]))[0][0])
         alpha, weights = (Ky_inverse @ self.t).unsqueeze(1), Ky_inverse * K[0]
-        feature, gains = (-0.5 * self.Z.square() / _SQUARED_LENGTHSCALE).exp(), self.Z.new_zeros(self.Z.shape[1])
+        feature, gains = (
+            (-0.5 * self.Z.square() / _SQUARED_LENGTHSCALE).exp(),
+            self.Z.new_zeros(self.Z.shape[1]),
+        )
         for order in range(_ORDERS):
             scaled = alpha * feature
             gains += (scaled * (K[0] @ scaled) - feature * (weights @ feature)).sum(0)

@@ -45,7 +45,7 @@ class CovariancePosterior(Posterior):
 
     @property
     def ties(self) -> Ties | Directions | None:
-        return self.covariance.ties
+        return self.covariance.sharing
 
 
 class KernelPosterior(CovariancePosterior, DataPosterior):

@@ -24,8 +24,9 @@ class NamedKernel:
     """A kernel's name, and what its features are.
 
     ``ties`` says which of them share a lengthscale (:mod:`sharpgp.gp.ties`), or how many
-    directions have one of their own (:mod:`sharpgp.gp.directions`); ``known_noise`` whether there is one more, the noise variance of each observation, ``weighted`` whether it is
-    the logarithm of its relative noise.
+    directions have one of their own (:mod:`sharpgp.gp.directions`), ``known_noise`` whether there
+    is one more, the noise variance of each observation, ``weighted`` whether it is the logarithm
+    of its relative noise.
     """
 
     name: str
@@ -51,7 +52,10 @@ def is_gpytorch_kernel(base: Any) -> "TypeGuard[gpytorch.kernels.Kernel]":
 
 
 def named(
-    kernel: Kernel, ties: Ties | Directions | None, known_noise: bool = False, weighted: bool = False
+    kernel: Kernel,
+    ties: Ties | Directions | None,
+    known_noise: bool = False,
+    weighted: bool = False,
 ) -> Kernel:
     """A named kernel with ties, or for known noise, or for weights.
 
@@ -132,5 +136,5 @@ def kernel_of(covariance: Covariance, *, learned: bool = False) -> Kernel:
 
 
 def _given_ties(covariance: Named, learned: bool) -> Ties | Directions | None:
-    ties = covariance.ties
+    ties = covariance.sharing
     return ties.forgotten() if isinstance(ties, Directions) and not learned else ties

@@ -37,16 +37,20 @@ class Covariance(ABC):
     """``k(theta, x, x')`` for a batch of ``theta``, differentiable in ``theta`` and the inputs.
 
     ``names`` labels the entries of ``theta``; the last one is always the noise variance.  ``ties``
-    tells which features share a lengthscale, see :mod:`sharpgp.gp.ties`, or which directions have
-    one of their own, see :mod:`sharpgp.gp.directions`.
+    tells which features share a lengthscale, see :mod:`sharpgp.gp.ties`.
     """
 
     names: tuple[str, ...]
-    ties: Ties | Directions | None = None
+    ties: Ties | None = None
     #: Whether the last feature is the variance of each observation's noise.
     known_noise: ClassVar[bool] = False
     #: Whether the last feature is the logarithm of each observation's relative noise.
     weighted: ClassVar[bool] = False
+
+    @property
+    def sharing(self) -> Ties | Directions | None:
+        """Ties of features; or which directions have a lengthscale of their own."""
+        return self.ties
 
     def relative_noise(self, X: Tensor) -> Tensor:
         """Noise variances of observations at ``X`` [N, d], in units of ``theta``'s, [N]."""

@@ -53,8 +53,7 @@ class FewLengthscales(Named):
         agree("features of directions", len(self.directions.axes), self.n_features)
 
     @property
-    def ties(self) -> Directions:  # type: ignore[override]
-        """What takes the place of ties of features."""
+    def sharing(self) -> Directions:
         return self.directions
 
     @property
@@ -86,7 +85,9 @@ class FewLengthscales(Named):
     def fix_points(self, X: Tensor) -> FixedPoints:
         """Distances in the directions that share a lengthscale are computed once."""
         own, rest = self.directions.parts(X)
-        return StationaryAt(self.kind, own, self.directions.of_axes or None, squared_distances(rest))
+        return StationaryAt(
+            self.kind, own, self.directions.of_axes or None, squared_distances(rest)
+        )
 
     @property
     def _inner(self) -> Stationary:

@@ -63,11 +63,14 @@ class KnownNoise(Named):
         return self.base.n_features + 1
 
     @property
-    def ties(self) -> Ties | Directions | None:  # type: ignore[override]
+    def ties(self) -> Ties | None:  # type: ignore[override]
         """See :class:`Covariance`; the variance has no lengthscale to share."""
-        if isinstance(self.base.ties, Directions):
-            return self.base.ties.with_feature()
         return None if self.base.ties is None else (*self.base.ties, self.base.n_lengthscales)
+
+    @property
+    def sharing(self) -> Ties | Directions | None:
+        shared = self.base.sharing
+        return shared.with_feature() if isinstance(shared, Directions) else self.ties
 
     @property
     def n_lengthscales(self) -> int:
