@@ -46,10 +46,13 @@ _STARTS = ((1.0, 1.0, 0.1), (1.0, 10.0, 0.01))
 _LOWEST, _HIGHEST, _LEAST_NOISE = 1e-4, 1e4, 1e-6
 
 
-def with_directions(covariance: Covariance, Z: Tensor, t: Tensor) -> Covariance:
+def with_directions(
+    covariance: Covariance, Z: Tensor, t: Tensor, scale: Tensor | None = None
+) -> Covariance:
     """A covariance of few lengthscales with its directions, which it learns unless it has them.
 
-    Any other covariance as it is.  From standardised inputs ``Z`` [N, d] and targets ``t`` [N].
+    Any other covariance as it is.  From standardised inputs ``Z`` [N, d] and targets ``t`` [N];
+    ``scale`` [d] is what the inputs were divided by.
 
     Examples
     --------
@@ -60,22 +63,27 @@ def with_directions(covariance: Covariance, Z: Tensor, t: Tensor) -> Covariance:
     [4, 9]
     """
     if isinstance(covariance, KnownNoise):
-        base = with_directions(covariance.base, Z[:, :-1], t)
+        base = with_directions(
+            covariance.base, Z[:, :-1], t, None if scale is None else scale[:-1]
+        )
         assert isinstance(base, Named)
         return covariance if base is covariance.base else type(covariance)(base)
     if not isinstance(covariance, FewLengthscales) or covariance.directions.are_learned:
         return covariance
     with threads_for(len(t)):
-        found = _learned(covariance.kind, covariance.directions, Z, t)
+        found = _learned(covariance.kind, covariance.directions, Z, t, scale)
     return FewLengthscales(covariance.kind, covariance.n_features, found)
 
 
-def _learned(kind: str, directions: Directions, Z: Tensor, t: Tensor) -> Directions:
+def _learned(
+    kind: str, directions: Directions, Z: Tensor, t: Tensor, scale: Tensor | None
+) -> Directions:
     search = _Search(kind, directions, Z, t)
     tied = search.tied()
-    features = search.features(tied)
-    components = search.components(tied)
-    return min(features, components, key=lambda one: one.price).directions
+    found = [search.features(tied), search.components(tied, torch.ones_like(Z[0]))]
+    if scale is not None:
+        found.append(search.components(tied, scale / scale.max()))
+    return min(found, key=lambda one: one.price).directions
 
 
 @dataclass(frozen=True)
@@ -125,10 +133,12 @@ class _Search:
         choices = math.lgamma(G + 1) - math.lgamma(q + 1) - math.lgamma(G - q + 1)
         return replace(step, price=step.price + 0.5 * choices)
 
-    def components(self, step: _Step) -> _Step:
-        """Lengthscales for the principal components with the largest variance."""
-        rows = self.Z - self.Z.mean(0)
-        axes = torch.linalg.svd(rows, full_matrices=False)[2][: self.asked.most].mT.contiguous()
+    def components(self, step: _Step, scale: Tensor) -> _Step:
+        """Lengthscales for the principal components, in some units, of the largest variance."""
+        rows = (self.Z - self.Z.mean(0)) * scale
+        loadings = torch.linalg.svd(rows, full_matrices=False)[2][: self.asked.most].mT
+        # Along c in those units is along c times the scale in these.
+        axes = torch.linalg.qr(loadings * scale.unsqueeze(1))[0]
         return self._onwards(self.asked.learned(self.Z, axes, tuple(range(axes.shape[1]))), step)
 
     def _onwards(self, directions: Directions, step: _Step) -> _Step:

@@ -111,7 +111,7 @@ def train(
     if isinstance(covariance, Named) and most is not None and most < len(y):
         rows = torch.from_numpy(rng.permutation(len(y))[:most]).to(Z.device)
         Z, t = Z[rows], t[rows]
-    covariance = with_directions(covariance, Z, t)
+    covariance = with_directions(covariance, Z, t, x_units.scale)
     prior = chosen_prior(prior, covariance, len(t))
     with threads_for(len(t)):
         covariance, theta, result = maximise_likelihood(

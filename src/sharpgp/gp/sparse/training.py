@@ -115,7 +115,7 @@ def train_sparse(
         else:
             rows = torch.from_numpy(rng.permutation(len(y))[:_FIRST_ROWS]).to(X.device)
             first = data.X[rows], data.y[rows]
-            covariance = with_directions(covariance, *first)
+            covariance = with_directions(covariance, *first, x_units.scale)
             covariance, theta, first_result = maximise_likelihood(
                 *first, covariance, start, rng, prior=prior
             )

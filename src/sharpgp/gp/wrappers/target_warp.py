@@ -253,7 +253,7 @@ class _Search:
         y_units = Affine.standardising(y)
         x_units = covariance.units(X, y_units)
         standardised = x_units.forward(X), y_units.forward(y)
-        covariance = with_directions(covariance, *standardised)
+        covariance = with_directions(covariance, *standardised, x_units.scale)
         assert isinstance(covariance, Named)
         return cls(X, y, covariance, start, prior, (x_units, y_units), standardised)
 
