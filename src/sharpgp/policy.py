@@ -20,7 +20,7 @@ POOLS = {
 #: Features up to which an additive GP is pooled: it has two hyperparameters for each.
 MAX_ADDITIVE_FEATURES = 20
 #: Rows per feature up to which only few directions have a lengthscale of their own, where no
-#: additive GP is pooled; see :mod:`sharpgp.gp.directions` and ``sharpgp bench evidence wide``.
+#: additive GP is pooled; see :mod:`sharpgp.gp.directions`.
 ROWS_PER_LENGTHSCALE = 2
 #: Rows that one learning of hyperparameters sees at most, and how often a model is learned, a GP
 #: beyond exact conditioning less often (``sharpgp bench evidence learned_rows``).
