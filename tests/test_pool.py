@@ -147,7 +147,7 @@ def test_weights_of_exact_do_not_see_the_calibration_targets(learned_from_45):
 
 def test_models_of_one_name_are_numbered():
     bases = Bases(["rbf", LinearRegression(), LinearRegression(), "rbf"])
-    names = bases.model_names(2, one_gp=False)
+    names = bases.model_names(80, 2, one_gp=False)
     assert names == ["rbf", "LinearRegression", "LinearRegression 2", "rbf 2"]
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from sharpgp._stored import Several, stored
+from sharpgp._stored import Maybe, Several, stored
 from sharpgp._validation import as_count, check_choice
 from sharpgp.exceptions import InvalidInputError
 
@@ -19,6 +19,9 @@ POOLS = {
 }
 #: Features up to which an additive GP is pooled: it has two hyperparameters for each.
 MAX_ADDITIVE_FEATURES = 20
+#: Rows per feature up to which only few directions have a lengthscale of their own, where no
+#: additive GP is pooled; see :mod:`sharpgp.gp.directions`.
+ROWS_PER_LENGTHSCALE = 2
 #: Rows beyond which leaves of forests keep averages, and boosted trees learn a spread of their own
 #: and are pooled: with a constant one they add nothing to GPs of few rows.
 MOST_LEFT_OUT = 10_000
@@ -85,6 +88,7 @@ Approximation = str | Sparse | Neighbours
     landmarks=int,
     neighbours=int,
     inducing=int | None,
+    directions=Maybe(int | None),
 )
 @dataclass(frozen=True)
 class Policy:
@@ -107,6 +111,8 @@ class Policy:
         What each prediction of a GP is conditioned on beyond.
     inducing : int or None
         Inducing inputs of sparse GPs, where these were asked for.
+    directions : int or None
+        With many features: directions that get a lengthscale of their own; None: all features.
 
     Examples
     --------
@@ -134,6 +140,7 @@ class Policy:
     landmarks: int = EXACT_ROWS
     neighbours: int = NEIGHBOURS
     inducing: int | None = None
+    directions: int | None = None
 
     @classmethod
     def choose(
@@ -152,11 +159,18 @@ class Policy:
         """
         check_choice(effort, "effort", POOLS)
         d = columns if tied_columns is None else tied_columns
-        without = {"additive": d > MAX_ADDITIVE_FEATURES, "boosted_trees": rows <= MOST_LEFT_OUT}
+        learned = min(rows, LEARNED_ROWS)
+        many = d > MAX_ADDITIVE_FEATURES
+        few = many and 0 < learned <= ROWS_PER_LENGTHSCALE * d
+        without = {"additive": many, "boosted_trees": rows <= MOST_LEFT_OUT}
         pool = tuple(name for name in POOLS[effort] if not without.get(name))
+        if few:  # a Laplace kernel has a lengthscale for every feature
+            pool = tuple(name.removeprefix("laplace+") for name in pool)
         exact = exact_rows(device)
         landmarks = min(exact, LANDMARK_ENTRIES // max(rows, 1))
+        directions = max(1, math.isqrt(learned) // 2) if few else None
         found = cls(rows, columns, device, pool, exact_rows=exact, landmarks=landmarks)
+        found = replace(found, directions=directions)
         found = replace(found, learnings=LEARNINGS if found.is_exact(rows) else FEW_LEARNINGS)
         chosen = as_approximation(approximation, rows)
         if chosen == "exact":

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import Array, agree
+from sharpgp.gp.directions import Directions
 from sharpgp.gp.kernels.covariance import Covariance
 from sharpgp.gp.posterior import DataPosterior, Posterior, TrainingResult
 from sharpgp.gp.scaling import Affine
@@ -43,8 +44,8 @@ class CovariancePosterior(Posterior):
         return self.covariance.n_inverse
 
     @property
-    def ties(self) -> Ties | None:
-        return self.covariance.ties
+    def ties(self) -> Ties | Directions | None:
+        return self.covariance.sharing
 
 
 class KernelPosterior(CovariancePosterior, DataPosterior):

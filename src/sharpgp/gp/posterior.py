@@ -15,6 +15,7 @@ from torch import Tensor
 
 from sharpgp._stored import Several, stored
 from sharpgp.exceptions import InvalidInputError
+from sharpgp.gp.directions import Directions
 from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.ties import Ties
 
@@ -92,8 +93,11 @@ class Posterior(ABC):
         """How many entries of ``theta`` are inverse lengthscales; they come first."""
 
     @property
-    def ties(self) -> Ties | None:
-        """Which features share a lengthscale, see :mod:`sharpgp.gp.ties`; None where none do."""
+    def ties(self) -> Ties | Directions | None:
+        """Which features share a lengthscale, see :mod:`sharpgp.gp.ties`; None where none do.
+
+        Or which directions have one of their own, see :mod:`sharpgp.gp.directions`.
+        """
         return None
 
     @property

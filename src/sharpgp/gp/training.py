@@ -20,6 +20,7 @@ from torch import Tensor
 
 from sharpgp.exceptions import NumericalError
 from sharpgp.gp.compute import side_by_side, threads_for
+from sharpgp.gp.direction_search import with_directions
 from sharpgp.gp.exact.likelihood import likelihood_at
 from sharpgp.gp.exact.posterior import ExactPosterior
 from sharpgp.gp.kernel_posterior import KernelPosterior
@@ -110,6 +111,7 @@ def train(
     if isinstance(covariance, Named) and most is not None and most < len(y):
         rows = torch.from_numpy(rng.permutation(len(y))[:most]).to(Z.device)
         Z, t = Z[rows], t[rows]
+    covariance = with_directions(covariance, Z, t, x_units.scale)
     prior = chosen_prior(prior, covariance, len(t))
     with threads_for(len(t)):
         covariance, theta, result = maximise_likelihood(
@@ -162,7 +164,7 @@ def retrain_exact(
     again, result = train(
         X,
         y,
-        kernel_of(covariance),
+        kernel_of(covariance, learned=start == "warm"),
         start=begin,
         tolerance=REFIT_TOLERANCE,
         prior=prior,

@@ -13,6 +13,7 @@ from sharpgp.data.folds import Split, row_labels
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.compute import MAX_ROWS_ONE_THREAD, side_by_side
 from sharpgp.gp.conditioning import train_chosen
+from sharpgp.gp.directions import Directions
 from sharpgp.gp.kernels.by_name import KERNELS, Kernel, is_gpytorch_kernel, is_kernel_name, named
 from sharpgp.gp.posterior import DataPosterior
 from sharpgp.gp.ties import Ties
@@ -163,7 +164,7 @@ class Bases:
         return self._trained(base, X, y, labels, policy, searched=True, most=_ONE_GP_ROWS)
 
     def model_names(self, n: int, d: int, *, one_gp: bool) -> list[str]:
-        """Names of what :meth:`one_gp`, or else :meth:`learned`, gives for ``n`` rows."""
+        """Names of what :meth:`one_gp`, or else :meth:`learned`, gives for [n, d] features."""
         return [_name(self._one)] if one_gp else [name for name, _ in self._named(n, d)]
 
     @property
@@ -238,7 +239,10 @@ class Bases:
                 f"noise: expected a GP that is not sparse, found approximation="
                 f"{self.approximation!r} for {n} training rows; use approximation='exact'"
             )
-        return named(base, self.ties, self.known_noise, self.weighted)
+        ties: Ties | Directions | None = self.ties
+        if policy.directions is not None:
+            ties = Directions(policy.directions, self.ties or ())
+        return named(base, ties, self.known_noise, self.weighted)
 
 
 def _is_conditioned(base: Any, policy: Policy) -> bool:

@@ -5,8 +5,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 from sharpgp.exceptions import InvalidInputError
+from sharpgp.gp.directions import Directions
 from sharpgp.gp.kernels.additive import Additive
 from sharpgp.gp.kernels.covariance import STATIONARY, Covariance, Named, Stationary
+from sharpgp.gp.kernels.few_lengthscales import FewLengthscales
 from sharpgp.gp.kernels.known_noise import KnownNoise, Weighted
 from sharpgp.gp.kernels.laplace import Laplace
 from sharpgp.gp.kernels.sums import Sum
@@ -23,13 +25,14 @@ KERNELS = (*STATIONARY, "additive", "laplace")
 class NamedKernel:
     """A kernel's name, and what its features are.
 
-    ``ties`` says which of them share a lengthscale (:mod:`sharpgp.gp.ties`), ``known_noise``
-    whether there is one more, the noise variance of each observation, ``weighted`` whether it is
-    the logarithm of its relative noise.
+    ``ties`` says which of them share a lengthscale (:mod:`sharpgp.gp.ties`), or how many
+    directions have one of their own (:mod:`sharpgp.gp.directions`), ``known_noise`` whether there
+    is one more, the noise variance of each observation, ``weighted`` whether it is the logarithm
+    of its relative noise.
     """
 
     name: str
-    ties: Ties | None = None
+    ties: Ties | Directions | None = None
     known_noise: bool = False
     weighted: bool = False
 
@@ -51,7 +54,10 @@ def is_gpytorch_kernel(base: Any) -> "TypeGuard[gpytorch.kernels.Kernel]":
 
 
 def named(
-    kernel: Kernel, ties: Ties | None, known_noise: bool = False, weighted: bool = False
+    kernel: Kernel,
+    ties: Ties | Directions | None,
+    known_noise: bool = False,
+    weighted: bool = False,
 ) -> Kernel:
     """A named kernel with ties, or for known noise, or for weights.
 
@@ -69,7 +75,8 @@ def named(
                 f"{', '.join(KERNELS)}, found {type(kernel).__name__}"
             )
         return kernel
-    ties = as_ties(ties)
+    if not isinstance(ties, Directions):
+        ties = as_ties(ties)
     plain = ties is None and not (known_noise or weighted)
     return kernel if plain else NamedKernel(kernel, ties, known_noise, weighted)
 
@@ -99,7 +106,7 @@ def make_covariance(kernel: Kernel, n_features: int) -> Covariance:
     >>> make_covariance("matern52", 2).names[-1]
     'noise_variance'
     """
-    ties = None
+    ties: Ties | Directions | None = None
     if isinstance(kernel, NamedKernel):
         if kernel.known_noise or kernel.weighted:
             plain = replace(kernel, known_noise=False, weighted=False)
@@ -114,6 +121,10 @@ def make_covariance(kernel: Kernel, n_features: int) -> Covariance:
                 f"kernel: expected one of {', '.join(KERNELS)}, a sum such as 'rbf+matern12' or a "
                 f"gpytorch kernel, found {kernel!r}"
             )
+        if isinstance(ties, Directions):
+            if kernel in STATIONARY:
+                return FewLengthscales(kernel, n_features, ties)
+            ties = as_ties(ties.ties or None)
         parts = [_of_one_name(name, n_features, ties) for name in kernel.split("+")]
         return parts[0] if len(parts) == 1 else Sum(parts)
     if is_gpytorch_kernel(kernel):
@@ -125,8 +136,8 @@ def make_covariance(kernel: Kernel, n_features: int) -> Covariance:
     )
 
 
-def kernel_of(covariance: Covariance) -> Kernel:
-    """The kernel that :func:`make_covariance` was given.
+def kernel_of(covariance: Covariance, *, learned: bool = False) -> Kernel:
+    """The kernel that :func:`make_covariance` was given; with directions if they are ``learned``.
 
     Examples
     --------
@@ -134,11 +145,16 @@ def kernel_of(covariance: Covariance) -> Kernel:
     'matern52'
     """
     if isinstance(covariance, KnownNoise):
-        weighted = covariance.weighted
-        return named(covariance.base.kind, covariance.base.ties, not weighted, weighted)
+        weighted, base = covariance.weighted, covariance.base
+        return named(base.kind, _given_ties(base, learned), not weighted, weighted)
     if isinstance(covariance, Named):
-        return named(covariance.kind, covariance.ties)
+        return named(covariance.kind, _given_ties(covariance, learned))
     from sharpgp.gp.kernels.from_gpytorch import FromGPyTorch
 
     assert isinstance(covariance, FromGPyTorch)
     return covariance.as_gpytorch()
+
+
+def _given_ties(covariance: Named, learned: bool) -> Ties | Directions | None:
+    ties = covariance.sharing
+    return ties.forgotten() if isinstance(ties, Directions) and not learned else ties

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import Maybe, Several, agree, stored
+from sharpgp.gp.directions import Directions
 from sharpgp.gp.kernels.fixed_points import ByAutograd, FixedPoints
 from sharpgp.gp.kernels.stationary import (
     SIGNAL,
@@ -45,6 +46,11 @@ class Covariance(ABC):
     known_noise: ClassVar[bool] = False
     #: Whether the last feature is the logarithm of each observation's relative noise.
     weighted: ClassVar[bool] = False
+
+    @property
+    def sharing(self) -> Ties | Directions | None:
+        """Ties of features; or which directions have a lengthscale of their own."""
+        return self.ties
 
     def relative_noise(self, X: Tensor) -> Tensor:
         """Noise variances of observations at ``X`` [N, d], in units of ``theta``'s, [N]."""

@@ -9,6 +9,7 @@ from torch import Tensor
 from sharpgp._stored import stored
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.dense import add_each_to_diagonal
+from sharpgp.gp.directions import Directions
 from sharpgp.gp.kernels.covariance import NOISE, Named
 from sharpgp.gp.kernels.fixed_points import FixedPoints
 from sharpgp.gp.priors import LengthscalePrior
@@ -65,6 +66,11 @@ class KnownNoise(Named):
     def ties(self) -> Ties | None:  # type: ignore[override]
         """See :class:`Covariance`; the variance has no lengthscale to share."""
         return None if self.base.ties is None else (*self.base.ties, self.base.n_lengthscales)
+
+    @property
+    def sharing(self) -> Ties | Directions | None:
+        shared = self.base.sharing
+        return shared.with_feature() if isinstance(shared, Directions) else self.ties
 
     @property
     def n_lengthscales(self) -> int:

@@ -100,6 +100,8 @@ class StationaryAt(FixedPoints):
     kind : str
     X : Tensor [N, d]
     ties : tuple of int, optional
+    shared : Tensor [N, N], optional
+        Squared distances in further features, which share one more lengthscale, the last.
 
     Examples
     --------
@@ -111,12 +113,15 @@ class StationaryAt(FixedPoints):
     [3.0, 1.8196]
     """
 
-    def __init__(self, kind: str, X: Tensor, ties: Ties | None = None) -> None:
+    def __init__(
+        self, kind: str, X: Tensor, ties: Ties | None = None, shared: Tensor | None = None
+    ) -> None:
         self._smoothness, self._X, self._ties = STATIONARY[kind], X, ties
+        self._shared = shared
         self._gaussian = math.isinf(self._smoothness)
         self._slope = X.new_empty(len(X), len(X))
         # What sums over squared differences are made of; and what counts for both triangles.
-        self._powers = torch.cat([torch.ones_like(X[:, :1]), X, X.square()], 1)
+        self._powers = torch.cat([X.new_ones(len(X), 1), X, X.square()], 1)
         self._twice = 2.0 * self._powers
         n = len(X)
         size = min(n, max(1, block_entries(X.device, in_threads=True) // (2 * n)))
@@ -130,10 +135,15 @@ class StationaryAt(FixedPoints):
             yield slice(start, min(start + self._starts.step, n)), slice(start, n)
 
     def matrix(self, theta: Tensor, out: Tensor) -> None:
-        self.of_parts(per_feature(theta[:SIGNAL], self._ties), theta[SIGNAL], out)
+        w = theta[:SIGNAL]
+        if self._shared is not None:
+            w, self._w_shared = w[:-1], w[-1]
+        self.of_parts(per_feature(w, self._ties), theta[SIGNAL], out)
 
     def contracted(self, inverse: Tensor, alpha: Tensor, total: Tensor) -> Tensor:
         by_w = of_each(self.by_inverse_lengthscales(inverse, alpha), self._ties, "sum")
+        if self._shared is not None:
+            by_w = torch.cat([by_w, self._by_shared(inverse, alpha).reshape(1)])
         return torch.cat([by_w, (total / self._s).reshape(1), by_w.new_zeros(1)])
 
     def of_parts(self, w: Tensor, s: Tensor, out: Tensor) -> None:
@@ -146,6 +156,8 @@ class StationaryAt(FixedPoints):
             K = slope if self._gaussian else out[rows, columns]
             torch.add(squares[rows, None], squares[columns], out=K)
             K.addmm_(Z[rows], Z[columns].mT, alpha=-2.0).clamp_(min=0.0)
+            if self._shared is not None:
+                K.addcmul_(self._shared[rows, columns], self._w_shared.square())
             K.diagonal().zero_()
             _profile(K, None if self._gaussian else slope, s, self._smoothness)
             if self._gaussian:
@@ -165,10 +177,20 @@ class StationaryAt(FixedPoints):
             by_inverse = (A[:, :n] @ self._powers[rows]).addmm_(A[:, n:], self._twice[beyond])
             sums[rows] = by_alpha.mul_(alpha[rows, None]).sub_(by_inverse)
         ones, products, squares = sums.split([1, d, d], 1)
-        X, X_squares = self._powers[:, 1:].split(d, 1)
+        X, X_squares = self._powers[:, 1:].split([d, d], 1)
         apart = (ones * X_squares + squares - 2.0 * X * products).sum(0)
         # The slope of the squared-exponential kernel is -K/2, and K itself was kept as the slope.
         return (-0.5 if self._gaussian else 1.0) * self._w * apart
+
+    def _by_shared(self, inverse: Tensor, alpha: Tensor) -> Tensor:
+        """Gradient for the last inverse lengthscale; arguments as of :meth:`contracted`."""
+        assert self._shared is not None
+        total = alpha.new_zeros(())
+        for rows, columns in self._blocks():
+            A = self._slope[rows, columns] * self._shared[rows, columns]
+            A *= torch.outer(alpha[rows], alpha[columns]).sub_(inverse[rows, columns])
+            total += 2.0 * A.sum() - A[:, : len(A)].sum()
+        return (-0.5 if self._gaussian else 1.0) * self._w_shared * total
 
 
 def _profile(squared: Tensor, slope: Tensor | None, variance: Tensor, smoothness: float) -> None:

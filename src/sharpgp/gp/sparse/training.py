@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sharpgp.gp.compute import threads_for
+from sharpgp.gp.direction_search import with_directions
 from sharpgp.gp.kernels.by_name import Kernel, kernel_of, make_covariance
 from sharpgp.gp.kernels.covariance import NOISE, Covariance, Named
 from sharpgp.gp.posterior import Start, TrainingResult, retrain
@@ -18,7 +19,6 @@ from sharpgp.gp.sparse.elbo_training import maximise_bound, unexplained
 from sharpgp.gp.sparse.inducing import cluster_centres
 from sharpgp.gp.sparse.posterior import SparsePosterior
 from sharpgp.gp.sparse.whitening import Data
-from sharpgp.gp.ties import per_feature
 from sharpgp.gp.training import (
     chosen_prior,
     maximise_likelihood,
@@ -115,8 +115,9 @@ def train_sparse(
         else:
             rows = torch.from_numpy(rng.permutation(len(y))[:_FIRST_ROWS]).to(X.device)
             first = data.X[rows], data.y[rows]
+            covariance = with_directions(covariance, *first, x_units.scale)
             covariance, theta, first_result = maximise_likelihood(
-                *first, data.covariance, start, rng, prior=prior
+                *first, covariance, start, rng, prior=prior
             )
             data = replace(data, covariance=covariance)
             number = first_result.start
@@ -149,7 +150,7 @@ def retrain_sparse(
     again, result = train_sparse(
         X,
         y,
-        kernel_of(covariance),
+        kernel_of(covariance, learned=warm),
         n_inducing=min(posterior.n_inducing, len(y)),
         start=posterior.theta_R if warm else number,
         inducing=posterior.inducing if warm else None,
@@ -197,6 +198,5 @@ def _in_batches(
 def relevance(covariance: Covariance, theta: Tensor) -> Tensor:
     """Inverse lengthscale of every feature [d]; ones if the kernel has none."""
     if isinstance(covariance, Named):
-        blocks = theta[: covariance.n_inverse].reshape(-1, covariance.n_lengthscales)
-        return per_feature(blocks.amax(0), covariance.ties)
+        return covariance.relevance(theta)
     return theta.new_ones(1)

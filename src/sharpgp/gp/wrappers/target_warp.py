@@ -17,8 +17,10 @@ from torch import Tensor
 
 from sharpgp._stored import Array, agree, stored
 from sharpgp.gp.compute import threads_for
+from sharpgp.gp.direction_search import with_directions
 from sharpgp.gp.exact.likelihood import likelihood_at
 from sharpgp.gp.exact.posterior import ExactPosterior
+from sharpgp.gp.kernels.by_name import kernel_of, make_covariance
 from sharpgp.gp.kernels.covariance import Covariance, Named
 from sharpgp.gp.optimise import Found, minimise, with_gradient
 from sharpgp.gp.posterior import DataPosterior, Start
@@ -255,6 +257,8 @@ class _Search:
         y_units = Affine.standardising(y)
         x_units = covariance.units(X, y_units)
         standardised = x_units.forward(X), y_units.forward(y)
+        covariance = with_directions(covariance, *standardised, x_units.scale)
+        assert isinstance(covariance, Named)
         return cls(X, y, covariance, start, prior, (x_units, y_units), standardised)
 
     def origin(self, side: Side) -> np.ndarray:
@@ -318,7 +322,8 @@ def retrain_warped(
 ) -> WarpedPosterior | None:
     """A warped GP on other data, from the start and with the prior that ``posterior`` had."""
     number, prior = start_of(posterior, start), prior_of(posterior, len(y), start)
-    return train_warped(X, y, posterior.covariance, start=number, prior=prior, side=side)
+    covariance = make_covariance(kernel_of(posterior.covariance), X.shape[1])
+    return train_warped(X, y, covariance, start=number, prior=prior, side=side)
 
 
 def best_warped(posterior: ExactPosterior) -> WarpedPosterior | None:

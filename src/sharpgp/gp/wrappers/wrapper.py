@@ -7,6 +7,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from sharpgp.gp.directions import Directions
 from sharpgp.gp.posterior import DataPosterior, Start
 from sharpgp.gp.ties import Ties
 
@@ -58,7 +59,7 @@ class WrappedPosterior(DataPosterior):
         return self.base.n_inverse
 
     @property
-    def ties(self) -> Ties | None:
+    def ties(self) -> Ties | Directions | None:
         return self.base.ties
 
     @property

@@ -9,6 +9,7 @@ from sharpgp._stored import Array, agree, stored
 from sharpgp.data.folds import split_parts
 from sharpgp.gp.compute import side_by_side
 from sharpgp.gp.conditioning import condition
+from sharpgp.gp.directions import Directions
 from sharpgp.gp.exact.posterior import ExactPosterior
 from sharpgp.gp.kernels.by_name import named
 from sharpgp.gp.kernels.covariance import NOISE
@@ -72,7 +73,7 @@ class ScaleModel:
     True
     """
 
-    def __init__(self, X: Tensor, z: Tensor, ties: Ties | None = None) -> None:
+    def __init__(self, X: Tensor, z: Tensor, ties: Ties | Directions | None = None) -> None:
         logs, kernel = log_squares(_normalised(z)), named("rbf", ties)
         trained, _ = train(X, logs, kernel, start=0, tolerance=TOLERANCE, prior=PRIOR)
         prior = copy.copy(trained)
@@ -120,7 +121,7 @@ def held_out_log_squares(
     z: Tensor,
     labels: Tensor,
     seed: int,
-    ties: Ties | None = None,
+    ties: Ties | Directions | None = None,
     *,
     alone: bool = False,
 ) -> Tensor:

@@ -1,0 +1,124 @@
+"""Few lengthscales for many features: some directions have one of their own, the rest share one.
+
+With standardised inputs ``z`` [d], orthonormal columns ``U`` [d, r] and scales ``s`` [r + 1],
+
+``D^2(z, z') = sum_k (w_k u_k'(z - z') / s_k)^2 + (w_rest / s_rest)^2 |(I - UU')(z - z')|^2``.
+
+Columns of ``U`` are features, or principal components of the rows that the GP learns from.  Which
+of them is learned with the GP's hyperparameters, see :mod:`sharpgp.gp.direction_search`.
+"""
+
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from sharpgp._stored import Array, Several, agree, stored
+from sharpgp.gp.ties import Ties, are_ties, of_each, per_feature
+
+_TINY = 1e-12
+
+
+@stored(
+    "Directions",
+    most=int,
+    ties=Several(int),
+    axes=Array("d r", empty=True),
+    of_axes=Several(int),
+    scale=Array("m", positive=True),
+)
+@dataclass(frozen=True, eq=False)
+class Directions:
+    """Which directions have lengthscales of their own: ``most`` at most, once they are learned.
+
+    Attributes
+    ----------
+    most : int
+    ties : tuple of int
+        Features that count as one, such as those that encode one column of a table; () for none.
+    axes : Tensor [d, r]
+        Orthonormal columns ``U``; of no features before they are learned.
+    of_axes : tuple of int [r]
+        The number of each column's lengthscale, see :mod:`sharpgp.gp.ties`.
+    scale : Tensor [r + 1]
+        Deviations along the columns, and of all the rest.
+
+    Examples
+    --------
+    >>> Z = torch.tensor([[1.0, 2, 0], [-1, 0, 1]], dtype=torch.float64)
+    >>> found = Directions(1).learned(Z, torch.eye(3, dtype=torch.float64)[:, :1], (0,))
+    >>> found.ties_of_coordinates, found.coordinates(Z).shape
+    ((0, 1, 1, 1), torch.Size([2, 4]))
+    """
+
+    most: int
+    ties: Ties = ()
+    axes: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.float64))
+    of_axes: Ties = ()
+    scale: Tensor = field(default_factory=lambda: torch.ones(1, dtype=torch.float64))
+
+    def _restored(self) -> None:
+        r = self.axes.shape[1]
+        agree("lengthscales of directions", are_ties(self.of_axes, r), True)
+        agree("scales of directions", len(self.scale), r + 1)
+
+    @property
+    def are_learned(self) -> bool:
+        """Whether the columns are known."""
+        return len(self.axes) > 0
+
+    @property
+    def n_lengthscales(self) -> int:
+        """Number of lengthscales, that of the rest included."""
+        return len(set(self.of_axes)) + 1 if self.are_learned else self.most + 1
+
+    @property
+    def ties_of_coordinates(self) -> Ties:
+        """The number of the lengthscale of each of the :meth:`coordinates` [r + d]."""
+        return (*self.of_axes, *[self.n_lengthscales - 1] * len(self.axes))
+
+    def forgotten(self) -> "Directions":
+        """The same before they were learned."""
+        return Directions(self.most, self.ties)
+
+    def learned(self, Z: Tensor, axes: Tensor, of_axes: Ties) -> "Directions":
+        """The same with columns [d, r], in units of their deviations at ``Z`` [N, d]."""
+        own, rest = _split(Z, axes)
+        squares = torch.cat([own, rest], 1).var(0, correction=0)
+        r = axes.shape[1]
+        of_own = per_feature(of_each(squares[:r], of_axes or None, "sum"), of_axes or None)
+        scale = torch.cat([of_own, squares[r:].sum().reshape(1)]).sqrt()
+        scale = torch.where(scale > _TINY, scale, torch.ones_like(scale))
+        return replace(self, axes=axes, of_axes=of_axes, scale=scale)
+
+    def with_feature(self) -> "Directions":
+        """The same with one more feature, which has a lengthscale of its own."""
+        ties = (*self.ties, len(set(self.ties))) if self.ties else ()
+        if not self.are_learned:
+            return Directions(self.most + 1, ties)
+        axes = torch.block_diag(self.axes, torch.ones_like(self.axes[:1, :1]))
+        one = torch.ones_like(self.scale[:1])
+        scale = torch.cat([self.scale[:-1], one, self.scale[-1:]])
+        of_axes = (*self.of_axes, self.n_lengthscales - 1)
+        return Directions(self.most + 1, ties, axes, of_axes, scale)
+
+    def parts(self, Z: Tensor) -> tuple[Tensor, Tensor]:
+        """Coordinates [N, r] along the directions, and [N, d] of the rest, in their units."""
+        own, rest = _split(Z, self.axes)
+        return own / self.scale[:-1], rest / self.scale[-1]
+
+    def coordinates(self, Z: Tensor) -> Tensor:
+        """Both parts [N, r + d], whose lengthscales are :attr:`ties_of_coordinates`."""
+        return torch.cat(self.parts(Z), -1)
+
+    def relevance(self, inverse: Tensor) -> Tensor:
+        """Inverse lengthscale [d] along each feature alone, from those [G] of the directions."""
+        own = per_feature(inverse[:-1], self.of_axes) / self.scale[:-1]
+        squares = self.axes.square()
+        rest = (1.0 - squares.sum(1)).clamp_min(0.0) * (inverse[-1] / self.scale[-1]).square()
+        return (squares @ own.square() + rest).sqrt()
+
+
+def _split(Z: Tensor, axes: Tensor) -> tuple[Tensor, Tensor]:
+    own = Z @ axes
+    return own, Z - own @ axes.mT

@@ -1,0 +1,114 @@
+"""A stationary kernel of many features with few lengthscales."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sharpgp._stored import Several, agree, stored
+from sharpgp.gp.directions import Directions
+from sharpgp.gp.kernels.covariance import Named, Stationary
+from sharpgp.gp.kernels.fixed_points import FixedPoints
+from sharpgp.gp.kernels.stationary import SIGNAL, STATIONARY, StationaryAt
+from sharpgp.gp.priors import LengthscalePrior
+from sharpgp.gp.scaling import Affine
+
+
+@stored("FewLengthscales", kind=str, n_features=int, names=Several(str), directions=Directions)
+class FewLengthscales(Named):
+    """A stationary kernel in which few directions have a lengthscale each, and the rest share one.
+
+    ``theta = (1/l_1, ..., 1/l_q, 1/l_rest, signal variance, noise variance)``, with distances as
+    in :mod:`sharpgp.gp.directions`.
+
+    Examples
+    --------
+    >>> Z = torch.tensor([[1.0, 2, 0], [-1, 0, 1]], dtype=torch.float64)
+    >>> axes = torch.eye(3, dtype=torch.float64)[:, :1]
+    >>> kernel = FewLengthscales("rbf", 3, Directions(1).learned(Z, axes, (0,)))
+    >>> kernel.names[:2]
+    ('inverse_direction_lengthscale_0', 'inverse_shared_lengthscale')
+    >>> theta = torch.tensor([[1.0, 0, 1, 0.1]], dtype=torch.float64)
+    >>> round(kernel.matrix(theta, Z)[0, 0, 1].item(), 4)  # exp(-2): two deviations apart
+    0.1353
+    """
+
+    def __init__(self, kind: str, n_features: int, directions: Directions) -> None:
+        self.directions = directions
+        super().__init__(kind, n_features)
+
+    def _names(self) -> tuple[str, ...]:
+        own = range(self.n_lengthscales - 1)
+        return (
+            *(f"inverse_direction_lengthscale_{k}" for k in own),
+            "inverse_shared_lengthscale",
+            "signal_variance",
+            "noise_variance",
+        )
+
+    def _restored(self) -> None:
+        agree("kernel", self.kind in STATIONARY, True)
+        agree("hyperparameters", self.names, self._names())
+        agree("features of directions", len(self.directions.axes), self.n_features)
+
+    @property
+    def sharing(self) -> Directions:
+        return self.directions
+
+    @property
+    def n_lengthscales(self) -> int:
+        return self.directions.n_lengthscales
+
+    @property
+    def n_inverse(self) -> int:
+        return self.n_lengthscales
+
+    def units(self, X: Tensor, y_units: Affine) -> Affine:
+        return Affine.standardising(X, self.directions.ties or None)
+
+    def penalty(self, prior: LengthscalePrior | None, Z: Tensor) -> Callable[[Tensor], Any]:
+        return self._inner.penalty(prior, self.directions.coordinates(Z))
+
+    def matrix(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
+        return self._inner.matrix(theta, *self._coordinates(X1, X2))
+
+    def blocks(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
+        return self._inner.blocks(theta, *self._coordinates(X1, X2))
+
+    def diag(self, theta: Tensor, X: Tensor) -> Tensor:
+        return theta[:, SIGNAL, None].expand(-1, X.shape[0])
+
+    def relevance(self, theta: Tensor) -> Tensor:
+        return self.directions.relevance(theta[: self.n_inverse])
+
+    def fix_points(self, X: Tensor) -> FixedPoints:
+        """Distances in the directions that share a lengthscale are computed once."""
+        own, rest = self.directions.parts(X)
+        return StationaryAt(
+            self.kind, own, self.directions.of_axes or None, squared_distances(rest)
+        )
+
+    @property
+    def _inner(self) -> Stationary:
+        """The same kernel of the coordinates."""
+        ties = self.directions.ties_of_coordinates
+        return Stationary(self.kind, len(ties), ties)
+
+    def _coordinates(self, X1: Tensor, X2: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        of = self.directions.coordinates
+        return of(X1), None if X2 is None else of(X2)
+
+
+def squared_distances(X: Tensor) -> Tensor:
+    """``|x - x'|^2`` [N, N] between points [N, d].
+
+    Examples
+    --------
+    >>> squared_distances(torch.tensor([[0.0, 0.0], [3.0, 4.0]])).tolist()
+    [[0.0, 25.0], [25.0, 0.0]]
+    """
+    norms = X.square().sum(1)
+    out = torch.addmm(norms.unsqueeze(1) + norms, X, X.mT, alpha=-2.0).clamp_(min=0.0)
+    out.diagonal().zero_()
+    return out
