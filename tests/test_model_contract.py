@@ -72,6 +72,7 @@ MAKERS = {
     "heteroscedastic": chosen(Choice(share=1.0)),
     "warped": chosen(Choice(side="low")),
     "additive": of("additive"),
+    "sum": of("laplace+matern32"),
     "averaged": averaged,
     "sparse": of("rbf", approximation=Sparse(15)),
     "neighbours": of("rbf", approximation=Neighbours(8)),
@@ -94,7 +95,7 @@ def made(name: str) -> Learner:
         MAKERS,
         slow={
             *("additive", "averaged", "boosted_trees"),
-            *("random_forest", "sparse", "warped"),
+            *("random_forest", "sparse", "sum", "warped"),
         },
     )
 )
