@@ -252,7 +252,8 @@ class Optimiser:
 
     def stop(self, probability: float = 0.05, *, amount: float, **remaining: Any) -> bool:
         """Whether to stop: :meth:`remaining`, which takes the rest, is at most ``probability``."""
-        return self.remaining(amount, **remaining) <= as_level(probability, "probability")
+        most = as_level(probability, "probability")
+        return self.remaining(amount, **remaining) <= most
 
     def predict_interval(self, X: Points, coverage: float = 0.95) -> np.ndarray:
         """Calibrated intervals (n, 2) for results at points; from the first result on."""
