@@ -148,6 +148,11 @@ class WarpedPosterior(WrappedPosterior):
         """Standard deviation [K, T] of a new observation under ``theta``, noise included."""
         return self._deviation(self.base.mean(X), self.base.sigma(theta, X))
 
+    def mean_and_sigma(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Covariances with training points are shared."""
+        mean, sigma = self.base.mean_and_sigma(X)
+        return self.warp.back(self._held(mean)), self._deviation(mean, sigma)
+
     def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """Leave-one-out mean and standard deviation [K, N] of the training points."""
         mean, sigma = self.base.loo(theta)
