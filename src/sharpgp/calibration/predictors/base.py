@@ -4,6 +4,7 @@ import copy
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -124,6 +125,10 @@ class Calibrated(ABC):
         """Values clipped to the bounds, if there are any."""
         return values if self.bounds is None else self.bounds.clip(values)
 
+    def _threads(self) -> AbstractContextManager[None]:
+        """One thread per operation, and several of them for independent work."""
+        return threads_for(n_dense(self.gp))
+
     def __repr__(self) -> str:
         points = "" if self.n_cal is None else f"{self.n_cal:,} calibration {self.counted}, "
         bounds = "" if self.bounds is None else f", within {self.bounds!r}"
@@ -156,7 +161,8 @@ class Calibrated(ABC):
 
     def predict_mean(self, X: ArrayLike) -> Tensor:
         """Predictive mean [T]."""
-        return self.clip(self.location(self._features(X)))
+        with self._threads():
+            return self.clip(self.location(self._features(X)))
 
     def predict_quantiles(self, X: ArrayLike, levels: ArrayLike) -> Tensor:
         """Quantiles, shape (T,) for a single level and (T, k) for several, never crossing."""
@@ -168,7 +174,8 @@ class Calibrated(ABC):
         ordered, position = torch.unique(delta, return_inverse=True)
         if self.n_cal is not None:
             warn_if_unsupported(ordered, n_cal=self.n_cal, counted=self.counted)
-        table = self.clip(in_blocks(lambda rows: self.quantiles(rows, ordered), X))[position]
+        with self._threads():
+            table = self.clip(in_blocks(lambda rows: self.quantiles(rows, ordered), X))[position]
         return table[0] if single else table.mT
 
     def predict_interval(
@@ -197,15 +204,18 @@ class Calibrated(ABC):
         ordered = sorted(set(values))
         for value in ordered:
             self._warn_of_coverage(value, symmetric, weights, len(X))
-        ends = in_blocks(
-            lambda rows, w: self.interval_ends(rows, ordered, symmetric, w), X, weights
-        )
+        with self._threads():
+            ends = in_blocks(
+                lambda rows, w: self.interval_ends(rows, ordered, symmetric, w), X, weights
+            )
         ends = self.clip(ends).permute(2, 0, 1)[..., [ordered.index(value) for value in values]]
         return ends[..., 0] if single else ends
 
     def predict_std(self, X: ArrayLike) -> Tensor:
         """Standard deviation [T] of the predictive distribution, without storing all of it."""
-        return in_blocks(lambda rows: self._distribution_at(rows).std, self._near_features(X))
+        X = self._near_features(X)
+        with self._threads():
+            return in_blocks(lambda rows: self._distribution_at(rows).std, X)
 
     def predict_dist(self, X: ArrayLike) -> PredictiveDistribution:
         """Full predictive distribution at ``X``, tabulated at a fixed grid of levels.
@@ -217,7 +227,8 @@ class Calibrated(ABC):
         return self._distribution_at(self._near_features(X))
 
     def _distribution_at(self, X: Tensor) -> PredictiveDistribution:
-        found = self.distribution(X)
+        with self._threads():
+            found = self.distribution(X)
         return found if self.bounds is None else BoundedDistribution(found, self.bounds)
 
     def calibration_report(
@@ -266,7 +277,7 @@ class Calibrated(ABC):
         """
         X, y, bounds = self._labelled(X, y)
         weights = self._new_weights(X, sample_weight)
-        with torch.no_grad(), threads_for(n_dense(self.gp)):
+        with torch.no_grad(), self._threads():
             return self._updated(X, y, weights)._bounded(bounds)
 
     def rescored(self, X: ArrayLike, y: ArrayLike, *, keep: int | None = None) -> "Calibrated":
@@ -276,7 +287,7 @@ class Calibrated(ABC):
         """
         X, y, bounds = self._labelled(X, y)
         keep = None if keep is None else as_count(keep, "keep", least=1)
-        with torch.no_grad(), threads_for(n_dense(self.gp)):
+        with torch.no_grad(), self._threads():
             return self._rescored(X, y, keep)._bounded(bounds)
 
     def weighted(self, sample_weight: Weights) -> "Calibrated":

@@ -1,14 +1,21 @@
 """The posterior of an exact GP."""
 
 import copy
-from typing import Self
+from collections.abc import Callable
+from typing import Self, TypeVar
 
 import torch
 from torch import Tensor
 
 from sharpgp._stored import stored
 from sharpgp.exceptions import warn
-from sharpgp.gp.compute import MAX_ROWS_BATCHED, block_entries, threads_for
+from sharpgp.gp.compute import (
+    MAX_ROWS_BATCHED,
+    MAX_ROWS_ONE_THREAD,
+    block_entries,
+    side_by_side,
+    threads_for,
+)
 from sharpgp.gp.dense import add_to_diagonal, cholesky, loo_given_factor, variance_given_factor
 from sharpgp.gp.exact.in_blocks import factor_of, likelihood_of, loo_of, variance_of
 from sharpgp.gp.kernel_posterior import DERIVED, STORED, KernelPosterior
@@ -17,8 +24,12 @@ from sharpgp.gp.scaling import Affine
 
 # Blocks of factors of several ``theta`` that are kept between predictions.
 _KEPT = 4
+# Points whose predictions are one thread's at a time.
+_ROWS = 256
 # Noise above this share of the signal variance, per training point, is out of rounding's reach.
 _ROUNDING_PER_POINT = 1e-14
+
+Answer = TypeVar("Answer")
 
 
 @stored(
@@ -62,12 +73,19 @@ class ExactPosterior(KernelPosterior):
     _left_out: tuple[Tensor, Tensor, Tensor] | None = None
 
     def mean(self, X: Tensor) -> Tensor:
-        theta = self.theta_R.unsqueeze(0)
-        blocks = [
-            self.covariance.matrix(theta, block, self._X)[0] @ self.weights
-            for block in self.x_units.forward(X).split(self._rows_per_block(1))
-        ]
+        theta, weights = self.theta_R.unsqueeze(0), self.weights
+        blocks = self._by_blocks(
+            lambda block: self.covariance.matrix(theta, block, self._X)[0] @ weights,
+            self.x_units.forward(X),
+        )
         return self.y_units.back(torch.cat(blocks))
+
+    def _by_blocks(self, ask: Callable[[Tensor], Answer], Z: Tensor) -> list[Answer]:
+        """Of blocks of points, side by side, one thread each, unless one is worth all threads."""
+        alone = self.device.type != "cpu" or self.n_train > MAX_ROWS_ONE_THREAD
+        rows = self._rows_per_block(1) if alone else min(_ROWS, self._rows_per_block(1))
+        with threads_for(self.n_train):
+            return side_by_side(ask, Z.split(rows), alone=alone)
 
     @property
     def weights(self) -> Tensor:
@@ -90,15 +108,16 @@ class ExactPosterior(KernelPosterior):
     def mean_and_sigma(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """Covariances with training points are shared."""
         theta, Z = self.theta_R.unsqueeze(0), self.x_units.forward(X)
-        L = self._factor(theta)
-        means, variances = [], []
-        for block in Z.split(self._rows_per_block(1)):
+        L, weights = self._factor(theta), self.weights
+
+        def moments(block: Tensor) -> tuple[Tensor, Tensor]:
             Ks = self.covariance.matrix(theta, block, self._X)
             prior = self.covariance.diag(theta, block) + theta[:, NOISE, None]
-            means.append(Ks[0] @ self.weights)
-            variances.append(_positive(variance_given_factor(L, Ks.mT, prior), prior))
-        sigma = torch.cat(variances, -1)[0].sqrt() * self.y_units.scale
-        return self.y_units.back(torch.cat(means)), sigma
+            return Ks[0] @ weights, _positive(variance_given_factor(L, Ks.mT, prior), prior)[0]
+
+        found = self._by_blocks(moments, Z)
+        mean, variance = (torch.cat(part) for part in zip(*found, strict=True))
+        return self.y_units.back(mean), variance.sqrt() * self.y_units.scale
 
     def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """Leave-one-out mean and standard deviation [K, N] of the training points.
