@@ -63,9 +63,7 @@ def with_directions(
     [4, 9]
     """
     if isinstance(covariance, KnownNoise):
-        base = with_directions(
-            covariance.base, Z[:, :-1], t, None if scale is None else scale[:-1]
-        )
+        base = with_directions(covariance.base, Z[:, :-1], t, None if scale is None else scale[:-1])
         assert isinstance(base, Named)
         return covariance if base is covariance.base else type(covariance)(base)
     if not isinstance(covariance, FewLengthscales) or covariance.directions.are_learned:
