@@ -179,7 +179,7 @@ def test_side_by_side_runs_in_threads_of_one_thread_each():
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
-    assert side_by_side(lambda item: 2 * item, [1, 2], alone=True) == [2, 4]
+    assert side_by_side(lambda item: 2 * item, [1, 2], in_turn=True) == [2, 4]
 
 
 def test_bands_for_few_points_and_intervals_for_skewed_ones():

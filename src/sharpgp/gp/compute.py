@@ -170,12 +170,12 @@ def threads_for(n_dense: int) -> Iterator[None]:
 
 
 def in_order(
-    function: Callable[[Item], Result], items: Iterable[Item], *, alone: bool = False
+    function: Callable[[Item], Result], items: Iterable[Item], *, in_turn: bool = False
 ) -> Iterator[Result]:
     """``function(item)`` for all items, in order, one per thread at a time.
 
     Every call runs on one thread, so that results do not depend on the number of threads; about one
-    result per thread waits at a time.  ``alone`` runs one call after another with all threads,
+    result per thread waits at a time.  ``in_turn`` runs one call after another with all threads,
     for functions that change global settings, are large or use a GPU.
 
     Examples
@@ -183,7 +183,7 @@ def in_order(
     >>> list(in_order(lambda n: n * n, [1, 2, 3]))
     [1, 4, 9]
     """
-    if alone:
+    if in_turn:
         yield from map(function, items)
         return
     items = list(items)
@@ -221,7 +221,7 @@ def in_order(
 
 
 def side_by_side(
-    function: Callable[[Item], Result], items: Iterable[Item], *, alone: bool = False
+    function: Callable[[Item], Result], items: Iterable[Item], *, in_turn: bool = False
 ) -> list[Result]:
     """``[function(item) for item in items]``, computed by :func:`in_order`.
 
@@ -230,7 +230,7 @@ def side_by_side(
     >>> side_by_side(lambda n: n * n, [1, 2, 3])
     [1, 4, 9]
     """
-    return list(in_order(function, items, alone=alone))
+    return list(in_order(function, items, in_turn=in_turn))
 
 
 @cache

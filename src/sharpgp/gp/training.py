@@ -284,7 +284,9 @@ def _train_named(
     def descents(starts: list[np.ndarray]) -> list[Found]:
         if len(starts) == 1:
             return [descend(starts[0], _MOST_EVALUATIONS)]
-        return side_by_side(lambda u: descend(u, _TRIED_FOR), starts, alone=Z.device.type != "cpu")
+        return side_by_side(
+            lambda u: descend(u, _TRIED_FOR), starts, in_turn=Z.device.type != "cpu"
+        )
 
     numbers: list[int | None] = [None]
     if isinstance(start, Tensor):

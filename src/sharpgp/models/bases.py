@@ -107,7 +107,7 @@ class Bases:
             (every, every[:0]) if pair is None else pair, self.seed or 0, policy.learned_rows
         )
         ours = all(isinstance(base, str) for base in named.values()) and X.device.type == "cpu"
-        alone = not ours or len(y) > MAX_ROWS_ONE_THREAD
+        in_turn = not ours or len(y) > MAX_ROWS_ONE_THREAD
 
         def learn(name: str) -> Learner:
             progress.name_step(name)
@@ -116,7 +116,7 @@ class Bases:
             return model
 
         progress.start_phase("training", "model", len(named))
-        return dict(zip(named, side_by_side(learn, list(named), alone=alone), strict=True))
+        return dict(zip(named, side_by_side(learn, list(named), in_turn=in_turn), strict=True))
 
     def _learned(
         self,

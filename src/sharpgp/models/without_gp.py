@@ -100,6 +100,6 @@ class RefittedModel(Learner):
             progress.advance()
             return fit, held
 
-        found = side_by_side(without, pairs, alone=not self.runs_in_threads)
+        found = side_by_side(without, pairs, in_turn=not self.runs_in_threads)
         held = HeldOut.joined([one for _, one in found])
         return OutOfFold(self, [fit for fit, _ in found], held.in_order())

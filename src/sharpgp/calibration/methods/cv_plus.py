@@ -66,7 +66,9 @@ class CVPlus(WithoutHoldout):
             rest, _ = pair
             return model.relearned(X[rest], y[rest], labels[rest], self.seed)
 
-        fits = side_by_side(without, pairs, alone=model.gp is None or not runs_in_threads(model.gp))
+        fits = side_by_side(
+            without, pairs, in_turn=model.gp is None or not runs_in_threads(model.gp)
+        )
         scores = held_out_of(fits, pairs, X, y).by_part(pairs)
         found = PlusPredictor(model, list(fits), list(scores))
         if groups is None:

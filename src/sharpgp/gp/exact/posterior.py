@@ -82,10 +82,10 @@ class ExactPosterior(KernelPosterior):
 
     def _by_blocks(self, ask: Callable[[Tensor], Answer], Z: Tensor) -> list[Answer]:
         """Of blocks of points, side by side, one thread each, unless one is worth all threads."""
-        alone = self.device.type != "cpu" or self.n_train > MAX_ROWS_ONE_THREAD
-        rows = self._rows_per_block(1) if alone else min(_ROWS, self._rows_per_block(1))
+        in_turn = self.device.type != "cpu" or self.n_train > MAX_ROWS_ONE_THREAD
+        rows = self._rows_per_block(1) if in_turn else min(_ROWS, self._rows_per_block(1))
         with threads_for(self.n_train):
-            return side_by_side(ask, Z.split(rows), alone=alone)
+            return side_by_side(ask, Z.split(rows), in_turn=in_turn)
 
     @property
     def weights(self) -> Tensor:

@@ -80,7 +80,7 @@ def by_rows(
     [1, 2, 3]
     """
     blocks = row_blocks(n_rows, entries_per_row, device)
-    return in_order(function, blocks, alone=device.type != "cpu")
+    return in_order(function, blocks, in_turn=device.type != "cpu")
 
 
 def row_blocks(n_rows: int, entries_per_row: int, device: torch.device) -> Iterator[slice]:

@@ -276,7 +276,7 @@ class GaussianModel(GPModel, Learner):
             progress.advance()
             return model
 
-        return side_by_side(learned, pairs, alone=not runs_in_threads(self._start))
+        return side_by_side(learned, pairs, in_turn=not runs_in_threads(self._start))
 
 
 def _scored_by_others(

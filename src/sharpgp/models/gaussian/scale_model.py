@@ -123,11 +123,11 @@ def held_out_log_squares(
     seed: int,
     ties: Ties | Directions | None = None,
     *,
-    alone: bool = False,
+    in_turn: bool = False,
 ) -> Tensor:
     """``g(x_i)`` [N], each from a scale model trained without the fifth that ``i`` is in.
 
-    Rows that share a label [N] are in one fifth; ``alone``: one fifth after the other.
+    Rows that share a label [N] are in one fifth; ``in_turn``: one fifth after the other.
 
     :meth:`ScaleModel.log_square_loo` predicts each point from the others, too, but with
     hyperparameters that have seen all: too good for a decision on whether there is anything to
@@ -151,7 +151,7 @@ def held_out_log_squares(
 
     g = torch.empty_like(z)
     g[torch.cat([part for _, part in pairs])] = torch.cat(
-        side_by_side(held_out, pairs, alone=alone)
+        side_by_side(held_out, pairs, in_turn=in_turn)
     )
     return g
 

@@ -106,7 +106,7 @@ def choose_spread(
     share = honest_share(mean.residuals, mean.sigma, g)
     if confirm and share:
         kept = row_labels(posterior.X_train) if labels is None else labels
-        g = held_out_log_squares(X, z, kept, seed, ties, alone=not runs_in_threads(posterior))
+        g = held_out_log_squares(X, z, kept, seed, ties, in_turn=not runs_in_threads(posterior))
         share = honest_share(mean.residuals, mean.sigma, g)
     if not share:
         return Chosen(mean.posterior, mean.choice, None)
