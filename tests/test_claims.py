@@ -143,8 +143,8 @@ def test_documented_defaults_are_those_of_the_code():
     )
     pool = Policy.choose(300, 8).pool
     gps = [name for name in pool if is_kernel_name(name)]
-    assert (len(gps), len(set(pool) & set(TREES))) == (2, 1)  # "two kernels, a forest"
-    assert "GPs with two kernels and a forest" in text_of(CHOOSING)
+    assert (len(gps), len(set(pool) & set(TREES))) == (3, 1)  # "three kernels, a forest"
+    assert "GPs with three kernels and a forest" in text_of(CHOOSING)
     assert len(POOLS["low"]) == 1
 
 

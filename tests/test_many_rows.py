@@ -98,8 +98,8 @@ def test_a_policy_says_how_models_are_learned():
     assert (near.exact_rows, near.landmarks, near.neighbours) == (0, 0, 7)
     assert not near.is_exact(1)
     # What an additive GP is asked to learn depends on the lengthscales that differ.
-    assert "additive" not in Policy.choose(50, 30, effort="high").pool
-    assert "additive" in Policy.choose(50, 30, effort="high", tied_columns=20).pool
+    assert "additive" not in Policy.choose(50, 30).pool
+    assert "additive" in Policy.choose(50, 30, tied_columns=20).pool
     # Boosted trees of few rows have a constant spread.
     pools = [Policy.choose(rows, 8).pool for rows in (MOST_LEFT_OUT, MOST_LEFT_OUT + 1)]
     assert ["boosted_trees" in pool for pool in pools] == [False, True]

@@ -14,8 +14,8 @@ from sharpgp.exceptions import InvalidInputError
 #: What ``base="auto"`` pools, by effort; ``sharpgp bench evidence pooling`` shows why.
 POOLS = {
     "low": ("matern32",),
-    "auto": ("rbf", "laplace+matern32", "extra_trees", "boosted_trees"),
-    "high": ("rbf", "laplace+matern32", "additive", "extra_trees", "boosted_trees"),
+    "auto": ("rbf", "laplace+matern32", "additive", "extra_trees", "boosted_trees"),
+    "high": ("rbf", "matern52", "laplace+matern32", "additive", "extra_trees", "boosted_trees"),
 }
 #: Features up to which an additive GP is pooled: it has two hyperparameters for each.
 MAX_ADDITIVE_FEATURES = 20
@@ -120,7 +120,7 @@ class Policy:
     rows                            400
     columns                           8
     device                          cpu
-    pool          rbf, laplace+matern32, extra_trees
+    pool          rbf, laplace+matern32, additive, extra_trees
     learnings                         5
     learned_rows                    500
     scored_rows                   5,000

@@ -42,7 +42,7 @@ POOLS: dict[str, tuple[tuple[str, ...], float]] = {
     "default, boosted trees": ((*DEFAULT, "boosted_trees"), PULL),
     "default, random forest": (("rbf", SUM, "random_forest"), PULL),
     "default, single leaves": (("rbf", SUM, "single leaves"), PULL),
-    "default, additive": ((*DEFAULT, "additive"), PULL),
+    "default, no additive": (("rbf", SUM, "extra_trees"), PULL),
     "no trees": (("rbf", SUM), PULL),
     **{f"{name}, trees": ((name, "extra_trees"), PULL) for name in ("rbf", "matern32", "additive")},
     **{f"{name}, trees": ((name, "extra_trees"), PULL) for name in (SUM, *MEMBERS[6:8])},
