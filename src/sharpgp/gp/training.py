@@ -292,7 +292,7 @@ def _train_named(
     if isinstance(start, Tensor):
         starts = [start.log().cpu().numpy()]
     else:
-        chosen = range(covariance.n_starts) if start is None else start
+        chosen = range(len(_STARTS)) if start is None else start
         chosen = [chosen] if isinstance(chosen, int) else chosen
         numbers, starts = [*chosen], [built_in_start(number, covariance) for number in chosen]
     tried = descents(starts)

@@ -115,8 +115,6 @@ class Named(Covariance):
 
     kind: str
     n_features: int
-    #: How many of the built-in starts training tries.
-    n_starts: int = 4
 
     @abstractmethod
     def blocks(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:

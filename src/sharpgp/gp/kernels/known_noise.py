@@ -82,11 +82,6 @@ class KnownNoise(Named):
         return self.base.n_inverse
 
     @property
-    def n_starts(self) -> int:  # type: ignore[override]
-        """See :class:`Named`."""
-        return self.base.n_starts
-
-    @property
     def of_all_features(self) -> tuple[bool, ...]:
         return self.base.of_all_features
 

@@ -41,9 +41,6 @@ class Sum(Named):
     [4.0, 2.4261]
     """
 
-    #: Its parts divide long and short lengthscales among them: two more starts gain nothing.
-    n_starts = 2
-
     def __init__(self, parts: Sequence[Named]) -> None:
         self.parts = list(parts)
         kind = "+".join(part.kind for part in self.parts)
