@@ -1,5 +1,6 @@
 """Files that publish the package: the conda recipe and the workflows of a public host."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -90,7 +91,12 @@ def test_a_release_stops_until_the_address_and_the_changelog_are_there(tmp_path)
 
     def make(*words):
         done = subprocess.run(
-            ["make", *words], cwd=tmp_path, capture_output=True, text=True, check=False
+            ["make", "--no-print-directory", *words],
+            cwd=tmp_path,
+            env={name: value for name, value in os.environ.items() if not name.startswith("MAKE")},
+            capture_output=True,
+            text=True,
+            check=False,
         )
         return done.returncode, done.stdout
 
