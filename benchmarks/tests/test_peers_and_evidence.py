@@ -209,6 +209,7 @@ def slow(*case):
     [
         slow("training", ["--datasets", "diabetes", "--seeds", "1"]),
         slow("pooling", ["--names", "diabetes", "--rows", "40", "--seeds", "1"]),
+        slow("prior_fitted", ["--names", "diabetes", "--rows", "40", "--seeds", "1"]),
         slow("known_truth", ["--rows", "30", "--seeds", "1", "--workers", "1"]),
         slow("splits", ["--datasets", "diabetes", "--most", "60", "--seeds", "1"]),
         ("bo_choice", ["--functions", "camel3", "--points", "8", "--seeds", "1"]),

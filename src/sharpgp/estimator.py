@@ -45,7 +45,7 @@ PlotKind = Literal[
 #: What ``base=`` and ``calibration=`` take by name, for editors to complete.
 BaseName = Literal[
     "auto", "rbf", "matern12", "matern32", "matern52", "additive", "laplace",
-    "extra_trees", "random_forest", "boosted_trees",
+    "extra_trees", "random_forest", "boosted_trees", "prior",
 ]  # fmt: skip
 CalibrationName = Literal[
     "auto", "cv", "loo", "cv+", "exact", "paper", "paper_exact", "kuleshov18", "vovk20", "marx22",
@@ -113,6 +113,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         ``"rbf"``.  A kernel's name (``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``,
         ``"additive"``, ``"laplace"``), a sum of these (``"rbf+matern12"``) or a gpytorch kernel:
         that GP alone.  ``"extra_trees"``, ``"random_forest"`` or ``"boosted_trees"``: these trees.
+        ``"prior"``: a network trained on generated tables, for up to 1,024 rows and 45 features.
         A regressor or pipeline: it predicts the location, and a GP of its out-of-fold residuals
         the spread.  A list: a pool.
     calibration : str or Recalibrator

@@ -15,8 +15,10 @@ from sharpgp.exceptions import InvalidInputError
 POOLS = {
     "low": ("matern32",),
     "auto": ("rbf", "laplace+matern32", "additive", "extra_trees", "boosted_trees"),
-    "high": ("rbf", "matern52", "laplace+matern32", "additive", "extra_trees", "boosted_trees"),
-}
+    "high": (
+        "rbf", "matern52", "laplace+matern32", "additive", "extra_trees", "boosted_trees", "prior",
+    ),
+}  # fmt: skip
 #: Features up to which an additive GP is pooled: it has two hyperparameters for each.
 MAX_ADDITIVE_FEATURES = 20
 #: Rows per feature up to which only few directions have a lengthscale of their own, where no
@@ -25,6 +27,8 @@ ROWS_PER_LENGTHSCALE = 2
 #: Rows beyond which leaves of forests keep averages, and boosted trees learn a spread of their own
 #: and are pooled: with a constant one they add nothing to GPs of few rows.
 MOST_LEFT_OUT = 10_000
+#: Rows and features of the tables that the prior-fitted network was trained on, at most.
+PRIOR_ROWS, PRIOR_COLUMNS = 1024, 45
 #: Rows that one learning of hyperparameters sees at most, and how often a model is learned, a GP
 #: beyond exact conditioning less often (``sharpgp bench evidence learned_rows``).
 LEARNED_ROWS, LEARNINGS, FEW_LEARNINGS = 500, 5, 2
@@ -162,7 +166,12 @@ class Policy:
         learned = min(rows, LEARNED_ROWS)
         many = d > MAX_ADDITIVE_FEATURES
         few = many and 0 < learned <= ROWS_PER_LENGTHSCALE * d
-        without = {"additive": many, "boosted_trees": rows <= MOST_LEFT_OUT}
+        too_large = rows > PRIOR_ROWS or columns > PRIOR_COLUMNS
+        without = {
+            "additive": many,
+            "boosted_trees": rows <= MOST_LEFT_OUT,
+            "prior": too_large,
+        }
         pool = tuple(name for name in POOLS[effort] if not without.get(name))
         if few:  # a Laplace kernel has a lengthscale for every feature
             pool = tuple(name.removeprefix("laplace+") for name in pool)

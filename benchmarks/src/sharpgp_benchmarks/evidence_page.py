@@ -616,6 +616,39 @@ def many_rows(r: Results) -> str:
     )
 
 
+def prior_fitted(r: Results) -> str:
+    """The network of generated tables, alone and in the pool."""
+    found, curve = r["prior_fitted"], r["prior_curve"]
+    head = ["rows", "CRPS alone", "with it: CRPS", "score", "95 %", "(without)", "90 %", "seconds"]
+    names = [
+        "rows",
+        "alone",
+        "CRPS",
+        "score",
+        "with, 95 %",
+        "without, 95 %",
+        "with, 90 %",
+        "seconds",
+    ]
+    means = found.loc[found["set"] == "all", names].set_axis(head, axis=1)
+    own = found[found["set"] != "all"]
+    worst, best = (own.loc[own["CRPS"].agg(which)] for which in ("idxmax", "idxmin"))
+    last = curve.iloc[-1]
+    places = [int((curve["seconds"] - at).abs().idxmin()) for at in (60, 120, 240, 480, 780)]
+    steps = curve.loc[[*places, last.name], ["seconds", "tables", "unseen"]]
+    lines = [
+        [f"{row.seconds:.0f}", f"{row.tables:,.0f}", f"{row.unseen:.2f}"]
+        for row in steps.itertuples()
+    ]
+    return (
+        f'`base="prior"` after {last["seconds"] / 60:.0f} minutes of a GPU that other work shared, relative to the '
+        f"default's pool without it ({own['set'].nunique()} sets; CRPS of the pool with it from {best['CRPS']:.3f} on "
+        f"{best['set']} to {worst['CRPS']:.3f} on {worst['set']}):\n\n{markdown(means)}\n\n"
+        "Training, mean negative log density of tables that it has not seen; it still falls:\n\n"
+        f"{markdown(pd.DataFrame(lines, columns=['seconds', 'tables', 'loss']))}"
+    )
+
+
 def drift(r: Results) -> str:
     """A series whose noise doubles."""
     found = r["drift"].set_index("what")
@@ -790,6 +823,9 @@ SECTIONS = (
         "69 real tables", "README, benchmarks", real_tables, ("real_tables", "real_tables_by_set")
     ),
     Section("The first picture", "README", landing, ("landing",)),
+    Section(
+        "A network of generated tables", "prior", prior_fitted, ("prior_fitted", "prior_curve")
+    ),
     Section("Against the limit", "benchmarks", known_truth, ("known_truth",)),
     Section("Whole numbers", "benchmarks, choosing, tables", whole_numbers, ("whole_numbers",)),
     Section("Leave-one-out without refits", "README, choosing, method", loo, ("loo",)),

@@ -96,7 +96,7 @@ def fit(
         typer.Option(
             help="auto, for a pool of models; rbf, matern12, matern32, matern52, additive or "
             "laplace, or a sum such as rbf+matern12; or a comma-separated pool of your own, which "
-            "may also name extra_trees, random_forest and boosted_trees."
+            "may also name extra_trees, random_forest, boosted_trees and prior."
         ),
     ] = "auto",
     approximation: Annotated[

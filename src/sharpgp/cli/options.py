@@ -14,7 +14,7 @@ from sharpgp._validation import as_count, check_choice
 from sharpgp.exceptions import InvalidInputError
 
 KERNELS = ("rbf", "matern12", "matern32", "matern52", "additive", "laplace")
-BASES = (*KERNELS, "extra_trees", "random_forest", "boosted_trees")
+BASES = (*KERNELS, "extra_trees", "random_forest", "boosted_trees", "prior")
 CALIBRATIONS = (
     *("auto", "cv", "loo", "cv+", "exact", "paper", "paper_exact", "kuleshov18", "vovk20"),
     *("marx22", "vanilla"),

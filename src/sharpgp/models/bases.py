@@ -22,6 +22,7 @@ from sharpgp.gp.wrappers.external_mean import CentredPosterior
 from sharpgp.models.foreign import ForeignModel, gives_quantiles
 from sharpgp.models.gaussian.gaussian_model import drawn_part, learn_gaussian
 from sharpgp.models.model import Learner
+from sharpgp.models.prior_fitted import PRIOR, PriorFitted
 from sharpgp.models.regressor import ScikitMean, names_for
 from sharpgp.models.trees.tree_model import TREES, TreeModel
 from sharpgp.policy import MOST_LEFT_OUT, POOLS, SEARCHED_ROWS, Approximation, Policy
@@ -131,12 +132,14 @@ class Bases:
         """One model; what can be conditioned on further rows learns from some ``rows`` only."""
         if _is_tree(base):
             return TreeModel(base, X, y, self.seed or 0, weighted=self.weighted)
-        if gives_quantiles(base):
+        if _is_prior(base) or gives_quantiles(base):
             if self.weighted:
                 raise InvalidInputError(
                     "sample_weight: expected kernels, trees or regressors as base, found "
                     f"{_name(base)}"
                 )
+            if _is_prior(base):
+                return PriorFitted(X, y)
             return ForeignModel(base, X, y, names_for(base, self.names))
         training: dict[str, Any] = {"tolerance": REFIT_TOLERANCE, "most": policy.learned_rows}
         seed = self.seed or 0
@@ -153,7 +156,7 @@ class Bases:
         """The one GP of a method that asks no other model."""
         base = self._one
         no_gp = isinstance(base, list | tuple) or gives_quantiles(base)
-        if no_gp or _is_tree(base):
+        if no_gp or _is_tree(base) or _is_prior(base):
             raise InvalidInputError(
                 "base: expected one kernel or regressor for a calibration that takes one GP, "
                 f"found {base!r}; use calibration='cv' or 'exact'"
@@ -178,7 +181,8 @@ class Bases:
     def _named(self, n: int, d: int) -> list[tuple[str, Any]]:
         """Names and what each stands for, with ``n`` rows of ``d`` features."""
         if self._is_auto:
-            return [(name, name) for name in self.policy(n, d).pool]
+            pool = self.policy(n, d).pool
+            return [(name, name) for name in pool if not (self.weighted and _is_prior(name))]
         several = list(self.base) if isinstance(self.base, list | tuple) else [self.base]
         if not several:
             raise InvalidInputError("base: expected one or more models, found an empty list")
@@ -254,15 +258,19 @@ def _is_tree(base: Any) -> bool:
     return isinstance(base, str) and base in TREES
 
 
+def _is_prior(base: Any) -> bool:
+    return isinstance(base, str) and base == PRIOR
+
+
 def _check_model(base: Any) -> None:
     """Raise unless ``base`` is a model, before any is fitted."""
     if is_gpytorch_kernel(base):
         return
     if isinstance(base, str) and base == "auto":
         raise InvalidInputError("base: expected 'auto' alone, found it in a list; name its models")
-    known = (*KERNELS, *TREES)
+    known = (*KERNELS, *TREES, PRIOR)
     named = isinstance(base, str)
-    one = _is_tree(base) or is_kernel_name(base) if named else hasattr(base, "predict")
+    one = base in (*TREES, PRIOR) or is_kernel_name(base) if named else hasattr(base, "predict")
     if isinstance(base, type) or not (one or gives_quantiles(base)):
         raise InvalidInputError(
             f"base: expected 'auto', {', '.join(known)}, a sum such as 'rbf+matern12', a gpytorch "

@@ -23,6 +23,7 @@ STUDIES = {
     "mixed_tables": "tables with categories and gaps, as they are and encoded by hand",
     "out_of_core": "fits to samples of files: the pass, interruptions, what more rows bring",
     "pooling": "pools of models beside the five members of once, and the pull of their weights",
+    "prior_fitted": "the network of generated tables, alone and in the pool",
     "real_tables": "tables from the packages of R, beside one GP, RK and peers",
     "rules": "constants and other numbers on the way of a default fit",
     "regions": "boxes that hold several outputs at once, beside Bonferroni's",

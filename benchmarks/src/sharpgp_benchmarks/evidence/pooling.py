@@ -8,6 +8,7 @@ set, mean coverage), and processor seconds of the members' fits. Names with a pl
 kernels in one GP. ``single leaves`` are extra trees whose leaves may hold one point.
 """
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from unittest import mock
@@ -75,11 +76,9 @@ def learned(name: str, train_part: Part, X_test: Tensor) -> Learned:
 
 
 def judge(
-    found: dict[str, Learned], pool: str, y: Tensor, y_test: Tensor
+    members: Sequence[Learned], y: Tensor, y_test: Tensor, pull: float = PULL
 ) -> tuple[float, float, float, float, float]:
     """CRPS, interval score, coverages at 95 and 90 %, and seconds of a pool."""
-    names, pull = POOLS[pool]
-    members = [found[name] for name in names]
     held, laws = [one.held.law for one in members], [one.law for one in members]
     units = y.new_tensor([unit_size(one.held.scores) for one in members])
     own = [in_units(law, float(unit)) for law, unit in zip(held, units, strict=True)]
@@ -133,4 +132,7 @@ def one(
     n = min(rows, int(0.75 * len(data.y)))
     part, (X_test, y_test) = cut(data, seed, [n, TEST_ROWS])
     found = {member: learned(member, part, X_test) for member in MEMBERS}
-    return {pool: judge(found, pool, part[1], y_test) for pool in POOLS}
+    return {
+        pool: judge([found[member] for member in members], part[1], y_test, pull)
+        for pool, (members, pull) in POOLS.items()
+    }

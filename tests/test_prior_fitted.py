@@ -1,0 +1,189 @@
+"""The prior-fitted network: its invariances, its laws, and the model around it."""
+
+import numpy as np
+import pytest
+import torch
+
+from sharpgp import SharpGPRegressor
+from sharpgp.exceptions import InvalidInputError
+from sharpgp.models.prior_fitted import (
+    PRIOR,
+    PriorFitted,
+    PriorFittedNetwork,
+    Shape,
+    marks,
+    pretrained,
+    standardised,
+)
+from sharpgp.policy import PRIOR_COLUMNS, PRIOR_ROWS, Policy
+
+TINY = Shape(n_bins=16, cell_width=32, cell_blocks=2, row_width=32, row_blocks=1)
+
+
+def wavy(n, d=3, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 2, (n, d))
+    return X, np.sin(2 * X[:, 0]) + X[:, 1] ** 2 + 0.1 * rng.normal(size=n)
+
+
+def tensors(n, d=3, seed=0):
+    return tuple(torch.from_numpy(part) for part in wavy(n, d, seed))
+
+
+@pytest.fixture
+def network():
+    torch.manual_seed(0)
+    found = PriorFittedNetwork(TINY)
+    for p in found.parameters():  # blocks begin as identities
+        p.data += 0.1 * torch.randn_like(p)
+    return found.requires_grad_(False)
+
+
+@pytest.fixture
+def table():
+    X, y = tensors(30)
+    cells, z, *_ = standardised(X[None], y[None, :20])
+    return cells, z, marks(3, 1)[None]
+
+
+def test_order_of_the_context_is_nothing(network, table):
+    cells, z, columns = table
+    order = torch.randperm(20)
+    rows = torch.cat([order, torch.arange(20, 30)])
+    turned = network(cells[:, rows], z[:, order], columns)
+    torch.testing.assert_close(turned, network(*table), rtol=1e-4, atol=1e-5)
+
+
+def test_columns_may_change_places_with_their_marks(network, table):
+    cells, z, columns = table
+    turned = network(cells[:, :, [2, 0, 1]], z, columns[:, [2, 0, 1]])
+    torch.testing.assert_close(turned, network(*table), rtol=1e-4, atol=1e-5)
+
+
+def test_rows_without_targets_do_not_see_each_other(network, table):
+    cells, z, columns = table
+    expected = network(*table)[:, :4]
+    found = network(cells[:, :24], z, columns)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_targets_of_the_context_matter(network, table):
+    cells, z, columns = table
+    assert not torch.allclose(network(cells, -z, columns), network(*table), atol=1e-3)
+
+
+def test_densities_integrate_to_one(network):
+    logits = torch.randn(1, 1, TINY.n_bins)
+    at = torch.linspace(-30, 30, 200_001)[None]
+    density = network.log_density(logits.expand(1, at.shape[1], -1), at).exp()
+    assert torch.trapezoid(density, at).item() == pytest.approx(1.0, abs=1e-3)
+
+
+def test_cells_are_z_scores_ranks_and_gaps():
+    X = torch.tensor([[1.0], [2.0], [2.0], [torch.nan], [5.0], [100.0]], dtype=torch.float64)
+    cells, z, mean, scale = standardised(X[None], torch.tensor([[1.0, 3.0, 5.0, 7.0, 9.0]]))
+    there = np.array([1.0, 2.0, 2.0, 5.0])
+    far = (100.0 - there.mean()) / there.std()
+    expected = (there - there.mean()) / there.std()
+    found = cells[0, :, 0]
+    np.testing.assert_allclose(found[[0, 1, 2, 4], 0], expected, rtol=1e-6)
+    assert found[5, 0].item() == pytest.approx(3.0 + 3.0 * np.log(far / 3.0), rel=1e-5)
+    middle = [0.125, 0.5, 0.5, 0.875, 1.0]
+    np.testing.assert_allclose(
+        found[[0, 1, 2, 4, 5], 1], 1.7 * (2.0 * np.array(middle) - 1.0), 1e-5
+    )
+    assert found[3].tolist() == [0.0, 0.0, 2.0]
+    assert (mean.item(), scale.item()) == pytest.approx((5.0, np.sqrt(8.0)))
+    np.testing.assert_allclose(z[0], (np.arange(1, 10, 2) - 5.0) / np.sqrt(8.0), rtol=1e-6)
+
+
+def test_laws_are_increasing_and_their_inverses():
+    X, y = tensors(80)
+    law = PriorFitted(X[:60], y[:60]).law(X[60:])
+    z = torch.linspace(-5.0, 5.0, 41, dtype=torch.float64)[:, None].expand(-1, 20)
+    values = law.value(z)
+    assert bool((values.diff(dim=0) > 0).all())
+    torch.testing.assert_close(torch.stack([law.score(v) for v in values]), z)
+
+
+def test_units_are_nothing():
+    X, y = tensors(80)
+    law = PriorFitted(X[:60], y[:60]).law(X[60:])
+    other = PriorFitted(1e3 + 7.0 * X[:60], 1e6 + 1e4 * y[:60]).law(1e3 + 7.0 * X[60:])
+    z = torch.tensor([[-1.5], [0.0], [1.5]], dtype=torch.float64)
+    torch.testing.assert_close((other.value(z) - 1e6) / 1e4, law.value(z), rtol=0, atol=2e-3)
+
+
+def test_predicts_a_smooth_function_with_its_noise():
+    """The weights are those of a trained network: a tenth of noise is found."""
+    X, y = wavy(500)
+    law = PriorFitted(torch.from_numpy(X[:200]), torch.from_numpy(y[:200])).law(
+        torch.from_numpy(X[200:])
+    )
+    error = np.sqrt(np.mean((law.location.numpy() - y[200:]) ** 2))
+    z = law.score(torch.from_numpy(y[200:]))
+    assert error < 0.2 * y.std()
+    assert 0.85 < (z.abs() < 1.96).double().mean() <= 0.99
+
+
+def test_scores_of_rows_are_those_without_them():
+    X, y = tensors(50)
+    pairs = [(torch.arange(10, 50), torch.arange(10))]
+    labels = torch.arange(50)
+    found = PriorFitted(X, y).out_of_training(pairs, labels, 0)
+    changed = y.clone()
+    changed[:10] += 5.0
+    again = PriorFitted(X, changed).out_of_training(pairs, labels, 0)
+    assert torch.equal(found.held.law.location, again.held.law.location)
+    assert found.refits == [found.model]
+
+
+def test_further_rows_are_context():
+    X, y = tensors(60)
+    grown = PriorFitted(X[:40], y[:40]).extended(X[40:50], y[40:50])
+    whole = PriorFitted(X[:50], y[:50])
+    assert torch.equal(grown.law(X[50:]).location, whole.law(X[50:]).location)
+
+
+def test_alone_saved_and_loaded(tmp_path):
+    X, y = wavy(140)
+    model = SharpGPRegressor(base=PRIOR, random_state=0).fit(X[:100], y[:100])
+    expected = model.predict_interval(X[100:], 0.9)
+    model.save(tmp_path / "model.sgp")
+    np.testing.assert_array_equal(
+        SharpGPRegressor.load(tmp_path / "model.sgp").predict_interval(X[100:], 0.9), expected
+    )
+    covered = np.mean((y[100:] >= expected[:, 0]) & (y[100:] <= expected[:, 1]))
+    assert covered > 0.75
+    assert np.ptp(y) > 3 * np.mean(np.diff(expected, axis=1))
+
+
+def test_in_a_pool():
+    X, y = wavy(80)
+    model = SharpGPRegressor(base=["rbf", PRIOR], random_state=0).fit(X, y)
+    assert {member.name for member in model.members_} == {"rbf", PRIOR}
+
+
+@pytest.mark.parametrize(
+    ("n", "d", "there"),
+    [(300, 5, True), (PRIOR_ROWS + 1, 5, False), (300, PRIOR_COLUMNS + 1, False)],
+)
+def test_high_effort_asks_it_for_the_tables_that_it_knows(n, d, there):
+    assert (PRIOR in Policy.choose(n, d, effort="high").pool) is there
+    assert PRIOR not in Policy.choose(n, d).pool
+
+
+def test_larger_tables_are_refused():
+    X, y = wavy(PRIOR_ROWS + 1)
+    with pytest.raises(InvalidInputError, match="at most 1,024 training rows and 45 features"):
+        SharpGPRegressor(base=PRIOR).fit(X, y)
+
+
+def test_weights_of_rows_are_refused():
+    X, y = wavy(60)
+    with pytest.raises(InvalidInputError, match="sample_weight"):
+        SharpGPRegressor(base=PRIOR).fit(X, y, sample_weight=np.linspace(1, 2, 60))
+
+
+def test_the_network_is_loaded_once():
+    assert pretrained("cpu") is pretrained("cpu")
