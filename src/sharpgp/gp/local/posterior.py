@@ -187,25 +187,17 @@ class LocalPosterior(KernelPosterior):
         return self.loo_at(theta, torch.arange(self.n_train, device=self.device), self._others)
 
     @threads_for(0)
-    def loo_at(
-        self, theta: Tensor, rows: Tensor, near: Tensor, labels: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """:meth:`loo` [K, R] of the points in ``rows`` [R], given those in ``near`` [R, m].
-
-        With ``labels`` [N], without any landmark that has the row's label; see :meth:`others_of`.
-        """
-        own = self._own_landmarks(rows, labels)
+    def loo_at(self, theta: Tensor, rows: Tensor, near: Tensor) -> tuple[Tensor, Tensor]:
+        """:meth:`loo` [K, R] of the points in ``rows`` [R], given those in ``near`` [R, m]."""
+        numbers = rows.new_full((self.n_train,), -1)
+        numbers[self.landmark_rows] = torch.arange(len(self.landmark_rows), device=self.device)
+        own = numbers[rows] if bool((numbers[rows] >= 0).any()) else None
         return self._in_user_units(self._at(theta).moments(self._X[rows], near, own))
 
-    def others_of(self, rows: Tensor, labels: Tensor | None = None) -> Tensor:
-        """Neighbours [R, m] of training points, given by index [R], excluding each itself.
-
-        With ``labels`` [N], excluding all points with its label.
-        """
-        candidates = self._nearest.among if labels is None else labels[self._nearest.among]
-        largest = candidates.unique(return_counts=True)[1].amax() if len(candidates) else 0
-        m = min(self.neighbours, len(candidates) - int(largest))
-        return self._nearest.others(m, rows, labels)
+    def others_of(self, rows: Tensor) -> Tensor:
+        """Neighbours [R, m] of training points, given by index [R], excluding each itself."""
+        m = min(self.neighbours, max(0, len(self._nearest.among) - 1))
+        return self._nearest.others(m, rows)
 
     def left_out(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         mean, sigma = self.loo_at(self.theta_R.unsqueeze(0), rows, self.others_of(rows))
@@ -302,20 +294,6 @@ class LocalPosterior(KernelPosterior):
         """The points that represent all, and their neighbours."""
         rows = drawn_rows(self.n_train, SCORED_ROWS).to(self.device)
         return rows, self.others_of(rows)
-
-    def _own_landmarks(self, rows: Tensor, labels: Tensor | None) -> Tensor | None:
-        """Numbers [R, g] of the landmarks with the label of each row, filled up with -1."""
-        if labels is None:
-            numbers = rows.new_full((self.n_train,), -1)
-            numbers[self.landmark_rows] = torch.arange(len(self.landmark_rows), device=self.device)
-            own = numbers[rows].unsqueeze(-1)
-            return own if bool((own >= 0).any()) else None
-        same = labels[rows].unsqueeze(-1) == labels[self.landmark_rows]
-        most = int(same.sum(-1).max()) if same.numel() else 0
-        if not most:
-            return None
-        has, number = same.to(torch.int8).topk(most)
-        return torch.where(has > 0, number, -1)
 
     def _near(self, S: Tensor) -> Tensor:
         """Neighbours [T, m] of standardised inputs; the last ones are kept, see ``sigma``."""
