@@ -230,14 +230,7 @@ def known_groups(
         scores,
         in_training=found.in_training,
     )
-    new = found._like(
-        by_group,
-        numbered(found.X_cal, torch.full_like(found.y_cal, -1.0)),
-        found.y_cal,
-        found.scores,
-        groups=found.groups,
-        in_training=found.in_training,
-        prefers_band=found.prefers_band,
-    )
+    of_none = numbered(found.X_cal, torch.full_like(found.y_cal, -1.0))
+    new = found.with_changes(model=by_group, X_cal=of_none, held=None)
     both = [(part, torch.arange(len(part.scores))) for part in (new, known)]
     return ClassPredictor.seen_or_new(both, KnownGroups(X[:1]))

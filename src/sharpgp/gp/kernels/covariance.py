@@ -127,8 +127,7 @@ class Named(Covariance):
     def __init__(self, kind: str, n_features: int, ties: Ties | None = None) -> None:
         self.kind = kind
         self.n_features = n_features
-        if as_ties(ties) is not None:
-            self.ties = as_ties(ties)
+        self.ties = as_ties(ties)
         self.names = self._names()
 
     @abstractmethod
