@@ -57,9 +57,9 @@ class Law(ABC):
     def joined(cls, laws: Sequence[Self]) -> Self:
         """The rows of several laws of a kind, in their order."""
 
-    @abstractmethod
     def changed(self, shift: Tensor, size: Tensor, factor: Tensor) -> "Law":
         """See :class:`Changed`; each [T]."""
+        return Changed(self, shift, size, factor)
 
     def score(self, y: Tensor) -> Tensor:
         """Scores [..., T] of values [..., T]."""
@@ -240,9 +240,6 @@ class Table(Law):
         of_rows = _together(laws, "location"), _together(laws, "spread"), tails
         return cls(y, z, *of_rows, max(law.rounding for law in laws))
 
-    def changed(self, shift: Tensor, size: Tensor, factor: Tensor) -> "Changed":
-        return Changed(self, shift, size, factor)
-
 
 # What the parts of a law say of it.
 _OF_PARTS = {"location": ABSENT, "spread": ABSENT}
@@ -364,9 +361,6 @@ class Mixture(Law):
         members = zip(*(law.laws for law in laws), strict=True)
         return cls(laws[0].weights, [joined(of_one) for of_one in members])
 
-    def changed(self, shift: Tensor, size: Tensor, factor: Tensor) -> "Changed":
-        return Changed(self, shift, size, factor)
-
 
 @stored(
     "Changed",
@@ -422,9 +416,6 @@ class Changed(Law):
         parts = (_together(laws, name) for name in ("shift", "size", "factor"))
         return cls(joined([law.law for law in laws]), *parts)
 
-    def changed(self, shift: Tensor, size: Tensor, factor: Tensor) -> "Changed":
-        return Changed(self, shift, size, factor)
-
 
 @stored("Either", which=Array("T", whole=True), laws=Several(Law), transient=_OF_PARTS)
 class Either(Law):
@@ -468,9 +459,6 @@ class Either(Law):
     def joined(cls, laws: "Sequence[Either]") -> "Either":
         members = zip(*(law.laws for law in laws), strict=True)
         return cls(_together(laws, "which"), [joined(of_one) for of_one in members])
-
-    def changed(self, shift: Tensor, size: Tensor, factor: Tensor) -> "Changed":
-        return Changed(self, shift, size, factor)
 
 
 def joined(laws: Sequence[Law]) -> Law:

@@ -17,6 +17,7 @@ from sharpgp.models.laws import Law, Mixture
 from sharpgp.models.model import HeldOut, Learner, OutOfFold
 from sharpgp.models.pool_weights import crps_of_scores, crps_products, pool_weights, unit_size
 from sharpgp.models.without_gp import RefittedModel
+from sharpgp.models.wrapper import WrappedModel
 
 #: What a method can calibrate: a trained GP, a model, or several by name.
 Base = Posterior | Learner | Mapping[str, Learner]
@@ -65,7 +66,7 @@ class BaseTable(tuple[Member, ...]):
     scores=Array("n"),
     members=Several(Member),
 )
-class PooledModel(Learner):
+class PooledModel(WrappedModel, Learner):
     r"""Several models as one, the mixture of their laws: ``F_x = sum_k w_k F_kx``.
 
     Scores of each model are first brought to unit size on its own held-out scores, so that weights
@@ -104,29 +105,14 @@ class PooledModel(Learner):
         agree("features", len(features), 1)
 
     @property
+    def model(self) -> Learner:  # type: ignore[override]
+        """The first, which has the data of all."""
+        return self.models[0]
+
+    @property
     def gp(self) -> Posterior | None:
         order = self.weights.argsort(descending=True).tolist()
         return next((gp for k in order if (gp := self.models[k].gp) is not None), None)
-
-    @property
-    def n_features(self) -> int:
-        return self.models[0].n_features
-
-    @property
-    def device(self) -> torch.device:
-        return self.models[0].device
-
-    @property
-    def weighted(self) -> bool:
-        return self.models[0].weighted
-
-    @property
-    def X_train(self) -> Tensor:
-        return self.models[0].X_train
-
-    @property
-    def y_train(self) -> Tensor:
-        return self.models[0].y_train
 
     def law(self, X: Tensor) -> Law:
         asked = self._asked(X)

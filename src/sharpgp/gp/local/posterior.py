@@ -2,7 +2,7 @@
 
 import copy
 from functools import cached_property, partial
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -249,21 +249,10 @@ class LocalPosterior(KernelPosterior):
             other._given = self._given[0], self._given[1].with_targets(other._y)
         return other
 
-    def _again(
-        self, X: Tensor, y: Tensor, theta_R: Tensor, x_units: Affine, y_units: Affine
-    ) -> Self:
-        return type(self)(
-            X,
-            y,
-            self.covariance,
-            theta_R,
-            neighbours=self.neighbours,
-            landmarks=self.landmarks,
-            seed=self.seed,
-            x_units=x_units,
-            y_units=y_units,
-            training=self.training,
-        )
+    @property
+    def _settings(self) -> dict[str, Any]:
+        names = "neighbours", "landmarks", "seed"
+        return {name: getattr(self, name) for name in names}
 
     @property
     def _data(self) -> Data:
