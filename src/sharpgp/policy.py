@@ -244,7 +244,7 @@ def as_approximation(
     )
 
 
-def drawn_rows(n: int, most: int, seed: int = 0) -> Tensor:
+def drawn_rows(n: int, most: int) -> Tensor:
     """Numbers of ``most`` of ``n`` points, drawn at random; the first ones of a larger draw.
 
     All of them, in their order, where there are no more.
@@ -258,4 +258,4 @@ def drawn_rows(n: int, most: int, seed: int = 0) -> Tensor:
     """
     if n <= most:
         return torch.arange(n)
-    return torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:most]
+    return torch.randperm(n, generator=torch.Generator().manual_seed(0))[:most]

@@ -204,12 +204,9 @@ class LocalPosterior(KernelPosterior):
         return mean[0], sigma[0]
 
     @property
-    def sampled(self) -> tuple[DataPosterior, Tensor]:
+    def scored_rows(self) -> Tensor:
         """At most :data:`SCORED_ROWS` random points."""
-        if self.n_train <= SCORED_ROWS:
-            return super().sampled
-        rows, near = self._sample
-        return SampledRows(self, rows, near), rows
+        return drawn_rows(self.n_train, SCORED_ROWS).to(self.device)
 
     @threads_for(0)
     def moments(self, theta: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
@@ -278,12 +275,6 @@ class LocalPosterior(KernelPosterior):
     def _others(self) -> Tensor:
         return self.others_of(torch.arange(self.n_train, device=self.device))
 
-    @cached_property
-    def _sample(self) -> tuple[Tensor, Tensor]:
-        """The points that represent all, and their neighbours."""
-        rows = drawn_rows(self.n_train, SCORED_ROWS).to(self.device)
-        return rows, self.others_of(rows)
-
     def _near(self, S: Tensor) -> Tensor:
         """Neighbours [T, m] of standardised inputs; the last ones are kept, see ``sigma``."""
         if self._asked is None or not torch.equal(self._asked[0], S):
@@ -302,70 +293,6 @@ class LocalPosterior(KernelPosterior):
     def _in_user_units(self, moments: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         mean, variance = moments
         return self.y_units.back(mean), variance.sqrt() * self.y_units.scale
-
-
-class SampledRows(WrappedPosterior):
-    """A local GP that reports only some of its training points.
-
-    It predicts as the GP does, from all points; leave-one-out predictions are those of ``rows``.
-
-    Parameters
-    ----------
-    base : LocalPosterior
-    rows : Tensor [n]
-        Indices of training points.
-    near : Tensor [n, m]
-        Their neighbours.
-
-    Examples
-    --------
-    >>> from sharpgp.gp.kernels.covariance import Stationary
-    >>> X = torch.linspace(0, 1, 50, dtype=torch.float64)[:, None]
-    >>> theta = torch.tensor([1.0, 1.0, 0.01], dtype=torch.float64)
-    >>> gp = LocalPosterior(X, X[:, 0].sin(), Stationary("rbf", 1), theta, neighbours=8)
-    >>> rows = torch.tensor([7, 3])
-    >>> some = SampledRows(gp, rows, gp.others_of(rows))
-    >>> torch.equal(some.loo(theta[None])[0], gp.loo(theta[None])[0][:, rows])
-    True
-    """
-
-    base: LocalPosterior
-
-    def __init__(self, base: LocalPosterior, rows: Tensor, near: Tensor) -> None:
-        super().__init__(base)
-        self.rows = rows
-        self._near = near
-
-    def _around(self, base: DataPosterior, X: Tensor, y: Tensor) -> DataPosterior:  # type: ignore[override]
-        return base
-
-    @property
-    def n_train(self) -> int:
-        """Number of the points."""
-        return len(self.rows)
-
-    @property
-    def X_train(self) -> Tensor:
-        """Inputs [n, d] of the points, in the user's units."""
-        return self.base.x_units.back(self.base.X_standardised[self.rows])
-
-    @property
-    def y_train(self) -> Tensor:
-        """Targets [n] of the points, in the user's units."""
-        return self.base.y_units.back(self.base.y_standardised[self.rows])
-
-    @property
-    def sampled(self) -> tuple[DataPosterior, Tensor]:
-        """It reports only these points."""
-        return self, torch.arange(self.n_train, device=self.device)
-
-    def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        """Each from its neighbours among all points."""
-        return self.base.loo_at(theta, self.rows, self._near)
-
-    def at_rows(self, rows: Tensor) -> Self:
-        """Fewer points to report, as many to predict from."""
-        return type(self)(self.base, self.rows[rows], self._near[rows])
 
 
 def require_named(covariance: Covariance) -> None:
