@@ -7,7 +7,7 @@ other.  Ranks, tails, weights and classes work with scores, and need not know th
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import torch
@@ -17,6 +17,8 @@ from torch.special import log_ndtr, ndtr, ndtri
 
 from sharpgp._stored import ABSENT, Array, Several, Spec, agree, stored
 
+#: A number for each row [T], or one for all.
+Each: TypeAlias = Tensor | float
 # Smaller probabilities are added as logarithms.
 _FAR = 1e-8
 # Tolerances of a search for a value: in scores, and in spreads.
@@ -57,9 +59,10 @@ class Law(ABC):
     def joined(cls, laws: Sequence[Self]) -> Self:
         """The rows of several laws of a kind, in their order."""
 
-    def changed(self, shift: Tensor, size: Tensor, factor: Tensor) -> "Law":
-        """See :class:`Changed`; each [T]."""
-        return Changed(self, shift, size, factor)
+    def changed(self, shift: Each = 0.0, size: Each = 1.0, factor: Each = 1.0) -> "Law":
+        """See :class:`Changed`."""
+        ones = torch.ones_like(self.spread)
+        return Changed(self, shift * ones, size * ones, factor * ones)
 
     def score(self, y: Tensor) -> Tensor:
         """Scores [..., T] of values [..., T]."""
@@ -120,7 +123,7 @@ class Normal(Law):
     def joined(cls, laws: "Sequence[Normal]") -> "Normal":
         return cls(_together(laws, "location"), _together(laws, "spread"))
 
-    def changed(self, shift: Tensor, size: Tensor, factor: Tensor) -> "Normal":
+    def changed(self, shift: Each = 0.0, size: Each = 1.0, factor: Each = 1.0) -> "Normal":
         """A normal law again."""
         spread = factor * self.spread
         return Normal(self.location + shift * spread, size * spread)

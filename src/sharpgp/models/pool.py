@@ -171,8 +171,7 @@ def mixed(laws: Sequence[Law], units: Tensor, weights: Tensor) -> Law:
 
 def in_units(law: Law, unit: float) -> Law:
     """The law whose scores are those of another, divided by a unit."""
-    ones = torch.ones_like(law.spread)
-    return law.changed(torch.zeros_like(ones), unit * ones, ones)
+    return law.changed(size=unit)
 
 
 def candidates(base: Base, seed: int, labels: Tensor | None) -> dict[str, Learner]:

@@ -94,7 +94,7 @@ class GroupModel(WrappedModel):
         known = of >= 0
         shift = torch.where(known, self.shift[of], 0.0)
         size = torch.where(known, self.size[of], 1.0)
-        return law.changed(shift, size, torch.ones_like(size))
+        return law.changed(shift, size)
 
     def _without(self, part: int) -> Model:
         """The fit without a part, made on first use."""
