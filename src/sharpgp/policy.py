@@ -31,7 +31,7 @@ LEARNED_ROWS, LEARNINGS, FEW_LEARNINGS = 500, 5, 2
 #: Most rows that calibrate: more make no visible difference.
 SCORED_ROWS = 5000
 #: Rows up to which a GP on a CPU is conditioned exactly.  Beyond, predictions are conditioned on as
-#: many landmarks, so that further rows only add to what is known, and on so many neighbours.
+#: many landmarks, so that further rows only add to what is known, and on this many neighbours.
 EXACT_ROWS, NEIGHBOURS = 2000, 64
 #: Landmarks times rows at most: 256 MiB for one GP.
 LANDMARK_ENTRIES = 2**25

@@ -162,16 +162,11 @@ class PooledModel(WrappedModel, Learner):
 
 def mixed(laws: Sequence[Law], units: Tensor, weights: Tensor) -> Law:
     """The mixture of laws of the same rows, whose scores are first divided by a unit each."""
-    found = [in_units(law, float(unit)) for law, unit in zip(laws, units, strict=True)]
+    found = [law.changed(size=unit) for law, unit in zip(laws, units.tolist(), strict=True)]
     positive = [k for k, w in enumerate(weights.tolist()) if w > 0.0]
     if len(positive) < len(found) and not any(law.location.requires_grad for law in found):
         weights, found = weights[positive], [found[k] for k in positive]
     return found[0] if len(found) == 1 else Mixture(weights, found)
-
-
-def in_units(law: Law, unit: float) -> Law:
-    """The law whose scores are those of another, divided by a unit."""
-    return law.changed(size=unit)
 
 
 def candidates(base: Base, seed: int, labels: Tensor | None) -> dict[str, Learner]:
@@ -267,7 +262,7 @@ def pooled(models: Mapping[str, Learner], held: Sequence[HeldOut]) -> tuple[Lear
     y, of_all = first.y_train[rows], first.row_weights
     by_row = None if of_all is None else of_all[rows]
     units = y.new_tensor([unit_size(one.scores, by_row) for one in held])
-    laws = [in_units(one.law, unit) for one, unit in zip(held, units.tolist(), strict=True)]
+    laws = [one.law.changed(size=unit) for one, unit in zip(held, units.tolist(), strict=True)]
     weights = pool_weights(crps_products(laws, y, by_row), len(y)).to(y)
     members = [
         Member(name, float(weight), crps_of_scores(one.law, one.scores, y, by_row))
