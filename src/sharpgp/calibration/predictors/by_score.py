@@ -30,7 +30,7 @@ from sharpgp.data.target_bounds import Bounds
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.models.laws import Law
-from sharpgp.models.model import Model
+from sharpgp.models.model import HeldOut, Model
 
 # Arguments of the constructor that are attributes of the same name.
 _ARGUMENTS = (
@@ -184,6 +184,12 @@ class ScoredPredictor(ModelPredictor):
     ) -> Self:
         """Predictor from the scores of points that the model has not seen."""
         return cls(model, X_cal, y_cal, model.score(X_cal, y_cal), draw=draw)
+
+    @classmethod
+    def from_training(cls, model: Model, held: HeldOut) -> Self:
+        """Predictor from the scores of training points, each under fits without it."""
+        data = model.X_train[held.rows], model.y_train[held.rows], held.scores
+        return cls(model, *data, in_training=True, held=held.law)
 
     def _rank(self) -> None:
         groups = self.labels if self.groups is None else self.groups
