@@ -319,7 +319,7 @@ class ClassPredictor(ModelPredictor):
     def _conditioned(self, X: Tensor, y: Tensor) -> Self:
         other = copy.copy(self)
         model = self.model.extended(X, y)
-        other.parts = [part.with_changes(model=model) for part in self.parts]
+        other.parts = [part._with(model=model) for part in self.parts]
         if isinstance(model, SeenModel):
             other.known = model.known
         return other

@@ -336,7 +336,7 @@ class ScoredPredictor(ModelPredictor):
         scores = last_rows(self.scores, self.model.score(X, y), keep)
         if weights is not None and self.weights is not None:
             weights = last_rows(self.weights, weights, keep)
-        return self.with_changes(
+        return self._with(
             model=model,
             X_cal=last_rows(self.X_cal, X, keep),
             y_cal=last_rows(self.y_cal, y, keep),
@@ -377,7 +377,7 @@ class ScoredPredictor(ModelPredictor):
         else:
             n, device = len(self.scores), self.model.device
             weights = as_weights(sample_weight, n_rows=n, device=device)
-        return self.with_changes(weights=weights, ratio=ratio)
+        return self._with(weights=weights, ratio=ratio)
 
     def for_groups(self, groups: Tensor) -> "Calibrated":
         """The points of a group share the weight of one."""
@@ -392,7 +392,7 @@ class ScoredPredictor(ModelPredictor):
                 "cal_size, or use calibration='cv'"
             )
         warn_if_few_groups(n_groups, n_points, held_out=not self.in_training)
-        return self.with_changes(groups=groups, prefers_band=None)
+        return self._with(groups=groups, prefers_band=None)
 
     def at_rows(self, mask: Tensor) -> "ScoredPredictor":
         """The same from some of the calibration points [C]."""
@@ -401,7 +401,7 @@ class ScoredPredictor(ModelPredictor):
         kept = {name: None if value is None else value[mask] for name, value in every.items()}
         if kept["drawn"] is not None and not bool(kept["drawn"].any()):
             kept["drawn"] = None
-        return self.with_changes(**kept, held=None)
+        return self._with(**kept, held=None)
 
     def labelled_data(self) -> tuple[Tensor, Tensor]:
         """Training points, then the calibration points that are not among them."""
@@ -411,9 +411,9 @@ class ScoredPredictor(ModelPredictor):
         return torch.cat([X, self.X_cal]), torch.cat([y, self.y_cal])
 
     def _conditioned(self, X: Tensor, y: Tensor) -> "ScoredPredictor":
-        return self.with_changes(model=self.model.extended(X, y))
+        return self._with(model=self.model.extended(X, y))
 
-    def with_changes(self, **changed: Any) -> Self:
+    def _with(self, **changed: Any) -> Self:
         """The same with other arguments of the constructor; bounds and known groups are left."""
         kept = {name: getattr(self, name) for name in _ARGUMENTS}
         return type(self)(**{**kept, "held": self.law_cal, **changed})

@@ -231,6 +231,6 @@ def known_groups(
         in_training=found.in_training,
     )
     of_none = numbered(found.X_cal, torch.full_like(found.y_cal, -1.0))
-    new = found.with_changes(model=by_group, X_cal=of_none, held=None)
+    new = found._with(model=by_group, X_cal=of_none, held=None)
     both = [(part, torch.arange(len(part.scores))) for part in (new, known)]
     return ClassPredictor.seen_or_new(both, KnownGroups(X[:1]))
