@@ -233,7 +233,12 @@ def test_saving(calibrated, tmp_path):
     save(calibrated, tmp_path / "a.sgp")
     again = load(tmp_path / "a.sgp")
     assert type(again) is type(calibrated)
-    assert vars(again).keys() == vars(calibrated).keys()
+    # An attribute that is None is not written; the class says that it is.
+    ours, theirs = (
+        {name for name, value in vars(one).items() if value is not None}
+        for one in (again, calibrated)
+    )
+    assert ours == theirs
     for ask in (
         lambda c: c.predict_mean(X_TEST),
         lambda c: c.predict_quantiles(X_TEST, LEVELS),

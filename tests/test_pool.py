@@ -31,7 +31,7 @@ from sharpgp.models import pool as pool_module
 from sharpgp.models.bases import Bases
 from sharpgp.models.gaussian.gaussian_model import GaussianModel
 from sharpgp.models.gaussian.plain_gp import PosteriorModel
-from sharpgp.models.pool import PooledModel, in_units, pooled_out_of_fold
+from sharpgp.models.pool import PooledModel, pooled_out_of_fold
 from sharpgp.models.pool_weights import crps_of_scores, crps_products, pool_weights, unit_size
 from sharpgp.models.splitters import complements
 from sharpgp.models.trees.tree_model import TreeModel
@@ -86,7 +86,7 @@ def test_weights_are_those_of_out_of_fold_predictions(learned):
     found = [one.out_of_fold(pairs, labels, 0) for one in models.values()]
     alone, y = [one.held for one in found], data[1]
     units = [unit_size(one.scores) for one in alone]
-    laws = [in_units(one.law, unit) for one, unit in zip(alone, units, strict=True)]
+    laws = [one.law.changed(size=unit) for one, unit in zip(alone, units, strict=True)]
     weights = pool_weights(crps_products(laws, y), 60)
     np.testing.assert_allclose([one.weight for one in model.members], weights, atol=1e-9)
     assert [member.name for member in model.members] == NAMES

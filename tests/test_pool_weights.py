@@ -9,7 +9,6 @@ import torch
 from helpers import marked
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.models.laws import Normal
-from sharpgp.models.pool import in_units
 from sharpgp.models.pool_weights import PULL, crps_of_scores, crps_products, unit_size
 from sharpgp.models.pool_weights import pool_weights as weights_of
 
@@ -17,7 +16,7 @@ from sharpgp.models.pool_weights import pool_weights as weights_of
 def products(location, spread, y):
     """As in a pool: of laws in units of their scores."""
     laws = [Normal(m, s) for m, s in zip(location, spread, strict=True)]
-    return crps_products([in_units(law, unit_size(law.score(y))) for law in laws], y)
+    return crps_products([law.changed(size=unit_size(law.score(y))) for law in laws], y)
 
 
 def pool_weights(location, spread, y, **settings):

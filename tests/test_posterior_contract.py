@@ -31,7 +31,7 @@ from sharpgp.gp.adapters.variational import VariationalPosterior
 from sharpgp.gp.exact.posterior import ExactPosterior
 from sharpgp.gp.kernel_posterior import KernelPosterior
 from sharpgp.gp.kernels.covariance import Stationary
-from sharpgp.gp.local.posterior import LocalPosterior, SampledRows
+from sharpgp.gp.local.posterior import LocalPosterior
 from sharpgp.gp.posterior import DataPosterior, Posterior, TrainingResult, WithoutDataError
 from sharpgp.gp.sparse.training import train_sparse
 from sharpgp.gp.wrappers.external_mean import CentredPosterior
@@ -210,8 +210,7 @@ def test_every_class_has_an_example_here():
         return found.union(*(leaves(child) for child in cls.__subclasses__()))
 
     own = {cls for cls in leaves(Posterior) if cls.__module__.startswith("sharpgp.gp.")}
-    # Those of some points only are no GP of their own, see test_many_rows.
-    assert own - {SampledRows} == {type(made(name)) for name in MAKERS}
+    assert own == {type(made(name)) for name in MAKERS}
 
 
 def test_every_member_answers(any_gp):
@@ -223,7 +222,7 @@ def test_every_member_answers(any_gp):
 
 def test_a_wrapper_leaves_nothing_to_defaults():
     """Whatever the interfaces define is forwarded, or follows from what is."""
-    follows = {"extended", "mean_and_sigma", "retargeted", "sampled", "subset"}
+    follows = {"extended", "mean_and_sigma", "retargeted", "subset"}
     attributes = set(Posterior.__annotations__)
     for name in members(DataPosterior) - follows - attributes:
         owner = next(cls for cls in WrappedPosterior.__mro__ if name in vars(cls))
@@ -271,6 +270,13 @@ def test_data_are_those_that_it_was_given(gp):
     assert gp.n_dense == (N if gp.n_inducing is None and gp.n_neighbours is None else 0)
     mean, sigma = gp.loo(levels(gp))
     assert mean.shape == sigma.shape == (2, N)
+
+
+def test_some_rows_left_out_are_among_all(gp):
+    rows = torch.tensor([4, 0, 11])
+    every = (part[0] for part in gp.loo(gp.theta_R[None]))
+    for ours, theirs in zip(gp.left_out(rows), every, strict=True):
+        torch.testing.assert_close(ours, theirs[rows])
 
 
 def test_sigma_and_loo_have_gradients(any_gp):

@@ -157,7 +157,7 @@ class Several(Spec):
 
 @dataclass(frozen=True)
 class Maybe(Spec):
-    """An attribute that an object may lack."""
+    """An attribute that an object may lack; one that is None is not written."""
 
     spec: Any
 
@@ -236,11 +236,16 @@ def stored(
     def add(cls: T) -> T:
         declared = {**getattr(cls, "__stored__", {}), **fields}
         unsaved = {**getattr(cls, "__transient__", {}), **(transient or {})}
+        optional = {key for key, spec in declared.items() if isinstance(spec, Maybe)}
         setattr(cls, "__stored__", declared)  # noqa: B010 (attributes that the class does not declare)
         setattr(cls, "__transient__", unsaved)  # noqa: B010
 
         def take(instance: Any) -> dict[str, Any]:
-            found = {key: value for key, value in vars(instance).items() if key not in unsaved}
+            found = {
+                key: value
+                for key, value in vars(instance).items()
+                if key not in unsaved and not (value is None and key in optional)
+            }
             if unknown := sorted(found.keys() - declared.keys()):
                 raise SavedModelError(
                     f"cannot save {cls.__name__}: its attribute {unknown[0]!r} is not declared in "
@@ -249,7 +254,6 @@ def stored(
             return found
 
         def build(values: dict[str, Any]) -> Any:
-            optional = {key for key, spec in declared.items() if isinstance(spec, Maybe)}
             missing = declared.keys() - optional - values.keys()
             if missing or values.keys() - declared.keys():
                 odd = sorted(missing or values.keys() - declared.keys())

@@ -75,11 +75,7 @@ class JointScores:
     def __init__(
         self, z: Tensor, weights: Tensor | None = None, groups: Tensor | None = None
     ) -> None:
-        self.z = z
-        if weights is not None:
-            self.weights = weights
-        if groups is not None:
-            self.groups = groups
+        self.z, self.weights, self.groups = z, weights, groups
 
     def radius(self, coverage: float, units: Tensor, test_weights: Tensor | None = None) -> Tensor:
         """Half-width, in units [p], that covers all parts with this probability [T or 1].

@@ -35,7 +35,7 @@ LEARNED_ROWS, LEARNINGS, FEW_LEARNINGS = 500, 5, 2
 #: Most rows that calibrate: more make no visible difference.
 SCORED_ROWS = 5000
 #: Rows up to which a GP on a CPU is conditioned exactly.  Beyond, predictions are conditioned on as
-#: many landmarks, so that further rows only add to what is known, and on so many neighbours.
+#: many landmarks, so that further rows only add to what is known, and on this many neighbours.
 EXACT_ROWS, NEIGHBOURS = 2000, 64
 #: Landmarks times rows at most: 256 MiB for one GP.
 LANDMARK_ENTRIES = 2**25
@@ -253,7 +253,7 @@ def as_approximation(
     )
 
 
-def drawn_rows(n: int, most: int, seed: int = 0) -> Tensor:
+def drawn_rows(n: int, most: int) -> Tensor:
     """Numbers of ``most`` of ``n`` points, drawn at random; the first ones of a larger draw.
 
     All of them, in their order, where there are no more.
@@ -267,4 +267,4 @@ def drawn_rows(n: int, most: int, seed: int = 0) -> Tensor:
     """
     if n <= most:
         return torch.arange(n)
-    return torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:most]
+    return torch.randperm(n, generator=torch.Generator().manual_seed(0))[:most]

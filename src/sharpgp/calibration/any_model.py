@@ -148,9 +148,6 @@ class ForeignPredictor(ScoredPredictor):
             )
         return super().weighted(sample_weight)
 
-    def _like(self, *data: Any, **settings: Any) -> "ForeignPredictor":
-        return ForeignPredictor(*data, **settings)
-
     def _features(self, X: Any) -> Tensor:
         return self.model.source.table(X)
 

@@ -160,8 +160,8 @@ class PosteriorMethod(Recalibrator):
 def left_out_of(posterior: Posterior) -> HeldOut:
     """The training points of a GP, each without itself."""
     residuals, sigma = loo_of(posterior)
-    part, rows = posterior.sampled
-    return HeldOut(rows, Normal(part.y_train - residuals, sigma), residuals / sigma)
+    rows = posterior.scored_rows
+    return HeldOut(rows, Normal(posterior.y_train[rows] - residuals, sigma), residuals / sigma)
 
 
 _REGISTRY: dict[str, type[Recalibrator]] = {}

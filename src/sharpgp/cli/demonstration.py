@@ -23,6 +23,7 @@ from sharpgp.calibration import Calibrated, known_methods
 from sharpgp.calibration.recalibrator import make_recalibrator
 from sharpgp.diagnostics import diagnose
 from sharpgp.exceptions import CalibrationWarning, SharpGPError
+from sharpgp.gp.compute import threads_for
 from sharpgp.gp.training import train
 from sharpgp.report import render_report
 from sharpgp.toy import Split, make_toy, split
@@ -160,7 +161,7 @@ def run(out: Path, *, console: Console, quiet: bool = False, everything: bool = 
     start, chosen, compared = time.perf_counter(), methods(everything), problems()
     steps = sum(len(problem.splits) for problem in compared) * (1 + len(chosen))
     shown = console.is_terminal and not quiet
-    with _progress(steps, shown=shown) as advance, _quiet(), _one_thread():
+    with _progress(steps, shown=shown) as advance, _quiet(), threads_for(0):
         for problem in compared:
             for step in compare(problem, chosen):
                 advance(f"{problem.name}: {step}")
@@ -169,7 +170,7 @@ def run(out: Path, *, console: Console, quiet: bool = False, everything: bool = 
         for method, reason in problem.failures.items():
             console.print(f"{method}: not run on {problem.name} ({reason})", markup=False)
     console.print(READING, "")
-    with _quiet(), _one_thread():
+    with _quiet(), threads_for(0):
         written = _write(out, compared)
     console.print(f"Wrote {', '.join(written)} to {out}/", markup=False, soft_wrap=True)
     console.print(f"Took {time.perf_counter() - start:.0f} s", highlight=False)
@@ -187,17 +188,6 @@ def _progress(steps: int, *, shown: bool) -> Iterator[Callable[[str], None]]:
     ) as bar:
         task = bar.add_task("", total=steps, completed=-1)
         yield lambda step: bar.update(task, description=step, advance=1)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Matrices of a few hundred rows are faster on one thread."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @contextmanager

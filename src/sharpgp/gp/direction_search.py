@@ -37,7 +37,7 @@ from sharpgp.gp.ties import members, of_each
 
 # Of each descent: evaluations at most, and gain below which it stops.
 _MOST_EVALUATIONS, _TOLERANCE = 12, 1e-4
-# Features are chosen in so many rounds, each with the others' effects known to the GP.
+# Rounds in which features are chosen: the GP of the second knows the effects of the first.
 _ROUNDS = 2
 # A feature's own kernel exp(-(x - x')^2 / 4) by its first powers: level, slope and curvature.
 _ORDERS, _SQUARED_LENGTHSCALE = 4, 2.0

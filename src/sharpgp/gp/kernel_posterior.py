@@ -128,11 +128,17 @@ class KernelPosterior(CovariancePosterior, DataPosterior):
         """The same data and covariance in other standardised units, with ``theta_R`` in those."""
         return self._again(self.X_train, self.y_train, theta_R, x_units, y_units)
 
-    @abstractmethod
     def _again(
         self, X: Tensor, y: Tensor, theta_R: Tensor, x_units: Affine, y_units: Affine
     ) -> Self:
         """The same kind of GP on other data, in other units."""
+        given: dict[str, Any] = {"x_units": x_units, "y_units": y_units, "training": self.training}
+        return type(self)(X, y, self.covariance, theta_R, **given, **self._settings)
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        """What else the constructor takes."""
+        return {}
 
 
 #: Attributes in files of every GP with data; names and searched follow from the covariance.

@@ -233,13 +233,12 @@ class DataPosterior(Posterior):
         return self.conditioned_on(self.X_train, y)
 
     @property
-    def sampled(self) -> "tuple[DataPosterior, Tensor]":
-        """The GP with enough of its training points for leave-one-out, and their indices [n].
+    def scored_rows(self) -> Tensor:
+        """Training points [n], by number, that are enough to judge the GP by leaving out each.
 
-        By default itself and all points; a subset where each leave-one-out prediction needs a
-        search among many points.
+        All of them, unless each needs a search among many points.
         """
-        return self, torch.arange(self.n_train, device=self.device)
+        return torch.arange(self.n_train, device=self.device)
 
     @property
     def can_leave_out(self) -> bool:

@@ -7,7 +7,7 @@ other.  Ranks, tails, weights and classes work with scores, and need not know th
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import torch
@@ -17,6 +17,8 @@ from torch.special import log_ndtr, ndtr, ndtri
 
 from sharpgp._stored import ABSENT, Array, Several, Spec, agree, stored
 
+#: A number for each row [T], or one for all.
+Each: TypeAlias = Tensor | float
 # Smaller probabilities are added as logarithms.
 _FAR = 1e-8
 # Tolerances of a search for a value: in scores, and in spreads.
@@ -57,9 +59,10 @@ class Law(ABC):
     def joined(cls, laws: Sequence[Self]) -> Self:
         """The rows of several laws of a kind, in their order."""
 
-    @abstractmethod
-    def changed(self, shift: Tensor, size: Tensor, factor: Tensor) -> "Law":
-        """See :class:`Changed`; each [T]."""
+    def changed(self, shift: Each = 0.0, size: Each = 1.0, factor: Each = 1.0) -> "Law":
+        """See :class:`Changed`."""
+        ones = torch.ones_like(self.spread)
+        return Changed(self, shift * ones, size * ones, factor * ones)
 
     def score(self, y: Tensor) -> Tensor:
         """Scores [..., T] of values [..., T]."""
@@ -120,7 +123,7 @@ class Normal(Law):
     def joined(cls, laws: "Sequence[Normal]") -> "Normal":
         return cls(_together(laws, "location"), _together(laws, "spread"))
 
-    def changed(self, shift: Tensor, size: Tensor, factor: Tensor) -> "Normal":
+    def changed(self, shift: Each = 0.0, size: Each = 1.0, factor: Each = 1.0) -> "Normal":
         """A normal law again."""
         spread = factor * self.spread
         return Normal(self.location + shift * spread, size * spread)
@@ -239,9 +242,6 @@ class Table(Law):
         tails = torch.cat([law.tails for law in laws], 1)
         of_rows = _together(laws, "location"), _together(laws, "spread"), tails
         return cls(y, z, *of_rows, max(law.rounding for law in laws))
-
-    def changed(self, shift: Tensor, size: Tensor, factor: Tensor) -> "Changed":
-        return Changed(self, shift, size, factor)
 
 
 # What the parts of a law say of it.
@@ -364,9 +364,6 @@ class Mixture(Law):
         members = zip(*(law.laws for law in laws), strict=True)
         return cls(laws[0].weights, [joined(of_one) for of_one in members])
 
-    def changed(self, shift: Tensor, size: Tensor, factor: Tensor) -> "Changed":
-        return Changed(self, shift, size, factor)
-
 
 @stored(
     "Changed",
@@ -422,9 +419,6 @@ class Changed(Law):
         parts = (_together(laws, name) for name in ("shift", "size", "factor"))
         return cls(joined([law.law for law in laws]), *parts)
 
-    def changed(self, shift: Tensor, size: Tensor, factor: Tensor) -> "Changed":
-        return Changed(self, shift, size, factor)
-
 
 @stored("Either", which=Array("T", whole=True), laws=Several(Law), transient=_OF_PARTS)
 class Either(Law):
@@ -468,9 +462,6 @@ class Either(Law):
     def joined(cls, laws: "Sequence[Either]") -> "Either":
         members = zip(*(law.laws for law in laws), strict=True)
         return cls(_together(laws, "which"), [joined(of_one) for of_one in members])
-
-    def changed(self, shift: Tensor, size: Tensor, factor: Tensor) -> "Changed":
-        return Changed(self, shift, size, factor)
 
 
 def joined(laws: Sequence[Law]) -> Law:

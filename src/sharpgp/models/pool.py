@@ -17,6 +17,7 @@ from sharpgp.models.laws import Law, Mixture
 from sharpgp.models.model import HeldOut, Learner, OutOfFold
 from sharpgp.models.pool_weights import crps_of_scores, crps_products, pool_weights, unit_size
 from sharpgp.models.without_gp import RefittedModel
+from sharpgp.models.wrapper import WrappedModel
 
 #: What a method can calibrate: a trained GP, a model, or several by name.
 Base = Posterior | Learner | Mapping[str, Learner]
@@ -65,7 +66,7 @@ class BaseTable(tuple[Member, ...]):
     scores=Array("n"),
     members=Several(Member),
 )
-class PooledModel(Learner):
+class PooledModel(WrappedModel, Learner):
     r"""Several models as one, the mixture of their laws: ``F_x = sum_k w_k F_kx``.
 
     Scores of each model are first brought to unit size on its own held-out scores, so that weights
@@ -104,29 +105,14 @@ class PooledModel(Learner):
         agree("features", len(features), 1)
 
     @property
+    def model(self) -> Learner:  # type: ignore[override]
+        """The first, which has the data of all."""
+        return self.models[0]
+
+    @property
     def gp(self) -> Posterior | None:
         order = self.weights.argsort(descending=True).tolist()
         return next((gp for k in order if (gp := self.models[k].gp) is not None), None)
-
-    @property
-    def n_features(self) -> int:
-        return self.models[0].n_features
-
-    @property
-    def device(self) -> torch.device:
-        return self.models[0].device
-
-    @property
-    def weighted(self) -> bool:
-        return self.models[0].weighted
-
-    @property
-    def X_train(self) -> Tensor:
-        return self.models[0].X_train
-
-    @property
-    def y_train(self) -> Tensor:
-        return self.models[0].y_train
 
     def law(self, X: Tensor) -> Law:
         asked = self._asked(X)
@@ -176,17 +162,11 @@ class PooledModel(Learner):
 
 def mixed(laws: Sequence[Law], units: Tensor, weights: Tensor) -> Law:
     """The mixture of laws of the same rows, whose scores are first divided by a unit each."""
-    found = [in_units(law, float(unit)) for law, unit in zip(laws, units, strict=True)]
+    found = [law.changed(size=unit) for law, unit in zip(laws, units.tolist(), strict=True)]
     positive = [k for k, w in enumerate(weights.tolist()) if w > 0.0]
     if len(positive) < len(found) and not any(law.location.requires_grad for law in found):
         weights, found = weights[positive], [found[k] for k in positive]
     return found[0] if len(found) == 1 else Mixture(weights, found)
-
-
-def in_units(law: Law, unit: float) -> Law:
-    """The law whose scores are those of another, divided by a unit."""
-    ones = torch.ones_like(law.spread)
-    return law.changed(torch.zeros_like(ones), unit * ones, ones)
 
 
 def candidates(base: Base, seed: int, labels: Tensor | None) -> dict[str, Learner]:
@@ -282,7 +262,7 @@ def pooled(models: Mapping[str, Learner], held: Sequence[HeldOut]) -> tuple[Lear
     y, of_all = first.y_train[rows], first.row_weights
     by_row = None if of_all is None else of_all[rows]
     units = y.new_tensor([unit_size(one.scores, by_row) for one in held])
-    laws = [in_units(one.law, unit) for one, unit in zip(held, units.tolist(), strict=True)]
+    laws = [one.law.changed(size=unit) for one, unit in zip(held, units.tolist(), strict=True)]
     weights = pool_weights(crps_products(laws, y, by_row), len(y)).to(y)
     members = [
         Member(name, float(weight), crps_of_scores(one.law, one.scores, y, by_row))

@@ -323,9 +323,7 @@ class SeenModel(WrappedModel):
         more = (1.0 - self.averaged) * self.own
         if not more or not self.normalised:
             return law
-        ones = torch.ones_like(law.spread)
-        factor = (1.0 + more / law.spread.square()).sqrt()
-        return law.changed(torch.zeros_like(ones), ones, factor)
+        return law.changed(factor=(1.0 + more / law.spread.square()).sqrt())
 
     def score(self, X: Tensor, y: Tensor) -> Tensor:
         """Residuals within rounding are 0."""

@@ -16,6 +16,7 @@ def data(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 def main(n: int = 150, seed: int = 1) -> None:
     """Print what both pictures say, and draw them into the folder ``--out``, if one is named."""
+    import matplotlib as mpl
     from matplotlib.figure import Figure
 
     from sharpgp.plots.style import BLUE, INK, ORANGE, SHADE, plain
@@ -45,7 +46,8 @@ def main(n: int = 150, seed: int = 1) -> None:
         ax.set(xlim=(0, 10), ylim=(-2, 5))
         plain(ax)
         if (out := out_folder()) is not None:
-            figure.savefig(out / f"landing_{name}.svg", metadata={"Date": None})
+            with mpl.rc_context({"svg.hashsalt": "sharpgp"}):
+                figure.savefig(out / f"landing_{name}.svg", metadata={"Date": None})
         print(
             f"{name}: 90 % intervals cover {shares[0]:.1f} % of new points on the left and "
             f"{shares[1]:.1f} % on the right, mean width {interval_width(*ends):.2f}"

@@ -22,7 +22,7 @@ from sharpgp.models.bagged import AveragedModel
 from sharpgp.models.bases import Bases
 from sharpgp.models.laws import Law
 from sharpgp.models.model import HeldOut
-from sharpgp.models.pool import in_units, mixed
+from sharpgp.models.pool import mixed
 from sharpgp.models.pool_weights import PULL, crps_products, pool_weights, unit_size
 from sharpgp.models.splitters import learning_pairs
 from sharpgp.models.trees import forests
@@ -81,7 +81,7 @@ def judge(
     """CRPS, interval score, coverages at 95 and 90 %, and seconds of a pool."""
     held, laws = [one.held.law for one in members], [one.law for one in members]
     units = y.new_tensor([unit_size(one.held.scores) for one in members])
-    own = [in_units(law, float(unit)) for law, unit in zip(held, units, strict=True)]
+    own = [law.changed(size=unit) for law, unit in zip(held, units.tolist(), strict=True)]
     weights = pool_weights(crps_products(own, y), len(y), pull=pull).to(y)
     z, law = mixed(held, units, weights).score(y), mixed(laws, units, weights)
     coverage = torch.tensor([0.95, 0.9], dtype=y.dtype)

@@ -1,6 +1,5 @@
 """Calibration without a holdout: every point trains and every point calibrates."""
 
-from collections.abc import Callable, Mapping
 from numbers import Integral
 from typing import Any
 
@@ -171,22 +170,13 @@ class CrossValidated(WithoutHoldout):
         model, held = pooled_out_of_fold(models, pairs, labels, self.seed, drawn=drawn)
         if points.repeats is not None:
             return from_left_out(model, held, points.repeats)
-        rows = held.rows
-        found = ScoredPredictor(
-            model,
-            model.X_train[rows],
-            model.y_train[rows],
-            held.scores,
-            in_training=True,
-            held=held.law,
-        )
+        found = ScoredPredictor.from_training(model, held)
         if groups is None:
             return found
-        of_groups = found.for_groups(groups[rows])
+        of_rows = groups[held.rows]
+        of_groups = found.for_groups(of_rows)
         if self.knows_inputs and isinstance(of_groups, ScoredPredictor):
-            known = known_groups(model, groups, pairs, held, of_groups, groups[rows])
-            if known is not None:
-                of_groups.by_group = known
+            of_groups.by_group = known_groups(model, groups, pairs, held, of_groups, of_rows)
         return of_groups
 
 
@@ -205,13 +195,9 @@ def _with_more(base: Base, X: Tensor, y: Tensor, groups: Tensor | None, seed: in
         inputs = X[:, :-1] if model.weighted else X
         return model.relearned(X, y, row_labels(inputs, groups), seed)
 
-    return _each(base, again)
-
-
-def _each(base: Learner | Mapping[str, Learner], change: Callable[[Learner], Learner]) -> Base:
     if isinstance(base, Learner):
-        return change(base)
-    return {name: change(model) for name, model in base.items()}
+        return again(base)
+    return {name: again(model) for name, model in base.items()}
 
 
 def _both(groups: Tensor | None, groups_cal: Tensor | None) -> Tensor | None:

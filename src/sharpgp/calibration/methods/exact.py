@@ -156,9 +156,7 @@ class Exact(Recalibrator):
         if groups is not None and isinstance(of_groups, ScoredPredictor):
             if pairs is None:
                 pairs = split_points("auto", model.inputs, model.y_train, groups, self.seed)[1]
-            known = known_groups(model, groups, pairs, held, of_groups, points.groups)
-            if known is not None:
-                of_groups.by_group = known
+            of_groups.by_group = known_groups(model, groups, pairs, held, of_groups, points.groups)
         return of_groups
 
     def _classes(self, n_features: int) -> Any:

@@ -45,12 +45,4 @@ class LeaveOneOut(WithoutHoldout):
         model, found = pooled(models, held)
         if points.repeats is not None:
             return from_left_out(model, found, points.repeats)
-        rows = found.rows
-        return ScoredPredictor(
-            model,
-            model.X_train[rows],
-            model.y_train[rows],
-            found.scores,
-            in_training=True,
-            held=found.law,
-        )
+        return ScoredPredictor.from_training(model, found)

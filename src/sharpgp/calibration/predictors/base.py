@@ -115,10 +115,7 @@ class Calibrated(ABC):
         if bounds == self.bounds:
             return self
         other = copy.copy(self)
-        if bounds is None:
-            del other.bounds
-        else:
-            other.bounds = bounds
+        other.bounds = bounds
         return other
 
     def clip(self, values: Tensor) -> Tensor:

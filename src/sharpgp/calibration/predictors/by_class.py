@@ -83,10 +83,7 @@ class ClassPredictor(ModelPredictor):
         known: KnownInputs | None = None,
     ) -> None:
         self.columns, self.classes, self.parts = tuple(columns), classes, list(parts)
-        if by is not None:
-            self.by = by
-        if known is not None:
-            self.known = known
+        self.by, self.known = by, known
         self._restored()
 
     @classmethod
@@ -322,7 +319,7 @@ class ClassPredictor(ModelPredictor):
     def _conditioned(self, X: Tensor, y: Tensor) -> Self:
         other = copy.copy(self)
         model = self.model.extended(X, y)
-        other.parts = [part._with(model, part.weights, part.ratio) for part in self.parts]
+        other.parts = [part._with(model=model) for part in self.parts]
         if isinstance(model, SeenModel):
             other.known = model.known
         return other

@@ -30,8 +30,13 @@ from sharpgp.data.target_bounds import Bounds
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.models.laws import Law
-from sharpgp.models.model import Model
+from sharpgp.models.model import HeldOut, Model
 
+# Arguments of the constructor that are attributes of the same name.
+_ARGUMENTS = (
+    *("model", "X_cal", "y_cal", "scores", "weights", "groups", "labels", "drawn", "ratio"),
+    *("in_training", "draw", "prefers_band"),
+)
 # Ends move outward by this share of the location, so that rounding does not exclude their point.
 _ROUNDING = 16 * torch.finfo(torch.float64).eps
 
@@ -163,21 +168,9 @@ class ScoredPredictor(ModelPredictor):
     ) -> None:
         self.model = model
         self.X_cal, self.y_cal, self.scores = X_cal, y_cal, scores
-        self.in_training = in_training
-        # Attributes that a file may lack are not set on the instance.
-        if weights is not None:
-            self.weights = require_positive(weights)
-            self.ratio = ratio
-        if groups is not None:
-            self.groups = groups
-        if labels is not None:
-            self.labels = labels
-        if drawn is not None:
-            self.drawn = drawn
-        if draw is not None:
-            self.draw = draw
-        if held is not None:
-            self.law_cal = held
+        self.weights = None if weights is None else require_positive(weights)
+        self.groups, self.labels, self.drawn, self.ratio = groups, labels, drawn, ratio
+        self.in_training, self.draw, self.law_cal = in_training, draw, held
         if prefers_band is None:
             alike = labels if groups is None else groups
             independent = len(scores) if alike is None else len(alike.unique())
@@ -191,6 +184,12 @@ class ScoredPredictor(ModelPredictor):
     ) -> Self:
         """Predictor from the scores of points that the model has not seen."""
         return cls(model, X_cal, y_cal, model.score(X_cal, y_cal), draw=draw)
+
+    @classmethod
+    def from_training(cls, model: Model, held: HeldOut) -> Self:
+        """Predictor from the scores of training points, each under fits without it."""
+        data = model.X_train[held.rows], model.y_train[held.rows], held.scores
+        return cls(model, *data, in_training=True, held=held.law)
 
     def _rank(self) -> None:
         groups = self.labels if self.groups is None else self.groups
@@ -337,19 +336,17 @@ class ScoredPredictor(ModelPredictor):
         scores = last_rows(self.scores, self.model.score(X, y), keep)
         if weights is not None and self.weights is not None:
             weights = last_rows(self.weights, weights, keep)
-        return self._like(
-            model,
-            last_rows(self.X_cal, X, keep),
-            last_rows(self.y_cal, y, keep),
-            scores,
+        return self._with(
+            model=model,
+            X_cal=last_rows(self.X_cal, X, keep),
+            y_cal=last_rows(self.y_cal, y, keep),
+            scores=scores,
             weights=weights,
             groups=with_new_groups(self.groups, len(y), keep),
             labels=with_new_groups(self.labels, len(y), keep),
             drawn=self._still_drawn(len(y), keep),
-            ratio=self.ratio,
-            in_training=self.in_training,
-            draw=self.draw,
             prefers_band=self.prefers_band if self._has_decided(len(scores)) else None,
+            held=None,
         )
 
     def _still_drawn(self, n_new: int, keep: int | None) -> Tensor | None:
@@ -380,7 +377,7 @@ class ScoredPredictor(ModelPredictor):
         else:
             n, device = len(self.scores), self.model.device
             weights = as_weights(sample_weight, n_rows=n, device=device)
-        return self._with(self.model, weights, ratio)
+        return self._with(weights=weights, ratio=ratio)
 
     def for_groups(self, groups: Tensor) -> "Calibrated":
         """The points of a group share the weight of one."""
@@ -395,29 +392,16 @@ class ScoredPredictor(ModelPredictor):
                 "cal_size, or use calibration='cv'"
             )
         warn_if_few_groups(n_groups, n_points, held_out=not self.in_training)
-        return self._with(self.model, self.weights, self.ratio, groups=groups, prefers_band=None)
+        return self._with(groups=groups, prefers_band=None)
 
     def at_rows(self, mask: Tensor) -> "ScoredPredictor":
         """The same from some of the calibration points [C]."""
-        changed = {
-            name: None if value is None else value[mask]
-            for name in ("groups", "labels", "drawn")
-            for value in [getattr(self, name)]
-        }
-        if changed["drawn"] is not None and not bool(changed["drawn"].any()):
-            changed["drawn"] = None
-        return self._like(
-            self.model,
-            self.X_cal[mask],
-            self.y_cal[mask],
-            self.scores[mask],
-            weights=None if self.weights is None else self.weights[mask],
-            ratio=self.ratio,
-            in_training=self.in_training,
-            draw=self.draw,
-            prefers_band=self.prefers_band,
-            **changed,
-        )
+        of_rows = ("X_cal", "y_cal", "scores", "weights", "groups", "labels", "drawn")
+        every = {name: getattr(self, name) for name in of_rows}
+        kept = {name: None if value is None else value[mask] for name, value in every.items()}
+        if kept["drawn"] is not None and not bool(kept["drawn"].any()):
+            kept["drawn"] = None
+        return self._with(**kept, held=None)
 
     def labelled_data(self) -> tuple[Tensor, Tensor]:
         """Training points, then the calibration points that are not among them."""
@@ -427,29 +411,12 @@ class ScoredPredictor(ModelPredictor):
         return torch.cat([X, self.X_cal]), torch.cat([y, self.y_cal])
 
     def _conditioned(self, X: Tensor, y: Tensor) -> "ScoredPredictor":
-        return self._with(self.model.extended(X, y), self.weights, self.ratio)
+        return self._with(model=self.model.extended(X, y))
 
-    def _with(
-        self, model: Model, weights: Tensor | None, ratio: Ratio | None, **changed: Any
-    ) -> "ScoredPredictor":
-        names = ("groups", "labels", "drawn", "prefers_band")
-        kept = {name: getattr(self, name) for name in names}
-        return self._like(
-            model,
-            self.X_cal,
-            self.y_cal,
-            self.scores,
-            weights=weights,
-            ratio=ratio,
-            in_training=self.in_training,
-            draw=self.draw,
-            held=self.law_cal,
-            **{**kept, **changed},
-        )
-
-    def _like(self, *data: Any, **settings: Any) -> "ScoredPredictor":
-        """A predictor of the same kind with other data."""
-        return ScoredPredictor(*data, **settings)
+    def _with(self, **changed: Any) -> Self:
+        """The same with other arguments of the constructor; bounds and known groups are left."""
+        kept = {name: getattr(self, name) for name in _ARGUMENTS}
+        return type(self)(**{**kept, "held": self.law_cal, **changed})
 
     def _test_weights(self, X: Tensor, sample_weight: Any) -> Tensor | None:
         """Weights [T] of test points, in units of the largest calibration weight."""

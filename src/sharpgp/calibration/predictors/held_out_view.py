@@ -52,7 +52,7 @@ class HeldOutView(ClassPredictor):
         self.y_cal = torch.cat([part.y_cal[own] for part, own in rows])
         law = joined([part.held_out().take(own.nonzero()[:, 0]) for part, own in rows])
         model = _HeldOutModel(calibrated.model, law)
-        self.parts = [part._with(model, part.weights, part.ratio) for part in parts]
+        self.parts = [part._with(model=model) for part in parts]
         self.columns, self.classes = (), self.X_cal.new_empty(0, 0)
         self.n_cal, self.counted = calibrated.n_cal, calibrated.counted
         of = [own.new_full((int(own.sum()),), k, dtype=torch.long) for k, own in enumerate(once)]
@@ -60,8 +60,7 @@ class HeldOutView(ClassPredictor):
         if calibrated.weights is not None:
             own_weights = [part.weights[own] for part, own in rows if part.weights is not None]
             self._weights = torch.cat(own_weights) / calibrated.weights.max()
-        if calibrated.bounds is not None:
-            self.bounds = calibrated.bounds
+        self.bounds = calibrated.bounds
 
     def class_of(self, X: Tensor) -> Tensor:
         return self._class[X[:, 0].long()]

@@ -94,7 +94,7 @@ class GroupModel(WrappedModel):
         known = of >= 0
         shift = torch.where(known, self.shift[of], 0.0)
         size = torch.where(known, self.size[of], 1.0)
-        return law.changed(shift, size, torch.ones_like(size))
+        return law.changed(shift, size)
 
     def _without(self, part: int) -> Model:
         """The fit without a part, made on first use."""
@@ -230,14 +230,7 @@ def known_groups(
         scores,
         in_training=found.in_training,
     )
-    new = found._like(
-        by_group,
-        numbered(found.X_cal, torch.full_like(found.y_cal, -1.0)),
-        found.y_cal,
-        found.scores,
-        groups=found.groups,
-        in_training=found.in_training,
-        prefers_band=found.prefers_band,
-    )
+    of_none = numbered(found.X_cal, torch.full_like(found.y_cal, -1.0))
+    new = found._with(model=by_group, X_cal=of_none, held=None)
     both = [(part, torch.arange(len(part.scores))) for part in (new, known)]
     return ClassPredictor.seen_or_new(both, KnownGroups(X[:1]))

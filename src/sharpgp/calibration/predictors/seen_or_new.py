@@ -163,9 +163,8 @@ def _single_rows(model: Model, law: Law, place: Tensor, repeats: Repeats) -> Cal
         more = model.law(repeats.X).spread.square() - model.law(means).spread.square()
     rows = (place >= 0).nonzero()[:, 0]
     law = law.take(place[rows])
-    ones = torch.ones_like(law.spread)
     factor = (1.0 + more[rows] / law.spread.square()).sqrt()
-    scores = law.changed(torch.zeros_like(ones), ones, factor).score(repeats.y[rows])
+    scores = law.changed(factor=factor).score(repeats.y[rows])
     data = model, repeats.X[rows], repeats.y[rows], scores
     if groups is not None:
         return ScoredPredictor(*data, in_training=True).for_groups(groups[rows])

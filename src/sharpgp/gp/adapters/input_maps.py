@@ -66,3 +66,7 @@ class MappedPosterior(WrappedPosterior):
     def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         mean, sigma = self.base.loo(theta)
         return mean + self._prior_mean(self._map(self._X)), sigma
+
+    def left_out(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        mean, sigma = self.base.left_out(rows)
+        return mean + self._prior_mean(self._map(self._X[rows])), sigma

@@ -155,12 +155,6 @@ class ExactPosterior(KernelPosterior):
                 out[k] = cholesky(Ky)[1][0] / Ky.diagonal(dim1=-2, dim2=-1).mean()
         return out
 
-    def _again(
-        self, X: Tensor, y: Tensor, theta_R: Tensor, x_units: Affine, y_units: Affine
-    ) -> Self:
-        given = X, y, self.covariance, theta_R
-        return type(self)(*given, x_units=x_units, y_units=y_units, training=self.training)
-
     def moments(self, theta: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
         Z = self.x_units.forward(X)
         whole = len(theta) * self.n_train**2 <= _KEPT * block_entries(self.device)

@@ -127,8 +127,7 @@ class Named(Covariance):
     def __init__(self, kind: str, n_features: int, ties: Ties | None = None) -> None:
         self.kind = kind
         self.n_features = n_features
-        if as_ties(ties) is not None:
-            self.ties = as_ties(ties)
+        self.ties = as_ties(ties)
         self.names = self._names()
 
     @abstractmethod
@@ -150,20 +149,11 @@ class Named(Covariance):
         agree("hyperparameters", self.names, self._names())
 
 
-@stored("Stationary", kind=str, n_features=int, names=Several(str), ties=Maybe(Several(int)))
-class Stationary(Named):
-    """Squared-exponential and Matern kernels with one lengthscale per feature.
+class ConstantVariance(Named):
+    """A kernel whose prior variance is the same everywhere.
 
-    ``theta = (1/l_1, ..., 1/l_d, signal variance, noise variance)``, with fewer lengthscales where
-    features share them (``ties``).
-
-    Examples
-    --------
-    >>> kernel = Stationary("rbf", 1)
-    >>> theta = torch.tensor([[2.0, 3.0, 0.1]], dtype=torch.float64)
-    >>> X = torch.tensor([[0.0], [0.5]], dtype=torch.float64)
-    >>> [round(v, 4) for v in kernel.matrix(theta, X)[0, 0].tolist()]
-    [3.0, 1.8196]
+    ``theta = (inverse lengthscales, signal variance, noise variance)``, with one lengthscale per
+    feature, fewer where features share them (``ties``).
     """
 
     def _names(self) -> tuple[str, ...]:
@@ -173,6 +163,28 @@ class Stationary(Named):
     @property
     def n_inverse(self) -> int:
         return self.n_lengthscales
+
+    def relevance(self, theta: Tensor) -> Tensor:
+        return per_feature(theta[: self.n_inverse], self.ties)
+
+    def diag(self, theta: Tensor, X: Tensor) -> Tensor:
+        return theta[:, SIGNAL, None].expand(-1, X.shape[0])
+
+
+@stored("Stationary", kind=str, n_features=int, names=Several(str), ties=Maybe(Several(int)))
+class Stationary(ConstantVariance):
+    """Squared-exponential and Matern kernels with one lengthscale per feature.
+
+    ``theta = (1/l_1, ..., 1/l_d, signal variance, noise variance)``.
+
+    Examples
+    --------
+    >>> kernel = Stationary("rbf", 1)
+    >>> theta = torch.tensor([[2.0, 3.0, 0.1]], dtype=torch.float64)
+    >>> X = torch.tensor([[0.0], [0.5]], dtype=torch.float64)
+    >>> [round(v, 4) for v in kernel.matrix(theta, X)[0, 0].tolist()]
+    [3.0, 1.8196]
+    """
 
     def _restored(self) -> None:
         agree("kernel", self.kind in STATIONARY, True)
@@ -186,14 +198,8 @@ class Stationary(Named):
         inverse = per_feature(theta[:, :SIGNAL], self.ties)
         return stationary_blocks(self.kind, inverse, theta[:, SIGNAL], X1, X2)
 
-    def relevance(self, theta: Tensor) -> Tensor:
-        return per_feature(theta[: self.n_inverse], self.ties)
-
     def fix_points(self, X: Tensor) -> FixedPoints:
         return StationaryAt(self.kind, X, self.ties)
-
-    def diag(self, theta: Tensor, X: Tensor) -> Tensor:
-        return theta[:, SIGNAL, None].expand(-1, X.shape[0])
 
     def as_gpytorch(self) -> "gpytorch.kernels.Kernel":
         """A fresh gpytorch kernel of the same form."""

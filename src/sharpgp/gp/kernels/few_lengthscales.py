@@ -8,15 +8,15 @@ from torch import Tensor
 
 from sharpgp._stored import Several, agree, stored
 from sharpgp.gp.directions import Directions
-from sharpgp.gp.kernels.covariance import Named, Stationary
+from sharpgp.gp.kernels.covariance import ConstantVariance, Stationary
 from sharpgp.gp.kernels.fixed_points import FixedPoints
-from sharpgp.gp.kernels.stationary import SIGNAL, STATIONARY, StationaryAt
+from sharpgp.gp.kernels.stationary import STATIONARY, StationaryAt
 from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.scaling import Affine
 
 
 @stored("FewLengthscales", kind=str, n_features=int, names=Several(str), directions=Directions)
-class FewLengthscales(Named):
+class FewLengthscales(ConstantVariance):
     """A stationary kernel in which few directions have a lengthscale each, and the rest share one.
 
     ``theta = (1/l_1, ..., 1/l_q, 1/l_rest, signal variance, noise variance)``, with distances as
@@ -60,10 +60,6 @@ class FewLengthscales(Named):
     def n_lengthscales(self) -> int:
         return self.directions.n_lengthscales
 
-    @property
-    def n_inverse(self) -> int:
-        return self.n_lengthscales
-
     def units(self, X: Tensor, y_units: Affine) -> Affine:
         return Affine.standardising(X, self.directions.ties or None)
 
@@ -75,9 +71,6 @@ class FewLengthscales(Named):
 
     def blocks(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
         return self._inner.blocks(theta, *self._coordinates(X1, X2))
-
-    def diag(self, theta: Tensor, X: Tensor) -> Tensor:
-        return theta[:, SIGNAL, None].expand(-1, X.shape[0])
 
     def relevance(self, theta: Tensor) -> Tensor:
         return self.directions.relevance(theta[: self.n_inverse])

@@ -4,14 +4,14 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import Maybe, Several, agree, stored
-from sharpgp.gp.kernels.covariance import Named
+from sharpgp.gp.kernels.covariance import ConstantVariance
 from sharpgp.gp.kernels.fixed_points import FixedPoints, by_covariance
 from sharpgp.gp.kernels.stationary import LARGEST_EXPONENT, SIGNAL
 from sharpgp.gp.ties import Ties, of_each, per_feature
 
 
 @stored("Laplace", kind=str, n_features=int, names=Several(str), ties=Maybe(Several(int)))
-class Laplace(Named):
+class Laplace(ConstantVariance):
     r"""``k = s exp(-sum_j |x_j - x_j'| / l_j)``, a product of kernels of single features.
 
     As rough as a Matern-1/2 kernel, but along the axes: its functions step and bend where single
@@ -26,14 +26,6 @@ class Laplace(Named):
     [3.0, 1.1036]
     """
 
-    def _names(self) -> tuple[str, ...]:
-        inverse = tuple(f"inverse_lengthscale_{j}" for j in range(self.n_lengthscales))
-        return (*inverse, "signal_variance", "noise_variance")
-
-    @property
-    def n_inverse(self) -> int:
-        return self.n_lengthscales
-
     def _restored(self) -> None:
         agree("kernel", self.kind, "laplace")
         super()._restored()
@@ -47,12 +39,6 @@ class Laplace(Named):
         shape = Z1.shape[:2]
         far = torch.cdist(Z1.flatten(0, 1), Z2.flatten(0, 1), p=1.0).unflatten(0, shape)
         return theta[:, SIGNAL, None, None, None] * far.clamp(max=LARGEST_EXPONENT).neg().exp()
-
-    def relevance(self, theta: Tensor) -> Tensor:
-        return per_feature(theta[: self.n_inverse], self.ties)
-
-    def diag(self, theta: Tensor, X: Tensor) -> Tensor:
-        return theta[:, SIGNAL, None].expand(-1, X.shape[0])
 
     def fix_points(self, X: Tensor) -> FixedPoints:
         """Distances along each feature are computed once."""

@@ -11,12 +11,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from sharpgp.gp.compute import block_entries
-from sharpgp.gp.dense import (
-    add_each_to_diagonal,
-    add_to_diagonal,
-    cholesky,
-    log_marginal_likelihood,
-)
+from sharpgp.gp.dense import add_to_diagonal, cholesky, log_marginal_likelihood
 from sharpgp.gp.kernels.covariance import NOISE, Named
 from sharpgp.gp.sparse.whitening import Data, by_rows, join, row_blocks, solve
 
@@ -78,9 +73,9 @@ class Conditionals:
     rows but landmarks is computed once and kept where it takes at most 1 GiB, or 2 on a GPU;
     otherwise that of the ``m`` rows of each point is computed with the point, in ``O(m M^2)``.
 
-    Landmarks are left out in closed form: with ``P`` the inverse of the covariance of ``S`` and
-    ``N``, ``G`` the landmarks to leave out and ``b = (P k)_G``, the mean loses
-    ``b' P_GG^-1 (P y)_G``, and the variance gains ``b' P_GG^-1 b``.
+    A landmark ``j`` is left out in closed form: with ``P`` the inverse of the covariance of ``S``
+    and ``N`` and ``b = (P k)_j``, the mean loses ``b (P y)_j / P_jj``, and the variance gains
+    ``b^2 / P_jj``.
 
     Parameters
     ----------
@@ -132,8 +127,8 @@ class Conditionals:
         X : Tensor [T, d]
         near : Tensor [T, m]
             None of them a landmark.
-        left_out : Tensor [T, g], optional
-            Numbers of landmarks that a point is not conditioned on, -1 for none.
+        left_out : Tensor [T], optional
+            Number of the landmark that a point is not conditioned on, -1 for none.
         """
         gradients = torch.is_grad_enabled() and (self._L.requires_grad or X.requires_grad)
         c = solve(self._L, self._data.y[self._rows].expand(len(self._theta), -1).unsqueeze(-1))
@@ -196,17 +191,17 @@ class Conditionals:
         if leave is not None:
             left_out, inverse = leave
             assert inverse is not None
-            q = inverse[:, left_out] * (left_out >= 0).unsqueeze(-1)
+            q = (inverse[:, left_out] * (left_out >= 0).unsqueeze(-1)).unsqueeze(2)
         Z, b = (W @ q.mT).split([m, 1], 2)
         weights, by_Z = symmetric_solve(R, torch.cat([r, Z], -1)).split([1, Z.shape[-1]], -1)
         mean = mean[..., 0, 0] + (weights * rest).sum((-1, -2))
         variance = variance - (weights * r).sum((-1, -2))
         if leave is not None:
-            P = add_each_to_diagonal(q @ q.mT + Z.mT @ by_Z, (left_out < 0).to(q))
-            b, a = b.mT - by_Z.mT @ r, q @ c.unsqueeze(1) - by_Z.mT @ rest
-            by_P = symmetric_solve(P, b)
-            mean = mean - (by_P * a).sum((-1, -2))
-            variance = variance + (by_P * b).sum((-1, -2))
+            P = (q @ q.mT + Z.mT @ by_Z)[..., 0, 0] + (left_out < 0)
+            a = (q @ c.unsqueeze(1) - by_Z.mT @ rest)[..., 0, 0]
+            b = (b - by_Z.mT @ r)[..., 0, 0]
+            mean = mean - b * a / P
+            variance = variance + b.square() / P
         # Rounding may take a near-noiseless variance below zero; it is never exactly zero.
         prior = self._covariance.diag(theta, X) + theta[:, NOISE, None]
         return mean, torch.maximum(variance, 1e-12 * prior.detach())

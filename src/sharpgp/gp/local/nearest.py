@@ -34,8 +34,6 @@ class Nearest:
     [[2, 1]]
     >>> nearest.others(1).tolist()
     [[1], [0], [1]]
-    >>> nearest.others(1, labels=torch.tensor([0, 0, 1])).tolist()
-    [[2], [2], [1]]
     >>> nearest.earlier(torch.tensor([2, 0, 1]), torch.tensor([0, 1]), 1).tolist()
     [[2], [0]]
     """
@@ -51,21 +49,19 @@ class Nearest:
         scaled = queries * self.relevance
         return self._in_tree(scaled, m) if self._has_tree else self._by_products(scaled, m)
 
-    def others(self, m: int, rows: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
+    def others(self, m: int, rows: Tensor | None = None) -> Tensor:
         """Rows [R, m] of the points nearest to those in ``rows`` [R], excluding each itself.
 
-        With ``labels`` [N], excluding all points with its label.  Without ``rows``, for all points.
+        Without ``rows``, for all points.
         """
-        every = torch.arange(len(self.points), device=self.points.device)
-        labels = every if labels is None else labels
-        rows = every if rows is None else rows
-        own, others = labels[rows].unsqueeze(-1), labels[self.among]
-        most = int(others.unique(return_counts=True)[1].max()) if len(others) else 0
-        if not self._has_tree or most > m:
-            return self._by_products(self.points[rows], m, lambda part: own[part] == others)
-        found = self._in_tree(self.points[rows], m + most)
-        # In order of distance, without those of the same label.
-        order = (labels[found] == own).to(torch.int8).argsort(dim=-1, stable=True)
+        if rows is None:
+            rows = torch.arange(len(self.points), device=self.points.device)
+        own = rows.unsqueeze(-1)
+        if not (self._has_tree and m):
+            return self._by_products(self.points[rows], m, lambda part: own[part] == self.among)
+        found = self._in_tree(self.points[rows], m + 1)
+        # In order of distance, without itself.
+        order = (found == own).to(torch.int8).argsort(dim=-1, stable=True)
         return found.gather(-1, order[:, :m])
 
     def earlier(self, order: Tensor, rows: Tensor, m: int) -> Tensor:

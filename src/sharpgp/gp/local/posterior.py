@@ -2,7 +2,7 @@
 
 import copy
 from functools import cached_property, partial
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -187,37 +187,26 @@ class LocalPosterior(KernelPosterior):
         return self.loo_at(theta, torch.arange(self.n_train, device=self.device), self._others)
 
     @threads_for(0)
-    def loo_at(
-        self, theta: Tensor, rows: Tensor, near: Tensor, labels: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """:meth:`loo` [K, R] of the points in ``rows`` [R], given those in ``near`` [R, m].
-
-        With ``labels`` [N], without any landmark that has the row's label; see :meth:`others_of`.
-        """
-        own = self._own_landmarks(rows, labels)
+    def loo_at(self, theta: Tensor, rows: Tensor, near: Tensor) -> tuple[Tensor, Tensor]:
+        """:meth:`loo` [K, R] of the points in ``rows`` [R], given those in ``near`` [R, m]."""
+        numbers = rows.new_full((self.n_train,), -1)
+        numbers[self.landmark_rows] = torch.arange(len(self.landmark_rows), device=self.device)
+        own = numbers[rows] if bool((numbers[rows] >= 0).any()) else None
         return self._in_user_units(self._at(theta).moments(self._X[rows], near, own))
 
-    def others_of(self, rows: Tensor, labels: Tensor | None = None) -> Tensor:
-        """Neighbours [R, m] of training points, given by index [R], excluding each itself.
-
-        With ``labels`` [N], excluding all points with its label.
-        """
-        candidates = self._nearest.among if labels is None else labels[self._nearest.among]
-        largest = candidates.unique(return_counts=True)[1].amax() if len(candidates) else 0
-        m = min(self.neighbours, len(candidates) - int(largest))
-        return self._nearest.others(m, rows, labels)
+    def others_of(self, rows: Tensor) -> Tensor:
+        """Neighbours [R, m] of training points, given by index [R], excluding each itself."""
+        m = min(self.neighbours, max(0, len(self._nearest.among) - 1))
+        return self._nearest.others(m, rows)
 
     def left_out(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         mean, sigma = self.loo_at(self.theta_R.unsqueeze(0), rows, self.others_of(rows))
         return mean[0], sigma[0]
 
     @property
-    def sampled(self) -> tuple[DataPosterior, Tensor]:
+    def scored_rows(self) -> Tensor:
         """At most :data:`SCORED_ROWS` random points."""
-        if self.n_train <= SCORED_ROWS:
-            return super().sampled
-        rows, near = self._sample
-        return SampledRows(self, rows, near), rows
+        return drawn_rows(self.n_train, SCORED_ROWS).to(self.device)
 
     @threads_for(0)
     def moments(self, theta: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
@@ -257,21 +246,10 @@ class LocalPosterior(KernelPosterior):
             other._given = self._given[0], self._given[1].with_targets(other._y)
         return other
 
-    def _again(
-        self, X: Tensor, y: Tensor, theta_R: Tensor, x_units: Affine, y_units: Affine
-    ) -> Self:
-        return type(self)(
-            X,
-            y,
-            self.covariance,
-            theta_R,
-            neighbours=self.neighbours,
-            landmarks=self.landmarks,
-            seed=self.seed,
-            x_units=x_units,
-            y_units=y_units,
-            training=self.training,
-        )
+    @property
+    def _settings(self) -> dict[str, Any]:
+        names = "neighbours", "landmarks", "seed"
+        return {name: getattr(self, name) for name in names}
 
     @property
     def _data(self) -> Data:
@@ -297,26 +275,6 @@ class LocalPosterior(KernelPosterior):
     def _others(self) -> Tensor:
         return self.others_of(torch.arange(self.n_train, device=self.device))
 
-    @cached_property
-    def _sample(self) -> tuple[Tensor, Tensor]:
-        """The points that represent all, and their neighbours."""
-        rows = drawn_rows(self.n_train, SCORED_ROWS).to(self.device)
-        return rows, self.others_of(rows)
-
-    def _own_landmarks(self, rows: Tensor, labels: Tensor | None) -> Tensor | None:
-        """Numbers [R, g] of the landmarks with the label of each row, filled up with -1."""
-        if labels is None:
-            numbers = rows.new_full((self.n_train,), -1)
-            numbers[self.landmark_rows] = torch.arange(len(self.landmark_rows), device=self.device)
-            own = numbers[rows].unsqueeze(-1)
-            return own if bool((own >= 0).any()) else None
-        same = labels[rows].unsqueeze(-1) == labels[self.landmark_rows]
-        most = int(same.sum(-1).max()) if same.numel() else 0
-        if not most:
-            return None
-        has, number = same.to(torch.int8).topk(most)
-        return torch.where(has > 0, number, -1)
-
     def _near(self, S: Tensor) -> Tensor:
         """Neighbours [T, m] of standardised inputs; the last ones are kept, see ``sigma``."""
         if self._asked is None or not torch.equal(self._asked[0], S):
@@ -335,70 +293,6 @@ class LocalPosterior(KernelPosterior):
     def _in_user_units(self, moments: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         mean, variance = moments
         return self.y_units.back(mean), variance.sqrt() * self.y_units.scale
-
-
-class SampledRows(WrappedPosterior):
-    """A local GP that reports only some of its training points.
-
-    It predicts as the GP does, from all points; leave-one-out predictions are those of ``rows``.
-
-    Parameters
-    ----------
-    base : LocalPosterior
-    rows : Tensor [n]
-        Indices of training points.
-    near : Tensor [n, m]
-        Their neighbours.
-
-    Examples
-    --------
-    >>> from sharpgp.gp.kernels.covariance import Stationary
-    >>> X = torch.linspace(0, 1, 50, dtype=torch.float64)[:, None]
-    >>> theta = torch.tensor([1.0, 1.0, 0.01], dtype=torch.float64)
-    >>> gp = LocalPosterior(X, X[:, 0].sin(), Stationary("rbf", 1), theta, neighbours=8)
-    >>> rows = torch.tensor([7, 3])
-    >>> some = SampledRows(gp, rows, gp.others_of(rows))
-    >>> torch.equal(some.loo(theta[None])[0], gp.loo(theta[None])[0][:, rows])
-    True
-    """
-
-    base: LocalPosterior
-
-    def __init__(self, base: LocalPosterior, rows: Tensor, near: Tensor) -> None:
-        super().__init__(base)
-        self.rows = rows
-        self._near = near
-
-    def _around(self, base: DataPosterior, X: Tensor, y: Tensor) -> DataPosterior:  # type: ignore[override]
-        return base
-
-    @property
-    def n_train(self) -> int:
-        """Number of the points."""
-        return len(self.rows)
-
-    @property
-    def X_train(self) -> Tensor:
-        """Inputs [n, d] of the points, in the user's units."""
-        return self.base.x_units.back(self.base.X_standardised[self.rows])
-
-    @property
-    def y_train(self) -> Tensor:
-        """Targets [n] of the points, in the user's units."""
-        return self.base.y_units.back(self.base.y_standardised[self.rows])
-
-    @property
-    def sampled(self) -> tuple[DataPosterior, Tensor]:
-        """It reports only these points."""
-        return self, torch.arange(self.n_train, device=self.device)
-
-    def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        """Each from its neighbours among all points."""
-        return self.base.loo_at(theta, self.rows, self._near)
-
-    def at_rows(self, rows: Tensor) -> Self:
-        """Fewer points to report, as many to predict from."""
-        return type(self)(self.base, self.rows[rows], self._near[rows])
 
 
 def require_named(covariance: Covariance) -> None:

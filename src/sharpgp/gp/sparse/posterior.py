@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Self
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -81,11 +81,9 @@ class InducingPosterior(KernelPosterior):
         """Inducing inputs [M, d] in the user's units."""
         return self.x_units.back(self._Z)
 
-    def _again(
-        self, X: Tensor, y: Tensor, theta_R: Tensor, x_units: Affine, y_units: Affine
-    ) -> Self:
-        given = X, y, self.covariance, theta_R, self.inducing
-        return type(self)(*given, x_units=x_units, y_units=y_units, training=self.training)
+    @property
+    def _settings(self) -> dict[str, Any]:
+        return {"inducing": self.inducing}
 
 
 @stored(

@@ -117,6 +117,10 @@ class CentredPosterior(WrappedPosterior):
         s = self.base.loo(theta)[1]
         return self.centre.expand_as(s), (s.square() + self._g_loo.square()).sqrt()
 
+    def left_out(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        g, s = self.base.left_out(rows)
+        return self.centre[rows], (s.square() + g.square()).sqrt()
+
     def loo_log_density(self) -> Tensor:
         """That of the targets themselves."""
         return DataPosterior.loo_log_density(self)

@@ -31,9 +31,9 @@ from sharpgp.gp.wrappers.wrapper import WrappedPosterior
 
 # In standard deviations of the target: below, ties in a discrete target would be all that counts.
 _SMALLEST_SCALE, _LARGEST_SCALE = 0.02, 30.0
-# How far a mean may leave the range of the training targets before it is held, as the inverse map
-# is exponential: so many deviations of the warped target, or farther, to where the inverse map is
-# so many times as steep as at the end of the range.  Where a warp is next to linear, that is far.
+# The inverse map is exponential, so a mean is held where it leaves the range of training targets by
+# this many deviations of the warped target; or farther, where the inverse map is this many times as
+# steep as at the end of the range.  Where a warp is next to linear, that is far.
 _OVERSHOOT = 0.5
 _STEEPER = 2.0
 _MOST_EVALUATIONS = 120

@@ -135,12 +135,8 @@ class WrappedPosterior(DataPosterior):
         return self._around(condition(self.base, self._inputs(X), self._targets(X, y)), X, y)
 
     @property
-    def sampled(self) -> tuple[DataPosterior, Tensor]:
-        """The same rows as of the wrapped GP."""
-        part, rows = self.base.sampled
-        if part is self.base:
-            return self, rows
-        return self._around(part, self.X_train[rows], self.y_train[rows]), rows
+    def scored_rows(self) -> Tensor:
+        return self.base.scored_rows
 
     def at_rows(self, rows: Tensor) -> Self:
         return self._around(self.base.at_rows(rows), self.X_train[rows], self.y_train[rows])

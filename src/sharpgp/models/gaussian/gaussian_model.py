@@ -120,7 +120,7 @@ class GaussianModel(GPModel, Learner):
         if self.scale is not None:
             g = self.scale.log_square_loo()
             if len(g) < len(sigma):  # it was learned from some of the points
-                g = self.scale.log_square(self.posterior.sampled[0].X_train)
+                g = self.scale.log_square(self.X_train[self.posterior.scored_rows])
             sigma = sigma * (0.5 * self.choice.share * g).exp()
         return residuals, sigma
 
@@ -160,8 +160,8 @@ class GaussianModel(GPModel, Learner):
         scale = None
         if self.scale is not None:
             residuals, sigma = loo_of(posterior)
-            part, _ = posterior.sampled
-            scale = self.scale.conditioned_on(part.X_train, residuals / sigma)
+            X = posterior.X_train[posterior.scored_rows]
+            scale = self.scale.conditioned_on(X, residuals / sigma)
         return GaussianModel(Chosen(posterior, self.choice, scale), policy=self.policy)
 
     def with_data(self, X: Tensor, y: Tensor) -> Self:
@@ -194,9 +194,9 @@ class GaussianModel(GPModel, Learner):
                 fits = [self.conditioned(self.posterior.at_rows(rest)) for rest, _ in pairs]
                 return held_out_of(fits, pairs, self.X_train, self.y_train).in_order()
         residuals, sigma = self._loo()
-        part, rows = self.posterior.sampled
-        law = Normal(part.y_train - residuals, sigma * self.unit)
-        return HeldOut.from_law(rows, law, part.y_train)
+        rows = self.posterior.scored_rows
+        y = self.y_train[rows]
+        return HeldOut.from_law(rows, Normal(y - residuals, sigma * self.unit), y)
 
     def out_of_fold(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> OutOfFold:
         """With refits of the same choice, from scratch."""

@@ -1,5 +1,7 @@
 """A trained GP with its own spread, or with a constant one."""
 
+from typing import Self
+
 from torch import Tensor
 
 from sharpgp._stored import stored
@@ -30,14 +32,14 @@ class PosteriorModel(GPModel):
     def location_and_spread(self, X: Tensor) -> tuple[Tensor, Tensor]:
         return self.posterior.mean_and_sigma(X)
 
-    def extended(self, X: Tensor, y: Tensor) -> "PosteriorModel":
-        return PosteriorModel(self.posterior.extended(X, y))
+    def extended(self, X: Tensor, y: Tensor) -> Self:
+        return type(self)(self.posterior.extended(X, y))
 
     updated = extended
 
 
-@stored("ConstantSpread", posterior=Posterior)
-class ConstantSpread(GPModel):
+@stored("ConstantSpread")
+class ConstantSpread(PosteriorModel):
     """``mu(x)`` of a posterior, and a spread of 1 everywhere.
 
     Examples
@@ -51,16 +53,5 @@ class ConstantSpread(GPModel):
 
     normalised = False
 
-    def __init__(self, posterior: Posterior) -> None:
-        self.posterior = posterior
-
-    def location(self, X: Tensor) -> Tensor:
-        return self.posterior.mean(X)
-
     def location_and_spread(self, X: Tensor) -> tuple[Tensor, Tensor]:
         return self.location(X), X.new_ones(X.shape[0])
-
-    def extended(self, X: Tensor, y: Tensor) -> "ConstantSpread":
-        return ConstantSpread(self.posterior.extended(X, y))
-
-    updated = extended

@@ -92,20 +92,16 @@ def choose_spread(
         Whether a scale model is judged by points that it has not seen.  If not, it is kept as far
         as it looks good; :func:`honest_share` judges it by points that no learning has seen.
     """
-    part, some = posterior.sampled
-    if part is not posterior:
-        of_part = None if labels is None else labels[some]
-        return replace(choose_spread(part, seed, of_part, confirm=confirm), posterior=posterior)
-    plain = _as_trained(posterior, Choice())
-    if posterior.n_train < _LEAST_LEARNED:
+    rows, plain = posterior.scored_rows, _as_trained(posterior, Choice())
+    if len(rows) < _LEAST_LEARNED:
         return Chosen(posterior, plain.choice, None)
     mean = _warped(posterior, scores_of(plain.residuals, plain.sigma)) or plain
-    X, z, ties = mean.posterior.X_train, mean.residuals / mean.sigma, mean.posterior.ties
+    X, z, ties = posterior.X_train[rows], mean.residuals / mean.sigma, mean.posterior.ties
     scale = ScaleModel(X, z, ties)
     g = scale.log_square_loo()
     share = honest_share(mean.residuals, mean.sigma, g)
     if confirm and share:
-        kept = row_labels(posterior.X_train) if labels is None else labels
+        kept = row_labels(X) if labels is None else labels[rows]
         g = held_out_log_squares(X, z, kept, seed, ties, in_turn=not runs_in_threads(posterior))
         share = honest_share(mean.residuals, mean.sigma, g)
     if not share:
@@ -156,7 +152,7 @@ def same_spread(choice: Choice, posterior: Posterior, X: Tensor, y: Tensor) -> C
     scale = None
     if choice.share > 0:
         residuals, sigma = loo_of(fit)
-        scale = ScaleModel(X[fit.sampled[1]], residuals / sigma, fit.ties)
+        scale = ScaleModel(X[fit.scored_rows], residuals / sigma, fit.ties)
     return Chosen(fit, choice, scale)
 
 
@@ -196,14 +192,11 @@ def _warped(posterior: Posterior, reference: Scores) -> Candidate | None:
 
 
 def loo_of(posterior: Posterior, rows: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Leave-one-out residuals and standard deviations [n] of the points that the GP answers for.
+    """Leave-one-out residuals and standard deviations [n] of training points by number.
 
-    See :meth:`DataPosterior.sampled`; or of training points by number.
+    By default of :attr:`DataPosterior.scored_rows`.
     """
     with torch.no_grad():
-        if rows is not None:
-            mean, sigma = posterior.left_out(rows)
-            return posterior.y_train[rows] - mean, sigma
-        part, _ = posterior.sampled
-        mean, sigma = part.loo(posterior.theta_R.unsqueeze(0))
-        return part.y_train - mean[0], sigma[0]
+        rows = posterior.scored_rows if rows is None else rows
+        mean, sigma = posterior.left_out(rows)
+        return posterior.y_train[rows] - mean, sigma
