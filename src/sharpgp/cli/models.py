@@ -137,15 +137,18 @@ def fit(
     ] = 0.25,
     seed: Annotated[int, typer.Option(help="Seed of the split and of randomised methods.")] = 0,
     rows: Annotated[
-        int | None,
+        int,
         typer.Option(
-            help="Most rows to fit; from a larger table, this many are drawn at random. Default: "
-            "100000."
+            help="Most rows to fit; from a larger table, this many are drawn at random. It limits "
+            "time and memory of the fit."
         ),
-    ] = None,
+    ] = 100_000,
     memory: Annotated[
         str | None,
-        typer.Option(help="Memory for reading and for these rows, such as 4GB. Default: 2 GiB."),
+        typer.Option(
+            help="Memory for reading and for the drawn rows, such as 4GB, not for the fit to them. "
+            "Default: 2 GiB, or what 10000 rows take."
+        ),
     ] = None,
     engine: ENGINE = "local",
     address: ADDRESS = None,
@@ -192,37 +195,32 @@ def fit(
     check_place(device, engine)
     check_writable(out)
     columns: dict[str, Any] = {"drop": drop or [], "groups": groups, "missing": missing or []}
-    reading = Reading(encoding, decimal, skip, sheet, dates)
-    given: dict[str, Any] = {"address": address, "workers": workers, "memory": memory, "rows": rows}
-    given = {name: value for name, value in given.items() if value is not None}
+    columns["reading"] = Reading(encoding, decimal, skip, sheet, dates)
+    folder = out.with_name(f"{out.name}.work")
+    how: dict[str, Any] = {"memory": memory, "rows": rows, "work": folder, "seed": seed}
+    where: dict[str, Any] = {"engine": engine, "address": address, "workers": workers}
     with short_warnings(), show_progress(-1 if quiet else 1):
-        drawn = engine != "local" or given.keys() - {"rows"} or _is_large(data, rows)
-        whole = None if drawn else training_rows(data[0], target, **columns, reading=reading)
-        start_phase("loading")
-        from sharpgp import SharpGPRegressor
-        from sharpgp.tabular import fit_files, fit_rows
+        try:
+            found = training_rows(data, target, **columns, **how, **where)
+            start_phase("loading")
+            from sharpgp import SharpGPRegressor
+            from sharpgp.tabular import fit_rows
 
-        fitted = SharpGPRegressor(**settings, approximation=approximation_of(approximation))
-        if whole is None:
-            folder = out.with_name(f"{out.name}.work")
-            more = columns | given | {"reading": reading, "engine": engine, "work": folder}
-            try:
-                saved = fit_files(data, target, fitted, **more)
-                saved.save(out)
-            except KeyboardInterrupt:
+            fitted = SharpGPRegressor(**settings, approximation=approximation_of(approximation))
+            fit_rows(found, fitted).save(out)
+        except KeyboardInterrupt:
+            if folder.exists():
                 typer.echo(f"{folder} keeps what was read: the same command continues", err=True)
-                raise
-            _remove(folder)
-        else:
-            saved = fit_rows(whole, fitted)
-            saved.save(out)
+            raise
+        _remove(folder)
     table = fitted.encoding_
     gaps = f", {table.n_missing} values missing" if table.n_missing else ""
-    sample = f" of {saved.rows} rows in all" if saved.rows else ""
+    n = fitted.calibrated_.n_train
+    sample = f" of {found.seen} rows in all" if len(found.y) < found.seen else ""
     typer.echo(
         f"Fitted {target} on {len(table.columns)} columns ({len(table.features)} features"
         f"{gaps}), "
-        f"{fitted.calibrated_.n_train} training rows{sample}, calibration {fitted.calibration_}; "
+        f"{n} training rows{sample}, calibration {fitted.calibration_}; "
         f"wrote {out}"
     )
 
@@ -272,9 +270,8 @@ def predict(
     complete.
     """
     from sharpgp.cli.options import check_place, check_writable, numbers_of
-    from sharpgp.tabular.files import check_output, rows_in
+    from sharpgp.tabular.files import check_output, is_one_file, rows_in
     from sharpgp.tabular.layout import Reading
-    from sharpgp.tabular.places import is_one_file
     from sharpgp.tabular.prediction import Request, predict_file
 
     check_place(device, engine, address, workers)
@@ -360,21 +357,10 @@ def report(
     )
 
 
-def _is_large(data: list[str], most: int | None) -> bool:
-    """Whether there are several tables, or one with more rows than are fitted."""
-    from sharpgp.tabular.files import MAX_ROWS_FITTED, rows_in
-    from sharpgp.tabular.places import Place, is_one_file
-
-    if len(data) > 1 or not is_one_file(data[0]):
-        return True
-    rows = rows_in(data[0])
-    if rows is None:
-        return not Place.parse(data[0]).is_local
-    return rows > (most or MAX_ROWS_FITTED)
-
-
 def _remove(folder: Path) -> None:
     """Remove the saved progress of a finished fit, and its folder if that is then empty."""
+    if not folder.exists():
+        return
     for path in folder.glob("*pass-*"):
         path.unlink()
     if not any(folder.iterdir()):

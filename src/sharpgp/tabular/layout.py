@@ -1,24 +1,25 @@
-"""How a table is laid out in a file: encoding, delimiter, decimal mark, where the header is.
+"""How a table is laid out in a CSV file or a sheet of Excel: how it is written, where it begins.
 
 Anything not given is guessed where that is safe, from the bytes and the first rows.
 """
 
 import csv
+import datetime
 import io
-import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
+from sharpgp._extras import need
 from sharpgp.exceptions import InvalidInputError, warn
-from sharpgp.tabular.places import Place
 
-#: Bytes to guess from.
-SAMPLE_BYTES = 2**16
+# Bytes to guess from.
+_SAMPLE_BYTES = 2**16
 #: Fallback encoding for text that is not UTF-8: Excel's in Western Europe, close to Latin-1.
 FALLBACK = "cp1252"
 _COMMA, _POINT = re.compile(r"[-+]?\d+,\d+"), re.compile(r"[-+]?\d+\.\d+")
@@ -83,11 +84,10 @@ class Layout:
     told: tuple[str, ...] = ()
 
     @classmethod
-    def detect(cls, path: str | os.PathLike[str], reading: Reading) -> "Layout":
+    def detect(cls, stream: Any, reading: Reading) -> "Layout":
         """The layout of a CSV file, from its first bytes."""
-        with Place.parse(path).stream() as stream:
-            sample = stream.read(SAMPLE_BYTES + 1)
-        whole = len(sample) <= SAMPLE_BYTES
+        sample = stream.read(_SAMPLE_BYTES + 1)
+        whole = len(sample) <= _SAMPLE_BYTES
         encoding = reading.encoding or _encoding(sample)
         text = sample.decode(encoding, "replace")
         if not text.strip():
@@ -114,6 +114,85 @@ class Layout:
         if reading.skip is None and lines[place]:
             told.append(f"with the header of line {lines[place] + 1}, as with skip={lines[place]}")
         return cls(encoding, delimiter, decimal, lines[place], tuple(names), tuple(told))
+
+
+def read_sheet(stream: Any, missing: Collection[str], reading: Reading) -> tuple[Any, Layout]:
+    """A sheet of an Excel file as a table, and how it was read.
+
+    Columns of numbers stay numbers, dates stay dates; anything else becomes text.
+    """
+    import pyarrow as pa
+
+    sheets, sheet, rows = _cells(stream, reading.sheet)
+    others = f"; other sheets: {', '.join(sheets[1:])}" if len(sheets) > 1 else ""
+    use = f"{others}; use sheet={sheets[1]!r}" if reading.sheet is None and others else others
+    if not rows:
+        raise InvalidInputError(f"expected a header, found an empty sheet{use}")
+    place = header_of(rows) if reading.skip is None else min(reading.skip, len(rows) - 1)
+    body = [[_value(cell, missing) for cell in row] for row in rows[place + 1 :]]
+    if not body:
+        raise InvalidInputError(f"expected rows, found only a header{use}")
+    decimal = reading.decimal or decimal_of(
+        cell.strip() for row in body for cell in row if isinstance(cell, str)
+    )
+    told = []
+    if reading.sheet is None and others:
+        told.append(f"from its first sheet, as with sheet={sheet!r}{others}")
+    if reading.skip is None and place:
+        told.append(f"with the header of line {place + 1}, as with skip={place}")
+    if reading.decimal is None and decimal == ",":
+        told.append("with decimal=',' in text")
+    names, columns = named(rows[place]), zip(*body, strict=True)
+    table = pa.table([_array(cells, decimal) for cells in columns], names=names)
+    return table, Layout("", "", decimal, place, tuple(names), tuple(told))
+
+
+def _cells(stream: Any, wanted: str | None) -> tuple[list[str], str, list[list[Any]]]:
+    """Names of the sheets of an Excel file, and the name and the rows of one."""
+    need("excel", "openpyxl")
+    from openpyxl import load_workbook
+    from openpyxl.utils.exceptions import InvalidFileException
+
+    try:
+        book = load_workbook(io.BytesIO(stream.read()), read_only=True, data_only=True)
+        names = book.sheetnames
+        if wanted is not None and wanted not in names:
+            raise InvalidInputError(f"sheet: expected one of {', '.join(names)}, found {wanted!r}")
+        sheet = wanted or names[0]
+        rows = [list(row) for row in book[sheet].iter_rows(values_only=True)]
+    except InvalidInputError:
+        raise
+    except (InvalidFileException, BadZipFile, OSError, KeyError, ValueError, SyntaxError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InvalidInputError(f"expected an Excel file, found: {reason}") from None
+    while rows and all(cell is None for cell in rows[-1]):
+        rows.pop()
+    width = max(map(len, rows), default=0)
+    return names, sheet, [row + [None] * (width - len(row)) for row in rows]
+
+
+def _value(cell: Any, missing: Collection[str]) -> Any:
+    """A cell, or None if its text marks a missing one; whole numbers have no decimal point."""
+    text = f"{cell:g}" if isinstance(cell, float) else str(cell).strip()
+    return None if text in missing else cell
+
+
+def _array(cells: Sequence[Any], decimal: str | None) -> Any:
+    """Booleans, numbers, dates, or else text; numbers get the decimal mark of the other texts."""
+    import pyarrow as pa
+
+    kinds = {type(cell) for cell in cells if cell is not None}
+    if kinds <= {int, float}:
+        return pa.array(cells, pa.float64() if kinds else pa.null())
+    if kinds in ({bool}, {datetime.datetime}):
+        return pa.array(cells)
+
+    def text(cell: Any) -> str:
+        return (
+            str(cell).replace(".", ",") if isinstance(cell, float) and decimal == "," else str(cell)
+        )
+
+    return pa.array([None if cell is None else text(cell) for cell in cells])
 
 
 def header_of(rows: Sequence[Sequence[Any]]) -> int:
@@ -153,11 +232,12 @@ def named(header: Sequence[Any]) -> list[str]:
     return names
 
 
-def tidied(path: str | os.PathLike[str], table: Any, told: Sequence[str]) -> Any:
-    """A whole table without anything that is not data, and one warning of how it was read.
+def tidied(path: str, table: Any, names: Sequence[str], told: Sequence[str]) -> Any:
+    """A table without anything that is not data, and one warning of how it was read.
 
     Left out: rows at the end with a single text, columns with neither name nor values, and an
-    unnamed first column that numbers the rows, as pandas writes it.
+    unnamed first column that numbers the rows, as pandas writes it.  ``names`` are those of all
+    columns of the file.  Columns of numbers are whole if all their values are.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -184,13 +264,16 @@ def tidied(path: str | os.PathLike[str], table: Any, told: Sequence[str]) -> Any
     if totals:
         said.append(f"without {totals} row(s) of totals at its end")
     table = table.slice(0, end)
-    for k, name in enumerate(table.column_names):
-        column = table[name]
+    for name in table.column_names:
+        column, k = table[name], names.index(name)
+        whole = _as_whole(column)
+        if whole is not None and pa.types.is_floating(column.type):
+            table = table.set_column(table.column_names.index(name), name, whole)
         if name not in (f"column {k + 1}", f"Unnamed: {k}"):
             continue
         if column.null_count == end:
             table = table.drop_columns(name)
-        elif k == 0 and _numbers_rows(column):
+        elif k == 0 and whole is not None and pc.count_distinct(whole).as_py() == len(whole):
             table = table.drop_columns(name)
             said.append("without its first column, which has no name and numbers the rows")
         elif name == f"column {k + 1}":
@@ -200,17 +283,14 @@ def tidied(path: str | os.PathLike[str], table: Any, told: Sequence[str]) -> Any
     return table
 
 
-def _numbers_rows(column: Any) -> bool:
-    """Whether a column of an Arrow table has a different whole number in every row."""
+def _as_whole(column: Any) -> Any:
+    """A column of an Arrow table as whole numbers; None if they are not, or have gaps."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     try:
-        numbers = pc.cast(column, pa.float64())
+        return None if column.null_count else column.cast(pa.float64()).cast(pa.int64())
     except pa.ArrowException:
-        return False
-    whole = numbers.null_count == 0 and pc.all(pc.equal(pc.floor(numbers), numbers)).as_py()
-    return bool(whole) and pc.count_distinct(numbers).as_py() == len(numbers)
+        return None
 
 
 def _encoding(sample: bytes) -> str:

@@ -1,36 +1,30 @@
 """Models that were fitted on a table in a file, with the target's name beside them."""
 
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
-
-import torch
 
 from sharpgp import persistence
 from sharpgp._progress import show_progress
-from sharpgp._validation import as_count
 from sharpgp.data.column import Column
 from sharpgp.data.encoding import TableEncoding
 from sharpgp.data.far_targets import number_rows
 from sharpgp.data.inputs import seed_of
 from sharpgp.estimator import SharpGPRegressor
-from sharpgp.exceptions import InvalidInputError, SavedModelError, warn
-from sharpgp.tabular.cluster import visitors
-from sharpgp.tabular.files import AS_GUESSED, MAX_ROWS_FITTED, read_whole
+from sharpgp.exceptions import InvalidInputError, SavedModelError
+from sharpgp.tabular.files import AS_GUESSED, MAX_ROWS_FITTED
 from sharpgp.tabular.labelled import (
     Labelled,
     as_fitted,
-    features_among,
     groups_in,
     labelled,
-    rows_of,
+    read_whole,
     training_rows,
 )
-from sharpgp.tabular.layout import Reading, tidied
-from sharpgp.tabular.sample import Draw, Memory, Sample, drawn, with_rows
-from sharpgp.tabular.sources import CsvRows, Source, check_columns, names_in
+from sharpgp.tabular.layout import Reading
+from sharpgp.tabular.sources import Source, check_columns
 
 
 @dataclass(frozen=True)
@@ -38,7 +32,7 @@ class SavedModel:
     """A fitted model, and the name of its target, if it is known.
 
     A model fitted on an array takes the columns of a table in order, as numbers.  ``rows``: number
-    of rows in the files, if the model was fitted to a sample of them.
+    of rows in the files, if the model was just fitted to them or to a sample.
     """
 
     model: SharpGPRegressor
@@ -56,22 +50,20 @@ class SavedModel:
         persistence.save(self.model, path, target=self.target)
 
     def encoding_for(
-        self,
-        path: str | os.PathLike[str],
-        unused: Iterable[str] = (),
-        reading: Reading = AS_GUESSED,
+        self, given: Any, unused: Iterable[str] = (), reading: Reading = AS_GUESSED
     ) -> TableEncoding:
         """The encoding for a file; raise if it lacks a column."""
         encoding: TableEncoding | None = getattr(self.model, "encoding_", None)
         if encoding is None:
-            names = [name for name in names_in(path, reading) if name not in set(unused)]
+            found = Source.from_data(given, reading=reading).names
+            names = [name for name in found if name not in set(unused)]
             if len(names) != self.model.n_features_in_:
                 raise InvalidInputError(
-                    f"{path}: expected {self.model.n_features_in_} columns, as many as the model "
+                    f"{given}: expected {self.model.n_features_in_} columns, as many as the model "
                     f"has features, found {len(names)}"
                 )
             return TableEncoding(tuple(Column(name) for name in names))
-        check_columns(path, encoding.names, reading)
+        check_columns(given, encoding.names, reading)
         return encoding
 
     def read(
@@ -85,13 +77,14 @@ class SavedModel:
         """A whole labelled file, without rows that lack a target."""
         target = target or self.target
         encoding = self.encoding_for(path, [name for name in (target, groups) if name], reading)
-        table, reading = read_whole(path, self.missing, reading)
+        table, decimal = read_whole(path, self.missing, reading)
         try:
-            table, y, numbers = labelled(table, target or "target", self.missing, reading.decimal)
-            rows = as_fitted(self.model, encoding, table, 1)
-            return Labelled(rows, y, target or "", groups_in(table, groups), numbers.tolist())
+            y, kept = labelled(table, target or "target", self.missing, decimal)
+            found = table.take(kept)
+            X, together = as_fitted(self.model, encoding, found, 1), groups_in(found, groups)
         except InvalidInputError as error:
             raise InvalidInputError(f"{path}: {error}") from None
+        return Labelled(X, y, target or "", together, (kept + 1).tolist(), len(table))
 
 
 def load_model(path: str | os.PathLike[str], *, device: Any = "auto") -> SavedModel:
@@ -118,22 +111,7 @@ def fit_file(
     missing: Sequence[str] = (),
     reading: Reading = AS_GUESSED,
 ) -> SavedModel:
-    r"""Fit a model on a CSV, Excel or Parquet file.
-
-    Parameters
-    ----------
-    path : str or path
-    target : str
-        Name of the target's column.
-    model : SharpGPRegressor
-    drop : names of columns that are not used
-    groups : str, optional
-        Name of a column that says which rows belong together; it is not a feature.
-    missing : sequence of str
-        Texts that mark a missing value in CSV and Excel files, such as ``"?"`` or ``"-999"``,
-        besides empty ones and ``NA``; later files of this model are read in the same way.
-    reading : Reading
-        Encoding, decimal mark, lines above the header and the like; otherwise guessed.
+    r"""Fit a model on all rows of a CSV, Excel or Parquet file; arguments of :func:`fit_files`.
 
     Examples
     --------
@@ -147,15 +125,9 @@ def fit_file(
     >>> fitted.model.encoding_.features
     ['x', 'kind=a', 'kind=b']
     """
-    columns: dict[str, Any] = {"drop": drop, "groups": groups, "missing": missing}
-    return fit_rows(training_rows(path, target, **columns, reading=reading), model)
-
-
-def fit_rows(rows: Labelled, model: SharpGPRegressor) -> SavedModel:
-    """Fit a model on rows that :func:`~sharpgp.tabular.labelled.training_rows` has read."""
-    with number_rows(rows.numbers):
-        model = model.fit(rows.X, rows.y, groups=rows.groups)
-    return SavedModel(model, rows.target)
+    given: dict[str, Any] = {"drop": drop, "groups": groups, "missing": missing}
+    all_rows: dict[str, Any] = {"rows": sys.maxsize, "memory": float(2**40)}
+    return fit_files(path, target, model, **given, reading=reading, **all_rows)
 
 
 def fit_files(
@@ -167,24 +139,23 @@ def fit_files(
     groups: str | None = None,
     missing: Sequence[str] = (),
     reading: Reading = AS_GUESSED,
-    memory: float | str = 2.0,
+    memory: float | str | None = None,
     rows: int = MAX_ROWS_FITTED,
     work: str | os.PathLike[str] | None = None,
     engine: str = "local",
     address: str | None = None,
     workers: int | None = None,
 ) -> SavedModel:
-    """Fit a model on rows drawn at random from files of any size.
+    """Fit a model on files of any size: on all rows, or on some drawn at random.
 
-    One pass over all rows draws a uniform sample, by a hash of each row's position.  The model is
-    then fitted to the sample as to any table in memory.  If all rows fit in memory, the result is
-    that of :func:`fit_file`.
+    One pass over all rows draws a uniform sample.  The model is then fitted to the sample as to any
+    table in memory.
 
     Parameters
     ----------
     source : path, several of these, dataset or data frame
-        CSV and Parquet files: their names, a folder, a pattern such as ``"data/*.parquet"``, or
-        addresses such as ``"s3://bucket/data/"``.  Folders named ``year=2020`` become a column.
+        CSV, Excel and Parquet files: their names, a folder, a pattern such as ``"data/*.parquet"``,
+        or addresses such as ``"s3://bucket/data/"``.  Folders named ``year=2020`` become a column.
         Or a ``pyarrow.dataset.Dataset``, a dask data frame, or a Ray Dataset.
     target : str
         Name of the target's column.
@@ -193,14 +164,15 @@ def fit_files(
     groups : str, optional
         Name of a column that says which rows belong together; it is not a feature.
     missing : sequence of str
-        Texts that mark a missing value, see :func:`fit_file`.
+        Texts that mark a missing value in CSV and Excel files, such as ``"?"`` or ``"-999"``,
+        besides empty ones and ``NA``; later files of this model are read in the same way.
     reading : Reading
-        How to read CSV files, see :func:`fit_file`.
-    memory : float or str
-        Memory for the sample and the pass, in GiB or as text such as ``"4GB"``; on a cluster, per
-        worker.
+        Encoding, decimal mark, lines above the header and the like; otherwise guessed.
+    memory : float or str, optional
+        Limit of the pass and the sample, not of the fit, in GiB or as text such as ``"4GB"``; on a
+        cluster, per worker.  By default 2 GiB, or what 10,000 rows take.
     rows : int
-        Most rows of the sample, to limit the time of the fit. ``memory`` may allow fewer.
+        Most rows of the sample, to limit time and memory of the fit. ``memory`` may allow fewer.
     work : path, optional
         Folder for progress.  After an interruption, the same call continues from there.  The folder
         stays until it is removed.  Frames of dask and Ray start over.
@@ -226,41 +198,19 @@ def fit_files(
     >>> fitted.rows, fitted.model.predict_interval([[0.5]], coverage=0.9).shape
     (400, (1, 2))
     """
-    limit, most, drop = Memory.parse(memory), as_count(rows, "rows", least=4), list(drop)
-    files = Source.from_data(source, drop, missing, reading)
-    features_among(files.names, target, drop, groups)
-    names = tuple(name for name in files.names if name not in drop)
-    seed, batch_rows = seed_of(model.random_state) or 0, limit.batch_rows(len(names))
-    most = min(most, limit.rows(len(names)))
-    draw = Draw(names, target, tuple(missing), seed, most, batch_rows)
-    engine = files.engine or engine
-    if engine == "local":
-        wanted = torch.get_num_threads() if workers is None else workers
-        workers = min(as_count(wanted, "workers", least=1), limit.threads(len(names)))
+    columns: dict[str, Any] = {"drop": drop, "groups": groups, "missing": missing}
+    limits: dict[str, Any] = {"memory": memory, "rows": rows, "work": work}
+    where: dict[str, Any] = {"engine": engine, "address": address, "workers": workers}
+    seed = seed_of(model.random_state) or 0
     with show_progress(model.verbose):
-        with visitors(engine, workers=workers, address=address) as visit_all:
-            sample = drawn(draw, files, visit_all, None if work is None else Path(work))
-        if sample.unlabelled:
-            told = f"{sample.unlabelled} of {sample.seen} targets are missing"
-            warn(f"{told}; these rows are left out", UserWarning)
-        columns: dict[str, Any] = {"groups": groups, "missing": missing, "reading": reading}
-        found = _encoded(sample, files, target, columns)
-        room = limit.rows(len(found.X.encoding.features))
-        if room < len(sample):
-            sample.cut(room)
-            found = _encoded(sample, files, target, columns)
-        seen = sample.seen
-        del sample
-        return replace(fit_rows(found, model), rows=seen)
+        found = training_rows(
+            source, target, **columns, reading=reading, **limits, **where, seed=seed
+        )
+        return fit_rows(found, model)
 
 
-def _encoded(sample: Sample, files: Source, target: str, columns: dict[str, Any]) -> Labelled:
-    """The drawn rows as features, named by their positions in the files."""
-    table, called = sample.rows(files)
-    if isinstance(files.units[0].rows, CsvRows):
-        table = tidied(files.units[0].source, table, ())
-        called = called[: len(table)]
-    try:
-        return rows_of(table, target, **columns)._replace(numbers=called)
-    except InvalidInputError as error:
-        raise InvalidInputError(with_rows(str(error), called)) from None
+def fit_rows(rows: Labelled, model: SharpGPRegressor) -> SavedModel:
+    """Fit a model on rows that :func:`~sharpgp.tabular.labelled.training_rows` has read."""
+    with number_rows(rows.numbers):
+        model = model.fit(rows.X, rows.y, groups=rows.groups)
+    return SavedModel(model, rows.target, rows.seen)
