@@ -13,7 +13,7 @@ from sharpgp.cli import app
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.tabular import fit_file, load_model
 from sharpgp.tabular.files import rows_in
-from sharpgp.tabular.labelled import read_whole
+from sharpgp.tabular.models import read_whole
 
 runner = CliRunner()
 

@@ -13,8 +13,8 @@ from sharpgp.cli import app
 from sharpgp.data import TableEncoding
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.tabular import load_model
-from sharpgp.tabular.labelled import training_rows
 from sharpgp.tabular.layout import Reading
+from sharpgp.tabular.models import training_rows
 
 N = 60
 RNG = np.random.default_rng(0)

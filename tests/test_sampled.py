@@ -25,7 +25,6 @@ from sharpgp.tabular import (
     cluster,
     fit_file,
     fit_files,
-    labelled,
     load_model,
     models,
     sample,
@@ -381,7 +380,7 @@ def test_the_command_takes_several_files_and_cleans_up(path, tmp_path, monkeypat
     refused = runner.invoke(app, [*arguments, "--engine", "spark"])
     assert (refused.exit_code, "engine: expected" in refused.stderr) == (2, True)
     (tmp_path / "model.sgp.work").mkdir()
-    monkeypatch.setattr(labelled, "drawn", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(models, "drawn", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     stopped = runner.invoke(app, arguments)
     assert stopped.exit_code == 130
     assert "model.sgp.work keeps what was read: the same command continues" in stopped.stderr
@@ -397,7 +396,7 @@ def test_the_command_takes_several_files_and_cleans_up(path, tmp_path, monkeypat
 )
 def test_the_command_draws_where_it_is_asked_to(path, tmp_path, monkeypatch, more, expected):
     asked = {}
-    monkeypatch.setattr(labelled, "training_rows", lambda *_, **given: asked.update(given))
+    monkeypatch.setattr(models, "training_rows", lambda *_, **given: asked.update(given))
     out = tmp_path / "model.sgp"
     runner.invoke(app, ["fit", str(path), "--target", "y", "--out", str(out), "--quiet", *more])
     assert asked["work"] == tmp_path / "model.sgp.work"
@@ -502,7 +501,7 @@ def test_answers_come_in_order_and_errors_as_they_are(path, small_units):
     def refuse(_):
         raise InvalidInputError("no")
 
-    error = cluster.on_worker(refuse, units[0], path)
+    error = cluster.visited(refuse, units[0], path)
     with pytest.raises(InvalidInputError, match="no"):
         next(cluster._checked("ray", iter([error])))
 
@@ -554,7 +553,7 @@ class Slow:
 def test_a_cluster_that_is_joined_is_used_and_may_lose_a_node(engine, drawn, path, monkeypatch):
     pytest.importorskip({"ray": "ray", "dask": "distributed"}[engine])
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([os.path.dirname(__file__), *os.sys.path]))
-    expected, lost, real = drawn(path, rows=100), [], labelled.drawn
+    expected, lost, real = drawn(path, rows=100), [], models.drawn
     with {"ray": ray_nodes, "dask": dask_workers}[engine]() as lose:
 
         def losing(draw, files, visit_all, folder):
@@ -566,10 +565,10 @@ def test_a_cluster_that_is_joined_is_used_and_may_lose_a_node(engine, drawn, pat
 
             return real(draw, files, visit, folder)
 
-        monkeypatch.setattr(labelled, "drawn", losing)
+        monkeypatch.setattr(models, "drawn", losing)
         np.testing.assert_array_equal(drawn(path, rows=100, engine=engine), expected)
         assert lost
-        monkeypatch.setattr(labelled, "drawn", real)
+        monkeypatch.setattr(models, "drawn", real)
         for frame in frames(engine):
             np.testing.assert_array_equal(drawn(frame), all_rows())
 

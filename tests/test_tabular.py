@@ -18,7 +18,7 @@ from sharpgp.data import Column, TableEncoding
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.dense import add_to_diagonal
 from sharpgp.tabular import load_model, prediction
-from sharpgp.tabular.labelled import read_whole
+from sharpgp.tabular.models import read_whole
 from sharpgp.tabular.prediction import Request, predict_file
 from tolerances import rounding
 

@@ -13,7 +13,7 @@ import numpy as np
 from helpers import method, wavy
 from random_models import damaged, forged
 from sharpgp import SharpGPError, SharpGPRegressor
-from sharpgp.tabular.labelled import read_whole
+from sharpgp.tabular.models import read_whole
 from sharpgp_benchmarks import datasets
 from sharpgp_benchmarks.run import run
 from sharpgp_benchmarks.store import Store

@@ -59,8 +59,8 @@ def check(
     """
     from sharpgp.cli.options import check_writable
     from sharpgp.cli.wording import worded
-    from sharpgp.tabular.labelled import checked
     from sharpgp.tabular.layout import Reading
+    from sharpgp.tabular.models import checked
 
     if out is not None:
         check_writable(out)
@@ -173,8 +173,8 @@ def fit(
         check_settings,
         check_writable,
     )
-    from sharpgp.tabular.labelled import training_rows
     from sharpgp.tabular.layout import Reading
+    from sharpgp.tabular.models import training_rows
 
     settings: dict[str, Any] = {
         "base": base_of(base),
@@ -270,7 +270,7 @@ def predict(
     complete.
     """
     from sharpgp.cli.options import check_place, check_writable, numbers_of
-    from sharpgp.tabular.files import check_output, is_one_file, rows_in
+    from sharpgp.tabular.files import check_output, rows_in
     from sharpgp.tabular.layout import Reading
     from sharpgp.tabular.prediction import Request, predict_file
 
@@ -282,7 +282,7 @@ def predict(
     request.check_names(data, reading)
     saved = _loaded(model, device, quiet)
     where: dict[str, Any] = {"engine": engine, "address": address, "workers": workers}
-    with short_warnings(), bar(not quiet, rows_in(data) if is_one_file(data) else None) as progress:
+    with short_warnings(), bar(not quiet, rows_in(data)) as progress:
         rows = predict_file(saved, data, out, request, reading=reading, progress=progress, **where)
     if str(out) != "-":
         typer.echo(f"Predicted {rows} rows: {', '.join(request.names)}; wrote {out}")

@@ -52,46 +52,47 @@ def visitors(engine: str, *, workers: int | None, address: str | None) -> Iterat
             f"address: expected none with the engine local, found {address!r}; choose the engine "
             "ray or dask"
         )
-    with {"local": _local, "ray": _ray, "dask": _dask}[engine](workers, address) as visit_all:
+    if engine == "local" and workers in (None, 1):
+        yield map
+        return
+    engines: dict[str, Any] = {"local": _local, "ray": _ray, "dask": _dask}
+    with engines[engine](workers, address) as (share, submit, cores):
+
+        def visit_all(visit: Callable[[Unit], Any], units: Iterable[Unit]) -> Iterator[Any]:
+            held = share(visit)
+
+            def send(unit: Unit) -> Any:
+                return submit(held, replace(unit, rows=None), unit.rows)
+
+            return _checked(engine, in_order(send, units, cores))
+
         yield visit_all
 
 
+# Each engine gives: a function that shares what visits units, one that submits it, a unit and its
+# rows, for a future, and the number of its workers.
+
+
 @contextmanager
-def _local(workers: int | None, _: str | None) -> Iterator[Visitors]:
-    if workers in (None, 1):
-        yield map
-        return
+def _local(workers: int, _: str | None) -> Iterator[Any]:
     with ThreadPoolExecutor(workers) as pool:
-
-        def visit_all(visit: Callable[[Unit], Any], units: Iterable[Unit]) -> Iterator[Any]:
-            return in_order(lambda unit: pool.submit(visit, unit), units, workers)
-
         try:
-            yield visit_all
+            yield _itself, lambda *given: pool.submit(visited, *given), workers
         finally:
             pool.shutdown(cancel_futures=True)
 
 
 @contextmanager
-def _ray(workers: int | None, address: str | None) -> Iterator[Visitors]:
+def _ray(workers: int | None, address: str | None) -> Iterator[Any]:
     with ray_cluster(address, workers) as cores:
         import ray
 
-        task: Any = ray.remote(num_cpus=1, max_retries=_RETRIES)(on_worker)
-
-        def visit_all(visit: Callable[[Unit], Any], units: Iterable[Unit]) -> Iterator[Any]:
-            held = ray.put(visit)
-
-            def send(unit: Unit) -> Any:
-                return task.remote(held, replace(unit, rows=None), unit.rows).future()
-
-            return _checked("ray", in_order(send, units, cores))
-
-        yield visit_all
+        task: Any = ray.remote(num_cpus=1, max_retries=_RETRIES)(_visited_alone)
+        yield ray.put, lambda *given: task.remote(*given).future(), cores
 
 
 @contextmanager
-def _dask(workers: int | None, address: str | None) -> Iterator[Visitors]:
+def _dask(workers: int | None, address: str | None) -> Iterator[Any]:
     import torch
 
     # A local cluster sets an environment of one thread, which torch reads on first use, and workers
@@ -102,19 +103,16 @@ def _dask(workers: int | None, address: str | None) -> Iterator[Visitors]:
 
         torch.set_num_threads(threads)
 
-        def visit_all(visit: Callable[[Unit], Any], units: Iterable[Unit]) -> Iterator[Any]:
+        def share(visit: Any) -> Any:
+            # The answer of a task is made again if all workers that held it are lost.
             with warnings.catch_warnings(action="ignore", category=UserWarning):  # of large models
-                # The answer of a task is made again if all workers that held it are lost.
-                held = client.submit(_itself, visit, pure=False)
+                return client.submit(_itself, visit, pure=False)
 
-            def send(unit: Unit) -> Any:
-                work = delayed(on_worker, pure=False)(held, replace(unit, rows=None), unit.rows)
-                return client.compute(work, retries=_RETRIES)
-
-            return _checked("dask", in_order(send, units, cores))
+        def submit(*given: Any) -> Any:
+            return client.compute(delayed(_visited_alone, pure=False)(*given), retries=_RETRIES)
 
         try:
-            yield visit_all
+            yield share, submit, cores
         finally:
             torch.set_num_threads(threads)
 
@@ -123,15 +121,19 @@ def _itself(given: Any) -> Any:
     return given
 
 
-def on_worker(visit: Callable[[Unit], Any], unit: Unit, rows: Any) -> Any:
+def visited(visit: Callable[[Unit], Any], unit: Unit, rows: Any) -> Any:
     """``visit(unit)`` with these rows; the library's own errors are returned as answers."""
-    import torch
-
-    torch.set_num_threads(1)  # one worker per core
     try:
         return visit(replace(unit, rows=rows))
     except SharpGPError as error:
         return error
+
+
+def _visited_alone(visit: Callable[[Unit], Any], unit: Unit, rows: Any) -> Any:
+    import torch
+
+    torch.set_num_threads(1)  # one worker per core
+    return visited(visit, unit, rows)
 
 
 def in_order(send: Callable[[Unit], Any], units: Iterable[Unit], workers: int) -> Iterator[Any]:
@@ -146,19 +148,18 @@ def in_order(send: Callable[[Unit], Any], units: Iterable[Unit], workers: int) -
 
 
 def _checked(engine: str, answers: Iterator[Any]) -> Iterator[Any]:
-    """Answers of a cluster, whose failures become one-line errors."""
+    """Answers, of which errors are raised; failures of a cluster become one-line errors."""
     try:
         for answer in answers:
             if isinstance(answer, SharpGPError):
                 raise answer
             yield answer
-    except SharpGPError:
-        raise
     except Exception as error:
+        if engine == "local" or isinstance(error, SharpGPError):
+            raise
         reason = [type(error).__name__, *str(error).strip().splitlines()][-1]
-        raise SharpGPError(
-            f"engine {engine}: expected answers for all rows, found: {reason}"
-        ) from error
+        found = f"engine {engine}: expected answers for all rows, found: {reason}"
+        raise SharpGPError(found) from error
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePath
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 from urllib.parse import unquote
 
 from sharpgp._files import replacing
@@ -126,15 +126,14 @@ class Place(os.PathLike[str]):
             names = [one for one in files.glob(name) if files.isfile(one)]
         if not names:
             raise InvalidInputError(f"{self}: expected .parquet or .csv files, found none")
-        return [self._sibling(one, base) for one in names]
+        clean = os.path.normpath if self.is_local else str
+        said = {one: self.said.replace(self.name, clean(one)) for one in names}
+        return [Place(self.filesystem, clean(one), said[one]).below(base) for one in names]
 
-    def _sibling(self, name: str, base: str) -> "Place":
-        """Another file of the same file system; folders below ``base`` give its keys."""
-        keys = dict(re.findall(r"([^/=]+)=([^/]*)/", unquote(name[len(base) :])))
-        name = os.path.normpath(name) if self.is_local else name
-        start, found, end = self.said.partition(self.name)
-        said = f"{start}{name}{end}" if found else name
-        return replace(self, name=name, said=said, keys=keys)
+    def below(self, base: str) -> "Place":
+        """The file with what folders below ``base`` say."""
+        folders = os.path.relpath(os.path.dirname(self.name) or ".", base or ".")
+        return replace(self, keys=dict(re.findall(r"([^/=]+)=([^/]*)", unquote(folders))))
 
 
 def format_of(path: str | os.PathLike[str]) -> Format:
@@ -163,12 +162,6 @@ def _is_table(below: str) -> bool:
         return False
 
 
-def is_one_file(given: Any) -> bool:
-    """Whether this names a single file, not a folder or a pattern."""
-    is_path = isinstance(given, str | os.PathLike)
-    return is_path and Place.parse(given).kind in ("file", "nothing")
-
-
 def places_of(given: Paths) -> list[Place]:
     """Files, sorted by name.
 
@@ -184,7 +177,7 @@ def places_of(given: Paths) -> list[Place]:
             found += place.inside()
     folders = [os.path.dirname(place.name) for place in single]
     base = os.path.commonpath(folders) if len({*map(os.path.isabs, folders)}) == 1 else ""
-    found += [place._sibling(place.name, base) for place in single]
+    found += [place.below(base) for place in single]
     if not found:
         raise InvalidInputError("expected at least one file, found none")
     return sorted(found, key=str)
@@ -310,16 +303,19 @@ def _plain_text(table: Any) -> Any:
 
 
 def rows_in(path: str | os.PathLike[str]) -> int | None:
-    """Number of rows of a file; None for Excel and remote CSV files.
+    """Number of rows of a file; None for Excel and remote CSV files, and where there are several.
 
     For a CSV file, the number of lines below the header; a quoted value may span several.
     """
-    form, place = format_of(path), Place.parse(path)
-    if form == "excel" or (form == "csv" and not place.is_local):
-        return None
+    place = Place.parse(path)
     with plain_errors(path):
+        if place.kind != "file":
+            return None
+        form = format_of(path)
         if form == "parquet":
             return int(place.parquet().metadata.num_rows)
+        if form == "excel" or not place.is_local:
+            return None
         lines, last = 0, b"\n"
         with place.stream() as file:
             for block in iter(partial(file.read, _BLOCK_BYTES), b""):
@@ -330,39 +326,29 @@ def rows_in(path: str | os.PathLike[str]) -> int | None:
 # ------------------------------------------------------------------ write
 
 
-class Writer(Protocol):
-    """Writes a table batch by batch."""
-
-    def write(self, table: Any) -> None:
-        """Append the rows of an Arrow table."""
-
-
-def check_output(path: str | os.PathLike[str]) -> Format:
-    """Format of a file to write; not Excel's."""
-    form = format_of(path)
-    if form == "excel":
+def check_output(path: str | os.PathLike[str]) -> None:
+    """Raise for a file that cannot be written: one of Excel."""
+    if format_of(path) == "excel":
         raise InvalidInputError(f"expected a .csv or .parquet file to write, found {path}")
-    return form
 
 
 @contextmanager
-def writing(path: str | os.PathLike[str], schema: Any) -> Iterator[Writer]:
-    """A writer of tables with this schema; the file appears only at the end, and whole.
+def writing(path: str | os.PathLike[str], schema: Any) -> Iterator[Any]:
+    """Arrow's writer of tables with this schema; the file appears only at the end, and whole.
 
     ``"-"`` is the standard output, as CSV.
     """
-    from pyarrow import csv
-    from pyarrow import parquet as pq
+    from pyarrow.csv import CSVWriter
+    from pyarrow.parquet import ParquetWriter
 
-    form = check_output(path)
+    check_output(path)
     if os.fspath(path) == "-":
-        with csv.CSVWriter(sys.stdout.buffer, schema) as writer:
+        with CSVWriter(sys.stdout.buffer, schema) as writer:
             yield writer
         return
-    with replacing(path) as temporary:
-        make = pq.ParquetWriter if form == "parquet" else csv.CSVWriter
-        with make(str(temporary), schema) as writer:
-            yield writer
+    make = ParquetWriter if format_of(path) == "parquet" else CSVWriter
+    with replacing(path) as temporary, make(str(temporary), schema) as writer:
+        yield writer
 
 
 # ------------------------------------------------------------------ errors

@@ -17,8 +17,8 @@ from sharpgp._validation import as_coverage, as_levels
 from sharpgp.data.encoding import TableEncoding
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.tabular.files import AS_GUESSED, ROWS, writing
-from sharpgp.tabular.labelled import as_fitted, groups_in
 from sharpgp.tabular.layout import Reading
+from sharpgp.tabular.models import as_fitted, groups_in, load_model
 from sharpgp.tabular.sources import Source, Unit, check_columns
 
 if TYPE_CHECKING:
@@ -77,24 +77,6 @@ class Request:
             raise InvalidInputError(
                 f"keep: expected names other than {both[0]!r}, which is predicted"
             )
-
-    def answer(
-        self, model: SharpGPRegressor, encoding: TableEncoding, batch: Any, first_row: int = 1
-    ) -> Any:
-        """An Arrow table with the kept columns of the batch and the predicted ones."""
-        import pyarrow as pa
-
-        X: Any = as_fitted(model, encoding, batch, first_row)
-        groups = groups_in(batch, self.groups)
-        parts = [model.predict(X, groups=groups)[:, None]]
-        if self.coverages:
-            ends = model.predict_interval(X, list(self.coverages), groups=groups)
-            parts.append(ends.transpose(0, 2, 1).reshape(len(ends), -1))
-        if self.quantiles:
-            parts.append(model.predict_quantiles(X, list(self.quantiles), groups=groups))
-        predicted = zip(self.names, np.hstack(parts).T, strict=True)
-        kept = {name: batch[name] for name in self.keep}
-        return pa.table(kept | {name: pa.array(values.copy()) for name, values in predicted})
 
 
 def predict_file(
@@ -155,9 +137,22 @@ class _Predict:
     request: Request
 
     def __call__(self, unit: Unit) -> Any:
-        """An Arrow table of predictions."""
+        """An Arrow table with the kept columns of a unit, a batch in memory, and predicted ones."""
+        import pyarrow as pa
+
         model = _loaded(self.model) if isinstance(self.model, bytes) else self.model
-        return self.request.answer(model, self.encoding, unit.rows, unit.first + 1)
+        batch, asked = unit.rows, self.request
+        X: Any = as_fitted(model, self.encoding, batch, unit.first + 1)
+        groups = groups_in(batch, asked.groups)
+        parts = [model.predict(X, groups=groups)[:, None]]
+        if asked.coverages:
+            ends = model.predict_interval(X, list(asked.coverages), groups=groups)
+            parts.append(ends.transpose(0, 2, 1).reshape(len(ends), -1))
+        if asked.quantiles:
+            parts.append(model.predict_quantiles(X, list(asked.quantiles), groups=groups))
+        predicted = zip(asked.names, np.hstack(parts).T, strict=True)
+        kept = {name: batch[name] for name in asked.keep}
+        return pa.table(kept | {name: pa.array(values.copy()) for name, values in predicted})
 
 
 def _batches(files: Source, names: Sequence[str], source: str) -> Iterator[Unit]:
@@ -189,8 +184,6 @@ def _bytes_of(saved: SavedModel) -> bytes:
 @lru_cache(maxsize=1)
 def _loaded(content: bytes) -> SharpGPRegressor:
     """The model in a file's bytes, loaded once per process."""
-    from sharpgp.tabular.models import load_model
-
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.sgp"
         path.write_bytes(content)

@@ -123,9 +123,9 @@ class Draw:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        for name in self.names:
-            column = batch.column(name)
-            bad = pc.index(pc.is_inf(column), True).as_py() if _is_float(column) else -1
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            is_float = pa.types.is_floating(column.type)
+            bad = pc.index(pc.is_inf(column), True).as_py() if is_float else -1
             if bad >= 0:
                 raise InvalidInputError(
                     f"column {name!r}: expected finite numbers, found inf in row {bad + 1}"
@@ -140,12 +140,6 @@ class Draw:
         for name, values in own.items():
             table = table.append_column(name, pa.array(values))
         return Sample(self.most, n, int(unlabelled.sum()), table)
-
-
-def _is_float(column: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_floating(column.type))
 
 
 def random_numbers(seed: int, file: int, first: int, n: int) -> np.ndarray:

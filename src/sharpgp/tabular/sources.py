@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate, groupby
 from types import MappingProxyType
 from typing import Any
 
@@ -178,26 +179,27 @@ def _of_parts(engine: str | None, names: Iterable[Any], parts: Iterable[Any]) ->
 
 def _of_dataset(given: Any) -> Source:
     """Each fragment is a unit; a filtered dataset is one."""
-    names, schema = tuple(given.schema.names), given.schema
     try:
-        fragments = sorted(given.get_fragments(), key=lambda one: getattr(one, "path", ""))
+        parts = sorted(given.get_fragments(), key=lambda one: getattr(one, "path", ""))
     except ValueError:  # of a filter
-        return Source(names, (Unit("dataset", 0, 0, partial(_scanned, given, {})),))
-    paths = [getattr(one, "path", f"fragment {k}") for k, one in enumerate(fragments)]
-    units = (
-        Unit(path, k, 0, partial(_scanned, one, {"schema": schema}))
-        for k, (path, one) in enumerate(zip(paths, fragments, strict=True))
+        parts = [given]
+    units = tuple(
+        Unit(getattr(one, "path", "dataset"), k, 0, partial(_scanned, one, given.schema))
+        for k, one in enumerate(parts)
     )
-    if not all(hasattr(one, "path") for one in fragments):
-        return Source(names, tuple(units))
-    return Source(names, tuple(units), [_identity(one.filesystem, one.path) for one in fragments])
+    in_files = all(hasattr(one, "path") for one in parts)
+    about = [_identity(one.filesystem, one.path) for one in parts] if in_files else None
+    return Source(tuple(given.schema.names), units, about)
 
 
-def _scanned(given: Any, options: dict[str, Any], names: Sequence[str], most: int) -> Any:
+def _scanned(given: Any, schema: Any, names: Sequence[str], most: int) -> Any:
     """Rows of a dataset, or a fragment of one, as Arrow scans it."""
-    few: dict[str, Any] = {"batch_size": most, "batch_readahead": 1, "use_threads": False}
+    from pyarrow import dataset
+
+    how: dict[str, Any] = {"batch_size": most, "batch_readahead": 1, "use_threads": False}
+    how |= {"schema": schema} if isinstance(given, dataset.Fragment) else {}
     with plain_errors(getattr(given, "path", "dataset")):
-        yield from given.scanner(columns=list(names), **few, **options).to_batches()
+        yield from given.scanner(columns=list(names), **how).to_batches()
 
 
 def _of_frame(frame: Any, names: Iterable[str], most: int) -> Iterator[Any]:
@@ -319,14 +321,11 @@ def _of_parquet(place: Place) -> tuple[Any, list[tuple[int, Rows]]]:
     """Schema and row groups in order; small ones share a part."""
     file = place.parquet()
     sizes = [file.metadata.row_group(k).num_rows for k in range(file.num_row_groups)]
+    ends = [0, *accumulate(sizes)]
     parts: list[tuple[int, Rows]] = []
-    groups: list[int] = []
-    first = rows = 0
-    for k, size in enumerate(sizes):
-        groups, rows = [*groups, k], rows + size
-        if k + 1 == len(sizes) or rows + sizes[k + 1] > UNIT_ROWS:
-            parts.append((first, partial(_row_groups, place, groups)))
-            groups, first, rows = [], first + rows, 0
+    for _, together in groupby(range(len(sizes)), lambda k: (ends[k + 1] - 1) // UNIT_ROWS):
+        groups = list(together)
+        parts.append((ends[groups[0]], partial(_row_groups, place, groups)))
     return file.schema_arrow.remove_metadata(), parts
 
 
