@@ -12,7 +12,6 @@ from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.kernels.by_name import KERNELS
 from sharpgp.models.bases import POOLS
 from sharpgp.models.trees.tree_model import TREES
-from sharpgp.tabular import cluster
 
 FIT = ["fit", "t.csv", "--target", "y", "--out", "m.sgp"]
 WRONG = {
@@ -97,7 +96,6 @@ def test_names_are_those_of_the_library():
     assert (KERNELS, (*KERNELS, *TREES)) == (options.KERNELS, options.BASES)
     assert {*options.CALIBRATIONS, *entry_point_names(METHODS)} == {"auto", *known_methods()}
     assert tuple(POOLS) == options.EFFORTS
-    assert tuple(cluster.ENGINES) == options.ENGINES
 
 
 @pytest.mark.parametrize("text", ["0", "a,1", "1,2,3", "2,1", "1,1", "nan,1"])

@@ -6,16 +6,19 @@ from typing import Annotated, Any
 
 import typer
 
-from sharpgp._progress import show_progress, start_phase
+from sharpgp._progress import start_phase
 from sharpgp.cli._app import app
-from sharpgp.cli.display import bar, short_warnings, spinner
+from sharpgp.cli.display import shown
 from sharpgp.exceptions import SavedModelError
 
 QUIET = Annotated[bool, typer.Option("--quiet", help="No progress display.")]
 DEVICE = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 ENGINE = Annotated[str, typer.Option(help="local, or ray or dask for a cluster.")]
 ADDRESS = Annotated[str | None, typer.Option(help="Address of a cluster.")]
-WORKERS = Annotated[int | None, typer.Option(help="Processes of the cluster.")]
+WORKERS = Annotated[
+    int | None,
+    typer.Option(help="Processes of the cluster; in fits also threads that read on this machine."),
+]
 ENCODING = Annotated[
     str | None, typer.Option(help="Encoding of a CSV file, such as latin-1; guessed otherwise.")
 ]
@@ -65,7 +68,7 @@ def check(
     if out is not None:
         check_writable(out)
     reading = Reading(encoding, decimal, skip, sheet, dates)
-    with short_warnings():
+    with shown():
         found = checked(
             data, target, drop=drop or [], groups=groups, missing=missing or [], reading=reading
         )
@@ -199,7 +202,7 @@ def fit(
     folder = out.with_name(f"{out.name}.work")
     how: dict[str, Any] = {"memory": memory, "rows": rows, "work": folder, "seed": seed}
     where: dict[str, Any] = {"engine": engine, "address": address, "workers": workers}
-    with short_warnings(), show_progress(-1 if quiet else 1):
+    with shown(quiet):
         try:
             found = training_rows(data, target, **columns, **how, **where)
             start_phase("loading")
@@ -270,7 +273,7 @@ def predict(
     complete.
     """
     from sharpgp.cli.options import check_place, check_writable, numbers_of
-    from sharpgp.tabular.files import check_output, rows_in
+    from sharpgp.tabular.files import check_output
     from sharpgp.tabular.layout import Reading
     from sharpgp.tabular.prediction import Request, predict_file
 
@@ -280,10 +283,10 @@ def predict(
     request = Request(coverage or [0.95], numbers_of(quantiles), keep or [], groups)
     reading = Reading(encoding, decimal, skip, sheet)
     request.check_names(data, reading)
-    saved = _loaded(model, device, quiet)
     where: dict[str, Any] = {"engine": engine, "address": address, "workers": workers}
-    with short_warnings(), bar(not quiet, rows_in(data)) as progress:
-        rows = predict_file(saved, data, out, request, reading=reading, progress=progress, **where)
+    with shown(quiet):
+        saved = _loaded(model, device)
+        rows = predict_file(saved, data, out, request, reading=reading, **where)
     if str(out) != "-":
         typer.echo(f"Predicted {rows} rows: {', '.join(request.names)}; wrote {out}")
 
@@ -329,11 +332,12 @@ def report(
     reading = Reading(encoding, decimal, skip, sheet)
     if data is not None:
         check_columns(data, [name for name in (target, groups) if name], reading)
-    saved = _loaded(model, device, quiet)
-    from sharpgp.diagnostics import diagnose
-    from sharpgp.report import render_report, verdict_of
+    with shown(quiet):
+        saved = _loaded(model, device)
+        from sharpgp.diagnostics import diagnose
+        from sharpgp.report import render_report, verdict_of
 
-    with short_warnings(), spinner("predicting", not quiet):
+        start_phase("predicting")
         if data is None:
             found = diagnose(saved.model, target=target or saved.target, unit=unit)
         else:
@@ -367,11 +371,11 @@ def _remove(folder: Path) -> None:
         folder.rmdir()
 
 
-def _loaded(path: Path, device: str, quiet: bool) -> Any:
+def _loaded(path: Path, device: str) -> Any:
     """The model in a file; a missing file is an error before the libraries load."""
     if not path.exists():
         raise SavedModelError(f"cannot load {path}: there is no such file")
-    with spinner("loading", not quiet):
-        from sharpgp.tabular import load_model
+    start_phase("loading")
+    from sharpgp.tabular import load_model
 
-        return load_model(path, device=device)
+    return load_model(path, device=device)

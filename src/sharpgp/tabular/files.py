@@ -302,11 +302,13 @@ def _plain_text(table: Any) -> Any:
     return table
 
 
-def rows_in(path: str | os.PathLike[str]) -> int | None:
-    """Number of rows of a file; None for Excel and remote CSV files, and where there are several.
+def rows_in(path: Any) -> int | None:
+    """Number of rows of a Parquet or CSV file on this machine; None for anything else.
 
     For a CSV file, the number of lines below the header; a quoted value may span several.
     """
+    if not isinstance(path, str | os.PathLike):
+        return None
     place = Place.parse(path)
     with plain_errors(path):
         if place.kind != "file":

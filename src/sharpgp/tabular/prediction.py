@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sharpgp import _progress as progress
 from sharpgp._validation import as_coverage, as_levels
 from sharpgp.data.encoding import TableEncoding
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.tabular.files import AS_GUESSED, ROWS, writing
+from sharpgp.tabular.files import AS_GUESSED, ROWS, rows_in, writing
 from sharpgp.tabular.layout import Reading
 from sharpgp.tabular.models import as_fitted, groups_in, load_model
 from sharpgp.tabular.sources import Source, Unit, check_columns
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     from sharpgp.data.column import Column
     from sharpgp.estimator import SharpGPRegressor
     from sharpgp.tabular.models import SavedModel
-
-#: Called with the number of rows done so far.
-Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,6 @@ def predict_file(
     engine: str = "local",
     address: str | None = None,
     workers: int | None = None,
-    progress: Progress | None = None,
 ) -> int:
     """Predict every row of a CSV or Parquet file into another file; returns the number of rows.
 
@@ -110,6 +107,7 @@ def predict_file(
     else:
         visit = _Predict(_bytes_of(saved), encoding, request)
     rows = 0
+    progress.start_phase("predicting", "row", rows_in(source) or 0)
     try:
         with visitors(engine, workers=workers, address=address) as visit_all:
             answers = visit_all(visit, units)
@@ -120,8 +118,7 @@ def predict_file(
                 for table in chain([first], answers):
                     writer.write(table)
                     rows += table.num_rows
-                    if progress is not None:
-                        progress(rows)
+                    progress.advance(table.num_rows)
     except InvalidInputError as error:
         text = str(error)
         raise InvalidInputError(text if str(source) in text else f"{source}: {text}") from None
