@@ -19,6 +19,16 @@ WORKERS = Annotated[
     int | None,
     typer.Option(help="Processes of the cluster; in fits also threads that read on this machine."),
 ]
+DROP = Annotated[
+    list[str] | None,
+    typer.Option(help="Column not to use, such as an identifier; may be repeated."),
+]
+GROUPS = Annotated[
+    str | None,
+    typer.Option(
+        help="Column that says which rows belong together, such as a patient's; not a feature."
+    ),
+]
 ENCODING = Annotated[
     str | None, typer.Option(help="Encoding of a CSV file, such as latin-1; guessed otherwise.")
 ]
@@ -42,12 +52,8 @@ def check(
     data: Annotated[Path, typer.Argument(help="Table with a header, as for fit.")],
     target: Annotated[str, typer.Option(help="Column to predict.")],
     out: Annotated[Path | None, typer.Option(help="HTML file to write, besides the text.")] = None,
-    drop: Annotated[
-        list[str] | None, typer.Option(help="Column not to use; may be repeated.")
-    ] = None,
-    groups: Annotated[
-        str | None, typer.Option(help="Column that says which rows belong together.")
-    ] = None,
+    drop: DROP = None,
+    groups: GROUPS = None,
     missing: MISSING = None,
     encoding: ENCODING = None,
     decimal: DECIMAL = None,
@@ -119,16 +125,8 @@ def fit(
             "for values where targets pile up, none for no bounds."
         ),
     ] = "auto",
-    drop: Annotated[
-        list[str] | None,
-        typer.Option(help="Column not to use, such as an identifier; may be repeated."),
-    ] = None,
-    groups: Annotated[
-        str | None,
-        typer.Option(
-            help="Column that says which rows belong together, such as a patient's; not a feature."
-        ),
-    ] = None,
+    drop: DROP = None,
+    groups: GROUPS = None,
     missing: MISSING = None,
     encoding: ENCODING = None,
     decimal: DECIMAL = None,
@@ -306,9 +304,7 @@ def report(
         str | None, typer.Option(help="Column of observed values. Default: that of the fit.")
     ] = None,
     unit: Annotated[str, typer.Option(help="Unit of the target, for the labels.")] = "",
-    groups: Annotated[
-        str | None, typer.Option(help="Column that says which rows belong together.")
-    ] = None,
+    groups: GROUPS = None,
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
     encoding: ENCODING = None,
     decimal: DECIMAL = None,

@@ -94,26 +94,46 @@ class Layout:
             raise InvalidInputError("expected a header and rows, found an empty file")
         tables = {mark: _rows(text, mark, whole) for mark in ",;\t|"}
         delimiter = max(tables, key=lambda mark: _fit(tables[mark]))
-        lines, rows = tables[delimiter]
-        place = header_of(rows) if reading.skip is None else _below(lines, reading.skip)
-        if reading.skip is None and (found := len(rows[place])) != _width(rows):
-            better = likely_header(rows)
-            raise InvalidInputError(
-                f"expected {_width(rows)} names, as many as most rows have values, found {found}; "
-                f"if the header is in line {lines[better] + 1}, use skip={lines[better]}"
-            )
-        names = named(rows[place])
-        decimal = reading.decimal or decimal_of(
-            cell.strip() for row in rows[place + 1 :] for cell in row
+        told = [f"as encoding={FALLBACK!r}, for it is not UTF-8"]
+        guessed = reading.encoding is None and encoding == FALLBACK
+        return cls.of_rows(
+            *tables[delimiter], reading, told if guessed else [], encoding, delimiter
         )
-        told = []
-        if reading.encoding is None and encoding == FALLBACK:
-            told.append(f"as encoding={FALLBACK!r}, for it is not UTF-8")
+
+    @classmethod
+    def of_rows(
+        cls,
+        lines: Sequence[int],
+        rows: Sequence[Sequence[Any]],
+        reading: Reading,
+        told: Sequence[str],
+        encoding: str = "",
+        delimiter: str = "",
+    ) -> "Layout":
+        """The layout of rows of cells, below so many lines each."""
+        place = header_of(rows)
+        if reading.skip is not None:
+            below = [k for k, above in enumerate(lines) if above >= reading.skip]
+            if not below:
+                raise InvalidInputError(
+                    f"skip: expected a header below {reading.skip} lines, found none"
+                )
+            place = below[0]
+        elif (found := len(rows[place])) != (width := _width(rows)):
+            better = next(k for k, row in enumerate(rows) if len(row) == width)
+            raise InvalidInputError(
+                f"expected {width} names, as many as most rows have values, found {found}; if the "
+                f"header is in line {lines[better] + 1}, use skip={lines[better]}"
+            )
+        texts = (cell.strip() for row in rows[place + 1 :] for cell in row if isinstance(cell, str))
+        decimal = reading.decimal or decimal_of(texts)
+        told = [*told]
         if reading.decimal is None and decimal == ",":
             told.append("with decimal=','")
         if reading.skip is None and lines[place]:
             told.append(f"with the header of line {lines[place] + 1}, as with skip={lines[place]}")
-        return cls(encoding, delimiter, decimal, lines[place], tuple(names), tuple(told))
+        names = tuple(named(rows[place]))
+        return cls(encoding, delimiter, decimal, lines[place], names, tuple(told))
 
 
 def read_sheet(stream: Any, missing: Collection[str], reading: Reading) -> tuple[Any, Layout]:
@@ -123,32 +143,23 @@ def read_sheet(stream: Any, missing: Collection[str], reading: Reading) -> tuple
     """
     import pyarrow as pa
 
-    sheets, sheet, rows = _cells(stream, reading.sheet)
+    sheets, rows = _cells(stream, reading.sheet)
     others = f"; other sheets: {', '.join(sheets[1:])}" if len(sheets) > 1 else ""
-    use = f"{others}; use sheet={sheets[1]!r}" if reading.sheet is None and others else others
+    is_first = reading.sheet is None and others
+    use = f"{others}; use sheet={sheets[1]!r}" if is_first else others
     if not rows:
         raise InvalidInputError(f"expected a header, found an empty sheet{use}")
-    place = header_of(rows) if reading.skip is None else min(reading.skip, len(rows) - 1)
-    body = [[_value(cell, missing) for cell in row] for row in rows[place + 1 :]]
+    told = [f"from its first sheet, as with sheet={sheets[0]!r}{others}"] if is_first else []
+    layout = Layout.of_rows(range(len(rows)), rows, reading, told)
+    body = [[_value(cell, missing) for cell in row] for row in rows[layout.skip + 1 :]]
     if not body:
         raise InvalidInputError(f"expected rows, found only a header{use}")
-    decimal = reading.decimal or decimal_of(
-        cell.strip() for row in body for cell in row if isinstance(cell, str)
-    )
-    told = []
-    if reading.sheet is None and others:
-        told.append(f"from its first sheet, as with sheet={sheet!r}{others}")
-    if reading.skip is None and place:
-        told.append(f"with the header of line {place + 1}, as with skip={place}")
-    if reading.decimal is None and decimal == ",":
-        told.append("with decimal=',' in text")
-    names, columns = named(rows[place]), zip(*body, strict=True)
-    table = pa.table([_array(cells, decimal) for cells in columns], names=names)
-    return table, Layout("", "", decimal, place, tuple(names), tuple(told))
+    columns = [_array(cells, layout.decimal) for cells in zip(*body, strict=True)]
+    return pa.table(columns, names=layout.names), layout
 
 
-def _cells(stream: Any, wanted: str | None) -> tuple[list[str], str, list[list[Any]]]:
-    """Names of the sheets of an Excel file, and the name and the rows of one."""
+def _cells(stream: Any, wanted: str | None) -> tuple[list[str], list[list[Any]]]:
+    """Names of the sheets of an Excel file, and the rows of one."""
     need("excel", "openpyxl")
     from openpyxl import load_workbook
     from openpyxl.utils.exceptions import InvalidFileException
@@ -158,8 +169,7 @@ def _cells(stream: Any, wanted: str | None) -> tuple[list[str], str, list[list[A
         names = book.sheetnames
         if wanted is not None and wanted not in names:
             raise InvalidInputError(f"sheet: expected one of {', '.join(names)}, found {wanted!r}")
-        sheet = wanted or names[0]
-        rows = [list(row) for row in book[sheet].iter_rows(values_only=True)]
+        rows = [list(row) for row in book[wanted or names[0]].iter_rows(values_only=True)]
     except InvalidInputError:
         raise
     except (InvalidFileException, BadZipFile, OSError, KeyError, ValueError, SyntaxError) as error:
@@ -168,7 +178,7 @@ def _cells(stream: Any, wanted: str | None) -> tuple[list[str], str, list[list[A
     while rows and all(cell is None for cell in rows[-1]):
         rows.pop()
     width = max(map(len, rows), default=0)
-    return names, sheet, [row + [None] * (width - len(row)) for row in rows]
+    return names, [row + [None] * (width - len(row)) for row in rows]
 
 
 def _value(cell: Any, missing: Collection[str]) -> Any:
@@ -209,17 +219,6 @@ def header_of(rows: Sequence[Sequence[Any]]) -> int:
         if 2 * filled > width:
             return place if len(row) == width else 0
     return 0
-
-
-def likely_header(rows: Sequence[Sequence[Any]]) -> int:
-    """The first row as long as most rows.
-
-    Examples
-    --------
-    >>> likely_header([["Sales, by shop"], ["shop", "area"], ["a", "1"]])
-    1
-    """
-    return next(place for place, row in enumerate(rows) if len(row) == _width(rows))
 
 
 def named(header: Sequence[Any]) -> list[str]:
@@ -352,11 +351,3 @@ def decimal_of(cells: Iterable[str]) -> str | None:
     commas = any(map(_COMMA.fullmatch, plain))
     points = any(map(_POINT.fullmatch, plain))
     return None if commas == points else "," if commas else "."
-
-
-def _below(lines: Sequence[int], skip: int) -> int:
-    """The first row that has at least ``skip`` lines above it."""
-    place = next((k for k, above in enumerate(lines) if above >= skip), None)
-    if place is None:
-        raise InvalidInputError(f"skip: expected a header below {skip} lines, found none")
-    return place
