@@ -210,6 +210,21 @@ def test_frames_of_dask_are_read_by_partition(drawn):
     assert len(drawn(frame, rows=50)) == 50
 
 
+def test_several_excel_files_and_notes_below_csv_files(drawn, tmp_path):
+    pytest.importorskip("openpyxl")
+    frame = made_table(90).to_pandas()
+    for k, part in enumerate((frame[:50], frame[50:])):
+        part.to_excel(tmp_path / f"{k}.xlsx", index=False)
+        part.to_csv(tmp_path / f"{k}.csv", index=False)
+        with (tmp_path / f"{k}.csv").open("a") as file:
+            file.write("Source: own survey\n")
+    sheets = drawn([tmp_path / "0.xlsx", tmp_path / "1.xlsx"])
+    with pytest.warns(UserWarning, match="without 1 line.s. at its end that are too short"):
+        found = drawn([tmp_path / "0.csv", tmp_path / "1.csv"])
+    assert len(found) == 90
+    np.testing.assert_allclose(sheets, found, rtol=1e-12)
+
+
 def test_an_index_that_pandas_wrote_is_no_feature(drawn, tmp_path):
     made_table().to_pandas().to_csv(tmp_path / "a.csv", sep=";", decimal=",")
     with pytest.warns(UserWarning, match="without its first column"):

@@ -224,22 +224,18 @@ def drawn(draw: Draw, source: Source, visit_all: Visitors, folder: Path | None) 
     done, total = _read(path, draw.most) if path else (0, Sample(draw.most))
     progress.advance(done)
     left: Iterator[Unit] = (replace(unit, below=total.below) for unit in units[done:])
-    saved = time.monotonic()
-
-    def save() -> None:
-        nonlocal saved
-        if path and time.monotonic() - saved >= SAVE_EVERY:
-            _write(path, done, total)
-            saved = time.monotonic()
-
+    start = saved = time.monotonic()
     try:
         for part in visit_all(draw, left):
             total.add(part)
             done += 1
             progress.advance()
-            save()
+            if path and time.monotonic() - saved >= SAVE_EVERY:
+                _write(path, done, total)
+                saved = time.monotonic()
     finally:
-        save()
+        if path and time.monotonic() - start >= SAVE_EVERY:
+            _write(path, done, total)
     total.cut(draw.most)
     return total
 
