@@ -68,16 +68,19 @@ def check(
     """
     from sharpgp.cli.options import check_writable
     from sharpgp.cli.wording import worded
+    from sharpgp.data import table_check
     from sharpgp.tabular.layout import Reading
-    from sharpgp.tabular.models import checked
+    from sharpgp.tabular.models import features_among, read_whole
 
     if out is not None:
         check_writable(out)
     reading = Reading(encoding, decimal, skip, sheet, dates)
     with shown():
-        found = checked(
-            data, target, drop=drop or [], groups=groups, missing=missing or [], reading=reading
-        )
+        table, decimal = read_whole(data, missing or (), reading)
+        features_among(table.column_names, target, drop or (), groups)
+        known: dict[str, Any] = {"missing": missing or (), "decimal": decimal, "dates": dates}
+        table = table.drop_columns(drop or [])
+        found = table_check.check(table, target, groups=groups, **known, first_row=1)
     told = [replace(one, says=worded(one.says), cure=worded(one.cure)) for one in found.findings]
     found = replace(found, findings=tuple(told))
     typer.echo(str(found))

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePath
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import unquote
 
 from sharpgp._files import replacing
@@ -20,9 +20,6 @@ from sharpgp.data.texts import MISSING
 from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.tabular.layout import FALLBACK, Layout, Reading
 
-Format = Literal["csv", "excel", "parquet"]
-#: A file, a folder, a pattern or an address, or several of these.
-Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 #: Rows held in memory at a time.
 ROWS = 10_000
 #: Default of the most rows of a file to fit, which takes minutes.
@@ -136,7 +133,7 @@ class Place(os.PathLike[str]):
         return replace(self, keys=dict(re.findall(r"([^/=]+)=([^/]*)", unquote(folders))))
 
 
-def format_of(path: str | os.PathLike[str]) -> Format:
+def format_of(path: str | os.PathLike[str]) -> str:
     """``"csv"``, ``"excel"`` or ``"parquet"``, by the file's name.
 
     Examples
@@ -162,8 +159,8 @@ def _is_table(below: str) -> bool:
         return False
 
 
-def places_of(given: Paths) -> list[Place]:
-    """Files, sorted by name.
+def places_of(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[Place]:
+    """Files, sorted by name, of a file, a folder, a pattern or an address, or of several of these.
 
     Folders and patterns are searched recursively; names that begin with ``.`` or ``_`` are skipped.
     """

@@ -20,7 +20,6 @@ from sharpgp.data import texts
 from sharpgp.data.column import Column
 from sharpgp.data.encoding import Encoded, TableEncoding, missing_columns
 from sharpgp.data.reading import values_of
-from sharpgp.data.table_check import TableCheck, check
 from sharpgp.exceptions import InvalidInputError, SavedModelError, warn
 from sharpgp.tabular.cluster import visitors
 from sharpgp.tabular.files import AS_GUESSED, MAX_ROWS_FITTED
@@ -302,23 +301,6 @@ def training_rows(
         sample.cut(room)
         found = encoded()
     return found
-
-
-def checked(
-    path: str | os.PathLike[str],
-    target: str,
-    *,
-    drop: Iterable[str] = (),
-    groups: str | None = None,
-    missing: Sequence[str] = (),
-    reading: Reading = AS_GUESSED,
-) -> TableCheck:
-    """What :func:`sharpgp.check` finds in a file; arguments as of :func:`training_rows`."""
-    table, decimal = read_whole(path, missing, reading)
-    features = features_among(table.column_names, target, drop, groups)
-    kept = [*features, target, *([groups] if groups else [])]
-    how: dict[str, Any] = {"missing": missing, "decimal": decimal, "dates": reading.dates}
-    return check(table.select(kept), target, groups=groups, **how, first_row=1)
 
 
 def read_whole(
