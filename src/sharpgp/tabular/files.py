@@ -27,7 +27,7 @@ MAX_ROWS_FITTED = 100_000
 #: Read a file without instructions.
 AS_GUESSED = Reading()
 # Bytes of a CSV file that are read at a time; its types are those of the first ones.
-_BLOCK_BYTES = 2**25
+_BLOCK_BYTES = 2**26
 # Excel's truth values in English, German, French, Spanish, Italian and Dutch.
 _TRUE = ["1", "true", "True", "TRUE", "WAHR", "VRAI", "VERDADERO", "VERO", "WAAR"]
 _FALSE = ["0", "false", "False", "FALSE", "FALSCH", "FAUX", "FALSO", "ONWAAR"]
