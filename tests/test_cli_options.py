@@ -1,6 +1,7 @@
 """What is wrong with a command is said at once: before the libraries that compute are loaded."""
 
 import json
+from inspect import signature
 
 import pytest
 
@@ -8,11 +9,12 @@ from processes import python
 from sharpgp._extras import METHODS, entry_point_names
 from sharpgp.calibration import known_methods
 from sharpgp.cli import options
+from sharpgp.cli.models import fit
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.kernels.by_name import KERNELS
 from sharpgp.models.bases import POOLS
 from sharpgp.models.trees.tree_model import TREES
-from sharpgp.tabular import cluster
+from sharpgp.tabular.files import MAX_ROWS_FITTED
 
 FIT = ["fit", "t.csv", "--target", "y", "--out", "m.sgp"]
 WRONG = {
@@ -97,7 +99,7 @@ def test_names_are_those_of_the_library():
     assert (KERNELS, (*KERNELS, *TREES)) == (options.KERNELS, options.BASES)
     assert {*options.CALIBRATIONS, *entry_point_names(METHODS)} == {"auto", *known_methods()}
     assert tuple(POOLS) == options.EFFORTS
-    assert tuple(cluster.ENGINES) == options.ENGINES
+    assert signature(fit).parameters["rows"].default == MAX_ROWS_FITTED
 
 
 @pytest.mark.parametrize("text", ["0", "a,1", "1,2,3", "2,1", "1,1", "nan,1"])

@@ -8,10 +8,12 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from sharpgp import SharpGPRegressor
 from sharpgp.cli import app
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.tabular import fit_file, load_model
-from sharpgp.tabular.files import read_batches, read_whole, rows_in
+from sharpgp.tabular.files import rows_in
+from sharpgp.tabular.models import read_whole
 
 runner = CliRunner()
 
@@ -64,13 +66,7 @@ def test_marks_of_gaps_are_remembered(frame, tmp_path):
     assert saved.read(path).X.missing.sum() == 6
     result = call("predict", out, path, "--out", tmp_path / "predictions.csv")
     assert result.exit_code == 0, result.output
-    assert (
-        sum(
-            batch["dose"].null_count
-            for batch in read_batches(path, {"dose": None}, 9, saved.missing)
-        )
-        == 6
-    )
+    assert read_whole(path, saved.missing)[0]["dose"].null_count == 6
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()
     for row in (["a", "b"], [1, "x"], [-999, "?"], [-999.0, " ? "], [2.5, "y"]):
@@ -86,8 +82,6 @@ def test_none_is_a_category_and_no_gap(tmp_path):
     path.write_text("treatment,dose\nnone,1\n,2\nNone,\nA,NA\n")
     found = read_whole(path)[0].to_pydict()
     assert found == {"treatment": ["none", None, "None", "A"], "dose": [1, 2, None, None]}
-    (batch,) = read_batches(path, {"treatment": None})
-    assert batch.to_pydict() == {"treatment": found["treatment"]}
 
 
 def test_a_spreadsheet_s_oddities_are_read_or_named(tmp_path):
@@ -187,7 +181,7 @@ def test_no_line_of_the_help_ends_in_mid_sentence(monkeypatch):
 def test_fit_file_refuses_groups_that_are_not_there(frame, tmp_path):
     frame.to_csv(tmp_path / "data.csv", index=False)
     with pytest.raises(InvalidInputError, match=re.escape("expected the column(s) clinic")):
-        fit_file(tmp_path / "data.csv", "response", None, groups="clinic")
+        fit_file(tmp_path / "data.csv", "response", SharpGPRegressor(), groups="clinic")
 
 
 def test_a_text_among_numbers_is_named_by_its_row_in_the_file(frame, tmp_path):

@@ -13,8 +13,8 @@ from sharpgp.cli import app
 from sharpgp.data import TableEncoding
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.tabular import load_model
-from sharpgp.tabular.labelled import training_rows
 from sharpgp.tabular.layout import Reading
+from sharpgp.tabular.models import training_rows
 
 N = 60
 RNG = np.random.default_rng(0)
@@ -346,7 +346,7 @@ def test_sheets_are_read_as_the_clean_table(tmp_path):
     book.save(tmp_path / "mixed.xlsx")
     with pytest.raises(InvalidInputError, match="only a header; other sheets: notes; use sheet="):
         training_rows(tmp_path / "mixed.xlsx", "rent")
-    with pytest.warns(UserWarning, match="with decimal=',' in text"):
+    with pytest.warns(UserWarning, match="with decimal=','"):
         found = training_rows(tmp_path / "mixed.xlsx", "rent", reading=Reading(sheet="notes"))
     np.testing.assert_array_equal(found.y, CLEAN["area"])
     with pytest.raises(InvalidInputError, match="sheet: expected one of Sheet, notes, found 'x'"):

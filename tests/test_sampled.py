@@ -5,6 +5,7 @@ import os
 import signal
 import time
 import warnings
+from concurrent.futures import Future
 from contextlib import contextmanager
 
 import numpy as np
@@ -18,8 +19,17 @@ from typer.testing import CliRunner
 from processes import python
 from sharpgp import SharpGPRegressor
 from sharpgp.cli import app
+from sharpgp.data import TableEncoding
 from sharpgp.exceptions import InvalidInputError, SharpGPError
-from sharpgp.tabular import cluster, fit_file, fit_files, load_model, models, sample, sources
+from sharpgp.tabular import (
+    cluster,
+    fit_file,
+    fit_files,
+    load_model,
+    models,
+    sample,
+    sources,
+)
 from sharpgp.tabular.layout import Reading
 from sharpgp.tabular.prediction import Request, predict_file
 from sharpgp.tabular.sample import Memory, random_numbers
@@ -50,13 +60,12 @@ def small_units(monkeypatch):
 @pytest.fixture
 def drawn(small_units, monkeypatch):
     """The rows that ``fit_files`` would fit a model to, as features, and targets, in one array."""
-    monkeypatch.setattr(models, "fit_rows", lambda rows, model: (rows, model))
-    monkeypatch.setattr(models, "replace", lambda fitted, rows: (fitted[0], rows))
+    monkeypatch.setattr(models, "fit_rows", lambda rows, model: rows)
 
     def ask(source, seed=0, **settings):
         model = SharpGPRegressor(random_state=seed)
-        rows, seen = fit_files(source, "y", model, **{"drop": ["who"], **settings})
-        ask.seen, ask.rows = seen, rows
+        rows = fit_files(source, "y", model, **{"drop": ["who"], **settings})
+        ask.seen, ask.rows = rows.seen, rows
         return np.column_stack([rows.X.features, rows.y])
 
     return ask
@@ -68,9 +77,10 @@ def path(tmp_path):
     return tmp_path / "data.parquet"
 
 
-def all_rows(table=None):
-    rows = models.rows_of(made_table() if table is None else table, "y", drop=["who"])
-    return np.column_stack([rows.X.features, rows.y])
+def all_rows():
+    table = made_table().drop_columns(["who"])
+    X = TableEncoding.learn(table.drop_columns(["y"])).encode(table)
+    return np.column_stack([X.features, table["y"]])
 
 
 # ------------------------------------------------------------------ which rows
@@ -95,7 +105,7 @@ def test_every_row_is_drawn_equally_often():
     times = np.zeros(n)
     pairs = 0
     for key in range(seeds):
-        inside = np.argsort(random_numbers(0, n, key * 2**40 + 7))[:most]
+        inside = np.argsort(random_numbers(key, 7, 0, n))[:most]
         times[inside] += 1
         pairs += np.isin([0, 1], inside).all()
     share = most / n
@@ -103,7 +113,9 @@ def test_every_row_is_drawn_equally_often():
     assert np.abs(times - seeds * share).max() < 4.5 * error  # of 400 normal scores
     both = seeds * share * (most - 1) / (n - 1)
     assert abs(pairs - both) < 4 * np.sqrt(both)
-    np.testing.assert_array_equal(random_numbers(100, 50, 3), random_numbers(0, 400, 3)[100:150])
+    np.testing.assert_array_equal(
+        random_numbers(0, 3, 100, 50), random_numbers(0, 3, 0, 400)[100:150]
+    )
 
 
 def test_the_sample_knows_neither_order_nor_sizes_nor_workers(drawn, tmp_path, monkeypatch):
@@ -131,7 +143,7 @@ def test_many_features_leave_room_for_fewer_rows(drawn, tmp_path, monkeypatch):
     pq.write_table(table.append_column("code", codes), tmp_path / "a.parquet")
     monkeypatch.setattr(sample, "_LEAST_ROWS", 1)
     memory = Memory(sample._BASE + sample._COPIES * 8 * 5 * 200)  # 200 rows of five columns
-    monkeypatch.setattr(models.Memory, "parse", lambda _: memory)
+    monkeypatch.setattr(sample.Memory, "parse", lambda _: memory)
     found = drawn(tmp_path / "a.parquet")
     features = len(drawn.rows.X.encoding.features)  # some codes of the first 200 rows are rare now
     assert 20 < features < 30
@@ -198,6 +210,21 @@ def test_frames_of_dask_are_read_by_partition(drawn):
     assert len(drawn(frame, rows=50)) == 50
 
 
+def test_several_excel_files_and_notes_below_csv_files(drawn, tmp_path):
+    pytest.importorskip("openpyxl")
+    frame = made_table(90).to_pandas()
+    for k, part in enumerate((frame[:50], frame[50:])):
+        part.to_excel(tmp_path / f"{k}.xlsx", index=False)
+        part.to_csv(tmp_path / f"{k}.csv", index=False)
+        with (tmp_path / f"{k}.csv").open("a") as file:
+            file.write("Source: own survey\n")
+    sheets = drawn([tmp_path / "0.xlsx", tmp_path / "1.xlsx"])
+    with pytest.warns(UserWarning, match="without 1 line.s. at its end that are too short"):
+        found = drawn([tmp_path / "0.csv", tmp_path / "1.csv"])
+    assert len(found) == 90
+    np.testing.assert_allclose(sheets, found, rtol=1e-12)
+
+
 def test_an_index_that_pandas_wrote_is_no_feature(drawn, tmp_path):
     made_table().to_pandas().to_csv(tmp_path / "a.csv", sep=";", decimal=",")
     with pytest.warns(UserWarning, match="without its first column"):
@@ -224,8 +251,12 @@ def test_rows_without_a_target_are_left_out_and_counted(drawn, tmp_path):
     y[3], y[500] = None, None
     table = made_table().set_column(4, "y", pa.array(y))
     pq.write_table(table, tmp_path / "a.parquet")
-    with pytest.warns(UserWarning, match="2 of 600 targets are missing; these rows are left out"):
+    with pytest.warns(
+        UserWarning, match=r"column 'y': 2 of 600 values are missing; row\(s\) 4, 501 are left"
+    ):
         assert len(drawn(tmp_path / "a.parquet")) == N - 2
+    with pytest.warns(UserWarning, match="2 of 600 values are missing; these rows are left out"):
+        assert np.isfinite(drawn(tmp_path / "a.parquet", rows=500)[:, -1]).all()
 
 
 # ------------------------------------------------------------------ interruptions
@@ -363,6 +394,7 @@ def test_the_command_takes_several_files_and_cleans_up(path, tmp_path, monkeypat
     assert load_model(out).model.calibrated_.n_cal == 99
     refused = runner.invoke(app, [*arguments, "--engine", "spark"])
     assert (refused.exit_code, "engine: expected" in refused.stderr) == (2, True)
+    (tmp_path / "model.sgp.work").mkdir()
     monkeypatch.setattr(models, "drawn", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     stopped = runner.invoke(app, arguments)
     assert stopped.exit_code == 130
@@ -379,7 +411,7 @@ def test_the_command_takes_several_files_and_cleans_up(path, tmp_path, monkeypat
 )
 def test_the_command_draws_where_it_is_asked_to(path, tmp_path, monkeypatch, more, expected):
     asked = {}
-    monkeypatch.setattr("sharpgp.tabular.fit_files", lambda *_, **given: asked.update(given))
+    monkeypatch.setattr(models, "training_rows", lambda *_, **given: asked.update(given))
     out = tmp_path / "model.sgp"
     runner.invoke(app, ["fit", str(path), "--target", "y", "--out", str(out), "--quiet", *more])
     assert asked["work"] == tmp_path / "model.sgp.work"
@@ -417,8 +449,9 @@ def test_arguments_are_checked_before_rows_are_read(path, more, message, monkeyp
 def test_memory_is_a_number_of_gib_or_a_text():
     assert Memory.parse("2GiB") == Memory.parse(2) == Memory.parse("2")
     assert Memory.parse("1GB").limit == 10**9
-    assert 256 <= Memory.parse(1).batch_rows(1000) < Memory.parse(4).batch_rows(10) == 2**14
-    assert Memory.parse(0.8).threads(100) == 1
+    assert Memory.parse(0.8).threads == 1
+    assert Memory.parse(None).rows(10) == Memory.parse(2).rows(10)
+    assert Memory.parse(None).rows(100_000) == 10_000
     with pytest.raises(
         InvalidInputError, match=r"at least \d+\.\d+ GiB for 100000 columns, found 1"
     ):
@@ -448,7 +481,7 @@ def test_errors_in_rows_name_column_row_and_file(drawn, tmp_path):
         InvalidInputError, match=r"d.csv: .* of .*c.csv, .*named 'z' and also 'more'"
     ):
         drawn(both, drop=[])
-    with pytest.raises(InvalidInputError, match="expected rows"):
+    with pytest.raises(InvalidInputError, match=r"c.csv: column 'y': expected values, found none"):
         fit_files(tmp_path / "c.csv", "y", SharpGPRegressor(), missing=["3"])
     with pytest.raises(InvalidInputError, match=r"e.csv: column 'x': expected double.* string"):
         drawn([tmp_path / "c.csv", tmp_path / "e.csv"], drop=[])
@@ -472,15 +505,20 @@ def test_answers_come_in_order_and_errors_as_they_are(path, small_units):
     waiting = []
 
     def send(unit):
-        waiting.append(unit)
-        return unit
+        waiting.append(Future())
+        waiting[-1].set_result(unit.first)
+        return waiting[-1]
 
-    answers = cluster._windowed(send, lambda unit: unit.first, units, 2)
+    answers = cluster.in_order(send, units, 2)
     assert next(answers) == 0
     assert len(waiting) == 4  # two ahead for each of two workers
-    error = cluster.alone(lambda _: (_ for _ in ()).throw(InvalidInputError("no")), units[0], path)
+
+    def refuse(_):
+        raise InvalidInputError("no")
+
+    error = cluster.visited(refuse, units[0], path)
     with pytest.raises(InvalidInputError, match="no"):
-        cluster._given(error)
+        next(cluster._checked("ray", iter([error])))
 
 
 @contextmanager

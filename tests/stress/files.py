@@ -13,7 +13,7 @@ import numpy as np
 from helpers import method, wavy
 from random_models import damaged, forged
 from sharpgp import SharpGPError, SharpGPRegressor
-from sharpgp.tabular.files import read_batches, read_whole
+from sharpgp.tabular.models import read_whole
 from sharpgp_benchmarks import datasets
 from sharpgp_benchmarks.run import run
 from sharpgp_benchmarks.store import Store
@@ -80,8 +80,7 @@ def tables(count: int, seed: int) -> Iterator[Step]:
                 content = damaged(content, rng)
             file.write_bytes(content)
             yield f"table {number}: datasets", lambda: _checked_set(Path(folder))
-            yield f"table {number}: whole", lambda f=file: read_whole(f)
-            yield f"table {number}: batches", lambda f=file: list(read_batches(f, {"a": None}))
+            yield f"table {number}: tables", lambda f=file: read_whole(f)
             file.unlink()
 
 

@@ -3,7 +3,7 @@
 import csv
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from sklearn.datasets import load_diabetes
 
+from sharpgp import _progress as progress
 from sharpgp import metrics, plots
 from sharpgp._extras import METHODS, entry_point_names
 from sharpgp._files import make_folder
@@ -160,11 +160,12 @@ def run(out: Path, *, console: Console, quiet: bool = False, everything: bool = 
     make_folder(out)
     start, chosen, compared = time.perf_counter(), methods(everything), problems()
     steps = sum(len(problem.splits) for problem in compared) * (1 + len(chosen))
-    shown = console.is_terminal and not quiet
-    with _progress(steps, shown=shown) as advance, _quiet(), threads_for(0):
+    with progress.show_progress(-1 if quiet else 1), _quiet(), threads_for(0):
+        progress.start_phase("comparing", "step", steps)
         for problem in compared:
             for step in compare(problem, chosen):
-                advance(f"{problem.name}: {step}")
+                progress.name_step(f"{problem.name}: {step}")
+                progress.advance()
     for problem in compared:
         console.print(_table(problem), "")
         for method, reason in problem.failures.items():
@@ -174,20 +175,6 @@ def run(out: Path, *, console: Console, quiet: bool = False, everything: bool = 
         written = _write(out, compared)
     console.print(f"Wrote {', '.join(written)} to {out}/", markup=False, soft_wrap=True)
     console.print(f"Took {time.perf_counter() - start:.0f} s", highlight=False)
-
-
-@contextmanager
-def _progress(steps: int, *, shown: bool) -> Iterator[Callable[[str], None]]:
-    columns = (TextColumn("{task.description:<24}"), BarColumn(), MofNCompleteColumn())
-    with Progress(
-        *columns,
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        disable=not shown,
-    ) as bar:
-        task = bar.add_task("", total=steps, completed=-1)
-        yield lambda step: bar.update(task, description=step, advance=1)
 
 
 @contextmanager

@@ -1,14 +1,14 @@
 """Output on standard error: warnings, and progress on a terminal."""
 
 import re
-import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import typer
 
+from sharpgp._progress import show_progress
 from sharpgp.cli.wording import worded
 
 
@@ -31,38 +31,7 @@ def short_warnings() -> Iterator[None]:
 
 
 @contextmanager
-def spinner(text: str, shown: bool) -> Iterator[None]:
-    """A spinner on standard error while something is computed."""
-    if not (shown and sys.stderr.isatty()):
+def shown(quiet: bool = False) -> Iterator[None]:
+    """Short warnings, and progress on a terminal unless ``quiet``."""
+    with short_warnings(), show_progress(-1 if quiet else 1):
         yield
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status(text):
-        yield
-
-
-@contextmanager
-def bar(shown: bool, total: int | None) -> Iterator[Callable[[int], None] | None]:
-    """Rows done, rows per second and time left, on standard error."""
-    if not (shown and sys.stderr.isatty()):
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        BarColumn(),
-        TextColumn("{task.completed:,.0f}" + (" of {task.total:,.0f} rows" if total else " rows")),
-        TextColumn("{task.fields[rate]}"),
-        *([TimeRemainingColumn()] if total else []),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as display:
-        task = display.add_task("", total=total, rate="")
-
-        def update(done: int) -> None:
-            elapsed = display.tasks[0].elapsed or 0.0
-            rate = f"{done / elapsed:,.0f} rows/s" if elapsed > 0 else ""
-            display.update(task, completed=done, rate=rate)
-
-        yield update

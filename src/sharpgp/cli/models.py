@@ -6,16 +6,29 @@ from typing import Annotated, Any
 
 import typer
 
-from sharpgp._progress import show_progress, start_phase
+from sharpgp._progress import start_phase
 from sharpgp.cli._app import app
-from sharpgp.cli.display import bar, short_warnings, spinner
+from sharpgp.cli.display import shown
 from sharpgp.exceptions import SavedModelError
 
 QUIET = Annotated[bool, typer.Option("--quiet", help="No progress display.")]
 DEVICE = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 ENGINE = Annotated[str, typer.Option(help="local, or ray or dask for a cluster.")]
 ADDRESS = Annotated[str | None, typer.Option(help="Address of a cluster.")]
-WORKERS = Annotated[int | None, typer.Option(help="Processes of the cluster.")]
+WORKERS = Annotated[
+    int | None,
+    typer.Option(help="Processes of the cluster; in fits also threads that read on this machine."),
+]
+DROP = Annotated[
+    list[str] | None,
+    typer.Option(help="Column not to use, such as an identifier; may be repeated."),
+]
+GROUPS = Annotated[
+    str | None,
+    typer.Option(
+        help="Column that says which rows belong together, such as a patient's; not a feature."
+    ),
+]
 ENCODING = Annotated[
     str | None, typer.Option(help="Encoding of a CSV file, such as latin-1; guessed otherwise.")
 ]
@@ -39,12 +52,8 @@ def check(
     data: Annotated[Path, typer.Argument(help="Table with a header, as for fit.")],
     target: Annotated[str, typer.Option(help="Column to predict.")],
     out: Annotated[Path | None, typer.Option(help="HTML file to write, besides the text.")] = None,
-    drop: Annotated[
-        list[str] | None, typer.Option(help="Column not to use; may be repeated.")
-    ] = None,
-    groups: Annotated[
-        str | None, typer.Option(help="Column that says which rows belong together.")
-    ] = None,
+    drop: DROP = None,
+    groups: GROUPS = None,
     missing: MISSING = None,
     encoding: ENCODING = None,
     decimal: DECIMAL = None,
@@ -59,16 +68,19 @@ def check(
     """
     from sharpgp.cli.options import check_writable
     from sharpgp.cli.wording import worded
-    from sharpgp.tabular.labelled import checked
+    from sharpgp.data import table_check
     from sharpgp.tabular.layout import Reading
+    from sharpgp.tabular.models import features_among, read_whole
 
     if out is not None:
         check_writable(out)
     reading = Reading(encoding, decimal, skip, sheet, dates)
-    with short_warnings():
-        found = checked(
-            data, target, drop=drop or [], groups=groups, missing=missing or [], reading=reading
-        )
+    with shown():
+        table, decimal = read_whole(data, missing or (), reading)
+        features_among(table.column_names, target, drop or (), groups)
+        known: dict[str, Any] = {"missing": missing or (), "decimal": decimal, "dates": dates}
+        table = table.drop_columns(drop or [])
+        found = table_check.check(table, target, groups=groups, **known, first_row=1)
     told = [replace(one, says=worded(one.says), cure=worded(one.cure)) for one in found.findings]
     found = replace(found, findings=tuple(told))
     typer.echo(str(found))
@@ -116,16 +128,8 @@ def fit(
             "for values where targets pile up, none for no bounds."
         ),
     ] = "auto",
-    drop: Annotated[
-        list[str] | None,
-        typer.Option(help="Column not to use, such as an identifier; may be repeated."),
-    ] = None,
-    groups: Annotated[
-        str | None,
-        typer.Option(
-            help="Column that says which rows belong together, such as a patient's; not a feature."
-        ),
-    ] = None,
+    drop: DROP = None,
+    groups: GROUPS = None,
     missing: MISSING = None,
     encoding: ENCODING = None,
     decimal: DECIMAL = None,
@@ -137,15 +141,18 @@ def fit(
     ] = 0.25,
     seed: Annotated[int, typer.Option(help="Seed of the split and of randomised methods.")] = 0,
     rows: Annotated[
-        int | None,
+        int,
         typer.Option(
-            help="Most rows to fit; from a larger table, this many are drawn at random. Default: "
-            "100000."
+            help="Most rows to fit; from a larger table, this many are drawn at random. It limits "
+            "time and memory of the fit."
         ),
-    ] = None,
+    ] = 100_000,
     memory: Annotated[
         str | None,
-        typer.Option(help="Memory for reading and for these rows, such as 4GB. Default: 2 GiB."),
+        typer.Option(
+            help="Memory for reading and for the drawn rows, such as 4GB, not for the fit to them. "
+            "Default: 2 GiB, or what 10000 rows take."
+        ),
     ] = None,
     engine: ENGINE = "local",
     address: ADDRESS = None,
@@ -170,8 +177,8 @@ def fit(
         check_settings,
         check_writable,
     )
-    from sharpgp.tabular.labelled import training_rows
     from sharpgp.tabular.layout import Reading
+    from sharpgp.tabular.models import training_rows
 
     settings: dict[str, Any] = {
         "base": base_of(base),
@@ -192,37 +199,32 @@ def fit(
     check_place(device, engine)
     check_writable(out)
     columns: dict[str, Any] = {"drop": drop or [], "groups": groups, "missing": missing or []}
-    reading = Reading(encoding, decimal, skip, sheet, dates)
-    given: dict[str, Any] = {"address": address, "workers": workers, "memory": memory, "rows": rows}
-    given = {name: value for name, value in given.items() if value is not None}
-    with short_warnings(), show_progress(-1 if quiet else 1):
-        drawn = engine != "local" or given.keys() - {"rows"} or _is_large(data, rows)
-        whole = None if drawn else training_rows(data[0], target, **columns, reading=reading)
-        start_phase("loading")
-        from sharpgp import SharpGPRegressor
-        from sharpgp.tabular import fit_files, fit_rows
+    columns["reading"] = Reading(encoding, decimal, skip, sheet, dates)
+    folder = out.with_name(f"{out.name}.work")
+    how: dict[str, Any] = {"memory": memory, "rows": rows, "work": folder, "seed": seed}
+    where: dict[str, Any] = {"engine": engine, "address": address, "workers": workers}
+    with shown(quiet):
+        try:
+            found = training_rows(data, target, **columns, **how, **where)
+            start_phase("loading")
+            from sharpgp import SharpGPRegressor
+            from sharpgp.tabular import fit_rows
 
-        fitted = SharpGPRegressor(**settings, approximation=approximation_of(approximation))
-        if whole is None:
-            folder = out.with_name(f"{out.name}.work")
-            more = columns | given | {"reading": reading, "engine": engine, "work": folder}
-            try:
-                saved = fit_files(data, target, fitted, **more)
-                saved.save(out)
-            except KeyboardInterrupt:
+            fitted = SharpGPRegressor(**settings, approximation=approximation_of(approximation))
+            fit_rows(found, fitted).save(out)
+        except KeyboardInterrupt:
+            if folder.exists():
                 typer.echo(f"{folder} keeps what was read: the same command continues", err=True)
-                raise
-            _remove(folder)
-        else:
-            saved = fit_rows(whole, fitted)
-            saved.save(out)
+            raise
+        _remove(folder)
     table = fitted.encoding_
     gaps = f", {table.n_missing} values missing" if table.n_missing else ""
-    sample = f" of {saved.rows} rows in all" if saved.rows else ""
+    n = fitted.calibrated_.n_train
+    sample = f" of {found.seen} rows in all" if len(found.y) < found.seen else ""
     typer.echo(
         f"Fitted {target} on {len(table.columns)} columns ({len(table.features)} features"
         f"{gaps}), "
-        f"{fitted.calibrated_.n_train} training rows{sample}, calibration {fitted.calibration_}; "
+        f"{n} training rows{sample}, calibration {fitted.calibration_}; "
         f"wrote {out}"
     )
 
@@ -272,9 +274,8 @@ def predict(
     complete.
     """
     from sharpgp.cli.options import check_place, check_writable, numbers_of
-    from sharpgp.tabular.files import check_output, rows_in
+    from sharpgp.tabular.files import check_output
     from sharpgp.tabular.layout import Reading
-    from sharpgp.tabular.places import is_one_file
     from sharpgp.tabular.prediction import Request, predict_file
 
     check_place(device, engine, address, workers)
@@ -283,10 +284,10 @@ def predict(
     request = Request(coverage or [0.95], numbers_of(quantiles), keep or [], groups)
     reading = Reading(encoding, decimal, skip, sheet)
     request.check_names(data, reading)
-    saved = _loaded(model, device, quiet)
     where: dict[str, Any] = {"engine": engine, "address": address, "workers": workers}
-    with short_warnings(), bar(not quiet, rows_in(data) if is_one_file(data) else None) as progress:
-        rows = predict_file(saved, data, out, request, reading=reading, progress=progress, **where)
+    with shown(quiet):
+        saved = _loaded(model, device)
+        rows = predict_file(saved, data, out, request, reading=reading, **where)
     if str(out) != "-":
         typer.echo(f"Predicted {rows} rows: {', '.join(request.names)}; wrote {out}")
 
@@ -306,9 +307,7 @@ def report(
         str | None, typer.Option(help="Column of observed values. Default: that of the fit.")
     ] = None,
     unit: Annotated[str, typer.Option(help="Unit of the target, for the labels.")] = "",
-    groups: Annotated[
-        str | None, typer.Option(help="Column that says which rows belong together.")
-    ] = None,
+    groups: GROUPS = None,
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
     encoding: ENCODING = None,
     decimal: DECIMAL = None,
@@ -332,11 +331,12 @@ def report(
     reading = Reading(encoding, decimal, skip, sheet)
     if data is not None:
         check_columns(data, [name for name in (target, groups) if name], reading)
-    saved = _loaded(model, device, quiet)
-    from sharpgp.diagnostics import diagnose
-    from sharpgp.report import render_report, verdict_of
+    with shown(quiet):
+        saved = _loaded(model, device)
+        from sharpgp.diagnostics import diagnose
+        from sharpgp.report import render_report, verdict_of
 
-    with short_warnings(), spinner("predicting", not quiet):
+        start_phase("predicting")
         if data is None:
             found = diagnose(saved.model, target=target or saved.target, unit=unit)
         else:
@@ -360,32 +360,21 @@ def report(
     )
 
 
-def _is_large(data: list[str], most: int | None) -> bool:
-    """Whether there are several tables, or one with more rows than are fitted."""
-    from sharpgp.tabular.files import MAX_ROWS_FITTED, rows_in
-    from sharpgp.tabular.places import Place, is_one_file
-
-    if len(data) > 1 or not is_one_file(data[0]):
-        return True
-    rows = rows_in(data[0])
-    if rows is None:
-        return not Place.parse(data[0]).is_local
-    return rows > (most or MAX_ROWS_FITTED)
-
-
 def _remove(folder: Path) -> None:
     """Remove the saved progress of a finished fit, and its folder if that is then empty."""
+    if not folder.exists():
+        return
     for path in folder.glob("*pass-*"):
         path.unlink()
     if not any(folder.iterdir()):
         folder.rmdir()
 
 
-def _loaded(path: Path, device: str, quiet: bool) -> Any:
+def _loaded(path: Path, device: str) -> Any:
     """The model in a file; a missing file is an error before the libraries load."""
     if not path.exists():
         raise SavedModelError(f"cannot load {path}: there is no such file")
-    with spinner("loading", not quiet):
-        from sharpgp.tabular import load_model
+    start_phase("loading")
+    from sharpgp.tabular import load_model
 
-        return load_model(path, device=device)
+    return load_model(path, device=device)

@@ -20,7 +20,6 @@ CALIBRATIONS = (
     *("marx22", "vanilla"),
 )
 EFFORTS = ("low", "auto", "high")
-ENGINES = ("local", "ray", "dask")
 
 
 def check_settings(
@@ -44,6 +43,8 @@ def check_place(device: str, engine: str = "local", *of_cluster: Any) -> None:
     """Raise for an unknown device or engine, or for cluster options without a cluster."""
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
         raise InvalidInputError(f"device: expected 'auto', 'cpu' or 'cuda', found {device!r}")
+    from sharpgp.tabular.cluster import ENGINES
+
     check_choice(engine, "engine", ENGINES)
     if engine == "local" and any(of_cluster):
         raise InvalidInputError("address and workers: expected the engine ray or dask, found local")

@@ -2,12 +2,12 @@
 
 import re
 
-_OPTIONS = {
-    **{name: f"--{name}" for name in ("approximation", "base", "calibration", "device", "effort")},
-    **{"cal_size": "--cal-size", "groups": "--groups", "y_bounds": "--y-bounds"},
-    "random_state": "--seed",
-    **{name: f"--{name}" for name in ("encoding", "decimal", "skip", "sheet")},
-}
+_NAMED_ALIKE = (
+    *("approximation", "base", "calibration", "cal_size", "device", "effort", "groups", "y_bounds"),
+    *("encoding", "decimal", "skip", "sheet"),
+)
+_OPTIONS = {name: f"--{name.replace('_', '-')}" for name in _NAMED_ALIKE}
+_OPTIONS["random_state"] = "--seed"
 _ANY = "|".join(_OPTIONS)
 
 #: Phrases that are not translated word by word, in this order.

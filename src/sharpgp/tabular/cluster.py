@@ -8,19 +8,18 @@ import logging
 import os
 import re
 import socket
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, TypeVar
-
-import torch
+from typing import Any
 
 from sharpgp._extras import need
 from sharpgp._validation import as_count, check_choice
 from sharpgp.exceptions import InvalidInputError, SharpGPError
-from sharpgp.tabular.sources import Unit, joined_dask, resolved
+from sharpgp.tabular.sources import Unit, joined_dask
 
 ENGINES = ("local", "ray", "dask")
 # How often a unit is tried again elsewhere after its worker is lost.
@@ -28,7 +27,6 @@ _RETRIES = 5
 # Units queued for each worker, so that it need not wait.
 _AHEAD = 2
 
-Answer = TypeVar("Answer")
 #: The answers of ``visit(unit)`` for all units, in their order.
 Visitors = Callable[[Callable[[Unit], Any], Iterable[Unit]], Iterator[Any]]
 
@@ -54,40 +52,114 @@ def visitors(engine: str, *, workers: int | None, address: str | None) -> Iterat
             f"address: expected none with the engine local, found {address!r}; choose the engine "
             "ray or dask"
         )
-    with {"local": _local, "ray": _ray, "dask": _dask}[engine](workers, address) as visit_all:
+    if engine == "local" and workers in (None, 1):
+        yield map
+        return
+    engines: dict[str, Any] = {"local": _local, "ray": _ray, "dask": _dask}
+    with engines[engine](workers, address) as (share, submit, cores):
+
+        def visit_all(visit: Callable[[Unit], Any], units: Iterable[Unit]) -> Iterator[Any]:
+            held = share(visit)
+
+            def send(unit: Unit) -> Any:
+                return submit(held, replace(unit, rows=None), unit.rows)
+
+            return _checked(engine, in_order(send, units, cores))
+
         yield visit_all
 
 
-def alone(visit: Callable[[Unit], Answer], unit: Unit, rows: Any) -> Answer | SharpGPError:
+# Each engine gives: a function that shares what visits units, one that submits it, a unit and its
+# rows, for a future, and the number of its workers.
+
+
+@contextmanager
+def _local(workers: int, _: str | None) -> Iterator[Any]:
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            yield _itself, lambda *given: pool.submit(visited, *given), workers
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _ray(workers: int | None, address: str | None) -> Iterator[Any]:
+    with ray_cluster(address, workers) as cores:
+        import ray
+
+        task: Any = ray.remote(num_cpus=1, max_retries=_RETRIES)(_visited_alone)
+        yield ray.put, lambda *given: task.remote(*given).future(), cores
+
+
+@contextmanager
+def _dask(workers: int | None, address: str | None) -> Iterator[Any]:
+    import torch
+
+    # A local cluster sets an environment of one thread, which torch reads on first use, and workers
+    # may be threads of this process.  The driver's own work may use all threads.
+    threads = torch.get_num_threads()
+    with dask_cluster(address, workers) as (client, cores):
+        from dask import delayed
+
+        torch.set_num_threads(threads)
+
+        def share(visit: Any) -> Any:
+            # The answer of a task is made again if all workers that held it are lost.
+            with warnings.catch_warnings(action="ignore", category=UserWarning):  # of large models
+                return client.submit(_itself, visit, pure=False)
+
+        def submit(*given: Any) -> Any:
+            return client.compute(delayed(_visited_alone, pure=False)(*given), retries=_RETRIES)
+
+        try:
+            yield share, submit, cores
+        finally:
+            torch.set_num_threads(threads)
+
+
+def _itself(given: Any) -> Any:
+    return given
+
+
+def visited(visit: Callable[[Unit], Any], unit: Unit, rows: Any) -> Any:
     """``visit(unit)`` with these rows; the library's own errors are returned as answers."""
     try:
-        return visit(replace(unit, rows=resolved(rows)))
+        return visit(replace(unit, rows=rows))
     except SharpGPError as error:
         return error
 
 
-def _alone_on_one_thread(visit: Any, unit: Unit, rows: Any) -> Any:
+def _visited_alone(visit: Callable[[Unit], Any], unit: Unit, rows: Any) -> Any:
+    import torch
+
     torch.set_num_threads(1)  # one worker per core
-    return alone(visit, unit, rows)
+    return visited(visit, unit, rows)
 
 
-@contextmanager
-def _local(workers: int | None, _: str | None) -> Iterator[Visitors]:
-    found = workers or torch.get_num_threads()
-    with ThreadPoolExecutor(found) as pool:
+def in_order(send: Callable[[Unit], Any], units: Iterable[Unit], workers: int) -> Iterator[Any]:
+    """The results of the futures that ``send`` gives, few of which wait at a time."""
+    waiting: deque[Any] = deque()
+    for unit in units:
+        waiting.append(send(unit))
+        if len(waiting) >= _AHEAD * workers:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
 
-        def visit_all(visit: Callable[[Unit], Any], units: Iterable[Unit]) -> Iterator[Any]:
-            return _windowed(
-                lambda unit: pool.submit(alone, visit, unit, unit.rows),
-                lambda future: future.result(),
-                units,
-                found,
-            )
 
-        try:
-            yield visit_all
-        finally:
-            pool.shutdown(cancel_futures=True)
+def _checked(engine: str, answers: Iterator[Any]) -> Iterator[Any]:
+    """Answers, of which errors are raised; failures of a cluster become one-line errors."""
+    try:
+        for answer in answers:
+            if isinstance(answer, SharpGPError):
+                raise answer
+            yield answer
+    except Exception as error:
+        if engine == "local" or isinstance(error, SharpGPError):
+            raise
+        reason = [type(error).__name__, *str(error).strip().splitlines()][-1]
+        found = f"engine {engine}: expected answers for all rows, found: {reason}"
+        raise SharpGPError(found) from error
 
 
 @contextmanager
@@ -141,71 +213,6 @@ def dask_cluster(address: str | None, workers: int | None) -> Iterator[tuple[Any
             client.close()
 
 
-@contextmanager
-def _ray(workers: int | None, address: str | None) -> Iterator[Visitors]:
-    with ray_cluster(address, workers) as cores:
-        import ray
-        from ray.exceptions import RayError
-
-        task: Any = ray.remote(num_cpus=1, max_retries=_RETRIES)(_alone_on_one_thread)
-
-        def visit_all(visit: Callable[[Unit], Any], units: Iterable[Unit]) -> Iterator[Any]:
-            held = ray.put(visit)
-
-            def answer(reference: Any) -> Any:
-                try:
-                    return ray.get(reference)
-                except RayError as error:
-                    raise _failed("ray", error) from None
-
-            def send(unit: Unit) -> Any:
-                return task.remote(held, replace(unit, rows=None), unit.rows)
-
-            return _windowed(send, answer, units, cores)
-
-        yield visit_all
-
-
-@contextmanager
-def _dask(workers: int | None, address: str | None) -> Iterator[Visitors]:
-    # A local cluster sets an environment of one thread, which torch reads on first use, and workers
-    # may be threads of this process.  The driver's own work may use all threads.
-    threads = torch.get_num_threads()
-    with dask_cluster(address, workers) as (client, cores):
-        from dask import delayed
-        from distributed import CancelledError, KilledWorker
-
-        torch.set_num_threads(threads)
-
-        def visit_all(visit: Callable[[Unit], Any], units: Iterable[Unit]) -> Iterator[Any]:
-            held = [client.scatter(visit, broadcast=True, hash=False)]
-
-            def send(unit: Unit) -> Any:
-                given = held[0], replace(unit, rows=None), unit.rows
-                work = delayed(_alone_on_one_thread, pure=False)(*given)
-                return unit, client.compute(work, retries=_RETRIES)
-
-            def answer(sent: Any) -> Any:
-                unit, future = sent
-                for _ in range(_RETRIES):
-                    try:
-                        return future.result()
-                    except CancelledError:
-                        # All workers that held the function are gone: it is sent again.
-                        held[0] = client.scatter(visit, broadcast=True, hash=False)
-                        _, future = send(unit)
-                    except (KilledWorker, OSError, MemoryError) as error:
-                        raise _failed("dask", error) from None
-                raise _failed("dask", RuntimeError(f"workers were lost {_RETRIES} times"))
-
-            return _windowed(send, answer, units, cores)
-
-        try:
-            yield visit_all
-        finally:
-            torch.set_num_threads(threads)
-
-
 def check_listening(engine: str, address: str | None) -> None:
     """Raise unless something listens at ``host:port``; ray itself would try for minutes."""
     found = re.fullmatch(r"(?:\w+://)?([^:/]+):(\d+)/?", address or "")
@@ -222,27 +229,3 @@ def unreachable(engine: str, address: str | None, error: Exception) -> SharpGPEr
     return SharpGPError(
         f"engine {engine}: expected a cluster at {address or 'this machine'}, found: {reason}"
     )
-
-
-def _windowed(
-    send: Callable[[Unit], Any], answer: Callable[[Any], Any], units: Iterable[Unit], workers: int
-) -> Iterator[Any]:
-    waiting: deque[Any] = deque()
-    for unit in units:
-        waiting.append(send(unit))
-        if len(waiting) >= _AHEAD * workers:
-            yield _given(answer(waiting.popleft()))
-    while waiting:
-        yield _given(answer(waiting.popleft()))
-
-
-def _given(answer: Any) -> Any:
-    if isinstance(answer, SharpGPError):
-        raise answer
-    return answer
-
-
-def _failed(engine: str, error: Exception) -> SharpGPError:
-    lines = str(error).strip().splitlines()
-    reason = lines[-1] if lines else type(error).__name__
-    return SharpGPError(f"engine {engine}: expected answers for all rows, found: {reason}")

@@ -1,4 +1,4 @@
-"""CSV, Excel and Parquet files as Arrow tables: whole, in batches, written batch by batch.
+"""Tables in files: where they are, what is in them, and how they are read and written.
 
 Rows are counted from 1 in messages, without the header.
 """
@@ -6,316 +6,382 @@ Rows are counted from 1 in messages, without the header.
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from pathlib import Path
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path, PurePath
+from typing import Any
+from urllib.parse import unquote
 
 from sharpgp._files import replacing
 from sharpgp._validation import nearest
-from sharpgp.data.column import Column
-from sharpgp.data.encoding import missing_columns
 from sharpgp.data.texts import MISSING
-from sharpgp.exceptions import InvalidInputError
-from sharpgp.tabular.excel import read_sheet
-from sharpgp.tabular.layout import FALLBACK, Layout, Reading, tidied
-from sharpgp.tabular.places import Format, Place, format_of
+from sharpgp.exceptions import InvalidInputError, warn
+from sharpgp.tabular.layout import FALLBACK, Layout, Reading
 
 #: Rows held in memory at a time.
 ROWS = 10_000
 #: Default of the most rows of a file to fit, which takes minutes.
 MAX_ROWS_FITTED = 100_000
-_BLOCK_BYTES = 2**21
-#: Excel's truth values in English, German, French, Spanish, Italian and Dutch.
-TRUE = ["1", "true", "True", "TRUE", "WAHR", "VRAI", "VERDADERO", "VERO", "WAAR"]
-FALSE = ["0", "false", "False", "FALSE", "FALSCH", "FAUX", "FALSO", "ONWAAR"]
 #: Read a file without instructions.
 AS_GUESSED = Reading()
+# Bytes of a CSV file that are read at a time; its types are those of the first ones.
+_BLOCK_BYTES = 2**26
+# Excel's truth values in English, German, French, Spanish, Italian and Dutch.
+_TRUE = ["1", "true", "True", "TRUE", "WAHR", "VRAI", "VERDADERO", "VERO", "WAAR"]
+_FALSE = ["0", "false", "False", "FALSE", "FALSCH", "FAUX", "FALSO", "ONWAAR"]
+
+# ------------------------------------------------------------------ where
 
 
-def check_output(path: str | os.PathLike[str]) -> Format:
-    """Format of a file to write; not Excel's."""
-    form = format_of(path)
-    if form == "excel":
-        raise InvalidInputError(f"expected a .csv or .parquet file to write, found {path}")
-    return form
+@dataclass(frozen=True)
+class Place(os.PathLike[str]):
+    """A file in one of Arrow's file systems, with the name that the user gave it.
 
+    ``keys``: what the folders above it say, as ``year=2020`` does.
 
-def read_whole(
-    path: str | os.PathLike[str], missing: Sequence[str] = (), reading: Reading = AS_GUESSED
-) -> tuple[Any, Reading]:
-    """The whole file as an Arrow table, with types inferred from all rows, and how it was read.
-
-    ``missing`` are texts that mark a missing value in CSV and Excel files, besides :data:`MISSING`.
+    Examples
+    --------
+    >>> place = Place.parse("file:///data/a.parquet")
+    >>> place.name, str(place)
+    ('/data/a.parquet', 'file:///data/a.parquet')
     """
-    form = format_of(path)
-    told: Sequence[str] = ()
-    decimal = reading.decimal
-    with plain_errors(path):
-        if form == "parquet":
-            table = Place.parse(path).parquet().read()
-        elif form == "excel":
-            table, told, decimal = read_sheet(path, [*MISSING, *missing], reading)
+
+    filesystem: Any
+    name: str
+    said: str
+    keys: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, path: str | os.PathLike[str]) -> "Place":
+        """From a path, or an address such as ``s3://bucket/a.parquet``, by pyarrow or fsspec."""
+        if isinstance(path, Place):
+            return path
+        from pyarrow import ArrowException, fs
+
+        text = os.fspath(path)
+        text = text.rstrip("/") or text
+        if not re.match(r"\w[\w+.-]+:", text):  # a single letter is a drive
+            return cls(fs.LocalFileSystem(), text, text)
+        try:
+            filesystem, name = fs.FileSystem.from_uri(text)
+            return cls(filesystem, name, text)
+        except ArrowException:  # a scheme that Arrow does not know
+            pass
+        try:
+            from fsspec.core import url_to_fs
+
+            found, name = url_to_fs(text)
+        except (ImportError, ValueError) as error:
+            raise InvalidInputError(f"{text}: {error}") from None
+        return cls(fs.PyFileSystem(fs.FSSpecHandler(found)), name, text)
+
+    def __fspath__(self) -> str:
+        return self.name
+
+    def __str__(self) -> str:
+        return self.said
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the file is on this machine."""
+        return str(self.filesystem.type_name) == "local"
+
+    @property
+    def kind(self) -> str:
+        """``"file"``, ``"folder"``, ``"pattern"``, or ``"nothing"``."""
+        from pyarrow.fs import FileType
+
+        found = self.filesystem.get_file_info(self.name).type
+        if found == FileType.NotFound:
+            return "pattern" if re.search(r"[*?\[]", self.name) else "nothing"
+        return "folder" if found == FileType.Directory else "file"
+
+    def stream(self) -> Any:
+        """The decompressed content, from its beginning."""
+        return self.filesystem.open_input_stream(self.name)
+
+    def parquet(self, **settings: Any) -> Any:
+        """The file, as one of Parquet."""
+        from pyarrow import parquet as pq
+
+        return pq.ParquetFile(self.filesystem.open_input_file(self.name), **settings)
+
+    def inside(self) -> "list[Place]":
+        """The tables of a folder or a pattern."""
+        from fsspec.implementations.arrow import ArrowFSWrapper
+
+        files, name = ArrowFSWrapper(self.filesystem), self.name
+        if self.is_local and not os.path.isabs(name):
+            name = os.path.join(".", name)
+        if self.kind == "folder":
+            base = name
+            names = [one for one in files.find(name) if _is_table(one[len(base) :])]
         else:
-            table, told, decimal = _read_csv(path, missing, reading)
-    check_names(path, table.column_names)
-    if form != "parquet":
-        table = tidied(path, table, told)
-    if table.num_rows == 0:
-        raise InvalidInputError(f"{path}: expected rows, found only a header")
-    return table, replace(reading, decimal=decimal)
+            base = re.split(r"[^/]*[*?\[]", name)[0]
+            names = [one for one in files.glob(name) if files.isfile(one)]
+        if not names:
+            raise InvalidInputError(f"{self}: expected .parquet or .csv files, found none")
+        clean = os.path.normpath if self.is_local else str
+        said = {one: self.said.replace(self.name, clean(one)) for one in names}
+        return [Place(self.filesystem, clean(one), said[one]).below(base) for one in names]
+
+    def below(self, base: str) -> "Place":
+        """The file with what folders below ``base`` say."""
+        folders = os.path.relpath(os.path.dirname(self.name) or ".", base or ".")
+        return replace(self, keys=dict(re.findall(r"([^/=]+)=([^/]*)", unquote(folders))))
 
 
-def _read_csv(
-    path: str | os.PathLike[str], missing: Sequence[str], reading: Reading
-) -> tuple[Any, list[str], str | None]:
-    """A CSV file without short lines at its end, notes on how it was read, and its decimal mark."""
-    from pyarrow import csv
+def format_of(path: str | os.PathLike[str]) -> str:
+    """``"csv"``, ``"excel"`` or ``"parquet"``, by the file's name.
 
-    short: list[int] = []
-
-    def too_short(row: Any) -> str:
-        short.append(row.number)
-        return "skip" if row.actual_columns < row.expected_columns else "error"
-
-    with stream_of(path, reading) as (stream, layout):
-        parsing = parsing_of(layout, invalid_row_handler=too_short)
-        converting = csv_conversion({}, missing, layout)
-        table = csv.read_csv(stream, row_by_row(layout), parsing, converting)
-    if not short:
-        return _plain_text(path, table), list(layout.told), layout.decimal
-    if short[0] <= table.num_rows + layout.skip + 1:
-        with stream_of(path, reading) as (stream, _):  # for Arrow's message
-            csv.read_csv(stream, row_by_row(layout), parsing_of(layout), converting)
-    told = [*layout.told, f"without {len(short)} line(s) at its end that are too short"]
-    return _plain_text(path, table), told, layout.decimal
+    Examples
+    --------
+    >>> format_of("data.csv.gz"), format_of("data.xlsx"), format_of("data.parquet")
+    ('csv', 'excel', 'parquet')
+    """
+    name = PurePath(path).name.lower()
+    if name.endswith((".parquet", ".pq")):
+        return "parquet"
+    if name.endswith((".xlsx", ".xlsm")):
+        return "excel"
+    if re.search(r"\.(csv|tsv|txt)(\.(gz|bz2|zst))?$", name) or name == "-":
+        return "csv"
+    raise InvalidInputError(f"expected a .csv, .csv.gz, .parquet or .xlsx file, found {path}")
 
 
-def _plain_text(path: str | os.PathLike[str], table: Any) -> Any:
-    """Text without surrounding spaces; raise for bytes that are not text in the encoding."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    for k, field in enumerate(table.schema):
-        if pa.types.is_binary(field.type):
-            raise InvalidInputError(
-                f"{path}: column {field.name!r}: expected text in UTF-8, found other bytes; use "
-                f"encoding={FALLBACK!r}"
-            )
-        if pa.types.is_string(field.type):
-            table = table.set_column(k, field.name, pc.utf8_trim_whitespace(table.column(k)))
-    return table
+def _is_table(below: str) -> bool:
+    """Whether a file of a folder is read: not a hidden one, nor one of Excel."""
+    try:
+        return not re.search(r"(^|/)[._]", below.lstrip("/")) and format_of(below) != "excel"
+    except InvalidInputError:
+        return False
 
 
-def row_by_row(layout: Layout, **options: Any) -> Any:
-    """Options for reading a CSV file: Arrow's errors name the row only on one thread."""
-    from pyarrow import csv
+def places_of(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[Place]:
+    """Files, sorted by name, of a file, a folder, a pattern or an address, or of several of these.
 
-    return csv.ReadOptions(
-        use_threads=False, skip_rows=layout.skip + 1, column_names=layout.names, **options
-    )
-
-
-def parsing_of(layout: Layout, **options: Any) -> Any:
-    """Options for parsing a CSV file."""
-    from pyarrow import csv
-
-    return csv.ParseOptions(delimiter=layout.delimiter, newlines_in_values=True, **options)
-
-
-def names_in(path: str | os.PathLike[str], reading: Reading = AS_GUESSED) -> list[str]:
-    """Names of the columns of a file."""
-    form = format_of(path)
-    with plain_errors(path):
-        if form == "parquet":
-            names = Place.parse(path).parquet().schema_arrow.names
-        elif form == "excel":
-            names = read_sheet(path, MISSING, reading)[0].column_names
+    Folders and patterns are searched recursively; names that begin with ``.`` or ``_`` are skipped.
+    """
+    several = [given] if isinstance(given, str | os.PathLike) else list(given)
+    found: list[Place] = []
+    single: list[Place] = []
+    for place in map(Place.parse, several):
+        if place.kind in ("file", "nothing"):
+            single.append(place)
         else:
-            names = Layout.detect(path, reading).names
-    check_names(path, names)
-    return list(names)
+            found += place.inside()
+    folders = [os.path.dirname(place.name) for place in single]
+    base = os.path.commonpath(folders) if len({*map(os.path.isabs, folders)}) == 1 else ""
+    found += [place.below(base) for place in single]
+    if not found:
+        raise InvalidInputError("expected at least one file, found none")
+    return sorted(found, key=str)
 
 
-def rows_in(path: str | os.PathLike[str]) -> int | None:
-    """Number of rows of a file; None for Excel and remote CSV files.
-
-    For a CSV file, the number of lines below the header; a quoted value may span several.
-    """
-    form = format_of(path)
-    if form == "parquet":
-        with plain_errors(path):
-            return int(Place.parse(path).parquet().metadata.num_rows)
-    if form == "excel" or not Place.parse(path).is_local:
-        return None
-    lines, last = 0, b"\n"
-    with plain_errors(path), Place.parse(path).stream() as file:
-        while block := file.read(_BLOCK_BYTES):
-            lines, last = lines + block.count(b"\n"), block[-1:]
-    return max(0, lines - 1 + (last != b"\n"))
+# ------------------------------------------------------------------ read
 
 
-def read_batches(
-    path: str | os.PathLike[str],
-    types: Mapping[str, Any],
-    rows: int = ROWS,
-    missing: Sequence[str] = (),
-    reading: Reading = AS_GUESSED,
-) -> Iterator[Any]:
-    """The columns named in ``types`` as Arrow record batches of at most ``rows`` rows.
-
-    ``types`` gives the Arrow type that a CSV column is read as, or None to infer it; ``missing`` is
-    as in :func:`read_whole`.
-    """
-    form = format_of(path)
-    with plain_errors(path):
-        if form == "parquet":
-            file = Place.parse(path).parquet()
-            yield from file.iter_batches(rows, columns=list(types))
-            return
-        if form == "excel":
-            table, _ = read_whole(path, missing, reading)
-            yield from table.select(list(types)).to_batches(rows)
-            return
-        from pyarrow import csv
-
-        with stream_of(path, reading) as (stream, layout):
-            if any(name not in layout.names for name in types):
-                raise InvalidInputError(f"{path}: {missing_columns(types, layout.names)}")
-            options = row_by_row(layout, block_size=_BLOCK_BYTES)
-            converting = csv_conversion(types, missing, layout)
-            for block in csv.open_csv(stream, options, parsing_of(layout), converting):
-                for start in range(0, block.num_rows, rows):
-                    yield _plain_text(path, block.slice(start, rows))
+def layout_of(place: Place, reading: Reading) -> Layout:
+    """The layout of a CSV file."""
+    with plain_errors(place), place.stream() as stream:
+        return Layout.detect(stream, reading)
 
 
 def csv_schema(
-    path: str | os.PathLike[str],
-    missing: Sequence[str],
-    reading: Reading,
-    known: Mapping[str, Any],
+    place: Place, layout: Layout, missing: Sequence[str], types: Mapping[str, Any]
 ) -> Any:
-    """Types of the columns of a CSV file, from its first megabytes; whole numbers become floats."""
-    import pyarrow as pa
-    from pyarrow import csv
+    """Types of the columns of a CSV file, from its beginning.
 
-    with stream_of(path, reading) as (stream, layout):
-        options = row_by_row(layout, block_size=_BLOCK_BYTES), parsing_of(layout)
-        found = csv.open_csv(stream, *options, csv_conversion({}, missing, layout)).schema
-    types = {f.name: pa.float64() if pa.types.is_integer(f.type) else f.type for f in found}
-    return pa.schema({name: known.get(name) or kind for name, kind in types.items()})
-
-
-def csv_type(column: Column) -> Any:
-    """Type that a column of a CSV file is read as; text for numbers or dates written as text."""
+    Columns in ``types`` have these, None for what is found; other whole numbers become floats.
+    """
     import pyarrow as pa
 
-    if column.written is not None:
-        return pa.string()
-    types = {"number": pa.float64(), "boolean": pa.bool_(), "date": pa.timestamp("us")}
-    return types.get(column.kind, pa.string())
+    with _opened(place, layout, missing, {}, []) as reader:
+        found = reader.schema
+
+    def kind(one: Any) -> Any:
+        is_whole = pa.types.is_integer(one.type) and one.name not in types
+        return types.get(one.name) or (pa.float64() if is_whole else one.type)
+
+    return pa.schema([(one.name, kind(one)) for one in found])
 
 
-def csv_conversion(types: Mapping[str, Any], missing: Sequence[str], layout: Layout) -> Any:
-    """Conversion of the columns of a CSV file; of all if none is named."""
-    from pyarrow import csv
+def csv_batches(
+    place: Place, layout: Layout, missing: Sequence[str], types: Mapping[str, Any], most: int
+) -> Iterator[Any]:
+    """The columns of a CSV file named in ``types``, as Arrow batches of at most ``most`` rows.
 
+    Lines at the end that are too short are left out, with a warning.
+    """
+    wrong: list[Any] = []
+    done = layout.skip + 1
+    with _opened(place, layout, missing, types, wrong) as reader:
+        for block in reader:
+            done += block.num_rows
+            _check_width(wrong, done, layout)
+            plain = _plain_text(block)
+            yield from (plain.slice(k, most) for k in range(0, plain.num_rows, most))
+        _check_width(wrong, done, layout)
+    if wrong:
+        told = f"without {len(wrong)} line(s) at its end that are too short"
+        warn(f"{place}: read {told}", UserWarning)
+
+
+@contextmanager
+def _opened(
+    place: Place,
+    layout: Layout,
+    missing: Sequence[str],
+    types: Mapping[str, Any],
+    wrong: list[Any],
+) -> Iterator[Any]:
+    """Arrow's reader of a CSV file, for all columns unless some are named.
+
+    ``wrong`` gets the rows with more or fewer values than the header; they are left out.
+    """
+    from pyarrow import csv, transcoding_input_stream
+
+    def leave_out(row: Any) -> str:
+        wrong.append(row)
+        return "skip"
+
+    reading = csv.ReadOptions(
+        use_threads=False,  # Arrow's errors name the row only on one thread
+        skip_rows=layout.skip + 1,
+        column_names=layout.names,
+        block_size=_BLOCK_BYTES,
+    )
+    parsing = csv.ParseOptions(
+        delimiter=layout.delimiter, newlines_in_values=True, invalid_row_handler=leave_out
+    )
     # Without a hint, numbers with possible thousands separators stay text, and the user is asked.
     usual = "." if layout.delimiter == "," else ","
-    return csv.ConvertOptions(
+    converting = csv.ConvertOptions(
         decimal_point=layout.decimal or usual,
         null_values=[*MISSING, *missing],
-        true_values=TRUE,
-        false_values=FALSE,
+        true_values=_TRUE,
+        false_values=_FALSE,
         strings_can_be_null=True,
         include_columns=list(types),
         column_types={name: kind for name, kind in types.items() if kind is not None},
     )
+    with plain_errors(place, layout), place.stream() as stream:
+        if layout.encoding not in ("utf-8", "utf-8-sig"):
+            stream = transcoding_input_stream(stream, layout.encoding, "utf-8")
+        yield csv.open_csv(stream, reading, parsing, converting)
 
 
-class Writer(Protocol):
-    """Writes a table batch by batch."""
-
-    def write(self, table: Any) -> None:
-        """Append the rows of an Arrow table."""
-
-
-@contextmanager
-def writing(path: str | os.PathLike[str], schema: Any) -> Iterator[Writer]:
-    """A writer of tables with this schema; the file appears only at the end, and whole.
-
-    ``"-"`` is the standard output, as CSV.
-    """
-    from pyarrow import csv
-    from pyarrow import parquet as pq
-
-    form = check_output(path)
-    if os.fspath(path) == "-":
-        with csv.CSVWriter(sys.stdout.buffer, schema) as writer:
-            yield writer
-        return
-    with replacing(path) as temporary:
-        make = pq.ParquetWriter if form == "parquet" else csv.CSVWriter
-        with make(str(temporary), schema) as writer:
-            yield writer
-
-
-@contextmanager
-def stream_of(
-    path: str | os.PathLike[str], reading: Reading = AS_GUESSED
-) -> Iterator[tuple[Any, Layout]]:
-    """The (decompressed) stream of a CSV file, in UTF-8, and its layout."""
-    from pyarrow import transcoding_input_stream
-
-    with plain_errors(path):
-        layout = Layout.detect(path, reading)
-        with Place.parse(path).stream() as stream:
-            plain = layout.encoding in ("utf-8", "utf-8-sig")
-            yield (
-                stream if plain else transcoding_input_stream(stream, layout.encoding, "utf-8"),
-                layout,
+def _check_width(wrong: Sequence[Any], done: int, layout: Layout) -> None:
+    """Raise for a row with too many values, or with too few and others below it."""
+    for k, row in enumerate(wrong):
+        wanted, found = row.expected_columns, row.actual_columns
+        if found > wanted or row.number <= done + k:
+            raise InvalidInputError(
+                f"expected {wanted} values, found {found} in row {row.number - layout.skip - 1}"
             )
 
 
+def _plain_text(table: Any) -> Any:
+    """Text without surrounding spaces; raise for bytes that are not text in the encoding."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for k, column in enumerate(table.schema):
+        if pa.types.is_binary(column.type):
+            raise InvalidInputError(
+                f"column {column.name!r}: expected text in UTF-8, found other bytes; use "
+                f"encoding={FALLBACK!r}"
+            )
+        if pa.types.is_string(column.type):
+            table = table.set_column(k, column.name, pc.utf8_trim_whitespace(table.column(k)))
+    return table
+
+
+def rows_in(path: Any) -> int | None:
+    """Number of rows of a Parquet or CSV file on this machine; None for anything else.
+
+    For a CSV file, the number of lines below the header; a quoted value may span several.
+    """
+    if not isinstance(path, str | os.PathLike):
+        return None
+    place = Place.parse(path)
+    with plain_errors(path):
+        if place.kind != "file":
+            return None
+        form = format_of(path)
+        if form == "parquet":
+            return int(place.parquet().metadata.num_rows)
+        if form == "excel" or not place.is_local:
+            return None
+        lines, last = 0, b"\n"
+        with place.stream() as file:
+            for block in iter(partial(file.read, _BLOCK_BYTES), b""):
+                lines, last = lines + block.count(b"\n"), block[-1:]
+    return max(0, lines - 1 + (last != b"\n"))
+
+
+# ------------------------------------------------------------------ write
+
+
+def check_output(path: str | os.PathLike[str]) -> None:
+    """Raise for a file that cannot be written: one of Excel."""
+    if format_of(path) == "excel":
+        raise InvalidInputError(f"expected a .csv or .parquet file to write, found {path}")
+
+
 @contextmanager
-def plain_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+def writing(path: str | os.PathLike[str], schema: Any) -> Iterator[Any]:
+    """Arrow's writer of tables with this schema; the file appears only at the end, and whole.
+
+    ``"-"`` is the standard output, as CSV.
+    """
+    from pyarrow.csv import CSVWriter
+    from pyarrow.parquet import ParquetWriter
+
+    check_output(path)
+    if os.fspath(path) == "-":
+        with CSVWriter(sys.stdout.buffer, schema) as writer:
+            yield writer
+        return
+    make = ParquetWriter if format_of(path) == "parquet" else CSVWriter
+    with replacing(path) as temporary, make(str(temporary), schema) as writer:
+        yield writer
+
+
+# ------------------------------------------------------------------ errors
+
+
+@contextmanager
+def plain_errors(path: str | os.PathLike[str], layout: Layout | None = None) -> Iterator[None]:
     """Errors of Arrow and the system about a file, as one line that names it."""
     from pyarrow import ArrowException
 
     try:
         yield
     except FileNotFoundError:
-        raise InvalidInputError(f"expected a file, found none at {path}{_like(path)}") from None
+        asked = Path(path)
+        beside = asked.parent.iterdir() if asked.parent.is_dir() else []
+        like = nearest(asked.name, sorted(other.name for other in beside if other.is_file()))
+        raise InvalidInputError(f"expected a file, found none at {path}{like}") from None
     except (ArrowException, OSError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"{path}: {_reason(str(error), path)}") from None
+        raise InvalidInputError(f"{path}: {_reason(str(error), layout)}") from None
     except InvalidInputError as error:
         if str(path) in str(error):
             raise
         raise InvalidInputError(f"{path}: {error}") from None
 
 
-def _like(path: str | os.PathLike[str]) -> str:
-    """Hint at a file next to it with a similar name."""
-    asked = Path(path)
-    beside = asked.parent.iterdir() if asked.parent.is_dir() else []
-    return nearest(asked.name, sorted(other.name for other in beside if other.is_file()))
-
-
-def _reason(text: str, path: str | os.PathLike[str]) -> str:
+def _reason(text: str, layout: Layout | None) -> str:
     first = text.splitlines()[0] if text else "cannot be read"
-    row = re.search(r"Row #(\d+)", first)
     value = re.search(r"column #(\d+).* to ([\w\[\]]+): invalid value '(.*)'", first)
-    count = re.search(r"Expected (\d+) columns, got (\d+)", first)
-    if value or count:
-        layout = Layout.detect(path, AS_GUESSED)
+    if value and layout is not None:
+        row = re.search(r"Row #(\d+)", first)
         where = f" in row {int(row[1]) - layout.skip - 1}" if row else ""
-    if value:
         wanted = {"double": "numbers", "timestamp[us]": "dates as in training"}
         name, expected = layout.names[int(value[1])], wanted.get(value[2], value[2])
         return f"column {name!r}: expected {expected}, found {value[3]!r}{where}"
-    if count:
-        return f"expected {count[1]} values, found {count[2]}{where}"
     if "Could not skip initial" in first:
         return "expected a header and rows, found none"
     if "invalid UTF8" in first or "codec can't decode" in first:

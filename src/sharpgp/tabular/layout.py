@@ -1,24 +1,25 @@
-"""How a table is laid out in a file: encoding, delimiter, decimal mark, where the header is.
+"""How a table is laid out in a CSV file or a sheet of Excel: how it is written, where it begins.
 
 Anything not given is guessed where that is safe, from the bytes and the first rows.
 """
 
 import csv
+import datetime
 import io
-import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
+from sharpgp._extras import need
 from sharpgp.exceptions import InvalidInputError, warn
-from sharpgp.tabular.places import Place
 
-#: Bytes to guess from.
-SAMPLE_BYTES = 2**16
+# Bytes to guess from.
+_SAMPLE_BYTES = 2**16
 #: Fallback encoding for text that is not UTF-8: Excel's in Western Europe, close to Latin-1.
 FALLBACK = "cp1252"
 _COMMA, _POINT = re.compile(r"[-+]?\d+,\d+"), re.compile(r"[-+]?\d+\.\d+")
@@ -83,37 +84,125 @@ class Layout:
     told: tuple[str, ...] = ()
 
     @classmethod
-    def detect(cls, path: str | os.PathLike[str], reading: Reading) -> "Layout":
+    def detect(cls, stream: Any, reading: Reading) -> "Layout":
         """The layout of a CSV file, from its first bytes."""
-        with Place.parse(path).stream() as stream:
-            sample = stream.read(SAMPLE_BYTES + 1)
-        whole = len(sample) <= SAMPLE_BYTES
+        sample = stream.read(_SAMPLE_BYTES + 1)
+        whole = len(sample) <= _SAMPLE_BYTES
         encoding = reading.encoding or _encoding(sample)
         text = sample.decode(encoding, "replace")
         if not text.strip():
             raise InvalidInputError("expected a header and rows, found an empty file")
         tables = {mark: _rows(text, mark, whole) for mark in ",;\t|"}
         delimiter = max(tables, key=lambda mark: _fit(tables[mark]))
-        lines, rows = tables[delimiter]
-        place = header_of(rows) if reading.skip is None else _below(lines, reading.skip)
-        if reading.skip is None and (found := len(rows[place])) != _width(rows):
-            better = likely_header(rows)
-            raise InvalidInputError(
-                f"expected {_width(rows)} names, as many as most rows have values, found {found}; "
-                f"if the header is in line {lines[better] + 1}, use skip={lines[better]}"
-            )
-        names = named(rows[place])
-        decimal = reading.decimal or decimal_of(
-            cell.strip() for row in rows[place + 1 :] for cell in row
+        told = [f"as encoding={FALLBACK!r}, for it is not UTF-8"]
+        guessed = reading.encoding is None and encoding == FALLBACK
+        return cls.of_rows(
+            *tables[delimiter], reading, told if guessed else [], encoding, delimiter
         )
-        told = []
-        if reading.encoding is None and encoding == FALLBACK:
-            told.append(f"as encoding={FALLBACK!r}, for it is not UTF-8")
+
+    @classmethod
+    def of_rows(
+        cls,
+        lines: Sequence[int],
+        rows: Sequence[Sequence[Any]],
+        reading: Reading,
+        told: Sequence[str],
+        encoding: str = "",
+        delimiter: str = "",
+    ) -> "Layout":
+        """The layout of rows of cells, below so many lines each."""
+        place = header_of(rows)
+        if reading.skip is not None:
+            below = [k for k, above in enumerate(lines) if above >= reading.skip]
+            if not below:
+                raise InvalidInputError(
+                    f"skip: expected a header below {reading.skip} lines, found none"
+                )
+            place = below[0]
+        elif (found := len(rows[place])) != (width := _width(rows)):
+            better = next(k for k, row in enumerate(rows) if len(row) == width)
+            raise InvalidInputError(
+                f"expected {width} names, as many as most rows have values, found {found}; if the "
+                f"header is in line {lines[better] + 1}, use skip={lines[better]}"
+            )
+        texts = (cell.strip() for row in rows[place + 1 :] for cell in row if isinstance(cell, str))
+        decimal = reading.decimal or decimal_of(texts)
+        told = [*told]
         if reading.decimal is None and decimal == ",":
             told.append("with decimal=','")
         if reading.skip is None and lines[place]:
             told.append(f"with the header of line {lines[place] + 1}, as with skip={lines[place]}")
-        return cls(encoding, delimiter, decimal, lines[place], tuple(names), tuple(told))
+        names = tuple(named(rows[place]))
+        return cls(encoding, delimiter, decimal, lines[place], names, tuple(told))
+
+
+def read_sheet(stream: Any, missing: Collection[str], reading: Reading) -> tuple[Any, Layout]:
+    """A sheet of an Excel file as a table, and how it was read.
+
+    Columns of numbers stay numbers, dates stay dates; anything else becomes text.
+    """
+    import pyarrow as pa
+
+    sheets, rows = _cells(stream, reading.sheet)
+    others = f"; other sheets: {', '.join(sheets[1:])}" if len(sheets) > 1 else ""
+    is_first = reading.sheet is None and others
+    use = f"{others}; use sheet={sheets[1]!r}" if is_first else others
+    if not rows:
+        raise InvalidInputError(f"expected a header, found an empty sheet{use}")
+    told = [f"from its first sheet, as with sheet={sheets[0]!r}{others}"] if is_first else []
+    layout = Layout.of_rows(range(len(rows)), rows, reading, told)
+    body = [[_value(cell, missing) for cell in row] for row in rows[layout.skip + 1 :]]
+    if not body:
+        raise InvalidInputError(f"expected rows, found only a header{use}")
+    columns = [_array(cells, layout.decimal) for cells in zip(*body, strict=True)]
+    return pa.table(columns, names=layout.names), layout
+
+
+def _cells(stream: Any, wanted: str | None) -> tuple[list[str], list[list[Any]]]:
+    """Names of the sheets of an Excel file, and the rows of one."""
+    need("excel", "openpyxl")
+    from openpyxl import load_workbook
+    from openpyxl.utils.exceptions import InvalidFileException
+
+    try:
+        book = load_workbook(io.BytesIO(stream.read()), read_only=True, data_only=True)
+        names = book.sheetnames
+        if wanted is not None and wanted not in names:
+            raise InvalidInputError(f"sheet: expected one of {', '.join(names)}, found {wanted!r}")
+        rows = [list(row) for row in book[wanted or names[0]].iter_rows(values_only=True)]
+    except InvalidInputError:
+        raise
+    except (InvalidFileException, BadZipFile, OSError, KeyError, ValueError, SyntaxError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InvalidInputError(f"expected an Excel file, found: {reason}") from None
+    while rows and all(cell is None for cell in rows[-1]):
+        rows.pop()
+    width = max(map(len, rows), default=0)
+    return names, [row + [None] * (width - len(row)) for row in rows]
+
+
+def _value(cell: Any, missing: Collection[str]) -> Any:
+    """A cell, or None if its text marks a missing one; whole numbers have no decimal point."""
+    text = f"{cell:g}" if isinstance(cell, float) else str(cell).strip()
+    return None if text in missing else cell
+
+
+def _array(cells: Sequence[Any], decimal: str | None) -> Any:
+    """Booleans, numbers, dates, or else text; numbers get the decimal mark of the other texts."""
+    import pyarrow as pa
+
+    kinds = {type(cell) for cell in cells if cell is not None}
+    if kinds <= {int, float}:
+        return pa.array(cells, pa.float64() if kinds else pa.null())
+    if kinds in ({bool}, {datetime.datetime}):
+        return pa.array(cells)
+
+    def text(cell: Any) -> str:
+        return (
+            str(cell).replace(".", ",") if isinstance(cell, float) and decimal == "," else str(cell)
+        )
+
+    return pa.array([None if cell is None else text(cell) for cell in cells])
 
 
 def header_of(rows: Sequence[Sequence[Any]]) -> int:
@@ -132,17 +221,6 @@ def header_of(rows: Sequence[Sequence[Any]]) -> int:
     return 0
 
 
-def likely_header(rows: Sequence[Sequence[Any]]) -> int:
-    """The first row as long as most rows.
-
-    Examples
-    --------
-    >>> likely_header([["Sales, by shop"], ["shop", "area"], ["a", "1"]])
-    1
-    """
-    return next(place for place, row in enumerate(rows) if len(row) == _width(rows))
-
-
 def named(header: Sequence[Any]) -> list[str]:
     """Column names without surrounding spaces; unnamed columns are called by their number."""
     texts = ["" if cell is None else str(cell).strip() for cell in header]
@@ -153,11 +231,12 @@ def named(header: Sequence[Any]) -> list[str]:
     return names
 
 
-def tidied(path: str | os.PathLike[str], table: Any, told: Sequence[str]) -> Any:
-    """A whole table without anything that is not data, and one warning of how it was read.
+def tidied(path: str, table: Any, names: Sequence[str], told: Sequence[str]) -> Any:
+    """A table without anything that is not data, and one warning of how it was read.
 
     Left out: rows at the end with a single text, columns with neither name nor values, and an
-    unnamed first column that numbers the rows, as pandas writes it.
+    unnamed first column that numbers the rows, as pandas writes it.  ``names`` are those of all
+    columns of the file.  Columns of numbers are whole if all their values are.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -184,13 +263,16 @@ def tidied(path: str | os.PathLike[str], table: Any, told: Sequence[str]) -> Any
     if totals:
         said.append(f"without {totals} row(s) of totals at its end")
     table = table.slice(0, end)
-    for k, name in enumerate(table.column_names):
-        column = table[name]
+    for name in table.column_names:
+        column, k = table[name], names.index(name)
+        whole = _as_whole(column)
+        if whole is not None and pa.types.is_floating(column.type):
+            table = table.set_column(table.column_names.index(name), name, whole)
         if name not in (f"column {k + 1}", f"Unnamed: {k}"):
             continue
         if column.null_count == end:
             table = table.drop_columns(name)
-        elif k == 0 and _numbers_rows(column):
+        elif k == 0 and whole is not None and pc.count_distinct(whole).as_py() == len(whole):
             table = table.drop_columns(name)
             said.append("without its first column, which has no name and numbers the rows")
         elif name == f"column {k + 1}":
@@ -200,17 +282,14 @@ def tidied(path: str | os.PathLike[str], table: Any, told: Sequence[str]) -> Any
     return table
 
 
-def _numbers_rows(column: Any) -> bool:
-    """Whether a column of an Arrow table has a different whole number in every row."""
+def _as_whole(column: Any) -> Any:
+    """A column of an Arrow table as whole numbers; None if they are not, or have gaps."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     try:
-        numbers = pc.cast(column, pa.float64())
+        return None if column.null_count else column.cast(pa.float64()).cast(pa.int64())
     except pa.ArrowException:
-        return False
-    whole = numbers.null_count == 0 and pc.all(pc.equal(pc.floor(numbers), numbers)).as_py()
-    return bool(whole) and pc.count_distinct(numbers).as_py() == len(numbers)
+        return None
 
 
 def _encoding(sample: bytes) -> str:
@@ -272,11 +351,3 @@ def decimal_of(cells: Iterable[str]) -> str | None:
     commas = any(map(_COMMA.fullmatch, plain))
     points = any(map(_POINT.fullmatch, plain))
     return None if commas == points else "," if commas else "."
-
-
-def _below(lines: Sequence[int], skip: int) -> int:
-    """The first row that has at least ``skip`` lines above it."""
-    place = next((k for k, above in enumerate(lines) if above >= skip), None)
-    if place is None:
-        raise InvalidInputError(f"skip: expected a header below {skip} lines, found none")
-    return place

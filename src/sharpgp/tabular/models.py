@@ -1,143 +1,45 @@
-"""Models that were fitted on a table in a file, with the target's name beside them."""
+"""Models of rows in files, with the target's name beside them.
+
+Nothing here loads torch before it is needed, so that errors in a table are reported at once.
+"""
+
+from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
+import numpy as np
 
-from sharpgp import persistence
 from sharpgp._progress import show_progress
 from sharpgp._validation import as_count
+from sharpgp.data import texts
 from sharpgp.data.column import Column
-from sharpgp.data.encoding import TableEncoding
-from sharpgp.data.far_targets import number_rows
-from sharpgp.data.inputs import seed_of
-from sharpgp.estimator import SharpGPRegressor
+from sharpgp.data.encoding import Encoded, TableEncoding, missing_columns
+from sharpgp.data.reading import values_of
 from sharpgp.exceptions import InvalidInputError, SavedModelError, warn
 from sharpgp.tabular.cluster import visitors
-from sharpgp.tabular.files import AS_GUESSED, MAX_ROWS_FITTED, read_whole
-from sharpgp.tabular.labelled import (
-    Labelled,
-    as_fitted,
-    features_among,
-    groups_in,
-    labelled,
-    rows_of,
-    training_rows,
-)
-from sharpgp.tabular.layout import Reading, tidied
-from sharpgp.tabular.sample import Draw, Memory, Sample, drawn, with_rows
-from sharpgp.tabular.sources import CsvRows, Source, check_columns, names_in
+from sharpgp.tabular.files import AS_GUESSED, MAX_ROWS_FITTED
+from sharpgp.tabular.layout import Reading
+from sharpgp.tabular.sample import Draw, Memory, drawn, with_rows
+from sharpgp.tabular.sources import Source, check_columns
 
-
-@dataclass(frozen=True)
-class SavedModel:
-    """A fitted model, and the name of its target, if it is known.
-
-    A model fitted on an array takes the columns of a table in order, as numbers.  ``rows``: number
-    of rows in the files, if the model was fitted to a sample of them.
-    """
-
-    model: SharpGPRegressor
-    target: str | None = None
-    rows: int | None = None
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """Texts that mark a missing value, besides the usual ones."""
-        encoding: TableEncoding | None = getattr(self.model, "encoding_", None)
-        return () if encoding is None else tuple(encoding.marks)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Save all of it in one file."""
-        persistence.save(self.model, path, target=self.target)
-
-    def encoding_for(
-        self,
-        path: str | os.PathLike[str],
-        unused: Iterable[str] = (),
-        reading: Reading = AS_GUESSED,
-    ) -> TableEncoding:
-        """The encoding for a file; raise if it lacks a column."""
-        encoding: TableEncoding | None = getattr(self.model, "encoding_", None)
-        if encoding is None:
-            names = [name for name in names_in(path, reading) if name not in set(unused)]
-            if len(names) != self.model.n_features_in_:
-                raise InvalidInputError(
-                    f"{path}: expected {self.model.n_features_in_} columns, as many as the model "
-                    f"has features, found {len(names)}"
-                )
-            return TableEncoding(tuple(Column(name) for name in names))
-        check_columns(path, encoding.names, reading)
-        return encoding
-
-    def read(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        target: str | None = None,
-        groups: str | None = None,
-        reading: Reading = AS_GUESSED,
-    ) -> Labelled:
-        """A whole labelled file, without rows that lack a target."""
-        target = target or self.target
-        encoding = self.encoding_for(path, [name for name in (target, groups) if name], reading)
-        table, reading = read_whole(path, self.missing, reading)
-        try:
-            table, y, numbers = labelled(table, target or "target", self.missing, reading.decimal)
-            rows = as_fitted(self.model, encoding, table, 1)
-            return Labelled(rows, y, target or "", groups_in(table, groups), numbers.tolist())
-        except InvalidInputError as error:
-            raise InvalidInputError(f"{path}: {error}") from None
-
-
-def load_model(path: str | os.PathLike[str], *, device: Any = "auto") -> SavedModel:
-    """Load a model that :func:`fit_file` or ``SharpGPRegressor.save`` saved."""
-    content = persistence.read(path, device=device)
-    model, target = content["model"], content.get("target")
-    if not isinstance(model, SharpGPRegressor) or not isinstance(target, str | None):
-        raise SavedModelError(
-            f"cannot load {path}: expected a SharpGPRegressor, found {type(model).__name__}"
-        )
-    encoding = getattr(model, "encoding_", None)
-    if encoding is not None and "missing" in content:  # files of earlier versions
-        model.encoding_ = replace(encoding, marks=tuple(map(str, content["missing"])))
-    return SavedModel(model, target)
+if TYPE_CHECKING:
+    from sharpgp.estimator import SharpGPRegressor
 
 
 def fit_file(
-    path: str | os.PathLike[str],
-    target: str,
-    model: SharpGPRegressor,
-    *,
-    drop: Iterable[str] = (),
-    groups: str | None = None,
-    missing: Sequence[str] = (),
-    reading: Reading = AS_GUESSED,
+    path: str | os.PathLike[str], target: str, model: SharpGPRegressor, **settings: Any
 ) -> SavedModel:
-    r"""Fit a model on a CSV, Excel or Parquet file.
-
-    Parameters
-    ----------
-    path : str or path
-    target : str
-        Name of the target's column.
-    model : SharpGPRegressor
-    drop : names of columns that are not used
-    groups : str, optional
-        Name of a column that says which rows belong together; it is not a feature.
-    missing : sequence of str
-        Texts that mark a missing value in CSV and Excel files, such as ``"?"`` or ``"-999"``,
-        besides empty ones and ``NA``; later files of this model are read in the same way.
-    reading : Reading
-        Encoding, decimal mark, lines above the header and the like; otherwise guessed.
+    r"""Fit a model on all rows of a CSV, Excel or Parquet file, see :func:`fit_files`.
 
     Examples
     --------
     >>> import os, tempfile
+    >>> from sharpgp import SharpGPRegressor
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = os.path.join(folder, "data.csv")
     ...     with open(path, "w") as file:
@@ -147,15 +49,7 @@ def fit_file(
     >>> fitted.model.encoding_.features
     ['x', 'kind=a', 'kind=b']
     """
-    columns: dict[str, Any] = {"drop": drop, "groups": groups, "missing": missing}
-    return fit_rows(training_rows(path, target, **columns, reading=reading), model)
-
-
-def fit_rows(rows: Labelled, model: SharpGPRegressor) -> SavedModel:
-    """Fit a model on rows that :func:`~sharpgp.tabular.labelled.training_rows` has read."""
-    with number_rows(rows.numbers):
-        model = model.fit(rows.X, rows.y, groups=rows.groups)
-    return SavedModel(model, rows.target)
+    return fit_files(path, target, model, rows=sys.maxsize, memory=2.0**40, **settings)
 
 
 def fit_files(
@@ -167,24 +61,23 @@ def fit_files(
     groups: str | None = None,
     missing: Sequence[str] = (),
     reading: Reading = AS_GUESSED,
-    memory: float | str = 2.0,
+    memory: float | str | None = None,
     rows: int = MAX_ROWS_FITTED,
     work: str | os.PathLike[str] | None = None,
     engine: str = "local",
     address: str | None = None,
     workers: int | None = None,
 ) -> SavedModel:
-    """Fit a model on rows drawn at random from files of any size.
+    """Fit a model on files of any size: on all rows, or on some drawn at random.
 
-    One pass over all rows draws a uniform sample, by a hash of each row's position.  The model is
-    then fitted to the sample as to any table in memory.  If all rows fit in memory, the result is
-    that of :func:`fit_file`.
+    One pass over all rows draws a uniform sample.  The model is then fitted to the sample as to any
+    table in memory.
 
     Parameters
     ----------
     source : path, several of these, dataset or data frame
-        CSV and Parquet files: their names, a folder, a pattern such as ``"data/*.parquet"``, or
-        addresses such as ``"s3://bucket/data/"``.  Folders named ``year=2020`` become a column.
+        CSV, Excel and Parquet files: their names, a folder, a pattern such as ``"data/*.parquet"``,
+        or addresses such as ``"s3://bucket/data/"``.  Folders named ``year=2020`` become a column.
         Or a ``pyarrow.dataset.Dataset``, a dask data frame, or a Ray Dataset.
     target : str
         Name of the target's column.
@@ -193,14 +86,15 @@ def fit_files(
     groups : str, optional
         Name of a column that says which rows belong together; it is not a feature.
     missing : sequence of str
-        Texts that mark a missing value, see :func:`fit_file`.
+        Texts that mark a missing value in CSV and Excel files, such as ``"?"`` or ``"-999"``,
+        besides empty ones and ``NA``; later files of this model are read in the same way.
     reading : Reading
-        How to read CSV files, see :func:`fit_file`.
-    memory : float or str
-        Memory for the sample and the pass, in GiB or as text such as ``"4GB"``; on a cluster, per
-        worker.
+        Encoding, decimal mark, lines above the header and the like; otherwise guessed.
+    memory : float or str, optional
+        Limit of the pass and the sample, not of the fit, in GiB or as text such as ``"4GB"``; on a
+        cluster, per worker.  By default 2 GiB, or what 10,000 rows take.
     rows : int
-        Most rows of the sample, to limit the time of the fit. ``memory`` may allow fewer.
+        Most rows of the sample, to limit time and memory of the fit. ``memory`` may allow fewer.
     work : path, optional
         Folder for progress.  After an interruption, the same call continues from there.  The folder
         stays until it is removed.  Frames of dask and Ray start over.
@@ -216,6 +110,7 @@ def fit_files(
     --------
     >>> import tempfile
     >>> import numpy as np, pyarrow as pa, pyarrow.parquet as pq
+    >>> from sharpgp import SharpGPRegressor
     >>> rng = np.random.default_rng(0)
     >>> x = rng.uniform(-3, 3, 400)
     >>> table = pa.table({"x": x, "y": np.sin(x) + 0.1 * rng.normal(size=400)})
@@ -226,41 +121,276 @@ def fit_files(
     >>> fitted.rows, fitted.model.predict_interval([[0.5]], coverage=0.9).shape
     (400, (1, 2))
     """
+    from sharpgp.data.inputs import seed_of
+
+    settings: dict[str, Any] = {"drop": drop, "groups": groups, "missing": missing}
+    settings |= {"reading": reading, "memory": memory, "rows": rows, "work": work}
+    settings |= {"engine": engine, "address": address, "workers": workers}
+    with show_progress(model.verbose):
+        seed = seed_of(model.random_state) or 0
+        return fit_rows(training_rows(source, target, seed=seed, **settings), model)
+
+
+def fit_rows(rows: Labelled, model: SharpGPRegressor) -> SavedModel:
+    """Fit a model on rows of :func:`training_rows`."""
+    from sharpgp.data.far_targets import number_rows
+
+    with number_rows(rows.numbers):
+        model = model.fit(rows.X, rows.y, groups=rows.groups)
+    return SavedModel(model, rows.target, rows.seen)
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """A fitted model, and the name of its target, if it is known.
+
+    A model fitted on an array takes the columns of a table in order, as numbers.  ``rows``: number
+    of rows in the files, if the model was just fitted to them or to a sample.
+    """
+
+    model: SharpGPRegressor
+    target: str | None = None
+    rows: int | None = None
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Texts that mark a missing value, besides the usual ones."""
+        encoding: TableEncoding | None = getattr(self.model, "encoding_", None)
+        return () if encoding is None else tuple(encoding.marks)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save all of it in one file."""
+        from sharpgp import persistence
+
+        persistence.save(self.model, path, target=self.target)
+
+    def encoding_for(
+        self, given: Any, unused: Iterable[str] = (), reading: Reading = AS_GUESSED
+    ) -> TableEncoding:
+        """The encoding for a file; raise if it lacks a column."""
+        encoding: TableEncoding | None = getattr(self.model, "encoding_", None)
+        if encoding is None:
+            found = Source.from_data(given, reading=reading).names
+            names = [name for name in found if name not in set(unused)]
+            if len(names) != self.model.n_features_in_:
+                raise InvalidInputError(
+                    f"{given}: expected {self.model.n_features_in_} columns, as many as the model "
+                    f"has features, found {len(names)}"
+                )
+            return TableEncoding(tuple(Column(name) for name in names))
+        check_columns(given, encoding.names, reading)
+        return encoding
+
+    def read(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        target: str | None = None,
+        groups: str | None = None,
+        reading: Reading = AS_GUESSED,
+    ) -> Labelled:
+        """A whole labelled file, without rows that lack a target."""
+        target = target or self.target
+        encoding = self.encoding_for(path, [name for name in (target, groups) if name], reading)
+        table, decimal = read_whole(path, self.missing, reading)
+        try:
+            y, kept = labelled(table, target or "target", self.missing, decimal)
+            found = table.take(kept)
+            X, together = as_fitted(self.model, encoding, found, 1), groups_in(found, groups)
+        except InvalidInputError as error:
+            raise InvalidInputError(f"{path}: {error}") from None
+        return Labelled(X, y, target or "", together, (kept + 1).tolist(), len(table))
+
+
+def load_model(path: str | os.PathLike[str], *, device: Any = "auto") -> SavedModel:
+    """Load a model that :func:`fit_file` or ``SharpGPRegressor.save`` saved."""
+    from sharpgp import SharpGPRegressor, persistence
+
+    content = persistence.read(path, device=device)
+    model, target = content["model"], content.get("target")
+    if not isinstance(model, SharpGPRegressor) or not isinstance(target, str | None):
+        raise SavedModelError(
+            f"cannot load {path}: expected a SharpGPRegressor, found {type(model).__name__}"
+        )
+    encoding = getattr(model, "encoding_", None)
+    if encoding is not None and "missing" in content:  # files of earlier versions
+        model.encoding_ = replace(encoding, marks=tuple(map(str, content["missing"])))
+    return SavedModel(model, target)
+
+
+# ------------------------------------------------------------------ rows
+
+
+class Labelled(NamedTuple):
+    """Rows as a model takes them, their targets [n], the target's name, groups [n] if any.
+
+    ``numbers`` [n]: positions of the rows in their file, from 1 without the header, or other names
+    of rows.  ``seen``: number of rows that they were drawn from.
+    """
+
+    X: Any
+    y: np.ndarray
+    target: str
+    groups: list[str] | None
+    numbers: Sequence[Any]
+    seen: int
+
+
+def training_rows(
+    source: Any,
+    target: str,
+    *,
+    drop: Iterable[str] = (),
+    groups: str | None = None,
+    missing: Sequence[str] = (),
+    reading: Reading = AS_GUESSED,
+    memory: float | str | None = None,
+    rows: int = MAX_ROWS_FITTED,
+    work: str | os.PathLike[str] | None = None,
+    engine: str = "local",
+    address: str | None = None,
+    workers: int | None = None,
+    seed: int = 0,
+) -> Labelled:
+    """Rows to train on, drawn at random if there are more than ``rows``.
+
+    See :func:`sharpgp.tabular.fit_files`; the encoding is learned from these rows.
+    """
     limit, most, drop = Memory.parse(memory), as_count(rows, "rows", least=4), list(drop)
     files = Source.from_data(source, drop, missing, reading)
     features_among(files.names, target, drop, groups)
     names = tuple(name for name in files.names if name not in drop)
-    seed, batch_rows = seed_of(model.random_state) or 0, limit.batch_rows(len(names))
-    most = min(most, limit.rows(len(names)))
-    draw = Draw(names, target, tuple(missing), seed, most, batch_rows)
+    draw = Draw(names, target, tuple(missing), seed, min(most, limit.rows(len(names))))
     engine = files.engine or engine
     if engine == "local":
-        wanted = torch.get_num_threads() if workers is None else workers
-        workers = min(as_count(wanted, "workers", least=1), limit.threads(len(names)))
-    with show_progress(model.verbose):
-        with visitors(engine, workers=workers, address=address) as visit_all:
-            sample = drawn(draw, files, visit_all, None if work is None else Path(work))
-        if sample.unlabelled:
-            told = f"{sample.unlabelled} of {sample.seen} targets are missing"
-            warn(f"{told}; these rows are left out", UserWarning)
-        columns: dict[str, Any] = {"groups": groups, "missing": missing, "reading": reading}
-        found = _encoded(sample, files, target, columns)
-        room = limit.rows(len(found.X.encoding.features))
-        if room < len(sample):
-            sample.cut(room)
-            found = _encoded(sample, files, target, columns)
-        seen = sample.seen
-        del sample
-        return replace(fit_rows(found, model), rows=seen)
+        wanted = limit.threads if workers is None else as_count(workers, "workers", least=1)
+        workers = min(wanted, limit.threads, len(files.units))
+    with visitors(engine, workers=workers, address=address) as visit_all:
+        sample = drawn(draw, files, visit_all, None if work is None else Path(work))
+    if not sample.seen:
+        raise InvalidInputError(f"{files}: expected rows, found only a header")
+    if sample.unlabelled and len(sample) < sample.seen:
+        told = f"{sample.unlabelled} of {sample.seen} values are missing"
+        warn(f"column {target!r}: {told}; these rows are left out", UserWarning)
+    together = [groups] if groups else []
+    decimal = files.layout.decimal if files.layout else reading.decimal
+    how: dict[str, Any] = {"decimal": decimal, "dates": reading.dates}
+
+    def encoded() -> Labelled:
+        """The drawn rows as features, named by their places in the files."""
+        table, called = sample.rows(files)
+        table = files.tidied(table)
+        try:
+            labels = groups_in(table, groups)
+            features = table.drop_columns([target, *together])
+            for name in features.column_names:  # errors in rows without a target name their row
+                texts.learn(name, texts.without(values_of(features, name), missing), 1, **how)
+            y, kept = labelled(table, target, missing, decimal, called)
+            features, called = features.take(kept), [called[k] for k in kept]
+            X = TableEncoding.learn(features, 1, marks=missing, **how).encode(features, 1)
+        except InvalidInputError as error:
+            text = with_rows(str(error), called)
+            of_one = {unit.number for unit in files.units} == {0}
+            raise InvalidInputError(f"{files}: {text}" if of_one else text) from None
+        labels = labels and [labels[k] for k in kept]
+        return Labelled(X, y, target, labels, called, sample.seen)
+
+    found = encoded()
+    room = limit.rows(len(found.X.encoding.features))
+    if room < len(sample):
+        sample.cut(room)
+        found = encoded()
+    return found
 
 
-def _encoded(sample: Sample, files: Source, target: str, columns: dict[str, Any]) -> Labelled:
-    """The drawn rows as features, named by their positions in the files."""
-    table, called = sample.rows(files)
-    if isinstance(files.units[0].rows, CsvRows):
-        table = tidied(files.units[0].source, table, ())
-        called = called[: len(table)]
-    try:
-        return rows_of(table, target, **columns)._replace(numbers=called)
-    except InvalidInputError as error:
-        raise InvalidInputError(with_rows(str(error), called)) from None
+def read_whole(
+    path: str | os.PathLike[str], missing: Sequence[str] = (), reading: Reading = AS_GUESSED
+) -> tuple[Any, str | None]:
+    """A whole file as an Arrow table, and its decimal mark, if it is a text file."""
+    source = Source.from_data(path, (), missing, reading)
+    return source.table(), source.layout.decimal if source.layout else None
+
+
+def features_among(
+    found: Sequence[str], target: str, drop: Iterable[str] = (), groups: str | None = None
+) -> list[str]:
+    """The feature columns; raise if there are none, or if a named column is missing.
+
+    Examples
+    --------
+    >>> features_among(["x", "id", "y"], "y", drop=["id"])
+    ['x']
+    """
+    unused = [target, *drop, *([groups] if groups else [])]
+    if any(name not in found for name in unused):
+        raise InvalidInputError(missing_columns(unused, found))
+    features = [name for name in found if name not in unused]
+    if not features:
+        raise InvalidInputError("expected at least one column besides the target, found none")
+    return features
+
+
+def as_fitted(
+    model: Any, encoding: TableEncoding, table: Any, first_row: int
+) -> Encoded | np.ndarray:
+    """Rows of an Arrow table as the model takes them."""
+    rows = encoding.encode(table, first_row)
+    return rows if hasattr(model, "encoding_") else rows.features
+
+
+def labelled(
+    table: Any,
+    target: str,
+    missing: Sequence[str] = (),
+    decimal: str | None = None,
+    called: Sequence[Any] | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Targets [n] of an Arrow table, and the indices [n] of the rows that have one.
+
+    Rows are ``called`` so in messages, or counted from 1.
+    """
+    if target not in table.column_names:
+        raise InvalidInputError(missing_columns([target], table.column_names))
+    values = texts.without(values_of(table, target), missing)
+    if values.missing.all():
+        raise InvalidInputError(f"column {target!r}: expected values, found none")
+    written = texts.learn(target, values, 1, decimal)
+    if written and not written.dates:
+        values = written.read(target, values, 1)
+        warn(f"column {target!r}: text is read as numbers, such as {written.reading}", UserWarning)
+    if values.holds not in ("number", "boolean"):
+        raise InvalidInputError(
+            f"column {target!r}: expected numbers to predict, found {values.holds}, such as "
+            f"{table[target].drop_null()[0].as_py()!s:.30}"
+        )
+    bad = np.flatnonzero(np.isinf(values.data))
+    if bad.size:
+        raise InvalidInputError(
+            f"column {target!r}: expected finite numbers, found inf in row {int(bad[0]) + 1}"
+        )
+    rows = np.flatnonzero(values.missing)
+    if rows.size:
+        names = [str(row + 1 if called is None else called[row]) for row in rows[:8]]
+        shown = ", ".join(names) + (", ..." if len(rows) > 8 else "")
+        warn(
+            f"column {target!r}: {len(rows)} of {len(values.data)} values are missing; row(s) "
+            f"{shown} are left out",
+            UserWarning,
+        )
+    kept = np.flatnonzero(~values.missing)
+    return values.data[kept], kept
+
+
+def groups_in(table: Any, name: str | None) -> list[str] | None:
+    """Group of each row of a table, as text; raise if any is missing."""
+    if name is None:
+        return None
+    if name not in table.column_names:
+        raise InvalidInputError(missing_columns([name], table.column_names))
+    labels = table[name].to_pylist()
+    if None in labels:
+        raise InvalidInputError(
+            f"column {name!r}: expected a group in every row, found none in row "
+            f"{labels.index(None) + 1}"
+        )
+    return [str(label) for label in labels]

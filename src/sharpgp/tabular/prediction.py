@@ -4,33 +4,28 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sharpgp import _progress as progress
 from sharpgp._validation import as_coverage, as_levels
 from sharpgp.data.encoding import TableEncoding
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.tabular.files import (
-    AS_GUESSED,
-    ROWS,
-    csv_type,
-    writing,
-)
-from sharpgp.tabular.labelled import as_fitted, groups_in
+from sharpgp.tabular.files import AS_GUESSED, ROWS, rows_in, writing
 from sharpgp.tabular.layout import Reading
-from sharpgp.tabular.sources import Unit, batches_of, check_columns
+from sharpgp.tabular.models import as_fitted, groups_in, load_model
+from sharpgp.tabular.sources import Source, Unit, check_columns
 
 if TYPE_CHECKING:
+    from sharpgp.data.column import Column
     from sharpgp.estimator import SharpGPRegressor
     from sharpgp.tabular.models import SavedModel
-
-#: Called with the number of rows done so far.
-Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -62,6 +57,11 @@ class Request:
             as_levels(list(self.quantiles))
 
     @property
+    def used(self) -> list[str]:
+        """Columns of the input that are copied or name groups."""
+        return list(dict.fromkeys([*self.keep, *([self.groups] if self.groups else [])]))
+
+    @property
     def names(self) -> list[str]:
         """Names of the predicted columns."""
         ends = [f"{end}_{100 * c:.10g}" for c in self.coverages for end in ("lower", "upper")]
@@ -69,41 +69,12 @@ class Request:
 
     def check_names(self, source: str | os.PathLike[str], reading: Reading = AS_GUESSED) -> None:
         """Raise unless a file has the columns to copy, and none of them is predicted."""
-        check_columns(source, [*self.keep, *([self.groups] if self.groups else [])], reading)
+        check_columns(source, self.used, reading)
         both = sorted(set(self.keep) & set(self.names))
         if both:
             raise InvalidInputError(
                 f"keep: expected names other than {both[0]!r}, which is predicted"
             )
-
-    def values(
-        self, model: SharpGPRegressor, X: Any, groups: Sequence[str] | None = None
-    ) -> np.ndarray:
-        """The predicted columns [n, k]."""
-        parts = [model.predict(X, groups=groups)[:, None]]
-        if self.coverages:
-            ends = model.predict_interval(X, list(self.coverages), groups=groups)
-            parts.append(ends.transpose(0, 2, 1).reshape(len(ends), -1))
-        if self.quantiles:
-            parts.append(model.predict_quantiles(X, list(self.quantiles), groups=groups))
-        return np.hstack(parts)
-
-    def answer(
-        self, model: SharpGPRegressor, encoding: TableEncoding, batch: Any, first_row: int = 1
-    ) -> Any:
-        """An Arrow table with the kept columns of the batch and the predicted ones."""
-        import pyarrow as pa
-
-        columns = {name: batch[name] for name in self.keep}
-        X = as_fitted(model, encoding, batch, first_row)
-        values = np.asfortranarray(self.values(model, X, groups_in(batch, self.groups)))
-        columns |= {name: pa.array(values[:, j]) for j, name in enumerate(self.names)}
-        return pa.table(columns)
-
-    def types(self, encoding: TableEncoding) -> dict[str, Any]:
-        """Needed columns of the input, with the types that CSV files are read as."""
-        wanted = dict.fromkeys([*self.keep, *([self.groups] if self.groups else [])])
-        return wanted | {column.name: csv_type(column) for column in encoding.columns}
 
 
 def predict_file(
@@ -116,7 +87,6 @@ def predict_file(
     engine: str = "local",
     address: str | None = None,
     workers: int | None = None,
-    progress: Progress | None = None,
 ) -> int:
     """Predict every row of a CSV or Parquet file into another file; returns the number of rows.
 
@@ -125,102 +95,93 @@ def predict_file(
     cluster predict the batches that this process reads; see
     :func:`~sharpgp.tabular.fit_files` for ``address``.
     """
-    encoding = check_file(saved, source, request, reading)
-    batches = batches_of(source, request.types(encoding), ROWS, saved.missing, reading)
-    if engine == "local":
-        return write(out, predictions(saved.model, encoding, batches, request), source, progress)
     from sharpgp.tabular.cluster import visitors
 
-    visit = _Predict(bytes_of(saved), encoding, request)
-    with visitors(engine, workers=workers, address=address) as visit_all:
-        return write(out, visit_all(visit, _units(batches, str(source))), source, progress)
+    request.check_names(source, reading)
+    encoding = saved.encoding_for(source, (), reading)
+    types = dict.fromkeys(request.used) | {one.name: csv_type(one) for one in encoding.columns}
+    files = Source.from_data(source, (), saved.missing, reading, types)
+    units = _batches(files, list(types), str(source))
+    if engine == "local":
+        visit, workers = _Predict(saved.model, encoding, request), 1
+    else:
+        visit = _Predict(_bytes_of(saved), encoding, request)
+    rows = 0
+    progress.start_phase("predicting", "row", rows_in(source) or 0)
+    try:
+        with visitors(engine, workers=workers, address=address) as visit_all:
+            answers = visit_all(visit, units)
+            first = next(answers, None)
+            if first is None:
+                raise InvalidInputError("expected rows, found only a header")
+            with writing(out, first.schema) as writer:
+                for table in chain([first], answers):
+                    writer.write(table)
+                    rows += table.num_rows
+                    progress.advance(table.num_rows)
+    except InvalidInputError as error:
+        text = str(error)
+        raise InvalidInputError(text if str(source) in text else f"{source}: {text}") from None
+    return rows
 
 
 @dataclass(frozen=True)
 class _Predict:
-    """Predictions for a batch, as a function that can be sent to workers."""
+    """Predictions for a batch, as a function that can be sent to workers, with a model's file."""
 
-    content: bytes
+    model: SharpGPRegressor | bytes
     encoding: TableEncoding
     request: Request
 
     def __call__(self, unit: Unit) -> Any:
-        """An Arrow table of predictions."""
-        return self.request.answer(
-            _loaded(self.content), self.encoding, unit.rows.frame, unit.first + 1
-        )
+        """An Arrow table with the kept columns of a unit, a batch in memory, and predicted ones."""
+        import pyarrow as pa
+
+        model = _loaded(self.model) if isinstance(self.model, bytes) else self.model
+        batch, asked = unit.rows, self.request
+        X: Any = as_fitted(model, self.encoding, batch, unit.first + 1)
+        groups = groups_in(batch, asked.groups)
+        parts = [model.predict(X, groups=groups)[:, None]]
+        if asked.coverages:
+            ends = model.predict_interval(X, list(asked.coverages), groups=groups)
+            parts.append(ends.transpose(0, 2, 1).reshape(len(ends), -1))
+        if asked.quantiles:
+            parts.append(model.predict_quantiles(X, list(asked.quantiles), groups=groups))
+        predicted = zip(asked.names, np.hstack(parts).T, strict=True)
+        kept = {name: batch[name] for name in asked.keep}
+        return pa.table(kept | {name: pa.array(values.copy()) for name, values in predicted})
 
 
-def _units(batches: Iterator[Any], source: str) -> Iterator[Unit]:
-    import pyarrow as pa
-
+def _batches(files: Source, names: Sequence[str], source: str) -> Iterator[Unit]:
+    """Each batch of rows as a unit of its own, in memory."""
     first = 0
-    for batch in batches:
-        yield Unit(source, 0, first, pa.Table.from_batches([batch]))
+    for batch in files.batches(names, ROWS):
+        yield Unit(source, 0, first, batch)
         first += batch.num_rows
 
 
-@lru_cache(maxsize=1)
-def _loaded(content: bytes) -> SharpGPRegressor:
-    """The model in a file's bytes, loaded once per process."""
-    from sharpgp.tabular.models import load_model
+def csv_type(column: Column) -> Any:
+    """Type that a column of a CSV file is read as; text for numbers or dates written as text."""
+    import pyarrow as pa
 
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.sgp"
-        path.write_bytes(content)
-        return load_model(path, device="cpu").model
+    if column.written is not None:
+        return pa.string()
+    types = {"number": pa.float64(), "boolean": pa.bool_(), "date": pa.timestamp("us")}
+    return types.get(column.kind, pa.string())
 
 
-def bytes_of(saved: SavedModel) -> bytes:
-    """The file of a model as bytes, to send to workers."""
+def _bytes_of(saved: SavedModel) -> bytes:
+    """The file of a model, to send to workers."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.sgp"
         saved.save(path)
         return path.read_bytes()
 
 
-def check_file(
-    saved: SavedModel,
-    source: str | os.PathLike[str],
-    request: Request,
-    reading: Reading = AS_GUESSED,
-) -> TableEncoding:
-    """The encoding for a file; raise if a needed column is missing."""
-    request.check_names(source, reading)
-    return saved.encoding_for(source, (), reading)
-
-
-def predictions(
-    model: SharpGPRegressor, encoding: TableEncoding, batches: Iterator[Any], request: Request
-) -> Iterator[Any]:
-    """An Arrow table of predictions for each batch."""
-    row = 1
-    for batch in batches:
-        yield request.answer(model, encoding, batch, row)
-        row += batch.num_rows
-
-
-def write(
-    out: str | os.PathLike[str],
-    tables: Iterator[Any],
-    source: str | os.PathLike[str],
-    progress: Progress | None = None,
-) -> int:
-    """Write tables one after the other into one file; returns the number of rows."""
-    rows = 0
-    try:
-        first = next(tables, None)
-        if first is None:
-            raise InvalidInputError("expected rows, found only a header")
-        with writing(out, first.schema) as writer:
-            table = first
-            while table is not None:
-                writer.write(table)
-                rows += table.num_rows
-                if progress is not None:
-                    progress(rows)
-                table = next(tables, None)
-    except InvalidInputError as error:
-        text = str(error)
-        raise InvalidInputError(text if str(source) in text else f"{source}: {text}") from None
-    return rows
+@lru_cache(maxsize=1)
+def _loaded(content: bytes) -> SharpGPRegressor:
+    """The model in a file's bytes, loaded once per process."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.sgp"
+        path.write_bytes(content)
+        return load_model(path, device="cpu").model

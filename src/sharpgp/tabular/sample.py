@@ -1,12 +1,13 @@
 """Rows drawn at random in one pass over files, in bounded memory.
 
-The hash of a row's position is its number; the rows with the smallest numbers are the sample.  It
-does not depend on the order of files, the size of row groups, the engine, the number of workers, or
-interruptions.
+Each row has a random number, which its file and its place there give; the rows with the smallest
+numbers are the sample.  It does not depend on the order of files, the size of row groups, the
+engine, the number of workers, or interruptions.
 """
 
 import hashlib
 import json
+import os
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -26,24 +27,27 @@ from sharpgp.tabular.sources import Source, Unit
 
 #: Seconds between saves of an unfinished pass.
 SAVE_EVERY = 10.0
-# Bytes of the program itself; bytes of a column that a thread reads at a time.
-_BASE, _READ = int(0.75 * 2**30), 2**21
-# Rows of a batch: more are not faster, and fewer take longer to read than to use.
-_MOST_IN_BATCH, _LEAST_IN_BATCH = 2**14, 2**8
+# Values of a batch, and limits of its rows.
+_BATCH_VALUES, _BATCH_ROWS = 2**20, (2**8, 2**14)
+# Bytes of the program itself, and of a thread that reads.
+_BASE, _THREAD = 3 * 2**28, 2**28
 # Copies of a row's numbers during work: as read, as values, as features, standardised, and two
 # intermediate ones.
 _COPIES = 6
-_LEAST_ROWS = 1000
+# Fewest rows of a sample in the memory that was asked for, and in what is taken by itself.
+_LEAST_ROWS, _ALWAYS_ROWS = 1000, 10_000
 _UNITS = {"": 2**30, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 # Additional columns: a row's number, the number of its file, its position there.
 _NUMBER, _FILE, _ROW = "\0number", "\0file", "\0row"
-_OWN = [_NUMBER, _FILE, _ROW]
+# The largest number: that of rows without a target, which other rows displace.
+_LAST = 2**64 - 1
+_BY_PLACE = [(_FILE, "ascending"), (_ROW, "ascending")]
 
 
 @dataclass(frozen=True)
 class Memory:
-    """A limit in bytes.
+    """A limit in bytes, asked for or not.
 
     Examples
     --------
@@ -55,10 +59,13 @@ class Memory:
     """
 
     limit: int
+    asked: bool = True
 
     @classmethod
-    def parse(cls, given: float | str) -> "Memory":
-        """From a number of GiB, or a text such as ``"4GB"``."""
+    def parse(cls, given: float | str | None) -> "Memory":
+        """From a number of GiB, or a text such as ``"4GB"``; None: 2 GiB, if that is enough."""
+        if given is None:
+            return cls(2 * 2**30, asked=False)
         found = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*([a-z]*)\s*", str(given).lower())
         if found is None or found[2] not in _UNITS or isinstance(given, bool):
             raise InvalidInputError(
@@ -70,8 +77,10 @@ class Memory:
         return cls(limit)
 
     def rows(self, columns: int) -> int:
-        """Rows with this many features that fit."""
+        """Rows with this many features that fit; as many as are always taken, if nobody asked."""
         rows = (self.limit - _BASE) // (_COPIES * 8 * columns)
+        if not self.asked:
+            return max(rows, _ALWAYS_ROWS)
         if rows < _LEAST_ROWS:
             least = (_BASE + _COPIES * 8 * columns * _LEAST_ROWS) / 2**30
             raise InvalidInputError(
@@ -80,15 +89,11 @@ class Memory:
             )
         return rows
 
-    def threads(self, columns: int) -> int:
-        """Threads of one process that fit beside the sample."""
-        return max(
-            1, (self.limit - _BASE) // (2 * columns * (_READ + 8 * _COPIES * _MOST_IN_BATCH))
-        )
-
-    def batch_rows(self, columns: int) -> int:
-        """Rows of a batch."""
-        return min(max(self.rows(columns) // 16, _LEAST_IN_BATCH), _MOST_IN_BATCH)
+    @property
+    def threads(self) -> int:
+        """Threads that read beside the sample, on the cores of this machine."""
+        room = max(1, (self.limit - _BASE) // _THREAD)
+        return min(room, int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1))
 
 
 @dataclass(frozen=True)
@@ -100,12 +105,12 @@ class Draw:
     missing: tuple[str, ...]
     seed: int
     most: int
-    batch_rows: int
 
     def __call__(self, unit: Unit) -> "Sample":
         """The sample of a unit."""
         found, first = Sample(self.most), unit.first
-        for batch in unit.rows.batches(self.names, self.batch_rows):
+        batch_rows = int(np.clip(_BATCH_VALUES // len(self.names), *_BATCH_ROWS))
+        for batch in unit.batches(self.names, batch_rows):
             try:
                 found.add(self._batch(batch, unit, first))
             except InvalidInputError as error:
@@ -118,25 +123,35 @@ class Draw:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        for name in self.names:
-            column = batch.column(name)
-            if pa.types.is_floating(column.type):
-                bad = pc.index(pc.is_inf(column), True).as_py()
-                if bad >= 0:
-                    raise InvalidInputError(
-                        f"column {name!r}: expected finite numbers, found inf in row {bad + 1}"
-                    )
-        there = ~texts.without(values_of(batch, self.target), self.missing).missing
-        key = hashlib.blake2b(f"{self.seed}/{unit.number}".encode(), digest_size=8).digest()
-        numbers = random_numbers(first, batch.num_rows, int.from_bytes(key, "little"))
-        kept = np.flatnonzero(there & (numbers < np.uint64(unit.below)))
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            is_float = pa.types.is_floating(column.type)
+            bad = pc.index(pc.is_inf(column), True).as_py() if is_float else -1
+            if bad >= 0:
+                raise InvalidInputError(
+                    f"column {name!r}: expected finite numbers, found inf in row {bad + 1}"
+                )
+        n = batch.num_rows
+        unlabelled = texts.without(values_of(batch, self.target), self.missing).missing
+        numbers = random_numbers(self.seed, unit.number, first, n)
+        numbers[unlabelled] = _LAST
+        kept = np.flatnonzero(numbers <= np.uint64(unit.below))
         table = pa.Table.from_batches([batch]).take(kept)
-        own = numbers[kept], np.full(len(kept), unit.number, dtype=np.int64), first + kept
-        for name, values in zip(_OWN, own, strict=True):
+        own = {_NUMBER: numbers[kept], _FILE: np.full(len(kept), unit.number), _ROW: first + kept}
+        for name, values in own.items():
             table = table.append_column(name, pa.array(values))
-        left_out = int(there.sum()) > len(kept)
-        counts = len(there), int((~there).sum())
-        return Sample(self.most, *counts, table if len(kept) else None, left_out)
+        return Sample(self.most, n, int(unlabelled.sum()), table)
+
+
+def random_numbers(seed: int, file: int, first: int, n: int) -> np.ndarray:
+    """Numbers (n,) of 64 bits, those of the rows ``first``, ``first + 1``, ... of a file.
+
+    Examples
+    --------
+    >>> bool((random_numbers(0, 7, 0, 10)[4:] == random_numbers(0, 7, 4, 6)).all())
+    True
+    """
+    numbers: np.ndarray = np.random.PCG64([seed, file]).advance(first).random_raw(n)
+    return numbers
 
 
 @dataclass
@@ -147,16 +162,16 @@ class Sample:
     ----------
     seen, unlabelled : int
         All rows, and those without a target.
-    table : Arrow table, or None for no rows
-    is_cut : bool
-        Whether there were more.
+    table : Arrow table, or None before any row was seen
     """
 
     most: int
     seen: int = 0
     unlabelled: int = 0
     table: Any = None
-    is_cut: bool = False
+
+    def __len__(self) -> int:
+        return 0 if self.table is None else len(self.table)
 
     def add(self, other: "Sample") -> None:
         """Add more rows."""
@@ -164,68 +179,35 @@ class Sample:
 
         self.seen += other.seen
         self.unlabelled += other.unlabelled
-        self.is_cut |= other.is_cut
         tables = [table for table in (self.table, other.table) if table is not None]
         if tables:
             self.table = pa.concat_tables(tables, promote_options="permissive")
         if len(self) > 1.25 * self.most:
-            self.cut()
+            self.cut(self.most)
 
-    def __len__(self) -> int:
-        return 0 if self.table is None else len(self.table)
-
-    def cut(self, most: int | None = None) -> None:
+    def cut(self, most: int) -> None:
         """Keep the rows with the smallest numbers, in order of position."""
-        self.most = most or self.most
-        if self.table is None:
-            return
-        number, file, row = (self.table[name].to_numpy() for name in _OWN)
-        kept = np.lexsort((row, file, number))[: self.most]
-        self.is_cut |= len(kept) < len(number)
-        self.table = self.table.take(kept[np.lexsort((row[kept], file[kept]))]).combine_chunks()
+        self.most = most
+        if len(self):
+            by_number = self.table.sort_by([(_NUMBER, "ascending"), *_BY_PLACE])
+            self.table = by_number[:most].sort_by(_BY_PLACE).combine_chunks()
 
     @property
     def below(self) -> int:
-        """Rows with this number or a larger one are not in the sample."""
-        if len(self) < self.most:
-            return 2**64 - 1
-        return int(self.table[_NUMBER].to_numpy().max())
+        """Rows with a larger number are not in the sample."""
+        import pyarrow.compute as pc
+
+        return int(pc.max(self.table[_NUMBER]).as_py()) if len(self) >= self.most else _LAST
 
     def rows(self, source: Source) -> tuple[Any, list[Any]]:
         """Columns of the rows, and the name of each row, counted from 1."""
-        import pyarrow as pa
-
-        if len(self) < 4:
-            raise InvalidInputError(
-                f"{source.units[0].source if source.units else 'files'}: expected rows with a "
-                f"target, found {len(self)}"
-            )
-        several = len({unit.number for unit in source.units}) > 1
         names = {unit.number: unit.source for unit in source.units}
-        places = zip(self.table[_FILE].to_pylist(), self.table[_ROW].to_pylist(), strict=True)
-        called = [f"{row + 1} of {names[file]}" if several else row + 1 for file, row in places]
-        table = self.table.drop_columns(_OWN)
-        types = [pa.float64() if pa.types.is_null(one) else one for one in table.schema.types]
-        return table.cast(pa.schema(list(zip(table.column_names, types, strict=True)))), called
-
-
-def random_numbers(first: int, n: int, key: int) -> np.ndarray:
-    """Numbers (n,) of 64 bits, those of rows ``first``, ``first + 1``, ...; SplitMix64.
-
-    Examples
-    --------
-    >>> bool((random_numbers(0, 10, 7)[4:] == random_numbers(4, 6, 7)).all())
-    True
-    """
-    one, two, step = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0x9E3779B97F4A7C15
-    with np.errstate(over="ignore"):
-        z = np.arange(first, first + n, dtype=np.uint64)
-        for shift in (np.uint64(key), np.uint64(0)):
-            z = (z + shift + np.uint64(1)) * np.uint64(step)
-            z = (z ^ (z >> np.uint64(30))) * np.uint64(one)
-            z = (z ^ (z >> np.uint64(27))) * np.uint64(two)
-            z = z ^ (z >> np.uint64(31))
-    return z
+        places = [self.table[name].to_pylist() for name in (_FILE, _ROW)]
+        called = [
+            f"{row + 1} of {names[file]}" if len(names) > 1 else row + 1
+            for file, row in zip(*places, strict=True)
+        ]
+        return self.table.drop_columns([_NUMBER, _FILE, _ROW]), called
 
 
 def drawn(draw: Draw, source: Source, visit_all: Visitors, folder: Path | None) -> Sample:
@@ -235,7 +217,6 @@ def drawn(draw: Draw, source: Source, visit_all: Visitors, folder: Path | None) 
     """
     path = None
     if folder is not None and source.about is not None:
-        make_folder(folder)
         about = [source.about, draw.names, draw.target, draw.missing, draw.seed]
         path = folder / f"pass-{hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]}.arrow"
     units = source.units
@@ -243,7 +224,7 @@ def drawn(draw: Draw, source: Source, visit_all: Visitors, folder: Path | None) 
     done, total = _read(path, draw.most) if path else (0, Sample(draw.most))
     progress.advance(done)
     left: Iterator[Unit] = (replace(unit, below=total.below) for unit in units[done:])
-    saved = time.monotonic()
+    start = saved = time.monotonic()
     try:
         for part in visit_all(draw, left):
             total.add(part)
@@ -253,17 +234,18 @@ def drawn(draw: Draw, source: Source, visit_all: Visitors, folder: Path | None) 
                 _write(path, done, total)
                 saved = time.monotonic()
     finally:
-        if path:
+        if path and time.monotonic() - start >= SAVE_EVERY:
             _write(path, done, total)
-    total.cut()
+    total.cut(draw.most)
     return total
 
 
 def _write(path: Path, done: int, sample: Sample) -> None:
     import pyarrow as pa
 
-    sample.cut()
-    about = [done, sample.most, sample.seen, sample.unlabelled, sample.is_cut]
+    make_folder(path.parent)
+    sample.cut(sample.most)
+    about = [done, sample.most, sample.seen, sample.unlabelled]
     table = pa.table({}) if sample.table is None else sample.table.unify_dictionaries()
     table = table.replace_schema_metadata({"pass": json.dumps(about)})
     with replacing(path) as temporary, pa.ipc.new_file(str(temporary), table.schema) as file:
@@ -277,10 +259,10 @@ def _read(path: Path, most: int) -> tuple[int, Sample]:
     if path.exists():
         with pa.OSFile(str(path)) as file:
             table = pa.ipc.open_file(file).read_all()
-        done, before, seen, unlabelled, is_cut = json.loads(table.schema.metadata[b"pass"])
-        table = table.replace_schema_metadata() if table.num_columns else None
-        if most <= before or not is_cut:
-            return done, Sample(most, seen, unlabelled, table, is_cut)
+        done, before, seen, unlabelled = json.loads(table.schema.metadata[b"pass"])
+        if most <= before or len(table) == seen:
+            known = table.replace_schema_metadata() if table.num_columns else None
+            return done, Sample(most, seen, unlabelled, known)
     return 0, Sample(most)
 
 

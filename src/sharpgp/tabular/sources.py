@@ -4,32 +4,42 @@ Units are read independently, on any worker. They depend on the files alone.
 """
 
 import os
+import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from itertools import groupby
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate, groupby
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 from sharpgp.data.encoding import missing_columns
+from sharpgp.data.texts import MISSING
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.tabular import files
-from sharpgp.tabular.files import AS_GUESSED, check_names, csv_schema, plain_errors, read_batches
-from sharpgp.tabular.layout import Reading
-from sharpgp.tabular.places import Place, format_of, is_one_file, places_of
+from sharpgp.tabular.files import (
+    AS_GUESSED,
+    ROWS,
+    Place,
+    check_names,
+    csv_batches,
+    csv_schema,
+    format_of,
+    layout_of,
+    places_of,
+    plain_errors,
+)
+from sharpgp.tabular.layout import Layout, Reading, read_sheet, tidied
 
 #: Rows of a unit, if row groups allow: about a second of work.
 UNIT_ROWS = 2**17
 # Bytes of a Parquet file read at a time; number of files whose metadata are read in parallel.
 _BUFFER, _SIDE_BY_SIDE = 2**20, 16
+# What Hive writes in place of a missing value.
+_NO_KEY = "__HIVE_DEFAULT_PARTITION__"
 
-
-class Rows(Protocol):
-    """Anything that can be read in batches."""
-
-    def batches(self, names: Sequence[str], rows: int) -> Iterator[Any]:
-        """Arrow batches of these columns, with a limited number of rows."""
+#: Arrow batches of the named columns, of at most so many rows: ``rows(names, most)``.
+Rows = Callable[[Any, int], Iterator[Any]]
 
 
 @dataclass(frozen=True)
@@ -45,9 +55,9 @@ class Unit:
     first : int
         Number of the first row in the file, from 0.
     rows : Rows
-        Or a promise of a frame with these rows: a Delayed of dask, a reference of Ray.
+        Or a frame with these rows, or a promise of one: a Delayed of dask, a reference of Ray.
     below : int
-        Rows with this number or a larger one are known not to be in the sample.
+        Rows with a larger random number are known not to be in the sample.
     """
 
     source: str
@@ -56,19 +66,35 @@ class Unit:
     rows: Any
     below: int = 2**64 - 1
 
+    def batches(self, names: Sequence[str], most: int) -> Iterator[Any]:
+        """Arrow batches of these columns; a promise is computed."""
+        if isinstance(self.rows, partial):
+            return self.rows(names, most)
+        is_of_dask = type(self.rows).__module__.startswith("dask.")
+        return _of_frame(self.rows.compute() if is_of_dask else self.rows, names, most)
+
 
 @dataclass(frozen=True)
 class Source:
     """Units of rows, and the names of their columns.
 
-    ``about`` identifies the files, so that changes are noticed; None if nothing does.  ``engine``:
-    the engine that must read them, if any.
+    Attributes
+    ----------
+    names : tuple of str
+    units : tuple of Unit
+    about : Any
+        Identifies the files, so that changes are noticed; None if nothing does.
+    engine : str, optional
+        The engine that must read them.
+    layout : Layout, optional
+        Of CSV and Excel files.
     """
 
     names: tuple[str, ...]
     units: tuple[Unit, ...]
     about: Any = None
     engine: str | None = None
+    layout: Layout | None = None
 
     @classmethod
     def from_data(
@@ -102,30 +128,36 @@ class Source:
             )
         return _of_files(places_of(given), {*unused}, missing, reading, types)
 
+    def __str__(self) -> str:
+        files = {unit.source for unit in self.units}
+        return files.pop() if len(files) == 1 else f"{len(files)} files"
+
+    def batches(self, names: Sequence[str], most: int) -> Iterator[Any]:
+        """Arrow batches of all rows, in their order."""
+        for unit in self.units:
+            yield from unit.batches(names, most)
+
+    def table(self) -> Any:
+        """All rows as an Arrow table."""
+        import pyarrow as pa
+
+        batches = list(self.batches(self.names, ROWS))
+        if not any(batch.num_rows for batch in batches):
+            raise InvalidInputError(f"{self}: expected rows, found only a header")
+        return self.tidied(pa.Table.from_batches(batches))
+
+    def tidied(self, table: Any) -> Any:
+        """A table of these rows without what in a text file is not data, with a warning."""
+        if self.layout is None:
+            return table
+        return tidied(str(self), table, self.names, self.layout.told)
+
 
 def check_columns(given: Any, wanted: Iterable[str], reading: Reading = AS_GUESSED) -> None:
     """Raise unless there are columns of these names."""
-    names, found = list(wanted), names_in(given, reading)
+    names, found = list(wanted), Source.from_data(given, reading=reading).names
     if any(name not in found for name in names):
         raise InvalidInputError(f"{given}: {missing_columns(names, found)}")
-
-
-def names_in(given: Any, reading: Reading = AS_GUESSED) -> Sequence[str]:
-    """Names of the columns of a file or other source."""
-    if is_one_file(given):
-        return files.names_in(given, reading)
-    return Source.from_data(given, reading=reading).names
-
-
-def batches_of(
-    given: Any, types: Mapping[str, Any], rows: int, missing: Sequence[str], reading: Reading
-) -> Iterator[Any]:
-    """Arrow batches of all rows in their order; see :func:`~sharpgp.tabular.files.read_batches`."""
-    if is_one_file(given):
-        yield from read_batches(given, types, rows, missing, reading)
-        return
-    for unit in Source.from_data(given, (), missing, reading, types).units:
-        yield from resolved(unit.rows).batches(list(types), rows)
 
 
 def joined_dask() -> Any:
@@ -145,8 +177,46 @@ def _of_parts(engine: str | None, names: Iterable[Any], parts: Iterable[Any]) ->
     return Source(tuple(map(str, names)), tuple(units), engine=engine)
 
 
+def _of_dataset(given: Any) -> Source:
+    """Each fragment is a unit; a filtered dataset is one."""
+    try:
+        parts = sorted(given.get_fragments(), key=lambda one: getattr(one, "path", ""))
+    except ValueError:  # of a filter
+        parts = [given]
+    units = tuple(
+        Unit(getattr(one, "path", "dataset"), k, 0, partial(_scanned, one, given.schema))
+        for k, one in enumerate(parts)
+    )
+    in_files = all(hasattr(one, "path") for one in parts)
+    about = [_identity(one.filesystem, one.path) for one in parts] if in_files else None
+    return Source(tuple(given.schema.names), units, about)
+
+
+def _scanned(given: Any, schema: Any, names: Sequence[str], most: int) -> Any:
+    """Rows of a dataset, or a fragment of one, as Arrow scans it."""
+    from pyarrow import dataset
+
+    how: dict[str, Any] = {"batch_size": most, "batch_readahead": 1, "use_threads": False}
+    how |= {"schema": schema} if isinstance(given, dataset.Fragment) else {}
+    with plain_errors(getattr(given, "path", "dataset")):
+        yield from given.scanner(columns=list(names), **how).to_batches()
+
+
+def _of_frame(frame: Any, names: Iterable[str], most: int) -> Iterator[Any]:
+    import pyarrow as pa
+
+    is_arrow = isinstance(frame, pa.Table)
+    table = frame if is_arrow else pa.Table.from_pandas(frame, preserve_index=False)
+    if any(name not in table.column_names for name in names):
+        raise InvalidInputError(missing_columns(names, table.column_names))
+    yield from table.select(list(names)).combine_chunks().to_batches(most)
+
+
+# ------------------------------------------------------------------ files
+
+
 def _of_files(
-    places: Sequence[tuple[Place, str]],
+    places: Sequence[Place],
     unused: set[str],
     missing: Sequence[str],
     reading: Reading,
@@ -154,35 +224,41 @@ def _of_files(
 ) -> Source:
     import pyarrow as pa
 
-    keys = {str(place): found for place, found in _partition_keys(places)}
+    given = [(name, text) for place in places for name, text in place.keys.items()]
+    words = {name for name, text in given if not re.fullmatch(rf"-?\d+|{_NO_KEY}", text)}
+    kinds = {name: pa.string() if name in words else pa.int64() for name, _ in given}
 
-    def look(place: Place) -> tuple[Any, list[int]]:
-        """The schema, and the rows of row groups."""
+    def look(place: Place) -> tuple[Any, list[tuple[int, Rows]], Layout | None]:
+        """The schema, parts with the number of their first row, and the layout of text."""
+        form = format_of(place)
         with plain_errors(place):
-            if format_of(place) == "parquet":
-                found = _parquet(place)
-                sizes = [found.metadata.row_group(k).num_rows for k in range(found.num_row_groups)]
-                schema = found.schema_arrow.remove_metadata()
+            if form == "parquet":
+                schema, parts = _of_parquet(place)
+                layout = None
+            elif form == "excel":
+                with place.stream() as stream:
+                    table, layout = read_sheet(stream, [*MISSING, *missing], reading)
+                schema, parts = table.schema, [(0, partial(_of_frame, table))]
             else:
-                schema, sizes = csv_schema(place, missing, reading, types), []
-            check_names(place, schema.names)
-        for name, value in keys[str(place)].items():
-            kind = pa.int64() if isinstance(value, int) else pa.string()
-            schema = schema.append(pa.field(name, kind))
-        return schema, sizes
+                layout = layout_of(place, reading)
+                schema = csv_schema(place, layout, missing, types)
+                parts = [(0, partial(csv_batches, place, layout, missing))]
+        check_names(place, schema.names)
+        for name in place.keys:
+            schema = schema.append(pa.field(name, kinds[name]))
+        return schema, parts, layout
 
     with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
-        found = list(pool.map(look, [place for place, _ in places]))
-    schema = _common([(str(p), s) for (p, _), (s, _) in zip(places, found, strict=True)], unused)
-    units: list[Unit] = []
-    for k, ((place, _), (_, sizes)) in enumerate(zip(places, found, strict=True)):
-        if format_of(place) == "parquet":
-            units += _parquet_units(place, k, sizes, schema, keys[str(place)])
-        else:
-            rows = CsvRows(place, schema, keys[str(place)], tuple(missing), reading)
-            units.append(Unit(str(place), k, 0, rows))
-    about = [_identity(place.filesystem, place.name) for place, _ in places]
-    return Source(tuple(schema.names), tuple(units), about)
+        schemas, parts, layouts = zip(*pool.map(look, places), strict=True)
+    schema = _common(places, schemas, unused)
+    units = [
+        Unit(str(place), k, first, partial(_typed, rows, schema, place.keys))
+        for k, (place, of_file) in enumerate(zip(places, parts, strict=True))
+        for first, rows in of_file
+    ]
+    layout = layouts[0] if len(places) == 1 or layouts[0] is None else replace(layouts[0], told=())
+    about = [_identity(place.filesystem, place.name) for place in places]
+    return Source(tuple(schema.names), tuple(units), about, layout=layout)
 
 
 def _identity(filesystem: Any, name: str) -> list[Any]:
@@ -191,193 +267,69 @@ def _identity(filesystem: Any, name: str) -> list[Any]:
     return [name, info.size, info.mtime_ns]
 
 
-def _partition_keys(places: Sequence[tuple[Place, str]]) -> Iterator[tuple[Place, dict[str, Any]]]:
-    """Values for each file from folders such as ``year=2020`` below the given one."""
-    from pyarrow import csv, dataset
-
-    plain = dataset.CsvFileFormat(read_options=csv.ReadOptions(autogenerate_column_names=True))
-
-    def alike(one: tuple[Place, str]) -> tuple[str, str, str]:
-        return one[1], format_of(one[0]), str(one[0].filesystem.type_name)
-
-    for (base, form, _), group in groupby(sorted(places, key=alike), alike):
-        members = [place for place, _ in group]
-        if not any("=" in place.name[len(base) :] for place in members):
-            yield from ((place, {}) for place in members)
-            continue
-        with plain_errors(members[0]):
-            fragments = dataset.dataset(
-                [place.name for place in members],
-                format=plain if form == "csv" else "parquet",
-                filesystem=members[0].filesystem,
-                partitioning="hive",
-                partition_base_dir=base,
-            ).get_fragments()
-            found = {f.path: dataset.get_partition_keys(f.partition_expression) for f in fragments}
-        yield from ((place, found.get(place.name, {})) for place in members)
-
-
-def _common(files: Sequence[tuple[str, Any]], unused: set[str]) -> Any:
+def _common(places: Sequence[Place], schemas: Sequence[Any], unused: set[str]) -> Any:
     """The common schema of all files, up to order and whole or fractional numbers."""
     import pyarrow as pa
 
-    first, expected = files[0]
-    wanted = [name for name in expected.names if name not in unused]
-    common = expected
-    for path, found in files[1:]:
+    first, common = places[0], schemas[0]
+    wanted = [name for name in common.names if name not in unused]
+    for place, found in zip(places[1:], schemas[1:], strict=True):
         lacking = [name for name in wanted if name not in found.names]
-        more = [n for n in found.names if n not in unused and n not in expected.names]
+        more = [name for name in found.names if name not in {*wanted, *unused}]
         if lacking or more:
             told = [f"none named {', '.join(map(repr, lacking))}"] if lacking else []
             told += [f"also {', '.join(map(repr, more))}"] if more else []
             raise InvalidInputError(
-                f"{path}: expected the columns of {first}, found {' and '.join(told)}; drop what "
+                f"{place}: expected the columns of {first}, found {' and '.join(told)}; drop what "
                 "some files lack"
             )
-        for place, name in enumerate(common.names):
-            if name not in found.names:
-                continue
-            one, other = common.field(name), found.field(name)
+        for name in wanted:
+            pair = [pa.schema([schema.field(name)]) for schema in (common, found)]
             try:
-                both = pa.unify_schemas(
-                    [pa.schema([one]), pa.schema([other])], promote_options="permissive"
-                )
+                both = pa.unify_schemas(pair, promote_options="permissive").field(name)
             except pa.ArrowTypeError:
-                if name in unused:
-                    continue
+                one, other = (schema.field(name).type for schema in pair)
                 raise InvalidInputError(
-                    f"{path}: column {name!r}: expected {one.type}, as in {first}, found "
-                    f"{other.type}; convert one of the files, or drop the column"
+                    f"{place}: column {name!r}: expected {one}, as in {first}, found {other}; "
+                    "convert one of the files, or drop the column"
                 ) from None
-            common = common.set(place, both.field(0))
-    return common
+            common = common.set(common.get_field_index(name), both)
+    # A column without values, as far as files were looked into, may have some later.
+    types = [pa.string() if pa.types.is_null(one.type) else one.type for one in common]
+    return pa.schema(list(zip(common.names, types, strict=True)))
 
 
-def _of_dataset(given: Any) -> Source:
-    """Row groups of Parquet files; other fragments, and filtered ones, as a whole."""
-    from pyarrow import dataset
-
-    names = tuple(given.schema.names)
-    try:
-        fragments = sorted(given.get_fragments(), key=lambda one: getattr(one, "path", ""))
-    except ValueError:  # of a filter
-        return Source(names, (Unit("dataset", 0, 0, ScannedRows(given, {})),))
-    units: list[Unit] = []
-    for k, fragment in enumerate(fragments):
-        path = getattr(fragment, "path", f"fragment {k}")
-        if isinstance(fragment, dataset.ParquetFileFragment):
-            keys = dataset.get_partition_keys(fragment.partition_expression)
-            sizes = [group.num_rows for group in fragment.row_groups]
-            place = Place(fragment.filesystem, path, path)
-            units += _parquet_units(place, k, sizes, given.schema, keys)
-        else:
-            units.append(Unit(path, k, 0, ScannedRows(fragment, {"schema": given.schema})))
-    if not all(hasattr(one, "path") for one in fragments):
-        return Source(names, tuple(units))
-    return Source(names, tuple(units), [_identity(one.filesystem, one.path) for one in fragments])
-
-
-def _parquet_units(
-    place: Place, number: int, sizes: Sequence[int], schema: Any, keys: dict[str, Any]
-) -> Iterator[Unit]:
-    """Row groups in order; small ones share a unit."""
-    groups: list[int] = []
-    first = rows = 0
-    for k, size in enumerate(sizes):
-        groups, rows = [*groups, k], rows + size
-        if k + 1 == len(sizes) or rows + sizes[k + 1] > UNIT_ROWS:
-            yield Unit(str(place), number, first, ParquetRows(place, tuple(groups), schema, keys))
-            groups, first, rows = [], first + rows, 0
-
-
-@dataclass(frozen=True)
-class ParquetRows:
-    """Row groups of a Parquet file, held one batch at a time."""
-
-    place: Place
-    groups: tuple[int, ...]
-    schema: Any
-    keys: dict[str, Any]
-
-    def batches(self, names: Sequence[str], rows: int) -> Iterator[Any]:
-        """See :class:`Rows`."""
-        with plain_errors(self.place):
-            file = _parquet(self.place)
-            inside = [name for name in names if name in file.schema_arrow.names]
-            for batch in file.iter_batches(rows, list(self.groups), inside, use_threads=False):
-                yield _typed(batch, names, self.schema, self.keys)
-
-
-@dataclass(frozen=True)
-class CsvRows:
-    """A whole CSV file, with the types inferred from its beginning."""
-
-    place: Place
-    schema: Any
-    keys: dict[str, Any]
-    missing: tuple[str, ...]
-    reading: Reading
-
-    def batches(self, names: Sequence[str], rows: int) -> Iterator[Any]:
-        """See :class:`Rows`."""
-        types = {name: self.schema.field(name).type for name in names if name not in self.keys}
-        for batch in read_batches(self.place, types, rows, self.missing, self.reading):
-            yield _typed(batch, names, self.schema, self.keys)
-
-
-@dataclass(frozen=True)
-class ScannedRows:
-    """A dataset, or a fragment of one, as Arrow scans it."""
-
-    given: Any
-    options: dict[str, Any]
-
-    def batches(self, names: Sequence[str], rows: int) -> Iterator[Any]:
-        """See :class:`Rows`."""
-        few: dict[str, Any] = {"batch_size": rows, "batch_readahead": 1, "use_threads": False}
-        with plain_errors(getattr(self.given, "path", "dataset")):
-            yield from self.given.scanner(columns=list(names), **few, **self.options).to_batches()
-
-
-@dataclass(frozen=True)
-class FrameRows:
-    """A frame in memory: a partition of a larger one."""
-
-    frame: Any
-
-    def batches(self, names: Sequence[str], rows: int) -> Iterator[Any]:
-        """See :class:`Rows`."""
-        import pyarrow as pa
-
-        is_arrow = isinstance(self.frame, pa.Table)
-        table = self.frame if is_arrow else pa.Table.from_pandas(self.frame, preserve_index=False)
-        if any(name not in table.column_names for name in names):
-            raise InvalidInputError(missing_columns(names, table.column_names))
-        yield from table.select(list(names)).combine_chunks().to_batches(rows)
-
-
-def resolved(rows: Any) -> Rows:
-    """The frame to read from; a partition is computed if necessary."""
-    if hasattr(type(rows), "batches"):
-        found: Rows = rows
-        return found
-    is_of_dask = type(rows).__module__.startswith("dask.")
-    return FrameRows(rows.compute() if is_of_dask else rows)
-
-
-def _parquet(place: Place) -> Any:
-    return place.parquet(buffer_size=_BUFFER, pre_buffer=False)
-
-
-def _typed(batch: Any, names: Sequence[str], schema: Any, keys: dict[str, Any]) -> Any:
-    """The columns in the common types, with values from folders, and gaps for missing columns."""
+def _typed(
+    rows: Rows, schema: Any, keys: Mapping[str, str], names: Sequence[str], most: int
+) -> Iterator[Any]:
+    """Columns of a file in the common types, with the values that its folders say."""
     import pyarrow as pa
 
-    columns = []
-    for name in names:
-        kind = schema.field(name).type
-        if name in batch.schema.names:
-            columns.append(batch.column(name).cast(kind, safe=False))
-        else:
-            columns.append(pa.repeat(pa.scalar(keys.get(name), kind), batch.num_rows))
-    return pa.RecordBatch.from_arrays(columns, list(names))
+    kinds = {name: schema.field(name).type for name in names}
+    values = {name: None if text == _NO_KEY else text for name, text in keys.items()}
+    for batch in rows({name: kinds[name] for name in names if name not in keys}, most):
+        columns = [
+            pa.repeat(pa.scalar(values[name], pa.string()), batch.num_rows).cast(kind)
+            if name in keys
+            else batch.column(name).cast(kind, safe=False)
+            for name, kind in kinds.items()
+        ]
+        yield pa.RecordBatch.from_arrays(columns, list(names))
+
+
+def _of_parquet(place: Place) -> tuple[Any, list[tuple[int, Rows]]]:
+    """Schema and row groups in order; small ones share a part."""
+    file = place.parquet()
+    sizes = [file.metadata.row_group(k).num_rows for k in range(file.num_row_groups)]
+    ends = [0, *accumulate(sizes)]
+    parts: list[tuple[int, Rows]] = []
+    for _, together in groupby(range(len(sizes)), lambda k: (ends[k + 1] - 1) // UNIT_ROWS):
+        groups = list(together)
+        parts.append((ends[groups[0]], partial(_row_groups, place, groups)))
+    return file.schema_arrow.remove_metadata(), parts
+
+
+def _row_groups(place: Place, groups: Sequence[int], names: Iterable[str], most: int) -> Any:
+    with plain_errors(place):
+        file = place.parquet(buffer_size=_BUFFER, pre_buffer=False)
+        yield from file.iter_batches(most, groups, list(names), use_threads=False)

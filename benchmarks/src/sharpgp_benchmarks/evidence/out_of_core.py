@@ -2,8 +2,7 @@
 
 ``growth``: processor seconds and peak memory of the pass by the number of rows.  ``kills``: a fit
 killed twice in the pass and run again; the model's file has to be the same, byte for byte.
-``scores``: CRPS and coverage on new rows by the rows of the sample.  Rows are those of
-:func:`~sharpgp_benchmarks.evidence.common.simulated`.
+``scores``: CRPS and coverage on new rows by the rows of the sample, on generated problems.
 """
 
 import signal
@@ -17,7 +16,7 @@ import numpy as np
 
 from sharpgp._validation import check_choice
 from sharpgp.tabular.sources import UNIT_ROWS
-from sharpgp_benchmarks.evidence.common import Clock, numbers, simulated
+from sharpgp_benchmarks.evidence.common import GENERATED, Clock, numbers
 from sharpgp_benchmarks.evidence.run import header, row
 
 PARTS = ("growth", "kills", "scores")
@@ -34,8 +33,8 @@ print(time.process_time() - start, peak)
 """
 
 
-def write(n: int, path: Path) -> None:
-    """Simulated rows in a Parquet file, unless it is there."""
+def write(n: int, path: Path, problem: str = "simulated") -> None:
+    """Generated rows in a Parquet file, unless it is there."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -43,7 +42,7 @@ def write(n: int, path: Path) -> None:
         return
     writer = None
     for k, start in enumerate(range(0, n, UNIT_ROWS)):
-        X, y = simulated(min(UNIT_ROWS, n - start), seed=k)
+        X, y = GENERATED[problem](min(UNIT_ROWS, n - start), k)
         table = pa.table({**{f"x{j}": X[:, j] for j in range(X.shape[1])}, "y": y})
         writer = writer or pq.ParquetWriter(str(path), table.schema)
         writer.write_table(table)
@@ -91,26 +90,30 @@ def kills(folder: Path, n: int, memory: float, most: int) -> None:
     print("the models are the same, byte for byte")
 
 
-def scores(folder: Path, n: int, memory: float, samples: list[int]) -> None:
+def scores(folder: Path, n: int, memory: float, samples: list[int], problems: list[str]) -> None:
     """What the default predicts for new rows, by the rows of its sample."""
     import pyarrow as pa
 
-    from sharpgp import SharpGPRegressor
+    from sharpgp import SharpGPRegressor, metrics
     from sharpgp.tabular import fit_files
 
-    data = folder / f"{n}.parquet"
-    write(n, data)
-    X, y = simulated(_NEW, seed=10**6)
-    new = pa.table({f"x{j}": X[:, j] for j in range(X.shape[1])})
-    header("rows of the sample", "processor seconds", "CRPS", "its standard error", "coverage 90 %")
-    for most in samples:
-        with Clock() as clock:
-            model = SharpGPRegressor(random_state=0)
-            fit_files(data, "y", model, memory=memory, rows=most)
-        crps = model.predict_dist(new).crps(y)
-        ends = model.predict_interval(new, 0.9)
-        inside = ((ends[:, 0] <= y) & (y <= ends[:, 1])).mean()
-        row(most, clock.cpu, float(crps.mean()), float(crps.std() / np.sqrt(len(y))), inside)
+    names = ("problem", "rows of the sample", "processor seconds", "CRPS", "its standard error")
+    header(*names, "coverage 90 %", "95 %")
+    for problem in problems:
+        data = folder / f"{problem.replace(' ', '_')}-{n}.parquet"
+        write(n, data, problem)
+        X, y = GENERATED[problem](_NEW, 10**6)
+        new = pa.table({f"x{j}": X[:, j] for j in range(X.shape[1])})
+        for most in samples:
+            with Clock() as clock:
+                model = SharpGPRegressor(random_state=0)
+                fit_files(data, "y", model, memory=memory, rows=most)
+            law = model.predict_dist(new)
+            crps = law.crps(y)
+            ends = [law.interval(coverage) for coverage in (0.9, 0.95)]
+            inside = [metrics.interval_coverage(y, *pair.T) for pair in ends]
+            error = float(crps.std() / np.sqrt(len(y)))
+            row(problem, most, clock.cpu, float(crps.mean()), error, *inside)
 
 
 def main(
@@ -119,6 +122,7 @@ def main(
     samples: str = "10000,100000",
     memory: float = 2.0,
     folder: str | None = None,
+    problems: str = "simulated,smooth 8d,robot arm",
 ) -> None:
     """Run one part; files stay in ``folder``, if one is named."""
     check_choice(part, "part", PARTS)
@@ -131,4 +135,4 @@ def main(
         elif part == "kills":
             kills(place, sizes[-1], memory, most[0])
         else:
-            scores(place, sizes[-1], memory, most)
+            scores(place, sizes[-1], memory, most, problems.split(","))
