@@ -49,7 +49,7 @@ from sharpgp.policy import (
 from sharpgp.tabular.files import MAX_ROWS_FITTED
 
 ROOT = Path(__file__).resolve().parents[1]
-WORDS = {2: "two", 4: "four", 5: "five", 7: "seven", 10: "ten", 20: "twenty"}
+WORDS = {2: "two", 3: "three", 4: "four", 5: "five", 7: "seven", 10: "ten", 20: "twenty"}
 LARGE, FAQ, METHOD, NUMERICS = (
     f"docs/{name}.md" for name in ("guides/large_data", "faq", "method", "numerics")
 )
