@@ -251,7 +251,7 @@ def bounds_of(covariance: Named) -> tuple[np.ndarray, np.ndarray]:
     """Box of ``log theta`` that training stays in."""
     lower, upper = np.full(covariance.n_theta, 1e-4), np.full(covariance.n_theta, 1e4)
     upper[: covariance.n_inverse] = 1e2
-    lower[NOISE], upper[NOISE] = NOISE_FLOOR, 10.0
+    lower[NOISE] = NOISE_FLOOR
     return np.log(lower), np.log(upper)
 
 
@@ -278,7 +278,7 @@ def _train_named(
 ) -> tuple[Tensor, TrainingResult]:
     lower, upper = bounds_of(covariance)
 
-    stopping: dict[str, Any] = {"tolerance": tolerance, "steps": STEPS, "gtol": 1e-6}
+    stopping: dict[str, Any] = {"tolerance": tolerance, "steps": STEPS}
     own = threading.local()  # an objective for each thread: it works in its own memory
 
     def descend(u: np.ndarray, most: int) -> Found:
@@ -304,7 +304,7 @@ def _train_named(
     best = min(tried, key=lambda one: one.value)
     number = numbers[tried.index(best)]
     if best.failed:  # every start failed: draw others before giving up
-        tried += descents([starts[0] + rng.normal(0.0, 1.0, covariance.n_theta) for _ in range(4)])
+        tried += descents([starts[0] + rng.normal(0.0, 1.0, covariance.n_theta) for _ in _STARTS])
         best = min(tried, key=lambda one: one.value)
         number = None
     if best.failed:

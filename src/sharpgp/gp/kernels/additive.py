@@ -341,14 +341,15 @@ class _AdditiveAt(FixedPoints):
         self._ties, self._full = ties, StationaryAt("matern52", X)
         pairs = Pairs(X[None], None, ties)
         self._above = pairs.rows * len(X) + pairs.columns
-        self._means = _Means(pairs.distances)
+        self._means, self._d = _Means(pairs.distances), len(pairs.distances)
         products = linear @ linear.mT / X.shape[1]
         self._products, self._squares = products.view(-1)[self._above], products.diagonal()
         self._values = torch.empty_like(self._products)
 
     def matrix(self, theta: Tensor, out: Tensor) -> None:
-        full, self._a = theta[: NOISE - 4].chunk(2)
-        self._variances = whole, first, second, linear = theta[NOISE - 4 : NOISE].unbind()
+        n_inverse = 2 * self._d
+        full, self._a = theta[:n_inverse].chunk(2)
+        self._variances = whole, first, second, linear = theta[n_inverse:NOISE].unbind()
         self._full.of_parts(per_feature(full, self._ties), whole, out)
         self._mean = self._means.at(self._a)
         values = torch.mul(self._mean, second, out=self._values).add_(first).mul_(self._mean)

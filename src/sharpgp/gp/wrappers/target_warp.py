@@ -36,7 +36,8 @@ from sharpgp.gp.training import (
 from sharpgp.gp.wrappers.wrapper import WrappedPosterior
 
 # In standard deviations of the target: below, ties in a discrete target would be all that counts.
-_SMALLEST_SCALE, _LARGEST_SCALE = 0.02, 30.0
+# As many times as large, a warp is next to linear.
+_SMALLEST_SCALE = 0.02
 # How far a mean may leave the range of the training targets before it is held, as the inverse map
 # is exponential: so many deviations of the warped target, or farther, to where the inverse map is
 # so many times as steep as at the end of the range.  Where a warp is next to linear, that is far.
@@ -227,7 +228,7 @@ def warped(posterior: ExactPosterior) -> WarpedPosterior | None:
     box = (
         np.r_[posterior.theta_R.log().cpu().numpy(), float(t.median()), math.log(0.5)],
         np.r_[lower, t.min().item() - 3.0, math.log(_SMALLEST_SCALE)],
-        np.r_[upper, t.max().item() + 3.0, math.log(_LARGEST_SCALE)],
+        np.r_[upper, t.max().item() + 3.0, -math.log(_SMALLEST_SCALE)],
     )
     with threads_for(len(t)):
         found = minimise(
@@ -236,7 +237,6 @@ def warped(posterior: ExactPosterior) -> WarpedPosterior | None:
             most=_MOST_EVALUATIONS,
             tolerance=REFIT_TOLERANCE,
             steps=STEPS,
-            gtol=1e-6,
         )
     if found.failed:
         return None

@@ -1,6 +1,7 @@
 """The scale model: where the noise is large, learned from leave-one-out z-scores."""
 
 import copy
+import math
 
 import torch
 from torch import Tensor
@@ -21,7 +22,7 @@ from sharpgp.models.splitters import complements
 from sharpgp.policy import EXACT_ROWS, Policy
 
 # E log(chi^2_1): mean of log z^2 for standard normal z.
-_LOG_CHI_SQUARE = -1.2704
+_LOG_CHI_SQUARE = math.log(2.0) + float(torch.digamma(torch.tensor(0.5).double()))
 # Added to z^2 before the logarithm, so that a residual near 0 is not an outlier.
 _SOFTENING = 0.02
 # Degrees of freedom of the Student distribution assumed for z-scores, which limits the influence of
