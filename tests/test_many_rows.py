@@ -187,7 +187,7 @@ def test_a_warp_stays_around_what_is_conditioned_on_more_rows():
     local = condition(warped, POINTS, TARGETS.exp(), FEW)
     assert isinstance(local, WarpedPosterior)
     assert isinstance(local.base, LocalPosterior)
-    assert (local.warp, local.side) == (warped.warp, warped.side)
+    assert local.warp == warped.warp
     torch.testing.assert_close(local.y_train, TARGETS.exp())
     inside = condition(warped.base, POINTS, warped.warp.forward(TARGETS.exp()), FEW)
     torch.testing.assert_close(local.base.mean(POINTS), inside.mean(POINTS))
