@@ -43,8 +43,8 @@ def slow_matrix(theta, X1, X2, ties):
     )
     s_0, s_1, s_2, s_l = theta[2 * d : -1]
     K = s_0 * full + s_1 / d * e.sum(-1) + s_l / X1.shape[1] * X1 @ X2.T
-    for i, j in itertools.combinations(range(d), 2):
-        K = K + s_2 / math.comb(d, 2) * e[..., i] * e[..., j]
+    for i, j in itertools.product(range(d), repeat=2):
+        K = K + s_2 / d**2 * e[..., i] * e[..., j]
     return K
 
 

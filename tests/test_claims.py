@@ -44,12 +44,13 @@ from sharpgp.policy import (
     POOLS,
     SCORED_ROWS,
     SEARCHED_ROWS,
+    SOME_LEARNINGS,
     Policy,
 )
 from sharpgp.tabular.files import MAX_ROWS_FITTED
 
 ROOT = Path(__file__).resolve().parents[1]
-WORDS = {2: "two", 4: "four", 5: "five", 7: "seven", 10: "ten", 20: "twenty"}
+WORDS = {2: "two", 3: "three", 4: "four", 5: "five", 7: "seven", 10: "ten", 20: "twenty"}
 LARGE, FAQ, METHOD, NUMERICS = (
     f"docs/{name}.md" for name in ("guides/large_data", "faq", "method", "numerics")
 )
@@ -88,6 +89,8 @@ CLAIMS = [
     (LARGE, "is grown on at most {:,} rows", [MOST_GROWN_ON]),
     (LARGE, "leaves take {:,} of them at most", [MOST_IN_LEAVES]),
     (METHOD, "*Learn* $K = {}$ times", [LEARNINGS]),
+    (METHOD, "these fifths, $K = {}$.", [SOME_LEARNINGS]),
+    (LARGE, "Beyond 625 rows {} times", [WORDS[SOME_LEARNINGS]]),
     (METHOD, "of at most {} rows, taken", [LEARNED_ROWS]),
     (METHOD, "exactly up to $E = {}$ rows", [EXACT_ROWS]),
     (METHOD, "by {} learnings", [WORDS[FEW_LEARNINGS]]),
@@ -161,12 +164,13 @@ def test_every_method_has_its_row_on_the_page_that_compares_them():
     assert set(missing) <= {"vovk20", "auto"}  # one that "kuleshov18" stands for
 
 
-@pytest.mark.parametrize("rows", [100, 3000, 40_000])
+@pytest.mark.parametrize("rows", [100, 625, 626, 3000, 40_000])
 def test_the_policy_is_as_the_page_on_large_data_says(rows):
     found = Policy.choose(rows, 8)
     assert found.landmarks * min(rows, 2**14) <= 2**25
     assert found.is_exact(rows) == (rows <= EXACT_ROWS)
-    assert found.learnings == (LEARNINGS if rows <= EXACT_ROWS else FEW_LEARNINGS)
+    few = SOME_LEARNINGS if rows <= EXACT_ROWS else FEW_LEARNINGS
+    assert found.learnings == (LEARNINGS if rows <= 625 else few)
 
 
 @pytest.mark.slow

@@ -34,6 +34,7 @@ from sharpgp.policy import (
     LEARNINGS,
     MOST_LEFT_OUT,
     SCORED_ROWS,
+    SOME_LEARNINGS,
     Policy,
     as_approximation,
 )
@@ -84,7 +85,8 @@ def test_a_policy_says_how_models_are_learned():
     assert few.pool == many.pool
     assert few.is_exact(EXACT_ROWS)
     assert not many.is_exact(EXACT_ROWS + 1)
-    assert (few.learnings, many.learnings) == (LEARNINGS, FEW_LEARNINGS)
+    assert (few.learnings, many.learnings) == (SOME_LEARNINGS, FEW_LEARNINGS)
+    assert [Policy.choose(rows, 8).learnings for rows in (625, 626)] == [LEARNINGS, SOME_LEARNINGS]
     # Landmarks are as many as rows were exact, while they fit into memory.
     assert many.landmarks == EXACT_ROWS
     assert Policy.choose(10**6, 8).landmarks == LANDMARK_ENTRIES // 10**6
@@ -185,7 +187,7 @@ def test_a_warp_stays_around_what_is_conditioned_on_more_rows():
     local = condition(warped, POINTS, TARGETS.exp(), FEW)
     assert isinstance(local, WarpedPosterior)
     assert isinstance(local.base, LocalPosterior)
-    assert (local.warp, local.side) == (warped.warp, warped.side)
+    assert local.warp == warped.warp
     torch.testing.assert_close(local.y_train, TARGETS.exp())
     inside = condition(warped.base, POINTS, warped.warp.forward(TARGETS.exp()), FEW)
     torch.testing.assert_close(local.base.mean(POINTS), inside.mean(POINTS))

@@ -70,7 +70,7 @@ class Nearest(KNeighborsRegressor):
 MAKERS = {
     "gaussian": lambda X, y: learn_gaussian(train(X, y)[0]),
     "heteroscedastic": chosen(Choice(share=1.0)),
-    "warped": chosen(Choice(side="low")),
+    "warped": chosen(Choice(warped=True)),
     "additive": of("additive"),
     "sum": of("laplace+matern32"),
     "averaged": averaged,

@@ -149,7 +149,7 @@ def test_refits_have_the_prior_of_the_fit_they_stand_for(fit):
 def test_refits_on_a_warped_target_have_it_too():
     X, y = two_of_many(60, 2)
     full = train(X, y.exp())[0]
-    again = same_spread(Choice(side="low"), full, X[:54], y[:54].exp()).posterior
+    again = same_spread(Choice(warped=True), full, X[:54], y[:54].exp()).posterior
     assert again.base.training.prior == full.training.prior
     strong = LengthscalePrior(deviation=0.05, fades=False)
     kernel = Stationary("rbf", 2)

@@ -14,6 +14,7 @@ from sharpgp.gp.dense import log_marginal_likelihood
 from sharpgp.gp.exact.posterior import ExactPosterior
 from sharpgp.gp.kernels import from_gpytorch
 from sharpgp.gp.kernels.covariance import Stationary
+from sharpgp.gp.optimise import minimise
 from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.training import _Objective
@@ -73,14 +74,28 @@ def test_a_warm_start_is_used():
     assert warm.log_likelihood == pytest.approx(cold.log_likelihood, abs=1e-5)
 
 
+def test_a_step_that_gains_nothing_does_not_end_a_descent():
+    """On the way there is a ledge, where a step gains less than the tolerance."""
+
+    def ledge(v):
+        return float(v[0] - 0.9 * np.sin(v[0])), 1.0 - 0.9 * np.cos(v)
+
+    start, ends = np.array([7.0]), (np.array([0.5]), np.array([9.0]))
+    short, whole = (
+        minimise(ledge, start, *ends, most=100, tolerance=0.1, steps=steps) for steps in (1, 5)
+    )
+    assert short.value > 6.0
+    assert whole.value == pytest.approx(0.5 - 0.9 * np.sin(0.5))
+
+
 def test_some_of_the_starts_are_tried_and_the_best_of_them_told():
     X, y = simulate(40)
-    alone = {number: train(X, y, start=number)[1] for number in (1, 3)}
-    _, result = train(X, y, start=[1, 3])
+    alone = {number: train(X, y, start=number)[1] for number in (1, 2)}
+    _, result = train(X, y, start=[1, 2])
     assert result.start in alone
     found = alone[result.start].log_likelihood
     assert result.log_likelihood == pytest.approx(found, abs=1e-5)
-    assert train(X, y, start=[3])[1] == alone[3]
+    assert train(X, y, start=[2])[1] == alone[2]
 
 
 def test_training_sees_some_points_at_most_and_conditions_on_all():

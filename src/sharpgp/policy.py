@@ -29,9 +29,11 @@ ROWS_PER_LENGTHSCALE = 2
 MOST_LEFT_OUT = 10_000
 #: Rows and features of the tables that the prior-fitted network was trained on, at most.
 PRIOR_ROWS, PRIOR_COLUMNS = 1024, 45
-#: Rows that one learning of hyperparameters sees at most, and how often a model is learned, a GP
-#: beyond exact conditioning less often (``sharpgp bench evidence learned_rows``).
-LEARNED_ROWS, LEARNINGS, FEW_LEARNINGS = 500, 5, 2
+#: Rows that one learning of hyperparameters sees at most.
+LEARNED_ROWS = 500
+#: How often a model is learned; where that is from a part of the rows that it may see; and a GP
+#: beyond exact conditioning (``sharpgp bench evidence learned_rows``).
+LEARNINGS, SOME_LEARNINGS, FEW_LEARNINGS = 5, 3, 2
 #: Most rows that calibrate: more make no visible difference.
 SCORED_ROWS = 5000
 #: Rows up to which a GP on a CPU is conditioned exactly.  Beyond, predictions are conditioned on as
@@ -180,7 +182,7 @@ class Policy:
         directions = max(1, math.isqrt(learned) // 2) if few else None
         found = cls(rows, columns, device, pool, exact_rows=exact, landmarks=landmarks)
         found = replace(found, directions=directions)
-        found = replace(found, learnings=LEARNINGS if found.is_exact(rows) else FEW_LEARNINGS)
+        found = replace(found, learnings=found._learnings(rows))
         chosen = as_approximation(approximation, rows)
         if chosen == "exact":
             return replace(found, exact_rows=None, learnings=LEARNINGS)
@@ -193,6 +195,12 @@ class Policy:
     def is_exact(self, n: int) -> bool:
         """Whether a GP is conditioned on ``n`` rows exactly."""
         return self.exact_rows is None or n <= self.exact_rows
+
+    def _learnings(self, rows: int) -> int:
+        """Fewer where each sees but a part of its share of the rows; fewest beyond exact GPs."""
+        if rows - rows // LEARNINGS <= LEARNED_ROWS:
+            return LEARNINGS
+        return SOME_LEARNINGS if self.is_exact(rows) else FEW_LEARNINGS
 
     def _values(self) -> dict[str, str]:
         found = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -224,7 +232,7 @@ def exact_rows(device: str) -> int:
     if device != "cuda" or not torch.cuda.is_available():
         return EXACT_ROWS
     free, _ = torch.cuda.mem_get_info()
-    return max(EXACT_ROWS, math.isqrt(free // (8 * MATRICES_ON_GPU)))
+    return max(EXACT_ROWS, math.isqrt(free // (torch.float64.itemsize * MATRICES_ON_GPU)))
 
 
 def as_approximation(

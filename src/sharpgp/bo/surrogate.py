@@ -155,7 +155,7 @@ def trained(X: Tensor, y: Tensor, covariance: Named, *, warped: bool) -> DataPos
 def recentred(posterior: DataPosterior) -> DataPosterior:
     """The same GP about its likeliest mean, see :meth:`ExactPosterior.recentred`."""
     if isinstance(posterior, WarpedPosterior):
-        return WarpedPosterior(recentred(posterior.base), posterior.warp, posterior.side)
+        return WarpedPosterior(recentred(posterior.base), posterior.warp)
     assert isinstance(posterior, ExactPosterior)
     return posterior.recentred()
 

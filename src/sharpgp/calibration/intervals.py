@@ -9,13 +9,12 @@ from torch import Tensor
 from sharpgp._ranks import whole_rank
 from sharpgp.data.target_bounds import Bounds
 from sharpgp.gp.posterior import WithoutDataError
+from sharpgp.models.gaussian.candidate_scores import SCORED_COVERAGES
 from sharpgp.models.model import HeldOut, Learner, Model
 
-#: The choice of band or interval compares them at these coverages, and holds for all.
-COMPARED_COVERAGES = (0.8, 0.9, 0.95)
 _DRAWS = 200
-# Representative scores, and random draws: more would change no decision.
-_MAX_SCORES, _MAX_DRAWN = 1000, 2000
+# Representative scores, and scores in a draw: more would change no decision.
+_MAX_SCORES = 1000
 # Two tails must be better by this factor, as training scores differ from those of new points.
 _TAILS_ADVANTAGE = 1.01
 # Without training scores, two tails need this many calibration points in each at 95 %.
@@ -115,12 +114,12 @@ def _representative(values: Tensor) -> Tensor:
 
 
 def _bands_pay(rows: _Rows, n_cal: int) -> bool:
-    z, C = rows.z, min(n_cal, _MAX_DRAWN)
+    z, C = rows.z, min(n_cal, _MAX_SCORES)
     pick = torch.randint(len(z), (_DRAWS, C), generator=torch.Generator().manual_seed(0))
     drawn = z[pick].sort(dim=1).values
     sizes = drawn.abs().sort(dim=1).values
     gains = []
-    for coverage in COMPARED_COVERAGES:
+    for coverage in SCORED_COVERAGES:
         low = whole_rank((1.0 - coverage) / 2.0, C, up=False)
         high = whole_rank((1.0 + coverage) / 2.0, C, up=True)
         if low < 1 or high > C:

@@ -1,5 +1,6 @@
 """Bounded L-BFGS that survives points where a covariance cannot be factorised."""
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -7,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.optimize import minimize
+from scipy.optimize import OptimizeResult, minimize
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
@@ -47,6 +48,7 @@ def minimise(
     *,
     most: int,
     tolerance: float | None = None,
+    steps: int = 1,
     **options: Any,
 ) -> Found:
     """Minimise from ``start``, within bounds if there are any.
@@ -60,7 +62,10 @@ def minimise(
     most : int
         Most evaluations, not counting those of the last line search.
     tolerance : float, optional
-        Relative gain below which the descent stops; None for SciPy's default.
+        Relative gain of one step below which the descent stops; None for SciPy's default.
+    steps : int
+        More than 1: the gain is that of so many steps together, as a single step may gain nothing
+        far from the end.
     **options
         Further options of SciPy's L-BFGS-B.
 
@@ -79,8 +84,10 @@ def minimise(
     bounds = None
     if lower is not None and upper is not None:
         start, bounds = np.clip(start, lower, upper), list(zip(lower, upper, strict=True))
+    stop = None
     if tolerance is not None:
-        options["ftol"] = tolerance
+        options["ftol"] = tolerance if steps == 1 else 0.0
+        stop = None if steps == 1 else _FlatAfter(steps, tolerance)
     # SciPy's BLAS would start threads even for a dozen entries.
     with _blas_of_scipy().limit(limits=1):
         found = minimize(
@@ -89,10 +96,26 @@ def minimise(
             jac=True,
             method="L-BFGS-B",
             bounds=bounds,
+            callback=stop,
             options={"maxfun": most, **options},
         )
     done = bool(found.nfev < most)
     return Found(float(found.fun), found.x, done, int(found.nfev), tuple(failures))
+
+
+class _FlatAfter:
+    """Ends a descent whose last steps together have gained less than a tolerance."""
+
+    def __init__(self, steps: int, tolerance: float) -> None:
+        self._values: deque[float] = deque(maxlen=steps + 1)
+        self._tolerance = tolerance
+
+    def __call__(self, intermediate_result: OptimizeResult) -> None:
+        self._values.append(intermediate_result.fun)
+        first, last = self._values[0], self._values[-1]
+        full = len(self._values) == self._values.maxlen
+        if full and first - last < self._tolerance * max(1.0, abs(last)):
+            raise StopIteration
 
 
 @cache

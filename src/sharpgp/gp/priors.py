@@ -13,7 +13,7 @@ from sharpgp.gp.ties import Ties, of_each
 LEAST_PER_HYPERPARAMETER = 10
 #: From this many on, the likelihood needs no help, and the prior is off (``sharpgp bench evidence
 #: few_points``).
-ENOUGH_PER_HYPERPARAMETER = 20
+ENOUGH_PER_HYPERPARAMETER = 2 * LEAST_PER_HYPERPARAMETER
 # Range of a standardised feature that is constant.  One that varies spans at least 2: its
 # deviation is 1, and at most half of its range.
 _LEAST_RANGE = 2.0

@@ -10,9 +10,10 @@ lengthscales (:mod:`sharpgp.gp.priors`).
 
 import logging
 import math
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -37,13 +38,14 @@ logger = logging.getLogger("sharpgp")
 NOISE_FLOOR = 1e-6
 # Evaluations of each start before only the best one continues.
 _TRIED_FOR = 20
-# (inverse lengthscale times sqrt(d), signal variance, noise variance) of each start.
-_STARTS = ((1.0, 1.0, 0.1), (3.0, 1.0, 0.1), (1.0, 10.0, 0.01), (3.0, 10.0, 0.01))
+# (inverse lengthscale times sqrt(d), signal variance, noise variance) of each start.  From long
+# lengthscales all features count at first; from short ones what is rough is not taken for noise.
+_STARTS = ((1.0, 1.0, 0.1), (0.5, 10.0, 0.03), (3.0, 10.0, 0.01))
 _MOST_EVALUATIONS = 300
-#: Gain in log likelihood per point below which training stops; ...
-TOLERANCE = 1e-7
-#: ... and a refit: less than a tenth in the log likelihood of 400 points.
-REFIT_TOLERANCE = 2e-4
+#: Steps together, and their gain in log likelihood per point, below which training stops; ...
+STEPS, TOLERANCE = 5, 1e-7
+#: ... and learning: less than half a unit in the log likelihood of 500 points.
+REFIT_TOLERANCE = 1e-3
 
 
 def train(
@@ -75,7 +77,8 @@ def train(
         Seed of the rows that training sees, where these are not all, and of further starts, which
         are drawn only when the first ones fail.
     tolerance : float
-        Gain in log likelihood per point below which training stops (named kernels only).
+        Gain in log likelihood per point, by :data:`STEPS` steps, below which training stops (named
+        kernels only).
     prior : LengthscalePrior or None
         Prior on lengthscales (named kernels only).  By default a weak one, which counts in full
         below ten points per hyperparameter and not at all from twenty on: maximum likelihood
@@ -248,7 +251,7 @@ def bounds_of(covariance: Named) -> tuple[np.ndarray, np.ndarray]:
     """Box of ``log theta`` that training stays in."""
     lower, upper = np.full(covariance.n_theta, 1e-4), np.full(covariance.n_theta, 1e4)
     upper[: covariance.n_inverse] = 1e2
-    lower[NOISE], upper[NOISE] = NOISE_FLOOR, 10.0
+    lower[NOISE] = NOISE_FLOOR
     return np.log(lower), np.log(upper)
 
 
@@ -275,11 +278,13 @@ def _train_named(
 ) -> tuple[Tensor, TrainingResult]:
     lower, upper = bounds_of(covariance)
 
+    stopping: dict[str, Any] = {"tolerance": tolerance, "steps": STEPS}
+    own = threading.local()  # an objective for each thread: it works in its own memory
+
     def descend(u: np.ndarray, most: int) -> Found:
-        objective = _Objective(Z, t, covariance, prior)  # one each: it works in its own memory
-        return minimise(
-            objective.evaluate, u, lower, upper, most=most, tolerance=tolerance, gtol=1e-6
-        )
+        if not hasattr(own, "objective"):
+            own.objective = _Objective(Z, t, covariance, prior)
+        return minimise(own.objective.evaluate, u, lower, upper, most=most, **stopping)
 
     def descents(starts: list[np.ndarray]) -> list[Found]:
         if len(starts) == 1:
@@ -299,7 +304,7 @@ def _train_named(
     best = min(tried, key=lambda one: one.value)
     number = numbers[tried.index(best)]
     if best.failed:  # every start failed: draw others before giving up
-        tried += descents([starts[0] + rng.normal(0.0, 1.0, covariance.n_theta) for _ in range(4)])
+        tried += descents([starts[0] + rng.normal(0.0, 1.0, covariance.n_theta) for _ in _STARTS])
         best = min(tried, key=lambda one: one.value)
         number = None
     if best.failed:

@@ -46,7 +46,7 @@ class LevelPredictor(Calibrated):
 
     def table_levels(self) -> Tensor:
         """Levels [K] at which the distribution is tabulated."""
-        return table_levels(self.n_cal).to(self.posterior.device)
+        return table_levels(self.n_cal).to(self.device)
 
     def tail(self, X: Tensor) -> Tail | None:
         """What lies beyond the outermost ranks at ``X``; None where every level is supported."""

@@ -36,12 +36,12 @@ _BLOCK = 2**15
 class Additive(Named):
     r"""A Matern-5/2 kernel of all features plus sums over single features and over pairs.
 
-    ``k = s_0 k_full + s_1/d sum_j e_j + s_2/(d choose 2) sum_{i<j} e_i e_j + s_l/d sum_j x_j x_j'``
-    with ``k_full`` a Matern-5/2 kernel with lengthscales ``l_j`` and ``e_j`` a Matern-5/2 kernel of
-    feature ``j``, or of those that share a lengthscale, with a lengthscale ``a_j`` of its own.  The
-    sum over pairs is ``(p_1^2 - p_2) / 2``, from the power sums ``p_m = sum_j e_j^m``, by Newton's
-    identities.  A sum of functions of single features needs far fewer points than one function of
-    them all; the full part covers everything else.
+    ``k = s_0 k_full + s_1 e + s_2 e^2 + s_l/d sum_j x_j x_j'`` with ``k_full`` a Matern-5/2 kernel
+    with lengthscales ``l_j`` and ``e = 1/d sum_j e_j`` the mean of Matern-5/2 kernels of single
+    features ``j``, or of those that share a lengthscale, with a lengthscale ``a_j`` of their own.
+    The square of ``e`` is a mean of ``e_i e_j`` over pairs of features.  A sum of functions of
+    single features needs far fewer points than one function of them all; the full part covers
+    everything else.
 
     In the linear part ``x_j`` is clipped to its range in the data, extended by the width of that
     range on either side, so that far from all data mean and variance stop growing.
@@ -94,19 +94,19 @@ class Additive(Named):
     def blocks(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
         other = X1 if X2 is None else X2
         full, single = theta[:, : self.n_inverse].split(self.n_lengthscales, -1)
-        whole, first, second, linear = theta[:, self.n_inverse : NOISE].unbind(-1)
-        given = single, first, second, X1, other
-        if torch.is_grad_enabled() and any(leaf.requires_grad for leaf in given):
+        if torch.is_grad_enabled() and any(one.requires_grad for one in (single, X1, other)):
             with torch.no_grad():
                 pairs = Pairs(X1, X2, self.ties)
-            orders: Tensor = _AdditiveMatrix.apply(*given, pairs)
+            mean: Tensor = _MeanMatrix.apply(single, X1, other, pairs)
         else:
-            orders = _orders(*given, self.ties)
+            mean = _mean(single, X1, other, self.ties)
+        whole, *variances = theta[:, self.n_inverse : NOISE].unbind(-1)
+        first, second, linear = (one[:, None, None, None] for one in variances)
         products = self._clipped(X1) @ self._clipped(other).mT
         return (
             stationary_blocks("matern52", per_feature(full, self.ties), whole, X1, X2)
-            + orders
-            + linear[:, None, None, None] / self.n_features * products
+            + (first + second * mean) * mean
+            + linear / self.n_features * products
         )
 
     def relevance(self, theta: Tensor) -> Tensor:
@@ -118,11 +118,9 @@ class Additive(Named):
         return _AdditiveAt(X, self._clipped(X), self.ties)
 
     def diag(self, theta: Tensor, X: Tensor) -> Tensor:
-        # One feature has no pairs.
-        orders = 3 if self.n_lengthscales > 1 else 2
-        constant = theta[:, self.n_inverse : self.n_inverse + orders].sum(-1, keepdim=True)
+        *constant, linear = theta[:, self.n_inverse : NOISE, None].unbind(1)
         squares = self._clipped(X).square().sum(-1)
-        return constant + theta[:, -2, None] / self.n_features * squares
+        return torch.stack(constant).sum(0) + linear / self.n_features * squares
 
     def reaching(self, Z: Tensor) -> "Additive":
         """The linear part ends a width beyond the data."""
@@ -135,10 +133,8 @@ class Additive(Named):
         return X if self.reach is None else X.clamp(*self.reach)
 
 
-def _orders(
-    a: Tensor, first: Tensor, second: Tensor, X1: Tensor, X2: Tensor, ties: Ties | None
-) -> Tensor:
-    """Orders one and two of an additive kernel [K, B, N, M], of sets [B, N, d] and [B, M, d].
+def _mean(a: Tensor, X1: Tensor, X2: Tensor, ties: Ties | None) -> Tensor:
+    """Mean of kernels of single features [K, B, N, M], of sets [B, N, d] and [B, M, d].
 
     Blocks of pairs of points stay in the cache, where features take their turns.
     """
@@ -147,25 +143,22 @@ def _orders(
     entries = _BLOCK if X1.device.type == "cpu" else block_entries(X1.device)
     rows = max(1, entries // max(1, M))
     sets = max(1, rows // max(1, N))
-    work, out = X1.new_empty(4, max(entries, M)), X1.new_empty(levels, B, N, M)
+    work, out = X1.new_empty(2, max(entries, M)), X1.new_empty(levels, B, N, M)
     places = [(b, i) for b in range(0, B, sets) for i in range(0, N, rows)]
     for k in range(levels):
         w = per_feature(_ROOT * a[k], ties)[:, None, None, None]
         scaled, other = (w * left).contiguous(), (w * right).contiguous()
         for b, i in places:
-            values = out[k, b : b + sets, i : i + rows]
-            sums, products, u, e = work[:, : values.numel()].view(4, *values.shape)
-            sums.zero_(), products.zero_()
+            values = out[k, b : b + sets, i : i + rows].zero_()
+            u, e = work[:, : values.numel()].view(2, *values.shape)
             A = scaled[:, b : b + sets, i : i + rows].unbind()
             Z = other[:, b : b + sets].unbind()
             for part in members(ties, D):
                 _exponent(A, Z, part, u)
                 torch.exp(u, out=e)
                 e.addcmul_(e, u.addcmul_(u, u, value=-1.0 / 3.0), value=-1.0)
-                sums.add_(e)
-                products.addcmul_(e, e)
-            products.neg_().addcmul_(sums, sums).mul_(0.5 / _n_pairs(d))
-            torch.mul(sums, first[k] / d, out=values).addcmul_(products, second[k])
+                values.add_(e)
+            values.div_(d)
     return out
 
 
@@ -233,7 +226,8 @@ class Pairs:
     def _along(self, A: Tensor, B: Tensor, out: Tensor) -> None:
         """Distances between points [B, N, p] and [B, M, p], of all pairs, flat."""
         if self.same:
-            left, right, out = A[:, self.rows], A[:, self.columns], out.view(len(A), -1)
+            left, right = (A.index_select(1, places) for places in self._places)
+            out = out.view(len(A), -1)
         else:
             left, right, out = A.unsqueeze(2), B.unsqueeze(1), out.view(self.shape)
         if left.shape[-1] == 1:
@@ -241,8 +235,8 @@ class Pairs:
         else:
             torch.linalg.vector_norm(left - right, dim=-1, out=out)
 
-    def matrices(self, values: Tensor, diagonal: Tensor) -> Tensor:
-        """Matrices [K, B, N, M] of values [K, P], with one value on each diagonal [K], if any."""
+    def matrices(self, values: Tensor) -> Tensor:
+        """Matrices [K, B, N, M] of values [K, P], with 1 on the diagonals, if any."""
         B, n, m = self.shape
         if not self.same:
             return values.reshape(len(values), B, n, m)
@@ -251,136 +245,128 @@ class Pairs:
         out[..., self.rows * n + self.columns] = values
         out[..., self.columns * n + self.rows] = values
         out = out.reshape(len(values), B, n, n)
-        out.diagonal(dim1=-2, dim2=-1).copy_(diagonal[:, None, None].expand(-1, B, n))
+        out.diagonal(dim1=-2, dim2=-1).fill_(1.0)
         return out
 
-    def gradients(self, G: Tensor) -> tuple[Tensor, Tensor]:
-        """Gradients of values [K, P] and diagonals [K], from those of matrices [K, B, N, M]."""
+    def gradients(self, G: Tensor) -> Tensor:
+        """Gradients of values [K, P], from those of matrices [K, B, N, M]."""
         if not self.same:
-            return G.flatten(1), G.new_zeros(len(G))
+            return G.flatten(1)
         n, flat = self.shape[1], G.flatten(2)
         g = flat[..., self.rows * n + self.columns] + flat[..., self.columns * n + self.rows]
-        return g.flatten(1), G.diagonal(dim1=-2, dim2=-1).sum((-1, -2))
+        return g.flatten(1)
 
 
-class _AdditiveMatrix(torch.autograd.Function):
-    """:func:`_orders` with gradients, on pairs of points, all features at once."""
+class _MeanMatrix(torch.autograd.Function):
+    """:func:`_mean` with gradients, on pairs of points."""
 
     @staticmethod
-    def forward(
-        ctx: Any, a: Tensor, first: Tensor, second: Tensor, X1: Tensor, X2: Tensor, pairs: Pairs
-    ) -> Tensor:
-        (levels, d), n_pairs = a.shape, pairs.distances.shape[1]
-        new = pairs.distances.new_empty
-        kept = new(2, levels, d, n_pairs)
-        sums, products = new(2, levels, n_pairs)
-        _sum_orders(pairs.distances, a, sums, products, kept)
-        values = first[:, None] / d * sums + second[:, None] * products
-        ctx.pairs = pairs
-        ctx.save_for_backward(a, first, second, X1, X2, sums, products, kept)
-        return pairs.matrices(values, first + second * (d > 1))
+    def forward(ctx: Any, a: Tensor, X1: Tensor, X2: Tensor, pairs: Pairs) -> Tensor:
+        found = [_Means(pairs.distances) for _ in a]
+        values = torch.stack([one.at(row) for one, row in zip(found, a, strict=True)])
+        ctx.pairs, ctx.found = pairs, found
+        ctx.save_for_backward(a, X1, X2)
+        return pairs.matrices(values)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        a, first, second, X1, X2, sums, products, kept = ctx.saved_tensors
-        d, pairs = a.shape[1], ctx.pairs
-        g, on_diagonal = pairs.gradients(grads[0])
-        by_product = second[:, None] / _n_pairs(d) * g
-        by_sum = by_product * sums + first[:, None] / d * g
-        # e is a function of a |x - x'|: its slope in the logarithm of that serves both.
-        slope, e_slope = kept
-        by_log = slope @ by_sum.unsqueeze(-1) - e_slope @ by_product.unsqueeze(-1)
-        grad_a = by_log.squeeze(-1) / (-3.0 * a)
+        (a, X1, X2), pairs = ctx.saved_tensors, ctx.pairs
+        g = pairs.gradients(grads[0])
+        several = list(zip(ctx.found, g, strict=True))
+        grad_a = torch.stack([one.by_log(row) for one, row in several]) / a
         grad_X1 = grad_X2 = None
-        if ctx.needs_input_grad[3] or ctx.needs_input_grad[4]:
+        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
+            # e is a function of a |x - x'|: its slope in the logarithm of that serves both.
+            by_log = sum(one.slopes * row for one, row in several) / len(a.T)
             apart = X1[:, pairs.rows] - X2[:, pairs.columns]
-            by_log = (slope * by_sum.unsqueeze(1) - e_slope * by_product.unsqueeze(1)).sum(0)
-            by_square = torch.where(by_log == 0.0, 0.0, by_log / (-3.0 * pairs.distances.square()))
+            by_square = torch.where(by_log == 0.0, 0.0, by_log / pairs.distances.square())
             by_x = per_feature(by_square.mT, pairs.ties).view_as(apart) * apart
             grad_X1 = torch.zeros_like(X1).index_add_(1, pairs.rows, by_x)
             grad_X2 = torch.zeros_like(X2).index_add_(1, pairs.columns, -by_x)
-        by_first = torch.linalg.vecdot(g, sums) / d + on_diagonal
-        by_second = torch.linalg.vecdot(g, products) + on_diagonal * (d > 1)
-        return grad_a, by_first, by_second, grad_X1, grad_X2, None
+        return grad_a, grad_X1, grad_X2, None
 
 
-def _sum_orders(apart: Tensor, a: Tensor, sums: Tensor, products: Tensor, kept: Tensor) -> None:
-    """Sums of ``e_j``, and means of ``e_i e_j`` over pairs of features, in blocks of points' pairs.
+class _Means:
+    """Means of kernels of single features, of pairs of points, with gradients.
 
     Parameters
     ----------
-    apart : Tensor [d, pairs]
-        Distances along each feature.
-    a : Tensor [K, d]
-    sums, products : Tensor [K, pairs]
-        Where to write them.
-    kept : Tensor [2, K, d, pairs]
-        Where to write what gradients need: the slope of ``e_j`` in ``log a_j``, times -3, and its
-        product with ``e_j``.
+    distances : Tensor [d, pairs]
+        Along each feature.  They are kept in blocks of pairs, that of all features in one place.
     """
-    (levels, d), n_pairs = a.shape, apart.shape[1]
-    entries = _BLOCK if apart.device.type == "cpu" else block_entries(apart.device)
-    size = min(n_pairs, max(1, entries // (levels * d)))
-    blocks = apart.new_empty(3, levels * d * size)
-    inverse = (-_ROOT * a).unsqueeze(-1)
-    for start in range(0, n_pairs, size or 1):
-        block = slice(start, min(start + size, n_pairs))
-        shape = levels, d, block.stop - block.start
-        u, decay, slope = (one[: math.prod(shape)].view(shape) for one in blocks)
-        torch.mul(apart[:, block], inverse, out=u).clamp_(min=-LARGEST_EXPONENT)
-        torch.exp(u, out=decay)
-        torch.mul(u, u, out=slope).mul_(decay)
-        u.neg_().add_(1.0)
-        e = decay.mul_(u).add_(slope, alpha=1.0 / 3.0)
-        torch.sum(e, 1, out=sums[:, block])
-        torch.mul(slope, u, out=kept[0, ..., block])
-        torch.mul(kept[0, ..., block], e, out=kept[1, ..., block])
-        torch.sum(e.mul_(e), 1, out=products[:, block])
-    products.neg_().addcmul_(sums, sums).mul_(0.5 / _n_pairs(d))
+
+    def __init__(self, distances: Tensor) -> None:
+        (self._d, self._n), device = distances.shape, distances.device
+        entries = _BLOCK if device.type == "cpu" else block_entries(device)
+        size = min(max(1, self._n), max(1, entries // self._d))
+        blocks = -(-self._n // size)
+        padded = torch.nn.functional.pad(distances, (0, blocks * size - self._n))
+        self._apart = padded.view(self._d, blocks, size).movedim(1, 0).contiguous()
+        self._slopes = torch.empty_like(self._apart)
+        self._work = distances.new_empty(2, self._d, size)
+        self._sums, self._g = distances.new_zeros(2, blocks, size)
+
+    def at(self, a: Tensor) -> Tensor:
+        """The means [pairs] under inverse lengthscales [d], in memory that the next call uses."""
+        (u, e), inverse = self._work, (-_ROOT * a).unsqueeze(-1)
+        for apart, slope, total in zip(self._apart, self._slopes, self._sums, strict=True):
+            torch.mul(apart, inverse, out=u).clamp_(min=-LARGEST_EXPONENT)
+            torch.exp(u, out=e)
+            # With u = -r: e = (1 + r + r^2/3) exp(-r), whose slope in log r is
+            # -r^2 (1 + r) exp(-r) / 3.
+            torch.mul(u, e, out=slope)
+            e.sub_(slope)
+            slope.mul_(u)
+            e.add_(slope, alpha=1.0 / 3.0)
+            slope.addcmul_(slope, u, value=-1.0)
+            torch.sum(e, 0, out=total)
+        return self._sums.view(-1)[: self._n].div_(self._d)
+
+    def by_log(self, g: Tensor) -> Tensor:
+        """Gradient [d] for the logarithms of the inverse lengthscales, from that of means."""
+        self._g.view(-1)[: self._n] = g
+        products = torch.bmm(self._slopes, self._g.unsqueeze(-1)).sum(0).squeeze(-1)
+        return products / (-3.0 * self._d)
+
+    @property
+    def slopes(self) -> Tensor:
+        """Slopes [d, pairs] of kernels in the logarithms of their inverse lengthscales."""
+        return self._slopes.movedim(1, 0).reshape(self._d, -1)[:, : self._n] / -3.0
 
 
 class _AdditiveAt(FixedPoints):
-    """The kernel on fixed points: orders one and two on the pairs above the diagonal."""
+    """The kernel on fixed points: the additive part on the pairs above the diagonal."""
 
     def __init__(self, X: Tensor, linear: Tensor, ties: Ties | None) -> None:
-        n, d = X.shape
-        self._X, self._ties = linear, ties
-        self._full = StationaryAt("matern52", X)
-        self._dots = linear @ linear.mT / d
-        self._pairs = pairs = Pairs(X[None], None, ties)
-        self._above = pairs.rows * n + pairs.columns
-        self._sums, self._products, self._values = X.new_empty(3, 1, len(self._above))
-        self._kept = X.new_empty(2, 1, *pairs.distances.shape)
+        self._ties, self._full = ties, StationaryAt("matern52", X)
+        pairs = Pairs(X[None], None, ties)
+        self._above = pairs.rows * len(X) + pairs.columns
+        self._means, self._d = _Means(pairs.distances), len(pairs.distances)
+        products = linear @ linear.mT / X.shape[1]
+        self._products, self._squares = products.view(-1)[self._above], products.diagonal()
+        self._values = torch.empty_like(self._products)
 
     def matrix(self, theta: Tensor, out: Tensor) -> None:
-        d = len(self._pairs.distances)
-        full, self._a = theta[: 2 * d].split(d)
-        self._variances = whole, first, second, linear = theta[2 * d : NOISE].unbind()
+        n_inverse = 2 * self._d
+        full, self._a = theta[:n_inverse].chunk(2)
+        self._variances = whole, first, second, linear = theta[n_inverse:NOISE].unbind()
         self._full.of_parts(per_feature(full, self._ties), whole, out)
-        _sum_orders(self._pairs.distances, self._a[None], self._sums, self._products, self._kept)
-        values = torch.mul(self._sums, first / d, out=self._values)
-        values.addcmul_(self._products, second)
-        out.addcmul_(self._dots, linear)
-        out.view(-1).index_add_(0, self._above, values[0])
-        out.diagonal().add_(first + second * (d > 1))
+        self._mean = self._means.at(self._a)
+        values = torch.mul(self._mean, second, out=self._values).add_(first).mul_(self._mean)
+        values.addcmul_(self._products, linear)
+        out.view(-1).index_add_(0, self._above, values)
+        out.diagonal().add_(first + second).addcmul_(self._squares, linear)
 
     def contracted(self, inverse: Tensor, alpha: Tensor, total: Tensor) -> Tensor:
-        d, X, (whole, first, second, linear) = len(self._a), self._X, self._variances
-        sums, products, slope, e_slope = self._sums[0], self._products[0], *self._kept[:, 0]
-        trace = 0.5 * (alpha.square() - inverse.diagonal()).sum()
+        (whole, first, second, linear), e = self._variances, self._mean
+        on = 0.5 * (alpha.square() - inverse.diagonal())
         g = by_covariance(inverse, alpha).view(-1).index_select(0, self._above).mul_(2.0)
-        by_product = g * (second / _n_pairs(d))
-        by_sum = torch.addcmul(g * (first / d), by_product, sums, out=self._values[0])
-        by_a = (slope @ by_sum - e_slope @ by_product) / (-3.0 * self._a)
-        by_first = g @ sums / d + trace
-        by_second = g @ products + trace * (d > 1)
-        by_linear = 0.5 * ((alpha @ X).square().sum() - (X * (inverse @ X)).sum()) / X.shape[1]
+        by_linear = g @ self._products + on @ self._squares
+        slope = torch.mul(e, 2.0 * second, out=self._values).add_(first).mul_(g)
+        by_a = self._means.by_log(slope) / self._a
+        by_first = g.mul_(e).sum() + on.sum()
+        by_second = g @ e + on.sum()
         rest = first * by_first + second * by_second + linear * by_linear
-        variances = [(total - rest) / whole, by_first, by_second, by_linear, trace.new_zeros(())]
+        variances = [(total - rest) / whole, by_first, by_second, by_linear, on.new_zeros(())]
         by_w = of_each(self._full.by_inverse_lengthscales(inverse, alpha), self._ties, "sum")
         return torch.cat([by_w, by_a, torch.stack(variances)])
-
-
-def _n_pairs(d: int) -> int:
-    """Pairs of features, or 1 where there are none: a sum over none is 0 anyway."""
-    return max(1, d * (d - 1) // 2)

@@ -52,8 +52,9 @@ class _LaplaceAt(FixedPoints):
         n = len(X)
         rows, columns = torch.triu_indices(n, n, 1, device=X.device)
         self._above, self._ties = rows * n + columns, ties
-        columns_of_X = X.T.contiguous()
-        self._far = (columns_of_X[:, rows] - columns_of_X[:, columns]).abs_()
+        self._far = torch.stack(
+            [(x[:, None] - x).abs_().view(-1).index_select(0, self._above) for x in X.T]
+        )
         self._k, self._g = X.new_empty(2, len(rows))
 
     def matrix(self, theta: Tensor, out: Tensor) -> None:

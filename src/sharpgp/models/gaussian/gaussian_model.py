@@ -27,6 +27,7 @@ from sharpgp.models.gaussian.spread_choice import (
 )
 from sharpgp.models.laws import Normal
 from sharpgp.models.model import GPModel, HeldOut, Learner, OutOfFold, held_out_of
+from sharpgp.models.pool_weights import SIZE_LEVELS
 from sharpgp.models.splitters import quick_pairs
 from sharpgp.policy import Policy
 
@@ -339,7 +340,7 @@ def magnitude(z: Tensor) -> Tensor:
     >>> magnitude(z).item()
     1.0
     """
-    levels = torch.tensor([0.5, 0.6, 0.7, 0.8, 0.9], dtype=z.dtype, device=z.device)
+    levels = torch.tensor(SIZE_LEVELS, dtype=z.dtype, device=z.device)
     found = q_lin(levels.clamp(1.0 / (len(z) + 1), len(z) / (len(z) + 1)), z.abs()).mean()
     # A perfect mean has residuals of 0; its spread must not be 0.
     return found.clamp_min(1e-12)

@@ -1,6 +1,7 @@
 """The scale model: where the noise is large, learned from leave-one-out z-scores."""
 
 import copy
+import math
 
 import torch
 from torch import Tensor
@@ -16,12 +17,12 @@ from sharpgp.gp.kernels.covariance import NOISE
 from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.ties import Ties
-from sharpgp.gp.training import train
+from sharpgp.gp.training import REFIT_TOLERANCE, train
 from sharpgp.models.splitters import complements
 from sharpgp.policy import EXACT_ROWS, Policy
 
 # E log(chi^2_1): mean of log z^2 for standard normal z.
-_LOG_CHI_SQUARE = -1.2704
+_LOG_CHI_SQUARE = math.log(2.0) + float(torch.digamma(torch.tensor(0.5).double()))
 # Added to z^2 before the logarithm, so that a residual near 0 is not an outlier.
 _SOFTENING = 0.02
 # Degrees of freedom of the Student distribution assumed for z-scores, which limits the influence of
@@ -30,8 +31,6 @@ _FREEDOM = 5.0
 # Fisher information of one z-score about the log of its squared scale.
 _INFORMATION = _FREEDOM / (2.0 * (_FREEDOM + 3.0))
 _STEPS = 8
-#: The likelihood of a scale model is flat: a tighter tolerance changes nothing visible.
-TOLERANCE = 1e-4
 #: Prior on its lengthscales. z-scores tell so little about their scale that, without a prior, many
 #: features fit noise at any number of points.
 PRIOR = LengthscalePrior(deviation=1.0, in_ranges=False, fades=False)
@@ -75,7 +74,7 @@ class ScaleModel:
 
     def __init__(self, X: Tensor, z: Tensor, ties: Ties | Directions | None = None) -> None:
         logs, kernel = log_squares(_normalised(z)), named("rbf", ties)
-        trained, _ = train(X, logs, kernel, start=0, tolerance=TOLERANCE, prior=PRIOR)
+        trained, _ = train(X, logs, kernel, start=0, tolerance=REFIT_TOLERANCE, prior=PRIOR)
         prior = copy.copy(trained)
         prior.theta_R = trained.theta_R.clone()
         prior.theta_R[NOISE] = 1.0 / (_INFORMATION * trained.y_units.scale.square())

@@ -12,18 +12,17 @@ later fix ``beta``.
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from sharpgp._stored import agree, stored
+from sharpgp._stored import stored
 from sharpgp.data.folds import row_labels
 from sharpgp.gp.compute import MAX_ROWS_BATCHED
 from sharpgp.gp.exact.posterior import ExactPosterior
 from sharpgp.gp.kernels.covariance import Named
-from sharpgp.gp.posterior import DataPosterior, Posterior
-from sharpgp.gp.wrappers.target_warp import Side, best_warped, retrain_warped
+from sharpgp.gp.posterior import Posterior
+from sharpgp.gp.wrappers.target_warp import warped
 from sharpgp.models.gaussian.candidate_scores import Scores, scores_of
 from sharpgp.models.gaussian.scale_model import ScaleModel, held_out_log_squares
 
@@ -35,26 +34,18 @@ _SHARES = (0.0, 0.5, 1.0)
 _HANDICAP, _HANDICAP_PER_PARAMETER = 0.01, 0.25
 
 
-@stored("Choice", share=float, score=float, side=str)
+@stored("Choice", share=float, score=float, warped=bool)
 @dataclass(frozen=True)
 class Choice:
     """The choice made: share of the scale model, and warp of the target.
 
-    ``score`` is the leave-one-out score relative to that of the plain GP; ``side`` the one from
-    which a warp was found, empty where there is none.
+    ``score`` is the leave-one-out score relative to that of the plain GP; ``warped`` tells whether
+    the target is warped.
     """
 
     share: float = 0.0
     score: float = 1.0
-    side: Side | Literal[""] = ""
-
-    def _restored(self) -> None:
-        agree("side of a warp", self.side in ("", *get_args(Side)), True)
-
-    @property
-    def warped(self) -> bool:
-        """Whether the target is warped."""
-        return self.side != ""
+    warped: bool = False
 
 
 @dataclass(frozen=True)
@@ -144,11 +135,9 @@ def _beyond_chance(gained: Tensor) -> float:
 
 def same_spread(choice: Choice, posterior: Posterior, X: Tensor, y: Tensor) -> Chosen:
     """The same kind of mean and spread on other data, learned from scratch."""
-    fit: DataPosterior | None = None
-    if choice.side and isinstance(posterior, ExactPosterior):
-        fit = retrain_warped(posterior, X, y, side=choice.side)
-    if fit is None:
-        fit = posterior.retrained(X, y)
+    fit = posterior.retrained(X, y)
+    if choice.warped and isinstance(fit, ExactPosterior):
+        fit = warped(fit) or fit
     scale = None
     if choice.share > 0:
         residuals, sigma = loo_of(fit)
@@ -176,14 +165,14 @@ def _warped(posterior: Posterior, reference: Scores) -> Candidate | None:
     """
     if not isinstance(posterior, ExactPosterior):
         return None
-    warped = best_warped(posterior)
-    if warped is None:
+    other = warped(posterior)
+    if other is None:
         return None
-    gained = warped.loo_log_density() - posterior.loo_log_density()
+    gained = other.loo_log_density() - posterior.loo_log_density()
     handicap = _HANDICAP + _HANDICAP_PER_PARAMETER * len(posterior.theta_R) / posterior.n_train
     if not _beyond_chance(gained) > handicap:
         return None
-    found = _as_trained(warped, Choice(side=warped.side))
+    found = _as_trained(other, Choice(warped=True))
     scores = scores_of(found.residuals, found.sigma).gain_on(reference)
     if scores.least < 0.0:
         return None
