@@ -30,6 +30,7 @@ from sharpgp.gp.kernels.by_name import KERNELS, is_kernel_name
 from sharpgp.gp.priors import ENOUGH_PER_HYPERPARAMETER, LEAST_PER_HYPERPARAMETER
 from sharpgp.gp.training import _STARTS, _TRIED_FOR, NOISE_FLOOR
 from sharpgp.metrics.report import MIN_ROWS_CONDITIONAL
+from sharpgp.models.prior_fitted import PRIOR
 from sharpgp.models.trees.forests import MOST_GROWN_ON, MOST_IN_LEAVES
 from sharpgp.models.trees.tree_model import MOST_LEFT_OUT, TREES
 from sharpgp.policy import (
@@ -154,8 +155,8 @@ def test_documented_defaults_are_those_of_the_code():
 def test_names_for_editors_and_the_command_line_are_those_of_the_registry():
     methods, bases = set(typing.get_args(CalibrationName)), set(typing.get_args(BaseName))
     assert methods >= set(known_methods()) | set(CALIBRATIONS)
-    assert bases == {"auto", *KERNELS, *TREES}
-    assert set(BASES) == {*KERNELS, *TREES}
+    assert bases == {"auto", *KERNELS, *TREES, PRIOR}
+    assert set(BASES) == {*KERNELS, *TREES, PRIOR}
 
 
 def test_every_method_has_its_row_on_the_page_that_compares_them():

@@ -13,6 +13,7 @@ from sharpgp.cli.models import fit
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.kernels.by_name import KERNELS
 from sharpgp.models.bases import POOLS
+from sharpgp.models.prior_fitted import PRIOR
 from sharpgp.models.trees.tree_model import TREES
 from sharpgp.tabular.files import MAX_ROWS_FITTED
 
@@ -96,7 +97,7 @@ def test_an_error_comes_before_the_libraries(said, name):
 
 
 def test_names_are_those_of_the_library():
-    assert (KERNELS, (*KERNELS, *TREES)) == (options.KERNELS, options.BASES)
+    assert (KERNELS, (*KERNELS, *TREES, PRIOR)) == (options.KERNELS, options.BASES)
     assert {*options.CALIBRATIONS, *entry_point_names(METHODS)} == {"auto", *known_methods()}
     assert tuple(POOLS) == options.EFFORTS
     assert signature(fit).parameters["rows"].default == MAX_ROWS_FITTED

@@ -1,8 +1,8 @@
 """Train the prior-fitted network: ``python -m sharpgp_benchmarks.pretraining``.
 
 With ``--seconds 1050 --out DIR``, DIR gets ``curve.csv`` (seconds, steps, tables, losses),
-``prior_fitted.safetensors``, which is what ``sharpgp.models`` ships, and ``checkpoint.pt``, from
-which the same command goes on.
+``prior_fitted.safetensors``, which is what ``sharpgp.models`` ships, and a checkpoint, from which
+the same command goes on. In a folder with weights alone, training begins from these.
 """
 
 import argparse

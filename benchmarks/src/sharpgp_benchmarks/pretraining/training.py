@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from sharpgp.models.prior_fitted import PriorFittedNetwork, Shape, standardised
+from sharpgp.models.prior_fitted import WEIGHTS, PriorFittedNetwork, Shape, standardised
 from sharpgp_benchmarks.pretraining.tables import tables
 
 #: Rows of tables and tokens of their rows (columns and three more), with how often each is drawn.
@@ -25,6 +26,8 @@ TOGETHER = 4
 KEPT = ((128, 3, 64), (256, 5, 128), (400, 8, 300), (1024, 13, 700), (400, 21, 300))
 #: Steps of matrices and of the rest, shares of the time in which steps grow and shrink.
 RATE, RATE_OF_REST, WARM_STEPS, COOLING = 0.008, 1.5e-3, 100, 0.4
+#: What training goes on from.
+CHECKPOINT = "checkpoint.safetensors"
 # Z-scores of targets count up to here.
 _FARTHEST = 12.0
 
@@ -39,7 +42,7 @@ def train(
     kept: Sequence[tuple[int, int, int]] = KEPT,
     every: float = 30.0,
 ) -> None:
-    """Train for ``seconds`` in all, on from a checkpoint in ``out`` if there is one."""
+    """Train for ``seconds`` in all, from a checkpoint or weights in ``out`` if there are any."""
     # cuDNN plans attention anew for every size of a context: longer than computing it.
     torch.backends.cuda.enable_cudnn_sdp(False)
     out.mkdir(parents=True, exist_ok=True)
@@ -50,16 +53,12 @@ def train(
     torch.manual_seed(1)
     unseen = [(*tables(64, rows, columns, device), n) for rows, columns, n in kept]
     optimiser = Optimiser(network)
-    state: dict[str, Any] = {"seconds": 0.0, "step": 0, "tables": 0}
-    if (out / "checkpoint.pt").exists():
-        state = torch.load(out / "checkpoint.pt", map_location=device, weights_only=True)
-        network.load_state_dict(state.pop("network"))
-        optimiser.load(state.pop("optimiser"))
+    state = _go_on(out, network, optimiser)
     if device == "cuda":
         for part in network.modules():
             inner = list(part.children())
             if inner and not any(list(one.children()) for one in inner):
-                part.compile(dynamic=True)
+                part.forward = torch.compile(part.forward, dynamic=True)
     torch.manual_seed(1000 + state["step"])
     source = batches(tokens, device, 1000 + state["step"])
     before, start = state["seconds"], time.perf_counter()
@@ -166,14 +165,16 @@ class Optimiser:
         for p in [*self.rest, *(p for group in self.groups for p in group)]:
             p.grad = None
 
-    def state(self) -> dict[str, Any]:
-        """What :meth:`load` takes."""
-        return {"rest": self.of_rest.state_dict(), "momenta": self.momenta}
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Go on from a :meth:`state`."""
-        self.of_rest.load_state_dict(state["rest"])
-        self.momenta = list(state["momenta"])
+    def tensors(self) -> dict[str, Tensor]:
+        """All that steps depend on, by name; the tensors themselves."""
+        found = {f"momenta.{k}": momentum for k, momentum in enumerate(self.momenta)}
+        for k, p in enumerate(self.rest):
+            of_p = self.of_rest.state[p]
+            if not of_p:  # Adam makes them at its first step
+                of_p["step"] = torch.zeros(())
+                of_p["exp_avg"], of_p["exp_avg_sq"] = torch.zeros_like(p), torch.zeros_like(p)
+            found |= {f"rest.{k}.{name}": value for name, value in of_p.items()}
+        return found
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
@@ -226,8 +227,28 @@ def _save(
     """Half-precision weights for the library, and all that training goes on from."""
     weights = network.state_dict()
     halves = {k: v if k == "borders" else v.half() for k, v in weights.items()}
-    contiguous = {k: v.contiguous().cpu() for k, v in halves.items()}
-    save_file(contiguous, out / "prior_fitted.safetensors", network.metadata)
-    everything = {"network": weights, "optimiser": optimiser.state(), **state}
-    torch.save(everything, out / "checkpoint.partial")
-    (out / "checkpoint.partial").replace(out / "checkpoint.pt")
+    _write(halves, out / WEIGHTS.name, network.metadata)
+    everything = {**weights, **optimiser.tensors()}
+    _write(everything, out / CHECKPOINT, {name: repr(value) for name, value in state.items()})
+
+
+def _write(tensors: dict[str, Tensor], path: Path, facts: dict[str, str]) -> None:
+    """Whole, or not at all."""
+    partial = path.with_suffix(".partial")
+    save_file({k: v.contiguous().cpu() for k, v in tensors.items()}, partial, facts)
+    partial.replace(path)
+
+
+def _go_on(out: Path, network: PriorFittedNetwork, optimiser: Optimiser) -> dict[str, Any]:
+    """Seconds, steps and tables so far, from a checkpoint; with weights alone, a new start there."""
+    file, wanted = out / CHECKPOINT, {**network.state_dict(), **optimiser.tensors()}
+    if not file.exists():
+        file, wanted = out / WEIGHTS.name, network.state_dict()
+    state = {"seconds": 0.0, "step": 0, "tables": 0}
+    if file.exists():
+        with safe_open(file, "pt") as stored, torch.no_grad():
+            for name, kept in wanted.items():
+                kept.copy_(stored.get_tensor(name))
+            facts = stored.metadata()
+        state |= {key: type(value)(facts[key]) for key, value in state.items() if key in facts}
+    return state

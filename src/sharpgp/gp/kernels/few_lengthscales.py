@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sharpgp._stored import Several, agree, stored
+from sharpgp._stored import Maybe, Several, agree, stored
 from sharpgp.gp.directions import Directions
 from sharpgp.gp.kernels.covariance import ConstantVariance, Stationary
 from sharpgp.gp.kernels.fixed_points import FixedPoints
@@ -15,7 +15,14 @@ from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.scaling import Affine
 
 
-@stored("FewLengthscales", kind=str, n_features=int, names=Several(str), directions=Directions)
+@stored(
+    "FewLengthscales",
+    kind=str,
+    n_features=int,
+    names=Several(str),
+    ties=Maybe(Several(int)),
+    directions=Directions,
+)
 class FewLengthscales(ConstantVariance):
     """A stationary kernel in which few directions have a lengthscale each, and the rest share one.
 
