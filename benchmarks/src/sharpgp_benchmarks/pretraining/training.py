@@ -240,7 +240,7 @@ def _write(tensors: dict[str, Tensor], path: Path, facts: dict[str, str]) -> Non
 
 
 def _go_on(out: Path, network: PriorFittedNetwork, optimiser: Optimiser) -> dict[str, Any]:
-    """Seconds, steps and tables so far, from a checkpoint; with weights alone, a new start there."""
+    """Seconds, steps and tables of a checkpoint; from weights alone, training begins anew."""
     file, wanted = out / CHECKPOINT, {**network.state_dict(), **optimiser.tensors()}
     if not file.exists():
         file, wanted = out / WEIGHTS.name, network.state_dict()
