@@ -22,7 +22,7 @@ from sharpgp.models.bagged import AveragedModel
 from sharpgp.models.bases import Bases
 from sharpgp.models.laws import Law
 from sharpgp.models.model import HeldOut
-from sharpgp.models.pool import mixed
+from sharpgp.models.pool import at_common_rows, mixed
 from sharpgp.models.pool_weights import PULL, crps_products, pool_weights, unit_size
 from sharpgp.models.splitters import learning_pairs
 from sharpgp.models.trees import forests
@@ -79,8 +79,9 @@ def judge(
     members: Sequence[Learned], y: Tensor, y_test: Tensor, pull: float = PULL
 ) -> tuple[float, float, float, float, float]:
     """CRPS, interval score, coverages at 95 and 90 %, and seconds of a pool."""
-    held, laws = [one.held.law for one in members], [one.law for one in members]
-    units = y.new_tensor([unit_size(one.held.scores) for one in members])
+    scored, laws = at_common_rows([one.held for one in members]), [one.law for one in members]
+    held, y = [one.law for one in scored], y[scored[0].rows]
+    units = y.new_tensor([unit_size(one.scores) for one in scored])
     own = [law.changed(size=unit) for law, unit in zip(held, units.tolist(), strict=True)]
     weights = pool_weights(crps_products(own, y), len(y), pull=pull).to(y)
     z, law = mixed(held, units, weights).score(y), mixed(laws, units, weights)
