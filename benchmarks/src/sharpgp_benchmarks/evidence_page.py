@@ -700,6 +700,7 @@ def prior_fitted(r: Results) -> str:
     ]
     means = found.loc[found["set"] == "all", names].set_axis(head, axis=1)
     own = found[found["set"] != "all"]
+    means.insert(1, "sets", means["rows"].map(own["rows"].value_counts()))
     worst, best = (own.loc[own["CRPS"].agg(which)] for which in ("idxmax", "idxmin"))
     last = curve.iloc[-1]
     places = [int((curve["seconds"] - at).abs().idxmin()) for at in (60, 120, 240, 480, 780)]
