@@ -483,6 +483,8 @@ def averaged(laws: Sequence[Law]) -> Law:
     same nodes the mean probabilities; else the mixture.
     """
     first = laws[0]
+    if len(laws) == 1:
+        return first
     if all(type(law) is Normal for law in laws):
         m, s = (torch.stack([getattr(law, f) for law in laws]) for f in ("location", "spread"))
         return Normal(m.mean(0), s.square().mean(0).sqrt())

@@ -223,7 +223,7 @@ def pooled_out_of_fold(
     held = at_common_rows([one.held for one in found.values()])
     average = drawn or _trains_everywhere(pairs, len(labels))
     predicting: dict[str, Learner] = {
-        name: AveragedModel.from_out_of_fold(one) if average and len(one.refits) > 1 else one.model
+        name: AveragedModel.from_out_of_fold(one) if average else one.model
         for name, one in found.items()
     }
     return pooled(predicting, held)
