@@ -72,6 +72,15 @@ def test_targets_of_the_context_matter(network, table):
     assert not torch.allclose(network(cells, -z, columns), network(*table), atol=1e-3)
 
 
+def test_a_context_that_is_remembered_is_the_same(network, table):
+    cells, z, columns = table
+    memory = []
+    assert network(cells[:, :20], z, columns, memory).shape[1] == 0
+    found = network(cells[:, 20:], z[:, :0], columns, memory)
+    assert not memory
+    torch.testing.assert_close(found, network(*table), rtol=1e-4, atol=1e-5)
+
+
 def test_densities_integrate_to_one(network):
     logits = torch.randn(1, 1, TINY.n_bins)
     at = torch.linspace(-30, 30, 200_001)[None]

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from safetensors import safe_open
@@ -37,6 +39,11 @@ _MARKS, _SEEDS = 32, (1, 2)
 _SCORES = torch.linspace(-3.25, 3.25, 131, dtype=torch.float64)
 # Rows predicted at a time, and the most that CUDA attends to at a time.
 _BLOCK, _MOST_AT_ONCE = 2000, 65_535
+
+
+# Keys and values of the context in a block; and those of models, by seed, as long as these live.
+Memory = list[tuple[Tensor, Tensor]]
+_MEMORIES: WeakKeyDictionary[Any, dict[int, Memory]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -93,14 +100,20 @@ class PriorFitted(RefittedModel):
 
     def _quantiles(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """Values [T, L] at the scores, and means [T]: averages over the passes."""
-        network = pretrained(str(X.device))
+        network, n = pretrained(str(X.device)), len(self._y)
         borders = network.borders.double()
         several = []
         for seed, sign in zip(_SEEDS, (1.0, -1.0), strict=True):
             cells, known, shift, scale = standardised(
                 torch.cat([self._X, X])[None], sign * self._y[None]
             )
-            logits = network(cells, known, marks(X.shape[1], seed).to(X)[None])
+            columns = marks(X.shape[1], seed).to(X)[None]
+            memories = _MEMORIES.setdefault(self, {})
+            if seed not in memories:
+                memory: Memory = []
+                network(cells[:, :n], known, columns, memory)
+                memories[seed] = memory  # whole: blocks of rows may be predicted side by side
+            logits = network(cells[:, n:], known[:, :0], columns, list(memories[seed]))
             below = F.pad(logits[0].double().softmax(-1).cumsum(-1), (1, 0))
             several.append(below if sign > 0 else _mirrored(below, borders))
         cdf = torch.stack(several).mean(0)
@@ -214,8 +227,13 @@ class PriorFittedNetwork(nn.Module):
         """What :func:`pretrained` needs beside the weights."""
         return {name: str(value) for name, value in asdict(self.shape).items()}
 
-    def forward(self, cells: Tensor, y: Tensor, columns: Tensor) -> Tensor:
-        """Logits [B, N - n, bins] from :func:`standardised`, and marks [B, d, 32] of columns."""
+    def forward(
+        self, cells: Tensor, y: Tensor, columns: Tensor, memory: Memory | None = None
+    ) -> Tensor:
+        """Logits [B, N - n, bins] from :func:`standardised`, and marks [B, d, 32] of columns.
+
+        An empty ``memory`` is filled with the context; without rows of a context, it is consumed.
+        """
         B, N, d, _ = cells.shape
         n = y.shape[1]
         tokens = self.cell_up(F.gelu(self.cell_in(cells.to(self.dtype))))
@@ -227,11 +245,11 @@ class PriorFittedNetwork(nn.Module):
         registers = self.registers.to(self.dtype).expand(B, N, 2, -1)
         tokens = torch.cat([tokens, target, registers], dim=2)
         for block in self.cells:
-            tokens = block(tokens, n)
+            tokens = block(tokens, n, memory)
         rows = self.up(_norm(tokens[:, :, d:].reshape(B, N, -1)))
         rows = torch.cat([rows[:, :n] + self.target_row(known), rows[:, n:]], dim=1)[:, :, None]
         for block in self.rows:
-            rows = block(rows, n)
+            rows = block(rows, n, memory)
         logits: Tensor = self.head(_norm(rows[:, n:, 0]))
         return logits
 
@@ -266,11 +284,11 @@ class _Block(nn.Module):
         self.down = _Attention(width, head_width)
         self.mlp = _Mlp(width)
 
-    def forward(self, x: Tensor, n: int) -> Tensor:
+    def forward(self, x: Tensor, n: int, memory: Memory | None) -> Tensor:
         """Tokens ``x`` [B, N, C, width]; the first ``n`` rows are the context."""
         if self.across is not None:
-            x = self.across(x, None)
-        x = self.down(x, n)
+            x = self.across(x, None, None)
+        x = self.down(x, n, memory)
         return self.mlp(x.reshape(-1, x.shape[-1])).view(x.shape)
 
 
@@ -282,17 +300,22 @@ class _Attention(nn.Module):
         self.heads = _Heads(width, head_width)
         self.add = _Add(width)
 
-    def forward(self, x: Tensor, n: int | None) -> Tensor:
+    def forward(self, x: Tensor, n: int | None, memory: Memory | None) -> Tensor:
         B, N, C, width = x.shape
         flat = x.reshape(-1, width)
-        log_n = torch.full((), math.log(C if n is None else n), device=x.device)
+        kept = memory.pop(0) if memory and n == 0 else None
+        seen_rows = C if n is None else n if kept is None else kept[0].shape[2]
+        log_n = torch.full((), math.log(seen_rows), device=x.device)
         parts = [p.view(B, N, C, *p.shape[1:]) for p in self.heads(flat, log_n)]
         if n is None:
             q, k, v = (p.flatten(0, 1).transpose(1, 2) for p in parts)
             seen = _attended(q, k, v).transpose(1, 2)
         else:
             q, k, v = (p.permute(0, 2, 3, 1, 4).flatten(0, 1) for p in parts)
-            seen = _attended(q, k[:, :, :n], v[:, :, :n])
+            k, v = (k[:, :, :n], v[:, :, :n]) if kept is None else kept
+            if memory is not None and kept is None:
+                memory.append((k, v))
+            seen = _attended(q, k, v)
             seen = seen.view(B, C, -1, N, seen.shape[-1]).permute(0, 3, 1, 2, 4)
         added: Tensor = self.add(flat, seen.reshape(-1, width))
         return added.view(x.shape)
