@@ -157,6 +157,15 @@ def test_estimator_on_both(approximation, tmp_path):
     )
 
 
+def test_the_prior_fitted_network_agrees():
+    """In single precision on both."""
+    X, y = wavy(120)
+    rows = wavy(50, seed=1)[0]
+    models = [SharpGPRegressor(base="prior", random_state=0, device=on) for on in ("cpu", "cuda")]
+    here, there = (model.fit(X, y).predict_interval(rows, 0.9) for model in models)
+    np.testing.assert_allclose(there, here, rtol=1e-3, atol=1e-3)
+
+
 def test_saved_predictors_move(tmp_path):
     save(Kuleshov18().fit(trained("sparse"), X_CAL, Y_CAL), tmp_path / "here.sgp")
     assert load(tmp_path / "here.sgp", device="cuda").posterior.device.type == "cuda"
