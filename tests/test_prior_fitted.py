@@ -43,7 +43,7 @@ def network():
 def table():
     X, y = tensors(30)
     cells, z, *_ = standardised(X[None], y[None, :20])
-    return cells, z, marks(3, 1)[None]
+    return cells, z, marks(3)[None]
 
 
 def test_order_of_the_context_is_nothing(network, table):
@@ -152,6 +152,16 @@ def test_further_rows_are_context():
     grown = PriorFitted(X[:40], y[:40]).extended(X[40:50], y[40:50])
     whole = PriorFitted(X[:50], y[:50])
     assert torch.equal(grown.law(X[50:]).location, whole.law(X[50:]).location)
+
+
+def test_the_oldest_rows_leave_a_full_context():
+    X, y = tensors(PRIOR_ROWS + 30)
+    grown = PriorFitted(X[:PRIOR_ROWS], y[:PRIOR_ROWS]).updated(
+        X[PRIOR_ROWS:-10], y[PRIOR_ROWS:-10]
+    )
+    assert len(grown.y_train) == PRIOR_ROWS + 20
+    last = PriorFitted(X[20:-10], y[20:-10])
+    assert torch.equal(grown.law(X[-10:]).location, last.law(X[-10:]).location)
 
 
 def test_alone_saved_and_loaded(tmp_path):

@@ -32,18 +32,17 @@ PRIOR = "prior"
 WEIGHTS = Path(__file__).with_name("prior_fitted.safetensors")
 # Half-normal tails beyond the outermost bins, in deviations of the context's targets.
 _TAIL = 2.5
-# Numbers by which columns are told apart, and the seeds that draw them: one for each pass over the
-# context, the second with the targets' sign turned.  A pass as the first adds nothing.
-_MARKS, _SEEDS = 32, (1, 2)
+# Numbers by which columns are told apart, and the seed that draws them.
+_MARKS, _SEED = 32, 1
 # Scores at which laws have a value.
 _SCORES = torch.linspace(-3.25, 3.25, 131, dtype=torch.float64)
 # Rows predicted at a time, and the most that CUDA attends to at a time.
 _BLOCK, _MOST_AT_ONCE = 2000, 65_535
 
 
-# Keys and values of the context in a block; and those of models, by seed, as long as these live.
+# Keys and values of the context in each attention; and those of models, as long as these live.
 Memory = list[tuple[Tensor, Tensor]]
-_MEMORIES: WeakKeyDictionary[Any, dict[int, Memory]] = WeakKeyDictionary()
+_MEMORIES: WeakKeyDictionary[Any, Memory] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -70,17 +69,18 @@ class PriorFitted(RefittedModel):
     True
     """
 
-    def __init__(self, X: Tensor, y: Tensor) -> None:
+    @classmethod
+    def learned(cls, X: Tensor, y: Tensor) -> "PriorFitted":
+        """Of so many rows that all are context."""
         n, d = X.shape
         if n > PRIOR_ROWS or d > PRIOR_COLUMNS:
             raise InvalidInputError(
                 f"base={PRIOR!r}: expected at most {PRIOR_ROWS:,} training rows and "
                 f"{PRIOR_COLUMNS} features, found {n:,} and {d}; use base='auto'"
             )
-        super().__init__(X, y)
+        return cls(X, y)
 
     def _restored(self) -> None:
-        agree("rows of a context", self._X.shape[0] <= PRIOR_ROWS, True)
         agree("features of a context", self._X.shape[1] <= PRIOR_COLUMNS, True)
 
     @property
@@ -99,33 +99,31 @@ class PriorFitted(RefittedModel):
         return law
 
     def _quantiles(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """Values [T, L] at the scores, and means [T]: averages over the passes."""
-        network, n = pretrained(str(X.device)), len(self._y)
+        """Values [T, L] at the scores, and means [T]."""
+        network, context, y = pretrained(str(X.device)), *self._context
+        n = len(y)
+        cells, known, shift, scale = standardised(torch.cat([context, X])[None], y[None])
+        columns = marks(X.shape[1]).to(X)[None]
+        if self not in _MEMORIES:
+            memory: Memory = []
+            network(cells[:, :n], known, columns, memory)
+            _MEMORIES[self] = memory  # whole: blocks of rows may be predicted side by side
+        logits = network(cells[:, n:], known[:, :0], columns, list(_MEMORIES[self]))
+        mass = logits[0].double().softmax(-1)
         borders = network.borders.double()
-        several = []
-        for seed, sign in zip(_SEEDS, (1.0, -1.0), strict=True):
-            cells, known, shift, scale = standardised(
-                torch.cat([self._X, X])[None], sign * self._y[None]
-            )
-            columns = marks(X.shape[1], seed).to(X)[None]
-            memories = _MEMORIES.setdefault(self, {})
-            if seed not in memories:
-                memory: Memory = []
-                network(cells[:, :n], known, columns, memory)
-                memories[seed] = memory  # whole: blocks of rows may be predicted side by side
-            logits = network(cells[:, n:], known[:, :0], columns, list(memories[seed]))
-            below = F.pad(logits[0].double().softmax(-1).cumsum(-1), (1, 0))
-            several.append(below if sign > 0 else _mirrored(below, borders))
-        cdf = torch.stack(several).mean(0)
-        shift, scale = sign * shift[0, 0], scale[0, 0]
-        middles = 0.5 * (borders[1:] + borders[:-1])
-        mean = cdf.diff(dim=1) @ middles
+        mean = mass @ (0.5 * (borders[1:] + borders[:-1]))
+        cdf = F.pad(mass.cumsum(-1), (1, 0))
         levels = ndtr(_SCORES).to(cdf).expand(len(cdf), -1).contiguous()
         z = _interpolated(levels, cdf / cdf[:, -1:], borders.expand_as(cdf))
-        return shift + scale * z, shift + scale * mean
+        return shift[0] + scale[0] * z, shift[0, 0] + scale[0, 0] * mean
+
+    @property
+    def _context(self) -> tuple[Tensor, Tensor]:
+        """The last rows, as many as the network was trained for."""
+        return self._X[-PRIOR_ROWS:], self._y[-PRIOR_ROWS:]
 
     def extended(self, X: Tensor, y: Tensor) -> "PriorFitted":
-        """With further rows as context."""
+        """With further rows as context, in place of the oldest beyond what it can be."""
         return PriorFitted(torch.cat([self._X, X]), torch.cat([self._y, y]))
 
     updated = extended
@@ -173,9 +171,9 @@ def standardised(X: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return cells.float(), ((y - mean_y) / scale_y).float(), mean_y, scale_y
 
 
-def marks(d: int, seed: int) -> Tensor:
+def marks(d: int) -> Tensor:
     """By what ``d`` columns are told apart, [d, 32]."""
-    return torch.randn(d, _MARKS, generator=torch.Generator().manual_seed(seed))
+    return torch.randn(d, _MARKS, generator=torch.Generator().manual_seed(_SEED))
 
 
 @cache
@@ -244,12 +242,14 @@ class PriorFittedNetwork(nn.Module):
         target = torch.cat([self.target_up(known), unknown], dim=1)[:, :, None]
         registers = self.registers.to(self.dtype).expand(B, N, 2, -1)
         tokens = torch.cat([tokens, target, registers], dim=2)
+        seen = memory[0][0].shape[2] if memory and n == 0 else n
+        logs = [torch.full((), math.log(many), device=cells.device) for many in (d + 3, seen)]
         for block in self.cells:
-            tokens = block(tokens, n, memory)
+            tokens = block(tokens, n, logs, memory)
         rows = self.up(_norm(tokens[:, :, d:].reshape(B, N, -1)))
         rows = torch.cat([rows[:, :n] + self.target_row(known), rows[:, n:]], dim=1)[:, :, None]
         for block in self.rows:
-            rows = block(rows, n, memory)
+            rows = block(rows, n, logs, memory)
         logits: Tensor = self.head(_norm(rows[:, n:, 0]))
         return logits
 
@@ -284,11 +284,14 @@ class _Block(nn.Module):
         self.down = _Attention(width, head_width)
         self.mlp = _Mlp(width)
 
-    def forward(self, x: Tensor, n: int, memory: Memory | None) -> Tensor:
-        """Tokens ``x`` [B, N, C, width]; the first ``n`` rows are the context."""
+    def forward(self, x: Tensor, n: int, logs: Sequence[Tensor], memory: Memory | None) -> Tensor:
+        """Tokens ``x`` [B, N, C, width]; the first ``n`` rows are the context.
+
+        ``logs`` are those of how many tokens a row has, and of how many rows the context.
+        """
         if self.across is not None:
-            x = self.across(x, None, None)
-        x = self.down(x, n, memory)
+            x = self.across(x, None, logs[0], None)
+        x = self.down(x, n, logs[1], memory)
         return self.mlp(x.reshape(-1, x.shape[-1])).view(x.shape)
 
 
@@ -300,16 +303,15 @@ class _Attention(nn.Module):
         self.heads = _Heads(width, head_width)
         self.add = _Add(width)
 
-    def forward(self, x: Tensor, n: int | None, memory: Memory | None) -> Tensor:
+    def forward(self, x: Tensor, n: int | None, log_keys: Tensor, memory: Memory | None) -> Tensor:
         B, N, C, width = x.shape
         flat = x.reshape(-1, width)
         kept = memory.pop(0) if memory and n == 0 else None
-        seen_rows = C if n is None else n if kept is None else kept[0].shape[2]
-        log_n = torch.full((), math.log(seen_rows), device=x.device)
-        parts = [p.view(B, N, C, *p.shape[1:]) for p in self.heads(flat, log_n)]
+        parts = [p.view(B, N, C, *p.shape[1:]) for p in self.heads(flat, log_keys)]
         if n is None:
             q, k, v = (p.flatten(0, 1).transpose(1, 2) for p in parts)
-            seen = _attended(q, k, v).transpose(1, 2)
+            attend = _attended_pairwise if torch.compiler.is_compiling() else _attended
+            seen = attend(q, k, v).transpose(1, 2)
         else:
             q, k, v = (p.permute(0, 2, 3, 1, 4).flatten(0, 1) for p in parts)
             k, v = (k[:, :, :n], v[:, :, :n]) if kept is None else kept
@@ -334,9 +336,9 @@ class _Heads(nn.Module):
         self.sharpness = nn.Parameter(torch.ones(width // head_width))
         self.growth = nn.Parameter(torch.zeros(width // head_width))
 
-    def forward(self, x: Tensor, log_n: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, x: Tensor, log_keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         q, k, v = self.qkv(_norm(x)).view(self.split).unbind(1)
-        gain = (self.sharpness + self.growth * log_n).to(x.dtype)
+        gain = (self.sharpness + self.growth * log_keys).to(x.dtype)
         return _norm(q) * gain[:, None], _norm(k), v
 
 
@@ -372,6 +374,12 @@ def _attended(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return torch.cat([F.scaled_dot_product_attention(*some) for some in several])
 
 
+def _attended_pairwise(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """The same without matrix products: compiled, one pass over the few tokens of a row."""
+    logits = (q[:, :, :, None] * k[:, :, None]).float().sum(-1) * q.shape[-1] ** -0.5
+    return (logits.softmax(-1).to(v.dtype)[..., None] * v[:, :, None]).sum(3)
+
+
 def _norm(x: Tensor) -> Tensor:
     return F.rms_norm(x, (x.shape[-1],))
 
@@ -379,12 +387,6 @@ def _norm(x: Tensor) -> Tensor:
 def _positive(scale: Tensor, mean: Tensor) -> Tensor:
     """1 where a column is constant but for rounding."""
     return torch.where(scale > 1e-12 * (1.0 + mean.abs()), scale, 1.0)
-
-
-def _mirrored(cdf: Tensor, borders: Tensor) -> Tensor:
-    """Probabilities [T, K] of ``-y`` below borders [K] as those of ``y``."""
-    at, given = (part.expand_as(cdf).contiguous() for part in (borders, -borders.flip(0)))
-    return _interpolated(at, given, 1.0 - cdf.flip(1))
 
 
 def _interpolated(at: Tensor, given: Tensor, values: Tensor) -> Tensor:

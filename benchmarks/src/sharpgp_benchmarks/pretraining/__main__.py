@@ -17,7 +17,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, required=True, help="of training, in all")
     parser.add_argument("--out", type=Path, required=True, help="folder for curve and weights")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--tokens", type=int, default=2**18, help="of a step")
+    parser.add_argument("--tokens", type=int, default=2**19, help="of a step")
     options = parser.parse_args()
     train(options.seconds, options.out, device=options.device, tokens=options.tokens)
 

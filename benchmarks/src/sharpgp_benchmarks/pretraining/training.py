@@ -18,14 +18,14 @@ from sharpgp.models.prior_fitted import WEIGHTS, PriorFittedNetwork, Shape, stan
 from sharpgp_benchmarks.pretraining.tables import tables
 
 #: Rows of tables and tokens of their rows (columns and three more), with how often each is drawn.
-ROWS = {64: 8, 128: 17, 256: 30, 512: 30, 1024: 15}
+ROWS = {64: 5, 128: 12, 256: 25, 512: 33, 1024: 25}
 WIDTHS = {4: 3, 5: 4, 6: 6, 8: 9, 9: 9, 11: 10, 12: 9, 14: 9, 16: 8, 20: 7, 24: 6, 32: 4, 48: 2}
 #: Batches of one shape that are drawn at once.
 TOGETHER = 4
 #: Kept tables: rows, columns, and rows of the context.
 KEPT = ((128, 3, 64), (256, 5, 128), (400, 8, 300), (1024, 13, 700), (400, 21, 300))
 #: Steps of matrices and of the rest, shares of the time in which steps grow and shrink.
-RATE, RATE_OF_REST, WARM_STEPS, COOLING = 0.008, 1.5e-3, 100, 0.4
+RATE, RATE_OF_REST, WARM_STEPS, COOLING = 0.006, 1.0e-3, 100, 0.5
 #: What training goes on from.
 CHECKPOINT = "checkpoint.safetensors"
 # Z-scores of targets count up to here.
@@ -37,7 +37,7 @@ def train(
     out: Path,
     *,
     device: str = "cuda",
-    tokens: int = 2**18,
+    tokens: int = 2**19,
     shape: Shape | None = None,
     kept: Sequence[tuple[int, int, int]] = KEPT,
     every: float = 30.0,
@@ -55,10 +55,10 @@ def train(
     optimiser = Optimiser(network)
     state = _go_on(out, network, optimiser)
     if device == "cuda":
-        for part in network.modules():
-            inner = list(part.children())
-            if inner and not any(list(one.children()) for one in inner):
-                part.forward = torch.compile(part.forward, dynamic=True)
+        torch.set_float32_matmul_precision("high")
+        torch._dynamo.config.recompile_limit = 64
+        for block in [*network.cells, *network.rows]:
+            block.forward = torch.compile(block.forward, dynamic=True)
     torch.manual_seed(1000 + state["step"])
     source = batches(tokens, device, 1000 + state["step"])
     before, start = state["seconds"], time.perf_counter()
@@ -94,7 +94,7 @@ def batches(tokens: int, device: str, seed: int) -> Iterator[tuple[Tensor, Tenso
         count = max(4, tokens // (rows * width))
         X, y = tables(count * TOGETHER, rows, width - 3, device)
         for some in torch.randperm(len(X), device=device).split(count):
-            yield X[some], y[some], max(4, int(rows * (0.1 + 0.85 * draw.random())))
+            yield X[some], y[some], max(4, int(rows * (0.2 + 0.75 * draw.random())))
 
 
 def loss_of(network: PriorFittedNetwork, X: Tensor, y: Tensor, n: int) -> Tensor:
@@ -160,8 +160,8 @@ class Optimiser:
             update = orthogonal(gradient.lerp(momentum, 0.95)).to(gradient)
             rows, columns = update.shape[-2:]
             size = RATE * share * math.sqrt(max(1.0, rows / columns))
-            for p, change in zip(group, update, strict=True):
-                p.mul_(1.0 - 0.01 * RATE * share).sub_(change, alpha=size)
+            torch._foreach_mul_(tuple(group), 1.0 - 0.01 * RATE * share)
+            torch._foreach_sub_(tuple(group), update.unbind(), alpha=size)
         for p in [*self.rest, *(p for group in self.groups for p in group)]:
             p.grad = None
 
