@@ -82,7 +82,7 @@ def learned() -> dict[str, Learner]:
 
 def test_a_policy_says_how_models_are_learned():
     few, many = Policy.choose(EXACT_ROWS, 8), Policy.choose(EXACT_ROWS + 1, 8)
-    assert few.pool == many.pool
+    assert few.pool == (*many.pool, "prior")
     assert few.is_exact(EXACT_ROWS)
     assert not many.is_exact(EXACT_ROWS + 1)
     assert (few.learnings, many.learnings) == (SOME_LEARNINGS, FEW_LEARNINGS)

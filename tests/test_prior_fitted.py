@@ -15,7 +15,7 @@ from sharpgp.models.prior_fitted import (
     pretrained,
     standardised,
 )
-from sharpgp.policy import PRIOR_COLUMNS, PRIOR_ROWS, Policy
+from sharpgp.policy import EXACT_ROWS, PRIOR_COLUMNS, PRIOR_ROWS, Policy, drawn_rows
 
 TINY = Shape(n_bins=16, cell_width=32, cell_blocks=2, row_width=32, row_blocks=1)
 
@@ -154,14 +154,13 @@ def test_further_rows_are_context():
     assert torch.equal(grown.law(X[50:]).location, whole.law(X[50:]).location)
 
 
-def test_the_oldest_rows_leave_a_full_context():
+def test_a_context_is_a_part_of_many_rows():
     X, y = tensors(PRIOR_ROWS + 30)
-    grown = PriorFitted(X[:PRIOR_ROWS], y[:PRIOR_ROWS]).updated(
-        X[PRIOR_ROWS:-10], y[PRIOR_ROWS:-10]
-    )
-    assert len(grown.y_train) == PRIOR_ROWS + 20
-    last = PriorFitted(X[20:-10], y[20:-10])
-    assert torch.equal(grown.law(X[-10:]).location, last.law(X[-10:]).location)
+    many = PriorFitted(X[:30], y[:30]).updated(X[30:-10], y[30:-10])
+    rows = drawn_rows(PRIOR_ROWS + 20, PRIOR_ROWS)
+    assert len(many.y_train) == PRIOR_ROWS + 20
+    part = PriorFitted(X[rows], y[rows])
+    assert torch.equal(many.law(X[-10:]).location, part.law(X[-10:]).location)
 
 
 def test_alone_saved_and_loaded(tmp_path):
@@ -185,16 +184,16 @@ def test_in_a_pool():
 
 @pytest.mark.parametrize(
     ("n", "d", "there"),
-    [(300, 5, True), (PRIOR_ROWS + 1, 5, False), (300, PRIOR_COLUMNS + 1, False)],
+    [(300, 5, True), (EXACT_ROWS + 1, 5, False), (300, PRIOR_COLUMNS + 1, False)],
 )
-def test_high_effort_asks_it_for_the_tables_that_it_knows(n, d, there):
-    assert (PRIOR in Policy.choose(n, d, effort="high").pool) is there
-    assert PRIOR not in Policy.choose(n, d).pool
+def test_the_default_asks_it_for_the_tables_that_it_knows(n, d, there):
+    assert (PRIOR in Policy.choose(n, d).pool) is there
 
 
-def test_larger_tables_are_refused():
-    X, y = wavy(PRIOR_ROWS + 1)
-    with pytest.raises(InvalidInputError, match="at most 1,024 training rows and 45 features"):
+def test_wider_tables_are_refused():
+    X, y = wavy(60)
+    X = np.hstack([X] * PRIOR_COLUMNS)[:, : PRIOR_COLUMNS + 1]
+    with pytest.raises(InvalidInputError, match="at most 45 features, found 46"):
         SharpGPRegressor(base=PRIOR).fit(X, y)
 
 

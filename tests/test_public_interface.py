@@ -65,11 +65,11 @@ def defaults(function):
 def test_numbers_of_the_docstring_are_those_of_the_policy():
     numbers = [policy.EXACT_ROWS, policy.SEARCHED_ROWS["cpu"], policy.SCORED_ROWS, MIN_ROWS_GPU]
     numbers += [policy.INDUCING, policy.NEIGHBOURS, policy.ONLY_NEIGHBOURS]
-    numbers += [policy.MAX_ADDITIVE_FEATURES, policy.MOST_LEFT_OUT]
+    numbers += [policy.MAX_ADDITIVE_FEATURES, policy.PRIOR_COLUMNS, policy.MOST_LEFT_OUT]
     found = re.findall(r"\b\d[\d,]*\b", SharpGPRegressor.__doc__)
     assert not {f"{number:,}" for number in numbers} - set(found)
     pools = [policy.Policy.choose(50, 2, effort=effort).pool for effort in ("low", "auto", "high")]
-    assert [len(pool) for pool in pools] == [1, 4, 6]
+    assert [len(pool) for pool in pools] == [1, 5, 6]
 
 
 def test_settings_are_keywords_with_these_defaults():

@@ -113,7 +113,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         ``"rbf"``.  A kernel's name (``"rbf"``, ``"matern12"``, ``"matern32"``, ``"matern52"``,
         ``"additive"``, ``"laplace"``), a sum of these (``"rbf+matern12"``) or a gpytorch kernel:
         that GP alone.  ``"extra_trees"``, ``"random_forest"`` or ``"boosted_trees"``: these trees.
-        ``"prior"``: a network trained on generated tables, for up to 1,024 rows and 45 features.
+        ``"prior"``: a network trained on generated tables, for up to 45 features.
         A regressor or pipeline: it predicts the location, and a GP of its out-of-fold residuals
         the spread.  A list: a pool.
     calibration : str or Recalibrator
@@ -132,8 +132,9 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         ``fit`` gets no calibration data.  A fraction holds out at most 5,000 rows, rounded (by up
         to 5 %) so that 95 % intervals end at a whole rank.
     effort : {"low", "auto", "high"}
-        Size of the pool of ``base="auto"``: one Matérn GP, three models, or four with an additive
-        GP, which only joins up to 20 features.  Boosted trees join beyond 10,000 rows.
+        Size of the pool of ``base="auto"``: one Matérn GP; three GPs, a forest and a network that
+        was trained on generated tables; or these and a further GP.  The additive GP joins up to 20
+        features, the network up to 45 and 2,000 rows, boosted trees beyond 10,000 rows.
     y_bounds : "auto", (low, high) or None
         Smallest and largest possible target, None for no bound: counts have ``(0, None)``, shares
         ``(0, 1)``.  Predictions stay within; probability beyond a bound moves to the bound, see

@@ -14,7 +14,7 @@ from sharpgp.exceptions import InvalidInputError
 #: What ``base="auto"`` pools, by effort; ``sharpgp bench evidence pooling`` shows why.
 POOLS = {
     "low": ("matern32",),
-    "auto": ("rbf", "laplace+matern32", "additive", "extra_trees", "boosted_trees"),
+    "auto": ("rbf", "laplace+matern32", "additive", "extra_trees", "boosted_trees", "prior"),
     "high": (
         "rbf", "matern52", "laplace+matern32", "additive", "extra_trees", "boosted_trees", "prior",
     ),
@@ -27,7 +27,7 @@ ROWS_PER_LENGTHSCALE = 2
 #: Rows beyond which leaves of forests keep averages, and boosted trees learn a spread of their own
 #: and are pooled: with a constant one they add nothing to GPs of few rows.
 MOST_LEFT_OUT = 10_000
-#: Rows and features of the tables that the prior-fitted network was trained on, at most.
+#: Rows of a context of the prior-fitted network, and features, at most: as in its training.
 PRIOR_ROWS, PRIOR_COLUMNS = 1024, 45
 #: Rows that one learning of hyperparameters sees at most.
 LEARNED_ROWS = 500
@@ -126,7 +126,7 @@ class Policy:
     rows                            400
     columns                           8
     device                          cpu
-    pool          rbf, laplace+matern32, additive, extra_trees
+    pool          rbf, laplace+matern32, additive, extra_trees, prior
     learnings                         5
     learned_rows                    500
     scored_rows                   5,000
@@ -168,11 +168,10 @@ class Policy:
         learned = min(rows, LEARNED_ROWS)
         many = d > MAX_ADDITIVE_FEATURES
         few = many and 0 < learned <= ROWS_PER_LENGTHSCALE * d
-        too_large = rows > PRIOR_ROWS or columns > PRIOR_COLUMNS
         without = {
             "additive": many,
             "boosted_trees": rows <= MOST_LEFT_OUT,
-            "prior": too_large,
+            "prior": rows > EXACT_ROWS or columns > PRIOR_COLUMNS,
         }
         pool = tuple(name for name in POOLS[effort] if not without.get(name))
         if few:  # a Laplace kernel has a lengthscale for every feature

@@ -139,7 +139,7 @@ class Bases:
                     f"{_name(base)}"
                 )
             if _is_prior(base):
-                return PriorFitted.learned(X, y)
+                return PriorFitted(X, y)
             return ForeignModel(base, X, y, names_for(base, self.names))
         training: dict[str, Any] = {"tolerance": REFIT_TOLERANCE, "most": policy.learned_rows}
         seed = self.seed or 0

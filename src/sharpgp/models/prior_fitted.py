@@ -1,6 +1,6 @@
 r"""A network that was trained on generated tables, and predicts from rows as context.
 
-It has seen a million tables that ``benchmarks/pretraining`` draws, and no real one.  A fit keeps
+It has seen 3.7 million tables that ``benchmarks/pretraining`` draws, and no real one.  A fit keeps
 the rows; nothing is learned from them.  So a row is left out by leaving it out of the context.
 """
 
@@ -25,7 +25,7 @@ from sharpgp.gp.compute import threads_for
 from sharpgp.models.laws import Law, Table
 from sharpgp.models.model import OutOfFold
 from sharpgp.models.without_gp import RefittedModel
-from sharpgp.policy import PRIOR_COLUMNS, PRIOR_ROWS
+from sharpgp.policy import PRIOR_COLUMNS, PRIOR_ROWS, drawn_rows
 
 #: The name of the model in ``base=``, and of its weights beside this file.
 PRIOR = "prior"
@@ -59,7 +59,7 @@ class Shape:
 
 @stored("PriorFitted", _X=Array("N d"), _y=Array("N"))
 class PriorFitted(RefittedModel):
-    """The network's predictions from rows ``X`` [N, d] and targets ``y`` [N].
+    """The network's predictions from rows ``X`` [N, d] and targets ``y`` [N]: a part of many.
 
     Examples
     --------
@@ -69,16 +69,13 @@ class PriorFitted(RefittedModel):
     True
     """
 
-    @classmethod
-    def learned(cls, X: Tensor, y: Tensor) -> "PriorFitted":
-        """Of so many rows that all are context."""
-        n, d = X.shape
-        if n > PRIOR_ROWS or d > PRIOR_COLUMNS:
+    def __init__(self, X: Tensor, y: Tensor) -> None:
+        if X.shape[1] > PRIOR_COLUMNS:
             raise InvalidInputError(
-                f"base={PRIOR!r}: expected at most {PRIOR_ROWS:,} training rows and "
-                f"{PRIOR_COLUMNS} features, found {n:,} and {d}; use base='auto'"
+                f"base={PRIOR!r}: expected at most {PRIOR_COLUMNS} features, "
+                f"found {X.shape[1]}; use base='auto'"
             )
-        return cls(X, y)
+        super().__init__(X, y)
 
     def _restored(self) -> None:
         agree("features of a context", self._X.shape[1] <= PRIOR_COLUMNS, True)
@@ -119,11 +116,12 @@ class PriorFitted(RefittedModel):
 
     @property
     def _context(self) -> tuple[Tensor, Tensor]:
-        """The last rows, as many as the network was trained for."""
-        return self._X[-PRIOR_ROWS:], self._y[-PRIOR_ROWS:]
+        """As many rows as the network was trained for."""
+        rows = drawn_rows(len(self._y), PRIOR_ROWS).to(self._y.device)
+        return self._X[rows], self._y[rows]
 
     def extended(self, X: Tensor, y: Tensor) -> "PriorFitted":
-        """With further rows as context, in place of the oldest beyond what it can be."""
+        """With further rows to draw the context from."""
         return PriorFitted(torch.cat([self._X, X]), torch.cat([self._y, y]))
 
     updated = extended

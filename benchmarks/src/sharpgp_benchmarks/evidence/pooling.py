@@ -34,20 +34,18 @@ TEST_ROWS = 500
 LEVELS = np.arange(1, 40) / 40
 SUM = "laplace+matern32"
 FORMER = ("rbf", "matern32", "additive", "extra_trees", "boosted_trees")
-MEMBERS = (*FORMER, SUM, "rbf+matern12", "laplace+rbf", "random_forest", "single leaves")
 DEFAULT = tuple(name for name in DEFAULTS["auto"] if name != "boosted_trees")  # with few rows
+OTHERS = ("boosted_trees", "random_forest", "single leaves", "rbf+matern12", "laplace+rbf")
+MEMBERS = tuple(dict.fromkeys([*FORMER, *DEFAULT, *OTHERS]))
+FORESTS = {name: (*(k for k in DEFAULT if k != "extra_trees"), name) for name in OTHERS[1:3]}
 # Names of the models, and the pull of their weights to equal ones.
 POOLS: dict[str, tuple[tuple[str, ...], float]] = {
     "former": (FORMER, PULL),
     "default": (DEFAULT, PULL),
     "default, boosted trees": ((*DEFAULT, "boosted_trees"), PULL),
-    "default, random forest": (("rbf", SUM, "random_forest"), PULL),
-    "default, single leaves": (("rbf", SUM, "single leaves"), PULL),
-    "default, no additive": (("rbf", SUM, "extra_trees"), PULL),
-    "no trees": (("rbf", SUM), PULL),
-    **{f"{name}, trees": ((name, "extra_trees"), PULL) for name in ("rbf", "matern32", "additive")},
-    **{f"{name}, trees": ((name, "extra_trees"), PULL) for name in (SUM, *MEMBERS[6:8])},
-    "rbf, matern32, trees": (("rbf", "matern32", "extra_trees"), PULL),
+    **{f"default, no {name}": (tuple(k for k in DEFAULT if k != name), PULL) for name in DEFAULT},
+    **{f"default, {name} as trees": (members, PULL) for name, members in FORESTS.items()},
+    **{f"{name}, trees": ((name, "extra_trees"), PULL) for name in (SUM, *OTHERS[3:])},
     **{f"default, pull {pull:g}": (DEFAULT, pull) for pull in (0.0, 3.0, 30.0)},
 }
 

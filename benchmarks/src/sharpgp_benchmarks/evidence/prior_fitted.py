@@ -1,4 +1,4 @@
-"""The prior-fitted network alone and in the default's pool, beside the pool without it.
+"""The prior-fitted network alone, and the default's pool with it, beside the pool without.
 
 Every candidate is learned once and judged as in the study ``pooling``. Ratios above 1 are worse
 than the pool without the network; geometric means over splits, sets in the last lines.
@@ -40,9 +40,9 @@ def one(name: str, rows: int, seed: int, data_home: str | None) -> list[float]:
     (data,) = sets(name, data_home)
     part, (X_test, y_test) = cut(data, seed, [rows, TEST_ROWS])
     X, y = part
-    members = [k for k in DEFAULT if k != "additive" or X.shape[1] <= MAX_ADDITIVE_FEATURES]
-    found = {member: learned(member, part, X_test) for member in (*members, PRIOR)}
-    pool = [found[member] for member in members]
+    without = ["additive"] if X.shape[1] > MAX_ADDITIVE_FEATURES else []
+    found = {name: learned(name, part, X_test) for name in DEFAULT if name not in without}
+    pool = [one for name, one in found.items() if name != PRIOR]
     before, after = (np.array(judge(some, y, y_test)) for some in (pool, [*pool, found[PRIOR]]))
     alone = judge([found[PRIOR]], y, y_test)[0] / before[0]
     crps, score, *_, seconds = after / before
