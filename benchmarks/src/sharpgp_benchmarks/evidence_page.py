@@ -799,7 +799,7 @@ def published_sentence(r: Results) -> str:
     best = tuned.groupby("dataset")["ratio"].max()
     return (
         "On rows and splits with published figures, 90 % intervals of the default cover "
-        f"{per_cent(shares.mean(), 0)} %. On tables of {sizes} rows its median CRPS ratio is {beside}; both are pretrained "
+        f"{per_cent(shares.mean(), 0)} %. On tables of {sizes} rows its median CRPS ratio is {beside}; both are large pretrained "
         f"networks. On {len(best)} UCI sets its CRPS is {best.median():.2f} of that of the best of "
         f"{tuned['method'].nunique()} tuned methods (`sharpgp bench published`)."
     )
