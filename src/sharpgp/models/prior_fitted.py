@@ -37,10 +37,10 @@ _MARKS, _SEED = 32, 1
 # Scores at which laws have a value.
 _SCORES = torch.linspace(-3.25, 3.25, 131, dtype=torch.float64)
 # Rows predicted at a time, and the most that CUDA attends to at a time.
-_BLOCK, _MOST_AT_ONCE = 2000, 65_535
+_BLOCK, _MOST_AT_ONCE = 500, 65_535
 
 
-# Keys and values of the context in each attention; and those of models, as long as these live.
+# Keys and values of the context in each attention; and those of models that were asked before.
 Memory = list[tuple[Tensor, Tensor]]
 _MEMORIES: WeakKeyDictionary[Any, Memory] = WeakKeyDictionary()
 
@@ -88,24 +88,31 @@ class PriorFitted(RefittedModel):
     def law(self, X: Tensor) -> Law:
         """A table of quantiles, without a gradient."""
         with torch.no_grad(), threads_for(len(self._y)):
-            parts = [self._quantiles(rows) for rows in X.detach().split(_BLOCK)]
+            memory = self._memory()
+            parts = [self._quantiles(rows, memory) for rows in X.detach().split(_BLOCK)]
         y, mean = (torch.cat(several) for several in zip(*parts, strict=True))
         scale = float(self._y.std(correction=0)) or 1.0
         law = Table.of_quantiles(ndtr(_SCORES).to(y), y, scale)
         law.location = mean
         return law
 
-    def _quantiles(self, X: Tensor) -> tuple[Tensor, Tensor]:
+    def _memory(self) -> Memory:
+        """What the network knows of the context."""
+        memory = _MEMORIES.get(self)
+        if not memory:
+            memory, (X, y) = [], self._context
+            cells, known, *_ = standardised(X[None], y[None])
+            pretrained(str(X.device))(cells, known, marks(X.shape[1]).to(X)[None], memory)
+            # A model that only scores what it was fitted without is asked once.
+            _MEMORIES[self] = memory if self in _MEMORIES else []
+        return memory
+
+    def _quantiles(self, X: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
         """Values [T, L] at the scores, and means [T]."""
-        network, context, y = pretrained(str(X.device)), *self._context
-        n = len(y)
+        network, (context, y) = pretrained(str(X.device)), self._context
         cells, known, shift, scale = standardised(torch.cat([context, X])[None], y[None])
         columns = marks(X.shape[1]).to(X)[None]
-        if self not in _MEMORIES:
-            memory: Memory = []
-            network(cells[:, :n], known, columns, memory)
-            _MEMORIES[self] = memory  # whole: blocks of rows may be predicted side by side
-        logits = network(cells[:, n:], known[:, :0], columns, list(_MEMORIES[self]))
+        logits = network(cells[:, len(y) :], known[:, :0], columns, list(memory))
         mass = logits[0].double().softmax(-1)
         borders = network.borders.double()
         mean = mass @ (0.5 * (borders[1:] + borders[:-1]))
