@@ -6,7 +6,7 @@ import torch
 
 from helpers import marked
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.kernels.by_name import make_covariance
+from sharpgp.gp.kernels.by_name import KERNELS, make_covariance
 from sharpgp.gp.kernels.covariance import STATIONARY, Stationary
 from sharpgp.gp.kernels.from_gpytorch import FromGPyTorch
 
@@ -49,6 +49,21 @@ def test_stationary_gradients_match_finite_differences(kind, d):
     leaves = [a.requires_grad_() for a in (theta, X1, X2)]
     assert torch.autograd.gradcheck(covariance.matrix, leaves)
     assert torch.autograd.gradcheck(lambda t: covariance.matrix(t, X1.detach()), (theta,))
+
+
+@pytest.mark.parametrize("kind", [*KERNELS, "laplace+matern32"])
+def test_values_without_gradients_are_those_with_them(kind):
+    """No slopes are computed and work is done in place where nothing asks for gradients."""
+    _, X1, X2 = random_inputs(3)
+    covariance = make_covariance(kind, 3)
+    theta = torch.linspace(0.5, 2.0, 2 * covariance.n_theta, dtype=torch.float64).view(2, -1)
+    asked = theta.clone().requires_grad_()
+    for points in ((X1, X2), (X1,)):
+        expected, found = covariance.matrix(asked, *points), covariance.matrix(theta, *points)
+        assert expected.requires_grad
+        torch.testing.assert_close(found, expected.detach(), rtol=1e-14, atol=0.0)
+        sets = [some.expand(4, -1, -1) for some in points]
+        torch.testing.assert_close(covariance.blocks(theta, *sets)[:, 3], found, rtol=1e-13, atol=0)
 
 
 @pytest.mark.parametrize("kind", STATIONARY)

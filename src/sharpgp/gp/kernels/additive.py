@@ -103,11 +103,9 @@ class Additive(Named):
         whole, *variances = theta[:, self.n_inverse : NOISE].unbind(-1)
         first, second, linear = (one[:, None, None, None] for one in variances)
         products = self._clipped(X1) @ self._clipped(other).mT
-        return (
-            stationary_blocks("matern52", per_feature(full, self.ties), whole, X1, X2)
-            + (first + second * mean) * mean
-            + linear / self.n_features * products
-        )
+        found = stationary_blocks("matern52", per_feature(full, self.ties), whole, X1, X2)
+        found = found.addcmul(first.addcmul(second, mean), mean)
+        return found.addcmul(linear / self.n_features, products)
 
     def relevance(self, theta: Tensor) -> Tensor:
         """That of the full part or that of its own, if larger."""

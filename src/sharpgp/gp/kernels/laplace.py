@@ -38,7 +38,7 @@ class Laplace(ConstantVariance):
         Z1, Z2 = w * X1, w * (X1 if X2 is None else X2)
         shape = Z1.shape[:2]
         far = torch.cdist(Z1.flatten(0, 1), Z2.flatten(0, 1), p=1.0).unflatten(0, shape)
-        return theta[:, SIGNAL, None, None, None] * far.clamp(max=LARGEST_EXPONENT).neg().exp()
+        return theta[:, SIGNAL, None, None, None] * far.clamp(max=LARGEST_EXPONENT).neg_().exp_()
 
     def fix_points(self, X: Tensor) -> FixedPoints:
         """Distances along each feature are computed once."""

@@ -59,11 +59,12 @@ class _StationaryMatrix(torch.autograd.Function):
         K = squares.baddbmm_(Z1, Z2.mT, alpha=-2.0).clamp_(min=0.0)
         if same:
             K.diagonal(dim1=-2, dim2=-1).zero_()
-        gaussian = math.isinf(smoothness)
-        slope = None if gaussian else torch.empty_like(K)
+        ctx.gaussian = math.isinf(smoothness)
+        needed = any(ctx.needs_input_grad)
+        slope = torch.empty_like(K) if needed and not ctx.gaussian else None
         _profile(K, slope, s[:, None, None], smoothness)
-        ctx.gaussian = gaussian
-        ctx.save_for_backward(w, s, X1, X2, K, K if slope is None else slope)
+        if needed:
+            ctx.save_for_backward(w, s, X1, X2, K, K if slope is None else slope)
         return K
 
     @staticmethod
@@ -194,17 +195,19 @@ class StationaryAt(FixedPoints):
 
 
 def _profile(squared: Tensor, slope: Tensor | None, variance: Tensor, smoothness: float) -> None:
-    """Turn squared distances into covariances in place, and write the slope with respect to them.
+    """Turn squared distances into covariances in place.
 
-    The squared-exponential kernel needs no slope: it is ``-covariance / 2``.
+    Write the slope with respect to them, if asked for.  The squared-exponential kernel needs none:
+    it is ``-covariance / 2``.
     """
     if math.isinf(smoothness):
         squared.mul_(-0.5).clamp_(min=-LARGEST_EXPONENT).exp_().mul_(variance)
         return
-    assert slope is not None
     r = squared.sqrt_().mul_(math.sqrt(2.0 * smoothness)).clamp_(max=LARGEST_EXPONENT)
     decay = torch.neg(r, out=slope).exp_().mul_(variance)
-    if smoothness == 0.5:
+    if slope is None:
+        _without_slope(r, decay, smoothness)
+    elif smoothness == 0.5:
         # The slope -exp(-r)/(2r) is unbounded at 0, but always multiplies a difference squared.
         near = r <= 1e-7
         inverse = r.clamp(min=1e-7).reciprocal_().mul_(-0.5)
@@ -217,3 +220,13 @@ def _profile(squared: Tensor, slope: Tensor | None, variance: Tensor, smoothness
         first_order = torch.addcmul(decay, r, decay)
         torch.addcmul(first_order, r.mul_(r), decay, value=1.0 / 3.0, out=r)
         torch.mul(first_order, -5.0 / 6.0, out=slope)
+
+
+def _without_slope(r: Tensor, decay: Tensor, smoothness: float) -> None:
+    """Turn scaled distances into covariances in place, from ``variance exp(-r)``."""
+    if smoothness == 0.5:
+        r.copy_(decay)
+        return
+    if smoothness == 2.5:
+        r.addcmul_(r, r, value=1.0 / 3.0)
+    torch.addcmul(decay, r, decay, out=r)
