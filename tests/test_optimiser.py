@@ -308,6 +308,17 @@ def test_points_of_a_batch_are_apart(noise):
     assert np.array_equal(loop.pending, batch[[0, 2, 3, 4, 5, 6, 7]])
 
 
+@pytest.mark.parametrize("inputs", [{"k": range(6)}, {"a": ["x", "y"], "k": range(3)}])
+def test_a_design_of_few_values_repeats_none_while_there_are_others(inputs):
+    for seed in range(5):
+        loop = Optimiser(inputs, design=6, random_state=seed)
+        loop.tell(loop.ask(2), [0.0, 1.0])
+        loop.ask(4)
+        first = [tuple(run.x) for run in loop.record.runs] + list(map(tuple, loop.record.pending))
+        assert len(set(first)) == 6
+        assert len(loop.ask(3)) == 3  # none is left
+
+
 def test_a_batch_of_few_values_repeats_none_while_there_are_others():
     loop = Optimiser({"k": range(6)}, design=3)
     loop.tell([{"k": k} for k in (0, 2, 5)], [0.0, 2.0, 1.0])

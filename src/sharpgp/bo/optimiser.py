@@ -20,7 +20,7 @@ from sharpgp.bo.acquisition import (
     CalibratedUpperConfidenceBound,
 )
 from sharpgp.bo.record import Record, Run, numbers_of_runs
-from sharpgp.bo.search import BEST, OfUnit, candidates, maximise
+from sharpgp.bo.search import BEST, GLOBAL, OfUnit, apart, candidates, maximise
 from sharpgp.bo.small_sample import SmallSamplePredictor, joint_draws, probability_of_gain
 from sharpgp.bo.space import Space
 from sharpgp.bo.surrogate import Surrogate, choose
@@ -303,9 +303,15 @@ class Optimiser:
         return 1_000_003 * int(self.record.settings["seed"]) + self.record.asked
 
     def _of_design(self) -> Tensor:
-        """The next point [d] of those that fill the space, in unit coordinates."""
-        settings, k = self.record.settings, self.record.asked
-        return self.record.space.sobol(max(settings["design"], k + 1), settings["seed"])[k]
+        """The next point [d] of those that fill the space, in unit coordinates.
+
+        Where inputs take few values, those that are known already are passed over.
+        """
+        record, k = self.record, self.record.asked
+        known = record.unit([*(run.x for run in record.runs), *record.pending])
+        Z = record.space.sobol(k + GLOBAL, record.settings["seed"])[k:]
+        new = Z[apart(Z, known)]
+        return (new if len(new) else Z)[0]
 
     def _state(self) -> tuple[Tensor, AcquisitionFunction]:
         """The best points so far [b, d] and what is searched, in unit coordinates."""
