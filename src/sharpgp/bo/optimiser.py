@@ -120,9 +120,12 @@ class Optimiser:
         self._again: list[list[float]] = []
         if file is not None and os.path.exists(file):
             record = self.load(file).record
-            if (record.space, record.settings) != (space, settings):
+            changed = ["inputs"] * (record.space != space)
+            changed += [name for name in names if record.settings[name] != settings[name]]
+            if changed:
+                found = ", ".join(changed).replace("seed", "random_state")
                 raise InvalidInputError(
-                    f"file: expected the same inputs and settings, found others in "
+                    f"file: expected the same inputs and settings, found other {found} in "
                     f"{os.fspath(file)}; go on with these by Optimiser.load, or name another file"
                 )
             self.record, self._again = record, list(record.pending)
