@@ -90,12 +90,12 @@ class Optimiser:
     Minimise:
 
     >>> loop = Optimiser({"x": (-1, 1), "kind": ["a", "b"]}, maximize=False, design=5)
-    >>> for _ in range(9):
+    >>> while loop.n_runs < 30 and not loop.stop(amount=0.3):
     ...     point = loop.ask()
     ...     loop.tell(point, (point["x"] - 0.2) ** 2 + (point["kind"] == "b"))
     >>> best = loop.best()
-    >>> round(best.x["x"], 1), best.x["kind"]
-    (0.2, 'a')
+    >>> round(best.x["x"], 1), best.x["kind"], loop.n_runs < 30
+    (0.2, 'a', True)
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class Optimiser:
                 self.record.pending.append(x)
             points.append(x)
         self._keep()
-        found = self.record.space.points(torch.tensor(points, dtype=torch.float64))
+        found = self.record.space.points(points)
         return found[0] if n is None else found
 
     def tell(self, x: Points, y: ArrayLike | None, *, noise: ArrayLike | None = None) -> None:
@@ -204,8 +204,7 @@ class Optimiser:
     @property
     def pending(self) -> np.ndarray | list[dict[str, object]]:
         """Points that were asked for and not told."""
-        coded = torch.tensor(self.record.pending, dtype=torch.float64)
-        return self.record.space.points(coded.reshape(-1, self.record.space.d))
+        return self.record.space.points(self.record.pending)
 
     def best(self) -> Best:
         """The best point by results, and the best by the model; see :class:`Best`."""
@@ -221,7 +220,7 @@ class Optimiser:
             by_model, y = list(means)[int(expected.argmax())], record.sign * float(expected.max())
             low, high = self._intervals(record.unit([x]), 0.95, latent=True)[0].tolist()
             interval = low, high
-        shown = record.space.points(torch.tensor([x, by_model], dtype=torch.float64))
+        shown = record.space.points([x, by_model])
         return Best(shown[0], means[x], interval, shown[1], y)
 
     def remaining(
@@ -233,15 +232,6 @@ class Optimiser:
         while all results are the same.  With ``amount=0`` it stays near 1 in a continuous space,
         where some point is always a little better: name the gain that would be worth these runs.
         ``among`` is as in :meth:`ask`.
-
-        Examples
-        --------
-        >>> loop = Optimiser([(0, 1)], design=4, maximize=False)
-        >>> for _ in range(12):
-        ...     x = loop.ask()
-        ...     loop.tell(x, (x[0] - 0.3) ** 2)
-        >>> loop.remaining(amount=0.1) < 0.05
-        True
         """
         if not (isinstance(amount, Real) and 0.0 <= amount < math.inf):
             raise InvalidInputError(f"amount: expected a nonnegative number, found {amount!r}")
@@ -331,17 +321,14 @@ class Optimiser:
         return best, OfUnit(CalibratedLogExpectedImprovement(predictor, top), record.features)
 
     def _draws(self, among: Any) -> Tensor:
-        """Joint draws of the function [n, T + 1], at the best point that was run and at others.
-
-        These are all over the space and around the best points, or rows that were not run.
-        """
+        """Draws for :func:`probability_of_gain`; candidates are those of ``among``, if given."""
         record, surrogate = self.record, self._trained()
         best = self._state()[0]
         if among is None:
             Z = torch.cat(candidates(record.space, best, self._seed))
         else:
             Z = record.space.to_unit(self._left(record.space.codes(among)))
-        predictor = SmallSamplePredictor(surrogate.gp, record.law())
+        predictor = SmallSamplePredictor(surrogate.gp, record.law(), latent=True)
         F, generator = record.features(torch.cat([best[:1], Z])), torch.Generator()
         draws = joint_draws(predictor, F, DRAWS, generator.manual_seed(self._seed))
         return surrogate.outward(draws)

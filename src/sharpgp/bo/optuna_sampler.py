@@ -1,7 +1,7 @@
 """The optimiser as a sampler of Optuna."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from sharpgp._extras import need
@@ -13,7 +13,7 @@ from sharpgp.exceptions import InvalidInputError
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
     from optuna.study import Study
-    from optuna.trial import FrozenTrial, TrialState
+    from optuna.trial import FrozenTrial
 
 # Optuna may ask from several threads, and what is told has to be told once.
 _one_at_a_time = threading.Lock()
@@ -31,14 +31,6 @@ class OptunaSampler:
     seed : int
     **settings
         Those of :class:`~sharpgp.bo.Optimiser`: ``acquisition``, ``design`` and so on.
-
-    Examples
-    --------
-    ::
-
-        sampler = OptunaSampler(seed=0)
-        study = optuna.create_study(sampler=sampler, direction="maximize")
-        study.optimize(objective, n_trials=200, callbacks=[sampler.stop(amount=0.01)])
     """
 
     def __init__(self, *, seed: int = 0, **settings: Any) -> None:
@@ -57,7 +49,7 @@ class OptunaSampler:
     def stop(
         self, probability: float = 0.05, *, amount: float, runs: int = 50
     ) -> "Callable[[Study, FrozenTrial], None]":
-        """A callback that ends the study; see :meth:`~sharpgp.bo.Optimiser.stop`."""
+        """``callbacks=[sampler.stop(amount=...)]``; see :meth:`~sharpgp.bo.Optimiser.stop`."""
 
         def callback(study: Any, trial: Any) -> None:
             with _one_at_a_time:
@@ -108,13 +100,7 @@ class OptunaSampler:
                 "see sharpgp.bo.as_botorch for several"
             )
 
-    def after_trial(
-        self,
-        study: "Study",
-        trial: "FrozenTrial",
-        state: "TrialState",
-        values: Sequence[float] | None,
-    ) -> None:
+    def after_trial(self, *_: object) -> None:
         """Nothing to do: results are told before the next question."""
 
     def reseed_rng(self) -> None:

@@ -244,19 +244,19 @@ class Space:
                 raise InvalidInputError(f"X: expected a value of {missing[0]!r}, found {shown}")
         return [[row[name] for name in names] for row in rows]
 
-    def points(self, coded: Tensor) -> Any:
+    def points(self, coded: Any) -> Any:
         """The user's points for codes [n, d]: a list of dicts, or an array (n, d)."""
+        rows = torch.as_tensor(coded, dtype=torch.float64).reshape(-1, self.d)
         if not self.named:
-            return coded.numpy().copy()
+            return rows.numpy().copy()
         return [
             {one.name: one.values[round(code)] if one.values else code for one, code in pairs}
-            for pairs in (zip(self.inputs, row, strict=True) for row in coded.tolist())
+            for pairs in (zip(self.inputs, row, strict=True) for row in rows.tolist())
         ]
 
     def shown(self, x: Sequence[float]) -> Any:
         """A point from its codes [d], to six digits."""
-        short = [[float(f"{code:.6g}") for code in x]]  # exact where it is the place of a value
-        return self.points(torch.tensor(short, dtype=torch.float64))[0]
+        return self.points([[float(f"{code:.6g}") for code in x]])[0]
 
     def to_unit(self, coded: Tensor) -> Tensor:
         """Codes [n, d] in unit coordinates."""
