@@ -156,6 +156,11 @@ def test_results_in_data_frames_and_lists_of_dicts():
     loop.tell(frame, frame["yields"])
     first, second, *again = loop.record.runs
     assert again == [first, second]
+    columns = {name: frame[name] for name in ("solvent", "k")} | {"x": (0, 10), "t": (0, 1)}
+    assert Optimiser(columns).record.space.categories == (2, 0, 0, 0)
+    missing = pd.DataFrame(rows).assign(y=pd.Series([pd.NA, 4.0], dtype=object))
+    loop.tell(missing, missing["y"])
+    assert [run.failed for run in loop.record.runs[-2:]] == [True, False]
     assert loop.best().x == rows[1]
     assert loop.predict_interval(frame).shape == (2, 2)
 
@@ -182,7 +187,9 @@ def test_numbers_in_a_list_keep_their_order_and_others_are_categories():
         ({0: (0, 1)}, r"inputs: expected names, .* found \{0: \(0, 1\)\}"),
         ({"x": [0, 10]}, r"x: found \[0, 10\], .*write \(0, 10\) .* or \{0, 10\}"),
         ({"x": (1, 0)}, "x: expected low < high"),
-        ({"x": (0, math.inf)}, "x: expected low < high"),
+        ({"x": (0, math.inf)}, r"x: expected low < high, both finite, found \(0.0, inf\)"),
+        ({"x": (1e-3, 1, "log-uniform")}, r"x: found \(0.001, 1, 'log.*write .* Log\(low, high\)"),
+        ({"x": ()}, "x: expected two or more different values"),
         ({"x": Log(0, 1)}, "x: expected 0 < low < high"),
         ({"x": 3}, r"x: expected \(low, high\), Log"),
         ({"x": "water"}, "x: expected .* a list of values, found 'water'"),
@@ -306,6 +313,17 @@ def test_points_of_a_batch_are_apart(noise):
     assert len(loop.pending) == 8
     loop.tell(batch[1], bowl(batch[1]))
     assert np.array_equal(loop.pending, batch[[0, 2, 3, 4, 5, 6, 7]])
+
+
+@pytest.mark.parametrize("inputs", [{"k": range(6)}, {"a": ["x", "y"], "k": range(3)}])
+def test_a_design_of_few_values_repeats_none_while_there_are_others(inputs):
+    for seed in range(5):
+        loop = Optimiser(inputs, design=6, random_state=seed)
+        loop.tell(loop.ask(2), [0.0, 1.0])
+        loop.ask(4)
+        first = [tuple(run.x) for run in loop.record.runs] + list(map(tuple, loop.record.pending))
+        assert len(set(first)) == 6
+        assert len(loop.ask(3)) == 3  # none is left
 
 
 def test_a_batch_of_few_values_repeats_none_while_there_are_others():
@@ -547,7 +565,8 @@ def test_results_of_other_kinds():
     loop.tell(x, bowl(x))
     assert loop.record.runs[0].y == pytest.approx(-0.2)
     for x, y, message in (
-        ([0.0, 1.0], "failed", "y: expected numbers"),
+        ([0.0, 1.0], "failed", "y: expected numbers, found 'failed'; tell None for a run that"),
+        ({"x": 0.0, "y": 1.0}, 1.0, r"X: expected points of 2 input\(s\), found a dict"),
         ([0.0, 1.0], [1.0, 2.0], "y: expected 1 number"),
         ([[0.5, 1.0], [0.0, 1.0]], [math.nan, -1e300], r"y: expected magnitudes .* tell None"),
         ([0.0, 1.0, 2.0], 1.0, r"X: expected points of 2 input\(s\), found shape \(3,\)"),
@@ -618,10 +637,13 @@ def test_a_program_that_is_run_again_goes_on_where_it_was_killed(tmp_path):
         loop = program(killed_at)
     assert loop.record.runs == whole.record.runs
     assert len(loop.pending) == 0
-    with pytest.raises(InvalidInputError, match="file: expected the same inputs and settings"):
-        Optimiser(BOX, design=6, file=tmp_path / "run.sgp")
-    with pytest.raises(InvalidInputError, match="file: expected the same inputs and settings"):
-        Optimiser({"x": (0, 1)}, design=5, file=tmp_path / "run.sgp")
+    for inputs, settings, found in (
+        (BOX, {"design": 6}, "found other design in"),
+        (BOX, {"maximize": False, "random_state": 1}, "found other maximize, random_state in"),
+        ({"x": (0, 1)}, {"design": 5}, "found other inputs in .*Optimiser.load"),
+    ):
+        with pytest.raises(InvalidInputError, match=f"same inputs and settings, {found}"):
+            Optimiser(inputs, **settings, file=tmp_path / "run.sgp")
 
 
 def test_files_keep_names_failures_and_answers(tmp_path):

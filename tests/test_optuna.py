@@ -4,6 +4,7 @@ import math
 import pickle
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from sharpgp.bo.optuna_sampler import OptunaSampler, input_of, snap
@@ -103,6 +104,32 @@ def test_study_ends_when_little_is_left(optuna):
     study.optimize(lambda t: t.suggest_float("x", -1, 2) ** 2, n_trials=40, callbacks=callbacks)
     assert 6 <= len(study.trials) < 40
     assert sampler.loop.record.checks[-1][2] <= 0.05
+
+
+def test_trials_that_run_at_the_same_time_are_apart(optuna):
+    """Also before they have taken up all parameters."""
+
+    def parameter(trial, name):
+        return trial.suggest_float(name, 0, 1)
+
+    def bowl(trial):
+        return (parameter(trial, "x") - 0.3) ** 2 + (parameter(trial, "y") - 0.6) ** 2
+
+    study = optuna.create_study(sampler=OptunaSampler(design=5))
+    study.optimize(bowl, n_trials=9)
+    trials = [study.ask() for _ in range(3)]
+    found = np.array([[parameter(trial, name) for trial in trials] for name in "xy"])
+    apart = np.abs(found[:, :, None] - found[:, None]).max(0) + np.eye(3)
+    assert apart.min() >= 0.01 - 1e-9
+    assert len(study.sampler.loop.pending) == 3
+
+
+def test_a_huge_value_is_a_failure(optuna):
+    """Refused, it would end the study, and each one that goes on with its storage."""
+    study = optuna.create_study(sampler=OptunaSampler(design=3))
+    values = {1: 1e200, 2: math.inf}
+    study.optimize(lambda t: t.suggest_float("x", 0, 1) + values.get(t.number, 0.0), n_trials=5)
+    assert [run.failed for run in study.sampler.loop.record.runs] == [False, True, True, False]
 
 
 def test_one_objective_alone(optuna):

@@ -1,9 +1,7 @@
 """Bayesian optimisation with calibrated predictions.
 
-:class:`Optimiser` is a loop to ask for points and to tell results, :class:`OptunaSampler` the loop
-as a sampler of Optuna.  For loops of your own, :class:`CalibratedUpperConfidenceBound` and
-:class:`CalibratedLogExpectedImprovement` go wherever BoTorch takes an acquisition function, and
-:func:`as_botorch` makes a BoTorch model of a calibrated one, for all other acquisition functions.
+:class:`Optimiser` is a loop, :class:`OptunaSampler` the loop as a sampler of Optuna; all else is
+for loops of your own with BoTorch.
 """
 
 from sharpgp.bo.acquisition import CalibratedLogExpectedImprovement, CalibratedUpperConfidenceBound

@@ -45,11 +45,14 @@ class _OfCalibrated(AcquisitionFunction):
         return self._values(points).reshape(X.shape[:-2]).to(X)
 
     def set_X_pending(self, X_pending: Tensor | None = None) -> None:
-        """Take account of points [n, d] that are being evaluated; None for none."""
+        """Take account of points [n, d] that are being evaluated; None for none.
+
+        As observations of their own mean: the mean stays, and the spread shrinks around them.
+        """
         super().set_X_pending(X_pending)
         self._now = self._base
         if X_pending is not None and len(X_pending):
-            with torch.no_grad():  # as observations of their own mean
+            with torch.no_grad():
                 X = as_features(X_pending, device=self._base.posterior.device)
                 self._now = self._base.condition_on_observations(X, self._base.predict_mean(X))
 
@@ -59,10 +62,7 @@ class CalibratedUpperConfidenceBound(_OfCalibrated):
 
     ``mu(x) + beta(delta) sigma(theta(delta), x)``; for minimisation, minus the
     ``1 - delta``-quantile.  A drop-in for BoTorch's ``UpperConfidenceBound``: gradients, batches of
-    any shape, ``optimize_acqf``, and whatever device the model is on.
-
-    Pending points enter as observations of their own mean: the mean stays, and the spread shrinks
-    around them, so that ``optimize_acqf(q=..., sequential=True)`` spreads a batch out.
+    any shape, ``optimize_acqf`` with ``sequential=True``, and whatever device the model is on.
 
     Parameters
     ----------
@@ -144,16 +144,6 @@ class CalibratedLogExpectedImprovement(_OfCalibrated):
     ----------
     S. Ament, S. Daulton, D. Eriksson, M. Balandat and E. Bakshy, "Unexpected Improvements to
     Expected Improvement for Bayesian Optimization", NeurIPS 2023.
-
-    Examples
-    --------
-    >>> from sharpgp import Vanilla
-    >>> from sharpgp.gp.training import train
-    >>> X = torch.linspace(-1, 1, 60, dtype=torch.float64)[:, None]
-    >>> model = Vanilla().fit(train(X, -(X[:, 0] - 0.3).square())[0], None, None)
-    >>> improvement = CalibratedLogExpectedImprovement(model, best_f=-0.01)
-    >>> bool(improvement(X[40:41]) > improvement(X[:1]))
-    True
     """
 
     def __init__(

@@ -20,7 +20,7 @@ from sharpgp.bo.acquisition import (
     CalibratedUpperConfidenceBound,
 )
 from sharpgp.bo.record import Record, Run, numbers_of_runs
-from sharpgp.bo.search import BEST, OfUnit, candidates, maximise
+from sharpgp.bo.search import BEST, GLOBAL, OfUnit, apart, candidates, maximise
 from sharpgp.bo.small_sample import SmallSamplePredictor, joint_draws, probability_of_gain
 from sharpgp.bo.space import Space
 from sharpgp.bo.surrogate import Surrogate, choose
@@ -90,12 +90,12 @@ class Optimiser:
     Minimise:
 
     >>> loop = Optimiser({"x": (-1, 1), "kind": ["a", "b"]}, maximize=False, design=5)
-    >>> for _ in range(9):
+    >>> while loop.n_runs < 30 and not loop.stop(amount=0.3):
     ...     point = loop.ask()
     ...     loop.tell(point, (point["x"] - 0.2) ** 2 + (point["kind"] == "b"))
     >>> best = loop.best()
-    >>> round(best.x["x"], 1), best.x["kind"]
-    (0.2, 'a')
+    >>> round(best.x["x"], 1), best.x["kind"], loop.n_runs < 30
+    (0.2, 'a', True)
     """
 
     def __init__(
@@ -120,9 +120,12 @@ class Optimiser:
         self._again: list[list[float]] = []
         if file is not None and os.path.exists(file):
             record = self.load(file).record
-            if (record.space, record.settings) != (space, settings):
+            changed = ["inputs"] * (record.space != space)
+            changed += [name for name in names if record.settings[name] != settings[name]]
+            if changed:
+                found = ", ".join(changed).replace("seed", "random_state")
                 raise InvalidInputError(
-                    f"file: expected the same inputs and settings, found others in "
+                    f"file: expected the same inputs and settings, found other {found} in "
                     f"{os.fspath(file)}; go on with these by Optimiser.load, or name another file"
                 )
             self.record, self._again = record, list(record.pending)
@@ -169,7 +172,7 @@ class Optimiser:
                 self.record.pending.append(x)
             points.append(x)
         self._keep()
-        found = self.record.space.points(torch.tensor(points, dtype=torch.float64))
+        found = self.record.space.points(points)
         return found[0] if n is None else found
 
     def tell(self, x: Points, y: ArrayLike | None, *, noise: ArrayLike | None = None) -> None:
@@ -201,8 +204,7 @@ class Optimiser:
     @property
     def pending(self) -> np.ndarray | list[dict[str, object]]:
         """Points that were asked for and not told."""
-        coded = torch.tensor(self.record.pending, dtype=torch.float64)
-        return self.record.space.points(coded.reshape(-1, self.record.space.d))
+        return self.record.space.points(self.record.pending)
 
     def best(self) -> Best:
         """The best point by results, and the best by the model; see :class:`Best`."""
@@ -218,7 +220,7 @@ class Optimiser:
             by_model, y = list(means)[int(expected.argmax())], record.sign * float(expected.max())
             low, high = self._intervals(record.unit([x]), 0.95, latent=True)[0].tolist()
             interval = low, high
-        shown = record.space.points(torch.tensor([x, by_model], dtype=torch.float64))
+        shown = record.space.points([x, by_model])
         return Best(shown[0], means[x], interval, shown[1], y)
 
     def remaining(
@@ -230,15 +232,6 @@ class Optimiser:
         while all results are the same.  With ``amount=0`` it stays near 1 in a continuous space,
         where some point is always a little better: name the gain that would be worth these runs.
         ``among`` is as in :meth:`ask`.
-
-        Examples
-        --------
-        >>> loop = Optimiser([(0, 1)], design=4, maximize=False)
-        >>> for _ in range(12):
-        ...     x = loop.ask()
-        ...     loop.tell(x, (x[0] - 0.3) ** 2)
-        >>> loop.remaining(amount=0.1) < 0.05
-        True
         """
         if not (isinstance(amount, Real) and 0.0 <= amount < math.inf):
             raise InvalidInputError(f"amount: expected a nonnegative number, found {amount!r}")
@@ -303,9 +296,15 @@ class Optimiser:
         return 1_000_003 * int(self.record.settings["seed"]) + self.record.asked
 
     def _of_design(self) -> Tensor:
-        """The next point [d] of those that fill the space, in unit coordinates."""
-        settings, k = self.record.settings, self.record.asked
-        return self.record.space.sobol(max(settings["design"], k + 1), settings["seed"])[k]
+        """The next point [d] of those that fill the space, in unit coordinates.
+
+        Where inputs take few values, those that are known already are passed over.
+        """
+        record, k = self.record, self.record.asked
+        known = record.unit([*(run.x for run in record.runs), *record.pending])
+        Z = record.space.sobol(k + GLOBAL, record.settings["seed"])[k:]
+        new = Z[apart(Z, known)]
+        return (new if len(new) else Z)[0]
 
     def _state(self) -> tuple[Tensor, AcquisitionFunction]:
         """The best points so far [b, d] and what is searched, in unit coordinates."""
@@ -322,17 +321,14 @@ class Optimiser:
         return best, OfUnit(CalibratedLogExpectedImprovement(predictor, top), record.features)
 
     def _draws(self, among: Any) -> Tensor:
-        """Joint draws of the function [n, T + 1], at the best point that was run and at others.
-
-        These are all over the space and around the best points, or rows that were not run.
-        """
+        """Draws for :func:`probability_of_gain`; candidates are those of ``among``, if given."""
         record, surrogate = self.record, self._trained()
         best = self._state()[0]
         if among is None:
             Z = torch.cat(candidates(record.space, best, self._seed))
         else:
             Z = record.space.to_unit(self._left(record.space.codes(among)))
-        predictor = SmallSamplePredictor(surrogate.gp, record.law())
+        predictor = SmallSamplePredictor(surrogate.gp, record.law(), latent=True)
         F, generator = record.features(torch.cat([best[:1], Z])), torch.Generator()
         draws = joint_draws(predictor, F, DRAWS, generator.manual_seed(self._seed))
         return surrogate.outward(draws)

@@ -1,18 +1,19 @@
 """The optimiser as a sampler of Optuna."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from sharpgp._extras import need
 from sharpgp.bo.optimiser import Optimiser
+from sharpgp.bo.record import LARGEST
 from sharpgp.bo.space import MAX_VALUES, Log
 from sharpgp.exceptions import InvalidInputError
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
     from optuna.study import Study
-    from optuna.trial import FrozenTrial, TrialState
+    from optuna.trial import FrozenTrial
 
 # Optuna may ask from several threads, and what is told has to be told once.
 _one_at_a_time = threading.Lock()
@@ -30,14 +31,6 @@ class OptunaSampler:
     seed : int
     **settings
         Those of :class:`~sharpgp.bo.Optimiser`: ``acquisition``, ``design`` and so on.
-
-    Examples
-    --------
-    ::
-
-        sampler = OptunaSampler(seed=0)
-        study = optuna.create_study(sampler=sampler, direction="maximize")
-        study.optimize(objective, n_trials=200, callbacks=[sampler.stop(amount=0.01)])
     """
 
     def __init__(self, *, seed: int = 0, **settings: Any) -> None:
@@ -50,11 +43,13 @@ class OptunaSampler:
         self._independent = RandomSampler(seed=seed)
         self._space: dict[str, Any] = {}
         self._told: set[int] = set()
+        # What was suggested to each trial: one that runs may not have taken it up yet.
+        self._asked: dict[int, Any] = {}
 
     def stop(
         self, probability: float = 0.05, *, amount: float, runs: int = 50
     ) -> "Callable[[Study, FrozenTrial], None]":
-        """A callback that ends the study; see :meth:`~sharpgp.bo.Optimiser.stop`."""
+        """``callbacks=[sampler.stop(amount=...)]``; see :meth:`~sharpgp.bo.Optimiser.stop`."""
 
         def callback(study: Any, trial: Any) -> None:
             with _one_at_a_time:
@@ -85,9 +80,10 @@ class OptunaSampler:
                 maximize = study.directions[0].name == "MAXIMIZE"
                 inputs = {name: input_of(one) for name, one in search_space.items()}
                 self.loop = Optimiser(inputs, maximize=maximize, **self.settings)
-                self._space, self._told = dict(search_space), set()
+                self._space, self._told, self._asked = dict(search_space), set(), {}
             self._tell(self.loop, study, but=trial.number)
             point: Any = self.loop.ask()
+            self._asked[trial.number] = point
         return {name: snap(point[name], one) for name, one in search_space.items()}
 
     def sample_independent(
@@ -104,13 +100,7 @@ class OptunaSampler:
                 "see sharpgp.bo.as_botorch for several"
             )
 
-    def after_trial(
-        self,
-        study: "Study",
-        trial: "FrozenTrial",
-        state: "TrialState",
-        values: Sequence[float] | None,
-    ) -> None:
+    def after_trial(self, *_: object) -> None:
         """Nothing to do: results are told before the next question."""
 
     def reseed_rng(self) -> None:
@@ -123,14 +113,18 @@ class OptunaSampler:
         for other in study.get_trials(deepcopy=False):
             if other.number in self._told or other.number == but:
                 continue
+            running = other.state.name == "RUNNING"
+            point = self._asked.get(other.number, other.params) if running else other.params
             try:
-                (coded,) = loop.record.space.codes(other.params).tolist()
+                (coded,) = loop.record.space.codes(point).tolist()
             except InvalidInputError:
                 continue  # without some parameter, or enqueued with a value beyond its range
-            if other.state.name == "RUNNING":
+            if running:
                 pending.append(coded)
             elif other.state.name in ("COMPLETE", "FAIL"):
-                loop.tell(other.params, other.value if other.state.name == "COMPLETE" else None)
+                value = other.value if other.state.name == "COMPLETE" else None
+                # A trial cannot be told again: a value that stands for a failure is one.
+                loop.tell(other.params, None if value is None or abs(value) > LARGEST else value)
                 self._told.add(other.number)
         loop.record.pending = pending
 

@@ -1,18 +1,21 @@
 """What an optimisation knows: its runs, what was predicted of them, and what is still running."""
 
 import math
+import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from sharpgp._stored import Several, stored
-from sharpgp._validation import as_float
+from sharpgp._validation import refuse_other_kinds
 from sharpgp.bo.small_sample import ScoreLaw, leave_one_out_scores
 from sharpgp.bo.space import Space
 from sharpgp.bo.surrogate import Surrogate
+from sharpgp.data.reading import is_missing
 from sharpgp.exceptions import InvalidInputError
 
 #: What a leave-one-out score counts for beside one that was predicted before it was seen.
@@ -31,8 +34,8 @@ MAX_OUTLIERS, OUTLYING = 2, 5.0
 #: A run this close to a point that was asked for, in shares of every input's range, is its run:
 #: people round settings.  One that is missed would stay pending, and be asked for once more.
 SAME_POINT = 0.05
-# Squares of results, and of their differences, have to be numbers.
-_LARGEST, _SMALLEST_RANGE = 1e150, 1e-150
+#: Squares of results, and of their differences, have to be numbers.
+LARGEST, _SMALLEST_RANGE = 1e150, 1e-150
 
 
 @stored(
@@ -201,14 +204,23 @@ def without_outliers(y: Tensor) -> Tensor:
 
 
 def numbers_of_runs(values: Any, name: str, count: int) -> list[float]:
-    """One number for each of ``count`` runs; NaN for None and for one that is not finite."""
-    numbers = as_float(values, name).reshape(-1).tolist()
+    """One number for each of ``count`` runs; NaN for what is missing or not finite."""
+    refuse_other_kinds(values, name)
+    given = values.detach().cpu() if isinstance(values, Tensor) else values
+    items = np.ravel(np.asarray(given, dtype=object)).tolist()
+    try:
+        numbers = [math.nan if is_missing(item) else float(item) for item in items]
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidInputError(
+            f"{name}: expected numbers, found {reprlib.repr(given)}; tell None for a run that "
+            "failed"
+        ) from None
     if len(numbers) != count:
         raise InvalidInputError(f"{name}: expected {count} number(s), found {len(numbers)}")
     largest = max((abs(value) for value in numbers if math.isfinite(value)), default=0.0)
-    if largest > _LARGEST:
+    if largest > LARGEST:
         raise InvalidInputError(
-            f"{name}: expected magnitudes below {_LARGEST:g}, found {largest:g}; choose other "
+            f"{name}: expected magnitudes below {LARGEST:g}, found {largest:g}; choose other "
             "units, or tell None for a run that failed"
         )
     return [value if math.isfinite(value) else math.nan for value in numbers]

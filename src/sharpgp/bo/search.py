@@ -100,16 +100,16 @@ def maximise(
                 batch_initial_conditions=start,
                 options={"maxiter": _MAX_STEPS},
             )
-    if not bool(_apart(point, pending).all()):
+    if not bool(apart(point, pending).all()):
         others = torch.cat([wide, near])
-        others = others[_apart(others, pending)]
+        others = others[apart(others, pending)]
         if len(others):
             with torch.no_grad():
                 return others[int(acquisition(others.unsqueeze(1)).argmax())]
     return point.detach()[0]
 
 
-def _apart(Z: Tensor, pending: Tensor) -> Tensor:
+def apart(Z: Tensor, pending: Tensor) -> Tensor:
     """Whether points [n, d] are apart from all pending ones [p, d]."""
     distance = (Z.unsqueeze(1) - pending).abs().amax(-1)
     return (distance >= APART).all(1)

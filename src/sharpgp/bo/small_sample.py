@@ -1,9 +1,4 @@
-r"""Calibration from ten points on: few scores, shrunk to the quantiles of the GP itself.
-
-Without scores the law of a score is the GP's own; with many it is what the scores say.  While
-points are few, hyperparameters are guesses, and a search asks where a wrong guess promises most: a
-share of the law, which shrinks as points gather, is left to surprises.
-"""
+r"""Calibration from ten points on: few scores, shrunk to the quantiles of the GP itself."""
 
 import math
 from typing import Any
@@ -33,10 +28,10 @@ _HALVINGS = 60
 class ScoreLaw:
     r"""The law of a score, ``F = (m F_0 + sum_i w_i Phi((z - z_i) / h)) / (m + sum_i w_i)``.
 
-    ``F_0`` is normal, but for a share ``e`` that is left to surprises:
-    ``(1 - e) N(0, 1) + e N(-2, 5^2)``.  The width ``h`` shrinks with the effective number of
-    scores ``z_i`` [C], which are drawn together by as much as ``h`` spreads them, so that their
-    variance is kept.
+    ``F_0`` is normal, but for a share ``e`` that is left to surprises, as a search asks where a
+    wrong model promises most: ``(1 - e) N(0, 1) + e N(-2, 5^2)``.  The width ``h`` shrinks with the
+    effective number of scores ``z_i`` [C], which are drawn together by as much as ``h`` spreads
+    them, so that their variance is kept.
     """
 
     def __init__(
@@ -162,29 +157,22 @@ def leave_one_out_scores(posterior: ExactPosterior) -> Tensor:
 def joint_draws(
     predictor: SmallSamplePredictor, X: Tensor, n: int, generator: torch.Generator | None = None
 ) -> Tensor:
-    r"""Joint draws [n, T] of the function at ``X`` [T, D], with calibrated marginals.
-
-    A draw of the GP has the normal scores ``u(x) = (f(x) - mu(x)) / sigma(x)``, which depend on one
-    another as the GP says; the function is then drawn as ``mu(x) + F^-1(Phi(u(x))) sigma(x)`` with
-    the law ``F`` of the scores.
-    """
-    gp = predictor.posterior
+    """Joint draws [n, T] at ``X`` [T, D] by a latent predictor, in the manner of ``as_botorch``."""
     with torch.no_grad():
-        L = cholesky(gp.latent_covariance(X, X))[0]
+        L = cholesky(predictor.posterior.latent_covariance(X, X))[0]
         noise = torch.randn(len(X), n, dtype=X.dtype, generator=generator)
         u = (L @ noise / L.square().sum(-1, keepdim=True).sqrt()).mT
-        location, spread = SmallSamplePredictor(gp, predictor.law, latent=True).moments(X)
+        location, spread = predictor.moments(X)
         nodes = torch.linspace(-7.0, 7.0, 141, dtype=X.dtype)
         table = predictor.law.quantile(torch.special.ndtr(nodes))
         return location + torch.from_numpy(np.interp(u, nodes, table)) * spread
 
 
 def probability_of_gain(draws: Tensor, amount: float, runs: int) -> float:
-    r"""Probability that ``runs`` more runs find a point better than the best by over ``amount``.
+    """Probability that ``runs`` more runs find a point better than the best by over ``amount``.
 
-    ``P(max_(i <= m) f(x_i) > f(x_0) + amount)`` over joint draws with calibrated marginals, where
-    ``x_0`` is the best point that was run and ``x_1, ..., x_m`` are those candidates, all over the
-    space and around the best points, that are likeliest to gain so much; ``m`` is ``runs``.
+    ``draws`` [n, T + 1] are of the function at the best point that was run, and at candidates all
+    over the space and around the best points.  Those likeliest to gain so much are tried.
     """
     gains = draws[:, 1:] - draws[:, :1] > amount
     tried = gains.sum(0).topk(min(runs, gains.shape[1])).indices

@@ -51,6 +51,8 @@ class Input:
         log = isinstance(given, Log)
         if log:
             given = (given.low, given.high)
+        elif hasattr(given, "to_list"):  # a column of pandas or polars
+            given = given.to_list()
         elif isinstance(given, Set):
             given = sorted(given, key=repr)
         elif isinstance(given, list) and len(given) == 2 and all(map(_is_number, given)):
@@ -75,7 +77,8 @@ class Input:
             low, high = map(float, values)
             if not (math.isfinite(high - low) and low < high and (low > 0 or not log)):
                 raise InvalidInputError(
-                    f"{name}: expected {'0 < ' if log else ''}low < high, found ({low}, {high})"
+                    f"{name}: expected {'0 < ' if log else ''}low < high, both finite, found "
+                    f"({low}, {high})"
                 )
             return cls(name, low, high, log)
         known = all(v is None or isinstance(v, str | bool | int | float) for v in values)
@@ -83,6 +86,11 @@ class Input:
         if wrong or len(values) < 2 or len(set(map(repr, values))) < len(values):
             raise InvalidInputError(
                 f"{name}: expected two or more different values, numbers or text, found {given!r}"
+            )
+        if isinstance(given, tuple) and list(map(_is_number, values)) == [True, True, False]:
+            raise InvalidInputError(
+                f"{name}: found {given}, which may be a scale or values; write (low, high) or "
+                "Log(low, high) for all numbers between, or a list for values"
             )
         return cls(
             name, 0.0, len(values) - 1.0, values=tuple(sorted(values) if ordered else values)
@@ -212,9 +220,8 @@ class Space:
             given = np.asarray(X.detach().cpu() if isinstance(X, Tensor) else X)
             rows = given[None] if given.ndim == 1 else given
             if rows.ndim != 2 or rows.shape[1] != self.d:
-                raise InvalidInputError(
-                    f"X: expected points of {self.d} input(s), found shape {given.shape}"
-                )
+                found = f"shape {given.shape}" if given.ndim else f"a {type(X).__name__}"
+                raise InvalidInputError(f"X: expected points of {self.d} input(s), found {found}")
         coded = [[one.code(v) for one, v in zip(self.inputs, row, strict=True)] for row in rows]
         return torch.tensor(coded, dtype=torch.float64).reshape(-1, self.d)
 
@@ -237,19 +244,19 @@ class Space:
                 raise InvalidInputError(f"X: expected a value of {missing[0]!r}, found {shown}")
         return [[row[name] for name in names] for row in rows]
 
-    def points(self, coded: Tensor) -> Any:
+    def points(self, coded: Any) -> Any:
         """The user's points for codes [n, d]: a list of dicts, or an array (n, d)."""
+        rows = torch.as_tensor(coded, dtype=torch.float64).reshape(-1, self.d)
         if not self.named:
-            return coded.numpy().copy()
+            return rows.numpy().copy()
         return [
             {one.name: one.values[round(code)] if one.values else code for one, code in pairs}
-            for pairs in (zip(self.inputs, row, strict=True) for row in coded.tolist())
+            for pairs in (zip(self.inputs, row, strict=True) for row in rows.tolist())
         ]
 
     def shown(self, x: Sequence[float]) -> Any:
         """A point from its codes [d], to six digits."""
-        short = [[float(f"{code:.6g}") for code in x]]  # exact where it is the place of a value
-        return self.points(torch.tensor(short, dtype=torch.float64))[0]
+        return self.points([[float(f"{code:.6g}") for code in x]])[0]
 
     def to_unit(self, coded: Tensor) -> Tensor:
         """Codes [n, d] in unit coordinates."""

@@ -1,9 +1,5 @@
 """The GP of an optimisation: chosen among a few, retrained at every step.
 
-Candidates are two kernels, each on the target as it is and on a warped one; leave-one-out log
-density decides.  All are trained when the data have grown by a seventh, in between the chosen one,
-from where it was.
-
 They are the library's GPs, trained as everywhere, but for a prior on all hyperparameters, without
 which ten points of a rough function are all noise, and for their mean: the points of an
 optimisation gather where results are good, so that theirs is no mean of the function.
@@ -48,12 +44,6 @@ class SearchPrior(LengthscalePrior):
     Log-normal, all: lengthscales about the mode rather than the mean of the log-normal that the
     reference proposes, ``log(l_j / r_j) ~ N(sqrt(2) - 3 + log(d) / 2, 3)``, the signal variance
     about that of the target, and the noise about ``e^-5`` of it.
-
-    Examples
-    --------
-    >>> Z = torch.tensor([[-1.0], [1.0]], dtype=torch.float64)
-    >>> SearchPrior().centre(Z).tolist()[1:]
-    [0.0, -5.0]
     """
 
     fades: bool = False
