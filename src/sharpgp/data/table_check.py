@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from sharpgp._files import replacing
 from sharpgp.data import texts
-from sharpgp.data.encoding import Encoded, TableEncoding, missing_columns, text_of_mark
+from sharpgp.data.encoding import Encoded, TableEncoding, require_columns, text_of_mark
 from sharpgp.data.reading import ArrayColumns, Values, is_frame, names_of, values_of
 from sharpgp.data.suspicions import (
     TWIN_SHARE,
@@ -219,10 +219,9 @@ def check(
     table = X if is_frame(X) else _as_table(X)
     names = names_of(table)
     label = target or (y if isinstance(y, str) else str(getattr(y, "name", None) or "y"))
-    for name in (y, groups):
-        if isinstance(name, str) and name not in names:
-            raise InvalidInputError(missing_columns([name], names))
-    aside = {name for name in (y, groups) if isinstance(name, str)}
+    aside = [name for name in (y, groups) if isinstance(name, str)]
+    for name in aside:
+        require_columns([name], names)
     names = [name for name in names if name not in aside]
     out: list[Suspicion] = []
     of_y = values_of(table, y) if isinstance(y, str) else values_of({"y": y}, "y")

@@ -14,22 +14,20 @@ from itertools import accumulate, groupby
 from types import MappingProxyType
 from typing import Any
 
-from sharpgp.data.encoding import missing_columns
+from sharpgp.data.encoding import require_columns
 from sharpgp.data.texts import MISSING
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.tabular.files import (
     AS_GUESSED,
     ROWS,
+    CSVFile,
     Place,
-    check_names,
-    csv_batches,
-    csv_schema,
     format_of,
-    layout_of,
+    naming,
     places_of,
     plain_errors,
 )
-from sharpgp.tabular.layout import Layout, Reading, read_sheet, tidied
+from sharpgp.tabular.layout import Layout, Reading, check_distinct, read_sheet, tidied
 
 #: Rows of a unit, if row groups allow: about a second of work.
 UNIT_ROWS = 2**17
@@ -155,9 +153,9 @@ class Source:
 
 def check_columns(given: Any, wanted: Iterable[str], reading: Reading = AS_GUESSED) -> None:
     """Raise unless there are columns of these names."""
-    names, found = list(wanted), Source.from_data(given, reading=reading).names
-    if any(name not in found for name in names):
-        raise InvalidInputError(f"{given}: {missing_columns(names, found)}")
+    found = Source.from_data(given, reading=reading).names
+    with naming(given):
+        require_columns(wanted, found)
 
 
 def joined_dask() -> Any:
@@ -207,8 +205,7 @@ def _of_frame(frame: Any, names: Iterable[str], most: int) -> Iterator[Any]:
 
     is_arrow = isinstance(frame, pa.Table)
     table = frame if is_arrow else pa.Table.from_pandas(frame, preserve_index=False)
-    if any(name not in table.column_names for name in names):
-        raise InvalidInputError(missing_columns(names, table.column_names))
+    require_columns(names, table.column_names)
     yield from table.select(list(names)).combine_chunks().to_batches(most)
 
 
@@ -230,20 +227,20 @@ def _of_files(
 
     def look(place: Place) -> tuple[Any, list[tuple[int, Rows]], Layout | None]:
         """The schema, parts with the number of their first row, and the layout of text."""
-        form = format_of(place)
+        form, layout = format_of(place), None
         with plain_errors(place):
             if form == "parquet":
                 schema, parts = _of_parquet(place)
-                layout = None
+                check_distinct(sorted(schema.names))
             elif form == "excel":
                 with place.stream() as stream:
                     table, layout = read_sheet(stream, [*MISSING, *missing], reading)
                 schema, parts = table.schema, [(0, partial(_of_frame, table))]
             else:
-                layout = layout_of(place, reading)
-                schema = csv_schema(place, layout, missing, types)
-                parts = [(0, partial(csv_batches, place, layout, missing))]
-        check_names(place, schema.names)
+                with place.stream() as stream:
+                    layout = Layout.detect(stream, reading)
+                file = CSVFile(place, layout, missing)
+                schema, parts = file.schema(types), [(0, file.batches)]
         for name in place.keys:
             schema = schema.append(pa.field(name, kinds[name]))
         return schema, parts, layout
