@@ -12,6 +12,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from sharpgp._forwarded import forwarded
 from sharpgp._ranks import whole_rank
 from sharpgp._stored import Maybe
 from sharpgp._validation import (
@@ -396,24 +397,14 @@ class ModelPredictor(Calibrated):
     def _based_on(self) -> Any:
         return type(self.model).__name__ if self.gp is None else self.gp
 
-    @property
-    def gp(self) -> Posterior | None:
-        return self.model.gp
-
-    @property
-    def n_features(self) -> int:
-        return self.model.n_features
+    gp = forwarded("model")
+    n_features = forwarded("model")
+    device = forwarded("model")
+    location = forwarded("model")
 
     @property
     def n_train(self) -> int:
         return len(self.model.y_train) if self.gp is None else super().n_train
-
-    @property
-    def device(self) -> torch.device:
-        return self.model.device
-
-    def location(self, X: Tensor) -> Tensor:
-        return self.model.location(X)
 
 
 def n_dense(gp: Posterior | None) -> int:
