@@ -174,11 +174,11 @@ class GPModel(Model):
     def gp(self) -> Posterior:
         return self.posterior
 
-    weighted = forwarded("posterior")
-    n_features = forwarded("posterior")
-    device = forwarded("posterior")
-    X_train = forwarded("posterior")
-    y_train = forwarded("posterior")
+    weighted = forwarded("posterior.weighted")
+    n_features = forwarded("posterior.n_features")
+    device = forwarded("posterior.device")
+    X_train = forwarded("posterior.X_train")
+    y_train = forwarded("posterior.y_train")
 
 
 def needed_gp(model: Model) -> Posterior:

@@ -14,9 +14,9 @@ class WrappedModel(Model):
 
     model: Model
 
-    gp = forwarded("model")
-    weighted = forwarded("model")
-    X_train = forwarded("model")
-    y_train = forwarded("model")
-    n_features = forwarded("model")
-    device = forwarded("model")
+    gp = forwarded("model.gp")
+    weighted = forwarded("model.weighted")
+    X_train = forwarded("model.X_train")
+    y_train = forwarded("model.y_train")
+    n_features = forwarded("model.n_features")
+    device = forwarded("model.device")

@@ -13,12 +13,9 @@ from sharpgp._stored import ABSENT, Array, Maybe, Several, agree, stored
 from sharpgp._tail import Tail
 from sharpgp._validation import as_weights
 from sharpgp.calibration.cautions import warn_if_unsupported
-from sharpgp.calibration.predictors.base import Calibrated, ModelPredictor, Ratio
+from sharpgp.calibration.predictors.base import Calibrated, ModelPredictor
 from sharpgp.calibration.predictors.by_score import ScoredPredictor
-from sharpgp.calibration.predictors.covariate_shift import (
-    weights_to_learn,
-    weights_to_predict,
-)
+from sharpgp.calibration.predictors.covariate_shift import Ratio
 from sharpgp.data.target_bounds import Bounds
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import InvalidInputError, warn
@@ -141,12 +138,12 @@ class ClassPredictor(ModelPredictor):
         return self.parts[0].model
 
     @property
-    def ratio(self) -> Ratio | None:
+    def ratio(self) -> Ratio | None:  # type: ignore[override]
         """The function that gives weights, if there is one."""
         return self.parts[0].ratio
 
     @property
-    def weights(self) -> Tensor | None:
+    def weights(self) -> Tensor | None:  # type: ignore[override]
         """Weights of the calibration points of all classes, if they have any."""
         found = [part.weights for part in self.parts if part.weights is not None]
         return torch.cat(found) if found else None
@@ -272,12 +269,6 @@ class ClassPredictor(ModelPredictor):
         if self.known is not None:
             other.parts = [part.with_bounds(bounds) for part in self.parts]
         return other
-
-    def _test_weights(self, X: Tensor, sample_weight: Any) -> Tensor | None:
-        return weights_to_predict(X, sample_weight, self.weights, self.ratio)
-
-    def _new_weights(self, X: Tensor, sample_weight: Any) -> Tensor | None:
-        return weights_to_learn(X, sample_weight, self.weights, self.ratio)
 
     def once(self) -> list[Tensor]:
         """Which calibration points [C_k] of each class count for it, each point once.
