@@ -170,9 +170,7 @@ class GPModel(Model):
     def law(self, X: Tensor) -> Normal:
         return Normal(*self.location_and_spread(X))
 
-    @property
-    def gp(self) -> Posterior:
-        return self.posterior
+    gp = forwarded("posterior")
 
     weighted = forwarded("posterior.weighted")
     n_features = forwarded("posterior.n_features")

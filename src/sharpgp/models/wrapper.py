@@ -5,12 +5,7 @@ from sharpgp.models.model import Model
 
 
 class WrappedModel(Model):
-    """A model around another one, with the other's data and GP.
-
-    Attributes
-    ----------
-    model : Model
-    """
+    """A model around another one, with the other's data and GP."""
 
     model: Model
 

@@ -200,9 +200,7 @@ def _array(cells: Sequence[Any], decimal: str | None) -> Any:
         return pa.array(cells)
 
     def text(cell: Any) -> str:
-        return (
-            str(cell).replace(".", ",") if isinstance(cell, float) and decimal == "," else str(cell)
-        )
+        return str(cell).replace(".", decimal or ".") if isinstance(cell, float) else str(cell)
 
     return pa.array([None if cell is None else text(cell) for cell in cells])
 

@@ -154,13 +154,9 @@ def random_numbers(seed: int, file: int, first: int, n: int) -> np.ndarray:
 
 @dataclass
 class Sample:
-    """The rows with the smallest numbers so far, at most ``most``.
+    """The rows with the smallest numbers so far, at most ``most``: an Arrow table.
 
-    Attributes
-    ----------
-    seen, unlabelled : int
-        All rows, and those without a target.
-    table : Arrow table, or None before any row was seen
+    ``seen`` counts all rows, ``unlabelled`` those without a target.
     """
 
     most: int

@@ -44,18 +44,10 @@ Rows = Callable[[Any, int], Iterator[Any]]
 class Unit:
     """Consecutive rows of a file, or of a partition.
 
-    Attributes
-    ----------
-    source : str
-        The file, for messages.
-    number : int
-        Its number among all files, sorted by name.
-    first : int
-        Number of the first row in the file, from 0.
-    rows : Rows
-        Or a frame with these rows, or a promise of one: a Delayed of dask, a reference of Ray.
-    below : int
-        Rows with a larger random number are known not to be in the sample.
+    ``source`` names the file in messages, ``number`` is its place among all files, and ``first``
+    the number of the first row in it, from 0.  ``rows`` are :data:`Rows`, a frame, or a promise of
+    one: a Delayed of dask, a reference of Ray.  Rows with a random number above ``below`` are known
+    not to be in the sample.
     """
 
     source: str
@@ -76,16 +68,8 @@ class Unit:
 class Source:
     """Units of rows, and the names of their columns.
 
-    Attributes
-    ----------
-    names : tuple of str
-    units : tuple of Unit
-    about : Any
-        Identifies the files, so that changes are noticed; None if nothing does.
-    engine : str, optional
-        The engine that must read them.
-    layout : Layout, optional
-        Of CSV and Excel files.
+    ``about`` identifies the files, so that changes are noticed; None if nothing does.  ``engine``
+    is the one that must read them, ``layout`` that of CSV and Excel files.
     """
 
     names: tuple[str, ...]
