@@ -16,6 +16,7 @@ from sharpgp.calibration.cautions import warn_if_unsupported
 from sharpgp.calibration.predictors.base import Calibrated, ModelPredictor
 from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.calibration.predictors.covariate_shift import Ratio
+from sharpgp.data.folds import equal_rows, first_of_each
 from sharpgp.data.target_bounds import Bounds
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import InvalidInputError, warn
@@ -327,17 +328,10 @@ class ClassPredictor(ModelPredictor):
             torch.cat([getattr(part, name) for part in self.parts]) for name in ("X_cal", "y_cal")
         )
         if not whole or len(self.parts) > 2:  # a point may calibrate several parts
-            first = _first_of_equal(torch.cat([X_cal, y_cal.unsqueeze(-1)], -1))
+            rows = equal_rows(torch.cat([X_cal, y_cal.unsqueeze(-1)], -1))
+            first = first_of_each(rows).to(X_cal.device)
             X_cal, y_cal = X_cal[first], y_cal[first]
         return torch.cat([X, X_cal]), torch.cat([y, y_cal])
-
-
-def _first_of_equal(rows: Tensor) -> Tensor:
-    """Places at which rows first occur, in order."""
-    _, where = rows.unique(dim=0, return_inverse=True)
-    first = torch.full((int(where.max()) + 1,), len(rows), device=rows.device)
-    order = torch.arange(len(rows), device=rows.device)
-    return first.scatter_reduce(0, where, order, "amin").sort().values
 
 
 def _classes_of(
