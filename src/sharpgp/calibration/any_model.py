@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from sharpgp._validation import as_numpy, as_target
-from sharpgp.calibration.predictors.base import Weights
 from sharpgp.calibration.predictors.by_score import ScoredPredictor
+from sharpgp.calibration.predictors.covariate_shift import Weights
 from sharpgp.calibration.ranks import Ranks
 from sharpgp.data.target_bounds import bounds_for
 from sharpgp.distribution import PredictiveDistribution

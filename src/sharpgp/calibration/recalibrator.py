@@ -20,8 +20,9 @@ from sharpgp._extras import (
 )
 from sharpgp._stored import Codec, add_codec
 from sharpgp._validation import as_count, as_features, as_target, nearest
-from sharpgp.calibration.predictors.base import Calibrated, Weights, n_dense
+from sharpgp.calibration.predictors.base import Calibrated, n_dense
 from sharpgp.calibration.predictors.by_score import ScoredPredictor
+from sharpgp.calibration.predictors.covariate_shift import Weights
 from sharpgp.calibration.predictors.seen_or_new import from_held_out
 from sharpgp.data.folds import Split
 from sharpgp.exceptions import InvalidInputError

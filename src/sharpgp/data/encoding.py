@@ -176,9 +176,7 @@ class TableEncoding:
 
     def encode(self, frame: Any, first_row: int = 0) -> "Encoded":
         """Features of a table with these columns; errors name column and row."""
-        found = names_of(frame)
-        if any(name not in found for name in self.names):
-            raise InvalidInputError(missing_columns(self.names, found))
+        require_columns(self.names, names_of(frame))
         read = [
             column.read(texts.without(values_of(frame, column.name), self.marks), first_row)
             for column in self.columns
@@ -258,19 +256,21 @@ class Encoded:
         return [", ".join(names[j] for j in np.flatnonzero(row)) for row in self.missing]
 
 
-def missing_columns(wanted: Iterable[str], found: Iterable[str]) -> str:
-    """Error message about missing columns.
+def require_columns(wanted: Iterable[str], found: Iterable[str]) -> None:
+    """Raise unless all wanted columns are found.
 
     Examples
     --------
-    >>> missing_columns(["x", "y"], ["x", "z"])
-    'expected the column(s) y, found x, z'
+    >>> require_columns(["x", "y"], ["x", "z"])
+    Traceback (most recent call last):
+    ...
+    sharpgp.exceptions.InvalidInputError: expected the column(s) y, found x, z
     """
     names = list(found)
-    lacking = [name for name in wanted if name not in names]
-    shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
-    meant = nearest(lacking[0], names) if lacking else ""
-    return f"expected the column(s) {', '.join(lacking)}, found {shown}{meant}"
+    if lacking := [name for name in wanted if name not in names]:
+        shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+        shown += nearest(lacking[0], names)
+        raise InvalidInputError(f"expected the column(s) {', '.join(lacking)}, found {shown}")
 
 
 def text_of_mark(mark: Any) -> str:

@@ -122,7 +122,7 @@ def split_parts(labels: Tensor, k: int, seed: int) -> list[Tensor]:
         return list(order.to(labels.device).tensor_split(min(k, len(labels))))
     k = min(k, len(sizes))
     # Largest labels first, each into the part that has the fewest rows; equal ones at random.
-    drawn = counted[order][_first_of_each(counted[order])]
+    drawn = counted[order][first_of_each(counted[order])]
     rows_in, part_of = torch.zeros(k, dtype=torch.long), torch.empty_like(sizes)
     for label in drawn[sizes[drawn].argsort(descending=True, stable=True)].tolist():
         smallest = int(rows_in.argmin())
@@ -163,7 +163,7 @@ def one_per_label(labels: Tensor, seed: int) -> Tensor:
     [2, 3, 5]
     """
     order = _shuffled(len(labels), seed).to(labels.device)
-    return order[_first_of_each(labels[order])].sort().values
+    return order[first_of_each(labels[order])].sort().values
 
 
 def check_several(n_labels: int) -> None:
@@ -181,19 +181,21 @@ def _shuffled(n: int, seed: int) -> Tensor:
 
 def _counted(labels: Tensor) -> Tensor:
     """Labels renumbered from 0 in order of first occurrence."""
-    values, place = labels.unique(return_inverse=True)
-    first = torch.full((len(values),), len(labels)).scatter_reduce(
-        0, place, torch.arange(len(labels)), "amin"
-    )
+    first, place = _first_and_place(labels)
     return first.argsort().argsort()[place]
 
 
-def _first_of_each(labels: Tensor) -> Tensor:
-    """Index [L] of the first occurrence of each label."""
+def first_of_each(labels: Tensor) -> Tensor:
+    """Index [L] of the first occurrence of each label, in order."""
+    return _first_and_place(labels)[0].sort().values
+
+
+def _first_and_place(labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Index [L] of the first occurrence of each label, and which of these each row has [N]."""
     values, place = labels.unique(return_inverse=True)
     nowhere = torch.full((len(values),), len(labels), device=labels.device)
     at = torch.arange(len(labels), device=labels.device)
-    return nowhere.scatter_reduce(0, place, at, "amin").sort().values
+    return nowhere.scatter_reduce(0, place, at, "amin"), place
 
 
 def _connected(a: Tensor, b: Tensor) -> Tensor:

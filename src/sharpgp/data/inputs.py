@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_consistent_length, check_X_y, validat
 from sharpgp._validation import constant_columns, refuse_other_kinds
 from sharpgp.data import texts
 from sharpgp.data.encoding import Encoded, TableEncoding, text_of_mark
-from sharpgp.data.reading import ArrayColumns, is_frame, is_missing, names_of, values_of
+from sharpgp.data.reading import NamedColumns, is_frame, is_missing, names_of, values_of
 from sharpgp.data.suspicions import MIN_MIDDLE_SPREAD, is_flattened, likely_mark
 from sharpgp.exceptions import InvalidInputError, warn
 
@@ -62,7 +62,7 @@ def training_data(estimator: Any, X: Any, y: Any) -> tuple[np.ndarray, np.ndarra
             "median of its column, and an extra feature marks it",
             UserWarning,
         )
-    columns = ArrayColumns(array, _names_in(estimator))
+    columns = NamedColumns(array.T, _names_in(estimator))
     estimator.encoding_ = TableEncoding.learn(columns, marks=marks)
     return estimator.encoding_.encode(columns).features, y
 
@@ -157,7 +157,7 @@ def encode_rows(estimator: Any, X: Any) -> Encoded | None:
         return encoding.encode(X)
     checks: dict[str, Any] = {"dtype": None, "ensure_all_finite": False}
     array = validate_data(estimator, plain(X), reset=False, **checks)
-    return encoding.encode(ArrayColumns(array, _names_in(estimator)))
+    return encoding.encode(NamedColumns(array.T, _names_in(estimator)))
 
 
 def _names_in(estimator: Any) -> list[str]:

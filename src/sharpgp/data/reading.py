@@ -6,7 +6,7 @@ No package is imported for this: all three give a column by ``table[name]`` and 
 
 import datetime
 import numbers
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal
@@ -37,16 +37,15 @@ class Values:
     whole: bool = False
 
 
-class ArrayColumns:
-    """An array (n, d) as a table whose columns have the given names."""
+class NamedColumns:
+    """Columns as a table in which they have the given names."""
 
-    def __init__(self, array: np.ndarray, names: Sequence[str]) -> None:
+    def __init__(self, columns: Iterable[Any], names: Sequence[str]) -> None:
         self.columns = list(names)
-        self._by_name = dict(zip(names, array.T, strict=True))
+        self._by_name = dict(zip(names, columns, strict=True))
 
-    def __getitem__(self, name: str) -> np.ndarray:
-        column: np.ndarray = self._by_name[name]
-        return column
+    def __getitem__(self, name: str) -> Any:
+        return self._by_name[name]
 
 
 def is_frame(data: Any) -> bool:

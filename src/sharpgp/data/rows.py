@@ -80,7 +80,7 @@ def group_numbers(
         as_labels(names, n_rows=n)
     if not named:
         return None, None
-    every = np.concatenate([np.asarray(plain(names), dtype=object).ravel() for names, _ in named])
+    every = _all_names(groups, groups_cal)
     numbers_of = as_labels(every, n_rows=len(every)).numpy()
     first = n_rows if groups is not None else 0
     return (
@@ -97,15 +97,15 @@ def group_names(groups: Any, groups_cal: Any) -> np.ndarray:
     >>> group_names(["b", "a", "b"], None).tolist(), group_names([2, 1], [1, 3]).tolist()
     (['b', 'a'], ['2', '1', '3'])
     """
-    given = [
-        np.asarray(plain(one), dtype=object).ravel()
-        for one in (groups, groups_cal)
-        if one is not None
-    ]
-    every = np.concatenate(given)
+    every = _all_names(groups, groups_cal)
     numbers_of = as_labels(every, n_rows=len(every)).numpy()
     first = np.unique(numbers_of, return_index=True)[1]
     return np.array([_as_text(name) for name in every[first]])
+
+
+def _all_names(*groups: Any) -> np.ndarray:
+    given = [np.asarray(plain(one), dtype=object).ravel() for one in groups if one is not None]
+    return np.concatenate(given)
 
 
 def _as_text(name: Any) -> str:
@@ -318,5 +318,5 @@ def have_one_target(labels: np.ndarray, y: np.ndarray) -> bool:
     >>> have_one_target(np.array([0, 1, 0]), np.array([5.0, 6.0, 5.5]))
     False
     """
-    _, first = np.unique(labels, return_index=True)
-    return bool((y == y[first][np.unique(labels, return_inverse=True)[1]]).all())
+    _, first, place = np.unique(labels, return_index=True, return_inverse=True)
+    return bool((y == y[first][place]).all())

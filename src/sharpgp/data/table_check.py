@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike
 
 from sharpgp._files import replacing
 from sharpgp.data import texts
-from sharpgp.data.encoding import Encoded, TableEncoding, missing_columns, text_of_mark
-from sharpgp.data.reading import ArrayColumns, Values, is_frame, names_of, values_of
+from sharpgp.data.encoding import Encoded, TableEncoding, require_columns, text_of_mark
+from sharpgp.data.reading import NamedColumns, Values, is_frame, names_of, values_of
 from sharpgp.data.suspicions import (
     TWIN_SHARE,
     is_flattened,
@@ -216,20 +216,20 @@ def check(
     """
     given = (missing,) if isinstance(missing, str | int | float) else tuple(missing)
     marks = tuple(map(text_of_mark, given))
-    table = X if is_frame(X) else _as_table(X)
+    table: Any = X if is_frame(X) else _as_table(X)
     names = names_of(table)
     label = target or (y if isinstance(y, str) else str(getattr(y, "name", None) or "y"))
-    for name in (y, groups):
-        if isinstance(name, str) and name not in names:
-            raise InvalidInputError(missing_columns([name], names))
-    aside = {name for name in (y, groups) if isinstance(name, str)}
+    aside = [name for name in (y, groups) if isinstance(name, str)]
+    for name in aside:
+        require_columns([name], names)
     names = [name for name in names if name not in aside]
     out: list[Suspicion] = []
     of_y = values_of(table, y) if isinstance(y, str) else values_of({"y": y}, "y")
     targets = _targets(label, texts.without(of_y, marks), first_row, decimal, out)
     readable, read, refused = _readable(table, names, marks, first_row, decimal, dates, out)
     settings: dict[str, Any] = {"marks": marks, "decimal": decimal, "dates": dates}
-    encoded = _encoded(_Columns(table, readable), first_row, settings, out) if readable else None
+    kept = NamedColumns((table[name] for name in readable), readable)
+    encoded = _encoded(kept, first_row, settings, out) if readable else None
     known = np.isfinite(targets)
     if encoded is not None and known.any():
         out += suspicions(_numbers(encoded), targets, label, first_row)
@@ -277,21 +277,11 @@ def _far(values: np.ndarray) -> np.ndarray:
     return np.asarray((values < low) | (values > high))
 
 
-class _Columns:
-    """Some columns of a table."""
-
-    def __init__(self, table: Any, names: Sequence[str]) -> None:
-        self.columns, self._table = list(names), table
-
-    def __getitem__(self, name: str) -> Any:
-        return self._table[name]
-
-
-def _as_table(X: Any) -> ArrayColumns:
+def _as_table(X: Any) -> NamedColumns:
     array = np.asarray(X)
     if array.ndim != 2:
         raise InvalidInputError(f"X: expected a table of rows and columns, found {array.shape}")
-    return ArrayColumns(array, [f"x{j}" for j in range(array.shape[1])])
+    return NamedColumns(array.T, [f"x{j}" for j in range(array.shape[1])])
 
 
 def _targets(

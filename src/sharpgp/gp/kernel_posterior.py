@@ -3,15 +3,13 @@
 from abc import abstractmethod
 from typing import Any, Self
 
-import torch
 from torch import Tensor
 
+from sharpgp._forwarded import forwarded
 from sharpgp._stored import Array, agree
-from sharpgp.gp.directions import Directions
 from sharpgp.gp.kernels.covariance import Covariance
 from sharpgp.gp.posterior import DataPosterior, Posterior, TrainingResult
 from sharpgp.gp.scaling import Affine
-from sharpgp.gp.ties import Ties
 
 
 class CovariancePosterior(Posterior):
@@ -39,13 +37,8 @@ class CovariancePosterior(Posterior):
         agree("units of the target", self.y_units.shift.shape, targets[0].shape)
         self.names, self.searched = self.covariance.names, self.covariance.searched
 
-    @property
-    def n_inverse(self) -> int:
-        return self.covariance.n_inverse
-
-    @property
-    def ties(self) -> Ties | Directions | None:
-        return self.covariance.sharing
+    n_inverse = forwarded("covariance.n_inverse")
+    ties = forwarded("covariance.sharing")
 
 
 class KernelPosterior(CovariancePosterior, DataPosterior):
@@ -84,9 +77,7 @@ class KernelPosterior(CovariancePosterior, DataPosterior):
     def n_features(self) -> int:
         return self._X.shape[1]
 
-    @property
-    def device(self) -> torch.device:
-        return self._X.device
+    device = forwarded("_X.device")
 
     @property
     def input_range(self) -> tuple[Tensor, Tensor]:

@@ -48,6 +48,14 @@ def flat_levels(levels: ArrayLike, k: int | None = None) -> Floats:
     return p
 
 
+def check_sizes(name: str, n_cal: int | None, n_test: int) -> None:
+    if (n_cal is not None and n_cal < 1) or n_test < 1:
+        raise InvalidInputError(
+            f"{name}: expected n_cal >= 1 and n_test >= 1, found {n_cal} and {n_test}; "
+            "pass the sizes of the calibration and test sets"
+        )
+
+
 def quantile_table(y: ArrayLike, quantiles: ArrayLike) -> tuple[Floats, Floats]:
     (y,) = flat_columns(y=y)
     q = np.asarray(quantiles, dtype=np.float64)

@@ -11,7 +11,7 @@ from scipy.special import ndtri
 from scipy.stats import betabinom, binom
 
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.metrics._checks import Floats, flat_columns, flat_levels
+from sharpgp.metrics._checks import Floats, check_sizes, flat_columns, flat_levels
 
 
 def sampling_band(
@@ -34,7 +34,7 @@ def sampling_band(
         raise InvalidInputError(
             f"confidence: expected a number in (0, 1), found {confidence!r}; the default is 0.95"
         )
-    _check_sizes("sampling_band", n_cal, n_test)
+    check_sizes("sampling_band", n_cal, n_test)
     p = flat_levels(levels)
     fluctuation = 1 / n_test + (0.0 if n_cal is None else 1 / n_cal)
     half = ndtri((1 + confidence) / 2) * np.sqrt(p * (1 - p) * fluctuation)
@@ -65,7 +65,7 @@ def coverage_band(
     >>> round(low, 3), round(high, 3)
     (0.803, 0.967)
     """
-    _check_sizes("coverage_band", n_cal, n_test)
+    check_sizes("coverage_band", n_cal, n_test)
     if not (0 < confidence < 1 and 0 < coverage < 1):
         raise InvalidInputError(
             "coverage_band: expected coverage and confidence in (0, 1), "
@@ -116,11 +116,3 @@ def pit_histogram(
     count, edges = np.histogram(values, bins=n_bins, range=(0.0, 1.0))
     low, high = sampling_band([1 / n_bins], n_cal, len(values), confidence)
     return PitHistogram(edges, count / len(values), float(low[0]), float(high[0]))
-
-
-def _check_sizes(name: str, n_cal: int | None, n_test: int) -> None:
-    if (n_cal is not None and n_cal < 1) or n_test < 1:
-        raise InvalidInputError(
-            f"{name}: expected n_cal >= 1 and n_test >= 1, found {n_cal} and {n_test}; "
-            "pass the sizes of the calibration and test sets"
-        )

@@ -9,6 +9,7 @@ from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.metrics._checks import (
     Floats,
+    check_sizes,
     covered_points,
     flat_columns,
     flat_levels,
@@ -65,11 +66,7 @@ def ece_floor(n_cal: int | None, n_test: int, levels: ArrayLike = ECE_LEVELS) ->
     >>> round(ece_floor(100, 100), 6)
     0.003167
     """
-    if (n_cal is not None and n_cal < 1) or n_test < 1:
-        raise InvalidInputError(
-            f"ece_floor: expected n_cal >= 1 and n_test >= 1, found {n_cal} and {n_test}; "
-            "pass the sizes of the calibration and test sets"
-        )
+    check_sizes("ece_floor", n_cal, n_test)
     p = flat_levels(levels)
     fluctuation = 1 / n_test + (0.0 if n_cal is None else 1 / n_cal)
     return float(np.mean(p * (1 - p)) * fluctuation)

@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from sharpgp._forwarded import forwarded
 from sharpgp.data.folds import Split
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.posterior import Posterior
@@ -169,31 +170,13 @@ class GPModel(Model):
     def law(self, X: Tensor) -> Normal:
         return Normal(*self.location_and_spread(X))
 
-    @property
-    def gp(self) -> Posterior:
-        return self.posterior
+    gp = forwarded("posterior")
 
-    @property
-    def weighted(self) -> bool:
-        return self.posterior.weighted
-
-    @property
-    def n_features(self) -> int:
-        return self.posterior.n_features
-
-    @property
-    def device(self) -> torch.device:
-        return self.posterior.device
-
-    @property
-    def X_train(self) -> Tensor:
-        X: Tensor = self.posterior.X_train
-        return X
-
-    @property
-    def y_train(self) -> Tensor:
-        y: Tensor = self.posterior.y_train
-        return y
+    weighted = forwarded("posterior.weighted")
+    n_features = forwarded("posterior.n_features")
+    device = forwarded("posterior.device")
+    X_train = forwarded("posterior.X_train")
+    y_train = forwarded("posterior.y_train")
 
 
 def needed_gp(model: Model) -> Posterior:

@@ -23,7 +23,7 @@ from sklearn.ensemble import ExtraTreesRegressor
 from torch import Tensor
 
 from sharpgp._stored import Array, agree, stored
-from sharpgp.data.folds import equal_rows, row_numbers
+from sharpgp.data.folds import equal_rows, first_of_each, row_numbers
 from sharpgp.models.laws import Law, Normal, either
 from sharpgp.models.model import HeldOut, Model
 from sharpgp.models.wrapper import WrappedModel
@@ -95,7 +95,7 @@ class Repeats:
     @property
     def known(self) -> "KnownInputs":
         """The inputs of these rows."""
-        return KnownInputs(self.inputs[_first(self.labels)])
+        return KnownInputs(self.inputs[first_of_each(self.labels)])
 
     def count(self) -> Tensor:
         """How many rows each input has [L]."""
@@ -264,7 +264,7 @@ class SeenModel(WrappedModel):
     def learned(cls, model: Model, repeats: Repeats, held: HeldOut | None) -> "SeenModel":
         """The model with what its training rows tell; ``held``: fits without each input."""
         with torch.no_grad():
-            law = model.law(repeats.X[_first(repeats.labels)])
+            law = model.law(repeats.X[first_of_each(repeats.labels)])
         without = torch.stack([law.location, law.spread])
         if held is not None:
             place = repeats.by_input(held)
@@ -279,7 +279,7 @@ class SeenModel(WrappedModel):
         mean = label_means(self.y.cpu().numpy(), labels.numpy())
         self.labels, self.mean = labels.to(device), torch.from_numpy(mean).to(device)
         self.count = self.labels.bincount()
-        self.known = KnownInputs(self.X[_first(self.labels)])
+        self.known = KnownInputs(self.X[first_of_each(self.labels)])
         self.rounding = ROUNDING * float(self.y.std())
         # Effects of inputs have the size of the residuals of repeated ones.
         variance, several = self.without[1].square(), self.count > 1
@@ -344,14 +344,9 @@ class SeenModel(WrappedModel):
     def _with(self, model: Model, X: Tensor, y: Tensor) -> "SeenModel":
         every = torch.cat([self.X, X])
         labels = equal_rows(every)
-        new = _first(labels)[self.without.shape[1] :].to(X.device)
+        new = first_of_each(labels)[self.without.shape[1] :].to(X.device)
         # The present model has not seen them.
         law = self.model.law(every[new])
         more = torch.stack([law.location, law.spread])
         without = torch.cat([self.without, more], 1)
         return SeenModel(model, every, torch.cat([self.y, y]), without, self.own, self.averaged)
-
-
-def _first(labels: Tensor) -> Tensor:
-    """Places [L] at which labels, numbered as they come, first occur."""
-    return torch.from_numpy(np.unique(labels.cpu().numpy(), return_index=True)[1]).to(labels.device)

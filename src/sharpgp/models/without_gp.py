@@ -4,10 +4,10 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Self
 
-import torch
 from torch import Tensor
 
 from sharpgp import _progress as progress
+from sharpgp._forwarded import forwarded
 from sharpgp.data.folds import Split
 from sharpgp.gp.compute import side_by_side
 from sharpgp.models.model import HeldOut, Learner, OutOfFold, held_out_of
@@ -57,21 +57,14 @@ class RefittedModel(Learner):
     def __init__(self, X: Tensor, y: Tensor) -> None:
         self._X, self._y = X, y
 
-    @property
-    def X_train(self) -> Tensor:
-        return self._X
-
-    @property
-    def y_train(self) -> Tensor:
-        return self._y
+    X_train = forwarded("_X")
+    y_train = forwarded("_y")
 
     @property
     def n_features(self) -> int:
         return self._X.shape[1]
 
-    @property
-    def device(self) -> torch.device:
-        return self._X.device
+    device = forwarded("_X.device")
 
     @abstractmethod
     def relearned(self, X: Tensor, y: Tensor, labels: Tensor, seed: int) -> Self:

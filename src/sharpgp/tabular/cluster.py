@@ -33,17 +33,7 @@ Visitors = Callable[[Callable[[Unit], Any], Iterable[Unit]], Iterator[Any]]
 
 @contextmanager
 def visitors(engine: str, *, workers: int | None, address: str | None) -> Iterator[Visitors]:
-    """The function that visits units.
-
-    Parameters
-    ----------
-    engine : {"local", "ray", "dask"}
-    workers : int, optional
-        Threads of this machine, or processes of the cluster; by default all.
-    address : str, optional
-        Address of a cluster.  Without one, the cluster that the caller has joined is used, or one
-        is started on this machine.
-    """
+    """The function that visits units; see :func:`sharpgp.tabular.fit_files` for the settings."""
     check_choice(engine, "engine", ENGINES)
     if workers is not None:
         as_count(workers, "workers", least=1)
@@ -173,12 +163,9 @@ def ray_cluster(address: str | None, workers: int | None) -> Iterator[int]:
 
     mine = not ray.is_initialized()
     if mine:
-        check_listening("ray", address)
         own: dict[str, Any] = {} if address else {"num_cpus": workers, "include_dashboard": False}
-        try:
+        with joining("ray", address):
             ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **own)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            raise unreachable("ray", address, error) from None
     try:
         cores = int(ray.cluster_resources().get("CPU", 1))
         yield min(workers or cores, cores)
@@ -200,11 +187,8 @@ def dask_cluster(address: str | None, workers: int | None) -> Iterator[tuple[Any
         "silence_logs": logging.ERROR,
     }
     joined = joined_dask() if address is None else None
-    check_listening("dask", address)
-    try:
+    with joining("dask", address):
         client = joined or (Client(address, timeout=30) if address else Client(**own))
-    except (OSError, ValueError) as error:
-        raise unreachable("dask", address, error) from None
     try:
         cores = max(1, sum(client.nthreads().values()))
         yield client, min(workers or cores, cores)
@@ -213,19 +197,16 @@ def dask_cluster(address: str | None, workers: int | None) -> Iterator[tuple[Any
             client.close()
 
 
-def check_listening(engine: str, address: str | None) -> None:
-    """Raise unless something listens at ``host:port``; ray itself would try for minutes."""
-    found = re.fullmatch(r"(?:\w+://)?([^:/]+):(\d+)/?", address or "")
-    if found is not None:
-        try:
+@contextmanager
+def joining(engine: str, address: str | None) -> Iterator[None]:
+    """One-line errors about a cluster that cannot be joined, or where nothing listens."""
+    try:
+        found = re.fullmatch(r"(?:\w+://)?([^:/]+):(\d+)/?", address or "")
+        if found is not None:  # ray itself would try for minutes
             socket.create_connection((found[1], int(found[2])), timeout=10).close()
-        except OSError as error:
-            raise unreachable(engine, address, error) from None
-
-
-def unreachable(engine: str, address: str | None, error: Exception) -> SharpGPError:
-    """One-line error about a cluster that cannot be joined."""
-    reason = (str(error) or type(error).__name__).splitlines()[0]
-    return SharpGPError(
-        f"engine {engine}: expected a cluster at {address or 'this machine'}, found: {reason}"
-    )
+        yield
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise SharpGPError(
+            f"engine {engine}: expected a cluster at {address or 'this machine'}, found: {reason}"
+        ) from None

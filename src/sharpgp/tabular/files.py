@@ -183,104 +183,96 @@ def places_of(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) 
 # ------------------------------------------------------------------ read
 
 
-def layout_of(place: Place, reading: Reading) -> Layout:
-    """The layout of a CSV file."""
-    with plain_errors(place), place.stream() as stream:
-        return Layout.detect(stream, reading)
+@dataclass(frozen=True)
+class CSVFile:
+    """The text of a CSV file as Arrow batches."""
 
+    place: Place
+    layout: Layout
+    missing: Sequence[str]
 
-def csv_schema(
-    place: Place, layout: Layout, missing: Sequence[str], types: Mapping[str, Any]
-) -> Any:
-    """Types of the columns of a CSV file, from its beginning.
+    def schema(self, types: Mapping[str, Any]) -> Any:
+        """Types of the columns, from the beginning of the file.
 
-    Columns in ``types`` have these, None for what is found; other whole numbers become floats.
-    """
-    import pyarrow as pa
+        Columns in ``types`` have these, None for what is found; other whole numbers become floats.
+        """
+        import pyarrow as pa
 
-    with _opened(place, layout, missing, {}, []) as reader:
-        found = reader.schema
+        with self._opened({}, []) as reader:
+            found = reader.schema
 
-    def kind(one: Any) -> Any:
-        is_whole = pa.types.is_integer(one.type) and one.name not in types
-        return types.get(one.name) or (pa.float64() if is_whole else one.type)
+        def kind(one: Any) -> Any:
+            is_whole = pa.types.is_integer(one.type) and one.name not in types
+            return types.get(one.name) or (pa.float64() if is_whole else one.type)
 
-    return pa.schema([(one.name, kind(one)) for one in found])
+        return pa.schema([(one.name, kind(one)) for one in found])
 
+    def batches(self, types: Mapping[str, Any], most: int) -> Iterator[Any]:
+        """The columns named in ``types``, as batches of at most ``most`` rows.
 
-def csv_batches(
-    place: Place, layout: Layout, missing: Sequence[str], types: Mapping[str, Any], most: int
-) -> Iterator[Any]:
-    """The columns of a CSV file named in ``types``, as Arrow batches of at most ``most`` rows.
+        Lines at the end that are too short are left out, with a warning.
+        """
+        wrong: list[Any] = []
+        done = self.layout.skip + 1
+        with self._opened(types, wrong) as reader:
+            for block in reader:
+                done += block.num_rows
+                self._check_width(wrong, done)
+                plain = _plain_text(block)
+                yield from (plain.slice(k, most) for k in range(0, plain.num_rows, most))
+            self._check_width(wrong, done)
+        if wrong:
+            told = f"without {len(wrong)} line(s) at its end that are too short"
+            warn(f"{self.place}: read {told}", UserWarning)
 
-    Lines at the end that are too short are left out, with a warning.
-    """
-    wrong: list[Any] = []
-    done = layout.skip + 1
-    with _opened(place, layout, missing, types, wrong) as reader:
-        for block in reader:
-            done += block.num_rows
-            _check_width(wrong, done, layout)
-            plain = _plain_text(block)
-            yield from (plain.slice(k, most) for k in range(0, plain.num_rows, most))
-        _check_width(wrong, done, layout)
-    if wrong:
-        told = f"without {len(wrong)} line(s) at its end that are too short"
-        warn(f"{place}: read {told}", UserWarning)
+    @contextmanager
+    def _opened(self, types: Mapping[str, Any], wrong: list[Any]) -> Iterator[Any]:
+        """Arrow's reader, for all columns unless some are named.
 
+        ``wrong`` gets the rows with more or fewer values than the header; they are left out.
+        """
+        from pyarrow import csv, transcoding_input_stream
 
-@contextmanager
-def _opened(
-    place: Place,
-    layout: Layout,
-    missing: Sequence[str],
-    types: Mapping[str, Any],
-    wrong: list[Any],
-) -> Iterator[Any]:
-    """Arrow's reader of a CSV file, for all columns unless some are named.
+        layout = self.layout
 
-    ``wrong`` gets the rows with more or fewer values than the header; they are left out.
-    """
-    from pyarrow import csv, transcoding_input_stream
+        def leave_out(row: Any) -> str:
+            wrong.append(row)
+            return "skip"
 
-    def leave_out(row: Any) -> str:
-        wrong.append(row)
-        return "skip"
+        reading = csv.ReadOptions(
+            use_threads=False,  # Arrow's errors name the row only on one thread
+            skip_rows=layout.skip + 1,
+            column_names=layout.names,
+            block_size=_BLOCK_BYTES,
+        )
+        parsing = csv.ParseOptions(
+            delimiter=layout.delimiter, newlines_in_values=True, invalid_row_handler=leave_out
+        )
+        # Without a hint, numbers with possible thousands separators stay text: the user is asked.
+        usual = "." if layout.delimiter == "," else ","
+        converting = csv.ConvertOptions(
+            decimal_point=layout.decimal or usual,
+            null_values=[*MISSING, *self.missing],
+            true_values=_TRUE,
+            false_values=_FALSE,
+            strings_can_be_null=True,
+            include_columns=list(types),
+            column_types={name: kind for name, kind in types.items() if kind is not None},
+        )
+        with plain_errors(self.place, layout), self.place.stream() as stream:
+            if layout.encoding not in ("utf-8", "utf-8-sig"):
+                stream = transcoding_input_stream(stream, layout.encoding, "utf-8")
+            yield csv.open_csv(stream, reading, parsing, converting)
 
-    reading = csv.ReadOptions(
-        use_threads=False,  # Arrow's errors name the row only on one thread
-        skip_rows=layout.skip + 1,
-        column_names=layout.names,
-        block_size=_BLOCK_BYTES,
-    )
-    parsing = csv.ParseOptions(
-        delimiter=layout.delimiter, newlines_in_values=True, invalid_row_handler=leave_out
-    )
-    # Without a hint, numbers with possible thousands separators stay text, and the user is asked.
-    usual = "." if layout.delimiter == "," else ","
-    converting = csv.ConvertOptions(
-        decimal_point=layout.decimal or usual,
-        null_values=[*MISSING, *missing],
-        true_values=_TRUE,
-        false_values=_FALSE,
-        strings_can_be_null=True,
-        include_columns=list(types),
-        column_types={name: kind for name, kind in types.items() if kind is not None},
-    )
-    with plain_errors(place, layout), place.stream() as stream:
-        if layout.encoding not in ("utf-8", "utf-8-sig"):
-            stream = transcoding_input_stream(stream, layout.encoding, "utf-8")
-        yield csv.open_csv(stream, reading, parsing, converting)
-
-
-def _check_width(wrong: Sequence[Any], done: int, layout: Layout) -> None:
-    """Raise for a row with too many values, or with too few and others below it."""
-    for k, row in enumerate(wrong):
-        wanted, found = row.expected_columns, row.actual_columns
-        if found > wanted or row.number <= done + k:
-            raise InvalidInputError(
-                f"expected {wanted} values, found {found} in row {row.number - layout.skip - 1}"
-            )
+    def _check_width(self, wrong: Sequence[Any], done: int) -> None:
+        """Raise for a row with too many values, or with too few and others below it."""
+        for k, row in enumerate(wrong):
+            wanted, found, number = row.expected_columns, row.actual_columns, row.number
+            if found > wanted or number <= done + k:
+                row_number = number - self.layout.skip - 1
+                raise InvalidInputError(
+                    f"expected {wanted} values, found {found} in row {row_number}"
+                )
 
 
 def _plain_text(table: Any) -> Any:
@@ -354,12 +346,25 @@ def writing(path: str | os.PathLike[str], schema: Any) -> Iterator[Any]:
 
 
 @contextmanager
+def naming(source: Any, rows: Sequence[Any] | None = None) -> Iterator[None]:
+    """Errors about data name the source; row numbers, counted from 1, become names of ``rows``."""
+    try:
+        yield
+    except InvalidInputError as error:
+        text = str(error)
+        if rows is not None:
+            text = re.sub(r"in row (\d+)", lambda row: f"in row {rows[int(row[1]) - 1]}", text)
+        raise InvalidInputError(text if str(source) in text else f"{source}: {text}") from None
+
+
+@contextmanager
 def plain_errors(path: str | os.PathLike[str], layout: Layout | None = None) -> Iterator[None]:
     """Errors of Arrow and the system about a file, as one line that names it."""
     from pyarrow import ArrowException
 
     try:
-        yield
+        with naming(path):
+            yield
     except FileNotFoundError:
         asked = Path(path)
         beside = asked.parent.iterdir() if asked.parent.is_dir() else []
@@ -367,10 +372,6 @@ def plain_errors(path: str | os.PathLike[str], layout: Layout | None = None) -> 
         raise InvalidInputError(f"expected a file, found none at {path}{like}") from None
     except (ArrowException, OSError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"{path}: {_reason(str(error), layout)}") from None
-    except InvalidInputError as error:
-        if str(path) in str(error):
-            raise
-        raise InvalidInputError(f"{path}: {error}") from None
 
 
 def _reason(text: str, layout: Layout | None) -> str:
@@ -387,10 +388,3 @@ def _reason(text: str, layout: Layout | None) -> str:
     if "invalid UTF8" in first or "codec can't decode" in first:
         return f"expected text in UTF-8, found other bytes; use encoding={FALLBACK!r}"
     return first
-
-
-def check_names(path: str | os.PathLike[str], names: Sequence[str]) -> None:
-    """Raise unless column names are distinct."""
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise InvalidInputError(f"{path}: expected distinct names, found {twice[0]!r} twice")

@@ -132,8 +132,10 @@ class Layout:
             told.append("with decimal=','")
         if reading.skip is None and lines[place]:
             told.append(f"with the header of line {lines[place] + 1}, as with skip={lines[place]}")
-        names = tuple(named(rows[place]))
-        return cls(encoding, delimiter, decimal, lines[place], names, tuple(told))
+        header = ["" if cell is None else str(cell).strip() for cell in rows[place]]
+        names = [text or f"column {k + 1}" for k, text in enumerate(header)]
+        check_distinct(names)
+        return cls(encoding, delimiter, decimal, lines[place], tuple(names), tuple(told))
 
 
 def read_sheet(stream: Any, missing: Collection[str], reading: Reading) -> tuple[Any, Layout]:
@@ -198,9 +200,7 @@ def _array(cells: Sequence[Any], decimal: str | None) -> Any:
         return pa.array(cells)
 
     def text(cell: Any) -> str:
-        return (
-            str(cell).replace(".", ",") if isinstance(cell, float) and decimal == "," else str(cell)
-        )
+        return str(cell).replace(".", decimal or ".") if isinstance(cell, float) else str(cell)
 
     return pa.array([None if cell is None else text(cell) for cell in cells])
 
@@ -221,14 +221,11 @@ def header_of(rows: Sequence[Sequence[Any]]) -> int:
     return 0
 
 
-def named(header: Sequence[Any]) -> list[str]:
-    """Column names without surrounding spaces; unnamed columns are called by their number."""
-    texts = ["" if cell is None else str(cell).strip() for cell in header]
-    names = [text or f"column {k + 1}" for k, text in enumerate(texts)]
+def check_distinct(names: Sequence[str]) -> None:
+    """Raise if two columns have the same name."""
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise InvalidInputError(f"expected distinct names, found {twice!r} twice")
-    return names
 
 
 def tidied(path: str, table: Any, names: Sequence[str], told: Sequence[str]) -> Any:

@@ -18,13 +18,13 @@ from sharpgp._progress import show_progress
 from sharpgp._validation import as_count
 from sharpgp.data import texts
 from sharpgp.data.column import Column
-from sharpgp.data.encoding import Encoded, TableEncoding, missing_columns
+from sharpgp.data.encoding import Encoded, TableEncoding, require_columns
 from sharpgp.data.reading import values_of
 from sharpgp.exceptions import InvalidInputError, SavedModelError, warn
 from sharpgp.tabular.cluster import visitors
-from sharpgp.tabular.files import AS_GUESSED, MAX_ROWS_FITTED
+from sharpgp.tabular.files import AS_GUESSED, MAX_ROWS_FITTED, naming
 from sharpgp.tabular.layout import Reading
-from sharpgp.tabular.sample import Draw, Memory, drawn, with_rows
+from sharpgp.tabular.sample import Draw, Memory, drawn
 from sharpgp.tabular.sources import Source, check_columns
 
 if TYPE_CHECKING:
@@ -123,12 +123,12 @@ def fit_files(
     """
     from sharpgp.data.inputs import seed_of
 
-    settings: dict[str, Any] = {"drop": drop, "groups": groups, "missing": missing}
-    settings |= {"reading": reading, "memory": memory, "rows": rows, "work": work}
-    settings |= {"engine": engine, "address": address, "workers": workers}
+    where: dict[str, Any] = {"engine": engine, "address": address, "workers": workers}
+    how: dict[str, Any] = {"memory": memory, "rows": rows, "work": work, **where}
+    how |= {"drop": drop, "groups": groups, "missing": missing, "reading": reading}
     with show_progress(model.verbose):
         seed = seed_of(model.random_state) or 0
-        return fit_rows(training_rows(source, target, seed=seed, **settings), model)
+        return fit_rows(training_rows(source, target, seed=seed, **how), model)
 
 
 def fit_rows(rows: Labelled, model: SharpGPRegressor) -> SavedModel:
@@ -153,10 +153,14 @@ class SavedModel:
     rows: int | None = None
 
     @property
+    def encoding(self) -> TableEncoding | None:
+        """The encoding of the tables that the model takes; None if it was fitted on an array."""
+        return getattr(self.model, "encoding_", None)
+
+    @property
     def missing(self) -> tuple[str, ...]:
         """Texts that mark a missing value, besides the usual ones."""
-        encoding: TableEncoding | None = getattr(self.model, "encoding_", None)
-        return () if encoding is None else tuple(encoding.marks)
+        return self.encoding.marks if self.encoding else ()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save all of it in one file."""
@@ -168,8 +172,7 @@ class SavedModel:
         self, given: Any, unused: Iterable[str] = (), reading: Reading = AS_GUESSED
     ) -> TableEncoding:
         """The encoding for a file; raise if it lacks a column."""
-        encoding: TableEncoding | None = getattr(self.model, "encoding_", None)
-        if encoding is None:
+        if self.encoding is None:
             found = Source.from_data(given, reading=reading).names
             names = [name for name in found if name not in set(unused)]
             if len(names) != self.model.n_features_in_:
@@ -178,8 +181,8 @@ class SavedModel:
                     f"has features, found {len(names)}"
                 )
             return TableEncoding(tuple(Column(name) for name in names))
-        check_columns(given, encoding.names, reading)
-        return encoding
+        check_columns(given, self.encoding.names, reading)
+        return self.encoding
 
     def read(
         self,
@@ -193,12 +196,10 @@ class SavedModel:
         target = target or self.target
         encoding = self.encoding_for(path, [name for name in (target, groups) if name], reading)
         table, decimal = read_whole(path, self.missing, reading)
-        try:
+        with naming(path):
             y, kept = labelled(table, target or "target", self.missing, decimal)
             found = table.take(kept)
             X, together = as_fitted(self.model, encoding, found, 1), groups_in(found, groups)
-        except InvalidInputError as error:
-            raise InvalidInputError(f"{path}: {error}") from None
         return Labelled(X, y, target or "", together, (kept + 1).tolist(), len(table))
 
 
@@ -212,10 +213,10 @@ def load_model(path: str | os.PathLike[str], *, device: Any = "auto") -> SavedMo
         raise SavedModelError(
             f"cannot load {path}: expected a SharpGPRegressor, found {type(model).__name__}"
         )
-    encoding = getattr(model, "encoding_", None)
-    if encoding is not None and "missing" in content:  # files of earlier versions
-        model.encoding_ = replace(encoding, marks=tuple(map(str, content["missing"])))
-    return SavedModel(model, target)
+    saved = SavedModel(model, target)
+    if saved.encoding and "missing" in content:  # files of earlier versions
+        model.encoding_ = replace(saved.encoding, marks=tuple(map(str, content["missing"])))
+    return saved
 
 
 # ------------------------------------------------------------------ rows
@@ -275,23 +276,22 @@ def training_rows(
     together = [groups] if groups else []
     decimal = files.layout.decimal if files.layout else reading.decimal
     how: dict[str, Any] = {"decimal": decimal, "dates": reading.dates}
+    # Rows of several files are called by their file.
+    name_of_one = str(files) if {unit.number for unit in files.units} == {0} else ""
 
     def encoded() -> Labelled:
         """The drawn rows as features, named by their places in the files."""
         table, called = sample.rows(files)
         table = files.tidied(table)
-        try:
+        with naming(name_of_one, called):
             labels = groups_in(table, groups)
             features = table.drop_columns([target, *together])
             for name in features.column_names:  # errors in rows without a target name their row
                 texts.learn(name, texts.without(values_of(features, name), missing), 1, **how)
             y, kept = labelled(table, target, missing, decimal, called)
-            features, called = features.take(kept), [called[k] for k in kept]
+        features, called = features.take(kept), [called[k] for k in kept]
+        with naming(name_of_one, called):
             X = TableEncoding.learn(features, 1, marks=missing, **how).encode(features, 1)
-        except InvalidInputError as error:
-            text = with_rows(str(error), called)
-            of_one = {unit.number for unit in files.units} == {0}
-            raise InvalidInputError(f"{files}: {text}" if of_one else text) from None
         labels = labels and [labels[k] for k in kept]
         return Labelled(X, y, target, labels, called, sample.seen)
 
@@ -322,8 +322,7 @@ def features_among(
     ['x']
     """
     unused = [target, *drop, *([groups] if groups else [])]
-    if any(name not in found for name in unused):
-        raise InvalidInputError(missing_columns(unused, found))
+    require_columns(unused, found)
     features = [name for name in found if name not in unused]
     if not features:
         raise InvalidInputError("expected at least one column besides the target, found none")
@@ -349,8 +348,7 @@ def labelled(
 
     Rows are ``called`` so in messages, or counted from 1.
     """
-    if target not in table.column_names:
-        raise InvalidInputError(missing_columns([target], table.column_names))
+    require_columns([target], table.column_names)
     values = texts.without(values_of(table, target), missing)
     if values.missing.all():
         raise InvalidInputError(f"column {target!r}: expected values, found none")
@@ -385,8 +383,7 @@ def groups_in(table: Any, name: str | None) -> list[str] | None:
     """Group of each row of a table, as text; raise if any is missing."""
     if name is None:
         return None
-    if name not in table.column_names:
-        raise InvalidInputError(missing_columns([name], table.column_names))
+    require_columns([name], table.column_names)
     labels = table[name].to_pylist()
     if None in labels:
         raise InvalidInputError(

@@ -17,7 +17,8 @@ from sharpgp import _progress as progress
 from sharpgp._validation import as_coverage, as_levels
 from sharpgp.data.encoding import TableEncoding
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.tabular.files import AS_GUESSED, ROWS, rows_in, writing
+from sharpgp.tabular.cluster import visitors
+from sharpgp.tabular.files import AS_GUESSED, ROWS, naming, rows_in, writing
 from sharpgp.tabular.layout import Reading
 from sharpgp.tabular.models import as_fitted, groups_in, load_model
 from sharpgp.tabular.sources import Source, Unit, check_columns
@@ -95,33 +96,27 @@ def predict_file(
     cluster predict the batches that this process reads; see
     :func:`~sharpgp.tabular.fit_files` for ``address``.
     """
-    from sharpgp.tabular.cluster import visitors
-
     request.check_names(source, reading)
     encoding = saved.encoding_for(source, (), reading)
     types = dict.fromkeys(request.used) | {one.name: csv_type(one) for one in encoding.columns}
     files = Source.from_data(source, (), saved.missing, reading, types)
-    units = _batches(files, list(types), str(source))
+    units = _batches(files, list(types))
     if engine == "local":
         visit, workers = _Predict(saved.model, encoding, request), 1
     else:
         visit = _Predict(_bytes_of(saved), encoding, request)
     rows = 0
     progress.start_phase("predicting", "row", rows_in(source) or 0)
-    try:
-        with visitors(engine, workers=workers, address=address) as visit_all:
-            answers = visit_all(visit, units)
-            first = next(answers, None)
-            if first is None:
-                raise InvalidInputError("expected rows, found only a header")
-            with writing(out, first.schema) as writer:
-                for table in chain([first], answers):
-                    writer.write(table)
-                    rows += table.num_rows
-                    progress.advance(table.num_rows)
-    except InvalidInputError as error:
-        text = str(error)
-        raise InvalidInputError(text if str(source) in text else f"{source}: {text}") from None
+    with naming(source), visitors(engine, workers=workers, address=address) as visit_all:
+        answers = visit_all(visit, units)
+        first = next(answers, None)
+        if first is None:
+            raise InvalidInputError("expected rows, found only a header")
+        with writing(out, first.schema) as writer:
+            for table in chain([first], answers):
+                writer.write(table)
+                rows += table.num_rows
+                progress.advance(table.num_rows)
     return rows
 
 
@@ -152,11 +147,11 @@ class _Predict:
         return pa.table(kept | {name: pa.array(values.copy()) for name, values in predicted})
 
 
-def _batches(files: Source, names: Sequence[str], source: str) -> Iterator[Unit]:
+def _batches(files: Source, names: Sequence[str]) -> Iterator[Unit]:
     """Each batch of rows as a unit of its own, in memory."""
     first = 0
     for batch in files.batches(names, ROWS):
-        yield Unit(source, 0, first, batch)
+        yield Unit(str(files), 0, first, batch)
         first += batch.num_rows
 
 

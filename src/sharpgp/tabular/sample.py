@@ -10,7 +10,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from sharpgp.data import texts
 from sharpgp.data.reading import values_of
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.tabular.cluster import Visitors
+from sharpgp.tabular.files import naming
 from sharpgp.tabular.sources import Source, Unit
 
 #: Seconds between saves of an unfinished pass.
@@ -111,11 +112,8 @@ class Draw:
         found, first = Sample(self.most), unit.first
         batch_rows = int(np.clip(_BATCH_VALUES // len(self.names), *_BATCH_ROWS))
         for batch in unit.batches(self.names, batch_rows):
-            try:
+            with naming(unit.source, range(first + 1, first + 1 + batch.num_rows)):
                 found.add(self._batch(batch, unit, first))
-            except InvalidInputError as error:
-                text = with_rows(str(error), range(first + 1, first + 1 + batch.num_rows))
-                raise InvalidInputError(f"{unit.source}: {text}") from None
             first += batch.num_rows
         return found
 
@@ -156,13 +154,9 @@ def random_numbers(seed: int, file: int, first: int, n: int) -> np.ndarray:
 
 @dataclass
 class Sample:
-    """The rows with the smallest numbers so far, at most ``most``.
+    """The rows with the smallest numbers so far, at most ``most``: an Arrow table.
 
-    Attributes
-    ----------
-    seen, unlabelled : int
-        All rows, and those without a target.
-    table : Arrow table, or None before any row was seen
+    ``seen`` counts all rows, ``unlabelled`` those without a target.
     """
 
     most: int
@@ -264,8 +258,3 @@ def _read(path: Path, most: int) -> tuple[int, Sample]:
             known = table.replace_schema_metadata() if table.num_columns else None
             return done, Sample(most, seen, unlabelled, known)
     return 0, Sample(most)
-
-
-def with_rows(text: str, called: Sequence[Any]) -> str:
-    """A message in which row numbers, counted from 1, become names of rows."""
-    return re.sub(r"in row (\d+)", lambda found: f"in row {called[int(found[1]) - 1]}", text)

@@ -14,22 +14,20 @@ from itertools import accumulate, groupby
 from types import MappingProxyType
 from typing import Any
 
-from sharpgp.data.encoding import missing_columns
+from sharpgp.data.encoding import require_columns
 from sharpgp.data.texts import MISSING
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.tabular.files import (
     AS_GUESSED,
     ROWS,
+    CSVFile,
     Place,
-    check_names,
-    csv_batches,
-    csv_schema,
     format_of,
-    layout_of,
+    naming,
     places_of,
     plain_errors,
 )
-from sharpgp.tabular.layout import Layout, Reading, read_sheet, tidied
+from sharpgp.tabular.layout import Layout, Reading, check_distinct, read_sheet, tidied
 
 #: Rows of a unit, if row groups allow: about a second of work.
 UNIT_ROWS = 2**17
@@ -46,18 +44,10 @@ Rows = Callable[[Any, int], Iterator[Any]]
 class Unit:
     """Consecutive rows of a file, or of a partition.
 
-    Attributes
-    ----------
-    source : str
-        The file, for messages.
-    number : int
-        Its number among all files, sorted by name.
-    first : int
-        Number of the first row in the file, from 0.
-    rows : Rows
-        Or a frame with these rows, or a promise of one: a Delayed of dask, a reference of Ray.
-    below : int
-        Rows with a larger random number are known not to be in the sample.
+    ``source`` names the file in messages, ``number`` is its place among all files, and ``first``
+    the number of the first row in it, from 0.  ``rows`` are :data:`Rows`, a frame, or a promise of
+    one: a Delayed of dask, a reference of Ray.  Rows with a random number above ``below`` are known
+    not to be in the sample.
     """
 
     source: str
@@ -78,16 +68,8 @@ class Unit:
 class Source:
     """Units of rows, and the names of their columns.
 
-    Attributes
-    ----------
-    names : tuple of str
-    units : tuple of Unit
-    about : Any
-        Identifies the files, so that changes are noticed; None if nothing does.
-    engine : str, optional
-        The engine that must read them.
-    layout : Layout, optional
-        Of CSV and Excel files.
+    ``about`` identifies the files, so that changes are noticed; None if nothing does.  ``engine``
+    is the one that must read them, ``layout`` that of CSV and Excel files.
     """
 
     names: tuple[str, ...]
@@ -155,9 +137,9 @@ class Source:
 
 def check_columns(given: Any, wanted: Iterable[str], reading: Reading = AS_GUESSED) -> None:
     """Raise unless there are columns of these names."""
-    names, found = list(wanted), Source.from_data(given, reading=reading).names
-    if any(name not in found for name in names):
-        raise InvalidInputError(f"{given}: {missing_columns(names, found)}")
+    found = Source.from_data(given, reading=reading).names
+    with naming(given):
+        require_columns(wanted, found)
 
 
 def joined_dask() -> Any:
@@ -207,8 +189,7 @@ def _of_frame(frame: Any, names: Iterable[str], most: int) -> Iterator[Any]:
 
     is_arrow = isinstance(frame, pa.Table)
     table = frame if is_arrow else pa.Table.from_pandas(frame, preserve_index=False)
-    if any(name not in table.column_names for name in names):
-        raise InvalidInputError(missing_columns(names, table.column_names))
+    require_columns(names, table.column_names)
     yield from table.select(list(names)).combine_chunks().to_batches(most)
 
 
@@ -230,20 +211,20 @@ def _of_files(
 
     def look(place: Place) -> tuple[Any, list[tuple[int, Rows]], Layout | None]:
         """The schema, parts with the number of their first row, and the layout of text."""
-        form = format_of(place)
+        form, layout = format_of(place), None
         with plain_errors(place):
             if form == "parquet":
                 schema, parts = _of_parquet(place)
-                layout = None
+                check_distinct(sorted(schema.names))
             elif form == "excel":
                 with place.stream() as stream:
                     table, layout = read_sheet(stream, [*MISSING, *missing], reading)
                 schema, parts = table.schema, [(0, partial(_of_frame, table))]
             else:
-                layout = layout_of(place, reading)
-                schema = csv_schema(place, layout, missing, types)
-                parts = [(0, partial(csv_batches, place, layout, missing))]
-        check_names(place, schema.names)
+                with place.stream() as stream:
+                    layout = Layout.detect(stream, reading)
+                file = CSVFile(place, layout, missing)
+                schema, parts = file.schema(types), [(0, file.batches)]
         for name in place.keys:
             schema = schema.append(pa.field(name, kinds[name]))
         return schema, parts, layout

@@ -7,8 +7,9 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from sharpgp.calibration.predictors.base import Calibrated, Weights
+from sharpgp.calibration.predictors.base import Calibrated
 from sharpgp.calibration.predictors.by_score import ScoredPredictor
+from sharpgp.calibration.predictors.covariate_shift import Weights
 from sharpgp.calibration.predictors.known_groups import known_groups
 from sharpgp.calibration.predictors.seen_or_new import from_left_out
 from sharpgp.calibration.recalibrator import CalibrationPoints, Recalibrator, register

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from sharpgp._validation import as_features, as_labels, as_target, as_weights, check_choice
 from sharpgp.calibration.methods.cross_validation import split_points
-from sharpgp.calibration.predictors.base import Calibrated, Weights
+from sharpgp.calibration.predictors.base import Calibrated
 from sharpgp.calibration.predictors.by_class import ClassPredictor
 from sharpgp.calibration.predictors.by_score import ScoredPredictor
+from sharpgp.calibration.predictors.covariate_shift import Weights
 from sharpgp.calibration.predictors.known_groups import known_groups
 from sharpgp.calibration.predictors.seen_or_new import from_held_out
 from sharpgp.calibration.recalibrator import CalibrationPoints, Recalibrator, register

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Protocol, Self
 
-import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from sharpgp._forwarded import forwarded
 from sharpgp._ranks import whole_rank
 from sharpgp._stored import Maybe
 from sharpgp._validation import (
@@ -23,6 +23,12 @@ from sharpgp._validation import (
     as_target,
 )
 from sharpgp.calibration.cautions import warn_if_far, warn_if_unsupported, warn_of_dependence
+from sharpgp.calibration.predictors.covariate_shift import (
+    Ratio,
+    Weights,
+    weights_to_learn,
+    weights_to_predict,
+)
 from sharpgp.data.target_bounds import BoundedDistribution, Bounds
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
@@ -33,11 +39,6 @@ from sharpgp.models.model import Model, needed_gp
 
 #: Rows per block of predictions: memory grows with the answers only.
 ROWS_PER_BLOCK = 2**15
-
-
-#: ``(X (n, d)) -> weights (n,)``, both NumPy arrays; and weights, as given or by such a function.
-Ratio = Callable[[np.ndarray], ArrayLike]
-Weights = ArrayLike | Ratio
 
 
 class FittedModel(Protocol):
@@ -70,6 +71,9 @@ class Calibrated(ABC):
     n_cal: int | None
     counted: str = "points"
     bounds: Bounds | None = None
+    #: Weights of the calibration points, and the function of the inputs that gives them, if any.
+    weights: Tensor | None = None
+    ratio: Ratio | None = None
     # Attributes that any predictor may have in a file, besides those of its class.
     __stored__: ClassVar[dict[str, Any]] = {"bounds": Maybe(Bounds)}
     #: Predictor for points whose last feature is the number of a known group, if there are groups;
@@ -354,12 +358,12 @@ class Calibrated(ABC):
         """Warn if an end will come from a tail."""
 
     def _test_weights(self, X: Tensor, sample_weight: Any) -> Tensor | None:
-        """Weights [T] of points to predict; None for equal ones."""
-        return refuse_weights(sample_weight)
+        """Weights [T] of points to predict, in units of the largest calibration weight."""
+        return weights_to_predict(X, sample_weight, self.weights, self.ratio)
 
     def _new_weights(self, X: Tensor, sample_weight: Any) -> Tensor | None:
         """Weights [n] of points to learn from; None for equal ones."""
-        return refuse_weights(sample_weight)
+        return weights_to_learn(X, sample_weight, self.weights, self.ratio)
 
     def _features(self, X: Any) -> Tensor:
         return as_features(X, n_features=self.n_features, device=self.device)
@@ -396,39 +400,19 @@ class ModelPredictor(Calibrated):
     def _based_on(self) -> Any:
         return type(self.model).__name__ if self.gp is None else self.gp
 
-    @property
-    def gp(self) -> Posterior | None:
-        return self.model.gp
-
-    @property
-    def n_features(self) -> int:
-        return self.model.n_features
+    gp = forwarded("model.gp")
+    n_features = forwarded("model.n_features")
+    device = forwarded("model.device")
+    location = forwarded("model.location")
 
     @property
     def n_train(self) -> int:
         return len(self.model.y_train) if self.gp is None else super().n_train
 
-    @property
-    def device(self) -> torch.device:
-        return self.model.device
-
-    def location(self, X: Tensor) -> Tensor:
-        return self.model.location(X)
-
 
 def n_dense(gp: Posterior | None) -> int:
     """Points whose covariance is one dense matrix; 0 without a GP."""
     return 0 if gp is None else gp.n_dense
-
-
-def refuse_weights(sample_weight: ArrayLike) -> Tensor | None:
-    """None; raises if weights are given to a predictor without weights."""
-    if sample_weight is not None:
-        raise InvalidInputError(
-            "sample_weight: expected a model that was calibrated with weights, found one "
-            "without; give them to fit, too"
-        )
-    return None
 
 
 def in_blocks(ask: Callable[..., Tensor], *rows: Tensor | None) -> Tensor:

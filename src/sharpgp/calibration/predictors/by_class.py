@@ -13,12 +13,10 @@ from sharpgp._stored import ABSENT, Array, Maybe, Several, agree, stored
 from sharpgp._tail import Tail
 from sharpgp._validation import as_weights
 from sharpgp.calibration.cautions import warn_if_unsupported
-from sharpgp.calibration.predictors.base import Calibrated, ModelPredictor, Ratio
+from sharpgp.calibration.predictors.base import Calibrated, ModelPredictor
 from sharpgp.calibration.predictors.by_score import ScoredPredictor
-from sharpgp.calibration.predictors.covariate_shift import (
-    weights_to_learn,
-    weights_to_predict,
-)
+from sharpgp.calibration.predictors.covariate_shift import Ratio
+from sharpgp.data.folds import equal_rows, first_of_each
 from sharpgp.data.target_bounds import Bounds
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import InvalidInputError, warn
@@ -141,12 +139,12 @@ class ClassPredictor(ModelPredictor):
         return self.parts[0].model
 
     @property
-    def ratio(self) -> Ratio | None:
+    def ratio(self) -> Ratio | None:  # type: ignore[override]
         """The function that gives weights, if there is one."""
         return self.parts[0].ratio
 
     @property
-    def weights(self) -> Tensor | None:
+    def weights(self) -> Tensor | None:  # type: ignore[override]
         """Weights of the calibration points of all classes, if they have any."""
         found = [part.weights for part in self.parts if part.weights is not None]
         return torch.cat(found) if found else None
@@ -273,12 +271,6 @@ class ClassPredictor(ModelPredictor):
             other.parts = [part.with_bounds(bounds) for part in self.parts]
         return other
 
-    def _test_weights(self, X: Tensor, sample_weight: Any) -> Tensor | None:
-        return weights_to_predict(X, sample_weight, self.weights, self.ratio)
-
-    def _new_weights(self, X: Tensor, sample_weight: Any) -> Tensor | None:
-        return weights_to_learn(X, sample_weight, self.weights, self.ratio)
-
     def once(self) -> list[Tensor]:
         """Which calibration points [C_k] of each class count for it, each point once.
 
@@ -336,17 +328,10 @@ class ClassPredictor(ModelPredictor):
             torch.cat([getattr(part, name) for part in self.parts]) for name in ("X_cal", "y_cal")
         )
         if not whole or len(self.parts) > 2:  # a point may calibrate several parts
-            first = _first_of_equal(torch.cat([X_cal, y_cal.unsqueeze(-1)], -1))
+            rows = equal_rows(torch.cat([X_cal, y_cal.unsqueeze(-1)], -1))
+            first = first_of_each(rows).to(X_cal.device)
             X_cal, y_cal = X_cal[first], y_cal[first]
         return torch.cat([X, X_cal]), torch.cat([y, y_cal])
-
-
-def _first_of_equal(rows: Tensor) -> Tensor:
-    """Places at which rows first occur, in order."""
-    _, where = rows.unique(dim=0, return_inverse=True)
-    first = torch.full((int(where.max()) + 1,), len(rows), device=rows.device)
-    order = torch.arange(len(rows), device=rows.device)
-    return first.scatter_reduce(0, where, order, "amin").sort().values
 
 
 def _classes_of(

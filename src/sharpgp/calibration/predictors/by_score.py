@@ -17,12 +17,12 @@ from sharpgp.calibration.cautions import (
     warn_of_tail,
     warn_of_weights,
 )
-from sharpgp.calibration.predictors.base import Calibrated, ModelPredictor, Ratio, Weights
+from sharpgp.calibration.predictors.base import Calibrated, ModelPredictor
 from sharpgp.calibration.predictors.covariate_shift import (
+    Ratio,
+    Weights,
     require_positive,
     weights_at,
-    weights_to_learn,
-    weights_to_predict,
 )
 from sharpgp.calibration.predictors.window import last_rows, with_new_groups
 from sharpgp.calibration.ranks import Ranks, WiderRanks
@@ -141,11 +141,9 @@ class ScoredPredictor(ModelPredictor):
     """
 
     n_cal: int
-    weights: Tensor | None = None
     groups: Tensor | None = None
     labels: Tensor | None = None
     drawn: Tensor | None = None
-    ratio: Ratio | None = None
     draw: float | None = None
     law_cal: Law | None = None
 
@@ -417,10 +415,3 @@ class ScoredPredictor(ModelPredictor):
         """The same with other arguments of the constructor; bounds and known groups are left."""
         kept = {name: getattr(self, name) for name in _ARGUMENTS}
         return type(self)(**{**kept, "held": self.law_cal, **changed})
-
-    def _test_weights(self, X: Tensor, sample_weight: Any) -> Tensor | None:
-        """Weights [T] of test points, in units of the largest calibration weight."""
-        return weights_to_predict(X, sample_weight, self.weights, self.ratio)
-
-    def _new_weights(self, X: Tensor, sample_weight: Any) -> Tensor | None:
-        return weights_to_learn(X, sample_weight, self.weights, self.ratio)

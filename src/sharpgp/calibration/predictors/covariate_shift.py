@@ -1,12 +1,18 @@
 """Weights of points for a covariate shift: one for each point, or a function of the inputs."""
 
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from sharpgp._validation import as_weights
-from sharpgp.calibration.predictors.base import Ratio, refuse_weights
 from sharpgp.exceptions import InvalidInputError
+
+#: ``(X (n, d)) -> weights (n,)``, both NumPy arrays; and weights, as given or by such a function.
+Ratio = Callable[[np.ndarray], ArrayLike]
+Weights = ArrayLike | Ratio
 
 
 def weights_at(X: Tensor, ratio: Ratio) -> Tensor:
@@ -38,9 +44,9 @@ def weights_to_predict(
 
     The given ones, else those of the function, else the largest; None without weights.
     """
+    found = _given(X, sample_weight, weights, ratio)
     if weights is None:
-        return refuse_weights(sample_weight)
-    found = _given(X, sample_weight, ratio)
+        return None
     return X.new_ones(X.shape[0]) if found is None else found / weights.max()
 
 
@@ -48,10 +54,8 @@ def weights_to_learn(
     X: Tensor, sample_weight: Any, weights: Tensor | None, ratio: Ratio | None
 ) -> Tensor | None:
     """Weights [n] of new calibration points; None without weights."""
-    if weights is None:
-        return refuse_weights(sample_weight)
-    found = _given(X, sample_weight, ratio)
-    if found is None:
+    found = _given(X, sample_weight, weights, ratio)
+    if found is None and weights is not None:
         raise InvalidInputError(
             "sample_weight: expected weights for the new points, found none; the model was "
             "calibrated with weights"
@@ -59,7 +63,14 @@ def weights_to_learn(
     return found
 
 
-def _given(X: Tensor, sample_weight: Any, ratio: Ratio | None) -> Tensor | None:
-    if sample_weight is not None:
-        return as_weights(sample_weight, n_rows=X.shape[0], device=X.device)
-    return None if ratio is None else weights_at(X, ratio)
+def _given(
+    X: Tensor, sample_weight: Any, weights: Tensor | None, ratio: Ratio | None
+) -> Tensor | None:
+    if sample_weight is None:
+        return None if weights is None or ratio is None else weights_at(X, ratio)
+    if weights is None:
+        raise InvalidInputError(
+            "sample_weight: expected a model that was calibrated with weights, found one "
+            "without; give them to fit, too"
+        )
+    return as_weights(sample_weight, n_rows=X.shape[0], device=X.device)

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sharpgp._forwarded import forwarded
 from sharpgp.calibration.predictors.base import Calibrated
 from sharpgp.calibration.predictors.by_class import ClassPredictor
 from sharpgp.calibration.predictors.by_score import ScoredPredictor
@@ -21,10 +22,6 @@ class HeldOutView(ClassPredictor):
     points (``exact``).  ``beta`` comes from the scores of all of them, or of its class.  Coverage
     on average is therefore nominal up to one rank; widths, errors and coverage in parts of the data
     are what new points will have.  Points keep their order, or are sorted by class.
-
-    Parameters
-    ----------
-    calibrated : ScoredPredictor or ClassPredictor
 
     Examples
     --------
@@ -92,8 +89,5 @@ class _HeldOutModel(WrappedModel):
     def law(self, X: Tensor) -> Law:
         return self._law.take(X[:, 0].long())
 
-    def extended(self, X: Tensor, y: Tensor) -> Model:
-        return self.model.extended(X, y)
-
-    def updated(self, X: Tensor, y: Tensor) -> Model:
-        return self.model.updated(X, y)
+    extended = forwarded("model.extended")
+    updated = forwarded("model.updated")

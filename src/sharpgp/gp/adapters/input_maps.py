@@ -5,6 +5,7 @@ from typing import Self
 
 from torch import Tensor
 
+from sharpgp._forwarded import forwarded
 from sharpgp.gp.posterior import DataPosterior
 from sharpgp.gp.wrappers.wrapper import WrappedPosterior
 
@@ -51,13 +52,8 @@ class MappedPosterior(WrappedPosterior):
     def input_range(self) -> tuple[Tensor, Tensor]:
         return self._X.amin(0), self._X.amax(0)
 
-    @property
-    def X_train(self) -> Tensor:
-        return self._X
-
-    @property
-    def y_train(self) -> Tensor:
-        return self._y
+    X_train = forwarded("_X")
+    y_train = forwarded("_y")
 
     def mean(self, X: Tensor) -> Tensor:
         Z = self._map(X)

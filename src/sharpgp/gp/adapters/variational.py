@@ -8,6 +8,7 @@ from gpytorch.models import ApproximateGP
 from gpytorch.variational import UnwhitenedVariationalStrategy, VariationalStrategy
 from torch import Tensor
 
+from sharpgp._forwarded import forwarded
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.adapters.input_maps import Map
 from sharpgp.gp.adapters.parts import (
@@ -64,9 +65,7 @@ class VariationalPosterior(Posterior):
         self._jitter, self._extra = jitter, extra
         self._prior_mean = prior_mean
 
-    @property
-    def n_inverse(self) -> int:
-        return self.covariance.n_inverse
+    n_inverse = forwarded("covariance.n_inverse")
 
     @property
     def n_inducing(self) -> int:
@@ -76,9 +75,7 @@ class VariationalPosterior(Posterior):
     def n_features(self) -> int:
         return self._Z.shape[1]
 
-    @property
-    def device(self) -> torch.device:
-        return self._Z.device
+    device = forwarded("_Z.device")
 
     @property
     def n_dense(self) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sharpgp._forwarded import forwarded
 from sharpgp._stored import Maybe, Several, agree, stored
 from sharpgp.gp.directions import Directions
 from sharpgp.gp.kernels.covariance import ConstantVariance, Stationary
@@ -59,13 +60,8 @@ class FewLengthscales(ConstantVariance):
         agree("hyperparameters", self.names, self._names())
         agree("features of directions", len(self.directions.axes), self.n_features)
 
-    @property
-    def sharing(self) -> Directions:
-        return self.directions
-
-    @property
-    def n_lengthscales(self) -> int:
-        return self.directions.n_lengthscales
+    sharing = forwarded("directions")
+    n_lengthscales = forwarded("directions.n_lengthscales")
 
     def units(self, X: Tensor, y_units: Affine) -> Affine:
         return Affine.standardising(X, self.directions.ties or None)

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from sharpgp._forwarded import forwarded
 from sharpgp._stored import stored
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.dense import add_each_to_diagonal
@@ -77,13 +78,8 @@ class KnownNoise(Named):
         """The noise variance has no lengthscale."""
         return self.base.n_lengthscales
 
-    @property
-    def n_inverse(self) -> int:
-        return self.base.n_inverse
-
-    @property
-    def of_all_features(self) -> tuple[bool, ...]:
-        return self.base.of_all_features
+    n_inverse = forwarded("base.n_inverse")
+    of_all_features = forwarded("base.of_all_features")
 
     def units(self, X: Tensor, y_units: Affine) -> Affine:
         """Variances are in units of the target's variance."""

@@ -4,12 +4,10 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Self
 
-import torch
 from torch import Tensor
 
-from sharpgp.gp.directions import Directions
+from sharpgp._forwarded import forwarded
 from sharpgp.gp.posterior import DataPosterior, Start
-from sharpgp.gp.ties import Ties
 
 
 class WrappedPosterior(DataPosterior):
@@ -46,57 +44,25 @@ class WrappedPosterior(DataPosterior):
         """Targets [T] of the wrapped GP, from the user's at ``X`` [T, d]."""
         return y
 
-    @property
-    def n_train(self) -> int:
-        return self.base.n_train
-
-    @property
-    def n_features(self) -> int:
-        return self.base.n_features
-
-    @property
-    def n_inverse(self) -> int:
-        return self.base.n_inverse
-
-    @property
-    def ties(self) -> Ties | Directions | None:
-        return self.base.ties
-
-    @property
-    def weighted(self) -> bool:
-        return self.base.weighted
-
-    @property
-    def n_inducing(self) -> int | None:
-        return self.base.n_inducing
-
-    @property
-    def n_neighbours(self) -> int | None:
-        return self.base.n_neighbours
-
-    @property
-    def n_dense(self) -> int:
-        return self.base.n_dense
-
-    @property
-    def device(self) -> torch.device:
-        return self.base.device
-
-    @property
-    def input_range(self) -> tuple[Tensor, Tensor]:
-        return self.base.input_range
-
-    @property
-    def X_train(self) -> Tensor:
-        return self.base.X_train
-
-    @property
-    def y_train(self) -> Tensor:
-        return self.base.y_train
-
-    @property
-    def can_leave_out(self) -> bool:
-        return self.base.can_leave_out
+    n_train = forwarded("base.n_train")
+    n_features = forwarded("base.n_features")
+    n_inverse = forwarded("base.n_inverse")
+    ties = forwarded("base.ties")
+    weighted = forwarded("base.weighted")
+    n_inducing = forwarded("base.n_inducing")
+    n_neighbours = forwarded("base.n_neighbours")
+    n_dense = forwarded("base.n_dense")
+    device = forwarded("base.device")
+    input_range = forwarded("base.input_range")
+    X_train = forwarded("base.X_train")
+    y_train = forwarded("base.y_train")
+    can_leave_out = forwarded("base.can_leave_out")
+    jitter = forwarded("base.jitter")
+    loo = forwarded("base.loo")
+    left_out = forwarded("base.left_out")
+    loo_log_density = forwarded("base.loo_log_density")
+    log_likelihood = forwarded("base.log_likelihood")
+    scored_rows = forwarded("base.scored_rows")
 
     def keeping_together(self, groups: Tensor | None) -> Self:
         return self._around(self.base.keeping_together(groups), self.X_train, self.y_train)
@@ -106,21 +72,6 @@ class WrappedPosterior(DataPosterior):
 
     def sigma(self, theta: Tensor, X: Tensor) -> Tensor:
         return self.base.sigma(theta, self._inputs(X))
-
-    def jitter(self, theta: Tensor) -> Tensor:
-        return self.base.jitter(theta)
-
-    def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        return self.base.loo(theta)
-
-    def left_out(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        return self.base.left_out(rows)
-
-    def loo_log_density(self) -> Tensor:
-        return self.base.loo_log_density()
-
-    def log_likelihood(self) -> float:
-        return self.base.log_likelihood()
 
     def conditioned_on(self, X: Tensor, y: Tensor) -> Self:
         return self.conditioned_by(lambda base, *data: base.conditioned_on(*data), X, y)
@@ -133,10 +84,6 @@ class WrappedPosterior(DataPosterior):
     ) -> Self:
         """The same wrapper around what ``condition`` makes of the wrapped GP and its data."""
         return self._around(condition(self.base, self._inputs(X), self._targets(X, y)), X, y)
-
-    @property
-    def scored_rows(self) -> Tensor:
-        return self.base.scored_rows
 
     def at_rows(self, rows: Tensor) -> Self:
         return self._around(self.base.at_rows(rows), self.X_train[rows], self.y_train[rows])

@@ -169,7 +169,8 @@ class Side:
         elif start is None:
             self.search.from_theta_R(self._levels(groups[0]), budget, _EVALUATIONS[0])
         else:
-            self._run(groups[0], start, *self._box(groups[0]), budget, _EVALUATIONS[0], 1e-4)
+            levels, ends = self._levels(groups[0]), self._box(groups[0])
+            self.search.run(levels, start, *ends, budget, _EVALUATIONS[0], 1e-4)
         self._update()
         depth = 0
         while len(groups) < len(self.knots) and budget.left > 0:
@@ -299,7 +300,7 @@ class Side:
         start, gain = search.visited.best_inside(lower, upper, weights)
         if search.on_plateau and gain > STALLED:
             start = search.problem.family.second_start
-        self._run(group, start, lower, upper, budget, most, 1e-3)
+        self.search.run(self._levels(group), start, lower, upper, budget, most, 1e-3)
         self._update()
 
     def _search_jointly(self, budget: Budget) -> None:
@@ -335,18 +336,6 @@ class Side:
         found = minimise(evaluate, start.ravel(), *ends, most=most, tolerance=1e-4, maxls=8)
         budget.failed += len(found.failures)
         self._update()
-
-    def _run(
-        self,
-        group: list[int],
-        start: np.ndarray,
-        lower: np.ndarray,
-        upper: np.ndarray,
-        budget: Budget,
-        most: int,
-        tolerance: float,
-    ) -> None:
-        self.search.run(self._levels(group), start, lower, upper, budget, most, tolerance)
 
     def _box(self, group: list[int]) -> tuple[np.ndarray, np.ndarray]:
         """Bounds that the neighbours of some knots leave them."""
