@@ -148,7 +148,7 @@ def test_documented_defaults_are_those_of_the_code():
     pool = Policy.choose(300, 8).pool
     gps = [name for name in pool if is_kernel_name(name)]
     assert (len(gps), len(set(pool) & set(TREES))) == (3, 1)  # "three kernels, a forest"
-    assert "GPs with three kernels and a forest" in text_of(CHOOSING)
+    assert "GPs with three kernels, a forest and [a network]" in text_of(CHOOSING)
     assert len(POOLS["low"]) == 1
 
 

@@ -1,18 +1,18 @@
-"""Attributes and methods that are those of another object."""
+"""Attributes that are those of another object."""
 
 from operator import attrgetter
 from typing import Any
 
 
 def forwarded(path: str) -> Any:
-    """A property that is an attribute, or a method, of another object.
+    """A property that is an attribute of another object.
 
     Examples
     --------
     >>> class Named:
     ...     text = "a"
-    ...     upper = forwarded("text.upper")
-    >>> Named().upper()
-    'A'
+    ...     doc = forwarded("text.__doc__")
+    >>> Named().doc == str.__doc__
+    True
     """
     return property(attrgetter(path), doc=f"``self.{path}``.")

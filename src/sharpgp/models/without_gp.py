@@ -29,11 +29,11 @@ class RefittedModel(Learner):
 
     Examples
     --------
-    >>> from torch import std_mean
+    >>> import torch
     >>> from sharpgp.models.laws import Normal
     >>> class Flat(RefittedModel):
     ...     def law(self, X):
-    ...         return Normal(*(part.expand(len(X)) for part in std_mean(self.y_train)[::-1]))
+    ...         return Normal(*(part.expand(len(X)) for part in torch.std_mean(self.y_train)[::-1]))
     ...
     ...     def relearned(self, X, y, labels, seed):
     ...         return Flat(X, y)

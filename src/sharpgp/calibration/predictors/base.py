@@ -403,11 +403,13 @@ class ModelPredictor(Calibrated):
     gp = forwarded("model.gp")
     n_features = forwarded("model.n_features")
     device = forwarded("model.device")
-    location = forwarded("model.location")
 
     @property
     def n_train(self) -> int:
         return len(self.model.y_train) if self.gp is None else super().n_train
+
+    def location(self, X: Tensor) -> Tensor:
+        return self.model.location(X)
 
 
 def n_dense(gp: Posterior | None) -> int:

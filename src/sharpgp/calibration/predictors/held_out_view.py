@@ -5,7 +5,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sharpgp._forwarded import forwarded
 from sharpgp.calibration.predictors.base import Calibrated
 from sharpgp.calibration.predictors.by_class import ClassPredictor
 from sharpgp.calibration.predictors.by_score import ScoredPredictor
@@ -89,5 +88,8 @@ class _HeldOutModel(WrappedModel):
     def law(self, X: Tensor) -> Law:
         return self._law.take(X[:, 0].long())
 
-    extended = forwarded("model.extended")
-    updated = forwarded("model.updated")
+    def extended(self, X: Tensor, y: Tensor) -> Model:
+        return self.model.extended(X, y)
+
+    def updated(self, X: Tensor, y: Tensor) -> Model:
+        return self.model.updated(X, y)

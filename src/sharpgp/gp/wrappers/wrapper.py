@@ -57,11 +57,6 @@ class WrappedPosterior(DataPosterior):
     X_train = forwarded("base.X_train")
     y_train = forwarded("base.y_train")
     can_leave_out = forwarded("base.can_leave_out")
-    jitter = forwarded("base.jitter")
-    loo = forwarded("base.loo")
-    left_out = forwarded("base.left_out")
-    loo_log_density = forwarded("base.loo_log_density")
-    log_likelihood = forwarded("base.log_likelihood")
     scored_rows = forwarded("base.scored_rows")
 
     def keeping_together(self, groups: Tensor | None) -> Self:
@@ -72,6 +67,21 @@ class WrappedPosterior(DataPosterior):
 
     def sigma(self, theta: Tensor, X: Tensor) -> Tensor:
         return self.base.sigma(theta, self._inputs(X))
+
+    def jitter(self, theta: Tensor) -> Tensor:
+        return self.base.jitter(theta)
+
+    def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        return self.base.loo(theta)
+
+    def left_out(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        return self.base.left_out(rows)
+
+    def loo_log_density(self) -> Tensor:
+        return self.base.loo_log_density()
+
+    def log_likelihood(self) -> float:
+        return self.base.log_likelihood()
 
     def conditioned_on(self, X: Tensor, y: Tensor) -> Self:
         return self.conditioned_by(lambda base, *data: base.conditioned_on(*data), X, y)

@@ -4,7 +4,6 @@ from typing import Self
 
 from torch import Tensor
 
-from sharpgp._forwarded import forwarded
 from sharpgp._stored import stored
 from sharpgp.gp.posterior import Posterior
 from sharpgp.models.model import GPModel
@@ -27,8 +26,11 @@ class PosteriorModel(GPModel):
     def __init__(self, posterior: Posterior) -> None:
         self.posterior = posterior
 
-    location = forwarded("posterior.mean")
-    location_and_spread = forwarded("posterior.mean_and_sigma")
+    def location(self, X: Tensor) -> Tensor:
+        return self.posterior.mean(X)
+
+    def location_and_spread(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        return self.posterior.mean_and_sigma(X)
 
     def extended(self, X: Tensor, y: Tensor) -> Self:
         return type(self)(self.posterior.extended(X, y))
