@@ -33,8 +33,8 @@ MIN_GROUPS, MIN_ROWS_PER_GROUP = 10, 2
 #: Neighbouring targets are correlated beyond this many standard errors; without a date column the
 #: correlation itself must also exceed the second number.
 CHAIN, MIN_CHAIN = 5.0, 0.3
-#: (rows, seconds) of a default fit, from docs/choosing.md; log-linear in between.
-_FIT_SECONDS = ((100, 6.0), (300, 17.0), (1000, 63.0), (2000, 140.0))
+#: (rows, seconds) of a default fit, from docs/evidence.md; log-linear between and beyond.
+_FIT_SECONDS = ((100, 3.0), (300, 6.0), (1000, 16.0), (10_000, 80.0))
 
 
 @dataclass(frozen=True)
@@ -544,12 +544,12 @@ def _looks(values: Values) -> str:
 
 
 def _seconds(n_rows: float) -> float:
-    """Seconds of a fit: log-linear interpolation, extrapolated beyond the last two."""
+    """Seconds of a fit: log-linear interpolation, and extrapolation by the last two."""
     rows, seconds = (np.log([pair[k] for pair in _FIT_SECONDS]) for k in (0, 1))
     slope = (seconds[-1] - seconds[-2]) / (rows[-1] - rows[-2])
     x = math.log(max(float(n_rows), 1.0))
     if x > rows[-1]:
-        return math.exp(seconds[-1] + 1.5 * slope * (x - rows[-1]))
+        return math.exp(seconds[-1] + slope * (x - rows[-1]))
     return math.exp(float(np.interp(x, rows, seconds)))
 
 
