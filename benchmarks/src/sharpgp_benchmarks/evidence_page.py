@@ -566,8 +566,8 @@ def coco(r: Results) -> str:
     ]
     head = ["functions", *(f"`{name}`" for name in methods), "best of 2009"]
     return (
-        "**Reduced**: one instance of each of the 24 functions of bbob instead of 15, 20 evaluations "
-        "an input instead of 100. Share of the 51 targets from 100 to 1e-8 above the "
+        "**Reduced**: one instance of each of the 24 functions of bbob (two of each group with 5 "
+        "inputs) instead of 15, 20 evaluations an input instead of 100. Share of the 51 targets from 100 to 1e-8 above the "
         "optimum that are reached, in %, with the standard error over functions and the rank; the "
         "best of 2009 was another algorithm for each function. On one instance, the first two of a "
         "group differ by less than twice their errors.\n\n"
