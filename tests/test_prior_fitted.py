@@ -6,6 +6,7 @@ import torch
 
 from sharpgp import SharpGPRegressor
 from sharpgp.exceptions import InvalidInputError
+from sharpgp.models import prior_fitted
 from sharpgp.models.prior_fitted import (
     PRIOR,
     PriorFitted,
@@ -152,6 +153,23 @@ def test_further_rows_are_context():
     grown = PriorFitted(X[:40], y[:40]).extended(X[40:50], y[40:50])
     whole = PriorFitted(X[:50], y[:50])
     assert torch.equal(grown.law(X[50:]).location, whole.law(X[50:]).location)
+
+
+def test_a_context_is_remembered_from_the_second_question_on():
+    X, y = tensors(60)
+    model = PriorFitted(X[:50], y[:50])
+    first = model.law(X[50:]).location
+    assert not prior_fitted._MEMORIES[model]
+    second = model.law(X[50:]).location
+    assert prior_fitted._MEMORIES[model]
+    for again in (second, model.law(X[50:]).location):
+        assert torch.equal(first, again)
+
+
+def test_attention_by_products_of_pairs_is_attention():
+    q, k, v = torch.randn(3, 2, 4, 5, 8, generator=torch.Generator().manual_seed(0)).unbind()
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+    torch.testing.assert_close(prior_fitted._attended_pairwise(q, k, v), expected)
 
 
 def test_a_context_is_a_part_of_many_rows():

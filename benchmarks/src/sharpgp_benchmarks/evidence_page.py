@@ -27,8 +27,9 @@ HEAD = """# Evidence
 
 Each claim of these pages, the numbers behind it, and the command that printed them. `sharpgp bench evidence-page` writes
 this page from `benchmarks/results`; `runs.csv` there has machine, date and version of every run. Where a version is
-named, part of the numbers is from a default that learned from all rows up to 2,000. `--data-home FOLDER` names a folder
-with further data sets (`sharpgp datasets`).
+named, part of the numbers is from a default that learned from all rows up to 2,000. [The network](guides/prior.md) joined the
+default on 2026-11-19: runs of versions before b41806c, or without one, are without it; among them are the tables of *Other
+libraries* and *Whole numbers*. `--data-home FOLDER` names a folder with further data sets (`sharpgp datasets`).
 
 *Score* is the interval score: width plus $2/(1-c)$ times the distance of each miss, smaller is better. *RK* is
 `"kuleshov18"`, rescaling by ranks of held-out scores. Ratios are geometric means over data sets, on the same rows. The

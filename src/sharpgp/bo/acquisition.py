@@ -144,6 +144,16 @@ class CalibratedLogExpectedImprovement(_OfCalibrated):
     ----------
     S. Ament, S. Daulton, D. Eriksson, M. Balandat and E. Bakshy, "Unexpected Improvements to
     Expected Improvement for Bayesian Optimization", NeurIPS 2023.
+
+    Examples
+    --------
+    >>> from sharpgp import Vanilla
+    >>> from sharpgp.gp.training import train
+    >>> X = torch.linspace(-1, 1, 60, dtype=torch.float64)[:, None]
+    >>> model = Vanilla().fit(train(X, -(X[:, 0] - 0.3).square())[0], None, None)
+    >>> improvement = CalibratedLogExpectedImprovement(model, best_f=-0.01)
+    >>> bool(improvement(X[40:41]) > improvement(X[:1]))
+    True
     """
 
     def __init__(

@@ -232,6 +232,15 @@ class Optimiser:
         while all results are the same.  With ``amount=0`` it stays near 1 in a continuous space,
         where some point is always a little better: name the gain that would be worth these runs.
         ``among`` is as in :meth:`ask`.
+
+        Examples
+        --------
+        >>> loop = Optimiser([(0, 1)], design=4, maximize=False)
+        >>> for _ in range(12):
+        ...     x = loop.ask()
+        ...     loop.tell(x, (x[0] - 0.3) ** 2)
+        >>> loop.remaining(amount=0.1) < 0.05
+        True
         """
         if not (isinstance(amount, Real) and 0.0 <= amount < math.inf):
             raise InvalidInputError(f"amount: expected a nonnegative number, found {amount!r}")

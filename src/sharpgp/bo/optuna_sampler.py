@@ -31,6 +31,14 @@ class OptunaSampler:
     seed : int
     **settings
         Those of :class:`~sharpgp.bo.Optimiser`: ``acquisition``, ``design`` and so on.
+
+    Examples
+    --------
+    ::
+
+        sampler = OptunaSampler(seed=0)
+        study = optuna.create_study(sampler=sampler, direction="maximize")
+        study.optimize(objective, n_trials=200, callbacks=[sampler.stop(amount=0.01)])
     """
 
     def __init__(self, *, seed: int = 0, **settings: Any) -> None:
@@ -49,7 +57,7 @@ class OptunaSampler:
     def stop(
         self, probability: float = 0.05, *, amount: float, runs: int = 50
     ) -> "Callable[[Study, FrozenTrial], None]":
-        """``callbacks=[sampler.stop(amount=...)]``; see :meth:`~sharpgp.bo.Optimiser.stop`."""
+        """A callback that ends the study; see :meth:`~sharpgp.bo.Optimiser.stop`."""
 
         def callback(study: Any, trial: Any) -> None:
             with _one_at_a_time:

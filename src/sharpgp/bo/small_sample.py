@@ -157,7 +157,12 @@ def leave_one_out_scores(posterior: ExactPosterior) -> Tensor:
 def joint_draws(
     predictor: SmallSamplePredictor, X: Tensor, n: int, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Joint draws [n, T] at ``X`` [T, D] by a latent predictor, in the manner of ``as_botorch``."""
+    r"""Joint draws [n, T] of the function at ``X`` [T, D], with calibrated marginals.
+
+    A draw of the GP has the normal scores ``u(x) = (f(x) - mu(x)) / sigma(x)``, which depend on one
+    another as the GP says; the function is then drawn as ``mu(x) + F^-1(Phi(u(x))) sigma(x)`` with
+    the law ``F`` of the scores.  The predictor is a latent one: of the function, without noise.
+    """
     with torch.no_grad():
         L = cholesky(predictor.posterior.latent_covariance(X, X))[0]
         noise = torch.randn(len(X), n, dtype=X.dtype, generator=generator)
@@ -171,8 +176,9 @@ def joint_draws(
 def probability_of_gain(draws: Tensor, amount: float, runs: int) -> float:
     """Probability that ``runs`` more runs find a point better than the best by over ``amount``.
 
-    ``draws`` [n, T + 1] are of the function at the best point that was run, and at candidates all
-    over the space and around the best points.  Those likeliest to gain so much are tried.
+    ``P(max_(i <= runs) f(x_i) > f(x_0) + amount)`` over joint ``draws`` [n, T + 1] of the function:
+    at the best point ``x_0`` that was run, and at candidates all over the space and around the best
+    points, of which ``x_1, x_2, ...`` are those likeliest to gain so much.
     """
     gains = draws[:, 1:] - draws[:, :1] > amount
     tried = gains.sum(0).topk(min(runs, gains.shape[1])).indices

@@ -59,7 +59,9 @@ class Shape:
 
 @stored("PriorFitted", _X=Array("N d"), _y=Array("N"))
 class PriorFitted(RefittedModel):
-    """The network's predictions from rows ``X`` [N, d] and targets ``y`` [N]: a part of many.
+    """The network's predictions from rows ``X`` [N, d] and targets ``y`` [N].
+
+    Of more than 1,024 rows, as many drawn at random are the context.
 
     Examples
     --------
