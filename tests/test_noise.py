@@ -6,7 +6,7 @@ import torch
 
 from sharpgp import SharpGPRegressor
 from sharpgp.data.noise import as_variances, from_replicates, merge_replicates
-from sharpgp.data.rows import Rows
+from sharpgp.data.rows import LabelledRows
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.exact.posterior import ExactPosterior
 from sharpgp.gp.kernels.by_name import NamedKernel, make_covariance
@@ -97,7 +97,7 @@ def test_replicates_are_merged_exactly():
     X, _, _ = data(20)
     X = np.repeat(X, 3, axis=0)
     y, v = np.sin(X[:, 0]) + RNG.normal(0, 0.3, 60), RNG.uniform(0.01, 0.5, 60)
-    few = merge_replicates(Rows(np.column_stack([X, v]), y, known_noise=True))
+    few = merge_replicates(LabelledRows(np.column_stack([X, v]), y, known_noise=True))
     assert len(few) == 20
     theta = torch.tensor([0.7, 1.3, 1e-300], dtype=torch.float64)  # no noise beyond the known
     new = torch.tensor(np.column_stack([np.linspace(-2, 2, 9), np.zeros(9)]))

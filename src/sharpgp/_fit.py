@@ -31,7 +31,7 @@ from sharpgp.data.inputs import (
 )
 from sharpgp.data.noise import merge_replicates
 from sharpgp.data.rows import (
-    Rows,
+    LabelledRows,
     drop_repetition,
     has_known_inputs,
     have_one_target,
@@ -113,8 +113,8 @@ def update(estimator: Any, X: Tensor, y: Any, sample_weight: Any, *, refit: bool
 
 def _fit_rows(
     estimator: Any,
-    train: Rows,
-    cal: Rows | None,
+    train: LabelledRows,
+    cal: LabelledRows | None,
     weights: Any,
     drawn: np.ndarray | None = None,
 ) -> None:
@@ -209,7 +209,7 @@ def _fit_rows(
         estimator.group_scores_ = joint
 
 
-def _distinct_targets(rows: Rows) -> np.ndarray:
+def _distinct_targets(rows: LabelledRows) -> np.ndarray:
     """The targets, without those of copies of other rows."""
     if not has_known_inputs(rows):
         return rows.y
@@ -218,8 +218,8 @@ def _distinct_targets(rows: Rows) -> np.ndarray:
 
 
 def _rows_to_fit(
-    train: Rows, cal: Rows | None, method: Recalibrator, seed: int
-) -> tuple[Rows, Repeats | None, Rows | None]:
+    train: LabelledRows, cal: LabelledRows | None, method: Recalibrator, seed: int
+) -> tuple[LabelledRows, Repeats | None, LabelledRows | None]:
     """Rows that models are fitted to, which rows they stand for, and rows that calibrate.
 
     Of rows with equal inputs, some stand for all, see :mod:`sharpgp.models.repeats`.
@@ -246,7 +246,7 @@ def _rows_to_fit(
         worth = np.bincount(fitted) / np.bincount(labels)
         own = own_variance(train.y, labels)
         found = Repeats(X, y, of, of[rows], own, float(worth[fitted].mean()))
-        return Rows(train.X[rows], targets), found, cal
+        return LabelledRows(train.X[rows], targets), found, cal
     few = train.groups is None and not has_known_inputs(train)
     if few or not have_one_target(labels, train.y):
         return train, None, cal

@@ -40,7 +40,7 @@ from sharpgp.data.encoding import Encoded
 from sharpgp.data.folds import equal_rows
 from sharpgp.data.inputs import encode_rows, plain, read_features, seed_of, training_data
 from sharpgp.data.inputs import read_targets as without_marks
-from sharpgp.data.rows import Rows, split_rows, unrepeated_rows
+from sharpgp.data.rows import LabelledRows, split_rows, unrepeated_rows
 from sharpgp.data.target_bounds import bounds_of_output
 from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.exchangeability import moved_features, names_of_features
@@ -214,11 +214,11 @@ def _by_side(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     return {name: value for name, value in given.items() if name not in theirs}, theirs
 
 
-def _as_rows(table: _Table, y: np.ndarray) -> Rows:
+def _as_rows(table: _Table, y: np.ndarray) -> LabelledRows:
     groups = table.given.get("groups")
     if groups is not None:
         groups = np.unique(plain(groups), return_inverse=True)[1].reshape(-1)
-    return Rows(_features(table.X), y, groups)
+    return LabelledRows(_features(table.X), y, groups)
 
 
 def _row_numbers(Y: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ from sklearn.utils import _safe_indexing
 from sharpgp._validation import as_numpy, as_target, as_weights
 from sharpgp.data.inputs import drop_missing_targets, plain, read_features, training_data
 from sharpgp.data.noise import with_noise
-from sharpgp.data.rows import Rows, drop_repetition, group_names, group_numbers
+from sharpgp.data.rows import LabelledRows, drop_repetition, group_names, group_numbers
 from sharpgp.exceptions import InvalidInputError
 
 
@@ -26,7 +26,7 @@ def labelled_rows(
     noise_cal: Any = None,
     sample_weight: Any = None,
     sample_weight_cal: Any = None,
-) -> tuple[Rows, Rows | None, Any]:
+) -> tuple[LabelledRows, LabelledRows | None, Any]:
     """Training rows, calibration rows if given, and weights of the rows that calibrate.
 
     Column names, encoding and usual noise are set on the estimator on the way.
@@ -53,9 +53,9 @@ def labelled_rows(
     vars(estimator).pop("group_names_", None)
     if groups is not None:
         estimator.group_names_ = group_names(groups, groups_cal)
-    train = Rows(X, y, of_train)
+    train = LabelledRows(X, y, of_train)
     if X_cal is not None:
-        cal = Rows(X_cal, y_cal, of_cal)
+        cal = LabelledRows(X_cal, y_cal, of_cal)
     weights = sample_weight_cal
     if not (weights is None or callable(weights)):
         weights = as_numpy(as_weights(plain(weights), n_rows=n_cal or len(y)))

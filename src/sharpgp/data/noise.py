@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from sharpgp.data.inputs import plain
-from sharpgp.data.rows import Rows
+from sharpgp.data.rows import LabelledRows
 from sharpgp.exceptions import InvalidInputError
 
 #: From this many replicates, a row's variance is estimated from them alone.
@@ -68,8 +68,8 @@ def as_variances(noise: Any, n_rows: int) -> np.ndarray:
 
 
 def with_noise(
-    train: Rows, cal: Rows | None, noise: Any, noise_cal: Any
-) -> tuple[Rows, Rows | None, float]:
+    train: LabelledRows, cal: LabelledRows | None, noise: Any, noise_cal: Any
+) -> tuple[LabelledRows, LabelledRows | None, float]:
     """Rows with variances as last feature, and the usual variance."""
     if noise is None or (cal is None) != (noise_cal is None):
         given = "noise" if noise_cal is None else "noise_cal"
@@ -83,14 +83,16 @@ def with_noise(
     else:
         variances = as_variances(noise, len(train))
     usual = float(np.median(variances))
-    train = Rows(np.column_stack([train.X, variances]), train.y, train.groups, known_noise=True)
+    train = LabelledRows(
+        np.column_stack([train.X, variances]), train.y, train.groups, known_noise=True
+    )
     if cal is not None:
         X_cal = np.column_stack([cal.X, as_variances(noise_cal, len(cal))])
-        cal = Rows(X_cal, cal.y, cal.groups, known_noise=True)
+        cal = LabelledRows(X_cal, cal.y, cal.groups, known_noise=True)
     return train, cal, usual
 
 
-def merge_replicates(rows: Rows) -> Rows:
+def merge_replicates(rows: LabelledRows) -> LabelledRows:
     """Merge replicates: rows of a group that agree in all features but the variance.
 
     They stay in order.
@@ -98,7 +100,7 @@ def merge_replicates(rows: Rows) -> Rows:
     Examples
     --------
     >>> X = np.array([[0.0, 1.0], [0.0, 1.0], [5.0, 2.0]])
-    >>> rows = Rows(X, np.array([1.0, 3.0, 7.0]), known_noise=True)
+    >>> rows = LabelledRows(X, np.array([1.0, 3.0, 7.0]), known_noise=True)
     >>> merge_replicates(rows).X.tolist(), merge_replicates(rows).y.tolist()
     ([[0.0, 0.5], [5.0, 2.0]], [2.0, 7.0])
     """
@@ -115,7 +117,9 @@ def merge_replicates(rows: Rows) -> Rows:
     X = rows.X[first].copy()
     exact = np.bincount(where, variances == 0.0) > 0
     X[:, -1] = np.where(exact, 0.0, unit / total)
-    return Rows(X, mean, None if rows.groups is None else rows.groups[first], known_noise=True)
+    return LabelledRows(
+        X, mean, None if rows.groups is None else rows.groups[first], known_noise=True
+    )
 
 
 def from_replicates(X: np.ndarray, y: np.ndarray) -> np.ndarray:

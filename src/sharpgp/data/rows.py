@@ -20,7 +20,7 @@ from sharpgp.policy import SCORED_ROWS
 
 
 @dataclass(frozen=True)
-class Rows:
+class LabelledRows:
     """Labelled rows: ``X`` (n, d), ``y`` (n,), and group numbers (n,) or None.
 
     With ``known_noise`` the last column of ``X`` is the variance of the noise of each row, with
@@ -33,7 +33,7 @@ class Rows:
     known_noise: bool = False
     weighted: bool = False
 
-    def __getitem__(self, rows: np.ndarray) -> "Rows":
+    def __getitem__(self, rows: np.ndarray) -> "LabelledRows":
         groups = None if self.groups is None else self.groups[rows]
         return replace(self, X=self.X[rows], y=self.y[rows], groups=groups)
 
@@ -55,7 +55,7 @@ class Rows:
         keys = [self.inputs] if self.groups is None else [self.inputs, self.groups[:, None]]
         return equal_rows(torch.from_numpy(np.column_stack(keys))).numpy()
 
-    def joined(self, other: "Rows") -> "Rows":
+    def joined(self, other: "LabelledRows") -> "LabelledRows":
         """These rows, then others."""
         groups = None
         if self.groups is not None and other.groups is not None:
@@ -131,7 +131,9 @@ def append_group_numbers(estimator: Any, X: Tensor, groups: Any) -> tuple[Any, T
     return predictor, torch.cat([X, X.new_tensor(asked).unsqueeze(-1)], -1)
 
 
-def drop_repetition(train: Rows, cal: Rows | None, weights: Any) -> tuple[Rows, Rows | None, Any]:
+def drop_repetition(
+    train: LabelledRows, cal: LabelledRows | None, weights: Any
+) -> tuple[LabelledRows, LabelledRows | None, Any]:
     """Drop copies, with a warning, if the whole table was repeated.
 
     Calibration rows stay as they are.
@@ -144,7 +146,7 @@ def drop_repetition(train: Rows, cal: Rows | None, weights: Any) -> tuple[Rows, 
     return train, cal, weights
 
 
-def unrepeated_rows(rows: Rows) -> np.ndarray:
+def unrepeated_rows(rows: LabelledRows) -> np.ndarray:
     """Indices of all rows; of the first of each, with a warning, if a table was repeated."""
     labels = rows.input_numbers()
     if rows.weighted or not is_repeated(labels, rows.y):
@@ -154,7 +156,7 @@ def unrepeated_rows(rows: Rows) -> np.ndarray:
     return first
 
 
-def has_known_inputs(rows: Rows) -> bool:
+def has_known_inputs(rows: LabelledRows) -> bool:
     """Whether known inputs and new ones are calibrated apart.
 
     They are where inputs repeat, unless inputs are so few that all new rows repeat them, or there
@@ -163,9 +165,9 @@ def has_known_inputs(rows: Rows) -> bool:
     Examples
     --------
     >>> X = np.arange(40.0)[:, None]
-    >>> has_known_inputs(Rows(X, X[:, 0])), has_known_inputs(Rows(X // 2, X[:, 0]))
+    >>> has_known_inputs(LabelledRows(X, X[:, 0])), has_known_inputs(LabelledRows(X // 2, X[:, 0]))
     (False, True)
-    >>> has_known_inputs(Rows(X % 2, X[:, 0]))
+    >>> has_known_inputs(LabelledRows(X % 2, X[:, 0]))
     False
     """
     return rows.groups is None and len(rows.labels().unique()) < len(rows)
@@ -173,7 +175,7 @@ def has_known_inputs(rows: Rows) -> bool:
 
 def join_earlier(
     calibrated: Any, X: Tensor, y: Tensor, *, grouped: bool, known_noise: bool = False
-) -> tuple[Rows, Callable[..., Any] | None]:
+) -> tuple[LabelledRows, Callable[..., Any] | None]:
     """All points of a predictor followed by new ones, and its function of weights."""
     if grouped:
         raise InvalidInputError(
@@ -188,11 +190,11 @@ def join_earlier(
         )
     X_old, y_old = calibrated.labelled_data()
     X, y = torch.cat([X_old, X]), torch.cat([y_old, y])
-    return Rows(as_numpy(X), as_numpy(y), known_noise=known_noise), weights
+    return LabelledRows(as_numpy(X), as_numpy(y), known_noise=known_noise), weights
 
 
 def split_rows(
-    rows: Rows, cal_size: float, seed: int | None, *, by_row: bool
+    rows: LabelledRows, cal_size: float, seed: int | None, *, by_row: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Rows to train on, rows to calibrate with, and which of these were drawn one by one.
 
