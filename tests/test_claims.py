@@ -13,26 +13,22 @@ import transcripts
 from sharpgp import SharpGPRegressor
 from sharpgp._ranks import points_needed
 from sharpgp._validation import LARGEST_TARGET
-from sharpgp.calibration import known_methods
 from sharpgp.calibration.cautions import MIN_ROWS_CV, MIN_ROWS_PER_HYPERPARAMETER
 from sharpgp.calibration.methods.cv_plus import CVPlus
 from sharpgp.calibration.predictors.by_class import MIN_ROWS_PER_CLASS
 from sharpgp.calibration.ranks import DEFAULT_GRID
 from sharpgp.calibration.recalibrator import chosen_recalibrator
-from sharpgp.cli.options import BASES, CALIBRATIONS
 from sharpgp.data.column import MAX_CATEGORIES
 from sharpgp.data.inputs import MIN_TARGET
 from sharpgp.data.suspicions import _NEXT, _TIMES_AS_FAR, MIN_MIDDLE_SPREAD
-from sharpgp.estimator import BaseName, CalibrationName
 from sharpgp.gp.compute import MAX_ROWS_BATCHED, MAX_ROWS_ONE_THREAD, MIN_ROWS_GPU
 from sharpgp.gp.dense import JITTER_SCHEDULE
-from sharpgp.gp.kernels.by_name import KERNELS, is_kernel_name
 from sharpgp.gp.priors import ENOUGH_PER_HYPERPARAMETER, LEAST_PER_HYPERPARAMETER
 from sharpgp.gp.training import _STARTS, _TRIED_FOR, NOISE_FLOOR
 from sharpgp.metrics.report import MIN_ROWS_CONDITIONAL
-from sharpgp.models.prior_fitted import PRIOR
 from sharpgp.models.trees.forests import MOST_GROWN_ON, MOST_IN_LEAVES
 from sharpgp.models.trees.tree_model import MOST_LEFT_OUT, TREES
+from sharpgp.names import CALIBRATIONS, is_kernel_name
 from sharpgp.policy import (
     EXACT_ROWS,
     FEW_LEARNINGS,
@@ -150,13 +146,6 @@ def test_documented_defaults_are_those_of_the_code():
     assert (len(gps), len(set(pool) & set(TREES))) == (3, 1)  # "three kernels, a forest"
     assert "GPs with three kernels, a forest and [a network]" in text_of(CHOOSING)
     assert len(POOLS["low"]) == 1
-
-
-def test_names_for_editors_and_the_command_line_are_those_of_the_registry():
-    methods, bases = set(typing.get_args(CalibrationName)), set(typing.get_args(BaseName))
-    assert methods >= set(known_methods()) | set(CALIBRATIONS)
-    assert bases == {"auto", *KERNELS, *TREES, PRIOR}
-    assert set(BASES) == {*KERNELS, *TREES, PRIOR}
 
 
 def test_every_method_has_its_row_on_the_page_that_compares_them():

@@ -6,15 +6,15 @@ from inspect import signature
 import pytest
 
 from processes import python
+from sharpgp import names
 from sharpgp._extras import METHODS, entry_point_names
 from sharpgp.calibration import known_methods
 from sharpgp.cli import options
 from sharpgp.cli.models import fit
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.kernels.by_name import KERNELS
+from sharpgp.gp.kernels.by_name import CLASSES
 from sharpgp.models.bases import POOLS
-from sharpgp.models.prior_fitted import PRIOR
-from sharpgp.models.trees.tree_model import TREES
+from sharpgp.models.registry import known_bases
 from sharpgp.tabular.files import MAX_ROWS_FITTED
 
 FIT = ["fit", "t.csv", "--target", "y", "--out", "m.sgp"]
@@ -97,9 +97,10 @@ def test_an_error_comes_before_the_libraries(said, name):
 
 
 def test_names_are_those_of_the_library():
-    assert (KERNELS, (*KERNELS, *TREES, PRIOR)) == (options.KERNELS, options.BASES)
-    assert {*options.CALIBRATIONS, *entry_point_names(METHODS)} == {"auto", *known_methods()}
-    assert tuple(POOLS) == options.EFFORTS
+    assert set(names.KERNELS) == set(CLASSES)
+    assert set(names.BASES) == {*CLASSES, *known_bases()}
+    assert {*names.CALIBRATIONS, *entry_point_names(METHODS)} == {"auto", *known_methods()}
+    assert tuple(POOLS) == names.EFFORTS
     assert signature(fit).parameters["rows"].default == MAX_ROWS_FITTED
 
 

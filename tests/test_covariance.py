@@ -6,9 +6,10 @@ import torch
 
 from helpers import marked
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.kernels.by_name import KERNELS, make_covariance
+from sharpgp.gp.kernels.by_name import make_covariance
 from sharpgp.gp.kernels.covariance import STATIONARY, Stationary
 from sharpgp.gp.kernels.from_gpytorch import FromGPyTorch
+from sharpgp.names import KERNELS
 
 DIMENSIONS = (1, 2, 5, 20)
 

@@ -9,7 +9,8 @@ from sharpgp.gp.dense import add_to_diagonal, log_marginal_likelihood
 from sharpgp.gp.exact import likelihood
 from sharpgp.gp.exact.likelihood import likelihood_at
 from sharpgp.gp.kernels import additive, stationary
-from sharpgp.gp.kernels.by_name import KERNELS, NamedKernel, make_covariance
+from sharpgp.gp.kernels.by_name import NamedKernel, make_covariance
+from sharpgp.names import KERNELS
 from tolerances import rounding
 
 TIED = (0, 1, 1)

@@ -10,7 +10,7 @@ from sharpgp import Neighbours, SharpGPRegressor, persistence
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import train
 from sharpgp.gp.exact.posterior import ExactPosterior
-from sharpgp.gp.kernels.by_name import KERNELS, NamedKernel, make_covariance
+from sharpgp.gp.kernels.by_name import NamedKernel, make_covariance
 from sharpgp.gp.kernels.covariance import Stationary
 from sharpgp.gp.local import conditionals, nearest
 from sharpgp.gp.local.conditionals import symmetric_solve
@@ -18,6 +18,7 @@ from sharpgp.gp.local.nearest import Nearest
 from sharpgp.gp.local.posterior import LocalPosterior
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.wrappers.target_warp import WarpedPosterior, train_warped
+from sharpgp.names import KERNELS
 from tolerances import rounding
 
 THETA = torch.tensor([0.8, 0.5, 0.3, 1.3, 0.05], dtype=torch.float64)

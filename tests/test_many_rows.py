@@ -131,7 +131,7 @@ def test_other_approximations_are_refused(given):
 
 @pytest.mark.parametrize("last", ["known_noise", "weighted"])
 def test_noise_and_weights_are_no_columns_of_a_policy(last):
-    assert Bases(**{last: True}).policy(100, 21).pool == Bases().policy(100, 20).pool
+    assert "additive" in Bases(**{last: True}).policy(100, 21).pool
     assert Bases(**{last: True}).policy(100, 21).columns == 20
 
 

@@ -7,6 +7,7 @@ import torch
 from sharpgp import SharpGPRegressor
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.models import prior_fitted
+from sharpgp.models.bases import Bases
 from sharpgp.models.prior_fitted import (
     PRIOR,
     PriorFitted,
@@ -16,7 +17,7 @@ from sharpgp.models.prior_fitted import (
     pretrained,
     standardised,
 )
-from sharpgp.policy import EXACT_ROWS, PRIOR_COLUMNS, PRIOR_ROWS, Policy, drawn_rows
+from sharpgp.policy import EXACT_ROWS, PRIOR_COLUMNS, PRIOR_ROWS, drawn_rows
 
 TINY = Shape(n_bins=16, cell_width=32, cell_blocks=2, row_width=32, row_blocks=1)
 
@@ -205,7 +206,7 @@ def test_in_a_pool():
     [(300, 5, True), (EXACT_ROWS + 1, 5, False), (300, PRIOR_COLUMNS + 1, False)],
 )
 def test_the_default_asks_it_for_the_tables_that_it_knows(n, d, there):
-    assert (PRIOR in Policy.choose(n, d).pool) is there
+    assert (PRIOR in Bases().policy(n, d).pool) is there
 
 
 def test_wider_tables_are_refused():

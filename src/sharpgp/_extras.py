@@ -20,6 +20,8 @@ LABORATORY_METHODS = {
 COMMANDS = "sharpgp.commands"
 #: Entry points by which other distributions add calibration methods: each names a class.
 METHODS = "sharpgp.methods"
+#: The same for bases.
+BASES = "sharpgp.bases"
 
 
 def need(extra: str, *packages: str, distribution: str = "sharpgp") -> None:

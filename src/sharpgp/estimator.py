@@ -20,6 +20,7 @@ from sharpgp._validation import as_coverage, as_float, as_numpy
 from sharpgp.data.encoding import TableEncoding
 from sharpgp.data.inputs import encode_rows, feature_names, plain, read_features, read_targets
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError, SavedModelError
+from sharpgp.names import ApproximationName, BaseName, CalibrationName, Effort
 
 if TYPE_CHECKING:
     import torch
@@ -42,16 +43,6 @@ T = TypeVar("T")
 PlotKind = Literal[
     "auto", "intervals", "observed", "reliability", "coverage", "relevance", "base", "sheet"
 ]
-#: What ``base=`` and ``calibration=`` take by name, for editors to complete.
-BaseName = Literal[
-    "auto", "rbf", "matern12", "matern32", "matern52", "additive", "laplace",
-    "extra_trees", "random_forest", "boosted_trees", "prior",
-]  # fmt: skip
-CalibrationName = Literal[
-    "auto", "cv", "loo", "cv+", "exact", "paper", "paper_exact", "kuleshov18", "vovk20", "marx22",
-    "kuleshov22", "fully_bayesian", "capone22", "vanilla",
-]  # fmt: skip
-ApproximationName = Literal["auto", "exact", "sparse", "neighbours"]
 #: One number, or several.
 Numbers = float | Sequence[float] | np.ndarray
 #: Smallest and largest possible target; None for no bound.
@@ -206,7 +197,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         calibration: CalibrationName | Recalibrator = "auto",
         approximation: ApproximationName | Sparse | Neighbours = "auto",
         cal_size: float | int = 0.25,
-        effort: Literal["low", "auto", "high"] = "auto",
+        effort: Effort = "auto",
         y_bounds: Literal["auto"] | Bounds | Sequence[Bounds | None] | None = "auto",
         device: str | torch.device = "auto",
         random_state: int | np.random.RandomState | None = None,

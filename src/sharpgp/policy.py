@@ -1,6 +1,7 @@
 """What follows from rows, columns, device, memory and effort: one object, a field of models."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
@@ -158,22 +159,22 @@ class Policy:
         effort: str = "auto",
         approximation: Approximation = "auto",
         tied_columns: int | None = None,
+        without: Sequence[str] = (),
     ) -> "Policy":
         """The policy for a number of rows and columns on a device.
 
-        ``tied_columns`` is the number of columns whose lengthscales differ.
+        ``tied_columns`` is the number of columns whose lengthscales differ, ``without`` names bases
+        that are not pooled.
         """
         check_choice(effort, "effort", POOLS)
         d = columns if tied_columns is None else tied_columns
         learned = min(rows, LEARNED_ROWS)
         many = d > MAX_ADDITIVE_FEATURES
         few = many and 0 < learned <= ROWS_PER_LENGTHSCALE * d
-        without = {
-            "additive": many,
-            "boosted_trees": rows <= MOST_LEFT_OUT,
-            "prior": rows > EXACT_ROWS or columns > PRIOR_COLUMNS,
-        }
-        pool = tuple(name for name in POOLS[effort] if not without.get(name))
+        few_rows, many_rows = rows <= MOST_LEFT_OUT, rows > EXACT_ROWS
+        cases = {"additive": many, "boosted_trees": few_rows, "prior": many_rows}
+        left_out = {*without, *(name for name, is_so in cases.items() if is_so)}
+        pool = tuple(name for name in POOLS[effort] if name not in left_out)
         if few:  # a Laplace kernel has a lengthscale for every feature
             pool = tuple(name.removeprefix("laplace+") for name in pool)
         exact = exact_rows(device)

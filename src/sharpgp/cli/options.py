@@ -1,7 +1,6 @@
 """Texts of options: parsed and checked before the slow libraries are loaded.
 
-These take seconds to load, and nobody who mistyped a name should wait for them. So names are
-repeated here; a test compares them with the library's.
+These take seconds to load, and nobody who mistyped a name should wait for them.
 """
 
 import re
@@ -9,17 +8,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from sharpgp._extras import BASES as BASE_POINTS
 from sharpgp._extras import LABORATORY_METHODS, METHODS, entry_point_names
 from sharpgp._validation import as_count, check_choice
 from sharpgp.exceptions import InvalidInputError
-
-KERNELS = ("rbf", "matern12", "matern32", "matern52", "additive", "laplace")
-BASES = (*KERNELS, "extra_trees", "random_forest", "boosted_trees", "prior")
-CALIBRATIONS = (
-    *("auto", "cv", "loo", "cv+", "exact", "paper", "paper_exact", "kuleshov18", "vovk20"),
-    *("marx22", "vanilla"),
-)
-EFFORTS = ("low", "auto", "high")
+from sharpgp.names import BASES, CALIBRATIONS, EFFORTS, KERNELS
 
 
 def check_settings(
@@ -59,11 +52,11 @@ def base_of(text: str) -> str | list[str]:
     ('auto', ['rbf+matern12', 'extra_trees'])
     """
     names = [name.strip() for name in text.split(",")]
+    bases = (*(["auto"] if len(names) == 1 else []), *BASES, *entry_point_names(BASE_POINTS))
     for name in names:
         first, *others = name.split("+")
-        known = KERNELS if others else [*(["auto"] if len(names) == 1 else []), *BASES]
         for part in (first, *others):
-            check_choice(part, "base", known)
+            check_choice(part, "base", KERNELS if others else bases)
     return names if len(names) > 1 else names[0]
 
 

@@ -1,5 +1,6 @@
 """What ``base=`` names: kernels, regressors and trees, and what is pooled by default."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.compute import MAX_ROWS_ONE_THREAD, side_by_side
 from sharpgp.gp.conditioning import train_chosen
 from sharpgp.gp.directions import Directions
-from sharpgp.gp.kernels.by_name import KERNELS, Kernel, is_gpytorch_kernel, is_kernel_name, named
+from sharpgp.gp.kernels.by_name import Kernel, is_gpytorch_kernel, named
 from sharpgp.gp.posterior import DataPosterior
 from sharpgp.gp.ties import Ties
 from sharpgp.gp.training import REFIT_TOLERANCE
@@ -22,13 +23,19 @@ from sharpgp.gp.wrappers.external_mean import CentredPosterior
 from sharpgp.models.foreign import ForeignModel, gives_quantiles
 from sharpgp.models.gaussian.gaussian_model import drawn_part, learn_gaussian
 from sharpgp.models.model import Learner
-from sharpgp.models.prior_fitted import PRIOR, PriorFitted
+from sharpgp.models.prior_fitted import PriorFitted  # noqa: F401 (registers itself, as do trees)
+from sharpgp.models.registry import ROLES, Kind, Registered, find_base, known_bases
 from sharpgp.models.regressor import ScikitMean, names_for
-from sharpgp.models.trees.tree_model import TREES, TreeModel
+from sharpgp.models.trees.tree_model import TreeModel  # noqa: F401
+from sharpgp.names import KERNELS, is_kernel_name
 from sharpgp.policy import MOST_LEFT_OUT, POOLS, SEARCHED_ROWS, Approximation, Policy
 
 #: The one GP of methods that take no other model, and the rows that it learns from at most.
 ONE_GP, _ONE_GP_ROWS = "rbf", 1500
+#: What has no name in the registry: kernels by name and of gpytorch, regressors that give a mean,
+#: and those that give quantiles.
+KERNEL, REGRESSOR = Kind(frozenset(ROLES)), Kind(frozenset(ROLES))
+GPYTORCH, QUANTILES = Kind(), Kind()
 
 
 @dataclass(frozen=True)
@@ -72,18 +79,38 @@ class Bases:
         check_choice(self.effort, "effort", POOLS)
         if not self._is_auto:
             for base in self.base if isinstance(self.base, list | tuple) else [self.base]:
-                _check_model(base)
+                kind_of(base)
 
     def policy(self, n: int, d: int, device_type: str = "cpu") -> Policy:
         """How models of ``n`` rows of ``d`` features are learned; noise and weights are none."""
+        d -= self.known_noise or self.weighted
         return Policy.choose(
             n,
-            d - (self.known_noise or self.weighted),
+            d,
             device_type,
             effort=self.effort,
             approximation=self.approximation,
             tied_columns=None if self.ties is None else len(set(self.ties)),
+            without=[name for name in POOLS[self.effort] if self._refusal(name, d)],
         )
+
+    @property
+    def _roles(self) -> frozenset[str]:
+        """What is known of rows beside their features."""
+        given = {"noise": self.known_noise, "weight": self.weighted}
+        return frozenset(role for role, there in given.items() if there)
+
+    def _refusal(self, base: Any, d: int) -> str:
+        """Why a base cannot learn from ``d`` features and what else is known; empty if it can."""
+        kind = kind_of(base)
+        for argument in kind.unused(self._roles):
+            return f"{argument}: expected bases that use it, found {_name(base)!r}; use base='auto'"
+        if kind.columns is not None and d > kind.columns:
+            return (
+                f"base={_name(base)!r}: expected at most {kind.columns} features, found {d}; use "
+                "base='auto'"
+            )
+        return ""
 
     def learned(
         self,
@@ -100,7 +127,8 @@ class Bases:
         named = dict(self._named(*X.shape))
         policy = self.policy(X.shape[0], X.shape[1], X.device.type)
         if self.weighted:
-            self._check_weights(len(y), policy, any(not _is_tree(base) for base in named.values()))
+            of_gps = any(find_base(base) is None for base in named.values())
+            self._check_weights(len(y), policy, of_gps)
             # Rows with equal inputs belong together, whatever weights they have.
             labels = row_labels(X[:, :-1], labels)
         every = torch.arange(len(y), device=y.device)
@@ -130,20 +158,14 @@ class Bases:
         confirm: bool,
     ) -> Learner:
         """One model; what can be conditioned on further rows learns from some ``rows`` only."""
-        if _is_tree(base):
-            return TreeModel(base, X, y, self.seed or 0, weighted=self.weighted)
-        if _is_prior(base) or gives_quantiles(base):
-            if self.weighted:
-                raise InvalidInputError(
-                    "sample_weight: expected kernels, trees or regressors as base, found "
-                    f"{_name(base)}"
-                )
-            if _is_prior(base):
-                return PriorFitted(X, y)
+        seed, kind = self.seed or 0, kind_of(base)
+        if isinstance(kind, Registered):
+            return kind.model.learned(base, X, y, seed=seed, weighted=self.weighted)
+        if kind is QUANTILES:
             return ForeignModel(base, X, y, names_for(base, self.names))
         training: dict[str, Any] = {"tolerance": REFIT_TOLERANCE, "most": policy.learned_rows}
-        seed = self.seed or 0
-        if not _is_conditioned(base, policy):
+        # What is conditioned on rows that it did not learn from learns from some of them.
+        if kind is not KERNEL or policy.inducing is not None:
             gp = self._trained(base, X, y, labels, policy, searched=False, **training)
             return learn_gaussian(gp, seed, labels, policy=policy)
         of_rows = None if labels is None else labels[rows]
@@ -155,12 +177,13 @@ class Bases:
     def one_gp(self, X: Tensor, y: Tensor, labels: Tensor | None = None) -> DataPosterior:
         """The one GP of a method that asks no other model."""
         base = self._one
-        no_gp = isinstance(base, list | tuple) or gives_quantiles(base)
-        if no_gp or _is_tree(base) or _is_prior(base):
+        several = isinstance(base, list | tuple)
+        if several or kind_of(base) is QUANTILES or isinstance(kind_of(base), Registered):
             raise InvalidInputError(
                 "base: expected one kernel or regressor for a calibration that takes one GP, "
                 f"found {base!r}; use calibration='cv' or 'exact'"
             )
+        self._check_usable([base], X.shape[1])
         policy = self.policy(X.shape[0], X.shape[1], X.device.type)
         if self.weighted:
             self._check_weights(len(y), policy, True)
@@ -181,11 +204,11 @@ class Bases:
     def _named(self, n: int, d: int) -> list[tuple[str, Any]]:
         """Names and what each stands for, with ``n`` rows of ``d`` features."""
         if self._is_auto:
-            pool = self.policy(n, d).pool
-            return [(name, name) for name in pool if not (self.weighted and _is_prior(name))]
+            return [(name, name) for name in self.policy(n, d).pool]
         several = list(self.base) if isinstance(self.base, list | tuple) else [self.base]
         if not several:
             raise InvalidInputError("base: expected one or more models, found an empty list")
+        self._check_usable(several, d)
         names = [_name(base) for base in several]
         before = [names[:k].count(name) for k, name in enumerate(names)]
         return [
@@ -221,6 +244,12 @@ class Bases:
         gp = train_chosen(X, y - centre, kernel, policy, **settings)
         return CentredPosterior(regression, gp, centre)
 
+    def _check_usable(self, bases: Sequence[Any], d: int) -> None:
+        """Raise unless each can learn from ``d`` features, noise and weights among them."""
+        for base in bases:
+            if reason := self._refusal(base, d - (self.known_noise or self.weighted)):
+                raise InvalidInputError(reason)
+
     def _check_weights(self, n: int, policy: Policy, of_gps: bool) -> None:
         """Raise unless models of ``n`` rows can be weighted."""
         if n > MOST_LEFT_OUT:
@@ -249,29 +278,25 @@ class Bases:
         return named(base, ties, self.known_noise, self.weighted)
 
 
-def _is_conditioned(base: Any, policy: Policy) -> bool:
-    """Whether a model is conditioned on rows that it did not learn from."""
-    return is_kernel_name(base) and policy.inducing is None
+def kind_of(base: Any) -> Kind:
+    """What a base uses of a row; an error unless it is a model.
 
-
-def _is_tree(base: Any) -> bool:
-    return isinstance(base, str) and base in TREES
-
-
-def _is_prior(base: Any) -> bool:
-    return isinstance(base, str) and base == PRIOR
-
-
-def _check_model(base: Any) -> None:
-    """Raise unless ``base`` is a model, before any is fitted."""
+    Examples
+    --------
+    >>> sorted(kind_of("rbf").roles), sorted(kind_of("extra_trees").roles), kind_of("prior").columns
+    (['noise', 'weight'], ['weight'], 45)
+    """
     if is_gpytorch_kernel(base):
-        return
+        return GPYTORCH
+    if is_kernel_name(base):
+        return KERNEL
     if isinstance(base, str) and base == "auto":
         raise InvalidInputError("base: expected 'auto' alone, found it in a list; name its models")
-    known = (*KERNELS, *TREES, PRIOR)
-    named = isinstance(base, str)
-    one = base in (*TREES, PRIOR) or is_kernel_name(base) if named else hasattr(base, "predict")
-    if isinstance(base, type) or not (one or gives_quantiles(base)):
+    if kind := find_base(base):
+        return kind
+    given = gives_quantiles(base)
+    if isinstance(base, str | type) or not (given or hasattr(base, "predict")):
+        known = (*KERNELS, *known_bases())
         raise InvalidInputError(
             f"base: expected 'auto', {', '.join(known)}, a sum such as 'rbf+matern12', a gpytorch "
             f"kernel, a scikit-learn regressor or a list of these, found {base!r}"
@@ -282,6 +307,7 @@ def _check_model(base: Any) -> None:
             f"base: expected a regressor, found the classifier {_name(base)}, whose labels would "
             "pass for numbers"
         )
+    return QUANTILES if given else REGRESSOR
 
 
 def _name(base: Any) -> str:

@@ -20,10 +20,10 @@ from torch.special import ndtr
 
 from sharpgp._stored import Array, agree, stored
 from sharpgp.data.folds import Split
-from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.compute import threads_for
 from sharpgp.models.laws import Law, Table
 from sharpgp.models.model import OutOfFold
+from sharpgp.models.registry import base
 from sharpgp.models.without_gp import RefittedModel
 from sharpgp.policy import PRIOR_COLUMNS, PRIOR_ROWS, drawn_rows
 
@@ -57,6 +57,7 @@ class Shape:
     head_width: int = 32
 
 
+@base(PRIOR, columns=PRIOR_COLUMNS)
 @stored("PriorFitted", _X=Array("N d"), _y=Array("N"))
 class PriorFitted(RefittedModel):
     """The network's predictions from rows ``X`` [N, d] and targets ``y`` [N].
@@ -70,14 +71,6 @@ class PriorFitted(RefittedModel):
     >>> bool((law.location - (X[:3, 0] + 0.05).sin()).abs().max() < 0.1)
     True
     """
-
-    def __init__(self, X: Tensor, y: Tensor) -> None:
-        if X.shape[1] > PRIOR_COLUMNS:
-            raise InvalidInputError(
-                f"base={PRIOR!r}: expected at most {PRIOR_COLUMNS} features, "
-                f"found {X.shape[1]}; use base='auto'"
-            )
-        super().__init__(X, y)
 
     def _restored(self) -> None:
         agree("features of a context", self._X.shape[1] <= PRIOR_COLUMNS, True)

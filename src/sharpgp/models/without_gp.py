@@ -66,6 +66,13 @@ class RefittedModel(Learner):
 
     device = forwarded("_X.device")
 
+    @classmethod
+    def learned(
+        cls, name: str, X: Tensor, y: Tensor, *, seed: int = 0, weighted: bool = False
+    ) -> Self:
+        """The model that ``base=name`` stands for, see :mod:`sharpgp.models.registry`."""
+        return cls(X, y)
+
     @abstractmethod
     def relearned(self, X: Tensor, y: Tensor, labels: Tensor, seed: int) -> Self:
         """See :meth:`Learner.relearned`."""

@@ -13,12 +13,17 @@ from sharpgp.gp.kernels.known_noise import KnownNoise, Weighted
 from sharpgp.gp.kernels.laplace import Laplace
 from sharpgp.gp.kernels.sums import Sum
 from sharpgp.gp.ties import Ties, as_ties
+from sharpgp.names import KERNELS, is_kernel_name
 
 if TYPE_CHECKING:
     import gpytorch
 
-#: Every kernel name.
-KERNELS = (*STATIONARY, "additive", "laplace")
+#: The class of every kernel by name.
+CLASSES: dict[str, type[Named]] = {
+    **dict.fromkeys(STATIONARY, Stationary),
+    "additive": Additive,
+    "laplace": Laplace,
+}
 
 
 @dataclass(frozen=True)
@@ -81,23 +86,6 @@ def named(
     return kernel if plain else NamedKernel(kernel, ties, known_noise, weighted)
 
 
-def is_kernel_name(name: Any) -> bool:
-    """Whether it is the name of a kernel, or those of several with a plus between: their sum.
-
-    Examples
-    --------
-    >>> is_kernel_name("rbf"), is_kernel_name("rbf+matern12"), is_kernel_name("rbf+extra_trees")
-    (True, True, False)
-    """
-    return isinstance(name, str) and all(one in KERNELS for one in name.split("+"))
-
-
-def _of_one_name(name: str, n_features: int, ties: Ties | None) -> Named:
-    if name == "additive":
-        return Additive(name, n_features, ties)
-    return (Laplace if name == "laplace" else Stationary)(name, n_features, ties)
-
-
 def make_covariance(kernel: Kernel, n_features: int) -> Covariance:
     """Covariance for a kernel's name, or several with a plus between, or a gpytorch kernel.
 
@@ -125,7 +113,7 @@ def make_covariance(kernel: Kernel, n_features: int) -> Covariance:
             if kernel in STATIONARY:
                 return FewLengthscales(kernel, n_features, ties)
             ties = as_ties(ties.ties or None)
-        parts = [_of_one_name(name, n_features, ties) for name in kernel.split("+")]
+        parts = [CLASSES[name](name, n_features, ties) for name in kernel.split("+")]
         return parts[0] if len(parts) == 1 else Sum(parts)
     if is_gpytorch_kernel(kernel):
         from sharpgp.gp.kernels.from_gpytorch import FromGPyTorch

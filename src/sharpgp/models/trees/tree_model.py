@@ -16,6 +16,7 @@ from torch import Tensor
 
 from sharpgp._stored import Array, Maybe, agree, stored
 from sharpgp.models.laws import Law
+from sharpgp.models.registry import base
 from sharpgp.models.trees.boosting import BoostedTrees, ScaledBoosting
 from sharpgp.models.trees.forests import ExtraTrees, LeafForest, TargetCells
 from sharpgp.models.without_gp import RefittedModel
@@ -60,6 +61,7 @@ def _controller() -> ThreadpoolController:
     return ThreadpoolController()
 
 
+@base(*TREES, roles=("weight",))
 @stored(
     "TreeModel",
     kind=str,
@@ -109,6 +111,12 @@ class TreeModel(RefittedModel):
             self.weighted = True
         if kind != "boosted_trees":
             self.cells = TargetCells(y.cpu().numpy(), self._by_row) if cells is None else cells
+
+    @classmethod
+    def learned(
+        cls, name: str, X: Tensor, y: Tensor, *, seed: int = 0, weighted: bool = False
+    ) -> "TreeModel":
+        return cls(name, X, y, seed, weighted=weighted)
 
     @property
     def _by_row(self) -> Floats | None:
