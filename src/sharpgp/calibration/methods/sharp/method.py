@@ -14,7 +14,7 @@ from sharpgp.calibration.methods.sharp.levels import Levels, resolve_levels
 from sharpgp.calibration.methods.sharp.path import (
     LevelResult,
     keep_order,
-    price_of,
+    objective_of,
     solve_path,
 )
 from sharpgp.calibration.methods.sharp.predictor import SharpPredictor
@@ -118,21 +118,19 @@ class Sharp(PosteriorMethod):
             n = min(self.subset, posterior.n_train)
             searched = posterior.subset(n, torch.Generator().manual_seed(self.seed))
         problem = self._problem(posterior, searched, X, r)
-        if self.family == "shared":
-            theta, evaluations, budget = solve_shared(problem, delta, **settings)
-        else:
-            found = solve_path(problem, delta, **settings)
-            theta, evaluations, budget = found.theta, found.evaluations, found.budget
-            if searched is not posterior:
-                # A better path on part of the data need not be better on all of them.
-                whole = self._problem(posterior, posterior, X, r)
-                theta = min(found.passed, key=lambda path: price_of(whole, delta, path))
+        solve = solve_shared if self.family == "shared" else solve_path
+        found = solve(problem, delta, **settings)
+        theta, budget = found.theta, found.budget
+        if searched is not posterior:
+            # A better path on part of the data need not be better on all of them.
+            whole = self._problem(posterior, posterior, X, r)
+            theta = min(found.passed, key=lambda path: objective_of(whole, delta, path))
         if budget.failed:
             warn(
                 f"the covariance could not be factorised at {budget.failed} of {budget.used} "
                 "points of the calibration search; these were skipped"
             )
-        return self._calibrated(posterior, X, y, delta, theta, evaluations, budget.used)
+        return self._calibrated(posterior, X, y, delta, theta, found.evaluations, budget.used)
 
     def rescored(self, predictor: SharpPredictor, X: Tensor, y: Tensor) -> SharpPredictor:
         """A predictor's ``theta`` with ``beta`` from other calibration points."""

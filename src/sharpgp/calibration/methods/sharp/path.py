@@ -2,9 +2,9 @@ r"""Monotone paths ``theta(delta)``: hyperparameters that only grow outward from
 
 On either side of the level ``delta_0`` where ``beta`` changes sign, ``theta`` and ``|beta|`` may
 only grow outward; then quantiles cannot cross.  Each side is searched on its own, from ``theta_R``
-and from as many other starts as there are restarts (:mod:`.side`), and the best path of all is
-taken.  More restarts or effort repeat a smaller search and continue it, so they never give a worse
-path.
+and from as many other starts as there are restarts (:mod:`.side`).  Each start gives a path after
+each unit of effort, and the one with the lowest :func:`mean_log_ratio` is taken.  More restarts or
+effort repeat a smaller search and continue it: its paths stay candidates, and none can be worse.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,8 @@ from sharpgp.calibration.methods.sharp.search.level_search import (
     LEAST_EVALUATIONS,
     Budget,
     Problem,
-    price,
+    Solution,
+    mean_log_ratio,
     rounds,
 )
 from sharpgp.calibration.methods.sharp.side import EVALUATIONS_SINGLE_LEVEL, Side, share_of_gap
@@ -60,27 +61,6 @@ class LevelResult:
     evaluations: int
     status: str
     jitter: float = 0.0
-
-
-@dataclass(frozen=True)
-class Solution:
-    """A path, how it was found, and the best paths along the way.
-
-    Attributes
-    ----------
-    theta : Tensor [K, P]
-    passed : list of Tensor [K, P]
-        The path of ``theta_R``, and the path after each round of each start.
-    evaluations : array [K]
-        Charged to each level.
-    budget : Budget
-        Evaluations used in total.
-    """
-
-    theta: Tensor
-    passed: list[Tensor]
-    evaluations: np.ndarray
-    budget: Budget
 
 
 def level_weights(delta: Tensor, centre: float, n_scores: int) -> np.ndarray:
@@ -167,7 +147,7 @@ def solve_path(
     passed = [theta.clone() for _ in range(1 + (restarts + 1) * effort)]
     evaluations, whole = np.zeros(len(delta), dtype=int), Budget(0)
     for half in halves(problem, delta):
-        best = 0.0
+        best = 0.0  # that of theta_R
         for restart in range(restarts + 1):
             rng = np.random.default_rng([seed, half.sign + 1, restart])
             side = half.side(problem, delta)
@@ -180,11 +160,11 @@ def solve_path(
                 else:
                     side.go_on(budget, rng)
                 whole.used, whole.failed = whole.used + budget.used, whole.failed + budget.failed
-                passed[1 + restart * effort + stage][half.index] = _theta(problem, side)
+                found = passed[1 + restart * effort + stage]
+                found[half.index] = _theta(problem, side)
+                if (value := mean_log_ratio(side.log_ratio)) < best:
+                    best, theta[half.index] = value, found[half.index]
             evaluations[half.index.cpu().numpy()] += side.search.evaluations
-            if side.price < best:
-                best = side.price
-                theta[half.index] = _theta(problem, side)
     return Solution(theta, passed, evaluations, whole)
 
 
@@ -198,19 +178,14 @@ def _theta(problem: Problem, side: Side) -> Tensor:
     return torch.stack(rows)
 
 
-def price_of(problem: Problem, delta: Tensor, theta: Tensor) -> float:
-    """Weighted mean price of a path [K, P], put in order; 0 is that of ``theta_R``.
-
-    Effort and restarts can only lower it.  While no level is worse than with ``theta_R``, it is the
-    weighted mean of the log ratios of the objectives.
-    """
+def objective_of(problem: Problem, delta: Tensor, theta: Tensor) -> float:
+    """:func:`mean_log_ratio` of a path [K, P], put in order; 0 is that of ``theta_R``."""
     with torch.no_grad():
         base = problem.sigma(problem.family.theta_R.unsqueeze(0))
         value_base, _ = problem.objective(delta, problem.r, base)
         _, _, value, _ = keep_order(problem, delta, theta)
     log_ratio = value.clamp_min(1e-300).log() - value_base.clamp_min(1e-300).log()
-    weights = level_weights(delta, centre_of(problem.r), len(problem.r))
-    return float(np.average(price(log_ratio).cpu().numpy(), weights=weights))
+    return mean_log_ratio(log_ratio.cpu().numpy())
 
 
 def keep_order(

@@ -155,6 +155,12 @@ class Side:
         return np.array(self.search.visited.v)[self.path]
 
     @property
+    def log_ratio(self) -> np.ndarray:
+        """Log of (objective / objective at theta_R) of each level [K] along the path."""
+        found: np.ndarray = np.array(self.search.visited.log_ratio)[self.path].diagonal()
+        return found
+
+    @property
     def at_theta_R(self) -> np.ndarray:
         """Whether each level of the path is at ``theta_R`` [K]."""
         return np.array(self.path) == 0

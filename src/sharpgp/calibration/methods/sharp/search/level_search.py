@@ -35,14 +35,12 @@ class Problem:
 
     ``sigma`` maps ``theta`` [K, P] to standard deviations [K, n] of the points whose residuals
     are ``r`` [n]: calibration points, or training points left out one at a time.
-    ``shrinkage`` is the weight of the squared distance to ``theta_R``, in logarithms.
     """
 
     family: Family
     objective: Objective
     sigma: Callable[[Tensor], Tensor]
     r: Tensor
-    shrinkage: float = 0.0
 
 
 @dataclass
@@ -118,6 +116,40 @@ def price(log_ratio: Tensor) -> Tensor:
     [-3.0, -0.5, 0.4000000059604645]
     """
     return log_ratio.clamp(min=LOWEST_LOG_RATIO) + _PENALTY * log_ratio.clamp(min=0.0)
+
+
+@dataclass(frozen=True)
+class Solution:
+    """``theta`` of each level, how it was found, and the candidates that it was chosen from.
+
+    Attributes
+    ----------
+    theta : Tensor [K, P]
+    passed : list of Tensor [K, P]
+        Those of ``theta_R``, and of each unit of effort of each start.
+    evaluations : array [K]
+        Charged to each level.
+    budget : Budget
+        Evaluations used in total.
+    """
+
+    theta: Tensor
+    passed: list[Tensor]
+    evaluations: np.ndarray
+    budget: Budget
+
+
+def mean_log_ratio(log_ratio: np.ndarray) -> float:
+    """What decides between paths: the mean over levels of the log of objective over RK's.
+
+    Each of the ``log_ratio`` [K] counts at least -3, as close to ``delta_0`` objectives may vanish.
+
+    Examples
+    --------
+    >>> mean_log_ratio(np.array([-0.5, 0.1, -9.0]))
+    -1.1333333333333333
+    """
+    return float(log_ratio.clip(min=LOWEST_LOG_RATIO).mean())
 
 
 @dataclass
@@ -237,7 +269,7 @@ class LevelSearch:
 
         def penalised(v: np.ndarray) -> tuple[float, np.ndarray]:
             leaf, values = self.visit(v, smoothed=smoothed)
-            total = price(values) @ weights + self.shrinkage(leaf)
+            total = price(values) @ weights
             (gradient,) = torch.autograd.grad(total, leaf)
             return total.item(), gradient.cpu().numpy()
 
@@ -252,11 +284,6 @@ class LevelSearch:
             kinked=kinked,
         )
         self.evaluations[group[-1]] += budget.used - used
-
-    def shrinkage(self, v: Tensor) -> Tensor:
-        """Penalty for the distance of ``v`` from ``theta_R``."""
-        start = torch.from_numpy(self.problem.family.start).to(v)
-        return self.problem.shrinkage * (v - start).square().sum()
 
     def weights_of(self, group: list[int]) -> np.ndarray:
         """Weights [K] of the levels in a search of some of them."""

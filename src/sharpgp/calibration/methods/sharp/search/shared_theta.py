@@ -9,6 +9,8 @@ from sharpgp.calibration.methods.sharp.search.level_search import (
     Budget,
     LevelSearch,
     Problem,
+    Solution,
+    mean_log_ratio,
     rounds,
 )
 
@@ -24,34 +26,40 @@ def solve_shared(
     effort: int = 1,
     seed: int = 0,
     most: int = LEAST_EVALUATIONS,
-) -> tuple[Tensor, np.ndarray, Budget]:
-    """One ``theta`` for all levels: the mean log objective over levels is minimised.
+) -> Solution:
+    """One ``theta`` for all levels, with the lowest :func:`mean_log_ratio` of all points visited.
 
-    More effort and restarts continue a smaller search, and the best point overall is taken, so that
-    more can only help.
-
-    Returns ``theta`` [K, P], one row for each level, the evaluations charged to each level, and the
-    spent budget.
+    More effort and restarts continue a smaller search, so that more can only help.
     """
     near = (delta - 0.5).abs().cpu().numpy() < _CENTRE
     search = LevelSearch(problem, delta, 1, np.where(near, _CENTRE_WEIGHT, 1.0))
     everything, family = list(range(len(delta))), problem.family
-    budget = Budget(most)
+    theta_R, first, budget = family.theta_R, 0, Budget(most)
+    passed = [(0.0, theta_R.expand(len(delta), -1).clone())]
+
+    def stop() -> None:
+        """Keep the best point since the last stop."""
+        nonlocal first
+        log_ratio = search.visited.log_ratio
+        best = min(range(first, len(log_ratio)), key=lambda k: mean_log_ratio(log_ratio[k]))
+        theta = theta_R
+        if best:
+            theta = family.theta(torch.from_numpy(search.visited.v[best]).to(theta_R))
+        passed.append((mean_log_ratio(log_ratio[best]), theta.expand(len(delta), -1).clone()))
+        first = len(log_ratio) - 1  # a search without a budget visits nothing
+
     search.from_theta_R(everything, budget, most)
+    stop()
     rng = np.random.default_rng([seed, 0])
     for more in rounds(most, effort):
         budget.left += more
         while budget.left > 0:
             search.hop(everything, family.lower, family.upper, budget, most, rng)
+        stop()
     for restart in range(restarts):
         budget.left = most
         start = search.elsewhere(np.random.default_rng([seed, 1, restart]))
         search.run(everything, start, family.lower, family.upper, budget, most, 1e-4)
-    visited = search.visited
-    score = np.array(visited.log_ratio) @ search.weights_of(everything)
-    score += [float(search.shrinkage(torch.from_numpy(v))) for v in visited.v]
-    best = int(score.argmin())
-    theta = theta_R = problem.family.theta_R
-    if best:
-        theta = problem.family.theta(torch.from_numpy(visited.v[best]).to(theta_R))
-    return theta.expand(len(delta), -1).clone(), search.evaluations, budget
+        stop()
+    _, theta = min(passed, key=lambda one: one[0])
+    return Solution(theta, [path for _, path in passed], search.evaluations, budget)
