@@ -1,6 +1,7 @@
 """The paper's method: exact on its calibration points, monotone, never worse than theta_R."""
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -230,13 +231,26 @@ def test_more_restarts_and_more_effort_never_end_in_a_worse_path(small, settings
 
 def test_of_two_paths_the_one_with_the_lower_objectives_is_taken(small, monkeypatch):
     """What guides a search weighs levels; it must not decide between its results."""
+
+    class Found:
+        def __init__(self, start, price, log_ratio):
+            self.price, self.log_ratio, self.at_theta_R = price, np.array(log_ratio), [False] * 2
+            self.v = np.stack([start, start])
+            self.search = SimpleNamespace(elsewhere=lambda rng: None, evaluations=np.zeros(2, int))
+            self.first_pass = lambda budget, rng, start: None
+
     posterior, X_cal, y_cal = small
     problem = Sharp()._problem(posterior, posterior, X_cal, y_cal - posterior.mean(X_cal))
-    delta = torch.tensor([0.3, 0.4, 0.6, 0.7, 0.9, 0.95], dtype=torch.float64)
-    for seed in range(3):
-        found = solve_path(problem, delta, restarts=4, seed=seed)
-        values = [objective_of(problem, delta, path) for path in found.passed]
-        assert objective_of(problem, delta, found.theta) <= min(values) + 1e-9
+    start = problem.family.start
+    sides = [Found(start + 1, -0.1, [-0.4, -0.4]), Found(start + 2, -0.6, [-0.8, 0.1])]
+    half = SimpleNamespace(
+        index=torch.arange(2), sign=1, evaluations=9, side=lambda *_: next(waiting)
+    )
+    monkeypatch.setattr("sharpgp.calibration.methods.sharp.path.halves", lambda *_: [half])
+    for restarts in (0, 1):
+        waiting = iter(sides)
+        found = solve_path(problem, torch.tensor([0.6, 0.9]).double(), restarts=restarts)
+        torch.testing.assert_close(found.theta, found.passed[1])
 
 
 def on_the_way(problem, delta, stops):
