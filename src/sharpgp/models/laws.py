@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -25,6 +26,9 @@ _FAR = 1e-8
 _CLOSE, _WITHIN, _MOST_STEPS = 1e-10, 4e-16, 200
 # Least step by which growth is judged, where the scores of a tail are all the same.
 _LEAST_STEP = 1e-3
+# Values of laws that were asked last, beside the laws: in no file or pickle.
+_MOST_KEPT = 2**20
+_last_values: "WeakKeyDictionary[Law, tuple[tuple[Tensor, Tensor], ...]]" = WeakKeyDictionary()
 
 
 class Law(ABC):
@@ -70,7 +74,19 @@ class Law(ABC):
         return self.scores_at(y.reshape(-1), rows.reshape(-1)).reshape(y.shape)
 
     def value(self, z: Tensor) -> Tensor:
-        """Values [K, T] of scores [K, T or 1]."""
+        """Values [K, T] of scores [K, T or 1]; the last ones are kept, as calls repeat them."""
+        if torch.is_grad_enabled() and (z.requires_grad or self.location.requires_grad):
+            return self._value(z)
+        kept = _last_values.get(self, ())
+        for asked, values in kept:
+            if asked.dtype == z.dtype and torch.equal(asked, z):
+                return values.clone()
+        values = self._value(z)
+        if values.numel() <= _MOST_KEPT:
+            _last_values[self] = ((z.clone(), values), *kept[: _MOST_KEPT // values.numel() - 1])
+        return values.clone()
+
+    def _value(self, z: Tensor) -> Tensor:
         z = z.expand(-1, len(self))
         rows = torch.arange(len(self), device=z.device).expand(z.shape)
         return self.values_at(z.reshape(-1), rows.reshape(-1)).reshape(z.shape)

@@ -12,6 +12,7 @@ from sharpgp._forwarded import forwarded
 from sharpgp.data.folds import Split
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.posterior import Posterior
+from sharpgp.models.law_memory import law_of
 from sharpgp.models.laws import Law, Normal, joined
 from sharpgp.models.pool_weights import crps_of_scores
 
@@ -94,15 +95,15 @@ class Model(ABC):
 
     def location(self, X: Tensor) -> Tensor:
         """Centre [T] of the prediction."""
-        return self.law(X).location
+        return law_of(self, X).location
 
     def value(self, X: Tensor, z: Tensor) -> Tensor:
         """Targets [K, T] that scores ``z`` [K, T or 1] stand for at ``X``; increasing in ``z``."""
-        return self.law(X).value(z)
+        return law_of(self, X).value(z)
 
     def score(self, X: Tensor, y: Tensor) -> Tensor:
         """Scores [T] of ``y`` [T] at ``X``: the inverse of :meth:`value`."""
-        return self.law(X).score(y)
+        return law_of(self, X).score(y)
 
     @abstractmethod
     def extended(self, X: Tensor, y: Tensor) -> "Model":

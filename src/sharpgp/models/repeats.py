@@ -24,6 +24,7 @@ from torch import Tensor
 
 from sharpgp._stored import Array, agree, stored
 from sharpgp.data.folds import equal_rows, first_of_each, row_numbers
+from sharpgp.models.law_memory import law_of
 from sharpgp.models.laws import Law, Normal, either
 from sharpgp.models.model import HeldOut, Model
 from sharpgp.models.wrapper import WrappedModel
@@ -327,7 +328,7 @@ class SeenModel(WrappedModel):
 
     def score(self, X: Tensor, y: Tensor) -> Tensor:
         """Residuals within rounding are 0."""
-        law = self.law(X)
+        law = law_of(self, X)
         return law.score(self.rounded(y, law.location))
 
     def rounded(self, y: Tensor, location: Tensor) -> Tensor:

@@ -35,6 +35,8 @@ from sharpgp.exceptions import CalibrationWarning, InvalidInputError
 from sharpgp.gp.compute import threads_for
 from sharpgp.gp.posterior import Posterior
 from sharpgp.metrics import ECE_LEVELS, CalibrationReport, calibration_report
+from sharpgp.models.law_memory import law_of, location_of
+from sharpgp.models.laws import Law
 from sharpgp.models.model import Model, needed_gp
 
 #: Rows per block of predictions: memory grows with the answers only.
@@ -408,8 +410,12 @@ class ModelPredictor(Calibrated):
     def n_train(self) -> int:
         return len(self.model.y_train) if self.gp is None else super().n_train
 
+    def law(self, X: Tensor) -> Law:
+        """The law of the model at rows [T, d], kept for further questions about them."""
+        return law_of(self.model, X)
+
     def location(self, X: Tensor) -> Tensor:
-        return self.model.location(X)
+        return location_of(self.model, X)
 
 
 def n_dense(gp: Posterior | None) -> int:

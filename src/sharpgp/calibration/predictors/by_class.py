@@ -191,7 +191,7 @@ class ClassPredictor(ModelPredictor):
         largest = max(self.parts, key=lambda part: part.n_cal)
         delta = largest.ranks.nodes().to(X.device)
         of = self.class_of(X)
-        law = self.model.law(X)
+        law = self.law(X)
         table = torch.stack([part.ranks.table(delta) for part in self.parts], -1)[:, of]
         tails = [part.ranks.tail for part in self.parts]
         # A tail that starts before the first level continues from there.

@@ -253,7 +253,7 @@ class ScoredPredictor(ModelPredictor):
     def interval_ends(
         self, X: Tensor, coverages: list[float], symmetric: bool | None, weights: Tensor | None
     ) -> Tensor:
-        law = self.model.law(X)
+        law = self.law(X)
         scores = torch.cat(self._end_scores(coverages, symmetric, weights))
         lower, upper = law.value(scores).chunk(2)
         slack = _ROUNDING * law.location.abs() + law.rounding + self.model.rounding
@@ -275,7 +275,7 @@ class ScoredPredictor(ModelPredictor):
 
     def distribution(self, X: Tensor) -> PredictiveDistribution:
         delta = self.ranks.nodes()
-        law, tail = self.model.law(X), self.ranks.tail
+        law, tail = self.law(X), self.ranks.tail
         table = self.ranks.table(delta).unsqueeze(-1)
         values = law.value(table)
         beyond = tail.times(law.growth(table, values, tail.scale))
