@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from sklearn.model_selection import KFold, ShuffleSplit, TimeSeriesSplit
 
 from sharpgp._validation import as_labels
-from sharpgp.data import folds
-from sharpgp.data.folds import equal_rows, holdout, one_per_label, row_labels, split_parts
+from sharpgp.data import copies
+from sharpgp.data.copies import equal_rows
+from sharpgp.data.folds import holdout, one_per_label, row_labels, split_parts
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.models.splitters import splits
 
@@ -92,10 +93,10 @@ def test_zero_has_no_sign():
     assert equal_rows(torch.tensor([[0.0], [-0.0], [1.0]])).tolist() == [0, 0, 1]
 
 
-@pytest.mark.parametrize("mixed", [folds._mixed, lambda words: words[:, 0] % np.uint64(2)])
+@pytest.mark.parametrize("mixed", [copies._mixed, lambda words: words[:, 0] % np.uint64(2)])
 def test_equal_rows_are_those_that_agree_in_every_feature(monkeypatch, mixed):
     """Also where different rows share the number that they are told apart by at first."""
-    monkeypatch.setattr(folds, "_mixed", mixed)
+    monkeypatch.setattr(copies, "_mixed", mixed)
     X = torch.from_numpy(np.random.default_rng(0).integers(3, size=(200, 3)) - 1.0)
     known: dict[tuple[float, ...], int] = {}
     expected = [known.setdefault(tuple(row), len(known)) for row in X.tolist()]

@@ -23,7 +23,7 @@ from sklearn.preprocessing import StandardScaler
 from helpers import marked, wavy
 from sharpgp import CrossValidated, CVPlus, Exact, LeaveOneOut, SharpGPRegressor
 from sharpgp.calibration.recalibrator import Recalibrator
-from sharpgp.data.folds import equal_rows
+from sharpgp.data.copies import equal_rows
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
 from sharpgp.gp import train
 from sharpgp.models.gaussian import gaussian_model as gaussian

@@ -37,7 +37,7 @@ from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.calibration.ranks import Ranks
 from sharpgp.calibration.recalibrator import chosen_recalibrator
 from sharpgp.data.encoding import Encoded
-from sharpgp.data.folds import equal_rows
+from sharpgp.data.copies import equal_rows
 from sharpgp.data.inputs import encode_rows, plain, read_features, seed_of, training_data
 from sharpgp.data.inputs import read_targets as without_marks
 from sharpgp.data.rows import LabelledRows, split_rows, unrepeated_rows
@@ -223,7 +223,8 @@ def _as_rows(table: _Table, y: np.ndarray) -> LabelledRows:
 
 def _row_numbers(Y: np.ndarray) -> np.ndarray:
     """Number (n,) of each row's targets: equal for equal rows, gaps included."""
-    return equal_rows(torch.from_numpy(np.nan_to_num(Y, nan=np.inf))).numpy()
+    gaps = np.isnan(Y)
+    return equal_rows(torch.from_numpy(np.column_stack([np.where(gaps, 0.0, Y), gaps]))).numpy()
 
 
 def _joint(

@@ -1,9 +1,9 @@
 """Rows that belong together, and splits that keep them on one side."""
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from sharpgp.data.copies import equal_rows
 from sharpgp.exceptions import InvalidInputError
 
 # Inputs are few below this share of the rows, or below this number (and half of the rows).
@@ -11,51 +11,6 @@ _FEW_SHARE, _FEW = 0.1, 10.0
 
 #: Rows to train on and rows to test with.
 Split = tuple[Tensor, Tensor]
-
-
-def equal_rows(X: Tensor) -> Tensor:
-    """Label [N] of each row of a table [N, d], counting from 0; equal rows share one.
-
-    Examples
-    --------
-    >>> equal_rows(torch.tensor([[2.0, 1.0], [0.0, 1.0], [2.0, 1.0]])).tolist()
-    [0, 1, 0]
-    """
-    words = _words(X)
-    mixed = _mixed(words)
-    ordered = np.sort(mixed)
-    if (ordered[1:] != ordered[:-1]).all():
-        return torch.arange(len(words))
-    _, first, place = np.unique(mixed, return_index=True, return_inverse=True)
-    if not np.array_equal(words[first[place]], words):  # two rows with one hash
-        place = np.unique(words, axis=0, return_inverse=True)[1].reshape(-1)
-    return _counted(torch.from_numpy(place))
-
-
-def row_numbers(X: Tensor) -> np.ndarray:
-    """Hash [N] of each row of a table [N, d].
-
-    Examples
-    --------
-    >>> numbers = row_numbers(torch.tensor([[2.0, 0.0], [2.0, -0.0], [2.0, 1.0]]))
-    >>> (numbers[0] == numbers).tolist()
-    [True, True, False]
-    """
-    return _mixed(_words(X))
-
-
-def _words(X: Tensor) -> np.ndarray:
-    table = X.detach().cpu().double().numpy() + 0.0  # turns -0 into 0
-    return np.ascontiguousarray(table).view(np.uint64)
-
-
-def _mixed(words: np.ndarray) -> np.ndarray:
-    """Hash [N] of each row of ``words`` [N, d]."""
-    mixed = np.zeros(len(words), dtype=np.uint64)
-    for column in words.T:
-        mixed = (mixed ^ column) * np.uint64(0x9E3779B97F4A7C15)
-        mixed ^= mixed >> np.uint64(29)
-    return mixed
 
 
 def row_labels(X: Tensor, groups: Tensor | None = None) -> Tensor:
@@ -88,8 +43,8 @@ def row_labels(X: Tensor, groups: Tensor | None = None) -> Tensor:
     inputs = equal_rows(X)
     if groups is None and int(inputs.max()) == len(X) - 1:  # all different
         return inputs.to(X.device)
-    units = torch.arange(len(X)) if groups is None else _counted(groups.cpu())
-    joined = _counted(_connected(units, inputs))
+    units = torch.arange(len(X)) if groups is None else numbered(groups.cpu())
+    joined = numbered(_connected(units, inputs))
     of_units = torch.zeros(int(units.max()) + 1, dtype=torch.long)
     of_units[units] = joined
     n, sizes = len(of_units), of_units.bincount().double()
@@ -116,7 +71,7 @@ def split_parts(labels: Tensor, k: int, seed: int) -> list[Tensor]:
     >>> [part.tolist() for part in split_parts(torch.tensor([0, 0, 1, 1, 2, 2]), 3, seed=0)]
     [[2, 3], [4, 5], [0, 1]]
     """
-    order, counted = _shuffled(len(labels), seed), _counted(labels.cpu())
+    order, counted = _shuffled(len(labels), seed), numbered(labels.cpu())
     sizes = counted.bincount()
     if len(sizes) in (1, len(labels)):
         return list(order.to(labels.device).tensor_split(min(k, len(labels))))
@@ -144,7 +99,7 @@ def holdout(labels: Tensor, n_held_out: int, seed: int) -> Split:
     >>> kept.tolist(), held_out.tolist()
     ([3, 4, 5, 6, 7, 8, 9, 10, 11], [0, 1, 2])
     """
-    counted = _counted(labels.cpu())
+    counted = numbered(labels.cpu())
     sizes = counted.bincount()
     check_several(len(sizes))
     drawn = _shuffled(len(sizes), seed)
@@ -179,7 +134,7 @@ def _shuffled(n: int, seed: int) -> Tensor:
     return torch.randperm(n, generator=torch.Generator().manual_seed(seed))
 
 
-def _counted(labels: Tensor) -> Tensor:
+def numbered(labels: Tensor) -> Tensor:
     """Labels renumbered from 0 in order of first occurrence."""
     first, place = _first_and_place(labels)
     return first.argsort().argsort()[place]

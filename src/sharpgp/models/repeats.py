@@ -22,8 +22,9 @@ import torch
 from sklearn.ensemble import ExtraTreesRegressor
 from torch import Tensor
 
-from sharpgp._stored import Array, agree, stored
-from sharpgp.data.folds import equal_rows, first_of_each, row_numbers
+from sharpgp._stored import Array, Maybe, agree, stored
+from sharpgp.data.copies import Nearest, equal_rows
+from sharpgp.data.folds import first_of_each
 from sharpgp.models.law_memory import law_of
 from sharpgp.models.laws import Law, Normal, either
 from sharpgp.models.model import HeldOut, Model
@@ -104,8 +105,9 @@ class Repeats:
 
     def n_agreeing(self) -> int:
         """How many rows repeat an earlier one in inputs and target."""
-        rows = torch.stack([self.labels.double(), self.y], 1)
-        return len(self.y) - int(equal_rows(rows).max()) - 1
+        near = equal_rows(self.y.unsqueeze(1)).to(self.labels.device)
+        pairs = torch.stack([self.labels, near], 1)
+        return len(self.y) - len(pairs.unique(dim=0))
 
     def by_input(self, held: HeldOut) -> Tensor:
         """Place [L] of each input among points under fits without it; -1 where it is not."""
@@ -195,7 +197,7 @@ def _shared_variance(
 # ------------------------------------------------------------------ what is known
 
 
-@stored("KnownInputs", X=Array("L d"), transient={"_numbers": None, "_order": None})
+@stored("KnownInputs", X=Array("L d"), transient={"_nearest": None})
 class KnownInputs:
     """Distinct inputs [L, d], and which points have one of them.
 
@@ -213,17 +215,11 @@ class KnownInputs:
         self._restored()
 
     def _restored(self) -> None:
-        numbers = row_numbers(self.X)
-        self._order = np.argsort(numbers, kind="stable")
-        self._numbers = numbers[self._order]
+        self._nearest = Nearest(self.X)
 
     def find(self, X: Tensor) -> Tensor:
-        """Number [T] of each point's input, -1 where it is new."""
-        rows = X.detach()[:, : self.X.shape[1]]
-        place = np.searchsorted(self._numbers, row_numbers(rows))
-        nearest = self._order[place.clip(max=len(self._order) - 1)]
-        index = torch.from_numpy(nearest).to(X.device)
-        return torch.where((self.X[index] == rows).all(-1), index, -1)
+        """Number [T] of each point's input, up to rounding; -1 where it is new."""
+        return self._nearest.find(X[:, : self.X.shape[1]])
 
 
 @stored(
@@ -234,8 +230,9 @@ class KnownInputs:
     without=Array("two L"),
     own=float,
     averaged=float,
+    labels=Maybe(Array("N", whole=True)),
     transient=dict.fromkeys(
-        ("known", "labels", "mean", "count", "rounding", "_shared", "_law"), None
+        ("known", "mean", "count", "rounding", "_shared", "_law"), None
     ),
 )
 class SeenModel(WrappedModel):
@@ -248,17 +245,24 @@ class SeenModel(WrappedModel):
         All rows that trained it.
     without : Tensor [2, L]
         Location and spread of each input under a fit without it.
-    own, averaged : float
+    own, averaged, labels
         See :class:`Repeats`.
     """
 
     rounding: float
 
     def __init__(
-        self, model: Model, X: Tensor, y: Tensor, without: Tensor, own: float, averaged: float
+        self,
+        model: Model,
+        X: Tensor,
+        y: Tensor,
+        without: Tensor,
+        own: float,
+        averaged: float,
+        labels: Tensor | None = None,
     ) -> None:
         self.model, self.X, self.y, self.without = model, X, y, without
-        self.own, self.averaged = own, averaged
+        self.own, self.averaged, self.labels = own, averaged, labels
         self._restored()
 
     @classmethod
@@ -271,14 +275,16 @@ class SeenModel(WrappedModel):
             place = repeats.by_input(held)
             honest = torch.stack([held.law.location, held.law.spread])[:, place]
             without = torch.where(place < 0, without, honest)
-        return cls(model, repeats.X, repeats.y, without, repeats.own, repeats.averaged)
+        data = repeats.X, repeats.y, without, repeats.own, repeats.averaged, repeats.labels
+        return cls(model, *data)
 
     def _restored(self) -> None:
         device = self.X.device
-        labels = equal_rows(self.X)
-        agree("inputs", tuple(self.without.shape), (2, int(labels.max()) + 1))
-        mean = label_means(self.y.cpu().numpy(), labels.numpy())
-        self.labels, self.mean = labels.to(device), torch.from_numpy(mean).to(device)
+        if self.labels is None:  # as in files of earlier versions
+            self.labels = equal_rows(self.X).to(device)
+        agree("inputs", tuple(self.without.shape), (2, int(self.labels.max()) + 1))
+        mean = label_means(self.y.cpu().numpy(), self.labels.cpu().numpy())
+        self.mean = torch.from_numpy(mean).to(device)
         self.count = self.labels.bincount()
         self.known = KnownInputs(self.X[first_of_each(self.labels)])
         self.rounding = ROUNDING * float(self.y.std())
@@ -343,11 +349,15 @@ class SeenModel(WrappedModel):
         return self._with(self.model.updated(X, y), X, y)
 
     def _with(self, model: Model, X: Tensor, y: Tensor) -> "SeenModel":
-        every = torch.cat([self.X, X])
-        labels = equal_rows(every)
-        new = first_of_each(labels)[self.without.shape[1] :].to(X.device)
+        assert self.labels is not None
+        known, L = self.known.find(X), self.without.shape[1]
+        new = (known < 0).nonzero()[:, 0]
+        further = equal_rows(X[new]).to(X.device)
+        labels = known.clone()
+        labels[new] = further + L
         # The present model has not seen them.
-        law = self.model.law(every[new])
-        more = torch.stack([law.location, law.spread])
-        without = torch.cat([self.without, more], 1)
-        return SeenModel(model, every, torch.cat([self.y, y]), without, self.own, self.averaged)
+        law = self.model.law(X[new[first_of_each(further)]])
+        without = torch.cat([self.without, torch.stack([law.location, law.spread])], 1)
+        every = torch.cat([self.X, X]), torch.cat([self.y, y])
+        labels = torch.cat([self.labels, labels])
+        return SeenModel(model, *every, without, self.own, self.averaged, labels)

@@ -16,7 +16,8 @@ from sharpgp.calibration.cautions import warn_if_unsupported
 from sharpgp.calibration.predictors.base import Calibrated, ModelPredictor
 from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.calibration.predictors.covariate_shift import Ratio
-from sharpgp.data.folds import equal_rows, first_of_each
+from sharpgp.data.copies import equal_rows
+from sharpgp.data.folds import first_of_each
 from sharpgp.data.target_bounds import Bounds
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import InvalidInputError, warn

@@ -21,7 +21,8 @@ from torch import Tensor
 from sharpgp.calibration.predictors.base import Calibrated
 from sharpgp.calibration.predictors.by_class import MIN_ROWS_PER_CLASS, ClassPredictor
 from sharpgp.calibration.predictors.by_score import ScoredPredictor
-from sharpgp.data.folds import equal_rows, one_per_label
+from sharpgp.data.copies import equal_rows
+from sharpgp.data.folds import one_per_label
 from sharpgp.exceptions import warn
 from sharpgp.models.laws import Law
 from sharpgp.models.model import HeldOut, Model
