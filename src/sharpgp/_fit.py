@@ -35,6 +35,7 @@ from sharpgp.data.rows import (
     drop_repetition,
     has_known_inputs,
     have_one_target,
+    hold_copies_together,
     join_earlier,
     split_rows,
 )
@@ -126,8 +127,14 @@ def _fit_rows(
     """
     guarantee = cal is not None or (weights is not None and not train.weighted)
     seed = seed_of(estimator.random_state)
-    grouped = train.groups is not None or (cal is not None and cal.groups is not None)
     recalibrator = chosen_recalibrator(estimator.calibration, seed, guarantee=guarantee)
+    train, cal = hold_copies_together(
+        *(train, cal, columns_of(estimator)),
+        takes_groups=recalibrator.takes_groups,
+        once=not isinstance(weights, np.ndarray),
+        seed=seed or 0,
+    )
+    grouped = train.groups is not None or (cal is not None and cal.groups is not None)
     method = recalibrator.for_columns(columns_of(estimator))
     sides = [train] if cal is None else [train, cal]
     bounds = bounds_for(estimator.y_bounds, *(_distinct_targets(side) for side in sides))

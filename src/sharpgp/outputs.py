@@ -36,8 +36,8 @@ from sharpgp.calibration.cautions import warn_of_tail, warn_of_weights
 from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.calibration.ranks import Ranks
 from sharpgp.calibration.recalibrator import chosen_recalibrator
-from sharpgp.data.encoding import Encoded
 from sharpgp.data.copies import equal_rows
+from sharpgp.data.encoding import Encoded
 from sharpgp.data.inputs import encode_rows, plain, read_features, seed_of, training_data
 from sharpgp.data.inputs import read_targets as without_marks
 from sharpgp.data.rows import LabelledRows, split_rows, unrepeated_rows

@@ -66,6 +66,8 @@ class Recalibrator(ABC):
     needs_calibration: ClassVar[bool] = True
     #: Whether predictions at known inputs are calibrated separately.
     knows_inputs: ClassVar[bool] = False
+    #: Whether rows may come in groups.
+    takes_groups: ClassVar[bool] = True
 
     def __init__(self, *, random_state: int | None = None) -> None:
         self.random_state = random_state

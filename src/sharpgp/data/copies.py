@@ -2,9 +2,13 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import torch
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 from torch import Tensor
 
@@ -22,6 +26,14 @@ _SAMPLED = 5000
 # Random combinations of columns that tell most rows apart, and their rounding error.
 _COMBINATIONS, _COMBINED_ERROR = 3, 1e-3
 
+# Hidden copies: at least so many pairs, this share of the pairs that agree elsewhere, and so many
+# times the share of other pairs.
+_LEAST_PAIRS, _LEAST_SHARE, _FAR_MORE = 5, 0.2, 100.0
+# From this share on, the columns that differ say nothing about the target.
+_NEARLY_ALL = 0.95
+# Targets that more rows share are no sign of copies; and as many sets of columns are looked at.
+_MOST_TIED, _MOST_SETS = 50, 5
+
 
 def equal_rows(X: Tensor) -> Tensor:
     """Label [N] of each row of a table [N, d], counting from 0; copies share one.
@@ -34,8 +46,8 @@ def equal_rows(X: Tensor) -> Tensor:
     --------
     >>> equal_rows(torch.tensor([[2.0, 1.0], [0.0, 1.0], [2.0, 1.0]])).tolist()
     [0, 1, 0]
-    >>> equal_rows(torch.tensor([[2.0], [0.0], [2.0 + 1e-9]], dtype=torch.float64)).tolist()
-    [0, 1, 0]
+    >>> equal_rows(torch.from_numpy(np.array([[2.0], [0], [2 + 1e-9], [1], [4]]))).tolist()
+    [0, 1, 0, 2, 3]
     """
     table = _table(X)
     place = _identical(table)
@@ -57,16 +69,20 @@ def reach(table: np.ndarray) -> np.ndarray:
 
     Examples
     --------
-    >>> reach(np.array([[0.0, 5.0], [2.0, 5.0]])).tolist()
-    [9.6e-07, 5e-12]
+    >>> reach(np.array([[0.0, 5.0], [1.0, 5.0], [-1.0, 5.0], [1e9, 5.0]])).tolist()
+    [5e-07, 5e-12]
     """
     if not len(table):
         return np.full(table.shape[1], _LEAST_REACH)
     some = table
     if len(table) > _SAMPLED:
         some = table[np.random.default_rng(0).integers(len(table), size=_SAMPLED)]
-    clipped = some.clip(*np.quantile(some, _QUANTILES, axis=0))
-    digits = _DIGITS * np.abs(table).max(axis=0)
+    low, high = (
+        np.quantile(some, q, axis=0, method=inner)
+        for q, inner in zip(_QUANTILES, ("higher", "lower"), strict=True)
+    )
+    clipped = some.clip(low, np.maximum(low, high))
+    digits = _DIGITS * np.abs(clipped).max(axis=0)
     return np.maximum(np.maximum(TOLERANCE * clipped.std(axis=0), digits), _LEAST_REACH)
 
 
@@ -75,8 +91,8 @@ class Nearest:
 
     Examples
     --------
-    >>> known = Nearest(torch.tensor([[0.0, 1.0], [2.0, 3.0]]).double())
-    >>> known.find(torch.tensor([[2.0, 3.0 + 1e-9], [2.0, 4.0]]).double()).tolist()
+    >>> known = Nearest(torch.tensor([[0.0], [2.0], [3.0], [5.0]]).double())
+    >>> known.find(torch.tensor([[2.0], [4.0]]).double() + 1e-9).tolist()
     [1, -1]
     """
 
@@ -169,3 +185,91 @@ def _mixed(words: np.ndarray) -> np.ndarray:
         mixed = (mixed ^ column) * np.uint64(0x9E3779B97F4A7C15)
         mixed ^= mixed >> np.uint64(29)
     return mixed
+
+
+@dataclass(frozen=True)
+class HiddenCopies:
+    """Rows that are copies but for a column or two.
+
+    Attributes
+    ----------
+    units : array (n,)
+        Whole numbers; copies share one.
+    columns : list of tuple of int
+        What copies differ in: one or two columns each.
+    always : bool
+        Whether rows that agree in all other columns (nearly) always have the same target, so that
+        one of them says as much as all.
+    """
+
+    units: np.ndarray
+    columns: list[tuple[int, ...]]
+    always: bool
+
+    @classmethod
+    def find(cls, X: np.ndarray, y: np.ndarray, columns: Sequence[Sequence[int]]) -> Self:
+        """Look for them in a table ``X`` (n, d), ``y`` (n,), where ``columns`` are its features.
+
+        Where the target is continuous, its equal values are copies almost surely.  A column, or
+        two, hides copies if rows that differ there alone have equal targets in a fifth of all
+        cases, and far more often than other rows do.
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> X, y = rng.normal(size=(40, 2)).repeat(2, axis=0), rng.normal(size=40).repeat(2)
+        >>> found = HiddenCopies.find(np.c_[X, np.arange(80)], y, [[0], [1], [2]])
+        >>> found.columns, found.always, len(set(found.units.tolist()))
+        ([(2,)], True, 40)
+        """
+        units, found, shares = np.arange(len(y)), [], []
+        targets = _identical(y[:, None] + 0.0)
+        features = [equal_rows(torch.from_numpy(X[:, list(one)])).numpy() for one in columns]
+        same, same_both = _pairs(features), _pairs([*features, targets])
+        n_pairs, n_tied = len(y) * (len(y) - 1) / 2, _pairs([targets])
+        for few, _ in _differing(np.stack(features, 1), targets).most_common(_MOST_SETS):
+            rest = [own for j, own in enumerate(features) if j not in few]
+            agree, both = _pairs(rest) - same, _pairs([*rest, targets]) - same_both
+            others = (n_tied - both - same_both) / max(n_pairs - agree - same, 1.0)
+            share = both / max(agree, 1.0)
+            if both >= _LEAST_PAIRS and share >= max(_LEAST_SHARE, _FAR_MORE * others):
+                units = _connected(units, _together([*rest, targets]))
+                found.append(few)
+                shares.append(share)
+        return cls(units, found, min(shares, default=0.0) >= _NEARLY_ALL)
+
+
+def _differing(by_column: np.ndarray, targets: np.ndarray) -> Counter[tuple[int, ...]]:
+    """How often neighbours with equal targets differ in just one or two columns, and which."""
+    few: Counter[tuple[int, ...]] = Counter()
+    size = np.bincount(targets)[targets]
+    rows = np.flatnonzero((size > 1) & (size <= _MOST_TIED))
+    rows = rows[np.argsort(targets[rows], kind="stable")]
+    for apart in range(1, _MOST_TIED):
+        one, other = rows[:-apart], rows[apart:]
+        tied = targets[one] == targets[other]
+        if not tied.any():
+            break
+        differs = by_column[one[tied]] != by_column[other[tied]]
+        n_differing = differs.sum(axis=1)
+        some = differs[(n_differing > 0) & (n_differing <= min(2, differs.shape[1] - 1))]
+        few.update(tuple(np.flatnonzero(row).tolist()) for row in some)
+    return few
+
+
+def _together(labels: Sequence[np.ndarray]) -> np.ndarray:
+    """Label (n,) of rows that agree in all ``labels``."""
+    return _identical(np.stack(labels, 1).astype(np.float64))
+
+
+def _pairs(labels: Sequence[np.ndarray]) -> float:
+    """Number of pairs of rows that agree in all ``labels``."""
+    count = np.bincount(_together(labels)).astype(np.float64)
+    return float((count * (count - 1)).sum() / 2)
+
+
+def _connected(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Label (n,) of rows that are connected through equal ``a`` or ``b``."""
+    n_a, n_b = int(a.max()) + 1, int(b.max()) + 1
+    links = coo_matrix((np.ones(len(a)), (a, n_a + b)), shape=(n_a + n_b, n_a + n_b))
+    return np.asarray(connected_components(links, directed=False)[1][a])

@@ -1,7 +1,7 @@
 """Labelled rows: groups, equal inputs, repeated tables, holdouts."""
 
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sharpgp._validation import as_labels, as_numpy
 from sharpgp.data import folds
-from sharpgp.data.copies import TOLERANCE, equal_rows
+from sharpgp.data.copies import TOLERANCE, HiddenCopies, equal_rows
 from sharpgp.data.folds import numbered, row_labels
 from sharpgp.data.inputs import plain
 from sharpgp.exceptions import InvalidInputError, warn
@@ -158,6 +158,59 @@ def unrepeated_rows(rows: LabelledRows) -> np.ndarray:
     first = np.unique(labels, return_index=True)[1]
     warn_of_repetition(len(rows), len(first))
     return first
+
+
+def hold_copies_together(
+    train: LabelledRows,
+    cal: LabelledRows | None,
+    columns: Mapping[str, Sequence[int]],
+    *,
+    takes_groups: bool,
+    once: bool,
+    seed: int,
+) -> tuple[LabelledRows, LabelledRows | None]:
+    """Rows with :class:`~sharpgp.data.copies.HiddenCopies` in groups, or each once; with a warning.
+
+    Parameters
+    ----------
+    train, cal
+        Left alone if they come in groups.
+    columns : mapping
+        The features of each column of a table; empty for an array.
+    takes_groups, once : bool
+        Whether the method knows groups, and whether rows may be left out.
+    seed : int
+        Draws the rows that stand for their copies.
+    """
+    every = train if cal is None else train.joined(cal)
+    if every.groups is not None or len(every) < 2:
+        return train, cal
+    named = columns or {f"x{j}": [j] for j in range(every.inputs.shape[1])}
+    named = {name: list(features) for name, features in named.items() if features}
+    found = HiddenCopies.find(every.inputs, every.y, list(named.values()))
+    if not found.columns:
+        return train, cal
+    units = torch.from_numpy(found.units)
+    once = once and cal is None and found.always
+    if once:
+        then = "each is used once"
+    elif takes_groups:
+        then = "they stay together, as groups do, and intervals are for rows that are no copies"
+    else:
+        then = "intervals may cover much less than requested; use calibration='cv', or drop them"
+    names = [repr(name) for name in named]
+    hidden = [" and ".join(names[j] for j in few) for few in found.columns]
+    warn(
+        f"{len(units) - len(units.unique())} of {len(units)} rows repeat others in y and in all "
+        f"columns but {' or '.join(hidden)}: {then}. If that column says nothing about "
+        "y, leave it out"
+    )
+    if once:
+        return train[folds.one_per_label(units, seed).numpy()], cal
+    if not takes_groups:
+        return train, cal
+    of_train, of_cal = np.split(found.units, [len(train)])
+    return replace(train, groups=of_train), None if cal is None else replace(cal, groups=of_cal)
 
 
 def has_known_inputs(rows: LabelledRows) -> bool:

@@ -231,9 +231,7 @@ class KnownInputs:
     own=float,
     averaged=float,
     labels=Maybe(Array("N", whole=True)),
-    transient=dict.fromkeys(
-        ("known", "mean", "count", "rounding", "_shared", "_law"), None
-    ),
+    transient=dict.fromkeys(("known", "mean", "count", "rounding", "_shared", "_law"), None),
 )
 class SeenModel(WrappedModel):
     """A model that also knows the measurements at each of its inputs.

@@ -84,6 +84,11 @@ class Exact(Recalibrator):
         self.one_per_group = one_per_group
         self.by: Any = by
 
+    @property
+    def takes_groups(self) -> bool:  # type: ignore[override]
+        """Classes and groups are not combined."""
+        return self.by is None
+
     def fit(
         self,
         base: Base,

@@ -29,6 +29,7 @@ class LeaveOneOut(WithoutHoldout):
     """
 
     knows_inputs = True
+    takes_groups = False
 
     def _fit_base(self, base: Base, points: CalibrationPoints) -> Calibrated:
         if points.groups is not None or points.groups_train is not None:
