@@ -255,7 +255,6 @@ DEFECTS: dict[tuple[str | None, str | None, str | None], str] = {
     (None, "copies", "region"): "repeated rows have no joint scores",
     ("prior", "copies", "update"): "the network cannot answer for no rows",
     ("prior", "copies", "online"): "the network cannot answer for no rows",
-    ("rbf", "near_copies", "update"): "copies that differ by 1e-9 are not seen as such",
 }
 
 
@@ -363,8 +362,6 @@ RELATIONS = (
 #: Relations that hold to 1 % of the mean width, but for models that draw columns at random.
 DRAWS_COLUMNS = {columns_in_another_order: {"extra_trees", "random_forest", "prior", "auto"}}
 BROKEN: dict[tuple[str | None, str], str] = {
-    (None, "jitter"): "copies that differ by 1e-9 are not seen as such",
-    (None, "single_precision"): "copies that went through single precision are not seen as such",
     (None, "columns_in_another_order"): "arrays with negative strides are refused",
 }
 

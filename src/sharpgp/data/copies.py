@@ -77,10 +77,8 @@ def reach(table: np.ndarray) -> np.ndarray:
     some = table
     if len(table) > _SAMPLED:
         some = table[np.random.default_rng(0).integers(len(table), size=_SAMPLED)]
-    low, high = (
-        np.quantile(some, q, axis=0, method=inner)
-        for q, inner in zip(_QUANTILES, ("higher", "lower"), strict=True)
-    )
+    low = np.quantile(some, _QUANTILES[0], axis=0, method="higher")
+    high = np.quantile(some, _QUANTILES[1], axis=0, method="lower")
     clipped = some.clip(low, np.maximum(low, high))
     digits = _DIGITS * np.abs(clipped).max(axis=0)
     return np.maximum(np.maximum(TOLERANCE * clipped.std(axis=0), digits), _LEAST_REACH)
