@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from threading import Event, Lock, Thread
+from threading import Lock, Timer
 from typing import Any, TextIO
 
 #: Seconds between two updates of the line; before it appears where it is asked for, and elsewhere.
@@ -107,30 +107,35 @@ def show_progress(verbose: int = 0, stream: TextIO | None = None) -> Iterator[No
     if verbose < 0 or _watch.get() is not None or not (_is_terminal(stream) or _in_notebook()):
         yield
         return
-    watch, over, wait = Watch(), Event(), _ASKED if verbose else _UNASKED
-    given = watch, over, stream, wait
-    writer = Thread(target=_write, args=given, name="sharpgp-progress", daemon=True)
+    watch = Watch()
     token = _watch.set(watch)
-    writer.start()
+    line = _line_of(watch, stream)
+    timer = Timer(_ASKED if verbose else _UNASKED, line.start)
+    timer.daemon = True
+    timer.start()
     try:
         yield
     finally:
         _watch.reset(token)
-        over.set()
-        writer.join()
+        timer.cancel()
+        timer.join()
+        line.stop()
 
 
-def _write(watch: Watch, over: Event, stream: TextIO, wait: float) -> None:
-    """Rewrite the line until the end, and leave it empty."""
-    width = 0
-    while not over.wait(wait):
-        text, wait = str(watch), _EVERY
-        stream.write(f"\r{text:<{width}}")
-        stream.flush()
-        width = len(text)
-    if width:
-        stream.write("\r" + " " * width + "\r")
-        stream.flush()
+def _line_of(watch: Watch, stream: TextIO) -> Any:
+    """A line that shows a watch; what is written to standard error meanwhile stands above it."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console(file=stream, force_jupyter=_in_notebook() or None)
+    return Live(
+        get_renderable=lambda: Text(str(watch), no_wrap=True, overflow="ellipsis"),
+        console=console,
+        transient=True,
+        refresh_per_second=1.0 / _EVERY,
+        redirect_stdout=False,
+    )
 
 
 def _is_terminal(stream: Any) -> bool:
