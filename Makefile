@@ -126,10 +126,11 @@ dist: setup ## sdist and wheels into dist/, checked; the version is that of src/
 	cd benchmarks && ../$(BIN)/python -c 'from setuptools import build_meta as b; b.build_wheel("../dist")'
 	$(BIN)/python -m pytest -q tests/test_distribution_files.py
 
-address: ## write the address of the project's repository where OWNER stands (REPOSITORY=name/sharpgp)
+address: ## put in the address of the project's repository, with badges and links (REPOSITORY=name/sharpgp)
 	@test -n "$(REPOSITORY)" || { echo "REPOSITORY: expected owner/name, found none"; exit 2; }
 	@for file in $(ADDRESSED); do \
 		sed -i.old -e "s#OWNER/sharpgp#$(REPOSITORY)#g" \
+			-e 's/^#address //' -e '/^<!--address$$/d' -e '/^address-->$$/d' \
 			-e "s#OWNER.github.io/sharpgp#$(subst /,.github.io/,$(REPOSITORY))#g" "$$file" && rm "$$file.old"; \
 	done
 

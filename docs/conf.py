@@ -14,7 +14,7 @@ author = "sharpgp contributors"
 copyright = "2026, sharpgp contributors"
 release = sharpgp.__version__
 _pyproject = Path(sharpgp.__file__).parents[2] / "pyproject.toml"
-_repository = tomllib.loads(_pyproject.read_text())["project"]["urls"]["Repository"]
+_repository = tomllib.loads(_pyproject.read_text())["project"].get("urls", {}).get("Repository")
 version = ".".join(release.split(".")[:2])
 
 extensions = [
@@ -66,7 +66,7 @@ sphinx_gallery_conf = {
 html_theme = "furo"
 html_title = f"sharpgp {release}"
 # The repository is linked as soon as pyproject.toml says whose it is.
-if "/OWNER/" not in _repository:
+if _repository:
     html_theme_options = {
         "source_repository": _repository,
         "source_branch": "main",

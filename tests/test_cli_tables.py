@@ -192,3 +192,32 @@ def test_a_text_among_numbers_is_named_by_its_row_in_the_file(frame, tmp_path):
     result = call("fit", tmp_path / "data.csv", "--target", "response", "--out", tmp_path / "m.sgp")
     assert result.exit_code == 2
     assert "column 'dose': expected numbers, found 'n.a.?' in row 41; correct it, " in result.stderr
+
+
+def test_dates_with_a_zone_are_read_as_in_the_fit(tmp_path):
+    rng = np.random.default_rng(0)
+    days = pd.date_range("2021-01-01", periods=60, freq="D", tz="UTC")
+    frame = pd.DataFrame({"day": days.strftime("%Y-%m-%dT%H:%M:%SZ"), "x": rng.normal(size=60)})
+    frame["y"] = frame["x"] + 0.2 * rng.normal(size=60)
+    frame[:40].to_csv(tmp_path / "a.csv", index=False)
+    frame[40:].to_csv(tmp_path / "b.csv", index=False)
+    model, out = tmp_path / "model.sgp", tmp_path / "out.csv"
+    assert call("fit", tmp_path / "a.csv", "--target", "y", "--out", model).exit_code == 0
+    result = call("predict", model, tmp_path / "b.csv", "--out", out)
+    assert result.exit_code == 0, result.output
+    assert len(pd.read_csv(out)) == 20
+
+
+def test_alike_warnings_are_one_and_a_line_of_names(capsys):
+    from sharpgp.cli.display import short_warnings
+    from sharpgp.exceptions import warn
+
+    with short_warnings():
+        for name, n in (("a", 3), ("b", 7), ("c", 9)):
+            warn(f"column {name!r}: {n} of 9 values are missing")
+        warn("something else")
+    assert capsys.readouterr().err.splitlines() == [
+        "warning: column 'a': 3 of 9 values are missing",
+        "warning: something else",
+        "warning: the same of 'b', 'c', as for 'a'",
+    ]

@@ -76,6 +76,7 @@ def test_names_are_imported_when_asked_for(loading):
     """Modules, too, after one import."""
     assert loading["missing"] == []
     assert set(sharpgp.__all__) <= set(dir(sharpgp))
+    assert not {"Any", "TYPE_CHECKING", "import_module"} & set(dir(sharpgp))
     assert set(sharpgp._HOMES) == set(sharpgp.__all__)
     assert not set(sharpgp._OF_LABORATORY) & set(sharpgp.__all__)  # may be missing
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):

@@ -113,3 +113,6 @@ def test_a_release_stops_until_the_address_and_the_changelog_are_there(tmp_path)
     if "OWNER" in (ROOT / "pyproject.toml").read_text():
         assert urls["Repository"] == "https://github.com/ann/sharpgp"
         assert urls["Documentation"] == "https://ann.github.io/sharpgp"
+    assert "\n[![tests](https://github.com/ann/sharpgp" in (tmp_path / "README.md").read_text()
+    assert "address" not in (tmp_path / "README.md").read_text().partition("## ")[0]
+    assert "\nrepository-code:" in (tmp_path / "CITATION.cff").read_text()

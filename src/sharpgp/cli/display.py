@@ -14,20 +14,36 @@ from sharpgp.cli.wording import worded
 
 @contextmanager
 def short_warnings() -> Iterator[None]:
-    """Warnings as one line on standard error; equal ones, numbers apart, are shown once."""
-    seen = set()
+    """Warnings as one line each on standard error.
+
+    Of those that differ in names and numbers only the first is shown at once; what the others are
+    about follows at the end.
+    """
+    others: dict[str, tuple[str, list[str]]] = {}
 
     def show(message: Warning | str, category: Any, *_: Any, **__: Any) -> None:
         text = worded(" ".join(str(message).split()))
-        kind = re.sub(r"[\d.e+-]+", "", text)
-        if issubclass(category, UserWarning) and kind not in seen:
-            seen.add(kind)
+        if not issubclass(category, UserWarning):
+            return
+        kind = re.sub(r"'[^']*'|[\d.e+-]+", "", text)
+        if kind not in others:
+            others[kind] = text, []
             typer.echo(f"warning: {text}", err=True)
+        elif text != others[kind][0] and (name := re.search(r"'[^']*'", text)):
+            others[kind][1].append(name[0])
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
         warnings.showwarning = show
-        yield
+        try:
+            yield
+        finally:
+            for text, names in others.values():
+                more = [name for name in dict.fromkeys(names) if name not in text]
+                if more:
+                    about = re.search(r"'[^']*'", text)
+                    told = f"{', '.join(more)}, as for {about[0] if about else 'the first'}"
+                    typer.echo(f"warning: the same of {told}", err=True)
 
 
 @contextmanager

@@ -159,10 +159,11 @@ def csv_type(column: Column) -> Any:
     """Type that a column of a CSV file is read as; text for numbers or dates written as text."""
     import pyarrow as pa
 
-    if column.written is not None:
-        return pa.string()
-    types = {"number": pa.float64(), "boolean": pa.bool_(), "date": pa.timestamp("us")}
-    return types.get(column.kind, pa.string())
+    # Dates are read as in training: with a zone or without, as the file has them.
+    if column.written is None and column.kind == "date":
+        return None
+    types = {"number": pa.float64(), "boolean": pa.bool_()}
+    return pa.string() if column.written else types.get(column.kind, pa.string())
 
 
 def _bytes_of(saved: SavedModel) -> bytes:
