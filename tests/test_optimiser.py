@@ -9,6 +9,7 @@ import torch
 from scipy.optimize import Bounds
 
 from sharpgp.bo import Log, Optimiser, surrogate
+from sharpgp.bo.constraints import Region
 from sharpgp.bo.search import APART, candidates
 from sharpgp.bo.small_sample import probability_of_gain
 from sharpgp.bo.space import Space
@@ -239,7 +240,7 @@ def test_space_there_and_back():
     assert torch.equal(space.features(Z)[:, 2:5].sum(1), torch.ones(64).double())
     assert space.steps(categorical=False) == {1: [k / 6 for k in range(7)]}
     torch.testing.assert_close(space.codes(space.points(coded)), coded)
-    for part in candidates(space, Z[:2], seed=1):
+    for part in candidates(Region(space), Z[:2], seed=1):
         torch.testing.assert_close(space.to_unit(space.from_unit(part)), part)
 
 
@@ -281,7 +282,10 @@ def test_best_of_noisy_results_has_an_interval():
 
 def test_repr_says_how_it_goes():
     loop = Optimiser(MIXED, maximize=False)
-    assert repr(loop).startswith("<Optimiser: goal: minimise, inputs: {'x': 0.0, 'k': 1,")
+    assert repr(loop).startswith(
+        "<Optimiser: goal: minimise, inputs: x 0 to 10; k 1 to 10 by 1; solvent water, ethanol; "
+        "t 0.001 to 1 (log), runs: 0"
+    )
     assert repr(loop).endswith("runs: 0, failed: 0, pending: 0>")
     points = loop.ask(3)
     loop.tell(points[:2], [None, 2.5])
@@ -291,7 +295,7 @@ def test_repr_says_how_it_goes():
     assert "<th>best</th>" in loop._repr_html_()
     arrays = Optimiser(BOX)
     arrays.tell([0.25, 1.0], 3.0)
-    assert "inputs: [-1.  0.] to [1. 2.]" in repr(arrays)
+    assert "inputs: x0 -1 to 1; x1 0 to 2" in repr(arrays)
     assert "best: 3 at [0.25 1.  ]" in repr(arrays)
     assert Optimiser(Bounds([-1, 0], [1, 2])).record.space == arrays.record.space
     small = Optimiser({"t": Log(1e-9, 1e-7)})

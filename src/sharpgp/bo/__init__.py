@@ -5,16 +5,19 @@ for loops of your own with BoTorch.
 """
 
 from sharpgp.bo.acquisition import CalibratedLogExpectedImprovement, CalibratedUpperConfidenceBound
+from sharpgp.bo.constraints import AtMost, Mixture
 from sharpgp.bo.optimiser import Best, Optimiser
 from sharpgp.bo.optuna_sampler import OptunaSampler
 from sharpgp.bo.space import Log
 from sharpgp.bo.wrapped import as_botorch
 
 __all__ = [
+    "AtMost",
     "Best",
     "CalibratedLogExpectedImprovement",
     "CalibratedUpperConfidenceBound",
     "Log",
+    "Mixture",
     "Optimiser",
     "OptunaSampler",
     "as_botorch",

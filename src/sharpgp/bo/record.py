@@ -3,21 +3,23 @@
 import math
 import reprlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sharpgp._stored import Several, stored
+from sharpgp._stored import Maybe, Several, stored
 from sharpgp._validation import refuse_other_kinds
-from sharpgp.bo.small_sample import ScoreLaw, leave_one_out_scores
+from sharpgp.bo.small_sample import ScoreLaw, SmallSamplePredictor, leave_one_out_scores
 from sharpgp.bo.space import Space
-from sharpgp.bo.surrogate import Surrogate
+from sharpgp.bo.surrogate import Surrogate, choose
 from sharpgp.data.reading import is_missing
 from sharpgp.exceptions import InvalidInputError
 
+#: Name of a result that the user did not name.
+RESULT = "y"
 #: What a leave-one-out score counts for beside one that was predicted before it was seen.
 LEFT_OUT_WEIGHT = 0.5
 #: Runs after which a score counts for half: the model has changed since.
@@ -39,14 +41,24 @@ LARGEST, _SMALLEST_RANGE = 1e150, 1e-150
 
 
 @stored(
-    "Run", x=Several(float), y=float, noise=float | None, score=float | None, level=float | None
+    "Run",
+    x=Several(float),
+    y=float,
+    noise=float | None,
+    score=float | None,
+    level=float | None,
+    predicted=Maybe(Several(float)),
+    acquisition=Maybe(float),
+    number=Maybe(int),
 )
 @dataclass(frozen=True)
 class Run:
     """One run: codes of its inputs, result (NaN: failed), variance of its noise where known.
 
-    The score ``(y - location) / spread`` and the predictive probability of a smaller result are
-    those of the model that had not seen it; None for runs that no model predicted.
+    The score ``(y - location) / spread``, the predictive probability of a smaller result, and the
+    ``predicted`` mean and ends of the 95 % interval are those of the model that had not seen it;
+    None for runs that no model predicted.  ``acquisition`` is the value for which it was asked,
+    ``number`` the place of the run, where a quantity is not measured in all of them.
     """
 
     x: tuple[float, ...]
@@ -54,6 +66,9 @@ class Run:
     noise: float | None = None
     score: float | None = None
     level: float | None = None
+    predicted: tuple[float, ...] | None = None
+    acquisition: float | None = None
+    number: int | None = None
 
     @property
     def failed(self) -> bool:
@@ -70,6 +85,8 @@ class Run:
     asked=int,
     checks=list,
     surrogate=Surrogate | None,
+    others=Maybe(dict),
+    values=Maybe(list),
 )
 @dataclass
 class Record:
@@ -78,7 +95,8 @@ class Record:
     Runs are in the order in which they were told, ``pending`` has codes of points that were not
     told yet, ``checks`` the number of runs, amount and probability of every answer to how much is
     left to gain, ``surrogate`` is the model of the last question.  Each of the ``asked`` points has
-    random numbers of its own.
+    random numbers of its own.  ``others`` are records of further measured quantities, by name,
+    ``values`` the acquisition of each pending point after its codes.
     """
 
     space: Space
@@ -88,6 +106,13 @@ class Record:
     asked: int = 0
     checks: list[list[float]] = field(default_factory=list)
     surrogate: Surrogate | None = None
+    others: dict[str, "Record"] | None = None
+    values: list[list[float]] | None = None
+
+    @property
+    def quantities(self) -> dict[str, "Record"]:
+        """Records of everything that is measured, by name, the first objective's first."""
+        return {self.settings.get("name", RESULT): self, **(self.others or {})}
 
     @property
     def succeeded(self) -> list[Run]:
@@ -123,6 +148,39 @@ class Record:
             return F
         return torch.cat([F, torch.zeros_like(F[..., :1])], -1)
 
+    def trained(self) -> Surrogate:
+        """The surrogate on all results so far."""
+        known = self.surrogate
+        if not self.succeeded:
+            raise InvalidInputError("X: expected a run with a result, found none; tell one first")
+        if known is None or known.posterior.n_train != len(self.runs):
+            fit = choose if known is None else known.next
+            self.surrogate = known = fit(*self.data(), self.space.ties, self.knows_noise)
+        return known
+
+    def foreseen(self, run: Run) -> Run:
+        """A run with what the model of the last question says of it."""
+        if self.surrogate is None or run.failed:
+            return run
+        surrogate, law, sign = self.surrogate, self.law(), self.sign
+        F = self.features(self.unit([run.x]))
+        if surrogate.knows_noise:
+            F[:, -1] = run.noise or 0.0
+        with torch.no_grad():
+            location, spread = SmallSamplePredictor(surrogate.gp, law).moments(F)
+            target = surrogate.inward(torch.tensor([sign * run.y], dtype=torch.float64))
+            score = (target - location) / spread
+            level = float(law.cdf(score))
+            ends = law.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64))
+            inner = torch.cat([location, location + ends * spread])
+            mean, low, high = (sign * surrogate.outward(inner)).tolist()
+        return replace(
+            run,
+            score=float(score),
+            level=level if sign > 0 else 1.0 - level,
+            predicted=(mean, low, high) if sign > 0 else (mean, high, low),
+        )
+
     def add(self, run: Run) -> None:
         """One more run; the pending point that it belongs to, if any, is pending no more."""
         self.runs.append(run)
@@ -131,12 +189,17 @@ class Record:
         distance = (self.unit(self.pending) - self.unit([run.x])).abs().amax(-1)
         nearest = int(distance.argmin())
         if float(distance[nearest]) <= SAME_POINT:
-            del self.pending[nearest]
+            asked = self.pending.pop(nearest)
+            for one in self.values or []:
+                if one[:-1] == asked:
+                    self.runs[-1] = replace(run, acquisition=one[-1])
+            self.values = [one for one in self.values or [] if one[:-1] in self.pending]
 
     def data(self) -> tuple[Tensor, Tensor]:
         """Features [N, D] and targets [N] of all runs, to be maximised.
 
-        A run that failed counts as the worst result, so that its surroundings are avoided, and a
+        A run that failed counts as the worst result, so that its surroundings are avoided, and as
+        one that misses the limit of the quantity by half of its range, if it has one; and a
         result far below all others as the lowest of these (:func:`without_outliers`).  Where the
         noise of any run is known, its variance is the last feature, 0 for the others.
         """
@@ -151,7 +214,10 @@ class Record:
             noise = torch.tensor([run.noise or 0.0 for run in self.runs], dtype=torch.float64)
             F = torch.cat([F, noise.unsqueeze(-1)], -1)
         y = without_outliers(y)
-        targets = y.new_full((len(self.runs),), float(y.min()))
+        worst, bound = float(y.min()), self.sign * self.settings.get("bound", math.inf)
+        if math.isfinite(bound):
+            worst = min(worst, bound - 0.5 * (float(y.max()) - worst))
+        targets = y.new_full((len(self.runs),), worst)
         targets[torch.tensor([not run.failed for run in self.runs])] = y
         return F, targets
 

@@ -50,6 +50,11 @@ class ScoreLaw:
         u = (z.unsqueeze(-1) - self.centres) / self.widths
         return torch.special.ndtr(u) @ self.weights
 
+    def log_cdf(self, z: Tensor, *, upper: bool = False) -> Tensor:
+        """``log P(score <= z)`` for ``z`` [K], or of ``score > z``, far out in the tails, too."""
+        u = (z.unsqueeze(-1) - self.centres) / self.widths
+        return (torch.special.log_ndtr(-u if upper else u) + self.weights.log()).logsumexp(-1)
+
     def quantile(self, levels: Tensor) -> Tensor:
         """The inverse of :meth:`cdf` at levels [K] in (0, 1)."""
         own = torch.special.ndtri(levels).unsqueeze(-1) * self.widths + self.centres

@@ -47,7 +47,7 @@ class Input:
 
     @classmethod
     def of(cls, name: str, given: Any) -> "Input":
-        """From ``(low, high)``, :class:`Log`, a range of whole numbers, a list or set of values."""
+        """From ``(low, high)`` or ``(low, high, step)``, :class:`Log`, a range, a list or set."""
         log = isinstance(given, Log)
         if log:
             given = (given.low, given.high)
@@ -73,7 +73,9 @@ class Input:
             )
         values = [v.item() if isinstance(v, np.generic) else v for v in given]
         ordered = all(map(_is_number, values))
-        if ordered and len(values) == 2 and isinstance(given, tuple | np.ndarray):
+        if ordered and len(values) == 3 and isinstance(given, tuple):
+            values = _by_steps(name, *values)
+        elif ordered and len(values) == 2 and isinstance(given, tuple | np.ndarray):
             low, high = map(float, values)
             if not (math.isfinite(high - low) and low < high and (low > 0 or not log)):
                 raise InvalidInputError(
@@ -100,6 +102,33 @@ class Input:
     def categories(self) -> int:
         """Number of values that have no order; 0 of numbers."""
         return 0 if all(map(_is_number, self.values)) else len(self.values)
+
+    @property
+    def plain_scale(self) -> tuple[float, float] | None:
+        """Value and rise of the value from unit coordinate 0 to 1; None if it rises unevenly."""
+        if self.log or self.categories:
+            return None
+        first, last = (self.values[0], self.values[-1]) if self.values else (self.low, self.high)
+        even = np.linspace(first, last, len(self.values))
+        if self.values and not np.allclose(even, self.values, rtol=0, atol=1e-9 * (last - first)):
+            return None
+        return float(first), float(last - first)
+
+    @property
+    def has_zero(self) -> bool:
+        """Whether it may be 0."""
+        return 0 in self.values if self.values else self.low <= 0 <= self.high
+
+    @property
+    def shown(self) -> str:
+        """Its range or choices, for people."""
+        if not self.values:
+            return f"{self.low:g} to {self.high:g}" + " (log)" * self.log
+        listed = ", ".join(f"{v:g}" if _is_number(v) else str(v) for v in self.values)
+        if self.categories or len(self.values) < 4 or self.plain_scale is None:
+            return listed if len(listed) <= 60 else f"{len(self.values)} values"
+        first, second, *_, last = self.values
+        return f"{first:g} to {last:g} by {round(second - first, 12):g}"
 
     def code(self, value: Any) -> float:
         """The code of a user's value, checked."""
@@ -140,6 +169,23 @@ class Input:
         return (code.round() if self.values else code).clamp(self.low, self.high)
 
 
+def _by_steps(name: str, low: Any, high: Any, step: Any) -> list[Any]:
+    """Values from ``low`` by ``step``, none above ``high``."""
+    if not (math.isfinite(high - low) and low < high and 0 < step <= high - low):
+        raise InvalidInputError(
+            f"{name}: expected (low, high, step) with a step of at most high - low, found "
+            f"({low:g}, {high:g}, {step:g}); write [{low:g}, {high:g}, {step:g}] for three values"
+        )
+    count = math.floor((high - low) / step * (1 + 1e-12)) + 1
+    if count > MAX_VALUES:
+        raise InvalidInputError(
+            f"{name}: expected at most {MAX_VALUES} values, found {count}; write ({low:g}, "
+            f"{high:g}) for all numbers between"
+        )
+    whole = all(isinstance(one, int) for one in (low, high, step))
+    return [low + k * step if whole else float(f"{low + k * step:.12g}") for k in range(count)]
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
@@ -148,7 +194,7 @@ def _is_number(value: Any) -> bool:
     "Space",
     inputs=Several(Input),
     named=bool,
-    transient=dict.fromkeys(("whole", "categories"), ABSENT),
+    transient=dict.fromkeys(("whole", "categories", "ranges"), ABSENT),
 )
 @dataclass
 class Space:
@@ -265,6 +311,59 @@ class Space:
     def from_unit(self, Z: Tensor) -> Tensor:
         """Unit coordinates [n, d] as codes."""
         return torch.stack([one.from_unit(Z[:, j]) for j, one in enumerate(self.inputs)], 1)
+
+    def values(self, coded: Tensor) -> Tensor:
+        """Numbers [n, d] for codes [n, d]; NaN for categories."""
+        columns = []
+        for one, column in zip(self.inputs, coded.unbind(1), strict=True):
+            if one.categories:
+                column = torch.full_like(column, torch.nan)
+            elif one.values:
+                column = torch.tensor(one.values).double()[column.round().long()]
+            columns.append(column)
+        return torch.stack(columns, 1)
+
+    @cached_property
+    def ranges(self) -> Tensor:
+        """Largest less smallest number [d] of each input; NaN for categories."""
+        ends = torch.tensor([[one.low, one.high] for one in self.inputs]).double()
+        return self.values(ends.mT)[1] - self.values(ends.mT)[0]
+
+    def to_values(self, Z: Tensor) -> Tensor:
+        """Unit coordinates [n, d] moved to the nearest that their inputs may take."""
+        if not bool(self.whole.any()):
+            return Z.clamp(*self.unit_bounds)
+        return self.to_unit(self.from_unit(Z))
+
+    def column(self, name: Any, where: str) -> int:
+        """The column of an input, by name or, without names, by position."""
+        names = [one.name if self.named else j for j, one in enumerate(self.inputs)]
+        if name not in names:
+            hint = nearest(name, map(str, names)) or f"; inputs are {', '.join(map(str, names))}"
+            raise InvalidInputError(f"{where}: found no input {name!r}{hint}")
+        return names.index(name)
+
+    def fixed(self, given: Any) -> dict[int, float]:
+        """Unit coordinates by column, for values by name or position."""
+        if not isinstance(given, Mapping):
+            shown = '{"temperature": 60}' if self.named else "{0: 60}"
+            raise InvalidInputError(f"fixed: expected values by input, as {shown}, found {given!r}")
+        columns = {self.column(name, "fixed"): value for name, value in given.items()}
+        return {
+            j: float(one.to_unit(torch.tensor(one.code(value), dtype=torch.float64)))
+            for j, value in columns.items()
+            for one in [self.inputs[j]]
+        }
+
+    def part(self, fixed: Mapping[int, float]) -> dict[Any, Any]:
+        """Values by name or position, for some unit coordinates by column."""
+        Z = torch.zeros(1, self.d, dtype=torch.float64)
+        for j, z in fixed.items():
+            Z[0, j] = z
+        (point,) = self.points(self.from_unit(Z))
+        return {
+            key: point[key] for j in fixed for key in [self.inputs[j].name if self.named else j]
+        }
 
     @property
     def unit_bounds(self) -> Tensor:

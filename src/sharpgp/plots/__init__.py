@@ -20,6 +20,7 @@ from sharpgp.plots.intervals import plot_intervals_1d, toy_figure
 from sharpgp.plots.models import base, intervals, observed, plot, relevance, width_parts
 from sharpgp.plots.optimisation import (
     coverage_so_far,
+    front,
     optimisation_figure,
     progress,
     remaining_so_far,
@@ -40,6 +41,7 @@ __all__ = [
     "coverage_by_width",
     "coverage_so_far",
     "exchangeability",
+    "front",
     "intervals",
     "martingale",
     "observed",

@@ -11,6 +11,8 @@ from sharpgp.exceptions import InvalidInputError
 from sharpgp.plots.style import BLUE, CYCLE, DASHED, GREY, ORANGE, PALE, plain
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from sharpgp.bo.record import Record
 
 
@@ -18,6 +20,9 @@ class _Optimiser(Protocol):
     """A :class:`sharpgp.bo.Optimiser`, whose module imports this one."""
 
     record: "Record"
+
+    def front(self) -> "pd.DataFrame":
+        """The Pareto front of several objectives."""
 
 
 def progress(optimiser: _Optimiser, ax: Axes) -> Axes:
@@ -111,23 +116,60 @@ def remaining_so_far(optimiser: _Optimiser, ax: Axes) -> Axes:
     return plain(ax, "run", "probability", "Left to gain")
 
 
+def front(optimiser: _Optimiser, ax: Axes) -> Axes:
+    """Two objectives of all runs, and the Pareto front with 95 % intervals of the functions.
+
+    Of three objectives the last is not drawn.
+
+    Examples
+    --------
+    >>> from sharpgp.bo import Optimiser
+    >>> loop = Optimiser([(0, 1)], objectives={"yield": "max", "cost": "min"})
+    >>> loop.tell([[0.1], [0.5], [0.9]], [[1.0, 2.0], [3.0, 3.0], [2.0, 4.0]])
+    >>> front(loop, Figure().subplots()).get_ylabel()
+    'cost'
+    """
+    best, quantities = optimiser.front(), optimiser.record.quantities
+    x, y = list(optimiser.record.settings["objectives"])[:2]
+    every = [quantities[x].averages(), quantities[y].averages()]
+    both = [point for point in every[0] if point in every[1]]
+    ax.plot(
+        *([one[point] for point in both] for one in every), "o", ms=3.5, color=GREY, label="runs"
+    )
+    bars = {}
+    for key, name in (("xerr", x), ("yerr", y)):
+        if f"{name} low" in best:
+            ends = best[f"{name} low"], best[f"{name} high"]
+            below, above = best[name] - ends[0], ends[1] - best[name]
+            bars[key] = np.clip([below, above], 0.0, None)
+    ax.errorbar(best[x], best[y], fmt="o", ms=4.5, color=BLUE, lw=1.0, label="front", **bars)
+    ax.legend(frameon=False, fontsize=8)
+    return plain(ax, x, y, "Front")
+
+
 def optimisation_figure(optimiser: _Optimiser) -> Figure:
     """Progress of an optimisation, calibration during it, and what is left to gain.
 
     The last two appear once there are results beyond the design, and answers of ``remaining`` or
-    ``stop``.
+    ``stop``; of several objectives their front comes first.  ``pyplot.show()`` shows it, too.
 
     Parameters
     ----------
     optimiser : sharpgp.bo.Optimiser
     """
+    from matplotlib import get_backend, pyplot
+
     record = optimiser.record
     parts = [progress]
+    if len(record.settings.get("objectives", ())) > 1:
+        parts.insert(0, front)
     if any(run.level is not None for run in record.runs):
         parts.append(coverage_so_far)
     if record.checks:
         parts.append(remaining_so_far)
-    figure = Figure(figsize=(4.2 * len(parts), 3.2), layout="constrained")
+    # Notebooks that draw what a cell gives would draw a figure of pyplot twice.
+    make = Figure if "inline" in get_backend() else pyplot.figure
+    figure = make(figsize=(4.2 * len(parts), 3.2), layout="constrained")
     for part, ax in zip(parts, figure.subplots(1, len(parts), squeeze=False)[0], strict=True):
         part(optimiser, ax)
     return figure
