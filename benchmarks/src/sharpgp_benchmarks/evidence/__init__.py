@@ -3,6 +3,7 @@
 #: Names, and what each shows.
 STUDIES = {
     "bo_choice": "the choice among the GPs of an optimisation, by what the smoother kernel costs",
+    "bo_laboratory": "experiments with categories, beside Optuna's samplers",
     "bo_remaining": "what is left to gain, along one optimisation: the figure of the guide",
     "bo_stopping": "loops that the stopping rule ends: what they miss, and what it saves",
     "bo_surprises": "points that optimisations ask for, and what was predicted of them",
