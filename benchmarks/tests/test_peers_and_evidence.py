@@ -214,6 +214,10 @@ def slow(*case):
         slow("splits", ["--datasets", "diabetes", "--most", "60", "--seeds", "1"]),
         ("bo_choice", ["--functions", "camel3", "--points", "8", "--seeds", "1"]),
         ("bo_remaining", ["--problem", "branin", "--points", "6"]),
+        (
+            "bo_laboratory",
+            ["--problems", "needle", "--methods", "logei", "--seeds", "1", "--runs", "12"],
+        ),
         ("bo_surprises", ["--functions", "camel3", "--iterations", "2"]),
         slow("drift", ["--seeds", "1", "--steps", "60"]),
         slow("warm_start", ["--datasets", "diabetes", "--rows", "40", "--seeds", "1"]),
