@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
 
 import numpy as np
@@ -30,12 +30,16 @@ if TYPE_CHECKING:
 
     from sharpgp.calibration.predictors.base import Calibrated
     from sharpgp.calibration.recalibrator import Recalibrator
+    from sharpgp.decisions import Decisions
     from sharpgp.distribution import PredictiveDistribution
     from sharpgp.gp.posterior import Posterior, TrainingResult
     from sharpgp.metrics.report import CalibrationReport
     from sharpgp.models.pool import BaseTable
     from sharpgp.plots.models import Axes, Figure
     from sharpgp.policy import Neighbours, Sparse
+    from sharpgp.population import PopulationMean
+    from sharpgp.promise import Promise
+    from sharpgp.selection import Selection
     from sharpgp.summary import Summary
     from sharpgp.width_parts import WidthParts
 
@@ -374,6 +378,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         X: ArrayLike,
         coverage: Numbers = 0.95,
         *,
+        confidence: float | None = None,
         symmetric: bool | None = None,
         noise: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
@@ -385,6 +390,11 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         ----------
         X : array of shape (n, d)
         coverage : float or sequence of float in (0, 1)
+        confidence : float in (0, 1), optional
+            Tolerance intervals: with this confidence, *this* fitted model covers at least
+            ``coverage`` of all further rows, instead of on average over calibration sets.  Proved
+            for ``"exact"`` and rows, or groups, that are independent draws; see
+            :mod:`sharpgp.calibration.tolerance`.
         symmetric : bool, optional
             False: centred quantiles; True: the band ``mu -+ radius`` from absolute z-scores.  None:
             as chosen at fit.  ``"exact"``, ``"cv"`` and ``"loo"`` take the better of the two for
@@ -407,12 +417,15 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         array of shape (n, 2), or (n, 2, k) for ``k`` coverages
         """
         settings = {"symmetric": symmetric, "sample_weight": plain(sample_weight)}
-        return self._answer(
-            X,
-            lambda model, X: as_numpy(model.predict_interval(X, coverage, **settings)),
-            noise,
-            groups,
-        )
+
+        def ask(model: Calibrated, X: Tensor) -> np.ndarray:
+            if confidence is not None:
+                from sharpgp.calibration.tolerance import with_confidence
+
+                model = with_confidence(model, confidence, coverage=coverage, symmetric=symmetric)
+            return as_numpy(model.predict_interval(X, coverage, **settings))
+
+        return self._answer(X, ask, noise, groups)
 
     def predict_region(
         self,
@@ -456,16 +469,25 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         X: ArrayLike,
         levels: Numbers,
         *,
+        confidence: float | None = None,
         noise: ArrayLike | None = None,
         groups: ArrayLike | None = None,
     ) -> np.ndarray:
         """Quantiles, (n,) for a single level and (n, k) for several; they never cross.
 
-        ``groups`` as in :meth:`predict_interval`.
+        With ``confidence``, one-sided tolerance limits: this fitted model has at least ``level`` of
+        all further rows below, or ``1 - level`` above for levels under 0.5.  ``groups`` as in
+        :meth:`predict_interval`.
         """
-        return self._answer(
-            X, lambda model, X: as_numpy(model.predict_quantiles(X, levels)), noise, groups
-        )
+
+        def ask(model: Calibrated, X: Tensor) -> np.ndarray:
+            if confidence is not None:
+                from sharpgp.calibration.tolerance import with_confidence
+
+                model = with_confidence(model, confidence, levels=levels)
+            return as_numpy(model.predict_quantiles(X, levels))
+
+        return self._answer(X, ask, noise, groups)
 
     def predict_dist(
         self, X: ArrayLike, *, noise: ArrayLike | None = None, groups: ArrayLike | None = None
@@ -532,6 +554,100 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
             return view.calibration_report(view.X_cal, view.y_cal, coverage)
         y = plain(read_targets(self, y))
         return self._answer(X, lambda model, X: model.calibration_report(X, y, coverage), noise)
+
+    def promise(self, X: ArrayLike | None = None, *, coverage: float = 0.9) -> Promise:
+        """What is promised: to whom, how surely, by which theorem, and on what premises.
+
+        For rows like those that calibrate, or for the rows ``X``.  See
+        :class:`sharpgp.promise.Promise`.
+        """
+        from sharpgp.promise import promise_of
+
+        self._check_one_output()
+        settings: dict[str, Any] = {"coverage": coverage}
+        settings["encoding"] = getattr(self, "encoding_", None)
+        if X is None:
+            return promise_of(self.calibrated_, self.calibration_, **settings)
+        return self._answer(X, lambda model, X: promise_of(model, self.calibration_, X, **settings))
+
+    def decide(
+        self,
+        X: ArrayLike,
+        actions: Iterable[Any],
+        utility: Callable[[Any, np.ndarray], ArrayLike],
+        *,
+        coverage: float = 0.9,
+        confidence: float | None = None,
+    ) -> Decisions:
+        """For each row the action with the best worst case over its interval.
+
+        The utility passes that worst case with the coverage of the interval.  ``utility(action,
+        y)`` gets an array of targets.  See :class:`sharpgp.decisions.Decisions`.
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.uniform(0, 3, (120, 1))
+        >>> sold = 20 + 10 * X[:, 0] + rng.normal(size=120)
+        >>> model = SharpGPRegressor(base="rbf", calibration="exact", random_state=0).fit(X, sold)
+        >>> found = model.decide(
+        ...     X[:2], range(60), lambda order, y: 5 * np.minimum(order, y) - 2 * order
+        ... )
+        >>> len(found), bool((found.cost_of_safety >= 0).all())
+        (2, True)
+        """
+        from sharpgp.decisions import decide
+
+        self._check_one_output()
+        ends = self.predict_interval(X, coverage, confidence=confidence)
+        rows = self._checked(X)
+
+        def quantiles(some: slice, levels: np.ndarray) -> np.ndarray:
+            with warnings.catch_warnings():  # a mean may use the tail
+                warnings.simplefilter("ignore", CalibrationWarning)
+                law = self.calibrated_.predict_dist(rows[some])
+                return np.asarray(law.numpy().quantile(levels))
+
+        return decide(ends, quantiles, actions, utility)
+
+    def select(
+        self,
+        X: ArrayLike,
+        *,
+        above: float | None = None,
+        below: float | None = None,
+        fdr: float = 0.1,
+        sample_weight: ArrayLike | None = None,
+    ) -> Selection:
+        """Rows whose target is above, below or between limits, at most ``fdr`` wrong on average.
+
+        See :func:`sharpgp.selection.select`.
+        """
+        from sharpgp.selection import select
+
+        settings: dict[str, Any] = {"above": above, "below": below, "fdr": fdr}
+        settings["sample_weight"] = plain(sample_weight)
+        self._check_one_output()
+        return self._answer(X, lambda model, X: select(model, X, **settings))
+
+    def population_mean(
+        self,
+        X: ArrayLike,
+        *,
+        coverage: float = 0.95,
+        total: bool = False,
+        above: float | None = None,
+    ) -> PopulationMean:
+        """Mean of the target over unlabelled rows; their total, or the share above a limit.
+
+        For labelled rows that are like a random sample of these.  See
+        :func:`sharpgp.population.population_mean`.
+        """
+        from sharpgp.population import population_mean
+
+        settings: dict[str, Any] = {"coverage": coverage, "total": total, "above": above}
+        self._check_one_output()
+        return self._answer(X, lambda model, X: population_mean(model, X, **settings))
 
     def explain_width(self, X: ArrayLike, coverage: float = 0.95) -> WidthParts:
         """How much each column adds to the width of each interval: parts (n, d) that sum to it.

@@ -16,6 +16,7 @@ STUDIES = {
     "foreign": "models of other kinds, calibrated: coverage and CRPS",
     "gpu": "rate and memory of sparse and exact GPs on a GPU, and agreement with the CPU",
     "guarantee": "what exact promises, simulated",
+    "promises": "every line of every promise, with premises kept and broken",
     "hostile": "coverage on ties, zeros, copies, groups, heavy tails, few points",
     "known_truth": "intervals beside the true conditional quantiles",
     "ladder": "more rows never hurt: the default from few rows to many",

@@ -1,0 +1,183 @@
+r"""Actions with the best worst case over an interval.
+
+With ``v(x) = max_a min_{y in I(x)} u(a, y)`` and an interval ``I`` of coverage ``c``,
+``P(u(a(X), Y) >= v(X)) >= c``: where ``Y`` is in the interval, its utility is at least the minimum
+over it.  The guarantee is that of the interval.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sharpgp.exceptions import InvalidInputError
+
+Floats = NDArray[np.float64]
+# Points inside an interval at which a utility is asked, and levels that give its mean.
+_INSIDE, _LEVELS = 33, (np.arange(100) + 0.5) / 100
+# Numbers at once: rows times points.
+_MOST_AT_ONCE = 2_000_000
+# A utility is linear between two points if a third one is off by less than this share.
+_LINEAR = 1e-9
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """One decision for each row.
+
+    Attributes
+    ----------
+    action : array of shape (n,)
+    worst_case : array of shape (n,)
+        Utility that is reached, or passed, with the coverage of the intervals.
+    expected : array of shape (n,)
+        Mean utility of the action under the predictive distribution.
+    cost_of_safety : array of shape (n,)
+        By how much the action with the best mean utility would be better on average.
+    exact : array of bool, shape (n,)
+        Whether the worst case is exact: the utility of every action is monotone in ``y`` over the
+        interval, or linear in pieces; otherwise it is the least over a grid.
+    """
+
+    action: NDArray[Any]
+    worst_case: Floats
+    expected: Floats
+    cost_of_safety: Floats
+    exact: NDArray[np.bool_]
+
+    def frame(self) -> Any:
+        """The same as a pandas data frame."""
+        import pandas as pd
+
+        return pd.DataFrame({one.name: getattr(self, one.name) for one in fields(self)})
+
+    def __len__(self) -> int:
+        return len(self.action)
+
+    def __str__(self) -> str:
+        head = f"{'action':>12}  {'worst case':>10}  {'expected':>10}  {'cost of safety':>14}"
+        rows = [
+            f"{one!s:>12}  {worst:10.4g}  {mean:10.4g}  {cost:14.4g}"
+            for one, worst, mean, cost, _ in zip(
+                *(getattr(self, one.name)[:10] for one in fields(self)), strict=True
+            )
+        ]
+        more = [] if len(self) <= 10 else [f"... {len(self)} rows"]
+        rough = int((~self.exact).sum())
+        note = [f"worst case of {rough} rows: the least over a grid"] if rough else []
+        return "\n".join([head, *rows, *more, *note])
+
+    __repr__ = __str__
+
+
+def decide(
+    ends: Floats,
+    quantiles: Callable[[slice, Floats], Floats],
+    actions: Iterable[Any],
+    utility: Callable[[Any, Floats], ArrayLike],
+) -> Decisions:
+    """The action of each row with the best worst case over its interval.
+
+    Parameters
+    ----------
+    ends : array of shape (n, 2)
+        Finite ends of the intervals.
+    quantiles : callable
+        ``quantiles(rows, levels)`` gives quantiles (n, k) of some rows.
+    actions : iterable of A
+        What can be done: numbers, names, or any other objects.
+    utility : callable
+        ``utility(action, y)`` for an array of targets, of the same shape.
+
+    Examples
+    --------
+    >>> ends = np.array([[80.0, 120.0], [10.0, 30.0]])
+    >>> law = lambda rows, levels: ends[rows, :1] + (ends[rows, 1:] - ends[rows, :1]) * levels
+    >>> found = decide(ends, law, range(0, 150, 10), lambda a, y: 3 * np.minimum(a, y) - a)
+    >>> found.action.tolist(), found.worst_case.tolist(), bool(found.exact.all())
+    ([80, 10], [160.0, 20.0], True)
+    """
+    choices = list(actions)
+    if not choices:
+        raise InvalidInputError("actions: expected at least one, found none")
+    if not np.isfinite(ends).all():
+        raise InvalidInputError(
+            "decide: expected intervals with finite ends, found infinite ones; ask for less"
+        )
+    n = len(ends)
+    worst, mean = np.empty((len(choices), n)), np.empty((len(choices), n))
+    exact = np.ones((len(choices), n), dtype=bool)
+    step = max(1, _MOST_AT_ONCE // (len(_LEVELS) * 2))
+    for start in range(0, n, step):
+        rows = slice(start, min(start + step, n))
+        likely = quantiles(rows, _LEVELS)
+        for k, action in enumerate(choices):
+            worst[k, rows], exact[k, rows] = worst_case(ends[rows], action, utility)
+            mean[k, rows] = _asked(utility, action, likely).mean(axis=1)
+    best, every = worst.argmax(axis=0), np.arange(n)
+    found = np.empty(len(choices), dtype=object)
+    found[:] = choices
+    plain = np.asarray(choices)
+    chosen = (plain if plain.ndim == 1 and len(plain) == len(choices) else found)[best]
+    expected = mean[best, every]
+    certain = np.asarray(exact.all(axis=0))
+    return Decisions(chosen, worst[best, every], expected, mean.max(axis=0) - expected, certain)
+
+
+def worst_case(
+    ends: Floats, action: Any, utility: Callable[[Any, Floats], ArrayLike]
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """Least utility of an action over each interval, and whether it is exact.
+
+    Beside the ends and a grid, the place where two lines through neighbouring points meet is asked:
+    the kink of a utility that is linear in pieces.
+
+    Examples
+    --------
+    >>> ends = np.array([[0.0, 10.0]])
+    >>> worst_case(ends, 3.3, lambda a, y: np.abs(y - a))
+    (array([0.]), array([ True]))
+    >>> worst_case(ends, 0, lambda a, y: np.cos(y))[1]
+    array([False])
+    """
+    low, high = ends[:, :1], ends[:, 1:]
+    y = low + (high - low) * np.linspace(0.0, 1.0, _INSIDE)
+    y[:, -1:] = high
+    u = _asked(utility, action, y)
+    least = u.min(axis=1)
+    size = np.abs(u).max(axis=1, keepdims=True) * _LINEAR + 1e-300
+    du = np.diff(u, axis=1)
+    monotone = (du >= -size).all(axis=1) | (du <= size).all(axis=1)
+    h = y[:, 1:2] - y[:, :1]
+    # Between points i and i + 1: the lines through i - 1, i and through i + 1, i + 2 meet at `t`.
+    before, after = du[:, :-2], du[:, 2:]
+    gap = u[:, 2:-1] - u[:, 1:-2]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t = np.where(np.abs(after - before) > size, (after - gap) / (after - before), 0.5)
+    t = np.clip(np.nan_to_num(t, nan=0.5), 0.0, 1.0)
+    kinks = y[:, 1:-2] + t * h
+    at = _asked(utility, action, kinks)
+    least = np.minimum(least, at.min(axis=1))
+    # Linear in pieces: in every cell the value at the meeting point is that of both lines.  In the
+    # first and the last cell no line comes from outside; both have to be straight.
+    on_line = np.abs(at - (u[:, 1:-2] + t * before)) <= 1e3 * size
+    middle = np.concatenate([y[:, :2].mean(axis=1)[:, None], y[:, -2:].mean(axis=1)[:, None]], 1)
+    middle_u = _asked(utility, action, middle)
+    straight = np.stack([u[:, :2].mean(axis=1), u[:, -2:].mean(axis=1)], 1)
+    on_line_too = (np.abs(middle_u - straight) <= 1e3 * size).all(axis=1)
+    least = np.minimum(least, middle_u.min(axis=1))
+    return least, monotone | (on_line.all(axis=1) & on_line_too)
+
+
+def _asked(utility: Callable[[Any, Floats], ArrayLike], action: Any, y: Floats) -> Floats:
+    found = np.asarray(utility(action, y), dtype=np.float64)
+    if found.ndim == 0:  # the same for every y
+        found = np.full(y.shape, float(found))
+    if found.shape != y.shape or np.isnan(found).any():
+        raise InvalidInputError(
+            f"utility: expected a number for each of {y.shape} targets, found "
+            + ("NaN" if found.shape == y.shape else f"shape {found.shape}")
+        )
+    return found

@@ -1,0 +1,329 @@
+r"""What a fitted model promises: to whom, how surely, by which theorem, on what premises.
+
+Nothing is claimed here that ``docs/method.md`` does not prove.  Where no theorem holds, the promise
+says so, and what would give one.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from html import escape
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.stats import binom, ks_2samp, mannwhitneyu, norm, rankdata
+
+from sharpgp._ranks import whole_rank
+from sharpgp._validation import as_level, as_numpy
+from sharpgp.calibration.predictors.base import Calibrated
+from sharpgp.calibration.predictors.by_class import ClassPredictor
+from sharpgp.calibration.predictors.by_score import ScoredPredictor
+from sharpgp.calibration.tolerance import covered_at_least, covered_by_groups
+from sharpgp.exchangeability import one_per_group, ranked_scores
+
+Floats = NDArray[np.float64]
+Table = list[tuple[str, ...]]
+#: Confidence of the bound for one fitted model.
+CONFIDENCE = 0.95
+#: A premise with a smaller p-value is in doubt.
+DOUBT = 0.01
+# Rows that are compared with one another.
+_MAX_COMPARED = 1000
+_ROWS_TWICE = "every row trains and calibrates"
+_SEARCHED = "what it searches is chosen on the rows that calibrate"
+_MODEL_RIGHT = "it holds if prior and GP are right"
+# Methods without a theorem for finite samples, and why.
+_WHY_NONE = {
+    **{"cv": _ROWS_TWICE, "loo": _ROWS_TWICE, "paper": _SEARCHED, "kuleshov22": _SEARCHED},
+    **dict.fromkeys(("vanilla", "fully_bayesian", "capone22"), _MODEL_RIGHT),
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """What is promised to one population.
+
+    Attributes
+    ----------
+    population : str
+    coverage : float
+        What intervals cover on average over calibration sets; a lower bound if there is a theorem.
+    units : int
+        How many calibrate.
+    counted : str
+        What these are: ``"rows"``, ``"groups"`` or ``"inputs"``.
+    bound : float or None
+        What the intervals of this fitted model cover at least, with :data:`CONFIDENCE`.
+    theorem, link : str or None
+        Its name, and its place in the documentation.
+    rows : int or None
+        How many of the rows of ``X`` belong to the population.
+    """
+
+    population: str
+    coverage: float
+    units: int
+    counted: str
+    bound: float | None = None
+    theorem: str | None = None
+    link: str | None = None
+    rows: int | None = None
+
+
+@dataclass(frozen=True)
+class Premise:
+    """What a theorem needs, what was found, and the p-value of a test; None if none was made."""
+
+    name: str
+    found: str
+    p_value: float | None = None
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether the test speaks against it."""
+        return self.p_value is not None and self.p_value < DOUBT
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What a model promises; prints as text, shows in notebooks.
+
+    Attributes
+    ----------
+    method : str
+    lines : tuple of Line
+    premises : tuple of Premise
+    would_give : str or None
+        Why there is no theorem, and what would give one.
+    """
+
+    method: str
+    lines: tuple[Line, ...]
+    premises: tuple[Premise, ...]
+    would_give: str | None
+
+    @property
+    def holds(self) -> bool:
+        """Whether there is a theorem for every line, and no premise is in doubt."""
+        return self.would_give is None and not any(one.doubtful for one in self.premises)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain fields, for JSON."""
+        return asdict(self) | {"holds": self.holds}
+
+    def _tables(self) -> tuple[Table, Table]:
+        promised: Table = [("for", "on average", "this model, 95 %", "calibrated by", "theorem")]
+        for one in self.lines:
+            promised.append(
+                (
+                    one.population + ("" if one.rows is None else f" ({one.rows:,} of X)"),
+                    f"{'at least' if one.theorem else 'about'} {one.coverage:.0%}",
+                    "no statement" if one.bound is None else f"at least {one.bound:.1%}",
+                    f"{one.units:,} {one.counted}",
+                    one.theorem or "none",
+                )
+            )
+        tested: Table = [("premise", "found", "p")]
+        for premise in self.premises:
+            p = "not tested" if premise.p_value is None else f"{premise.p_value:.2g}"
+            tested.append((premise.name, premise.found, p + " !" * premise.doubtful))
+        return promised, tested
+
+    def _notes(self) -> list[str]:
+        doubtful = ", ".join(one.name for one in self.premises if one.doubtful)
+        notes = [f"In doubt: {doubtful}. Coverage may be lower."] if doubtful else []
+        return notes + ([f"No theorem: {self.would_give}."] if self.would_give else [])
+
+    def __str__(self) -> str:
+        parts = [f"Promise of {self.lines[0].coverage:.0%} intervals, calibration {self.method}"]
+        for table in self._tables():
+            wide = [max(map(len, column)) for column in zip(*table, strict=True)]
+            rows = ["  ".join(f"{t:{w}}" for t, w in zip(row, wide, strict=True)) for row in table]
+            parts.append("\n".join(row.rstrip() for row in rows))
+        return "\n\n".join(parts + self._notes())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """The same, for notebooks and the report."""
+        link = {one.theorem: one.link for one in self.lines if one.link}
+        out = ""
+        for table in self._tables():
+            for k, row in enumerate(table):
+                cell = "td" if k else "th"
+                shown = (
+                    f'<a href="{link[t]}">{escape(t)}</a>' if t in link else escape(t) for t in row
+                )
+                body = "".join(f"<{cell}>{one}</{cell}>" for one in shown)
+                out += ("" if k else "<table class='promise'>") + f"<tr>{body}</tr>"
+            out += "</table>"
+        return out + "".join(f"<p>{escape(note)}</p>" for note in self._notes())
+
+
+def promise_of(
+    predictor: Calibrated,
+    method: str,
+    X: torch.Tensor | None = None,
+    *,
+    coverage: float = 0.9,
+    encoding: Any = None,
+) -> Promise:
+    """The promise of a predictor, to rows like those that calibrated it, or to the rows ``X``.
+
+    Examples
+    --------
+    >>> from sharpgp import Exact
+    >>> from sharpgp.gp.training import train
+    >>> X = torch.linspace(0, 6, 400, dtype=torch.float64)[:, None]
+    >>> y = X[:, 0].sin() + 0.1 * torch.cos(37 * X[:, 0])
+    >>> found = promise_of(Exact().fit(train(X[::2], y[::2])[0], X[1::2], y[1::2]), "exact")
+    >>> found.lines[0].theorem, round(found.lines[0].bound, 3), found.lines[0].units
+    ('exchangeable rows', 0.864, 200)
+    """
+    lines = _lines(predictor, method, as_level(coverage, "coverage"))
+    if X is not None:
+        count = [len(X)]
+        if isinstance(predictor, ClassPredictor):
+            count = torch.bincount(predictor.class_of(X), minlength=len(lines)).tolist()
+        lines = [replace(one, rows=n) for one, n in zip(lines, count, strict=True) if n] or lines
+    why = None
+    if any(line.theorem is None for line in lines):
+        why = _WHY_NONE.get(method, "the rows that calibrate are too few, or train, too")
+        why += "; calibration='exact' has one, for rows that are independent draws"
+    return Promise(method, tuple(lines), tuple(_premises(predictor, X, encoding)), why)
+
+
+def _lines(predictor: Calibrated, method: str, coverage: float) -> list[Line]:
+    if isinstance(predictor, ScoredPredictor):
+        return [_line(predictor, method, coverage, "new rows")]
+    if isinstance(predictor, ClassPredictor):
+        names = [f"rows of class {k + 1}" for k in range(len(predictor.classes))]
+        names.append("other rows" if names else "rows")
+        if predictor.known is not None:
+            names = [
+                f"{name} {at}" for at in ("at new inputs", "at known inputs") for name in names
+            ]
+        pairs = zip(predictor.parts, names, strict=True)
+        return [_line(part, method, coverage, name) for part, name in pairs]
+    line = Line("new rows", coverage, predictor.n_cal or 0, "rows")
+    if method == "cv+":
+        worst = max(0.0, 2.0 * coverage - 1.0)
+        return [replace(line, coverage=worst, theorem="CV+", link="method.html#what-is-guaranteed")]
+    return [line]
+
+
+def _line(part: ScoredPredictor, method: str, coverage: float, population: str) -> Line:
+    n, one = part.n_cal, part.scores.new_ones(1)
+    band = bool(part._is_band(coverage, None, one))
+    counted = "rows" if part.counted == "points" else part.counted
+    theorem, place = "exchangeable rows", "what-is-guaranteed"
+    if population != "new rows":
+        theorem, place = "rows of a class", "seen-or-new"
+    bound: float | None = None
+    if part.groups is not None:
+        population, theorem = "rows of new groups", "new groups"
+    if part.weights is not None:
+        population, theorem = f"shifted {population}", "covariate shift"
+        place = "after-the-fit-updates-shift-drift"
+        theorem = "" if part.groups is not None else theorem  # none is known for both
+    elif part.groups is not None:
+        tails = 1 if band else 2
+        missed = (1.0 - coverage) / tails, (1.0 - CONFIDENCE) / tails
+        bound = 1.0 - tails * (1.0 - covered_by_groups(1.0 - missed[0], n, 1.0 - missed[1]))
+    elif part.labels is None:
+        k = whole_rank(coverage, n, up=True)
+        if not band:
+            k = whole_rank((1.0 + coverage) / 2.0, n, up=True)
+            k -= whole_rank((1.0 - coverage) / 2.0, n, up=False)
+        bound = covered_at_least(k, n, CONFIDENCE)
+    _, _, backed = part.ranks.interval_ends(coverage, one)
+    backed = part.ranks.radius(coverage, one)[1] if band else backed
+    if part.in_training or not bool(backed.all()) or method in _WHY_NONE or not theorem:
+        return Line(population, coverage, n, counted)
+    return Line(population, coverage, n, counted, bound, theorem, f"method.html#{place}")
+
+
+def _premises(predictor: Calibrated, X: torch.Tensor | None, encoding: Any) -> list[Premise]:
+    """Tests of what the theorems need, on scores in the order of the rows, and on inputs."""
+    ranked = ranked_scores(predictor)
+    if ranked is None or len(ranked.scores) < 8:
+        return [Premise("new rows are like these", "no scores, or too few, to test")]
+    ours = one_per_group(ranked.groups, len(ranked.scores))
+    z, y, rows = (as_numpy(one)[ours] for one in (ranked.scores, ranked.y_cal, ranked.X_cal))
+    rows = rows[:, : rows.shape[1] - getattr(ranked.model, "weighted", False)]
+    found = [_order(z), _neighbours(z), _hidden_copies(rows, y)]
+    names = [] if encoding is None else list(encoding.features)[: rows.shape[1]]
+    marks = [j for j, name in enumerate(names) if "missing" in name]
+    gaps = (rows[:, marks] > 0.5).any(axis=1)
+    if 5 <= gaps.sum() <= len(gaps) - 5:
+        p = _smaller(z, lambda one: mannwhitneyu(one[gaps], one[~gaps]).pvalue)
+        found.append(Premise("errors do not depend on gaps", f"{gaps.sum()} rows with gaps", p))
+    if ranked.weights is not None:
+        found.append(_weights(ranked, X))
+    elif X is not None:
+        pairs = zip(rows.T, as_numpy(X).T, strict=False)
+        each = [float(ks_2samp(ours, theirs).pvalue) for ours, theirs in pairs]
+        worst = f"column {int(np.argmin(each))} differs most"
+        p = min(1.0, len(each) * min(each))
+        found.append(Premise("inputs of X are like these", worst, p))
+    return found
+
+
+def _smaller(z: Floats, test: Callable[[Floats], float]) -> float:
+    """The smaller p-value of errors and of their sizes, times two."""
+    return min(1.0, 2.0 * min(float(test(one)) for one in (z, np.abs(z))))
+
+
+def _order(z: Floats) -> Premise:
+    """Rank correlation of errors, and of their sizes, with the order of the rows."""
+    n = len(z)
+
+    def correlation(one: Floats) -> float:
+        ranks = rankdata(one) - (n + 1) / 2
+        t = np.arange(n) - (n - 1) / 2
+        return float(ranks @ t / max(math.sqrt((ranks @ ranks) * (t @ t)), 1e-300))
+
+    p = _smaller(z, lambda one: 2.0 * norm.sf(abs(correlation(one)) * math.sqrt(n - 1)))
+    shown = (
+        f"correlation of errors with it {correlation(z):.2f}, of sizes {correlation(abs(z)):.2f}"
+    )
+    return Premise("the order of rows does not matter", shown, p)
+
+
+def _neighbours(z: Floats) -> Premise:
+    """Correlation of errors that follow one another; in random order its variance is 1/n."""
+    u = rankdata(z) - (len(z) + 1) / 2
+    r = float((u[1:] * u[:-1]).sum() / max(float(u @ u), 1e-300))
+    p = float(norm.sf((r + 1.0 / len(z)) * math.sqrt(len(z))))
+    return Premise("errors are independent", f"correlation of neighbouring rows {r:.2f}", p)
+
+
+def _hidden_copies(X: Floats, y: Floats) -> Premise:
+    """Pairs of rows that share y to the last digit, and all but at most two columns."""
+    name = "no copies behind a column"
+    few = np.sort(np.random.default_rng(0).permutation(len(y))[:_MAX_COMPARED])
+    X, y = X[few], y[few]
+    X = X[:, np.ptp(X, axis=0) > 0]
+    if X.shape[1] < 3 or len(np.unique(y)) < 0.5 * len(y):
+        return Premise(name, "too few columns, or values of y, to tell")
+    i, j = np.triu_indices(len(y), 1)
+    alike = sum((column[i] == column[j]).astype(np.int16) for column in X.T) >= X.shape[1] - 2
+    same = y[i] == y[j]
+    both, by_chance = int((same & alike).sum()), max(float(same[~alike].mean()), 1.0 / len(i))
+    p = float(binom.sf(both - 1, int(alike.sum()), by_chance)) if both else 1.0
+    return Premise(name, f"{both} pairs share y and all but at most two columns", p)
+
+
+def _weights(ranked: ScoredPredictor, X: torch.Tensor | None) -> Premise:
+    """Whether weighted inputs have the means of ``X``, in the column that differs most."""
+    name = "weights are those of the shift"
+    if X is None or ranked.weights is None:
+        return Premise(name, f"{ranked.n_effective:.0f} effective of {len(ranked.scores)} rows")
+    w, old, new = as_numpy(ranked.weights), as_numpy(ranked.X_cal), as_numpy(X)
+    mean = np.average(old, axis=0, weights=w)
+    error = np.square(w / w.sum()) @ np.square(old - mean) + new.var(axis=0) / len(new)
+    size = float((np.abs(mean - new.mean(axis=0)) / np.sqrt(error + 1e-300)).max())
+    p = min(1.0, 2.0 * old.shape[1] * float(norm.sf(size)))
+    return Premise(name, f"column that differs most: {size:.1f} standard errors", p)
