@@ -7,6 +7,7 @@ over it.  The guarantee is that of the interval.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -146,29 +147,24 @@ def worst_case(
     y = low + (high - low) * np.linspace(0.0, 1.0, _INSIDE)
     y[:, -1:] = high
     u = _asked(utility, action, y)
-    least = u.min(axis=1)
-    size = np.abs(u).max(axis=1, keepdims=True) * _LINEAR + 1e-300
     du = np.diff(u, axis=1)
-    monotone = (du >= -size).all(axis=1) | (du <= size).all(axis=1)
-    h = y[:, 1:2] - y[:, :1]
-    # Between points i and i + 1: the lines through i - 1, i and through i + 1, i + 2 meet at `t`.
-    before, after = du[:, :-2], du[:, 2:]
-    gap = u[:, 2:-1] - u[:, 1:-2]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        t = np.where(np.abs(after - before) > size, (after - gap) / (after - before), 0.5)
-    t = np.clip(np.nan_to_num(t, nan=0.5), 0.0, 1.0)
-    kinks = y[:, 1:-2] + t * h
-    at = _asked(utility, action, kinks)
-    least = np.minimum(least, at.min(axis=1))
-    # Linear in pieces: in every cell the value at the meeting point is that of both lines.  In the
-    # first and the last cell no line comes from outside; both have to be straight.
-    on_line = np.abs(at - (u[:, 1:-2] + t * before)) <= 1e3 * size
-    middle = np.concatenate([y[:, :2].mean(axis=1)[:, None], y[:, -2:].mean(axis=1)[:, None]], 1)
-    middle_u = _asked(utility, action, middle)
-    straight = np.stack([u[:, :2].mean(axis=1), u[:, -2:].mean(axis=1)], 1)
-    on_line_too = (np.abs(middle_u - straight) <= 1e3 * size).all(axis=1)
-    least = np.minimum(least, middle_u.min(axis=1))
-    return least, monotone | (on_line.all(axis=1) & on_line_too)
+    close = _LINEAR * np.abs(u).max(axis=1, keepdims=True) + 1e-300
+    # The lines through points i - 1, i and through i + 1, i + 2 meet in cell (i, i + 1) at a kink.
+    before, here, after = du[:, :-2], du[:, 1:-1], du[:, 2:]
+    turn = np.where(np.abs(after - before) > close, after - before, np.inf)
+    t = np.clip((after - here) / turn, 0.0, 1.0)
+    inner = y[:, 1:-2] + t * (y[:, 2:-1] - y[:, 1:-2])
+    # No lines meet in the first and last cell: these have to be straight.
+    more = [inner, 0.5 * (y[:, :1] + y[:, 1:2]), 0.5 * (y[:, -2:-1] + y[:, -1:])]
+    if isinstance(action, Real):
+        more.append(np.clip(np.full_like(low, float(action)), low, high))
+    at = _asked(utility, action, np.concatenate(more, axis=1))
+    n = inner.shape[1]
+    straight = np.stack([u[:, :2].mean(axis=1), u[:, -2:].mean(axis=1)], axis=1)
+    lines = np.concatenate([u[:, 1:-2] + t * before, straight], axis=1)
+    pieces = (np.abs(at[:, : n + 2] - lines) <= 1e3 * close).all(axis=1)
+    monotone = (du >= -close).all(axis=1) | (du <= close).all(axis=1)
+    return np.minimum(u.min(axis=1), at.min(axis=1)), np.asarray(pieces | monotone)
 
 
 def _asked(utility: Callable[[Any, Floats], ArrayLike], action: Any, y: Floats) -> Floats:

@@ -26,7 +26,10 @@ from sharpgp.exchangeability import (
     one_per_group,
     ranked_scores,
 )
+from sharpgp.promise import Wager, promise_of
 
+#: A promise counts as broken below this p-value.
+BROKEN_LEVEL = 0.05
 # How many of the newest rows are checked for features that moved.
 _RECENT_ROWS = 50
 
@@ -80,6 +83,10 @@ class Online:
         and rows that are exchangeable (each of a group of its own, if there are groups), see
         :class:`sharpgp.exchangeability.Martingale`; once its p-value is below 1 %, a warning says
         so and names the features that moved.
+    promise : Wager or None
+        Evidence that the model covers less than the bound of its promise, where there is one, with
+        the intervals that it gave at first; a p-value below 5 % is a warning.  See
+        :class:`sharpgp.promise.Wager`.
 
     References
     ----------
@@ -134,8 +141,14 @@ class Online:
         if ranked is not None and ranked.weights is None:
             ours = one_per_group(ranked.groups, len(ranked.scores))
             self.martingale = Martingale(as_numpy(ranked.scores)[ours])
+        promised = promise_of(calibrated, getattr(model, "calibration_", ""), coverage=values[0])
+        bounds = [line.bound for line in promised.lines]
+        self._promised = calibrated
+        self.promise: Wager | None = None
+        if all(one is not None for one in bounds):
+            self.promise = Wager(min(one for one in bounds if one is not None))
         self._recent: deque[np.ndarray] = deque(maxlen=_RECENT_ROWS)
-        self._warned = False
+        self._warned = self._broken = False
         self._numpy = not isinstance(model, Calibrated)
         self._encoding: TableEncoding | None = getattr(model, "encoding_", None)
         self._model = model
@@ -183,6 +196,7 @@ class Online:
         if self.window is not None:
             self.calibrated = self.calibrated.rescored(X, y, keep=self.window)
         self._watch(X, y)
+        self._hold_to_promise(X, y)
         self.alpha += self.gamma * (1.0 - self.coverage - error)
         self.steps += 1
         self.missed += error
@@ -214,6 +228,21 @@ class Online:
                 "the stream differs from the calibration data "
                 f"(p = {self.martingale.p_value:.2g} after {self.steps + 1} steps); features that "
                 f"moved: {', '.join(self.moved()) or 'none alone'}"
+            )
+
+    def _hold_to_promise(self, X: Tensor, y: Tensor) -> None:
+        """Bet against the promise of the first model; warn when it is broken."""
+        if self.promise is None or self._broken:
+            return
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore", CalibrationWarning)
+            low, high = self._promised.predict_interval(X, self.coverage).T
+        self.promise.observe(((y < low) | (y > high)).tolist())
+        if self.promise.p_value < BROKEN_LEVEL:
+            self._broken = True
+            warn(
+                f"the promise of the model is broken (p = {self.promise.p_value:.2g} after "
+                f"{self.steps + 1} steps): its intervals miss more than it allows; fit it anew"
             )
 
     def _ends(self, X: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ says so, and what would give one.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from html import escape
 from typing import Any
@@ -193,6 +193,35 @@ def promise_of(
         why = _WHY_NONE.get(method, "the rows that calibrate are too few, or train, too")
         why += "; calibration='exact' has one, for rows that are independent draws"
     return Promise(method, tuple(lines), tuple(_premises(predictor, X, encoding)), why)
+
+
+class Wager:
+    """Bets against a promise: capital that grows only where more is missed than promised.
+
+    While misses have at most the probability ``1 - bound``, given all before,
+    ``P(max_t M_t >= 1 / alpha) <= alpha`` however long one looks (Ville's inequality).
+
+    Examples
+    --------
+    >>> kept, broken = Wager(0.85), Wager(0.85)
+    >>> for t in range(200):
+    ...     kept.observe([t % 10 == 0])
+    ...     broken.observe([t % 3 == 0])
+    >>> kept.p_value, broken.p_value < 0.001
+    (1.0, True)
+    """
+
+    def __init__(self, bound: float) -> None:
+        self._missed = 1.0 - bound
+        self._stakes = np.array([0.1, 0.3, 0.9]) / self._missed
+        self._log_capital = np.zeros(len(self._stakes))
+        self.p_value = 1.0
+
+    def observe(self, missed: Iterable[bool]) -> None:
+        """Add steps, in order."""
+        for one in missed:
+            self._log_capital += np.log1p(self._stakes * (float(one) - self._missed))
+            self.p_value = min(self.p_value, 1.0 / float(np.exp(self._log_capital).mean()))
 
 
 def _lines(predictor: Calibrated, method: str, coverage: float) -> list[Line]:
