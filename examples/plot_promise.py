@@ -3,9 +3,9 @@ What is promised, and a plan from it
 ====================================
 
 ``promise()`` says what this fitted model covers at least, and on what premises. ``decide`` turns
-intervals into actions: here hours to set aside for each patient of a real table, where an hour short
-costs three times an idle one. What to see: the plan lies above the mean, and few end below their
-worst case.
+intervals into actions: here hours to set aside for each patient of a real table, where an hour
+short costs three times an idle one. What to see: the plan lies above the mean, and few end below
+their worst case.
 """
 
 import matplotlib.pyplot as plt
