@@ -18,6 +18,7 @@ from sharpgp.calibration.recalibrator import Recalibrator, make_recalibrator
 from sharpgp.gp import training
 from sharpgp.gp.posterior import DataPosterior, Posterior
 from sharpgp.gp.training import train
+from sharpgp.rows import Inputs, Rows
 
 #: Settings that keep a slow method fast in the contract suite; a method that is not listed here
 #: runs with its defaults.
@@ -77,19 +78,21 @@ class FakePosterior(DataPosterior):
         return torch.device("cpu")
 
     @property
-    def X_train(self) -> Tensor:
+    def rows(self) -> Rows:
         ends = torch.linspace(-5.0, 5.0, self.n_train, dtype=torch.float64)
-        return ends[:, None].expand(-1, self.n_features)
+        return Rows(ends[:, None].expand(-1, self.n_features))
 
     @property
     def y_train(self) -> Tensor:
         return torch.zeros(self.n_train, dtype=torch.float64) + self.shift
 
-    def mean(self, X: Tensor) -> Tensor:
-        return X.new_full((X.shape[0],), self.shift)
+    def mean(self, rows: Inputs) -> Tensor:
+        X = Rows.of(rows).X
+        return X.new_full((len(X),), self.shift)
 
-    def sigma(self, theta: Tensor, X: Tensor) -> Tensor:
-        return self.scale * (theta[:, :1] * X[:, 0].square() + theta[:, 1:2]).sqrt()
+    def sigma(self, theta: Tensor, rows: Inputs) -> Tensor:
+        x = Rows.of(rows).X[:, 0]
+        return self.scale * (theta[:, :1] * x.square() + theta[:, 1:2]).sqrt()
 
     def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         mean = self.y_train.expand(theta.shape[0], -1)
@@ -104,15 +107,16 @@ class FakePosterior(DataPosterior):
     def subset(self, n: int, generator: torch.Generator) -> "FakePosterior":
         return self
 
-    def conditioned_on(self, X: Tensor, y: Tensor) -> "FakePosterior":
+    def conditioned_on(self, rows: Inputs, y: Tensor) -> "FakePosterior":
         return self
 
 
 class HumpedPosterior(FakePosterior):
     """Sigma falls as ``theta`` grows beyond ``theta_R``: monotonicity is broken on purpose."""
 
-    def sigma(self, theta: Tensor, X: Tensor) -> Tensor:
-        return self.scale * (1.0 + X[:, 0].square() / (0.1 + theta[:, :1])).sqrt()
+    def sigma(self, theta: Tensor, rows: Inputs) -> Tensor:
+        x = Rows.of(rows).X[:, 0]
+        return self.scale * (1.0 + x.square() / (0.1 + theta[:, :1])).sqrt()
 
 
 def fake_data(

@@ -231,6 +231,14 @@ OPEN = {
     "OptunaSampler.__init__: settings",
     "train_chosen: training",
     "read: return",
+    "Optimiser.__init__: context",
+    "Optimiser.tell: noise",
+    "Optimiser.tell: y",
+    "Optimiser.best: fixed",
+    "SharpGPRegressor.decide: utility",
+    "SharpGPRegressor.decide: actions",
+    "Optimiser.remaining: fixed",
+    "Optimiser.ask: fixed",
 }
 
 

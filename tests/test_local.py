@@ -19,6 +19,7 @@ from sharpgp.gp.local.posterior import LocalPosterior
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.wrappers.target_warp import WarpedPosterior, train_warped
 from sharpgp.names import KERNELS
+from sharpgp.rows import Rows
 from tolerances import rounding
 
 THETA = torch.tensor([0.8, 0.5, 0.3, 1.3, 0.05], dtype=torch.float64)
@@ -27,7 +28,7 @@ COVARIANCES = {kind: kind for kind in KERNELS} | {
     "sum": "laplace+matern32",
     "tied": NamedKernel("matern32", ties=(0, 1, 1)),
     "tied additive": NamedKernel("additive", ties=(0, 1, 1)),
-    "known noise": NamedKernel("rbf", known_noise=True),
+    "known noise": "rbf",
 }
 
 
@@ -36,11 +37,10 @@ def setting(kind="rbf", n=60):
     X = 3.0 + 2.0 * torch.randn(n, 3, dtype=torch.float64, generator=draw)
     y = X[:, 0].sin() + 0.1 * torch.randn(n, dtype=torch.float64, generator=draw)
     S = 3.0 + 2.0 * torch.randn(15, 3, dtype=torch.float64, generator=draw)
-    if kind == "known noise":
-        X, S = (torch.cat([some, 0.1 + some[:, :1].square()], 1) for some in (X, S))
     covariance = make_covariance(COVARIANCES[kind], X.shape[1])
-    y_units = Affine.standardising(y)
-    units = {"x_units": covariance.units(X, y_units), "y_units": y_units}
+    units = {"x_units": covariance.units(X), "y_units": Affine.standardising(y)}
+    if kind == "known noise":
+        X, S = (Rows(some, 0.1 + some[:, 0].square()) for some in (X, S))
     inverse = 0.3 + 0.5 * torch.rand(covariance.n_inverse, dtype=torch.float64, generator=draw)
     rest = covariance.n_theta - covariance.n_inverse - 1
     theta = torch.cat([inverse, THETA[-2].expand(rest) / rest, THETA[-1:]])
@@ -86,10 +86,11 @@ def test_all_points_is_the_exact_gp(kind, neighbours, landmarks):
 
 def by_hand(gp, x, landmarks, candidates):
     """An exact GP of landmarks and of the points nearest to ``x``, found by brute force."""
-    X, y, units = gp.X_train, gp.y_train, {"x_units": gp.x_units, "y_units": gp.y_units}
-    apart = (gp.x_units.forward(X[candidates]) - gp.x_units.forward(x)).mul(
-        gp.covariance.relevance(gp.theta_R)
-    )
+    X, y, units = gp.rows, gp.y_train, {"x_units": gp.x_units, "y_units": gp.y_units}
+    apart = (
+        gp.x_units.forward(X.X[candidates])
+        - gp.x_units.forward(Rows.of(x).X if isinstance(x, Rows) else x)
+    ).mul(gp.covariance.relevance(gp.theta_R))
     near = candidates[apart.norm(dim=-1).argsort()[: gp.neighbours]]
     rows = torch.cat([landmarks, near])
     return ExactPosterior(X[rows], y[rows], gp.covariance, gp.theta_R, **units)
@@ -111,7 +112,10 @@ def test_predictions_are_conditioning_by_hand(kind, most_in_tree, landmarks, mon
     chosen, every = gp.landmark_rows, torch.arange(60)
     assert len(chosen.unique()) == landmarks
     rest = every[~among(every, chosen)]
-    expected = [by_hand(gp, x, chosen, rest).moments(theta, x[None]) for x in S]
+    expected = [
+        by_hand(gp, x, chosen, rest).moments(theta, S[k : k + 1])
+        for k, x in enumerate(Rows.of(S).X)
+    ]
     expected = (torch.cat(part, -1) for part in zip(*expected, strict=True))
     same(gp.moments(theta, S), expected, **close)
 
@@ -125,7 +129,7 @@ def test_leaving_out_is_predicting_without(kind):
     chosen, found = gp.landmark_rows, gp.loo(theta)
     for i in [*range(0, 60, 9), *chosen[:4].tolist()]:
         rest = every[~among(every, chosen) & (every != i)]
-        x = gp.X_train[i : i + 1]
+        x = gp.rows[i : i + 1]
         expected = by_hand(gp, x, chosen[chosen != i], rest).moments(theta, x)
         same([part[:, i] for part in found], [part[:, 0] for part in expected], **close)
 

@@ -129,12 +129,6 @@ def test_other_approximations_are_refused(given):
         Policy.choose(50, 8, effort="much")
 
 
-@pytest.mark.parametrize("last", ["known_noise", "weighted"])
-def test_noise_and_weights_are_no_columns_of_a_policy(last):
-    assert "additive" in Bases(**{last: True}).policy(100, 21).pool
-    assert Bases(**{last: True}).policy(100, 21).columns == 20
-
-
 def test_a_policy_prints_what_there_is():
     lines = str(Policy.choose(12_345, 8)).splitlines()
     shown = dict(line.split(maxsplit=1) for line in lines)

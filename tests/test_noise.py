@@ -9,8 +9,9 @@ from sharpgp.data.noise import as_variances, from_replicates, merge_replicates
 from sharpgp.data.rows import LabelledRows
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.exact.posterior import ExactPosterior
-from sharpgp.gp.kernels.by_name import NamedKernel, make_covariance
+from sharpgp.gp.kernels.by_name import make_covariance
 from sharpgp.gp.training import train
+from sharpgp.rows import Rows
 
 pytestmark = pytest.mark.usefixtures("one_start")
 
@@ -29,8 +30,12 @@ def quick(**settings):
 
 
 def posterior_with(X, y, v, theta):
-    covariance = make_covariance(NamedKernel("matern32", None, known_noise=True), X.shape[1] + 1)
-    return ExactPosterior(torch.tensor(np.column_stack([X, v])), torch.tensor(y), covariance, theta)
+    covariance = make_covariance("matern32", X.shape[1])
+    return ExactPosterior(with_noise(X, v), torch.tensor(y), covariance, theta)
+
+
+def with_noise(X, v):
+    return Rows(torch.tensor(X), torch.tensor(v))
 
 
 def test_the_posterior_is_that_of_the_textbook():
@@ -43,7 +48,7 @@ def test_the_posterior_is_that_of_the_textbook():
     Ks = free.matrix(theta[None], torch.tensor(X), torch.tensor(new))[0].numpy()
     mean = Ks.T @ np.linalg.solve(K, y)
     variance = 1.3 + 0.05 + v_new - np.einsum("ij,ij->j", Ks, np.linalg.solve(K, Ks))
-    points = torch.tensor(np.column_stack([new, v_new]))
+    points = with_noise(new, v_new)
     tolerance = 1e-12 * np.linalg.cond(K)
     np.testing.assert_allclose(gp.mean(points), mean, atol=tolerance)
     np.testing.assert_allclose(gp.sigma(theta[None], points)[0] ** 2, variance, atol=tolerance)
@@ -55,8 +60,7 @@ def test_the_posterior_is_that_of_the_textbook():
 
 def test_training_finds_no_noise_beyond_what_is_known():
     X, y, v = data(150)
-    kernel = NamedKernel("rbf", None, known_noise=True)
-    gp, result = train(torch.tensor(np.column_stack([X, v])), torch.tensor(y), kernel)
+    gp, result = train(with_noise(X, v), torch.tensor(y))
     plain, without = train(torch.tensor(X), torch.tensor(y))
     assert result.log_likelihood > without.log_likelihood + 0.1
     # What is left is small beside the mean of the known variances, in units of the target's.
@@ -97,12 +101,12 @@ def test_replicates_are_merged_exactly():
     X, _, _ = data(20)
     X = np.repeat(X, 3, axis=0)
     y, v = np.sin(X[:, 0]) + RNG.normal(0, 0.3, 60), RNG.uniform(0.01, 0.5, 60)
-    few = merge_replicates(LabelledRows(np.column_stack([X, v]), y, known_noise=True))
+    few = merge_replicates(LabelledRows(X, y, noise=v))
     assert len(few) == 20
     theta = torch.tensor([0.7, 1.3, 1e-300], dtype=torch.float64)  # no noise beyond the known
-    new = torch.tensor(np.column_stack([np.linspace(-2, 2, 9), np.zeros(9)]))
+    new = with_noise(np.linspace(-2, 2, 9)[:, None], np.zeros(9))
     whole = posterior_with(X, y, v, theta)
-    short = posterior_with(few.X[:, :-1], few.y, few.X[:, -1], theta)
+    short = posterior_with(few.X, few.y, few.noise, theta)
     tolerance = 1e-13 * 60 * 1.3 / v.min()
     np.testing.assert_allclose(short.mean(new), whole.mean(new), atol=tolerance)
     ours, theirs = (gp.sigma(theta[None], new) ** 2 for gp in (short, whole))

@@ -18,6 +18,7 @@ from sharpgp.models.gaussian.gaussian_model import learn_gaussian
 from sharpgp.models.gaussian.plain_gp import PosteriorModel
 from sharpgp.models.laws import Law, Normal
 from sharpgp.models.without_gp import RefittedModel
+from sharpgp.rows import Inputs, Rows
 
 pytestmark = pytest.mark.filterwarnings("ignore::sharpgp.CalibrationWarning")
 
@@ -29,23 +30,21 @@ X_NEW, Y_NEW = map(torch.from_numpy, wavy(200, seed=4))
 # ------------------------------------------------------------------ a model
 
 
-@stored("test.NearestModel", _X=Array("N d"), _y=Array("N"), k=int)
+@stored("test.NearestModel", _rows=Rows, _y=Array("N"), k=int)
 class NearestModel(RefittedModel):
     """Mean and deviation of the nearest points."""
 
-    def __init__(self, X: Tensor, y: Tensor, k: int = 4) -> None:
-        super().__init__(X, y)
+    def __init__(self, rows: Inputs, y: Tensor, k: int = 4) -> None:
+        super().__init__(rows, y)
         self.k = k
 
-    def _near(self, X: Tensor) -> Tensor:
-        return self._y[torch.cdist(X, self._X).topk(self.k, largest=False).indices]
-
-    def law(self, X: Tensor) -> Law:
-        near = self._near(X)
+    def law(self, rows: Inputs) -> Law:
+        apart = torch.cdist(Rows.of(rows).X, self.X_train)
+        near = self._y[apart.topk(self.k, largest=False).indices]
         return Normal(near.mean(1), near.std(1) + 0.1)
 
-    def relearned(self, X: Tensor, y: Tensor, labels: Tensor, seed: int) -> "NearestModel":
-        return NearestModel(X, y, self.k)
+    def relearned(self, rows: Inputs, y: Tensor, labels: Tensor, seed: int) -> "NearestModel":
+        return NearestModel(rows, y, self.k)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +134,7 @@ class LinePosterior(DataPosterior):
     n_features = property(lambda self: self.X.shape[1])
     n_inverse = property(lambda self: 1)
     device = property(lambda self: self.X.device)
-    X_train = property(lambda self: self.X)
+    rows = property(lambda self: Rows(self.X))
     y_train = property(lambda self: self.y)
 
     def _weights(self, theta: Tensor) -> tuple[Tensor, Tensor]:
@@ -145,10 +144,11 @@ class LinePosterior(DataPosterior):
         covariance = torch.linalg.inv(self.X.T @ self.X / noise + eye / slope)
         return covariance @ self.X.T @ self.y / noise, covariance
 
-    def mean(self, X: Tensor) -> Tensor:
-        return X @ self._weights(self.theta_R)[0]
+    def mean(self, rows: Inputs) -> Tensor:
+        return Rows.of(rows).X @ self._weights(self.theta_R)[0]
 
-    def sigma(self, theta: Tensor, X: Tensor) -> Tensor:
+    def sigma(self, theta: Tensor, rows: Inputs) -> Tensor:
+        X = Rows.of(rows).X
         return torch.stack([((X @ self._weights(t)[1]) * X).sum(1).add(t[1]).sqrt() for t in theta])
 
     def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
@@ -174,11 +174,11 @@ class LinePosterior(DataPosterior):
     def subset(self, n: int, generator: torch.Generator) -> "LinePosterior":
         return self.at_rows(torch.randperm(self.n_train, generator=generator)[:n])
 
-    def conditioned_on(self, X: Tensor, y: Tensor) -> "LinePosterior":
-        return LinePosterior(X, y, self.theta_R)
+    def conditioned_on(self, rows: Inputs, y: Tensor) -> "LinePosterior":
+        return LinePosterior(Rows.of(rows).X, y, self.theta_R)
 
-    def retrained(self, X: Tensor, y: Tensor, *, start: str = "same") -> "LinePosterior":
-        return LinePosterior(X, y, self.theta_R)
+    def retrained(self, rows: Inputs, y: Tensor, *, start: str = "same") -> "LinePosterior":
+        return LinePosterior(Rows.of(rows).X, y, self.theta_R)
 
 
 @pytest.mark.parametrize(

@@ -462,7 +462,7 @@ def test_noise_that_is_known():
     loop.tell([0.3, 1.4], 0.0, noise=1e-4)
     loop.ask()
     gp = loop.record.surrogate.gp
-    assert gp.covariance.known_noise
+    assert gp.rows.noise is not None
     assert abs(float(gp.mean(loop.record.features(loop.record.unit([[0.3, 1.4]]))))) < 0.3
     assert loop.remaining(0.1) < 1.0
     with pytest.raises(InvalidInputError, match="noise: expected nonnegative variances"):

@@ -34,7 +34,7 @@ class Constant(Model):
         raise NotImplementedError
 
     updated = extended
-    gp = n_features = device = X_train = y_train = None
+    gp = n_features = device = rows = y_train = None
 
 
 def plus_of(y: torch.Tensor, folds: int) -> PlusPredictor:

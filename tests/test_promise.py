@@ -20,6 +20,7 @@ from sharpgp.models.laws import Normal
 from sharpgp.models.model import Model
 from sharpgp.population import estimate
 from sharpgp.promise import promise_of
+from sharpgp.rows import Rows
 from sharpgp.selection import chosen_rows
 
 
@@ -29,12 +30,14 @@ class Standard(Model):
     gp = None
     n_features = 1
     device = torch.device("cpu")
-    X_train = y_train = torch.zeros(0, 1, dtype=torch.float64)
+    rows = Rows(torch.zeros(0, 1, dtype=torch.float64))
+    y_train = rows.X[:, 0]
 
-    def law(self, X):
-        return Normal(torch.zeros_like(X[:, 0]), torch.ones_like(X[:, 0]))
+    def law(self, rows):
+        one = torch.ones(len(rows), dtype=torch.float64)
+        return Normal(0.0 * one, one)
 
-    def extended(self, X, y):
+    def extended(self, rows, y):
         return self
 
     updated = extended

@@ -17,6 +17,7 @@ from sharpgp.exchangeability import compare
 from sharpgp.models.laws import Normal
 from sharpgp.models.model import Model
 from sharpgp.models.repeats import KnownInputs, SeenModel, fitted_rows, own_variance
+from sharpgp.rows import Rows
 
 pytestmark = pytest.mark.usefixtures("one_start")
 
@@ -270,7 +271,7 @@ def test_weights_of_points_are_in_the_units_of_their_class():
     calibrated = model.calibrated_
     seen = calibrated.parts[1]
     weights = torch.full((1,), 1.0 / float(calibrated.weights.max()), dtype=torch.float64)
-    known = torch.tensor(X_new[known_to(model, X_new)][:1])
+    known = Rows(torch.tensor(X_new[known_to(model, X_new)][:1]))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
         found = calibrated.interval_ends(known, [0.5], True, weights)
@@ -412,14 +413,14 @@ class _Flat(Model):
         return self
 
     updated = extended
-    gp = n_features = device = X_train = y_train = None
+    gp = n_features = device = rows = y_train = None
 
 
 def test_inputs_are_known_by_their_numbers():
     X = torch.tensor([[0.0, 1.0], [3.0, -0.0], [0.0, 2.0]]).double()
     known = KnownInputs(X)
-    asked = torch.tensor([[3.0, 0.0, 9.0], [0.0, 2.0, 9.0], [1.0, 0.0, 9.0]]).double()
-    assert known.find(asked).tolist() == [1, 2, -1]  # a further feature does not count
+    asked = torch.tensor([[3.0, 0.0], [0.0, 2.0], [1.0, 0.0]]).double()
+    assert known.find(Rows(asked, noise=asked[:, 0])).tolist() == [1, 2, -1]
 
 
 def test_the_wider_of_two_rankings():

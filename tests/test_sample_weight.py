@@ -1,4 +1,6 @@
-"""Weights of rows: as many equal rows, in learning, in scores and in ranks; none for zero."""
+"""Weights of rows: in all that is averaged over rows, and in no law; none for zero."""
+
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -13,17 +15,13 @@ from helpers import wavy
 from sharpgp import CalibrationWarning, CrossValidated, SharpGPRegressor
 from sharpgp.diagnostics import diagnose
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.exact.in_blocks import likelihood_of, loo_of
-from sharpgp.gp.exact.likelihood import likelihood_at
-from sharpgp.gp.exact.posterior import ExactPosterior
-from sharpgp.gp.kernels.by_name import kernel_of, make_covariance
-from sharpgp.gp.kernels.covariance import Stationary
-from sharpgp.gp.kernels.known_noise import Weighted
+from sharpgp.gp import train
 from sharpgp.models.laws import Normal
 from sharpgp.models.pool_weights import crps_of_scores, crps_products, unit_size
 from sharpgp.models.trees.forests import ExtraTrees, LeafForest, TargetCells
 from sharpgp.relevance import relevance
 from sharpgp.report import verdict_of
+from sharpgp.rows import Rows
 
 pytestmark = [
     pytest.mark.usefixtures("one_start"),
@@ -32,11 +30,6 @@ pytestmark = [
 X, Y = wavy(60, seed=3)
 X_TEST, _ = wavy(30, seed=6)
 WEIGHTS = np.random.default_rng(0).uniform(0.2, 4.0, 60)
-THETA = torch.tensor([*[2.0] * X.shape[1], 3.0, 0.3], dtype=torch.float64)
-
-
-def beside(X, weights):
-    return torch.from_numpy(np.column_stack([X, -np.log(weights)]))
 
 
 def answers(model):
@@ -46,50 +39,26 @@ def answers(model):
 # ------------------------------------------------------------------ the parts, by oracles
 
 
-def test_a_gp_with_weights_is_that_of_repeated_rows():
-    """Same mean and deviation as with every row as often as its weight says; and without a row."""
-    counts = np.random.default_rng(1).integers(1, 4, 20)
-    rows, y = np.repeat(X[:20], counts, axis=0), torch.from_numpy(np.repeat(Y[:20], counts))
-    repeated = ExactPosterior(torch.from_numpy(rows), y, Stationary("rbf", X.shape[1]), THETA)
-    kernel = Weighted(Stationary("rbf", X.shape[1]))
-    data = beside(X[:20], counts), torch.from_numpy(Y[:20])
-    weighted = ExactPosterior(*data, kernel, THETA)
-    asked = beside(X_TEST, np.ones(30))
-    for a, b in zip(
-        weighted.mean_and_sigma(asked),
-        repeated.mean_and_sigma(torch.from_numpy(X_TEST)),
-        strict=True,
-    ):
-        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
-    # Whatever a point's weight is, it is predicted as an observation of weight 1.
-    without = ExactPosterior(data[0][1:], data[1][1:], kernel, THETA)
-    mean, sigma = (part[0, 0] for part in weighted.loo(THETA[None]))
-    expected = without.mean_and_sigma(beside(X[:1], [1.0]))
-    torch.testing.assert_close(torch.stack([mean, sigma]), torch.cat(expected), rtol=1e-9, atol=0)
-    assert kernel_of(kernel).weighted
-    assert isinstance(make_covariance(kernel_of(kernel), X.shape[1] + 1), Weighted)
+def test_a_gp_does_not_take_weights_for_precision():
+    """A GP averages nothing over rows: its likelihood, mean and deviation know no weights."""
+    plain, y = Rows(torch.from_numpy(X)), torch.from_numpy(Y)
+    weighted = replace(plain, weight=torch.from_numpy(WEIGHTS))
+    ours, theirs = (train(rows, y)[0] for rows in (weighted, plain))
+    torch.testing.assert_close(ours.theta_R, theirs.theta_R, rtol=0, atol=0)
+    asked = torch.from_numpy(X_TEST)
+    for a, b in zip(ours.mean_and_sigma(asked), theirs.mean_and_sigma(asked), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
+    assert ours.at_rows(torch.arange(5)).rows.weight.tolist() == WEIGHTS[:5].tolist()
 
 
-@pytest.mark.parametrize("most", [5000, 10])
-def test_the_likelihood_of_weights_has_the_right_slope(most, monkeypatch):
-    """By finite differences, and the same in one matrix at a time."""
-    monkeypatch.setattr("sharpgp.gp.exact.in_blocks.MAX_ROWS_BATCHED", most)
-    monkeypatch.setattr("sharpgp.gp.exact.likelihood.MAX_ROWS_BATCHED", most)
-    kernel, Z, y = Weighted(Stationary("rbf", X.shape[1])), beside(X, WEIGHTS), torch.from_numpy(Y)
-    theta = THETA.clone().requires_grad_()
-    value = likelihood_at(kernel, Z)(theta, y)
-    (slope,) = torch.autograd.grad(value, theta)
-    K = Stationary("rbf", X.shape[1]).matrix(THETA[None], torch.from_numpy(X))[0]
-    law = torch.distributions.MultivariateNormal(
-        torch.zeros(60, dtype=torch.float64), K + torch.diag(0.3 / torch.from_numpy(WEIGHTS))
-    )
-    assert value.item() == pytest.approx(law.log_prob(y).item(), rel=1e-9)
-    for j in range(len(THETA)):
-        step = 1e-5 * torch.eye(len(THETA), dtype=torch.float64)[j]
-        up, down = (likelihood_of(kernel, (THETA + s)[None], Z, y)[0] for s in (step, -step))
-        assert slope[j].item() == pytest.approx((up - down).item() / 2e-5, rel=1e-5)
-    residual, _ = loo_of(kernel, THETA[None], Z, y)
-    assert torch.isfinite(residual).all()
+@pytest.mark.parametrize("base", ["rbf", ["matern32", "extra_trees"], Ridge()])
+def test_no_law_depends_on_the_weight_or_the_unit_of_a_row(base):
+    model = SharpGPRegressor(base=base, calibration="cv", random_state=0)
+    model.fit(X, Y, sample_weight=WEIGHTS)
+    rows, inner = model.rows(X_TEST), model.calibrated_.model
+    known = replace(rows, weight=torch.linspace(0.1, 9.0, 30).double(), unit=torch.arange(30))
+    z = torch.tensor([[-1.0], [0.5]]).double()
+    torch.testing.assert_close(inner.value(known, z), inner.value(rows, z), rtol=0, atol=0)
 
 
 def test_the_scores_of_weights_are_those_of_repeated_points():
@@ -160,7 +129,10 @@ def test_equal_weights_are_none_and_zero_weights_are_rows_left_out(calibration):
     # Only ratios matter.
     scaled = answers(model.fit(X, Y, sample_weight=1000.0 * some))
     np.testing.assert_allclose(scaled, weighted, rtol=1e-6, atol=1e-6)
-    assert np.abs(weighted - answers(model.fit(X[kept], Y[kept]))).max() > 1e-3
+    levels = np.linspace(0.2, 0.8, 7)
+    quantiles = model.predict_quantiles(X_TEST, levels)
+    without = model.fit(X[kept], Y[kept]).predict_quantiles(X_TEST, levels)
+    assert np.abs(quantiles - without).max() > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -168,7 +140,7 @@ def test_equal_weights_are_none_and_zero_weights_are_rows_left_out(calibration):
     [
         ["rbf", "extra_trees", "boosted_trees"],
         ["matern32", "random_forest"],
-        "additive",
+        "extra_trees",
         LinearRegression(),
         make_pipeline(StandardScaler(), Ridge()),
     ],
@@ -249,7 +221,6 @@ REFUSED = {
         {"sample_weight": WEIGHTS, "sample_weight_cal": WEIGHTS},
         "expected it or sample_weight_cal, found both",
     ),
-    "sparse": ({"approximation": "sparse"}, {"sample_weight": WEIGHTS}, "expected an exact GP"),
     "draw": ({"calibration": "vovk20"}, {"sample_weight": WEIGHTS}, "a method that ranks scores"),
     "vanilla": ({"calibration": "vanilla"}, {"sample_weight": WEIGHTS}, "method that ranks scores"),
     "base": ({"base": KNeighborsRegressor()}, {"sample_weight": WEIGHTS}, "takes sample_weight, f"),
@@ -266,13 +237,11 @@ def test_what_cannot_be_weighted_is_refused_in_one_line(name):
     assert str(caught.value).startswith("sample_weight: ")
 
 
-def test_many_rows_with_weights_are_for_exact_gps_that_were_asked_for():
-    rng = np.random.default_rng(0)
-    X, weights = rng.uniform(size=(2001, 1)), rng.uniform(1, 2, 2001)
-    with pytest.raises(InvalidInputError, match="2001 training rows; use approximation='exact'"):
-        SharpGPRegressor(base="rbf", calibration="cv").fit(X, X[:, 0], sample_weight=weights)
-    with pytest.raises(InvalidInputError, match="expected an exact GP"):
-        Weighted(Stationary("rbf", 1)).blocks(THETA[None], beside(X[:3], weights[:3]))
+@pytest.mark.parametrize("approximation", ["sparse", "neighbours"])
+def test_weights_go_with_every_approximation(approximation):
+    model = SharpGPRegressor(base="rbf", calibration="cv", approximation=approximation)
+    model.fit(X, Y, sample_weight=WEIGHTS)
+    assert np.isfinite(model.predict_interval(X_TEST, 0.8)).all()
 
 
 def test_weights_are_not_known_of_all_rows_after_the_fit():

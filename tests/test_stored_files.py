@@ -16,6 +16,9 @@ from sharpgp.exceptions import SavedModelError
 STORED = Path(__file__).parent / "stored"
 FILES = sorted(STORED.glob("schema_*/*.sgp"))
 
+#: Files of schema 2 had noise, weights and groups among the features.
+REFUSED = {(2, name) for name in ("noise", "weights", "groups")}
+
 
 def schema_of(file: Path) -> int:
     return int(file.parent.name.removeprefix("schema_"))
@@ -27,7 +30,7 @@ def test_todays_schema_is_stored():
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}-{file.stem}")
 def test_a_file_is_read_or_refused_in_one_line(file):
-    if schema_of(file) != persistence.SCHEMA:
+    if (schema_of(file), file.stem) in REFUSED:
         with pytest.raises(SavedModelError, match=r"schema \d.*(fit|version)") as refused:
             SharpGPRegressor.load(file)
         assert "\n" not in str(refused.value)

@@ -178,7 +178,7 @@ def test_refit_starts_over_on_all_points(calibration):
     model.update(frame(X[40:60]), Y[40:60]).update(frame(X[60:80]), Y[60:80], refit=True)
     assert list(model.feature_names_in_) == ["length", "width"]
     fresh = SharpGPRegressor(base="rbf", **settings).fit(
-        torch.cat([X_old, X[40:80]]), torch.cat([y_old, Y[40:80]])
+        torch.cat([X_old.X, X[40:80]]), torch.cat([y_old, Y[40:80]])
     )
     np.testing.assert_allclose(
         model.predict_quantiles(frame(X_TEST), LEVELS),

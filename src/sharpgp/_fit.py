@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from sharpgp import _progress as progress
 from sharpgp._stored import agree
-from sharpgp._validation import as_features, as_numpy, as_target, as_weights
+from sharpgp._validation import as_numpy, as_target, as_weights
 from sharpgp.calibration.cautions import warn_if_correlated, warn_if_few_rows, warn_of_merging
 from sharpgp.calibration.methods.cross_validation import WithoutHoldout
 from sharpgp.calibration.predictors.base import Calibrated
@@ -48,6 +47,7 @@ from sharpgp.models.bases import Bases
 from sharpgp.models.pool import Base, members_of
 from sharpgp.models.repeats import Repeats, SeenModel, fitted_rows, own_variance
 from sharpgp.outputs import fit_outputs, is_several, joint_of_groups
+from sharpgp.rows import Rows
 
 logger = logging.getLogger("sharpgp")
 
@@ -86,16 +86,16 @@ def fit(
         _fit_rows(estimator, *rows, drawn)
 
 
-def update(estimator: Any, X: Tensor, y: Any, sample_weight: Any, *, refit: bool) -> None:
-    """See :meth:`sharpgp.SharpGPRegressor.update`; ``X`` is checked."""
-    y = as_target(plain(read_targets(estimator, y)), n_rows=X.shape[0], device=X.device)
+def update(estimator: Any, rows: Rows, y: Any, sample_weight: Any, *, refit: bool) -> None:
+    """See :meth:`sharpgp.SharpGPRegressor.update`; ``rows`` are checked."""
+    y = as_target(plain(read_targets(estimator, y)), n_rows=len(rows), device=rows.device)
     if not refit:
         weights = plain(sample_weight)
         if hasattr(estimator, "weight_") and weights is not None:
-            w = as_weights(weights, n_rows=len(y), device=X.device)
-            X, y, w = X[w > 0], y[w > 0], w[w > 0]
-            X[:, -1], weights = (estimator.weight_ / w).log(), as_numpy(w)
-        estimator.calibrated_ = estimator.calibrated_.updated(X, y, sample_weight=weights)
+            w = as_weights(weights, n_rows=len(y), device=rows.device)
+            rows = replace(rows, weight=w / estimator.weight_)[w > 0]
+            y, weights = y[w > 0], as_numpy(w[w > 0])
+        estimator.calibrated_ = estimator.calibrated_.updated(rows, y, sample_weight=weights)
         if estimator.calibrated_.gp is not None:
             estimator.posterior_ = estimator.calibrated_.gp
         return
@@ -104,11 +104,8 @@ def update(estimator: Any, X: Tensor, y: Any, sample_weight: Any, *, refit: bool
             "refit: expected a model fitted without sample_weight, found one with weights; call "
             "fit with all points and their weights"
         )
-    known = {
-        "grouped": getattr(estimator, "grouped_", False),
-        "known_noise": hasattr(estimator, "noise_"),
-    }
-    everything, weights = join_earlier(estimator.calibrated_, X, y, **known)
+    grouped = getattr(estimator, "grouped_", False)
+    everything, weights = join_earlier(estimator.calibrated_, rows, y, grouped=grouped)
     _fit_rows(estimator, *drop_repetition(everything, None, weights))
 
 
@@ -125,7 +122,7 @@ def _fit_rows(
     rows: an array, a callable or None.  ``drawn``: which rows of ``cal`` were held out one by one;
     None for all.
     """
-    guarantee = cal is not None or (weights is not None and not train.weighted)
+    guarantee = cal is not None or (weights is not None and train.weight is None)
     seed = seed_of(estimator.random_state)
     recalibrator = chosen_recalibrator(estimator.calibration, seed, guarantee=guarantee)
     train, cal = hold_copies_together(
@@ -148,36 +145,33 @@ def _fit_rows(
     train, repeats, cal = _rows_to_fit(train, cal, recalibrator, seed or 0)
     if repeats is not None and drawn is not None:
         repeats = replace(repeats, drawn=torch.from_numpy(drawn))
-    X, y, groups = train.X, train.y.clip(*plausible), train.groups
+    y, groups = train.y.clip(*plausible), train.groups
     encoding: TableEncoding | None = getattr(estimator, "encoding_", None)
-    known_noise = hasattr(estimator, "noise_")
-    check_training_data(train.inputs, y, encoding)
+    check_training_data(train.X, y, encoding)
     method.check(len(y), 0 if cal is None else len(cal))
     if recalibrator.name == "cv":
         warn_if_few_rows(len(y))
-    held_out = (None, None, None) if cal is None else (cal.X, cal.y, cal.groups)
+    held_out = (None, None, None) if cal is None else (cal.rows(), cal.y, cal.groups)
 
     bases = Bases(
         estimator.base,
         estimator.approximation,
         estimator.effort,
         seed,
-        encoding if encoding is not None and not known_noise else feature_names(estimator),
+        feature_names(estimator) if encoding is None else encoding,
         encoding.ties if encoding else None,
-        known_noise,
-        train.weighted,
+        train.roles,
     )
     takes_one = isinstance(recalibrator, PosteriorMethod)
 
     def work(device: torch.device) -> Calibrated:
         labels = None if groups is None else torch.from_numpy(groups).to(device)
-        data = as_features(X, device=device), as_target(y, device=device), labels
-        inputs = data[0][:, :-1] if train.weighted else data[0]
+        data = train.rows(device), as_target(y, device=device), labels
         base: Base
         if takes_one:
             base = bases.one_gp(*data)
         else:
-            base = bases.learned(*data, method.first_pair(inputs, *data[1:]))
+            base = bases.learned(*data, method.first_pair(data[0].X, *data[1:]))
         kind = _approximation(base)
         logger.log(
             logging.INFO if estimator.verbose > 0 else logging.DEBUG,
@@ -204,13 +198,13 @@ def _fit_rows(
             warn_if_correlated(calibrated.scores, times, date)
     estimator.calibrated_ = calibrated
     estimator.calibration_ = recalibrator.name or type(recalibrator).__name__
-    name = bases.model_names(*X.shape, one_gp=takes_one)[0]
+    name = bases.model_names(*train.X.shape, one_gp=takes_one)[0]
     model = getattr(calibrated, "model", None)
     estimator.members_ = members_of(model.model if isinstance(model, SeenModel) else model, name)
     if calibrated.gp is not None:
         estimator.posterior_ = calibrated.gp
     estimator.grouped_ = grouped
-    estimator.policy_ = bases.policy(X.shape[0], X.shape[1], calibrated.device.type)
+    estimator.policy_ = bases.policy(len(train), train.X.shape[1], calibrated.device.type)
     joint = joint_of_groups(calibrated, cal_groups)
     if joint is not None:
         estimator.group_scores_ = joint
@@ -233,19 +227,20 @@ def _rows_to_fit(
     """
     given = not isinstance(getattr(method, "folds", "auto"), str | Integral)
     every = train if cal is None else train.joined(cal)
-    if given or train.weighted or len(every) == int(every.input_numbers().max()) + 1:
+    if given or train.weight is not None or len(every) == int(every.input_numbers().max()) + 1:
         return train, None, cal
     apart, holdout = method.knows_inputs and has_known_inputs(every), method.needs_calibration
     if apart and not holdout and cal is not None:
         train, cal = every, None  # all rows train
     labels = train.input_numbers()
     X, y, of = torch.from_numpy(train.X), torch.from_numpy(train.y), torch.from_numpy(labels)
-    if train.known_noise:
+    if train.noise is not None:
         expands = method.knows_inputs and not holdout and (apart or train.groups is not None)
         if isinstance(method, WithoutHoldout) and not expands:
             return train, None, cal
         groups = None if train.groups is None else torch.from_numpy(train.groups)
-        found = Repeats(X, y, of, of.unique(), 0.0, 1.0, True, groups)
+        noise = torch.from_numpy(train.noise)
+        found = Repeats(X, y, of, of.unique(), 0.0, 1.0, noise, groups)
         return merge_replicates(train), found if apart or expands else None, cal
     if apart:
         rows, targets = fitted_rows(train.X, train.y, labels, seed)
@@ -293,8 +288,7 @@ def check_restored(estimator: Any) -> None:
     agree("predictor", hasattr(estimator, "calibrated_") and hasattr(estimator, "members_"), True)
     encoding = getattr(estimator, "encoding_", None)
     columns = estimator.n_features_in_ if encoding is None else len(encoding.features)
-    beside = hasattr(estimator, "noise_") + hasattr(estimator, "weight_")
-    agree("features", columns + beside, estimator.calibrated_.n_features)
+    agree("features", columns, estimator.calibrated_.n_features)
     posterior = getattr(estimator, "posterior_", None)
     agree("posterior", posterior is estimator.calibrated_.gp, True)
     constant = getattr(estimator, "constant_", None)

@@ -201,7 +201,12 @@ def agree(what: str, ours: Any, theirs: Any) -> None:
 
 
 def stored(
-    name: str, /, *, transient: Mapping[str, Any] | None = None, **fields: Any
+    name: str,
+    /,
+    *,
+    transient: Mapping[str, Any] | None = None,
+    earlier: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    **fields: Any,
 ) -> Callable[[T], T]:
     """Class decorator: objects of exactly this class can be saved, as ``name``.
 
@@ -211,6 +216,8 @@ def stored(
         Name of the class in files; it must not change.
     transient : mapping, optional
         Attributes that are not saved, with the value that each has after loading.
+    earlier : callable, optional
+        Turns the values of an earlier schema, by name, into those of this one; others it returns.
     **fields
         Every other attribute, with a class, a union of classes or a :class:`Spec`.  Those of a
         stored base class need not be repeated.
@@ -254,6 +261,7 @@ def stored(
             return found
 
         def build(values: dict[str, Any]) -> Any:
+            values = values if earlier is None else earlier(values)
             missing = declared.keys() - optional - values.keys()
             if missing or values.keys() - declared.keys():
                 odd = sorted(missing or values.keys() - declared.keys())

@@ -50,8 +50,10 @@ def constant_columns(X: np.ndarray) -> np.ndarray:
     return np.stack([columns[constant].astype(np.float64), middle[constant]])
 
 
-def as_features(X: Any, *, n_features: int | None = None, device: Any = None) -> Tensor:
-    """``X`` as a finite float64 tensor [T, d].
+def as_features(
+    X: Any, *, n_features: int | None = None, device: Any = None, least: int = 1
+) -> Tensor:
+    """``X`` as a finite float64 tensor [T, d] with at ``least`` so many rows.
 
     Examples
     --------
@@ -64,7 +66,7 @@ def as_features(X: Any, *, n_features: int | None = None, device: Any = None) ->
             f"X: expected a table of shape (rows, features), found {_shape(tensor)}; "
             "reshape a single feature with X.reshape(-1, 1)"
         )
-    if tensor.shape[0] == 0 or tensor.shape[1] == 0:
+    if tensor.shape[0] < least or tensor.shape[1] == 0:
         raise InvalidInputError(f"X: expected at least one row and one column, {_found(tensor)}")
     if n_features is not None and tensor.shape[1] != n_features:
         raise InvalidInputError(

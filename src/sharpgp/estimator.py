@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import torch
     from gpytorch.kernels import Kernel
     from sklearn.utils import Tags
-    from torch import Tensor
 
     from sharpgp.calibration.predictors.base import Calibrated
     from sharpgp.calibration.recalibrator import Recalibrator
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from sharpgp.policy import Neighbours, Sparse
     from sharpgp.population import PopulationMean
     from sharpgp.promise import Promise
+    from sharpgp.rows import Rows
     from sharpgp.selection import Selection
     from sharpgp.summary import Summary
     from sharpgp.width_parts import WidthParts
@@ -330,7 +330,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         """
         from sharpgp._fit import update
 
-        update(self, self._checked(X, noise), y, sample_weight, refit=refit)
+        update(self, self.rows(X, noise=noise), y, sample_weight, refit=refit)
         return self
 
     @overload
@@ -418,7 +418,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         """
         settings = {"symmetric": symmetric, "sample_weight": plain(sample_weight)}
 
-        def ask(model: Calibrated, X: Tensor) -> np.ndarray:
+        def ask(model: Calibrated, X: Any) -> np.ndarray:
             if confidence is not None:
                 from sharpgp.calibration.tolerance import with_confidence
 
@@ -480,7 +480,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         :meth:`predict_interval`.
         """
 
-        def ask(model: Calibrated, X: Tensor) -> np.ndarray:
+        def ask(model: Calibrated, X: Any) -> np.ndarray:
             if confidence is not None:
                 from sharpgp.calibration.tolerance import with_confidence
 
@@ -600,7 +600,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
 
         self._check_one_output()
         ends = self.predict_interval(X, coverage, confidence=confidence)
-        rows = self._checked(X)
+        rows = self.rows(X)
 
         def quantiles(some: slice, levels: np.ndarray) -> np.ndarray:
             with warnings.catch_warnings():  # a mean may use the tail
@@ -777,19 +777,47 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
                 f"expected a model of one output, found {n}; use one of outputs_"
             )
 
-    def _checked(self, X: Any, noise: Any = None) -> Tensor:
-        from sharpgp.data.noise import append_noise
+    def rows(
+        self,
+        X: ArrayLike | Rows,
+        *,
+        noise: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> Rows:
+        """Rows as the models take them: checked, encoded as in the fit, with all that is known.
+
+        Everything that a fitted estimator is asked goes through here.
+
+        Parameters
+        ----------
+        X : array of shape (n, d), data frame, or rows that came from here
+        noise, groups
+            As in :meth:`predict_interval`.
+
+        Examples
+        --------
+        >>> X = np.linspace(0, 6, 40)[:, None]
+        >>> model = SharpGPRegressor(base="rbf", calibration="vanilla")
+        >>> model.fit(X, np.sin(X[:, 0]), noise=0.01).rows(X[:3])
+        <Rows: 3 of 1 features, with noise>
+        """
+        from sharpgp.data.noise import noise_to_predict
+        from sharpgp.data.rows import group_of_each
+        from sharpgp.rows import Rows
 
         self._check_one_output()
-        array = append_noise(read_features(self, X), noise, getattr(self, "noise_", None))
-        if hasattr(self, "weight_"):
-            array = np.column_stack([array, np.zeros(len(array))])  # of usual weight
-        return as_float(array, "X", self.calibrated_.device)
+        if isinstance(X, Rows):
+            return X
+        features = as_float(read_features(self, X), "X", self.calibrated_.device)
+        variances = noise_to_predict(noise, getattr(self, "noise_", None), len(features))
+        own = None if variances is None else as_float(variances, "noise", features.device)
+        unit = None if groups is None else group_of_each(self, groups, len(features))
+        return Rows(features, own, unit=unit)
 
     def _answer(
         self,
         X: Any,
-        ask: Callable[[Calibrated, Tensor], T],
+        ask: Callable[[Calibrated, Any], T],
         noise: ArrayLike | None = None,
         groups: ArrayLike | None = None,
     ) -> T:
@@ -798,7 +826,6 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         Several outputs are asked one by one, see :func:`sharpgp.outputs.stack_answers`.
         """
         from sharpgp.calibration.cautions import features_named
-        from sharpgp.data.rows import append_group_numbers
         from sharpgp.gp.compute import moved_to, within_memory
         from sharpgp.outputs import stack_answers
 
@@ -806,17 +833,18 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
             table = encode_rows(self, X)
             rows = X if table is None else table
             return stack_answers([one._answer(rows, ask, noise, groups) for one in self.outputs_])
-        X, predictor = self._checked(X, noise), self.calibrated_
-        if groups is not None:
-            predictor, X = append_group_numbers(self, X, groups)
+        asked = self.rows(X, noise=noise, groups=groups)
+        known = self.calibrated_ if groups is None else self.calibrated_.by_group
+        assert known is not None  # the groups are known
+        predictor: Calibrated = known
 
         def work(device: torch.device) -> T:
-            if device == X.device:
-                return ask(predictor, X)
-            return ask(moved_to(predictor, device), X.to(device))
+            if device == asked.device:
+                return ask(predictor, asked)
+            return ask(moved_to(predictor, device), asked.to(device))
 
         with features_named(feature_names(self)):
-            return within_memory(X.device, work)
+            return within_memory(asked.device, work)
 
     def _restored(self) -> None:
         from sharpgp._fit import check_restored

@@ -111,12 +111,11 @@ def compare(
             f"{type(calibrated_of(model)).__name__}"
         )
     rows = encode_rows(model, X)
-    checked = getattr(model, "_checked", calibrated._features)
-    features = checked(X if rows is None else rows)
-    target = as_target(plain(y), n_rows=len(features), device=features.device)
-    theirs = one_per_group(groups, len(features))
-    features, target = features[theirs], target[theirs]
-    new = as_numpy(calibrated.model.score(features, target))
+    asked = model.rows(X if rows is None else rows)
+    target = as_target(plain(y), n_rows=len(asked), device=asked.device)
+    theirs = one_per_group(groups, len(asked))
+    asked, target = asked[theirs], target[theirs]
+    new = as_numpy(calibrated.model.score(asked, target))
     ours = one_per_group(calibrated.groups, len(calibrated.scores))
     old = as_numpy(calibrated.scores)[ours]
     centre = float(mannwhitneyu(old, new).pvalue)
@@ -128,11 +127,8 @@ def compare(
     known = getattr(calibrated.model, "X_train", calibrated.X_cal)
     if calibrated.groups is not None:
         known = calibrated.X_cal[ours]
-    # Weights of rows are not inputs.
-    d = features.shape[1] - getattr(calibrated.model, "weighted", False)
-    moved = moved_features(
-        as_numpy(known)[:, :d], as_numpy(features)[:, :d], names_of_features(encoding, d)
-    )
+    names = names_of_features(encoding, asked.n_features)
+    moved = moved_features(as_numpy(known), as_numpy(asked.X), names)
     p_value = min(1.0, 2.0 * min(centre, size))
     found = Exchangeability(p_value, centre, size, moved, len(old), len(new), old, new)
     if found.p_value < ALARM_LEVEL:

@@ -11,12 +11,11 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from sharpgp._validation import as_count, as_coverage, as_features, as_numpy, as_target
+from sharpgp._validation import as_count, as_coverage, as_numpy, as_target
 from sharpgp.calibration.predictors.base import Calibrated, FittedModel, calibrated_of
 from sharpgp.calibration.predictors.by_class import ClassPredictor
 from sharpgp.calibration.predictors.by_score import ScoredPredictor
-from sharpgp.data import TableEncoding, is_frame
-from sharpgp.data.inputs import with_constants
+from sharpgp.data import TableEncoding
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError, warn
 from sharpgp.exchangeability import (
     ALARM_LEVEL,
@@ -27,6 +26,7 @@ from sharpgp.exchangeability import (
     ranked_scores,
 )
 from sharpgp.promise import Wager, promise_of
+from sharpgp.rows import Rows
 
 #: A promise counts as broken below this p-value.
 BROKEN_LEVEL = 0.05
@@ -151,23 +151,28 @@ class Online:
         self._warned = self._broken = False
         self._numpy = not isinstance(model, Calibrated)
         self._encoding: TableEncoding | None = getattr(model, "encoding_", None)
-        self._model = model
+        self._model: Any = model
 
-    def predict_interval(self, X: ArrayLike) -> np.ndarray | Tensor:
+    def predict_interval(
+        self, X: ArrayLike, *, noise: ArrayLike | None = None
+    ) -> np.ndarray | Tensor:
         """Ends of the intervals for the coming step, shape (n, 2).
 
+        ``noise`` as in :meth:`sharpgp.SharpGPRegressor.predict_interval`.
         NumPy if the model is an estimator, torch otherwise; infinite where ``alpha <= 0``.
         """
-        ends = self._ends(self._features(X))
+        ends = self._ends(self._rows(X, noise))
         return ends.cpu().numpy() if self._numpy else ends
 
-    def observe(self, X: ArrayLike, y: ArrayLike) -> "Online":
+    def observe(self, X: ArrayLike, y: ArrayLike, *, noise: ArrayLike | None = None) -> "Online":
         """Learn from the labels ``y`` (n,) of the rows ``X`` (n, d) of a step."""
-        X = self._features(X)
-        self._observe(X, as_target(y, n_rows=X.shape[0], device=X.device))
+        rows = self._rows(X, noise)
+        self._observe(rows, as_target(y, n_rows=len(rows), device=rows.device))
         return self
 
-    def track(self, X: ArrayLike, y: ArrayLike) -> np.ndarray | Tensor:
+    def track(
+        self, X: ArrayLike, y: ArrayLike, *, noise: ArrayLike | None = None
+    ) -> np.ndarray | Tensor:
         """Predict and observe row after row; the intervals (n, 2), each made before its label.
 
         Examples
@@ -181,22 +186,22 @@ class Online:
         >>> online.track(X[100:], y[100:]).shape, online.steps
         ((100, 2), 100)
         """
-        X = self._features(X)
-        y = as_target(y, n_rows=X.shape[0], device=X.device)
-        ends = torch.cat([self._observe(X[i : i + 1], y[i : i + 1]) for i in range(len(y))])
+        rows = self._rows(X, noise)
+        y = as_target(y, n_rows=len(rows), device=rows.device)
+        ends = torch.cat([self._observe(rows[i : i + 1], y[i : i + 1]) for i in range(len(y))])
         return ends.cpu().numpy() if self._numpy else ends
 
-    def _observe(self, X: Tensor, y: Tensor) -> Tensor:
-        ends = self._ends(X)
+    def _observe(self, rows: Rows, y: Tensor) -> Tensor:
+        ends = self._ends(rows)
         inside = (ends[:, 0] <= y) & (y <= ends[:, 1])
         error = 1.0 if self.alpha >= 1.0 else float((~inside).double().mean())
         bounds = self.calibrated.bounds
         if bounds is not None:
             self.calibrated = self.calibrated._bounded(bounds.revise(as_numpy(y)))
         if self.window is not None:
-            self.calibrated = self.calibrated.rescored(X, y, keep=self.window)
-        self._watch(X, y)
-        self._hold_to_promise(X, y)
+            self.calibrated = self.calibrated.rescored(rows, y, keep=self.window)
+        self._watch(rows, y)
+        self._hold_to_promise(rows, y)
         self.alpha += self.gamma * (1.0 - self.coverage - error)
         self.steps += 1
         self.missed += error
@@ -210,17 +215,17 @@ class Online:
         before, after = as_numpy(ranked.model.X_train), np.stack(self._recent)
         return moved_features(before, after, names_of_features(self._encoding, before.shape[1]))
 
-    def _watch(self, X: Tensor, y: Tensor) -> None:
+    def _watch(self, rows: Rows, y: Tensor) -> None:
         """Show the step to the martingale; warn when it is sure of a change."""
         if self.martingale is None:
             return
-        self._recent.extend(as_numpy(X))
+        self._recent.extend(as_numpy(rows.X))
         found = self.calibrated
         if isinstance(found, ScoredPredictor) and self.window is not None and len(y) <= self.window:
             scores = found.scores[-len(y) :]  # they have joined the others
         else:
             assert isinstance(found, ScoredPredictor | ClassPredictor)
-            scores = found.model.score(X, y)
+            scores = found.model.score(rows, y)
         self.martingale.observe(as_numpy(scores))
         if not self._warned and self.martingale.p_value < ALARM_LEVEL:
             self._warned = True
@@ -230,13 +235,13 @@ class Online:
                 f"moved: {', '.join(self.moved()) or 'none alone'}"
             )
 
-    def _hold_to_promise(self, X: Tensor, y: Tensor) -> None:
+    def _hold_to_promise(self, rows: Rows, y: Tensor) -> None:
         """Bet against the promise of the first model; warn when it is broken."""
         if self.promise is None or self._broken:
             return
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore", CalibrationWarning)
-            low, high = self._promised.predict_interval(X, self.coverage).T
+            low, high = self._promised.predict_interval(rows, self.coverage).T
         self.promise.observe(((y < low) | (y > high)).tolist())
         if self.promise.p_value < BROKEN_LEVEL:
             self._broken = True
@@ -245,23 +250,20 @@ class Online:
                 f"{self.steps + 1} steps): its intervals miss more than it allows; fit it anew"
             )
 
-    def _ends(self, X: Tensor) -> Tensor:
+    def _ends(self, rows: Rows) -> Tensor:
         coverage = 1.0 - self.alpha
         if coverage <= 0.0:
-            return self.calibrated.predict_mean(X).unsqueeze(-1).expand(-1, 2)
+            return self.calibrated.predict_mean(rows).unsqueeze(-1).expand(-1, 2)
         if coverage >= 1.0:
-            whole = X.new_tensor([-np.inf, np.inf]).expand(X.shape[0], 2)
+            whole = rows.X.new_tensor([-np.inf, np.inf]).expand(len(rows), 2)
             bounds = self.calibrated.bounds
             return whole if bounds is None or bounds.assumed else bounds.clip(whole)
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore", CalibrationWarning)
-            return self.calibrated.predict_interval(X, coverage, symmetric=self.symmetric)
+            return self.calibrated.predict_interval(rows, coverage, symmetric=self.symmetric)
 
-    def _features(self, X: Any) -> Tensor:
-        if self._encoding is not None and is_frame(X):
-            X = self._encoding.encode(X).features
-        X = as_features(X, n_features=self.calibrated.n_features, device=self.calibrated.device)
-        return with_constants(self._model, X)
+    def _rows(self, X: Any, noise: Any) -> Rows:
+        return self._model.rows(X) if noise is None else self._model.rows(X, noise=noise)
 
 
 def _as_step(gamma: Any) -> float:

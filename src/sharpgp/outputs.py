@@ -44,6 +44,7 @@ from sharpgp.data.rows import LabelledRows, split_rows, unrepeated_rows
 from sharpgp.data.target_bounds import bounds_of_output
 from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.exchangeability import moved_features, names_of_features
+from sharpgp.rows import Rows
 
 # Rows in a leaf of the forest that estimates P(complete | x), and its trees.
 _LEAF, _TREES = 5, 300
@@ -452,7 +453,7 @@ def _unit(calibrated: Any, coverage: float) -> Tensor:
 
 def _test_weights(model: Any, X: Any, noise: Any, sample_weight: Any) -> Tensor | None:
     """Weights [n] of points to predict, in units of the largest that calibrates ``model``."""
-    features = model._checked(X, noise)
+    features = model.rows(X, noise=noise)
     found: Tensor | None = model.calibrated_._test_weights(features, plain(sample_weight))
     return found
 
@@ -460,9 +461,9 @@ def _test_weights(model: Any, X: Any, noise: Any, sample_weight: Any) -> Tensor 
 def _band(estimator: Any, X: Any, radius: Tensor, noise: Any) -> np.ndarray:
     """Targets (n, 2) with scores of ``-radius`` and ``radius`` [n or 1]."""
 
-    def ends(calibrated: Any, X: Tensor) -> np.ndarray:
-        radii = torch.stack([-radius, radius]).to(X)
-        return as_numpy(calibrated.clip(calibrated.model.value(X, radii).mT))
+    def ends(calibrated: Any, rows: Rows) -> np.ndarray:
+        radii = torch.stack([-radius, radius]).to(rows.X)
+        return as_numpy(calibrated.clip(calibrated.model.value(rows, radii).mT))
 
     answer: np.ndarray = estimator._answer(X, ends, noise)
     return answer

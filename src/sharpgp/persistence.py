@@ -24,7 +24,11 @@ __all__ = ["SCHEMA", "Array", "Maybe", "Several", "load", "read", "save", "store
 
 FORMAT = "sharpgp model"
 #: Version of the file layout; unknown ones are refused.
-SCHEMA = 2
+SCHEMA = 3
+#: Earlier ones, whose files are read unless noise, weights or groups were among their features.
+READABLE = ("2", "3")
+# Classes of schema 2 that had them there.
+_COLUMNS = {"KnownNoise", "Weighted", "GroupModel"}
 
 
 def save(model: object, path: str | os.PathLike[str], **more: object) -> None:
@@ -123,7 +127,8 @@ def read(
         header, tensors = _opened(path)
         if header.get("format") != FORMAT:
             raise SavedModelError("it is not a sharpgp model")
-        if header.get("schema") != str(SCHEMA):
+        schema = header.get("schema")
+        if schema not in READABLE:
             raise SavedModelError(
                 f"it has schema {header.get('schema')}, and sharpgp {sharpgp.__version__} reads "
                 f"schema {SCHEMA}; update sharpgp"
@@ -132,8 +137,16 @@ def read(
             raise SavedModelError("its checksum is wrong; it was damaged or changed")
         parts = json.loads(header["content"])
         place = _place(device, parts["device"])
-        reader = Reader(parts["objects"], tensors, place, trusted)
-        content = {name: reader.decode(code) for name, code in parts["content"].items()}
+        try:
+            reader = Reader(parts["objects"], tensors, place, trusted)
+            content = {name: reader.decode(code) for name, code in parts["content"].items()}
+        except SavedModelError:
+            if schema == str(SCHEMA) or not {one["class"] for one in parts["objects"]} & _COLUMNS:
+                raise
+            raise SavedModelError(
+                f"it has schema {schema}, with noise, weights or groups among its features; read "
+                f"it with sharpgp {parts['sharpgp']}, the version that wrote it, or fit again"
+            ) from None
         if "model" not in content:
             raise SavedModelError("it contains no model")
         return content

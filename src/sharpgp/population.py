@@ -21,6 +21,7 @@ from sharpgp._validation import as_level, as_numpy
 from sharpgp.calibration.predictors.base import Calibrated
 from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.exchangeability import ALARM_LEVEL, moved_features
+from sharpgp.rows import Inputs, Rows
 from sharpgp.selection import held_out_rows
 
 Floats = NDArray[np.float64]
@@ -66,7 +67,7 @@ class PopulationMean:
 
 def population_mean(
     predictor: Calibrated,
-    X: Tensor,
+    X: Inputs,
     *,
     coverage: float = 0.95,
     total: bool = False,
@@ -87,7 +88,7 @@ def population_mean(
     >>> found.lower <= float(y.mean()) <= found.upper
     True
     """
-    level = as_level(coverage, "coverage")
+    level, rows = as_level(coverage, "coverage"), Rows.of(X)
     law, y, weights, groups = held_out_rows(predictor, one_per_group=False)
     if len(X) == 0:
         raise InvalidInputError("X: expected the rows of a pool, found none")
@@ -98,15 +99,15 @@ def population_mean(
             f"model has not seen, found {len(np.unique(clusters))}"
         )
     with torch.no_grad():
-        f, F = law.location, predictor.location(X)
+        f, F = law.location, predictor.location(rows)
         y_, f_, F_ = as_numpy(y), as_numpy(predictor.clip(f)), as_numpy(predictor.clip(F))
         if above is not None:
             limit = torch.full_like(y, above)
-            new = predictor.model.law(X)  # type: ignore[attr-defined]
+            new = predictor.model.law(rows)  # type: ignore[attr-defined]
             y_ = (y_ > above).astype(np.float64)
             f_ = as_numpy(torch.special.ndtr(-law.score(limit)))
             F_ = as_numpy(torch.special.ndtr(-new.score(F.new_full((len(X),), above))))
-    _warn_if_moved(predictor, X)
+    _warn_if_moved(predictor, rows.X)
     w = np.ones(len(y_)) if weights is None else as_numpy(weights)
     mean, half, weight, n = estimate(y_, f_, F_, w / w.mean(), clusters, level)
     plain, wide, _, _ = estimate(y_, 0 * f_, 0 * F_, w / w.mean(), clusters, level)
@@ -156,11 +157,10 @@ def estimate(
 
 def _warn_if_moved(predictor: Calibrated, X: Tensor) -> None:
     X_cal = torch.cat([part.X_cal for part in getattr(predictor, "parts", [predictor])])
-    d = X.shape[1] - getattr(predictor.model, "weighted", False)  # type: ignore[attr-defined]
     if predictor.weights is not None:
         return  # labelled rows are meant to be unlike the pool
-    names = [f"feature {j}" for j in range(d)]
-    moved = moved_features(as_numpy(X_cal)[:, :d], as_numpy(X)[:, :d], names)
+    names = [f"feature {j}" for j in range(X.shape[1])]
+    moved = moved_features(as_numpy(X_cal), as_numpy(X), names)
     if moved:
         least = min(moved.values())
         warn(

@@ -22,6 +22,7 @@ from sharpgp.calibration.predictors.by_class import ClassPredictor
 from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.calibration.tolerance import covered_at_least, covered_by_groups
 from sharpgp.exchangeability import one_per_group, ranked_scores
+from sharpgp.rows import Inputs, Rows
 
 Floats = NDArray[np.float64]
 Table = list[tuple[str, ...]]
@@ -165,7 +166,7 @@ class Promise:
 def promise_of(
     predictor: Calibrated,
     method: str,
-    X: torch.Tensor | None = None,
+    X: Inputs | None = None,
     *,
     coverage: float = 0.9,
     encoding: Any = None,
@@ -186,7 +187,7 @@ def promise_of(
     if X is not None:
         count = [len(X)]
         if isinstance(predictor, ClassPredictor):
-            count = torch.bincount(predictor.class_of(X), minlength=len(lines)).tolist()
+            count = torch.bincount(predictor.class_of(Rows.of(X)), minlength=len(lines)).tolist()
         lines = [replace(one, rows=n) for one, n in zip(lines, count, strict=True) if n] or lines
     why = None
     if any(line.theorem is None for line in lines):
@@ -274,14 +275,13 @@ def _line(part: ScoredPredictor, method: str, coverage: float, population: str) 
     return Line(population, coverage, n, counted, bound, theorem, f"method.html#{place}")
 
 
-def _premises(predictor: Calibrated, X: torch.Tensor | None, encoding: Any) -> list[Premise]:
+def _premises(predictor: Calibrated, X: Inputs | None, encoding: Any) -> list[Premise]:
     """Tests of what the theorems need, on scores in the order of the rows, and on inputs."""
     ranked = ranked_scores(predictor)
     if ranked is None or len(ranked.scores) < 8:
         return [Premise("new rows are like these", "no scores, or too few, to test")]
     ours = one_per_group(ranked.groups, len(ranked.scores))
     z, y, rows = (as_numpy(one)[ours] for one in (ranked.scores, ranked.y_cal, ranked.X_cal))
-    rows = rows[:, : rows.shape[1] - getattr(ranked.model, "weighted", False)]
     found = [_order(z), _neighbours(z), _hidden_copies(rows, y)]
     names = [] if encoding is None else list(encoding.features)[: rows.shape[1]]
     marks = [j for j, name in enumerate(names) if "missing" in name]
@@ -292,7 +292,7 @@ def _premises(predictor: Calibrated, X: torch.Tensor | None, encoding: Any) -> l
     if ranked.weights is not None:
         found.append(_weights(ranked, X))
     elif X is not None:
-        pairs = zip(rows.T, as_numpy(X).T, strict=False)
+        pairs = zip(rows.T, as_numpy(Rows.of(X).X).T, strict=False)
         each = [float(ks_2samp(ours, theirs).pvalue) for ours, theirs in pairs]
         worst = f"column {int(np.argmin(each))} differs most"
         p = min(1.0, len(each) * min(each))
@@ -345,12 +345,12 @@ def _hidden_copies(X: Floats, y: Floats) -> Premise:
     return Premise(name, f"{both} pairs share y and all but at most two columns", p)
 
 
-def _weights(ranked: ScoredPredictor, X: torch.Tensor | None) -> Premise:
+def _weights(ranked: ScoredPredictor, X: Inputs | None) -> Premise:
     """Whether weighted inputs have the means of ``X``, in the column that differs most."""
     name = "weights are those of the shift"
     if X is None or ranked.weights is None:
         return Premise(name, f"{ranked.n_effective:.0f} effective of {len(ranked.scores)} rows")
-    w, old, new = as_numpy(ranked.weights), as_numpy(ranked.X_cal), as_numpy(X)
+    w, old, new = as_numpy(ranked.weights), as_numpy(ranked.X_cal), as_numpy(Rows.of(X).X)
     mean = np.average(old, axis=0, weights=w)
     error = np.square(w / w.sum()) @ np.square(old - mean) + new.var(axis=0) / len(new)
     size = float((np.abs(mean - new.mean(axis=0)) / np.sqrt(error + 1e-300)).max())

@@ -50,8 +50,7 @@ def relevance(
     rows = encode_rows(model, X)
     X = as_numpy(X) if rows is None else rows.features
     parts = [[j] for j in range(X.shape[1])] if rows is None else [*rows.encoding.places.values()]
-    if hasattr(model, "_checked"):  # with the usual noise or weight appended
-        X = as_numpy(model._checked(X if rows is None else rows))
+    X = as_numpy(model.rows(X if rows is None else rows).X)
     rng = np.random.default_rng(random_state)
     if len(X) > MAX_ROWS_SHUFFLED:
         X = X[rng.choice(len(X), MAX_ROWS_SHUFFLED, replace=False)]

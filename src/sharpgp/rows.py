@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import Array, Maybe, stored
+from sharpgp._validation import as_features
 from sharpgp.exceptions import InvalidInputError
 
 
@@ -72,6 +73,13 @@ class Rows:
     def of(cls, X: "Inputs") -> "Rows":
         """Rows as they are; features [N, d] as rows without roles."""
         return X if isinstance(X, Rows) else cls(X)
+
+    @classmethod
+    def checked(cls, X: Any, *, n_features: int | None = None, device: Any = None) -> "Rows":
+        """Rows on a device, with finite features of this number; from rows, a table or a tensor."""
+        given = X.X if isinstance(X, Rows) else X
+        features = as_features(given, n_features=n_features, device=device, least=0)
+        return replace(X.to(features.device), X=features) if isinstance(X, Rows) else cls(features)
 
     @classmethod
     def join(cls, *parts: "Inputs") -> "Rows":
@@ -149,6 +157,19 @@ ROLES = ("noise", "weight", "unit")
 
 #: Rows, or features [N, d] alone, which stand for rows without roles.
 Inputs: TypeAlias = Rows | Tensor
+
+
+def rows_of_earlier(values: dict[str, Any]) -> dict[str, Any]:
+    """The values of a stored object in which features of schema 2 (``_X``, ``X_cal``) become rows.
+
+    Examples
+    --------
+    >>> rows_of_earlier({"_X": torch.ones(2, 3).double(), "seed": 0})
+    {'seed': 0, '_rows': <Rows: 2 of 3 features>}
+    """
+    now = {"_X": "_rows", "X_cal": "rows_cal"}
+    rest = {name: value for name, value in values.items() if name not in now}
+    return {**rest, **{now[name]: Rows.of(values[name]) for name in now if name in values}}
 
 
 def _kind(value: object) -> str:

@@ -20,6 +20,7 @@ from sharpgp.calibration.tolerance import scored_parts
 from sharpgp.data.folds import one_per_label
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.models.laws import Law, joined
+from sharpgp.rows import Inputs, Rows
 
 Floats = NDArray[np.float64]
 
@@ -72,7 +73,7 @@ class Selection:
 
 def select(
     predictor: Calibrated,
-    X: Tensor,
+    X: Inputs,
     *,
     above: float | None = None,
     below: float | None = None,
@@ -107,9 +108,10 @@ def select(
     cal = _evidence(law, above, below)
     passes = (y > ends[0]) & (y < ends[1])
     w_cal = np.ones(len(cal)) if weights is None else as_numpy(weights / weights.max())
-    w = predictor._test_weights(X, sample_weight)
+    rows = Rows.of(X)
+    w = predictor._test_weights(rows, sample_weight)
     w_new = np.ones(len(X)) if w is None else as_numpy(w)
-    new = _evidence(predictor.model.law(X), above, below)  # type: ignore[attr-defined]
+    new = _evidence(predictor.model.law(rows), above, below)  # type: ignore[attr-defined]
     chosen, share_wrong = chosen_rows(cal, as_numpy(~passes).astype(bool), new, share, w_cal, w_new)
     return Selection(chosen, new, share_wrong, share)
 

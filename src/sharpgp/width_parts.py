@@ -1,12 +1,12 @@
 """Why an interval is wide: how much each column adds to its width."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sharpgp._validation import as_numpy
+from sharpgp._validation import as_float, as_numpy
 from sharpgp.data.inputs import encode_rows, feature_names
 
 Floats = NDArray[np.float64]
@@ -103,9 +103,10 @@ def explain_widths(
     'x0'
     """
     rows = encode_rows(model, X)
-    features = as_numpy(model._checked(X if rows is None else rows))
+    asked = model.rows(X if rows is None else rows)
+    features, usual = as_numpy(asked.X), None if asked.noise is None else asked.noise[:1]
     calibrated = model.calibrated_
-    known = as_numpy(calibrated.labelled_data()[0])
+    known = as_numpy(calibrated.labelled_data()[0].X)
     encoding = getattr(model, "encoding_", None)
     names = feature_names(model) or [f"x{j}" for j in range(features.shape[1])]
     places = {name: [j] for j, name in enumerate(names)} if encoding is None else encoding.places
@@ -113,7 +114,9 @@ def explain_widths(
     parts, base = np.zeros((len(features), len(places))), 0.0
 
     def width(X: Floats) -> Floats:
-        ends = as_numpy(calibrated.predict_interval(X, coverage))
+        noise = None if usual is None else usual.expand(len(X))
+        mixed = replace(asked[:0], X=as_float(X, "X", asked.device), noise=noise)
+        ends = as_numpy(calibrated.predict_interval(mixed, coverage))
         return np.asarray(ends[:, 1] - ends[:, 0])
 
     columns = list(places.values())

@@ -63,8 +63,8 @@ BUGS = (
     Bug(
         "noise left out of sigma",
         "gp/exact/posterior.py",
-        "prior = self.covariance.diag(theta, Z) + theta[:, NOISE, None]",
-        "prior = self.covariance.diag(theta, Z)",
+        "Z, prior = rows.X, self.covariance.prior(theta, rows)",
+        "Z, prior = rows.X, self.covariance.diag(theta, rows.X)",
         tests=("tests/test_posterior.py", "tests/test_estimator.py", "tests/test_contract.py"),
     ),
     Bug(
@@ -108,8 +108,8 @@ BUGS = (
     Bug(
         "wrong sign of the residuals (cv)",
         "models/model.py",
-        "return HeldOut.from_law(rows, law, y[rows])",
-        "return HeldOut(rows, law, -law.score(y[rows]))",
+        "return HeldOut.from_law(tested, law, y[tested])",
+        "return HeldOut(tested, law, -law.score(y[tested]))",
         only="cv",
     ),
 )

@@ -15,6 +15,7 @@ from sharpgp._validation import check_choice
 from sharpgp.calibration import Calibrated, Recalibrator
 from sharpgp.calibration.recalibrator import make_recalibrator
 from sharpgp.exceptions import InvalidInputError
+from sharpgp.rows import Rows
 from sharpgp_benchmarks.methods.capone22 import Capone22, UniformBoundPredictor
 from sharpgp_benchmarks.regression import BASES, make_problem
 from sharpgp_benchmarks.task import OF_METHOD, Outcome, Task
@@ -102,10 +103,10 @@ def whole_interval(calibrated: Calibrated, X: Tensor) -> tuple[Tensor, Tensor]:
     no ranks; it gives its band at the confidence :data:`CONFIDENCE`.
     """
     if calibrated.n_cal is None:
-        lower, upper = calibrated.interval_ends(X, [CONFIDENCE], True, None)[:, 0]
+        lower, upper = calibrated.interval_ends(Rows(X), [CONFIDENCE], True, None)[:, 0]
         return lower, upper
     ends = torch.tensor([1.0, calibrated.n_cal], dtype=torch.float64) / (calibrated.n_cal + 1)
-    lower, upper = calibrated.quantiles(X, ends)
+    lower, upper = calibrated.quantiles(Rows(X), ends)
     return lower, upper
 
 

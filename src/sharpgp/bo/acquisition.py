@@ -14,6 +14,7 @@ from sharpgp._ranks import points_needed, supported
 from sharpgp._validation import as_features, as_level
 from sharpgp.calibration.predictors.base import FittedModel, calibrated_of
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
+from sharpgp.rows import Rows
 
 # Normal scores between which a quantile function is linear; beyond, it goes on as it ends.
 STEP = 0.25
@@ -115,7 +116,7 @@ class CalibratedUpperConfidenceBound(_OfCalibrated):
             )
 
     def _values(self, points: Tensor) -> Tensor:
-        quantile = self._now.quantiles(points, self.delta)[0]
+        quantile = self._now.quantiles(Rows(points), self.delta)[0]
         return quantile if self.maximize else -quantile
 
 
@@ -177,7 +178,7 @@ class CalibratedLogExpectedImprovement(_OfCalibrated):
         self.stops = torch.cat([self.nodes, open_end])
 
     def _values(self, points: Tensor) -> Tensor:
-        quantiles = self._now.quantiles(points, self.levels)
+        quantiles = self._now.quantiles(Rows(points), self.levels)
         return self._log_improvement(quantiles if self.maximize else -quantiles.flip(0))
 
     def _log_improvement(self, quantiles: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from sharpgp.bo.space import Space
 from sharpgp.bo.surrogate import Surrogate, choose
 from sharpgp.data.reading import is_missing
 from sharpgp.exceptions import InvalidInputError
+from sharpgp.rows import Rows
 
 #: Name of a result that the user did not name.
 RESULT = "y"
@@ -142,11 +143,8 @@ class Record:
         return self.space.to_unit(rows)
 
     def features(self, Z: Tensor) -> Tensor:
-        """Unit coordinates [..., d] as a GP sees them; known noise is one more feature, here 0."""
-        F = self.space.features(Z)
-        if self.surrogate is None or not self.surrogate.knows_noise:
-            return F
-        return torch.cat([F, torch.zeros_like(F[..., :1])], -1)
+        """Unit coordinates [..., d] as a GP sees them."""
+        return self.space.features(Z)
 
     def trained(self) -> Surrogate:
         """The surrogate on all results so far."""
@@ -155,7 +153,7 @@ class Record:
             raise InvalidInputError("X: expected a run with a result, found none; tell one first")
         if known is None or known.posterior.n_train != len(self.runs):
             fit = choose if known is None else known.next
-            self.surrogate = known = fit(*self.data(), self.space.ties, self.knows_noise)
+            self.surrogate = known = fit(*self.data(), self.space.ties)
         return known
 
     def foreseen(self, run: Run) -> Run:
@@ -164,10 +162,9 @@ class Record:
             return run
         surrogate, law, sign = self.surrogate, self.law(), self.sign
         F = self.features(self.unit([run.x]))
-        if surrogate.knows_noise:
-            F[:, -1] = run.noise or 0.0
+        own = F.new_tensor([run.noise or 0.0]) if surrogate.knows_noise else None
         with torch.no_grad():
-            location, spread = SmallSamplePredictor(surrogate.gp, law).moments(F)
+            location, spread = SmallSamplePredictor(surrogate.gp, law).moments(Rows(F, own))
             target = surrogate.inward(torch.tensor([sign * run.y], dtype=torch.float64))
             score = (target - location) / spread
             level = float(law.cdf(score))
@@ -195,13 +192,13 @@ class Record:
                     self.runs[-1] = replace(run, acquisition=one[-1])
             self.values = [one for one in self.values or [] if one[:-1] in self.pending]
 
-    def data(self) -> tuple[Tensor, Tensor]:
-        """Features [N, D] and targets [N] of all runs, to be maximised.
+    def data(self) -> tuple[Rows, Tensor]:
+        """Rows and targets [N] of all runs, to be maximised.
 
         A run that failed counts as the worst result, so that its surroundings are avoided, and as
         one that misses the limit of the quantity by half of its range, if it has one; and a
         result far below all others as the lowest of these (:func:`without_outliers`).  Where the
-        noise of any run is known, its variance is the last feature, 0 for the others.
+        noise of any run is known, that of the others is 0.
         """
         F = self.space.features(self.unit([run.x for run in self.runs]))
         y = self.sign * torch.tensor([run.y for run in self.succeeded], dtype=torch.float64)
@@ -210,16 +207,16 @@ class Record:
                 f"y: expected results that differ by {_SMALLEST_RANGE:g} or more, found {span:g}; "
                 "choose other units"
             )
+        noise = None
         if self.knows_noise:
             noise = torch.tensor([run.noise or 0.0 for run in self.runs], dtype=torch.float64)
-            F = torch.cat([F, noise.unsqueeze(-1)], -1)
         y = without_outliers(y)
         worst, bound = float(y.min()), self.sign * self.settings.get("bound", math.inf)
         if math.isfinite(bound):
             worst = min(worst, bound - 0.5 * (float(y.max()) - worst))
         targets = y.new_full((len(self.runs),), worst)
         targets[torch.tensor([not run.failed for run in self.runs])] = y
-        return F, targets
+        return Rows(F, noise), targets
 
     def law(self) -> ScoreLaw:
         """The law of a score, from points predicted before they were seen, newer ones for more.

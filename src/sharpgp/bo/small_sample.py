@@ -12,6 +12,7 @@ from sharpgp.calibration.ranks import centred_levels, table_levels
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.gp.dense import cholesky
 from sharpgp.gp.exact.posterior import ExactPosterior
+from sharpgp.rows import Inputs, Rows
 
 #: Scores that the normal law counts for.
 PRIOR_SCORES = 10.0
@@ -102,10 +103,10 @@ class SmallSamplePredictor(Calibrated):
         if self.pending is not None:
             self._factor = cholesky(posterior.latent_covariance(self.pending, self.pending))[0]
 
-    def location(self, X: Tensor) -> Tensor:
+    def location(self, X: Rows) -> Tensor:
         return self.posterior.mean(X)
 
-    def moments(self, X: Tensor) -> tuple[Tensor, Tensor]:
+    def moments(self, X: Inputs) -> tuple[Tensor, Tensor]:
         """Location and spread [T], from one evaluation of the kernel."""
         theta = self.posterior.theta_R.unsqueeze(0)
         mean, sigma = self.posterior.moments(theta, X)
@@ -115,12 +116,12 @@ class SmallSamplePredictor(Calibrated):
         least = 1e-9 * variance.detach().max()  # rounding may leave nothing where it is known
         variance = variance - theta[0, -1] * self.posterior.y_units.scale.square()
         if self.pending is not None:
-            shared = self.posterior.latent_covariance(self.pending, X)
+            shared = self.posterior.latent_covariance(self.pending, Rows.of(X).X)
             explained = torch.linalg.solve_triangular(self._factor, shared, upper=False)
             variance = variance - explained.square().sum(0)
         return mean[0], variance.clamp(min=least).sqrt()
 
-    def quantiles(self, X: Tensor, delta: Tensor) -> Tensor:
+    def quantiles(self, X: Rows, delta: Tensor) -> Tensor:
         """Those of the score asked for last are kept."""
         if self._known is None or not torch.equal(self._known[0], delta):
             self._known = delta, self.law.quantile(delta)
@@ -128,7 +129,7 @@ class SmallSamplePredictor(Calibrated):
         return location + self._known[1].unsqueeze(-1) * spread
 
     def interval_ends(
-        self, X: Tensor, coverages: list[float], symmetric: bool | None, weights: Tensor | None
+        self, X: Rows, coverages: list[float], symmetric: bool | None, weights: Tensor | None
     ) -> Tensor:
         """``symmetric`` takes the farther of the two ends."""
         location, spread = self.moments(X)
@@ -138,13 +139,13 @@ class SmallSamplePredictor(Calibrated):
             beta = beta.abs().amax(1, keepdim=True) * beta.new_tensor([-1.0, 1.0])
         return location + beta.mT.unsqueeze(-1) * spread
 
-    def distribution(self, X: Tensor) -> PredictiveDistribution:
+    def distribution(self, X: Rows) -> PredictiveDistribution:
         delta = table_levels(None).to(X.device)
         return PredictiveDistribution(delta, self.quantiles(X, delta))
 
-    def _near_features(self, X: Any) -> Tensor:
+    def _near_features(self, X: Any) -> Rows:
         """Features, none of which is far away: a search stays within its bounds."""
-        return self._features(X)
+        return self.rows(X)
 
     def _warn_of_coverage(self, *of: Any) -> None:
         """Nothing to warn of: beyond the scores the normal law answers."""

@@ -21,6 +21,7 @@ from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.ties import Ties
 from sharpgp.gp.training import train
 from sharpgp.gp.wrappers.target_warp import Warp, WarpedPosterior, train_warped
+from sharpgp.rows import Inputs, Rows
 
 #: Kernels that are tried.
 KERNELS = ("rbf", "matern52")
@@ -78,8 +79,8 @@ class Surrogate:
 
     @property
     def knows_noise(self) -> bool:
-        """Whether the last feature is the variance of the noise."""
-        return isinstance(self.gp.covariance, Named) and self.gp.covariance.known_noise
+        """Whether the results came with the variance of their noise."""
+        return self.gp.rows.noise is not None
 
     @property
     def warp(self) -> Warp | None:
@@ -94,34 +95,35 @@ class Surrogate:
         """Units of :attr:`gp` back to those of the target."""
         return u if self.warp is None else self.warp.back(u)
 
-    def next(
-        self, X: Tensor, y: Tensor, ties: Ties | None = None, known_noise: bool = False
-    ) -> "Surrogate":
+    def next(self, X: Inputs, y: Tensor, ties: Ties | None = None) -> "Surrogate":
         """The same kind on all data so far, or a new choice where these have grown enough."""
-        if len(y) < GROWTH * self.trained_on and X.shape[1] == self.gp.n_features:
+        rows = Rows.of(X)
+        alike = (rows.n_features, rows.noise is None) == (self.gp.n_features, not self.knows_noise)
+        if len(y) < GROWTH * self.trained_on and alike:
             try:
-                again = self.posterior.retrained(X, y, start="warm")
+                again = self.posterior.retrained(rows, y, start="warm")
                 return Surrogate(recentred(again), self.trained_on)
             except NumericalError:
                 pass  # from scratch
-        return choose(X, y, ties, known_noise)
+        return choose(rows, y, ties)
 
 
-def choose(X: Tensor, y: Tensor, ties: Ties | None = None, known_noise: bool = False) -> Surrogate:
+def choose(X: Inputs, y: Tensor, ties: Ties | None = None) -> Surrogate:
     """Train every candidate from scratch, and take the one that predicts left-out points best.
 
-    ``X`` [N, D] are features in [0, 1], of which some share a lengthscale (``ties``); with
-    ``known_noise`` the last is the variance of the noise of each target of ``y`` [N].
+    ``X`` [N, D] are rows with features in [0, 1], of which some share a lengthscale (``ties``), and
+    ``y`` [N] their targets.
     """
+    rows = Rows.of(X)
     found: list[tuple[float, Surrogate]] = []
     for name in KERNELS:
-        covariance = make_covariance(named(name, ties, known_noise), X.shape[1])
+        covariance = make_covariance(named(name, ties), rows.n_features)
         assert isinstance(covariance, Named)
         for warped in (False, True):
             # Noise of known variance has another one after a warp, which depends on the target.
-            if warped and (known_noise or len(y) < MIN_WARPED):
+            if warped and (rows.noise is not None or len(y) < MIN_WARPED):
                 continue
-            posterior = trained(X, y, covariance, warped=warped)
+            posterior = trained(rows, y, covariance, warped=warped)
             if posterior is not None:
                 score = left_out_density(posterior) - COST * (warped + (name == "rbf"))
                 found.append((score, Surrogate(posterior, len(y))))
@@ -130,7 +132,7 @@ def choose(X: Tensor, y: Tensor, ties: Ties | None = None, known_noise: bool = F
     return max(found, key=lambda one: one[0])[1]
 
 
-def trained(X: Tensor, y: Tensor, covariance: Named, *, warped: bool) -> DataPosterior | None:
+def trained(X: Inputs, y: Tensor, covariance: Named, *, warped: bool) -> DataPosterior | None:
     """One candidate; None if nothing could be factorised."""
     prior = SearchPrior()
     try:

@@ -18,6 +18,7 @@ from sharpgp.gp import posterior as gps
 from sharpgp.gp.exact.posterior import ExactPosterior
 from sharpgp.gp.kernels.covariance import STATIONARY, Stationary
 from sharpgp.gp.ties import per_feature
+from sharpgp.rows import Rows
 
 # Normal scores at which mean and variance are summed up, by the trapezoidal rule.
 _SUMMED = torch.arange(-28, 29, dtype=torch.float64) * STEP
@@ -84,7 +85,7 @@ class CalibratedModel(Model):
         """Joint distribution at ``X`` [..., q, d]; marginals are those of an observation."""
         joint = self.gp.posterior(X)
         points = X.reshape(-1, X.shape[-1]).to(self._nodes)
-        quantiles = self._calibrated.quantiles(points, torch.special.ndtr(self._nodes))
+        quantiles = self._calibrated.quantiles(Rows(points), torch.special.ndtr(self._nodes))
         table = quantiles.mT.reshape(*X.shape[:-1], 1, len(self._nodes))
         mean, deviation = joint.mean, joint.variance.clamp(min=1e-300).sqrt()
 

@@ -20,6 +20,7 @@ from sharpgp.gp.posterior import WithoutDataError
 from sharpgp.models.foreign import LEVELS, QuantileSource, quantile_source
 from sharpgp.models.laws import Table
 from sharpgp.models.model import Model
+from sharpgp.rows import Inputs, Rows
 
 # Levels at which distributions are tabulated.
 _DELTA = torch.tensor(LEVELS, dtype=torch.float64)
@@ -58,18 +59,21 @@ class Quantiles(Model):
         return len(self._levels)
 
     @property
-    def X_train(self) -> Tensor:
+    def rows(self) -> Rows:
         """Raise: there is no training data."""
         raise WithoutDataError(
             f"model: expected one that knows its training data, found {self.source.name}"
         )
 
-    y_train = X_train
+    @property
+    def y_train(self) -> Tensor:
+        """Raise: there is no training data."""
+        return self.rows.X[:, 0]
 
-    def law(self, X: Tensor) -> Table:
-        return Table.of_quantiles(self._levels, X, self.typical)
+    def law(self, rows: Inputs) -> Table:
+        return Table.of_quantiles(self._levels, Rows.of(rows).X, self.typical)
 
-    def extended(self, X: Tensor, y: Tensor) -> "Quantiles":
+    def extended(self, rows: Inputs, y: Tensor) -> "Quantiles":
         """Raise: a source of quantiles cannot be conditioned."""
         raise InvalidInputError(
             f"model: expected one that can be conditioned on data, found {self.source.name}"
@@ -115,24 +119,24 @@ class ForeignPredictor(ScoredPredictor):
                 return 0.0
             beta = smooth_beta(Ranks(self.scores[rest], weights[rest]), _DELTA)
             for w, loss in zip(_RANK_WEIGHTS, losses, strict=True):
-                loss[test] = self._dist(self.X_cal[test], beta, w).crps(self.y_cal[test])
+                loss[test] = self._dist(self.rows_cal[test], beta, w).crps(self.y_cal[test])
         share = weights / weights.sum()
         worse = losses - losses[0]
         mean = worse @ share
         error = ((worse - mean.unsqueeze(1)).square() @ share.square()).sqrt()
         return _RANK_WEIGHTS[int((mean + 0.5 * error).argmin())]
 
-    def location(self, X: Tensor) -> Tensor:
+    def location(self, X: Rows) -> Tensor:
         """The mean of the distribution."""
         mean: Tensor = self.distribution(X).mean
         return mean
 
-    def distribution(self, X: Tensor) -> PredictiveDistribution:
+    def distribution(self, X: Rows) -> PredictiveDistribution:
         beta = smooth_beta(self.ranks, _DELTA)
         return self._dist(X, beta, self.trust, self._caution)
 
     def _dist(
-        self, X: Tensor, beta: Tensor, trust: float, caution: Callable[..., None] | None = None
+        self, X: Rows, beta: Tensor, trust: float, caution: Callable[..., None] | None = None
     ) -> PredictiveDistribution:
         beta = torch.lerp(torch.special.ndtri(_DELTA), beta, trust)
         return PredictiveDistribution(
@@ -148,10 +152,10 @@ class ForeignPredictor(ScoredPredictor):
             )
         return super().weighted(sample_weight)
 
-    def _features(self, X: Any) -> Tensor:
-        return self.model.source.table(X)
+    def rows(self, X: Any) -> Rows:
+        return Rows(self.model.source.table(X))
 
-    _near_features = _features
+    _near_features = rows
 
 
 def smooth_beta(ranks: Ranks, delta: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from sharpgp._extras import (
     need_distribution,
 )
 from sharpgp._stored import Codec, add_codec
-from sharpgp._validation import as_count, as_features, as_target, nearest
+from sharpgp._validation import as_count, as_target, nearest
 from sharpgp.calibration.predictors.base import Calibrated, n_dense
 from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.calibration.predictors.covariate_shift import Weights
@@ -33,14 +33,15 @@ from sharpgp.models.laws import Normal
 from sharpgp.models.model import HeldOut
 from sharpgp.models.pool import Base, posterior_of
 from sharpgp.models.repeats import Repeats
+from sharpgp.rows import Rows
 
 
 @dataclass(frozen=True)
 class CalibrationPoints:
     """Checked data to calibrate on, and which rows belong together."""
 
-    X: Tensor
-    """Inputs [C, d]."""
+    rows: Rows
+    """Rows [C]."""
     y: Tensor
     """Targets [C]."""
     groups: Tensor | None = None
@@ -86,7 +87,7 @@ class Recalibrator(ABC):
     def fit(
         self,
         base: Base,
-        X_cal: ArrayLike | None,
+        X_cal: ArrayLike | Rows | None,
         y_cal: ArrayLike | None,
         *,
         sample_weight: Weights | None = None,
@@ -112,13 +113,13 @@ class Recalibrator(ABC):
         d, device = first.n_features, first.device
         if not self.needs_calibration and X_cal is None:
             y = torch.empty(0, dtype=torch.float64, device=device)
-            X = y.reshape(0, d)
+            rows = Rows(y.reshape(0, d))
         else:
-            X = as_features(X_cal, n_features=d, device=device)
-            y = as_target(y_cal, n_rows=X.shape[0], device=device)
+            rows = Rows.checked(X_cal, n_features=d, device=device)
+            y = as_target(y_cal, n_rows=len(rows), device=device)
         labels = None if groups is None else _labels(groups, len(first.y_train), device)
         labels_cal = None if groups_cal is None else _labels(groups_cal, len(y), device)
-        points = CalibrationPoints(X, y, labels_cal, labels, repeats)
+        points = CalibrationPoints(rows, y, labels_cal, labels, repeats)
         gps = [one if isinstance(one, Posterior) else one.gp for one in several]
         with threads_for(max(map(n_dense, gps))):
             calibrated = self._fit_base(base, points)
@@ -148,14 +149,14 @@ class PosteriorMethod(Recalibrator):
     """A method that needs only a GP, and splits no points."""
 
     @abstractmethod
-    def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> Calibrated:
-        """Calibrate on checked data ``X`` [C, d], ``y`` [C]."""
+    def _fit(self, posterior: Posterior, X: Rows, y: Tensor) -> Calibrated:
+        """Calibrate on checked rows and targets [C]."""
 
     def _fit_base(self, base: Base, points: CalibrationPoints) -> Calibrated:
-        found = self._fit(posterior_of(base), points.X, points.y)
+        found = self._fit(posterior_of(base), points.rows, points.y)
         if points.repeats is not None and isinstance(found, ScoredPredictor):
             without = partial(left_out_of, posterior_of(base))
-            data = points.repeats, points.X, points.y
+            data = points.repeats, points.rows, points.y
             return from_held_out(found.model, without, *data, draw=found.draw, seed=self.seed)
         return found if points.groups is None else found.for_groups(points.groups)
 

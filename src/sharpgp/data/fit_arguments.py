@@ -63,11 +63,7 @@ def labelled_rows(
     vars(estimator).pop("weight_", None)
     if sample_weight is not None:
         estimator.weight_ = float(np.mean(sample_weight))
-        logs = np.log(estimator.weight_ / sample_weight)
-        train = replace(train, X=np.column_stack([train.X, logs]), weighted=True)
-        if cal is not None:
-            X_cal = np.column_stack([cal.X, np.zeros(n_cal)])
-            cal = replace(cal, X=X_cal, weighted=True)
+        train = replace(train, weight=sample_weight / estimator.weight_)
     if noise is not None or noise_cal is not None:
         train, cal, estimator.noise_ = with_noise(train, cal, noise, noise_cal)
     return drop_repetition(train, cal, weights)

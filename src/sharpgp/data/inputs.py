@@ -113,7 +113,7 @@ def read_features(estimator: Any, X: Any) -> np.ndarray:
     rows = encode_rows(estimator, X)
     if rows is not None:
         return rows.features
-    return with_constants(estimator, validate(estimator, X, reset=False))
+    return with_constants(estimator, validate(estimator, X, reset=False, ensure_min_samples=0))
 
 
 def with_constants(estimator: Any, X: T) -> T:
@@ -131,9 +131,7 @@ def feature_names(estimator: Any) -> list[str] | None:
     """Names of the features, or None."""
     encoding: TableEncoding | None = getattr(estimator, "encoding_", None)
     names = encoding.features if encoding else getattr(estimator, "feature_names_in_", None)
-    if names is None:
-        return None
-    return [*names, "noise variance"] if hasattr(estimator, "noise_") else list(names)
+    return None if names is None else list(names)
 
 
 def columns_of(estimator: Any) -> dict[str, list[int]]:
@@ -155,7 +153,11 @@ def encode_rows(estimator: Any, X: Any) -> Encoded | None:
     if is_frame(X):
         validate_data(estimator, X, reset=False, skip_check_array=True)
         return encoding.encode(X)
-    checks: dict[str, Any] = {"dtype": None, "ensure_all_finite": False}
+    checks: dict[str, Any] = {
+        "dtype": None,
+        "ensure_all_finite": False,
+        "ensure_min_samples": 0,
+    }
     array = validate_data(estimator, plain(X), reset=False, **checks)
     return encoding.encode(NamedColumns(array.T, _names_in(estimator)))
 

@@ -1,8 +1,8 @@
-r"""Known noise variances: one per row, stored as its last feature; replicates are merged to fit.
+r"""Known noise variances: one per row; replicates are merged to fit.
 
-Observations ``y_i = f(x_i) + e_i`` with known variances ``v_i`` of ``e_i``.  The variance is one
-more column of the model's inputs, so that every observation keeps its own through splits and
-refits, and a prediction is for an observation with the given noise.
+Observations ``y_i = f(x_i) + e_i`` with known variances ``v_i`` of ``e_i``.  A row has its own
+(:class:`sharpgp.rows.Rows`), which a GP adds to its diagonal.  A prediction is for an observation
+with the given noise.
 
 Models are fitted to rows with equal ``x`` as one, which is exact: the likelihood of
 ``y_1, ..., y_m`` is, up to a factor without ``f``, that of their weighted mean
@@ -11,6 +11,7 @@ because single rows are predicted.  So a variance that is too small does not mak
 narrow.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,15 +24,15 @@ from sharpgp.exceptions import InvalidInputError
 MIN_REPLICATES = 10
 
 
-def append_noise(X: np.ndarray, noise: Any, usual: float | None) -> np.ndarray:
-    """Append noise variances to inputs (n, d): those given, or the ``usual`` one.
+def noise_to_predict(noise: Any, usual: float | None, n_rows: int) -> np.ndarray | None:
+    """Variances (n,) of observations to predict: those given, or the ``usual`` one.
 
-    Without ``usual`` the model knows no noise, and its inputs are ``X`` (n, d).
+    Without ``usual`` the model knows no noise, and there is none.
 
     Examples
     --------
-    >>> append_noise(np.ones((2, 1)), [0.1, 0.2], 0.3).tolist()
-    [[1.0, 0.1], [1.0, 0.2]]
+    >>> noise_to_predict(None, 0.3, 2), noise_to_predict(None, None, 2)
+    (array([0.3, 0.3]), None)
     """
     if usual is None:
         if noise is not None:
@@ -39,8 +40,8 @@ def append_noise(X: np.ndarray, noise: Any, usual: float | None) -> np.ndarray:
                 "noise: expected a model that was fitted with noise, found one without; give it to "
                 "fit, too"
             )
-        return X
-    return np.column_stack([X, as_variances(usual if noise is None else noise, len(X))])
+        return None
+    return as_variances(usual if noise is None else noise, n_rows)
 
 
 def as_variances(noise: Any, n_rows: int) -> np.ndarray:
@@ -70,7 +71,7 @@ def as_variances(noise: Any, n_rows: int) -> np.ndarray:
 def with_noise(
     train: LabelledRows, cal: LabelledRows | None, noise: Any, noise_cal: Any
 ) -> tuple[LabelledRows, LabelledRows | None, float]:
-    """Rows with variances as last feature, and the usual variance."""
+    """Rows with the variances of their noise, and the usual variance."""
     if noise is None or (cal is None) != (noise_cal is None):
         given = "noise" if noise_cal is None else "noise_cal"
         raise InvalidInputError(
@@ -83,43 +84,35 @@ def with_noise(
     else:
         variances = as_variances(noise, len(train))
     usual = float(np.median(variances))
-    train = LabelledRows(
-        np.column_stack([train.X, variances]), train.y, train.groups, known_noise=True
-    )
+    train = replace(train, noise=variances)
     if cal is not None:
-        X_cal = np.column_stack([cal.X, as_variances(noise_cal, len(cal))])
-        cal = LabelledRows(X_cal, cal.y, cal.groups, known_noise=True)
+        cal = replace(cal, noise=as_variances(noise_cal, len(cal)))
     return train, cal, usual
 
 
 def merge_replicates(rows: LabelledRows) -> LabelledRows:
-    """Merge replicates: rows of a group that agree in all features but the variance.
+    """Merge replicates: rows of a group that agree in all features.
 
     They stay in order.
 
     Examples
     --------
-    >>> X = np.array([[0.0, 1.0], [0.0, 1.0], [5.0, 2.0]])
-    >>> rows = LabelledRows(X, np.array([1.0, 3.0, 7.0]), known_noise=True)
-    >>> merge_replicates(rows).X.tolist(), merge_replicates(rows).y.tolist()
-    ([[0.0, 0.5], [5.0, 2.0]], [2.0, 7.0])
+    >>> X, y = np.array([[0.0], [0.0], [5.0]]), np.array([1.0, 3.0, 7.0])
+    >>> few = merge_replicates(LabelledRows(X, y, noise=np.array([1.0, 1.0, 2.0])))
+    >>> few.X.tolist(), few.y.tolist(), few.noise.tolist()
+    ([[0.0], [5.0]], [2.0, 7.0], [0.5, 2.0])
     """
-    where = rows.input_numbers()
+    where, variances = rows.input_numbers(), rows.noise
     _, first = np.unique(where, return_index=True)
-    if len(first) == len(rows):
+    if variances is None or len(first) == len(rows):
         return rows
     # Variances in units of the least positive one; a variance of 0 outweighs all others.
-    variances = rows.X[:, -1]
     unit = variances[variances > 0.0].min() if (variances > 0.0).any() else 1.0
     precision = 1.0 / np.maximum(variances / unit, 1e-12)
     total = np.bincount(where, precision)
-    mean = np.bincount(where, precision * rows.y) / total
-    X = rows.X[first].copy()
     exact = np.bincount(where, variances == 0.0) > 0
-    X[:, -1] = np.where(exact, 0.0, unit / total)
-    return LabelledRows(
-        X, mean, None if rows.groups is None else rows.groups[first], known_noise=True
-    )
+    mean = np.bincount(where, precision * rows.y) / total
+    return replace(rows[first], y=mean, noise=np.where(exact, 0.0, unit / total))
 
 
 def from_replicates(X: np.ndarray, y: np.ndarray) -> np.ndarray:

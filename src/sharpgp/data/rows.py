@@ -11,32 +11,34 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from torch import Tensor
 
-from sharpgp._validation import as_labels, as_numpy
+from sharpgp._validation import as_float, as_labels, as_numpy
 from sharpgp.data import folds
 from sharpgp.data.copies import TOLERANCE, HiddenCopies, equal_rows
 from sharpgp.data.folds import numbered, row_labels
 from sharpgp.data.inputs import plain
 from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.policy import SCORED_ROWS
+from sharpgp.rows import Rows
 
 
 @dataclass(frozen=True)
 class LabelledRows:
-    """Labelled rows: ``X`` (n, d), ``y`` (n,), and group numbers (n,) or None.
+    """What ``fit`` was given: features (n, d), and by row the target and what else is known.
 
-    With ``known_noise`` the last column of ``X`` is the variance of the noise of each row, with
-    ``weighted`` the logarithm of its relative noise.
+    As arrays, before any model: :meth:`rows` gives what models take.
     """
 
     X: np.ndarray
     y: np.ndarray
     groups: np.ndarray | None = None
-    known_noise: bool = False
-    weighted: bool = False
+    noise: np.ndarray | None = None
+    weight: np.ndarray | None = None
 
     def __getitem__(self, rows: np.ndarray) -> "LabelledRows":
-        groups = None if self.groups is None else self.groups[rows]
-        return replace(self, X=self.X[rows], y=self.y[rows], groups=groups)
+        some: dict[str, Any] = {
+            name: None if value is None else value[rows] for name, value in vars(self).items()
+        }
+        return LabelledRows(**some)
 
     def __len__(self) -> int:
         return len(self.y)
@@ -44,16 +46,24 @@ class LabelledRows:
     def labels(self) -> Tensor:
         """Which rows belong together, :func:`~sharpgp.data.folds.row_labels`."""
         groups = None if self.groups is None else torch.tensor(self.groups)
-        return row_labels(torch.tensor(self.inputs), groups)
+        return row_labels(torch.tensor(self.X), groups)
 
     @property
-    def inputs(self) -> np.ndarray:
-        """The features, without a variance (n, d)."""
-        return self.X[:, :-1] if self.known_noise or self.weighted else self.X
+    def roles(self) -> frozenset[str]:
+        """What is known of rows besides features, target and group."""
+        return frozenset(name for name in ("noise", "weight") if getattr(self, name) is not None)
+
+    def rows(self, device: Any = None) -> Rows:
+        """Features, noise and weights as models take them."""
+        noise, weight = (
+            None if one is None else as_float(one, "rows", device)
+            for one in (self.noise, self.weight)
+        )
+        return Rows(as_float(self.X, "X", device), noise, weight)
 
     def input_numbers(self) -> np.ndarray:
         """Number (n,) of each row's input (and group), in order of occurrence."""
-        labels = equal_rows(torch.from_numpy(self.inputs))
+        labels = equal_rows(torch.from_numpy(self.X))
         if self.groups is not None:
             pairs = torch.stack([labels, torch.from_numpy(self.groups)], 1)
             labels = numbered(pairs.unique(dim=0, return_inverse=True)[1])
@@ -64,8 +74,11 @@ class LabelledRows:
         groups = None
         if self.groups is not None and other.groups is not None:
             groups = np.concatenate([self.groups, other.groups])
+        noise = None
+        if self.noise is not None and other.noise is not None:
+            noise = np.concatenate([self.noise, other.noise])
         X, y = np.concatenate([self.X, other.X]), np.concatenate([self.y, other.y])
-        return replace(self, X=X, y=y, groups=groups)
+        return LabelledRows(X, y, groups, noise)
 
 
 def group_numbers(
@@ -119,8 +132,8 @@ def _as_text(name: Any) -> str:
     return str(name)
 
 
-def append_group_numbers(estimator: Any, X: Tensor, groups: Any) -> tuple[Any, Tensor]:
-    """Predictor for known groups, and points with their group number appended; -1 if new."""
+def group_of_each(estimator: Any, groups: Any, n_rows: int) -> Tensor:
+    """Number [n] of the group of each row among those of the fit; -1 if new."""
     predictor = getattr(estimator.calibrated_, "by_group", None)
     names = getattr(estimator, "group_names_", None)
     if predictor is None or names is None:
@@ -129,10 +142,10 @@ def append_group_numbers(estimator: Any, X: Tensor, groups: Any) -> tuple[Any, T
             "'exact', and knows ten or more rows of groups with several, found another; give "
             "groups to fit"
         )
-    as_labels(groups, n_rows=len(X))
+    as_labels(groups, n_rows=n_rows)
     number = {name: k for k, name in enumerate(names.tolist())}
     asked = [number.get(_as_text(name), -1) for name in np.asarray(plain(groups), dtype=object)]
-    return predictor, torch.cat([X, X.new_tensor(asked).unsqueeze(-1)], -1)
+    return torch.tensor(asked, dtype=torch.long, device=predictor.device)
 
 
 def drop_repetition(
@@ -153,7 +166,7 @@ def drop_repetition(
 def unrepeated_rows(rows: LabelledRows) -> np.ndarray:
     """Indices of all rows; of the first of each, with a warning, if a table was repeated."""
     labels = rows.input_numbers()
-    if rows.weighted or not is_repeated(labels, rows.y):
+    if rows.weight is not None or not is_repeated(labels, rows.y):
         return np.arange(len(rows))
     first = np.unique(labels, return_index=True)[1]
     warn_of_repetition(len(rows), len(first))
@@ -185,9 +198,9 @@ def hold_copies_together(
     every = train if cal is None else train.joined(cal)
     if every.groups is not None or len(every) < 2:
         return train, cal
-    named = columns or {f"x{j}": [j] for j in range(every.inputs.shape[1])}
+    named = columns or {f"x{j}": [j] for j in range(every.X.shape[1])}
     named = {name: list(features) for name, features in named.items() if features}
-    found = HiddenCopies.find(every.inputs, every.y, list(named.values()))
+    found = HiddenCopies.find(every.X, every.y, list(named.values()))
     if not found.columns:
         return train, cal
     units = torch.from_numpy(found.units)
@@ -231,7 +244,7 @@ def has_known_inputs(rows: LabelledRows) -> bool:
 
 
 def join_earlier(
-    calibrated: Any, X: Tensor, y: Tensor, *, grouped: bool, known_noise: bool = False
+    calibrated: Any, rows: Rows, y: Tensor, *, grouped: bool
 ) -> tuple[LabelledRows, Callable[..., Any] | None]:
     """All points of a predictor followed by new ones, and its function of weights."""
     if grouped:
@@ -245,9 +258,10 @@ def join_earlier(
             "refit: expected weights of all points, found those of calibration points only; "
             "call fit with all points and their weights"
         )
-    X_old, y_old = calibrated.labelled_data()
-    X, y = torch.cat([X_old, X]), torch.cat([y_old, y])
-    return LabelledRows(as_numpy(X), as_numpy(y), known_noise=known_noise), weights
+    earlier, y_old = calibrated.labelled_data()
+    rows, y = Rows.join(earlier, rows), torch.cat([y_old, y])
+    noise = None if rows.noise is None else as_numpy(rows.noise)
+    return LabelledRows(as_numpy(rows.X), as_numpy(y), noise=noise), weights
 
 
 def split_rows(

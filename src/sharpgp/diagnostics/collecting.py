@@ -42,6 +42,7 @@ def diagnose(
     target: str | None = None,
     unit: str = "",
     groups: ArrayLike | None = None,
+    noise: ArrayLike | None = None,
 ) -> Diagnostics:
     """Collect the predictions of a fitted model at test points.
 
@@ -62,6 +63,8 @@ def diagnose(
         Name and unit of the target; by default the name of ``y``, if any.
     groups : array of shape (n,), optional
         Which test points belong together, such as those of one patient.
+    noise : float or array of shape (n,), optional
+        Variances of the noise of the targets of the test points, where ``fit`` was given noise.
 
     Examples
     --------
@@ -81,8 +84,6 @@ def diagnose(
         seen_X = X = as_numpy(view.X_cal)
         y = as_numpy(view.y_cal)
         rows, calibrated = None, calibrated_of(model)
-        if getattr(getattr(calibrated, "model", None), "weighted", False):
-            X = X[:, :-1]
         feature_names = feature_names or names_of_features(model)
     else:
         outside, seen_X = through(model), X
@@ -91,6 +92,8 @@ def diagnose(
         encoding = None if rows is None else rows.encoding
         target = target or getattr(y, "name", None)
         y = read_targets(model, y)
+        if noise is not None:
+            seen_X = model.rows(X, noise=noise)
     asked = np.unique(np.asarray(coverages, dtype=np.float64))
     with warnings.catch_warnings():
         # Levels without enough calibration points are marked in ``backed`` instead.
@@ -111,7 +114,7 @@ def diagnose(
         tested = ranked and not outside.targets and not own
         if calibrated.counted == "groups" and groups is None:
             tested = False  # rows of unknown groups are not independent
-        alike = compare(model, X, y, groups=groups) if tested else None
+        alike = compare(model, X if noise is None else seen_X, y, groups=groups) if tested else None
     if encoding is None:
         names = _feature_names(model, X, plain_X.shape[1], feature_names)
         of_lengthscales = names
@@ -119,8 +122,6 @@ def diagnose(
         names = tuple(encoding.features)
         of_lengthscales = tuple(encoding.lengthscales)
     known = None if outside.targets else _labelled(calibrated)
-    if known is not None and known.shape[1] == plain_X.shape[1] + 2:
-        known = np.delete(known, -2, axis=1)  # noise or weights, which test rows lack
     method = method or getattr(model, "calibration_", None) or type(calibrated).__name__
     return Diagnostics(
         method=method,
@@ -180,7 +181,8 @@ def _groups(groups: Any, n: int) -> NDArray[Any] | None:
 def _labelled(calibrated: Any) -> Floats | None:
     """Features and targets of the predictor's own rows; None if it does not keep them."""
     try:
-        return np.column_stack([as_numpy(part) for part in calibrated.labelled_data()])
+        rows, y = calibrated.labelled_data()
+        return np.column_stack([as_numpy(rows.X), as_numpy(y)])
     except AttributeError:  # a model from elsewhere
         return None
 

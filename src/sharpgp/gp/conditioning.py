@@ -1,5 +1,6 @@
 """The kind of GP for many rows: learned from some of them, conditioned on all."""
 
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -13,10 +14,11 @@ from sharpgp.gp.sparse.training import train_sparse
 from sharpgp.gp.training import retrain_exact, train
 from sharpgp.gp.wrappers.wrapper import WrappedPosterior
 from sharpgp.policy import INDUCING, LEARNED_ROWS, SEARCHED_ROWS, Policy
+from sharpgp.rows import Inputs, Rows
 
 
-def condition(trained: Posterior, X: Tensor, y: Tensor, policy: Policy) -> DataPosterior:
-    """A GP with the hyperparameters of another one, conditioned on ``X`` [N, d] and ``y`` [N].
+def condition(trained: Posterior, rows: Inputs, y: Tensor, policy: Policy) -> DataPosterior:
+    """A GP with the hyperparameters of another one, conditioned on rows [N] and ``y`` [N].
 
     Exactly up to the policy's number of rows; beyond, from landmarks and neighbours.
 
@@ -32,19 +34,19 @@ def condition(trained: Posterior, X: Tensor, y: Tensor, policy: Policy) -> DataP
     <ExactPosterior: 200 training points, 1 features>
     """
     if isinstance(trained, WrappedPosterior):
-        inside = trained._inputs(X), trained._targets(X, y)
-        return trained._around(condition(trained.base, *inside, policy), X, y)
+        again = partial(condition, policy=policy)
+        return trained.conditioned_by(again, rows, y)
     covariance = getattr(trained, "covariance", None)
     exact = policy.is_exact(len(y)) or not isinstance(covariance, Named)
     if exact or not isinstance(trained, KernelPosterior):
-        found: DataPosterior = trained.conditioned_on(X, y)
+        found: DataPosterior = trained.conditioned_on(rows, y)
         return found
     sizes = {"landmarks": policy.landmarks, "neighbours": policy.neighbours}
-    return LocalPosterior.from_trained(trained, X, y, **sizes)
+    return LocalPosterior.from_trained(trained, rows, y, **sizes)
 
 
 def train_chosen(
-    X: Tensor,
+    X: Inputs,
     y: Tensor,
     kernel: Kernel = "rbf",
     policy: Policy | None = None,
@@ -67,22 +69,22 @@ def train_chosen(
     >>> train_chosen(X, X[:, 0].sin(), policy=Policy(inducing=10)).n_inducing
     10
     """
-    policy = policy or Policy()
-    named = isinstance(make_covariance(kernel, X.shape[1]), Named)
+    policy, rows = policy or Policy(), Rows.of(X)
+    named = isinstance(make_covariance(kernel, rows.n_features), Named)
     m = policy.inducing
     n, approximates = len(y), policy.landmarks > 0 and policy.exact_rows is not None
-    many = n > SEARCHED_ROWS[X.device.type] if searched else not policy.is_exact(n)
+    many = n > SEARCHED_ROWS[rows.device.type] if searched else not policy.is_exact(n)
     if m is None and approximates and many and (searched or not named):
         m = INDUCING
     if m is not None:
         m = min(m, n)
-        return train_sparse(X, y, kernel, n_inducing=m, random_state=random_state)[0]
-    gp, _ = train(X, y, kernel, random_state=random_state, **training)
-    return gp if searched and policy.landmarks else condition(gp, X, y, policy)
+        return train_sparse(rows, y, kernel, n_inducing=m, random_state=random_state)[0]
+    gp, _ = train(rows, y, kernel, random_state=random_state, **training)
+    return gp if searched and policy.landmarks else condition(gp, rows, y, policy)
 
 
 @retrain.register
-def retrain_local(posterior: LocalPosterior, X: Tensor, y: Tensor, start: Start) -> DataPosterior:
+def retrain_local(posterior: LocalPosterior, X: Inputs, y: Tensor, start: Start) -> DataPosterior:
     """Learn from a part of other data, and condition on all of them in the same way."""
     again = retrain_exact(posterior, X, y, start, most=LEARNED_ROWS)
     sizes = {"landmarks": posterior.landmarks, "neighbours": posterior.neighbours}

@@ -25,15 +25,15 @@ import torch
 from torch import Tensor
 
 from sharpgp.gp.compute import threads_for
-from sharpgp.gp.dense import add_to_diagonal, cholesky
+from sharpgp.gp.dense import cholesky
 from sharpgp.gp.directions import Directions
 from sharpgp.gp.exact.likelihood import likelihood_at
-from sharpgp.gp.kernels.covariance import NOISE, Covariance, Named
+from sharpgp.gp.kernels.covariance import NOISE, Covariance
 from sharpgp.gp.kernels.few_lengthscales import FewLengthscales
-from sharpgp.gp.kernels.known_noise import KnownNoise
 from sharpgp.gp.kernels.stationary import SIGNAL
 from sharpgp.gp.optimise import minimise, with_gradient
 from sharpgp.gp.ties import members, of_each
+from sharpgp.rows import Inputs, Rows
 
 # Of each descent: evaluations at most, and gain below which it stops.
 _MOST_EVALUATIONS, _TOLERANCE = 12, 1e-4
@@ -47,12 +47,12 @@ _LOWEST, _HIGHEST, _LEAST_NOISE = 1e-4, 1e4, 1e-6
 
 
 def with_directions(
-    covariance: Covariance, Z: Tensor, t: Tensor, scale: Tensor | None = None
+    covariance: Covariance, rows: Inputs, t: Tensor, scale: Tensor | None = None
 ) -> Covariance:
     """A covariance of few lengthscales with its directions, which it learns unless it has them.
 
-    Any other covariance as it is.  From standardised inputs ``Z`` [N, d] and targets ``t`` [N];
-    ``scale`` [d] is what the inputs were divided by.
+    Any other covariance as it is.  From standardised rows and targets ``t`` [N]; ``scale`` [d] is
+    what the features were divided by.
 
     Examples
     --------
@@ -62,23 +62,19 @@ def with_directions(
     >>> found.sharing.axes.nonzero()[:, 0].tolist()
     [4, 9]
     """
-    if isinstance(covariance, KnownNoise):
-        base = with_directions(covariance.base, Z[:, :-1], t, None if scale is None else scale[:-1])
-        assert isinstance(base, Named)
-        return covariance if base is covariance.base else type(covariance)(base)
     if not isinstance(covariance, FewLengthscales) or covariance.directions.are_learned:
         return covariance
     with threads_for(len(t)):
-        found = _learned(covariance.kind, covariance.directions, Z, t, scale)
+        found = _learned(covariance.kind, covariance.directions, Rows.of(rows), t, scale)
     return FewLengthscales(covariance.kind, covariance.n_features, found)
 
 
 def _learned(
-    kind: str, directions: Directions, Z: Tensor, t: Tensor, scale: Tensor | None
+    kind: str, directions: Directions, rows: Rows, t: Tensor, scale: Tensor | None
 ) -> Directions:
-    search = _Search(kind, directions, Z, t)
+    search = _Search(kind, directions, rows, t)
     tied = search.tied()
-    found = [search.features(tied), search.components(tied, torch.ones_like(Z[0]))]
+    found = [search.features(tied), search.components(tied, torch.ones_like(rows.X[0]))]
     if scale is not None:
         found.append(search.components(tied, scale / scale.max()))
     return min(found, key=lambda one: one.price).directions
@@ -99,8 +95,13 @@ class _Search:
 
     kind: str
     asked: Directions
-    Z: Tensor
+    rows: Rows
     t: Tensor
+
+    @property
+    def Z(self) -> Tensor:
+        """Standardised features [N, d]."""
+        return self.rows.X
 
     @cached_property
     def groups(self) -> list[list[int]]:
@@ -156,7 +157,7 @@ class _Search:
 
     def _descent(self, directions: Directions, start: np.ndarray) -> _Step:
         kernel = FewLengthscales(self.kind, self.Z.shape[1], directions)
-        likelihood, t = likelihood_at(kernel, self.Z), self.t
+        likelihood, t = likelihood_at(kernel, self.rows), self.t
         evaluate = with_gradient(lambda u: -likelihood(u.exp(), t), "the marginal likelihood", t)
         lower, upper = np.full(len(start), _LOWEST), np.full(len(start), _HIGHEST)
         lower[NOISE] = _LEAST_NOISE
@@ -169,7 +170,8 @@ class _Search:
         theta = torch.from_numpy(np.exp(step.log_theta)).to(self.Z)
         kernel = FewLengthscales(self.kind, self.Z.shape[1], step.directions)
         K = kernel.matrix(theta[None], self.Z)
-        Ky_inverse = torch.cholesky_inverse(cholesky(add_to_diagonal(K, theta[NOISE:]))[0][0])
+        Ky = kernel.of_observations(theta[None], self.rows)
+        Ky_inverse = torch.cholesky_inverse(cholesky(Ky)[0][0])
         alpha, weights = (Ky_inverse @ self.t).unsqueeze(1), Ky_inverse * K[0]
         feature, gains = (
             (-0.5 * self.Z.square() / _SQUARED_LENGTHSCALE).exp(),

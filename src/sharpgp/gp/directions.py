@@ -91,17 +91,6 @@ class Directions:
         scale = torch.where(scale > _TINY, scale, torch.ones_like(scale))
         return replace(self, axes=axes, of_axes=of_axes, scale=scale)
 
-    def with_feature(self) -> "Directions":
-        """The same with one more feature, which has a lengthscale of its own."""
-        ties = (*self.ties, len(set(self.ties))) if self.ties else ()
-        if not self.are_learned:
-            return Directions(self.most + 1, ties)
-        axes = torch.block_diag(self.axes, torch.ones_like(self.axes[:1, :1]))
-        one = torch.ones_like(self.scale[:1])
-        scale = torch.cat([self.scale[:-1], one, self.scale[-1:]])
-        of_axes = (*self.of_axes, self.n_lengthscales - 1)
-        return Directions(self.most + 1, ties, axes, of_axes, scale)
-
     def parts(self, Z: Tensor) -> tuple[Tensor, Tensor]:
         """Coordinates [N, r] along the directions, and [N, d] of the rest, in their units."""
         own, rest = _split(Z, self.axes)

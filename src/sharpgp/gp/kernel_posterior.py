@@ -10,6 +10,7 @@ from sharpgp._stored import Array, agree
 from sharpgp.gp.kernels.covariance import Covariance
 from sharpgp.gp.posterior import DataPosterior, Posterior, TrainingResult
 from sharpgp.gp.scaling import Affine
+from sharpgp.rows import Inputs, Rows
 
 
 class CovariancePosterior(Posterior):
@@ -48,7 +49,7 @@ class KernelPosterior(CovariancePosterior, DataPosterior):
 
     def __init__(
         self,
-        X: Tensor,
+        X: Inputs,
         y: Tensor,
         covariance: Covariance,
         theta_R: Tensor,
@@ -57,13 +58,14 @@ class KernelPosterior(CovariancePosterior, DataPosterior):
         y_units: Affine | None = None,
         training: TrainingResult | None = None,
     ) -> None:
-        units = x_units or Affine.identity(X), y_units or Affine.identity(y)
+        rows = Rows.of(X)
+        units = x_units or Affine.identity(rows.X), y_units or Affine.identity(y)
         super().__init__(covariance, theta_R, *units, training)
-        self._X = self.x_units.forward(X)
-        self._y = self.y_units.forward(y)
+        self._rows, self._y = self._inward(rows), self.y_units.forward(y)
         self.covariance = self.covariance.reaching(self._X)
 
     def _restored(self) -> None:
+        agree("rows", len(self._rows), len(self._y))
         self._agree(self._X, self._y)
         # gpytorch kernels do not say how many features they take.
         theta = self.theta_R.unsqueeze(0)
@@ -86,9 +88,21 @@ class KernelPosterior(CovariancePosterior, DataPosterior):
             self._ends = self.x_units.back(self._X.amin(0)), self.x_units.back(self._X.amax(0))
         return self._ends
 
+    def _inward(self, rows: Inputs) -> Rows:
+        """Rows in the units that the covariance works in."""
+        return self.x_units.rows_forward(rows, self.y_units)
+
     @property
-    def X_train(self) -> Tensor:
-        return self.x_units.back(self._X)
+    def rows(self) -> Rows:
+        return self.x_units.rows_back(self._rows, self.y_units)
+
+    @property
+    def rows_standardised(self) -> Rows:
+        """Training rows in the units that the covariance works in."""
+        return self._rows
+
+    _X = forwarded("_rows.X")
+    _noise = forwarded("_rows.noise")
 
     @property
     def y_train(self) -> Tensor:
@@ -109,22 +123,22 @@ class KernelPosterior(CovariancePosterior, DataPosterior):
         return float(log_likelihood[0] / self.n_train - self.y_units.scale.log())
 
     @abstractmethod
-    def moments(self, theta: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
+    def moments(self, theta: Tensor, rows: Inputs) -> tuple[Tensor, Tensor]:
         """Predictive mean and standard deviation [K, T], both under each ``theta`` [K, P]."""
 
-    def conditioned_on(self, X: Tensor, y: Tensor) -> Self:
-        return self._again(X, y, self.theta_R, self.x_units, self.y_units)
+    def conditioned_on(self, rows: Inputs, y: Tensor) -> Self:
+        return self._again(rows, y, self.theta_R, self.x_units, self.y_units)
 
     def in_units(self, theta_R: Tensor, x_units: Affine, y_units: Affine) -> Self:
         """The same data and covariance in other standardised units, with ``theta_R`` in those."""
-        return self._again(self.X_train, self.y_train, theta_R, x_units, y_units)
+        return self._again(self.rows, self.y_train, theta_R, x_units, y_units)
 
     def _again(
-        self, X: Tensor, y: Tensor, theta_R: Tensor, x_units: Affine, y_units: Affine
+        self, rows: Inputs, y: Tensor, theta_R: Tensor, x_units: Affine, y_units: Affine
     ) -> Self:
         """The same kind of GP on other data, in other units."""
         given: dict[str, Any] = {"x_units": x_units, "y_units": y_units, "training": self.training}
-        return type(self)(X, y, self.covariance, theta_R, **given, **self._settings)
+        return type(self)(rows, y, self.covariance, theta_R, **given, **self._settings)
 
     @property
     def _settings(self) -> dict[str, Any]:
@@ -138,7 +152,7 @@ STORED: dict[str, Any] = {
     "theta_R": Array("P", positive=True),
     "x_units": Affine,
     "y_units": Affine,
-    "_X": Array("N d"),
+    "_rows": Rows,
     "_y": Array("N"),
     "training": TrainingResult | None,
 }

@@ -18,6 +18,7 @@ from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.directions import Directions
 from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.ties import Ties
+from sharpgp.rows import Inputs, Rows
 
 #: Where training starts: at the present hyperparameters, at the built-in start that led to them, or
 #: at all built-in starts.
@@ -67,8 +68,9 @@ class Posterior(ABC):
 
     ``theta_R`` [P] are the hyperparameters that the mean uses; ``sigma`` takes any other ``theta``
     [K, P], so that levels can be batched.  ``names`` labels their entries, and ``searched`` [P]
-    tells which of them a calibration may move.  Inputs and predictions are in the user's units,
-    inputs of shape [T, d].  Access to training data raises :class:`WithoutDataError`.
+    tells which of them a calibration may move.  It is asked for rows, or for their features [T, d]
+    alone, in the user's units; a row's own noise is part of ``sigma``.  Access to training data
+    raises :class:`WithoutDataError`.
     """
 
     theta_R: Tensor
@@ -101,11 +103,6 @@ class Posterior(ABC):
         return None
 
     @property
-    def weighted(self) -> bool:
-        """Whether the last feature is the logarithm of each observation's relative noise."""
-        return bool(getattr(getattr(self, "covariance", None), "weighted", False))
-
-    @property
     def n_inducing(self) -> int | None:
         """Number of inducing inputs of a sparse GP; None for any other."""
         return None
@@ -131,16 +128,16 @@ class Posterior(ABC):
         """Lowest and highest value [d] of each feature among its inputs."""
 
     @abstractmethod
-    def mean(self, X: Tensor) -> Tensor:
+    def mean(self, rows: Inputs) -> Tensor:
         """Predictive mean ``mu(x)`` [T] under ``theta_R``."""
 
     @abstractmethod
-    def sigma(self, theta: Tensor, X: Tensor) -> Tensor:
+    def sigma(self, theta: Tensor, rows: Inputs) -> Tensor:
         """Standard deviation [K, T] of a new observation under ``theta``, noise included."""
 
-    def mean_and_sigma(self, X: Tensor) -> tuple[Tensor, Tensor]:
+    def mean_and_sigma(self, rows: Inputs) -> tuple[Tensor, Tensor]:
         """Predictive mean and standard deviation [T] under ``theta_R``, which may share work."""
-        return self.mean(X), self.sigma(self.theta_R.unsqueeze(0), X)[0]
+        return self.mean(rows), self.sigma(self.theta_R.unsqueeze(0), rows)[0]
 
     def jitter(self, theta: Tensor) -> Tensor:
         """Jitter [K] that the covariance under ``theta`` needs, relative to its diagonal."""
@@ -157,12 +154,17 @@ class Posterior(ABC):
 
 
 class DataPosterior(Posterior):
-    """A GP that knows its training data ``X_train`` [N, d] and ``y_train`` [N]."""
+    """A GP that knows its training data: rows [N], and ``y_train`` [N]."""
 
     @property
     @abstractmethod
+    def rows(self) -> Rows:
+        """Training rows [N] in the user's units."""
+
+    @property
     def X_train(self) -> Tensor:
-        """Training inputs [N, d] in the user's units."""
+        """Features [N, d] of the training rows."""
+        return self.rows.X
 
     @property
     @abstractmethod
@@ -209,12 +211,12 @@ class DataPosterior(Posterior):
         """
 
     @abstractmethod
-    def conditioned_on(self, X: Tensor, y: Tensor) -> Self:
+    def conditioned_on(self, rows: Inputs, y: Tensor) -> Self:
         """The same GP, hyperparameters and units included, conditioned on other data."""
 
-    def at_rows(self, rows: Tensor) -> Self:
+    def at_rows(self, which: Tensor) -> Self:
         """The same GP conditioned on some of its training points only, given by index."""
-        return self.conditioned_on(self.X_train[rows], self.y_train[rows])
+        return self.conditioned_on(self.rows[which], self.y_train[which])
 
     def subset(self, n: int, generator: torch.Generator) -> Self:
         """The same GP conditioned on ``n`` random training points only."""
@@ -224,13 +226,13 @@ class DataPosterior(Posterior):
             )
         return self.at_rows(torch.randperm(self.n_train, generator=generator)[:n].to(self.device))
 
-    def extended(self, X: Tensor, y: Tensor) -> Self:
+    def extended(self, rows: Inputs, y: Tensor) -> Self:
         """The same GP, hyperparameters and units included, conditioned on additional data, too."""
-        return self.conditioned_on(torch.cat([self.X_train, X]), torch.cat([self.y_train, y]))
+        return self.conditioned_on(Rows.join(self.rows, rows), torch.cat([self.y_train, y]))
 
     def retargeted(self, y: Tensor) -> Self:
         """The same GP conditioned on other targets [N] at the same training inputs."""
-        return self.conditioned_on(self.X_train, y)
+        return self.conditioned_on(self.rows, y)
 
     @property
     def scored_rows(self) -> Tensor:
@@ -249,12 +251,12 @@ class DataPosterior(Posterior):
         """The same GP, told which rows of its future training data belong together."""
         return self
 
-    def retrained(self, X: Tensor, y: Tensor, *, start: Start = "same") -> "DataPosterior":
+    def retrained(self, rows: Inputs, y: Tensor, *, start: Start = "same") -> "DataPosterior":
         """The same kind of GP, trained on other data.
 
         Parameters
         ----------
-        X : Tensor [N, d]
+        rows : Rows or Tensor [N, d]
         y : Tensor [N]
         start : {"same", "fresh", "warm"}
             Start from the built-in start that was best for the old data, try all of these again, or
@@ -262,11 +264,11 @@ class DataPosterior(Posterior):
             hyperparameters remember the old data.  Where that matters, as in cross-validation,
             training starts from scratch.
         """
-        return retrain(self, X, y, start)
+        return retrain(self, rows, y, start)
 
 
 @singledispatch
-def retrain(posterior: DataPosterior, X: Tensor, y: Tensor, start: Start) -> DataPosterior:
+def retrain(posterior: DataPosterior, rows: Inputs, y: Tensor, start: Start) -> DataPosterior:
     """Train the same kind of GP on other data; each training module registers its kind."""
     raise InvalidInputError(
         "expected a GP that can be retrained on other data, found "

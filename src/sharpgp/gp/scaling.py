@@ -1,12 +1,13 @@
 """Affine maps between the user's units and the standardised ones that the GP works in."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from sharpgp._stored import Array, agree, stored
 from sharpgp.gp.ties import Ties, of_each, per_feature
+from sharpgp.rows import Inputs, Rows
 
 # Rounding gives a constant column a deviation of a few ulp, not exactly zero.
 _ROUNDING = 4 * torch.finfo(torch.float64).eps
@@ -86,6 +87,25 @@ class Affine:
     def back(self, values: Tensor) -> Tensor:
         """Standardised to user's units."""
         return values * self.scale + self.shift
+
+    def rows_forward(self, rows: Inputs, y_units: "Affine") -> Rows:
+        """Rows in standardised units; their noise in those of the target's variance.
+
+        Examples
+        --------
+        >>> X, noise = torch.zeros(2, 1).double(), torch.tensor([4.0, 8.0]).double()
+        >>> units = Affine(torch.tensor(1.0).double(), torch.tensor(2.0).double())
+        >>> Affine.identity(X).rows_forward(Rows(X, noise), units).noise.tolist()
+        [1.0, 2.0]
+        """
+        rows = Rows.of(rows)
+        noise = None if rows.noise is None else rows.noise / y_units.scale.square()
+        return replace(rows, X=self.forward(rows.X), noise=noise)
+
+    def rows_back(self, rows: Rows, y_units: "Affine") -> Rows:
+        """Rows in the user's units."""
+        noise = None if rows.noise is None else rows.noise * y_units.scale.square()
+        return replace(rows, X=self.back(rows.X), noise=noise)
 
     def _restored(self) -> None:
         agree("units", self.scale.shape, self.shift.shape)

@@ -19,18 +19,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sharpgp.exceptions import NumericalError
+from sharpgp.exceptions import InvalidInputError, NumericalError
 from sharpgp.gp.compute import side_by_side, threads_for
 from sharpgp.gp.direction_search import with_directions
 from sharpgp.gp.exact.likelihood import likelihood_at
 from sharpgp.gp.exact.posterior import ExactPosterior
 from sharpgp.gp.kernel_posterior import KernelPosterior
-from sharpgp.gp.kernels.by_name import Kernel, kernel_of, make_covariance
+from sharpgp.gp.kernels.by_name import KERNELS, Kernel, kernel_of, make_covariance
 from sharpgp.gp.kernels.covariance import NOISE, Covariance, Named
 from sharpgp.gp.optimise import Found, minimise, with_gradient
 from sharpgp.gp.posterior import Start, TrainingResult, retrain
 from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.scaling import Affine
+from sharpgp.rows import Inputs, Rows
 
 logger = logging.getLogger("sharpgp")
 
@@ -49,7 +50,7 @@ REFIT_TOLERANCE = 1e-3
 
 
 def train(
-    X: Tensor,
+    X: Inputs,
     y: Tensor,
     kernel: Kernel = "rbf",
     *,
@@ -67,7 +68,7 @@ def train(
 
     Parameters
     ----------
-    X : Tensor [N, d]
+    X : Rows or Tensor [N, d]
     y : Tensor [N]
     kernel : str, NamedKernel or gpytorch kernel
     start : Tensor [P], int or sequence of int, optional
@@ -106,14 +107,15 @@ def train(
     >>> round(result.prior_weight, 3)  # 13 points per hyperparameter
     0.667
     """
-    covariance = make_covariance(kernel, X.shape[1])
+    rows = Rows.of(X)
+    covariance = make_covariance(kernel, rows.n_features)
     y_units = Affine.standardising(y)
-    x_units = covariance.units(X, y_units)
-    Z, t = x_units.forward(X), y_units.forward(y)
+    x_units = covariance.units(rows.X)
+    Z, t = x_units.rows_forward(rows, y_units), y_units.forward(y)
     rng = np.random.default_rng(random_state)
     if isinstance(covariance, Named) and most is not None and most < len(y):
-        rows = torch.from_numpy(rng.permutation(len(y))[:most]).to(Z.device)
-        Z, t = Z[rows], t[rows]
+        some = torch.from_numpy(rng.permutation(len(y))[:most]).to(Z.device)
+        Z, t = Z[some], t[some]
     covariance = with_directions(covariance, Z, t, x_units.scale)
     prior = chosen_prior(prior, covariance, len(t))
     with threads_for(len(t)):
@@ -122,7 +124,7 @@ def train(
         )
     result = replace(result, most=most)
     logger.debug("training: %s", result)
-    given = X, y, covariance, theta
+    given = rows, y, covariance, theta
     return ExactPosterior(*given, x_units=x_units, y_units=y_units, training=result), result
 
 
@@ -145,7 +147,7 @@ def chosen_prior(
 
 @retrain.register(ExactPosterior)
 def retrain_exact(
-    posterior: KernelPosterior, X: Tensor, y: Tensor, start: Start, most: int | None = None
+    posterior: KernelPosterior, X: Inputs, y: Tensor, start: Start, most: int | None = None
 ) -> ExactPosterior:
     """Train the same kind of exact GP on other data: see ``DataPosterior.retrained``.
 
@@ -210,7 +212,7 @@ def result_of(
 
 
 def maximise_likelihood(
-    Z: Tensor,
+    Z: Inputs,
     t: Tensor,
     covariance: Covariance,
     start: Tensor | int | Sequence[int] | None,
@@ -223,11 +225,17 @@ def maximise_likelihood(
     The covariance is the given one, with the trained values of parameters outside ``theta``.
     """
     if isinstance(covariance, Named):
-        return covariance, *_train_named(Z, t, covariance, start, rng, tolerance, prior)
+        return covariance, *_train_named(Rows.of(Z), t, covariance, start, rng, tolerance, prior)
     from sharpgp.gp.kernels.from_gpytorch import FromGPyTorch, fit_by_botorch
 
     assert isinstance(covariance, FromGPyTorch)
-    covariance, theta, best = fit_by_botorch(Z, t, covariance, rng, NOISE_FLOOR)
+    rows = Rows.of(Z)
+    if rows.noise is not None:
+        raise InvalidInputError(
+            f"noise: expected one of the kernels {', '.join(KERNELS)}, found "
+            f"{type(covariance.as_gpytorch()).__name__}"
+        )
+    covariance, theta, best = fit_by_botorch(rows.X, t, covariance, rng, NOISE_FLOOR)
     return covariance, theta, result_of(best, [best], None, None, 0.0)
 
 
@@ -235,12 +243,12 @@ class _Objective:
     """Negative log likelihood, or posterior, per point as a function of ``log theta``."""
 
     def __init__(
-        self, Z: Tensor, t: Tensor, covariance: Named, prior: LengthscalePrior | None = None
+        self, rows: Rows, t: Tensor, covariance: Named, prior: LengthscalePrior | None = None
     ) -> None:
         self.t = t
-        self.likelihood = likelihood_at(covariance, Z)
-        self.penalty = covariance.penalty(prior, Z)
-        self.evaluate = with_gradient(self, "the marginal likelihood", Z)
+        self.likelihood = likelihood_at(covariance, rows)
+        self.penalty = covariance.penalty(prior, rows.X)
+        self.evaluate = with_gradient(self, "the marginal likelihood", rows.X)
 
     def __call__(self, log_theta: Tensor) -> Tensor:
         fit = self.likelihood(log_theta.exp(), self.t)
@@ -268,7 +276,7 @@ def built_in_start(number: int, covariance: Named) -> np.ndarray:
 
 
 def _train_named(
-    Z: Tensor,
+    Z: Rows,
     t: Tensor,
     covariance: Named,
     start: Tensor | int | Sequence[int] | None,
@@ -314,6 +322,6 @@ def _train_named(
     if not best.done:
         best = descend(best.x, _MOST_EVALUATIONS - _TRIED_FOR)
         tried.append(best)
-    theta = torch.from_numpy(np.exp(best.x)).to(Z)
-    penalty = float(covariance.penalty(prior, Z)(theta.log())) / len(t)
+    theta = torch.from_numpy(np.exp(best.x)).to(t)
+    penalty = float(covariance.penalty(prior, Z.X)(theta.log())) / len(t)
     return theta, result_of(best, tried, number, prior, penalty)

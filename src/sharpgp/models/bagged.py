@@ -10,6 +10,7 @@ from sharpgp.data.folds import Split
 from sharpgp.models.laws import Law, averaged
 from sharpgp.models.model import HeldOut, Learner, OutOfFold
 from sharpgp.models.wrapper import WrappedModel
+from sharpgp.rows import Inputs
 
 
 @stored("AveragedModel", model=Learner, refits=Several(Learner), scores=Array("n"), crps=float)
@@ -64,7 +65,7 @@ class AveragedModel(WrappedModel, Learner):
             found.model,
             found.refits,
             held.scores,
-            held.crps(found.model.y_train, found.model.row_weights),
+            held.crps(found.model.y_train, found.model.rows.weight),
         )
 
     def _with(self, model: Learner, refits: Sequence[Learner]) -> "AveragedModel":
@@ -75,22 +76,22 @@ class AveragedModel(WrappedModel, Learner):
         features = {one.n_features for one in (self.model, *self.refits)}
         agree("features", len(features), 1)
 
-    def law(self, X: Tensor) -> Law:
-        return averaged([one.law(X) for one in self.refits])
+    def law(self, rows: Inputs) -> Law:
+        return averaged([one.law(rows) for one in self.refits])
 
-    def location(self, X: Tensor) -> Tensor:
-        return torch.stack([one.location(X) for one in self.refits]).mean(0)
+    def location(self, rows: Inputs) -> Tensor:
+        return torch.stack([one.location(rows) for one in self.refits]).mean(0)
 
-    def extended(self, X: Tensor, y: Tensor) -> "AveragedModel":
-        refits = [one.extended(X, y) for one in self.refits]
-        return self._with(self.model.extended(X, y), refits)
+    def extended(self, rows: Inputs, y: Tensor) -> "AveragedModel":
+        refits = [one.extended(rows, y) for one in self.refits]
+        return self._with(self.model.extended(rows, y), refits)
 
-    def updated(self, X: Tensor, y: Tensor) -> "AveragedModel":
-        refits = [one.updated(X, y) for one in self.refits]
-        return self._with(self.model.updated(X, y), refits)
+    def updated(self, rows: Inputs, y: Tensor) -> "AveragedModel":
+        refits = [one.updated(rows, y) for one in self.refits]
+        return self._with(self.model.updated(rows, y), refits)
 
-    def relearned(self, X: Tensor, y: Tensor, labels: Tensor, seed: int) -> Learner:
-        return self.model.relearned(X, y, labels, seed)
+    def relearned(self, rows: Inputs, y: Tensor, labels: Tensor, seed: int) -> Learner:
+        return self.model.relearned(rows, y, labels, seed)
 
     def leave_one_out(self, labels: Tensor, seed: int) -> HeldOut:
         """Location and spread of the fit to all data."""

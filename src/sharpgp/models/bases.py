@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sharpgp import _progress as progress
 from sharpgp._validation import check_choice, nearest
-from sharpgp.data.folds import Split, row_labels
+from sharpgp.data.folds import Split
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.compute import MAX_ROWS_ONE_THREAD, side_by_side
 from sharpgp.gp.conditioning import train_chosen
@@ -28,7 +28,8 @@ from sharpgp.models.registry import ROLES, Kind, Registered, find_base, known_ba
 from sharpgp.models.regressor import ScikitMean, names_for
 from sharpgp.models.trees.tree_model import TreeModel  # noqa: F401
 from sharpgp.names import KERNELS, is_kernel_name
-from sharpgp.policy import MOST_LEFT_OUT, POOLS, SEARCHED_ROWS, Approximation, Policy
+from sharpgp.policy import POOLS, SEARCHED_ROWS, Approximation, Policy
+from sharpgp.rows import Inputs, Rows
 
 #: The one GP of methods that take no other model, and the rows that it learns from at most.
 ONE_GP, _ONE_GP_ROWS = "rbf", 1500
@@ -52,10 +53,9 @@ class Bases:
         Names of the features, or how columns became features, for regressors that want them.
     ties : tuple of int, optional
         Which features share a lengthscale, see :mod:`sharpgp.gp.ties`.
-    known_noise : bool
-        Whether there is one more feature, the variance of each observation's noise.
-    weighted : bool
-        Whether there is one more feature, the logarithm of each observation's relative noise.
+    roles : frozenset of str
+        What is known of rows beside their features, among
+        :data:`~sharpgp.models.registry.ROLES`.
 
     Examples
     --------
@@ -72,8 +72,7 @@ class Bases:
     seed: int | None = None
     names: Any = None
     ties: Ties | None = None
-    known_noise: bool = False
-    weighted: bool = False
+    roles: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         check_choice(self.effort, "effort", POOLS)
@@ -82,8 +81,7 @@ class Bases:
                 kind_of(base)
 
     def policy(self, n: int, d: int, device_type: str = "cpu") -> Policy:
-        """How models of ``n`` rows of ``d`` features are learned; noise and weights are none."""
-        d -= self.known_noise or self.weighted
+        """How models of ``n`` rows of ``d`` features are learned."""
         return Policy.choose(
             n,
             d,
@@ -94,16 +92,10 @@ class Bases:
             without=[name for name in POOLS[self.effort] if self._refusal(name, d)],
         )
 
-    @property
-    def _roles(self) -> frozenset[str]:
-        """What is known of rows beside their features."""
-        given = {"noise": self.known_noise, "weight": self.weighted}
-        return frozenset(role for role, there in given.items() if there)
-
     def _refusal(self, base: Any, d: int) -> str:
         """Why a base cannot learn from ``d`` features and what else is known; empty if it can."""
         kind = kind_of(base)
-        for argument in kind.unused(self._roles):
+        for argument in kind.unused(self.roles):
             return f"{argument}: expected bases that use it, found {_name(base)!r}; use base='auto'"
         if kind.columns is not None and d > kind.columns:
             return (
@@ -114,33 +106,29 @@ class Bases:
 
     def learned(
         self,
-        X: Tensor,
+        X: Inputs,
         y: Tensor,
         labels: Tensor | None = None,
         pair: Split | None = None,
     ) -> dict[str, Learner]:
-        """Every model, learned from ``X`` [N, d] and ``y`` [N], by name.
+        """Every model, learned from rows [N] and ``y`` [N], by name.
 
         GPs learn from the rows that a ``pair`` trains on, as a method that scores the others asks
         for, or from a part of all; and are conditioned on all rows.
         """
-        named = dict(self._named(*X.shape))
-        policy = self.policy(X.shape[0], X.shape[1], X.device.type)
-        if self.weighted:
-            of_gps = any(find_base(base) is None for base in named.values())
-            self._check_weights(len(y), policy, of_gps)
-            # Rows with equal inputs belong together, whatever weights they have.
-            labels = row_labels(X[:, :-1], labels)
+        rows = Rows.of(X)
+        named = dict(self._named(len(rows), rows.n_features))
+        policy = self.policy(len(rows), rows.n_features, rows.device.type)
         every = torch.arange(len(y), device=y.device)
-        rows = drawn_part(
+        some = drawn_part(
             (every, every[:0]) if pair is None else pair, self.seed or 0, policy.learned_rows
         )
-        ours = all(isinstance(base, str) for base in named.values()) and X.device.type == "cpu"
+        ours = all(isinstance(base, str) for base in named.values()) and rows.device.type == "cpu"
         in_turn = not ours or len(y) > MAX_ROWS_ONE_THREAD
 
         def learn(name: str) -> Learner:
             progress.name_step(name)
-            model = self._learned(named[name], X, y, labels, rows, policy, pair is None)
+            model = self._learned(named[name], rows, y, labels, some, policy, pair is None)
             progress.advance()
             return model
 
@@ -150,44 +138,42 @@ class Bases:
     def _learned(
         self,
         base: Any,
-        X: Tensor,
+        rows: Rows,
         y: Tensor,
         labels: Tensor | None,
-        rows: Tensor,
+        some: Tensor,
         policy: Policy,
         confirm: bool,
     ) -> Learner:
-        """One model; what can be conditioned on further rows learns from some ``rows`` only."""
+        """One model; what can be conditioned on further rows learns from ``some`` of them only."""
         seed, kind = self.seed or 0, kind_of(base)
         if isinstance(kind, Registered):
-            return kind.model.learned(base, X, y, seed=seed, weighted=self.weighted)
+            return kind.model.learned(base, rows, y, seed=seed)
         if kind is QUANTILES:
-            return ForeignModel(base, X, y, names_for(base, self.names))
+            return ForeignModel(base, rows, y, names_for(base, self.names))
         training: dict[str, Any] = {"tolerance": REFIT_TOLERANCE, "most": policy.learned_rows}
         # What is conditioned on rows that it did not learn from learns from some of them.
         if kind is not KERNEL or policy.inducing is not None:
-            gp = self._trained(base, X, y, labels, policy, searched=False, **training)
+            gp = self._trained(base, rows, y, labels, policy, searched=False, **training)
             return learn_gaussian(gp, seed, labels, policy=policy)
-        of_rows = None if labels is None else labels[rows]
-        some = X[rows], y[rows], of_rows
-        gp = self._trained(base, *some, policy, searched=False, **training)
-        model = learn_gaussian(gp, seed, of_rows, policy=policy, confirm=confirm)
-        return model if len(rows) == len(y) else model.conditioned_on_all(X, y, rows)
+        of_some = None if labels is None else labels[some]
+        part = rows[some], y[some], of_some
+        gp = self._trained(base, *part, policy, searched=False, **training)
+        model = learn_gaussian(gp, seed, of_some, policy=policy, confirm=confirm)
+        return model if len(some) == len(y) else model.conditioned_on_all(rows, y, some)
 
-    def one_gp(self, X: Tensor, y: Tensor, labels: Tensor | None = None) -> DataPosterior:
+    def one_gp(self, X: Inputs, y: Tensor, labels: Tensor | None = None) -> DataPosterior:
         """The one GP of a method that asks no other model."""
-        base = self._one
+        base, rows = self._one, Rows.of(X)
         several = isinstance(base, list | tuple)
         if several or kind_of(base) is QUANTILES or isinstance(kind_of(base), Registered):
             raise InvalidInputError(
                 "base: expected one kernel or regressor for a calibration that takes one GP, "
                 f"found {base!r}; use calibration='cv' or 'exact'"
             )
-        self._check_usable([base], X.shape[1])
-        policy = self.policy(X.shape[0], X.shape[1], X.device.type)
-        if self.weighted:
-            self._check_weights(len(y), policy, True)
-        return self._trained(base, X, y, labels, policy, searched=True, most=_ONE_GP_ROWS)
+        self._check_usable([base], rows.n_features)
+        policy = self.policy(len(rows), rows.n_features, rows.device.type)
+        return self._trained(base, rows, y, labels, policy, searched=True, most=_ONE_GP_ROWS)
 
     def model_names(self, n: int, d: int, *, one_gp: bool) -> list[str]:
         """Names of what :meth:`one_gp`, or else :meth:`learned`, gives for [n, d] features."""
@@ -219,7 +205,7 @@ class Bases:
     def _trained(
         self,
         base: Any,
-        X: Tensor,
+        rows: Rows,
         y: Tensor,
         labels: Tensor | None,
         policy: Policy,
@@ -230,44 +216,31 @@ class Bases:
         """A GP of ``y`` itself, or of what a regressor misses of it."""
         settings: dict[str, Any] = {"searched": searched, "random_state": self.seed, **training}
         if is_gpytorch_kernel(base) or is_kernel_name(base):
-            kernel = self._kernel(base, len(y), X.device.type, policy, searched)
-            return train_chosen(X, y, kernel, policy, **settings)
+            kernel = self._kernel(base, len(y), rows.device.type, policy, searched)
+            return train_chosen(rows, y, kernel, policy, **settings)
         mean = ScikitMean(
             base,
             names=names_for(base, self.names),
             seed=self.seed or 0,
             groups=labels,
-            weighted=self.weighted,
         )
-        regression, centre = mean.fitted(X, y)
-        kernel = self._kernel(ONE_GP, len(y), X.device.type, policy, searched)
-        gp = train_chosen(X, y - centre, kernel, policy, **settings)
+        regression, centre = mean.fitted(rows, y)
+        kernel = self._kernel(ONE_GP, len(y), rows.device.type, policy, searched)
+        gp = train_chosen(rows, y - centre, kernel, policy, **settings)
         return CentredPosterior(regression, gp, centre)
 
     def _check_usable(self, bases: Sequence[Any], d: int) -> None:
-        """Raise unless each can learn from ``d`` features, noise and weights among them."""
+        """Raise unless each can learn from ``d`` features, and what else is known of rows."""
         for base in bases:
-            if reason := self._refusal(base, d - (self.known_noise or self.weighted)):
+            if reason := self._refusal(base, d):
                 raise InvalidInputError(reason)
-
-    def _check_weights(self, n: int, policy: Policy, of_gps: bool) -> None:
-        """Raise unless models of ``n`` rows can be weighted."""
-        if n > MOST_LEFT_OUT:
-            raise InvalidInputError(
-                f"sample_weight: expected at most {MOST_LEFT_OUT:,} training rows, found {n:,}"
-            )
-        if of_gps and (policy.inducing is not None or not policy.is_exact(n)):
-            raise InvalidInputError(
-                f"sample_weight: expected an exact GP, found approximation="
-                f"{self.approximation!r} for {n} training rows; use approximation='exact'"
-            )
 
     def _kernel(
         self, base: Kernel, n: int, device_type: str, policy: Policy, searched: bool
     ) -> Kernel:
         """The kernel for these features; noise that is known goes with no sparse GP."""
         many = searched and policy.exact_rows is not None and n > SEARCHED_ROWS[device_type]
-        if self.known_noise and (many or policy.inducing is not None):
+        if "noise" in self.roles and (many or policy.inducing is not None):
             raise InvalidInputError(
                 f"noise: expected a GP that is not sparse, found approximation="
                 f"{self.approximation!r} for {n} training rows; use approximation='exact'"
@@ -275,7 +248,7 @@ class Bases:
         ties: Ties | Directions | None = self.ties
         if policy.directions is not None:
             ties = Directions(policy.directions, self.ties or ())
-        return named(base, ties, self.known_noise, self.weighted)
+        return named(base, ties)
 
 
 def kind_of(base: Any) -> Kind:

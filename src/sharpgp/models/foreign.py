@@ -20,6 +20,7 @@ from sharpgp.exceptions import InvalidInputError
 from sharpgp.models.laws import Law, Table
 from sharpgp.models.regressor import as_table
 from sharpgp.models.without_gp import RefittedModel
+from sharpgp.rows import Inputs, Rows
 
 Floats = NDArray[np.float64]
 #: ``(X, levels) -> (n, k)``.
@@ -264,7 +265,8 @@ class ForeignModel(RefittedModel):
     ----------
     estimator : scikit-learn estimator
         With one of the methods of :func:`sharpgp.models.foreign.quantile_source`.
-    X, y : Tensor [N, d], Tensor [N]
+    X : Rows or Tensor [N, d]
+    y : Tensor [N]
     names : array of str, optional
         Column names; with them the estimator is given data frames.
 
@@ -284,17 +286,18 @@ class ForeignModel(RefittedModel):
     (6.0, 2.0)
     """
 
-    def __init__(self, estimator: Any, X: Tensor, y: Tensor, names: Any = None) -> None:
+    def __init__(self, estimator: Any, X: Inputs, y: Tensor, names: Any = None) -> None:
         super().__init__(X, y)
         self.estimator, self.names = estimator, names
-        fitted = clone(estimator).fit(as_table(X, names), y.cpu().numpy())
+        fitted = clone(estimator).fit(as_table(self.X_train, names), y.cpu().numpy())
         self.source = quantile_source(fitted)
         self.typical = float(y.std()) or 1.0
 
-    def law(self, X: Tensor) -> Law:
+    def law(self, rows: Inputs) -> Law:
         """Without a gradient."""
+        X = Rows.of(rows).X
         table = self.source.table(as_table(X, self.names)).to(X)
         return Table.of_quantiles(torch.from_numpy(self.source.levels).to(X), table, self.typical)
 
-    def relearned(self, X: Tensor, y: Tensor, labels: Tensor, seed: int) -> "ForeignModel":
-        return ForeignModel(self.estimator, X, y, self.names)
+    def relearned(self, rows: Inputs, y: Tensor, labels: Tensor, seed: int) -> "ForeignModel":
+        return ForeignModel(self.estimator, rows, y, self.names)

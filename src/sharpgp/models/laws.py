@@ -83,7 +83,10 @@ class Law(ABC):
                 return values.clone()
         values = self._value(z)
         if values.numel() <= _MOST_KEPT:
-            _last_values[self] = ((z.clone(), values), *kept[: _MOST_KEPT // values.numel() - 1])
+            _last_values[self] = (
+                (z.clone(), values),
+                *kept[: _MOST_KEPT // max(1, values.numel()) - 1],
+            )
         return values.clone()
 
     def _value(self, z: Tensor) -> Tensor:
@@ -220,7 +223,9 @@ class Table(Law):
         mean = ((y[:, -1] - y[:, 0]) / apart).clamp(min=_LEAST_OUTSIDE * typical)
         outer = (y[:, [1, -1]] - y[:, [0, -2]]) / dz[[0, -1]]
         tails = torch.maximum(outer, mean.unsqueeze(1)).T
-        rounding = 16.0 * torch.finfo(table.dtype).eps * float(table.abs().max())
+        rounding = (
+            16.0 * torch.finfo(table.dtype).eps * (float(table.abs().max()) if len(table) else 0.0)
+        )
         found = cls(y, z, mean, mean, tails, rounding)
         low, found.location, high = found.value(z.new_tensor([[-1.0], [0.0], [1.0]]))
         found.spread = (high - low) / 2.0
@@ -309,6 +314,8 @@ class Mixture(Law):
     def rounding(self) -> Tensor:  # type: ignore[override]
         size = self.spread + self.location.abs()
         own = _ROUNDING * size.detach()
+        if not len(own):
+            return own
         return own + max(torch.as_tensor(law.rounding).max() for law in self.laws).to(own)
 
     def scores_at(self, y: Tensor, rows: Tensor) -> Tensor:

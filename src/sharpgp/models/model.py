@@ -15,6 +15,7 @@ from sharpgp.gp.posterior import Posterior
 from sharpgp.models.law_memory import law_of
 from sharpgp.models.laws import Law, Normal, joined
 from sharpgp.models.pool_weights import crps_of_scores
+from sharpgp.rows import Inputs, Rows
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,9 @@ class Model(ABC):
     """Turns ``y`` at ``x`` into a score, and back: ``Q(delta, x) = value(x, beta(delta))``.
 
     Learned from training data alone; it can be learned again from any of them.  Answers are in
-    the user's units, for inputs of shape [T, d].  Rows that share one of the ``labels`` [N] are
-    left out together.  A kind of model has a :meth:`law`.
+    the user's units, for rows, or for their features [T, d] alone.  A law does not depend on the
+    weight of a row.  Rows that share one of the ``labels`` [N] are left out together.  A kind of
+    model has a :meth:`law`.
 
     Attributes
     ----------
@@ -90,27 +92,27 @@ class Model(ABC):
     rounding: float = 0.0
 
     @abstractmethod
-    def law(self, X: Tensor) -> Law:
+    def law(self, rows: Inputs) -> Law:
         """The law of ``y`` at each row [T]."""
 
-    def location(self, X: Tensor) -> Tensor:
+    def location(self, rows: Inputs) -> Tensor:
         """Centre [T] of the prediction."""
-        return law_of(self, X).location
+        return law_of(self, rows).location
 
-    def value(self, X: Tensor, z: Tensor) -> Tensor:
-        """Targets [K, T] that scores ``z`` [K, T or 1] stand for at ``X``; increasing in ``z``."""
-        return law_of(self, X).value(z)
+    def value(self, rows: Inputs, z: Tensor) -> Tensor:
+        """Targets [K, T] that scores ``z`` [K, T or 1] of rows stand for; increasing in ``z``."""
+        return law_of(self, rows).value(z)
 
-    def score(self, X: Tensor, y: Tensor) -> Tensor:
-        """Scores [T] of ``y`` [T] at ``X``: the inverse of :meth:`value`."""
-        return law_of(self, X).score(y)
+    def score(self, rows: Inputs, y: Tensor) -> Tensor:
+        """Scores [T] of ``y`` [T] at each row: the inverse of :meth:`value`."""
+        return law_of(self, rows).score(y)
 
     @abstractmethod
-    def extended(self, X: Tensor, y: Tensor) -> "Model":
+    def extended(self, rows: Inputs, y: Tensor) -> "Model":
         """The same model conditioned on further data; everything that was learned stays."""
 
     @abstractmethod
-    def updated(self, X: Tensor, y: Tensor) -> "Model":
+    def updated(self, rows: Inputs, y: Tensor) -> "Model":
         """As :meth:`extended`, and everything estimated from residuals also learns."""
 
     @property
@@ -130,8 +132,8 @@ class Model(ABC):
 
     @property
     @abstractmethod
-    def X_train(self) -> Tensor:
-        """Training inputs [N, d]."""
+    def rows(self) -> Rows:
+        """Training rows [N]."""
 
     @property
     @abstractmethod
@@ -139,19 +141,9 @@ class Model(ABC):
         """Training targets [N]."""
 
     @property
-    def weighted(self) -> bool:
-        """Whether the last feature is the logarithm of each observation's relative noise."""
-        return False
-
-    @property
-    def inputs(self) -> Tensor:
-        """Training inputs without weights [N, d]."""
-        return self.X_train[:, :-1] if self.weighted else self.X_train
-
-    @property
-    def row_weights(self) -> Tensor | None:
-        """Weights [N] of the training points, if any."""
-        return (-self.X_train[:, -1]).exp() if self.weighted else None
+    def X_train(self) -> Tensor:
+        """Features [N, d] of the training rows."""
+        return self.rows.X
 
 
 class GPModel(Model):
@@ -165,18 +157,17 @@ class GPModel(Model):
     posterior: Posterior
 
     @abstractmethod
-    def location_and_spread(self, X: Tensor) -> tuple[Tensor, Tensor]:
+    def location_and_spread(self, rows: Inputs) -> tuple[Tensor, Tensor]:
         """Both [T]; the spread is positive."""
 
-    def law(self, X: Tensor) -> Normal:
-        return Normal(*self.location_and_spread(X))
+    def law(self, rows: Inputs) -> Normal:
+        return Normal(*self.location_and_spread(rows))
 
     gp = forwarded("posterior")
 
-    weighted = forwarded("posterior.weighted")
     n_features = forwarded("posterior.n_features")
     device = forwarded("posterior.device")
-    X_train = forwarded("posterior.X_train")
+    rows = forwarded("posterior.rows")
     y_train = forwarded("posterior.y_train")
 
 
@@ -194,15 +185,15 @@ class Learner(Model):
     """A model that can be learned again from some of its data, and so calibrate itself."""
 
     @abstractmethod
-    def extended(self, X: Tensor, y: Tensor) -> "Learner":
+    def extended(self, rows: Inputs, y: Tensor) -> "Learner":
         """See :meth:`Model.extended`."""
 
     @abstractmethod
-    def updated(self, X: Tensor, y: Tensor) -> "Learner":
+    def updated(self, rows: Inputs, y: Tensor) -> "Learner":
         """See :meth:`Model.updated`."""
 
     @abstractmethod
-    def relearned(self, X: Tensor, y: Tensor, labels: Tensor, seed: int) -> "Learner":
+    def relearned(self, rows: Inputs, y: Tensor, labels: Tensor, seed: int) -> "Learner":
         """The same kind of model from other data, with every choice made again."""
 
     @abstractmethod
@@ -241,9 +232,9 @@ class OutOfFold:
     held: HeldOut
 
 
-def held_out_of(fits: Sequence[Model], pairs: Sequence[Split], X: Tensor, y: Tensor) -> HeldOut:
+def held_out_of(fits: Sequence[Model], pairs: Sequence[Split], rows: Inputs, y: Tensor) -> HeldOut:
     """The rows that each pair tests, in the order of the pairs, under the fit without them."""
     with torch.no_grad():
-        law = joined([fit.law(X[test]) for fit, (_, test) in zip(fits, pairs, strict=True)])
-    rows = torch.cat([test for _, test in pairs])
-    return HeldOut.from_law(rows, law, y[rows])
+        law = joined([fit.law(rows[test]) for fit, (_, test) in zip(fits, pairs, strict=True)])
+    tested = torch.cat([test for _, test in pairs])
+    return HeldOut.from_law(tested, law, y[tested])

@@ -18,6 +18,7 @@ from sharpgp.models.model import HeldOut, Learner, OutOfFold
 from sharpgp.models.pool_weights import crps_of_scores, crps_products, pool_weights, unit_size
 from sharpgp.models.without_gp import RefittedModel
 from sharpgp.models.wrapper import WrappedModel
+from sharpgp.rows import Inputs, Rows
 
 #: What a method can calibrate: a trained GP, a model, or several by name.
 Base = Posterior | Learner | Mapping[str, Learner]
@@ -114,33 +115,34 @@ class PooledModel(WrappedModel, Learner):
         order = self.weights.argsort(descending=True).tolist()
         return next((gp for k in order if (gp := self.models[k].gp) is not None), None)
 
-    def law(self, X: Tensor) -> Law:
-        asked = self._asked(X)
-        laws = [self.models[k].law(X) for k in asked]
+    def law(self, rows: Inputs) -> Law:
+        asked = self._asked(rows)
+        laws = [self.models[k].law(rows) for k in asked]
         return mixed(laws, self.units[asked], self.weights[asked])
 
-    def _asked(self, X: Tensor) -> list[int]:
-        """Models that count at ``X``: those with a weight; all if gradients are needed."""
-        return [k for k, w in enumerate(self.weights.tolist()) if w > 0.0 or X.requires_grad]
+    def _asked(self, rows: Inputs) -> list[int]:
+        """Models that count: those with a weight; all if gradients are needed."""
+        every = Rows.of(rows).X.requires_grad
+        return [k for k, w in enumerate(self.weights.tolist()) if w > 0.0 or every]
 
-    def location(self, X: Tensor) -> Tensor:
-        asked = self._asked(X)
-        location = torch.stack([self.models[k].location(X) for k in asked])
+    def location(self, rows: Inputs) -> Tensor:
+        asked = self._asked(rows)
+        location = torch.stack([self.models[k].location(rows) for k in asked])
         return (self.weights[asked].to(location).unsqueeze(-1) * location).sum(0)
 
-    def extended(self, X: Tensor, y: Tensor) -> "PooledModel":
+    def extended(self, rows: Inputs, y: Tensor) -> "PooledModel":
         """Models that cannot be conditioned stay as they are."""
-        return self._with([model.extended(X, y) for model in self.models])
+        return self._with([model.extended(rows, y) for model in self.models])
 
-    def updated(self, X: Tensor, y: Tensor) -> "PooledModel":
-        return self._with([model.updated(X, y) for model in self.models])
+    def updated(self, rows: Inputs, y: Tensor) -> "PooledModel":
+        return self._with([model.updated(rows, y) for model in self.models])
 
-    def relearned(self, X: Tensor, y: Tensor, labels: Tensor, seed: int) -> "PooledModel":
+    def relearned(self, rows: Inputs, y: Tensor, labels: Tensor, seed: int) -> "PooledModel":
         """Weights stay."""
-        return self._with([model.relearned(X, y, labels, seed) for model in self.models])
+        return self._with([model.relearned(rows, y, labels, seed) for model in self.models])
 
     def leave_one_out(self, labels: Tensor, seed: int) -> HeldOut:
-        """Weights stay."""
+        """Weights stay; of the points that every model has."""
         return self._pooled([model.leave_one_out(labels, seed) for model in self.models])
 
     def out_of_fold(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> OutOfFold:
@@ -153,6 +155,7 @@ class PooledModel(WrappedModel, Learner):
         )
 
     def _pooled(self, held: Sequence[HeldOut]) -> HeldOut:
+        held = at_common_rows(held)
         law, rows = mixed([one.law for one in held], self.units, self.weights), held[0].rows
         return HeldOut.from_law(rows, law, self.y_train[rows])
 
@@ -189,13 +192,17 @@ def posterior_of(base: Base) -> Posterior:
     return found
 
 
-def inputs_of(base: Base) -> Tensor:
-    """Training inputs [N, d]; where a model keeps them as they were given, as they were."""
+def rows_of(base: Base) -> Rows:
+    """Training rows, preferably of a model that keeps their features unscaled."""
     several = list(base.values()) if isinstance(base, Mapping) else [base]
     kept = [model for model in several if isinstance(model, RefittedModel)]
-    one = (kept or several)[0]
-    X: Tensor = one.inputs if isinstance(one, Learner) else one.X_train
-    return X
+    rows: Rows = (kept or several)[0].rows
+    return rows
+
+
+def inputs_of(base: Base) -> Tensor:
+    """Features [N, d] of the training rows."""
+    return rows_of(base).X
 
 
 def pooled_out_of_fold(
@@ -259,7 +266,7 @@ def pooled(models: Mapping[str, Learner], held: Sequence[HeldOut]) -> tuple[Lear
         return next(iter(models.values())), held[0]
     rows = held[0].rows
     first = next(iter(models.values()))
-    y, of_all = first.y_train[rows], first.row_weights
+    y, of_all = first.y_train[rows], first.rows.weight
     by_row = None if of_all is None else of_all[rows]
     units = y.new_tensor([unit_size(one.scores, by_row) for one in held])
     laws = [one.law.changed(size=unit) for one, unit in zip(held, units.tolist(), strict=True)]
@@ -291,4 +298,4 @@ def members_of(model: object, name: str) -> list[Member]:
     if not isinstance(model, Learner):
         return [Member(name, 1.0, float("nan"))]
     held = model.leave_one_out(torch.arange(len(model.y_train), device=model.device), 0)
-    return [Member(name, 1.0, held.crps(model.y_train, model.row_weights))]
+    return [Member(name, 1.0, held.crps(model.y_train, model.rows.weight))]

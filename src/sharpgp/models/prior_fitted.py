@@ -26,6 +26,7 @@ from sharpgp.models.model import OutOfFold
 from sharpgp.models.registry import base
 from sharpgp.models.without_gp import RefittedModel
 from sharpgp.policy import PRIOR_COLUMNS, PRIOR_ROWS, drawn_rows
+from sharpgp.rows import Inputs, Rows, rows_of_earlier
 
 #: The name of the model in ``base=``, and of its weights beside this file.
 PRIOR = "prior"
@@ -58,7 +59,7 @@ class Shape:
 
 
 @base(PRIOR, columns=PRIOR_COLUMNS)
-@stored("PriorFitted", _X=Array("N d"), _y=Array("N"))
+@stored("PriorFitted", _rows=Rows, _y=Array("N"), earlier=rows_of_earlier)
 class PriorFitted(RefittedModel):
     """The network's predictions from rows ``X`` [N, d] and targets ``y`` [N].
 
@@ -73,18 +74,18 @@ class PriorFitted(RefittedModel):
     """
 
     def _restored(self) -> None:
-        agree("features of a context", self._X.shape[1] <= PRIOR_COLUMNS, True)
+        agree("features of a context", self.n_features <= PRIOR_COLUMNS, True)
 
     @property
     def runs_in_threads(self) -> bool:
         """Every pass takes one thread."""
         return True
 
-    def law(self, X: Tensor) -> Law:
+    def law(self, rows: Inputs) -> Law:
         """A table of quantiles, without a gradient."""
         with torch.no_grad(), threads_for(len(self._y)):
-            memory = self._memory()
-            parts = [self._quantiles(rows, memory) for rows in X.detach().split(_BLOCK)]
+            memory, X = self._memory(), Rows.of(rows).X.detach()
+            parts = [self._quantiles(block, memory) for block in X.split(_BLOCK)]
         y, mean = (torch.cat(several) for several in zip(*parts, strict=True))
         scale = float(self._y.std(correction=0)) or 1.0
         law = Table.of_quantiles(ndtr(_SCORES).to(y), y, scale)
@@ -104,6 +105,8 @@ class PriorFitted(RefittedModel):
 
     def _quantiles(self, X: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
         """Values [T, L] at the scores, and means [T]."""
+        if not len(X):
+            return X.new_empty(0, len(_SCORES)), X.new_empty(0)
         network, (context, y) = pretrained(str(X.device)), self._context
         cells, known, shift, scale = standardised(torch.cat([context, X])[None], y[None])
         columns = marks(X.shape[1]).to(X)[None]
@@ -120,16 +123,16 @@ class PriorFitted(RefittedModel):
     def _context(self) -> tuple[Tensor, Tensor]:
         """As many rows as the network was trained for."""
         rows = drawn_rows(len(self._y), PRIOR_ROWS).to(self._y.device)
-        return self._X[rows], self._y[rows]
+        return self.X_train[rows], self._y[rows]
 
-    def extended(self, X: Tensor, y: Tensor) -> "PriorFitted":
+    def extended(self, rows: Inputs, y: Tensor) -> "PriorFitted":
         """With further rows to draw the context from."""
-        return PriorFitted(torch.cat([self._X, X]), torch.cat([self._y, y]))
+        return PriorFitted(Rows.join(self._rows, rows), torch.cat([self._y, y]))
 
     updated = extended
 
-    def relearned(self, X: Tensor, y: Tensor, labels: Tensor, seed: int) -> "PriorFitted":
-        return PriorFitted(X, y)
+    def relearned(self, rows: Inputs, y: Tensor, labels: Tensor, seed: int) -> "PriorFitted":
+        return PriorFitted(rows, y)
 
     def out_of_training(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> OutOfFold:
         """The network was trained on none of the rows: it predicts from all of them."""

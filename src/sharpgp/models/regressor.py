@@ -10,12 +10,13 @@ from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.utils.validation import has_fit_parameter
 from torch import Tensor
 
-from sharpgp._stored import Maybe, stored
+from sharpgp._stored import stored
 from sharpgp.data.encoding import TableEncoding
 from sharpgp.data.folds import row_labels, split_parts
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.wrappers.external_mean import Mean
 from sharpgp.models.splitters import complements
+from sharpgp.rows import Inputs, Rows
 
 #: Parts in which out-of-fold predictions are made.
 FOLDS = 5
@@ -26,7 +27,6 @@ FOLDS = 5
     regressor=object,
     names=object,
     seed=int,
-    weighted=Maybe(bool),
     transient={"groups": None},
 )
 class ScikitMean(Mean):
@@ -43,9 +43,6 @@ class ScikitMean(Mean):
         Draws the parts of out-of-fold predictions.
     groups : Tensor [N], optional
         Which training rows belong together, and so share a part.
-    weighted : bool
-        Whether the last feature is the logarithm of each row's relative noise: the regressor is
-        fitted with ``sample_weight``, and does not see it.
 
     Attributes
     ----------
@@ -61,8 +58,6 @@ class ScikitMean(Mean):
     (torch.Size([2]), torch.Size([20]))
     """
 
-    weighted: bool = False
-
     def __init__(
         self,
         regressor: Any,
@@ -70,7 +65,6 @@ class ScikitMean(Mean):
         names: Any = None,
         seed: int = 0,
         groups: Tensor | None = None,
-        weighted: bool = False,
     ) -> None:
         usable = all(callable(getattr(regressor, name, None)) for name in ("fit", "predict"))
         if isinstance(regressor, type) or not usable:
@@ -82,28 +76,25 @@ class ScikitMean(Mean):
         self.names = names
         self.seed = seed
         self.groups = groups
-        if weighted:
-            self.weighted = True
 
     def keeping_together(self, groups: Tensor | None) -> "ScikitMean":
         return self._with(self.regressor, groups)
 
     def _with(self, regressor: Any, groups: Tensor | None = None) -> "ScikitMean":
-        kept = {"names": self.names, "seed": self.seed, "weighted": self.weighted}
-        return ScikitMean(regressor, groups=groups, **kept)
+        return ScikitMean(regressor, names=self.names, seed=self.seed, groups=groups)
 
-    def fitted(self, X: Tensor, y: Tensor) -> tuple["ScikitMean", Tensor]:
-        """Out-of-fold predictions from five parts."""
-        inputs = X[:, :-1] if self.weighted else X
-        table, target = as_table(inputs, self.names), y.cpu().numpy()
+    def fitted(self, rows: Inputs, y: Tensor) -> tuple["ScikitMean", Tensor]:
+        """Out-of-fold predictions from five parts; with ``sample_weight`` if rows have weights."""
+        rows = Rows.of(rows)
+        table, target = as_table(rows.X, self.names), y.cpu().numpy()
         weights = {}
-        if self.weighted:
-            weights = {weights_name(self.regressor): (-X[:, -1]).exp().cpu().numpy()}
+        if rows.weight is not None:
+            weights = {weights_name(self.regressor): rows.weight.cpu().numpy()}
         out_of_fold = cross_val_predict(
             clone(self.regressor),
             table,
             target,
-            cv=self._splits(row_labels(inputs, self.groups).cpu()),
+            cv=self._splits(row_labels(rows.X, self.groups).cpu()),
             params=weights,
         )
         whole = clone(self.regressor).fit(table, target, **weights)
@@ -121,8 +112,7 @@ class ScikitMean(Mean):
                 "mean: expected the GP's own mean where gradients are needed, found "
                 f"{type(self.regressor).__name__}, which has none"
             )
-        inputs = X[:, :-1] if self.weighted else X
-        return _checked(self.regressor.predict(as_table(inputs, self.names)), X[:, 0])
+        return _checked(self.regressor.predict(as_table(X, self.names)), X[:, 0])
 
 
 def weights_name(regressor: Any) -> str:

@@ -29,6 +29,7 @@ from sharpgp.models.law_memory import law_of
 from sharpgp.models.laws import Law, Normal, either
 from sharpgp.models.model import HeldOut, Model
 from sharpgp.models.wrapper import WrappedModel
+from sharpgp.rows import Inputs, Rows
 
 #: Residuals up to this share of the target's deviation are rounding: copies are predicted exactly.
 ROUNDING = 1e-9
@@ -45,7 +46,7 @@ class Repeats:
     Attributes
     ----------
     X, y : Tensor [N, d], Tensor [N]
-        The rows as they were given; with known noise its variance is the last feature.
+        The rows as they were given.
     labels : Tensor [N]
         Number of each row's input, in the order in which inputs first occur.
     fitted : Tensor [P]
@@ -54,8 +55,8 @@ class Repeats:
         Variance ``se2`` of rows about the mean of their input.
     averaged : float
         Share of ``own`` in the noise of a fitted row: less than 1 for means.
-    known_noise : bool
-        Whether the last feature is a variance.
+    noise : Tensor [N], optional
+        Known variances of the rows' noise.
     groups : Tensor [N], optional
         Groups of the rows; with groups there are no classes.
     drawn : Tensor [C], optional
@@ -68,7 +69,7 @@ class Repeats:
     fitted: Tensor
     own: float
     averaged: float
-    known_noise: bool = False
+    noise: Tensor | None = None
     groups: Tensor | None = None
     drawn: Tensor | None = None
 
@@ -80,6 +81,7 @@ class Repeats:
             y=self.y.to(device),
             labels=self.labels.to(device),
             fitted=self.fitted.to(device),
+            noise=None if self.noise is None else self.noise.to(device),
             groups=None if self.groups is None else self.groups.to(device),
             drawn=None if self.drawn is None else self.drawn.to(device),
         )
@@ -87,17 +89,12 @@ class Repeats:
     @property
     def tells(self) -> bool:
         """Whether known inputs tell anything about further rows there."""
-        return not self.known_noise and int(self.labels.max()) + 1 < len(self.labels)
-
-    @property
-    def inputs(self) -> Tensor:
-        """The features of the rows, without a variance [N, d]."""
-        return self.X[:, :-1] if self.known_noise else self.X
+        return self.noise is None and int(self.labels.max()) + 1 < len(self.labels)
 
     @property
     def known(self) -> "KnownInputs":
         """The inputs of these rows."""
-        return KnownInputs(self.inputs[first_of_each(self.labels)])
+        return KnownInputs(self.X[first_of_each(self.labels)])
 
     def count(self) -> Tensor:
         """How many rows each input has [L]."""
@@ -201,8 +198,6 @@ def _shared_variance(
 class KnownInputs:
     """Distinct inputs [L, d], and which points have one of them.
 
-    Further features of a point, such as the variance of its noise, do not count.
-
     Examples
     --------
     >>> known = KnownInputs(torch.tensor([[0.0, 1.0], [2.0, 3.0]]).double())
@@ -217,9 +212,9 @@ class KnownInputs:
     def _restored(self) -> None:
         self._nearest = Nearest(self.X)
 
-    def find(self, X: Tensor) -> Tensor:
-        """Number [T] of each point's input, up to rounding; -1 where it is new."""
-        return self._nearest.find(X[:, : self.X.shape[1]])
+    def find(self, rows: Inputs) -> Tensor:
+        """Number [T] of each row's input, up to rounding; -1 where it is new."""
+        return self._nearest.find(Rows.of(rows).X)
 
 
 @stored(
@@ -315,13 +310,13 @@ class SeenModel(WrappedModel):
     def normalised(self) -> bool:  # type: ignore[override]
         return self.model.normalised
 
-    def law(self, X: Tensor) -> Law:
-        found = self.known.find(X)
-        return either(found >= 0, self.of_single(self.model.law(X)), self._law.take(found))
+    def law(self, rows: Inputs) -> Law:
+        found = self.known.find(rows)
+        return either(found >= 0, self.of_single(self.model.law(rows)), self._law.take(found))
 
-    def location(self, X: Tensor) -> Tensor:
-        found = self.known.find(X)
-        return torch.where(found >= 0, self._law.location[found], self.model.location(X))
+    def location(self, rows: Inputs) -> Tensor:
+        found = self.known.find(rows)
+        return torch.where(found >= 0, self._law.location[found], self.model.location(rows))
 
     def of_single(self, law: Law) -> Law:
         """The law of single rows at new inputs, where the model was fitted to means."""
@@ -330,21 +325,21 @@ class SeenModel(WrappedModel):
             return law
         return law.changed(factor=(1.0 + more / law.spread.square()).sqrt())
 
-    def score(self, X: Tensor, y: Tensor) -> Tensor:
+    def score(self, rows: Inputs, y: Tensor) -> Tensor:
         """Residuals within rounding are 0."""
-        law = law_of(self, X)
+        law = law_of(self, rows)
         return law.score(self.rounded(y, law.location))
 
     def rounded(self, y: Tensor, location: Tensor) -> Tensor:
         """Targets, moved to the location where they differ only by rounding."""
         return torch.where((y - location).abs() <= self.rounding, location, y)
 
-    def extended(self, X: Tensor, y: Tensor) -> "SeenModel":
+    def extended(self, rows: Inputs, y: Tensor) -> "SeenModel":
         """New rows join the known ones."""
-        return self._with(self.model.extended(X, y), X, y)
+        return self._with(self.model.extended(rows, y), Rows.of(rows).X, y)
 
-    def updated(self, X: Tensor, y: Tensor) -> "SeenModel":
-        return self._with(self.model.updated(X, y), X, y)
+    def updated(self, rows: Inputs, y: Tensor) -> "SeenModel":
+        return self._with(self.model.updated(rows, y), Rows.of(rows).X, y)
 
     def _with(self, model: Model, X: Tensor, y: Tensor) -> "SeenModel":
         assert self.labels is not None

@@ -12,6 +12,7 @@ from sharpgp.data.folds import Split
 from sharpgp.gp.compute import side_by_side
 from sharpgp.models.model import HeldOut, Learner, OutOfFold, held_out_of
 from sharpgp.models.splitters import quick_pairs
+from sharpgp.rows import Inputs, Rows
 
 # Number of parts to leave out in turn if a quick answer is enough.
 _QUICK_PARTS = 5
@@ -25,25 +26,24 @@ class RefittedModel(Learner):
 
     Parameters
     ----------
-    X, y : Tensor [N, d], Tensor [N]
+    X : Rows or Tensor [N, d]
+    y : Tensor [N]
 
     Examples
     --------
     >>> import torch
     >>> from sharpgp.models.laws import Normal
     >>> class Flat(RefittedModel):
-    ...     def law(self, X):
-    ...         return Normal(*(part.expand(len(X)) for part in torch.std_mean(self.y_train)[::-1]))
+    ...     def law(self, rows):
+    ...         mean, std = self.y_train.mean(), self.y_train.std()
+    ...         return Normal(mean.expand(len(rows)), std.expand(len(rows)))
     ...
-    ...     def relearned(self, X, y, labels, seed):
-    ...         return Flat(X, y)
+    ...     def relearned(self, rows, y, labels, seed):
+    ...         return Flat(rows, y)
     >>> X = torch.linspace(0, 6, 60, dtype=torch.float64)[:, None]
     >>> Flat(X, X[:, 0]).leave_one_out(torch.arange(60), 0).scores.shape
     torch.Size([60])
     """
-
-    #: See :meth:`Model.weighted`.
-    weighted = False
 
     @property
     def gp(self) -> None:
@@ -54,34 +54,28 @@ class RefittedModel(Learner):
         """Whether several fits may run at once; unknown for other libraries' models."""
         return False
 
-    def __init__(self, X: Tensor, y: Tensor) -> None:
-        self._X, self._y = X, y
+    def __init__(self, X: Inputs, y: Tensor) -> None:
+        self._rows, self._y = Rows.of(X), y
 
-    X_train = forwarded("_X")
+    rows = forwarded("_rows")
     y_train = forwarded("_y")
-
-    @property
-    def n_features(self) -> int:
-        return self._X.shape[1]
-
-    device = forwarded("_X.device")
+    n_features = forwarded("_rows.n_features")
+    device = forwarded("_rows.device")
 
     @classmethod
-    def learned(
-        cls, name: str, X: Tensor, y: Tensor, *, seed: int = 0, weighted: bool = False
-    ) -> Self:
+    def learned(cls, name: str, rows: Inputs, y: Tensor, *, seed: int = 0) -> Self:
         """The model that ``base=name`` stands for, see :mod:`sharpgp.models.registry`."""
-        return cls(X, y)
+        return cls(rows, y)
 
     @abstractmethod
-    def relearned(self, X: Tensor, y: Tensor, labels: Tensor, seed: int) -> Self:
+    def relearned(self, rows: Inputs, y: Tensor, labels: Tensor, seed: int) -> Self:
         """See :meth:`Learner.relearned`."""
 
-    def extended(self, X: Tensor, y: Tensor) -> Self:
+    def extended(self, rows: Inputs, y: Tensor) -> Self:
         """The same model."""
         return self
 
-    def updated(self, X: Tensor, y: Tensor) -> Self:
+    def updated(self, rows: Inputs, y: Tensor) -> Self:
         """The same model."""
         return self
 
@@ -91,12 +85,12 @@ class RefittedModel(Learner):
         return self.out_of_fold(pairs, labels, seed).held
 
     def out_of_fold(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> OutOfFold:
-        X, y = self._X, self._y
+        rows, y = self._rows, self._y
 
         def without(pair: Split) -> tuple[Learner, HeldOut]:
             rest, _ = pair
-            fit = self.relearned(X[rest], y[rest], labels[rest], seed)
-            held = held_out_of([fit], [pair], X, y)
+            fit = self.relearned(rows[rest], y[rest], labels[rest], seed)
+            held = held_out_of([fit], [pair], rows, y)
             progress.advance()
             return fit, held
 

@@ -10,8 +10,7 @@ class WrappedModel(Model):
     model: Model
 
     gp = forwarded("model.gp")
-    weighted = forwarded("model.weighted")
-    X_train = forwarded("model.X_train")
+    rows = forwarded("model.rows")
     y_train = forwarded("model.y_train")
     n_features = forwarded("model.n_features")
     device = forwarded("model.device")

@@ -12,6 +12,7 @@ from sharpgp.calibration.recalibrator import PosteriorMethod, register
 from sharpgp.gp.exact.posterior import ExactPosterior
 from sharpgp.gp.kernel_posterior import KernelPosterior
 from sharpgp.gp.posterior import Posterior
+from sharpgp.rows import Rows
 from sharpgp_benchmarks.methods import check_counts
 from sharpgp_benchmarks.methods.hyperposterior import laplace, observed, standardised
 from sharpgp_benchmarks.methods.nuts import sample
@@ -144,15 +145,15 @@ class UniformBoundPredictor(LevelPredictor):
         agree("features", self.own.n_features, self.posterior.n_features)
         agree("length of theta", len(self.box.centre), len(self.own.theta_R))
 
-    def _updated(self, X: Tensor, y: Tensor, weights: Tensor | None) -> Self:
+    def _updated(self, X: Rows, y: Tensor, weights: Tensor | None) -> Self:
         return self._conditioned(X, y)
 
-    def _conditioned(self, X: Tensor, y: Tensor) -> Self:
+    def _conditioned(self, X: Rows, y: Tensor) -> Self:
         other = super()._conditioned(X, y)
-        other.own = self.own.conditioned_on(other.posterior.X_train, other.posterior.y_train)
+        other.own = self.own.conditioned_on(other.posterior.rows, other.posterior.y_train)
         return other
 
-    def bound(self, X: Tensor, coverage: Tensor) -> Tensor:
+    def bound(self, X: Rows, coverage: Tensor) -> Tensor:
         """Half-widths [K, T] of the bounds at increasing coverages [K], nondecreasing."""
         share = coverage.sqrt()  # one half of the risk for theta, the other for y given theta
         lower, upper = self.box.bounds(share)
@@ -170,14 +171,14 @@ class UniformBoundPredictor(LevelPredictor):
         beta_bar = (factor + 2.0 * norm / lower[:, -1].sqrt()).log() + log_gamma
         return beta_bar.clamp(max=_LOG_LARGEST).exp()
 
-    def quantiles_inside(self, X: Tensor, delta: Tensor) -> Tensor:
+    def quantiles_inside(self, X: Rows, delta: Tensor) -> Tensor:
         """An end of the bound at coverage ``|2 delta - 1|``."""
         coverage = (2.0 * delta - 1.0).abs()
         distinct, position = coverage.unique(return_inverse=True)
         half = self.bound(X, distinct.clamp_min(torch.finfo(distinct.dtype).tiny))[position]
         return self.posterior.mean(X) + (delta - 0.5).sign().unsqueeze(-1) * half
 
-    def band(self, X: Tensor, coverage: float) -> tuple[Tensor, Tensor]:
+    def band(self, X: Rows, coverage: float) -> tuple[Tensor, Tensor]:
         mean = self.posterior.mean(X)
         half = self.bound(X, torch.tensor([coverage], dtype=torch.float64, device=X.device))[0]
         return mean - half, mean + half
@@ -267,7 +268,7 @@ class Capone22(PosteriorMethod):
         self.samples = samples
         self.max_tree_depth = max_tree_depth
 
-    def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> UniformBoundPredictor:
+    def _fit(self, posterior: Posterior, X: Rows, y: Tensor) -> UniformBoundPredictor:
         gp = standardised(posterior, self.name)
         return UniformBoundPredictor(
             posterior, gp, self._box(observed(gp, self.seed)), self.points, self.scaling

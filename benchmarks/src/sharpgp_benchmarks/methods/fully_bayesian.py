@@ -12,6 +12,7 @@ from sharpgp.calibration.recalibrator import PosteriorMethod, register
 from sharpgp.gp.compute import block_entries
 from sharpgp.gp.kernel_posterior import KernelPosterior
 from sharpgp.gp.posterior import Posterior
+from sharpgp.rows import Rows
 from sharpgp_benchmarks.methods import check_counts
 from sharpgp_benchmarks.methods.hyperposterior import observed, standardised
 from sharpgp_benchmarks.methods.nuts import sample
@@ -46,21 +47,21 @@ class MixturePredictor(LevelPredictor):
         agree("features", self.own.n_features, self.posterior.n_features)
         agree("length of theta", self.theta.shape[1], len(self.own.theta_R))
 
-    def components(self, X: Tensor) -> tuple[Tensor, Tensor]:
+    def components(self, X: Rows) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation [S, T] of a new observation under every sample."""
         return self.own.moments(self.theta, X)
 
     def predict_mean(self, X: Any) -> Tensor:
         """Mean [T] of the mixture, which is not the mean under the trained hyperparameters."""
-        blocks = self._features(X).split(self._rows(1))
+        blocks = self.rows(X).split(self._rows(1))
         return torch.cat([self.components(block)[0].mean(0) for block in blocks])
 
-    def quantiles_inside(self, X: Tensor, delta: Tensor) -> Tensor:
+    def quantiles_inside(self, X: Rows, delta: Tensor) -> Tensor:
         blocks = X.split(self._rows(len(delta)))
         parts = [mixture_quantiles(*self.components(block), delta) for block in blocks]
         return torch.cat(parts, dim=-1)
 
-    def band(self, X: Tensor, coverage: float) -> tuple[Tensor, Tensor]:
+    def band(self, X: Rows, coverage: float) -> tuple[Tensor, Tensor]:
         """About the mixture's mean, with its exact coverage.
 
         The mass outside ``mean -+ r`` is twice the lower tail of the mixture of all components
@@ -82,12 +83,12 @@ class MixturePredictor(LevelPredictor):
         scores = torch.linspace(-5.0, 5.0, 101, dtype=torch.float64, device=self.posterior.device)
         return torch.special.ndtr(scores)
 
-    def _updated(self, X: Tensor, y: Tensor, weights: Tensor | None) -> Self:
+    def _updated(self, X: Rows, y: Tensor, weights: Tensor | None) -> Self:
         return self._conditioned(X, y)
 
-    def _conditioned(self, X: Tensor, y: Tensor) -> Self:
+    def _conditioned(self, X: Rows, y: Tensor) -> Self:
         other = super()._conditioned(X, y)
-        other.own = self.own.conditioned_on(other.posterior.X_train, other.posterior.y_train)
+        other.own = self.own.conditioned_on(other.posterior.rows, other.posterior.y_train)
         return other
 
     def _rows(self, n_levels: int) -> int:
@@ -229,7 +230,7 @@ class FullyBayesian(PosteriorMethod):
         self.chains = chains
         self.max_tree_depth = max_tree_depth
 
-    def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> MixturePredictor:
+    def _fit(self, posterior: Posterior, X: Rows, y: Tensor) -> MixturePredictor:
         gp = standardised(posterior, self.name)
         theta = sample(
             observed(gp, self.seed),

@@ -12,12 +12,13 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from sharpgp._stored import Array, Several, agree, stored
-from sharpgp._validation import as_features, as_target
+from sharpgp._validation import as_target
 from sharpgp.calibration.predictors.by_level import HeldOutPredictor
 from sharpgp.calibration.recalibrator import PosteriorMethod, register
 from sharpgp.exceptions import InvalidInputError, NumericalError, warn
 from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.scaling import Affine
+from sharpgp.rows import Inputs, Rows, rows_of_earlier
 from sharpgp_benchmarks.methods import check_counts
 
 #: Levels of the base quantiles that the network sees, and where its slope in ``u`` may change.
@@ -98,7 +99,8 @@ class Network:
     network=Network,
     units=Affine,
     method=PosteriorMethod,
-    X_cal=Array("C d"),
+    earlier=rows_of_earlier,
+    rows_cal=Rows,
     y_cal=Array("C"),
     n_cal=int,
 )
@@ -113,7 +115,7 @@ class NetworkPredictor(HeldOutPredictor):
         Units of the features.
     method : Kuleshov22
         The settings that the network was trained with.
-    X_cal, y_cal : Tensor [C, d], Tensor [C]
+    rows_cal, y_cal : Rows [C], Tensor [C]
         The calibration points, of which ``n_cal`` trained the network.
     """
 
@@ -123,18 +125,18 @@ class NetworkPredictor(HeldOutPredictor):
         network: Network,
         units: Affine,
         method: "Kuleshov22",
-        X_cal: Tensor,
+        rows_cal: Inputs,
         y_cal: Tensor,
     ) -> None:
         self.posterior = posterior
         self.network = network
         self.units = units
         self.method = method
-        self.X_cal = X_cal
+        self.rows_cal = Rows.of(rows_cal)
         self.y_cal = y_cal
         self.n_cal: int = min(len(y_cal), method.max_points)
 
-    def calibrated_on(self, X: Tensor, y: Tensor) -> "NetworkPredictor":
+    def calibrated_on(self, X: Rows, y: Tensor) -> "NetworkPredictor":
         """The network is trained again."""
         return self.method._fit(self.posterior, X, y)
 
@@ -142,14 +144,14 @@ class NetworkPredictor(HeldOutPredictor):
         agree("number of calibration points", self.n_cal > 0, True)
         agree("units of the network", self.units.shift.dim(), 0)
 
-    def quantiles_inside(self, X: Tensor, delta: Tensor) -> Tensor:
+    def quantiles_inside(self, X: Rows, delta: Tensor) -> Tensor:
         mu, sigma = base_prediction(self.posterior, X)
         features = base_quantiles(mu, sigma, self.units)
         scores = self.network.scores(features, torch.special.ndtri(delta).unsqueeze(-1))
         # In exact arithmetic g increases; rounding may disagree for levels next to each other.
         return mu + scores.cummax(0).values * sigma
 
-    def band(self, X: Tensor, coverage: float) -> tuple[Tensor, Tensor]:
+    def band(self, X: Rows, coverage: float) -> tuple[Tensor, Tensor]:
         """The band with ``coverage`` of the predicted mass.
 
         Between ``Q(p)`` and ``Q(p + coverage)`` lies that mass for every ``p``; the band is
@@ -170,7 +172,7 @@ class NetworkPredictor(HeldOutPredictor):
         return mu - radius, mu + radius
 
 
-def base_prediction(posterior: Posterior, X: Tensor) -> tuple[Tensor, Tensor]:
+def base_prediction(posterior: Posterior, X: Rows) -> tuple[Tensor, Tensor]:
     """``mu`` and ``sigma`` [T] of the base model."""
     return posterior.mean(X), posterior.sigma(posterior.theta_R.unsqueeze(0), X)[0]
 
@@ -295,26 +297,26 @@ class Kuleshov22(PosteriorMethod):
         >>> method.pretrained_on(posterior, X[1::2], y[1::2], epochs=50).start
         Network(20 hidden units)
         """
-        X = as_features(X_cal, n_features=posterior.n_features, device=posterior.device)
-        y = as_target(y_cal, n_rows=X.shape[0], device=posterior.device)
+        X = Rows.checked(X_cal, n_features=posterior.n_features, device=posterior.device)
+        y = as_target(y_cal, n_rows=len(X), device=posterior.device)
         pretrained = copy.copy(self)
         pretrained.epochs = epochs
         pretrained.start = pretrained._fit(posterior, X, y).network
         pretrained.epochs = self.epochs
         return pretrained
 
-    def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> NetworkPredictor:
+    def _fit(self, posterior: Posterior, X: Rows, y: Tensor) -> NetworkPredictor:
         generator = torch.Generator()
         generator.manual_seed(int(np.random.default_rng(self.seed).integers(2**62)))
         start = self.start or Network.fresh(self.hidden, generator)
-        X_cal, y_cal = X, y
+        rows_cal, y_cal = X, y
         X, y = self._chosen(X, y, generator)
         mu, sigma = base_prediction(posterior, X)
         units = base_units(mu, sigma)
         features = base_quantiles(mu, sigma, units)
         residual, spread = (y - mu) / units.scale, sigma / units.scale
         network = self._trained(start.to(X.device), features, residual, spread, generator)
-        fitted = NetworkPredictor(posterior, network, units, copy.copy(self), X_cal, y_cal)
+        fitted = NetworkPredictor(posterior, network, units, copy.copy(self), rows_cal, y_cal)
         lower, upper = fitted.band(X, _CHECKED)
         inside = float(((lower <= y) & (y <= upper)).double().mean())
         if inside < _CHECKED - 2.0 * math.sqrt(_CHECKED * (1.0 - _CHECKED) / len(y)):
@@ -325,9 +327,9 @@ class Kuleshov22(PosteriorMethod):
             )
         return fitted
 
-    def _chosen(self, X: Tensor, y: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    def _chosen(self, X: Rows, y: Tensor, generator: torch.Generator) -> tuple[Rows, Tensor]:
         """At most ``max_points`` points; sorted first, as their order must not matter."""
-        columns = torch.cat([X, y.unsqueeze(-1)], dim=-1).cpu().numpy()
+        columns = torch.cat([X.X, y.unsqueeze(-1)], dim=-1).cpu().numpy()
         order = torch.from_numpy(np.lexsort(columns.T))
         if len(y) > self.max_points:
             order = order[torch.randperm(len(y), generator=generator)[: self.max_points]]

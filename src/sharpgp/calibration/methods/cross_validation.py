@@ -21,6 +21,7 @@ from sharpgp.models.pool import Base, candidates, inputs_of, pooled_out_of_fold
 from sharpgp.models.repeats import Repeats
 from sharpgp.models.splitters import Folds, check_folds, learning_pairs, splits
 from sharpgp.policy import LEARNINGS
+from sharpgp.rows import Rows
 
 
 class WithoutHoldout(Recalibrator):
@@ -34,7 +35,7 @@ class WithoutHoldout(Recalibrator):
     def fit(
         self,
         base: Base,
-        X_cal: ArrayLike | None = None,
+        X_cal: ArrayLike | Rows | None = None,
         y_cal: ArrayLike | None = None,
         *,
         sample_weight: Weights | None = None,
@@ -67,7 +68,7 @@ class WithoutHoldout(Recalibrator):
         groups = points.groups_train
         if len(points.y):
             groups = _both(groups, points.groups)
-            base = _with_more(base, points.X, points.y, groups, self.seed)
+            base = _with_more(base, points.rows, points.y, groups, self.seed)
         labels = None if groups is None else row_labels(inputs_of(base), groups)
         models = candidates(base, self.seed, labels)
         n = len(next(iter(models.values())).y_train)
@@ -181,20 +182,19 @@ class CrossValidated(WithoutHoldout):
         return of_groups
 
 
-def _with_more(base: Base, X: Tensor, y: Tensor, groups: Tensor | None, seed: int) -> Base:
+def _with_more(base: Base, X: Rows, y: Tensor, groups: Tensor | None, seed: int) -> Base:
     """The same models from more data: a GP continues from its present fit, others start afresh."""
 
-    def all_of(X_old: Tensor, y_old: Tensor) -> tuple[Tensor, Tensor]:
-        return torch.cat([X_old, X]), torch.cat([y_old, y])
+    def all_of(earlier: Rows, y_old: Tensor) -> tuple[Rows, Tensor]:
+        return Rows.join(earlier, X), torch.cat([y_old, y])
 
     if isinstance(base, Posterior):
-        everything = all_of(base.X_train, base.y_train)
+        everything = all_of(base.rows, base.y_train)
         return base.keeping_together(groups).retrained(*everything, start="warm")
 
     def again(model: Learner) -> Learner:
-        X, y = all_of(model.X_train, model.y_train)
-        inputs = X[:, :-1] if model.weighted else X
-        return model.relearned(X, y, row_labels(inputs, groups), seed)
+        rows, y = all_of(model.rows, model.y_train)
+        return model.relearned(rows, y, row_labels(rows.X, groups), seed)
 
     if isinstance(base, Learner):
         return again(base)

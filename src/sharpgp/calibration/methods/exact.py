@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from sharpgp._validation import as_features, as_labels, as_target, as_weights, check_choice
+from sharpgp._validation import as_labels, as_target, as_weights, check_choice
 from sharpgp.calibration.methods.cross_validation import split_points
 from sharpgp.calibration.predictors.base import Calibrated
 from sharpgp.calibration.predictors.by_class import ClassPredictor
@@ -24,6 +24,7 @@ from sharpgp.models.model import HeldOut
 from sharpgp.models.pool import Base, candidates, inputs_of, pooled_out_of_fold
 from sharpgp.models.repeats import Repeats
 from sharpgp.models.splitters import learning_pairs
+from sharpgp.rows import Rows
 
 
 @register("exact")
@@ -92,7 +93,7 @@ class Exact(Recalibrator):
     def fit(
         self,
         base: Base,
-        X_cal: ArrayLike | None,
+        X_cal: ArrayLike | Rows | None,
         y_cal: ArrayLike | None,
         *,
         sample_weight: Weights | None = None,
@@ -114,10 +115,11 @@ class Exact(Recalibrator):
                     "give groups to fit, and groups_cal with X_cal"
                 )
             device = inputs_of(base).device
-            X = as_features(X_cal, device=device)
-            n = len(X)
+            every = Rows.checked(X_cal, device=device)
+            n = len(every)
             rows = one_per_label(as_labels(groups_cal, n_rows=n, device=device), self.seed)
-            X_cal, y_cal = X[rows], as_target(y_cal, n_rows=n, device=device)[rows]
+            given: Any = every[rows]
+            X_cal, y_cal = given, as_target(y_cal, n_rows=n, device=device)[rows]
             groups_cal = None
             if not (sample_weight is None or callable(sample_weight)):
                 sample_weight = as_weights(sample_weight, n_rows=n, device=device)[rows]
@@ -135,7 +137,7 @@ class Exact(Recalibrator):
         return learning_pairs(row_labels(X, groups), self.seed)[0] if len(y) >= 4 else None
 
     def _fit_base(self, base: Base, points: CalibrationPoints) -> Calibrated:
-        classes = None if self.by is None else self._classes(points.X.shape[1])
+        classes = None if self.by is None else self._classes(points.rows.n_features)
         groups = points.groups_train
         labels = None if groups is None else row_labels(inputs_of(base), groups)
         models = candidates(base, self.seed, labels)
@@ -151,9 +153,9 @@ class Exact(Recalibrator):
                 inputs = row_labels(inputs_of(models))
                 return model.leave_one_out(inputs, self.seed) if held is None else held
 
-            data = points.repeats, points.X, points.y
+            data = points.repeats, points.rows, points.y
             return from_held_out(model, without, *data, by=classes)
-        found = ScoredPredictor.from_model(model, points.X, points.y)
+        found = ScoredPredictor.from_model(model, points.rows, points.y)
         if classes is not None:
             return ClassPredictor.from_predictor(found, classes)
         if points.groups is None:
@@ -161,7 +163,7 @@ class Exact(Recalibrator):
         of_groups = found.for_groups(points.groups)
         if groups is not None and isinstance(of_groups, ScoredPredictor):
             if pairs is None:
-                pairs = split_points("auto", model.inputs, model.y_train, groups, self.seed)[1]
+                pairs = split_points("auto", model.X_train, model.y_train, groups, self.seed)[1]
             of_groups.by_group = known_groups(model, groups, pairs, held, of_groups, points.groups)
         return of_groups
 

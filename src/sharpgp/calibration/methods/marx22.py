@@ -6,6 +6,7 @@ from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.calibration.recalibrator import PosteriorMethod, register
 from sharpgp.gp.posterior import Posterior
 from sharpgp.models.gaussian.plain_gp import ConstantSpread
+from sharpgp.rows import Rows
 
 
 @register("marx22")
@@ -33,5 +34,5 @@ class Marx22(PosteriorMethod):
 
     knows_inputs = True
 
-    def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> ScoredPredictor:
+    def _fit(self, posterior: Posterior, X: Rows, y: Tensor) -> ScoredPredictor:
         return ScoredPredictor.from_model(ConstantSpread(posterior), X, y)

@@ -7,6 +7,7 @@ from sharpgp._stored import stored
 from sharpgp.calibration.predictors.by_level import LevelPredictor
 from sharpgp.calibration.recalibrator import PosteriorMethod, register
 from sharpgp.gp.posterior import Posterior
+from sharpgp.rows import Rows
 
 
 @stored("GaussianPredictor", posterior=Posterior)
@@ -18,16 +19,16 @@ class GaussianPredictor(LevelPredictor):
     def __init__(self, posterior: Posterior) -> None:
         self.posterior = posterior
 
-    def quantiles_inside(self, X: Tensor, delta: Tensor) -> Tensor:
+    def quantiles_inside(self, X: Rows, delta: Tensor) -> Tensor:
         sigma = self.posterior.sigma(self.posterior.theta_R.unsqueeze(0), X)
         return self.posterior.mean(X) + torch.special.ndtri(delta).unsqueeze(-1) * sigma
 
-    def band(self, X: Tensor, coverage: float) -> tuple[Tensor, Tensor]:
+    def band(self, X: Rows, coverage: float) -> tuple[Tensor, Tensor]:
         levels = torch.tensor(self.centred_levels(coverage), dtype=torch.float64, device=X.device)
         lower, upper = self.quantiles_inside(X, levels)
         return lower, upper
 
-    def _updated(self, X: Tensor, y: Tensor, weights: Tensor | None) -> "GaussianPredictor":
+    def _updated(self, X: Rows, y: Tensor, weights: Tensor | None) -> "GaussianPredictor":
         return GaussianPredictor(self.posterior.extended(X, y))
 
     def table_levels(self) -> Tensor:
@@ -51,5 +52,5 @@ class Vanilla(PosteriorMethod):
 
     needs_calibration = False
 
-    def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> GaussianPredictor:
+    def _fit(self, posterior: Posterior, X: Rows, y: Tensor) -> GaussianPredictor:
         return GaussianPredictor(posterior)

@@ -7,6 +7,7 @@ from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.calibration.recalibrator import PosteriorMethod, register
 from sharpgp.gp.posterior import Posterior
 from sharpgp.models.gaussian.plain_gp import PosteriorModel
+from sharpgp.rows import Rows
 
 
 @register("vovk20")
@@ -38,6 +39,6 @@ class Vovk20(PosteriorMethod):
 
     knows_inputs = True
 
-    def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> ScoredPredictor:
+    def _fit(self, posterior: Posterior, X: Rows, y: Tensor) -> ScoredPredictor:
         draw = float(np.random.default_rng(self.seed).uniform())
         return ScoredPredictor.from_model(PosteriorModel(posterior), X, y, draw=draw)

@@ -17,7 +17,6 @@ from sharpgp._stored import Maybe
 from sharpgp._validation import (
     as_count,
     as_coverage,
-    as_features,
     as_levels,
     as_numpy,
     as_target,
@@ -38,6 +37,7 @@ from sharpgp.metrics import ECE_LEVELS, CalibrationReport, calibration_report
 from sharpgp.models.law_memory import law_of, location_of
 from sharpgp.models.laws import Law
 from sharpgp.models.model import Model, needed_gp
+from sharpgp.rows import Rows
 
 #: Rows per block of predictions: memory grows with the answers only.
 ROWS_PER_BLOCK = 2**15
@@ -48,6 +48,9 @@ class FittedModel(Protocol):
 
     def predict_interval(self, X: ArrayLike, coverage: ArrayLike = 0.95, /) -> object:
         """Interval ends at rows ``X``."""
+
+    def rows(self, X: Any, /) -> Rows:
+        """Rows ``X`` as its models take them."""
 
 
 class Calibrated(ABC):
@@ -83,11 +86,11 @@ class Calibrated(ABC):
     by_group: "Calibrated | None" = None
 
     @abstractmethod
-    def location(self, X: Tensor) -> Tensor:
+    def location(self, X: Rows) -> Tensor:
         """Centre [T] of the predictions."""
 
     @abstractmethod
-    def quantiles(self, X: Tensor, delta: Tensor) -> Tensor:
+    def quantiles(self, X: Rows, delta: Tensor) -> Tensor:
         """Quantiles [K, T] at increasing levels ``delta`` [K], from tails where necessary.
 
         Differentiable in ``X``; unlike :meth:`predict_quantiles`, without checks and warnings.
@@ -95,12 +98,12 @@ class Calibrated(ABC):
 
     @abstractmethod
     def interval_ends(
-        self, X: Tensor, coverages: list[float], symmetric: bool | None, weights: Tensor | None
+        self, X: Rows, coverages: list[float], symmetric: bool | None, weights: Tensor | None
     ) -> Tensor:
         """Interval ends [2, K, T] at increasing coverages, nested."""
 
     @abstractmethod
-    def distribution(self, X: Tensor) -> PredictiveDistribution:
+    def distribution(self, X: Rows) -> PredictiveDistribution:
         """The distribution at ``X`` [T, d], tabulated at a fixed grid of levels."""
 
     @property
@@ -162,16 +165,16 @@ class Calibrated(ABC):
         """Where tensors live."""
         return self.posterior.device
 
-    def predict_mean(self, X: ArrayLike) -> Tensor:
+    def predict_mean(self, X: ArrayLike | Rows) -> Tensor:
         """Predictive mean [T]."""
         with self._threads():
-            return self.clip(self.location(self._features(X)))
+            return self.clip(self.location(self.rows(X)))
 
-    def predict_quantiles(self, X: ArrayLike, levels: ArrayLike) -> Tensor:
+    def predict_quantiles(self, X: ArrayLike | Rows, levels: ArrayLike) -> Tensor:
         """Quantiles, shape (T,) for a single level and (T, k) for several, never crossing."""
         return self._quantiles_at(self._near_features(X), levels)
 
-    def _quantiles_at(self, X: Tensor, levels: Any) -> Tensor:
+    def _quantiles_at(self, X: Rows, levels: Any) -> Tensor:
         values, single = as_levels(levels)
         delta = torch.tensor(values, dtype=torch.float64, device=X.device)
         ordered, position = torch.unique(delta, return_inverse=True)
@@ -183,7 +186,7 @@ class Calibrated(ABC):
 
     def predict_interval(
         self,
-        X: ArrayLike,
+        X: ArrayLike | Rows,
         coverage: ArrayLike = 0.95,
         *,
         symmetric: bool | None = None,
@@ -200,7 +203,7 @@ class Calibrated(ABC):
         return self._interval_at(self._near_features(X), coverage, symmetric, sample_weight)
 
     def _interval_at(
-        self, X: Tensor, coverage: Any, symmetric: bool | None = None, sample_weight: Any = None
+        self, X: Rows, coverage: Any, symmetric: bool | None = None, sample_weight: Any = None
     ) -> Tensor:
         values, single = as_coverage(coverage)
         weights = self._test_weights(X, sample_weight)
@@ -214,13 +217,13 @@ class Calibrated(ABC):
         ends = self.clip(ends).permute(2, 0, 1)[..., [ordered.index(value) for value in values]]
         return ends[..., 0] if single else ends
 
-    def predict_std(self, X: ArrayLike) -> Tensor:
+    def predict_std(self, X: ArrayLike | Rows) -> Tensor:
         """Standard deviation [T] of the predictive distribution, without storing all of it."""
-        X = self._near_features(X)
+        rows = self._near_features(X)
         with self._threads():
-            return in_blocks(lambda rows: self._distribution_at(rows).std, X)
+            return in_blocks(lambda block: self._distribution_at(block).std, rows)
 
-    def predict_dist(self, X: ArrayLike) -> PredictiveDistribution:
+    def predict_dist(self, X: ArrayLike | Rows) -> PredictiveDistribution:
         """Full predictive distribution at ``X``, tabulated at a fixed grid of levels.
 
         Its intervals are centred.  At the outermost ranks and beyond it agrees with
@@ -229,40 +232,40 @@ class Calibrated(ABC):
         """
         return self._distribution_at(self._near_features(X))
 
-    def _distribution_at(self, X: Tensor) -> PredictiveDistribution:
+    def _distribution_at(self, X: Rows) -> PredictiveDistribution:
         with self._threads():
             found = self.distribution(X)
         return found if self.bounds is None else BoundedDistribution(found, self.bounds)
 
     def calibration_report(
-        self, X: ArrayLike, y: ArrayLike, coverage: float = 0.95
+        self, X: ArrayLike | Rows, y: ArrayLike, coverage: float = 0.95
     ) -> CalibrationReport:
         """Every metric on test data, by name, with the ECE floor; prints as a table."""
-        X = self._near_features(X)
-        y = as_target(y, n_rows=X.shape[0])
+        rows = self._near_features(X)
+        y = as_target(y, n_rows=len(rows))
         with warnings.catch_warnings():
             # Levels that too few calibration points support raise the ECE floor.
             warnings.simplefilter("ignore", CalibrationWarning)
-            quantiles = self._quantiles_at(X, ECE_LEVELS[1:-1])
+            quantiles = self._quantiles_at(rows, ECE_LEVELS[1:-1])
             free = quantiles
             if self.bounds is not None:
-                free = self.with_bounds(None)._quantiles_at(X, ECE_LEVELS[1:-1])
-            interval = self._interval_at(X, coverage)
+                free = self.with_bounds(None)._quantiles_at(rows, ECE_LEVELS[1:-1])
+            interval = self._interval_at(rows, coverage)
         return calibration_report(
             y.cpu().numpy(),
-            mean=self.clip(self.location(X)).cpu().numpy(),
-            dist=self._distribution_at(X).numpy(),
+            mean=self.clip(self.location(rows)).cpu().numpy(),
+            dist=self._distribution_at(rows).numpy(),
             quantiles=quantiles.cpu().numpy(),
             interval=interval.cpu().numpy(),
             n_cal=self.n_cal,
-            X=as_numpy(self._columns_of(X)),
+            X=as_numpy(self._columns_of(rows)),
             # Levels whose quantiles lie at a bound cannot be told apart.
             for_ece=free.cpu().numpy(),
             coverage=coverage,
         )
 
     def updated(
-        self, X: ArrayLike, y: ArrayLike, *, sample_weight: ArrayLike | None = None
+        self, X: ArrayLike | Rows, y: ArrayLike, *, sample_weight: ArrayLike | None = None
     ) -> "Calibrated":
         """A new predictor that has learned from additional labelled points; this one is unchanged.
 
@@ -278,20 +281,22 @@ class Calibrated(ABC):
         sample_weight : array of shape (n,), optional
             Their weights, if the earlier points have weights.
         """
-        X, y, bounds = self._labelled(X, y)
-        weights = self._new_weights(X, sample_weight)
+        rows, y, bounds = self._labelled(X, y)
+        weights = self._new_weights(rows, sample_weight)
         with torch.no_grad(), self._threads():
-            return self._updated(X, y, weights)._bounded(bounds)
+            return self._updated(rows, y, weights)._bounded(bounds)
 
-    def rescored(self, X: ArrayLike, y: ArrayLike, *, keep: int | None = None) -> "Calibrated":
+    def rescored(
+        self, X: ArrayLike | Rows, y: ArrayLike, *, keep: int | None = None
+    ) -> "Calibrated":
         """A new predictor with the same mean and spread, and ``beta`` from additional points, too.
 
         With ``keep``, from the ``keep`` newest points only: a window that forgets.
         """
-        X, y, bounds = self._labelled(X, y)
+        rows, y, bounds = self._labelled(X, y)
         keep = None if keep is None else as_count(keep, "keep", least=1)
         with torch.no_grad(), self._threads():
-            return self._rescored(X, y, keep)._bounded(bounds)
+            return self._rescored(rows, y, keep)._bounded(bounds)
 
     def weighted(self, sample_weight: Weights) -> "Calibrated":
         """The same predictor with weighted scores, for a covariate shift."""
@@ -311,11 +316,11 @@ class Calibrated(ABC):
             warn_of_dependence(n_groups, len(groups))
         return self
 
-    def labelled_data(self) -> tuple[Tensor, Tensor]:
+    def labelled_data(self) -> tuple[Rows, Tensor]:
         """All labelled points that this predictor is based on: training, then calibration."""
-        return self.posterior.X_train, self.posterior.y_train
+        return self.posterior.rows, self.posterior.y_train
 
-    def condition_on_observations(self, X: ArrayLike, y: ArrayLike) -> Self:
+    def condition_on_observations(self, X: ArrayLike | Rows, y: ArrayLike) -> Self:
         """The same calibration on a GP that has also seen ``X``, ``y``; this one is unchanged.
 
         Mean and ``sigma`` learn from the new points; hyperparameters and ``beta`` are kept.
@@ -334,20 +339,20 @@ class Calibrated(ABC):
         >>> calibrated.condition_on_observations([[7.0]], [0.7]).posterior.n_train
         21
         """
-        X, y, bounds = self._labelled(X, y)
-        return self._conditioned(X, y)._bounded(bounds)
+        rows, y, bounds = self._labelled(X, y)
+        return self._conditioned(rows, y)._bounded(bounds)
 
-    def _conditioned(self, X: Tensor, y: Tensor) -> Self:
+    def _conditioned(self, X: Rows, y: Tensor) -> Self:
         """The same calibration on additional data; attributes based on the posterior follow."""
         other = copy.copy(self)
         other.posterior = self.posterior.extended(X, y)
         return other
 
-    def _updated(self, X: Tensor, y: Tensor, weights: Tensor | None) -> "Calibrated":
+    def _updated(self, X: Rows, y: Tensor, weights: Tensor | None) -> "Calibrated":
         """See :meth:`updated`, on checked data; ``weights`` [n] if the earlier points have some."""
         return self._rescored(X, y, None)
 
-    def _rescored(self, X: Tensor, y: Tensor, keep: int | None) -> "Calibrated":
+    def _rescored(self, X: Rows, y: Tensor, keep: int | None) -> "Calibrated":
         raise InvalidInputError(
             "expected a predictor that can take new calibration points, found "
             f"{type(self).__name__}; choose another calibration, or start over with refit=True"
@@ -359,33 +364,34 @@ class Calibrated(ABC):
     ) -> None:
         """Warn if an end will come from a tail."""
 
-    def _test_weights(self, X: Tensor, sample_weight: Any) -> Tensor | None:
+    def _test_weights(self, X: Rows, sample_weight: Any) -> Tensor | None:
         """Weights [T] of points to predict, in units of the largest calibration weight."""
         return weights_to_predict(X, sample_weight, self.weights, self.ratio)
 
-    def _new_weights(self, X: Tensor, sample_weight: Any) -> Tensor | None:
+    def _new_weights(self, X: Rows, sample_weight: Any) -> Tensor | None:
         """Weights [n] of points to learn from; None for equal ones."""
         return weights_to_learn(X, sample_weight, self.weights, self.ratio)
 
-    def _features(self, X: Any) -> Tensor:
-        return as_features(X, n_features=self.n_features, device=self.device)
+    def rows(self, X: ArrayLike | Rows) -> Rows:
+        """Checked rows: as they were given, or without roles from features."""
+        return Rows.checked(X, n_features=self.n_features, device=self.device)
 
-    def _near_features(self, X: Any) -> Tensor:
-        X = self._features(X)
+    def _near_features(self, X: Any) -> Rows:
+        rows = self.rows(X)
         if self.gp is not None:
-            warn_if_far(self.gp, X[:, : self.gp.n_features])
-        return X
+            warn_if_far(self.gp, rows.X)
+        return rows
 
-    def _columns_of(self, X: Tensor) -> Tensor:
-        """Features of the rows that :meth:`_features` stands for."""
-        return X
+    def _columns_of(self, X: Rows) -> Tensor:
+        """Features of the rows that :meth:`rows` stands for."""
+        return X.X
 
-    def _labelled(self, X: Any, y: Any) -> tuple[Tensor, Tensor, Bounds | None]:
+    def _labelled(self, X: Any, y: Any) -> tuple[Rows, Tensor, Bounds | None]:
         """Checked rows, and bounds that also hold their targets."""
-        X = self._features(X)
-        y = as_target(y, n_rows=X.shape[0], device=X.device)
+        rows = self.rows(X)
+        y = as_target(y, n_rows=len(rows), device=rows.device)
         bounds = None if self.bounds is None else self.bounds.revise(as_numpy(y))
-        return X, y, bounds
+        return rows, y, bounds
 
 
 class ModelPredictor(Calibrated):
@@ -410,11 +416,11 @@ class ModelPredictor(Calibrated):
     def n_train(self) -> int:
         return len(self.model.y_train) if self.gp is None else super().n_train
 
-    def law(self, X: Tensor) -> Law:
-        """The law of the model at rows [T, d], kept for further questions about them."""
+    def law(self, X: Rows) -> Law:
+        """The law of the model at rows [T], kept for further questions about them."""
         return law_of(self.model, X)
 
-    def location(self, X: Tensor) -> Tensor:
+    def location(self, X: Rows) -> Tensor:
         return location_of(self.model, X)
 
 
@@ -423,15 +429,14 @@ def n_dense(gp: Posterior | None) -> int:
     return 0 if gp is None else gp.n_dense
 
 
-def in_blocks(ask: Callable[..., Tensor], *rows: Tensor | None) -> Tensor:
+def in_blocks(ask: Callable[..., Tensor], rows: Rows, *more: Tensor | None) -> Tensor:
     """``ask`` in blocks of rows; answers have the rows last, and None stays None."""
-    first = rows[0]
-    assert first is not None
-    if len(first) <= ROWS_PER_BLOCK:
-        return ask(*rows)
-    count = -(-len(first) // ROWS_PER_BLOCK)
-    parts = [[None] * count if part is None else part.split(ROWS_PER_BLOCK) for part in rows]
-    return torch.cat([ask(*block) for block in zip(*parts, strict=True)], dim=-1)
+    if len(rows) <= ROWS_PER_BLOCK:
+        return ask(rows, *more)
+    count = -(-len(rows) // ROWS_PER_BLOCK)
+    parts = [[None] * count if part is None else part.split(ROWS_PER_BLOCK) for part in more]
+    blocks = zip(rows.split(ROWS_PER_BLOCK), *parts, strict=True)
+    return torch.cat([ask(*block) for block in blocks], dim=-1)
 
 
 def calibrated_of(model: FittedModel) -> Calibrated:

@@ -23,6 +23,7 @@ from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.models.model import Model
 from sharpgp.models.repeats import KnownInputs, SeenModel
+from sharpgp.rows import Rows
 
 #: Classes with fewer calibration points are pooled into one.
 MIN_ROWS_PER_CLASS = 10
@@ -37,7 +38,7 @@ _MAX_CLASSES = 1000
     parts=Several(ScoredPredictor),
     by=Maybe(type(None)),
     known=Maybe(KnownInputs),
-    transient={"n_cal": None, "rows": ABSENT},
+    transient={"n_cal": None, "places": ABSENT},
 )
 class ClassPredictor(ModelPredictor):
     r"""``value(x, beta_k(delta))`` for points of class ``k``.
@@ -71,7 +72,7 @@ class ClassPredictor(ModelPredictor):
     n_cal: int
     by: Callable[[Any], Any] | None = None
     known: KnownInputs | None = None
-    rows: list[Tensor] | None = None
+    places: list[Tensor] | None = None
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class ClassPredictor(ModelPredictor):
     ) -> Self:
         """Split a predictor's calibration points into classes, each with its scores."""
         function, columns = (by, ()) if callable(by) else (None, tuple(by))
-        X = predictor.X_cal
+        X = predictor.rows_cal
         classes, masks, others = _classes_of(X, columns, function)
         small = others if int(others.sum()) >= MIN_ROWS_PER_CLASS else torch.ones_like(others)
         parts = [predictor.at_rows(mask) for mask in [*masks, small]]
@@ -108,14 +109,14 @@ class ClassPredictor(ModelPredictor):
         if by is None:
             nothing = parts[0][0].X_cal.new_empty(0, 0)
             found = cls((), nothing, [part for part, _ in parts], None, known)
-            found.rows = [rows for _, rows in parts]
+            found.places = [rows for _, rows in parts]
             return found
         function, columns = (by, ()) if callable(by) else (None, tuple(by))
-        every = torch.cat([part.X_cal for part, _ in parts])
+        every = Rows.join(*(part.rows_cal for part, _ in parts))
         classes, _, _ = _classes_of(every, columns, function)
         crossed = []
         for (part, _), where in zip(parts, ("new", "known"), strict=True):
-            values = _values(part.X_cal, columns, function)
+            values = _values(part.rows_cal, columns, function)
             masks = [(values == one).all(-1) for one in classes]
             others = ~torch.stack([*masks, torch.zeros_like(values[:, 0]).bool()]).any(0)
             enough = [int(mask.sum()) >= MIN_ROWS_PER_CLASS for mask in [*masks, others]]
@@ -155,7 +156,7 @@ class ClassPredictor(ModelPredictor):
         """Whether the calibration points train the model, too."""
         return self.parts[0].in_training
 
-    def class_of(self, X: Tensor) -> Tensor:
+    def class_of(self, X: Rows) -> Tensor:
         """Index [T] of each point's class; ``K`` for points without a class of their own.
 
         Known inputs have the indices from ``K + 1`` on, in the same order.
@@ -167,14 +168,14 @@ class ClassPredictor(ModelPredictor):
             found = torch.where(same.any(-1), same.long().argmax(-1), K)
         return found if self.known is None else found + (K + 1) * (self.known.find(X) >= 0)
 
-    def quantiles(self, X: Tensor, delta: Tensor) -> Tensor:
+    def quantiles(self, X: Rows, delta: Tensor) -> Tensor:
         beta = torch.stack([part.ranks.beta(delta) for part in self.parts], -1)
         return self.model.value(X, beta[:, self.class_of(X)])
 
     def interval_ends(
-        self, X: Tensor, coverages: list[float], symmetric: bool | None, weights: Tensor | None
+        self, X: Rows, coverages: list[float], symmetric: bool | None, weights: Tensor | None
     ) -> Tensor:
-        out = X.new_empty(2, len(coverages), len(X))
+        out = X.X.new_empty(2, len(coverages), len(X))
         for part, rows in self._by_class(X):
             own = self._in_units_of(part, weights)
             own = None if own is None else own[rows]
@@ -187,7 +188,7 @@ class ClassPredictor(ModelPredictor):
             return weights
         return weights * (self.weights.max() / part.weights.max())
 
-    def distribution(self, X: Tensor) -> PredictiveDistribution:
+    def distribution(self, X: Rows) -> PredictiveDistribution:
         """At the levels of the largest class."""
         largest = max(self.parts, key=lambda part: part.n_cal)
         delta = largest.ranks.nodes().to(X.device)
@@ -211,7 +212,7 @@ class ClassPredictor(ModelPredictor):
             caution=partial(warn_if_unsupported, n_cal=self.n_cal),
         )
 
-    def _by_class(self, X: Tensor) -> list[tuple[ScoredPredictor, Tensor]]:
+    def _by_class(self, X: Rows) -> list[tuple[ScoredPredictor, Tensor]]:
         """The predictor of each class that occurs, and its rows."""
         of = self.class_of(X)
         found = [(part, (of == k).nonzero()[:, 0]) for k, part in enumerate(self.parts)]
@@ -228,7 +229,7 @@ class ClassPredictor(ModelPredictor):
     def can_be_rescored(self) -> bool:
         return all(part.can_be_rescored for part in self.parts)
 
-    def _updated(self, X: Tensor, y: Tensor, weights: Tensor | None) -> "ClassPredictor":
+    def _updated(self, X: Rows, y: Tensor, weights: Tensor | None) -> "ClassPredictor":
         trains = self.parts[0].in_training
         model = self.model.updated(X, y) if trains else self.model
         other = self._joined(X, y, weights, None, model)
@@ -236,14 +237,19 @@ class ClassPredictor(ModelPredictor):
             other.known = model.known
         return other
 
-    def _rescored(self, X: Tensor, y: Tensor, keep: int | None) -> "ClassPredictor":
-        return self._joined(X, y, self._new_weights(X, None), keep, self.model)
+    def _rescored(self, X: Rows, y: Tensor, keep: int | None) -> "ClassPredictor":
+        weights = None
+        if self.weights is not None and self.ratio is None:
+            weights = self.weights.mean().expand(len(X))
+        elif self.weights is not None:
+            weights = self._new_weights(X, None)
+        return self._joined(X, y, weights, keep, self.model)
 
     def _joined(
-        self, X: Tensor, y: Tensor, weights: Tensor | None, keep: int | None, model: Model
+        self, X: Rows, y: Tensor, weights: Tensor | None, keep: int | None, model: Model
     ) -> "ClassPredictor":
         other = copy.copy(self)
-        other.parts, other.rows, of = [], None, self.class_of(X)
+        other.parts, other.places, of = [], None, self.class_of(X)
         for k, part in enumerate(self.parts):
             rows = (of == k).nonzero()[:, 0]
             own = None if weights is None else weights[rows]
@@ -256,12 +262,12 @@ class ClassPredictor(ModelPredictor):
         other = copy.copy(self)
         if callable(sample_weight):
             other.parts = [part.weighted(sample_weight) for part in self.parts]
-        elif self.rows is None:
+        elif self.places is None:
             return super().weighted(sample_weight)
         else:
-            n = 1 + max(int(rows.max()) for rows in self.rows)
+            n = 1 + max(int(rows.max()) for rows in self.places)
             weights = as_weights(sample_weight, n_rows=max(n, np.size(sample_weight)))
-            pairs = zip(self.parts, self.rows, strict=True)
+            pairs = zip(self.parts, self.places, strict=True)
             other.parts = [part.weighted(weights[rows]) for part, rows in pairs]
         other._restored()
         return other
@@ -279,7 +285,7 @@ class ClassPredictor(ModelPredictor):
         """
         found, K = [], len(self.classes)
         for k, part in enumerate(self.parts):
-            own = self.class_of(part.X_cal) == k
+            own = self.class_of(part.rows_cal) == k
             if self.known is not None and self.in_training:  # all of their inputs are known
                 own = torch.ones_like(own)
                 if k <= K:
@@ -290,9 +296,10 @@ class ClassPredictor(ModelPredictor):
     def pooled(self) -> ScoredPredictor:
         """One predictor for all classes, from every point that counts, with its score."""
         rows = list(zip(self.parts, self.once(), strict=True))
-        X, y, scores = (
+        X = Rows.join(*(part.rows_cal[own] for part, own in rows))
+        y, scores = (
             torch.cat([getattr(part, name)[own] for part, own in rows])
-            for name in ("X_cal", "y_cal", "scores")
+            for name in ("y_cal", "scores")
         )
         weights = None
         if self.weights is not None:
@@ -309,7 +316,7 @@ class ClassPredictor(ModelPredictor):
             prefers_band=self.parts[-1].prefers_band,
         )
 
-    def _conditioned(self, X: Tensor, y: Tensor) -> Self:
+    def _conditioned(self, X: Rows, y: Tensor) -> Self:
         other = copy.copy(self)
         model = self.model.extended(X, y)
         other.parts = [part._with(model=model) for part in self.parts]
@@ -317,26 +324,25 @@ class ClassPredictor(ModelPredictor):
             other.known = model.known
         return other
 
-    def labelled_data(self) -> tuple[Tensor, Tensor]:
+    def labelled_data(self) -> tuple[Rows, Tensor]:
         """Training points, then the calibration points, each of them once."""
         model, last = self.model, self.parts[-1]
-        X, y, whole = model.X_train, model.y_train, False
+        rows, y, whole = model.rows, model.y_train, False
         if isinstance(model, SeenModel):
-            X, y, whole = model.X, model.y, True
+            rows, y, whole = Rows(model.X), model.y, True
         if last.in_training:
-            return (X, y) if whole else (last.X_cal, last.y_cal)
-        X_cal, y_cal = (
-            torch.cat([getattr(part, name) for part in self.parts]) for name in ("X_cal", "y_cal")
-        )
+            return (rows, y) if whole else (last.rows_cal, last.y_cal)
+        rows_cal = Rows.join(*(part.rows_cal for part in self.parts))
+        y_cal = torch.cat([part.y_cal for part in self.parts])
         if not whole or len(self.parts) > 2:  # a point may calibrate several parts
-            rows = equal_rows(torch.cat([X_cal, y_cal.unsqueeze(-1)], -1))
-            first = first_of_each(rows).to(X_cal.device)
-            X_cal, y_cal = X_cal[first], y_cal[first]
-        return torch.cat([X, X_cal]), torch.cat([y, y_cal])
+            labels = equal_rows(torch.cat([rows_cal.X, y_cal.unsqueeze(-1)], -1))
+            first = first_of_each(labels).to(rows_cal.device)
+            rows_cal, y_cal = rows_cal[first], y_cal[first]
+        return Rows.join(rows, rows_cal), torch.cat([y, y_cal])
 
 
 def _classes_of(
-    X: Tensor, columns: Sequence[int], by: Callable[[Any], Any] | None
+    X: Rows, columns: Sequence[int], by: Callable[[Any], Any] | None
 ) -> tuple[Tensor, list[Tensor], Tensor]:
     """Values [K, c] of the classes with enough points, their points, and all other points."""
     values = _values(X, columns, by)
@@ -357,11 +363,11 @@ def _classes_of(
     return classes[large], [where == k for k in large.nonzero()[:, 0].tolist()], small
 
 
-def _values(X: Tensor, columns: Sequence[int], by: Callable[[Any], Any] | None) -> Tensor:
+def _values(X: Rows, columns: Sequence[int], by: Callable[[Any], Any] | None) -> Tensor:
     """The values that define the class of each point [T, c]."""
     if by is None:
-        return X[:, list(columns)]
-    labels = np.asarray(by(X.detach().cpu().numpy()))
+        return X.X[:, list(columns)]
+    labels = np.asarray(by(X.X.detach().cpu().numpy()))
     if labels.shape != (len(X),) or labels.dtype.kind not in "biuf":
         raise InvalidInputError(
             f"by: expected a function that gives a number for each of {len(X)} rows, found "

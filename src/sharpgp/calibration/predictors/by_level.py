@@ -11,10 +11,11 @@ from sharpgp._tail import Tail
 from sharpgp.calibration import intervals
 from sharpgp.calibration.cautions import warn_if_unsupported, warn_of_tail
 from sharpgp.calibration.predictors.base import Calibrated
-from sharpgp.calibration.predictors.window import last_rows
+from sharpgp.calibration.predictors.window import last_of_rows, last_rows
 from sharpgp.calibration.ranks import centred_levels, table_levels
 from sharpgp.calibration.tails import outer_ranks, pooled_tail
 from sharpgp.distribution import PredictiveDistribution
+from sharpgp.rows import Rows
 
 # Intervals are closed. Ends move outward by this share of the width, so that rounding excludes no
 # point at an end.
@@ -24,15 +25,15 @@ _SLACK = 2e-10
 class LevelPredictor(Calibrated):
     """Predictions from quantiles at levels that ``C`` points support, bands, and tails."""
 
-    def location(self, X: Tensor) -> Tensor:
+    def location(self, X: Rows) -> Tensor:
         return self.posterior.mean(X)
 
     @abstractmethod
-    def quantiles_inside(self, X: Tensor, delta: Tensor) -> Tensor:
+    def quantiles_inside(self, X: Rows, delta: Tensor) -> Tensor:
         """Quantiles [K, T] at supported, increasing levels ``delta`` [K]."""
 
     @abstractmethod
-    def band(self, X: Tensor, coverage: float) -> tuple[Tensor, Tensor]:
+    def band(self, X: Rows, coverage: float) -> tuple[Tensor, Tensor]:
         """Lower and upper end [T] of the symmetric band ``mu -+ radius`` at a coverage."""
 
     @property
@@ -48,7 +49,7 @@ class LevelPredictor(Calibrated):
         """Levels [K] at which the distribution is tabulated."""
         return table_levels(self.n_cal).to(self.device)
 
-    def tail(self, X: Tensor) -> Tail | None:
+    def tail(self, X: Rows) -> Tail | None:
         """What lies beyond the outermost ranks at ``X``; None where every level is supported."""
         if self.n_cal is None:
             return None
@@ -57,11 +58,11 @@ class LevelPredictor(Calibrated):
         levels = torch.cat([ranks, C + 1 - ranks]).unique() / (C + 1)
         return pooled_tail(self.quantiles_inside(X, levels).mT, C)
 
-    def with_tail(self, X: Tensor, delta: Tensor) -> tuple[Tensor, Tail | None]:
+    def with_tail(self, X: Rows, delta: Tensor) -> tuple[Tensor, Tail | None]:
         """:meth:`quantiles_inside` and :meth:`tail` together: predictors may share work."""
         return self.quantiles_inside(X, delta), self.tail(X)
 
-    def quantiles(self, X: Tensor, delta: Tensor) -> Tensor:
+    def quantiles(self, X: Rows, delta: Tensor) -> Tensor:
         if self.n_cal is None or bool(supported(delta, self.n_cal).all()):
             return self.quantiles_inside(X, delta)
         first, last = 1.0 / (self.n_cal + 1), self.n_cal / (self.n_cal + 1)
@@ -73,14 +74,14 @@ class LevelPredictor(Calibrated):
         return known[position] - below + above
 
     def interval_ends(
-        self, X: Tensor, coverages: list[float], symmetric: bool | None, weights: Tensor | None
+        self, X: Rows, coverages: list[float], symmetric: bool | None, weights: Tensor | None
     ) -> Tensor:
         ends = torch.stack([self._interval(X, c, symmetric) for c in coverages], dim=1)
         lower, upper = ends[0].cummin(0).values, ends[1].cummax(0).values
         slack = _SLACK * (upper - lower)
         return torch.stack([lower - slack, upper + slack])
 
-    def distribution(self, X: Tensor) -> PredictiveDistribution:
+    def distribution(self, X: Rows) -> PredictiveDistribution:
         delta = self.table_levels()
         caution = None if self.n_cal is None else partial(warn_if_unsupported, n_cal=self.n_cal)
         quantiles, tail = self.with_tail(X, delta)
@@ -95,7 +96,7 @@ class LevelPredictor(Calibrated):
             self.n_cal is not None and not bool(supported(levels, self.n_cal).all())
         )
 
-    def _interval(self, X: Tensor, coverage: float, symmetric: bool | None) -> Tensor:
+    def _interval(self, X: Rows, coverage: float, symmetric: bool | None) -> Tensor:
         band = self._is_band(coverage, symmetric)
         if band and self.band_supported(coverage):
             return torch.stack(self.band(X, coverage))
@@ -122,20 +123,26 @@ class LevelPredictor(Calibrated):
 class HeldOutPredictor(LevelPredictor):
     """Its own quantile function, from calibration points ``X_cal`` [C, d], ``y_cal`` [C]."""
 
-    X_cal: Tensor
+    rows_cal: Rows
     y_cal: Tensor
 
     @abstractmethod
-    def calibrated_on(self, X: Tensor, y: Tensor) -> "HeldOutPredictor":
+    def calibrated_on(self, X: Rows, y: Tensor) -> "HeldOutPredictor":
         """The same with other calibration points; all else that the method learned is kept."""
 
-    def labelled_data(self) -> tuple[Tensor, Tensor]:
-        X, y = self.posterior.X_train, self.posterior.y_train
-        return torch.cat([X, self.X_cal]), torch.cat([y, self.y_cal])
+    @property
+    def X_cal(self) -> Tensor:
+        """Features [C, d] of the calibration points."""
+        return self.rows_cal.X
+
+    def labelled_data(self) -> tuple[Rows, Tensor]:
+        rows, y = self.posterior.rows, self.posterior.y_train
+        return Rows.join(rows, self.rows_cal), torch.cat([y, self.y_cal])
 
     @property
     def can_be_rescored(self) -> bool:
         return True
 
-    def _rescored(self, X: Tensor, y: Tensor, keep: int | None) -> "HeldOutPredictor":
-        return self.calibrated_on(last_rows(self.X_cal, X, keep), last_rows(self.y_cal, y, keep))
+    def _rescored(self, X: Rows, y: Tensor, keep: int | None) -> "HeldOutPredictor":
+        rows = last_of_rows(self.rows_cal, X, keep)
+        return self.calibrated_on(rows, last_rows(self.y_cal, y, keep))

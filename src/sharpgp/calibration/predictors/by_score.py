@@ -1,6 +1,7 @@
 """The predictor from scores: a model gives scores and values, ranks of scores give ``beta``."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
@@ -24,17 +25,18 @@ from sharpgp.calibration.predictors.covariate_shift import (
     require_positive,
     weights_at,
 )
-from sharpgp.calibration.predictors.window import last_rows, with_new_groups
+from sharpgp.calibration.predictors.window import last_of_rows, last_rows, with_new_groups
 from sharpgp.calibration.ranks import Ranks, WiderRanks
 from sharpgp.data.target_bounds import Bounds
 from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.models.laws import Law
 from sharpgp.models.model import HeldOut, Model
+from sharpgp.rows import Inputs, Rows, rows_of_earlier
 
 # Arguments of the constructor that are attributes of the same name.
 _ARGUMENTS = (
-    *("model", "X_cal", "y_cal", "scores", "weights", "groups", "labels", "drawn", "ratio"),
+    *("model", "rows_cal", "y_cal", "scores", "weights", "groups", "labels", "drawn", "ratio"),
     *("in_training", "draw", "prefers_band"),
 )
 # Ends move outward by this share of the location, so that rounding does not exclude their point.
@@ -44,7 +46,7 @@ _ROUNDING = 16 * torch.finfo(torch.float64).eps
 @stored(
     "ScoredPredictor",
     model=Model,
-    X_cal=Array("C d"),
+    rows_cal=Rows,
     y_cal=Array("C"),
     scores=Array("C"),
     prefers_band=bool,
@@ -58,6 +60,7 @@ _ROUNDING = 16 * torch.finfo(torch.float64).eps
     by_group=Maybe(Calibrated),
     law_cal=Maybe(Law),
     transient={"ranks": None, "n_cal": None},
+    earlier=rows_of_earlier,
 )
 class ScoredPredictor(ModelPredictor):
     r"""``Q(delta, x) = value(x, beta(delta))``, ``beta`` from ranks of scores.
@@ -87,7 +90,8 @@ class ScoredPredictor(ModelPredictor):
     Parameters
     ----------
     model : Model
-    X_cal, y_cal : Tensor [C, d], Tensor [C]
+    rows_cal : Rows or Tensor [C, d]
+    y_cal : Tensor [C]
         Calibration points, oldest first.
     scores : Tensor [C]
         Their scores under a model that has not seen them.
@@ -150,7 +154,7 @@ class ScoredPredictor(ModelPredictor):
     def __init__(
         self,
         model: Model,
-        X_cal: Tensor,
+        rows_cal: Inputs,
         y_cal: Tensor,
         scores: Tensor,
         *,
@@ -165,7 +169,7 @@ class ScoredPredictor(ModelPredictor):
         held: Law | None = None,
     ) -> None:
         self.model = model
-        self.X_cal, self.y_cal, self.scores = X_cal, y_cal, scores
+        self.rows_cal, self.y_cal, self.scores = Rows.of(rows_cal), y_cal, scores
         self.weights = None if weights is None else require_positive(weights)
         self.groups, self.labels, self.drawn, self.ratio = groups, labels, drawn, ratio
         self.in_training, self.draw, self.law_cal = in_training, draw, held
@@ -178,15 +182,15 @@ class ScoredPredictor(ModelPredictor):
 
     @classmethod
     def from_model(
-        cls, model: Model, X_cal: Tensor, y_cal: Tensor, *, draw: float | None = None
+        cls, model: Model, rows: Inputs, y_cal: Tensor, *, draw: float | None = None
     ) -> Self:
         """Predictor from the scores of points that the model has not seen."""
-        return cls(model, X_cal, y_cal, model.score(X_cal, y_cal), draw=draw)
+        return cls(model, rows, y_cal, model.score(rows, y_cal), draw=draw)
 
     @classmethod
     def from_training(cls, model: Model, held: HeldOut) -> Self:
         """Predictor from the scores of training points, each under fits without it."""
-        data = model.X_train[held.rows], model.y_train[held.rows], held.scores
+        data = model.rows[held.rows], model.y_train[held.rows], held.scores
         return cls(model, *data, in_training=True, held=held.law)
 
     def _rank(self) -> None:
@@ -201,12 +205,18 @@ class ScoredPredictor(ModelPredictor):
         self.n_cal = self.ranks.n
 
     def _restored(self) -> None:
-        agree("features", self.X_cal.shape[1], self.model.n_features)
+        agree("features", self.rows_cal.n_features, self.model.n_features)
+        agree("calibration rows", len(self.rows_cal), len(self.scores))
         agree("draw in [0, 1)", self.draw is None or 0.0 <= self.draw < 1.0, True)
         if self.weights is not None:
             right = bool((self.weights >= 0).all() and self.weights.max() > 0)
             agree("sign of weights", right, True)
         self._rank()
+
+    @property
+    def X_cal(self) -> Tensor:
+        """Features [C, d] of the calibration points."""
+        return self.rows_cal.X
 
     @property
     def n_effective(self) -> float:
@@ -243,15 +253,15 @@ class ScoredPredictor(ModelPredictor):
                 "X, y: expected test data, found none; a model that was fitted by an earlier "
                 "version or updated does not keep its out-of-fold predictions"
             )
-        return self.model.law(self.X_cal)
+        return self.model.law(self.rows_cal)
 
     # -------------------------------------------------------------- answers
 
-    def quantiles(self, X: Tensor, delta: Tensor) -> Tensor:
+    def quantiles(self, X: Rows, delta: Tensor) -> Tensor:
         return self.model.value(X, self.ranks.beta(delta).unsqueeze(-1))
 
     def interval_ends(
-        self, X: Tensor, coverages: list[float], symmetric: bool | None, weights: Tensor | None
+        self, X: Rows, coverages: list[float], symmetric: bool | None, weights: Tensor | None
     ) -> Tensor:
         law = self.law(X)
         scores = torch.cat(self._end_scores(coverages, symmetric, weights))
@@ -273,7 +283,7 @@ class ScoredPredictor(ModelPredictor):
             upper.append(torch.where(band, radius, high))
         return torch.stack(lower), torch.stack(upper)
 
-    def distribution(self, X: Tensor) -> PredictiveDistribution:
+    def distribution(self, X: Rows) -> PredictiveDistribution:
         delta = self.ranks.nodes()
         law, tail = self.law(X), self.ranks.tail
         table = self.ranks.table(delta).unsqueeze(-1)
@@ -312,31 +322,37 @@ class ScoredPredictor(ModelPredictor):
 
     @property
     def can_be_rescored(self) -> bool:
-        """True, unless new points would need weights that they do not have."""
-        return self.weights is None or self.ratio is not None
+        """True: a further point whose weight is unknown has the mean weight."""
+        return True
 
-    def _updated(self, X: Tensor, y: Tensor, weights: Tensor | None) -> "ScoredPredictor":
+    def _updated(self, X: Rows, y: Tensor, weights: Tensor | None) -> "ScoredPredictor":
         # If calibration points also train, the present model scores the new points before it learns
         # from them.
         model = self.model.updated(X, y) if self.in_training else self.model
         other = self._joined(X, y, weights, None, model)
         if self.by_group is not None:  # each of them is of a new group
-            of_none = torch.cat([X, X.new_full((len(X), 1), -1.0)], 1)
+            of_none = replace(X, unit=torch.full_like(y, -1, dtype=torch.long))
             other.by_group = self.by_group._updated(of_none, y, weights)._bounded(self.bounds)
         return other
 
-    def _rescored(self, X: Tensor, y: Tensor, keep: int | None) -> "ScoredPredictor":
-        return self._joined(X, y, self._new_weights(X, None), keep, self.model)
+    def _rescored(self, X: Rows, y: Tensor, keep: int | None) -> "ScoredPredictor":
+        return self._joined(X, y, self._usual_weights(X), keep, self.model)
+
+    def _usual_weights(self, X: Rows) -> Tensor | None:
+        """Weights [n] of further points: those of the function, else the mean of the known ones."""
+        if self.weights is None or self.ratio is not None:
+            return self._new_weights(X, None)
+        return self.weights.mean().expand(len(X))
 
     def _joined(
-        self, X: Tensor, y: Tensor, weights: Tensor | None, keep: int | None, model: Model
+        self, X: Rows, y: Tensor, weights: Tensor | None, keep: int | None, model: Model
     ) -> "ScoredPredictor":
         scores = last_rows(self.scores, self.model.score(X, y), keep)
         if weights is not None and self.weights is not None:
             weights = last_rows(self.weights, weights, keep)
         return self._with(
             model=model,
-            X_cal=last_rows(self.X_cal, X, keep),
+            rows_cal=last_of_rows(self.rows_cal, X, keep),
             y_cal=last_rows(self.y_cal, y, keep),
             scores=scores,
             weights=weights,
@@ -371,7 +387,7 @@ class ScoredPredictor(ModelPredictor):
             )
         ratio = sample_weight if callable(sample_weight) else None
         if ratio is not None:
-            weights = weights_at(self.X_cal, ratio)
+            weights = weights_at(self.rows_cal, ratio)
         else:
             n, device = len(self.scores), self.model.device
             weights = as_weights(sample_weight, n_rows=n, device=device)
@@ -394,21 +410,21 @@ class ScoredPredictor(ModelPredictor):
 
     def at_rows(self, mask: Tensor) -> "ScoredPredictor":
         """The same from some of the calibration points [C]."""
-        of_rows = ("X_cal", "y_cal", "scores", "weights", "groups", "labels", "drawn")
+        of_rows = ("rows_cal", "y_cal", "scores", "weights", "groups", "labels", "drawn")
         every = {name: getattr(self, name) for name in of_rows}
         kept = {name: None if value is None else value[mask] for name, value in every.items()}
         if kept["drawn"] is not None and not bool(kept["drawn"].any()):
             kept["drawn"] = None
         return self._with(**kept, held=None)
 
-    def labelled_data(self) -> tuple[Tensor, Tensor]:
+    def labelled_data(self) -> tuple[Rows, Tensor]:
         """Training points, then the calibration points that are not among them."""
-        X, y = self.model.X_train, self.model.y_train
+        rows, y = self.model.rows, self.model.y_train
         if self.in_training:
-            return (X, y) if self.labels is None else (self.X_cal, self.y_cal)
-        return torch.cat([X, self.X_cal]), torch.cat([y, self.y_cal])
+            return (rows, y) if self.labels is None else (self.rows_cal, self.y_cal)
+        return Rows.join(rows, self.rows_cal), torch.cat([y, self.y_cal])
 
-    def _conditioned(self, X: Tensor, y: Tensor) -> "ScoredPredictor":
+    def _conditioned(self, X: Rows, y: Tensor) -> "ScoredPredictor":
         return self._with(model=self.model.extended(X, y))
 
     def _with(self, **changed: Any) -> Self:

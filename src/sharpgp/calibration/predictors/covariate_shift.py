@@ -9,13 +9,14 @@ from torch import Tensor
 
 from sharpgp._validation import as_weights
 from sharpgp.exceptions import InvalidInputError
+from sharpgp.rows import Inputs, Rows
 
 #: ``(X (n, d)) -> weights (n,)``, both NumPy arrays; and weights, as given or by such a function.
 Ratio = Callable[[np.ndarray], ArrayLike]
 Weights = ArrayLike | Ratio
 
 
-def weights_at(X: Tensor, ratio: Ratio) -> Tensor:
+def weights_at(X: Inputs, ratio: Ratio) -> Tensor:
     """Weights from a function of the inputs [n, d].
 
     Examples
@@ -24,7 +25,8 @@ def weights_at(X: Tensor, ratio: Ratio) -> Tensor:
     >>> weights_at(torch.ones(3, 1, dtype=torch.float64), lambda X: 2 * X[:, 0]).tolist()
     [2.0, 2.0, 2.0]
     """
-    return as_weights(ratio(X.cpu().numpy()), n_rows=X.shape[0], device=X.device)
+    X = Rows.of(X).X
+    return as_weights(ratio(X.cpu().numpy()), n_rows=len(X), device=X.device)
 
 
 def require_positive(weights: Tensor) -> Tensor:
@@ -38,7 +40,7 @@ def require_positive(weights: Tensor) -> Tensor:
 
 
 def weights_to_predict(
-    X: Tensor, sample_weight: Any, weights: Tensor | None, ratio: Ratio | None
+    X: Rows, sample_weight: Any, weights: Tensor | None, ratio: Ratio | None
 ) -> Tensor | None:
     """Weights [T] of test points, in units of the largest of the calibration ``weights`` [C].
 
@@ -47,11 +49,11 @@ def weights_to_predict(
     found = _given(X, sample_weight, weights, ratio)
     if weights is None:
         return None
-    return X.new_ones(X.shape[0]) if found is None else found / weights.max()
+    return X.X.new_ones(len(X)) if found is None else found / weights.max()
 
 
 def weights_to_learn(
-    X: Tensor, sample_weight: Any, weights: Tensor | None, ratio: Ratio | None
+    X: Rows, sample_weight: Any, weights: Tensor | None, ratio: Ratio | None
 ) -> Tensor | None:
     """Weights [n] of new calibration points; None without weights."""
     found = _given(X, sample_weight, weights, ratio)
@@ -64,7 +66,7 @@ def weights_to_learn(
 
 
 def _given(
-    X: Tensor, sample_weight: Any, weights: Tensor | None, ratio: Ratio | None
+    X: Rows, sample_weight: Any, weights: Tensor | None, ratio: Ratio | None
 ) -> Tensor | None:
     if sample_weight is None:
         return None if weights is None or ratio is None else weights_at(X, ratio)
@@ -73,4 +75,4 @@ def _given(
             "sample_weight: expected a model that was calibrated with weights, found one "
             "without; give them to fit, too"
         )
-    return as_weights(sample_weight, n_rows=X.shape[0], device=X.device)
+    return as_weights(sample_weight, n_rows=len(X), device=X.device)

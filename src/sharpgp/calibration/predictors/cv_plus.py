@@ -13,6 +13,7 @@ from sharpgp.calibration.predictors.by_level import LevelPredictor
 from sharpgp.calibration.tails import pooled_tail
 from sharpgp.gp.compute import block_entries
 from sharpgp.models.model import Model
+from sharpgp.rows import Rows
 
 
 @stored(
@@ -81,10 +82,10 @@ class PlusPredictor(ModelPredictor, LevelPredictor):
         low, high = whole_rank(lower, N, up=False), whole_rank(upper, N, up=True)
         return (low / (N + 1) if low >= 1 else lower), (high / (N + 1) if high <= N else upper)
 
-    def quantiles_inside(self, X: Tensor, delta: Tensor) -> Tensor:
+    def quantiles_inside(self, X: Rows, delta: Tensor) -> Tensor:
         return self.with_tail(X, delta)[0]
 
-    def with_tail(self, X: Tensor, delta: Tensor) -> tuple[Tensor, Tail]:
+    def with_tail(self, X: Rows, delta: Tensor) -> tuple[Tensor, Tail]:
         """Both from the sorted values at every point."""
         h = rank(delta, self.n_cal)
         below = h.floor().clamp(1, self.n_cal - 1).long()
@@ -96,7 +97,7 @@ class PlusPredictor(ModelPredictor, LevelPredictor):
             tails.append(pooled_tail(ordered, self.n_cal))
         return torch.cat(blocks).mT, Tail(torch.cat([t.scale for t in tails]), tails[0].degrees)
 
-    def band(self, X: Tensor, coverage: float) -> tuple[Tensor, Tensor]:
+    def band(self, X: Rows, coverage: float) -> tuple[Tensor, Tensor]:
         k = whole_rank(coverage, self.n_cal, up=True)
         ends = []
         for block in X.split(max(1, block_entries(X.device) // self.n_cal)):
@@ -109,11 +110,11 @@ class PlusPredictor(ModelPredictor, LevelPredictor):
         lower, upper = torch.cat(ends, dim=-1)
         return lower, upper
 
-    def _conditioned(self, X: Tensor, y: Tensor) -> "PlusPredictor":
+    def _conditioned(self, X: Rows, y: Tensor) -> "PlusPredictor":
         fits = [fit.extended(X, y) for fit in self.fits]
         return PlusPredictor(self.model.extended(X, y), fits, self.scores)
 
-    def _pooled(self, X: Tensor, scores: list[Tensor]) -> Tensor:
+    def _pooled(self, X: Rows, scores: list[Tensor]) -> Tensor:
         """``value_k(x, z_i)`` [T, N] for the scores of all parts."""
         parts = []
         for fit, z in zip(self.fits, scores, strict=True):

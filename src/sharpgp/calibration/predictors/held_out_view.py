@@ -12,6 +12,7 @@ from sharpgp.exceptions import InvalidInputError
 from sharpgp.models.laws import Law, joined
 from sharpgp.models.model import Model
 from sharpgp.models.wrapper import WrappedModel
+from sharpgp.rows import Inputs, Rows
 
 
 class HeldOutView(ClassPredictor):
@@ -44,7 +45,8 @@ class HeldOutView(ClassPredictor):
                 "points that the model has not seen, as with calibration='cv' or 'exact'"
             )
         rows = list(zip(parts, once, strict=True))
-        self.X_cal = torch.cat([part.X_cal[own] for part, own in rows])
+        self.rows_cal = Rows.join(*(part.rows_cal[own] for part, own in rows))
+        self.X_cal = self.rows_cal.X
         self.y_cal = torch.cat([part.y_cal[own] for part, own in rows])
         law = joined([part.held_out().take(own.nonzero()[:, 0]) for part, own in rows])
         model = _HeldOutModel(calibrated.model, law)
@@ -58,23 +60,24 @@ class HeldOutView(ClassPredictor):
             self._weights = torch.cat(own_weights) / calibrated.weights.max()
         self.bounds = calibrated.bounds
 
-    def class_of(self, X: Tensor) -> Tensor:
-        return self._class[X[:, 0].long()]
+    def class_of(self, X: Rows) -> Tensor:
+        return self._class[X.X[:, 0].long()]
 
-    def _test_weights(self, X: Tensor, sample_weight: Any) -> Tensor | None:
-        return None if self.weights is None else self._weights[X[:, 0].long()]
+    def _test_weights(self, X: Rows, sample_weight: Any) -> Tensor | None:
+        return None if self.weights is None else self._weights[X.X[:, 0].long()]
 
-    def _features(self, X: Any) -> Tensor:
+    def rows(self, X: Any) -> Rows:
         """Numbers of the calibration points, in place of their features."""
         if len(X) != len(self.y_cal):
             raise InvalidInputError(
                 f"X: expected all {len(self.y_cal)} calibration points, found {len(X)}"
             )
-        return torch.arange(len(X), dtype=torch.float64, device=self.model.device)[:, None]
+        numbers = torch.arange(len(X), dtype=torch.float64, device=self.model.device)
+        return Rows(numbers[:, None])
 
-    _near_features = _features
+    _near_features = rows
 
-    def _columns_of(self, X: Tensor) -> Tensor:
+    def _columns_of(self, X: Rows) -> Tensor:
         return self.X_cal
 
 
@@ -85,11 +88,11 @@ class _HeldOutModel(WrappedModel):
         self.model, self.scores, self._law = model, model.scores, law
         self.rounding = model.rounding
 
-    def law(self, X: Tensor) -> Law:
-        return self._law.take(X[:, 0].long())
+    def law(self, rows: Inputs) -> Law:
+        return self._law.take(Rows.of(rows).X[:, 0].long())
 
-    def extended(self, X: Tensor, y: Tensor) -> Model:
-        return self.model.extended(X, y)
+    def extended(self, rows: Inputs, y: Tensor) -> Model:
+        return self.model.extended(rows, y)
 
-    def updated(self, X: Tensor, y: Tensor) -> Model:
-        return self.model.updated(X, y)
+    def updated(self, rows: Inputs, y: Tensor) -> Model:
+        return self.model.updated(rows, y)

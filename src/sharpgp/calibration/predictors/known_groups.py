@@ -8,6 +8,7 @@ rows left out while the other rows of their group stay.  New groups are predicte
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -23,21 +24,30 @@ from sharpgp.models.model import HeldOut, Learner, Model, held_out_of
 from sharpgp.models.pool import PooledModel
 from sharpgp.models.repeats import KnownInputs, label_means, own_variance
 from sharpgp.models.wrapper import WrappedModel
+from sharpgp.rows import Inputs, Rows
 
 
 @stored("KnownGroups", X=Array("L d"), transient={"_numbers": None, "_order": None})
 class KnownGroups(KnownInputs):
-    """Known groups by number; the last feature of a point is its group, -1 if unknown.
+    """Known groups by number, which are the units of rows; -1 if unknown.
 
     Examples
     --------
-    >>> KnownGroups(torch.zeros(1, 1)).find(torch.tensor([[0.5, 3.0], [0.5, -1.0]])).tolist()
+    >>> rows = Rows(torch.zeros(2, 1), unit=torch.tensor([3, -1]))
+    >>> KnownGroups(torch.zeros(1, 1)).find(rows).tolist()
     [3, -1]
     """
 
-    def find(self, X: Tensor) -> Tensor:
-        """Number [T] of each point's group."""
-        return X.detach()[:, -1].long()
+    def find(self, rows: Inputs) -> Tensor:
+        """Number [T] of each row's group."""
+        return group_of(Rows.of(rows))
+
+
+def group_of(rows: Rows) -> Tensor:
+    """Group [T] of each row; -1 for a row of unknown unit."""
+    if rows.unit is None:
+        return torch.full((len(rows),), -1, dtype=torch.long, device=rows.device)
+    return rows.unit
 
 
 @stored(
@@ -50,7 +60,7 @@ class KnownGroups(KnownInputs):
     transient={"_fits": None},
 )
 class GroupModel(WrappedModel):
-    """A model whose last feature is the number of a known group, or -1.
+    """A model of rows whose units are numbers of known groups, or -1.
 
     Parameters
     ----------
@@ -79,12 +89,9 @@ class GroupModel(WrappedModel):
         """Scores of the model."""
         return self.model.scores
 
-    @property
-    def n_features(self) -> int:
-        return self.model.n_features + 1
-
-    def law(self, X: Tensor) -> Law:
-        of, rows = X.detach()[:, -1].long(), X[:, :-1]
+    def law(self, rows: Inputs) -> Law:
+        rows = Rows.of(rows)
+        of = group_of(rows)
         part = torch.where(of >= 0, self.part_of[of], -1)
         which = part.unique().tolist() or [-1]  # an empty set of rows has a law, too
         places = [(part == k).nonzero()[:, 0] for k in which]
@@ -108,13 +115,13 @@ class GroupModel(WrappedModel):
             self._fits[part] = without_part(self.model, rest, part, n_parts)
         return self._fits[part]
 
-    def extended(self, X: Tensor, y: Tensor) -> "GroupModel":
+    def extended(self, rows: Inputs, y: Tensor) -> "GroupModel":
         """What is known of groups stays."""
-        return self._around(self.model.extended(X[:, :-1], y))
+        return self._around(self.model.extended(Rows.of(rows).without("unit"), y))
 
-    def updated(self, X: Tensor, y: Tensor) -> "GroupModel":
+    def updated(self, rows: Inputs, y: Tensor) -> "GroupModel":
         """What is known of groups stays."""
-        return self._around(self.model.updated(X[:, :-1], y))
+        return self._around(self.model.updated(Rows.of(rows).without("unit"), y))
 
     def _around(self, model: Model) -> "GroupModel":
         more = self.parts.new_full((len(model.y_train) - len(self.parts),), -1)
@@ -179,7 +186,7 @@ def known_groups(
     groups_cal : Tensor [C]
         Of the points that calibrate it.
     """
-    X, y = model.X_train, model.y_train
+    X, y = model.rows, model.y_train
     parts = torch.full_like(groups, -1)
     for k, (_, test) in enumerate(pairs):
         parts[test] = k
@@ -191,7 +198,7 @@ def known_groups(
     rows, z, of = X[held.rows], held.scores, groups[held.rows]
     targets = y[held.rows]
     if not found.in_training:
-        rows, targets = torch.cat([rows, found.X_cal]), torch.cat([targets, found.y_cal])
+        rows, targets = Rows.join(rows, found.rows_cal), torch.cat([targets, found.y_cal])
         z, of = torch.cat([z, found.scores]), torch.cat([of, groups_cal])
     count = of.bincount(minlength=int(groups.max()) + 1)
     several = count[of] > 1
@@ -220,17 +227,14 @@ def known_groups(
     moved, scale = law(others, rest)
     scores = (z[several] - moved) / scale
 
-    def numbered(X: Tensor, numbers: Tensor) -> Tensor:
-        return torch.cat([X, numbers.to(X).unsqueeze(-1)], -1)
-
     known = ScoredPredictor(
         by_group,
-        numbered(rows[several], of[several]),
+        replace(rows[several], unit=of[several]),
         targets[several],
         scores,
         in_training=found.in_training,
     )
-    of_none = numbered(found.X_cal, torch.full_like(found.y_cal, -1.0))
-    new = found._with(model=by_group, X_cal=of_none, held=None)
+    of_none = replace(found.rows_cal, unit=torch.full_like(found.y_cal, -1, dtype=torch.long))
+    new = found._with(model=by_group, rows_cal=of_none, held=None)
     both = [(part, torch.arange(len(part.scores))) for part in (new, known)]
-    return ClassPredictor.seen_or_new(both, KnownGroups(X[:1]))
+    return ClassPredictor.seen_or_new(both, KnownGroups(X.X[:1]))

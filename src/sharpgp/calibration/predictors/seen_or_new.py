@@ -27,6 +27,7 @@ from sharpgp.exceptions import warn
 from sharpgp.models.laws import Law
 from sharpgp.models.model import HeldOut, Model
 from sharpgp.models.repeats import Repeats, SeenModel
+from sharpgp.rows import Rows
 
 # If every row trains, inputs that occur once represent new inputs alone from this number on.
 _MIN_SINGLE_INPUTS = 20
@@ -36,7 +37,7 @@ def from_held_out(
     model: Model,
     without: Callable[[], HeldOut | None],
     repeats: Repeats,
-    X: Tensor,
+    X: Rows,
     y: Tensor,
     *,
     draw: float | None = None,
@@ -73,7 +74,7 @@ def from_held_out(
         )
         new = drawn
     rows = new.nonzero()[:, 0]
-    labels = equal_rows(X[new, : repeats.inputs.shape[1]]).to(X.device)
+    labels = equal_rows(X.X[new]).to(X.device)
     if len(labels.unique()) < 2:  # with a single input, only rows can be ranked
         labels = torch.arange(len(rows), device=rows.device)
     if draw is not None:
@@ -112,7 +113,7 @@ def from_left_out(model: Model, held: HeldOut, repeats: Repeats) -> Calibrated:
     """
     labels, count = repeats.labels, repeats.count()
     place = repeats.by_input(held)[labels]
-    if repeats.known_noise:
+    if repeats.noise is not None:
         return _single_rows(model, held.law, place, repeats)
     tested = place >= 0
     several = (tested & (count[labels] > 1)).nonzero()[:, 0]
@@ -157,16 +158,17 @@ def _single_rows(model: Model, law: Law, place: Tensor, repeats: Repeats) -> Cal
 
     ``place`` [N]: position of each row's input in ``law``; -1 without one.
     """
-    labels, own, groups = repeats.labels, repeats.X[:, -1], repeats.groups
+    labels, own, groups = repeats.labels, repeats.noise, repeats.groups
+    assert own is not None
     merged = 1.0 / own.new_zeros(int(labels.max()) + 1).index_add(0, labels, 1.0 / own)
-    means = torch.cat([repeats.inputs, merged[labels].unsqueeze(-1)], -1)
+    single, means = Rows(repeats.X, own), Rows(repeats.X, merged[labels])
     with torch.no_grad():  # added noise of a single row, in the model's own units
-        more = model.law(repeats.X).spread.square() - model.law(means).spread.square()
+        more = model.law(single).spread.square() - model.law(means).spread.square()
     rows = (place >= 0).nonzero()[:, 0]
     law = law.take(place[rows])
     factor = (1.0 + more[rows] / law.spread.square()).sqrt()
     scores = law.changed(factor=factor).score(repeats.y[rows])
-    data = model, repeats.X[rows], repeats.y[rows], scores
+    data = model, single[rows], repeats.y[rows], scores
     if groups is not None:
         return ScoredPredictor(*data, in_training=True).for_groups(groups[rows])
     return ScoredPredictor(*data, in_training=True, labels=labels[rows])

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from sharpgp.rows import Rows
+
 
 def last_rows(old: Tensor, new: Tensor, keep: int | None) -> Tensor:
     """Old rows followed by new ones; only the last ``keep``, if given.
@@ -13,6 +15,12 @@ def last_rows(old: Tensor, new: Tensor, keep: int | None) -> Tensor:
     [3, 4]
     """
     both = torch.cat([old, new])
+    return both if keep is None else both[-keep:]
+
+
+def last_of_rows(old: Rows, new: Rows, keep: int | None) -> Rows:
+    """The same for rows with their roles."""
+    both = Rows.join(old, new)
     return both if keep is None else both[-keep:]
 
 

@@ -14,6 +14,7 @@ from sharpgp.gp.kernels.covariance import NOISE
 from sharpgp.gp.posterior import Start
 from sharpgp.gp.sparse.posterior import InducingPosterior, SparsePosterior
 from sharpgp.gp.sparse.training import retrain_sparse
+from sharpgp.rows import Inputs
 
 
 class _Parts(NamedTuple):
@@ -50,16 +51,16 @@ class FitcPosterior(InducingPosterior):
 
     _kept: tuple[Tensor, list[_Parts]] | None = None
 
-    def mean(self, X: Tensor) -> Tensor:
-        return self._means(self.theta_R.unsqueeze(0), X)[0]
+    def mean(self, rows: Inputs) -> Tensor:
+        return self._means(self.theta_R.unsqueeze(0), rows)[0]
 
-    def sigma(self, theta: Tensor, X: Tensor) -> Tensor:
-        S = self.x_units.forward(X)
-        prior = self.covariance.diag(theta, S) + theta[:, NOISE, None]
+    def sigma(self, theta: Tensor, rows: Inputs) -> Tensor:
+        inside = self._inward(rows)
+        S, prior = inside.X, self.covariance.prior(theta, inside)
         levels = []
         for row, parts in zip(theta, self._parts(theta), strict=True):
             reduction = []
-            for block in S.split(self._rows()):
+            for block in S.split(self._rows_per_block()):
                 a = self._whitened(row, parts.L, block)
                 b = torch.linalg.solve_triangular(parts.LB, a, upper=False)
                 reduction.append(a.square().sum(-2) - b.square().sum(-2))
@@ -79,8 +80,8 @@ class FitcPosterior(InducingPosterior):
             sigmas.append(diagonal.rsqrt())
         return self.y_units.back(torch.stack(means)), torch.stack(sigmas) * self.y_units.scale
 
-    def moments(self, theta: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
-        return self._means(theta, X), self.sigma(theta, X)
+    def moments(self, theta: Tensor, rows: Inputs) -> tuple[Tensor, Tensor]:
+        return self._means(theta, rows), self.sigma(theta, rows)
 
     def log_likelihood(self) -> float:
         """That of ``N(0, Q + diag(lambda))``."""
@@ -92,26 +93,26 @@ class FitcPosterior(InducingPosterior):
         constant = 0.5 * self.n_train * math.log(2.0 * math.pi)
         return self._per_point((-0.5 * square - half_log_determinant - constant).unsqueeze(0))
 
-    def retrained(self, X: Tensor, y: Tensor, *, start: Start = "same") -> "FitcPosterior":
+    def retrained(self, rows: Inputs, y: Tensor, *, start: Start = "same") -> "FitcPosterior":
         """By Titsias' bound, as gpytorch trains its SGPR."""
-        data = self.X_train, self.y_train, self.covariance, self.theta_R, self.inducing
+        data = self.rows, self.y_train, self.covariance, self.theta_R, self.inducing
         sparse = SparsePosterior(
             *data, x_units=self.x_units, y_units=self.y_units, training=self.training
         )
-        again = retrain_sparse(sparse, X, y, start)
-        given = X, y, again.covariance, again.theta_R, again.inducing
+        again = retrain_sparse(sparse, rows, y, start)
+        given = rows, y, again.covariance, again.theta_R, again.inducing
         return FitcPosterior(
             *given, x_units=again.x_units, y_units=again.y_units, training=again.training
         )
 
-    def _means(self, theta: Tensor, X: Tensor) -> Tensor:
-        S = self.x_units.forward(X)
+    def _means(self, theta: Tensor, rows: Inputs) -> Tensor:
+        S = self._inward(rows).X
         levels = []
         for row, parts in zip(theta, self._parts(theta), strict=True):
             right = parts.V @ (parts.precision * self._y)
             weights = torch.cholesky_solve(right.unsqueeze(-1), parts.LB)
             weights = torch.linalg.solve_triangular(parts.L.mT, weights, upper=True)
-            blocks = S.split(self._rows())
+            blocks = S.split(self._rows_per_block())
             Ks = (self.covariance.matrix(row.unsqueeze(0), block, self._Z)[0] for block in blocks)
             levels.append(torch.cat([(K @ weights).squeeze(-1) for K in Ks]))
         return self.y_units.back(torch.stack(levels))
@@ -138,5 +139,5 @@ class FitcPosterior(InducingPosterior):
         a: Tensor = torch.linalg.solve_triangular(L, Ks, upper=False)
         return a
 
-    def _rows(self) -> int:
+    def _rows_per_block(self) -> int:
         return max(1, block_entries(self.device) // len(self._Z))

@@ -1,6 +1,7 @@
 """A posterior with any fixed map of its inputs and any fixed prior mean."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Self
 
 from torch import Tensor
@@ -8,6 +9,7 @@ from torch import Tensor
 from sharpgp._forwarded import forwarded
 from sharpgp.gp.posterior import DataPosterior
 from sharpgp.gp.wrappers.wrapper import WrappedPosterior
+from sharpgp.rows import Inputs, Rows
 
 #: From inputs [T, d] to inputs [T, d'], or to a prior mean [T].
 Map = Callable[[Tensor], Tensor]
@@ -35,14 +37,14 @@ class MappedPosterior(WrappedPosterior):
         self._X, self._y = X, y
         self._map, self._prior_mean = inputs, prior_mean
 
-    def _around(self, base: DataPosterior, X: Tensor, y: Tensor) -> Self:
-        return type(self)(base, X, y, self._map, self._prior_mean)
+    def _around(self, base: DataPosterior, rows: Rows, y: Tensor) -> Self:
+        return type(self)(base, rows.X, y, self._map, self._prior_mean)
 
-    def _inputs(self, X: Tensor) -> Tensor:
-        return self._map(X)
+    def _inputs(self, rows: Rows) -> Rows:
+        return replace(rows, X=self._map(rows.X))
 
-    def _targets(self, X: Tensor, y: Tensor) -> Tensor:
-        return y - self._prior_mean(self._map(X))
+    def _targets(self, rows: Rows, y: Tensor) -> Tensor:
+        return y - self._prior_mean(self._map(rows.X))
 
     @property
     def n_features(self) -> int:
@@ -52,11 +54,15 @@ class MappedPosterior(WrappedPosterior):
     def input_range(self) -> tuple[Tensor, Tensor]:
         return self._X.amin(0), self._X.amax(0)
 
-    X_train = forwarded("_X")
+    @property
+    def rows(self) -> Rows:
+        """The GP's rows, before the map."""
+        return replace(self.base.rows, X=self._X)
+
     y_train = forwarded("_y")
 
-    def mean(self, X: Tensor) -> Tensor:
-        Z = self._map(X)
+    def mean(self, rows: Inputs) -> Tensor:
+        Z = self._map(Rows.of(rows).X)
         return self._prior_mean(Z) + self.base.mean(Z)
 
     def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:

@@ -24,6 +24,7 @@ from sharpgp.gp.dense import cholesky
 from sharpgp.gp.kernels.covariance import NOISE, Covariance
 from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.scaling import Affine
+from sharpgp.rows import Inputs, Rows
 
 
 class VariationalPosterior(Posterior):
@@ -87,21 +88,22 @@ class VariationalPosterior(Posterior):
         Z = self._units.back(self._Z)
         return Z.amin(0), Z.amax(0)
 
-    def mean(self, X: Tensor) -> Tensor:
+    def mean(self, rows: Inputs) -> Tensor:
         theta = self.theta_R.unsqueeze(0)
         L = self._factor(theta)
         parts = []
-        for Z in self._units.forward(X).split(self._rows(1)):
+        for Z in self._units.forward(Rows.of(rows).X).split(self._rows(1)):
             a = torch.linalg.solve_triangular(
                 L, self.covariance.matrix(theta, self._Z, Z), upper=False
             )
             parts.append(self._prior_mean(Z) + self._scale * (self._m @ a[0]))
         return torch.cat(parts)
 
-    def sigma(self, theta: Tensor, X: Tensor) -> Tensor:
+    def sigma(self, theta: Tensor, rows: Inputs) -> Tensor:
+        rows = Rows.of(rows)
         L = self._factor(theta)
         parts = []
-        for Z in self._units.forward(X).split(self._rows(len(theta))):
+        for Z in self._units.forward(rows.X).split(self._rows(len(theta))):
             a = torch.linalg.solve_triangular(
                 L, self.covariance.matrix(theta, self._Z, Z), upper=False
             )
@@ -109,7 +111,8 @@ class VariationalPosterior(Posterior):
             variance = prior - a.square().sum(-2) + (a * (self._S @ a)).sum(-2)
             # Rounding may take a near-noiseless variance below zero; it is never exactly zero.
             parts.append(torch.maximum(variance, 1e-12 * prior.detach()))
-        return torch.cat(parts, -1).sqrt() * self._scale
+        sigma = torch.cat(parts, -1).sqrt() * self._scale
+        return sigma if rows.noise is None else (sigma.square() + rows.noise).sqrt()
 
     def _factor(self, theta: Tensor) -> Tensor:
         K = self.covariance.matrix(theta, self._Z)

@@ -18,12 +18,12 @@ from sharpgp.exceptions import NumericalError
 from sharpgp.gp.compute import MAX_ROWS_BATCHED, block_entries
 from sharpgp.gp.dense import (
     JITTER_SCHEDULE,
-    add_to_diagonal,
     leave_one_out,
     log_marginal_likelihood,
     posterior_variance,
 )
 from sharpgp.gp.kernels.covariance import NOISE, Covariance
+from sharpgp.rows import Inputs, Rows
 
 # Number of blocks of entries in a block of rows of a square matrix: operations on these use all
 # threads of a CPU.
@@ -32,7 +32,7 @@ _BLOCKS = {"cpu": 64, "cuda": 4}
 _SMALL_TRIANGLE = 1024
 
 
-def loo_of(covariance: Covariance, theta: Tensor, X: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+def loo_of(covariance: Covariance, theta: Tensor, rows: Inputs, y: Tensor) -> tuple[Tensor, Tensor]:
     """Leave-one-out residuals and variances [K, N]; see :func:`dense.leave_one_out`.
 
     Examples
@@ -44,15 +44,17 @@ def loo_of(covariance: Covariance, theta: Tensor, X: Tensor, y: Tensor) -> tuple
     >>> residual.shape
     torch.Size([1, 5])
     """
-    if len(X) <= MAX_ROWS_BATCHED:
-        Ky = add_to_diagonal(covariance.matrix(theta, X), theta[:, NOISE])
-        return leave_one_out(Ky, y.expand(len(theta), -1))
-    parts = [_LeaveOneOut.apply(row, covariance, X, y) for row in theta]
+    rows = Rows.of(rows)
+    if len(rows) <= MAX_ROWS_BATCHED:
+        return leave_one_out(covariance.of_observations(theta, rows), y.expand(len(theta), -1))
+    parts = [_LeaveOneOut.apply(one, covariance, rows, y) for one in theta]
     residual, variance = (torch.stack(part) for part in zip(*parts, strict=True))
     return residual, variance
 
 
-def variance_of(covariance: Covariance, theta: Tensor, X: Tensor, S: Tensor, kss: Tensor) -> Tensor:
+def variance_of(
+    covariance: Covariance, theta: Tensor, rows: Inputs, S: Tensor, kss: Tensor
+) -> Tensor:
     """Posterior variances [K, T] at ``S``; see :func:`dense.posterior_variance`.
 
     With few training points also differentiable in ``S``.
@@ -65,14 +67,15 @@ def variance_of(covariance: Covariance, theta: Tensor, X: Tensor, S: Tensor, kss
     >>> variance_of(Stationary("rbf", 1), theta, X, X[:2], torch.ones(1, 2).double()).shape
     torch.Size([1, 2])
     """
-    if len(X) <= MAX_ROWS_BATCHED:
-        Ky = add_to_diagonal(covariance.matrix(theta, X), theta[:, NOISE])
-        return posterior_variance(Ky, covariance.matrix(theta, X, S), kss)
-    rows = zip(theta, kss, strict=True)
-    return torch.stack([_Variance.apply(row, prior, covariance, X, S) for row, prior in rows])
+    rows = Rows.of(rows)
+    if len(rows) <= MAX_ROWS_BATCHED:
+        Ky = covariance.of_observations(theta, rows)
+        return posterior_variance(Ky, covariance.matrix(theta, rows.X, S), kss)
+    pairs = zip(theta, kss, strict=True)
+    return torch.stack([_Variance.apply(one, prior, covariance, rows, S) for one, prior in pairs])
 
 
-def likelihood_of(covariance: Covariance, theta: Tensor, X: Tensor, y: Tensor) -> Tensor:
+def likelihood_of(covariance: Covariance, theta: Tensor, rows: Inputs, y: Tensor) -> Tensor:
     """Log marginal likelihoods [K]; see :func:`dense.log_marginal_likelihood`.
 
     Examples
@@ -83,28 +86,29 @@ def likelihood_of(covariance: Covariance, theta: Tensor, X: Tensor, y: Tensor) -
     >>> likelihood_of(Stationary("rbf", 1), theta, X, X[:, 0]).shape
     torch.Size([1])
     """
-    if len(X) > MAX_ROWS_BATCHED:
-        return torch.stack([_LogLikelihood.apply(row, covariance, X, y) for row in theta])
-    Ky = add_to_diagonal(covariance.matrix(theta, X), theta[:, NOISE])
+    rows = Rows.of(rows)
+    if len(rows) > MAX_ROWS_BATCHED:
+        return torch.stack([_LogLikelihood.apply(one, covariance, rows, y) for one in theta])
+    Ky = covariance.of_observations(theta, rows)
     return log_marginal_likelihood(Ky, y.expand(len(theta), -1))
 
 
-def factor_of(covariance: Covariance, theta: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
+def factor_of(covariance: Covariance, theta: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
     """Cholesky factor [N, N] of the data's covariance under one ``theta`` [P], and the jitter.
 
     The covariance is computed in blocks and overwritten by its factor; if it has to be
     factorised again with more jitter, it is computed again.
     """
+    X, one = rows.X, theta.unsqueeze(0)
     with torch.no_grad():
-        rows = theta.unsqueeze(0)
-        prior = covariance.diag(rows, X)[0] + theta[NOISE] * (covariance.relative_noise(X) - 1.0)
-        scale = prior.mean() + theta[NOISE]
+        prior = covariance.prior(one, rows)[0]
+        scale = prior.mean()
         for relative in JITTER_SCHEDULE:
             A = torch.empty(len(X), len(X), dtype=X.dtype, device=X.device)
             for block in _row_blocks(len(X), X.device):
-                A[block] = covariance.matrix(rows, X[block], X)[0]
+                A[block] = covariance.matrix(one, X[block], X)[0]
             # Distances in blocks are not exactly zero on the diagonal.
-            A.diagonal().copy_(prior + theta[NOISE] + relative * scale)
+            A.diagonal().copy_(prior + relative * scale)
             # LAPACK works in place on columns; the transpose of a symmetric matrix has them.
             info = torch.zeros((), dtype=torch.int32, device=X.device)
             torch.linalg.cholesky_ex(A.mT, out=(A.mT, info))
@@ -169,15 +173,15 @@ def _square_triangle(W: Tensor) -> None:
 class _LeaveOneOut(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, theta: Tensor, covariance: Covariance, X: Tensor, y: Tensor
+        ctx: Any, theta: Tensor, covariance: Covariance, rows: Rows, y: Tensor
     ) -> tuple[Tensor, Tensor]:
-        Ki = invert_factor(factor_of(covariance, theta, X)[0])
+        Ki = invert_factor(factor_of(covariance, theta, rows)[0])
         variance = 1.0 / Ki.diagonal()
         alpha = Ki @ y
         residual = alpha * variance
         if ctx.needs_input_grad[0]:
             ctx.save_for_backward(theta, Ki, alpha, variance, residual)
-            ctx.covariance, ctx.X = covariance, X
+            ctx.covariance, ctx.X = covariance, rows.X
         return residual, variance
 
     @staticmethod
@@ -200,16 +204,16 @@ class _LeaveOneOut(torch.autograd.Function):
 class _Variance(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, theta: Tensor, kss: Tensor, covariance: Covariance, X: Tensor, S: Tensor
+        ctx: Any, theta: Tensor, kss: Tensor, covariance: Covariance, rows: Rows, S: Tensor
     ) -> Tensor:
-        L = factor_of(covariance, theta, X)[0]
-        V = covariance.matrix(theta.unsqueeze(0), X, S)[0]
+        L = factor_of(covariance, theta, rows)[0]
+        V = covariance.matrix(theta.unsqueeze(0), rows.X, S)[0]
         V = torch.linalg.solve_triangular(L, V, upper=False)
         variance = kss - V.square().sum(0)
         if ctx.needs_input_grad[0]:
             U = torch.linalg.solve_triangular(L.mT, V, upper=True)
             ctx.save_for_backward(theta, U)
-            ctx.covariance, ctx.X, ctx.S = covariance, X, S
+            ctx.covariance, ctx.X, ctx.S = covariance, rows.X, S
         return variance
 
     @staticmethod
@@ -227,12 +231,12 @@ class _Variance(torch.autograd.Function):
 
 class _LogLikelihood(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, theta: Tensor, covariance: Covariance, X: Tensor, y: Tensor) -> Tensor:
-        L = factor_of(covariance, theta, X)[0]
+    def forward(ctx: Any, theta: Tensor, covariance: Covariance, rows: Rows, y: Tensor) -> Tensor:
+        L = factor_of(covariance, theta, rows)[0]
         alpha = torch.cholesky_solve(y.unsqueeze(-1), L).squeeze(-1)
         half_log_determinant = L.diagonal().log().sum()
         ctx.save_for_backward(theta, L, alpha)
-        ctx.covariance, ctx.X = covariance, X
+        ctx.covariance, ctx.X = covariance, rows.X
         constant = 0.5 * len(y) * math.log(2.0 * math.pi)
         return -0.5 * (y @ alpha) - half_log_determinant - constant
 
@@ -258,7 +262,7 @@ def _contracted(
     total = torch.zeros_like(theta)
     for rows in _row_blocks(len(X), X.device):
         G, n = block(rows), rows.stop - rows.start
-        total[NOISE] += G.diagonal() @ covariance.relative_noise(X[rows])
+        total[NOISE] += G.diagonal().sum()
         G[:, n:] *= 2.0  # once for the block below the diagonal
         total += _kernel_gradient(covariance, theta, X[rows], X[rows.start :], G)
     return total

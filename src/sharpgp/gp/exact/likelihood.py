@@ -12,9 +12,10 @@ from sharpgp.gp.dense import cholesky
 from sharpgp.gp.exact.in_blocks import likelihood_of
 from sharpgp.gp.kernels.covariance import NOISE, Covariance
 from sharpgp.gp.kernels.fixed_points import FixedPoints
+from sharpgp.rows import Inputs, Rows
 
 
-def likelihood_at(covariance: Covariance, X: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+def likelihood_at(covariance: Covariance, rows: Inputs) -> Callable[[Tensor, Tensor], Tensor]:
     """The log marginal likelihood as a function of ``theta`` [P] and targets [N].
 
     See :func:`sharpgp.gp.dense.log_marginal_likelihood`; here value and gradient are computed
@@ -29,19 +30,20 @@ def likelihood_at(covariance: Covariance, X: Tensor) -> Callable[[Tensor, Tensor
     >>> round(likelihood(theta, X[:, 0]).item(), 3)
     -2.424
     """
-    if len(X) > MAX_ROWS_BATCHED:
-        return lambda theta, y: likelihood_of(covariance, theta.unsqueeze(0), X, y)[0]
-    work = _Workspace(covariance.fix_points(X), X)
+    rows = Rows.of(rows)
+    if len(rows) > MAX_ROWS_BATCHED:
+        return lambda theta, y: likelihood_of(covariance, theta.unsqueeze(0), rows, y)[0]
+    work = _Workspace(covariance.fix_points(rows.X), rows)
     return lambda theta, y: _Likelihood.apply(theta, y, work)
 
 
 class _Workspace:
-    """Memory for the likelihood of targets at ``X`` [N, d]: one matrix, worked on in place."""
+    """Memory for the likelihood of targets of rows [N]: one matrix, worked on in place."""
 
-    def __init__(self, kernel: FixedPoints, X: Tensor) -> None:
-        self._kernel = kernel
-        self._work = X.new_empty(len(X), len(X))
-        self._info = torch.zeros((), dtype=torch.int32, device=X.device)
+    def __init__(self, kernel: FixedPoints, rows: Rows) -> None:
+        self._kernel, self._own_noise = kernel, rows.noise
+        self._work = rows.X.new_empty(len(rows), len(rows))
+        self._info = torch.zeros((), dtype=torch.int32, device=rows.device)
 
     def evaluate(self, theta: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The value, its gradient for ``theta`` [P], and ``Ky^-1 y`` [N]."""
@@ -56,6 +58,8 @@ class _Workspace:
         by_noise = 0.5 * (alpha @ alpha - inverse.diagonal().sum())
         # The part of Ky in sum_ij G_ij k_ij is known: 1/2 (y' Ky^-1 y - N).
         total = 0.5 * (alpha @ y - len(y)) - noise * by_noise
+        if self._own_noise is not None:
+            total -= 0.5 * (alpha.square() - inverse.diagonal()) @ self._own_noise
         gradient = self._kernel.contracted(inverse, alpha, total)
         gradient[NOISE] += by_noise
         return value, gradient, alpha
@@ -76,6 +80,8 @@ class _Workspace:
     def _covariance(self, theta: Tensor) -> Tensor:
         self._kernel.matrix(theta, self._work)
         self._work.diagonal().add_(theta[NOISE])
+        if self._own_noise is not None:
+            self._work.diagonal().add_(self._own_noise)
         return self._work
 
 

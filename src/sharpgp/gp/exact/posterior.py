@@ -16,11 +16,12 @@ from sharpgp.gp.compute import (
     side_by_side,
     threads_for,
 )
-from sharpgp.gp.dense import add_to_diagonal, cholesky, loo_given_factor, variance_given_factor
+from sharpgp.gp.dense import cholesky, loo_given_factor, variance_given_factor
 from sharpgp.gp.exact.in_blocks import factor_of, likelihood_of, loo_of, variance_of
 from sharpgp.gp.kernel_posterior import DERIVED, STORED, KernelPosterior
 from sharpgp.gp.kernels.covariance import NOISE
 from sharpgp.gp.scaling import Affine
+from sharpgp.rows import Inputs, Rows, rows_of_earlier
 
 # Blocks of factors of several ``theta`` that are kept between predictions.
 _KEPT = 4
@@ -35,6 +36,7 @@ Answer = TypeVar("Answer")
 @stored(
     "ExactPosterior",
     **STORED,
+    earlier=rows_of_earlier,
     transient=DERIVED | {"_weights": None, "_factors": None, "_left_out": None},
 )
 class ExactPosterior(KernelPosterior):
@@ -42,11 +44,12 @@ class ExactPosterior(KernelPosterior):
 
     ``mu(x) = k(x)' Ky^-1 y`` under ``theta_R`` and
     ``sigma^2(theta, x) = k(x, x) + noise - k(x)' Ky^-1 k(x)`` under ``theta``, where
-    ``Ky = K(theta) + noise I`` on the training points.
+    ``Ky = K(theta) + noise I`` on the training points.  Noise is that of ``theta``, plus a row's
+    own where that is known.
 
     Parameters
     ----------
-    X : Tensor [N, d]
+    X : Rows or Tensor [N, d]
     y : Tensor [N]
         Training data in the user's units.
     covariance : Covariance
@@ -72,20 +75,20 @@ class ExactPosterior(KernelPosterior):
     _factors: tuple[Tensor, Tensor] | None = None
     _left_out: tuple[Tensor, Tensor, Tensor] | None = None
 
-    def mean(self, X: Tensor) -> Tensor:
+    def mean(self, rows: Inputs) -> Tensor:
         theta, weights = self.theta_R.unsqueeze(0), self.weights
         blocks = self._by_blocks(
-            lambda block: self.covariance.matrix(theta, block, self._X)[0] @ weights,
-            self.x_units.forward(X),
+            lambda block: self.covariance.matrix(theta, block.X, self._X)[0] @ weights,
+            self._inward(rows),
         )
         return self.y_units.back(torch.cat(blocks))
 
-    def _by_blocks(self, ask: Callable[[Tensor], Answer], Z: Tensor) -> list[Answer]:
+    def _by_blocks(self, ask: Callable[[Rows], Answer], rows: Rows) -> list[Answer]:
         """Of blocks of points, side by side, one thread each, unless one is worth all threads."""
         in_turn = self.device.type != "cpu" or self.n_train > MAX_ROWS_ONE_THREAD
-        rows = self._rows_per_block(1) if in_turn else min(_ROWS, self._rows_per_block(1))
+        size = self._rows_per_block(1) if in_turn else min(_ROWS, self._rows_per_block(1))
         with threads_for(self.n_train):
-            return side_by_side(ask, Z.split(rows), in_turn=in_turn)
+            return side_by_side(ask, list(rows.split(size)), in_turn=in_turn)
 
     @property
     def weights(self) -> Tensor:
@@ -96,8 +99,8 @@ class ExactPosterior(KernelPosterior):
                 self._weights = torch.cholesky_solve(self._y.unsqueeze(-1), L).squeeze(-1)
         return self._weights
 
-    def sigma(self, theta: Tensor, X: Tensor) -> Tensor:
-        Z = self.x_units.forward(X)
+    def sigma(self, theta: Tensor, rows: Inputs) -> Tensor:
+        Z = self._inward(rows)
         levels = self._levels_per_block()
         if theta.requires_grad or theta.shape[0] <= levels:
             variance = self._variance(theta, Z)
@@ -105,14 +108,14 @@ class ExactPosterior(KernelPosterior):
             variance = torch.cat([self._variance(part, Z) for part in theta.split(levels)])
         return variance.sqrt() * self.y_units.scale
 
-    def mean_and_sigma(self, X: Tensor) -> tuple[Tensor, Tensor]:
+    def mean_and_sigma(self, rows: Inputs) -> tuple[Tensor, Tensor]:
         """Covariances with training points are shared."""
-        theta, Z = self.theta_R.unsqueeze(0), self.x_units.forward(X)
+        theta, Z = self.theta_R.unsqueeze(0), self._inward(rows)
         L, weights = self._factor(theta), self.weights
 
-        def moments(block: Tensor) -> tuple[Tensor, Tensor]:
-            Ks = self.covariance.matrix(theta, block, self._X)
-            prior = self.covariance.diag(theta, block) + theta[:, NOISE, None]
+        def moments(block: Rows) -> tuple[Tensor, Tensor]:
+            Ks = self.covariance.matrix(theta, block.X, self._X)
+            prior = self.covariance.prior(theta, block)
             return Ks[0] @ weights, _positive(variance_given_factor(L, Ks.mT, prior), prior)[0]
 
         found = self._by_blocks(moments, Z)
@@ -136,12 +139,8 @@ class ExactPosterior(KernelPosterior):
         if kept is not None and torch.equal(kept[0], theta) and self.n_train <= MAX_ROWS_BATCHED:
             residual, variance = loo_given_factor(kept[1], self._y)
         else:
-            residual, variance = loo_of(self.covariance, theta, self._X, self._y)
+            residual, variance = loo_of(self.covariance, theta, self.rows_standardised, self._y)
         mean = self.y_units.back(self._y - residual)
-        # Predictions are for observations of usual weight, whatever weight the point left out has.
-        variance = variance - theta[:, NOISE, None] * (
-            self.covariance.relative_noise(self._X) - 1.0
-        )
         return mean, variance.sqrt() * self.y_units.scale
 
     def jitter(self, theta: Tensor) -> Tensor:
@@ -155,19 +154,19 @@ class ExactPosterior(KernelPosterior):
                 out[k] = cholesky(Ky)[1][0] / Ky.diagonal(dim1=-2, dim2=-1).mean()
         return out
 
-    def moments(self, theta: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
-        Z = self.x_units.forward(X)
+    def moments(self, theta: Tensor, rows: Inputs) -> tuple[Tensor, Tensor]:
+        Z = self._inward(rows)
         whole = len(theta) * self.n_train**2 <= _KEPT * block_entries(self.device)
         size = len(theta) if whole else self._levels_per_block()
         parts = [self._moments(part, Z) for part in theta.split(size)]
         mean, variance = (torch.cat(part) for part in zip(*parts, strict=True))
         return self.y_units.back(mean), variance.sqrt() * self.y_units.scale
 
-    def _moments(self, theta: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
+    def _moments(self, theta: Tensor, Z: Rows) -> tuple[Tensor, Tensor]:
         L = self._factor(theta)
         weights = torch.cholesky_solve(self._y.expand(len(theta), -1).unsqueeze(-1), L)
-        Ks = self.covariance.matrix(theta, self._X, Z)
-        prior = self.covariance.diag(theta, Z) + theta[:, NOISE, None]
+        Ks = self.covariance.matrix(theta, self._X, Z.X)
+        prior = self.covariance.prior(theta, Z)
         variance = _positive(variance_given_factor(L, Ks, prior), prior)
         return (Ks.mT @ weights).squeeze(-1), variance
 
@@ -220,12 +219,13 @@ class ExactPosterior(KernelPosterior):
     def log_likelihood(self) -> float:
         theta = self.theta_R.unsqueeze(0)
         with torch.no_grad():
-            return self._per_point(likelihood_of(self.covariance, theta, self._X, self._y))
+            rows = self.rows_standardised
+            return self._per_point(likelihood_of(self.covariance, theta, rows, self._y))
 
-    def _variance(self, theta: Tensor, Z: Tensor) -> Tensor:
-        prior = self.covariance.diag(theta, Z) + theta[:, NOISE, None]
+    def _variance(self, theta: Tensor, rows: Rows) -> Tensor:
+        Z, prior = rows.X, self.covariance.prior(theta, rows)
         if theta.requires_grad:
-            variance = variance_of(self.covariance, theta, self._X, Z, prior)
+            variance = variance_of(self.covariance, theta, self.rows_standardised, Z, prior)
         else:
             L = self._factor(theta)
             blocks = zip(
@@ -241,7 +241,7 @@ class ExactPosterior(KernelPosterior):
         return _positive(variance, prior)
 
     def _covariance_of_data(self, theta: Tensor) -> Tensor:
-        return add_to_diagonal(self.covariance.matrix(theta, self._X), theta[:, NOISE])
+        return self.covariance.of_observations(theta, self.rows_standardised)
 
     def _factor(self, theta: Tensor) -> Tensor:
         """Cholesky factors for ``theta``; the last ones are kept, as predictions come in blocks."""
@@ -250,7 +250,7 @@ class ExactPosterior(KernelPosterior):
             with torch.no_grad(), threads_for(self.n_train):
                 if len(theta) == 1 and self.n_train > MAX_ROWS_BATCHED:
                     self._factors = None  # one matrix at a time
-                    L, jitter = factor_of(self.covariance, theta[0], self._X)
+                    L, jitter = factor_of(self.covariance, theta[0], self.rows_standardised)
                     L = L.unsqueeze(0)
                 else:
                     L, jitter = cholesky(self._covariance_of_data(theta))

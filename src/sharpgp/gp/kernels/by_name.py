@@ -1,7 +1,7 @@
 """Covariances from kernel names or gpytorch kernels."""
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 from sharpgp.exceptions import InvalidInputError
@@ -9,7 +9,6 @@ from sharpgp.gp.directions import Directions
 from sharpgp.gp.kernels.additive import Additive
 from sharpgp.gp.kernels.covariance import STATIONARY, Covariance, Named, Stationary
 from sharpgp.gp.kernels.few_lengthscales import FewLengthscales
-from sharpgp.gp.kernels.known_noise import KnownNoise, Weighted
 from sharpgp.gp.kernels.laplace import Laplace
 from sharpgp.gp.kernels.sums import Sum
 from sharpgp.gp.ties import Ties, as_ties
@@ -31,15 +30,11 @@ class NamedKernel:
     """A kernel's name, and what its features are.
 
     ``ties`` says which of them share a lengthscale (:mod:`sharpgp.gp.ties`), or how many
-    directions have one of their own (:mod:`sharpgp.gp.directions`), ``known_noise`` whether there
-    is one more, the noise variance of each observation, ``weighted`` whether it is the logarithm
-    of its relative noise.
+    directions have one of their own (:mod:`sharpgp.gp.directions`).
     """
 
     name: str
     ties: Ties | Directions | None = None
-    known_noise: bool = False
-    weighted: bool = False
 
 
 #: What names a covariance.
@@ -58,32 +53,17 @@ def is_gpytorch_kernel(base: Any) -> "TypeGuard[gpytorch.kernels.Kernel]":
     return theirs is not None and isinstance(base, theirs.kernels.Kernel)
 
 
-def named(
-    kernel: Kernel,
-    ties: Ties | Directions | None,
-    known_noise: bool = False,
-    weighted: bool = False,
-) -> Kernel:
-    """A named kernel with ties, or for known noise, or for weights.
-
-    A gpytorch kernel keeps the lengthscales it was built with, and cannot take noise or weights.
+def named(kernel: Kernel, ties: Ties | Directions | None) -> Kernel:
+    """A named kernel with ties; a gpytorch kernel keeps the lengthscales it was built with.
 
     Examples
     --------
     >>> named("rbf", (0, 1, 1)), named("rbf", None)
-    (NamedKernel(name='rbf', ties=(0, 1, 1), known_noise=False, weighted=False), 'rbf')
+    (NamedKernel(name='rbf', ties=(0, 1, 1)), 'rbf')
     """
-    if not isinstance(kernel, str):
-        if known_noise or weighted:
-            raise InvalidInputError(
-                f"{'noise' if known_noise else 'sample_weight'}: expected one of the kernels "
-                f"{', '.join(KERNELS)}, found {type(kernel).__name__}"
-            )
-        return kernel
     if not isinstance(ties, Directions):
         ties = as_ties(ties)
-    plain = ties is None and not (known_noise or weighted)
-    return kernel if plain else NamedKernel(kernel, ties, known_noise, weighted)
+    return kernel if ties is None or not isinstance(kernel, str) else NamedKernel(kernel, ties)
 
 
 def make_covariance(kernel: Kernel, n_features: int) -> Covariance:
@@ -96,11 +76,6 @@ def make_covariance(kernel: Kernel, n_features: int) -> Covariance:
     """
     ties: Ties | Directions | None = None
     if isinstance(kernel, NamedKernel):
-        if kernel.known_noise or kernel.weighted:
-            plain = replace(kernel, known_noise=False, weighted=False)
-            base = make_covariance(plain, n_features - 1)
-            assert isinstance(base, Named)
-            return Weighted(base) if kernel.weighted else KnownNoise(base)
         ties = kernel.ties
         kernel = kernel.name
     if isinstance(kernel, str):
@@ -132,9 +107,6 @@ def kernel_of(covariance: Covariance, *, learned: bool = False) -> Kernel:
     >>> kernel_of(make_covariance("matern52", 2))
     'matern52'
     """
-    if isinstance(covariance, KnownNoise):
-        weighted, base = covariance.weighted, covariance.base
-        return named(base.kind, _given_ties(base, learned), not weighted, weighted)
     if isinstance(covariance, Named):
         return named(covariance.kind, _given_ties(covariance, learned))
     from sharpgp.gp.kernels.from_gpytorch import FromGPyTorch

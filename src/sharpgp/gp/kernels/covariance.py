@@ -7,12 +7,13 @@ name share one interface with any gpytorch kernel, see :mod:`sharpgp.gp.kernels.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from sharpgp._stored import Maybe, Several, agree, stored
+from sharpgp.gp.dense import add_each_to_diagonal, add_to_diagonal
 from sharpgp.gp.directions import Directions
 from sharpgp.gp.kernels.fixed_points import ByAutograd, FixedPoints
 from sharpgp.gp.kernels.stationary import (
@@ -25,6 +26,7 @@ from sharpgp.gp.kernels.stationary import (
 from sharpgp.gp.priors import LengthscalePrior, penalty_of
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.ties import Ties, are_ties, as_ties, per_feature
+from sharpgp.rows import Rows
 
 if TYPE_CHECKING:
     import gpytorch
@@ -42,19 +44,11 @@ class Covariance(ABC):
 
     names: tuple[str, ...]
     ties: Ties | None = None
-    #: Whether the last feature is the variance of each observation's noise.
-    known_noise: ClassVar[bool] = False
-    #: Whether the last feature is the logarithm of each observation's relative noise.
-    weighted: ClassVar[bool] = False
 
     @property
     def sharing(self) -> Ties | Directions | None:
         """Ties of features; or which directions have a lengthscale of their own."""
         return self.ties
-
-    def relative_noise(self, X: Tensor) -> Tensor:
-        """Noise variances of observations at ``X`` [N, d], in units of ``theta``'s, [N]."""
-        return X.new_ones(len(X))
 
     @abstractmethod
     def matrix(self, theta: Tensor, X1: Tensor, X2: Tensor | None = None) -> Tensor:
@@ -63,6 +57,18 @@ class Covariance(ABC):
     @abstractmethod
     def diag(self, theta: Tensor, X: Tensor) -> Tensor:
         """Prior variances ``k(theta, x, x)`` [K, T], without noise."""
+
+    def of_observations(self, theta: Tensor, rows: Rows) -> Tensor:
+        """Covariances [K, N, N] of observations: with the noise of ``theta`` and of the rows."""
+        K, noise = self.matrix(theta, rows.X), theta[:, NOISE]
+        if rows.noise is None:
+            return add_to_diagonal(K, noise)
+        return add_each_to_diagonal(K, noise.unsqueeze(-1) + rows.noise)
+
+    def prior(self, theta: Tensor, rows: Rows) -> Tensor:
+        """Prior variances [K, T] of observations, noise included."""
+        variance = self.diag(theta, rows.X) + theta[:, NOISE, None]
+        return variance if rows.noise is None else variance + rows.noise
 
     def fix_points(self, X: Tensor) -> FixedPoints:
         """``k(theta, X, X)``, to be evaluated for many ``theta``."""
@@ -78,8 +84,8 @@ class Covariance(ABC):
         """Length ``P`` of ``theta``."""
         return len(self.names)
 
-    def units(self, X: Tensor, y_units: Affine) -> Affine:
-        """Standardised units of inputs [N, d], where targets have theirs."""
+    def units(self, X: Tensor) -> Affine:
+        """Standardised units of inputs [N, d]."""
         return Affine.standardising(X, self.ties)
 
     def reaching(self, Z: Tensor) -> "Covariance":

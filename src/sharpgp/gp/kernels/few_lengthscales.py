@@ -63,7 +63,7 @@ class FewLengthscales(ConstantVariance):
     sharing = forwarded("directions")
     n_lengthscales = forwarded("directions.n_lengthscales")
 
-    def units(self, X: Tensor, y_units: Affine) -> Affine:
+    def units(self, X: Tensor) -> Affine:
         return Affine.standardising(X, self.directions.ties or None)
 
     def penalty(self, prior: LengthscalePrior | None, Z: Tensor) -> Callable[[Tensor], Any]:

@@ -11,7 +11,12 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from sharpgp.gp.compute import block_entries
-from sharpgp.gp.dense import add_to_diagonal, cholesky, log_marginal_likelihood
+from sharpgp.gp.dense import (
+    add_each_to_diagonal,
+    add_to_diagonal,
+    cholesky,
+    log_marginal_likelihood,
+)
 from sharpgp.gp.kernels.covariance import NOISE, Named
 from sharpgp.gp.sparse.whitening import Data, by_rows, join, row_blocks, solve
 
@@ -103,7 +108,7 @@ class Conditionals:
         self._data, self._rows, self._theta = data, landmarks, theta
         self._covariance, self._S = data.covariance, data.X[landmarks]
         if len(landmarks):
-            Ky = add_to_diagonal(self._covariance.matrix(theta, self._S), theta[:, NOISE])
+            Ky = self._covariance.of_observations(theta, data.take(landmarks))
             self._L = cholesky(Ky)[0]
         else:
             self._L = theta.new_empty(len(theta), 0, 0)
@@ -119,6 +124,7 @@ class Conditionals:
     ) -> tuple[Tensor, Tensor]:
         """Mean and variance [K, T] of observations at ``X`` [T, d], given rows ``near`` [T, m].
 
+        Points have the noise of ``theta``, and none of their own.
         In blocks of points; with gradients, blocks are recomputed in the backward pass instead of
         being kept.
 
@@ -130,6 +136,8 @@ class Conditionals:
         left_out : Tensor [T], optional
             Number of the landmark that a point is not conditioned on, -1 for none.
         """
+        if not len(X):
+            return (none := self._L.new_empty(len(self._theta), 0)), none
         gradients = torch.is_grad_enabled() and (self._L.requires_grad or X.requires_grad)
         c = solve(self._L, self._data.y[self._rows].expand(len(self._theta), -1).unsqueeze(-1))
         kept = None if gradients else self._white
@@ -181,9 +189,13 @@ class Conditionals:
         if J.requires_grad or W.requires_grad:
             J = torch.baddbmm(J.flatten(0, 1), *products, alpha=-1.0).view_as(J)
             J = add_to_diagonal(J, noise)
+            if self._data.noise is not None:
+                J = add_each_to_diagonal(J, self._noise_of(near))
         else:
             J.view(-1, m + 1, m + 1).baddbmm_(*products, alpha=-1.0)
             J.diagonal(dim1=-2, dim2=-1).add_(noise.unsqueeze(-1))
+            if self._data.noise is not None:
+                J.diagonal(dim1=-2, dim2=-1).add_(self._noise_of(near))
         R, r, variance = J[..., :m, :m], J[..., :m, m:], J[..., m, m]
         rest, mean = (W.flatten(1, 2) @ c).unflatten(1, W.shape[1:3]).split([m, 1], 2)
         rest = self._data.y[near].unsqueeze(-1) - rest
@@ -205,6 +217,11 @@ class Conditionals:
         # Rounding may take a near-noiseless variance below zero; it is never exactly zero.
         prior = self._covariance.diag(theta, X) + theta[:, NOISE, None]
         return mean, torch.maximum(variance, 1e-12 * prior.detach())
+
+    def _noise_of(self, near: Tensor) -> Tensor:
+        """The own noise [T, m + 1] of neighbours [T, m], and none of the point itself."""
+        assert self._data.noise is not None
+        return torch.nn.functional.pad(self._data.noise[near], (0, 1))
 
     def _whiten(self, X: Tensor) -> Tensor:
         """``w`` [K, ..., M] of points [..., d]."""
@@ -260,10 +277,11 @@ def vecchia_likelihood(
     A. V. Vecchia, "Estimation and Model Identification for Continuous Spatial Processes", Journal
     of the Royal Statistical Society B 50 (1988).
     """
-    K = add_to_diagonal(data.covariance.matrix(theta, data.X[first]), theta[:, NOISE])
+    K = data.covariance.of_observations(theta, data.take(first))
     density = log_marginal_likelihood(K, data.y[first].expand(len(theta), -1))
     if len(later):
         mean, variance = Conditionals(data, landmarks, theta).moments(data.X[later], near)
+        variance = variance if data.noise is None else variance + data.noise[later]
         square = (data.y[later] - mean).square() / variance
         each = -0.5 * (square + variance.log() + math.log(2.0 * math.pi))
         density = density + (len(data.y) - len(first)) * each.mean(-1)

@@ -20,6 +20,7 @@ from sharpgp.gp.scaling import Affine
 from sharpgp.gp.sparse.whitening import Data
 from sharpgp.gp.wrappers.wrapper import WrappedPosterior
 from sharpgp.policy import NEIGHBOURS, SCORED_ROWS, drawn_rows
+from sharpgp.rows import Inputs, rows_of_earlier
 
 # Points whose conditional densities stand for all in the likelihood.
 _MOST_CONDITIONALS = 1000
@@ -28,6 +29,7 @@ _MOST_CONDITIONALS = 1000
 @stored(
     "LocalPosterior",
     **STORED,
+    earlier=rows_of_earlier,
     neighbours=int,
     landmarks=int,
     seed=int,
@@ -54,7 +56,7 @@ class LocalPosterior(KernelPosterior):
 
     Parameters
     ----------
-    X : Tensor [N, d]
+    X : Rows or Tensor [N, d]
     y : Tensor [N]
         Training data in the user's units.
     covariance : Named
@@ -91,7 +93,7 @@ class LocalPosterior(KernelPosterior):
 
     def __init__(
         self,
-        X: Tensor,
+        X: Inputs,
         y: Tensor,
         covariance: Covariance,
         theta_R: Tensor,
@@ -114,7 +116,7 @@ class LocalPosterior(KernelPosterior):
     def from_trained(
         cls,
         trained: DataPosterior,
-        X: Tensor,
+        X: Inputs,
         y: Tensor,
         *,
         landmarks: int,
@@ -129,7 +131,7 @@ class LocalPosterior(KernelPosterior):
         ----------
         trained : DataPosterior
             With a named kernel.
-        X : Tensor [N, d]
+        X : Rows or Tensor [N, d]
         y : Tensor [N]
         landmarks, neighbours, seed : int
             As of the class.
@@ -175,12 +177,12 @@ class LocalPosterior(KernelPosterior):
         return min(self.neighbours, self.n_train - len(self.landmark_rows))
 
     @threads_for(0)
-    def mean(self, X: Tensor) -> Tensor:
-        return self.moments(self.theta_R.unsqueeze(0), X)[0][0]
+    def mean(self, rows: Inputs) -> Tensor:
+        return self.moments(self.theta_R.unsqueeze(0), rows)[0][0]
 
     @threads_for(0)
-    def sigma(self, theta: Tensor, X: Tensor) -> Tensor:
-        return self.moments(theta, X)[1]
+    def sigma(self, theta: Tensor, rows: Inputs) -> Tensor:
+        return self.moments(theta, rows)[1]
 
     @threads_for(0)
     def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
@@ -192,7 +194,8 @@ class LocalPosterior(KernelPosterior):
         numbers = rows.new_full((self.n_train,), -1)
         numbers[self.landmark_rows] = torch.arange(len(self.landmark_rows), device=self.device)
         own = numbers[rows] if bool((numbers[rows] >= 0).any()) else None
-        return self._in_user_units(self._at(theta).moments(self._X[rows], near, own))
+        found = self._at(theta).moments(self._X[rows], near, own)
+        return self._in_user_units(found, None if self._noise is None else self._noise[rows])
 
     def others_of(self, rows: Tensor) -> Tensor:
         """Neighbours [R, m] of training points, given by index [R], excluding each itself."""
@@ -209,16 +212,17 @@ class LocalPosterior(KernelPosterior):
         return drawn_rows(self.n_train, SCORED_ROWS).to(self.device)
 
     @threads_for(0)
-    def moments(self, theta: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
+    def moments(self, theta: Tensor, rows: Inputs) -> tuple[Tensor, Tensor]:
         """Cached, as ``mean`` and ``sigma`` alternate."""
-        S = self.x_units.forward(X)
+        inside = self._inward(rows)
+        S, noise = inside.X, inside.noise
         if torch.is_grad_enabled() and (theta.requires_grad or S.requires_grad):
-            return self._in_user_units(self._at(theta).moments(S, self._near(S.detach())))
+            return self._in_user_units(self._at(theta).moments(S, self._near(S.detach())), noise)
         kept = self._kept
         if kept is None or not (torch.equal(kept[0], theta) and torch.equal(kept[1], S)):
             found = self._at(theta).moments(S, self._near(S))
             kept = self._kept = theta.detach().clone(), S, found
-        return self._in_user_units(kept[2])
+        return self._in_user_units(kept[2], noise)
 
     @threads_for(0)
     def log_likelihood(self) -> float:
@@ -253,7 +257,7 @@ class LocalPosterior(KernelPosterior):
 
     @property
     def _data(self) -> Data:
-        return Data(self.covariance, self._X, self._y)
+        return Data(self.covariance, self._X, self._y, self._noise)
 
     @cached_property
     def landmark_rows(self) -> Tensor:
@@ -290,8 +294,12 @@ class LocalPosterior(KernelPosterior):
             self._given = theta.detach().clone(), given
         return self._given[1]
 
-    def _in_user_units(self, moments: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    def _in_user_units(
+        self, moments: tuple[Tensor, Tensor], noise: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """With the noise [T] that the points have of their own."""
         mean, variance = moments
+        variance = variance if noise is None else variance + noise
         return self.y_units.back(mean), variance.sqrt() * self.y_units.scale
 
 

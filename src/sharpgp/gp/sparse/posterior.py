@@ -11,7 +11,7 @@ from sharpgp._stored import ABSENT, Array, agree, stored
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.compute import block_entries, threads_for
 from sharpgp.gp.kernel_posterior import DERIVED, STORED, KernelPosterior
-from sharpgp.gp.kernels.covariance import NOISE, Covariance
+from sharpgp.gp.kernels.covariance import Covariance
 from sharpgp.gp.posterior import TrainingResult
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.sparse.elbo import variational_bound
@@ -23,6 +23,7 @@ from sharpgp.gp.sparse.woodbury import (
     sparse_variance,
     weights_of,
 )
+from sharpgp.rows import Inputs, rows_of_earlier
 
 
 class InducingPosterior(KernelPosterior):
@@ -33,7 +34,8 @@ class InducingPosterior(KernelPosterior):
 
     Parameters
     ----------
-    X : Tensor [N, d]
+    X : Rows or Tensor [N, d]
+        Without noise of their own.
     y : Tensor [N]
         Training data in the user's units.
     covariance : Covariance
@@ -49,7 +51,7 @@ class InducingPosterior(KernelPosterior):
 
     def __init__(
         self,
-        X: Tensor,
+        X: Inputs,
         y: Tensor,
         covariance: Covariance,
         theta_R: Tensor,
@@ -61,10 +63,15 @@ class InducingPosterior(KernelPosterior):
     ) -> None:
         given = X, y, covariance, theta_R
         super().__init__(*given, x_units=x_units, y_units=y_units, training=training)
-        if inducing.ndim != 2 or inducing.shape[1] != X.shape[1] or not len(inducing):
+        if self._noise is not None:
             raise InvalidInputError(
-                f"inducing: expected inputs of shape (M, {X.shape[1]}), "
-                f"found {tuple(inducing.shape)}"
+                "noise: expected rows without noise of their own for a sparse GP, found some with; "
+                "use approximation='exact'"
+            )
+        d = self.n_features
+        if inducing.ndim != 2 or inducing.shape[1] != d or not len(inducing):
+            raise InvalidInputError(
+                f"inducing: expected inputs of shape (M, {d}), found {tuple(inducing.shape)}"
             )
         self._Z = self.x_units.forward(inducing)
 
@@ -89,6 +96,7 @@ class InducingPosterior(KernelPosterior):
 @stored(
     "SparsePosterior",
     **STORED,
+    earlier=rows_of_earlier,
     _Z=Array("M d"),
     transient=DERIVED | {"_data": ABSENT, "_weights": None, "_factors": None},
 )
@@ -136,18 +144,18 @@ class SparsePosterior(InducingPosterior):
         return Data(self.covariance, self._X, self._y)
 
     @threads_for(0)
-    def mean(self, X: Tensor) -> Tensor:
+    def mean(self, rows: Inputs) -> Tensor:
         theta = self.theta_R.unsqueeze(0)
         if self._weights is None:
             (factors,) = self._factor(theta)
             self._weights = weights_of(factors)[0]
-        means = self._means(theta, self._weights.unsqueeze(0), self.x_units.forward(X))
+        means = self._means(theta, self._weights.unsqueeze(0), self._inward(rows).X)
         return self.y_units.back(means[0])
 
     @threads_for(0)
-    def sigma(self, theta: Tensor, X: Tensor) -> Tensor:
-        S = self.x_units.forward(X)
-        prior = self.covariance.diag(theta, S) + theta[:, NOISE, None]
+    def sigma(self, theta: Tensor, rows: Inputs) -> Tensor:
+        inside = self._inward(rows)
+        S, prior = inside.X, self.covariance.prior(theta, inside)
         if theta.requires_grad or self._Z.requires_grad:
             parts = (part.split(self._levels_per_block()) for part in (theta, prior))
             levels = [
@@ -168,10 +176,10 @@ class SparsePosterior(InducingPosterior):
         return mean, sigma
 
     @threads_for(0)
-    def moments(self, theta: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
-        S = self.x_units.forward(X)
+    def moments(self, theta: Tensor, rows: Inputs) -> tuple[Tensor, Tensor]:
+        S = self._inward(rows).X
         means = [self._means(part, weights_of(f), S) for f, part in self._parts(theta)]
-        return self.y_units.back(torch.cat(means)), self.sigma(theta, X)
+        return self.y_units.back(torch.cat(means)), self.sigma(theta, rows)
 
     @threads_for(0)
     def log_likelihood(self) -> float:

@@ -25,6 +25,7 @@ from sharpgp.gp.training import (
     prior_of,
     start_of,
 )
+from sharpgp.rows import Inputs, Rows
 
 logger = logging.getLogger("sharpgp")
 
@@ -42,7 +43,7 @@ REFIT_EVALUATIONS = 60
 
 
 def train_sparse(
-    X: Tensor,
+    X: Inputs,
     y: Tensor,
     kernel: Kernel = "rbf",
     *,
@@ -66,7 +67,7 @@ def train_sparse(
 
     Parameters
     ----------
-    X : Tensor [N, d]
+    X : Rows or Tensor [N, d]
     y : Tensor [N]
     kernel : str, NamedKernel or gpytorch kernel
     n_inducing : int
@@ -102,10 +103,11 @@ def train_sparse(
     >>> posterior.n_inducing
     15
     """
-    covariance = make_covariance(kernel, X.shape[1])
+    rows = Rows.of(X)
+    covariance = make_covariance(kernel, rows.n_features)
     y_units = Affine.standardising(y)
-    x_units = covariance.units(X, y_units)
-    data = Data(covariance, x_units.forward(X), y_units.forward(y))
+    x_units = covariance.units(rows.X)
+    data = Data(covariance, x_units.forward(rows.X), y_units.forward(y))
     rng = np.random.default_rng(random_state)
     prior = chosen_prior(prior, data.covariance, len(y))
     number = start if isinstance(start, int) else None
@@ -113,8 +115,8 @@ def train_sparse(
         if isinstance(start, Tensor):
             theta = start
         else:
-            rows = torch.from_numpy(rng.permutation(len(y))[:_FIRST_ROWS]).to(X.device)
-            first = data.X[rows], data.y[rows]
+            some = torch.from_numpy(rng.permutation(len(y))[:_FIRST_ROWS]).to(rows.device)
+            first = data.X[some], data.y[some]
             covariance = with_directions(covariance, *first, x_units.scale)
             covariance, theta, first_result = maximise_likelihood(
                 *first, covariance, start, rng, prior=prior
@@ -132,13 +134,13 @@ def train_sparse(
             theta = torch.cat([theta[:NOISE], theta[NOISE:] + unexplained(data, theta, Z)])
         theta, Z, result = _in_batches(data, theta, Z, rng, number, most, prior)
     logger.debug("training: %s", result)
-    given = X, y, data.covariance, theta, x_units.back(Z)
+    given = rows, y, data.covariance, theta, x_units.back(Z)
     return SparsePosterior(*given, x_units=x_units, y_units=y_units, training=result), result
 
 
 @retrain.register
 def retrain_sparse(
-    posterior: SparsePosterior, X: Tensor, y: Tensor, start: Start
+    posterior: SparsePosterior, X: Inputs, y: Tensor, start: Start
 ) -> SparsePosterior:
     """Train the same kind of sparse GP on other data: see ``DataPosterior.retrained``.
 

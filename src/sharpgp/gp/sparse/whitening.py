@@ -25,6 +25,7 @@ from torch import Tensor
 from sharpgp.gp.compute import block_entries, in_order
 from sharpgp.gp.dense import add_to_diagonal, cholesky
 from sharpgp.gp.kernels.covariance import NOISE, Covariance
+from sharpgp.rows import Rows
 
 #: Added to the diagonal of ``Kmm``, relative to its mean: inducing points may coincide.
 JITTER = 1e-11
@@ -36,11 +37,19 @@ Pull = Callable[[Tensor], list[Tensor | None]]
 
 @dataclass(frozen=True)
 class Data:
-    """Rows that a sparse GP is conditioned on, standardised: inputs [N, d] and targets [N]."""
+    """Rows that a GP is conditioned on, standardised: inputs [N, d] and targets [N].
+
+    ``noise`` [N] is that of the rows' own, which sparse GPs do not have.
+    """
 
     covariance: Covariance
     X: Tensor
     y: Tensor
+    noise: Tensor | None = None
+
+    def take(self, which: Tensor) -> Rows:
+        """Some of the rows."""
+        return Rows(self.X[which], None if self.noise is None else self.noise[which])
 
     def by_rows(
         self, function: Callable[[slice], Result], n_levels: int, n_inducing: int

@@ -9,13 +9,14 @@ from torch import Tensor
 from sharpgp._stored import Array, agree, stored
 from sharpgp.gp.posterior import DataPosterior, Start
 from sharpgp.gp.wrappers.wrapper import WrappedPosterior
+from sharpgp.rows import Inputs, Rows
 
 
 class Mean(ABC):
     """The user's own regression, used in place of the GP's mean."""
 
     @abstractmethod
-    def fitted(self, X: Tensor, y: Tensor) -> "tuple[Mean, Tensor]":
+    def fitted(self, rows: Inputs, y: Tensor) -> "tuple[Mean, Tensor]":
         """The same regression fitted to these data, and its out-of-fold predictions [N] there.
 
         Each point's prediction comes from a fit that has not seen the point.
@@ -23,7 +24,7 @@ class Mean(ABC):
 
     @abstractmethod
     def __call__(self, X: Tensor) -> Tensor:
-        """Predictions [T]."""
+        """Predictions [T] from features [T, d]."""
 
     def keeping_together(self, groups: Tensor | None) -> "Mean":
         """The same regression, told the groups [N] of the rows of its next :meth:`fitted`."""
@@ -63,14 +64,14 @@ class CentredPosterior(WrappedPosterior):
     --------
     >>> from sharpgp.gp.training import train
     >>> class Line(Mean):
-    ...     def fitted(self, X, y):
-    ...         return self, self(X)
+    ...     def fitted(self, rows, y):
+    ...         return self, self(rows.X)
     ...
     ...     def __call__(self, X):
     ...         return 2 * X[:, 0]
     >>> X = torch.linspace(0, 6, 40, dtype=torch.float64)[:, None]
     >>> y = 2 * X[:, 0] + 0.1 * torch.cos(37 * X[:, 0])
-    >>> line, centre = Line().fitted(X, y)
+    >>> line, centre = Line().fitted(Rows.of(X), y)
     >>> posterior = CentredPosterior(line, train(X, y - centre)[0], centre)
     >>> bool(torch.equal(posterior.mean(X), 2 * X[:, 0]))
     True
@@ -91,23 +92,23 @@ class CentredPosterior(WrappedPosterior):
         """False: the regression has seen every point."""
         return False
 
-    def _around(self, base: DataPosterior, X: Tensor, y: Tensor) -> Self:
+    def _around(self, base: DataPosterior, rows: Rows, y: Tensor) -> Self:
         return self._with(base, y - base.y_train)
 
-    def _targets(self, X: Tensor, y: Tensor) -> Tensor:
-        return y - self.regression(X)
+    def _targets(self, rows: Rows, y: Tensor) -> Tensor:
+        return y - self.regression(rows.X)
 
     @property
     def y_train(self) -> Tensor:
         return self.centre + self.base.y_train
 
-    def mean(self, X: Tensor) -> Tensor:
+    def mean(self, rows: Inputs) -> Tensor:
         """Predictions ``m(x)`` [T] of the regression."""
-        return self.regression(X)
+        return self.regression(Rows.of(rows).X)
 
-    def sigma(self, theta: Tensor, X: Tensor) -> Tensor:
+    def sigma(self, theta: Tensor, rows: Inputs) -> Tensor:
         """Root mean square [K, T] of a new observation's distance from ``m(x)``."""
-        return (self.base.sigma(theta, X).square() + self.base.mean(X).square()).sqrt()
+        return (self.base.sigma(theta, rows).square() + self.base.mean(rows).square()).sqrt()
 
     def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """Out-of-fold mean, and ``sigma`` without the point itself [K, N]."""
@@ -117,22 +118,22 @@ class CentredPosterior(WrappedPosterior):
         s = self.base.loo(theta)[1]
         return self.centre.expand_as(s), (s.square() + self._g_loo.square()).sqrt()
 
-    def left_out(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        g, s = self.base.left_out(rows)
-        return self.centre[rows], (s.square() + g.square()).sqrt()
+    def left_out(self, which: Tensor) -> tuple[Tensor, Tensor]:
+        g, s = self.base.left_out(which)
+        return self.centre[which], (s.square() + g.square()).sqrt()
 
     def loo_log_density(self) -> Tensor:
         """That of the targets themselves."""
         return DataPosterior.loo_log_density(self)
 
-    def extended(self, X: Tensor, y: Tensor) -> Self:
+    def extended(self, rows: Inputs, y: Tensor) -> Self:
         """The same, conditioned on additional points that the regression has not seen."""
-        centre = self.regression(X)
-        return self._with(self.base.extended(X, y - centre), torch.cat([self.centre, centre]))
+        centre = self.regression(Rows.of(rows).X)
+        return self._with(self.base.extended(rows, y - centre), torch.cat([self.centre, centre]))
 
-    def at_rows(self, rows: Tensor) -> Self:
+    def at_rows(self, which: Tensor) -> Self:
         """The same, conditioned on some of the training points only."""
-        return self._with(self.base.at_rows(rows), self.centre[rows])
+        return self._with(self.base.at_rows(which), self.centre[which])
 
     def retargeted(self, y: Tensor) -> Self:
         """The same out-of-fold predictions with other targets [N]."""
@@ -142,10 +143,11 @@ class CentredPosterior(WrappedPosterior):
         """Out-of-fold predictions need the groups."""
         return type(self)(self.regression.keeping_together(groups), self.base, self.centre)
 
-    def retrained(self, X: Tensor, y: Tensor, *, start: Start = "same") -> DataPosterior:
+    def retrained(self, rows: Inputs, y: Tensor, *, start: Start = "same") -> DataPosterior:
         """Regression and GP fitted to other data, the regression from scratch."""
-        regression, centre = self.regression.fitted(X, y)
-        return CentredPosterior(regression, self.base.retrained(X, y - centre, start=start), centre)
+        regression, centre = self.regression.fitted(rows, y)
+        gp = self.base.retrained(rows, y - centre, start=start)
+        return CentredPosterior(regression, gp, centre)
 
     def _with(self, base: DataPosterior, centre: Tensor) -> Self:
         return type(self)(self.regression, base, centre)

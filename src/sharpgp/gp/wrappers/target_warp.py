@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import Array, stored
+from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.compute import threads_for
 from sharpgp.gp.exact.likelihood import likelihood_at
 from sharpgp.gp.exact.posterior import ExactPosterior
@@ -34,6 +35,7 @@ from sharpgp.gp.training import (
     train,
 )
 from sharpgp.gp.wrappers.wrapper import WrappedPosterior
+from sharpgp.rows import Inputs, Rows
 
 # In standard deviations of the target: below, ties in a discrete target would be all that counts.
 # As many times as large, a warp is next to linear.
@@ -127,28 +129,42 @@ class WarpedPosterior(WrappedPosterior):
         upper = torch.maximum(high + margin, (_STEEPER * high.cosh()).acosh())
         return lower, upper
 
-    def _around(self, base: DataPosterior, X: Tensor, y: Tensor) -> Self:
+    def _around(self, base: DataPosterior, rows: Rows, y: Tensor) -> Self:
         return type(self)(base, self.warp)
 
-    def _targets(self, X: Tensor, y: Tensor) -> Tensor:
+    def _inputs(self, rows: Rows) -> Rows:
+        if rows.noise is not None:
+            raise InvalidInputError(
+                "noise: expected rows without noise of their own to condition a warped GP on, "
+                "found some with; train it on all rows"
+            )
+        return rows
+
+    def _targets(self, rows: Rows, y: Tensor) -> Tensor:
         return self.warp.forward(y)
 
     @property
     def y_train(self) -> Tensor:
         return self.warp.back(self.base.y_train)
 
-    def mean(self, X: Tensor) -> Tensor:
+    def mean(self, rows: Inputs) -> Tensor:
         """Predictive median ``mu(x)`` [T] under ``theta_R``."""
-        return self.warp.back(self._held(self.base.mean(X)))
+        return self.warp.back(self._held(self.base.mean(rows)))
 
-    def sigma(self, theta: Tensor, X: Tensor) -> Tensor:
+    def sigma(self, theta: Tensor, rows: Inputs) -> Tensor:
         """Standard deviation [K, T] of a new observation under ``theta``, noise included."""
-        return self._deviation(self.base.mean(X), self.base.sigma(theta, X))
+        rows, inside = Rows.of(rows), Rows.of(rows).without("noise")
+        sigma = self._deviation(self.base.mean(inside), self.base.sigma(theta, inside))
+        return sigma if rows.noise is None else (sigma.square() + rows.noise).sqrt()
 
-    def mean_and_sigma(self, X: Tensor) -> tuple[Tensor, Tensor]:
+    def mean_and_sigma(self, rows: Inputs) -> tuple[Tensor, Tensor]:
         """Covariances with training points are shared."""
-        mean, sigma = self.base.mean_and_sigma(X)
-        return self.warp.back(self._held(mean)), self._deviation(mean, sigma)
+        rows = Rows.of(rows)
+        mean, sigma = self.base.mean_and_sigma(rows.without("noise"))
+        sigma = self._deviation(mean, sigma)
+        if rows.noise is not None:
+            sigma = (sigma.square() + rows.noise).sqrt()
+        return self.warp.back(self._held(mean)), sigma
 
     def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """Leave-one-out mean and standard deviation [K, N] of the training points."""
@@ -159,8 +175,8 @@ class WarpedPosterior(WrappedPosterior):
         """With the log slopes of the warp."""
         return self.base.loo_log_density() - self.warp.slope(self.base.y_train).log()
 
-    def left_out(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        mean, sigma = self.base.left_out(rows)
+    def left_out(self, which: Tensor) -> tuple[Tensor, Tensor]:
+        mean, sigma = self.base.left_out(which)
         return self.warp.back(self._held(mean)), self._deviation(mean, sigma)
 
     def log_likelihood(self) -> float:
@@ -170,17 +186,17 @@ class WarpedPosterior(WrappedPosterior):
         """
         return self.base.log_likelihood() - float(self.warp.slope(self.base.y_train).log().mean())
 
-    def retrained(self, X: Tensor, y: Tensor, *, start: Start = "same") -> DataPosterior:
+    def retrained(self, rows: Inputs, y: Tensor, *, start: Start = "same") -> DataPosterior:
         """The warp is trained again, too.
 
         From a GP without one, see :func:`warped`; a warm start keeps the warp.
         """
         if start != "warm" and isinstance(self.base, ExactPosterior):
-            plain = self.base.retrained(X, y, start=start)
+            plain = self.base.retrained(rows, y, start=start)
             again = warped(plain) if isinstance(plain, ExactPosterior) else None
             if again is not None:
                 return again
-        return super().retrained(X, y, start=start)
+        return super().retrained(rows, y, start=start)
 
     def _deviation(self, mean: Tensor, sigma: Tensor) -> Tensor:
         held = self._held(mean)
@@ -192,7 +208,7 @@ class WarpedPosterior(WrappedPosterior):
 
 
 def train_warped(
-    X: Tensor,
+    X: Inputs,
     y: Tensor,
     covariance: Covariance,
     *,
@@ -220,7 +236,7 @@ def warped(posterior: ExactPosterior) -> WarpedPosterior | None:
     """
     covariance = posterior.covariance
     # A warp changes the variance of known noise by an amount that depends on the target.
-    if not isinstance(covariance, Named) or covariance.known_noise:
+    if not isinstance(covariance, Named) or posterior.rows.noise is not None:
         return None
     Z, t = posterior.X_standardised, posterior.y_standardised
     prior = prior_of(posterior, len(t), "same")
@@ -246,7 +262,7 @@ def warped(posterior: ExactPosterior) -> WarpedPosterior | None:
     u = warp.forward(posterior.y_train)
     penalty = float(covariance.penalty(prior, Z)(theta.log())) / len(t)
     base = ExactPosterior(
-        posterior.X_train,
+        posterior.rows,
         u,
         covariance,
         theta,

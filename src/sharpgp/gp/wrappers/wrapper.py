@@ -8,6 +8,7 @@ from torch import Tensor
 
 from sharpgp._forwarded import forwarded
 from sharpgp.gp.posterior import DataPosterior, Start
+from sharpgp.rows import Inputs, Rows
 
 
 class WrappedPosterior(DataPosterior):
@@ -33,40 +34,39 @@ class WrappedPosterior(DataPosterior):
         self.training = base.training
 
     @abstractmethod
-    def _around(self, base: DataPosterior, X: Tensor, y: Tensor) -> Self:
-        """The same wrapper around another GP, whose data in the user's units are ``X``, ``y``."""
+    def _around(self, base: DataPosterior, rows: Rows, y: Tensor) -> Self:
+        """The same wrapper around another GP, whose data are ``rows`` and ``y`` before it."""
 
-    def _inputs(self, X: Tensor) -> Tensor:
-        """Inputs [T, d'] of the wrapped GP, from the user's [T, d]."""
-        return X
+    def _inputs(self, rows: Rows) -> Rows:
+        """Rows of the wrapped GP, from the user's."""
+        return rows
 
-    def _targets(self, X: Tensor, y: Tensor) -> Tensor:
-        """Targets [T] of the wrapped GP, from the user's at ``X`` [T, d]."""
+    def _targets(self, rows: Rows, y: Tensor) -> Tensor:
+        """Targets [T] of the wrapped GP, from the user's of rows [T]."""
         return y
 
     n_train = forwarded("base.n_train")
     n_features = forwarded("base.n_features")
     n_inverse = forwarded("base.n_inverse")
     ties = forwarded("base.ties")
-    weighted = forwarded("base.weighted")
     n_inducing = forwarded("base.n_inducing")
     n_neighbours = forwarded("base.n_neighbours")
     n_dense = forwarded("base.n_dense")
     device = forwarded("base.device")
     input_range = forwarded("base.input_range")
-    X_train = forwarded("base.X_train")
+    rows = forwarded("base.rows")
     y_train = forwarded("base.y_train")
     can_leave_out = forwarded("base.can_leave_out")
     scored_rows = forwarded("base.scored_rows")
 
     def keeping_together(self, groups: Tensor | None) -> Self:
-        return self._around(self.base.keeping_together(groups), self.X_train, self.y_train)
+        return self._around(self.base.keeping_together(groups), self.rows, self.y_train)
 
-    def mean(self, X: Tensor) -> Tensor:
-        return self.base.mean(self._inputs(X))
+    def mean(self, rows: Inputs) -> Tensor:
+        return self.base.mean(self._inputs(Rows.of(rows)))
 
-    def sigma(self, theta: Tensor, X: Tensor) -> Tensor:
-        return self.base.sigma(theta, self._inputs(X))
+    def sigma(self, theta: Tensor, rows: Inputs) -> Tensor:
+        return self.base.sigma(theta, self._inputs(Rows.of(rows)))
 
     def jitter(self, theta: Tensor) -> Tensor:
         return self.base.jitter(theta)
@@ -74,8 +74,8 @@ class WrappedPosterior(DataPosterior):
     def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         return self.base.loo(theta)
 
-    def left_out(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        return self.base.left_out(rows)
+    def left_out(self, which: Tensor) -> tuple[Tensor, Tensor]:
+        return self.base.left_out(which)
 
     def loo_log_density(self) -> Tensor:
         return self.base.loo_log_density()
@@ -83,22 +83,25 @@ class WrappedPosterior(DataPosterior):
     def log_likelihood(self) -> float:
         return self.base.log_likelihood()
 
-    def conditioned_on(self, X: Tensor, y: Tensor) -> Self:
-        return self.conditioned_by(lambda base, *data: base.conditioned_on(*data), X, y)
+    def conditioned_on(self, rows: Inputs, y: Tensor) -> Self:
+        return self.conditioned_by(lambda base, *data: base.conditioned_on(*data), rows, y)
 
     def conditioned_by(
         self,
-        condition: Callable[[DataPosterior, Tensor, Tensor], DataPosterior],
-        X: Tensor,
+        condition: Callable[[DataPosterior, Rows, Tensor], DataPosterior],
+        rows: Inputs,
         y: Tensor,
     ) -> Self:
         """The same wrapper around what ``condition`` makes of the wrapped GP and its data."""
-        return self._around(condition(self.base, self._inputs(X), self._targets(X, y)), X, y)
+        rows = Rows.of(rows)
+        base = condition(self.base, self._inputs(rows), self._targets(rows, y))
+        return self._around(base, rows, y)
 
-    def at_rows(self, rows: Tensor) -> Self:
-        return self._around(self.base.at_rows(rows), self.X_train[rows], self.y_train[rows])
+    def at_rows(self, which: Tensor) -> Self:
+        return self._around(self.base.at_rows(which), self.rows[which], self.y_train[which])
 
-    def retrained(self, X: Tensor, y: Tensor, *, start: Start = "same") -> DataPosterior:
+    def retrained(self, rows: Inputs, y: Tensor, *, start: Start = "same") -> DataPosterior:
         """What the wrapper changes stays as it is."""
-        again = self.base.retrained(self._inputs(X), self._targets(X, y), start=start)
-        return self._around(again, X, y)
+        rows = Rows.of(rows)
+        again = self.base.retrained(self._inputs(rows), self._targets(rows, y), start=start)
+        return self._around(again, rows, y)

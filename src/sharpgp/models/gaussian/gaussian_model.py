@@ -30,6 +30,7 @@ from sharpgp.models.model import GPModel, HeldOut, Learner, OutOfFold, held_out_
 from sharpgp.models.pool_weights import SIZE_LEVELS
 from sharpgp.models.splitters import quick_pairs
 from sharpgp.policy import Policy
+from sharpgp.rows import Inputs, Rows
 
 # Number of parts to leave out in turn where inputs repeat, as single points cannot be left out.
 _LEFT_OUT = 20
@@ -66,7 +67,7 @@ def learn_gaussian(
     some = posterior.at_rows(rows)
     part = learn_gaussian(some, seed, of_rows, policy=policy, confirm=confirm)
     if part.choice.warped:
-        return part.conditioned_on_all(posterior.X_train, posterior.y_train, rows)
+        return part.conditioned_on_all(posterior.rows, posterior.y_train, rows)
     found = part._on(posterior)
     found.trained, found.learned_rows = posterior, rows
     return found
@@ -135,12 +136,12 @@ class GaussianModel(GPModel, Learner):
                 "features of the scale model", self.scale.gp.n_features, self.posterior.n_features
             )
 
-    def location(self, X: Tensor) -> Tensor:
-        return self.posterior.mean(X)
+    def location(self, rows: Inputs) -> Tensor:
+        return self.posterior.mean(rows)
 
-    def location_and_spread(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        location, sigma = self.posterior.mean_and_sigma(X)
-        return location, sigma * self._factor(X) * self.unit
+    def location_and_spread(self, rows: Inputs) -> tuple[Tensor, Tensor]:
+        location, sigma = self.posterior.mean_and_sigma(rows)
+        return location, sigma * self._factor(Rows.of(rows).X) * self.unit
 
     def _factor(self, X: Tensor) -> Tensor:
         """Factor of the scale model for deviations at new points [T]."""
@@ -148,13 +149,13 @@ class GaussianModel(GPModel, Learner):
             return X.new_ones(len(X))
         return (0.5 * self.choice.share * self.scale.log_square(X)).exp()
 
-    def extended(self, X: Tensor, y: Tensor) -> Self:
+    def extended(self, rows: Inputs, y: Tensor) -> Self:
         """Hyperparameters, unit and scale model stay."""
-        return self._on(self.posterior.extended(X, y))
+        return self._on(self.posterior.extended(rows, y))
 
-    def updated(self, X: Tensor, y: Tensor) -> "GaussianModel":
+    def updated(self, rows: Inputs, y: Tensor) -> "GaussianModel":
         """The scale model learns, every hyperparameter stays."""
-        return self.conditioned(self.posterior.extended(X, y))
+        return self.conditioned(self.posterior.extended(rows, y))
 
     def conditioned(self, posterior: Posterior) -> "GaussianModel":
         """The same model, every hyperparameter kept, on a posterior conditioned on other data."""
@@ -165,14 +166,14 @@ class GaussianModel(GPModel, Learner):
             scale = self.scale.conditioned_on(X, residuals / sigma)
         return GaussianModel(Chosen(posterior, self.choice, scale), policy=self.policy)
 
-    def with_data(self, X: Tensor, y: Tensor) -> Self:
+    def with_data(self, rows: Inputs, y: Tensor) -> Self:
         """Everything learned, with the GP conditioned on other data."""
-        return self._on(condition(self.posterior, X, y, self.policy))
+        return self._on(condition(self.posterior, rows, y, self.policy))
 
-    def conditioned_on_all(self, X: Tensor, y: Tensor, rows: Tensor) -> Self:
-        """The same of data [N], of which ``rows`` are what it was learned from."""
-        other = self.with_data(X, y)
-        other.trained, other.learned_rows = self._start, rows
+    def conditioned_on_all(self, rows: Inputs, y: Tensor, learned: Tensor) -> Self:
+        """The same of data [N], of which it was learned from those ``learned`` by number."""
+        other = self.with_data(rows, y)
+        other.trained, other.learned_rows = self._start, learned
         return other
 
     def _on(self, posterior: Posterior) -> Self:
@@ -180,8 +181,8 @@ class GaussianModel(GPModel, Learner):
         other.posterior = posterior
         return other
 
-    def relearned(self, X: Tensor, y: Tensor, labels: Tensor, seed: int) -> "GaussianModel":
-        posterior = self._start.keeping_together(labels).retrained(X, y, start="fresh")
+    def relearned(self, rows: Inputs, y: Tensor, labels: Tensor, seed: int) -> "GaussianModel":
+        posterior = self._start.keeping_together(labels).retrained(rows, y, start="fresh")
         return learn_gaussian(posterior, seed, labels, policy=self.policy)
 
     def leave_one_out(self, labels: Tensor, seed: int) -> HeldOut:
@@ -193,7 +194,7 @@ class GaussianModel(GPModel, Learner):
             with torch.no_grad():
                 pairs = quick_pairs(labels, _LEFT_OUT, seed)
                 fits = [self.conditioned(self.posterior.at_rows(rest)) for rest, _ in pairs]
-                return held_out_of(fits, pairs, self.X_train, self.y_train).in_order()
+                return held_out_of(fits, pairs, self.rows, self.y_train).in_order()
         residuals, sigma = self._loo()
         rows = self.posterior.scored_rows
         y = self.y_train[rows]
@@ -201,14 +202,14 @@ class GaussianModel(GPModel, Learner):
 
     def out_of_fold(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> OutOfFold:
         """With refits of the same choice, from scratch."""
-        X, y = self.X_train, self.y_train
+        rows, y = self.rows, self.y_train
         refits = self._learnings(pairs, labels, seed)
         with torch.no_grad():
             fits = [
-                fit if len(fit.y_train) == len(rest) else fit.with_data(X[rest], y[rest])
+                fit if len(fit.y_train) == len(rest) else fit.with_data(rows[rest], y[rest])
                 for fit, (rest, _) in zip(refits, pairs, strict=True)
             ]
-        return OutOfFold(self, fits, held_out_of(fits, pairs, X, y).in_order())
+        return OutOfFold(self, fits, held_out_of(fits, pairs, rows, y).in_order())
 
     def out_of_training(self, pairs: Sequence[Split], labels: Tensor, seed: int) -> OutOfFold:
         """Each learning sees a part of one pair's training rows, and is conditioned on all rows.
@@ -218,21 +219,24 @@ class GaussianModel(GPModel, Learner):
         """
         if not self._conditions:
             return self.out_of_fold(pairs, labels, seed)
-        X, y = self.X_train, self.y_train
+        rows, y = self.rows, self.y_train
         distinct = len(labels.unique()) == len(labels)
         learning = pairs[: self.policy.learnings] if distinct else pairs
         learnings = self._learnings(learning, labels, seed)
         with torch.no_grad():
             fits = [
-                fit if len(fit.y_train) == len(y) else fit.conditioned_on_all(X, y, fit._learned_on)
+                fit
+                if len(fit.y_train) == len(y)
+                else fit.conditioned_on_all(rows, y, fit._learned_on)
                 for fit in learnings
             ]
             if distinct:
                 return OutOfFold(self, *_scored_by_others(fits, pairs))
             without = [
-                fit.with_data(X[rest], y[rest]) for fit, (rest, _) in zip(fits, pairs, strict=True)
+                fit.with_data(rows[rest], y[rest])
+                for fit, (rest, _) in zip(fits, pairs, strict=True)
             ]
-            return OutOfFold(self, fits, held_out_of(without, pairs, X, y).in_order())
+            return OutOfFold(self, fits, held_out_of(without, pairs, rows, y).in_order())
 
     def _sharing(self, share: float) -> Self:
         """The same with another share of the scale model."""
@@ -263,17 +267,17 @@ class GaussianModel(GPModel, Learner):
 
         This model is one of them if it was learned from just such a part.
         """
-        X, y = self.X_train, self.y_train
+        rows, y = self.rows, self.y_train
 
         def learned(pair: Split) -> GaussianModel:
             most = self.policy.learned_rows
-            rows = drawn_part(pair, seed, most) if self._conditions else pair[0]
+            some = drawn_part(pair, seed, most) if self._conditions else pair[0]
             model = self
-            if self.learned_rows is None or not torch.equal(rows, self.learned_rows):
-                start = self._start.keeping_together(labels[rows])
-                chosen = same_spread(self.choice, start, X[rows], y[rows])
+            if self.learned_rows is None or not torch.equal(some, self.learned_rows):
+                start = self._start.keeping_together(labels[some])
+                chosen = same_spread(self.choice, start, rows[some], y[some])
                 model = GaussianModel(chosen, policy=self.policy)
-                model.learned_rows = rows
+                model.learned_rows = some
             progress.advance()
             return model
 

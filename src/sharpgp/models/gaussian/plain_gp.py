@@ -2,11 +2,13 @@
 
 from typing import Self
 
+import torch
 from torch import Tensor
 
 from sharpgp._stored import stored
 from sharpgp.gp.posterior import Posterior
 from sharpgp.models.model import GPModel
+from sharpgp.rows import Inputs
 
 
 @stored("PosteriorModel", posterior=Posterior)
@@ -26,14 +28,14 @@ class PosteriorModel(GPModel):
     def __init__(self, posterior: Posterior) -> None:
         self.posterior = posterior
 
-    def location(self, X: Tensor) -> Tensor:
-        return self.posterior.mean(X)
+    def location(self, rows: Inputs) -> Tensor:
+        return self.posterior.mean(rows)
 
-    def location_and_spread(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        return self.posterior.mean_and_sigma(X)
+    def location_and_spread(self, rows: Inputs) -> tuple[Tensor, Tensor]:
+        return self.posterior.mean_and_sigma(rows)
 
-    def extended(self, X: Tensor, y: Tensor) -> Self:
-        return type(self)(self.posterior.extended(X, y))
+    def extended(self, rows: Inputs, y: Tensor) -> Self:
+        return type(self)(self.posterior.extended(rows, y))
 
     updated = extended
 
@@ -53,5 +55,6 @@ class ConstantSpread(PosteriorModel):
 
     normalised = False
 
-    def location_and_spread(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        return self.location(X), X.new_ones(X.shape[0])
+    def location_and_spread(self, rows: Inputs) -> tuple[Tensor, Tensor]:
+        location = self.location(rows)
+        return location, torch.ones_like(location)

@@ -20,6 +20,7 @@ from sharpgp.gp.ties import Ties
 from sharpgp.gp.training import REFIT_TOLERANCE, train
 from sharpgp.models.splitters import complements
 from sharpgp.policy import EXACT_ROWS, Policy
+from sharpgp.rows import Inputs, Rows
 
 # E log(chi^2_1): mean of log z^2 for standard normal z.
 _LOG_CHI_SQUARE = math.log(2.0) + float(torch.digamma(torch.tensor(0.5).double()))
@@ -101,14 +102,14 @@ class ScaleModel:
         other._score(gp, z)
         return other
 
-    def log_square(self, X: Tensor) -> Tensor:
+    def log_square(self, rows: Inputs) -> Tensor:
         """``g(x)`` [T] at new points, within the range of ``g`` at the training points.
 
         A GP that interpolates noisy targets can overshoot, and the exponential would turn that into
         a spread wrong by orders of magnitude.
         """
         at_training = self._at_training
-        return self.gp.mean(X).clamp(at_training.min(), at_training.max())
+        return self.gp.mean(Rows.of(rows).X).clamp(at_training.min(), at_training.max())
 
     def log_square_loo(self) -> Tensor:
         """``g(x_i)`` [N] at the training points, each predicted from the others."""

@@ -25,6 +25,7 @@ from sharpgp.gp.posterior import Posterior
 from sharpgp.gp.wrappers.target_warp import warped
 from sharpgp.models.gaussian.candidate_scores import Scores, scores_of
 from sharpgp.models.gaussian.scale_model import ScaleModel, held_out_log_squares
+from sharpgp.rows import Inputs, Rows
 
 # Fewest training points for learning a spread; fewer scores cannot judge one.
 _LEAST_LEARNED = 40
@@ -133,15 +134,15 @@ def _beyond_chance(gained: Tensor) -> float:
     return float(gained.mean() - gained.std() / len(gained) ** 0.5)
 
 
-def same_spread(choice: Choice, posterior: Posterior, X: Tensor, y: Tensor) -> Chosen:
+def same_spread(choice: Choice, posterior: Posterior, rows: Inputs, y: Tensor) -> Chosen:
     """The same kind of mean and spread on other data, learned from scratch."""
-    fit = posterior.retrained(X, y)
+    fit = posterior.retrained(rows, y)
     if choice.warped and isinstance(fit, ExactPosterior):
         fit = warped(fit) or fit
     scale = None
     if choice.share > 0:
         residuals, sigma = loo_of(fit)
-        scale = ScaleModel(X[fit.scored_rows], residuals / sigma, fit.ties)
+        scale = ScaleModel(Rows.of(rows).X[fit.scored_rows], residuals / sigma, fit.ties)
     return Chosen(fit, choice, scale)
 
 

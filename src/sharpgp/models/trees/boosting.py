@@ -104,6 +104,7 @@ class ScaledBoosting:
     X : array [N, d]
     y : array [N]
     seed : int
+    weights : array [N], optional
 
     Examples
     --------
@@ -117,13 +118,16 @@ class ScaledBoosting:
 
     warp: Warp | None = None
 
-    def __init__(self, X: Floats, y: Floats, seed: int) -> None:
+    def __init__(self, X: Floats, y: Floats, seed: int, weights: Floats | None = None) -> None:
         n, warp = len(y), heavy_warp(y)
+        of_kept, of_held = weights, weights
         if warp is not None:
             self.warp, y = warp, warp.forward(torch.from_numpy(y)).numpy()
         order = np.random.default_rng(seed).permutation(n)
         held = order[: min(round(_HELD_OUT * n), MOST_SPREAD_FROM)]
         kept = order[len(held) :]
+        if weights is not None:
+            of_kept, of_held = weights[kept], weights[held]
         trees = int(np.clip(MOST_BOOSTED // n, _LEAST_TREES, _MOST_TREES))
         common = {
             "early_stopping": True,
@@ -131,7 +135,8 @@ class ScaledBoosting:
             "n_iter_no_change": 20,
             "random_state": seed,
         }
-        boosting = HistGradientBoostingRegressor(max_iter=trees, **common).fit(X[kept], y[kept])
+        boosting = HistGradientBoostingRegressor(max_iter=trees, **common)
+        boosting.fit(X[kept], y[kept], of_kept)
         self.mean = SummedTrees(boosting)
         size = np.abs(y[held] - self.mean.sums(X[held]))
         soft = _SOFTENING * float(size.mean()) or 1.0
@@ -142,13 +147,13 @@ class ScaledBoosting:
             max_leaf_nodes=15,
             min_samples_leaf=50,
             **common,
-        ).fit(X[held], size + soft)
+        ).fit(X[held], size + soft, of_held)
         self.scale = SummedTrees(scale)
         if n <= MOST_BOOSTED_AGAIN:
             once_more = HistGradientBoostingRegressor(
                 max_iter=boosting.n_iter_, early_stopping=False, random_state=seed
             )
-            self.mean = SummedTrees(once_more.fit(X, y))
+            self.mean = SummedTrees(once_more.fit(X, y, weights))
         self.least = _LEAST_SPREAD * float(y.std()) or 1.0
         # A sum of steps may exceed every training value, and is exponentiated.
         self.most = float(max(size.max(), self.least))

@@ -21,6 +21,7 @@ from sharpgp.models.trees.boosting import BoostedTrees, ScaledBoosting
 from sharpgp.models.trees.forests import ExtraTrees, LeafForest, TargetCells
 from sharpgp.models.without_gp import RefittedModel
 from sharpgp.policy import MOST_LEFT_OUT
+from sharpgp.rows import Inputs, Rows, rows_of_earlier
 
 Floats = NDArray[np.float64]
 #: What grows under each name: with up to :data:`MOST_LEFT_OUT` rows, and beyond.
@@ -65,25 +66,24 @@ def _controller() -> ThreadpoolController:
 @stored(
     "TreeModel",
     kind=str,
-    _X=Array("N d"),
+    _rows=Rows,
     _y=Array("N"),
     seed=int,
     grown=Maybe(ExtraTrees | LeafForest | BoostedTrees | ScaledBoosting),
     cells=Maybe(TargetCells),
-    weighted=Maybe(bool),
+    earlier=rows_of_earlier,
 )
 class TreeModel(RefittedModel):
-    """Trees of one kind, grown on inputs ``X`` [N, d] and targets ``y`` [N].
+    """Trees of one kind, grown on rows [N] and targets ``y`` [N]; heavy rows count more.
 
     Parameters
     ----------
     kind : {"extra_trees", "random_forest", "boosted_trees"}
-    X, y : Tensor [N, d], Tensor [N]
+    X : Rows or Tensor [N, d]
+    y : Tensor [N]
     seed : int
     cells : TargetCells, optional
         Of forests, so that laws of several are about the same values; None: those of ``y``.
-    weighted : bool
-        Whether the last feature is the logarithm of each row's relative noise.
 
     Examples
     --------
@@ -98,29 +98,23 @@ class TreeModel(RefittedModel):
     def __init__(
         self,
         kind: str,
-        X: Tensor,
+        X: Inputs,
         y: Tensor,
         seed: int,
         cells: TargetCells | None = None,
-        *,
-        weighted: bool = False,
     ) -> None:
         super().__init__(X, y)
         self.kind, self.seed = kind, seed
-        if weighted:
-            self.weighted = True
         if kind != "boosted_trees":
             self.cells = TargetCells(y.cpu().numpy(), self._by_row) if cells is None else cells
 
     @classmethod
-    def learned(
-        cls, name: str, X: Tensor, y: Tensor, *, seed: int = 0, weighted: bool = False
-    ) -> "TreeModel":
-        return cls(name, X, y, seed, weighted=weighted)
+    def learned(cls, name: str, rows: Inputs, y: Tensor, *, seed: int = 0) -> "TreeModel":
+        return cls(name, rows, y, seed)
 
     @property
     def _by_row(self) -> Floats | None:
-        weights = self.row_weights
+        weights = self.rows.weight
         return None if weights is None else weights.cpu().numpy()
 
     @cached_property
@@ -129,7 +123,7 @@ class TreeModel(RefittedModel):
 
         See :class:`~sharpgp.models.bagged.AveragedModel`.
         """
-        data = self.inputs.cpu().numpy(), self._y.cpu().numpy()
+        data = self.X_train.cpu().numpy(), self._y.cpu().numpy()
         many = len(self._y) > MOST_LEFT_OUT
         return grow(self.kind, *data, self.seed, self.cells, self._by_row, many=many)
 
@@ -144,18 +138,15 @@ class TreeModel(RefittedModel):
         """Trees of many rows fill threads themselves."""
         return len(self._y) <= MOST_LEFT_OUT
 
-    def location(self, X: Tensor) -> Tensor:
+    def location(self, rows: Inputs) -> Tensor:
         """Constant between thresholds, so without a gradient."""
-        return torch.from_numpy(self.grown.location(self._asked(X))).to(X)
+        X = Rows.of(rows).X
+        return torch.from_numpy(self.grown.location(X.detach().cpu().numpy())).to(X)
 
-    def law(self, X: Tensor) -> Law:
-        found: Law = self.grown.law(self._asked(X), X.detach())
+    def law(self, rows: Inputs) -> Law:
+        X = Rows.of(rows).X.detach()
+        found: Law = self.grown.law(X.cpu().numpy(), X)
         return found
 
-    def _asked(self, X: Tensor) -> Floats:
-        """Inputs without weights."""
-        asked = X[:, :-1] if self.weighted else X
-        return asked.detach().cpu().numpy()
-
-    def relearned(self, X: Tensor, y: Tensor, labels: Tensor, seed: int) -> "TreeModel":
-        return TreeModel(self.kind, X, y, self.seed, self.cells, weighted=self.weighted)
+    def relearned(self, rows: Inputs, y: Tensor, labels: Tensor, seed: int) -> "TreeModel":
+        return TreeModel(self.kind, rows, y, self.seed, self.cells)

@@ -11,6 +11,7 @@ from sharpgp._stored import agree
 from sharpgp.calibration.methods.sharp.curves import Curves
 from sharpgp.calibration.predictors.by_level import HeldOutPredictor
 from sharpgp.gp.posterior import Posterior
+from sharpgp.rows import Rows
 
 
 class CurvePredictor(HeldOutPredictor):
@@ -19,7 +20,7 @@ class CurvePredictor(HeldOutPredictor):
     Parameters
     ----------
     posterior : Posterior
-    X_cal, y_cal : Tensor [C, d], Tensor [C]
+    rows_cal, y_cal : Rows [C], Tensor [C]
         Calibration points, from which symmetric bands take their scores.
     method : Recalibrator
         The settings.
@@ -33,15 +34,15 @@ class CurvePredictor(HeldOutPredictor):
     n_cal: int
     scored_by: Posterior | None = None
 
-    def __init__(self, posterior: Posterior, X_cal: Tensor, y_cal: Tensor, method: Any) -> None:
+    def __init__(self, posterior: Posterior, rows_cal: Rows, y_cal: Tensor, method: Any) -> None:
         self.posterior = posterior
-        self.X_cal, self.y_cal = X_cal, y_cal
+        self.rows_cal, self.y_cal = Rows.of(rows_cal), y_cal
         self.n_cal = len(y_cal)
         self.method = method
 
     def _restored(self) -> None:
         agree("number of calibration points", self.n_cal, len(self.y_cal))
-        agree("features", self.X_cal.shape[1], self.posterior.n_features)
+        agree("features", self.rows_cal.n_features, self.posterior.n_features)
         agree("length of theta", self.theta_curves.theta.shape[1], len(self.posterior.theta_R))
 
     @property
@@ -52,9 +53,10 @@ class CurvePredictor(HeldOutPredictor):
     def calibration_scores(self, theta: Tensor) -> Tensor:
         """z-scores [K, C] of the calibration points under ``theta`` [K, P]."""
         scored_by = self.scored_by or self.posterior
-        return (self.y_cal - scored_by.mean(self.X_cal)) / scored_by.sigma(theta, self.X_cal)
+        rows = self.rows_cal
+        return (self.y_cal - scored_by.mean(rows)) / scored_by.sigma(theta, rows)
 
-    def band(self, X: Tensor, coverage: float) -> tuple[Tensor, Tensor]:
+    def band(self, X: Rows, coverage: float) -> tuple[Tensor, Tensor]:
         """The ``ceil(coverage (C+1))``-th absolute z-score.
 
         Under ``theta`` at the upper end of the coverage.
@@ -66,13 +68,13 @@ class CurvePredictor(HeldOutPredictor):
         mean, half = self.posterior.mean(X), radius * self.posterior.sigma(theta, X)[0]
         return mean - half, mean + half
 
-    def _conditioned(self, X: Tensor, y: Tensor) -> Self:
+    def _conditioned(self, X: Rows, y: Tensor) -> Self:
         other = super()._conditioned(X, y)
         other.scored_by = self.scored_by or self.posterior
         return other
 
 
-def spread_of(posterior: Posterior, theta: Tensor, X: Tensor) -> Tensor:
+def spread_of(posterior: Posterior, theta: Tensor, X: Rows) -> Tensor:
     """``sigma`` [K, T] under ``theta`` [K, P], each distinct ``theta`` computed once."""
     distinct, position = torch.unique(theta, dim=0, return_inverse=True)
     return posterior.sigma(distinct, X)[position]

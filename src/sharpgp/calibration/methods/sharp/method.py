@@ -25,6 +25,7 @@ from sharpgp.calibration.methods.sharp.search.shared_theta import solve_shared
 from sharpgp.calibration.recalibrator import PosteriorMethod, register
 from sharpgp.exceptions import warn
 from sharpgp.gp.posterior import Posterior
+from sharpgp.rows import Rows
 
 
 @register("paper")
@@ -108,7 +109,7 @@ class Sharp(PosteriorMethod):
         if self.subset is not None:
             as_count(self.subset, "subset", least=1)
 
-    def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> SharpPredictor:
+    def _fit(self, posterior: Posterior, X: Rows, y: Tensor) -> SharpPredictor:
         self.check(0, len(y))  # a GP may not know its training points; they do not matter here
         r = y - posterior.mean(X)
         delta = resolve_levels(self.levels, len(r)).to(posterior.device)
@@ -132,7 +133,7 @@ class Sharp(PosteriorMethod):
             )
         return self._calibrated(posterior, X, y, delta, theta, found.evaluations, budget.used)
 
-    def rescored(self, predictor: SharpPredictor, X: Tensor, y: Tensor) -> SharpPredictor:
+    def rescored(self, predictor: SharpPredictor, X: Rows, y: Tensor) -> SharpPredictor:
         """A predictor's ``theta`` with ``beta`` from other calibration points."""
         return self._calibrated(
             predictor.posterior,
@@ -144,7 +145,7 @@ class Sharp(PosteriorMethod):
             predictor.evaluations,
         )
 
-    def _problem(self, posterior: Posterior, searched: Posterior, X: Tensor, r: Tensor) -> Problem:
+    def _problem(self, posterior: Posterior, searched: Posterior, X: Rows, r: Tensor) -> Problem:
         """What to minimise, with ``sigma`` of ``searched``.
 
         In units of the residuals, so that the search does not depend on the target's units.
@@ -161,7 +162,7 @@ class Sharp(PosteriorMethod):
     def _calibrated(
         self,
         posterior: Posterior,
-        X: Tensor,
+        X: Rows,
         y: Tensor,
         delta: Tensor,
         theta_searched: Tensor,
@@ -210,7 +211,7 @@ class Sharp(PosteriorMethod):
     def _curves(
         self,
         posterior: Posterior,
-        X: Tensor,
+        X: Rows,
         r: Tensor,
         delta: Tensor,
         beta: Tensor,

@@ -13,13 +13,15 @@ from sharpgp.calibration.methods.sharp.path import LevelResult
 from sharpgp.calibration.recalibrator import Recalibrator
 from sharpgp.calibration.tails import outer_ranks, pooled_tail
 from sharpgp.gp.posterior import Posterior
+from sharpgp.rows import Rows, rows_of_earlier
 
 
 @stored(
     "SharpPredictor",
+    earlier=rows_of_earlier,
     posterior=Posterior,
     curves=Curves,
-    X_cal=Array("C d"),
+    rows_cal=Rows,
     y_cal=Array("C"),
     n_cal=int,
     scored_by=Maybe(Posterior),
@@ -37,7 +39,7 @@ class SharpPredictor(CurvePredictor):
     ----------
     posterior : Posterior
     curves : Curves
-    X_cal, y_cal, method
+    rows_cal, y_cal, method
         As in :class:`~sharpgp.calibration.methods.sharp.curve_predictor.CurvePredictor`.
     results : list of LevelResult
         How each trained level was found, increasing in ``delta``.
@@ -51,7 +53,7 @@ class SharpPredictor(CurvePredictor):
         self,
         posterior: Posterior,
         curves: Curves,
-        X_cal: Tensor,
+        rows_cal: Rows,
         y_cal: Tensor,
         *,
         results: list[LevelResult],
@@ -59,7 +61,7 @@ class SharpPredictor(CurvePredictor):
         method: Any,
         theta_searched: Tensor,
     ) -> None:
-        super().__init__(posterior, X_cal, y_cal, method)
+        super().__init__(posterior, rows_cal, y_cal, method)
         self.curves = curves
         self.results = results
         self.evaluations = evaluations
@@ -69,7 +71,7 @@ class SharpPredictor(CurvePredictor):
     def theta_curves(self) -> Curves:
         return self.curves
 
-    def quantiles_inside(self, X: Tensor, delta: Tensor) -> Tensor:
+    def quantiles_inside(self, X: Rows, delta: Tensor) -> Tensor:
         """Crossings are rearranged outward from the mean."""
         beta = self.curves.beta_at(delta).unsqueeze(-1)
         offset = beta * spread_of(self.posterior, self.curves.theta_at(delta), X)
@@ -78,7 +80,7 @@ class SharpPredictor(CurvePredictor):
         upper = offset[below:].cummax(0).values
         return self.posterior.mean(X) + torch.cat([lower, upper])
 
-    def tail(self, X: Tensor) -> Tail:
+    def tail(self, X: Rows) -> Tail:
         """See :meth:`LevelPredictor.tail`, from scores under the two outermost ``theta``."""
         theta = self.curves.theta[[0, -1]]
         k = outer_ranks(self.n_cal)
@@ -87,7 +89,7 @@ class SharpPredictor(CurvePredictor):
         outer = torch.cat([z[0, :k].unsqueeze(-1) * spread[0], z[1, -k:].unsqueeze(-1) * spread[1]])
         return pooled_tail(outer.mT, self.n_cal)
 
-    def calibrated_on(self, X: Tensor, y: Tensor) -> "SharpPredictor":
+    def calibrated_on(self, X: Rows, y: Tensor) -> "SharpPredictor":
         """Every level keeps the ``theta`` that was searched for it and gets a new ``beta``."""
         other: SharpPredictor = self.method.rescored(self, X, y)
         return other

@@ -18,6 +18,7 @@ from sharpgp.calibration.methods.sharp.search.objective import get_objective
 from sharpgp.calibration.recalibrator import PosteriorMethod, register
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.posterior import Posterior
+from sharpgp.rows import Rows
 
 # A quantile goes through a calibration point itself; this much of a step on the path keeps rounding
 # from excluding the point.
@@ -93,7 +94,7 @@ class SharpExact(PosteriorMethod):
         as_count(self.restarts, "restarts", least=0)
         as_count(self.effort, "effort", least=1)
 
-    def _fit(self, posterior: Posterior, X: Tensor, y: Tensor) -> "PathPredictor":
+    def _fit(self, posterior: Posterior, X: Rows, y: Tensor) -> "PathPredictor":
         self.check(posterior.n_train, len(y))
         part = posterior
         if posterior.n_train > _MOST_SEARCHED:
@@ -126,7 +127,7 @@ class SharpExact(PosteriorMethod):
     transient={"_scores": None},
     posterior=Posterior,
     path=Curves,
-    X_cal=Array("C d"),
+    rows_cal=Rows,
     y_cal=Array("C"),
     n_cal=int,
     scored_by=Maybe(Posterior),
@@ -150,12 +151,12 @@ class PathPredictor(CurvePredictor):
         self,
         posterior: Posterior,
         path: Curves,
-        X_cal: Tensor,
+        rows_cal: Rows,
         y_cal: Tensor,
         *,
         method: SharpExact,
     ) -> None:
-        super().__init__(posterior, X_cal, y_cal, method)
+        super().__init__(posterior, rows_cal, y_cal, method)
         self.path = path
         self._scores: Tensor | None = None
 
@@ -169,22 +170,22 @@ class PathPredictor(CurvePredictor):
         if self._scores is None:
             scored_by = self.scored_by or self.posterior
             with torch.no_grad():
-                r = self.y_cal - scored_by.mean(self.X_cal)
-                self._scores = positions(*self._steps(scored_by, self.X_cal), r)
+                r = self.y_cal - scored_by.mean(self.rows_cal)
+                self._scores = positions(*self._steps(scored_by, self.rows_cal), r)
         return self._scores
 
-    def quantiles_inside(self, X: Tensor, delta: Tensor) -> Tensor:
+    def quantiles_inside(self, X: Rows, delta: Tensor) -> Tensor:
         u = q_lin(delta, self.scores)
         u = u + _NUDGE * len(self.path.delta)
         return self.posterior.mean(X) + offsets(*self._steps(self.posterior, X), u)
 
-    def calibrated_on(self, X: Tensor, y: Tensor) -> "PathPredictor":
+    def calibrated_on(self, X: Rows, y: Tensor) -> "PathPredictor":
         """The path stays the same; new points determine where on it each level lies."""
         other = PathPredictor(self.posterior, self.path, X, y, method=self.method)
         other.scored_by = self.scored_by
         return other
 
-    def _steps(self, posterior: Posterior, X: Tensor) -> tuple[Tensor, Tensor]:
+    def _steps(self, posterior: Posterior, X: Rows) -> tuple[Tensor, Tensor]:
         """Offsets [K, T] of the path's levels from the mean, increasing, and its ends' slopes."""
         sigma = spread_of(posterior, self.path.theta, X)
         offset = (self.path.beta.unsqueeze(-1) * sigma).cummax(0).values
