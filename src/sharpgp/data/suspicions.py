@@ -114,3 +114,44 @@ def share_explained(column: np.ndarray, y: np.ndarray) -> float:
     by_neighbours = 1 - float(((inner - (ends[:-2] + ends[2:]) / 2) ** 2).sum()) / total
     line = float(np.corrcoef(x, y)[0, 1]) ** 2
     return max(line, by_neighbours)
+
+
+def repeated_rows(
+    rows: np.ndarray, known: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Which rows (n, d + 1) are among ``known`` ones (m, d + 1), and which repeat an earlier row.
+
+    The last column is the target.  Rows of few values are equal by chance: rows with equal features
+    must agree in the target far more often than others do.
+
+    Examples
+    --------
+    >>> rows = np.array([[0.1, 5.0], [0.2, 6.0], [0.1, 5.0], [0.3, 7.0]])
+    >>> [part.tolist() for part in repeated_rows(rows, np.array([[0.3, 7.0], [0.4, 8.0]]))]
+    [[False, False, False, True], [False, False, True, False]]
+    """
+    n, none = len(rows), np.zeros(len(rows), dtype=bool)
+    if known is None or known.shape[1] != rows.shape[1]:
+        known = np.zeros((0, rows.shape[1]))
+    both = np.vstack([rows, known])
+    scale = both.std(axis=0)
+    scale[scale == 0] = 1.0
+    # Standardising data and back changes the last digits.
+    both = np.round((both - both.mean(axis=0)) / scale * 1e7) + 0.0
+    of_input, of_row = (
+        np.unique(part, axis=0, return_inverse=True)[1].reshape(-1) for part in (both[:, :-1], both)
+    )
+    counts = np.unique(both[:, -1], return_counts=True)[1] / len(both)
+    needed = (1 + float((counts**2).sum())) / 2
+
+    def pairs(code: np.ndarray) -> tuple[float, float]:
+        ours, theirs = (np.bincount(part, minlength=len(both)) for part in (code[:n], code[n:]))
+        return float(ours @ theirs), float((ours * (ours - 1)).sum())
+
+    (seen_x, copies_x), (seen, copies) = pairs(of_input), pairs(of_row)
+    first = np.unique(of_row[:n], return_index=True)[1]
+    earlier = ~np.isin(np.arange(n), first)
+    return (
+        np.isin(of_row[:n], of_row[n:]) if seen > needed * seen_x else none,
+        earlier if copies > needed * copies_x else none,
+    )

@@ -7,19 +7,17 @@ from sharpgp.metrics import BinnedCoverage, coverage_band
 
 Floats = NDArray[np.float64]
 
-#: All coverages of a page count as this many separate looks, as their intervals are nested.
-COVERAGE_LOOKS = 3
 #: Fewest points for judging a group.
 MIN_POINTS_PER_GROUP = 10
 
 
 def bands_of_chance(
-    bins: BinnedCoverage, coverage: float, n_cal: int | None, looks: int = 1
+    bins: BinnedCoverage, coverage: float, n_cal: int | None
 ) -> tuple[Floats, Floats]:
     """Where the coverage of each bin falls for calibrated intervals, for all bins together.
 
-    19 in 20 calibrated predictors have all bins of all ``looks`` figures like this one inside. Bins
-    of fewer than :data:`MIN_POINTS_PER_GROUP` points are not judged: their band is [0, 1].
+    19 in 20 calibrated predictors have all bins inside. Bins of fewer than
+    :data:`MIN_POINTS_PER_GROUP` points are not judged: their band is [0, 1].
 
     Examples
     --------
@@ -29,7 +27,7 @@ def bands_of_chance(
     >>> [round(float(v), 3) for v in low], [round(float(v), 3) for v in high]
     ([0.167, 0.167], [0.833, 0.833])
     """
-    confidence = 1 - 0.05 / (len(bins.n_points) * looks)
+    confidence = 1 - 0.05 / len(bins.n_points)
     bands = [
         coverage_band(coverage, n_cal, int(n), confidence)
         if n >= MIN_POINTS_PER_GROUP

@@ -1,14 +1,14 @@
 """One pass over test data: every prediction that figures and report need."""
 
-import copy
 import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
-from scipy.spatial import cKDTree
 from sklearn.base import BaseEstimator
+from sklearn.utils import _safe_indexing
 
 from sharpgp._validation import as_numpy, as_target
 from sharpgp.calibration.predictors.base import FittedModel, calibrated_of
@@ -16,17 +16,23 @@ from sharpgp.calibration.predictors.by_class import ClassPredictor
 from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.calibration.predictors.held_out_view import HeldOutView
 from sharpgp.data.encoding import Encoded
-from sharpgp.data.inputs import encode_rows, read_targets
+from sharpgp.data.inputs import encode_rows, plain, read_targets
 from sharpgp.data.inputs import feature_names as names_of_features
+from sharpgp.data.suspicions import repeated_rows
 from sharpgp.diagnostics.chance import Floats
 from sharpgp.diagnostics.curves import level_curves
 from sharpgp.diagnostics.findings import Diagnostics
+from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
 from sharpgp.exchangeability import compare
-from sharpgp.metrics import ECE_LEVELS
-from sharpgp.pipelines import Through, through
+from sharpgp.pipelines import through
 from sharpgp.relevance import relevance
+from sharpgp.rows import Rows
 
+#: Most test rows that are judged; more would change the third digit.
+MAX_ROWS_JUDGED = 10_000
+# A distribution jumps at a value if this much of its probability lies within this share of it.
+_LEAST_JUMP, _JUMP = 1e-3, 1e-6
 #: Default coverages of the intervals that are examined.
 COVERAGES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 
@@ -95,45 +101,58 @@ def diagnose(
         if noise is not None:
             seen_X = model.rows(X, noise=noise)
     asked = np.unique(np.asarray(coverages, dtype=np.float64))
+    labels = _groups(groups, len(as_numpy(plain(y))))
+    plain_X = as_numpy(X) if rows is None else rows.features
+    known = None if outside.targets else _labelled(calibrated)
+    own = isinstance(outside.model, HeldOutView)
+    both = np.column_stack([plain_X, as_numpy(as_target(plain(y)))])
+    seen, copied = (np.zeros(len(both), dtype=bool),) * 2 if own else repeated_rows(both, known)
+    kept, n_given = np.flatnonzero(~(seen | copied)), len(both)
+    if not own and len(kept) > MAX_ROWS_JUDGED:
+        kept = np.sort(np.random.default_rng(0).choice(kept, MAX_ROWS_JUDGED, replace=False))
+    if not len(kept):  # nothing is left that could be judged; figures show what was given
+        kept = np.arange(n_given)
+    if len(kept) < n_given:
+        seen_X, X, y, plain_X = (_take(part, kept) for part in (seen_X, X, y, plain_X))
+        labels = None if labels is None else np.unique(labels[kept], return_inverse=True)[1]
+        if rows is not None:
+            rows = encode_rows(model, X)
     with warnings.catch_warnings():
         # Levels without enough calibration points are marked in ``backed`` instead.
         warnings.simplefilter("ignore", CalibrationWarning)
         report = outside.calibration_report(seen_X, y)
         ends = outside.predict_interval(seen_X, asked)
-        free = _before_bounds(outside)
-        quantiles = free.predict_quantiles(seen_X, ECE_LEVELS[1:-1])
         mean = outside.predict(seen_X)
-        plain_X = as_numpy(X) if rows is None else rows.features
-        plain_y = as_numpy(as_target(y))
-        pit = free.predict_dist(seen_X).cdf(plain_y)
+        plain_y = as_numpy(as_target(plain(y)))
+        pit, atoms = _pit(outside.predict_dist(seen_X), plain_y)
         whole = plain_X.shape[1] == calibrated.n_features
         asked_X: Any = Encoded(plain_X, np.zeros((0, 0)), encoding) if encoding else X
         moved_by = relevance(model, asked_X) if whole else None
-        own = isinstance(outside.model, HeldOutView)
         ranked = isinstance(calibrated, ScoredPredictor | ClassPredictor)
         tested = ranked and not outside.targets and not own
         if calibrated.counted == "groups" and groups is None:
             tested = False  # rows of unknown groups are not independent
-        alike = compare(model, X if noise is None else seen_X, y, groups=groups) if tested else None
+        given = X if noise is None else seen_X
+        alike = compare(model, given, y, groups=labels) if tested else None
     if encoding is None:
         names = _feature_names(model, X, plain_X.shape[1], feature_names)
         of_lengthscales = names
     else:
         names = tuple(encoding.features)
         of_lengthscales = tuple(encoding.lengthscales)
-    known = None if outside.targets else _labelled(calibrated)
     method = method or getattr(model, "calibration_", None) or type(calibrated).__name__
     return Diagnostics(
         method=method,
         n_train=calibrated.n_train,
         n_cal=calibrated.n_cal,
         counted=calibrated.counted,
+        row=kept + 1,
         X=plain_X,
         y=plain_y,
         feature_names=names,
         mean=mean,
         pit=pit,
-        quantiles=quantiles,
+        atoms=atoms,
         coverages=asked,
         lower=ends[:, 0],
         upper=ends[:, 1],
@@ -145,8 +164,10 @@ def diagnose(
         members=tuple(getattr(model, "base_", ())),
         relevance=moved_by,
         encoding=encoding,
-        groups=_groups(groups, len(plain_y)),
-        n_seen=0 if known is None or own else _seen(known, plain_X, plain_y),
+        groups=labels,
+        n_given=n_given,
+        n_seen=int(seen.sum()),
+        n_copies=int((copied & ~seen).sum()),
         gaps=None if rows is None else tuple(rows.gaps),
         n_missing=0 if rows is None else int(rows.missing.sum()),
         exchangeability=alike,
@@ -155,18 +176,20 @@ def diagnose(
     )
 
 
-def _before_bounds(outside: Through) -> Through:
-    """The same without ``y_bounds``: levels whose quantiles lie at a bound cannot be told apart."""
-    calibrated = calibrated_of(outside.model)
-    if calibrated.bounds is None or outside.targets:
-        return outside
-    other, free = copy.copy(outside), calibrated.with_bounds(None)
-    if outside.model is calibrated:
-        other.model = free
-    else:
-        other.model = copy.copy(outside.model)
-        other.model.calibrated_ = free
-    return other
+def _pit(dist: PredictiveDistribution, y: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+    """``F(y)`` (n,), drawn between both ends where ``F`` jumps, and where it does."""
+    step = _JUMP * np.maximum(np.abs(y), dist.std)
+    low, high = dist.cdf(y - step), dist.cdf(y + step)
+    atoms = high - low > _LEAST_JUMP
+    drawn = low + np.random.default_rng(0).random(len(y)) * (high - low)
+    return np.where(atoms, drawn, dist.cdf(y)), atoms
+
+
+def _take(part: Any, kept: NDArray[np.int64]) -> Any:
+    """Some rows of an array or a table."""
+    if isinstance(part, Rows):
+        return part[torch.as_tensor(kept, device=part.X.device)]
+    return _safe_indexing(plain(part), kept)
 
 
 def _groups(groups: Any, n: int) -> NDArray[Any] | None:
@@ -185,19 +208,6 @@ def _labelled(calibrated: Any) -> Floats | None:
         return np.column_stack([as_numpy(rows.X), as_numpy(y)])
     except AttributeError:  # a model from elsewhere
         return None
-
-
-def _seen(known: Floats, X: Floats, y: Floats) -> int:
-    """How many rows of ``X`` and ``y`` are among the predictor's own."""
-    if known.shape[1] != X.shape[1] + 1:
-        return 0
-    # Standardising data and back changes the last digits.
-    scale = known.std(axis=0)
-    scale[scale == 0] = 1.0
-    away, _ = cKDTree(known / scale).query(
-        np.column_stack([X, y]) / scale, distance_upper_bound=1e-8
-    )
-    return int(np.isfinite(away).sum())
 
 
 def _feature_names(model: Any, X: Any, d: int, given: Sequence[str] | None) -> tuple[str, ...]:

@@ -1,7 +1,6 @@
 """Predictions for test data beside observations."""
 
 import hashlib
-from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -9,14 +8,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sharpgp._numbers import number
 from sharpgp.data.encoding import TableEncoding
 from sharpgp.data.table_check import Suspicion, suspicions
-from sharpgp.diagnostics.chance import COVERAGE_LOOKS, MIN_POINTS_PER_GROUP, Floats, bands_of_chance
+from sharpgp.diagnostics.chance import Floats
 from sharpgp.diagnostics.curves import LevelCurves
+from sharpgp.diagnostics.groupings import Grouping, groupings
 from sharpgp.diagnostics.own_columns import OwnColumn, own_columns
+from sharpgp.diagnostics.places import PAGE_LEVEL, PlacesTest, Points, places_test
 from sharpgp.exchangeability import Exchangeability
-from sharpgp.metrics import ECE_LEVELS, CalibrationReport, coverage_band, coverage_by
+from sharpgp.metrics import ECE_LEVELS, CalibrationReport, ece_floor
 from sharpgp.models.pool import Member
+
+#: Coverage that is looked at first, if it is among those that were asked.
+FIRST_COVERAGE = 0.95
 
 
 @dataclass(frozen=True)
@@ -31,12 +36,15 @@ class Diagnostics:
         Sizes; ``n_cal`` is None if nothing is estimated from calibration points.
     counted : str
         What ``n_cal`` counts: points or groups.
+    row : array of shape (n,)
+        Numbers of the points in the test data, from 1.
     X, y : arrays of shape (n, d) and (n,)
     feature_names : tuple of d str
     mean, pit : arrays of shape (n,)
-        Predictive mean, and ``F(y)`` under the predictive distribution.
-    quantiles : array of shape (n, 19)
-        At the inner 19 of the 21 levels of the ECE.
+        Predictive mean, and ``F(y)`` under the predictive distribution; where this jumps, a point
+        drawn between both ends of the jump.
+    atoms : array of shape (n,)
+        Which targets are values where the distribution jumps.
     coverages : array of shape (k,)
     lower, upper : arrays of shape (n, k)
         Interval ends at these coverages.
@@ -55,8 +63,11 @@ class Diagnostics:
         How the columns of a table became features.
     groups : array of shape (n,) or None
         Which test points belong together.
-    n_seen : int
-        Test points that are among those that trained or calibrated the model.
+    n_given : int
+        Rows of the test data.
+    n_seen, n_copies : int
+        Rows that are left out: among those that trained or calibrated the model, or copies of
+        other test rows.
     gaps : tuple of n str, or None
         For each row of a data frame the names of the columns that it lacks.
     n_missing : int
@@ -72,12 +83,13 @@ class Diagnostics:
     method: str
     n_train: int
     n_cal: int | None
+    row: NDArray[np.int64]
     X: Floats
     y: Floats
     feature_names: tuple[str, ...]
     mean: Floats
     pit: Floats
-    quantiles: Floats
+    atoms: NDArray[np.bool_]
     coverages: Floats
     lower: Floats
     upper: Floats
@@ -90,7 +102,9 @@ class Diagnostics:
     relevance: Floats | None = None
     encoding: TableEncoding | None = None
     groups: NDArray[Any] | None = None
+    n_given: int = 0
     n_seen: int = 0
+    n_copies: int = 0
     counted: str = "points"
     gaps: tuple[str, ...] | None = None
     n_missing: int = 0
@@ -108,9 +122,54 @@ class Diagnostics:
         return {names[j]: float(self.relevance[j]) for j in order}
 
     @property
-    def looks(self) -> int:
-        """Number of groupings examined: along features, rows and widths, and by gaps."""
-        return COVERAGE_LOOKS * (len(self.columns) + 2 + bool(self.gap_patterns))
+    def first(self) -> int:
+        """Position of the coverage that is looked at first: 95 %, or the nearest."""
+        return int(np.abs(self.coverages - FIRST_COVERAGE).argmin())
+
+    @cached_property
+    def covered(self) -> NDArray[np.bool_]:
+        """Points (n, k) within their intervals.
+
+        A target tied with an end, as only values with a probability of their own are, counts as
+        its PIT says: the share of its probability that the interval needs.
+        """
+        y, inside = self.y[:, None], np.abs(self.pit - 0.5)[:, None] <= self.coverages / 2
+        tied = self.atoms[:, None] & ((y == self.lower) | (y == self.upper))
+        return np.where(tied, inside, (self.lower <= y) & (y <= self.upper))
+
+    @cached_property
+    def groupings(self) -> tuple[Grouping, ...]:
+        """Every way to part the points that is examined."""
+        return groupings(self)
+
+    @property
+    def points(self) -> Points:
+        """What the tests need of the points."""
+        return Points(self.pit, ~self.covered, self.coverages, self.groups)
+
+    @cached_property
+    def places(self) -> PlacesTest:
+        """The test of where predictions are off."""
+        return places_test(self.points, self.groupings, self.level)
+
+    @cached_property
+    def excess(self) -> Floats:
+        """Deviations of all places, in units of their limits."""
+        return self.places.excess(self.points, np.ones(len(self.y), dtype=bool))
+
+    def excess_of(self, grouping: Grouping, j: int) -> float:
+        """The largest deviation of a part, in units of its limit."""
+        return float(np.abs(self.excess[self.places.row_of(grouping, j)]).max())
+
+    @property
+    def grouped_errors(self) -> bool:
+        """Whether errors of a group may not be alike: groups are known, and not those of the fit."""
+        return self.groups is not None and self.counted != "groups"
+
+    @property
+    def level(self) -> float:
+        """Level of each test of the page, which share :data:`PAGE_LEVEL`."""
+        return PAGE_LEVEL / (2 + (not self.out_of_fold) + self.grouped_errors)
 
     @cached_property
     def columns(self) -> tuple[OwnColumn, ...]:
@@ -131,11 +190,6 @@ class Diagnostics:
         return tuple(suspicions(columns, self.y, self.target or "the target", first_row=1))
 
     @property
-    def n_copies(self) -> int:
-        """Test points that repeat an earlier one in all features and the target."""
-        return len(self.y) - len(np.unique(self._rows, axis=0))
-
-    @property
     def fingerprint(self) -> str:
         """Twelve digits that tell these test data from others: of the SHA-256 of their bytes."""
         return hashlib.sha256(np.ascontiguousarray(self._rows).tobytes()).hexdigest()[:12]
@@ -146,46 +200,27 @@ class Diagnostics:
 
     @property
     def levels(self) -> Floats:
-        """Levels of ``quantiles``, shape (19,)."""
+        """Inner levels of the ECE, shape (19,)."""
         return ECE_LEVELS[1:-1]
 
     @property
-    def gap_patterns(self) -> list[str]:
-        """Missing columns of each row; empty if no row lacks anything.
+    def observed(self) -> Floats:
+        """Share of the points at or below the quantile of each level, shape (19,)."""
+        return np.asarray((self.pit[:, None] <= self.levels).mean(0))
 
-        Complete rows are "complete"; patterns of fewer than :data:`MIN_POINTS_PER_GROUP` rows are
-        pooled as "others".
-        """
-        if self.gaps is None or not any(self.gaps):
-            return []
-        counts = Counter(self.gaps)
-        return [
-            (gap or "complete") if counts[gap] >= MIN_POINTS_PER_GROUP else "others"
-            for gap in self.gaps
-        ]
+    @property
+    def ece_ratio(self) -> float:
+        """Calibration error in units of what chance alone gives."""
+        error = float(((self.observed - self.levels) ** 2).sum() / len(ECE_LEVELS))
+        return error / ece_floor(self.n_cal, len(self.y))
 
-    def coverage_by_gaps(self, k: int) -> dict[str, tuple[int, float]]:
-        """Points and coverage of the intervals of ``coverages[k]``, by :attr:`gap_patterns`."""
-        if not self.gap_patterns:
-            return {}
-        return coverage_by(self.gap_patterns, self.y, self.lower[:, k], self.upper[:, k])
+    @property
+    def explained(self) -> float:
+        """Share of the target's variance that predictions explain; at least 0."""
+        total = float(self.y.var())
+        error = float(np.mean((self.y - self.mean) ** 2))
+        return max(0.0, 1 - error / total) if total > 0 else 0.0
 
-    def gaps_beyond_chance(self, k: int) -> list[str]:
-        """Patterns of gaps whose coverage leaves the band of chance for all groups."""
-        by_pattern = self.coverage_by_gaps(k)
-        confidence = 1 - 0.05 / (max(len(by_pattern), 1) * self.looks)
-        out = []
-        for pattern, (size, covered) in by_pattern.items():
-            band = coverage_band(float(self.coverages[k]), self.n_cal, size, confidence)
-            if size >= MIN_POINTS_PER_GROUP and not band[0] <= covered <= band[1]:
-                out.append(pattern)
-        return out
-
-    def straying_column(self, k: int) -> OwnColumn:
-        """The column along which intervals of ``coverages[k]`` leave the band of chance most."""
-        coverage, strays = float(self.coverages[k]), []
-        for column in self.columns:
-            bins = column.coverage(self.y, self.lower[:, k], self.upper[:, k])
-            low, high = bands_of_chance(bins, coverage, self.n_cal, self.looks)
-            strays.append(np.maximum(low - bins.coverage, bins.coverage - high).max())
-        return self.columns[int(np.argmax(strays))]
+    def show(self, value: float) -> str:
+        """A value of the target, with three digits of its deviation."""
+        return number(value, like=float(self.y.std()))

@@ -63,14 +63,25 @@ def coverage_along(
         raise InvalidInputError(f"n_bins: expected at least 1, found {n_bins}; pass a number >= 1")
     feature, y = flat_columns(feature=feature, y=y)
     covered = covered_points(y, lower, upper)
-    # Upper edges are data points, so each bin holds at least the points on its upper edge.
-    shares = np.arange(1, n_bins + 1) / n_bins
-    upper_edges = np.unique(np.quantile(feature, shares, method="inverted_cdf"))
-    which = np.searchsorted(upper_edges, feature)
-    count = np.bincount(which, minlength=len(upper_edges))
-    hits = np.bincount(which, weights=covered, minlength=len(upper_edges))
-    edges = np.concatenate([[feature.min()], upper_edges])
+    which, edges = bins_of_equal_count(feature, n_bins)
+    count = np.bincount(which, minlength=len(edges) - 1)
+    hits = np.bincount(which, weights=covered, minlength=len(edges) - 1)
     return BinnedCoverage(edges, count, hits / count, _standard_error(hits, count))
+
+
+def bins_of_equal_count(values: Floats, n_bins: int) -> tuple[NDArray[np.int64], Floats]:
+    """Bin of each value (n,), and the edges; equal values share a bin, and none is empty.
+
+    Examples
+    --------
+    >>> which, edges = bins_of_equal_count(np.array([1.0, 1.0, 3.0, 4.0]), 2)
+    >>> which.tolist(), edges.tolist()
+    ([0, 0, 1, 1], [1.0, 1.0, 4.0])
+    """
+    # Upper edges are values, so each bin holds at least those on its upper edge.
+    shares = np.arange(1, n_bins + 1) / n_bins
+    upper = np.unique(np.quantile(values, shares, method="inverted_cdf"))
+    return np.searchsorted(upper, values), np.concatenate([[values.min()], upper])
 
 
 def coverage_by(

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from sharpgp.diagnostics import (
     Diagnostics,
+    Grouping,
     LevelCurves,
     OwnColumn,
     bands_of_chance,
@@ -137,7 +138,6 @@ def coverage_by_width(
     n_cal: int | None = None,
     *,
     n_bins: int = 5,
-    looks: int = 1,
 ) -> Axes:
     """Draw the share covered in groups from the narrowest to the widest intervals.
 
@@ -153,7 +153,7 @@ def coverage_by_width(
     """
     bins = coverage_in_width_bins(y, lower, upper, n_bins)
     column = OwnColumn("width of the interval", np.asarray(upper) - np.asarray(lower))
-    return _binned(ax, bins, coverage, n_cal, column, looks)
+    return _binned(ax, bins, coverage, n_cal, column)
 
 
 def coverage_by_feature(
@@ -167,7 +167,6 @@ def coverage_by_feature(
     *,
     name: str = "feature",
     n_bins: int = 5,
-    looks: int = 1,
 ) -> Axes:
     """Draw the share covered in groups along a feature; see :func:`coverage_by_width`.
 
@@ -182,7 +181,7 @@ def coverage_by_feature(
     """
     own = feature if isinstance(feature, OwnColumn) else OwnColumn(name, np.asarray(feature))
     bins = own.coverage(np.asarray(y), np.asarray(lower), np.asarray(upper), n_bins)
-    return _binned(ax, bins, coverage, n_cal, own, looks)
+    return _binned(ax, bins, coverage, n_cal, own)
 
 
 def beta_curve(ax: Axes, curves: LevelCurves) -> Axes:
@@ -264,19 +263,13 @@ def calibration_figure(
     """
     k = _position(found, coverage)
     lower, upper = found.lower[:, k], found.upper[:, k]
-    column = column_of(found, feature, k)
+    grouping = grouping_of(found, feature)
     panels: dict[str, Callable[[Axes], Axes]] = {
-        "Reliability": lambda ax: reliability(
-            ax, found.y, found.quantiles, found.levels, found.n_cal
-        ),
+        "Reliability": lambda ax: reliability_of(ax, found),
         "PIT": lambda ax: pit(ax, found.pit, found.n_cal),
         "Widths": lambda ax: widths(ax, found.y, lower, upper),
-        "Coverage by width": lambda ax: coverage_by_width(
-            ax, found.y, lower, upper, coverage, found.n_cal, looks=found.looks
-        ),
-        "Coverage by feature": lambda ax: coverage_by_feature(
-            ax, column, found.y, lower, upper, coverage, found.n_cal, looks=found.looks
-        ),
+        "Coverage by width": lambda ax: coverage_of(ax, found, found.groupings[0], k),
+        "Coverage by feature": lambda ax: coverage_of(ax, found, grouping, k),
         "Observed against predicted": lambda ax: _observed(ax, found, lower, upper),
     }
     curves = found.curves
@@ -316,25 +309,50 @@ def _with_legend(ax: Axes) -> Axes:
     return ax
 
 
+def reliability_of(ax: Axes, found: Diagnostics) -> Axes:
+    """The reliability diagram of collected predictions; targets at atoms count as their PITs."""
+    levels = np.tile(found.levels, (len(found.pit), 1))
+    return reliability(ax, found.pit, levels, found.levels, found.n_cal)
+
+
+def coverage_of(ax: Axes, found: Diagnostics, grouping: Grouping, k: int) -> Axes:
+    """Coverage of the parts of a grouping, with the bands of the report."""
+    parts = [j for j in range(len(grouping.says)) if grouping.inside(j).any()]
+    share = np.array([found.covered[grouping.inside(j), k].mean() for j in parts])
+    low, high = np.array([found.places.band(grouping, j, k) for j in parts]).T
+    odd = np.array([found.excess_of(grouping, j) > 1 for j in parts])
+    ticks = [grouping.ends[j][1] if grouping.named else f"≤ {grouping.ends[j][1]}" for j in parts]
+    name = "width of the interval" if grouping.kind == "width" else grouping.name
+    return _shares(ax, share, low, high, odd, ticks, name, float(found.coverages[k]))
+
+
 def _binned(
-    ax: Axes,
-    bins: BinnedCoverage,
-    coverage: float,
-    n_cal: int | None,
-    column: OwnColumn,
-    looks: int,
+    ax: Axes, bins: BinnedCoverage, coverage: float, n_cal: int | None, column: OwnColumn
 ) -> Axes:
-    where = np.arange(len(bins.n_points))
-    low, high = bands_of_chance(bins, coverage, n_cal, looks)
+    low, high = bands_of_chance(bins, coverage, n_cal)
+    off = (bins.coverage < low) | (bins.coverage > high)
+    ticks = column.ticks(bins.edges)
+    return _shares(ax, bins.coverage, low, high, off, ticks, column.name, coverage)
+
+
+def _shares(
+    ax: Axes,
+    share: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    off: np.ndarray,
+    ticks: list[str],
+    name: str,
+    coverage: float,
+) -> Axes:
+    where = np.arange(len(share))
     ax.bar(where, high - low, 0.76, bottom=low, color=PALE, label="95 % sampling band")
     ax.axhline(coverage, color=GREY, lw=0.8, ls=DASHED)
-    off = (bins.coverage < low) | (bins.coverage > high)
-    ax.scatter(where, bins.coverage, s=28, c=[ORANGE if o else BLUE for o in off], zorder=3)
-    ticks = column.ticks(bins.edges)
+    ax.scatter(where, share, s=28, c=[ORANGE if o else BLUE for o in off], zorder=3)
     ax.set_xticks(where, ticks, fontsize=7 if sum(map(len, ticks)) > 30 else None)
     if sum(map(len, ticks)) > 60:
         ax.tick_params(axis="x", rotation=45)
-    return plain(ax, column.name, "share covered")
+    return plain(ax, name, "share covered")
 
 
 def _position(found: Diagnostics, coverage: float) -> int:
@@ -345,6 +363,17 @@ def _position(found: Diagnostics, coverage: float) -> int:
     return int(near[0])
 
 
-def column_of(found: Diagnostics, feature: Any, k: int) -> OwnColumn:
+def grouping_of(found: Diagnostics, feature: Any) -> Grouping:
+    """The parts of a column, by number or name; for None, of the one that strays most."""
+    columns = {g.name: g for g in found.groupings if g.kind == "column"}
+    if feature is not None:
+        return columns[column_named(found.columns, feature).name]
+    return max(
+        columns.values(),
+        key=lambda g: max(found.excess_of(g, j) for j in range(len(g.says))),
+    )
+
+
+def column_of(found: Diagnostics, feature: Any) -> OwnColumn:
     """A column by number or name; for None, the one along which coverage strays most."""
-    return found.straying_column(k) if feature is None else column_named(found.columns, feature)
+    return column_named(found.columns, grouping_of(found, feature).name)

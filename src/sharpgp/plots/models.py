@@ -87,7 +87,7 @@ def intervals(ax: Axes, found: Diagnostics, feature: int | str | None = None) ->
     """
     if feature is None:
         feature = next(iter(found.relevant), 0)
-    column = calibration.column_of(found, feature, 0)
+    column = calibration.column_of(found, feature)
     order = np.argsort(column.values, kind="stable")
     x, y, mean = column.values[order], found.y[order], found.mean[order]
     if column.labels:  # side by side within a category
@@ -178,9 +178,7 @@ def width_parts(parts: _Parts, row: int, *, ax: Axes | None = None) -> Axes:
 _KINDS: dict[str, Callable[[Axes, Diagnostics, Any], Axes]] = {
     "intervals": intervals,
     "observed": observed,
-    "reliability": lambda ax, found, _: calibration.reliability(
-        ax, found.y, found.quantiles, found.levels, found.n_cal
-    ),
+    "reliability": lambda ax, found, _: calibration.reliability_of(ax, found),
     "coverage": lambda ax, found, feature: _coverage(ax, found, feature),
     "relevance": relevance,
     "base": lambda ax, found, _: base(ax, found.members),
@@ -188,16 +186,7 @@ _KINDS: dict[str, Callable[[Axes, Diagnostics, Any], Axes]] = {
 
 
 def _coverage(ax: Axes, found: Diagnostics, feature: int | str | None) -> Axes:
-    return calibration.coverage_by_feature(
-        ax,
-        calibration.column_of(found, feature, 0),
-        found.y,
-        found.lower[:, 0],
-        found.upper[:, 0],
-        float(found.coverages[0]),
-        found.n_cal,
-        looks=len(found.columns),
-    )
+    return calibration.coverage_of(ax, found, calibration.grouping_of(found, feature), 0)
 
 
 def _observations(ax: Axes, x: np.ndarray, y: np.ndarray, missed: np.ndarray) -> None:

@@ -1,5 +1,7 @@
 """What to do about a fault, by the method that the model was calibrated with."""
 
+from sharpgp.diagnostics.groupings import Grouping
+
 #: Methods that learn from training data where the noise is large.
 LEARNED_SPREAD = ("cv", "cv+", "exact", "loo")
 
@@ -19,9 +21,8 @@ def narrow_advice(method: str) -> str:
             'features, because the hyperparameters have seen every point: use calibration="cv".'
         )
     return (
-        "If the calibration data are like the test data this is rare: check for drift, for copies "
-        "of rows across the split, for rows that belong together, or for a target that was "
-        "transformed."
+        "If the calibration data are like the test data this is rare: check for drift, for rows "
+        "that belong together, or for a target that was transformed."
     )
 
 
@@ -35,8 +36,19 @@ def wide_advice(method: str) -> str:
     )
 
 
-def spread_advice(method: str) -> str:
-    """Coverage is right on average and wrong in places."""
-    if method in LEARNED_SPREAD:
-        return "More data there, or a feature that explains the noise, would help."
-    return 'calibration="cv" or "exact" learns where the noise is large.'
+def place_advice(method: str, place: Grouping, fault: str) -> str:
+    """What to do about a place; ``fault`` is "low", "high", "drift", "narrow", "wide", "spread"."""
+    if place.kind == "row":
+        return (
+            "If the rows are in the order of time, the process has changed: calibrate on newer "
+            "data (update), or follow it with Online."
+        )
+    if place.kind in ("outside", "distance", "known"):
+        return "Add training rows like these; until then, do not rely on intervals there."
+    if fault in ("low", "high", "drift"):
+        return "Add training rows from there, or a column that tells what is different about them."
+    if method not in LEARNED_SPREAD:
+        return 'calibration="cv" or "exact" learns where the noise is large.'
+    if place.named and place.kind == "column" and method != "exact":
+        return f'Exact(by="{place.name}") keeps the coverage within each {place.name}.'
+    return "Add training rows from there, or a column that explains the noise."

@@ -10,7 +10,6 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 
-import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
@@ -18,13 +17,11 @@ import sharpgp
 from sharpgp._files import replacing
 from sharpgp.calibration.predictors.base import FittedModel
 from sharpgp.diagnostics import Diagnostics, diagnose
-from sharpgp.report import curve_words, data_words, tables, words
-from sharpgp.report.faults import Fault, faults
-from sharpgp.report.numbers import FIRST_COVERAGE, Numbers, numbers_of
+from sharpgp.report import curve_words, tables, words
+from sharpgp.report.explanation import Statement, explain
+from sharpgp.report.numbers import Numbers, numbers_of
+from sharpgp.report.wording import sentence
 from sharpgp.report.words import Finding, Verdict
-
-#: Most findings listed below the verdict.
-_MAX_FINDINGS = 5
 
 
 def write_report(
@@ -95,7 +92,7 @@ def write_report(
 
 def verdict_of(found: Diagnostics) -> Verdict:
     """Only the first sentence of the report: its state, what was found, and what to do."""
-    return words.verdict(found, faults(found, numbers_of(found)))
+    return words.verdict(found, explain(found))
 
 
 def render_report(
@@ -103,8 +100,8 @@ def render_report(
 ) -> str:
     """The page of :func:`write_report` as a string, from what ``diagnose`` collected."""
     numbers = numbers_of(found)
-    wrong = faults(found, numbers)
-    first = int(np.abs(found.coverages - FIRST_COVERAGE).argmin())
+    wrong = explain(found)
+    first = found.first
     feature = _first_feature(numbers, first)
     _add_words(found, numbers, wrong)
     numbers["first"] = {"coverage": first, "feature": feature}
@@ -114,13 +111,12 @@ def render_report(
         "sizes": escape(_sizes(found)),
         "origin": escape(_origin(found, day or date.today())),
         "verdict": _verdict(words.verdict(found, wrong), wrong),
-        "tiles": tables.tiles(found),
+        "tiles": tables.tiles(found, shown),
         "rows": "".join(
             _sentence(finding)
             for finding in (
-                data_words.assumption(found),
-                data_words.suspicions(found),
-                data_words.gaps(found, first),
+                words.rows(found),
+                words.suspicions(found),
             )
             if finding is not None
         ),
@@ -146,26 +142,27 @@ def render_report(
     return page
 
 
-def _add_words(found: Diagnostics, numbers: Numbers, wrong: Sequence[Fault]) -> None:
+def _add_words(found: Diagnostics, numbers: Numbers, wrong: Sequence[Statement]) -> None:
     """Sentences for every choice that the page's controls offer."""
     names = numbers["features"]
     for part in numbers["intervals"]:
         part["words"] = {
             "points": vars(words.points(found, part, numbers)),
             "widths": vars(words.widths(found, part, wrong)),
-            "by_width": vars(words.by_width(found, part)),
+            "by_width": vars(words.by_part(part, part["by_width"], "")),
             "by_feature": [
-                vars(words.by_feature(found, part, j, names)) for j in range(len(names))
+                vars(words.by_part(part, bins, name))
+                for bins, name in zip(part["by_feature"], names, strict=True)
             ],
         }
 
 
 def _first_feature(numbers: Numbers, k: int) -> int:
-    """The feature along which coverage strays most, preferably one with a group that stands out."""
+    """The grouping that strays most, preferably one with a part that stands out."""
     part = numbers["intervals"][k]
 
     def stray(bins: list[Numbers]) -> tuple[bool, float]:
-        worst = max(max(b["low"] - b["covered"], b["covered"] - b["high"]) for b in bins)
+        worst = max(abs(b["covered"] - part["covered"]) * b["n"] ** 0.5 for b in bins)
         return any(b["odd"] for b in bins), worst
 
     strays = [stray(bins) for bins in part["by_feature"]]
@@ -199,14 +196,10 @@ def _origin(found: Diagnostics, day: date) -> str:
     return f"{day.isoformat()}, sharpgp {sharpgp.__version__}, test data {found.fingerprint}"
 
 
-def _verdict(verdict: Verdict, wrong: Sequence[Fault]) -> str:
+def _verdict(verdict: Verdict, wrong: Sequence[Statement]) -> str:
     more = "".join(
-        f"<li>{escape(f'{fault.says[0].upper()}{fault.says[1:]}')}.</li>"
-        for fault in wrong[1 : 1 + _MAX_FINDINGS]
+        f"<li>{escape(sentence(one.says))} {escape(one.advice)}</li>" for one in wrong[1:]
     )
-    rest = len(wrong) - 1 - _MAX_FINDINGS
-    if rest > 0:
-        more += f"<li>{rest} more.</li>"
     return (
         f'<div class="verdict {verdict.state}"><p><strong>{escape(verdict.heading)}</strong> '
         f"{escape(verdict.says)}</p>"

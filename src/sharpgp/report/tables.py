@@ -2,6 +2,7 @@
 
 from html import escape
 
+from sharpgp._numbers import number, percent
 from sharpgp.diagnostics import Diagnostics
 from sharpgp.report.numbers import Numbers
 
@@ -29,22 +30,21 @@ _METRICS = {
 }
 
 
-def tiles(found: Diagnostics) -> str:
-    """The numbers below the verdict."""
-    report = found.report
+def tiles(found: Diagnostics, shown: Numbers) -> str:
+    """The numbers below the verdict; ``shown``: those of the intervals that are shown first."""
     unit = f" {found.unit}" if found.unit else ""
-    shown = {
-        "95 % coverage": f"{100 * report['coverage_95']:.1f} %",
-        "95 % width": f"{report['width_95']:.3g}{unit}",
-        "CRPS": f"{report['crps']:.3g}{unit}",
-        "ECE / floor": f"{report['ece'] / report['ece_floor']:.2f}",
+    asked = percent(shown["coverage"])
+    tiles = {
+        f"{asked} intervals cover": percent(shown["covered"]),
+        "Their mean width": f"{number(shown['width'], 3)}{unit}",
+        "CRPS": f"{number(found.report['crps'], 3)}{unit}",
+        "Variance explained": percent(found.explained),
     }
-    if "excess_risk_95" in report:
-        risk, chance = report["excess_risk_95"], report["excess_risk_chance_95"]
-        shown["Excess risk / chance"] = f"{max(risk, 0.0) / chance:.2f}"
+    if not found.out_of_fold:
+        tiles["Calibration error / chance"] = number(found.ece_ratio, 3)
     return "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
-        for name, value in shown.items()
+        for name, value in tiles.items()
     )
 
 
@@ -63,9 +63,9 @@ def metrics(found: Diagnostics) -> str:
 def worst(found: Diagnostics, numbers: Numbers) -> str:
     """Rows of the table of the points that lie farthest out."""
     return "".join(
-        f'<tr><th scope="row">{point["row"]}</th><td>{point["observed"]:.4g}</td>'
-        f'<td class="wide">{point["mean"]:.4g}</td>'
-        f"<td>{point['lower']:.4g} to {point['upper']:.4g}</td>"
+        f'<tr><th scope="row">{point["row"]:,}</th><td>{found.show(point["observed"])}</td>'
+        f'<td class="wide">{found.show(point["mean"])}</td>'
+        f"<td>{found.show(point['lower'])} to {found.show(point['upper'])}</td>"
         f"<td>{point['away']:.2f}</td></tr>"
         for point in numbers["worst"]
     )
@@ -75,7 +75,7 @@ def members(numbers: Numbers) -> str:
     """Rows of the table of pooled models."""
     rows = []
     for one in numbers["learned"]["members"]:
-        crps = "" if one["crps"] is None else f"{one['crps']:.4g}"
+        crps = "" if one["crps"] is None else number(one["crps"])
         rows.append(
             f'<tr><th scope="row">{escape(one["name"])}</th>'
             f"<td>{100 * one['weight']:.0f} %</td><td>{crps}</td></tr>"

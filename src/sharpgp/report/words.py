@@ -1,7 +1,7 @@
 """What each figure of the report shows and what to do about it, in plain words.
 
-Every sentence follows from numbers by a fixed rule. Only :mod:`sharpgp.report.faults` decides
-whether there is a fault and of which kind, so that no figure contradicts another.
+Every sentence follows from numbers by a fixed rule. Only :mod:`sharpgp.report.explanation` decides
+whether something is wrong, so that no figure contradicts the verdict.
 """
 
 from collections.abc import Sequence
@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sharpgp._numbers import number, percent
 from sharpgp.diagnostics import Diagnostics
-from sharpgp.report.advice import narrow_advice, spread_advice, wide_advice
-from sharpgp.report.faults import MIN_POINTS, Fault, outside
-from sharpgp.report.numbers import MAX_ECE_RATIO, ROWS, Numbers
-from sharpgp.report.wording import count, numeral, percent, place_of
+from sharpgp.diagnostics.groupings import ROWS
+from sharpgp.report.explanation import MIN_POINTS, TOO_GOOD, TOO_NARROW, Statement
+from sharpgp.report.numbers import Numbers
+from sharpgp.report.wording import count, sentence
 
 
 @dataclass(frozen=True)
@@ -35,65 +36,93 @@ class Verdict:
     advice: str
 
 
-def verdict(found: Diagnostics, faults: Sequence[Fault]) -> Verdict:
-    """One of three states, with the worst finding by name."""
-    leak = next((one for one in found.suspicions if one.kind == "leak"), None)
-    if leak is not None and not (faults and faults[0].kind in ("inputs", "copies")):
-        return Verdict("look", "Too good to be true?", leak.says, leak.cure)
-    if not faults and len(found.y) < MIN_POINTS:
+def verdict(found: Diagnostics, wrong: Sequence[Statement]) -> Verdict:
+    """One of three states, with the most costly statement."""
+    n = number(len(found.y), 9)
+    if found.n_seen >= found.n_given > 0:
+        return Verdict(
+            "fault",
+            "Cannot be judged:",
+            f"all {n} test rows are among the rows that trained or calibrated the model.",
+            "Give rows that it has not seen, or none: then its own are predicted held out.",
+        )
+    if (good := too_good(found)) is not None and not (wrong and wrong[0].everywhere):
+        return Verdict("look", "Too good to be true?", *good)
+    if not wrong and len(found.y) < MIN_POINTS:
         return Verdict(
             "look",
             "Too few points to tell:",
-            f"{numeral(len(found.y))} test points show no fault, and would not show most.",
+            f"{n} test points show no fault, and would not show most.",
             f"{MIN_POINTS} are a start, some hundreds are better.",
         )
-    if not faults:
-        return Verdict(
-            "well",
-            "Calibrated",
-            f"on average and, as far as {numeral(len(found.y))} test points can tell, everywhere.",
-            "",
-        )
-    worst = faults[0]
-    more = len(faults) - 1
+    if not wrong:
+        groups = "" if found.groups is None else f" of {found.groups.max() + 1} groups"
+        where = "everywhere" if not found.out_of_fold else "everywhere, held out"
+        says = f"on average and, as far as {n} test points{groups} can tell, {where}."
+        return Verdict("well", "Calibrated", says, "")
+    worst, more = wrong[0], len(wrong) - 1
     also = "" if not more else f" (and {more} more {'finding' if more == 1 else 'findings'} below)"
-    if worst.kind == "copies":
-        return Verdict("fault", "Cannot be judged:", f"{worst.says}{also}.", worst.advice)
-    if worst.everywhere:
-        return Verdict("fault", "Not calibrated:", f"{worst.says}{also}.", worst.advice)
-    return Verdict(
-        "look", "Calibrated on average, not everywhere:", f"{worst.says}{also}.", worst.advice
+    state = (
+        ("fault", "Not calibrated:")
+        if worst.everywhere
+        else ("look", "Calibrated on average, not everywhere:")
+    )
+    advice = worst.advice
+    if found.counted == "groups" and found.groups is None and not found.out_of_fold:
+        advice = (
+            "The model was fitted with groups: make the report with groups, too, as rows of one "
+            "group count as one."
+        )
+    return Verdict(*state, f"{worst.says}{also}.", advice)
+
+
+def too_good(found: Diagnostics) -> tuple[str, str] | None:
+    """Leaks, by name if one is found; otherwise predictions that are better than data ever are."""
+    leak = next((one for one in found.suspicions if one.kind == "leak"), None)
+    if leak is not None:
+        return leak.says, leak.cure
+    deviation = float(found.y.std())
+    width = float((found.upper - found.lower)[:, found.first].mean())
+    if deviation == 0 or (found.explained <= TOO_GOOD and width >= TOO_NARROW * deviation):
+        return None
+    return (
+        f"predictions explain {100 * found.explained:.3f} % of the variance, and intervals are "
+        f"{percent(width / deviation)} of the target's standard deviation wide.",
+        "If the target was measured, some columns give it away: look for those that are known only "
+        "with it. If it was computed from the columns, as in a simulation, all is well.",
     )
 
 
-#: Kinds of faults that the distribution as a whole shows.
-_WHOLE = ("inputs", "drift", "shift", "narrow", "wide", "tails", "levels")
+#: Kinds of statements that the distribution as a whole shows.
+_WHOLE = ("inputs", "shift", "narrow", "wide", "tails", "levels")
 
 
-def _of_the_whole(faults: Sequence[Fault]) -> Fault | None:
-    return next((fault for fault in faults if fault.kind in _WHOLE), None)
+def _of_the_whole(wrong: Sequence[Statement]) -> Statement | None:
+    return next((one for one in wrong if one.kind in _WHOLE), None)
 
 
-def reliability(found: Diagnostics, numbers: Numbers, faults: Sequence[Fault]) -> Finding:
+def reliability(found: Diagnostics, numbers: Numbers, wrong: Sequence[Statement]) -> Finding:
     """The reliability diagram: all levels at once."""
     part = numbers["reliability"]
     observed, p = np.array(part["observed"]), np.array(part["level"])
     off = int(((observed < part["low"]) | (observed > part["high"])).sum())
-    ratio = found.report["ece"] / found.report["ece_floor"]
     shows = (
         "Each dot is a level: the share of points observed at or below that predicted quantile. "
-        f"{count(off, len(p))} of {len(p)} dots lie outside the band of chance, and the "
-        f"calibration error is {ratio:.1f} times its floor."
+        f"{count(off, len(p))} of {len(p)} dots lie outside the band of chance"
     )
-    fault = _of_the_whole(faults)
-    if fault is None and ratio > MAX_ECE_RATIO:
-        return Finding(shows, _reason(faults), False)
-    if fault is None:
-        alike = (
-            "All points together are as close to the diagonal as chance allows; see the verdict."
+    if found.out_of_fold:
+        return Finding(
+            f"{shows}.",
+            "These very points fixed the levels, so they must lie on the diagonal: only test data can tell.",
+            True,
         )
-        return Finding(shows, alike if faults else "A calibrated predictor looks like this.", True)
-    return Finding(shows, f"{_sentence(fault.says)} {fault.advice}", False)
+    shows += f", and the calibration error is {found.ece_ratio:.1f} times what chance gives."
+    whole = _of_the_whole(wrong)
+    if whole is not None:
+        return Finding(shows, sentence(whole.says), False)
+    if wrong:
+        return Finding(shows, "See the verdict for where points differ.", off == 0)
+    return Finding(shows, "A calibrated predictor looks like this.", True)
 
 
 #: What each kind of fault looks like in the PIT histogram.
@@ -102,12 +131,11 @@ _SHAPES = {
     "wide": "The middle is too high: distributions are too wide.",
     "tails": "Points pile up in the outermost bars: tails are too short.",
     "inputs": "The shape is that of points unlike those of training.",
-    "drift": "The shape is that of all rows together; it changes along them.",
     "levels": "The bars are uneven in more than one way.",
 }
 
 
-def pit(found: Diagnostics, numbers: Numbers, faults: Sequence[Fault]) -> Finding:
+def pit(found: Diagnostics, numbers: Numbers, wrong: Sequence[Statement]) -> Finding:
     """The PIT histogram: its shape shows what kind of fault there is."""
     part = numbers["pit"]
     share = np.array(part["share"])
@@ -117,178 +145,135 @@ def pit(found: Diagnostics, numbers: Numbers, faults: Sequence[Fault]) -> Findin
         f"above. Flat is calibrated; {count(off, len(share)).lower()} of {len(share)} bars "
         f"{'leaves' if off == 1 else 'leave'} the band of chance."
     )
-    fault = _of_the_whole(faults)
-    if fault is None and off:
-        return Finding(shows, _reason(faults), False)
-    if fault is None:
-        return Finding(shows, "No shape stands out, so nothing needs repair here.", True)
-    if fault.kind == "shift":
+    if (shares := found.atoms.mean()) > 0:
+        shows += (
+            f" {percent(shares)} of the targets are values with a probability of their own (counts,"
+            " zeros, rounded values), and fall at random within it."
+        )
+    whole = _of_the_whole(wrong)
+    if whole is None:
+        says = "See the verdict for where points differ." if wrong else "No shape stands out."
+        return Finding(shows, says, not (wrong and off))
+    if whole.kind == "shift":
         high = float(np.mean(found.pit)) > 0.5
         shape = (
             f"The bars lean to the {'right' if high else 'left'}: observations are "
             f"{'higher' if high else 'lower'} than predicted."
         )
     else:
-        shape = _SHAPES[fault.kind]
+        shape = _SHAPES[whole.kind]
     return Finding(shows, shape, False)
 
 
 def points(found: Diagnostics, part: Numbers, numbers: Numbers) -> Finding:
     """Observed against predicted values."""
     shown, of = len(numbers["points"]["row"]), numbers["points"]["of"]
-    residual = float(found.y.var())
-    explained = 1 - float(np.mean((found.y - found.mean) ** 2)) / residual if residual else 0.0
-    picked = f" ({shown} of {numeral(of)} points are drawn)" if shown < of else ""
+    picked = f" ({shown} of {of:,} points are drawn)" if shown < of else ""
     shows = (
         f"Each point with its {percent(part['coverage'])} interval{picked}; on the dashed line, "
         "observed is predicted. Predictions explain "
-        f"{percent(explained) if explained > 0 else 'none'} of the variance."
+        f"{percent(found.explained) if found.explained else 'none'} of the variance."
     )
-    if explained < 0.1:
-        return Finding(
-            shows,
-            "The features tell little about the target: intervals can be calibrated and still as "
-            "wide as the data.",
-            True,
-        )
-    return Finding(shows, "Points beyond their interval are marked; the worst are listed.", True)
+    if found.explained < 0.1:
+        advice = "The columns tell little about the target: intervals can be calibrated and wide."
+    else:
+        advice = "Points beyond their interval are marked; the worst are listed."
+    return Finding(shows, advice, True)
 
 
-def widths(found: Diagnostics, part: Numbers, faults: Sequence[Fault]) -> Finding:
+def widths(found: Diagnostics, part: Numbers, wrong: Sequence[Statement]) -> Finding:
     """Widths at one coverage, never without the coverage that comes with them."""
     asked, covered = percent(part["coverage"]), percent(part["covered"])
     narrow, wide = part["tenths"]
     spread = float(found.y.std())
     unit = f" {found.unit}" if found.unit else ""
-    relative = (
-        f" ({part['width'] / spread:.2f} standard deviations of the target)" if spread else ""
-    )
+    relative = f" ({number(part['width'] / spread, 3)} deviations of the target)" if spread else ""
     shows = (
-        f"{asked} intervals are {part['width']:.3g}{unit} wide on average{relative} and cover "
-        f"{covered} of the points. "
+        f"{asked} intervals are {number(part['width'], 3)}{unit} wide on average{relative} and "
+        f"cover {covered} of the points. "
     )
     alike = wide < 1.02 * narrow
     if alike:
         shows += "All are about equally wide."
     else:
-        shows += f"One in ten is narrower than {narrow:.3g}, one in ten wider than {wide:.3g}."
+        shows += (
+            f"One in ten is narrower than {number(narrow, 3)}, one in ten wider than "
+            f"{number(wide, 3)}."
+        )
+    inside = float(((found.lower <= found.y[:, None]) & (found.y[:, None] <= found.upper)).mean())
+    if found.atoms.any() and inside - float(found.covered.mean()) > 0.005:
+        shows += " A target equal to an end of its interval counts as a fraction here."
     if not part["backed"]:
         return Finding(
             shows,
-            f"There are too few calibration points for {asked}: the ends come from a modelled "
-            "tail, without a guarantee. Add calibration points or ask for less coverage.",
+            f"There are too few calibration {found.counted} for {asked}: the ends come from a "
+            "modelled tail, without a guarantee. Add some or ask for less coverage.",
             False,
         )
-    if outside(part) and part["covered"] < part["coverage"]:
-        return Finding(
-            shows,
-            "They cover fewer points than they claim, beyond chance: do not rely on their width "
-            f"until that is repaired. {_reason(faults) or narrow_advice(found.method)}",
-            False,
-        )
-    if outside(part):
-        return Finding(
-            shows,
-            "They cover more points than they need to, beyond chance, so that they could be "
-            f"narrower. {_reason(faults) or wide_advice(found.method)}",
-            False,
-        )
+    off = not part["low"] <= part["covered"] <= part["high"]
+    if wrong:
+        less = "fewer" if part["covered"] < part["coverage"] else "more"
+        advice = f"They cover {less} points than they claim, beyond chance. " if off else ""
+        return Finding(shows, f"{advice}The verdict above names the likely reason.", not off)
     if alike:
-        return Finding(
-            shows,
+        advice = (
             "The model sees no difference in uncertainty between points. If you do, use a "
-            'calibration that learns where the noise is large: "cv" or "exact".',
-            True,
+            'calibration that learns where the noise is large: "cv" or "exact".'
         )
-    return Finding(
-        shows,
-        "Coverage is nominal, within chance. Points with wide intervals are those that the model "
-        "knows least about: new data help most there.",
-        True,
-    )
-
-
-def _reason(faults: Sequence[Fault]) -> str:
-    """A reference to the verdict if it names more than this coverage."""
-    if not faults or faults[0].kind == "coverage":
-        return ""
-    return "The verdict above names the likely reason."
-
-
-def by_width(found: Diagnostics, part: Numbers) -> Finding:
-    """Coverage among narrow and among wide intervals."""
-    bins = part["by_width"]
-    if len(bins) == 1:
-        return Finding("All widths are alike, so there is only one group.", "", True)
-    shows = (
-        f"The points in {len(bins)} groups from the narrowest to the widest intervals, and the "
-        f"share of each group that its {percent(part['coverage'])} intervals cover. "
-    )
-    odd = _odd(bins, part["coverage"])
-    if odd is None:
-        return _even(shows, part, bins, "A narrow interval is as trustworthy as a wide one.")
-    place = place_of("", bins, odd)
-    shows += f"{place[0].upper()}{place[1:]} cover {_share(bins[odd])}."
-    if bins[odd]["covered"] < part["coverage"]:
-        advice = "Do not read these widths as certainty: the spread misses noise that is there. "
     else:
-        advice = "These are wider than they need to be. "
-    return Finding(shows, advice + spread_advice(found.method), False)
+        advice = "Points with wide intervals are those that the model knows least about."
+    return Finding(shows, advice, True)
 
 
-def by_feature(found: Diagnostics, part: Numbers, which: int, names: list[str]) -> Finding:
-    """Coverage along one feature, or along the rows."""
-    bins, name = part["by_feature"][which], names[which]
-    along = "in the order of the rows" if name == ROWS else f"along {name}"
-    shows = (
-        f"The points in groups {along}, and the share of each group that its "
-        f"{percent(part['coverage'])} intervals cover. "
-    )
+def by_part(part: Numbers, bins: list[Numbers], name: str) -> Finding:
+    """Coverage by width (no name), along a column, the rows, or by what is missing."""
+    along = "in the order of the rows" if name == ROWS else f"by {name or 'width'}"
     if len(bins) == 1:
-        return Finding(shows + f"{name} has too few values to make groups of.", "", True)
-    odd = _odd(bins, part["coverage"])
-    if odd is None:
-        return _even(shows, part, bins, f"Coverage is nominal everywhere {along}.")
-    narrow = bins[odd]["covered"] < part["coverage"]
-    shows += f"At {place_of(name, bins, odd)} it is {_share(bins[odd])}."
-    reason = "the process may have changed." if name == ROWS else f"the noise depends on {name}."
+        return Finding(f"There is only one group of points {along}.", "", True)
+    shows = (
+        f"The points in groups {along}, and the share of each that its "
+        f"{percent(part['coverage'])} intervals cover; bands hold what chance makes of the "
+        f"{percent(part['covered'])} of all points, in all groups of the page together. "
+    )
+    odd = [one for one in bins if one["odd"]]
+    if not odd:
+        return Finding(f"{shows}No group differs beyond chance.", "", True)
+    worst = max(odd, key=lambda one: abs(one["covered"] - part["covered"]))
     return Finding(
-        shows,
-        f"Intervals are too {'narrow' if narrow else 'wide'} there: {reason} "
-        + spread_advice(found.method),
+        f"{shows}{sentence(worst['says'])[:-1]}: {percent(worst['covered'])} of "
+        f"{worst['n']:,} points.",
+        "These differ from the others beyond chance; the verdict names the likely reason.",
         False,
     )
 
 
-def _even(shows: str, part: Numbers, bins: list[Numbers], well: str) -> Finding:
-    """No group stands out: all is well, or all groups fail alike."""
-    off = [group for group in bins if not group["low"] <= group["covered"] <= group["high"]]
-    if not off:
-        return Finding(shows + "No group leaves the band of chance.", well, True)
-    if not outside(part):
-        return Finding(
-            shows + f"{count(len(off), len(bins))} of {len(bins)} groups leave the band of chance, "
-            "but differ from the others no more than chance would make them.",
-            "Too little to go by; more test points would settle it.",
-            True,
+def rows(found: Diagnostics) -> Finding | None:
+    """Which rows are left out, and how many values are missing; None if all is plain."""
+    parts = []
+    if found.n_seen and found.n_seen < found.n_given:
+        parts.append(f"{found.n_seen:,} that trained or calibrated the model")
+    if found.n_copies:
+        parts.append(f"{found.n_copies:,} that repeat{'s' if found.n_copies == 1 else ''} others")
+    judged = len(found.y)
+    drawn = found.n_given - found.n_seen - found.n_copies - judged
+    if drawn > 0:
+        parts.append(f"{drawn:,} beyond the {judged:,} drawn at random")
+    shows = ""
+    if parts:
+        left = found.n_given - judged
+        shows = f"Left out: {left:,} of {found.n_given:,} test rows, {', '.join(parts)}. "
+    if found.n_missing:
+        lacking = sum(map(bool, found.gaps or ()))
+        shows += (
+            f"{found.n_missing:,} {'value is' if found.n_missing == 1 else 'values are'} missing, "
+            f"in {lacking:,} of {judged:,} test points; see coverage by gaps."
         )
-    return Finding(
-        shows + "No group differs from the others by more than chance.",
-        "Coverage is off in all groups alike, so the reason lies elsewhere. The verdict names it.",
-        False,
-    )
+    return Finding(shows.strip(), "", True) if shows else None
 
 
-def _odd(bins: list[Numbers], coverage: float) -> int | None:
-    """The group that stands out most, undercoverage first; None if none does."""
-    odd = [i for i, group in enumerate(bins) if group["odd"]]
-    under = [i for i in odd if bins[i]["covered"] < coverage]
-    return max(under or odd, key=lambda i: abs(bins[i]["covered"] - coverage), default=None)
-
-
-def _share(group: Numbers) -> str:
-    return f"{percent(group['covered'])} of {group['n']} points"
-
-
-def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."
+def suspicions(found: Diagnostics) -> Finding | None:
+    """Suspicious values in the test rows, see ``sharpgp.check``; None if there are none."""
+    if not found.suspicions:
+        return None
+    first, *more = found.suspicions
+    return Finding(" ".join(one.says for one in (first, *more[:2])), first.cure, False)

@@ -1,0 +1,299 @@
+r"""Where predictions are off: one test for all places, and one for all points together.
+
+PITs of calibrated predictions are exchangeable, whatever the columns say.  For each part of each
+grouping (:mod:`sharpgp.diagnostics.groupings`), the deviation of the part from all points is
+standardised: of the normal scores of the PITs (is the prediction off to one side?), of the normal
+scores of ``|PIT - 1/2|`` (are errors larger or smaller?), of the shares missed by each interval.
+The maximum of all of them is compared with its law under permutations of the PITs over the points,
+or over the groups of points.  This has exact size, however many parts overlap.
+
+A permutation holds the set of PITs fixed, so that it asks *where*.  Whether all points together are
+off is asked of the PITs beside the uniform law, with the error of the calibration points.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+from scipy.stats import rankdata
+
+from sharpgp.diagnostics.chance import MIN_POINTS_PER_GROUP, Floats
+from sharpgp.diagnostics.groupings import Grouping
+from sharpgp.metrics import ECE_LEVELS
+
+Bools = NDArray[np.bool_]
+
+#: A calibrated page has a finding once in twenty; the tests of a page share this equally.
+PAGE_LEVEL = 0.05
+#: Permutations, and draws of a calibrated predictor.
+DRAWS = 999
+# Draws at a time, and most points and calibration points of such a draw: with more, the law of the
+# statistics differs by its scale alone.
+_BATCH, _MAX_DRAWN = 50, 1000
+
+
+@dataclass(frozen=True)
+class Points:
+    """What is known of the test points that are judged.
+
+    Attributes
+    ----------
+    pit : array of shape (n,)
+        Drawn at random where the target has an atom.
+    missed : array of shape (n, K)
+        Points outside of the interval of each coverage.
+    coverages : array of shape (K,)
+    groups : array of shape (n,), optional
+        Which points belong together, counted from 0.
+    """
+
+    pit: Floats
+    missed: Bools
+    coverages: Floats
+    groups: NDArray[np.int64] | None = None
+
+    def take(self, kept: Bools) -> "Points":
+        """Some of the points."""
+        groups = None
+        if self.groups is not None:
+            groups = np.asarray(np.unique(self.groups[kept], return_inverse=True)[1])
+        return Points(self.pit[kept], self.missed[kept], self.coverages, groups)
+
+    def moved_to(self, pit: Floats) -> "Points":
+        """The same points with other PITs."""
+        missed = np.abs(pit - 0.5)[:, None] > self.coverages / 2
+        return Points(pit, missed, self.coverages, self.groups)
+
+    @property
+    def scores(self) -> Floats:
+        """Normal scores (n, 2) of the ranks of the PITs, and of their distances from 1/2."""
+        ranks = (rankdata(v) for v in (self.pit, np.abs(self.pit - 0.5)))
+        return np.column_stack([ndtri((rank - 0.5) / len(self.pit)) for rank in ranks])
+
+    @property
+    def shares(self) -> Bools:
+        """What shares (n, K + 1) are of: points missed, and above the predicted median."""
+        return np.column_stack([self.missed, self.pit > 0.5])
+
+
+class Contrasts:
+    """Parts and trends of some points, and how far their statistics deviate.
+
+    ``deviations`` has a row for each part, then one for each trend, and the columns of
+    ``Points.scores`` and ``Points.shares``; trends have scores only.
+    """
+
+    def __init__(self, parts: Sequence[tuple[Grouping, int]], kept: Bools) -> None:
+        self.inside = np.array(
+            [g.inside(j)[kept] if j >= 0 else np.zeros(kept.sum(), bool) for g, j in parts],
+            dtype=np.float32,
+        )
+        self.inside = self.inside.reshape(len(parts), int(kept.sum()))
+        self.trends = [
+            (row, _centred_ranks(g.trend[kept]))
+            for row, (g, j) in enumerate(parts)
+            if j < 0 and g.trend is not None
+        ]
+        self.size = self.inside.sum(1).astype(np.float64)
+        self.n = int(kept.sum())
+        self.judged = (self.size >= MIN_POINTS_PER_GROUP) & (
+            self.size <= self.n - MIN_POINTS_PER_GROUP
+        )
+
+    def deviations(self, scores: Floats, shares: Floats, order: NDArray[np.int64]) -> Floats:
+        """Standardised deviations [b, R, S] for points in ``b`` orders [b, n]."""
+        b, n = order.shape
+        p = shares.mean(0)
+        both = np.column_stack([scores - scores.mean(0), shares]).astype(np.float32)
+        drawn = both[order].transpose(1, 0, 2).reshape(n, -1)
+        total = (self.inside @ drawn).reshape(len(self.inside), b, -1).transpose(1, 0, 2)
+        out = total.astype(np.float64)
+        m, two = self.size[:, None], scores.shape[1]
+        left = np.sqrt(np.maximum(1 - m / n, 1e-12))
+        spread = np.maximum(scores.std(0, ddof=1), 1e-12)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            out[:, :, :two] /= spread * np.sqrt(m) * left
+            out[:, :, two:] = (_stable(out[:, :, two:], m) - _stable(m * p, m)) / left
+        out[:, ~self.judged] = 0.0
+        for row, trend in self.trends:
+            along = (trend.astype(np.float32) @ drawn).reshape(b, -1)[:, :two]
+            out[:, row, :two] = along / (spread * max(float(np.sqrt(trend @ trend)), 1e-12))
+        return out
+
+    def band(self, row: int, share: float, limit: float) -> tuple[float, float]:
+        """Shares of a part that deviate by at most ``limit``; [0, 1] for one that is not judged."""
+        if not self.judged[row]:
+            return 0.0, 1.0
+        m = self.size[row]
+        counts = np.arange(m + 1)
+        z = (_stable(counts, m) - _stable(m * share, m)) / np.sqrt(1 - m / self.n)
+        allowed = counts[np.abs(z) <= limit]
+        return (allowed[0] / m, allowed[-1] / m) if len(allowed) else (share, share)
+
+
+@dataclass(frozen=True)
+class PlacesTest:
+    """The test of all places.
+
+    Attributes
+    ----------
+    parts : tuple of (Grouping, int)
+        Each part by its number; -1 for the trend along a grouping.
+    points : Points
+    limit : array of shape (R, S)
+        Deviations beyond are found.
+    share : array of shape (K + 1,)
+        Shares of all points.
+    """
+
+    parts: tuple[tuple[Grouping, int], ...]
+    points: Points
+    limit: Floats
+    share: Floats
+
+    def excess(self, points: Points, kept: Bools) -> Floats:
+        """Deviations (R, S) of some points, or changed ones, in units of their limits."""
+        found = Contrasts(self.parts, kept)
+        order = np.arange(found.n)[None]
+        z = found.deviations(points.scores, points.shares.astype(np.float64), order)[0]
+        return np.asarray(z / self.limit)
+
+    def row_of(self, grouping: Grouping, j: int) -> int:
+        """Row of a part among the deviations."""
+        return self._rows[id(grouping), j]
+
+    def band(self, grouping: Grouping, j: int, k: int) -> tuple[float, float]:
+        """Where the share covered of part ``j`` falls by chance, at coverage ``k``."""
+        row = self.row_of(grouping, j)
+        low, high = self._contrasts.band(row, self.share[k], self.limit[row, k + 2])
+        return 1 - high, 1 - low
+
+    @cached_property
+    def _rows(self) -> dict[tuple[int, int], int]:
+        return {(id(g), j): row for row, (g, j) in enumerate(self.parts)}
+
+    @cached_property
+    def _contrasts(self) -> Contrasts:
+        return Contrasts(self.parts, np.ones(len(self.points.pit), bool))
+
+
+def places_test(points: Points, groupings: Sequence[Grouping], level: float) -> PlacesTest:
+    """Deviations of all places and their limits, from one set of permutations.
+
+    Coverage by width is what a page is asked first: it shares ``2 level`` with all other places
+    equally.
+    """
+    parts = [(g, j) for g in groupings for j in range(len(g.says))]
+    parts += [(g, -1) for g in groupings if g.trend is not None]
+    n = len(points.pit)
+    shares = points.shares.astype(np.float64)
+    found = Contrasts(parts, np.ones(n, bool))
+    rng = np.random.default_rng(0)
+    drawn = [
+        np.abs(
+            found.deviations(
+                points.scores, shares, _orders(points.groups, n, min(_BATCH, DRAWS - i), rng)
+            )
+        )
+        for i in range(0, DRAWS, _BATCH)
+    ]
+    z = np.concatenate(drawn)
+    # Points of a group are alike, and so parts that hold whole groups stray more than others.
+    scale = np.ones(z.shape[1:])
+    if points.groups is not None:
+        scale = np.maximum(1.0, np.sqrt((z**2).mean(0)))
+    z /= scale
+    first = np.array([g.kind == "width" for g, _ in parts])
+    limit = np.empty(z.shape[1:])
+    for family in (first, ~first):
+        most = z[:, family].reshape(DRAWS, -1).max(1, initial=0.0)
+        # The largest of the draws and the page itself: p <= level.
+        limit[family] = max(np.sort(most)[-max(1, int(level * (DRAWS + 1)))], 1e-9)
+    return PlacesTest(tuple(parts), points, limit * scale, shares.mean(0))
+
+
+def whole_p_value(points: Points, n_cal: int | None) -> float:
+    """p-value of all PITs beside the uniform law, by what calibrated predictors would have.
+
+    Moments, shares and the calibration error each have a p-value; their minimum is compared with
+    that of draws of ``n_cal`` calibration and as many test points.
+    """
+    n = effective_size(points)
+    statistics = _whole_statistics(points.pit, points.coverages)
+    size, cal, ratio = float(n), float(n_cal or 0), 1.0
+    if max(size, cal) > _MAX_DRAWN:
+        ratio = _MAX_DRAWN / max(size, cal)
+        size, cal = size * ratio, cal * ratio
+    expected = np.concatenate([[0.0, 0.0], 1 - points.coverages, [0.0]])
+    null = _whole_null(
+        max(2, round(size)), max(2, round(cal)) if n_cal else 0, tuple(points.coverages)
+    )
+    null = expected + (null - expected) * np.sqrt(ratio)
+    z = (np.vstack([statistics, null]) - null.mean(0)) / null.std(0)
+    z[:, :-1] = np.abs(z[:, :-1])  # a distance is suspicious only if it is large
+    p = np.column_stack([rankdata(-column, method="max") for column in z.T]) / len(z)
+    least = p.min(1)
+    return float((least <= least[0]).mean())
+
+
+def effective_size(points: Points) -> float:
+    """Number of independent points: smaller than that of points where those of a group are alike."""
+    n = len(points.pit)
+    if points.groups is None:
+        return float(n)
+    z = points.scores - points.scores.mean(0)
+    of_groups = np.array([np.bincount(points.groups, weights=column) for column in z.T])
+    alike = (of_groups**2).sum(1) / np.maximum((z**2).sum(0), 1e-12)
+    return max(2.0, n / max(1.0, float(alike.max())))
+
+
+def _whole_statistics(pit: Floats, coverages: Floats) -> Floats:
+    """Mean normal scores of side and size, shares missed, and the distance from uniform."""
+    size = np.abs(2 * pit - 1)
+    observed = (pit[:, None] <= ECE_LEVELS[1:-1]).mean(0)
+    return np.array(
+        [
+            *(ndtri(np.clip(v, 1e-6, 1 - 1e-6)).mean() for v in (pit, size)),
+            *(size[:, None] > coverages).mean(0),
+            np.sqrt(((observed - ECE_LEVELS[1:-1]) ** 2).mean()),
+        ]
+    )
+
+
+@lru_cache(maxsize=64)
+def _whole_null(n: int, n_cal: int, coverages: tuple[float, ...]) -> Floats:
+    rng, asked = np.random.default_rng(0), np.array(coverages)
+    out, levels = [], np.arange(n_cal + 2) / (n_cal + 1)
+    for _ in range(DRAWS):
+        pit = rng.random(n)
+        if n_cal:
+            pit = np.interp(pit, np.concatenate([[0.0], np.sort(rng.random(n_cal)), [1.0]]), levels)
+        out.append(_whole_statistics(pit, asked))
+    return np.array(out)
+
+
+def _orders(
+    groups: NDArray[np.int64] | None, n: int, b: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Permutations [b, n] of the points; with groups, of the groups, whose points stay together."""
+    if groups is None:
+        return rng.permuted(np.tile(np.arange(n), (b, 1)), axis=1)
+    own = np.argsort(groups, kind="stable")
+    out = np.empty((b, n), dtype=np.int64)
+    for row in out:
+        keys = rng.permutation(int(groups.max()) + 1)[groups]
+        row[own] = np.lexsort((rng.random(n), keys))
+    return out
+
+
+def _stable(count: Floats, m: Floats) -> Floats:
+    """Anscombe's transform of counts among ``m``: of variance 1, whatever the share."""
+    return np.asarray(2 * np.sqrt(m + 0.5) * np.arcsin(np.sqrt((count + 0.375) / (m + 0.75))))
+
+
+def _centred_ranks(values: Floats) -> Floats:
+    ranks = rankdata(values)
+    return np.asarray(ranks - ranks.mean())
