@@ -339,13 +339,20 @@ def test_outputs_have_bounds_of_their_own():
         SharpGPRegressor(**SETTINGS, y_bounds=[(0, 1)] * 3).fit(X, Y)
 
 
-def test_diagnostics_tell_levels_apart_at_a_bound():
+def test_diagnostics_share_what_lies_at_a_bound():
+    """A target at a bound has a probability of its own: its PIT is drawn from all of it."""
     X, y = counts(90)
     model = SharpGPRegressor(**SETTINGS, y_bounds=(0, 9)).fit(X, y)
     for fitted in (model, model.calibrated_):
-        found = diagnose(fitted, *counts(40, seed=2), coverages=[0.8])
-        assert found.quantiles.min() < 0 == found.lower.min()
-        assert found.pit.max() < 1
+        found = diagnose(fitted, *counts(300, seed=2), coverages=[0.5, 0.8])
+        zero = found.y == 0
+        assert zero.sum() > 20
+        assert found.atoms[zero].all()
+        up_to = model.predict_dist(found.X[zero]).cdf(np.zeros(zero.sum()))
+        assert (found.pit[zero] <= up_to).all()
+        assert 0.35 < (found.pit[zero] / up_to).mean() < 0.65
+        closed = (found.lower <= found.y[:, None]) & (found.y[:, None] <= found.upper)
+        assert found.covered.mean() < closed.mean()
 
 
 def test_models_of_other_kinds_keep_to_bounds():

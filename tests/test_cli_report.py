@@ -49,15 +49,15 @@ def test_it_writes_the_page_and_two_lines(files, data, more):
     assert result.exit_code == 0, result.output
     assert result.stderr == ""
     assert re.fullmatch(
-        r"(Calibrated|Not calibrated:) .*\.\n"
-        r"40 rows: 95 % intervals cover \d+\.\d % at mean width [\d.]+, CRPS [\d.]+, "
-        r"ECE [\d.]+ times its floor; wrote .*report\.html\n",
+        r"(Calibrated|Not calibrated:) .*\.\n(.*\n)?"
+        r"40 rows: 95 % intervals cover [\d.]+ % at mean width [\d.]+, CRPS [\d.]+, "
+        r"calibration error [\d.]+ times chance; wrote .*report\.html\n",
         result.stdout,
     )
     page = out.read_text()
     assert f"<h1>Calibration report: {data}</h1>" in page
     numbers = json.loads(re.search(r'id="numbers">(.*?)</script>', page, re.DOTALL)[1])
-    assert numbers["features"] == ["x", "kind", "row"]
+    assert numbers["features"] == ["x", "kind", "row", "distance from training"]
     assert numbers["target"] == (more[1] if more else "y")
 
 

@@ -24,7 +24,6 @@ from sharpgp.gp.kernels.covariance import STATIONARY
 from sharpgp.gp.training import train
 from sharpgp.relevance import relevance
 from sharpgp.report.numbers import numbers_of
-from sharpgp.report.wording import place_of
 
 KINDS = ["a", "b", "c", "d", "e"]
 
@@ -175,7 +174,7 @@ def test_groups_along_a_date_are_named_by_dates():
     bins = numbers["intervals"][0]["by_feature"][numbers["features"].index("day")]
     last = frame["day"][80:].max()
     assert bins[-1]["ends"][1] == str(last.date())
-    assert place_of("day", bins, len(bins) - 1).endswith(f" to {last.date()}")
+    assert bins[-1]["says"].endswith(f" to {last.date()}")
     ax = model.plot(*test, "coverage", ax=Figure().subplots(), feature="day")
     assert ax.get_xticklabels()[-1].get_text() == f"≤ {last.date()}"
     ax = model.plot(*test, "intervals", ax=Figure().subplots(), feature="day")
@@ -396,12 +395,12 @@ def test_coverage_by_what_is_missing():
     model = quick(calibration="kuleshov18").fit(frame, y)
     test, y_test = table(150, seed=1, gaps=0.2)
     found = diagnose(model, test, y_test, coverages=[0.8])
-    by_gaps = found.coverage_by_gaps(0)
-    assert set(by_gaps) == {"complete", "x", "kind", "others"} or set(by_gaps) == {
-        *("complete", "x", "kind", "x, kind")
-    }
-    assert sum(n for n, _ in by_gaps.values()) == 150
-    inside = (found.lower[:, 0] <= y_test) & (y_test <= found.upper[:, 0])
+    grouping = next(one for one in found.groupings if one.kind == "gaps")
+    ends = [one[0] for one in grouping.ends]
+    assert {"complete", "x", "kind"} <= set(ends) <= {"complete", "x", "kind", "others", "x, kind"}
+    assert (grouping.part >= 0).all()
     only_x = (test["x"].isna() & test["kind"].notna()).to_numpy()
-    assert by_gaps["x"] == (only_x.sum(), inside[only_x].mean())
+    np.testing.assert_array_equal(grouping.inside(ends.index("x")), only_x)
+    inside = (found.lower[:, 0] <= y_test) & (y_test <= found.upper[:, 0])
+    np.testing.assert_array_equal(found.covered[:, 0], inside)
     assert found.feature_names == tuple(model.encoding_.features)

@@ -13,11 +13,12 @@ from scipy.stats import norm
 import sharpgp
 from diagnosed import predictions
 from sharpgp.diagnostics import COVERAGES, LevelCurves
+from sharpgp.diagnostics.groupings import ROWS
 from sharpgp.exceptions import SharpGPError
 from sharpgp.models.pool import Member
 from sharpgp.report import curve_words, page, render_report, words
-from sharpgp.report.faults import faults
-from sharpgp.report.numbers import MAX_FEATURES_SHOWN, ROWS, numbers_of
+from sharpgp.report.explanation import explain
+from sharpgp.report.numbers import MAX_GROUPINGS_SHOWN, numbers_of
 
 EVIL = "<script>alert(1)</script>\"'&<!--script-->"
 
@@ -34,7 +35,7 @@ def at(numbers, coverage=0.95):
 def whole(found):
     """Numbers and the findings of the two figures about all points."""
     numbers = numbers_of(found)
-    wrong = faults(found, numbers)
+    wrong = explain(found)
     return numbers, words.reliability(found, numbers, wrong), words.pit(found, numbers, wrong)
 
 
@@ -70,7 +71,7 @@ def test_each_fault_is_named(rng, shift, spread, fault, shape):
 def test_advice_depends_on_the_method(rng):
     y = 1.6 * rng.normal(size=800)
     advice = {
-        method: whole(predictions(y, method=method))[1].advice
+        method: explain(predictions(y, method=method))[0].advice
         for method in ("vanilla", "paper", "loo", "exact")
     }
     assert 'calibration="cv"' in advice["vanilla"]
@@ -79,35 +80,27 @@ def test_advice_depends_on_the_method(rng):
     assert "drift" in advice["exact"]
 
 
-def test_methods_that_learn_where_the_noise_is_are_not_told_to(rng):
-    y, sigma = rng.normal(size=1000), np.repeat([0.4, 2.0], 500)
-    for method in ("cv", "exact", "loo"):
-        found = predictions(y, sigma=sigma, method=method)
-        numbers = numbers_of(found)
-        assert "More data" in words.by_width(found, at(numbers, 0.9)).advice
-        assert "were tried" in curve_words.theta_curve(found, numbers).advice
+@pytest.mark.parametrize("method", ["cv", "exact", "kuleshov18"])
+def test_narrow_intervals_that_miss_are_found(rng, method):
+    sigma = np.repeat([0.4, 2.0], 500)
+    found = predictions(rng.normal(size=1000), sigma=sigma, method=method)
+    part = at(numbers_of(found), 0.9)
+    finding = words.by_part(part, part["by_width"], "")
+    assert not finding.well
+    advice = " ".join(one.advice for one in explain(found))
+    assert ("learns where the noise is large" in advice) == (method == "kuleshov18")
+    if method != "kuleshov18":
+        assert "were tried" in curve_words.theta_curve(found, numbers_of(found)).advice
 
 
 def test_noise_that_grows_along_a_feature_is_found(rng):
     X = rng.uniform(0, 1, (1000, 2))
     found = predictions(rng.normal(size=1000) * (0.3 + 1.5 * X[:, 1]), X=X, d=2)
-    numbers = numbers_of(found)
-    part = at(numbers, 0.8)
-    assert words.by_feature(found, part, 0, ["a", "b"]).well
-    finding = words.by_feature(found, part, 1, ["a", "b"])
-    assert not finding.well
-    assert "too narrow" in finding.advice
+    part = at(numbers_of(found), 0.8)
+    assert words.by_part(part, part["by_feature"][0], "x0").well
+    assert not words.by_part(part, part["by_feature"][1], "x1").well
     first = json.loads(_numbers(render_report(found)))["first"]
     assert first["feature"] == 1, "the page opens at the feature that strays most"
-
-
-def test_narrow_intervals_that_miss_are_found(rng):
-    sigma = np.repeat([0.4, 2.0], 500)
-    found = predictions(rng.normal(size=1000), sigma=sigma, method="kuleshov18")
-    finding = words.by_width(found, at(numbers_of(found), 0.9))
-    assert "narrowest intervals cover" in finding.shows
-    assert "misses noise" in finding.advice
-    assert not finding.well
 
 
 def test_too_few_calibration_points_are_said(calm):
@@ -123,7 +116,7 @@ def test_groups_of_a_few_points_are_not_judged(rng):
     found = predictions(y, X=X, d=1)
     part = at(numbers_of(found), 0.8)
     assert part["by_feature"][0][-1]["covered"] == 0
-    assert words.by_feature(found, part, 0, ["x0"]).well
+    assert words.by_part(part, part["by_feature"][0], "x0").well
 
 
 def _curves(theta, scores=True):
@@ -233,12 +226,12 @@ def test_colours_have_enough_contrast_in_light_and_dark():
 
 
 def test_very_many_features_leave_those_that_stray(rng):
-    X = rng.normal(size=(400, MAX_FEATURES_SHOWN + 20))
+    X = rng.normal(size=(400, MAX_GROUPINGS_SHOWN + 20))
     y = rng.normal(size=400) * np.where(X[:, 3] > 0.8, 4.0, 0.7)
     found = predictions(y, X=X, d=X.shape[1])
     kept = numbers_of(found)["features"]
-    assert kept.pop() == ROWS
-    assert len(kept) == MAX_FEATURES_SHOWN
+    assert len(kept) == MAX_GROUPINGS_SHOWN
+    kept = [name for name in kept if name != ROWS]
     assert "x3" in kept
     assert kept == sorted(kept, key=lambda name: int(name[1:]))
 

@@ -322,7 +322,9 @@ def report(
     sentence about what it shows and what to do. One file, no network.
     """
     from sharpgp._files import replacing
+    from sharpgp._numbers import number, percent
     from sharpgp.cli.options import check_place, check_writable
+    from sharpgp.cli.wording import worded
     from sharpgp.tabular.layout import Reading
     from sharpgp.tabular.sources import check_columns
 
@@ -350,13 +352,16 @@ def report(
             render_report(found, title=title or f"Calibration report: {name}"),
             encoding="utf-8",
         )
-    metrics = found.report
     said = verdict_of(found)
     typer.echo(f"{said.heading} {said.says}")
+    if said.advice:
+        typer.echo(worded(said.advice))
+    width = float((found.upper - found.lower)[:, found.first].mean())
+    error = "" if found.out_of_fold else f", calibration error {found.ece_ratio:.2f} times chance"
     typer.echo(
-        f"{len(found.y)} rows: 95 % intervals cover {100 * metrics['coverage_95']:.1f} % at mean "
-        f"width {metrics['width_95']:.4g}, CRPS {metrics['crps']:.4g}, ECE "
-        f"{metrics['ece'] / metrics['ece_floor']:.2f} times its floor; wrote {out}"
+        f"{len(found.y):,} rows: {percent(found.coverages[found.first])} intervals cover "
+        f"{percent(found.covered[:, found.first].mean())} at mean width {number(width, 3)}, CRPS "
+        f"{number(found.report['crps'], 3)}{error}; wrote {out}"
     )
 
 

@@ -163,7 +163,7 @@ class Diagnostics:
 
     @property
     def grouped_errors(self) -> bool:
-        """Whether errors of a group may not be alike: groups are known, and not those of the fit."""
+        """Whether errors of a group must not be alike: the fit did not know groups."""
         return self.groups is not None and self.counted != "groups"
 
     @property

@@ -3,11 +3,13 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
+from scipy.stats import spearmanr
 
 from sharpgp.diagnostics.chance import MIN_POINTS_PER_GROUP, Floats
 from sharpgp.diagnostics.own_columns import OwnColumn, texts_of
@@ -66,7 +68,7 @@ def groupings(found: "Diagnostics") -> tuple[Grouping, ...]:
     out = [by_width(found.upper[:, found.first] - found.lower[:, found.first])]
     out += [of_column(column) for column in found.columns]
     rows = OwnColumn(ROWS, found.row.astype(np.float64))
-    which, edges = bins_of_equal_count(np.arange(len(found.row)), 5)
+    which, edges = bins_of_equal_count(rows.values, 5)
     ends = [
         [f"{found.row[which == j].min():,}", f"{found.row[which == j].max():,}"]
         for j in range(len(edges) - 1)
@@ -90,9 +92,7 @@ def by_width(width: Floats) -> Grouping:
     """
     which, edges = bins_of_equal_count(width, 5)
     texts, k = texts_of(edges), len(edges) - 1
-    says = [
-        f"intervals of width {low} to {high}" for low, high in zip(texts, texts[1:], strict=False)
-    ]
+    says = [f"intervals of width {low} to {high}" for low, high in pairwise(texts)]
     if k == 5:
         says[0], says[-1] = (f"the {end} fifth of the intervals" for end in ("narrowest", "widest"))
     ends = [texts[i : i + 2] for i in range(k)]
@@ -140,9 +140,9 @@ def _from_training(found: "Diagnostics") -> Iterator[Grouping]:
     away = cKDTree(found.X_train / scale).query(found.X / scale)[0]
     known = away < _SAME_INPUT
     if MIN_POINTS_PER_GROUP <= known.sum() <= len(known) - MIN_POINTS_PER_GROUP:
-        says = ("points whose inputs training knows", "points whose inputs are new")
+        both = ("points whose inputs training knows", "points whose inputs are new")
         yield Grouping(
-            "known", "inputs", np.where(known, 0, 1), says, [["known"] * 2, ["new"] * 2], named=True
+            "known", "inputs", np.where(known, 0, 1), both, [["known"] * 2, ["new"] * 2], named=True
         )
     which, edges = bins_of_equal_count(away, 5)
     texts, k = texts_of(edges), len(edges) - 1
@@ -162,9 +162,9 @@ def _from_training(found: "Diagnostics") -> Iterator[Grouping]:
         outside = outside_range(old, new)
         if outside.sum() >= MIN_POINTS_PER_GROUP:
             low, high = texts_of(np.array([old.values.min(), old.values.max()]), dates=old.dates)
-            says = (f"{new.name} outside of its range in training ({low} to {high})",)
+            place = (f"{new.name} outside of its range in training ({low} to {high})",)
             yield Grouping(
-                "outside", new.name, np.where(outside, 0, -1), says, [[low, high]], named=True
+                "outside", new.name, np.where(outside, 0, -1), place, [[low, high]], named=True
             )
 
 
@@ -202,5 +202,4 @@ def _pairs(found: "Diagnostics") -> Iterator[Grouping]:
 
 
 def _rank_correlation(a: Floats, b: Floats) -> float:
-    ranks = [np.argsort(np.argsort(v, kind="stable"), kind="stable") for v in (a, b)]
-    return float(np.corrcoef(*ranks)[0, 1]) if len(a) > 2 else 0.0
+    return float(spearmanr(a, b).statistic) if min(np.ptp(a), np.ptp(b)) > 0 else 0.0

@@ -148,4 +148,6 @@ def texts_of(edges: Floats, *, dates: bool = False) -> list[str]:
 
 
 def _rounded(edges: Floats, digits: int) -> list[str]:
-    return [f"{float(f'{edge:.{digits}g}'):.15g}" for edge in edges]
+    rounded = [float(f"{edge:.{digits}g}") for edge in edges]
+    # Years and other numbers of four digits are read without a comma.
+    return [f"{v:,.15g}" if abs(v) >= 10_000 else f"{v:.15g}" for v in rounded]

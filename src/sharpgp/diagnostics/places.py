@@ -240,7 +240,7 @@ def whole_p_value(points: Points, n_cal: int | None) -> float:
 
 
 def effective_size(points: Points) -> float:
-    """Number of independent points: smaller than that of points where those of a group are alike."""
+    """Number of independent points: fewer than there are, where those of a group are alike."""
     n = len(points.pit)
     if points.groups is None:
         return float(n)

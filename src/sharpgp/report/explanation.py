@@ -100,15 +100,16 @@ class Page:
     def causes(self, excess: NDArray[np.float64]) -> Iterator[Cause]:
         """What deviates beyond chance: parts, the clearest first, then whole groupings."""
         strongest = np.abs(excess).max(1)
-        parts, along = self.found.places.parts, {}
+        parts = self.found.places.parts
+        along: dict[int, Cause] = {}
         tried = 0
         for row in np.argsort(-strongest):
             grouping, j = parts[row]
             if strongest[row] <= 1:
                 break
-            if grouping.kind in ("width", "column", "row", "gaps", "distance", "pair"):
+            if grouping.kind not in ("outside", "known"):
                 along.setdefault(id(grouping), Cause(grouping, None, float(strongest[row])))
-            if j >= 0 and tried < _MAX_TRIED:
+            if j >= 0 and (tried < _MAX_TRIED or grouping.kind == "outside"):
                 tried += 1
                 yield Cause(grouping, j, float(strongest[row]))
         yield from list(along.values())[:_MAX_TRIED]
@@ -118,9 +119,15 @@ def explain(found: Diagnostics) -> list[Statement]:
     """What is wrong, most costly first; empty for a calibrated predictor."""
     page = Page(found, found.points, np.ones(len(found.y), dtype=bool))
     whole_at_first = page.passes_as_whole
-    out = [one for one in (_groups_alike(found),) if one]
-    if out:
-        return out  # all other tests take the points for independent
+    if (alike := _groups_alike(found)) is not None:
+        return [alike]  # all other tests take the points for independent
+    if not whole_at_first and (moved := _moved(found, page)):
+        says = f"{moved}; {_of_the_whole(found, page.points).says}"
+        advice = (
+            "Check its unit and where these rows come from: outside of what it has seen, a model "
+            "guesses."
+        )
+        return [Statement("inputs", says, advice, cost=1.0)]
     places: list[Statement] = []
     along: list[Grouping] = []
     clear = True
@@ -131,13 +138,15 @@ def explain(found: Diagnostics) -> list[Statement]:
             break
         cause, page = max(tried, key=lambda pair: _merit(*pair))
         places.append(_of_cause(found, cause))
-        along += [cause.grouping] if cause.j is None else []
+        along += [cause.grouping] if cause.j is None or cause.grouping.kind == "width" else []
     else:
         clear = bool((np.abs(page.excess()) <= 1).all())
-    if not page.passes_as_whole and not any(_is_partly_well(found, one) for one in along):
-        return sorted([_of_the_whole(found, page.points), *places], key=lambda one: -one.cost)[
-            :MAX_STATEMENTS
-        ]
+    if not page.passes_as_whole:
+        for grouping in along:
+            if _is_of_parts(found, grouping):
+                return [replace(_along(found, grouping), everywhere=True)]
+        whole = _of_the_whole(found, page.points)
+        return sorted([whole, *places], key=lambda one: -one.cost)[:MAX_STATEMENTS]
     if not places:
         return []
     left = int(page.kept.sum())
@@ -149,28 +158,29 @@ def explain(found: Diagnostics) -> list[Statement]:
     )
 
 
-def _is_partly_well(found: Diagnostics, grouping: Grouping) -> bool:
-    """Whether some part passes by itself, so that the fault is not that of all points."""
+def _is_of_parts(found: Diagnostics, grouping: Grouping) -> bool:
+    """Whether a fault is not that of all points: some part passes, or parts fail both ways."""
     parts = [grouping.inside(j) for j in range(len(grouping.says))]
-    return any(
-        whole_p_value(found.points.take(inside), found.n_cal) > found.level
-        for inside in parts
-        if inside.sum() >= MIN_POINTS
-    )
+    ways = set()
+    for inside in parts:
+        if inside.sum() < MIN_POINTS:
+            continue
+        points = found.points.take(inside)
+        if whole_p_value(points, found.n_cal) > found.level:
+            return True
+        covered = points.missed.mean(0) < 1 - points.coverages
+        ways |= {(bool(covered.mean() > 0.5), bool(points.pit.mean() > 0.5))}
+    return len({wide for wide, _ in ways}) > 1 or (len(ways) > 1 and grouping.kind == "row")
 
 
-def _merit(cause: Cause, left: Page) -> tuple[bool, bool, bool, float]:
-    """The smallest cause that leaves a page that passes, or else as little as possible."""
+def _merit(cause: Cause, left: Page) -> tuple[bool, bool, float, bool, bool]:
+    """The smallest cause that leaves a page that passes; if there is none, the clearest."""
+    is_part = cause.j is not None
     if left.kept.sum() < 2:
-        return False, False, False, -np.inf
-    worst = float(np.abs(left.excess()).max())
-    passes = worst <= 1
-    return (
-        passes and left.passes_as_whole,
-        passes,
-        cause.j is not None,
-        cause.excess if passes else -worst,
-    )
+        return False, False, 0.0, False, is_part
+    passes = float(np.abs(left.excess()).max()) <= 1
+    both = passes and left.passes_as_whole
+    return both, both and is_part, cause.excess, passes, is_part
 
 
 def _of_cause(found: Diagnostics, cause: Cause) -> Statement:
@@ -213,7 +223,9 @@ def _clearest(
 def _along(found: Diagnostics, grouping: Grouping) -> Statement:
     """Differences along all parts of a grouping: the two that are farthest apart."""
     parts = [j for j in range(len(grouping.says)) if grouping.inside(j).sum() >= 2]
-    k, sideways, _ = _clearest(found, grouping, [*parts, -1] if grouping.trend is not None else parts)
+    k, sideways, _ = _clearest(
+        found, grouping, [*parts, -1] if grouping.trend is not None else parts
+    )
     means = np.array([found.points.shares[grouping.inside(j), k].mean() for j in parts])
     low, high = float(means.min()), float(means.max())
     least, most = (grouping.says[parts[int(i)]] for i in (means.argmin(), means.argmax()))
@@ -238,7 +250,8 @@ def _of_the_whole(found: Diagnostics, points: Points) -> Statement:
     """A shift, a spread, or both, whichever leaves points that pass; else what is most off."""
     z = ndtri(np.clip(points.pit, 1e-9, 1 - 1e-9))
     middle = float(np.median(z))
-    spread = max(float(np.subtract(*np.quantile(z, [0.75, 0.25]))) / (2 * float(ndtri(0.75))), 1e-6)
+    half = 2 * float(ndtri(0.75))
+    spread = max(float(np.subtract(*np.quantile(z, [0.75, 0.25]))) / half, 1e-6)
 
     def p_value(centre: float, scale: float) -> float:
         moved = points.moved_to(np.asarray(ndtr((z - centre) / scale)))
@@ -250,93 +263,61 @@ def _of_the_whole(found: Diagnostics, points: Points) -> Statement:
         "both": p_value(middle, spread),
     }
     error = np.sqrt(1 / effective_size(points) + (1 / found.n_cal if found.n_cal else 0.0))
+    shifted, spread_out = abs(middle) > 3 * error, abs(np.log(spread)) > 3 * error
     kind = max(("shift", "spread"), key=p.__getitem__)
     if p[kind] <= found.level:
-        kind = "both" if p["both"] > found.level or abs(middle) > 3 * error else ""
-        if not kind and abs(np.log(spread)) > 4 * error:
-            kind = "spread"
+        kind = "both" if p["both"] > found.level or shifted else "spread" if spread_out else ""
     above = float((points.pit > 0.5).mean())
-    side, share = ("low", above) if above > 0.5 else ("high", 1 - above)
-    shift = f"predictions are too {side} as a whole: {percent(share)} of the points lie {'above' if side == 'low' else 'below'} the predicted median"
-    times = f"{spread:.2g} times as large as predicted"
-    moved = _moved(found)
+    side, where, share = ("low", "above", above) if above > 0.5 else ("high", "below", 1 - above)
+    times = f"errors are {spread:.2g} times as large as predicted"
     if kind in ("shift", "both"):
-        says = shift + (
-            f", and errors are {times}"
-            if kind == "both" and abs(np.log(spread)) > 2 * error
-            else ""
-        )
-        one = Statement(
+        also = f", and {times}" if kind == "both" and spread_out else ""
+        return Statement(
             "shift",
-            says,
-            "Look for a shift between calibration and test data (another period, place, instrument or unit), and calibrate on data like those that you predict.",
-            True,
-            share - 0.5,
+            f"predictions are too {side} as a whole: {percent(share)} of the points lie {where} "
+            f"the predicted median{also}",
+            "Look for a shift between calibration and test data (another period, place, instrument "
+            "or unit), and calibrate on data like those that you predict.",
+            cost=share - 0.5,
         )
-    elif kind == "spread" and spread > 1:
-        one = Statement(
-            "narrow",
-            f"predictions are overconfident: errors are {times}",
-            narrow_advice(found.method),
-            True,
-            abs(np.log(spread)) / 2,
-        )
-    elif kind == "spread":
-        one = Statement(
-            "wide",
-            f"predictions are too cautious: errors are {times}",
-            wide_advice(found.method),
-            True,
-            abs(np.log(spread)) / 4,
-        )
-    else:
-        one = _of_tails_or_levels(found, points, z, spread)
-    return (
-        replace(
-            one,
-            kind="inputs",
-            says=f"{moved}; {one.says}",
-            advice="Check its unit and where these rows come from: outside of what it has seen, a model guesses.",
-        )
-        if moved
-        else one
-    )
+    if kind == "spread" and spread > 1:
+        says, advice = f"predictions are overconfident: {times}", narrow_advice(found.method)
+        return Statement("narrow", says, advice, cost=np.log(spread) / 2)
+    if kind == "spread":
+        says, advice = f"predictions are too cautious: {times}", wide_advice(found.method)
+        return Statement("wide", says, advice, cost=-np.log(spread) / 4)
+    return _of_tails_or_levels(found, points, z, error)
 
 
 def _of_tails_or_levels(
-    found: Diagnostics, points: Points, z: NDArray[np.float64], spread: float
+    found: Diagnostics, points: Points, z: NDArray[np.float64], error: float
 ) -> Statement:
-    far = float((np.abs(z) > ndtri(0.995)).mean())
-    expected = 0.01
-    error = np.sqrt(
-        expected / effective_size(points) + (expected / found.n_cal if found.n_cal else 0.0)
-    )
-    if far - expected > 2 * error:
+    far, claimed = float((np.abs(z) > ndtri(0.995)).mean()), 0.01
+    if far - claimed > 2 * error * np.sqrt(claimed):
         return Statement(
             "tails",
-            f"large errors are more frequent than predicted: {percent(far)} of the points lie where 1 % should",
-            "The middle is right and the tails are too short. Look at the worst points below: measurement errors, or a kind of case that the calibration data lack?",
-            True,
-            far,
+            f"large errors are more frequent than predicted: {percent(far)} of the points lie "
+            "where 1 % should",
+            "The middle is right and the tails are too short. Look at the worst points below: "
+            "measurement errors, or a kind of case that the calibration data lack?",
+            cost=far,
         )
-    inner = np.append(1 - points.coverages, 0.5)
-    shares = np.append(
-        (np.abs(points.pit - 0.5)[:, None] > points.coverages / 2).mean(0),
-        (points.pit > 0.5).mean(),
-    )
-    k = int(np.abs((shares - inner) / np.sqrt(inner * (1 - inner)))[:-1].argmax())
+    missed = 1 - points.coverages
+    share = (np.abs(points.pit - 0.5)[:, None] > points.coverages / 2).mean(0)
+    k = int(np.abs((share - missed) / np.sqrt(missed * (1 - missed))).argmax())
     return Statement(
         "levels",
-        f"quantiles do not have the shares they claim: {percent(found.coverages[k])} intervals cover {percent(1 - shares[k])} of the points, and the calibration error is {found.ece_ratio:.1f} times what chance gives",
+        f"quantiles do not have the shares they claim: {percent(found.coverages[k])} intervals "
+        f"cover {percent(1 - share[k])} of the points, and the calibration error is "
+        f"{found.ece_ratio:.1f} times what chance gives",
         narrow_advice(found.method),
-        True,
-        float(abs(shares[k] - inner[k])),
+        cost=float(abs(share[k] - missed[k])),
     )
 
 
 def _groups_alike(found: Diagnostics) -> Statement | None:
     """One-way analysis of variance of the scores, where the fit did not know the groups."""
-    if not found.grouped_errors or len(found.y) < MIN_POINTS:
+    if found.groups is None or not found.grouped_errors or len(found.y) < MIN_POINTS:
         return None
     u, which = found.points.scores[:, 0], found.groups
     n, k = len(u), int(which.max()) + 1
@@ -353,39 +334,37 @@ def _groups_alike(found: Diagnostics) -> Statement | None:
     share = shared / (shared + within)
     return Statement(
         "groups",
-        f"errors within a group are alike: {percent(share)} of their variance is between the {number(k)} groups",
-        "Rows of one group are not independent evidence. Fit with groups, so that no group is on both sides of a split; intervals are then for new groups.",
+        f"errors within a group are alike: {percent(share)} of their variance is between the {k:,} "
+        "groups",
+        "Rows of one group are not independent evidence. Fit with groups, so that no group is on "
+        "both sides of a split; intervals are then for new groups.",
         True,
         share,
     )
 
 
-def _moved(found: Diagnostics) -> str:
-    """The column that lies elsewhere than in training at most points; empty if none does."""
+def _moved(found: Diagnostics, page: Page) -> str:
+    """The column that lies elsewhere than in training, and so explains a fault of all points."""
     away = []
     for old, new in zip(found.columns_in_training, found.columns, strict=False):
         if old.labels:
             continue
-        outside = float(outside_range(old, new).mean())
-        low, high = float(old.values.min()), float(old.values.max())
-        if new.dates or not (factor := _factor(old, new)):
-            if outside < _MOVED:
-                continue
-            ends = " to ".join(texts_of(np.array([low, high]), dates=new.dates))
-            later = new.values.min() > high
-            where = (
-                "is later than in training"
-                if new.dates and later
-                else "is outside of its range in training"
-            )
-            away.append(
-                (outside, f"{new.name} {where} ({ends}) at {percent(outside)} of the points")
-            )
-        else:
+        outside = outside_range(old, new)
+        share, factor = float(outside.mean()), 0.0 if new.dates else _factor(old, new)
+        if factor:
             much = f"{number(factor, 1)} times" if factor > 1 else f"1/{number(1 / factor, 1)} of"
-            away.append(
-                (1 + abs(np.log(factor)), f"{new.name} is about {much} what it was in training")
-            )
+            says = f"{new.name} is about {much} what it was in training"
+            away.append((1 + abs(np.log(factor)), says))
+        elif share > _MOVED:
+            # It explains a fault only if predictions are off where it has moved.
+            if replace(page, points=page.points.take(outside)).passes_as_whole:
+                continue
+            ends = np.array([old.values.min(), old.values.max()])
+            between = " to ".join(texts_of(ends, dates=new.dates))
+            later = new.dates and new.values.min() > ends[1]
+            where = "later than in training" if later else "outside of its range in training"
+            says = f"{new.name} is {where} ({between}) at {percent(share)} of the points"
+            away.append((share, says))
     return max(away)[1] if away else ""
 
 
@@ -399,6 +378,9 @@ def _factor(old: OwnColumn, new: OwnColumn) -> float:
     if not apart or min(before, now) <= 1e-9 * max(ours.max(), theirs.max()):
         return 0.0
     factor = now / before
+    spreads = [float(np.subtract(*np.quantile(one, [0.75, 0.25]))) for one in (ours, theirs)]
+    if not 0.5 < spreads[1] / max(factor * spreads[0], 1e-300) < 2:
+        return 0.0  # a shift, not another unit
     power = 10.0 ** round(np.log10(factor))
     factor = power if 0.75 < factor / power < 1.33 else factor
     return factor if 3 <= max(factor, 1 / factor) <= 1e6 else 0.0

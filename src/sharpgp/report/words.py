@@ -46,7 +46,10 @@ def verdict(found: Diagnostics, wrong: Sequence[Statement]) -> Verdict:
             f"all {n} test rows are among the rows that trained or calibrated the model.",
             "Give rows that it has not seen, or none: then its own are predicted held out.",
         )
-    if (good := too_good(found)) is not None and not (wrong and wrong[0].everywhere):
+    leak = next((one for one in found.suspicions if one.kind == "leak"), None)
+    if leak is not None and not (wrong and wrong[0].kind == "inputs"):
+        return Verdict("look", "Too good to be true?", leak.says, leak.cure)
+    if not (wrong and wrong[0].everywhere) and (good := too_good(found)) is not None:
         return Verdict("look", "Too good to be true?", *good)
     if not wrong and len(found.y) < MIN_POINTS:
         return Verdict(
@@ -77,10 +80,7 @@ def verdict(found: Diagnostics, wrong: Sequence[Statement]) -> Verdict:
 
 
 def too_good(found: Diagnostics) -> tuple[str, str] | None:
-    """Leaks, by name if one is found; otherwise predictions that are better than data ever are."""
-    leak = next((one for one in found.suspicions if one.kind == "leak"), None)
-    if leak is not None:
-        return leak.says, leak.cure
+    """What to say of predictions that are better than measured data allow."""
     deviation = float(found.y.std())
     width = float((found.upper - found.lower)[:, found.first].mean())
     if deviation == 0 or (found.explained <= TOO_GOOD and width >= TOO_NARROW * deviation):
@@ -113,7 +113,7 @@ def reliability(found: Diagnostics, numbers: Numbers, wrong: Sequence[Statement]
     if found.out_of_fold:
         return Finding(
             f"{shows}.",
-            "These very points fixed the levels, so they must lie on the diagonal: only test data can tell.",
+            "These very points fixed the levels, so they lie on the diagonal: only test data tell.",
             True,
         )
     shows += f", and the calibration error is {found.ece_ratio:.1f} times what chance gives."
