@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_consistent_length, check_X_y, validat
 from sharpgp._validation import constant_columns, refuse_other_kinds
 from sharpgp.data import texts
 from sharpgp.data.encoding import Encoded, TableEncoding, text_of_mark
+from sharpgp.data.leaks import warn_of_leaks
 from sharpgp.data.reading import NamedColumns, is_frame, is_missing, names_of, values_of
 from sharpgp.data.suspicions import MIN_MIDDLE_SPREAD, is_flattened, likely_mark
 from sharpgp.exceptions import InvalidInputError, warn
@@ -48,7 +49,9 @@ def training_data(estimator: Any, X: Any, y: Any) -> tuple[np.ndarray, np.ndarra
         estimator.feature_names_in_, estimator.n_features_in_ = np.array(names, object), len(names)
     if isinstance(X, Encoded):
         estimator.encoding_ = X.encoding
-        return check_X_y(X.features, plain(y), dtype=np.float64, estimator=estimator, **checks)
+        rows, y = check_X_y(X.features, plain(y), dtype=np.float64, estimator=estimator, **checks)
+        warn_of_leaks(X, y)
+        return rows, y
     array, y = validate(estimator, X, y, ensure_all_finite="allow-nan", **checks)
     gaps, marks = np.isnan(array), marks_of(estimator)
     if not gaps.any() and not marks:

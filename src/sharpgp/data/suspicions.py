@@ -1,6 +1,7 @@
 """Suspicious numbers: markers of missing values, far values, a copy of the target."""
 
 import re
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,6 +16,19 @@ _TIMES_AS_FAR, _NEXT, _CHANCE, _MOST = 10.0, 20, 1e-4, 3
 _MIN_TARGETS = 5
 #: A column that explains a larger share of the target's variance is suspected to be its twin.
 TWIN_SHARE = 0.99
+
+
+@dataclass(frozen=True)
+class Suspicion:
+    """A finding: its kind, what was found, and what to do.
+
+    ``stops`` says that a fit would refuse the table.
+    """
+
+    kind: str
+    says: str
+    cure: str = ""
+    stops: bool = False
 
 
 def likely_mark(values: np.ndarray) -> float | None:

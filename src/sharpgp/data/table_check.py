@@ -16,14 +16,9 @@ from numpy.typing import ArrayLike
 from sharpgp._files import replacing
 from sharpgp.data import texts
 from sharpgp.data.encoding import Encoded, TableEncoding, require_columns, text_of_mark
+from sharpgp.data.leaks import leaks_of
 from sharpgp.data.reading import NamedColumns, Values, is_frame, names_of, values_of
-from sharpgp.data.suspicions import (
-    TWIN_SHARE,
-    is_flattened,
-    likely_mark,
-    plausible_range,
-    share_explained,
-)
+from sharpgp.data.suspicions import Suspicion, is_flattened, likely_mark, plausible_range
 from sharpgp.exceptions import InvalidInputError
 
 #: With fewer rows per lengthscale, the table has too few rows.
@@ -35,19 +30,6 @@ MIN_GROUPS, MIN_ROWS_PER_GROUP = 10, 2
 CHAIN, MIN_CHAIN = 5.0, 0.3
 #: (rows, seconds) of a default fit, from docs/evidence.md; log-linear between and beyond.
 _FIT_SECONDS = ((100, 3.0), (300, 6.0), (1000, 16.0), (10_000, 80.0))
-
-
-@dataclass(frozen=True)
-class Suspicion:
-    """A finding: its kind, what was found, and what to do.
-
-    ``stops`` says that a fit would refuse the table.
-    """
-
-    kind: str
-    says: str
-    cure: str = ""
-    stops: bool = False
 
 
 @dataclass(frozen=True)
@@ -232,6 +214,9 @@ def check(
     encoded = _encoded(kept, first_row, settings, out) if readable else None
     known = np.isfinite(targets)
     if encoded is not None and known.any():
+        usual = np.isfinite(_usual(targets))
+        part = Encoded(encoded.features[usual], encoded.missing[usual], encoded.encoding)
+        out += leaks_of(part, targets[usual], label)
         out += suspicions(_numbers(encoded), targets, label, first_row)
         for rule in (_copies, _order, _gaps, _few):
             out += rule(encoded, _usual(targets), label)
@@ -245,24 +230,15 @@ def check(
 def suspicions(
     columns: dict[str, np.ndarray], y: np.ndarray, target: str, first_row: int = 0
 ) -> list[Suspicion]:
-    """Findings in columns of numbers and in the target: suspicious values, and leaks.
+    """Suspicious values in columns of numbers and in the target.
 
     Examples
     --------
-    >>> y = np.sin(np.arange(50.0))
-    >>> [one.says for one in suspicions({"twice": 2 * y}, y, "y")]
-    ["'twice' alone explains 100.00 % of y."]
+    >>> [one.says for one in suspicions({"x": np.array([1.0, 2, 3, -999])}, np.arange(4.0), "y")]
+    ["'x': one value is -999, far from all others."]
     """
-    known = np.isfinite(_usual(y))
-    out = []
-    for name, data in columns.items():
-        share = share_explained(data[known], y[known])
-        if share > TWIN_SHARE:
-            says = f"{name!r} alone explains {100 * share:.2f} % of {target}."
-            cure = "Would you know it before you predict? If not, leave it out."
-            out.append(Suspicion("leak", says, cure))
     named = {f"{name!r}": data for name, data in columns.items()} | {target: y}
-    return out + [one for name in named for one in _values(name, named[name], first_row)]
+    return [one for name in named for one in _values(name, named[name], first_row)]
 
 
 def _usual(y: np.ndarray) -> np.ndarray:

@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sharpgp._numbers import number
-from sharpgp.data.encoding import TableEncoding
-from sharpgp.data.table_check import Suspicion, suspicions
+from sharpgp.data.encoding import Encoded, TableEncoding
+from sharpgp.data.leaks import leaks, leaks_of
+from sharpgp.data.suspicions import Suspicion
+from sharpgp.data.table_check import suspicions
 from sharpgp.diagnostics.chance import Floats
 from sharpgp.diagnostics.curves import LevelCurves
 from sharpgp.diagnostics.groupings import Grouping, groupings
@@ -185,9 +187,15 @@ class Diagnostics:
 
     @cached_property
     def suspicions(self) -> tuple[Suspicion, ...]:
-        """Suspicious values among these rows, see :func:`sharpgp.check`."""
+        """Leaks and suspicious values among these rows, see :func:`sharpgp.check`."""
+        target = self.target or "the target"
         columns = {one.name: one.values for one in self.columns if not (one.labels or one.dates)}
-        return tuple(suspicions(columns, self.y, self.target or "the target", first_row=1))
+        if self.encoding is None:
+            found = leaks(columns, self.y, target)
+        else:
+            rows = Encoded(self.X, np.zeros((len(self.y), 0)), self.encoding)
+            found = leaks_of(rows, self.y, target)
+        return (*found, *suspicions(columns, self.y, target, first_row=1))
 
     @property
     def fingerprint(self) -> str:

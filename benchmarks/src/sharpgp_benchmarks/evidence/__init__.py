@@ -35,5 +35,6 @@ STUDIES = {
     "splits": "extra trees that split by heavy-tailed targets, or by their arcsinh",
     "learned_rows": "how many rows one learning needs",
     "training": "training a named kernel here and with BoTorch",
+    "verdicts": "the report's verdict on planted faults, calibrated pages and real tables",
     "warm_start": "why refits of cross-validation start from scratch",
 }
