@@ -103,7 +103,8 @@ def _pairs(
     if len(y) < 10 or np.ptp(y) == 0:
         return
     follow = {name: -abs(np.corrcoef(rankdata(d), rankdata(y))[0, 1]) for name, d in whole.items()}
-    whole = {name: whole[name] for name in sorted(whole, key=follow.__getitem__)[:_MAX_PAIRED]}
+    chosen = sorted(whole, key=follow.__getitem__)[:_MAX_PAIRED]
+    whole = {name: data for name, data in whole.items() if name in chosen}
     positive = {name: np.log(data) for name, data in whole.items() if (data > 0).all()}
     ways = [(whole, y, ("sum", "difference"))]
     if (y > 0).all():
