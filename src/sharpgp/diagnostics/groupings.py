@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +14,6 @@ from scipy.stats import spearmanr
 from sharpgp.diagnostics.chance import MIN_POINTS_PER_GROUP, Floats
 from sharpgp.diagnostics.own_columns import OwnColumn, texts_of
 from sharpgp.metrics.conditional import bins_of_equal_count
-
-if TYPE_CHECKING:
-    from sharpgp.diagnostics.findings import Diagnostics
 
 #: Columns of which pairs are examined together: those that predictions depend on most.
 _MAX_PAIRED = 6
@@ -63,8 +60,8 @@ class Grouping:
         return np.asarray(self.part == j)
 
 
-def groupings(found: "Diagnostics") -> tuple[Grouping, ...]:
-    """Every way to part these points that the report examines; those of the figures first."""
+def groupings(found: Any) -> tuple[Grouping, ...]:
+    """Every way to part the points of a ``Diagnostics``; those of the figures first."""
     out = [by_width(found.upper[:, found.first] - found.lower[:, found.first])]
     out += [of_column(column) for column in found.columns]
     rows = OwnColumn(ROWS, found.row.astype(np.float64))
@@ -112,7 +109,7 @@ def of_column(column: OwnColumn) -> Grouping:
     return Grouping("column", column.name, which, says, ends, column.values)
 
 
-def _gaps(found: "Diagnostics") -> Iterator[Grouping]:
+def _gaps(found: Any) -> Iterator[Grouping]:
     """Points by the columns that they lack."""
     if found.gaps is None or not any(found.gaps):
         return
@@ -131,7 +128,7 @@ def _gaps(found: "Diagnostics") -> Iterator[Grouping]:
     yield Grouping("gaps", GAPS, part, says, ends, named=True)
 
 
-def _from_training(found: "Diagnostics") -> Iterator[Grouping]:
+def _from_training(found: Any) -> Iterator[Grouping]:
     """Points by their distance from the training rows, and those outside of a column's range."""
     if not found.columns_in_training or found.X_train is None:
         return
@@ -175,7 +172,7 @@ def outside_range(old: OwnColumn, new: OwnColumn) -> NDArray[np.bool_]:
     return np.asarray((new.values < low - slack) | (new.values > high + slack))
 
 
-def _pairs(found: "Diagnostics") -> Iterator[Grouping]:
+def _pairs(found: Any) -> Iterator[Grouping]:
     """Quarters by two columns: above and below the median of each."""
     relevant = list(found.relevant) or [column.name for column in found.columns]
     numeric = {column.name: column for column in found.columns if not column.labels}
