@@ -21,12 +21,17 @@ Device = torch.device | str
 def tables(n_tables: int, n_rows: int, n_columns: int, device: Device) -> tuple[Tensor, Tensor]:
     """``X`` [B, N, F], NaN where missing, and ``y`` [B, N], neither of them standardised."""
     latent = _latent(n_tables, n_rows, n_columns, device)
-    X = _with_marginals(latent)
-    inputs = torch.where(_chance(0.3, n_tables, device)[:, None, None], latent, _standard(X, 1))
+    X = with_marginals(latent)
+    inputs = torch.where(chance(0.3, n_tables, device)[:, None, None], latent, standard(X, 1))
     mean = _mean(inputs)
     X, inputs, mean = _with_graphs(X, inputs, mean)
+    return finished(X, inputs, mean)
+
+
+def finished(X: Tensor, inputs: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
+    """Columns with gaps and repeated rows, and targets with noise and warps."""
     X, inputs, mean = _with_repeats(X, inputs, mean)
-    y = _standard(_warped(_noisy(inputs, _standard(mean, 1))), 1)
+    y = standard(_warped(_noisy(inputs, standard(mean, 1))), 1)
     usable = torch.isfinite(y).all(1) & (y.std(1) > 0.5)
     y = torch.where(usable[:, None], y, torch.randn_like(y))
     X = torch.nan_to_num(X, nan=0.0, posinf=0.0, neginf=0.0)
@@ -39,25 +44,25 @@ def tables(n_tables: int, n_rows: int, n_columns: int, device: Device) -> tuple[
 def _latent(B: int, N: int, F: int, device: Device) -> Tensor:
     """Standard normal columns, correlated in half of the tables, clustered in a fifth."""
     z = torch.randn(B, N, F, device=device)
-    strength = torch.rand(B, 1, 1, device=device) * 1.5 * _chance(0.5, B, device)[:, None, None]
+    strength = torch.rand(B, 1, 1, device=device) * 1.5 * chance(0.5, B, device)[:, None, None]
     rank = max(1, F // 3)
     loadings = torch.randn(B, rank, F, device=device) * strength / math.sqrt(rank)
     z = z + torch.randn(B, N, rank, device=device) @ loadings
     n_clusters = 6
     centres = torch.randn(B, n_clusters, F, device=device)
-    centres = centres * (_chance(0.2, B, device) * torch.rand(B, device=device) * 3)[:, None, None]
+    centres = centres * (chance(0.2, B, device) * torch.rand(B, device=device) * 3)[:, None, None]
     which = (torch.rand(B, N, device=device).pow(1.5) * n_clusters).long()
-    return _standard(z + centres.gather(1, which[..., None].expand(B, N, F)), 1)
+    return standard(z + centres.gather(1, which[..., None].expand(B, N, F)), 1)
 
 
-def _with_marginals(z: Tensor) -> Tensor:
+def with_marginals(z: Tensor) -> Tensor:
     """Each column by one of eight transformations of its normal values."""
     B, _, F = z.shape
     device = z.device
     kind = torch.multinomial(
         torch.tensor([0.30, 0.20, 0.10, 0.14, 0.05, 0.09, 0.05, 0.07], device=device), B * F, True
     ).view(B, F)
-    tied = _chance(0.15, B, device)
+    tied = chance(0.15, B, device)
     kind = torch.where(tied[:, None], kind[:, :1], kind)[:, None]
     a = torch.rand(B, 1, F, device=device)
     uniform = torch.special.ndtr(z)
@@ -79,7 +84,7 @@ def _with_repeats(X: Tensor, inputs: Tensor, mean: Tensor) -> tuple[Tensor, Tens
     n_distinct = (N * (0.1 + 0.7 * torch.rand(B, 1, device=X.device))).long().clamp_min(2)
     again = (torch.rand(B, N, device=X.device) * n_distinct).long()
     rows = torch.arange(N, device=X.device).expand(B, N)
-    rows = torch.where(_chance(0.05, B, X.device)[:, None], again, rows)
+    rows = torch.where(chance(0.05, B, X.device)[:, None], again, rows)
     of_all = rows[..., None].expand(B, N, F)
     return X.gather(1, of_all), inputs.gather(1, of_all), mean.gather(1, rows)
 
@@ -87,8 +92,8 @@ def _with_repeats(X: Tensor, inputs: Tensor, mean: Tensor) -> tuple[Tensor, Tens
 def _with_missing(X: Tensor) -> Tensor:
     """A tenth of the tables has missing values, up to a third of a column."""
     B, _, F = X.shape
-    share = torch.rand(B, 1, F, device=X.device) / 3 * _chance(0.5, B, X.device)[:, None, None]
-    share = share * _chance(0.2, B, X.device)[:, None, None]
+    share = torch.rand(B, 1, F, device=X.device) / 3 * chance(0.5, B, X.device)[:, None, None]
+    share = share * chance(0.2, B, X.device)[:, None, None]
     return X.masked_fill(torch.rand_like(X) < share, math.nan)
 
 
@@ -99,8 +104,8 @@ def _mean(inputs: Tensor) -> Tensor:
     """A random function of each table, [B, N]: one, a sum or a product of two."""
     B = len(inputs)
     device = inputs.device
-    first = _standard(_of_any_family(inputs), 1)
-    second = _standard(_of_any_family(inputs), 1)
+    first = standard(_of_any_family(inputs), 1)
+    second = standard(_of_any_family(inputs), 1)
     weight = torch.rand(B, 1, device=device)
     how = torch.rand(B, 1, device=device)
     mean = torch.where(how < 0.28, first + weight * second, first)
@@ -157,7 +162,7 @@ def _fourier(inputs: Tensor, n_waves: int = 384) -> Tensor:
     length = torch.exp(torch.rand(B, 1, 1, device=device) * 2.7 - 0.4) * active.sqrt()
     rough = 0.05 + 0.4 * torch.rand(B, 1, 1, device=device)
     is_rough = (torch.arange(n_waves, device=device) % 2 == 1)[None, :, None]
-    is_sum = _chance(0.3, B, device)[:, None, None]
+    is_sum = chance(0.3, B, device)[:, None, None]
     length = torch.where(is_rough & is_sum, length * rough, length)
     waves = waves * in_wave * relevance[:, None] / length
     amplitude = torch.randn(B, n_waves, device=device)
@@ -234,13 +239,11 @@ def _polynomial(inputs: Tensor) -> Tensor:
     chosen = torch.multinomial(relevance, 2 * n_terms, True)
     factors = inputs.gather(2, chosen[:, None].expand(B, N, 2 * n_terms))
     hinged = (factors - torch.randn(B, 1, 2 * n_terms, device=device)).relu()
-    factors = torch.where(_chance(0.3, B * 2 * n_terms, device).view(B, 1, -1), hinged, factors)
+    factors = torch.where(chance(0.3, B * 2 * n_terms, device).view(B, 1, -1), hinged, factors)
     products = factors[..., :n_terms] * factors[..., n_terms:]
-    coefficients = (
-        torch.randn(B, n_terms, 1, device=device) * _chance(0.6, B, device)[:, None, None]
-    )
+    coefficients = torch.randn(B, n_terms, 1, device=device) * chance(0.6, B, device)[:, None, None]
     return (
-        _standard(linear, 1)
+        standard(linear, 1)
         + torch.rand(B, 1, device=device) * 1.5 * (products @ coefficients)[..., 0]
     )
 
@@ -262,7 +265,7 @@ def _with_graphs(X: Tensor, inputs: Tensor, mean: Tensor) -> tuple[Tensor, Tenso
         gain = torch.exp(torch.rand(count, 1, 1, device=device) * 1.5 - 0.4)
         noise = torch.exp(torch.randn(count, 1, width, device=device) - 2.0)
         new = _units(parents @ weights * gain + 0.5 * torch.randn(count, 1, width, device=device))
-        nodes.append(_standard(new, 1) + noise * torch.randn(count, N, width, device=device))
+        nodes.append(standard(new, 1) + noise * torch.randn(count, N, width, device=device))
     everything = torch.cat(nodes, dim=2)
     total = everything.shape[2]
     # the columns come from all layers, the target from the last two
@@ -272,9 +275,9 @@ def _with_graphs(X: Tensor, inputs: Tensor, mean: Tensor) -> tuple[Tensor, Tenso
     columns = order.argsort(1)[:, :F]
     if columns.shape[1] < F:
         columns = torch.cat([columns, columns[:, : F - columns.shape[1]]], 1)
-    chosen = _standard(everything.gather(2, columns[:, None].expand(count, N, F)), 1)
+    chosen = standard(everything.gather(2, columns[:, None].expand(count, N, F)), 1)
     X, inputs, mean = X.clone(), inputs.clone(), mean.clone()
-    X[some] = _with_marginals(chosen)
+    X[some] = with_marginals(chosen)
     inputs[some] = chosen
     mean[some] = everything.gather(2, target[:, None].expand(count, N, 1))[..., 0]
     return X, inputs, mean
@@ -288,16 +291,16 @@ def _noisy(inputs: Tensor, mean: Tensor) -> Tensor:
     B, N = mean.shape
     device = mean.device
     size = torch.exp(torch.rand(B, 1, device=device) * 4.3 - 3.9)
-    size = torch.where(_chance(0.15, B, device)[:, None], 0.02 * size, size)
-    changing = _standard(_of_any_family(inputs), 1).clamp(-2.5, 2.5)
-    amount = torch.rand(B, 1, device=device) * 1.2 * _chance(0.4, B, device)[:, None]
+    size = torch.where(chance(0.15, B, device)[:, None], 0.02 * size, size)
+    changing = standard(_of_any_family(inputs), 1).clamp(-2.5, 2.5)
+    amount = torch.rand(B, 1, device=device) * 1.2 * chance(0.4, B, device)[:, None]
     normal = torch.randn(B, N, device=device)
     freedom = (2.5 + 8 * torch.rand(B, 1, device=device)).expand(B, N).contiguous()
     heavy = normal * (freedom / (2 * torch._standard_gamma(freedom / 2))).sqrt()
     shape = (0.5 + 5 * torch.rand(B, 1, device=device)).expand(B, N).contiguous()
     skewed = (torch._standard_gamma(shape) - shape) / shape.sqrt()
-    turning = torch.where(_chance(0.4, B, device)[:, None], changing.sign(), torch.ones_like(mean))
-    skewed = skewed * turning * (2.0 * _chance(0.5, B, device)[:, None] - 1)
+    turning = torch.where(chance(0.4, B, device)[:, None], changing.sign(), torch.ones_like(mean))
+    skewed = skewed * turning * (2.0 * chance(0.5, B, device)[:, None] - 1)
     modes = (2.0 * (torch.rand(B, N, device=device) < 0.5) - 1) + 0.3 * normal
     kind = torch.rand(B, 1, device=device)
     noise = torch.where(kind < 0.25, heavy, normal)
@@ -330,12 +333,12 @@ def _warped(y: Tensor) -> Tensor:
 # ------------------------------------------------------------------- helpers
 
 
-def _chance(share: float, count: int, device: Device) -> Tensor:
+def chance(share: float, count: int, device: Device) -> Tensor:
     """Booleans [count], each true with probability ``share``."""
     return torch.rand(count, device=device) < share
 
 
-def _standard(values: Tensor, dim: int) -> Tensor:
+def standard(values: Tensor, dim: int) -> Tensor:
     """Zero mean and unit variance along ``dim``; zero where all are equal."""
     centred = values - values.mean(dim, keepdim=True)
     return centred / centred.std(dim, keepdim=True).clamp_min(1e-6)
