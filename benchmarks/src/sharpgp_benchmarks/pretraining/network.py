@@ -47,8 +47,8 @@ class Scales:
     Examples
     --------
     >>> scales = Scales.of(torch.tensor([[[1.0], [3.0]]]), torch.tensor([[2.0, 6.0]]))
-    >>> scales.cells(torch.tensor([[[1.0], [9.0]]]))[0, :, 0].tolist()
-    [[-1.0, -0.8500000238418579, 0.0], [5.079441547393799, 1.7000000476837158, 0.0]]
+    >>> scales.cells(torch.tensor([[[2.0], [3.0]]]))[0, 0, 0].tolist()
+    [0.0, 0.0, 0.0]
     >>> scales.z(torch.tensor([[2.0, 6.0]])).tolist()
     [[-1.0, 1.0]]
     """
