@@ -1,4 +1,4 @@
-"""GPs of many features with few lengthscales: the kernel, the search, and what keeps the map."""
+"""Lengthscales of directions: the kernel, the searches, and what keeps the map."""
 
 import numpy as np
 import pytest
@@ -6,12 +6,14 @@ import torch
 
 from sharpgp import SharpGPRegressor
 from sharpgp.gp.dense import log_marginal_likelihood
-from sharpgp.gp.direction_search import with_directions
+from sharpgp.gp.direction_search import _slopes, with_directions
 from sharpgp.gp.directions import Directions
 from sharpgp.gp.exact.likelihood import likelihood_at
+from sharpgp.gp.exact.posterior import ExactPosterior
 from sharpgp.gp.kernels.by_name import NamedKernel, kernel_of, make_covariance
 from sharpgp.gp.kernels.covariance import STATIONARY, Stationary
 from sharpgp.gp.kernels.few_lengthscales import FewLengthscales
+from sharpgp.gp.local.posterior import LocalPosterior
 from sharpgp.gp.posterior import DataPosterior
 from sharpgp.gp.sparse.training import train_sparse
 from sharpgp.gp.training import train
@@ -150,12 +152,14 @@ def test_a_sparse_gp_learns_the_map_too():
     assert gp.retrained(X[:90], y[:90], start="warm").covariance.sharing is gp.covariance.sharing
 
 
-def test_only_wide_tables_get_directions():
-    assert Policy.choose(100, 20).directions is None
+def test_tables_get_few_directions_or_all():
+    assert Policy.choose(100, 20).directions == 20
+    assert Policy.choose(100, 1).directions is None
     assert Policy.choose(201, 100).directions is None
     assert Policy.choose(200, 100).directions == 7
     assert Policy.choose(100_000, 700).directions == 11
     assert Policy.choose(100, 700, tied_columns=12).directions is None
+    assert Policy.choose(100, 15, tied_columns=12).directions == 12
     assert "boosted_trees" not in Policy.choose(100, 700).pool
 
 
@@ -182,6 +186,102 @@ def test_noise_and_weights_go_with_many_features(extra):
     model = SharpGPRegressor(base="rbf", random_state=0).fit(X, y, **given)
     assert np.isfinite(model.predict(X)).all()
     assert len(model.posterior_.theta_R) == 6
+
+
+# ------------------------------------------------------------------ axes of gradients
+
+
+def along_sums(n, seed=0, noise=0.05):
+    """Of two sums of four features, as angles of a robot's arm add up."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, (n, 4))
+    y = np.sin(3 * (X[:, 0] + X[:, 1])) * np.cos(2 * (X[:, 2] - X[:, 3]))
+    return torch.from_numpy(X), torch.from_numpy(y + noise * rng.normal(size=n))
+
+
+@pytest.mark.parametrize("kind", ["rbf", "matern52", "laplace+matern32"])
+def test_axes_turn_to_the_gradients(kind):
+    X, y = along_sums(150)
+    turned, plain = train(X, y, NamedKernel(kind, Directions(4)))[0], train(X, y, kind)[0]
+    assert turned.covariance.sharing.are_whole
+    assert turned.covariance.n_theta == plain.covariance.n_theta
+    along = turned.covariance.sharing.axes
+    sums = torch.tensor([[1.0, 1, 0, 0], [0, 0, 1, -1]]).double().mT / 2**0.5
+    assert (along[:, :2].mT @ sums).square().sum() > 1.9  # of 2 in all
+    X_new, y_new = along_sums(400, seed=1)
+    errors = [(gp.mean(X_new) - y_new).square().mean() for gp in (turned, plain)]
+    assert errors[0] < 0.6 * errors[1]
+    again = turned.retrained(X[:100], y[:100])
+    assert again.training.start == turned.training.start
+
+
+def test_columns_stay_where_turned_axes_are_not_worth_their_angles():
+    rng = np.random.default_rng(0)
+    X = torch.from_numpy(rng.uniform(-1, 1, (150, 5)))
+    y = (3 * X[:, 0]).sin() + X[:, 1] ** 2 + 0.5 * X[:, 2] + torch.from_numpy(rng.normal(size=150))
+    for kind in ("rbf", "laplace+matern32"):
+        asked, plain = train(X, y, NamedKernel(kind, Directions(5)))[0], train(X, y, kind)[0]
+        torch.testing.assert_close(asked.theta_R, plain.theta_R, rtol=0, atol=0)
+        assert kernel_of(asked.covariance) == kind  # refits of it do not ask again
+
+
+def test_a_turned_kernel_is_one_of_turned_points():
+    X, _ = along_sums(20)
+    axes = torch.linalg.qr(torch.randn(4, 4, generator=torch.Generator().manual_seed(0)).double())[
+        0
+    ]
+    found = Directions(4).learned(X, axes, (0, 1, 2, 3))
+    kernel = make_covariance(NamedKernel("laplace+matern32", found), 4)
+    plain = make_covariance("laplace+matern32", 4)
+    theta = torch.linspace(0.3, 1.4, 11).double()
+    at = X @ axes / found.scale[:-1]
+    torch.testing.assert_close(kernel.matrix(theta[None], X), plain.matrix(theta[None], at))
+    torch.testing.assert_close(kernel.scaled(theta, X), plain.scaled(theta, at))
+    torch.testing.assert_close(kernel.diag(theta[None], X), plain.diag(theta[None], at))
+    assert not any("shared" in name for name in kernel.names)
+    y = X.sin().sum(1)
+    slopes = []
+    for covariance, points in ((kernel, X), (plain, at)):
+        leaf = theta.clone().requires_grad_()
+        slopes.append(torch.autograd.grad(likelihood_at(covariance, points)(leaf, y), leaf)[0])
+    torch.testing.assert_close(*slopes)
+
+
+def test_slopes_are_differences_of_the_mean():
+    X, y = along_sums(40)
+    gp = train(X, y, "laplace+matern32")[0]
+    given = gp.covariance, gp.theta_R, gp.X_standardised, gp.y_standardised
+    slopes = _slopes(*given[:2], Rows(given[2]), given[3])
+    asked, step = gp.X_standardised, 1e-6 * torch.eye(4).double()
+    again = ExactPosterior(asked, given[3], gp.covariance, gp.theta_R)
+    # Rough parts have a kink at each point: differences to both sides have its mean slope.
+    for j in range(4):
+        ahead, behind = again.mean(asked + step[j]), again.mean(asked - step[j])
+        torch.testing.assert_close(slopes[:, j], (ahead - behind) / 2e-6, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("extra", [{}, {"noise": 0.01}, {"sample_weight": 2.0}])
+def test_a_turned_model_survives_a_file_and_an_update(extra, tmp_path):
+    X, y = (values.numpy() for values in along_sums(140))
+    given = {name: value * (1 + np.arange(100) % 2) for name, value in extra.items()}
+    model = SharpGPRegressor(base="laplace+matern32", random_state=0).fit(X[:100], y[:100], **given)
+    assert isinstance(model.posterior_.ties, Directions)
+    model.save(tmp_path / "model.sharpgp")
+    loaded = SharpGPRegressor.load(tmp_path / "model.sharpgp")
+    np.testing.assert_array_equal(loaded.predict(X[100:]), model.predict(X[100:]))
+    if not extra:
+        before = np.abs(model.predict(X[100:]) - y[100:]).mean()
+        model.update(X[100:], y[100:])
+        assert np.abs(model.predict(X[100:]) - y[100:]).mean() < before
+
+
+def test_neighbours_are_near_along_the_axes():
+    X, y = along_sums(300)
+    gp = train(X[:150], y[:150], NamedKernel("rbf", Directions(4)))[0]
+    every = LocalPosterior.from_trained(gp, X, y, landmarks=0, neighbours=20)
+    at = gp.covariance.scaled(gp.theta_R, every.X_standardised)
+    nearest = torch.cdist(at[:5], at).argsort(1)[:, 1:21]
+    assert torch.equal(every.others_of(torch.arange(5)).sort(1).values, nearest.sort(1).values)
 
 
 def test_the_default_of_wide_tables_is_quick_and_covers():

@@ -209,9 +209,8 @@ def test_symmetric_solve_has_its_gradients():
 def test_searches_are_brute_force(most_in_tree, monkeypatch):
     monkeypatch.setattr(nearest, "MOST_IN_TREE", most_in_tree)
     draw = torch.Generator().manual_seed(0)
-    points, relevance = torch.rand(50, 2, dtype=torch.float64, generator=draw), torch.tensor([2, 5])
-    search, scaled = Nearest(points, relevance), points * relevance
-    apart = torch.cdist(scaled, scaled)
+    points = torch.rand(50, 2, dtype=torch.float64, generator=draw) * torch.tensor([2, 5])
+    search, apart = Nearest(points), torch.cdist(points, points)
     order = torch.randperm(50, generator=draw)
     place = order.argsort()
 
@@ -230,7 +229,7 @@ def test_searches_are_brute_force(most_in_tree, monkeypatch):
 def test_no_point_is_its_own_neighbour_among_copies(most_in_tree, monkeypatch):
     monkeypatch.setattr(nearest, "MOST_IN_TREE", most_in_tree)
     points = torch.ones(9, 2, dtype=torch.float64)
-    found = Nearest(points, torch.ones(2, dtype=torch.float64)).others(3)
+    found = Nearest(points).others(3)
     assert found.shape == (9, 3)
     assert not (found == torch.arange(9)[:, None]).any()
     assert all(len(set(row)) == 3 for row in found.tolist())
@@ -324,7 +323,7 @@ def test_answers_do_not_depend_on_threads():
 def test_among_many_points_neighbours_are_nearly_the_nearest(monkeypatch):
     """The k-th one found is at most twice as far away as the k-th one is."""
     points = torch.randn(400, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    search = Nearest(points, torch.tensor([1.0, 0.5, 2.0, 1.0], dtype=torch.float64))
+    search = Nearest(points * torch.tensor([1.0, 0.5, 2.0, 1.0], dtype=torch.float64))
 
     def distances(found):
         return torch.linalg.vector_norm(search.points[:50, None] - search.points[found], dim=-1)

@@ -20,7 +20,8 @@ POOLS = {
         "rbf", "matern52", "laplace+matern32", "additive", "extra_trees", "boosted_trees", "prior",
     ),
 }  # fmt: skip
-#: Features up to which an additive GP is pooled: it has two hyperparameters for each.
+#: Features up to which an additive GP is pooled, which has two hyperparameters for each, and up to
+#: which axes of gradients may take their place: the likelihood of a learning pays for no more.
 MAX_ADDITIVE_FEATURES = 20
 #: Rows per feature up to which only few directions have a lengthscale of their own, where no
 #: additive GP is pooled; see :mod:`sharpgp.gp.directions`.
@@ -119,7 +120,7 @@ class Policy:
     inducing : int or None
         Inducing inputs of sparse GPs, where these were asked for.
     directions : int or None
-        With many features: directions that get a lengthscale of their own; None: all features.
+        Directions that get a lengthscale of their own; None: all features and no other ones.
 
     Examples
     --------
@@ -134,6 +135,7 @@ class Policy:
     exact_rows                    2,000
     landmarks                     2,000
     neighbours                       64
+    directions                        8
     """
 
     rows: int = 0
@@ -180,6 +182,8 @@ class Policy:
         exact = exact_rows(device)
         landmarks = min(exact, LANDMARK_ENTRIES // max(rows, 1))
         directions = max(1, math.isqrt(learned) // 2) if few else None
+        if 1 < columns <= MAX_ADDITIVE_FEATURES:  # of each column, or of as many axes of gradients
+            directions = d
         found = cls(rows, columns, device, pool, exact_rows=exact, landmarks=landmarks)
         found = replace(found, directions=directions)
         found = replace(found, learnings=found._learnings(rows))

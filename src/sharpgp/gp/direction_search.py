@@ -1,7 +1,7 @@
-"""Which directions of many features get lengthscales of their own, learned from labelled rows.
+"""Which directions get lengthscales of their own, learned from labelled rows.
 
-A GP with one lengthscale for all features is trained first.  From there, two candidates are
-trained a little further:
+**Many features.**  A GP with one lengthscale for all features is trained first.  From there, two
+candidates are trained a little further:
 
 - the features along which the likelihood grows fastest as their lengthscale shrinks;
 - the principal components with the largest variance.
@@ -10,10 +10,18 @@ The one with the larger likelihood is taken, less ``log(G choose q) / 2`` for a 
 among ``G`` features: the extended Bayesian information criterion.  Components are chosen without a
 look at the target.
 
+**Few features** all have lengthscales of their own.  The gradients of the mean that was learned
+with these have principal axes, too, those of ``M = sum_i grad mu(x_i) grad mu(x_i)'``: where
+functions vary along sums of features, they are better axes than the features.  Lengthscales along
+them are learned from there, and taken if that gains in likelihood more than their angles cost, one
+nat each (Akaike's price of a parameter).
+
 References
 ----------
 J. Chen and Z. Chen, "Extended Bayesian information criteria for model selection with large model
 spaces", Biometrika 2008; for the price of a choice.
+A. Radhakrishnan, D. Beaglehole, P. Pandit and M. Belkin, "Mechanism for feature learning in neural
+networks and backpropagation-free machine learning models", Science 2024; for the axes of gradients.
 """
 
 import math
@@ -28,11 +36,11 @@ from sharpgp.gp.compute import threads_for
 from sharpgp.gp.dense import cholesky
 from sharpgp.gp.directions import Directions
 from sharpgp.gp.exact.likelihood import likelihood_at
-from sharpgp.gp.kernels.covariance import NOISE, Covariance
+from sharpgp.gp.kernels.covariance import NOISE, Covariance, Named
 from sharpgp.gp.kernels.few_lengthscales import FewLengthscales
 from sharpgp.gp.kernels.stationary import SIGNAL
 from sharpgp.gp.optimise import minimise, with_gradient
-from sharpgp.gp.ties import members, of_each
+from sharpgp.gp.ties import members, of_each, per_feature
 from sharpgp.rows import Inputs, Rows
 
 # Of each descent: evaluations at most, and gain below which it stops.
@@ -67,6 +75,66 @@ def with_directions(
     with threads_for(len(t)):
         found = _learned(covariance.kind, covariance.directions, Rows.of(rows), t, scale)
     return FewLengthscales(covariance.kind, covariance.n_features, found)
+
+
+@dataclass(frozen=True)
+class Turned:
+    """A covariance along the axes of gradients, where to start, and what its angles cost.
+
+    Attributes
+    ----------
+    covariance : Named
+    start : Tensor [P]
+        ``theta``, of about the same covariances as those before.
+    price : float
+    """
+
+    covariance: Named
+    start: Tensor
+    price: float
+
+
+def turned(covariance: Named, theta: Tensor, rows: Rows, t: Tensor, asked: Directions) -> Turned:
+    """A covariance turned to the axes of its GP's gradients, for standardised data.
+
+    The same sum of squared inverse lengthscales is spread over the axes as the gradients are.
+
+    Examples
+    --------
+    >>> from sharpgp.gp.kernels.covariance import Stationary
+    >>> Z = torch.randn(60, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    >>> theta = torch.tensor([1.0, 1.0, 1.0, 0.01], dtype=torch.float64)
+    >>> t = (Z[:, 0] + Z[:, 1]).sin()
+    >>> found = turned(Stationary("rbf", 2), theta, Rows(Z), t, Directions(2)).covariance
+    >>> [round(abs(v), 1) for v in found.sharing.axes[:, 0].tolist()]
+    [0.7, 0.7]
+    """
+    d = covariance.n_features
+    r = min(asked.most, d)
+    slopes = _slopes(covariance, theta, rows, t)
+    values, axes = (part.flip(-1) for part in torch.linalg.eigh(slopes.mT @ slopes))
+    directions = asked.learned(rows.X, axes[:, :r].contiguous(), tuple(range(r)))
+    share = values.clamp_min(_LOWEST * float(values[0])) / values.sum()
+    if r < d:  # what is left over is of the mean size
+        share = torch.cat([share[:r], share[r:].mean().reshape(1)])
+    along = share.sqrt() * directions.scale[: len(share)]
+    inverse, variances = theta.split([covariance.n_inverse, len(theta) - covariance.n_inverse])
+    of_parts = per_feature(inverse.view(-1, covariance.n_lengthscales), covariance.ties)
+    whole = of_parts.square().sum(-1, keepdim=True).sqrt()
+    start = torch.cat([(whole * along).flatten(), variances])
+    kernel = FewLengthscales(covariance.kind, d, directions)
+    return Turned(kernel, start, r * d - r * (r + 1) / 2)
+
+
+def _slopes(covariance: Named, theta: Tensor, rows: Rows, t: Tensor) -> Tensor:
+    """Gradients [N, d] of the mean in the features, at the rows."""
+    one = theta.unsqueeze(0)
+    with torch.no_grad():
+        L = cholesky(covariance.of_observations(one, rows))[0][0]
+        weights = torch.cholesky_solve(t.unsqueeze(-1), L)
+    with torch.enable_grad():
+        at = rows.X.detach().requires_grad_()
+        return torch.autograd.grad((covariance.matrix(one, at, rows.X)[0] @ weights).sum(), at)[0]
 
 
 def _learned(
@@ -152,8 +220,9 @@ class _Search:
 
     def _inverse(self, step: _Step) -> Tensor:
         """Inverse lengthscales of features [d]."""
-        q = step.directions.n_lengthscales
-        return step.directions.relevance(torch.from_numpy(step.log_theta[:q]).to(self.Z).exp())
+        inverse = torch.from_numpy(step.log_theta[:SIGNAL]).to(self.Z).exp()
+        directions = step.directions
+        return directions.relevance(per_feature(inverse, directions.ties_of_coordinates))
 
     def _descent(self, directions: Directions, start: np.ndarray) -> _Step:
         kernel = FewLengthscales(self.kind, self.Z.shape[1], directions)

@@ -1,11 +1,13 @@
-"""Few lengthscales for many features: some directions have one of their own, the rest share one.
+"""Lengthscales of directions: some have one of their own, the rest of many features share one.
 
 With standardised inputs ``z`` [d], orthonormal columns ``U`` [d, r] and scales ``s`` [r + 1],
 
 ``D^2(z, z') = sum_k (w_k u_k'(z - z') / s_k)^2 + (w_rest / s_rest)^2 |(I - UU')(z - z')|^2``.
 
-Columns of ``U`` are features, or principal components of the rows that the GP learns from.  Which
-of them is learned with the GP's hyperparameters, see :mod:`sharpgp.gp.direction_search`.
+Columns of ``U`` are features, principal components of the rows that the GP learns from, or the
+directions that a function's gradients have; with as many of them as features nothing is left to
+share.  Which of them is learned with the GP's hyperparameters, see
+:mod:`sharpgp.gp.direction_search`.
 """
 
 from dataclasses import dataclass, field, replace
@@ -68,14 +70,25 @@ class Directions:
         return len(self.axes) > 0
 
     @property
+    def are_whole(self) -> bool:
+        """Whether there are as many columns as features, so that there is no rest."""
+        return self.are_learned and self.axes.shape[1] == len(self.axes)
+
+    @property
     def n_lengthscales(self) -> int:
         """Number of lengthscales, that of the rest included."""
-        return len(set(self.of_axes)) + 1 if self.are_learned else self.most + 1
+        own = len(set(self.of_axes)) if self.are_learned else self.most
+        return own if self.are_whole else own + 1
 
     @property
     def ties_of_coordinates(self) -> Ties:
-        """The number of the lengthscale of each of the :meth:`coordinates` [r + d]."""
-        return (*self.of_axes, *[self.n_lengthscales - 1] * len(self.axes))
+        """The number of the lengthscale of each of the :meth:`coordinates` [r + d], or [d]."""
+        rest = 0 if self.are_whole else len(self.axes)
+        return (*self.of_axes, *[self.n_lengthscales - 1] * rest)
+
+    def asks_for_all(self, n_features: int) -> bool:
+        """Whether there may be as many lengthscales as columns of a table have."""
+        return self.most >= (len(set(self.ties)) or n_features)
 
     def forgotten(self) -> "Directions":
         """The same before they were learned."""
@@ -97,15 +110,22 @@ class Directions:
         return own / self.scale[:-1], rest / self.scale[-1]
 
     def coordinates(self, Z: Tensor) -> Tensor:
-        """Both parts [N, r + d], whose lengthscales are :attr:`ties_of_coordinates`."""
-        return torch.cat(self.parts(Z), -1)
+        """Both parts [..., r + d], whose lengthscales are :attr:`ties_of_coordinates`; or [..., d].
+
+        The rest is left out where there is none.
+        """
+        own, rest = self.parts(Z)
+        return own if self.are_whole else torch.cat([own, rest], -1)
 
     def relevance(self, inverse: Tensor) -> Tensor:
-        """Inverse lengthscale [d] along each feature alone, from those [G] of the directions."""
-        own = per_feature(inverse[:-1], self.of_axes) / self.scale[:-1]
+        """Inverse lengthscale [d] along each feature alone, from those of :meth:`coordinates`."""
+        own, rest = inverse.split([self.axes.shape[1], len(inverse) - self.axes.shape[1]])
         squares = self.axes.square()
-        rest = (1.0 - squares.sum(1)).clamp_min(0.0) * (inverse[-1] / self.scale[-1]).square()
-        return (squares @ own.square() + rest).sqrt()
+        found = squares @ (own / self.scale[:-1]).square()
+        if len(rest):
+            beyond = (1.0 - squares.sum(1)).clamp_min(0.0)
+            found = found + beyond * (rest / self.scale[-1]).square()
+        return found.sqrt()
 
 
 def _split(Z: Tensor, axes: Tensor) -> tuple[Tensor, Tensor]:

@@ -21,11 +21,12 @@ from torch import Tensor
 
 from sharpgp.exceptions import InvalidInputError, NumericalError
 from sharpgp.gp.compute import side_by_side, threads_for
-from sharpgp.gp.direction_search import with_directions
+from sharpgp.gp.direction_search import turned, with_directions
+from sharpgp.gp.directions import Directions
 from sharpgp.gp.exact.likelihood import likelihood_at
 from sharpgp.gp.exact.posterior import ExactPosterior
 from sharpgp.gp.kernel_posterior import KernelPosterior
-from sharpgp.gp.kernels.by_name import KERNELS, Kernel, kernel_of, make_covariance
+from sharpgp.gp.kernels.by_name import KERNELS, Kernel, asks_to_turn, kernel_of, make_covariance
 from sharpgp.gp.kernels.covariance import NOISE, Covariance, Named
 from sharpgp.gp.optimise import Found, minimise, with_gradient
 from sharpgp.gp.posterior import Start, TrainingResult, retrain
@@ -35,6 +36,8 @@ from sharpgp.rows import Inputs, Rows
 
 logger = logging.getLogger("sharpgp")
 
+#: A covariance, its hyperparameters [P], and how they were found.
+Trained = tuple[Covariance, Tensor, TrainingResult]
 #: Smallest noise variance, relative to the target's variance.
 NOISE_FLOOR = 1e-6
 # Evaluations of each start before only the best one continues.
@@ -119,9 +122,10 @@ def train(
     covariance = with_directions(covariance, Z, t, x_units.scale)
     prior = chosen_prior(prior, covariance, len(t))
     with threads_for(len(t)):
-        covariance, theta, result = maximise_likelihood(
-            Z, t, covariance, start, rng, tolerance, prior
-        )
+        found = maximise_likelihood(Z, t, covariance, start, rng, tolerance, prior)
+        if (asked := asks_to_turn(kernel, rows.n_features)) is not None:
+            found = _likelier_turned(Z, t, found, asked, rng, tolerance)
+    covariance, theta, result = found
     result = replace(result, most=most)
     logger.debug("training: %s", result)
     given = rows, y, covariance, theta
@@ -219,7 +223,7 @@ def maximise_likelihood(
     rng: np.random.Generator,
     tolerance: float = TOLERANCE,
     prior: LengthscalePrior | None = None,
-) -> tuple[Covariance, Tensor, TrainingResult]:
+) -> Trained:
     """Hyperparameters [P] with the greatest marginal likelihood, for standardised data.
 
     The covariance is the given one, with the trained values of parameters outside ``theta``.
@@ -237,6 +241,31 @@ def maximise_likelihood(
         )
     covariance, theta, best = fit_by_botorch(rows.X, t, covariance, rng, NOISE_FLOOR)
     return covariance, theta, result_of(best, [best], None, None, 0.0)
+
+
+def _likelier_turned(
+    Z: Rows,
+    t: Tensor,
+    found: Trained,
+    asked: Directions,
+    rng: np.random.Generator,
+    tolerance: float,
+) -> Trained:
+    """The same along the axes of its gradients, where these are worth their angles."""
+    covariance, theta, result = found
+    assert isinstance(covariance, Named)
+    other = turned(covariance, theta, Z, t, asked)
+    prior = result.prior
+    if prior is not None:
+        prior = prior.for_size(len(t), other.covariance.n_theta)
+    try:
+        again = maximise_likelihood(Z, t, other.covariance, other.start, rng, tolerance, prior)
+    except NumericalError:
+        return found
+    if len(t) * (again[2].log_likelihood - result.log_likelihood) <= other.price:
+        return found
+    evaluations = result.evaluations + again[2].evaluations
+    return *again[:2], replace(again[2], start=result.start, evaluations=evaluations)
 
 
 class _Objective:

@@ -247,7 +247,9 @@ class Bases:
             )
         ties: Ties | Directions | None = self.ties
         if policy.directions is not None:
-            ties = Directions(policy.directions, self.ties or ())
+            asked = Directions(policy.directions, self.ties or ())
+            # A GP that is searched, as in the paper, has the lengthscales of all its columns.
+            ties = self.ties if searched and asked.asks_for_all(policy.columns) else asked
         return named(base, ties)
 
 

@@ -6,23 +6,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.directions import Directions
-from sharpgp.gp.kernels.additive import Additive
-from sharpgp.gp.kernels.covariance import STATIONARY, Covariance, Named, Stationary
-from sharpgp.gp.kernels.few_lengthscales import FewLengthscales
-from sharpgp.gp.kernels.laplace import Laplace
-from sharpgp.gp.kernels.sums import Sum
+from sharpgp.gp.kernels.covariance import STATIONARY, Covariance, Named
+from sharpgp.gp.kernels.few_lengthscales import FewLengthscales, turns
+from sharpgp.gp.kernels.sums import of_names
 from sharpgp.gp.ties import Ties, as_ties
 from sharpgp.names import KERNELS, is_kernel_name
 
 if TYPE_CHECKING:
     import gpytorch
-
-#: The class of every kernel by name.
-CLASSES: dict[str, type[Named]] = {
-    **dict.fromkeys(STATIONARY, Stationary),
-    "additive": Additive,
-    "laplace": Laplace,
-}
 
 
 @dataclass(frozen=True)
@@ -85,11 +76,10 @@ def make_covariance(kernel: Kernel, n_features: int) -> Covariance:
                 f"gpytorch kernel, found {kernel!r}"
             )
         if isinstance(ties, Directions):
-            if kernel in STATIONARY:
+            if ties.are_learned or (kernel in STATIONARY and not ties.asks_for_all(n_features)):
                 return FewLengthscales(kernel, n_features, ties)
             ties = as_ties(ties.ties or None)
-        parts = [CLASSES[name](name, n_features, ties) for name in kernel.split("+")]
-        return parts[0] if len(parts) == 1 else Sum(parts)
+        return of_names(kernel, n_features, ties)
     if is_gpytorch_kernel(kernel):
         from sharpgp.gp.kernels.from_gpytorch import FromGPyTorch
 
@@ -97,6 +87,21 @@ def make_covariance(kernel: Kernel, n_features: int) -> Covariance:
     raise InvalidInputError(
         f"kernel: expected a name or a gpytorch kernel, found {type(kernel).__name__}"
     )
+
+
+def asks_to_turn(kernel: Kernel, n_features: int) -> Directions | None:
+    """Directions of a kernel of all of them, once the first fit's gradients are known.
+
+    Examples
+    --------
+    >>> asks_to_turn(NamedKernel("rbf", Directions(2)), 2).most, asks_to_turn("rbf", 2)
+    (2, None)
+    """
+    if not isinstance(kernel, NamedKernel) or not isinstance(kernel.ties, Directions):
+        return None
+    asked = kernel.ties
+    whole = turns(kernel.name) and asked.asks_for_all(n_features) and not asked.are_learned
+    return asked if whole else None
 
 
 def kernel_of(covariance: Covariance, *, learned: bool = False) -> Kernel:

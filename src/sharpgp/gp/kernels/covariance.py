@@ -130,6 +130,10 @@ class Named(Covariance):
     def relevance(self, theta: Tensor) -> Tensor:
         """The largest inverse lengthscale [d] of each feature, under one ``theta`` [P]."""
 
+    def scaled(self, theta: Tensor, Z: Tensor) -> Tensor:
+        """Points [N, p] whose Euclidean distances tell which of ``Z`` [N, d] are near."""
+        return Z * self.relevance(theta)
+
     def __init__(self, kind: str, n_features: int, ties: Ties | None = None) -> None:
         self.kind = kind
         self.n_features = n_features

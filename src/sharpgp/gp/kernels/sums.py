@@ -8,9 +8,31 @@ import torch
 from torch import Tensor
 
 from sharpgp._stored import Maybe, Several, agree, stored
-from sharpgp.gp.kernels.covariance import NOISE, Named
+from sharpgp.gp.kernels.additive import Additive
+from sharpgp.gp.kernels.covariance import NOISE, STATIONARY, Named, Stationary
 from sharpgp.gp.kernels.fixed_points import FixedPoints
+from sharpgp.gp.kernels.laplace import Laplace
 from sharpgp.gp.priors import LengthscalePrior
+from sharpgp.gp.ties import Ties
+
+#: The class of every kernel by name.
+CLASSES: dict[str, type[Named]] = {
+    **dict.fromkeys(STATIONARY, Stationary),
+    "additive": Additive,
+    "laplace": Laplace,
+}
+
+
+def of_names(names: str, n_features: int, ties: Ties | None) -> Named:
+    """The kernel of a name, or the sum of several with a plus between.
+
+    Examples
+    --------
+    >>> of_names("rbf+laplace", 2, None).n_inverse
+    4
+    """
+    parts = [CLASSES[name](name, n_features, ties) for name in names.split("+")]
+    return parts[0] if len(parts) == 1 else Sum(parts)
 
 
 @stored(

@@ -22,14 +22,14 @@ Hidden = Callable[[slice], Tensor]
 
 
 class Nearest:
-    """Searches ``points`` [N, d], with features multiplied by their ``relevance`` [d].
+    """Searches ``points`` [N, d].
 
     It finds rows of ``points``; with ``among`` [C], only rows among these.
 
     Examples
     --------
     >>> points = torch.tensor([[0.0], [1.0], [3.0]], dtype=torch.float64)
-    >>> nearest = Nearest(points, torch.ones(1, dtype=torch.float64))
+    >>> nearest = Nearest(points)
     >>> nearest.to(torch.tensor([[2.5]], dtype=torch.float64), 2).tolist()
     [[2, 1]]
     >>> nearest.others(1).tolist()
@@ -38,16 +38,14 @@ class Nearest:
     [[2], [0]]
     """
 
-    def __init__(self, points: Tensor, relevance: Tensor, among: Tensor | None = None) -> None:
-        self.relevance = relevance
-        self.points = points * relevance
+    def __init__(self, points: Tensor, among: Tensor | None = None) -> None:
+        self.points = points
         self.among = torch.arange(len(points), device=points.device) if among is None else among
         self._candidates = self.points if among is None else self.points[among]
 
     def to(self, queries: Tensor, m: int) -> Tensor:
         """Rows [T, m] of the ``m`` points nearest to each of ``queries`` [T, d]."""
-        scaled = queries * self.relevance
-        return self._in_tree(scaled, m) if self._has_tree else self._by_products(scaled, m)
+        return self._in_tree(queries, m) if self._has_tree else self._by_products(queries, m)
 
     def others(self, m: int, rows: Tensor | None = None) -> Tensor:
         """Rows [R, m] of the points nearest to those in ``rows`` [R], excluding each itself.

@@ -271,9 +271,12 @@ class LocalPosterior(KernelPosterior):
         """Finds neighbours among all rows but landmarks."""
         rest = torch.ones(self.n_train, dtype=torch.bool, device=self.device)
         rest[self.landmark_rows] = False
+        return Nearest(self._scaled(self._X), rest.nonzero()[:, 0])
+
+    def _scaled(self, S: Tensor) -> Tensor:
+        """Standardised inputs as points among which the nearest are searched."""
         assert isinstance(self.covariance, Named)
-        relevance = self.covariance.relevance(self.theta_R)
-        return Nearest(self._X, relevance, rest.nonzero()[:, 0])
+        return self.covariance.scaled(self.theta_R, S)
 
     @cached_property
     def _others(self) -> Tensor:
@@ -282,7 +285,7 @@ class LocalPosterior(KernelPosterior):
     def _near(self, S: Tensor) -> Tensor:
         """Neighbours [T, m] of standardised inputs; the last ones are kept, see ``sigma``."""
         if self._asked is None or not torch.equal(self._asked[0], S):
-            self._asked = S, self._nearest.to(S, self.n_neighbours)
+            self._asked = S, self._nearest.to(self._scaled(S), self.n_neighbours)
         return self._asked[1]
 
     def _at(self, theta: Tensor) -> Conditionals:

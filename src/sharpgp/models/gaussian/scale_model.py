@@ -74,6 +74,9 @@ class ScaleModel:
     """
 
     def __init__(self, X: Tensor, z: Tensor, ties: Ties | Directions | None = None) -> None:
+        if isinstance(ties, Directions) and ties.are_whole:
+            # The axes of a mean's gradients: noise seldom has them.
+            ties = ties.ties or None
         logs, kernel = log_squares(_normalised(z)), named("rbf", ties)
         trained, _ = train(X, logs, kernel, start=0, tolerance=REFIT_TOLERANCE, prior=PRIOR)
         prior = copy.copy(trained)
