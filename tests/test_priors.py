@@ -78,9 +78,9 @@ def test_gradient():
     assert (gradient[4:] == 0).all()
     # The likelihood's part comes out the same to the last bit with and without the prior.
     warp = np.r_[u, -0.5, -0.7]
-    for kind, at in ((_Objective, u), (WarpedObjective, warp)):
+    for kind, at, inputs in ((_Objective, u, Rows(Z)), (WarpedObjective, warp, Z)):
         covariance = Stationary("rbf", 4)
-        given = Rows(Z), t, covariance
+        given = inputs, t, covariance
         plain, penalised = kind(*given), kind(*given, FULL)
         (f, g), (fp, gp) = plain.evaluate(at), penalised.evaluate(at)
         atol = 8 * EPS * (abs(f) + abs(fp))
