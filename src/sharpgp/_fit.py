@@ -19,7 +19,12 @@ from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.calibration.recalibrator import PosteriorMethod, Recalibrator, chosen_recalibrator
 from sharpgp.data.encoding import TableEncoding
 from sharpgp.data.far_targets import warn_of_far_targets
-from sharpgp.data.fit_arguments import check_pair, labelled_rows, positive_weights
+from sharpgp.data.fit_arguments import (
+    check_pair,
+    labelled_rows,
+    positive_weights,
+    warn_if_misaligned,
+)
 from sharpgp.data.inputs import (
     check_training_data,
     columns_of,
@@ -66,6 +71,9 @@ def fit(
     ``drawn``: which rows of ``X_cal`` were held out one by one; None for all.
     """
     check_pair(X_cal, y_cal)
+    if hasattr(y, "__len__") and len(y) == 0:
+        raise InvalidInputError("y: expected at least two rows, found none")
+    warn_if_misaligned(X, y)
     y, y_cal = read_targets(estimator, y), read_targets(estimator, y_cal)
     forget(estimator)
     weights, known = more.get("sample_weight"), ("noise", "noise_cal")

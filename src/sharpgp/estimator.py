@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
+from sharpgp._hints import hinted
 from sharpgp._stored import ABSENT, Maybe, NumPyArray, Of, Several, stored
 from sharpgp._validation import as_coverage, as_float, as_numpy
 from sharpgp.data.encoding import TableEncoding
@@ -194,6 +195,14 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
     posterior_: Posterior
     outputs_: list[SharpGPRegressor]
 
+    @hinted(
+        **dict.fromkeys(("kernel", "mean", "model", "estimator"), "base="),
+        **dict.fromkeys(("cv", "folds"), "calibration=CrossValidated(folds=...)"),
+        **dict.fromkeys(("alpha", "coverage", "confidence_level"), "coverage= of predict_interval"),
+        **dict.fromkeys(("seed", "random_seed"), "random_state="),
+        n_jobs="the environment variable OMP_NUM_THREADS: all cores are used",
+        n_restarts_optimizer='effort="high"',
+    )
     def __init__(
         self,
         *,
@@ -353,6 +362,11 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         groups: ArrayLike | None = None,
     ) -> tuple[np.ndarray, np.ndarray]: ...
 
+    @hinted(
+        **dict.fromkeys(("output_type", "quantiles"), "predict_quantiles(X, [0.05, 0.5, 0.95])"),
+        **dict.fromkeys(("alpha", "coverage"), "predict_interval(X, coverage=0.9)"),
+        return_cov="return_std=True",
+    )
     def predict(
         self,
         X: ArrayLike,
@@ -373,6 +387,10 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         std = self._answer(X, lambda model, X: as_numpy(model.predict_std(X)), noise, groups)
         return mean, std
 
+    @hinted(
+        alpha="coverage=, which is 1 - alpha",
+        **dict.fromkeys(("confidence_level", "level", "levels"), "coverage="),
+    )
     def predict_interval(
         self,
         X: ArrayLike,

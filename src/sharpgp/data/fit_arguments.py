@@ -10,7 +10,26 @@ from sharpgp._validation import as_numpy, as_target, as_weights
 from sharpgp.data.inputs import drop_missing_targets, plain, read_features, training_data
 from sharpgp.data.noise import with_noise
 from sharpgp.data.rows import LabelledRows, drop_repetition, group_names, group_numbers
-from sharpgp.exceptions import InvalidInputError
+from sharpgp.exceptions import InvalidInputError, warn
+
+
+def warn_if_misaligned(X: Any, y: Any) -> None:
+    """Warn if the rows of a frame and of a series have the same names in different orders.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> warn_if_misaligned(pd.DataFrame({"a": [1, 2]}), pd.Series([3, 4]))
+    """
+    ours, theirs = getattr(X, "index", None), getattr(y, "index", None)
+    if not all(hasattr(one, "equals") for one in (ours, theirs)) or ours.equals(theirs):
+        return
+    if len(ours) == len(theirs) and set(ours) == set(theirs):
+        warn(
+            "y: its index has the names of X's rows in another order; rows are taken in the order "
+            "they stand in. Use y.loc[X.index] if they belong together by name",
+            UserWarning,
+        )
 
 
 def labelled_rows(

@@ -24,10 +24,32 @@ MIN_TARGET = 1e-280
 
 def validate(estimator: BaseEstimator, *data: Any, **checks: Any) -> Any:
     """scikit-learn's checks, with our error for integers too large for a float."""
+    _refuse_shapes(data[0])
     try:
         return validate_data(estimator, *map(plain, data), dtype=np.float64, **checks)
     except OverflowError:
         raise InvalidInputError("expected numbers up to 1.8e308, found larger ones") from None
+
+
+def _refuse_shapes(X: Any) -> None:
+    """One line, without the values, for what is no table of numbers."""
+    if isinstance(X, list | tuple) and X and isinstance(X[0], dict):
+        raise InvalidInputError(
+            "X: expected a table, found a list of dicts; use pandas.DataFrame(X)"
+        )
+    shape, kind = getattr(X, "shape", None), getattr(getattr(X, "dtype", None), "kind", "f")
+    if kind == "c":
+        raise InvalidInputError("X: Complex data not supported; expected real numbers")
+    if kind in "mM":
+        raise InvalidInputError(
+            "X: expected numbers, found dates in an array; use a data frame, whose dates become "
+            "times and seasons"
+        )
+    if shape is not None and len(shape) == 1 and kind in "fiub":
+        raise InvalidInputError(
+            f"X: expected shape (n, d), found ({shape[0]},). Reshape your data with "
+            "X.reshape(-1, 1) for one column, X.reshape(1, -1) for one row"
+        )
 
 
 def training_data(estimator: Any, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -37,6 +37,15 @@ ONE_GP, _ONE_GP_ROWS = "rbf", 1500
 #: and those that give quantiles.
 KERNEL, REGRESSOR = Kind(frozenset(ROLES)), Kind(frozenset(ROLES))
 GPYTORCH, QUANTILES = Kind(), Kind()
+#: Regressors that other libraries' users call by name.
+OTHER_LIBRARIES = {
+    "xgboost": "XGBRegressor",
+    "lightgbm": "LGBMRegressor",
+    "catboost": "CatBoostRegressor",
+    "ridge": "Ridge",
+    "linear": "LinearRegression",
+    "tabpfn": "TabPFNRegressor",
+}
 
 
 @dataclass(frozen=True)
@@ -270,8 +279,17 @@ def kind_of(base: Any) -> Kind:
     if kind := find_base(base):
         return kind
     given = gives_quantiles(base)
+    if isinstance(base, type) and hasattr(base, "predict"):
+        raise InvalidInputError(
+            f"base: expected a model, found the class {base.__name__}; use {base.__name__}()"
+        )
     if isinstance(base, str | type) or not (given or hasattr(base, "predict")):
         known = (*KERNELS, *known_bases())
+        if isinstance(base, str) and base.lower() in OTHER_LIBRARIES:
+            raise InvalidInputError(
+                f"base: expected one of sharpgp's own by name, found {base!r}; pass the regressor, "
+                f"such as base={OTHER_LIBRARIES[base.lower()]}()"
+            )
         raise InvalidInputError(
             f"base: expected 'auto', {', '.join(known)}, a sum such as 'rbf+matern12', a gpytorch "
             f"kernel, a scikit-learn regressor or a list of these, found {base!r}"
