@@ -365,13 +365,12 @@ def fitted():
         X_TEST[:, :1],
         np.column_stack([X_TEST, X_TEST]),
         X_TEST[0],
-        X_TEST[:0],
         X_TEST[:, :, None],
         changed(X_TEST, (0, 0), np.nan),
         changed(X_TEST, (0, 0), np.inf),
         changed(X_TEST, (0, 0), "a", object),
     ],
-    ids=["fewer features", "more features", "1-D", "empty", "3-D", "nan", "inf", "string"],
+    ids=["fewer features", "more features", "1-D", "3-D", "nan", "inf", "string"],
 )
 def test_unusable_test_points(fitted, ask, X_bad):
     assert_clean_error(lambda: getattr(fitted, ask)(X_bad))

@@ -295,7 +295,8 @@ def test_what_a_file_leaves_open_is_an_option(tmp_path):
     ).astype({"rent": int})
     points = thousands.assign(area=thousands["area"].str.replace(",", "."))
     early = CLEAN.assign(sold=[f"0{1 + i % 9}/0{1 + i % 7}/2024" for i in range(N)])
-    late = 40 * csv(WESTERN.assign(city="Bern"), header=False).encode()
+    several = [WESTERN.assign(city="Bern", rent=WESTERN["rent"] + 7 * k) for k in range(40)]
+    late = "".join(csv(one, header=False) for one in several).encode()
     marked = CLEAN.assign(area=CLEAN["area"].map(str).where(CLEAN.index > 3, "-"))
     cases = {
         "--decimal .": csv(thousands).encode(),

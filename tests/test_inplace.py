@@ -16,6 +16,7 @@ from sharpgp.gp.kernels.from_gpytorch import FromGPyTorch
 from sharpgp.gp.training import train
 from sharpgp.models.gaussian.gaussian_model import drawn_part, learn_gaussian
 from sharpgp.policy import Policy
+from sharpgp.rows import Rows
 
 
 def problem(n: int = 90, d: int = 3, seed: int = 0):
@@ -119,11 +120,11 @@ def test_jitter_and_failure():
     twice = X.repeat(2, 1)
     row = theta[0].clone()
     row[-1] = 0.0
-    _, jitter = inplace.factor_of(Stationary("rbf", 3), row, twice)
+    _, jitter = inplace.factor_of(Stationary("rbf", 3), row, Rows(twice))
     assert 0 < float(jitter) < 1e-5
     row[-1] = -0.1
     with pytest.raises(NumericalError, match="singular even with a relative jitter"):
-        inplace.factor_of(Stationary("rbf", 3), row, twice)
+        inplace.factor_of(Stationary("rbf", 3), row, Rows(twice))
 
 
 class LargeStorages(TorchDispatchMode):

@@ -268,7 +268,7 @@ def set_format(header):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (set_schema, "schema 99, and sharpgp .* reads schema 2; update sharpgp"),
+        (set_schema, "schema 99, and sharpgp .* reads schema 3; update sharpgp"),
         (set_format, "not a sharpgp model"),
         (lambda h: h.update(content=h["content"].replace("rbf", "dna")), "checksum"),
         (lambda h: h.pop("content"), "damaged"),

@@ -18,6 +18,7 @@ from sharpgp.gp.optimise import minimise
 from sharpgp.gp.priors import LengthscalePrior
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.training import _Objective
+from sharpgp.rows import Rows
 from tolerances import same_optimum, slopes
 
 
@@ -175,8 +176,8 @@ def test_prior_on_lengthscales():
     Z, t = torch.from_numpy(rng.normal(size=(60, 8))), torch.from_numpy(rng.normal(size=60))
     covariance = Stationary("rbf", 8)
     plain, penalised = (
-        _Objective(Z, t, covariance),
-        _Objective(Z, t, covariance, in_deviations(0.7)),
+        _Objective(Rows(Z), t, covariance),
+        _Objective(Rows(Z), t, covariance, in_deviations(0.7)),
     )
     centre = -np.sqrt(2.0) - 0.5 * np.log(8)
     v, w = rng.normal(size=10), rng.normal(size=10)

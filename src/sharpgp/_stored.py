@@ -56,7 +56,8 @@ _ON_DEMAND = (
 def add_codec(cls: type, codec: Codec) -> None:
     """Put a class into the table, under a name that no other class has."""
     taken = [other for other, known in _BY_TYPE.items() if known.name == codec.name]
-    if any(other.__qualname__ != cls.__qualname__ for other in taken):
+    own = cls.__module__, cls.__qualname__  # a module that is loaded again replaces its classes
+    if any((other.__module__, other.__qualname__) != own for other in taken):
         raise ValueError(f"two classes are stored as {codec.name!r}")
     _BY_NAME[codec.name] = _BY_TYPE[cls] = codec
 

@@ -59,7 +59,7 @@ class AtMost:
         vars(self).update(count=as_count(count, "AtMost", least=1), names=names)
 
 
-@stored("Mixture", names=Several(str), total=float, at_most=int | None)
+@stored("MixedInputs", names=Several(str), total=float, at_most=int | None)
 @dataclass(frozen=True, init=False)
 class Mixture:
     """Inputs that sum to ``total``, of which at most ``at_most`` differ from zero.

@@ -122,6 +122,8 @@ def _linked(table: np.ndarray, reach: np.ndarray) -> np.ndarray:
     while len(rows) and n_before != len(rows):
         n_before = len(rows)
         for column, gap in zip(table.T, reach, strict=True):
+            if not len(rows):
+                break
             wide = _is_wide(column[rows], labels, gap)
             if wide.any():
                 split, own = _split(rows[wide], labels[wide], column[rows[wide]], gap)
@@ -230,8 +232,12 @@ class HiddenCopies:
             agree, both = _pairs(rest) - same, _pairs([*rest, targets]) - same_both
             others = (n_tied - both - same_both) / max(n_pairs - agree - same, 1.0)
             share = both / max(agree, 1.0)
-            if both >= _LEAST_PAIRS and share >= max(_LEAST_SHARE, _FAR_MORE * others):
-                units = _connected(units, _together([*rest, targets]))
+            own = _together([*rest, targets])
+            # As many targets as pairs: two classes of a label are no copies, whatever their rows.
+            inside = np.unique(np.stack([own, _together(features)], 1), axis=0)[:, 0]
+            many = len(np.unique(targets[(np.bincount(inside) > 1)[own]])) >= _LEAST_PAIRS
+            if many and both >= _LEAST_PAIRS and share >= max(_LEAST_SHARE, _FAR_MORE * others):
+                units = _connected(units, own)
                 found.append(few)
                 shares.append(share)
         return cls(units, found, min(shares, default=0.0) >= _NEARLY_ALL)
