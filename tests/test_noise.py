@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from sharpgp import SharpGPRegressor
+from sharpgp import Online, SharpGPRegressor
 from sharpgp.data.noise import as_variances, from_replicates, merge_replicates
 from sharpgp.data.rows import LabelledRows
 from sharpgp.exceptions import InvalidInputError
@@ -164,3 +164,33 @@ def test_noise_has_to_be_known_at_the_fit():
     with pytest.raises(InvalidInputError, match="fitted with noise, found one without"):
         model.predict_interval(X, noise=0.1)
     np.testing.assert_array_equal(as_variances(0.1, 2), [0.1, 0.1])
+
+
+def test_a_stream_knows_the_noise_of_the_model_and_of_its_rows():
+    X, y, v = data(90)
+    model = quick().fit(X[:60], y[:60], noise=v[:60])
+    stream = Online(model, coverage=0.8)
+    quiet, loud = (np.ptp(stream.predict_interval(X[60:], noise=w), axis=1) for w in (0.01, 0.49))
+    assert (loud > 2 * quiet).all()
+    np.testing.assert_array_equal(
+        stream.predict_interval(X[60:]), model.predict_interval(X[60:], 0.8)
+    )
+    assert stream.track(X[60:], y[60:], noise=v[60:]).shape == (30, 2)
+
+
+def test_noise_goes_with_as_many_columns_as_the_network_takes():
+    """The variance was a column more, and 45 columns with noise were refused."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 45))
+    y = X[:, 0] + 0.1 * rng.normal(size=40)
+    model = SharpGPRegressor(effort="low", random_state=0).fit(X, y, noise=0.01)
+    assert "prior" not in [one.name for one in model.base_]
+    assert np.isfinite(model.predict_interval(X, 0.8, noise=0.5)).all()
+
+
+def test_a_base_that_cannot_use_noise_is_refused_by_name():
+    X, y, v = data(40)
+    with pytest.raises(
+        InvalidInputError, match="noise: expected bases that use it, found 'extra_tr"
+    ):
+        SharpGPRegressor(base=["rbf", "extra_trees"]).fit(X, y, noise=v)

@@ -386,3 +386,18 @@ def test_targets_that_are_mostly_equal_leave_trees_a_spread():
     model = SharpGPRegressor(base=["rbf", "extra_trees"], calibration="cv", random_state=0)
     trees = next(one for one in model.fit(X, y).base_ if one.name == "extra_trees")
     assert trees.crps < 0.4 * y.std()
+
+
+def test_members_that_score_some_rows_and_members_that_score_all(monkeypatch):
+    """A bound asks a pool to leave out its rows; a GP of many rows scores a sample, trees all."""
+    monkeypatch.setattr("sharpgp.gp.local.posterior.SCORED_ROWS", 50)
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (80, 2))
+    y = np.maximum(X[:, 0] + 0.3 * rng.normal(size=80), 0.0)
+    model = SharpGPRegressor(
+        base=["rbf", "extra_trees"], approximation="neighbours", random_state=0
+    )
+    model.fit(X, y)
+    assert model.calibrated_.bounds is not None
+    held = model.calibrated_.model.leave_one_out(torch.arange(80), 0)
+    assert len(held.rows) == 50

@@ -12,7 +12,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from helpers import wavy
-from sharpgp import CalibrationWarning, CrossValidated, SharpGPRegressor
+from sharpgp import CalibrationWarning, CrossValidated, Online, SharpGPRegressor
+from sharpgp.calibration.predictors.held_out_view import HeldOutView
 from sharpgp.diagnostics import diagnose
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import train
@@ -259,3 +260,31 @@ def test_own_calibration_data_have_weights_of_their_own():
     plain = model.fit(X[:40], Y[:40], *cal, sample_weight=WEIGHTS[:40])
     assert plain.calibrated_.weights is None
     assert issubclass(CalibrationWarning, UserWarning)
+
+
+def test_the_report_of_a_weighted_fit_is_of_the_weighted_population():
+    """By hand: means with the weights, where loud rows count more."""
+    model = SharpGPRegressor(base="rbf", calibration="loo", random_state=0)
+    model.fit(X, Y, sample_weight=WEIGHTS)
+    report = model.calibration_report(coverage=0.8)
+    view = HeldOutView(model.calibrated_)
+    ends = view.predict_interval(view.X_cal, 0.8).numpy()
+    y, w = view.y_cal.numpy(), model.calibrated_.weights.numpy()
+    inside = (ends[:, 0] <= y) & (y <= ends[:, 1])
+    assert report["coverage_80"] == pytest.approx(np.average(inside, weights=w))
+    assert report["width_80"] == pytest.approx(np.average(np.ptp(ends, axis=1), weights=w))
+    crps = view.predict_dist(view.X_cal).numpy().crps(y)
+    assert report["crps"] == pytest.approx(np.average(crps, weights=w))
+    assert report["crps"] != pytest.approx(crps.mean(), rel=1e-3)
+
+
+def test_a_stream_of_a_weighted_model_goes_on_with_the_usual_weight():
+    model = SharpGPRegressor(base="rbf", calibration="exact", random_state=0)
+    model.fit(X, Y, sample_weight=WEIGHTS)
+    stream = Online(model, coverage=0.8, window=10)
+    ends = stream.track(X_TEST[:4], X_TEST[:4, 0])
+    assert np.isfinite(ends).all()
+    known = model.calibrated_.weights
+    assert stream.calibrated.weights[-4:].tolist() == pytest.approx(
+        [float(known.mean())] * 4, rel=0.2
+    )

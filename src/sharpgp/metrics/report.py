@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from sharpgp.distribution import PredictiveDistribution
@@ -76,6 +78,7 @@ def calibration_report(
     X: Floats | None = None,
     for_ece: Floats | None = None,
     coverage: float = 0.95,
+    sample_weight: Floats | None = None,
 ) -> CalibrationReport:
     """Every metric of a predictor on test data, sharpness always beside coverage.
 
@@ -97,6 +100,8 @@ def calibration_report(
         Quantiles before they were moved to a bound, for the ECE alone.
     coverage : float
         Coverage of the intervals; the names of their metrics end with it, as in ``width_95``.
+    sample_weight : array of shape (n,), optional
+        How much each point counts in all means; the excess risk is that of the points alike.
 
     Examples
     --------
@@ -121,22 +126,23 @@ def calibration_report(
     inner = scores.ECE_LEVELS[1:-1]
     for_ece = quantiles if for_ece is None else for_ece
     percent = f"{100 * coverage:.10g}"
+    by_row: dict[str, Any] = {"sample_weight": sample_weight}
     of_intervals = {
-        f"width_{percent}": scores.interval_width(lower, upper),
-        f"coverage_{percent}": scores.interval_coverage(y, lower, upper),
-        f"interval_score_{percent}": scores.interval_score(y, lower, upper, coverage),
+        f"width_{percent}": scores.interval_width(lower, upper, **by_row),
+        f"coverage_{percent}": scores.interval_coverage(y, lower, upper, **by_row),
+        f"interval_score_{percent}": scores.interval_score(y, lower, upper, coverage, **by_row),
     }
     if X is not None and len(y) >= MIN_ROWS_CONDITIONAL:
         found = excess_risk(X, y, lower, upper, coverage, n_cal=n_cal)
         of_intervals[f"excess_risk_{percent}"] = found.value
         of_intervals[f"excess_risk_chance_{percent}"] = found.chance
     return CalibrationReport(
-        ece=scores.ece(y, np.hstack([-edge, for_ece, edge])),
+        ece=scores.ece(y, np.hstack([-edge, for_ece, edge]), **by_row),
         ece_floor=scores.ece_floor(n_cal, len(y)),
-        std=float(dist.std.mean()),
-        nll=float(-dist.log_prob(y).mean()),
+        std=float(np.average(dist.std, weights=sample_weight)),
+        nll=float(-np.average(dist.log_prob(y), weights=sample_weight)),
         **of_intervals,
-        crps=float(dist.crps(y).mean()),
-        pinball=scores.pinball_loss(y, quantiles, inner),
-        rmse=scores.rmse(y, mean),
+        crps=float(np.average(dist.crps(y), weights=sample_weight)),
+        pinball=scores.pinball_loss(y, quantiles, inner, **by_row),
+        rmse=scores.rmse(y, mean, **by_row),
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -20,8 +22,10 @@ from sharpgp.metrics._checks import (
 ECE_LEVELS: Floats = np.linspace(0, 1, 21)
 
 
-def observed_levels(y: ArrayLike, quantiles: ArrayLike) -> Floats:
-    """Return the share of observations at or below each quantile, shape (k,).
+def observed_levels(
+    y: ArrayLike, quantiles: ArrayLike, *, sample_weight: ArrayLike | None = None
+) -> Floats:
+    """Return the share of observations, or of their weight, up to each quantile, shape (k,).
 
     Examples
     --------
@@ -29,10 +33,16 @@ def observed_levels(y: ArrayLike, quantiles: ArrayLike) -> Floats:
     array([0. , 0.5])
     """
     y, q = quantile_table(y, quantiles)
-    return np.asarray((y[:, None] <= q).mean(axis=0))
+    return np.asarray(_mean(y[:, None] <= q, sample_weight))
 
 
-def ece(y: ArrayLike, quantiles: ArrayLike, levels: ArrayLike = ECE_LEVELS) -> float:
+def ece(
+    y: ArrayLike,
+    quantiles: ArrayLike,
+    levels: ArrayLike = ECE_LEVELS,
+    *,
+    sample_weight: ArrayLike | None = None,
+) -> float:
     r"""Return the expected calibration error, :math:`\frac1k \sum_j (p_j - \hat p_j)^2`.
 
     Here :math:`\hat p_j` is the share of observations up to the quantile of level
@@ -49,7 +59,7 @@ def ece(y: ArrayLike, quantiles: ArrayLike, levels: ArrayLike = ECE_LEVELS) -> f
     >>> ece([1.0, 3.0], [[0.0, 2.0], [0.0, 2.0]], [0.1, 0.5])
     0.005
     """
-    observed = observed_levels(y, quantiles)
+    observed = observed_levels(y, quantiles, sample_weight=sample_weight)
     return float(np.mean((flat_levels(levels, len(observed)) - observed) ** 2))
 
 
@@ -72,7 +82,7 @@ def ece_floor(n_cal: int | None, n_test: int, levels: ArrayLike = ECE_LEVELS) ->
     return float(np.mean(p * (1 - p)) * fluctuation)
 
 
-def rmse(y: ArrayLike, mean: ArrayLike) -> float:
+def rmse(y: ArrayLike, mean: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float:
     """Return the root mean squared error of the predictive mean.
 
     Examples
@@ -81,10 +91,12 @@ def rmse(y: ArrayLike, mean: ArrayLike) -> float:
     3.0
     """
     y, mean = flat_columns(y=y, mean=mean)
-    return float(np.sqrt(np.mean((y - mean) ** 2)))
+    return float(np.sqrt(_mean((y - mean) ** 2, sample_weight)))
 
 
-def interval_width(lower: ArrayLike, upper: ArrayLike) -> float:
+def interval_width(
+    lower: ArrayLike, upper: ArrayLike, *, sample_weight: ArrayLike | None = None
+) -> float:
     """Return the mean width of the intervals.
 
     Examples
@@ -93,10 +105,12 @@ def interval_width(lower: ArrayLike, upper: ArrayLike) -> float:
     1.5
     """
     lower, upper = flat_columns(lower=lower, upper=upper)
-    return float(np.mean(upper - lower))
+    return float(_mean(upper - lower, sample_weight))
 
 
-def interval_coverage(y: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> float:
+def interval_coverage(
+    y: ArrayLike, lower: ArrayLike, upper: ArrayLike, *, sample_weight: ArrayLike | None = None
+) -> float:
     """Return the share of observations inside their interval, ends included.
 
     Examples
@@ -104,10 +118,17 @@ def interval_coverage(y: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> float
     >>> interval_coverage([0.5, 5.0], [0.0, 0.0], [1.0, 2.0])
     0.5
     """
-    return float(covered_points(y, lower, upper).mean())
+    return float(_mean(covered_points(y, lower, upper), sample_weight))
 
 
-def interval_score(y: ArrayLike, lower: ArrayLike, upper: ArrayLike, coverage: float) -> float:
+def interval_score(
+    y: ArrayLike,
+    lower: ArrayLike,
+    upper: ArrayLike,
+    coverage: float,
+    *,
+    sample_weight: ArrayLike | None = None,
+) -> float:
     r"""Return the mean interval (Winkler) score, proper for central intervals.
 
     .. math:: (u - l) + \frac{2}{\alpha} (l - y)_+ + \frac{2}{\alpha} (y - u)_+,
@@ -128,10 +149,17 @@ def interval_score(y: ArrayLike, lower: ArrayLike, upper: ArrayLike, coverage: f
             f"coverage: expected a number in (0, 1), found {coverage!r}; pass 0.95 for 95 %"
         )
     miss = np.maximum(lower - y, 0) + np.maximum(y - upper, 0)
-    return float(np.mean(upper - lower + 2 / (1 - coverage) * miss))
+    scores = upper - lower + 2 / (1 - coverage) * miss
+    return float(_mean(scores, sample_weight))
 
 
-def pinball_loss(y: ArrayLike, quantiles: ArrayLike, levels: ArrayLike) -> float:
+def pinball_loss(
+    y: ArrayLike,
+    quantiles: ArrayLike,
+    levels: ArrayLike,
+    *,
+    sample_weight: ArrayLike | None = None,
+) -> float:
     r"""Return the pinball loss, averaged over points and levels; levels 0 and 1 are dropped.
 
     .. math:: \max(p\,(y - q),\ (p - 1)(y - q))
@@ -147,7 +175,10 @@ def pinball_loss(y: ArrayLike, quantiles: ArrayLike, levels: ArrayLike) -> float
     """
     y, q, p = _proper_table(y, quantiles, levels)
     error = y[:, None] - q
-    return float(np.mean(np.maximum(p * error, (p - 1) * error)))
+    loss = np.maximum(p * error, (p - 1) * error)
+    if sample_weight is None:
+        return float(np.mean(loss))
+    return float(_mean(loss.mean(axis=1), sample_weight))
 
 
 def nll(y: ArrayLike, quantiles: ArrayLike, levels: ArrayLike) -> float:
@@ -208,3 +239,9 @@ def _distribution(
 ) -> tuple[Floats, PredictiveDistribution]:
     y, q, p = _proper_table(y, quantiles, levels)
     return y, PredictiveDistribution(p, q.T, numpy=True)
+
+
+def _mean(values: ArrayLike, sample_weight: ArrayLike | None) -> Any:
+    """Mean over rows, weighted if there are weights."""
+    weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    return np.average(np.asarray(values, dtype=np.float64), axis=0, weights=weights)

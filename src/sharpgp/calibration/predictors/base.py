@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Protocol, Self
 
+import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
@@ -262,6 +263,7 @@ class Calibrated(ABC):
             # Levels whose quantiles lie at a bound cannot be told apart.
             for_ece=free.cpu().numpy(),
             coverage=coverage,
+            sample_weight=self._weights_of_report(rows),
         )
 
     def updated(
@@ -381,6 +383,10 @@ class Calibrated(ABC):
         if self.gp is not None:
             warn_if_far(self.gp, rows.X)
         return rows
+
+    def _weights_of_report(self, rows: Rows) -> np.ndarray | None:
+        """How much each row counts in a report; None if all count alike."""
+        return None
 
     def _columns_of(self, X: Rows) -> Tensor:
         """Features of the rows that :meth:`rows` stands for."""

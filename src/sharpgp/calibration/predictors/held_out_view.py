@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from sharpgp._validation import as_numpy
 from sharpgp.calibration.predictors.base import Calibrated
 from sharpgp.calibration.predictors.by_class import ClassPredictor
 from sharpgp.calibration.predictors.by_score import ScoredPredictor
@@ -76,6 +78,10 @@ class HeldOutView(ClassPredictor):
         return Rows(numbers[:, None])
 
     _near_features = rows
+
+    def _weights_of_report(self, rows: Rows) -> np.ndarray | None:
+        """Rows count as the user's weights say."""
+        return None if self.weights is None else as_numpy(self._test_weights(rows, None))
 
     def _columns_of(self, X: Rows) -> Tensor:
         return self.X_cal
