@@ -365,3 +365,49 @@ def test_online_says_when_the_promise_is_broken(exact, rows):
     assert broken.promise.p_value < 0.05
     cv = SharpGPRegressor(base="rbf", calibration="cv", random_state=0).fit(X[:80], y[:80])
     assert Online(cv, 0.9).promise is None
+
+
+def test_notebooks_and_the_report_show_the_promise(exact, rows):
+    from sharpgp.diagnostics import diagnose
+    from sharpgp.report import render_report
+
+    X, y = rows
+    assert "exchangeable rows" in exact._repr_mimebundle_()["text/html"]
+    assert "exchangeable rows" not in SharpGPRegressor()._repr_mimebundle_()["text/html"]
+    page = render_report(diagnose(exact, X[300:], y[300:]))
+    assert "What is promised" in page
+    assert f"at least {exact.promise().lines[0].bound:.1%}" in page
+
+
+def test_predictions_of_a_file_take_a_confidence(exact, rows, tmp_path):
+    pytest.importorskip("pyarrow")
+    import pandas as pd
+
+    from sharpgp.tabular.prediction import Request
+
+    with pytest.raises(InvalidInputError, match="confidence"):
+        Request([0.9], confidence=1.5)
+    model, table, out = tmp_path / "m.sgp", tmp_path / "new.csv", tmp_path / "out.csv"
+    frame = pd.DataFrame(rows[0], columns=["a", "b", "c"])
+    fitted = SharpGPRegressor(base="rbf", calibration="exact", random_state=0)
+    fitted.fit(frame[:300], rows[1][:300]).save(model)
+    frame[300:].to_csv(table, index=False)
+    command = ["predict", str(model), str(table), "--coverage", "0.9", "--confidence", "0.95"]
+    from typer.testing import CliRunner
+
+    from sharpgp.cli._app import app
+
+    done = CliRunner().invoke(app, [*command, "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    found = pd.read_csv(out)[["lower_90", "upper_90"]].to_numpy()
+    expected = fitted.predict_interval(frame[300:], 0.9, confidence=0.95)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_cv_plus_promises_its_worst_case_and_no_more(rows):
+    X, y = rows
+    model = SharpGPRegressor(base="rbf", calibration="cv+", random_state=0).fit(X[:60], y[:60])
+    (line,) = model.promise().lines
+    assert line.theorem == "CV+"
+    assert line.coverage == model.calibrated_.worst_case(0.9) < 0.8
+    assert line.bound is None

@@ -869,6 +869,13 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
 
         check_restored(self)
 
+    def _repr_mimebundle_(self, **settings: Any) -> dict[str, str]:
+        """The diagram of scikit-learn, and what a fitted model promises."""
+        found: dict[str, str] = super()._repr_mimebundle_(**settings)
+        if "text/html" in found and hasattr(self, "calibrated_"):
+            found["text/html"] += self.promise()._repr_html_()
+        return found
+
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True

@@ -30,6 +30,7 @@ Table = list[tuple[str, ...]]
 CONFIDENCE = 0.95
 #: A premise with a smaller p-value is in doubt.
 DOUBT = 0.01
+_PAGE, _CV_PLUS = "docs/method.md#", "the-default-learn-condition-score"
 # Rows that are compared with one another.
 _MAX_COMPARED = 1000
 _ROWS_TWICE = "every row trains and calibrates"
@@ -149,16 +150,13 @@ class Promise:
 
     def _repr_html_(self) -> str:
         """The same, for notebooks and the report."""
-        link = {one.theorem: one.link for one in self.lines if one.link}
+        place = {one.theorem: f" title='{one.link}'" for one in self.lines if one.link}
         out = ""
         for table in self._tables():
-            for k, row in enumerate(table):
-                cell = "td" if k else "th"
-                shown = (
-                    f'<a href="{link[t]}">{escape(t)}</a>' if t in link else escape(t) for t in row
-                )
-                body = "".join(f"<{cell}>{one}</{cell}>" for one in shown)
-                out += ("" if k else "<table class='promise'>") + f"<tr>{body}</tr>"
+            out += "<table class='plain promise'>"
+            for row, cell in zip(table, ["th", *["td"] * len(table)], strict=False):
+                shown = (f"<{cell}{place.get(t, '')}>{escape(t)}</{cell}>" for t in row)
+                out += f"<tr>{''.join(shown)}</tr>"
             out += "</table>"
         return out + "".join(f"<p>{escape(note)}</p>" for note in self._notes())
 
@@ -240,7 +238,9 @@ def _lines(predictor: Calibrated, method: str, coverage: float) -> list[Line]:
     line = Line("new rows", coverage, predictor.n_cal or 0, "rows")
     if method == "cv+":
         worst = max(0.0, 2.0 * coverage - 1.0)
-        return [replace(line, coverage=worst, theorem="CV+", link="method.html#what-is-guaranteed")]
+        return [
+            replace(line, coverage=worst, theorem="CV+", link="docs/method.md#what-is-guaranteed")
+        ]
     return [line]
 
 
@@ -272,7 +272,7 @@ def _line(part: ScoredPredictor, method: str, coverage: float, population: str) 
     backed = part.ranks.radius(coverage, one)[1] if band else backed
     if part.in_training or not bool(backed.all()) or method in _WHY_NONE or not theorem:
         return Line(population, coverage, n, counted)
-    return Line(population, coverage, n, counted, bound, theorem, f"method.html#{place}")
+    return Line(population, coverage, n, counted, bound, theorem, f"{_PAGE}{place}")
 
 
 def _premises(predictor: Calibrated, X: Inputs | None, encoding: Any) -> list[Premise]:

@@ -180,8 +180,8 @@ def with_confidence(
     found = [_tolerant(part, sure) for part in parts]
     least = min(found, key=lambda part: part.ranks.n)
     for share in wanted:
-        needed = units_needed(share, sure, ends)
-        if least.ranks.n < needed:
+        if tolerance_rank(share, sure, least.ranks.n) > least.ranks.n + 1 - ends:
+            needed = units_needed(share, sure, ends)
             raise InvalidInputError(
                 f"coverage {share:g} with confidence {sure:g} needs at least {needed} calibration "
                 f"{predictor.counted}, found {least.ranks.n}; ask for less, or calibrate with more"

@@ -246,6 +246,12 @@ def predict(
     quantiles: Annotated[
         str | None, typer.Option(help="Comma-separated levels, such as 0.05,0.5,0.95.")
     ] = None,
+    confidence: Annotated[
+        float | None,
+        typer.Option(
+            help="Tolerance intervals: with this confidence the model covers at least that much."
+        ),
+    ] = None,
     keep: Annotated[
         list[str] | None,
         typer.Option(help="Column to copy to the output, such as an identifier; may be repeated."),
@@ -281,7 +287,7 @@ def predict(
     check_place(device, engine, address, workers)
     check_output(out)
     check_writable(out)
-    request = Request(coverage or [0.95], numbers_of(quantiles), keep or [], groups)
+    request = Request(coverage or [0.95], numbers_of(quantiles), keep or [], groups, confidence)
     reading = Reading(encoding, decimal, skip, sheet)
     request.check_names(data, reading)
     where: dict[str, Any] = {"engine": engine, "address": address, "workers": workers}

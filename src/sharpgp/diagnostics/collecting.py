@@ -26,6 +26,7 @@ from sharpgp.distribution import PredictiveDistribution
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError
 from sharpgp.exchangeability import compare
 from sharpgp.pipelines import through
+from sharpgp.promise import promise_of
 from sharpgp.relevance import relevance
 from sharpgp.rows import Rows
 
@@ -173,6 +174,7 @@ def diagnose(
         exchangeability=alike,
         X_train=None if known is None else known[:, :-1],
         out_of_fold=own,
+        promise=promise_of(calibrated, method, encoding=encoding),
     )
 
 

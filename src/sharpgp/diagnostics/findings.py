@@ -21,6 +21,7 @@ from sharpgp.diagnostics.places import PAGE_LEVEL, PlacesTest, Points, places_te
 from sharpgp.exchangeability import Exchangeability
 from sharpgp.metrics import ECE_LEVELS, CalibrationReport, ece_floor
 from sharpgp.models.pool import Member
+from sharpgp.promise import Promise
 
 #: Coverage that is looked at first, if it is among those that were asked.
 FIRST_COVERAGE = 0.95
@@ -80,6 +81,8 @@ class Diagnostics:
         Features of the rows that trained the model.
     out_of_fold : bool
         Whether these are the calibration rows, predicted by fits without them.
+    promise : Promise or None
+        What the model promises to such rows, for calibrated models.
     """
 
     method: str
@@ -113,6 +116,7 @@ class Diagnostics:
     exchangeability: Exchangeability | None = None
     X_train: Floats | None = None
     out_of_fold: bool = False
+    promise: Promise | None = None
 
     @property
     def relevant(self) -> dict[str, float]:

@@ -120,6 +120,7 @@ def render_report(
             )
             if finding is not None
         ),
+        "promise": "" if found.promise is None else found.promise._repr_html_(),
         "reliability": _sentence(words.reliability(found, numbers, wrong)),
         "pit": _sentence(words.pit(found, numbers, wrong)),
         "points": _sentence(Finding(**shown["words"]["points"])),

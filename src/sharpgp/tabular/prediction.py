@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sharpgp import _progress as progress
-from sharpgp._validation import as_coverage, as_levels
+from sharpgp._validation import as_coverage, as_level, as_levels
 from sharpgp.data.encoding import TableEncoding
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.tabular.cluster import visitors
@@ -44,18 +44,23 @@ class Request:
     groups : str, optional
         Column that says to which group a row belongs: known groups are answered from what is
         known of them.
+    confidence : float, optional
+        Of tolerance intervals and limits, see :meth:`SharpGPRegressor.predict_interval`.
     """
 
     coverages: Sequence[float] = (0.95,)
     quantiles: Sequence[float] = ()
     keep: Sequence[str] = ()
     groups: str | None = None
+    confidence: float | None = None
 
     def __post_init__(self) -> None:
         if self.coverages:
             as_coverage(list(self.coverages))
         if self.quantiles:
             as_levels(list(self.quantiles))
+        if self.confidence is not None:
+            as_level(self.confidence, "confidence")
 
     @property
     def used(self) -> list[str]:
@@ -137,11 +142,12 @@ class _Predict:
         X: Any = as_fitted(model, self.encoding, batch, unit.first + 1)
         groups = groups_in(batch, asked.groups)
         parts = [model.predict(X, groups=groups)[:, None]]
+        how: dict[str, Any] = {"groups": groups, "confidence": asked.confidence}
         if asked.coverages:
-            ends = model.predict_interval(X, list(asked.coverages), groups=groups)
+            ends = model.predict_interval(X, list(asked.coverages), **how)
             parts.append(ends.transpose(0, 2, 1).reshape(len(ends), -1))
         if asked.quantiles:
-            parts.append(model.predict_quantiles(X, list(asked.quantiles), groups=groups))
+            parts.append(model.predict_quantiles(X, list(asked.quantiles), **how))
         predicted = zip(asked.names, np.hstack(parts).T, strict=True)
         kept = {name: batch[name] for name in asked.keep}
         return pa.table(kept | {name: pa.array(values.copy()) for name, values in predicted})
