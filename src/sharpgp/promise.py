@@ -20,6 +20,7 @@ from sharpgp._validation import as_level, as_numpy
 from sharpgp.calibration.predictors.base import Calibrated
 from sharpgp.calibration.predictors.by_class import ClassPredictor
 from sharpgp.calibration.predictors.by_score import ScoredPredictor
+from sharpgp.calibration.predictors.cv_plus import PlusPredictor
 from sharpgp.calibration.tolerance import covered_at_least, covered_by_groups
 from sharpgp.exchangeability import one_per_group, ranked_scores
 from sharpgp.rows import Inputs, Rows
@@ -30,7 +31,7 @@ Table = list[tuple[str, ...]]
 CONFIDENCE = 0.95
 #: A premise with a smaller p-value is in doubt.
 DOUBT = 0.01
-_PAGE, _CV_PLUS = "docs/method.md#", "the-default-learn-condition-score"
+_PAGE = "docs/method.md#"
 # Rows that are compared with one another.
 _MAX_COMPARED = 1000
 _ROWS_TWICE = "every row trains and calibrates"
