@@ -237,11 +237,9 @@ def _lines(predictor: Calibrated, method: str, coverage: float) -> list[Line]:
         pairs = zip(predictor.parts, names, strict=True)
         return [_line(part, method, coverage, name) for part, name in pairs]
     line = Line("new rows", coverage, predictor.n_cal or 0, "rows")
-    if method == "cv+":
-        worst = max(0.0, 2.0 * coverage - 1.0)
-        return [
-            replace(line, coverage=worst, theorem="CV+", link="docs/method.md#what-is-guaranteed")
-        ]
+    if isinstance(predictor, PlusPredictor):
+        worst, place = predictor.worst_case(coverage), "the-default-learn-condition-score"
+        return [replace(line, coverage=worst, theorem="CV+", link=_PAGE + place)]
     return [line]
 
 
