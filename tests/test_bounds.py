@@ -261,7 +261,7 @@ def test_updates_keep_the_decision_between_bands_and_centred(monkeypatch):
     model = SharpGPRegressor(base="rbf", calibration="exact", random_state=0).fit(X, y)
     predictor = model.calibrated_
     monkeypatch.setattr(type(predictor.model), "leave_one_out", None)  # too slow for a stream
-    predictor.prefers_band = not predictor.prefers_band
+    predictor.bands = [not predictor.prefers_band]
     for later in (
         predictor.updated(*counts(7, seed=5)),
         predictor.rescored(*counts(7, seed=5)),

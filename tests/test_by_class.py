@@ -7,8 +7,7 @@ import torch
 
 from helpers import marked
 from sharpgp import CalibrationWarning, Exact, SharpGPRegressor
-from sharpgp.calibration.predictors.by_class import ClassPredictor
-from sharpgp.calibration.predictors.by_score import ScoredPredictor
+from sharpgp.calibration.predictors.scored import ScoredPredictor
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.training import train
 from sharpgp.models.gaussian.plain_gp import PosteriorModel
@@ -42,11 +41,7 @@ def test_coverage_within_every_class(model, per_class):
     for seed in range(repeats):
         X, y = data(per_class, seed=seed + 2)
         found = ScoredPredictor.from_model(model, torch.tensor(X), torch.tensor(y))
-        ends = (
-            ClassPredictor.from_predictor(found, [1])
-            .predict_interval(test, 0.8, symmetric=True)
-            .numpy()
-        )
+        ends = found.within([1]).predict_interval(test, 0.8, symmetric=True).numpy()
         inside = (ends[:, 0] <= target) & (target <= ends[:, 1])
         hits.append(inside.reshape(3, 200).mean(1))
     coverage, error = np.mean(hits, 0), np.std(hits, 0) / np.sqrt(repeats)
@@ -59,7 +54,7 @@ def test_coverage_within_every_class(model, per_class):
 def test_ends_are_ranks_of_the_own_class(model):
     X, y = (torch.tensor(part) for part in data(30))
     found = ScoredPredictor.from_model(model, X, y)
-    by_class = ClassPredictor.from_predictor(found, [1])
+    by_class = found.within([1])
     for k in range(3):
         own = ScoredPredictor.from_model(model, X[X[:, 1] == k], y[X[:, 1] == k])
         rows = X[X[:, 1] == k]
@@ -70,7 +65,7 @@ def test_ends_are_ranks_of_the_own_class(model):
     dist = by_class.predict_dist(X)
     assert torch.isfinite(dist.crps(y)).all()
     torch.testing.assert_close(dist.cdf(dist.quantile(0.3)), torch.full_like(y, 0.3))
-    functional = ClassPredictor.from_predictor(found, lambda X: X[:, 1])
+    functional = found.within(lambda X: X[:, 1])
     assert torch.equal(functional.predict_interval(X, 0.8), by_class.predict_interval(X, 0.8))
 
 
@@ -79,11 +74,11 @@ def test_small_classes_are_one(model):
     X, y = np.r_[X, [[0.0, 7], [1.0, 8]]], np.r_[y, 0.0, 1.0]
     found = ScoredPredictor.from_model(model, torch.tensor(X), torch.tensor(y))
     with pytest.warns(CalibrationWarning, match="2 of 5 classes have fewer than 10 calibration"):
-        by_class = ClassPredictor.from_predictor(found, [1])
+        by_class = found.within([1])
     # Two points are too few for a class of others: all points stand for them, and for new ones.
     new = torch.tensor([[0.5, 7.0], [0.5, 99.0]], dtype=torch.float64)
-    assert by_class.class_of(new).tolist() == [3, 3]
-    assert by_class.parts[3].n_cal == 92
+    assert by_class.part_of(new).tolist() == [3, 3]
+    assert by_class.ranks_of[3].n == 92
 
 
 def test_a_model_whose_classes_are_all_small_can_be_saved(tmp_path):
@@ -112,9 +107,9 @@ def test_in_the_estimator(by, tmp_path):
     model.save(tmp_path / "model.sgp")
     again = SharpGPRegressor.load(tmp_path / "model.sgp")
     np.testing.assert_array_equal(again.predict_interval(frame), model.predict_interval(frame))
-    before = [part.n_cal for part in model.calibrated_.parts]
+    before = [ranks.n for ranks in model.calibrated_.ranks_of]
     model.update(frame[:5], y[:5])
-    assert sum(part.n_cal for part in model.calibrated_.parts) == sum(before) + 5
+    assert sum(ranks.n for ranks in model.calibrated_.ranks_of) == sum(before) + 5
 
 
 def test_positions_are_those_of_the_table():
@@ -128,7 +123,7 @@ def test_positions_are_those_of_the_table():
     )
     with pytest.warns(UserWarning, match="'one' have the same value in every row"):
         by_position.fit(frame, y)
-    assert len(by_position.calibrated_.columns) == 3
+    assert len(by_position.calibrated_.parts.columns) == 3
     with (
         pytest.warns(UserWarning, match="'one' have the same value in every row"),
         pytest.raises(InvalidInputError, match="found 'one', which the model does not use"),
@@ -147,12 +142,10 @@ def test_a_misspelled_column_is_refused_before_the_fit(monkeypatch):
 def test_unusable_classes(model):
     X, y = data(30)
     with pytest.raises(InvalidInputError, match="by: expected classes that calibration points"):
-        ClassPredictor.from_predictor(
-            ScoredPredictor.from_model(model, torch.tensor(X), torch.tensor(y)), [0]
-        )
+        ScoredPredictor.from_model(model, torch.tensor(X), torch.tensor(y)).within([0])
     for by, message in (("nope", "by: expected a column's name"), (5, "its position below 2")):
         with pytest.raises(InvalidInputError, match=message):
             SharpGPRegressor(base="rbf", calibration=Exact(by=by)).fit(X, y)
     found = ScoredPredictor.from_model(model, torch.tensor(X), torch.tensor(y))
     with pytest.raises(InvalidInputError, match="by: expected a function that gives a number"):
-        ClassPredictor.from_predictor(found, lambda X: ["a"] * len(X))
+        found.within(lambda X: ["a"] * len(X))

@@ -15,7 +15,7 @@ from sharpgp._ranks import points_needed
 from sharpgp._validation import LARGEST_TARGET
 from sharpgp.calibration.cautions import MIN_ROWS_CV, MIN_ROWS_PER_HYPERPARAMETER
 from sharpgp.calibration.methods.cv_plus import CVPlus
-from sharpgp.calibration.predictors.by_class import MIN_ROWS_PER_CLASS
+from sharpgp.calibration.predictors.parts import MIN_ROWS_PER_CLASS
 from sharpgp.calibration.ranks import DEFAULT_GRID
 from sharpgp.calibration.recalibrator import chosen_recalibrator
 from sharpgp.data.column import MAX_CATEGORIES
@@ -223,6 +223,8 @@ def test_the_pages_together_are_short():
 
 #: Where anything may be passed: settings of other functions, and what a file holds.
 OPEN = {
+    "Calibrated.each_once: return",
+    "Calibrated.at_own_points: return",
     "SharpGPRegressor.plot: settings",
     "plot: settings",
     "Optimiser.stop: remaining",

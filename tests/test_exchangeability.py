@@ -11,7 +11,7 @@ from scipy.stats import binom, kstest
 
 from helpers import marked
 from sharpgp import CalibrationWarning, Online, SharpGPRegressor, plots
-from sharpgp.calibration.predictors.by_score import ScoredPredictor
+from sharpgp.calibration.predictors.scored import ScoredPredictor
 from sharpgp.diagnostics import diagnose
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.exchangeability import Martingale, compare, moved_features

@@ -240,7 +240,8 @@ def test_a_model_of_groups_is_not_refitted_without_them():
     X, y, g = grouped(rng, 20, 3)
     model = SharpGPRegressor(calibration="kuleshov18").fit(X, y, groups=g)
     n_cal = model.calibrated_.n_cal
-    assert model.update(X[:3] + 0.1, y[:3]).calibrated_.n_cal == n_cal + 3
+    new = [101, 102, 103]
+    assert model.update(X[:3] + 0.1, y[:3], groups=new).calibrated_.n_cal == n_cal + 3
     with pytest.raises(InvalidInputError, match="call fit with all points and their groups"):
         model.update(X[:3] + 0.2, y[:3], refit=True)
 
@@ -363,3 +364,48 @@ def test_groups_are_routed(monkeypatch):
         search = GridSearchCV(pipeline, {"sharpgpregressor__cal_size": [0.25]}, cv=GroupKFold(3))
         search.fit(X, y, groups=g)
     assert seen == [(32, 8)] * 3 + [(48, 12)] + [(32, 8)] * 3 + [(48, 12)]
+
+
+# ------------------------------------------------------------------ further rows
+
+
+def _of_groups(rng, n_groups, size, first=0):
+    X = rng.uniform(-2, 2, (n_groups * size, 2))
+    g = np.repeat(np.arange(n_groups), size)
+    y = np.sin(2 * X[:, 0]) + X[:, 1] + rng.normal(size=n_groups)[g]
+    return X, y + 0.2 * rng.normal(size=len(y)), g + first
+
+
+@pytest.mark.parametrize("calibration", ["exact", "cv"])
+def test_rows_of_a_few_new_groups_count_as_these(calibration):
+    """Four groups of 60 rows counted as 240 groups, and 90 % intervals covered 72 to 76 %."""
+    covered = []
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        X, y, g = _of_groups(rng, 24, 6)
+        U, v, h = _of_groups(rng, 4, 60, first=24)
+        Z, t, _ = _of_groups(rng, 1000, 1)
+        model = SharpGPRegressor(
+            base="rbf", calibration=calibration, cal_size=0.5, random_state=seed
+        ).fit(X, y, groups=g)
+        before = model.calibrated_.n_cal
+        with pytest.raises(InvalidInputError, match="groups: expected the groups of new rows"):
+            model.update(U, v)
+        model.update(U, v, groups=h)
+        assert model.calibrated_.n_cal == before + 4
+        ends = model.predict_interval(Z, 0.9)
+        covered.append(np.mean((ends[:, 0] <= t) & (t <= ends[:, 1])))
+        assert model.predict_interval(Z[:4], 0.9, groups=[0, 1, 24, 99]).shape == (4, 2)
+    assert np.mean(covered) > 0.86
+
+
+def test_rows_of_known_groups_do_not_calibrate_for_new_ones():
+    X, y, g = _of_groups(np.random.default_rng(0), 24, 6)
+    model = SharpGPRegressor(base="rbf", calibration="cv", random_state=0).fit(X, y, groups=g)
+    model.update(X[:5] + 0.1, y[:5], groups=g[:5])
+    assert model.calibrated_.n_cal == 24
+    assert len(model.calibrated_.scores) == 144
+    assert model.calibrated_.n_train == 149
+    plain = SharpGPRegressor(base="rbf", calibration="exact").fit(X, y)
+    with pytest.raises(InvalidInputError, match="a model without any"):
+        plain.update(X[:5], y[:5], groups=g[:5])

@@ -72,7 +72,7 @@ def test_every_question_takes_groups(tmp_path):
     again = SharpGPRegressor.load(tmp_path / "model.sgp")
     np.testing.assert_allclose(again.predict_quantiles(X_new, [0.1, 0.5, 0.9], **asked), quantiles)
     # Rows that come later are of new groups, and what is known of the others stays.
-    again.update(X_new[300:350], y_new[300:350])
+    again.update(X_new[300:350], y_new[300:350], groups=[f"new {k}" for k in range(50)])
     ends = again.predict_interval(X_new, 0.8, **asked)
     np.testing.assert_allclose(ends[300:], again.predict_interval(X_new[300:], 0.8))
     inside = (ends[:300, 0] <= y_new[:300]) & (y_new[:300] <= ends[:300, 1])

@@ -247,8 +247,6 @@ ENTRIES: dict[str, Callable[..., None]] = {
 }
 #: Cells that fail, and why; (base or None for any, structure or None, entry).
 DEFECTS: dict[tuple[str | None, str | None, str | None], str] = {
-    (None, "groups", "update"): "update takes no groups",
-    (None, "copies", "region"): "repeated rows have no joint scores",
     ("prior", "copies", "update"): "covers 68 % of the new rows",
 }
 

@@ -10,7 +10,7 @@ from sharpgp import CrossValidated, Exact, Kuleshov18, LeaveOneOut, SharpGPRegre
 from sharpgp._stored import Array, stored
 from sharpgp.bo import CalibratedUpperConfidenceBound
 from sharpgp.calibration import recalibrator
-from sharpgp.calibration.predictors.by_score import ScoredPredictor
+from sharpgp.calibration.predictors.scored import ScoredPredictor
 from sharpgp.calibration.recalibrator import PosteriorMethod, register
 from sharpgp.gp import train
 from sharpgp.gp.posterior import DataPosterior

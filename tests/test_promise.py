@@ -6,7 +6,7 @@ import torch
 from scipy.stats import binom, norm
 
 from sharpgp import CalibrationWarning, Online, SharpGPRegressor
-from sharpgp.calibration.predictors.by_score import ScoredPredictor
+from sharpgp.calibration.predictors.scored import ScoredPredictor
 from sharpgp.calibration.tolerance import (
     covered_at_least,
     covered_by_groups,

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sharpgp.calibration.predictors.held_out_view import HeldOutView
 from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
@@ -13,7 +14,6 @@ from sklearn.preprocessing import StandardScaler
 
 from helpers import wavy
 from sharpgp import CalibrationWarning, CrossValidated, Online, SharpGPRegressor
-from sharpgp.calibration.predictors.held_out_view import HeldOutView
 from sharpgp.diagnostics import diagnose
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import train

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from helpers import marked
 from processes import PATIENCE, wait_for
-from sharpgp.calibration.predictors.by_score import ScoredPredictor
+from sharpgp.calibration.predictors.scored import ScoredPredictor
 from sharpgp.cli import app
 from sharpgp.exceptions import InvalidInputError, SharpGPError
 from sharpgp.models.gaussian.plain_gp import PosteriorModel

@@ -15,7 +15,6 @@ from sharpgp._validation import as_numpy, as_target, as_weights
 from sharpgp.calibration.cautions import warn_if_correlated, warn_if_few_rows, warn_of_merging
 from sharpgp.calibration.methods.cross_validation import WithoutHoldout
 from sharpgp.calibration.predictors.base import Calibrated
-from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.calibration.recalibrator import PosteriorMethod, Recalibrator, chosen_recalibrator
 from sharpgp.data.encoding import TableEncoding
 from sharpgp.data.far_targets import warn_of_far_targets
@@ -41,6 +40,7 @@ from sharpgp.data.rows import (
     have_one_target,
     hold_copies_together,
     join_earlier,
+    numbers_of_groups,
     split_rows,
 )
 from sharpgp.data.suspicions import plausible_range
@@ -94,16 +94,24 @@ def fit(
         _fit_rows(estimator, *rows, drawn)
 
 
-def update(estimator: Any, rows: Rows, y: Any, sample_weight: Any, *, refit: bool) -> None:
+def update(
+    estimator: Any, rows: Rows, y: Any, sample_weight: Any, groups: Any, *, refit: bool
+) -> None:
     """See :meth:`sharpgp.SharpGPRegressor.update`; ``rows`` are checked."""
     y = as_target(plain(read_targets(estimator, y)), n_rows=len(rows), device=rows.device)
     if not refit:
         weights = plain(sample_weight)
         if hasattr(estimator, "weight_") and weights is not None:
             w = as_weights(weights, n_rows=len(y), device=rows.device)
+            if groups is not None:
+                groups = np.asarray(plain(groups), dtype=object)[as_numpy(w) > 0]
             rows = replace(rows, weight=w / estimator.weight_)[w > 0]
             y, weights = y[w > 0], as_numpy(w[w > 0])
-        estimator.calibrated_ = estimator.calibrated_.updated(rows, y, sample_weight=weights)
+        units, names = numbers_of_groups(estimator, groups, len(y))
+        given = {"sample_weight": weights, "groups": units}
+        estimator.calibrated_ = estimator.calibrated_.updated(rows, y, **given)
+        if names is not None:
+            estimator.group_names_ = names
         if estimator.calibrated_.gp is not None:
             estimator.posterior_ = estimator.calibrated_.gp
         return
@@ -200,10 +208,10 @@ def _fit_rows(
         cal_groups = repeats.groups.numpy()
     with progress.show_progress(estimator.verbose):
         calibrated = within_memory(choose_device(estimator.device, len(y)), work)
-    if encoding is not None and isinstance(calibrated, ScoredPredictor):
+    each = calibrated.each_once()
+    if encoding is not None and each is not None:
         for date in sorted(encoding.dates & encoding.places.keys()):
-            times = calibrated.X_cal[:, encoding.places[date][0]]
-            warn_if_correlated(calibrated.scores, times, date)
+            warn_if_correlated(each.scores, each.X_cal[:, encoding.places[date][0]], date)
     estimator.calibrated_ = calibrated
     estimator.calibration_ = recalibrator.name or type(recalibrator).__name__
     name = bases.model_names(*train.X.shape, one_gp=takes_one)[0]

@@ -303,6 +303,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         X: ArrayLike,
         y: ArrayLike,
         *,
+        groups: ArrayLike | None = None,
         noise: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
         refit: bool = False,
@@ -312,13 +313,15 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         Trained hyperparameters stay.  New points join the calibration data, which keeps the
         guarantee of ``"exact"`` for exchangeable data; where every point trains and calibrates
         (``"cv"``), they are scored by the present model and then join its training data, too.
-        If ``fit`` was given groups, each new point counts as a group of its own.
+        Points of groups that trained the model do not calibrate it for new groups.
 
         Parameters
         ----------
         X : array of shape (n, d)
         y : array of shape (n,)
             Points that the model has not seen.
+        groups : array of shape (n,), optional
+            Their groups, where ``fit`` was given groups: known names join their group.
         noise : float or array of shape (n,), optional
             Variances of their noise, where ``fit`` was given noise.
         sample_weight : array of shape (n,), optional
@@ -339,7 +342,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         """
         from sharpgp._fit import update
 
-        update(self, self.rows(X, noise=noise), y, sample_weight, refit=refit)
+        update(self, self.rows(X, noise=noise), y, sample_weight, groups, refit=refit)
         return self
 
     @overload
@@ -532,7 +535,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         """Every metric on test data, by name, with the ECE floor; prints and shows as a table.
 
         Without test data, on the calibration points, each predicted by fits that have not seen it;
-        see :class:`sharpgp.calibration.predictors.held_out_view.HeldOutView`.  With several
+        see :class:`sharpgp.calibration.predictors.scored.HeldOutPredictor`.  With several
         outputs, a list of such tables.
 
         Parameters
@@ -556,7 +559,6 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         >>> bool(model.calibration_report(coverage=0.8)["coverage_80"] > 0.75)
         True
         """
-        from sharpgp.calibration.predictors.held_out_view import HeldOutView
         from sharpgp.outputs import reports
 
         check_is_fitted(self)
@@ -564,12 +566,12 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
             raise InvalidInputError("expected both X and y, or neither, found one of them")
         if hasattr(self, "outputs_"):
             if X is None:
-                views = [HeldOutView(one.calibrated_) for one in self.outputs_]
-                return [one.calibration_report(one.X_cal, one.y_cal, coverage) for one in views]
+                views: Any = [one.calibrated_.at_own_points() for one in self.outputs_]
+                return [one.calibration_report(one.X_own, one.y_own, coverage) for one in views]
             return reports(self, X, y, noise, coverage)
         if X is None:
-            view = HeldOutView(self.calibrated_)
-            return view.calibration_report(view.X_cal, view.y_cal, coverage)
+            view: Any = self.calibrated_.at_own_points()
+            return view.calibration_report(view.X_own, view.y_own, coverage)
         y = plain(read_targets(self, y))
         return self._answer(X, lambda model, X: model.calibration_report(X, y, coverage), noise)
 

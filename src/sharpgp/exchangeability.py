@@ -24,9 +24,7 @@ from numpy.typing import ArrayLike
 from scipy.stats import ks_2samp, mannwhitneyu
 
 from sharpgp._validation import as_labels, as_numpy, as_target
-from sharpgp.calibration.predictors.base import Calibrated, FittedModel, calibrated_of
-from sharpgp.calibration.predictors.by_class import ClassPredictor
-from sharpgp.calibration.predictors.by_score import ScoredPredictor
+from sharpgp.calibration.predictors.base import FittedModel, calibrated_of
 from sharpgp.data.inputs import encode_rows, plain
 from sharpgp.exceptions import InvalidInputError, warn
 
@@ -104,7 +102,7 @@ def compare(
     >>> compare(model.fit(X[:100], y[:100]), X[100:], y[100:]).p_value > 0.01
     True
     """
-    calibrated = ranked_scores(calibrated_of(model))
+    calibrated = calibrated_of(model).each_once()
     if calibrated is None:
         raise InvalidInputError(
             "expected a model by a method that ranks scores, such as 'exact' or 'cv', found a "
@@ -138,13 +136,6 @@ def compare(
             f"{', '.join(moved) or 'none alone'}"
         )
     return found
-
-
-def ranked_scores(calibrated: Calibrated) -> ScoredPredictor | None:
-    """The predictor with the scores of all classes together; None for methods without scores."""
-    if isinstance(calibrated, ClassPredictor):
-        return calibrated.pooled()
-    return calibrated if isinstance(calibrated, ScoredPredictor) else None
 
 
 def one_per_group(groups: ArrayLike | None, n_rows: int) -> np.ndarray:

@@ -13,8 +13,6 @@ from torch import Tensor
 
 from sharpgp._validation import as_count, as_coverage, as_numpy, as_target
 from sharpgp.calibration.predictors.base import Calibrated, FittedModel, calibrated_of
-from sharpgp.calibration.predictors.by_class import ClassPredictor
-from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.data import TableEncoding
 from sharpgp.exceptions import CalibrationWarning, InvalidInputError, warn
 from sharpgp.exchangeability import (
@@ -23,7 +21,6 @@ from sharpgp.exchangeability import (
     moved_features,
     names_of_features,
     one_per_group,
-    ranked_scores,
 )
 from sharpgp.promise import Wager, promise_of
 from sharpgp.rows import Rows
@@ -137,7 +134,7 @@ class Online:
         self.steps = 0
         self.missed = 0.0
         self.martingale: Martingale | None = None
-        ranked = ranked_scores(calibrated)
+        ranked = calibrated.each_once()
         if ranked is not None and ranked.weights is None:
             ours = one_per_group(ranked.groups, len(ranked.scores))
             self.martingale = Martingale(as_numpy(ranked.scores)[ours])
@@ -209,7 +206,7 @@ class Online:
 
     def moved(self) -> dict[str, float]:
         """Features whose newest values are distributed unlike those in training, with p-values."""
-        ranked = ranked_scores(self.calibrated)
+        ranked = self.calibrated.each_once()
         if not self._recent or ranked is None:
             return {}
         before, after = as_numpy(ranked.model.X_train), np.stack(self._recent)
@@ -220,11 +217,10 @@ class Online:
         if self.martingale is None:
             return
         self._recent.extend(as_numpy(rows.X))
-        found = self.calibrated
-        if isinstance(found, ScoredPredictor) and self.window is not None and len(y) <= self.window:
+        found: Any = self.calibrated
+        if self.window is not None and len(y) <= self.window:
             scores = found.scores[-len(y) :]  # they have joined the others
         else:
-            assert isinstance(found, ScoredPredictor | ClassPredictor)
             scores = found.model.score(rows, y)
         self.martingale.observe(as_numpy(scores))
         if not self._warned and self.martingale.p_value < ALARM_LEVEL:

@@ -33,7 +33,7 @@ from sharpgp._ranks import points_needed, q_lin
 from sharpgp._stored import Array, Maybe, stored
 from sharpgp._validation import as_coverage, as_numpy
 from sharpgp.calibration.cautions import warn_of_tail, warn_of_weights
-from sharpgp.calibration.predictors.by_score import ScoredPredictor
+from sharpgp.calibration.predictors.parts import MIN_ROWS_PER_CLASS
 from sharpgp.calibration.ranks import Ranks
 from sharpgp.calibration.recalibrator import chosen_recalibrator
 from sharpgp.data.copies import equal_rows
@@ -57,6 +57,7 @@ _SHARED = ("groups", "noise", "sample_weight")
     z=Array("C p"),
     weights=Maybe(Array("C")),
     groups=Maybe(Array("C", whole=True)),
+    side=Maybe(Array("C", whole=True)),
 )
 class JointScores:
     """Absolute scores [C, p] of points (or groups) whose ``p`` parts are covered at once.
@@ -68,15 +69,39 @@ class JointScores:
         In the units of the test points' weights, see :meth:`radius`.
     groups : Tensor [C], optional
         Whole numbers, equal for points of one group; predictions are for new groups.
+    side : Tensor [C], optional
+        Number of each point's part of the inputs, such as known and new ones: each is covered.
     """
 
     weights: Tensor | None = None
     groups: Tensor | None = None
+    side: Tensor | None = None
 
     def __init__(
-        self, z: Tensor, weights: Tensor | None = None, groups: Tensor | None = None
+        self,
+        z: Tensor,
+        weights: Tensor | None = None,
+        groups: Tensor | None = None,
+        side: Tensor | None = None,
     ) -> None:
-        self.z, self.weights, self.groups = z, weights, groups
+        self.z, self.weights, self.groups, self.side = z, weights, groups, side
+
+    def at_sides(
+        self, coverage: float, units: Tensor, test_weights: Tensor | None, side: Tensor
+    ) -> Tensor:
+        """:meth:`radius` for points [T] on some sides; of all points where a side has too few."""
+        if self.side is None:
+            return self.radius(coverage, units, test_weights)
+        out = self.z.new_empty(len(side))
+        for k in side.unique().tolist():
+            own, rows = self.side == k, side == k
+            own = own if int(own.sum()) >= MIN_ROWS_PER_CLASS else torch.ones_like(own)
+            weights, groups = (
+                None if one is None else one[own] for one in (self.weights, self.groups)
+            )
+            theirs = None if test_weights is None else test_weights[rows]
+            out[rows] = JointScores(self.z[own], weights, groups).radius(coverage, units, theirs)
+        return out
 
     def radius(self, coverage: float, units: Tensor, test_weights: Tensor | None = None) -> Tensor:
         """Half-width, in units [p], that covers all parts with this probability [T or 1].
@@ -244,18 +269,23 @@ def _joint(
     complete = ~z.isnan().any(-1)
     if not bool(complete.any()):
         return None
-    weights, groups = model.calibrated_.weights, model.calibrated_.groups
+    known = model.calibrated_
+    each = known.each_once()
+    places_of = rows[each.row.cpu().numpy()]
+    weights, groups, side = each.weights, each.groups, None
     if weights is not None:
-        weights = _placed(weights / weights.max(), rows, len(z))[complete]
+        weights = _placed(weights / weights.max(), places_of, len(z))[complete]
     if groups is not None:
-        groups = _placed(groups, rows, len(z))[complete].long()
+        groups = _placed(groups, places_of, len(z))[complete].long()
+    if len(known.parts) > 1:
+        side = _placed(known.part[known.once > 0], places_of, len(z))[complete].long()
     rarity = _rarity(whole.X, whole.Y, seed)
     if rarity is not None:
         rare = torch.from_numpy(rarity if places is None else rarity[places])[complete]
         weights = rare if weights is None else weights * rare
         # As to gaps, a point to predict has the mean weight of new points.
         weights = weights * (weights.sum() / (weights @ rare))
-    return JointScores(z[complete].abs(), weights, groups)
+    return JointScores(z[complete].abs(), weights, groups, side)
 
 
 def _rarity(X: Any, Y: np.ndarray, seed: int | None) -> np.ndarray | None:
@@ -297,6 +327,7 @@ def predict_region(
     weights = None
     if joint is not None:
         weights = _test_weights(outputs[0], X, _column(noise, 0), sample_weight)
+        side = outputs[0].calibrated_.part_of(outputs[0].rows(X, noise=_column(noise, 0)))
     boxes = []
     for value in values:
         if joint is None:
@@ -305,7 +336,7 @@ def predict_region(
             boxes.append(estimator.predict_interval(X, share, **settings))
             continue
         units = torch.stack([_unit(one.calibrated_, value) for one in outputs])
-        radius = joint.radius(value, units, weights)
+        radius = joint.at_sides(value, units, weights, side)
         pairs = zip(outputs, units.tolist(), strict=True)
         ends = [
             _band(one, X, radius * unit, _column(noise, j)) for j, (one, unit) in enumerate(pairs)
@@ -336,8 +367,8 @@ def stack_answers(answers: Sequence[Any]) -> Any:
 
 def joint_of_groups(calibrated: Any, groups: np.ndarray | None) -> JointScores | None:
     """Scores of whole groups, from those of the calibration points, in order; None without."""
-    scored = isinstance(calibrated, ScoredPredictor)
-    if groups is None or not scored or len(groups) != len(calibrated.scores):
+    calibrated = calibrated.each_once()
+    if groups is None or calibrated is None or len(groups) != len(calibrated.scores):
         return None
     size = calibrated.scores.abs()
     _, where = np.unique(groups, return_inverse=True)
@@ -425,13 +456,12 @@ def _column(value: Any, j: int) -> Any:
 
 def _scores(model: Any, rows: np.ndarray, n: int) -> Tensor | None:
     """Scores [n] of the rows that calibrate, NaN elsewhere; None for a method without scores."""
-    calibrated = model.calibrated_
-    scored = isinstance(calibrated, ScoredPredictor) and calibrated.draw is None
-    if not scored or not calibrated.model.normalised:
+    calibrated = model.calibrated_.each_once()
+    if calibrated is None or calibrated.draw is not None or not calibrated.model.normalised:
         return None
     if len(calibrated.scores) != len(rows):
-        return None  # some rows do not calibrate, or replicates are merged
-    return _placed(calibrated.scores, rows, n)
+        return None  # some rows do not calibrate
+    return _placed(calibrated.scores, rows[calibrated.row.cpu().numpy()], n)
 
 
 def _placed(values: Tensor, rows: np.ndarray, n: int) -> Tensor:

@@ -18,11 +18,10 @@ from scipy.stats import binom, ks_2samp, mannwhitneyu, norm, rankdata
 from sharpgp._ranks import whole_rank
 from sharpgp._validation import as_level, as_numpy
 from sharpgp.calibration.predictors.base import Calibrated
-from sharpgp.calibration.predictors.by_class import ClassPredictor
-from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.calibration.predictors.cv_plus import PlusPredictor
+from sharpgp.calibration.predictors.scored import ScoredPredictor
 from sharpgp.calibration.tolerance import covered_at_least, covered_by_groups
-from sharpgp.exchangeability import one_per_group, ranked_scores
+from sharpgp.exchangeability import one_per_group
 from sharpgp.rows import Inputs, Rows
 
 Floats = NDArray[np.float64]
@@ -185,8 +184,8 @@ def promise_of(
     lines = _lines(predictor, method, as_level(coverage, "coverage"))
     if X is not None:
         count = [len(X)]
-        if isinstance(predictor, ClassPredictor):
-            count = torch.bincount(predictor.class_of(Rows.of(X)), minlength=len(lines)).tolist()
+        if isinstance(predictor, ScoredPredictor):
+            count = torch.bincount(predictor.part_of(Rows.of(X)), minlength=len(lines)).tolist()
         lines = [replace(one, rows=n) for one, n in zip(lines, count, strict=True) if n] or lines
     why = None
     if any(line.theorem is None for line in lines):
@@ -226,15 +225,15 @@ class Wager:
 
 def _lines(predictor: Calibrated, method: str, coverage: float) -> list[Line]:
     if isinstance(predictor, ScoredPredictor):
-        return [_line(predictor, method, coverage, "new rows")]
-    if isinstance(predictor, ClassPredictor):
-        names = [f"rows of class {k + 1}" for k in range(len(predictor.classes))]
+        names = [f"rows of class {k + 1}" for k in range(predictor.parts.n_classes - 1)]
         names.append("other rows" if names else "rows")
-        if predictor.known is not None:
+        if len(predictor.parts) == 1:
+            names = ["new rows"]
+        if predictor.parts.known is not None:
             names = [
                 f"{name} {at}" for at in ("at new inputs", "at known inputs") for name in names
             ]
-        pairs = zip(predictor.parts, names, strict=True)
+        pairs = zip(predictor.by_part(), names, strict=True)
         return [_line(part, method, coverage, name) for part, name in pairs]
     line = Line("new rows", coverage, predictor.n_cal or 0, "rows")
     if isinstance(predictor, PlusPredictor):
@@ -245,7 +244,7 @@ def _lines(predictor: Calibrated, method: str, coverage: float) -> list[Line]:
 
 def _line(part: ScoredPredictor, method: str, coverage: float, population: str) -> Line:
     n, one = part.n_cal, part.scores.new_ones(1)
-    band = bool(part._is_band(coverage, None, one))
+    band = bool(part._is_band(0, coverage, None, one))
     counted = "rows" if part.counted == "points" else part.counted
     theorem, place = "exchangeable rows", "what-is-guaranteed"
     if population != "new rows":
@@ -261,7 +260,7 @@ def _line(part: ScoredPredictor, method: str, coverage: float, population: str) 
         tails = 1 if band else 2
         missed = (1.0 - coverage) / tails, (1.0 - CONFIDENCE) / tails
         bound = 1.0 - tails * (1.0 - covered_by_groups(1.0 - missed[0], n, 1.0 - missed[1]))
-    elif part.labels is None:
+    elif part.units is None:
         k = whole_rank(coverage, n, up=True)
         if not band:
             k = whole_rank((1.0 + coverage) / 2.0, n, up=True)
@@ -276,7 +275,7 @@ def _line(part: ScoredPredictor, method: str, coverage: float, population: str) 
 
 def _premises(predictor: Calibrated, X: Inputs | None, encoding: Any) -> list[Premise]:
     """Tests of what the theorems need, on scores in the order of the rows, and on inputs."""
-    ranked = ranked_scores(predictor)
+    ranked = predictor.each_once()
     if ranked is None or len(ranked.scores) < 8:
         return [Premise("new rows are like these", "no scores, or too few, to test")]
     ours = one_per_group(ranked.groups, len(ranked.scores))

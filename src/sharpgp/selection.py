@@ -15,11 +15,10 @@ from torch import Tensor
 
 from sharpgp._validation import as_level, as_numpy
 from sharpgp.calibration.predictors.base import Calibrated
-from sharpgp.calibration.predictors.by_class import ClassPredictor
 from sharpgp.calibration.tolerance import scored_parts
 from sharpgp.data.folds import one_per_label
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.models.laws import Law, joined
+from sharpgp.models.laws import Law
 from sharpgp.rows import Inputs, Rows
 
 Floats = NDArray[np.float64]
@@ -170,23 +169,13 @@ def held_out_rows(
 
     Each row once; with ``one_per_group`` one row of each group, drawn at random.
     """
-    parts = scored_parts(predictor)
-    once = [torch.ones_like(parts[0].y_cal).bool()]
-    if isinstance(predictor, ClassPredictor):
-        once = predictor.once()
-    found = []
-    for part, own in zip(parts, once, strict=True):
-        rows = own.nonzero()[:, 0]
-        if part.groups is not None and one_per_group:
-            rows = one_per_label(part.groups, 0)
-        found.append((part, rows))
-    y = torch.cat([part.y_cal[rows] for part, rows in found])
-    weights, groups = (
-        [getattr(part, name)[rows] for part, rows in found if getattr(part, name) is not None]
-        for name in ("weights", "groups")
-    )
-    law = joined([part.held_out().take(rows) for part, rows in found])
-    return law, y, torch.cat(weights) if weights else None, torch.cat(groups) if groups else None
+    scored_parts(predictor)  # refuses methods without scores
+    each = predictor.each_once()
+    rows = torch.arange(len(each.scores), device=each.scores.device)
+    if each.groups is not None and one_per_group:
+        rows = one_per_label(each.groups, 0)
+    weights, groups = (None if one is None else one[rows] for one in (each.weights, each.groups))
+    return each.held_out().take(rows), each.y_cal[rows], weights, groups
 
 
 def _evidence(law: Law, above: float | None, below: float | None) -> Floats:

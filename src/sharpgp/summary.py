@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from sharpgp._validation import as_numpy
-from sharpgp.calibration.predictors.held_out_view import HeldOutView
 from sharpgp.data.inputs import feature_names
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.metrics import CalibrationReport
@@ -85,8 +84,8 @@ def summarise(model: Any) -> Summary:
         columns = {one.name: ", ".join([one.kind, *one.seasons]) for one in encoding.columns}
         columns |= dict.fromkeys(encoding.unused, "not used")
     try:
-        view = HeldOutView(model.calibrated_)
-        report = view.calibration_report(view.X_cal, view.y_cal)
+        view = model.calibrated_.at_own_points()
+        report = view.calibration_report(view.X_own, view.y_own)
     except InvalidInputError:
         report = None
     return Summary(

@@ -17,7 +17,7 @@ from sharpgp.calibration.methods import (
     Vovk20,
 )
 from sharpgp.calibration.predictors.base import Calibrated
-from sharpgp.calibration.predictors.by_score import ScoredPredictor
+from sharpgp.calibration.predictors.scored import ScoredPredictor
 from sharpgp.calibration.recalibrator import (
     PosteriorMethod,
     Recalibrator,

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from sharpgp._validation import as_numpy, as_target
-from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.calibration.predictors.covariate_shift import Weights
+from sharpgp.calibration.predictors.scored import ScoredPredictor
 from sharpgp.calibration.ranks import Ranks
 from sharpgp.data.target_bounds import bounds_for
 from sharpgp.distribution import PredictiveDistribution
@@ -197,7 +197,7 @@ def calibrate(
     y_cal : array (C,)
         Targets of points that the model was not trained on.
     sample_weight : array (C,), optional
-        Weights, see :class:`sharpgp.calibration.predictors.by_score.ScoredPredictor`.
+        Weights, see :class:`sharpgp.calibration.predictors.scored.ScoredPredictor`.
     y_bounds : "auto", (low, high) or None
         Bounds on all predictions, see :mod:`sharpgp.data.target_bounds`; ``"auto"`` where targets
         pile up.

@@ -21,7 +21,6 @@ from sharpgp._extras import (
 from sharpgp._stored import Codec, add_codec
 from sharpgp._validation import as_count, as_target, nearest
 from sharpgp.calibration.predictors.base import Calibrated, n_dense
-from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.calibration.predictors.covariate_shift import Weights
 from sharpgp.calibration.predictors.seen_or_new import from_held_out
 from sharpgp.data.folds import Split
@@ -101,7 +100,7 @@ class Recalibrator(ABC):
         also be a model, or several by name, which are pooled.
 
         ``sample_weight``, an array (C,) or a function of ``X`` (n, d) that gives one, weights the
-        calibration points; see :class:`sharpgp.calibration.predictors.by_score.ScoredPredictor`.
+        calibration points; see :class:`sharpgp.calibration.predictors.scored.ScoredPredictor`.
         ``groups`` (N,) and ``groups_cal`` (C,), whole numbers, say which training and which
         calibration points belong together; methods that split points keep these on the same side,
         and methods that rank scores count groups, see :meth:`Calibrated.for_groups`.  ``repeats``
@@ -154,10 +153,11 @@ class PosteriorMethod(Recalibrator):
 
     def _fit_base(self, base: Base, points: CalibrationPoints) -> Calibrated:
         found = self._fit(posterior_of(base), points.rows, points.y)
-        if points.repeats is not None and isinstance(found, ScoredPredictor):
+        scored = found.each_once()
+        if points.repeats is not None and scored is not None:
             without = partial(left_out_of, posterior_of(base))
             data = points.repeats, points.rows, points.y
-            return from_held_out(found.model, without, *data, draw=found.draw, seed=self.seed)
+            return from_held_out(scored.model, without, *data, draw=scored.draw, seed=self.seed)
         return found if points.groups is None else found.for_groups(points.groups)
 
 

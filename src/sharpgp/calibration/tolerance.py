@@ -17,8 +17,7 @@ from torch import Tensor
 
 from sharpgp._validation import as_coverage, as_level, as_levels
 from sharpgp.calibration.predictors.base import Calibrated
-from sharpgp.calibration.predictors.by_class import ClassPredictor
-from sharpgp.calibration.predictors.by_score import ScoredPredictor
+from sharpgp.calibration.predictors.scored import ScoredPredictor
 from sharpgp.calibration.ranks import Ranks, WiderRanks
 from sharpgp.data.folds import one_per_label
 from sharpgp.exceptions import InvalidInputError
@@ -178,41 +177,36 @@ def with_confidence(
             "statement about one fitted model is known; leave confidence out"
         )
     found = [_tolerant(part, sure) for part in parts]
-    least = min(found, key=lambda part: part.ranks.n)
+    least = min(found, key=lambda ranks: ranks.n)
     for share in wanted:
-        if tolerance_rank(share, sure, least.ranks.n) > least.ranks.n + 1 - ends:
+        if tolerance_rank(share, sure, least.n) > least.n + 1 - ends:
             needed = units_needed(share, sure, ends)
             raise InvalidInputError(
                 f"coverage {share:g} with confidence {sure:g} needs at least {needed} calibration "
-                f"{predictor.counted}, found {least.ranks.n}; ask for less, or calibrate with more"
+                f"{predictor.counted}, found {least.n}; ask for less, or calibrate with more"
             )
-    if not isinstance(predictor, ClassPredictor):
-        return found[0]
-    other = copy.copy(predictor)
-    other.parts = found
+    other: Any = copy.copy(predictor)
+    other.ranks_of, other.n_cal = found, least.n
     return other
 
 
 def scored_parts(predictor: Calibrated) -> Sequence[ScoredPredictor]:
-    """The predictors of all classes; an error for methods that do not rank scores."""
-    if isinstance(predictor, ClassPredictor):
-        return predictor.parts
+    """The predictors of all parts; an error for methods that do not rank scores."""
     if isinstance(predictor, ScoredPredictor):
-        return [predictor]
+        return predictor.by_part()
     raise InvalidInputError(
         "expected a model by a method that ranks scores, such as 'exact' or 'cv', found a "
         f"{type(predictor).__name__}; choose calibration='exact'"
     )
 
 
-def _tolerant(part: ScoredPredictor, confidence: float) -> ScoredPredictor:
-    units = part.labels if part.groups is None else part.groups
-    ranks = part.ranks if units is None else Ranks(part.scores[one_per_label(units, 0)])
-    other = copy.copy(part)
-    other.ranks = ToleranceRanks(ranks, confidence)
+def _tolerant(part: ScoredPredictor, confidence: float) -> Ranks:
+    ranks = part.ranks
+    if part.units is not None:
+        ranks = Ranks(part.scores[one_per_label(part.units, 0)])
+    found: Ranks = ToleranceRanks(ranks, confidence)
     if part.drawn is not None:
         also = ToleranceRanks(Ranks(part.scores[part.drawn > 0]), confidence)
-        other.ranks = WiderToleranceRanks(other.ranks, also)
-        other.ranks.n = min(ranks.n, also.n)
-    other.n_cal = other.ranks.n
-    return other
+        found = WiderToleranceRanks(found, also)
+        found.n = min(ranks.n, also.n)
+    return found

@@ -145,7 +145,30 @@ def group_of_each(estimator: Any, groups: Any, n_rows: int) -> Tensor:
     as_labels(groups, n_rows=n_rows)
     number = {name: k for k, name in enumerate(names.tolist())}
     asked = [number.get(_as_text(name), -1) for name in np.asarray(plain(groups), dtype=object)]
-    return torch.tensor(asked, dtype=torch.long, device=predictor.device)
+    # Groups that joined later are known to the ranks of new groups only.
+    n_known = len(predictor.model.part_of)
+    known = [k if k < n_known else -1 for k in asked]
+    return torch.tensor(known, dtype=torch.long, device=predictor.device)
+
+
+def numbers_of_groups(
+    estimator: Any, groups: Any, n_rows: int
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Numbers (n,) of the groups of new rows, and the names of all groups; None without groups."""
+    known = getattr(estimator, "group_names_", None)
+    if known is None and groups is None:
+        return None, None
+    if known is None or groups is None:
+        found = "a model without any" if known is None else "none"
+        raise InvalidInputError(
+            "groups: expected the groups of new rows where fit was given groups, and only there, "
+            f"found {found}; new groups have names of their own"
+        )
+    as_labels(groups, n_rows=n_rows)
+    names = [_as_text(name) for name in np.asarray(plain(groups), dtype=object)]
+    number = {name: k for k, name in enumerate(known.tolist())}
+    found_numbers = np.array([number.setdefault(name, len(number)) for name in names])
+    return found_numbers, np.array(list(number))
 
 
 def drop_repetition(

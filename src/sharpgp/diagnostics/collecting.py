@@ -12,9 +12,6 @@ from sklearn.utils import _safe_indexing
 
 from sharpgp._validation import as_numpy, as_target
 from sharpgp.calibration.predictors.base import FittedModel, calibrated_of
-from sharpgp.calibration.predictors.by_class import ClassPredictor
-from sharpgp.calibration.predictors.by_score import ScoredPredictor
-from sharpgp.calibration.predictors.held_out_view import HeldOutView
 from sharpgp.data.encoding import Encoded
 from sharpgp.data.inputs import encode_rows, plain, read_targets
 from sharpgp.data.inputs import feature_names as names_of_features
@@ -54,7 +51,7 @@ def diagnose(
     """Collect the predictions of a fitted model at test points.
 
     Without test points, the calibration points are used, each predicted by fits that have not seen
-    it; see :class:`sharpgp.calibration.predictors.held_out_view.HeldOutView`.
+    it; see :class:`sharpgp.calibration.predictors.scored.HeldOutPredictor`.
 
     Parameters
     ----------
@@ -85,11 +82,12 @@ def diagnose(
     ('kuleshov18', (1000, 1), (200,))
     """
     seen_X: Any
+    own = X is None
     if X is None:
-        view = HeldOutView(calibrated_of(model))
+        view: Any = calibrated_of(model).at_own_points()
         outside, encoding = through(view), getattr(model, "encoding_", None)
-        seen_X = X = as_numpy(view.X_cal)
-        y = as_numpy(view.y_cal)
+        seen_X = X = as_numpy(view.X_own)
+        y = as_numpy(view.y_own)
         rows, calibrated = None, calibrated_of(model)
         feature_names = feature_names or names_of_features(model)
     else:
@@ -105,7 +103,6 @@ def diagnose(
     labels = _groups(groups, len(as_numpy(plain(y))))
     plain_X = as_numpy(X) if rows is None else rows.features
     known = None if outside.targets else _labelled(calibrated)
-    own = isinstance(outside.model, HeldOutView)
     both = np.column_stack([plain_X, as_numpy(as_target(plain(y)))])
     seen, copied = (np.zeros(len(both), dtype=bool),) * 2 if own else repeated_rows(both, known)
     kept, n_given = np.flatnonzero(~(seen | copied)), len(both)
@@ -129,7 +126,7 @@ def diagnose(
         whole = plain_X.shape[1] == calibrated.n_features
         asked_X: Any = Encoded(plain_X, np.zeros((0, 0)), encoding) if encoding else X
         moved_by = relevance(model, asked_X) if whole else None
-        ranked = isinstance(calibrated, ScoredPredictor | ClassPredictor)
+        ranked = calibrated.each_once() is not None
         tested = ranked and not outside.targets and not own
         if calibrated.counted == "groups" and groups is None:
             tested = False  # rows of unknown groups are not independent

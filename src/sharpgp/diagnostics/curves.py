@@ -9,7 +9,6 @@ from scipy.special import ndtri
 
 from sharpgp._validation import as_numpy
 from sharpgp.calibration.predictors.base import Calibrated
-from sharpgp.calibration.predictors.by_score import ScoredPredictor
 
 Floats = NDArray[np.float64]
 
@@ -65,10 +64,11 @@ def level_curves(calibrated: Calibrated, feature_names: Sequence[str] = ()) -> L
     posterior = calibrated.gp
     if posterior is None:
         return None
-    if isinstance(calibrated, ScoredPredictor):
-        delta, beta = calibrated.ranks.level, calibrated.ranks.z
+    each = calibrated.each_once()
+    if each is not None:
+        delta, beta = each.ranks.level, each.ranks.z
         theta = posterior.theta_R.expand(len(delta), -1)
-        scores = calibrated.model.normalised
+        scores = each.model.normalised
     elif (curves := getattr(calibrated, "curves", None)) is not None:
         delta, beta, theta, scores = curves.delta, curves.beta, curves.theta, True
     else:

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -90,6 +90,8 @@ class Model(ABC):
     scores: Tensor | None = None
     normalised: ClassVar[bool] = True
     rounding: float = 0.0
+    #: Units whose rows it also knows one by one, if any: a point is then of a known one or new.
+    known: Any = None
 
     @abstractmethod
     def law(self, rows: Inputs) -> Law:
@@ -144,6 +146,11 @@ class Model(ABC):
     def X_train(self) -> Tensor:
         """Features [N, d] of the training rows."""
         return self.rows.X
+
+    @property
+    def learned_from(self) -> tuple[Rows, Tensor]:
+        """All rows that trained it, where some stand for several."""
+        return self.rows, self.y_train
 
 
 class GPModel(Model):

@@ -243,6 +243,7 @@ class SeenModel(WrappedModel):
     """
 
     rounding: float
+    known: KnownInputs
 
     def __init__(
         self,
@@ -305,6 +306,10 @@ class SeenModel(WrappedModel):
     def scores(self) -> Tensor | None:  # type: ignore[override]
         """Held-out scores of the model, for new inputs."""
         return self.model.scores
+
+    @property
+    def learned_from(self) -> tuple[Rows, Tensor]:
+        return Rows(self.X), self.y
 
     @property
     def normalised(self) -> bool:  # type: ignore[override]

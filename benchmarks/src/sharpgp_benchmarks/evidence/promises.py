@@ -20,7 +20,7 @@ from scipy.stats import norm as normal
 from torch import Tensor
 
 from sharpgp._validation import as_numpy
-from sharpgp.calibration.predictors.by_score import ScoredPredictor
+from sharpgp.calibration.predictors.scored import ScoredPredictor
 from sharpgp.calibration.tolerance import tolerance_rank, with_confidence
 from sharpgp.decisions import decide
 from sharpgp.exceptions import InvalidInputError

@@ -145,7 +145,9 @@ class UniformBoundPredictor(LevelPredictor):
         agree("features", self.own.n_features, self.posterior.n_features)
         agree("length of theta", len(self.box.centre), len(self.own.theta_R))
 
-    def _updated(self, X: Rows, y: Tensor, weights: Tensor | None) -> Self:
+    def _updated(
+        self, X: Rows, y: Tensor, weights: Tensor | None, units: Tensor | None = None
+    ) -> Self:
         return self._conditioned(X, y)
 
     def _conditioned(self, X: Rows, y: Tensor) -> Self:

@@ -83,7 +83,9 @@ class MixturePredictor(LevelPredictor):
         scores = torch.linspace(-5.0, 5.0, 101, dtype=torch.float64, device=self.posterior.device)
         return torch.special.ndtr(scores)
 
-    def _updated(self, X: Rows, y: Tensor, weights: Tensor | None) -> Self:
+    def _updated(
+        self, X: Rows, y: Tensor, weights: Tensor | None, units: Tensor | None = None
+    ) -> Self:
         return self._conditioned(X, y)
 
     def _conditioned(self, X: Rows, y: Tensor) -> Self:

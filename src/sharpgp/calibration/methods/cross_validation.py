@@ -8,9 +8,9 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from sharpgp.calibration.predictors.base import Calibrated
-from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.calibration.predictors.covariate_shift import Weights
 from sharpgp.calibration.predictors.known_groups import known_groups
+from sharpgp.calibration.predictors.scored import ScoredPredictor
 from sharpgp.calibration.predictors.seen_or_new import from_left_out
 from sharpgp.calibration.recalibrator import CalibrationPoints, Recalibrator, register
 from sharpgp.data.folds import Split, check_several, row_labels
@@ -53,7 +53,8 @@ class WithoutHoldout(Recalibrator):
         if sample_weight is None:
             return found
         n_points = found.n_train if repeats is None else len(repeats.y)
-        n_scored = len(found.scores) if isinstance(found, ScoredPredictor) else n_points
+        each = found.each_once()
+        n_scored = n_points if each is None or len(each.parts) > 1 else len(each.scores)
         if not callable(sample_weight) and n_scored != n_points:
             raise InvalidInputError(
                 "sample_weight: expected a function of X, as some points are in no test fold, "
@@ -176,8 +177,9 @@ class CrossValidated(WithoutHoldout):
         if groups is None:
             return found
         of_rows = groups[held.rows]
-        of_groups = found.for_groups(of_rows)
-        if self.knows_inputs and isinstance(of_groups, ScoredPredictor):
+        of_groups: Any = found.for_groups(of_rows)
+        if self.knows_inputs and of_groups.counted == "groups":
+            of_groups.trained_groups = groups.unique()
             of_groups.by_group = known_groups(model, groups, pairs, held, of_groups, of_rows)
         return of_groups
 

@@ -12,10 +12,9 @@ from torch import Tensor
 from sharpgp._validation import as_labels, as_target, as_weights, check_choice
 from sharpgp.calibration.methods.cross_validation import split_points
 from sharpgp.calibration.predictors.base import Calibrated
-from sharpgp.calibration.predictors.by_class import ClassPredictor
-from sharpgp.calibration.predictors.by_score import ScoredPredictor
 from sharpgp.calibration.predictors.covariate_shift import Weights
 from sharpgp.calibration.predictors.known_groups import known_groups
+from sharpgp.calibration.predictors.scored import ScoredPredictor
 from sharpgp.calibration.predictors.seen_or_new import from_held_out
 from sharpgp.calibration.recalibrator import CalibrationPoints, Recalibrator, register
 from sharpgp.data.folds import Split, one_per_label, row_labels
@@ -50,7 +49,7 @@ class Exact(Recalibrator):
     by : str, int or callable, optional
         Coverage within each class: a column, by name or position, whose values are the classes, or
         a function of the features (n, d) that returns a number for each row's class.  See
-        :class:`sharpgp.calibration.predictors.by_class.ClassPredictor`.
+        :class:`sharpgp.calibration.predictors.parts.Parts`.
     random_state
         As in every recalibrator; the seed draws parts, and points of groups.
 
@@ -157,13 +156,14 @@ class Exact(Recalibrator):
             return from_held_out(model, without, *data, by=classes)
         found = ScoredPredictor.from_model(model, points.rows, points.y)
         if classes is not None:
-            return ClassPredictor.from_predictor(found, classes)
+            return found.within(classes)
         if points.groups is None:
             return found
-        of_groups = found.for_groups(points.groups)
-        if groups is not None and isinstance(of_groups, ScoredPredictor):
+        of_groups: Any = found.for_groups(points.groups)
+        if groups is not None and of_groups.counted == "groups":
             if pairs is None:
                 pairs = split_points("auto", model.X_train, model.y_train, groups, self.seed)[1]
+            of_groups.trained_groups = groups.unique()
             of_groups.by_group = known_groups(model, groups, pairs, held, of_groups, points.groups)
         return of_groups
 

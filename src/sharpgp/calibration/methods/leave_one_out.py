@@ -3,7 +3,7 @@
 from sharpgp.calibration.cautions import warn_if_overfitted
 from sharpgp.calibration.methods.cross_validation import WithoutHoldout
 from sharpgp.calibration.predictors.base import Calibrated
-from sharpgp.calibration.predictors.by_score import ScoredPredictor
+from sharpgp.calibration.predictors.scored import ScoredPredictor
 from sharpgp.calibration.predictors.seen_or_new import from_left_out
 from sharpgp.calibration.recalibrator import CalibrationPoints, register
 from sharpgp.data.folds import row_labels

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from sharpgp.calibration.predictors.by_score import ScoredPredictor
+from sharpgp.calibration.predictors.scored import ScoredPredictor
 from sharpgp.calibration.recalibrator import PosteriorMethod, register
 from sharpgp.gp.posterior import Posterior
 from sharpgp.models.gaussian.plain_gp import ConstantSpread

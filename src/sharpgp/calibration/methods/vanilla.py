@@ -28,7 +28,9 @@ class GaussianPredictor(LevelPredictor):
         lower, upper = self.quantiles_inside(X, levels)
         return lower, upper
 
-    def _updated(self, X: Rows, y: Tensor, weights: Tensor | None) -> "GaussianPredictor":
+    def _updated(
+        self, X: Rows, y: Tensor, weights: Tensor | None, units: Tensor | None = None
+    ) -> "GaussianPredictor":
         return GaussianPredictor(self.posterior.extended(X, y))
 
     def table_levels(self) -> Tensor:

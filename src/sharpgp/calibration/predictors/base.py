@@ -267,7 +267,12 @@ class Calibrated(ABC):
         )
 
     def updated(
-        self, X: ArrayLike | Rows, y: ArrayLike, *, sample_weight: ArrayLike | None = None
+        self,
+        X: ArrayLike | Rows,
+        y: ArrayLike,
+        *,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
     ) -> "Calibrated":
         """A new predictor that has learned from additional labelled points; this one is unchanged.
 
@@ -282,11 +287,14 @@ class Calibrated(ABC):
             Points that the predictor has not seen.
         sample_weight : array of shape (n,), optional
             Their weights, if the earlier points have weights.
+        groups : array of shape (n,), optional
+            Whole numbers, as in the fit; by default each point is of a new group.
         """
         rows, y, bounds = self._labelled(X, y)
         weights = self._new_weights(rows, sample_weight)
+        units = None if groups is None else torch.as_tensor(groups, device=rows.device).long()
         with torch.no_grad(), self._threads():
-            return self._updated(rows, y, weights)._bounded(bounds)
+            return self._updated(rows, y, weights, units)._bounded(bounds)
 
     def rescored(
         self, X: ArrayLike | Rows, y: ArrayLike, *, keep: int | None = None
@@ -317,6 +325,17 @@ class Calibrated(ABC):
         if self.n_cal is not None and n_groups < len(groups):
             warn_of_dependence(n_groups, len(groups))
         return self
+
+    def each_once(self) -> Any:
+        """The predictor with a single part and every row once; None for methods without scores."""
+        return None
+
+    def at_own_points(self) -> Any:
+        """The predictor at its own calibration points, each by fits that have not seen it."""
+        raise InvalidInputError(
+            "X, y: expected test data, found none; without them, reports need scores of "
+            "points that the model has not seen, as with calibration='cv' or 'exact'"
+        )
 
     def labelled_data(self) -> tuple[Rows, Tensor]:
         """All labelled points that this predictor is based on: training, then calibration."""
@@ -350,7 +369,9 @@ class Calibrated(ABC):
         other.posterior = self.posterior.extended(X, y)
         return other
 
-    def _updated(self, X: Rows, y: Tensor, weights: Tensor | None) -> "Calibrated":
+    def _updated(
+        self, X: Rows, y: Tensor, weights: Tensor | None, units: Tensor | None = None
+    ) -> "Calibrated":
         """See :meth:`updated`, on checked data; ``weights`` [n] if the earlier points have some."""
         return self._rescored(X, y, None)
 

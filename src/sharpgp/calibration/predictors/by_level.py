@@ -11,7 +11,6 @@ from sharpgp._tail import Tail
 from sharpgp.calibration import intervals
 from sharpgp.calibration.cautions import warn_if_unsupported, warn_of_tail
 from sharpgp.calibration.predictors.base import Calibrated
-from sharpgp.calibration.predictors.window import last_of_rows, last_rows
 from sharpgp.calibration.ranks import centred_levels, table_levels
 from sharpgp.calibration.tails import outer_ranks, pooled_tail
 from sharpgp.distribution import PredictiveDistribution
@@ -144,5 +143,6 @@ class HeldOutPredictor(LevelPredictor):
         return True
 
     def _rescored(self, X: Rows, y: Tensor, keep: int | None) -> "HeldOutPredictor":
-        rows = last_of_rows(self.rows_cal, X, keep)
-        return self.calibrated_on(rows, last_rows(self.y_cal, y, keep))
+        newest = slice(None if keep is None else -keep, None)
+        rows = Rows.join(self.rows_cal, X)[newest]
+        return self.calibrated_on(rows, torch.cat([self.y_cal, y])[newest])

@@ -9,13 +9,14 @@ rows left out while the other rows of their group stay.  New groups are predicte
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from sharpgp._stored import Array, agree, stored
-from sharpgp.calibration.predictors.by_class import MIN_ROWS_PER_CLASS, ClassPredictor
-from sharpgp.calibration.predictors.by_score import ScoredPredictor
+from sharpgp.calibration.predictors.parts import MIN_ROWS_PER_CLASS, Parts
+from sharpgp.calibration.predictors.scored import ScoredPredictor
 from sharpgp.data.folds import Split
 from sharpgp.models.bagged import AveragedModel
 from sharpgp.models.gaussian.gaussian_model import GaussianModel
@@ -165,9 +166,9 @@ def known_groups(
     groups: Tensor,
     pairs: Sequence[Split],
     held: HeldOut | None,
-    found: ScoredPredictor,
+    found: Any,
     groups_cal: Tensor,
-) -> ClassPredictor | None:
+) -> ScoredPredictor | None:
     """A predictor for points with the number of their group as the last feature.
 
     None if there are no fits without a group, or too few groups have several rows.
@@ -227,14 +228,21 @@ def known_groups(
     moved, scale = law(others, rest)
     scores = (z[several] - moved) / scale
 
-    known = ScoredPredictor(
+    new_rows = replace(found.rows_cal, unit=torch.full_like(found.y_cal, -1, dtype=torch.long))
+    known_rows = replace(rows[several], unit=of[several])
+    n = len(found.scores)
+    part = torch.cat([torch.zeros_like(found.part), torch.ones_like(of[several])])
+    units = torch.arange(n, device=z.device) if found.units is None else found.units
+    # Each known group counts as one, as each new one does.
+    return ScoredPredictor(
         by_group,
-        replace(rows[several], unit=of[several]),
-        targets[several],
-        scores,
+        Rows.join(new_rows, known_rows),
+        torch.cat([found.y_cal, targets[several]]),
+        torch.cat([found.scores, scores]),
+        units=torch.cat([units, int(units.max()) + 1 + of[several]]),
+        counted="groups",
         in_training=found.in_training,
+        parts=Parts(known=KnownGroups(X.X[:1])),
+        part=part,
+        bands=[found.bands[0], None],
     )
-    of_none = replace(found.rows_cal, unit=torch.full_like(found.y_cal, -1, dtype=torch.long))
-    new = found._with(model=by_group, rows_cal=of_none, held=None)
-    both = [(part, torch.arange(len(part.scores))) for part in (new, known)]
-    return ClassPredictor.seen_or_new(both, KnownGroups(X.X[:1]))

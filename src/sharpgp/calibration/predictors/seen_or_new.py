@@ -12,19 +12,20 @@ whole counts as one.  Intervals at new inputs are the wider of the two, see
 its input.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from sharpgp.calibration.predictors.base import Calibrated
-from sharpgp.calibration.predictors.by_class import MIN_ROWS_PER_CLASS, ClassPredictor
-from sharpgp.calibration.predictors.by_score import ScoredPredictor
+from sharpgp.calibration.predictors.parts import MIN_ROWS_PER_CLASS, Parts, classes_of
+from sharpgp.calibration.predictors.scored import ScoredPredictor
 from sharpgp.data.copies import equal_rows
 from sharpgp.data.folds import one_per_label
 from sharpgp.exceptions import warn
-from sharpgp.models.laws import Law
+from sharpgp.models.laws import Law, joined
 from sharpgp.models.model import HeldOut, Model
 from sharpgp.models.repeats import Repeats, SeenModel
 from sharpgp.rows import Rows
@@ -43,7 +44,7 @@ def from_held_out(
     draw: float | None = None,
     by: Any = None,
     seed: int = 0,
-) -> ClassPredictor:
+) -> ScoredPredictor:
     """The predictor from calibration points ``X`` [C, d], ``y`` [C] that did not train ``model``.
 
     Parameters
@@ -55,7 +56,7 @@ def from_held_out(
     repeats : Repeats
         Training rows, and which calibration points were held out one by one.
     draw, by
-        See :class:`ScoredPredictor` and :class:`ClassPredictor`.
+        See :class:`ScoredPredictor` and :class:`Parts`.
     seed : int
         Draws a row of each input for ranks that cannot weight rows.
     """
@@ -79,14 +80,26 @@ def from_held_out(
         labels = torch.arange(len(rows), device=rows.device)
     if draw is not None:
         rows, labels = _one_of_each_input(rows, labels, seed)
-    of_new = _by_input(labels, drawn[rows])
     of_seen = ((seen if enough else torch.ones_like(seen)) & drawn).nonzero()[:, 0]
-
-    def part(rows: Tensor, **settings: Any) -> ScoredPredictor:
-        return ScoredPredictor(model, X[rows], y[rows], scores[rows], draw=draw, **settings)
-
-    parts = [(part(rows, **of_new), rows), (part(of_seen), of_seen)]
-    return ClassPredictor.seen_or_new(parts, repeats.known, by)
+    # Ranks of single rows beside those of inputs, if enough were held out one by one.
+    several = len(labels.unique()) < len(labels) or not bool(drawn[rows].all())
+    alone = drawn[rows].long() if several else torch.ones_like(rows)
+    if int(drawn[rows].sum()) < MIN_ROWS_PER_CLASS:
+        alone = torch.zeros_like(rows)
+    place, part = torch.cat([rows, of_seen]), _numbers(rows, of_seen)
+    own = (repeats.known.find(X[place]) >= 0).long() == part
+    found = ScoredPredictor(
+        model,
+        *(X[place], y[place], scores[place]),
+        units=torch.cat([labels, int(labels.max()) + 1 + torch.arange(len(of_seen)).to(labels)]),
+        drawn=torch.cat([alone, torch.ones_like(of_seen)]),
+        draw=draw,
+        parts=Parts(known=repeats.known),
+        part=part,
+        row=place,
+        once=(own & (drawn[place] | (part + alone.any() == 0))).long(),
+    )
+    return found if by is None else _within_classes(found, by)
 
 
 def _one_of_each_input(rows: Tensor, labels: Tensor, seed: int) -> tuple[Tensor, Tensor]:
@@ -94,14 +107,29 @@ def _one_of_each_input(rows: Tensor, labels: Tensor, seed: int) -> tuple[Tensor,
     return rows[chosen], torch.arange(len(chosen), device=rows.device)
 
 
-def _by_input(labels: Tensor, drawn: Tensor) -> dict[str, Tensor]:
-    """Settings by which rows count once per input; empty if every row is its own input."""
-    if len(labels.unique()) == len(labels) and bool(drawn.all()):
-        return {}
-    found = {"labels": labels}
-    if int(drawn.sum()) >= MIN_ROWS_PER_CLASS:
-        found["drawn"] = drawn.long()
-    return found
+def _numbers(*places: Tensor) -> Tensor:
+    """Which of several sets of places [n] each belongs to, for all of them in order."""
+    return torch.cat([torch.full_like(some, k) for k, some in enumerate(places)])
+
+
+def _within_classes(found: ScoredPredictor, by: Sequence[int] | Callable[[Any], Any]) -> Any:
+    """New and known inputs, each within classes; where a class has too few points, of all."""
+    X = found.rows_cal
+    parts, own, _ = classes_of(X, by)
+    others = ~torch.stack([*own, torch.zeros(len(X), dtype=torch.bool, device=X.device)]).any(0)
+    masks = []
+    for k, where in enumerate(("new", "known")):
+        side = found.part == k
+        crossed = [side & mask for mask in (*own, others)]
+        few = [int(mask.sum()) < MIN_ROWS_PER_CLASS for mask in crossed]
+        if any(few[:-1]):
+            warn(
+                f"by: {sum(few[:-1])} of {len(own)} classes have fewer "
+                f"than {MIN_ROWS_PER_CLASS} calibration points at {where} inputs; intervals "
+                "there are those of all classes, and may cover less than requested"
+            )
+        masks += [side if small else mask for mask, small in zip(crossed, few, strict=True)]
+    return found.split(replace(parts, known=found.parts.known), masks)
 
 
 def from_left_out(model: Model, held: HeldOut, repeats: Repeats) -> Calibrated:
@@ -130,27 +158,32 @@ def from_left_out(model: Model, held: HeldOut, repeats: Repeats) -> Calibrated:
     every = tested.nonzero()[:, 0]
     rows = single if len(single) >= _MIN_SINGLE_INPUTS else every
 
-    def part(rows: Tensor, scores: Tensor, held: Law, **settings: Any) -> ScoredPredictor:
-        data = model, X[rows], y[rows], scores
-        return ScoredPredictor(*data, in_training=True, held=held, **settings)
-
-    def without(rows: Tensor, **settings: Any) -> ScoredPredictor:
-        """Scores of rows by fits without their input."""
-        return part(rows, scores[rows], law.take(rows), **settings)
-
-    of_new = {} if rows is single else {"labels": labels[rows]}
-    parts = [(without(rows, **of_new), rows)]
+    known: Law
+    of_new = labels if rows is every else torch.arange(len(labels)).to(labels)
     if isinstance(model, SeenModel):
         of, c = labels[several], count[labels[several]]
         others = model.mean[of] + (model.mean[of] - y[several]) / (c - 1)
         known = model.law_of_known(of, others, c - 1)
         z = known.score(model.rounded(y[several], known.location))
-        parts.append((part(several, z, known), several))
+        last, units, drawn = several, several, torch.zeros_like(several)
     else:
         # Too few: the wider of the ranks of new inputs and of all rows.
-        settings = {"labels": labels[every], "drawn": torch.ones_like(every)}
-        parts.append((without(every, **settings), every))
-    return ClassPredictor.seen_or_new(parts, repeats.known, None)
+        known, z = law.take(every), scores[every]
+        last, units, drawn = every, labels[every], torch.ones_like(every)
+    place, part = torch.cat([rows, last]), _numbers(rows, last)
+    once = torch.cat([~torch.isin(rows, last), torch.ones_like(last).bool()])
+    return ScoredPredictor(
+        model,
+        *(X[place], repeats.y[place], torch.cat([scores[rows], z])),
+        units=torch.cat([of_new[rows], int(labels.max()) + len(labels) + 1 + units]),
+        drawn=torch.cat([torch.zeros_like(rows), drawn]),
+        in_training=True,
+        parts=Parts(known=repeats.known),
+        part=part,
+        row=place,
+        once=once.long(),
+        held=joined([law.take(rows), known]),
+    )
 
 
 def _single_rows(model: Model, law: Law, place: Tensor, repeats: Repeats) -> Calibrated:
@@ -171,7 +204,7 @@ def _single_rows(model: Model, law: Law, place: Tensor, repeats: Repeats) -> Cal
     data = model, single[rows], repeats.y[rows], scores
     if groups is not None:
         return ScoredPredictor(*data, in_training=True).for_groups(groups[rows])
-    return ScoredPredictor(*data, in_training=True, labels=labels[rows])
+    return ScoredPredictor(*data, in_training=True, units=labels[rows], counted="inputs")
 
 
 def _warn_of_copies(repeats: Repeats, enough: bool) -> None:
