@@ -132,9 +132,58 @@ def test_a_huge_value_is_a_failure(optuna):
     assert [run.failed for run in study.sampler.loop.record.runs] == [False, True, True, False]
 
 
-def test_one_objective_alone(optuna):
-    study = optuna.create_study(sampler=OptunaSampler(), directions=["minimize"] * 2)
-    with pytest.raises(InvalidInputError, match="study: expected one objective, found 2"):
+def test_constraints_as_of_optunas_samplers(optuna):
+    """Largest x + z where x^2 + z^2 is at most 1.125: 1.5."""
+
+    def pure(trial):
+        return (trial.params["x"] ** 2 + trial.params["z"] ** 2 - 1.125,)
+
+    sampler = OptunaSampler(constraints_func=pure, design=5)
+    study = optuna.create_study(sampler=sampler, direction="maximize")
+    study.optimize(lambda t: t.suggest_float("x", 0, 1) + t.suggest_float("z", 0, 1), n_trials=15)
+    assert [len(trial.system_attrs["constraints"]) for trial in study.trials] == [1] * 15
+    good = [t.value for t in study.trials if t.system_attrs["constraints"][0] <= 0]
+    assert 1.4 < max(good) <= 1.5
+    assert list(sampler.loop.record.quantities) == ["objective 0", "constraint 0"]
+    assert sampler.loop.best().y == pytest.approx(max(good), abs=0.1)
+
+
+def test_two_objectives(optuna):
+    study = optuna.create_study(
+        sampler=OptunaSampler(design=5), directions=["maximize", "minimize"]
+    )
+
+    def traded(trial):
+        x, z = trial.suggest_float("x", 0, 1), trial.suggest_float("z", 0, 1)
+        return x - z, x * x + z
+
+    study.optimize(traded, n_trials=14)
+    assert len(study.best_trials) >= 5
+    assert len(study.sampler.loop.front()) >= 5
+
+
+def test_noise_of_each_trial(optuna):
+    study = optuna.create_study(sampler=OptunaSampler(design=3))
+
+    def noisy(trial):
+        trial.set_user_attr("noise", 0.04)
+        return trial.suggest_float("x", 0, 1)
+
+    study.optimize(noisy, n_trials=5)
+    assert [run.noise for run in study.sampler.loop.record.runs] == [0.04] * 4
+    assert study.sampler.loop.record.knows_noise
+
+
+def test_inputs_that_must_not_meet(optuna):
+    sampler = OptunaSampler(design=3, constraints=["x + z <= 1"])
+    study = optuna.create_study(sampler=sampler, direction="maximize")
+    study.optimize(lambda t: t.suggest_float("x", 0, 1) + t.suggest_float("z", 0, 1), n_trials=8)
+    assert all(sum(t.params.values()) <= 1 + 1e-6 for t in study.trials[1:])
+
+
+def test_three_objectives_at_most(optuna):
+    study = optuna.create_study(sampler=OptunaSampler(), directions=["minimize"] * 4)
+    with pytest.raises(InvalidInputError, match="study: expected one to three objectives, found 4"):
         study.ask()
     with pytest.raises(InvalidInputError, match="acquisition"):
         OptunaSampler(acquisition="ei")

@@ -1,8 +1,11 @@
 """The optimiser as a sampler of Optuna."""
 
+import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from sharpgp._extras import need
 from sharpgp.bo.optimiser import Optimiser
@@ -15,6 +18,8 @@ if TYPE_CHECKING:
     from optuna.study import Study
     from optuna.trial import FrozenTrial
 
+#: Where Optuna keeps what constraints give; best_trial and the plots look there.
+CONSTRAINTS = "constraints"
 # Optuna may ask from several threads, and what is told has to be told once.
 _one_at_a_time = threading.Lock()
 
@@ -24,13 +29,18 @@ class OptunaSampler:
 
     Failed trials are told as failures, those that run are pending, pruned ones are left out.  The
     parameters that all trials share are suggested jointly; those of the first trial, and those that
-    only some trials have, are drawn at random.  One objective.  Needs the extra ``optuna``.
+    only some trials have, are drawn at random.  One to three objectives.  A trial that sets the
+    user attribute ``noise`` has a result with noise of that variance, or of these variances, one
+    for each objective.  Needs the extra ``optuna``.
 
     Parameters
     ----------
     seed : int
+    constraints_func : callable, optional
+        As of Optuna's samplers: from a finished trial to numbers, none of which is to be above 0.
+        They have calibrated laws of their own (``limits`` of :class:`~sharpgp.bo.Optimiser`).
     **settings
-        Those of :class:`~sharpgp.bo.Optimiser`: ``acquisition``, ``design`` and so on.
+        Those of :class:`~sharpgp.bo.Optimiser`: ``constraints``, ``design`` and so on.
 
     Examples
     --------
@@ -41,12 +51,20 @@ class OptunaSampler:
         study.optimize(objective, n_trials=200, callbacks=[sampler.stop(amount=0.01)])
     """
 
-    def __init__(self, *, seed: int = 0, **settings: Any) -> None:
+    def __init__(
+        self,
+        *,
+        seed: int = 0,
+        constraints_func: "Callable[[FrozenTrial], Sequence[float]] | None" = None,
+        **settings: Any,
+    ) -> None:
         need("optuna", "optuna")
         from optuna.samplers import RandomSampler
 
         self.settings = {"random_state": int(seed), **settings}
-        Optimiser({"x": (0, 1)}, **self.settings)  # says at once what is wrong with them
+        checked = {key: one for key, one in self.settings.items() if key != "constraints"}
+        Optimiser({"x": (0, 1)}, **checked)  # says at once what is wrong with them
+        self.constraints_func = constraints_func
         self.loop: Optimiser | None = None
         self._independent = RandomSampler(seed=seed)
         self._space: dict[str, Any] = {}
@@ -85,14 +103,22 @@ class OptunaSampler:
             return {}
         with _one_at_a_time:
             if self.loop is None or search_space != self._space:
-                maximize = study.directions[0].name == "MAXIMIZE"
                 inputs = {name: input_of(one) for name, one in search_space.items()}
-                self.loop = Optimiser(inputs, maximize=maximize, **self.settings)
+                self.loop = Optimiser(inputs, **self._goals(study), **self.settings)
                 self._space, self._told, self._asked = dict(search_space), set(), {}
             self._tell(self.loop, study, but=trial.number)
             point: Any = self.loop.ask()
             self._asked[trial.number] = point
         return {name: snap(point[name], one) for name, one in search_space.items()}
+
+    def _goals(self, study: "Study") -> dict[str, Any]:
+        """Objectives and limits; what constraints give is known from the trials that have it."""
+        ways = ["max" if one.name == "MAXIMIZE" else "min" for one in study.directions]
+        trials = study.get_trials(deepcopy=False)
+        count = max((len(trial.system_attrs.get(CONSTRAINTS, ())) for trial in trials), default=0)
+        limits = [f"constraint {k} <= 0" for k in range(count)]
+        objectives = {f"objective {k}": way for k, way in enumerate(ways)}
+        return {"objectives": objectives, "limits": limits}
 
     def sample_independent(
         self, study: "Study", trial: "FrozenTrial", name: str, distribution: "BaseDistribution"
@@ -101,15 +127,22 @@ class OptunaSampler:
         return self._independent.sample_independent(study, trial, name, distribution)
 
     def before_trial(self, study: "Study", trial: "FrozenTrial") -> None:
-        """Refuse several objectives."""
-        if len(study.directions) != 1:
+        """Refuse more than three objectives."""
+        if len(study.directions) > 3:
             raise InvalidInputError(
-                f"study: expected one objective, found {len(study.directions)}; "
-                "see sharpgp.bo.as_botorch for several"
+                f"study: expected one to three objectives, found {len(study.directions)}"
             )
 
-    def after_trial(self, *_: object) -> None:
-        """Nothing to do: results are told before the next question."""
+    def after_trial(
+        self, study: "Study", trial: "FrozenTrial", state: Any, values: "Sequence[float] | None"
+    ) -> None:
+        """Keep what constraints give, where Optuna looks for it; results are told when asked."""
+        if self.constraints_func is None or state.name not in ("COMPLETE", "PRUNED"):
+            return
+        found = tuple(float(one) for one in self.constraints_func(trial))
+        if any(math.isnan(one) for one in found):
+            raise InvalidInputError(f"constraints_func: expected numbers, found {found}")
+        study._storage.set_trial_system_attr(trial._trial_id, CONSTRAINTS, found)
 
     def reseed_rng(self) -> None:
         """Other random numbers for parameters that are not shared."""
@@ -130,9 +163,15 @@ class OptunaSampler:
             if running:
                 pending.append(coded)
             elif other.state.name in ("COMPLETE", "FAIL"):
-                value = other.value if other.state.name == "COMPLETE" else None
+                values = other.values if other.state.name == "COMPLETE" else None
+                found = [*values, *other.system_attrs.get(CONSTRAINTS, ())] if values else []
                 # A trial cannot be told again: a value that stands for a failure is one.
-                loop.tell(other.params, None if value is None or abs(value) > LARGEST else value)
+                found = [None if abs(one) > LARGEST else one for one in found]
+                names = list(loop.record.quantities)
+                known = dict(zip(names, found, strict=False)) if found else None
+                noise = other.user_attrs.get("noise")
+                given = dict(zip(names, np.atleast_1d(noise).tolist(), strict=False))
+                loop.tell(other.params, known, noise=given if noise is not None else None)
                 self._told.add(other.number)
         loop.record.pending = pending
 
