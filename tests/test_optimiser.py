@@ -350,6 +350,17 @@ def test_probability_of_a_gain_over_known_draws():
         assert probability_of_gain(draws, 1.5, runs) == pytest.approx(expected, abs=0.01)
 
 
+def test_points_that_are_alike_are_not_counted_twice():
+    """Twins gain in the same draws: of two runs one is better spent on the other candidate."""
+    draws = torch.zeros(10, 4, dtype=torch.float64)
+    draws[:6, 1:3] = 1.0
+    draws[6:9, 3] = 1.0
+    assert [probability_of_gain(draws, 0.5, runs) for runs in (1, 2, 5)] == pytest.approx(
+        [0.6, 0.9, 0.9]
+    )
+    assert probability_of_gain(draws[:, :1], 0.0, 5) == 0.0
+
+
 def test_remaining_is_calibrated_where_the_model_is_right():
     """Functions drawn from a GP, on a grid: what is left to gain is gained as often as is said."""
     grid = np.linspace(0, 1, 30)[:, None]

@@ -81,6 +81,13 @@ def test_the_best_point_that_meets_a_limit():
     assert "limits: impurity <= 1.125" in repr(loop)
 
 
+def test_limits_are_judged_by_results_where_there_are_some():
+    """Two runs have no model; the way to unit coordinates and back rounds."""
+    loop = Optimiser({"x": (20, 83.7)}, limits=["c <= 1"])
+    loop.tell([{"x": 31.37}, {"x": 47.11}, {"x": 59.3}], [[1.0, 0.5], [2.0, 3.0], [None, None]])
+    assert loop.best().x == {"x": 31.37}
+
+
 def test_a_limit_on_the_objective_itself_and_from_below():
     loop = Optimiser([(0, 1)], objectives={"y": "max"}, limits=["y <= 0.6", "0.2 <= y"], design=4)
     for _ in range(10):

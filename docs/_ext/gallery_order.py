@@ -4,6 +4,7 @@ ORDER = (
     "plot_toy", "plot_calibration_sheet", "plot_frames", "plot_existing_model", "plot_search",
     "plot_by_class", "plot_counts", "plot_known_noise", "plot_region", "plot_drift", "plot_change",
     "plot_optimiser",
+    "plot_laboratory",
 )  # fmt: skip
 
 

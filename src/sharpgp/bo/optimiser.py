@@ -662,18 +662,22 @@ class Optimiser:
 
     def _met(self, Z: Tensor) -> Tensor:
         """Whether each point [n, d] meets the limits, by its results or, without any, the model."""
-        record, met = self.record, torch.ones(len(Z), dtype=torch.bool)
-        points = [tuple(x) for x in record.space.from_unit(Z).tolist()]
+        met = torch.ones(len(Z), dtype=torch.bool)
+
+        def keys(Z: Tensor) -> list[tuple[float, ...]]:
+            """Points to nine digits: the way to unit coordinates and back rounds."""
+            return list(map(tuple, (1e9 * Z).round().tolist()))
+
         for limit in self._limits:
-            one = record.quantities[limit.name]
+            one = self.record.quantities[limit.name]
             means = one.averages()
-            model = None
-            if len(one.succeeded) >= MIN_RUNS:
+            known = dict(zip(keys(one.unit(list(means))), means.values(), strict=True))
+            values = [known.get(key, math.nan) for key in keys(Z)]
+            if any(map(math.isnan, values)) and len(one.succeeded) >= MIN_RUNS:
                 quantity = Quantity(one)
                 model = quantity.results(quantity.means(Z)).tolist()
-            for i, x in enumerate(points):
-                value = means.get(x, model[i] if model else math.nan)
-                met[i] &= limit.low <= value <= limit.high
+                values = [m if math.isnan(v) else v for v, m in zip(values, model, strict=True)]
+            met &= torch.tensor([limit.low <= value <= limit.high for value in values]).bool()
         return met
 
     def _averages(self) -> dict[tuple[float, ...], list[float]]:

@@ -184,8 +184,12 @@ def probability_of_gain(draws: Tensor, amount: float, runs: int) -> float:
 
     ``P(max_(i <= runs) f(x_i) > f(x_0) + amount)`` over joint ``draws`` [n, T + 1] of the function:
     at the best point ``x_0`` that was run, and at candidates all over the space and around the best
-    points, of which ``x_1, x_2, ...`` are those likeliest to gain so much.
+    points, of which each of ``x_1, x_2, ...`` is the likeliest to gain so much where those before
+    it do not: as a search learns from what it runs, those likeliest by themselves are too alike.
     """
-    gains = draws[:, 1:] - draws[:, :1] > amount
-    tried = gains.sum(0).topk(min(runs, gains.shape[1])).indices
-    return float(gains[:, tried].any(1).double().mean())
+    gains = (draws[:, 1:] - draws[:, :1] > amount).double()
+    for _ in range(runs):
+        if not gains.numel() or not bool((every := gains.sum(0)).any()):
+            break
+        gains = gains[gains[:, int(every.argmax())] == 0]
+    return 1.0 - len(gains) / len(draws)
