@@ -21,7 +21,8 @@ def warn_if_misaligned(X: Any, y: Any) -> None:
     >>> import pandas as pd
     >>> warn_if_misaligned(pd.DataFrame({"a": [1, 2]}), pd.Series([3, 4]))
     """
-    ours, theirs = getattr(X, "index", None), getattr(y, "index", None)
+    ours: Any = getattr(X, "index", None)
+    theirs: Any = getattr(y, "index", None)
     if not all(hasattr(one, "equals") for one in (ours, theirs)) or ours.equals(theirs):
         return
     if len(ours) == len(theirs) and set(ours) == set(theirs):

@@ -12,7 +12,7 @@ from torch import Tensor
 from sharpgp._ranks import points_needed
 from sharpgp._stored import Array, Codec, Maybe, Several, add_codec, agree, require, stored
 from sharpgp._tail import Tail
-from sharpgp._validation import as_weights
+from sharpgp._validation import as_numpy, as_weights
 from sharpgp.calibration import intervals
 from sharpgp.calibration.cautions import (
     warn_if_few_groups,
