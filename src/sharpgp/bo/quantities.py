@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from botorch.acquisition import AcquisitionFunction
+from botorch.acquisition.multi_objective import logei
 from botorch.acquisition.multi_objective.logei import qLogExpectedHypervolumeImprovement
 from botorch.models.model import Model
 from botorch.posteriors.posterior import Posterior
@@ -253,6 +254,8 @@ def hypervolume_improvement(
         one = model.quantities[k]
         target = one.surrogate.inward(torch.tensor([value], dtype=torch.float64))
         reference[k] = one.surrogate.gp.y_units.forward(target)[0]
+    # BoTorch would compile a kernel here, and wait for ever for the lock of a process that was killed.
+    logei._load_attempted = True
     return qLogExpectedHypervolumeImprovement(
         model,
         ref_point=reference,
