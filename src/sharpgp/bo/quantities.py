@@ -254,7 +254,7 @@ def hypervolume_improvement(
         one = model.quantities[k]
         target = one.surrogate.inward(torch.tensor([value], dtype=torch.float64))
         reference[k] = one.surrogate.gp.y_units.forward(target)[0]
-    # BoTorch would compile a kernel here, and wait for ever for the lock of a process that was killed.
+    # BoTorch would compile a kernel, and wait for ever for the lock of a process that was killed.
     logei._load_attempted = True
     return qLogExpectedHypervolumeImprovement(
         model,
