@@ -566,9 +566,9 @@ def test_settings_of_a_method_are_refused_before_anything_is_learned(method, mes
 
 
 def test_a_handful_of_rows_is_warned_of():
-    with pytest.warns(CalibrationWarning, match="cv: 7 rows are too few to refit"):
+    with pytest.warns(CalibrationWarning, match="cv: 7 rows are too few"):
         model(calibration="cv").fit(X[:7], Y[:7])
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        model(calibration="cv").fit(X[:8], Y[:8])
+        model(calibration="cv").fit(X[:12], Y[:12])
     assert not [one for one in seen if "too few" in str(one.message)]

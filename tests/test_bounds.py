@@ -305,7 +305,7 @@ def test_bounds_stay_through_updates_files_streams_and_groups(tmp_path):
     model.save(tmp_path / "model.sgp")
     again = SharpGPRegressor.load(tmp_path / "model.sgp")
     assert again.y_bounds == (0, None)
-    model.update(*counts(20, seed=3))
+    model.update(*counts(20, seed=3), groups=100 + np.arange(20) // 2)
     stream = Online(again, window=20).observe(*counts(4, seed=4))
     stream.alpha = -1.0
     answers = [

@@ -241,6 +241,8 @@ OPEN = {
     "SharpGPRegressor.decide: actions",
     "Optimiser.remaining: fixed",
     "Optimiser.ask: fixed",
+    "OptunaSampler.after_trial: state",
+    "ScoredPredictor.within: by",
 }
 
 
