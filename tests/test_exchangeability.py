@@ -174,8 +174,7 @@ def test_the_report_counts_gaps():
     settings = {"base": "rbf", "calibration": "kuleshov18", "random_state": 0}
     fitted = SharpGPRegressor(**settings).fit(frame[:80], y[:80])
     page = render_report(diagnose(fitted, frame[80:], y[80:]))
-    assert "20 values are missing, in 20 of 80 test points." in page
-    assert "by what is missing: complete" in page
+    assert "20 values are missing, in 20 of 80 test points; see coverage by gaps" in page
 
 
 def test_rounding_moves_no_feature():

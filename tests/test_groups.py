@@ -105,7 +105,7 @@ def test_refits_do_not_see_a_replicate_of_what_they_score(replicated, monkeypatc
     assert found.n_cal == 48
     assert [len(X) for X in seen] == [36] * 4
     for X in seen:
-        assert (equal_rows(X).bincount() == 2).all()
+        assert (equal_rows(X.X).bincount() == 2).all()
 
 
 def test_the_judges_of_a_spread_do_not_see_replicates(replicated, monkeypatch):
@@ -185,7 +185,7 @@ def test_groups_by_name_stay_together_in_refits_of_cv_and_its_mean(monkeypatch):
     for rows, groups in seen:
         assert len(groups) == len(rows)
         # All four rows of a group, which share three features (up to a change of units).
-        features = equal_rows(rows[:, :3].round(decimals=9))
+        features = equal_rows(rows.X[:, :3].round(decimals=9))
         assert (features.bincount() == 4).all()
         assert len(np.unique(np.c_[features, groups], axis=0)) == len(features.unique())
 
@@ -253,7 +253,7 @@ def asked(monkeypatch):
     real = Recalibrator.fit
 
     def spy(self, posterior, X_cal, y_cal, *, sample_weight=None, **groups):
-        seen.append((np.asarray(X_cal), np.asarray(sample_weight)))
+        seen.append((np.asarray(X_cal.X), np.asarray(sample_weight)))
         return real(self, posterior, X_cal, y_cal, sample_weight=sample_weight, **groups)
 
     monkeypatch.setattr(Recalibrator, "fit", spy)

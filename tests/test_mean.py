@@ -235,11 +235,11 @@ class Unsure(Recording):
 
 
 BAD = {
-    "name": ("ridge", "a scikit-learn regressor or a list of these, found 'ridge'"),
+    "name": ("ridge", r"found 'ridge'; pass the regressor, such as base=Ridge\(\)"),
     "auto in a list": (["auto", "rbf"], "expected 'auto' alone, found it in a list"),
     "classifier": (RidgeClassifier(), "expected a regressor, found the classifier RidgeClassifier"),
     "classifier in a list": (["rbf", make_pipeline(RidgeClassifier())], "classifier Pipeline"),
-    "class": (Ridge, "found <class 'sklearn.*Ridge'>"),
+    "class": (Ridge, r"found the class Ridge; use Ridge\(\)"),
     "transformer": (StandardScaler(), "found StandardScaler"),
     "shape": (Broken(), r"expected 120 finite predictions, one per row, found shape \(120, 2\)"),
     "nan": (Unsure(), "expected 120 finite predictions, one per row, found NaN or inf"),
