@@ -12,7 +12,7 @@ from sharpgp.calibration import known_methods
 from sharpgp.cli import options
 from sharpgp.cli.models import fit
 from sharpgp.exceptions import InvalidInputError
-from sharpgp.gp.kernels.by_name import CLASSES
+from sharpgp.gp.kernels.sums import CLASSES
 from sharpgp.models.bases import POOLS
 from sharpgp.models.registry import known_bases
 from sharpgp.tabular.files import MAX_ROWS_FITTED

@@ -102,6 +102,10 @@ def test_an_interrupted_computation_leaves_no_line_and_no_thread(at_once):
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert screen(out.getvalue())[0] == ""
+    for _ in range(100):  # the thread ends at its next turn
+        if threading.active_count() == before:
+            break
+        threading.Event().wait(0.05)
     assert threading.active_count() == before
 
 

@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from sharpgp.calibration.predictors.held_out_view import HeldOutView
 from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
@@ -14,6 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 from helpers import wavy
 from sharpgp import CalibrationWarning, CrossValidated, Online, SharpGPRegressor
+from sharpgp.calibration.predictors.scored import HeldOutPredictor
 from sharpgp.diagnostics import diagnose
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp import train
@@ -267,7 +267,7 @@ def test_the_report_of_a_weighted_fit_is_of_the_weighted_population():
     model = SharpGPRegressor(base="rbf", calibration="loo", random_state=0)
     model.fit(X, Y, sample_weight=WEIGHTS)
     report = model.calibration_report(coverage=0.8)
-    view = HeldOutView(model.calibrated_)
+    view = HeldOutPredictor(model.calibrated_)
     ends = view.predict_interval(view.X_cal, 0.8).numpy()
     y, w = view.y_cal.numpy(), model.calibrated_.weights.numpy()
     inside = (ends[:, 0] <= y) & (y <= ends[:, 1])
