@@ -119,6 +119,7 @@ def test_memory_is_bounded_and_goes_with_its_model(monkeypatch: pytest.MonkeyPat
     for shift in (0.0, 1.0, 2.0, 1.0, 0.0):  # two of them stay
         law_of(model, rows + shift)
     assert model.times == 4
+    gc.collect()  # models of other tests
     held = len(law_memory._memory)
     del model
     gc.collect()
