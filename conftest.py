@@ -33,9 +33,8 @@ if (
 collect_ignore = ["tests/stress"]  # run by `make stress`
 
 #: Methods that take a second and more wherever they are one of many: those that sample
-#: hyperparameters, a network, one whose every answer compares fits to parts, and one that searches
-#: on each of several parts.
-SLOW_METHODS = {"fully_bayesian", "capone22", "kuleshov22", "cv+", "paper_exact"}
+#: hyperparameters, a network, and one whose every answer compares fits to parts.
+SLOW_METHODS = {"fully_bayesian", "capone22", "kuleshov22", "cv+"}
 SAMPLERS = Path(__file__).parent / "benchmarks" / "src" / "sharpgp_benchmarks" / "methods"
 
 

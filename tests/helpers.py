@@ -24,7 +24,6 @@ from sharpgp.rows import Inputs, Rows
 #: runs with its defaults.
 SETTINGS: dict[str, dict[str, Any]] = {
     "paper": {"levels": 7},
-    "paper_exact": {"levels": 7},
     "kuleshov22": {"epochs": 30},
     "fully_bayesian": {"warmup": 15, "samples": 15, "max_tree_depth": 4},
     "capone22": {"warmup": 15, "samples": 15, "max_tree_depth": 4},

@@ -400,7 +400,7 @@ MODELS = {
     ),
 }
 #: Methods that cannot work on a model, by what they need of it.
-NEED_DATA = {"cv", "cv+", "exact", "loo", "paper_exact"}
+NEED_DATA = {"cv", "cv+", "exact", "loo"}
 NEED_A_NAMED_KERNEL = {"fully_bayesian", "capone22"}
 
 

@@ -34,7 +34,8 @@ WRONG = {
         "odd.csv: column 'x': expected numbers, found 'n.a.?' in row 3; correct it, call it "
         "--missing 'n.a.?'",
     ),
-    "calibration": ([*FIT, "--calibration", "paper_exat"], "did you mean paper_exact?"),
+    "calibration": ([*FIT, "--calibration", "papper"], "did you mean paper?"),
+    "a method that is gone": ([*FIT, "--calibration", "paper_exact"], "it was removed; take exact"),
     "base": ([*FIT, "--base", "rbf,mattern32"], "did you mean matern32?"),
     "effort": ([*FIT, "--effort", "most"], "--effort: expected one of low, auto, high"),
     "approximation": ([*FIT, "--approximation", "sparse:0"], "--approximation: expected auto"),

@@ -37,7 +37,7 @@ METHODS = marked(known_methods(), slow=SLOW)
 USE_CALIBRATION = [name for name in known_methods() if name not in IGNORE_CALIBRATION]
 ALL_CALIBRATED = marked(USE_CALIBRATION, slow=SLOW)
 SOME_CALIBRATED = marked(
-    USE_CALIBRATION, slow={*SLOW, "kuleshov22", "marx22", "paper_exact", "vovk20"}
+    USE_CALIBRATION, slow={*SLOW, "kuleshov22", "marx22", "vovk20"}
 )
 #: Methods that sample the GP's hyperparameters, and its mean with them.
 OWN_MEAN = ("fully_bayesian", "capone22")
@@ -48,11 +48,11 @@ RETRAINING = ("cv", "loo", "cv+")
 #: What other rounding may move answers by, in predictive standard deviations: a search stops a
 #: step earlier or later, a sampler goes another way.
 MOVES = dict.fromkeys(
-    ("paper", "paper_exact", "exact", "cv", "loo", "cv+", "kuleshov22"), same_optimum(60)
+    ("paper", "exact", "cv", "loo", "cv+", "kuleshov22"), same_optimum(60)
 )
 MOVES |= dict.fromkeys(OWN_MEAN, 0.5)
 #: Quantiles are calibration scores at whole ranks ``j/(C+1)``, whatever the data.
-RANKED = ("kuleshov18", "marx22", "vovk20", "exact", "paper_exact")
+RANKED = ("kuleshov18", "marx22", "vovk20", "exact")
 #: Methods that cover less than they say, because ``theta`` or the network is fitted to the very
 #: points that calibrate it; by how much at most with 39 of them and a GP that is right (measured
 #: at 80 %: 0.01 and 0.03; more with more hyperparameters and a GP that is wrong).

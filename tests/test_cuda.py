@@ -38,7 +38,6 @@ CLOSE = 1e-6
 #: much of the predictive standard deviation a fit on the GPU may differ.
 SEARCHING = {
     "paper": 0.05,
-    "paper_exact": 0.05,
     "exact": 0.05,
     "cv": 0.1,
     "loo": 0.05,

@@ -290,7 +290,7 @@ def test_untied_features_are_trained_as_before():
     "calibration",
     marked(
         [name for name in known_methods() if name != "fully_bayesian"],
-        slow={"cv", "cv+", "kuleshov22", "loo", "paper", "paper_exact"},
+        slow={"cv", "cv+", "kuleshov22", "loo", "paper"},
     ),
 )
 def test_every_method_takes_a_frame_with_gaps(calibration, tmp_path):

@@ -33,7 +33,7 @@ SETTINGS = {
 }
 RECALIBRATORS = (
     *("Sharp", "Exact", "CrossValidated", "Vanilla", "Kuleshov18", "Vovk20", "Marx22"),
-    *("LeaveOneOut", "CVPlus", "SharpExact"),
+    *("LeaveOneOut", "CVPlus"),
 )
 COMMANDS = {
     "demo": [],
@@ -132,7 +132,7 @@ def test_recalibrators_share_one_interface(name):
     settings = inspect.signature(method.__init__).parameters
     assert all(p.kind is p.KEYWORD_ONLY for key, p in settings.items() if key != "self")
     assert "random_state" in settings
-    assert ("levels" in settings) == (name in ("Sharp", "SharpExact"))
+    assert ("levels" in settings) == (name == "Sharp")
 
 
 def test_the_bound_is_the_quantile(model):

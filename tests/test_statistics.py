@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sharpgp.CalibrationWarning")
 
 C, POINTS = 39, 400
 #: Methods that need a GP of our own, or seconds per fit.
-NEED_A_GP = ("cv", "exact", "paper_exact", "fully_bayesian", "capone22")
+NEED_A_GP = ("cv", "exact", "fully_bayesian", "capone22")
 #: Their scores are fitted on the points that calibrate them; measured shortfall at 80 % and below.
 SHORTFALL = {"paper": 0.03, "kuleshov22": 0.06}
 

@@ -45,7 +45,7 @@ REFUSED = {
     "noise": dict.fromkeys(("fully_bayesian", "capone22"), "choose another calibration"),
     "replicates": dict.fromkeys(("fully_bayesian", "capone22"), "choose another calibration"),
     "weights": dict.fromkeys(
-        ("cv+", "kuleshov22", "paper", "paper_exact", "vanilla", "fully_bayesian", "capone22"),
+        ("cv+", "kuleshov22", "paper", "vanilla", "fully_bayesian", "capone22"),
         "use calibration='exact'",
     )
     | {"vovk20": "expected a method that ranks scores"},

@@ -27,7 +27,7 @@ def results(
         "marx22": (1.5, 0.95, 0.003),
         "kuleshov22": (0.9, 0.85, 0.006),
         "vanilla": (1.3, 0.9, 0.004),
-        "paper_exact": (1.35, 0.95, 0.003),
+        "exact": (1.35, 0.95, 0.003),
     }
     found = []
     for seed in range(repeats):
@@ -121,7 +121,7 @@ def test_the_page_has_claims_tables_and_what_is_missing(tmp_path):
 
 def test_a_page_from_a_summary_is_that_of_the_results(tmp_path, monkeypatch):
     monkeypatch.setattr(paper_page, "_figures", lambda *_: ([], ""))
-    one = Task("regression", "boston", "exact", 0, {"base": "trained"})
+    one = Task("regression", "boston", "cv", 0, {"base": "trained"})
     store = Store(tmp_path / "run").prepare()
     for result in [*results(), Result(one, "ok", {"width_95": 1.5}, SIZES)]:
         store.write(result)

@@ -371,8 +371,8 @@ def _codec(name: str) -> Codec:
         loadable_entry_points(METHODS)
     if name not in _BY_NAME:
         raise SavedModelError(
-            f"expected a known class, found {name!r}; a method of another package, such as "
-            f"those of {LABORATORY}, needs that package"
+            f"expected a known class, found {name!r}; a method of another package, such as those "
+            f"of {LABORATORY}, needs that package, a removed one the version that wrote the file"
         )
     return _BY_NAME[name]
 

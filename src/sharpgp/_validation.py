@@ -243,8 +243,14 @@ def check_choice(value: Any, name: str, known: Iterable[str]) -> None:
         )
 
 
+# Names that were taken away, and what to take instead.
+_REMOVED = {"paper_exact": "exact"}
+
+
 def nearest(value: Any, known: Iterable[str]) -> str:
-    """End of a message about an unknown name: the closest known one, if any is close."""
+    """End of a message about an unknown name: what replaced it, or the closest known one."""
+    if isinstance(value, str) and value in _REMOVED:
+        return f"; it was removed; take {_REMOVED[value]}"
     close = get_close_matches(value, list(known), n=1) if isinstance(value, str) else []
     return f"; did you mean {close[0]}?" if close else ""
 

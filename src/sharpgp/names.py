@@ -12,7 +12,7 @@ BaseName = Literal[
 ]  # fmt: skip
 #: What ``calibration=`` takes by name.
 CalibrationName = Literal[
-    "auto", "cv", "loo", "cv+", "exact", "paper", "paper_exact", "kuleshov18", "vovk20", "marx22",
+    "auto", "cv", "loo", "cv+", "exact", "paper", "kuleshov18", "vovk20", "marx22",
     "kuleshov22", "fully_bayesian", "capone22", "vanilla",
 ]  # fmt: skip
 ApproximationName = Literal["auto", "exact", "sparse", "neighbours"]

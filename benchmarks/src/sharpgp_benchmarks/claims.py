@@ -237,7 +237,7 @@ def _guarantee(tables: Tables) -> tuple[str, str]:
             continue
         for method, row in block.cells.items():
             name, cell = method.split()[0], row.get("coverage_95")
-            if name not in ("paper", "paper_exact", "exact", "kuleshov18") or cell is None:
+            if name not in ("paper", "exact", "kuleshov18") or cell is None:
                 continue
             if name == "paper":  # each of two levels within 1 / (C + 1)
                 least = 0.95 - 2.0 / (int(size[1]) + 1) - 2.0 * _error(cell)

@@ -40,7 +40,7 @@ WIDTHS = (
     ("RK", "kuleshov18", False, True),
     ("paper", "paper", False, True),
     ("its 95 % levels alone, thorough search", "paper", True, False),
-    ("paper_exact", "paper_exact", False, False),
+    ("exact", "exact", False, False),
 )
 _STYLE = """
 body { margin: 0 auto; max-width: 76rem; padding: 1rem 1.25rem 3rem; color: #1b2530;

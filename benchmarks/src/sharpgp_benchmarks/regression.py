@@ -36,7 +36,7 @@ SMALL = ("boston", "yacht", "mpg", "wine", "concrete")
 #: Methods in the order of the paper's table, then those beyond it.
 ORDER = (
     "paper", "kuleshov18", "vovk20", "marx22", "kuleshov22", "vanilla",
-    "exact", "paper_exact", "cv", "fully_bayesian", "capone22",
+    "exact", "cv", "fully_bayesian", "capone22",
 )  # fmt: skip
 #: Methods that take minutes and run on request only.
 SLOW = ("fully_bayesian", "capone22")

@@ -20,7 +20,7 @@ METHODS = {
     "vanilla": "B",
 }
 _BEYOND = (
-    "exact", "paper_exact", "cv", "fully_bayesian", "capone22",
+    "exact", "cv", "fully_bayesian", "capone22",
     "calibrated", "calibrated_1", "recalibrated", "ucb", "ucb_retrained", "logei", "random",
 )  # fmt: skip
 #: Methods that do not keep the base model that they are given.

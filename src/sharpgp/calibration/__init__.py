@@ -12,7 +12,6 @@ from sharpgp.calibration.methods import (
     LeaveOneOut,
     Marx22,
     Sharp,
-    SharpExact,
     Vanilla,
     Vovk20,
 )
@@ -38,7 +37,6 @@ __all__ = [
     "Recalibrator",
     "ScoredPredictor",
     "Sharp",
-    "SharpExact",
     "Vanilla",
     "Vovk20",
     "calibrate",

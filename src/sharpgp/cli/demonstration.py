@@ -34,7 +34,6 @@ _ORDER = (
     "vovk20",
     "marx22",
     "paper",
-    "paper_exact",
     "exact",
     "cv+",
     "cv",

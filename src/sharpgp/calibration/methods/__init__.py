@@ -11,7 +11,6 @@ name                location and spread                  scores that give ``beta
 ``vovk20``          the GP's                             held out, randomised
 ``marx22``          the GP's mean, constant              held out
 ``paper``           the GP's mean, a sigma per level     held out, and they choose sigma
-``paper_exact``     the same, from training points       held out
 ``vanilla``         the GP's                             none
 ==================  ===================================  ================================
 
@@ -26,6 +25,5 @@ from sharpgp.calibration.methods.kuleshov18 import Kuleshov18 as Kuleshov18
 from sharpgp.calibration.methods.leave_one_out import LeaveOneOut as LeaveOneOut
 from sharpgp.calibration.methods.marx22 import Marx22 as Marx22
 from sharpgp.calibration.methods.sharp import Sharp as Sharp
-from sharpgp.calibration.methods.sharp import SharpExact as SharpExact
 from sharpgp.calibration.methods.vanilla import Vanilla as Vanilla
 from sharpgp.calibration.methods.vovk20 import Vovk20 as Vovk20

@@ -1,4 +1,3 @@
 """The paper's method: objective, search, path, curves and the predictor that follows them."""
 
 from sharpgp.calibration.methods.sharp.method import Sharp as Sharp
-from sharpgp.calibration.methods.sharp.sharp_exact import SharpExact as SharpExact
