@@ -36,9 +36,7 @@ SLOW = {"loo"}
 METHODS = marked(known_methods(), slow=SLOW)
 USE_CALIBRATION = [name for name in known_methods() if name not in IGNORE_CALIBRATION]
 ALL_CALIBRATED = marked(USE_CALIBRATION, slow=SLOW)
-SOME_CALIBRATED = marked(
-    USE_CALIBRATION, slow={*SLOW, "kuleshov22", "marx22", "vovk20"}
-)
+SOME_CALIBRATED = marked(USE_CALIBRATION, slow={*SLOW, "kuleshov22", "marx22", "vovk20"})
 #: Methods that sample the GP's hyperparameters, and its mean with them.
 OWN_MEAN = ("fully_bayesian", "capone22")
 #: Methods that draw by row, so that the order of the rows matters as much as a seed does.
@@ -47,9 +45,7 @@ DRAW_BY_ROW = ("cv", "loo", "cv+")
 RETRAINING = ("cv", "loo", "cv+")
 #: What other rounding may move answers by, in predictive standard deviations: a search stops a
 #: step earlier or later, a sampler goes another way.
-MOVES = dict.fromkeys(
-    ("paper", "exact", "cv", "loo", "cv+", "kuleshov22"), same_optimum(60)
-)
+MOVES = dict.fromkeys(("paper", "exact", "cv", "loo", "cv+", "kuleshov22"), same_optimum(60))
 MOVES |= dict.fromkeys(OWN_MEAN, 0.5)
 #: Quantiles are calibration scores at whole ranks ``j/(C+1)``, whatever the data.
 RANKED = ("kuleshov18", "marx22", "vovk20", "exact")
