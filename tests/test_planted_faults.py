@@ -11,6 +11,7 @@ from diagnosed import predictions
 from sharpgp import SharpGPRegressor
 from sharpgp.data.suspicions import repeated_rows
 from sharpgp.diagnostics import diagnose
+from sharpgp.exceptions import CalibrationWarning
 from sharpgp.report import render_report, verdict_of, words
 from sharpgp.report.explanation import explain
 from sharpgp.report.numbers import numbers_of
@@ -237,6 +238,8 @@ def test_rows_that_trained_and_copies_are_left_out(rng):
     np.testing.assert_array_equal(found.y, alone.y)
     assert found.row[0] == 41
     assert "Left out: 45 of 105 test rows, 40 that trained" in render_report(found)
+    with pytest.warns(CalibrationWarning, match="40 of 105 rows trained or calibrated the model"):
+        model.calibration_report(X[again], y[again])
     nothing = diagnose(model, X[:50], y[:50])
     assert verdict_of(nothing).says.startswith("all 50 test rows are among the rows that trained")
 

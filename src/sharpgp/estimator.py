@@ -559,6 +559,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         >>> bool(model.calibration_report(coverage=0.8)["coverage_80"] > 0.75)
         True
         """
+        from sharpgp.diagnostics.collecting import warn_of_known_rows
         from sharpgp.outputs import reports
 
         check_is_fitted(self)
@@ -573,6 +574,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
             view: Any = self.calibrated_.at_own_points()
             return view.calibration_report(view.X_own, view.y_own, coverage)
         y = plain(read_targets(self, y))
+        warn_of_known_rows(self, X, y)
         return self._answer(X, lambda model, X: model.calibration_report(X, y, coverage), noise)
 
     def promise(self, X: ArrayLike | None = None, *, coverage: float = 0.9) -> Promise:

@@ -51,7 +51,7 @@ class Summary:
         parts = [f"{self.n_rows:,} training rows, calibration {self.calibration}"]
         parts += ["\n".join(lines), str(self.members)]
         if self.report is not None:
-            parts.append(f"On points that the model has not seen:\n{self.report}")
+            parts.append(f"On these rows, each predicted by fits without it:\n{self.report}")
         return "\n\n".join(parts)
 
     __repr__ = __str__

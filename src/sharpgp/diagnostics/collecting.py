@@ -20,7 +20,7 @@ from sharpgp.diagnostics.chance import Floats
 from sharpgp.diagnostics.curves import level_curves
 from sharpgp.diagnostics.findings import Diagnostics
 from sharpgp.distribution import PredictiveDistribution
-from sharpgp.exceptions import CalibrationWarning, InvalidInputError
+from sharpgp.exceptions import CalibrationWarning, InvalidInputError, warn
 from sharpgp.exchangeability import compare
 from sharpgp.pipelines import through
 from sharpgp.promise import promise_of
@@ -200,8 +200,24 @@ def _groups(groups: Any, n: int) -> NDArray[Any] | None:
     return np.asarray(np.unique(labels.astype(str), return_inverse=True)[1])
 
 
+def warn_of_known_rows(model: Any, X: Any, y: Any) -> None:
+    """Warn of rows that trained or calibrated a model and now shall judge it."""
+    rows = encode_rows(model, X)
+    features = as_numpy(X) if rows is None else rows.features
+    known = _labelled(calibrated_of(model))
+    if known is None or np.ndim(features) != 2 or len(features) != np.size(y):
+        return
+    seen = repeated_rows(np.column_stack([features, y]).astype(np.float64), known)[0]
+    if seen.any():
+        warn(
+            f"X, y: {seen.sum():,} of {len(seen):,} rows trained or calibrated the model, so that "
+            "all figures are too good; leave them out, or call calibration_report() for held-out "
+            "predictions of these"
+        )
+
+
 def _labelled(calibrated: Any) -> Floats | None:
-    """Features and targets of the predictor's own rows; None if it does not keep them."""
+    """Features (m, d) and targets of the predictor's own rows; None if it does not keep them."""
     try:
         rows, y = calibrated.labelled_data()
         return np.column_stack([as_numpy(rows.X), as_numpy(y)])

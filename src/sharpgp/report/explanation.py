@@ -29,6 +29,8 @@ MIN_POINTS = 30
 #: From this explained share of the variance on, and below this width in deviations of the target,
 #: predictions are suspiciously good: people, prices and weather, measured twice, agree less well.
 TOO_GOOD, TOO_NARROW = 0.999, 0.01
+# A part with a larger p-value passes clearly by itself.
+_CLEARLY = 0.2
 #: More points outside a column's range in training: the column has moved as a whole.
 _MOVED = 0.5
 
@@ -166,7 +168,7 @@ def _is_of_parts(found: Diagnostics, grouping: Grouping) -> bool:
         if inside.sum() < MIN_POINTS:
             continue
         points = found.points.take(inside)
-        if whole_p_value(points, found.n_cal) > found.level:
+        if whole_p_value(points, found.n_cal) > _CLEARLY:
             return True
         covered = points.missed.mean(0) < 1 - points.coverages
         ways |= {(bool(covered.mean() > 0.5), bool(points.pit.mean() > 0.5))}

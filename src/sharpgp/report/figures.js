@@ -3,7 +3,12 @@
   const data = JSON.parse(document.getElementById("numbers").textContent);
   const find = (id) => document.getElementById(id);
   const percent = (share) => `${(100 * share).toPrecision(3).replace(/\.0+$/, "")} %`;
-  const short = (value) => String(Number(value.toPrecision(4)));
+  const few = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
+  const fewest = new Intl.NumberFormat("en", { maximumSignificantDigits: 4, notation: "compact" });
+  // Four digits, thousands with commas; years and their like without.
+  const short = (value) => (Math.abs(value) >= 1e4 ? few.format(value) : Math.abs(value) < 1e-4 ? String(Number(value.toPrecision(4))) : few.format(value).replaceAll(",", ""));
+  // The same on axes, where 599,000 is 599K.
+  const brisk = (value) => (Math.abs(value) >= 1e4 ? fewest.format(value) : short(value));
 
   const brief = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
@@ -37,8 +42,8 @@
       viewBox: `0 0 ${width} ${height}`, height, role: "img", tabindex: "0", "aria-label": figure.label,
     });
     const add = (name, attributes, text) => svg.appendChild(element(name, attributes, text));
-    const xTicks = figure.xTicks ?? ticks(x[0], x[1], width > 420 ? 6 : 4).map((v) => [v, short(v)]);
-    const yTicks = figure.yTicks ?? ticks(y[0], y[1], 5).map((v) => [v, short(v)]);
+    const xTicks = figure.xTicks ?? ticks(x[0], x[1], width > 420 ? 6 : 4).map((v) => [v, brisk(v)]);
+    const yTicks = figure.yTicks ?? ticks(y[0], y[1], 5).map((v) => [v, brisk(v)]);
     for (const [v] of yTicks) add("line", { class: "grid", x1: sx(x[0]), x2: sx(x[1]), y1: sy(v), y2: sy(v) });
     figure.draw(add, sx, sy);
     add("path", { class: "axis", d: `M${sx(x[0])} ${sy(y[1])}V${sy(y[0])}H${sx(x[1])}` });
