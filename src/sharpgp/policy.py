@@ -41,6 +41,13 @@ SCORED_ROWS = 5000
 #: Rows up to which a GP on a CPU is conditioned exactly.  Beyond, predictions are conditioned on as
 #: many landmarks, so that further rows only add to what is known, and on this many neighbours.
 EXACT_ROWS, NEIGHBOURS = 2000, 64
+#: Beyond, points share the rows nearest to the centre of their cell, ``HALO`` of them, and fewer
+#: landmarks, chosen one after another; as long as a cell has at most half as many rows, with the
+#: factors of all cells in ``BLOCK_ENTRIES`` numbers (512 MiB for one GP).
+HALO, BLOCK_LANDMARKS, BLOCK_ROWS, BLOCK_ENTRIES = 768, 300, 160, 2**26
+#: Rows by which these are compared with neighbours of each point's own, and by how much the CRPS
+#: may be larger (``sharpgp bench evidence answers``).
+JUDGED_ROWS, BLOCK_LOSS = 320, 1.005
 #: Landmarks times rows at most: 256 MiB for one GP.
 LANDMARK_ENTRIES = 2**25
 #: Matrices of all rows that have to fit into the free memory of a GPU for exact conditioning.
@@ -237,6 +244,18 @@ def exact_rows(device: str) -> int:
         return EXACT_ROWS
     free, _ = torch.cuda.mem_get_info()
     return max(EXACT_ROWS, math.isqrt(free // (torch.float64.itemsize * MATRICES_ON_GPU)))
+
+
+def block_rows(n: int) -> int:
+    """Rows of a cell, for ``n`` rows; 0 if there are too few rows, or cells would be too large.
+
+    Examples
+    --------
+    >>> block_rows(10_000), block_rows(20_000), block_rows(100_000)
+    (160, 245, 0)
+    """
+    found = max(BLOCK_ROWS, -(-n * HALO * (HALO + BLOCK_LANDMARKS) // BLOCK_ENTRIES))
+    return found if 2 * found <= HALO < n // 2 else 0
 
 
 def as_approximation(

@@ -1,25 +1,27 @@
 """The posterior of a local GP: every prediction from landmarks and the rows nearest to it."""
 
 import copy
+from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 
-from sharpgp._stored import ABSENT, agree, stored
+from sharpgp._stored import ABSENT, Array, Maybe, agree, stored
 from sharpgp._validation import as_count
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.compute import threads_for
 from sharpgp.gp.kernel_posterior import DERIVED, STORED, KernelPosterior
 from sharpgp.gp.kernels.covariance import Covariance, Named
+from sharpgp.gp.local.blocks import Blocks, Layout, greedy_landmarks
 from sharpgp.gp.local.conditionals import Conditionals, vecchia_likelihood
 from sharpgp.gp.local.nearest import Nearest
 from sharpgp.gp.posterior import DataPosterior, TrainingResult
 from sharpgp.gp.scaling import Affine
 from sharpgp.gp.sparse.whitening import Data
 from sharpgp.gp.wrappers.wrapper import WrappedPosterior
-from sharpgp.policy import NEIGHBOURS, SCORED_ROWS, drawn_rows
+from sharpgp.policy import BLOCK_LANDMARKS, HALO, NEIGHBOURS, SCORED_ROWS, drawn_rows
 from sharpgp.rows import Inputs, rows_of_earlier
 
 # Points whose conditional densities stand for all in the likelihood.
@@ -33,8 +35,10 @@ _MOST_CONDITIONALS = 1000
     neighbours=int,
     landmarks=int,
     seed=int,
+    block_rows=Maybe(int),
+    chosen=Maybe(Array("M", whole=True)),
     transient=DERIVED
-    | {"landmark_rows": ABSENT, "_nearest": ABSENT, "_others": ABSENT, "_sample": ABSENT}
+    | {"landmark_rows": ABSENT, "_nearest": ABSENT, "_others": ABSENT, "_layout": ABSENT}
     | {"_asked": None, "_kept": None, "_given": None},
 )
 class LocalPosterior(KernelPosterior):
@@ -51,8 +55,10 @@ class LocalPosterior(KernelPosterior):
     neighbours, and a landmark is left out of the landmarks in closed form.
 
     ``O(m^2 M + m^3)`` for each point, after ``O(N M^2)`` once
-    (:class:`~sharpgp.gp.local.conditionals.Conditionals`).  Blocks of points run side by side,
-    everything else on one thread: answers do not depend on the number of threads.
+    (:class:`~sharpgp.gp.local.conditionals.Conditionals`).  With ``block_rows`` the points of a
+    cell share the rows nearest to its centre, and landmarks are chosen one after another: a tenth
+    of the time for each point (:class:`~sharpgp.gp.local.blocks.Blocks`).  Blocks of points run
+    side by side, everything else on one thread: answers do not depend on the number of threads.
 
     Parameters
     ----------
@@ -66,6 +72,8 @@ class LocalPosterior(KernelPosterior):
         Their numbers ``m`` and ``M``.
     seed : int
         Of the draw of landmarks.
+    block_rows : int
+        Rows of a cell, about; 0: every point has neighbours of its own.
     x_units, y_units : Affine
         Maps from the user's units to the standardised ones.
     training : TrainingResult, optional
@@ -89,7 +97,9 @@ class LocalPosterior(KernelPosterior):
 
     _asked: tuple[Tensor, Tensor] | None = None
     _kept: tuple[Tensor, Tensor, tuple[Tensor, Tensor]] | None = None
-    _given: tuple[Tensor, Conditionals] | None = None
+    _given: tuple[Tensor, Conditionals | Blocks] | None = None
+    block_rows: int = 0
+    chosen: Tensor | None = None
 
     def __init__(
         self,
@@ -101,6 +111,7 @@ class LocalPosterior(KernelPosterior):
         neighbours: int = NEIGHBOURS,
         landmarks: int = 0,
         seed: int = 0,
+        block_rows: int = 0,
         x_units: Affine | None = None,
         y_units: Affine | None = None,
         training: TrainingResult | None = None,
@@ -111,6 +122,11 @@ class LocalPosterior(KernelPosterior):
         self.neighbours = as_count(neighbours, "neighbours", least=1)
         self.landmarks = as_count(landmarks, "landmarks", least=0)
         self.seed = seed
+        if block_rows:
+            self.block_rows = block_rows
+            count = min(BLOCK_LANDMARKS, landmarks)
+            with torch.no_grad(), threads_for(0):
+                self.chosen = greedy_landmarks(self.covariance, theta_R, self._X, count, seed)
 
     @classmethod
     def from_trained(
@@ -170,15 +186,26 @@ class LocalPosterior(KernelPosterior):
         super()._restored()
         agree("kernel", isinstance(self.covariance, Named), True)
         agree("neighbours and landmarks", self.neighbours >= 1 and self.landmarks >= 0, True)
+        agree("blocks with landmarks", self.block_rows > 0, self.chosen is not None)
+        if self.chosen is not None:
+            inside = (self.chosen >= 0) & (self.chosen < self.n_train)
+            agree("rows of landmarks", bool(inside.all()), True)
 
     @property
     def n_neighbours(self) -> int:
         """Number of rows, landmarks aside, that each prediction uses."""
-        return min(self.neighbours, self.n_train - len(self.landmark_rows))
+        most = HALO if self.block_rows else self.neighbours
+        return min(most, self.n_train - len(self.landmark_rows))
 
     @threads_for(0)
     def mean(self, rows: Inputs) -> Tensor:
+        if self.block_rows:
+            return self.y_units.back(self._blocks(self.theta_R).mean(self._inward(rows).X))
         return self.moments(self.theta_R.unsqueeze(0), rows)[0][0]
+
+    def mean_and_sigma(self, rows: Inputs) -> tuple[Tensor, Tensor]:
+        mean, sigma = self.moments(self.theta_R.unsqueeze(0), rows)
+        return mean[0], sigma[0]
 
     @threads_for(0)
     def sigma(self, theta: Tensor, rows: Inputs) -> Tensor:
@@ -186,7 +213,10 @@ class LocalPosterior(KernelPosterior):
 
     @threads_for(0)
     def loo(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        return self.loo_at(theta, torch.arange(self.n_train, device=self.device), self._others)
+        rows = torch.arange(self.n_train, device=self.device)
+        if self.block_rows:
+            return self._in_user_units(self._of_levels(lambda one: one.left_out(rows), theta), None)
+        return self.loo_at(theta, rows, self._others)
 
     @threads_for(0)
     def loo_at(self, theta: Tensor, rows: Tensor, near: Tensor) -> tuple[Tensor, Tensor]:
@@ -202,8 +232,14 @@ class LocalPosterior(KernelPosterior):
         m = min(self.neighbours, max(0, len(self._nearest.among) - 1))
         return self._nearest.others(m, rows)
 
+    @threads_for(0)
     def left_out(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        mean, sigma = self.loo_at(self.theta_R.unsqueeze(0), rows, self.others_of(rows))
+        theta = self.theta_R.unsqueeze(0)
+        if self.block_rows:
+            found = self._of_levels(lambda one: one.left_out(rows), theta)
+            mean, sigma = self._in_user_units(found, None)
+        else:
+            mean, sigma = self.loo_at(theta, rows, self.others_of(rows))
         return mean[0], sigma[0]
 
     @property
@@ -216,6 +252,8 @@ class LocalPosterior(KernelPosterior):
         """Cached, as ``mean`` and ``sigma`` alternate."""
         inside = self._inward(rows)
         S, noise = inside.X, inside.noise
+        if self.block_rows:
+            return self._in_user_units(self._of_levels(lambda one: one.moments(S), theta), noise)
         if torch.is_grad_enabled() and (theta.requires_grad or S.requires_grad):
             return self._in_user_units(self._at(theta).moments(S, self._near(S.detach())), noise)
         kept = self._kept
@@ -231,7 +269,8 @@ class LocalPosterior(KernelPosterior):
         Landmarks come first, then all others in random order; of those after the first ``m``, a
         random subset of at most 1,000 represents all.
         """
-        rest, m = self._nearest.among, self.n_neighbours
+        rest = self._nearest.among
+        m = min(self.neighbours, len(rest))
         drawn = torch.randperm(len(rest), generator=torch.Generator().manual_seed(0))
         order = rest[drawn.to(self.device)]
         later = order[m + 1 :][:: max(1, -(-(len(rest) - m - 1) // _MOST_CONDITIONALS))]
@@ -252,7 +291,7 @@ class LocalPosterior(KernelPosterior):
 
     @property
     def _settings(self) -> dict[str, Any]:
-        names = "neighbours", "landmarks", "seed"
+        names = "neighbours", "landmarks", "seed", "block_rows"
         return {name: getattr(self, name) for name in names}
 
     @property
@@ -262,6 +301,8 @@ class LocalPosterior(KernelPosterior):
     @cached_property
     def landmark_rows(self) -> Tensor:
         """Rows [M] that are landmarks, none twice."""
+        if self.chosen is not None:
+            return self.chosen
         n = self.n_train
         drawn = torch.randperm(n, generator=torch.Generator().manual_seed(self.seed))
         return drawn[: self.landmarks].to(self.device)
@@ -269,14 +310,40 @@ class LocalPosterior(KernelPosterior):
     @cached_property
     def _nearest(self) -> Nearest:
         """Finds neighbours among all rows but landmarks."""
+        return Nearest(self._scaled(self._X), self._rest)
+
+    @property
+    def _rest(self) -> Tensor:
+        """Rows that are no landmarks."""
         rest = torch.ones(self.n_train, dtype=torch.bool, device=self.device)
         rest[self.landmark_rows] = False
-        return Nearest(self._scaled(self._X), rest.nonzero()[:, 0])
+        return rest.nonzero()[:, 0]
 
     def _scaled(self, S: Tensor) -> Tensor:
         """Standardised inputs as points among which the nearest are searched."""
         assert isinstance(self.covariance, Named)
         return self.covariance.scaled(self.theta_R, S)
+
+    @cached_property
+    def _layout(self) -> Layout:
+        """Cells, and the rows that each of them sees."""
+        cells = -(-self.n_train // self.block_rows)
+        return Layout.of_rows(self._X, self._scaled, self._rest, cells, HALO)
+
+    def in_blocks(self, block_rows: int) -> Self:
+        """The same GP whose points share the rows of their cell."""
+        other = copy.copy(self)
+        other.block_rows = block_rows
+        given = self.rows, self.y_train, self.theta_R, self.x_units, self.y_units
+        return other._again(*given)
+
+    def rows_of_some_cells(self, count: int) -> Tensor:
+        """Rows [R] by which blocks are judged: those of few cells, as each cell has factors."""
+        n = self.n_train
+        drawn = drawn_rows(n, n // 5).to(self.device)
+        cell = self._layout.cell_of(self._X[drawn])
+        order = drawn_rows(len(self._layout.centres), len(self._layout.centres))
+        return drawn[order.to(cell)[cell].argsort(stable=True)[:count]]
 
     @cached_property
     def _others(self) -> Tensor:
@@ -288,6 +355,28 @@ class LocalPosterior(KernelPosterior):
             self._asked = S, self._nearest.to(self._scaled(S), self.n_neighbours)
         return self._asked[1]
 
+    def _of_levels(
+        self, ask: Callable[[Blocks], tuple[Tensor, Tensor]], theta: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Mean and variance [K, .] under each ``theta`` [K, P]."""
+        mean, variance = zip(*(ask(self._blocks(one)) for one in theta), strict=True)
+        return torch.stack(mean), torch.stack(variance)
+
+    def _blocks(self, theta: Tensor) -> Blocks:
+        """What cells are conditioned on under ``theta`` [P]; that of ``theta_R`` is kept."""
+        kept = self._given
+        if (
+            kept is not None
+            and torch.equal(kept[0], theta.unsqueeze(0))
+            and not theta.requires_grad
+        ):
+            assert isinstance(kept[1], Blocks)
+            return kept[1]
+        found = Blocks(self._data, self.landmark_rows, theta, self._layout)
+        if torch.equal(theta, self.theta_R) and not theta.requires_grad:
+            self._given = theta.unsqueeze(0).clone(), found
+        return found
+
     def _at(self, theta: Tensor) -> Conditionals:
         """What points are conditioned on under ``theta`` [K, P]; the last is kept."""
         if torch.is_grad_enabled() and theta.requires_grad:
@@ -295,6 +384,7 @@ class LocalPosterior(KernelPosterior):
         if self._given is None or not torch.equal(self._given[0], theta):
             given = Conditionals(self._data, self.landmark_rows, theta.detach())
             self._given = theta.detach().clone(), given
+        assert isinstance(self._given[1], Conditionals)
         return self._given[1]
 
     def _in_user_units(
