@@ -223,6 +223,7 @@ def slow(*case):
         slow("warm_start", ["--datasets", "diabetes", "--rows", "40", "--seeds", "1"]),
         ("choosing", ["--rows", "60", "--repeats", "1", "--methods", "kuleshov18"]),
         slow("fit_times", ["--rows=60", "--features=6", "--bases=rbf", "--methods=exact"]),
+        slow("answers", ["--rows=60", "--pools=low", "--test-rows=50", "--calls=2"]),
         slow("foreign", ["--datasets", "diabetes", "--rows", "100", "--seeds", "1", "--runs", "1"]),
         slow("scoringbench", ["--datasets", "cpu", "--entries", "one GP,constant"]),
         ("ladder", ["--data=rough", "--rows=40,60", "--test-rows=50", "--base=rbf"]),

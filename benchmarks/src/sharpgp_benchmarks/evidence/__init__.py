@@ -2,6 +2,7 @@
 
 #: Names, and what each shows.
 STUDIES = {
+    "answers": "how long answers take: intervals, means, the same rows again, in a new process",
     "bo_choice": "the choice among the GPs of an optimisation, by what the smoother kernel costs",
     "bo_laboratory": "experiments with categories, beside Optuna's samplers",
     "bo_remaining": "what is left to gain, along one optimisation: the figure of the guide",
