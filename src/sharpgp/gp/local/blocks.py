@@ -142,7 +142,7 @@ class Blocks:
     >>> from sharpgp.gp.kernels.covariance import Stationary
     >>> X = torch.tensor([[0.0], [3.0]], dtype=torch.float64)
     >>> data, one = Data(Stationary("rbf", 1), X, X[:, 0]), torch.ones(1, dtype=torch.float64)
-    >>> layout = Layout.of_rows(X, one, torch.tensor([1]), n_cells=1, halo=1)
+    >>> layout = Layout.of_rows(X, torch.clone, torch.tensor([1]), n_cells=1, halo=1)
     >>> blocks = Blocks(data, torch.tensor([0]), torch.ones(3, dtype=torch.float64), layout)
     >>> [round(float(moment), 3) for moment in blocks.moments(X[1:])]
     [1.5, 1.5]
