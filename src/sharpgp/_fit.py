@@ -2,20 +2,20 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from sharpgp import _progress as progress
 from sharpgp._stored import agree
 from sharpgp._validation import as_numpy, as_target, as_weights
 from sharpgp.calibration.cautions import warn_if_correlated, warn_if_few_rows, warn_of_merging
-from sharpgp.calibration.methods.cross_validation import WithoutHoldout
 from sharpgp.calibration.predictors.base import Calibrated
-from sharpgp.calibration.recalibrator import PosteriorMethod, Recalibrator, chosen_recalibrator
+from sharpgp.calibration.recalibrator import Recalibrator, chosen_recalibrator
 from sharpgp.data.encoding import TableEncoding
 from sharpgp.data.far_targets import warn_of_far_targets
 from sharpgp.data.fit_arguments import (
@@ -44,12 +44,11 @@ from sharpgp.data.rows import (
     split_rows,
 )
 from sharpgp.data.suspicions import plausible_range
-from sharpgp.data.target_bounds import bounds_for
+from sharpgp.data.target_bounds import Bounds, bounds_for
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.gp.compute import choose_device, within_memory
-from sharpgp.gp.posterior import Posterior
 from sharpgp.models.bases import Bases
-from sharpgp.models.pool import Base, members_of
+from sharpgp.models.pool import Base, gp_of, members_of
 from sharpgp.models.repeats import Repeats, SeenModel, fitted_rows, own_variance
 from sharpgp.outputs import fit_outputs, is_several, joint_of_groups
 from sharpgp.rows import Rows
@@ -75,7 +74,7 @@ def fit(
         raise InvalidInputError("y: expected at least two rows, found none")
     warn_if_misaligned(X, y)
     y, y_cal = read_targets(estimator, y), read_targets(estimator, y_cal)
-    forget(estimator)
+    leave(estimator)
     weights, known = more.get("sample_weight"), ("noise", "noise_cal")
     if weights is not None and any(more.get(name) is not None for name in known):
         raise InvalidInputError("sample_weight: expected weights or noise, found both")
@@ -90,8 +89,7 @@ def fit(
     if is_several(y):
         fit_outputs(estimator, X, y, X_cal, y_cal, more, fit)
     else:
-        rows = labelled_rows(estimator, X, y, X_cal, y_cal, **more)
-        _fit_rows(estimator, *rows, drawn)
+        fit_rows(estimator, *labelled_rows(estimator, X, y, X_cal, y_cal, **more), drawn)
 
 
 def update(
@@ -122,108 +120,150 @@ def update(
         )
     grouped = getattr(estimator, "grouped_", False)
     everything, weights = join_earlier(estimator.calibrated_, rows, y, grouped=grouped)
-    _fit_rows(estimator, *drop_repetition(everything, None, weights))
+    known = {name: getattr(estimator, name, None) for name in OF_ROWS}
+    fit_rows(estimator, *drop_repetition(everything, None, weights), known)
 
 
-def _fit_rows(
+def fit_rows(
     estimator: Any,
     train: LabelledRows,
     cal: LabelledRows | None,
     weights: Any,
+    known: Mapping[str, Any],
     drawn: np.ndarray | None = None,
 ) -> None:
-    """Choose the method, hold out rows if it needs them, learn the models, and calibrate them.
+    """The recipe of every fit: learn, condition, score, rank; what answers stays on the estimator.
 
-    Settings come from the estimator, and results are set on it.  ``weights`` of the calibration
-    rows: an array, a callable or None.  ``drawn``: which rows of ``cal`` were held out one by one;
-    None for all.
+    ``weights`` of the rows that calibrate: an array, a callable or None.  ``known``: what else the
+    fit leaves, by name.  ``drawn``: which rows of ``cal`` were held out one by one; None for all.
     """
-    guarantee = cal is not None or (weights is not None and train.weight is None)
+    method = chosen_method(estimator, guaranteed(train, cal, weights))
+    sides = sides_of(estimator, method, train, cal, weights, drawn)
+    bases = bases_of(estimator, sides.train)
+
+    def recipe(device: torch.device) -> Calibrated:
+        data = sides.to_learn(device)
+        pair = method.first_pair(data[0].X, *data[1:])
+        base: Base
+        if method.takes_one_gp:
+            base = bases.one_gp(*data)
+        else:
+            base = bases.condition(bases.learn(*data, pair), *data[:2], pair)
+        _note(estimator, base, method, device, len(sides.train))
+        points = method.checked(base, *sides.to_calibrate(device))
+        return method.ranked(method.scored(base, points), points).with_bounds(sides.bounds)
+
+    with progress.show_progress(estimator.verbose):
+        device = choose_device(estimator.device, len(sides.train))
+        calibrated = within_memory(device, recipe)
+    _warn_of_order(estimator, calibrated)
+    leave(estimator, **known, **_results(calibrated, method, bases, sides))
+
+
+# ------------------------------------------------------------------ what the recipe is given
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Rows that models are fitted to, and rows that calibrate them."""
+
+    train: LabelledRows
+    """Rows that train, targets within what is plausible; of equal inputs some stand for all."""
+    cal: LabelledRows | None
+    """Rows that are held out; None for a method that calibrates on those that train."""
+    weights: Any
+    """Weights of the rows that calibrate."""
+    repeats: Repeats | None
+    """The rows that train, as they were given, if inputs repeat among them."""
+    bounds: Bounds | None
+    """Bounds of the target."""
+    grouped: bool
+    """Whether rows came in groups."""
+
+    def to_learn(self, device: torch.device) -> tuple[Rows, Tensor, Tensor | None]:
+        """Rows, targets and groups that models learn from."""
+        groups = self.train.groups
+        labels = None if groups is None else torch.from_numpy(groups).to(device)
+        return self.train.rows(device), as_target(self.train.y, device=device), labels
+
+    def to_calibrate(self, device: torch.device) -> tuple[Any, ...]:
+        """Arguments of :meth:`~sharpgp.calibration.recalibrator.Recalibrator.checked`."""
+        repeats = None if self.repeats is None else self.repeats.to(device)
+        held_out: tuple[Any, ...] = (None, None, None)
+        if self.cal is not None:
+            held_out = self.cal.rows(), self.cal.y, self.cal.groups
+        X, y, groups = held_out
+        return X, y, self.weights, self.train.groups, groups, repeats
+
+    @property
+    def groups_of_scores(self) -> np.ndarray | None:
+        """The groups of the rows that calibrate."""
+        if self.cal is not None:
+            return self.cal.groups
+        several = None if self.repeats is None else self.repeats.groups
+        return self.train.groups if several is None else several.numpy()
+
+
+def guaranteed(train: LabelledRows, cal: LabelledRows | None, weights: Any) -> bool:
+    """Whether rows or weights were given that only a held-out part can use."""
+    return cal is not None or (weights is not None and train.weight is None)
+
+
+def chosen_method(estimator: Any, guarantee: bool) -> Recalibrator:
+    """The method, with columns that it names as the features that encode them."""
     seed = seed_of(estimator.random_state)
-    recalibrator = chosen_recalibrator(estimator.calibration, seed, guarantee=guarantee)
+    method = chosen_recalibrator(estimator.calibration, seed, guarantee=guarantee)
+    return method.for_columns(columns_of(estimator))
+
+
+def sides_of(
+    estimator: Any,
+    method: Recalibrator,
+    train: LabelledRows,
+    cal: LabelledRows | None,
+    weights: Any,
+    drawn: np.ndarray | None,
+) -> Sides:
+    """Rows as a method uses them: copies together, some held out if none are given, checked."""
+    seed = seed_of(estimator.random_state)
     train, cal = hold_copies_together(
         *(train, cal, columns_of(estimator)),
-        takes_groups=recalibrator.takes_groups,
+        takes_groups=method.takes_groups,
         once=not isinstance(weights, np.ndarray),
         seed=seed or 0,
     )
     grouped = train.groups is not None or (cal is not None and cal.groups is not None)
-    method = recalibrator.for_columns(columns_of(estimator))
-    sides = [train] if cal is None else [train, cal]
-    bounds = bounds_for(estimator.y_bounds, *(_distinct_targets(side) for side in sides))
-    if cal is None and recalibrator.needs_calibration:
-        by_row = recalibrator.knows_inputs
-        rest, out, drawn = split_rows(train, estimator.cal_size, seed, by_row=by_row)
+    given = [train] if cal is None else [train, cal]
+    bounds = bounds_for(estimator.y_bounds, *(_distinct_targets(side) for side in given))
+    if cal is None and method.needs_calibration:
+        rest, out, drawn = split_rows(train, estimator.cal_size, seed, by_row=method.knows_inputs)
         train, cal = train[rest], train[out]
         weights = weights[out] if isinstance(weights, np.ndarray) else weights
     # Held-out rows keep their targets, and do not help to decide which targets are plausible.
     plausible = plausible_range(train.y)
-    train, repeats, cal = _rows_to_fit(train, cal, recalibrator, seed or 0)
+    train, repeats, cal = _rows_to_fit(train, cal, method, seed or 0)
     if repeats is not None and drawn is not None:
         repeats = replace(repeats, drawn=torch.from_numpy(drawn))
-    y, groups = train.y.clip(*plausible), train.groups
-    encoding: TableEncoding | None = getattr(estimator, "encoding_", None)
-    check_training_data(train.X, y, encoding)
-    method.check(len(y), 0 if cal is None else len(cal))
-    if recalibrator.name == "cv":
-        warn_if_few_rows(len(y))
-    held_out = (None, None, None) if cal is None else (cal.rows(), cal.y, cal.groups)
+    train = replace(train, y=train.y.clip(*plausible))
+    check_training_data(train.X, train.y, getattr(estimator, "encoding_", None))
+    method.check(len(train), 0 if cal is None else len(cal))
+    if method.name == "cv":
+        warn_if_few_rows(len(train))
+    return Sides(train, cal, weights, repeats, bounds, grouped)
 
-    bases = Bases(
+
+def bases_of(estimator: Any, train: LabelledRows) -> Bases:
+    """The models that the estimator's settings name, for these rows."""
+    encoding: TableEncoding | None = getattr(estimator, "encoding_", None)
+    return Bases(
         estimator.base,
         estimator.approximation,
         estimator.effort,
-        seed,
+        seed_of(estimator.random_state),
         feature_names(estimator) if encoding is None else encoding,
         encoding.ties if encoding else None,
         train.roles,
     )
-    takes_one = isinstance(recalibrator, PosteriorMethod)
-
-    def work(device: torch.device) -> Calibrated:
-        labels = None if groups is None else torch.from_numpy(groups).to(device)
-        data = train.rows(device), as_target(y, device=device), labels
-        base: Base
-        if takes_one:
-            base = bases.one_gp(*data)
-        else:
-            base = bases.learned(*data, method.first_pair(data[0].X, *data[1:]))
-        kind = _approximation(base)
-        logger.log(
-            logging.INFO if estimator.verbose > 0 else logging.DEBUG,
-            f"learned from {len(y)} rows ({device}{kind}); now {recalibrator!r}",
-        )
-        progress.start_phase("calibrating")
-        X_cal, y_cal, groups_cal = held_out
-        settings = {
-            "sample_weight": weights,
-            "groups": groups,
-            "groups_cal": groups_cal,
-            "repeats": None if repeats is None else repeats.to(device),
-        }
-        return method.fit(base, X_cal, y_cal, **settings).with_bounds(bounds)
-
-    cal_groups = groups if cal is None else cal.groups
-    if cal is None and repeats is not None and repeats.groups is not None:
-        cal_groups = repeats.groups.numpy()
-    with progress.show_progress(estimator.verbose):
-        calibrated = within_memory(choose_device(estimator.device, len(y)), work)
-    each = calibrated.each_once()
-    if encoding is not None and each is not None:
-        for date in sorted(encoding.dates & encoding.places.keys()):
-            warn_if_correlated(each.scores, each.X_cal[:, encoding.places[date][0]], date)
-    estimator.calibrated_ = calibrated
-    estimator.calibration_ = recalibrator.name or type(recalibrator).__name__
-    name = bases.model_names(*train.X.shape, one_gp=takes_one)[0]
-    model = getattr(calibrated, "model", None)
-    estimator.members_ = members_of(model.model if isinstance(model, SeenModel) else model, name)
-    if calibrated.gp is not None:
-        estimator.posterior_ = calibrated.gp
-    estimator.grouped_ = grouped
-    estimator.policy_ = bases.policy(len(train), train.X.shape[1], calibrated.device.type)
-    joint = joint_of_groups(calibrated, cal_groups)
-    if joint is not None:
-        estimator.group_scores_ = joint
 
 
 def _distinct_targets(rows: LabelledRows) -> np.ndarray:
@@ -245,26 +285,14 @@ def _rows_to_fit(
     every = train if cal is None else train.joined(cal)
     if given or train.weight is not None or len(every) == int(every.input_numbers().max()) + 1:
         return train, None, cal
-    apart, holdout = method.knows_inputs and has_known_inputs(every), method.needs_calibration
-    if apart and not holdout and cal is not None:
+    apart = method.knows_inputs and has_known_inputs(every)
+    if apart and not method.needs_calibration and cal is not None:
         train, cal = every, None  # all rows train
-    labels = train.input_numbers()
-    X, y, of = torch.from_numpy(train.X), torch.from_numpy(train.y), torch.from_numpy(labels)
     if train.noise is not None:
-        expands = method.knows_inputs and not holdout and (apart or train.groups is not None)
-        if isinstance(method, WithoutHoldout) and not expands:
-            return train, None, cal
-        groups = None if train.groups is None else torch.from_numpy(train.groups)
-        noise = torch.from_numpy(train.noise)
-        found = Repeats(X, y, of, of.unique(), 0.0, 1.0, noise, groups)
-        return merge_replicates(train), found if apart or expands else None, cal
+        return *_merged(train, method, apart), cal
     if apart:
-        rows, targets = fitted_rows(train.X, train.y, labels, seed)
-        fitted = labels[rows]
-        worth = np.bincount(fitted) / np.bincount(labels)
-        own = own_variance(train.y, labels)
-        found = Repeats(X, y, of, of[rows], own, float(worth[fitted].mean()))
-        return LabelledRows(train.X[rows], targets), found, cal
+        return *_standing_for_others(train, seed), cal
+    labels = train.input_numbers()
     few = train.groups is None and not has_known_inputs(train)
     if few or not have_one_target(labels, train.y):
         return train, None, cal
@@ -274,25 +302,95 @@ def _rows_to_fit(
     return train[rows], None, cal
 
 
-def _approximation(base: Base) -> str:
-    """How the first GP is approximated, for the log; empty if it is exact or absent."""
-    models = base.values() if isinstance(base, Mapping) else [base]
-    gps = (one if isinstance(one, Posterior) else one.gp for one in models)
-    gp = next((one for one in gps if one is not None), None)
-    if gp is None:
-        return ""
-    sizes = {"inducing inputs": gp.n_inducing, "neighbours": gp.n_neighbours}
-    return "".join(f", {m} {name}" for name, m in sizes.items() if m is not None)
+def _merged(
+    train: LabelledRows, method: Recalibrator, apart: bool
+) -> tuple[LabelledRows, Repeats | None]:
+    """Replicates of known noise as one row each, and the rows that these stand for."""
+    holdout = method.needs_calibration
+    expands = method.knows_inputs and not holdout and (apart or train.groups is not None)
+    if not (holdout or method.takes_one_gp or expands):
+        return train, None
+    X, y, of = map(torch.from_numpy, (train.X, train.y, train.input_numbers()))
+    groups, noise = (
+        None if one is None else torch.from_numpy(one) for one in (train.groups, train.noise)
+    )
+    found = Repeats(X, y, of, of.unique(), 0.0, 1.0, noise, groups)
+    return merge_replicates(train), found if apart or expands else None
 
 
-# Attributes that some fits set and others do not.
-_OPTIONAL = ("calibrated_", "posterior_", "members_", "outputs_", "joint_", "group_scores_")
+def _standing_for_others(train: LabelledRows, seed: int) -> tuple[LabelledRows, Repeats]:
+    """Rows that stand for those with the same input, and all of them."""
+    labels = train.input_numbers()
+    rows, targets = fitted_rows(train.X, train.y, labels, seed)
+    fitted = labels[rows]
+    worth = np.bincount(fitted) / np.bincount(labels)
+    own = own_variance(train.y, labels)
+    X, y, of = map(torch.from_numpy, (train.X, train.y, labels))
+    found = Repeats(X, y, of, of[rows], own, float(worth[fitted].mean()))
+    return LabelledRows(train.X[rows], targets), found
 
 
-def forget(estimator: Any) -> None:
-    """Remove the results of an earlier fit, so that none stays beside new ones."""
-    for name in _OPTIONAL:
+# ------------------------------------------------------------------ what a fit says and leaves
+
+
+def _note(
+    estimator: Any, base: Base, method: Recalibrator, device: torch.device, n_rows: int
+) -> None:
+    """Log what was learned; what follows is shown as calibration."""
+    gp = gp_of(base)
+    sizes = {} if gp is None else {"inducing inputs": gp.n_inducing, "neighbours": gp.n_neighbours}
+    kind = "".join(f", {m} {name}" for name, m in sizes.items() if m is not None)
+    logger.log(
+        logging.INFO if estimator.verbose > 0 else logging.DEBUG,
+        f"learned from {n_rows} rows ({device}{kind}); now {method!r}",
+    )
+    progress.start_phase("calibrating")
+
+
+def _warn_of_order(estimator: Any, calibrated: Calibrated) -> None:
+    """Warn if errors are alike in the order of a column of dates."""
+    encoding: TableEncoding | None = getattr(estimator, "encoding_", None)
+    each = calibrated.each_once()
+    if encoding is not None and each is not None:
+        for date in sorted(encoding.dates & encoding.places.keys()):
+            warn_if_correlated(each.scores, each.X_cal[:, encoding.places[date][0]], date)
+
+
+#: What a fit knows of its rows: names of groups, usual noise, mean weight.
+OF_ROWS = ("group_names_", "noise_", "weight_")
+#: All that a fit leaves, besides columns and encoding, which :mod:`sharpgp.data.inputs` keeps.
+LEFT = (
+    *OF_ROWS, "calibrated_", "posterior_", "calibration_", "members_", "policy_", "grouped_",
+    "group_scores_", "outputs_", "joint_",
+)  # fmt: skip
+
+
+def leave(estimator: Any, **results: Any) -> None:
+    """Put the results of a fit on the estimator, and none of an earlier one; None is left out."""
+    unknown = results.keys() - set(LEFT)
+    assert not unknown, unknown
+    for name in LEFT:
         vars(estimator).pop(name, None)
+    vars(estimator).update({k: value for k, value in results.items() if value is not None})
+
+
+def _results(
+    calibrated: Calibrated, method: Recalibrator, bases: Bases, sides: Sides
+) -> dict[str, Any]:
+    """What a fit of one output leaves."""
+    n, d = sides.train.X.shape
+    model = getattr(calibrated, "model", None)
+    model = model.model if isinstance(model, SeenModel) else model
+    name = bases.model_names(n, d, one_gp=method.takes_one_gp)[0]
+    return {
+        "calibrated_": calibrated,
+        "posterior_": calibrated.gp,
+        "calibration_": method.name or type(method).__name__,
+        "members_": members_of(model, name),
+        "policy_": bases.policy(n, d, calibrated.device.type),
+        "grouped_": sides.grouped,
+        "group_scores_": joint_of_groups(calibrated, sides.groups_of_scores),
+    }
 
 
 def check_restored(estimator: Any) -> None:

@@ -29,8 +29,8 @@ from sharpgp.gp.compute import threads_for
 from sharpgp.gp.posterior import Posterior
 from sharpgp.models.gaussian.spread_choice import loo_of
 from sharpgp.models.laws import Normal
-from sharpgp.models.model import HeldOut
-from sharpgp.models.pool import Base, posterior_of
+from sharpgp.models.model import HeldOut, Learner
+from sharpgp.models.pool import Base, models_of, posterior_of
 from sharpgp.models.repeats import Repeats
 from sharpgp.rows import Rows
 
@@ -49,10 +49,30 @@ class CalibrationPoints:
     """Groups [N] of the points that the base was trained on."""
     repeats: Repeats | None = None
     """The rows that trained the base, where inputs repeat among them."""
+    weights: Weights | None = None
+    """Weights of the points that calibrate, or a function of ``X`` that gives them."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A model, and what says how it scores points that it has not seen."""
+
+    model: Any
+    """The model that predicts; a GP for methods that take one."""
+    held: HeldOut | None = None
+    """Its training points, each under fits without it, if the method asks for them."""
+    pairs: Sequence[Split] | None = None
+    """By which rows these fits were trained and scored."""
+    fits: Sequence[Learner] = ()
+    """These fits, where the method asks them again."""
+    groups: Tensor | None = None
+    """Groups [N] of the training points."""
 
 
 class Recalibrator(ABC):
     """A calibration method: ``fit`` turns a model and held-out data into a predictor.
+
+    It scores points that the model has not seen, and ranks the scores (``_scored``, ``_ranked``).
 
     Parameters
     ----------
@@ -68,6 +88,8 @@ class Recalibrator(ABC):
     knows_inputs: ClassVar[bool] = False
     #: Whether rows may come in groups.
     takes_groups: ClassVar[bool] = True
+    #: Whether it calibrates one GP, and no other model.
+    takes_one_gp: ClassVar[bool] = False
 
     def __init__(self, *, random_state: int | None = None) -> None:
         self.random_state = random_state
@@ -107,8 +129,22 @@ class Recalibrator(ABC):
         are the rows that ``base`` was fitted to, where some have equal inputs: then known inputs
         and new ones are calibrated apart, see :mod:`sharpgp.calibration.predictors.seen_or_new`.
         """
-        several = list(base.values()) if isinstance(base, Mapping) else [base]
-        first = several[0]
+        roles = sample_weight, groups, groups_cal, repeats
+        points = self.checked(base, X_cal, y_cal, *roles)
+        return self.ranked(self.scored(base, points), points)
+
+    def checked(
+        self,
+        base: Base,
+        X_cal: ArrayLike | Rows | None,
+        y_cal: ArrayLike | None,
+        sample_weight: Weights | None = None,
+        groups: ArrayLike | None = None,
+        groups_cal: ArrayLike | None = None,
+        repeats: Repeats | None = None,
+    ) -> CalibrationPoints:
+        """What :meth:`fit` is given, checked."""
+        first = models_of(base)[0]
         d, device = first.n_features, first.device
         if not self.needs_calibration and X_cal is None:
             y = torch.empty(0, dtype=torch.float64, device=device)
@@ -118,15 +154,30 @@ class Recalibrator(ABC):
             y = as_target(y_cal, n_rows=len(rows), device=device)
         labels = None if groups is None else _labels(groups, len(first.y_train), device)
         labels_cal = None if groups_cal is None else _labels(groups_cal, len(y), device)
-        points = CalibrationPoints(rows, y, labels_cal, labels, repeats)
-        gps = [one if isinstance(one, Posterior) else one.gp for one in several]
-        with threads_for(max(map(n_dense, gps))):
-            calibrated = self._fit_base(base, points)
-        return calibrated if sample_weight is None else calibrated.weighted(sample_weight)
+        return CalibrationPoints(rows, y, labels_cal, labels, repeats, sample_weight)
+
+    def scored(self, base: Base, points: CalibrationPoints) -> Scored:
+        """What the method predicts with, and how it scores points that it has not seen."""
+        with threads_for(max(n_dense(one.gp) for one in models_of(base))):
+            return self._scored(base, points)
+
+    def ranked(self, scored: Scored, points: CalibrationPoints) -> Calibrated:
+        """The predictor whose quantiles are ranks of the scores."""
+        with threads_for(n_dense(scored.model.gp)):
+            found = self._ranked(scored, points)
+        return found if points.weights is None else self._weighted(found, points)
 
     @abstractmethod
-    def _fit_base(self, base: Base, points: CalibrationPoints) -> Calibrated:
-        """Calibrate ``base`` on these points."""
+    def _scored(self, base: Base, points: CalibrationPoints) -> Scored:
+        """See :meth:`scored`."""
+
+    @abstractmethod
+    def _ranked(self, scored: Scored, points: CalibrationPoints) -> Calibrated:
+        """See :meth:`ranked`, without weights."""
+
+    def _weighted(self, found: Calibrated, points: CalibrationPoints) -> Calibrated:
+        assert points.weights is not None
+        return found.weighted(points.weights)
 
     def first_pair(self, X: Tensor, y: Tensor, groups: Tensor | None) -> Split | None:
         """Rows that the first learning of every model may see, and rows that it scores.
@@ -147,17 +198,23 @@ class Recalibrator(ABC):
 class PosteriorMethod(Recalibrator):
     """A method that needs only a GP, and splits no points."""
 
+    takes_one_gp = True
+
     @abstractmethod
     def _fit(self, posterior: Posterior, X: Rows, y: Tensor) -> Calibrated:
         """Calibrate on checked rows and targets [C]."""
 
-    def _fit_base(self, base: Base, points: CalibrationPoints) -> Calibrated:
-        found = self._fit(posterior_of(base), points.rows, points.y)
-        scored = found.each_once()
-        if points.repeats is not None and scored is not None:
-            without = partial(left_out_of, posterior_of(base))
+    def _scored(self, base: Base, points: CalibrationPoints) -> Scored:
+        return Scored(posterior_of(base))
+
+    def _ranked(self, scored: Scored, points: CalibrationPoints) -> Calibrated:
+        gp: Posterior = scored.model
+        found = self._fit(gp, points.rows, points.y)
+        each = found.each_once()
+        if points.repeats is not None and each is not None:
             data = points.repeats, points.rows, points.y
-            return from_held_out(scored.model, without, *data, draw=scored.draw, seed=self.seed)
+            without = partial(left_out_of, gp)
+            return from_held_out(each.model, without, *data, draw=each.draw, seed=self.seed)
         return found if points.groups is None else found.for_groups(points.groups)
 
 

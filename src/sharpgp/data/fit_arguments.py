@@ -46,10 +46,11 @@ def labelled_rows(
     noise_cal: Any = None,
     sample_weight: Any = None,
     sample_weight_cal: Any = None,
-) -> tuple[LabelledRows, LabelledRows | None, Any]:
-    """Training rows, calibration rows if given, and weights of the rows that calibrate.
+) -> tuple[LabelledRows, LabelledRows | None, Any, dict[str, Any]]:
+    """Training rows, calibration rows if given, weights of the rows that calibrate, and the rest.
 
-    Column names, encoding and usual noise are set on the estimator on the way.
+    The rest is what a fit leaves of its rows, by name: names of groups, usual noise, mean weight.
+    Names of columns and their encoding are set on the estimator on the way.
     """
     if sample_weight is not None and X_cal is None:
         sample_weight_cal = sample_weight
@@ -70,23 +71,21 @@ def labelled_rows(
         n_cal = len(X_cal)
         y_cal = as_numpy(as_target(plain(y_cal), n_rows=n_cal))
     of_train, of_cal = group_numbers(groups, len(y), groups_cal, n_cal)
-    vars(estimator).pop("group_names_", None)
+    known: dict[str, Any] = {}
     if groups is not None:
-        estimator.group_names_ = group_names(groups, groups_cal)
+        known["group_names_"] = group_names(groups, groups_cal)
     train = LabelledRows(X, y, of_train)
     if X_cal is not None:
         cal = LabelledRows(X_cal, y_cal, of_cal)
     weights = sample_weight_cal
     if not (weights is None or callable(weights)):
         weights = as_numpy(as_weights(plain(weights), n_rows=n_cal or len(y)))
-    vars(estimator).pop("noise_", None)
-    vars(estimator).pop("weight_", None)
     if sample_weight is not None:
-        estimator.weight_ = float(np.mean(sample_weight))
-        train = replace(train, weight=sample_weight / estimator.weight_)
+        known["weight_"] = float(np.mean(sample_weight))
+        train = replace(train, weight=sample_weight / known["weight_"])
     if noise is not None or noise_cal is not None:
-        train, cal, estimator.noise_ = with_noise(train, cal, noise, noise_cal)
-    return drop_repetition(train, cal, weights)
+        train, cal, known["noise_"] = with_noise(train, cal, noise, noise_cal)
+    return *drop_repetition(train, cal, weights), known
 
 
 def positive_weights(X: Any, y: Any, groups: Any, sample_weight: Any) -> tuple[Any, Any, Any, Any]:

@@ -85,6 +85,11 @@ class Posterior(ABC):
         return f"<{type(self).__name__}: {trained}{self.n_features} features>"
 
     @property
+    def gp(self) -> "Posterior":
+        """Itself: models have a GP, too."""
+        return self
+
+    @property
     @abstractmethod
     def n_features(self) -> int:
         """Number of features ``d``."""

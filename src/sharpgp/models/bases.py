@@ -1,6 +1,6 @@
 """What ``base=`` names: kernels, regressors and trees, and what is pooled by default."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,20 +120,24 @@ class Bases:
         labels: Tensor | None = None,
         pair: Split | None = None,
     ) -> dict[str, Learner]:
-        """Every model, learned from rows [N] and ``y`` [N], by name.
+        """Every model by name, learned from rows [N] and ``y`` [N] and conditioned on all of them.
+
+        See :meth:`learn` and :meth:`condition`.
+        """
+        return self.condition(self.learn(X, y, labels, pair), X, y, pair)
+
+    def learn(
+        self, X: Inputs, y: Tensor, labels: Tensor | None = None, pair: Split | None = None
+    ) -> dict[str, Learner]:
+        """Every model by name.
 
         GPs learn from the rows that a ``pair`` trains on, as a method that scores the others asks
-        for, or from a part of all; and are conditioned on all rows.
+        for, or from a part of all.
         """
         rows = Rows.of(X)
         named = dict(self._named(len(rows), rows.n_features))
         policy = self.policy(len(rows), rows.n_features, rows.device.type)
-        every = torch.arange(len(y), device=y.device)
-        some = drawn_part(
-            (every, every[:0]) if pair is None else pair, self.seed or 0, policy.learned_rows
-        )
-        ours = all(isinstance(base, str) for base in named.values()) and rows.device.type == "cpu"
-        in_turn = not ours or len(y) > MAX_ROWS_ONE_THREAD
+        some = self._part(y, policy, pair)
 
         def learn(name: str) -> Learner:
             progress.name_step(name)
@@ -142,7 +146,37 @@ class Bases:
             return model
 
         progress.start_phase("training", "model", len(named))
-        return dict(zip(named, side_by_side(learn, list(named), in_turn=in_turn), strict=True))
+        found = side_by_side(learn, list(named), in_turn=self._in_turn(named.values(), rows))
+        return dict(zip(named, found, strict=True))
+
+    def condition(
+        self, models: Mapping[str, Any], X: Inputs, y: Tensor, pair: Split | None = None
+    ) -> dict[str, Learner]:
+        """The models, those that :meth:`learn` gave a part of the rows with all of them."""
+        rows = Rows.of(X)
+        policy = self.policy(len(rows), rows.n_features, rows.device.type)
+        some = self._part(y, policy, pair)
+
+        def condition(model: Any) -> Learner:
+            has_all = len(model.y_train) == len(y)
+            found: Learner = model if has_all else model.conditioned_on_all(rows, y, some)
+            return found
+
+        bases = [base for _, base in self._named(len(rows), rows.n_features)]
+        in_turn = self._in_turn(bases, rows)
+        found = side_by_side(condition, list(models.values()), in_turn=in_turn)
+        return dict(zip(models, found, strict=True))
+
+    def _part(self, y: Tensor, policy: Policy, pair: Split | None) -> Tensor:
+        """Rows that GPs learn from, if they can be conditioned on the others."""
+        every = torch.arange(len(y), device=y.device)
+        of = (every, every[:0]) if pair is None else pair
+        return drawn_part(of, self.seed or 0, policy.learned_rows)
+
+    def _in_turn(self, bases: Iterable[Any], rows: Rows) -> bool:
+        """Whether models work one after the other: those of other libraries, and with many rows."""
+        ours = all(isinstance(base, str) for base in bases) and rows.device.type == "cpu"
+        return not ours or len(rows) > MAX_ROWS_ONE_THREAD
 
     def _learned(
         self,
@@ -168,8 +202,7 @@ class Bases:
         of_some = None if labels is None else labels[some]
         part = rows[some], y[some], of_some
         gp = self._trained(base, *part, policy, searched=False, **training)
-        model = learn_gaussian(gp, seed, of_some, policy=policy, confirm=confirm)
-        return model if len(some) == len(y) else model.conditioned_on_all(rows, y, some)
+        return learn_gaussian(gp, seed, of_some, policy=policy, confirm=confirm)
 
     def one_gp(self, X: Inputs, y: Tensor, labels: Tensor | None = None) -> DataPosterior:
         """The one GP of a method that asks no other model."""

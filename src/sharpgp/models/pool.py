@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -179,22 +180,30 @@ def candidates(base: Base, seed: int, labels: Tensor | None) -> dict[str, Learne
     return {"model": base} if isinstance(base, Learner) else dict(base)
 
 
+def models_of(base: Base) -> list[Any]:
+    """The models, or the one."""
+    return list(base.values()) if isinstance(base, Mapping) else [base]
+
+
+def gp_of(base: Base) -> Posterior | None:
+    """The GP of the first model that has one."""
+    return next((gp for model in models_of(base) if (gp := model.gp) is not None), None)
+
+
 def posterior_of(base: Base) -> Posterior:
     """The GP of a method that takes one."""
-    if isinstance(base, Posterior):
-        return base
-    models = base if isinstance(base, Mapping) else {type(base).__name__: base}
-    found = next((gp for model in models.values() if (gp := model.gp) is not None), None)
+    found = gp_of(base)
     if found is None:
+        names = base if isinstance(base, Mapping) else [type(base).__name__]
         raise InvalidInputError(
-            f"base: expected a GP among the models, found {', '.join(models)}; add a kernel"
+            f"base: expected a GP among the models, found {', '.join(names)}; add a kernel"
         )
     return found
 
 
 def rows_of(base: Base) -> Rows:
     """Training rows, preferably of a model that keeps their features unscaled."""
-    several = list(base.values()) if isinstance(base, Mapping) else [base]
+    several = models_of(base)
     kept = [model for model in several if isinstance(model, RefittedModel)]
     rows: Rows = (kept or several)[0].rows
     return rows

@@ -8,17 +8,15 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from sharpgp.calibration.predictors.base import Calibrated
-from sharpgp.calibration.predictors.covariate_shift import Weights
 from sharpgp.calibration.predictors.known_groups import known_groups
 from sharpgp.calibration.predictors.scored import ScoredPredictor
 from sharpgp.calibration.predictors.seen_or_new import from_left_out
-from sharpgp.calibration.recalibrator import CalibrationPoints, Recalibrator, register
+from sharpgp.calibration.recalibrator import CalibrationPoints, Recalibrator, Scored, register
 from sharpgp.data.folds import Split, check_several, row_labels
 from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.gp.posterior import Posterior
 from sharpgp.models.model import Learner
 from sharpgp.models.pool import Base, candidates, inputs_of, pooled_out_of_fold
-from sharpgp.models.repeats import Repeats
 from sharpgp.models.splitters import Folds, check_folds, learning_pairs, splits
 from sharpgp.policy import LEARNINGS
 from sharpgp.rows import Rows
@@ -37,30 +35,40 @@ class WithoutHoldout(Recalibrator):
         base: Base,
         X_cal: ArrayLike | Rows | None = None,
         y_cal: ArrayLike | None = None,
-        *,
-        sample_weight: Weights | None = None,
-        groups: ArrayLike | None = None,
-        groups_cal: ArrayLike | None = None,
-        repeats: Repeats | None = None,
+        **roles: Any,
     ) -> Calibrated:
         """Calibrate on the training data of ``base``, and on the calibration data if given.
 
         ``sample_weight`` has one entry per point of both, training points first.
         """
-        found = super().fit(
-            base, X_cal, y_cal, groups=groups, groups_cal=groups_cal, repeats=repeats
-        )
-        if sample_weight is None:
-            return found
-        n_points = found.n_train if repeats is None else len(repeats.y)
+        return super().fit(base, X_cal, y_cal, **roles)
+
+    def _weighted(self, found: Calibrated, points: CalibrationPoints) -> Calibrated:
+        n_points = found.n_train if points.repeats is None else len(points.repeats.y)
         each = found.each_once()
         n_scored = n_points if each is None or len(each.parts) > 1 else len(each.scores)
-        if not callable(sample_weight) and n_scored != n_points:
+        if not callable(points.weights) and n_scored != n_points:
             raise InvalidInputError(
                 "sample_weight: expected a function of X, as some points are in no test fold, "
                 f"found numbers, where {n_scored} of {n_points} points calibrate"
             )
-        return found.weighted(sample_weight)
+        return super()._weighted(found, points)
+
+    def _ranked(self, scored: Scored, points: CalibrationPoints) -> Calibrated:
+        model, held, groups = scored.model, scored.held, scored.groups
+        assert held is not None
+        if points.repeats is not None:
+            return from_left_out(model, held, points.repeats)
+        found = ScoredPredictor.from_training(model, held)
+        if groups is None:
+            return found
+        of_rows = groups[held.rows]
+        of_groups: Any = found.for_groups(of_rows)
+        if self.knows_inputs and of_groups.counted == "groups":
+            of_groups.trained_groups = groups.unique()
+            pairs: Any = scored.pairs
+            of_groups.by_group = known_groups(model, groups, pairs, held, of_groups, of_rows)
+        return of_groups
 
     def _everything(
         self, base: Base, points: CalibrationPoints
@@ -164,24 +172,14 @@ class CrossValidated(WithoutHoldout):
             return None
         return learning_pairs(row_labels(X, groups), self.seed)[0]
 
-    def _fit_base(self, base: Base, points: CalibrationPoints) -> Calibrated:
+    def _scored(self, base: Base, points: CalibrationPoints) -> Scored:
         models, groups = self._everything(base, points)
         first = next(iter(models.values()))
         X, y = inputs_of(models), first.y_train
         labels, pairs = split_points(self.folds, X, y, groups, self.seed)
         drawn = _is_auto(self.folds)
         model, held = pooled_out_of_fold(models, pairs, labels, self.seed, drawn=drawn)
-        if points.repeats is not None:
-            return from_left_out(model, held, points.repeats)
-        found = ScoredPredictor.from_training(model, held)
-        if groups is None:
-            return found
-        of_rows = groups[held.rows]
-        of_groups: Any = found.for_groups(of_rows)
-        if self.knows_inputs and of_groups.counted == "groups":
-            of_groups.trained_groups = groups.unique()
-            of_groups.by_group = known_groups(model, groups, pairs, held, of_groups, of_rows)
-        return of_groups
+        return Scored(model, held, pairs, groups=groups)
 
 
 def _with_more(base: Base, X: Rows, y: Tensor, groups: Tensor | None, seed: int) -> Base:

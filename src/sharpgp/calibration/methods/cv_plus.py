@@ -5,7 +5,7 @@ import torch
 from sharpgp.calibration.methods.cross_validation import WithoutHoldout, split_points
 from sharpgp.calibration.predictors.base import Calibrated
 from sharpgp.calibration.predictors.cv_plus import PlusPredictor
-from sharpgp.calibration.recalibrator import CalibrationPoints, register
+from sharpgp.calibration.recalibrator import CalibrationPoints, Scored, register
 from sharpgp.data.folds import Split
 from sharpgp.gp.compute import side_by_side
 from sharpgp.models.gaussian.spread_choice import runs_in_threads
@@ -53,7 +53,7 @@ class CVPlus(WithoutHoldout):
         super().check(n_train, n_cal)
         check_folds(self.folds)
 
-    def _fit_base(self, base: Base, points: CalibrationPoints) -> Calibrated:
+    def _scored(self, base: Base, points: CalibrationPoints) -> Scored:
         models, groups = self._everything(base, points)
         model = next(iter(models.values()))
         data = inputs_of(models), model.y_train, groups
@@ -69,8 +69,13 @@ class CVPlus(WithoutHoldout):
         fits = side_by_side(
             without, pairs, in_turn=model.gp is None or not runs_in_threads(model.gp)
         )
-        scores = held_out_of(fits, pairs, X, y).by_part(pairs)
-        found = PlusPredictor(model, list(fits), list(scores))
+        return Scored(model, held_out_of(fits, pairs, X, y), pairs, list(fits), groups)
+
+    def _ranked(self, scored: Scored, points: CalibrationPoints) -> Calibrated:
+        held, pairs, groups = scored.held, scored.pairs, scored.groups
+        assert held is not None
+        assert pairs is not None
+        found = PlusPredictor(scored.model, scored.fits, list(held.by_part(pairs)))
         if groups is None:
             return found
         return found.for_groups(groups[torch.cat([test for _, test in pairs])])

@@ -16,7 +16,7 @@ from sharpgp.calibration.predictors.covariate_shift import Weights
 from sharpgp.calibration.predictors.known_groups import known_groups
 from sharpgp.calibration.predictors.scored import ScoredPredictor
 from sharpgp.calibration.predictors.seen_or_new import from_held_out
-from sharpgp.calibration.recalibrator import CalibrationPoints, Recalibrator, register
+from sharpgp.calibration.recalibrator import CalibrationPoints, Recalibrator, Scored, register
 from sharpgp.data.folds import Split, one_per_label, row_labels
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.models.model import HeldOut
@@ -89,17 +89,16 @@ class Exact(Recalibrator):
         """Classes and groups are not combined."""
         return self.by is None
 
-    def fit(
+    def checked(
         self,
         base: Base,
         X_cal: ArrayLike | Rows | None,
         y_cal: ArrayLike | None,
-        *,
         sample_weight: Weights | None = None,
         groups: ArrayLike | None = None,
         groups_cal: ArrayLike | None = None,
         repeats: Repeats | None = None,
-    ) -> Calibrated:
+    ) -> CalibrationPoints:
         """``one_per_group`` picks a point of each of ``groups_cal``."""
         if self.by is not None and sample_weight is not None:
             raise InvalidInputError("by: expected calibration without weights, found some")
@@ -122,34 +121,35 @@ class Exact(Recalibrator):
             groups_cal = None
             if not (sample_weight is None or callable(sample_weight)):
                 sample_weight = as_weights(sample_weight, n_rows=n, device=device)[rows]
-        return super().fit(
-            base,
-            X_cal,
-            y_cal,
-            sample_weight=sample_weight,
-            groups=groups,
-            groups_cal=groups_cal,
-            repeats=repeats,
-        )
+        roles = sample_weight, groups, groups_cal, repeats
+        found = super().checked(base, X_cal, y_cal, *roles)
+        if self.by is not None:
+            self._classes(found.rows.n_features)  # refuses what is no class, before any score
+        return found
 
     def first_pair(self, X: Tensor, y: Tensor, groups: Tensor | None) -> Split | None:
         return learning_pairs(row_labels(X, groups), self.seed)[0] if len(y) >= 4 else None
 
-    def _fit_base(self, base: Base, points: CalibrationPoints) -> Calibrated:
-        classes = None if self.by is None else self._classes(points.rows.n_features)
+    def _scored(self, base: Base, points: CalibrationPoints) -> Scored:
         groups = points.groups_train
         labels = None if groups is None else row_labels(inputs_of(base), groups)
         models = candidates(base, self.seed, labels)
-        model, held, pairs = next(iter(models.values())), None, None
-        if isinstance(base, Mapping):
-            # Everything comes from the training points alone, so the guarantee still holds.
-            rows = inputs_of(models), model.y_train
-            labels, pairs = split_points("auto", *rows, groups, self.seed)
-            model, held = pooled_out_of_fold(models, pairs, labels, self.seed, drawn=True)
+        model = next(iter(models.values()))
+        if not isinstance(base, Mapping):
+            return Scored(model, groups=groups)
+        # Everything comes from the training points alone, so the guarantee still holds.
+        rows = inputs_of(models), model.y_train
+        labels, pairs = split_points("auto", *rows, groups, self.seed)
+        found = pooled_out_of_fold(models, pairs, labels, self.seed, drawn=True)
+        return Scored(*found, pairs, groups=groups)
+
+    def _ranked(self, scored: Scored, points: CalibrationPoints) -> Calibrated:
+        model, held, pairs = scored.model, scored.held, scored.pairs
+        classes = None if self.by is None else self._classes(points.rows.n_features)
         if points.repeats is not None:
 
             def without() -> HeldOut:
-                inputs = row_labels(inputs_of(models))
+                inputs = row_labels(inputs_of(model))
                 return model.leave_one_out(inputs, self.seed) if held is None else held
 
             data = points.repeats, points.rows, points.y
@@ -160,6 +160,7 @@ class Exact(Recalibrator):
         if points.groups is None:
             return found
         of_groups: Any = found.for_groups(points.groups)
+        groups = scored.groups
         if groups is not None and of_groups.counted == "groups":
             if pairs is None:
                 pairs = split_points("auto", model.X_train, model.y_train, groups, self.seed)[1]

@@ -2,10 +2,7 @@
 
 from sharpgp.calibration.cautions import warn_if_overfitted
 from sharpgp.calibration.methods.cross_validation import WithoutHoldout
-from sharpgp.calibration.predictors.base import Calibrated
-from sharpgp.calibration.predictors.scored import ScoredPredictor
-from sharpgp.calibration.predictors.seen_or_new import from_left_out
-from sharpgp.calibration.recalibrator import CalibrationPoints, register
+from sharpgp.calibration.recalibrator import CalibrationPoints, Scored, register
 from sharpgp.data.folds import row_labels
 from sharpgp.exceptions import InvalidInputError
 from sharpgp.models.pool import Base, inputs_of, pooled
@@ -31,7 +28,7 @@ class LeaveOneOut(WithoutHoldout):
     knows_inputs = True
     takes_groups = False
 
-    def _fit_base(self, base: Base, points: CalibrationPoints) -> Calibrated:
+    def _scored(self, base: Base, points: CalibrationPoints) -> Scored:
         if points.groups is not None or points.groups_train is not None:
             raise InvalidInputError(
                 "loo: expected points without groups, found groups, of which it would leave "
@@ -43,7 +40,4 @@ class LeaveOneOut(WithoutHoldout):
             warn_if_overfitted(gps[0])
         labels = row_labels(inputs_of(models))
         held = [model.leave_one_out(labels, self.seed) for model in models.values()]
-        model, found = pooled(models, held)
-        if points.repeats is not None:
-            return from_left_out(model, found, points.repeats)
-        return ScoredPredictor.from_training(model, found)
+        return Scored(*pooled(models, held))
