@@ -250,13 +250,13 @@ def test_a_model_of_groups_is_not_refitted_without_them():
 def asked(monkeypatch):
     """What recalibrators were asked to fit: inputs and weights of calibration points."""
     seen = []
-    real = Recalibrator.fit
+    real = Recalibrator.checked
 
-    def spy(self, posterior, X_cal, y_cal, *, sample_weight=None, **groups):
+    def spy(self, base, X_cal, y_cal, sample_weight, *groups):
         seen.append((np.asarray(X_cal.X), np.asarray(sample_weight)))
-        return real(self, posterior, X_cal, y_cal, sample_weight=sample_weight, **groups)
+        return real(self, base, X_cal, y_cal, sample_weight, *groups)
 
-    monkeypatch.setattr(Recalibrator, "fit", spy)
+    monkeypatch.setattr(Recalibrator, "checked", spy)
     return seen
 
 
