@@ -87,7 +87,7 @@ def fit(
     more = {**more, "groups": groups, "sample_weight": weights}
     warn_of_far_targets(y)
     if is_several(y):
-        fit_outputs(estimator, X, y, X_cal, y_cal, more, fit)
+        leave(estimator, **fit_outputs(estimator, X, y, X_cal, y_cal, more, fit))
     else:
         fit_rows(estimator, *labelled_rows(estimator, X, y, X_cal, y_cal, **more), drawn)
 

@@ -179,59 +179,84 @@ def fit_outputs(
     Y_cal: Any,
     given: Mapping[str, Any],
     fit: Callable[..., None],
-) -> None:
-    """``fit`` a clone of the estimator to each column of ``Y`` (n, p); gaps are left out.
+) -> dict[str, Any]:
+    """``fit`` a clone of the estimator to each column of ``Y`` (n, p); what all leave, by name.
 
-    ``given`` are arguments of ``fit`` with one entry per row, by name.  All outputs share one
-    split, so that calibration points have all of their scores.
+    Gaps are left out.  ``given`` are arguments of ``fit`` with one entry per row, by name.  All
+    outputs share one split, so that calibration points have all of their scores.
     """
     seed = seed_of(estimator.random_state)
     given = {name: value for name, value in given.items() if value is not None}
     guarantee = X_cal is not None or "sample_weight_cal" in given
-    recalibrator = chosen_recalibrator(estimator.calibration, seed, guarantee=guarantee)
-    train, cal, drawn = _Table(*_rows(estimator, X, Y, first=True), given), None, None
-    if X_cal is not None:
-        own, theirs = _by_side(given)
-        train = replace(train, given=own)
-        cal = _Table(*_rows(estimator, X_cal, Y_cal), theirs)
-    if "sample_weight" not in given:  # weights tell copies apart
-        train = train.take(unrepeated_rows(_as_rows(train, _row_numbers(train.Y))))
-    whole, places = train if cal is None else cal, None
-    if cal is None and recalibrator.needs_calibration:
-        rows = _as_rows(train, train.Y[:, 0])
-        by_row = recalibrator.knows_inputs
-        rest, places, drawn = split_rows(rows, estimator.cal_size, seed, by_row=by_row)
-        own, theirs = _by_side(train.given)
-        shared = {f"{name}_cal": own[name] for name in _SHARED if name in own}
-        train, cal = replace(whole, given=own), replace(whole, given=shared | theirs)
-        train, cal = train.take(rest), cal.take(places)
-    n_cal = len(train.Y if cal is None else cal.Y)
+    method = chosen_recalibrator(estimator.calibration, seed, guarantee=guarantee)
+    sides = _Sides.of(estimator, X, Y, X_cal, Y_cal, given)
+    whole = sides.train if sides.cal is None else sides.cal
+    if sides.cal is None and method.needs_calibration:
+        sides = sides.split(estimator.cal_size, seed, by_row=method.knows_inputs)
+    n_cal = len((sides.train if sides.cal is None else sides.cal).Y)
     fitted, z, of_first = [], [], np.arange(0)
     for j in range(whole.Y.shape[1]):
-        rows_j, part = train.output(j)
-        settings, X_j, y_j, drawn_j = dict(part.given), None, None, None
-        if cal is not None:
-            rows_j, held_out = cal.output(j)
-            settings |= held_out.given
-            X_j, y_j = held_out.X, held_out.Y
-            drawn_j = None if drawn is None else drawn[rows_j]
+        rows_j, arguments = sides.output(j)
         bounds = bounds_of_output(estimator.y_bounds, j, whole.Y.shape[1])
-        model = clone(estimator).set_params(calibration=recalibrator, y_bounds=bounds)
+        model = clone(estimator).set_params(calibration=method, y_bounds=bounds)
         # The estimator's own fit has named targets that are far from all others.
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "y: row ", UserWarning)
-            fit(model, part.X, part.Y, X_j, y_j, settings, drawn_j)
+            fit(model, *arguments)
         fitted.append(model)
         z.append(_scores(model, rows_j, n_cal))
         of_first = rows_j if j == 0 else of_first
-    estimator.outputs_ = fitted
-    estimator.calibration_ = fitted[0].calibration_
-    scored = [one for one in z if one is not None]
+    joint, scored = None, [one for one in z if one is not None]
     if len(scored) == len(fitted):
         # Complete rows have the first output; its model knows their weights and groups.
-        joint = _joint(torch.stack(scored, -1), fitted[0], of_first, whole, places, seed)
-        if joint is not None:
-            estimator.joint_ = joint
+        joint = _joint(torch.stack(scored, -1), fitted[0], of_first, whole, sides.places, seed)
+    return {"outputs_": fitted, "calibration_": fitted[0].calibration_, "joint_": joint}
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """Rows that train and rows that calibrate, of all outputs."""
+
+    train: _Table
+    cal: _Table | None
+    #: Positions of the rows of ``cal`` among all; None if they were given.
+    places: np.ndarray | None = None
+    #: Which of them were held out one by one; None for all.
+    drawn: np.ndarray | None = None
+
+    @classmethod
+    def of(
+        cls, estimator: Any, X: Any, Y: Any, X_cal: Any, Y_cal: Any, given: Mapping[str, Any]
+    ) -> "_Sides":
+        """As they are given; of a table that was repeated each row once."""
+        own, theirs = given, None
+        if X_cal is not None:
+            own, theirs = _by_side(given)
+        train, cal = _Table(*_rows(estimator, X, Y, first=True), own), None
+        if theirs is not None:
+            cal = _Table(*_rows(estimator, X_cal, Y_cal), theirs)
+        if "sample_weight" not in given:  # weights tell copies apart
+            train = train.take(unrepeated_rows(_as_rows(train, _row_numbers(train.Y))))
+        return cls(train, cal)
+
+    def split(self, cal_size: float, seed: int | None, *, by_row: bool) -> "_Sides":
+        """Some of the rows that train held out; what is known of all serves both sides."""
+        whole = self.train
+        rows = _as_rows(whole, whole.Y[:, 0])
+        rest, places, drawn = split_rows(rows, cal_size, seed, by_row=by_row)
+        own, theirs = _by_side(whole.given)
+        shared = {f"{name}_cal": own[name] for name in _SHARED if name in own}
+        train, cal = replace(whole, given=own), replace(whole, given=shared | theirs)
+        return _Sides(train.take(rest), cal.take(places), places, drawn)
+
+    def output(self, j: int) -> tuple[np.ndarray, tuple[Any, ...]]:
+        """Which rows calibrate output ``j``, and the arguments of its fit."""
+        rows, part = self.train.output(j)
+        if self.cal is None:
+            return rows, (part.X, part.Y, None, None, part.given, None)
+        rows, cal = self.cal.output(j)
+        drawn = None if self.drawn is None else self.drawn[rows]
+        return rows, (part.X, part.Y, cal.X, cal.Y, {**part.given, **cal.given}, drawn)
 
 
 def _by_side(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
