@@ -404,3 +404,11 @@ def test_coverage_by_what_is_missing():
     inside = (found.lower[:, 0] <= y_test) & (y_test <= found.upper[:, 0])
     np.testing.assert_array_equal(found.covered[:, 0], inside)
     assert found.feature_names == tuple(model.encoding_.features)
+
+
+def test_a_date_far_from_training_is_told_as_a_date():
+    X = pd.DataFrame({"date": pd.date_range("2012-01-01", periods=40)})
+    model = quick().fit(X, np.sin(np.arange(40.0)))
+    late = pd.DataFrame({"date": [pd.Timestamp("2015-10-31")]})
+    with pytest.warns(CalibrationWarning, match="'date' is 2015-10-31, in training 2012-01-01 to"):
+        model.predict_interval(late)

@@ -153,3 +153,44 @@ def test_arrays_and_names_of_targets():
     assert kinds(found) == ["leak", "leak"]
     frame, y = table()
     assert sharpgp.check(frame.assign(rent=y), "rent").target == "rent"
+
+
+def test_numbers_that_name_subjects_are_groups():
+    """Twelve subjects on ten days each, as lme4's sleepstudy: ids say nothing, order neither."""
+    rng = np.random.default_rng(0)
+    ids = np.repeat([308, 309, 310, 330, 331, 332, 333, 334, 335, 337, 349, 350], 10)
+    days = np.tile(np.arange(10), 12)
+    y = 250 + np.repeat(rng.normal(0, 40, 12), 10) + 10 * days + rng.normal(0, 20, 120)
+    frame = pd.DataFrame({"Subject": ids, "Days": days})
+    (found,) = sharpgp.check(frame, y).findings
+    assert found.says == "Rows seem to form 12 groups by 'Subject', one below the other."
+    assert sharpgp.check(frame, y, groups="Subject").findings == ()
+    # An age that rises down the rows is a number.
+    ages = frame.assign(Subject=np.repeat(20 + 5 * np.arange(12), 10))
+    assert sharpgp.check(ages, ages["Subject"] + rng.normal(0, 5, 120)).findings == ()
+
+
+def test_tables_sorted_by_what_the_columns_hold_are_in_no_order_of_time():
+    rng = np.random.default_rng(0)
+    place = np.repeat(["Bern", "Oslo", "Rome", "Wien"], 60)
+    area = rng.uniform(20, 90, 240)
+    y = np.repeat([9.0, 3.0, 7.0, 1.0], 60) + area / 50 + rng.normal(size=240)
+    frame = pd.DataFrame({"place": place, "area": area})
+    assert sharpgp.check(frame, y).findings == ()
+    # Cars that appear model by model: alike along their dates, for what the columns say.
+    dated = frame.assign(released=pd.date_range("2020-01-01", periods=240))
+    assert sharpgp.check(dated, y).findings == ()
+
+
+def test_at_most_five_findings_are_shown_and_the_costly_come_first():
+    frame, y = table()
+    for k in range(7):
+        frame[f"f{k}"] = np.where(
+            np.arange(N) == k, -999.0, np.random.default_rng(k).normal(size=N)
+        )
+    found = sharpgp.check(frame.assign(yearly=12 * y), y)
+    assert len(found.findings) == 9
+    assert found.findings[0].kind == "leak"
+    assert str(found).count("\n- ") == 5
+    assert "4 of less weight" in str(found)
+    assert "<details><summary>4 of less weight" in found.html()

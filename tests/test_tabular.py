@@ -108,7 +108,11 @@ def test_formats_and_batches_agree(folder, saved, tmp_path, monkeypatch):
     predict_file(saved, folder / "new.csv", tmp_path / "a.parquet", request)
     expected = pd.read_parquet(tmp_path / "a.parquet")
     predict_file(saved, folder / "new.parquet", tmp_path / "b.csv", request)
-    np.testing.assert_allclose(pd.read_csv(tmp_path / "b.csv"), expected, **alike(saved.model))
+    # Six digits of the target's deviation are more than people read.
+    step = 1e-5 * 10 ** np.floor(np.log10(saved.model.calibrated_.labelled_data()[1].std().item()))
+    written = pd.read_csv(tmp_path / "b.csv", dtype=str)
+    np.testing.assert_allclose(written.astype(float), expected, rtol=0, atol=0.51 * step)
+    assert written["mean"].str.len().max() <= 9
     new = frame(500, seed=1)
     new.to_csv(tmp_path / "new.csv.gz", index=False, sep=";")
     done = []

@@ -865,7 +865,8 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
                 return ask(predictor, asked)
             return ask(moved_to(predictor, device), asked.to(device))
 
-        with features_named(feature_names(self)):
+        encoding = getattr(self, "encoding_", None)
+        with features_named(feature_names(self), encoding.dates if encoding else ()):
             return within_memory(asked.device, work)
 
     def _restored(self) -> None:

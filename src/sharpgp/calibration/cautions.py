@@ -1,13 +1,14 @@
 """Warnings about answers with a weaker guarantee: far from the data, or from too few points."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 import torch
 from torch import Tensor
 
+from sharpgp._numbers import day
 from sharpgp._ranks import points_needed, supported
 from sharpgp.exceptions import warn
 from sharpgp.gp.posterior import Posterior
@@ -24,13 +25,14 @@ MIN_ROWS_CV = 12
 _CORRELATED, _LEAST_CORRELATION = 3.0, 0.2
 # Default coverage of intervals.
 _DEFAULT_COVERAGE = 0.95
-# Names of the features in warnings; None: their numbers.
-_names: ContextVar[Sequence[str] | None] = ContextVar("names of the features", default=None)
+# Names of the features in warnings, None for their numbers; and of those that are days since 1970.
+_Names = tuple[Sequence[str] | None, Collection[str]]
+_names: ContextVar[_Names] = ContextVar("names of the features", default=(None, ()))
 
 
 @contextmanager
-def features_named(names: Sequence[str] | None) -> Iterator[None]:
-    """Name features like this in warnings raised inside the block.
+def features_named(names: Sequence[str] | None, dates: Collection[str] = ()) -> Iterator[None]:
+    """Name features like this in warnings raised inside the block; ``dates`` are written as such.
 
     Examples
     --------
@@ -40,7 +42,7 @@ def features_named(names: Sequence[str] | None) -> Iterator[None]:
     >>> _called(1)
     'feature 1'
     """
-    token = _names.set(names)
+    token = _names.set((names, dates))
     try:
         yield
     finally:
@@ -48,8 +50,13 @@ def features_named(names: Sequence[str] | None) -> Iterator[None]:
 
 
 def _called(feature: int) -> str:
-    names = _names.get()
+    names, _ = _names.get()
     return f"feature {feature}" if names is None else repr(names[feature])
+
+
+def _written(feature: int, value: float) -> str:
+    names, dates = _names.get()
+    return day(value) if names is not None and names[feature] in dates else f"{value:g}"
 
 
 def is_far(posterior: Posterior, X: Tensor) -> Tensor:
@@ -79,11 +86,12 @@ def warn_if_far(posterior: Posterior, X: Tensor) -> None:
         if not bool(far.any()):
             return
         row, feature = far.nonzero()[0].tolist()
-        low, high = (float(end[feature]) for end in posterior.input_range)
+        ends = (X[row], *posterior.input_range)
+        asked, low, high = (_written(feature, float(end[feature])) for end in ends)
     warn(
         f"{int(far.any(-1).sum())} of {len(X)} points lie far outside the training data (row "
-        f"{row}: {_called(feature)} is {float(X[row, feature]):g}, in training {low:g} to "
-        f"{high:g}): there predictions are extrapolated, and calibration guarantees nothing"
+        f"{row}: {_called(feature)} is {asked}, in training {low} to {high}): there predictions "
+        "are extrapolated, and calibration guarantees nothing"
     )
 
 

@@ -16,18 +16,27 @@ from numpy.typing import ArrayLike
 from sharpgp._files import replacing
 from sharpgp.data import texts
 from sharpgp.data.encoding import Encoded, TableEncoding, require_columns, text_of_mark
-from sharpgp.data.leaks import leaks_of
+from sharpgp.data.leaks import leaks_of, share_of_levels
 from sharpgp.data.reading import NamedColumns, Values, is_frame, names_of, values_of
-from sharpgp.data.suspicions import Suspicion, is_flattened, likely_mark, plausible_range
+from sharpgp.data.suspicions import (
+    TWIN_SHARE,
+    Suspicion,
+    is_flattened,
+    likely_mark,
+    plausible_range,
+)
 from sharpgp.exceptions import InvalidInputError
 
 #: With fewer rows per lengthscale, the table has too few rows.
 MIN_ROWS_PER_LENGTHSCALE = 10
 #: A column with at least this many levels, and rows per level, may be the groups.
 MIN_GROUPS, MIN_ROWS_PER_GROUP = 10, 2
-#: Neighbouring targets are correlated beyond this many standard errors; without a date column the
-#: correlation itself must also exceed the second number.
-CHAIN, MIN_CHAIN = 5.0, 0.3
+#: Neighbouring targets are correlated beyond this many standard errors, and beyond the second
+#: number, in at least so many rows.
+CHAIN, MIN_CHAIN, MIN_ROWS_CHAIN = 5.0, 0.3, 20
+#: Kinds of findings, by what they cost whoever overlooks them; so many are shown.
+_KINDS = ("leak", "groups", "order", "copies", "target", "values", "columns", "few", "gaps")
+MAX_FINDINGS_SHOWN = 5
 #: (rows, seconds) of a default fit, from docs/evidence.md; log-linear between and beyond.
 _FIT_SECONDS = ((100, 3.0), (300, 6.0), (1000, 16.0), (10_000, 80.0))
 
@@ -51,7 +60,7 @@ class TableCheck:
     ----------
     columns : tuple of CheckedColumn
     findings : tuple of Suspicion
-        What would stop a fit comes first.
+        What would stop a fit comes first, then the most costly.
     n_rows : int
         Rows with a target.
     target : str
@@ -69,6 +78,12 @@ class TableCheck:
     def fits(self) -> bool:
         """Whether a fit accepts the table."""
         return not any(one.stops for one in self.findings)
+
+    @property
+    def shown(self) -> tuple[Suspicion, ...]:
+        """The findings that are shown first: at most five, and all that would stop a fit."""
+        stop = sum(one.stops for one in self.findings)
+        return self.findings[: max(stop, MAX_FINDINGS_SHOWN)]
 
     @property
     def summary(self) -> str:
@@ -100,17 +115,24 @@ class TableCheck:
             f"{a:{wide[0]}}  {b:{wide[1]}}  {c:>{wide[2]}}  {d:>{wide[3]}}  {e}".rstrip()
             for a, b, c, d, e in rows
         ]
-        found = [f"{'!' if one.stops else '-'} {_sentences(one)}" for one in self.findings]
+        found = [f"{'!' if one.stops else '-'} {_sentences(one)}" for one in self.shown]
+        if more := len(self.findings) - len(found):
+            found.append(f"{more} of less weight: see the page (--out), or the attribute findings.")
         return "\n".join([self.summary, "", *lines, "", self.heading, *found])
 
     def _repr_html_(self) -> str:
         """The page without its frame, for notebooks."""
         kind = "well" if not self.findings else "look" if self.fits else "fault"
-        items = "".join(
+        each = [
             f'<p class="advice{" look" if one.stops else ""}">{escape(one.says)} '
             f'<span class="sizes">{escape(one.cure)}</span></p>'
             for one in self.findings
-        )
+        ]
+        first, more = each[: len(self.shown)], each[len(self.shown) :]
+        items = "".join(first)
+        if more:
+            items += f"<details><summary>{len(more)} of less weight</summary>"
+            items += f"{''.join(more)}</details>"
         found = f"<h2>What looks wrong</h2><article>{items}</article>" if items else ""
         body = "".join(
             f'<tr><th scope="row">{escape(one.name)}</th>'
@@ -218,12 +240,13 @@ def check(
         part = Encoded(encoded.features[usual], encoded.missing[usual], encoded.encoding)
         out += leaks_of(part, targets[usual], label)
         out += suspicions(_numbers(encoded), targets, label, first_row)
-        for rule in (_copies, _order, _gaps, _few):
+        for rule in (_copies, _gaps, _few):
             out += rule(encoded, _usual(targets), label)
-    if groups is None and encoded is not None:
-        out += _groups(read, label)
+        # Rows of one group are alike, in whatever order they come.
+        if groups is None:
+            out += _groups(read, _usual(targets)) or _order(encoded, _usual(targets), label)
     columns = _columns(names, read, refused, encoded)
-    order = sorted(out, key=lambda one: not one.stops)
+    order = sorted(out, key=lambda one: (not one.stops, _KINDS.index(one.kind)))
     return TableCheck(tuple(columns), tuple(order), int(known.sum()), label, _seconds(known.sum()))
 
 
@@ -381,35 +404,57 @@ def _copies(rows: Encoded, y: np.ndarray, target: str) -> list[Suspicion]:
 
 
 def _order(rows: Encoded, y: np.ndarray, target: str) -> list[Suspicion]:
-    """Finding if rows are in order of time, and targets follow the ones before."""
+    """Finding if targets follow the ones before in time, by more than the columns explain."""
     known = np.isfinite(y)
-    n = int(known.sum())
+    n, least = int(known.sum()), MIN_CHAIN
+    if n < MIN_ROWS_CHAIN:
+        return []
+    least = max(least, CHAIN / math.sqrt(n))
     read = rows.encoding.decode(rows.features)
-    dates = {
-        name: values.data[known]
+    orders = {
+        name: np.argsort(values.data[known], kind="stable")
         for name, values in read.items()
         if values.holds == "date" or _is_year(values)
     }
-    if n < 20:
-        return []
-    orders = {name: np.argsort(days, kind="stable") for name, days in dates.items()}
     # Rows sorted by a feature, or by the target, are in no order of time.
     by = [data[known] for data in _numbers(rows).values()]
-    blocks = any(_comes_in_blocks(values) for values in read.values())
-    if not blocks and not any(_is_sorted(values) for values in (*by, y[known])):
-        orders |= {"": np.arange(n)}
+    if not orders and not any(_is_sorted(values) for values in (*by, y[known])):
+        orders = {"": np.arange(n)}
     for name, order in orders.items():
-        series = y[known][order]
-        before = float(np.corrcoef(series[:-1], series[1:])[0, 1]) if np.ptp(series) else 0.0
-        if before > max(CHAIN / math.sqrt(n), 0.0 if name else MIN_CHAIN):
+        if _alike(y[known][order]) <= least:
+            continue
+        others = np.delete(rows.features[known], rows.encoding.places.get(name, []), axis=1)
+        before = _alike(_unexplained(others, y[known])[order])
+        if before > least:
             along = f"along {name!r}" if name else "and rows are in no random order"
-            says = f"{target} is like that of the row before, {along} (correlation {before:.2f})."
+            says = (
+                f"{target} is like that of the row before, {along}, by more than the other columns "
+                f"explain (correlation {before:.2f})."
+            )
             cure = (
-                "To predict what comes next, calibrate on the past, with "
-                "CrossValidated(folds=TimeSeriesSplit()): see the guide on groups and time."
+                "To predict what comes next, calibrate on the past: see the guide on groups and "
+                "time."
             )
             return [Suspicion("order", says, cure)]
     return []
+
+
+def _alike(series: np.ndarray) -> float:
+    """Correlation of each value with the one before."""
+    return float(np.corrcoef(series[:-1], series[1:])[0, 1]) if np.ptp(series) > 0 else 0.0
+
+
+def _unexplained(features: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """What a forest leaves of the targets (n,), each predicted by trees that have not seen it."""
+    from sklearn.ensemble import RandomForestRegressor
+
+    if not features.size:
+        return y
+    forest = RandomForestRegressor(60, min_samples_leaf=3, oob_score=True, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = forest.fit(np.nan_to_num(features), y).oob_prediction_
+    return np.asarray(y - found)
 
 
 def _few(rows: Encoded, y: np.ndarray, target: str) -> list[Suspicion]:
@@ -434,18 +479,20 @@ def _is_year(values: Values) -> bool:
 
 
 def _comes_in_blocks(values: Values) -> bool:
-    """Whether the rows of each category are adjacent."""
-    if values.holds != "text":
-        return False
+    """Whether the rows of each level are adjacent."""
     codes = _codes(values)
     levels = int(codes.max()) + 1
     return len(codes) >= MIN_ROWS_PER_GROUP * levels and int((np.diff(codes) != 0).sum()) < levels
 
 
-def _groups(read: dict[str, Values], target: str) -> list[Suspicion]:
-    """Finding about columns that may be groups: they determine other columns, or come in blocks."""
-    out = []
+def _groups(read: dict[str, Values], y: np.ndarray) -> list[Suspicion]:
+    """Finding about the column that may be the groups, and explains most of the target.
+
+    It determines other columns, or its rows stand one below the other.
+    """
+    found = []
     codes = {name: _codes(values) for name, values in read.items()}
+    known = np.isfinite(y)
     for name, values in read.items():
         if not (values.holds == "text" or values.whole) or values.missing.any():
             continue
@@ -453,6 +500,7 @@ def _groups(read: dict[str, Values], target: str) -> list[Suspicion]:
         n = len(codes[name])
         if not MIN_GROUPS <= levels <= n / MIN_ROWS_PER_GROUP:
             continue
+        share = share_of_levels(codes[name][known], y[known])
         told = [
             other
             for other in read
@@ -460,12 +508,22 @@ def _groups(read: dict[str, Values], target: str) -> list[Suspicion]:
             and 2 < len(np.unique(codes[other])) <= levels
             and len(np.unique(codes[name] * n + codes[other])) == levels
         ]
-        if told or _comes_in_blocks(values):
+        blocks = _comes_in_blocks(values)
+        if values.whole and not told:
+            blocks = blocks and share > 0 and _are_names(values.data[known], y[known])
+        if (told or blocks) and share < TWIN_SHARE:
             why = f"which tells {', '.join(map(repr, told[:3]))}" if told else "one below the other"
             says = f"Rows seem to form {levels} groups by {name!r}, {why}."
             cure = f"If new rows are of new groups, use groups={name!r}."
-            out.append(Suspicion("groups", says, cure))
-    return out
+            found.append((share, Suspicion("groups", says, cure)))
+    return [max(found, key=lambda pair: pair[0])[1]] if found else []
+
+
+def _are_names(numbers: np.ndarray, y: np.ndarray) -> bool:
+    """Whether numbers only name rows: means of ``y`` at neighbouring numbers are not alike."""
+    _, level = np.unique(numbers, return_inverse=True)
+    means = np.bincount(level, weights=y) / np.bincount(level)
+    return _alike(means) < 2 / math.sqrt(len(means))
 
 
 def _codes(values: Values) -> np.ndarray:
