@@ -210,7 +210,7 @@ def test_target_that_varies_in_one_row_only():
 
 
 def test_constant_column_warns():
-    with pytest.warns(UserWarning, match=r"column\(s\) \[1\] are constant"):
+    with pytest.warns(UserWarning, match=r"column\(s\) 'x1' have the same value"):
         m = model().fit(np.column_stack([X[:, 0], np.full(N, 7.0)]), Y)
     assert_sane(m)
 

@@ -285,6 +285,16 @@ def test_weights_of_points_are_in_the_units_of_their_class():
     torch.testing.assert_close(found[:, 0], expected)
 
 
+def test_copies_in_an_update_count_once():
+    (X, y), (X_new, y_new) = atoms(np.random.default_rng(3), n=120, noise=0.1)
+    new = SharpGPRegressor(base="rbf", random_state=0).fit(X, y)
+    once = new.calibrated_.updated(X_new[:9], y_new[:9])
+    rows = np.arange(9).repeat(5)
+    often = new.calibrated_.updated(X_new[rows], y_new[rows])
+    assert often.ranks_of[0].n == once.ranks_of[0].n
+    assert often.n_train > once.n_train
+
+
 @pytest.mark.parametrize("calibration", ["exact", "cv"])
 def test_reports_without_test_data(calibration):
     (X, y), _ = atoms(np.random.default_rng(10), noise=0.1)

@@ -168,9 +168,8 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
     grouped_ : bool
         Whether ``fit`` was given groups.
     encoding_ : TableEncoding
-        How columns became features, where ``X`` is a data frame or has gaps; prints as a table.
-    constant_ : array of shape (2, k)
-        Indices and values of constant columns of an array; predictions ignore these columns.
+        How columns became features, where ``X`` is a data frame, or has gaps or constant columns,
+        which predictions ignore; prints as a table.
     noise_ : float
         If ``fit`` got noise: their median, the default variance of predictions.
     weight_ : float

@@ -38,9 +38,16 @@ from sharpgp.calibration.ranks import Ranks
 from sharpgp.calibration.recalibrator import chosen_recalibrator
 from sharpgp.data.copies import equal_rows
 from sharpgp.data.encoding import Encoded
-from sharpgp.data.inputs import encode_rows, plain, read_features, seed_of, training_data
+from sharpgp.data.inputs import (
+    columns_of,
+    encode_rows,
+    plain,
+    read_features,
+    seed_of,
+    training_data,
+)
 from sharpgp.data.inputs import read_targets as without_marks
-from sharpgp.data.rows import LabelledRows, split_rows, unrepeated_rows
+from sharpgp.data.rows import LabelledRows, split_rows, unrepeated_rows, without_hidden_copies
 from sharpgp.data.target_bounds import bounds_of_output
 from sharpgp.exceptions import InvalidInputError, warn
 from sharpgp.exchangeability import moved_features, names_of_features
@@ -228,7 +235,7 @@ class _Sides:
     def of(
         cls, estimator: Any, X: Any, Y: Any, X_cal: Any, Y_cal: Any, given: Mapping[str, Any]
     ) -> "_Sides":
-        """As they are given; of a table that was repeated each row once."""
+        """As they are given; of a table that was repeated, and of hidden copies, each row once."""
         own, theirs = given, None
         if X_cal is not None:
             own, theirs = _by_side(given)
@@ -237,6 +244,10 @@ class _Sides:
             cal = _Table(*_rows(estimator, X_cal, Y_cal), theirs)
         if "sample_weight" not in given:  # weights tell copies apart
             train = train.take(unrepeated_rows(_as_rows(train, _row_numbers(train.Y))))
+            if cal is None:
+                rows = _as_rows(train, _row_numbers(train.Y).astype(np.float64))
+                seed = seed_of(estimator.random_state) or 0
+                train = train.take(without_hidden_copies(rows, columns_of(estimator), seed))
         return cls(train, cal)
 
     def split(self, cal_size: float, seed: int | None, *, by_row: bool) -> "_Sides":

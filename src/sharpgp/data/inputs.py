@@ -56,12 +56,12 @@ def training_data(estimator: Any, X: Any, y: Any) -> tuple[np.ndarray, np.ndarra
     """Features (n, d) and targets to fit on; data frames and arrays with gaps are encoded.
 
     The estimator gets the encoding as ``encoding_``, and scikit-learn's ``n_features_in_`` and
-    names.  Columns of an array that are constant but for rounding become ``constant_``: they keep
-    that value in these rows and in all later ones.  An encoding leaves such columns out.
+    names.  Arrays with gaps, or with columns that are constant but for rounding, are encoded, too:
+    an encoding leaves such columns out.
     """
     checks: dict[str, Any] = {"y_numeric": True, "ensure_min_samples": 2}
-    for name in ("encoding_", "constant_"):
-        vars(estimator).pop(name, None)
+    vars(estimator).pop("encoding_", None)
+    vars(estimator).pop("constant_", None)  # files of earlier versions may have it
     if is_frame(X):
         names_of(X)
         validate_data(estimator, X, skip_check_array=True)
@@ -76,11 +76,8 @@ def training_data(estimator: Any, X: Any, y: Any) -> tuple[np.ndarray, np.ndarra
         return rows, y
     array, y = validate(estimator, X, y, ensure_all_finite="allow-nan", **checks)
     gaps, marks = np.isnan(array), marks_of(estimator)
-    if not gaps.any() and not marks:
-        constant = constant_columns(array)
-        if constant.size:
-            estimator.constant_ = constant
-        return with_constants(estimator, array), y
+    if not gaps.any() and not marks and constant_columns(array)[0].size in (0, array.shape[1]):
+        return np.ascontiguousarray(array), y
     if gaps.any():
         warn(
             f"X: {int(gaps.sum())} of {gaps.size} values are missing; each is replaced by the "
@@ -138,11 +135,12 @@ def read_features(estimator: Any, X: Any) -> np.ndarray:
     rows = encode_rows(estimator, X)
     if rows is not None:
         return rows.features
-    return with_constants(estimator, validate(estimator, X, reset=False, ensure_min_samples=0))
+    array = validate(estimator, X, reset=False, ensure_min_samples=0)
+    return with_constants(estimator, np.ascontiguousarray(array))
 
 
 def with_constants(estimator: Any, X: T) -> T:
-    """Rows (n, d) in which columns that were constant in training have their training value."""
+    """Rows (n, d) with the training values of constant columns, for files of earlier versions."""
     constant: np.ndarray | None = getattr(estimator, "constant_", None)
     if constant is None:
         return X

@@ -221,32 +221,56 @@ def hold_copies_together(
     every = train if cal is None else train.joined(cal)
     if every.groups is not None or len(every) < 2:
         return train, cal
-    named = columns or {f"x{j}": [j] for j in range(every.X.shape[1])}
-    named = {name: list(features) for name, features in named.items() if features}
-    found = HiddenCopies.find(every.X, every.y, list(named.values()))
+    found, warn_that = _hidden_copies(every, columns)
     if not found.columns:
         return train, cal
-    units = torch.from_numpy(found.units)
-    once = once and cal is None and found.always
-    if once:
-        then = "each is used once"
-    elif takes_groups:
-        then = "they stay together, as groups do, and intervals are for rows that are no copies"
-    else:
-        then = "intervals may cover much less than requested; use calibration='cv', or drop them"
-    names = [repr(name) for name in named]
-    hidden = [" and ".join(names[j] for j in few) for few in found.columns]
-    warn(
-        f"{len(units) - len(units.unique())} of {len(units)} rows repeat others in y and in all "
-        f"columns but {' or '.join(hidden)}: {then}. If that column says nothing about "
-        "y, leave it out"
-    )
-    if once:
-        return train[folds.one_per_label(units, seed).numpy()], cal
+    if once and cal is None and found.always:
+        warn_that("each is used once")
+        return train[_one_of_each_copy(found, seed)], cal
     if not takes_groups:
+        warn_that(
+            "intervals may cover much less than requested; use calibration='cv', or drop them"
+        )
         return train, cal
+    warn_that("they stay together, as groups do, and intervals are for rows that are no copies")
     of_train, of_cal = np.split(found.units, [len(train)])
     return replace(train, groups=of_train), None if cal is None else replace(cal, groups=of_cal)
+
+
+def without_hidden_copies(
+    rows: LabelledRows, columns: Mapping[str, Sequence[int]], seed: int
+) -> np.ndarray:
+    """Indices of all rows; one of each, with a warning, if copies always have the same target."""
+    if rows.groups is None and len(rows) > 1:
+        found, warn_that = _hidden_copies(rows, columns)
+        if found.columns and found.always:
+            warn_that("each is used once")
+            return _one_of_each_copy(found, seed)
+    return np.arange(len(rows))
+
+
+def _hidden_copies(
+    rows: LabelledRows, columns: Mapping[str, Sequence[int]]
+) -> tuple[HiddenCopies, Callable[[str], None]]:
+    """Copies that hide behind a column, and what warns of them and says what then happens."""
+    named = columns or {f"x{j}": [j] for j in range(rows.X.shape[1])}
+    named = {name: list(features) for name, features in named.items() if features}
+    found = HiddenCopies.find(rows.X, rows.y, list(named.values()))
+
+    def warn_that(then: str) -> None:
+        names = [repr(name) for name in named]
+        hidden = [" and ".join(names[j] for j in few) for few in found.columns]
+        warn(
+            f"{len(rows) - len(np.unique(found.units))} of {len(rows)} rows repeat others in y and "
+            f"in all columns but {' or '.join(hidden)}: {then}. If that column says nothing about "
+            "y, leave it out"
+        )
+
+    return found, warn_that
+
+
+def _one_of_each_copy(found: HiddenCopies, seed: int) -> np.ndarray:
+    return folds.one_per_label(torch.from_numpy(found.units), seed).numpy()
 
 
 def has_known_inputs(rows: LabelledRows) -> bool:

@@ -30,6 +30,7 @@ from sharpgp.calibration.predictors.covariate_shift import (
 )
 from sharpgp.calibration.predictors.parts import MIN_ROWS_PER_CLASS, Parts, classes_of
 from sharpgp.calibration.ranks import Ranks, WiderRanks
+from sharpgp.data.copies import equal_rows
 from sharpgp.data.folds import first_of_each
 from sharpgp.data.target_bounds import Bounds
 from sharpgp.distribution import PredictiveDistribution
@@ -545,8 +546,12 @@ class ScoredPredictor(ModelPredictor):
     ) -> "ScoredPredictor":
         """With further scores, each in the part of its point; ``keep`` the newest of each part."""
         part, n = self.part_of(X), torch.arange(len(y), device=self.part.device)
-        if self.units is not None and units is None:  # each is a unit of its own
-            units = n + int(self.units.max()) + 1
+        if self.units is not None and units is None:
+            # Rows of one new input count as one; any other row is a unit of its own.
+            units = n if self.counted == "groups" else equal_rows(X.X).to(n)
+            if self.parts.known is not None:
+                units = torch.where(part < self.parts.n_classes, units, n + len(n))
+            units = units + int(self.units.max()) + 1
         drawn = None
         if self.drawn is not None:  # parts whose scores are ranked one by one, too, go on so
             alone = [self.drawn[self.part == k].any() for k in range(len(self.parts))]
