@@ -211,6 +211,8 @@ def slow(*case):
         slow("pooling", ["--names", "diabetes", "--rows", "40", "--seeds", "1"]),
         slow("prior_fitted", ["--names", "diabetes", "--rows", "40", "--seeds", "1"]),
         slow("known_truth", ["--rows", "30", "--seeds", "1", "--workers", "1"]),
+        slow("promises", ["--draws", "5"]),
+        slow("restarts", ["--datasets", "diabetes", "--restarts", "0,1", "--splits", "1"]),
         slow("splits", ["--datasets", "diabetes", "--most", "60", "--seeds", "1"]),
         ("bo_choice", ["--functions", "camel3", "--points", "8", "--seeds", "1"]),
         ("bo_remaining", ["--problem", "branin", "--points", "6"]),

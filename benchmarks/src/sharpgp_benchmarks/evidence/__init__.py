@@ -28,6 +28,7 @@ STUDIES = {
     "pooling": "pools of models beside the five members of once, and the pull of their weights",
     "prior_fitted": "the network of generated tables, alone and in the pool",
     "real_tables": "tables from the packages of R, beside one GP, RK and peers",
+    "restarts": "what restarts of the paper's search gain, and that none ends in a worse path",
     "rules": "constants and other numbers on the way of a default fit",
     "regions": "boxes that hold several outputs at once, beside Bonferroni's",
     "repeats": "coverage where rows repeat, at known inputs and at new ones",

@@ -28,6 +28,7 @@ from sharpgp.models.laws import Normal
 from sharpgp.models.model import Model
 from sharpgp.population import population_mean
 from sharpgp.promise import promise_of
+from sharpgp.rows import Rows
 from sharpgp.selection import select
 from sharpgp_benchmarks.evidence.run import header, measured, row
 
@@ -45,15 +46,16 @@ class KnownLaw(Model):
     gp = None
     n_features = 1
     device = torch.device("cpu")
-    X_train = y_train = torch.zeros(0, 1, dtype=torch.float64)
+    rows = Rows(torch.zeros(0, 1, dtype=torch.float64))
+    y_train = rows.X[:, 0]
 
     def __init__(self, strength: float) -> None:
         self.strength = strength
 
-    def law(self, X: Tensor) -> Normal:
-        return Normal(self.strength * X[:, 0], torch.ones_like(X[:, 0]))
+    def law(self, rows: Rows) -> Normal:
+        return Normal(self.strength * rows.X[:, 0], torch.ones_like(rows.X[:, 0]))
 
-    def extended(self, X: Tensor, y: Tensor) -> Model:
+    def extended(self, rows: Rows, y: Tensor) -> Model:
         return self
 
     updated = extended
@@ -90,8 +92,8 @@ def predictor(
     x: Floats, y: Floats, groups: NDArray[Any] | None, strength: float
 ) -> ScoredPredictor:
     """The law calibrated on rows."""
-    X = torch.from_numpy(x)[:, None]
-    found = ScoredPredictor.from_model(KnownLaw(strength), X, torch.from_numpy(y))
+    rows = Rows(torch.from_numpy(x)[:, None])
+    found = ScoredPredictor.from_model(KnownLaw(strength), rows, torch.from_numpy(y))
     if groups is None:
         return found
     with warnings.catch_warnings():
