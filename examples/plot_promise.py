@@ -1,11 +1,12 @@
 """
-What is promised, and a plan from it
-====================================
+What is promised, and what follows from it
+==========================================
 
 ``promise()`` says what this fitted model covers at least, and on what premises. ``decide`` turns
 intervals into actions: here hours to set aside for each patient of a real table, where an hour
-short costs three times an idle one. What to see: the plan lies above the mean, and few end below
-their worst case.
+short costs three times an idle one. ``select`` names patients to invite, at most a fifth of them in
+vain on average, and ``population_mean`` says what the mean over all new patients is. What to see:
+the plan lies above the mean, and few end below their worst case.
 """
 
 import matplotlib.pyplot as plt
@@ -28,6 +29,13 @@ def utility(hours, needed):
 plan = model.decide(X[300:], range(0, 400, 5), utility)
 gained = utility(plan.action, y[300:])
 print(f"{np.mean(gained < plan.worst_case):.0%} end below their worst case")
+
+invited = model.select(X[300:], above=150, fdr=0.2)
+print(invited)
+print(f"{np.mean(y[300:][invited.rows] <= 150):.0%} of the invited are below 150")
+
+print(model.population_mean(X[300:]))
+print(f"the mean that was observed: {y[300:].mean():.4g}")
 
 order = np.argsort(model.predict(X[300:]))
 lower, upper = model.predict_interval(X[300:], 0.9)[order].T

@@ -216,6 +216,46 @@ def test_a_broken_premise_is_in_doubt(broken, premise):
     assert premise in doubtful[0]
 
 
+def test_nothing_is_promised_for_an_unseen_level(rows):
+    import pandas as pd
+
+    X, y = rows
+    frame = pd.DataFrame({"x": X[:, 0], "city": np.array(["a", "b", "c"])[np.arange(420) % 3]})
+    model = SharpGPRegressor(base="rbf", calibration="exact", random_state=0)
+    model.fit(frame[:200], y[:200])
+    assert model.promise(frame[200:]).would_give is None
+    new = frame[200:300].reset_index(drop=True)
+    new.loc[:29, "city"] = "d"
+    with pytest.warns(CalibrationWarning, match="no training row"):
+        found = model.promise(new)
+    known, unseen = found.lines
+    assert (known.rows, unseen.rows) == (70, 30)
+    assert known.theorem
+    assert unseen.population == "rows with an unseen level of 'city'"
+    assert (unseen.coverage, unseen.bound, unseen.theorem) == (None, None, None)
+    assert "groups=" in found.would_give
+    assert not found.holds
+    assert "no statement" in str(found)
+
+
+def test_known_groups_are_a_population_of_their_own(rows):
+    X, y = rows
+    groups = np.arange(240) // 4
+    model = SharpGPRegressor(base="rbf", calibration="exact", random_state=0)
+    model.fit(X[:240], y[:240] + np.random.default_rng(0).normal(size=60)[groups], groups=groups)
+    found = model.promise()
+    new, known = found.lines
+    assert (new.population, new.theorem, new.counted) == (
+        "rows of new groups",
+        "new groups",
+        "groups",
+    )
+    assert (known.population, known.theorem, known.bound) == ("rows of known groups", None, None)
+    assert "known groups" in found.would_give
+    assert [one.population for one in model.promise(X[240:]).lines] == ["rows of new groups"]
+    assert Online(model, 0.9).promise is not None
+
+
 # ---------------------------------------------------------------- decisions
 
 
@@ -402,6 +442,33 @@ def test_predictions_of_a_file_take_a_confidence(exact, rows, tmp_path):
     found = pd.read_csv(out)[["lower_90", "upper_90"]].to_numpy()
     expected = fitted.predict_interval(frame[300:], 0.9, confidence=0.95)
     np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_the_command_line_selects(rows, tmp_path):
+    pytest.importorskip("pyarrow")
+    import pandas as pd
+    from typer.testing import CliRunner
+
+    from sharpgp.cli._app import app
+
+    model, table, out = tmp_path / "m.sgp", tmp_path / "new.csv", tmp_path / "chosen.csv"
+    frame = pd.DataFrame(rows[0], columns=["a", "b", "c"]).assign(id=np.arange(420) + 7000)
+    fitted = SharpGPRegressor(base="rbf", calibration="exact", random_state=0)
+    fitted.fit(frame[["a", "b", "c"]][:300], rows[1][:300]).save(model)
+    frame[300:].to_csv(table, index=False)
+    command = ["select", str(model), str(table), "--out", str(out), "--keep", "id"]
+    done = CliRunner().invoke(app, [*command, "--above", "0.2", "--fdr", "0.2"])
+    assert done.exit_code == 0, done.output
+    chosen = fitted.select(frame[["a", "b", "c"]][300:], above=0.2, fdr=0.2)
+    assert len(chosen) > 10
+    found = pd.read_csv(out)
+    np.testing.assert_array_equal(found["row"], chosen.rows + 1)
+    np.testing.assert_array_equal(found["id"], chosen.rows + 7300)
+    assert (found["share_wrong"].diff()[1:] >= -1e-12).all()
+    assert f"{len(chosen)} of 120 rows chosen" in done.output
+    refused = CliRunner().invoke(app, command)
+    assert refused.exit_code == 2
+    assert "expected above, below" in refused.output
 
 
 def test_cv_plus_promises_its_worst_case_and_no_more(rows):

@@ -588,6 +588,7 @@ class SharpGPRegressor(RegressorMixin, BaseEstimator):
         settings: dict[str, Any] = {"coverage": coverage}
         settings["encoding"] = getattr(self, "encoding_", None)
         if X is None:
+            settings["by_group"] = self.calibrated_.by_group
             return promise_of(self.calibrated_, self.calibration_, **settings)
         return self._answer(X, lambda model, X: promise_of(model, self.calibration_, X, **settings))
 

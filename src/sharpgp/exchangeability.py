@@ -153,10 +153,12 @@ def one_per_group(groups: ArrayLike | None, n_rows: int) -> np.ndarray:
     return np.sort(order[np.unique(labels[order], return_index=True)[1]])
 
 
-def moved_features(before: np.ndarray, after: np.ndarray, names: Sequence[str]) -> dict[str, float]:
+def moved_features(
+    before: np.ndarray, after: np.ndarray, names: Sequence[str], level: float = ALARM_LEVEL
+) -> dict[str, float]:
     """Features (n, d) whose distribution differs between two tables, the clearest first.
 
-    With p-values of Kolmogorov and Smirnov's test, times the number of features.
+    With p-values below ``level`` of Kolmogorov and Smirnov's test, times the number of features.
 
     Examples
     --------
@@ -170,7 +172,7 @@ def moved_features(before: np.ndarray, after: np.ndarray, names: Sequence[str]) 
     columns = (np.round(rows / np.where(size > 0, size, 1.0), 12).T for rows in (before, after))
     for name, ours, theirs in zip(names, *columns, strict=True):
         p = min(1.0, len(names) * float(ks_2samp(ours, theirs).pvalue))
-        if p < ALARM_LEVEL:
+        if p < level:
             found[name] = p
     return dict(sorted(found.items(), key=lambda item: item[1]))
 

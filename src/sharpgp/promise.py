@@ -5,7 +5,7 @@ says so, and what would give one.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from html import escape
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.stats import binom, ks_2samp, mannwhitneyu, norm, rankdata
+from scipy.stats import binom, mannwhitneyu, norm, rankdata
 
 from sharpgp._ranks import whole_rank
 from sharpgp._validation import as_level, as_numpy
@@ -21,7 +21,8 @@ from sharpgp.calibration.predictors.base import Calibrated
 from sharpgp.calibration.predictors.cv_plus import PlusPredictor
 from sharpgp.calibration.predictors.scored import ScoredPredictor
 from sharpgp.calibration.tolerance import covered_at_least, covered_by_groups
-from sharpgp.exchangeability import one_per_group
+from sharpgp.data.column import MAX_CATEGORIES
+from sharpgp.exchangeability import moved_features, names_of_features, one_per_group
 from sharpgp.rows import Inputs, Rows
 
 Floats = NDArray[np.float64]
@@ -31,6 +32,7 @@ CONFIDENCE = 0.95
 #: A premise with a smaller p-value is in doubt.
 DOUBT = 0.01
 _PAGE = "docs/method.md#"
+_INPUTS = ("at new inputs", "at known inputs")
 # Rows that are compared with one another.
 _MAX_COMPARED = 1000
 _ROWS_TWICE = "every row trains and calibrates"
@@ -50,8 +52,9 @@ class Line:
     Attributes
     ----------
     population : str
-    coverage : float
+    coverage : float or None
         What intervals cover on average over calibration sets; a lower bound if there is a theorem.
+        None where nothing is known.
     units : int
         How many calibrate.
     counted : str
@@ -65,7 +68,7 @@ class Line:
     """
 
     population: str
-    coverage: float
+    coverage: float | None
     units: int
     counted: str
     bound: float | None = None
@@ -94,6 +97,8 @@ class Promise:
 
     Attributes
     ----------
+    coverage : float
+        What was asked for.
     method : str
     lines : tuple of Line
     premises : tuple of Premise
@@ -101,6 +106,7 @@ class Promise:
         Why there is no theorem, and what would give one.
     """
 
+    coverage: float
     method: str
     lines: tuple[Line, ...]
     premises: tuple[Premise, ...]
@@ -116,13 +122,15 @@ class Promise:
         return asdict(self) | {"holds": self.holds}
 
     def _tables(self) -> tuple[Table, Table]:
+        none = "no statement"
         promised: Table = [("for", "on average", "this model, 95 %", "calibrated by", "theorem")]
         for one in self.lines:
+            sure = "at least" if one.theorem else "about"
             promised.append(
                 (
                     one.population + ("" if one.rows is None else f" ({one.rows:,} of X)"),
-                    f"{'at least' if one.theorem else 'about'} {one.coverage:.0%}",
-                    "no statement" if one.bound is None else f"at least {one.bound:.1%}",
+                    none if one.coverage is None else f"{sure} {one.coverage:.0%}",
+                    none if one.bound is None else f"at least {one.bound:.1%}",
                     f"{one.units:,} {one.counted}",
                     one.theorem or "none",
                 )
@@ -139,11 +147,11 @@ class Promise:
         return notes + ([f"No theorem: {self.would_give}."] if self.would_give else [])
 
     def __str__(self) -> str:
-        parts = [f"Promise of {self.lines[0].coverage:.0%} intervals, calibration {self.method}"]
+        parts = [f"Promise of {self.coverage:.0%} intervals, calibration {self.method}"]
         for table in self._tables():
             wide = [max(map(len, column)) for column in zip(*table, strict=True)]
-            rows = ["  ".join(f"{t:{w}}" for t, w in zip(row, wide, strict=True)) for row in table]
-            parts.append("\n".join(row.rstrip() for row in rows))
+            rows = ["  ".join(map(str.ljust, row, wide)).rstrip() for row in table]
+            parts.append("\n".join(rows))
         return "\n\n".join(parts + self._notes())
 
     __repr__ = __str__
@@ -152,12 +160,11 @@ class Promise:
         """The same, for notebooks and the report."""
         place = {one.theorem: f" title='{one.link}'" for one in self.lines if one.link}
         out = ""
-        for table in self._tables():
-            out += "<table class='plain promise'>"
-            for row, cell in zip(table, ["th", *["td"] * len(table)], strict=False):
-                shown = (f"<{cell}{place.get(t, '')}>{escape(t)}</{cell}>" for t in row)
-                out += f"<tr>{''.join(shown)}</tr>"
-            out += "</table>"
+        for head, *rows in self._tables():
+            cells = [[f"<th>{name}</th>" for name in head]]
+            cells += [[f"<td{place.get(t, '')}>{escape(t)}</td>" for t in row] for row in rows]
+            body = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
+            out += f"<table class='plain promise'>{body}</table>"
         return out + "".join(f"<p>{escape(note)}</p>" for note in self._notes())
 
 
@@ -168,8 +175,11 @@ def promise_of(
     *,
     coverage: float = 0.9,
     encoding: Any = None,
+    by_group: Calibrated | None = None,
 ) -> Promise:
     """The promise of a predictor, to rows like those that calibrated it, or to the rows ``X``.
+
+    ``by_group`` answers known groups, which ``X`` does not name.
 
     Examples
     --------
@@ -181,17 +191,42 @@ def promise_of(
     >>> found.lines[0].theorem, round(found.lines[0].bound, 3), found.lines[0].units
     ('exchangeable rows', 0.864, 200)
     """
-    lines = _lines(predictor, method, as_level(coverage, "coverage"))
-    if X is not None:
-        count = [len(X)]
-        if isinstance(predictor, ScoredPredictor):
-            count = torch.bincount(predictor.part_of(Rows.of(X)), minlength=len(lines)).tolist()
-        lines = [replace(one, rows=n) for one, n in zip(lines, count, strict=True) if n] or lines
+    asked = as_level(coverage, "coverage")
+    lines = _lines(predictor, method, asked)
     why = None
     if any(line.theorem is None for line in lines):
         why = _WHY_NONE.get(method, "the rows that calibrate are too few, or train, too")
         why += "; calibration='exact' has one, for rows that are independent draws"
-    return Promise(method, tuple(lines), tuple(_premises(predictor, X, encoding)), why)
+    if X is None and isinstance(by_group, ScoredPredictor):
+        known = by_group.by_part()[-1]
+        lines.append(Line("rows of known groups", asked, known.n_cal, _counted(known)))
+        why = why or "known groups have none"
+    if X is not None:
+        rows, unseen = Rows.of(X), _unseen(Rows.of(X), encoding)
+        part = torch.zeros(len(rows), dtype=torch.long)
+        if isinstance(predictor, ScoredPredictor):
+            part = predictor.part_of(rows).cpu()
+        usual = ~np.any([*unseen.values(), np.zeros(len(rows), bool)], axis=0)
+        count = np.bincount(part.numpy()[usual], minlength=len(lines)).tolist()
+        lines = [replace(one, rows=n) for one, n in zip(lines, count, strict=True) if n] or lines
+        for name, mask in unseen.items():
+            population = f"rows with an unseen level of {name!r}"
+            lines.append(Line(population, None, 0, "levels", rows=int(mask.sum())))
+            how = f"unseen levels of {name!r} need that column as groups= instead"
+            why = how if why is None else f"{why}; {how}"
+    return Promise(asked, method, tuple(lines), tuple(_premises(predictor, X, encoding)), why)
+
+
+def _unseen(rows: Rows, encoding: Any) -> dict[str, NDArray[np.bool_]]:
+    """Rows with a level that no row of the fit has, by column."""
+    found, first, X = {}, 0, as_numpy(rows.X)
+    for column in () if encoding is None else encoding.columns:
+        own = X[:, first : first + len(column.features)]
+        first += len(column.features)
+        if column.kind == "category" and len(column.categories) < MAX_CATEGORIES:
+            other = np.isclose(own, column.other).all(axis=1)
+            found |= {column.name: other} if other.any() else {}
+    return found
 
 
 class Wager:
@@ -230,9 +265,7 @@ def _lines(predictor: Calibrated, method: str, coverage: float) -> list[Line]:
         if len(predictor.parts) == 1:
             names = ["new rows"]
         if predictor.parts.known is not None:
-            names = [
-                f"{name} {at}" for at in ("at new inputs", "at known inputs") for name in names
-            ]
+            names = [f"{name} {place}" for place in _INPUTS for name in names]
         pairs = zip(predictor.by_part(), names, strict=True)
         return [_line(part, method, coverage, name) for part, name in pairs]
     line = Line("new rows", coverage, predictor.n_cal or 0, "rows")
@@ -245,7 +278,7 @@ def _lines(predictor: Calibrated, method: str, coverage: float) -> list[Line]:
 def _line(part: ScoredPredictor, method: str, coverage: float, population: str) -> Line:
     n, one = part.n_cal, part.scores.new_ones(1)
     band = bool(part._is_band(0, coverage, None, one))
-    counted = "rows" if part.counted == "points" else part.counted
+    counted = _counted(part)
     theorem, place = "exchangeable rows", "what-is-guaranteed"
     if population != "new rows":
         theorem, place = "rows of a class", "seen-or-new"
@@ -273,6 +306,10 @@ def _line(part: ScoredPredictor, method: str, coverage: float, population: str) 
     return Line(population, coverage, n, counted, bound, theorem, f"{_PAGE}{place}")
 
 
+def _counted(part: ScoredPredictor) -> str:
+    return "rows" if part.counted == "points" else part.counted
+
+
 def _premises(predictor: Calibrated, X: Inputs | None, encoding: Any) -> list[Premise]:
     """Tests of what the theorems need, on scores in the order of the rows, and on inputs."""
     ranked = predictor.each_once()
@@ -281,48 +318,38 @@ def _premises(predictor: Calibrated, X: Inputs | None, encoding: Any) -> list[Pr
     ours = one_per_group(ranked.groups, len(ranked.scores))
     z, y, rows = (as_numpy(one)[ours] for one in (ranked.scores, ranked.y_cal, ranked.X_cal))
     found = [_order(z), _neighbours(z), _hidden_copies(rows, y)]
-    names = [] if encoding is None else list(encoding.features)[: rows.shape[1]]
-    marks = [j for j, name in enumerate(names) if "missing" in name]
-    gaps = (rows[:, marks] > 0.5).any(axis=1)
+    names = names_of_features(encoding, rows.shape[1])
+    gaps = (rows[:, ["missing" in name for name in names]] > 0.5).any(axis=1)
     if 5 <= gaps.sum() <= len(gaps) - 5:
-        p = _smaller(z, lambda one: mannwhitneyu(one[gaps], one[~gaps]).pvalue)
+        each = [mannwhitneyu(one[gaps], one[~gaps]).pvalue for one in (z, np.abs(z))]
+        p = min(1.0, 2.0 * float(min(each)))
         found.append(Premise("errors do not depend on gaps", f"{gaps.sum()} rows with gaps", p))
     if ranked.weights is not None:
         found.append(_weights(ranked, X))
-    elif X is not None:
-        pairs = zip(rows.T, as_numpy(Rows.of(X).X).T, strict=False)
-        each = [float(ks_2samp(ours, theirs).pvalue) for ours, theirs in pairs]
-        worst = f"column {int(np.argmin(each))} differs most"
-        p = min(1.0, len(each) * min(each))
-        found.append(Premise("inputs of X are like these", worst, p))
+    elif X is not None and len(X):
+        name, p = next(iter(moved_features(rows, as_numpy(Rows.of(X).X), names, level=2.0).items()))
+        found.append(Premise("inputs of X are like these", f"{name!r} differs most", p))
     return found
 
 
-def _smaller(z: Floats, test: Callable[[Floats], float]) -> float:
-    """The smaller p-value of errors and of their sizes, times two."""
-    return min(1.0, 2.0 * min(float(test(one)) for one in (z, np.abs(z))))
+def _correlation(one: Floats, other: Floats) -> float:
+    """Rank correlation; 0 if either is constant."""
+    u, v = (rankdata(values) - (len(one) + 1) / 2 for values in (one, other))
+    return float(u @ v / max(math.sqrt((u @ u) * (v @ v)), 1e-300))
 
 
 def _order(z: Floats) -> Premise:
     """Rank correlation of errors, and of their sizes, with the order of the rows."""
-    n = len(z)
-
-    def correlation(one: Floats) -> float:
-        ranks = rankdata(one) - (n + 1) / 2
-        t = np.arange(n) - (n - 1) / 2
-        return float(ranks @ t / max(math.sqrt((ranks @ ranks) * (t @ t)), 1e-300))
-
-    p = _smaller(z, lambda one: 2.0 * norm.sf(abs(correlation(one)) * math.sqrt(n - 1)))
-    shown = (
-        f"correlation of errors with it {correlation(z):.2f}, of sizes {correlation(abs(z)):.2f}"
-    )
+    r, of_sizes = (_correlation(one, np.arange(len(z))) for one in (z, np.abs(z)))
+    size = max(abs(r), abs(of_sizes)) * math.sqrt(len(z) - 1)
+    shown = f"correlation of errors with it {r:.2f}, of sizes {of_sizes:.2f}"
+    p = min(1.0, 4.0 * float(norm.sf(size)))
     return Premise("the order of rows does not matter", shown, p)
 
 
 def _neighbours(z: Floats) -> Premise:
     """Correlation of errors that follow one another; in random order its variance is 1/n."""
-    u = rankdata(z) - (len(z) + 1) / 2
-    r = float((u[1:] * u[:-1]).sum() / max(float(u @ u), 1e-300))
+    r = _correlation(z[1:], z[:-1])
     p = float(norm.sf((r + 1.0 / len(z)) * math.sqrt(len(z))))
     return Premise("errors are independent", f"correlation of neighbouring rows {r:.2f}", p)
 

@@ -10,8 +10,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
-from scipy.special import betaincinv
+from scipy.optimize import brentq
+from scipy.special import betaincinv, rel_entr
 from scipy.stats import binom
 from torch import Tensor
 
@@ -43,12 +45,9 @@ def units_needed(coverage: float, confidence: float, ends: int = 1) -> int:
     >>> units_needed(0.9, 0.95), units_needed(0.9, 0.95, ends=2)
     (29, 46)
     """
-    n = ends
-    while tolerance_rank(coverage, confidence, n) > n + 1 - ends:
-        n += max(1, n // 64)
-    while n > ends and tolerance_rank(coverage, confidence, n - 1) <= n - ends:
-        n -= 1
-    return n
+    most = math.ceil((5.0 - 2.0 * math.log1p(-confidence)) / (1.0 - coverage))
+    n = np.arange(ends, most + 2)
+    return int(n[np.argmax(binom.cdf(n - ends, n, coverage) >= confidence)])
 
 
 def covered_at_least(k: int, n: int, confidence: float) -> float:
@@ -75,14 +74,11 @@ def covered_by_groups(coverage: float, n: int, confidence: float) -> float:
     True
     """
     s = min(coverage * (n + 1) / n, 1.0)
-    low, high = 0.0, s
-    for _ in range(60):
-        b = 0.5 * (low + high)
-        kl = s * math.log(s / b) if b > 0 else math.inf
-        if s < 1.0 and b > 0:
-            kl += (1.0 - s) * math.log((1.0 - s) / (1.0 - b))
-        low, high = (b, high) if n * kl >= -math.log1p(-confidence) else (low, b)
-    return low
+
+    def excess(b: float) -> float:
+        return n * float(rel_entr(s, b) + rel_entr(1.0 - s, 1.0 - b)) + math.log1p(-confidence)
+
+    return float(brentq(excess, 1e-300, s))
 
 
 class ToleranceRanks(Ranks):

@@ -1,4 +1,4 @@
-"""``sharpgp check``, ``sharpgp fit``, ``sharpgp predict`` and ``sharpgp report``."""
+"""``sharpgp check``, ``fit``, ``predict``, ``select`` and ``report``."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -296,6 +296,49 @@ def predict(
         rows = predict_file(saved, data, out, request, reading=reading, **where)
     if str(out) != "-":
         typer.echo(f"Predicted {rows} rows: {', '.join(request.names)}; wrote {out}")
+
+
+@app.command()
+def select(
+    model: Annotated[Path, typer.Argument(help="Model that `sharpgp fit` or `save` wrote.")],
+    data: Annotated[str, typer.Argument(help="Table to choose from, as for predict.")],
+    out: Annotated[Path, typer.Option(help="File to write: .csv or .parquet; - for the terminal.")],
+    above: Annotated[float | None, typer.Option(help="Rows whose target is larger.")] = None,
+    below: Annotated[float | None, typer.Option(help="Rows whose target is smaller.")] = None,
+    fdr: Annotated[
+        float, typer.Option(help="Share of the chosen rows that may be wrong, on average.")
+    ] = 0.1,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(help="Column to copy to the output, such as an identifier; may be repeated."),
+    ] = None,
+    encoding: ENCODING = None,
+    decimal: DECIMAL = None,
+    skip: SKIP = None,
+    sheet: SHEET = None,
+    device: DEVICE = "auto",
+    quiet: QUIET = False,
+) -> None:
+    """Choose the rows of a table whose target passes a limit, with a bounded share of wrong ones.
+
+    The output has the chosen rows, the surest first.
+    """
+    from sharpgp.cli.options import check_place, check_writable
+    from sharpgp.tabular.files import check_output
+    from sharpgp.tabular.layout import Reading
+    from sharpgp.tabular.prediction import select_file
+
+    check_place(device)
+    check_output(out)
+    check_writable(out)
+    reading = Reading(encoding, decimal, skip, sheet)
+    limits: dict[str, Any] = {"above": above, "below": below, "fdr": fdr}
+    with shown(quiet):
+        saved = _loaded(model, device)
+        start_phase("predicting")
+        found = select_file(saved, data, out, keep=keep or [], reading=reading, **limits)
+    if str(out) != "-":
+        typer.echo(f"{found}\nWrote {out}")
 
 
 @app.command()

@@ -27,6 +27,7 @@ from sharpgp.tabular.sources import Source, Unit, check_columns
 if TYPE_CHECKING:
     from sharpgp.data.column import Column
     from sharpgp.estimator import SharpGPRegressor
+    from sharpgp.selection import Selection
     from sharpgp.tabular.models import SavedModel
 
 
@@ -126,6 +127,41 @@ def predict_file(
                 rows += table.num_rows
                 progress.advance(table.num_rows)
     return rows
+
+
+def select_file(
+    saved: SavedModel,
+    source: Any,
+    out: str | os.PathLike[str],
+    *,
+    keep: Sequence[str] = (),
+    reading: Reading = AS_GUESSED,
+    **limits: Any,
+) -> Selection:
+    """Write the rows of a file that :meth:`SharpGPRegressor.select` chooses, the surest first.
+
+    With their numbers, counted from 1, the columns ``keep``, and the smallest ``fdr`` that chooses
+    each.
+    """
+    import pyarrow as pa
+
+    check_columns(source, keep, reading)
+    encoding = saved.encoding_for(source, (), reading)
+    types = dict.fromkeys(keep) | {one.name: csv_type(one) for one in encoding.columns}
+    files = Source.from_data(source, (), saved.missing, reading, types)
+    parts = [unit.rows for unit in _batches(files, list(types))]
+    if not parts:
+        raise InvalidInputError(f"{source}: expected rows, found only a header")
+    (rows,) = pa.Table.from_batches(parts).combine_chunks().to_batches()
+    with naming(source):
+        found = saved.model.select(as_fitted(saved.model, encoding, rows, 1), **limits)
+    kept = rows.take(pa.array(found.rows))
+    share = pa.array(found.share_wrong[found.rows])
+    columns = {"row": pa.array(found.rows + 1)} | {name: kept[name] for name in keep}
+    table = pa.table(columns | {"share_wrong": share})
+    with writing(out, table.schema) as writer:
+        writer.write(table)
+    return found
 
 
 @dataclass(frozen=True)
