@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from helpers import marked
-from sharpgp import Sharp
+from sharpgp import Neighbours, Sharp, SharpGPRegressor, Sparse
 from sharpgp._ranks import rank
 from sharpgp.calibration.methods.sharp.path import (
     MOST_EVALUATIONS,
@@ -227,6 +227,25 @@ def test_more_restarts_and_more_effort_never_end_in_a_worse_path(small, settings
     assert found[1, 0] < 0
     again = Sharp(**settings, effort=1, restarts=1, random_state=5).fit(*small)
     assert found_objective(again, *small) == pytest.approx(found[1, 1], abs=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("approximation", [Sparse(15), Neighbours(12)], ids=["sparse", "local"])
+def test_the_search_gains_and_stays_ordered_on_approximate_gps(approximation):
+    """Restarts, too, never end in a worse path there."""
+    X, y = (one.numpy() for one in simulate(120, 2, seed=6))
+    found = []
+    for restarts in (0, 1):
+        method = Sharp(levels=6, restarts=restarts, random_state=0)
+        model = SharpGPRegressor(
+            base="rbf", calibration=method, approximation=approximation, random_state=0
+        ).fit(X[:80], y[:80])
+        results = model.calibrated_.results
+        ratios = np.log([one.objective / one.objective_base for one in results])
+        found.append(ratios.clip(min=-3.0).mean())
+        assert (np.diff(model.predict_quantiles(X[80:], np.linspace(0.05, 0.95, 19))) >= 0).all()
+    assert found[1] <= found[0] + 1e-9
+    assert found[0] < -0.01
 
 
 def test_of_two_paths_the_one_with_the_lower_objectives_is_taken(small, monkeypatch):

@@ -219,7 +219,8 @@ def promise_of(
 
 def _unseen(rows: Rows, encoding: Any) -> dict[str, NDArray[np.bool_]]:
     """Rows with a level that no row of the fit has, by column."""
-    found, first, X = {}, 0, as_numpy(rows.X)
+    found: dict[str, NDArray[np.bool_]] = {}
+    first, X = 0, as_numpy(rows.X)
     for column in () if encoding is None else encoding.columns:
         own = X[:, first : first + len(column.features)]
         first += len(column.features)
@@ -340,7 +341,7 @@ def _correlation(one: Floats, other: Floats) -> float:
 
 def _order(z: Floats) -> Premise:
     """Rank correlation of errors, and of their sizes, with the order of the rows."""
-    r, of_sizes = (_correlation(one, np.arange(len(z))) for one in (z, np.abs(z)))
+    r, of_sizes = (_correlation(one, np.arange(float(len(z)))) for one in (z, np.abs(z)))
     size = max(abs(r), abs(of_sizes)) * math.sqrt(len(z) - 1)
     shown = f"correlation of errors with it {r:.2f}, of sizes {of_sizes:.2f}"
     p = min(1.0, 4.0 * float(norm.sf(size)))

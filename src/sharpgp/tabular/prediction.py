@@ -154,7 +154,8 @@ def select_file(
         raise InvalidInputError(f"{source}: expected rows, found only a header")
     (rows,) = pa.Table.from_batches(parts).combine_chunks().to_batches()
     with naming(source):
-        found = saved.model.select(as_fitted(saved.model, encoding, rows, 1), **limits)
+        X: Any = as_fitted(saved.model, encoding, rows, 1)
+        found = saved.model.select(X, **limits)
     kept = rows.take(pa.array(found.rows))
     share = pa.array(found.share_wrong[found.rows])
     columns = {"row": pa.array(found.rows + 1)} | {name: kept[name] for name in keep}
