@@ -15,6 +15,7 @@ from sharpgp._stored import agree
 from sharpgp._validation import as_numpy, as_target, as_weights
 from sharpgp.calibration.cautions import warn_if_correlated, warn_if_few_rows, warn_of_merging
 from sharpgp.calibration.predictors.base import Calibrated
+from sharpgp.calibration.predictors.unseen_levels import with_unseen_levels
 from sharpgp.calibration.recalibrator import Recalibrator, chosen_recalibrator
 from sharpgp.data.encoding import TableEncoding
 from sharpgp.data.far_targets import warn_of_far_targets
@@ -151,7 +152,9 @@ def fit_rows(
             base = bases.condition(bases.learn(*data, pair), *data[:2], pair)
         _note(estimator, base, method, device, len(sides.train))
         points = method.checked(base, *sides.to_calibrate(device))
-        return method.ranked(method.scored(base, points), points).with_bounds(sides.bounds)
+        ranked = method.ranked(method.scored(base, points), points)
+        encoding = getattr(estimator, "encoding_", None)
+        return with_unseen_levels(ranked, encoding).with_bounds(sides.bounds)
 
     with progress.show_progress(estimator.verbose):
         device = choose_device(estimator.device, len(sides.train))

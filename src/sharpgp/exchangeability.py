@@ -113,7 +113,7 @@ def compare(
     target = as_target(plain(y), n_rows=len(asked), device=asked.device)
     theirs = one_per_group(groups, len(asked))
     asked, target = asked[theirs], target[theirs]
-    new = as_numpy(calibrated.model.score(asked, target))
+    new = as_numpy(calibrated.score(asked, target))
     ours = one_per_group(calibrated.groups, len(calibrated.scores))
     old = as_numpy(calibrated.scores)[ours]
     centre = float(mannwhitneyu(old, new).pvalue)

@@ -221,7 +221,7 @@ class Online:
         if self.window is not None and len(y) <= self.window:
             scores = found.scores[-len(y) :]  # they have joined the others
         else:
-            scores = found.model.score(rows, y)
+            scores = found.score(rows, y)
         self.martingale.observe(as_numpy(scores))
         if not self._warned and self.martingale.p_value < ALARM_LEVEL:
             self._warned = True

@@ -529,7 +529,7 @@ def _band(estimator: Any, X: Any, radius: Tensor, noise: Any) -> np.ndarray:
 
     def ends(calibrated: Any, rows: Rows) -> np.ndarray:
         radii = torch.stack([-radius, radius]).to(rows.X)
-        return as_numpy(calibrated.clip(calibrated.model.value(rows, radii).mT))
+        return as_numpy(calibrated.clip(calibrated.law(rows).value(radii).mT))
 
     answer: np.ndarray = estimator._answer(X, ends, noise)
     return answer

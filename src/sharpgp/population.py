@@ -103,7 +103,7 @@ def population_mean(
         y_, f_, F_ = as_numpy(y), as_numpy(predictor.clip(f)), as_numpy(predictor.clip(F))
         if above is not None:
             limit = torch.full_like(y, above)
-            new = predictor.model.law(rows)  # type: ignore[attr-defined]
+            new = predictor.law(rows)  # type: ignore[attr-defined]
             y_ = (y_ > above).astype(np.float64)
             f_ = as_numpy(torch.special.ndtr(-law.score(limit)))
             F_ = as_numpy(torch.special.ndtr(-new.score(F.new_full((len(X),), above))))

@@ -110,7 +110,7 @@ def select(
     rows = Rows.of(X)
     w = predictor._test_weights(rows, sample_weight)
     w_new = np.ones(len(X)) if w is None else as_numpy(w)
-    new = _evidence(predictor.model.law(rows), above, below)  # type: ignore[attr-defined]
+    new = _evidence(predictor.law(rows), above, below)  # type: ignore[attr-defined]
     chosen, share_wrong = chosen_rows(cal, as_numpy(~passes).astype(bool), new, share, w_cal, w_new)
     return Selection(chosen, new, share_wrong, share)
 

@@ -20,6 +20,8 @@ MAX_CATEGORIES = 100
 # From this many one-hot features, the most frequent category has its own lengthscale
 # (``sharpgp bench evidence mixed_tables``).
 _MIN_CATEGORIES_APART = 3
+#: With fewer categories, 90 % intervals for new ones rest on few.
+MIN_LEVELS = 9
 #: What a column may hold.
 KINDS = ("number", "boolean", "ordered", "category", "date")
 
@@ -233,9 +235,11 @@ def _warn_of_unseen(
     if unseen.any() and len(known) < MAX_CATEGORIES:
         names = sorted(set(values.data[unseen].tolist()))
         shown = ", ".join(repr(name) for name in names[:3]) + (", ..." if len(names) > 3 else "")
+        rests = taken_as == "other" and len(known) < MIN_LEVELS
+        few = f"; intervals there rest on {len(known)} categories at most" if rests else ""
         warn(
             f"column {column.name!r}: {shown} in {int(unseen.sum())} of {len(unseen)} rows, but in "
-            f"no training row; treated as {taken_as}"
+            f"no training row; treated as {taken_as}{few}"
         )
     return unseen
 

@@ -29,6 +29,7 @@ from sharpgp.calibration.predictors.covariate_shift import (
     weights_at,
 )
 from sharpgp.calibration.predictors.parts import MIN_ROWS_PER_CLASS, Parts, classes_of
+from sharpgp.calibration.predictors.unseen_levels import UnseenLevels
 from sharpgp.calibration.ranks import Ranks, WiderRanks
 from sharpgp.data.copies import equal_rows
 from sharpgp.data.folds import first_of_each
@@ -89,6 +90,7 @@ def _of_earlier(values: dict[str, Any]) -> dict[str, Any]:
     by_group=Maybe(Calibrated),
     law_cal=Maybe(Law),
     trained_groups=Maybe(Array("G", whole=True)),
+    unseen=Maybe(UnseenLevels),
     transient={"ranks_of": None, "n_cal": None, "_unit_of": None},
     earlier=_of_earlier,
 )
@@ -190,6 +192,8 @@ class ScoredPredictor(ModelPredictor):
     law_cal: Law | None = None
     #: Groups of which the model has seen rows; rows that join them say nothing about new groups.
     trained_groups: Tensor | None = None
+    #: What widens the laws of rows with a category that no training row has.
+    unseen: UnseenLevels | None = None
 
     def __init__(
         self,
@@ -360,7 +364,19 @@ class ScoredPredictor(ModelPredictor):
     # -------------------------------------------------------------- answers
 
     def quantiles(self, X: Rows, delta: Tensor) -> Tensor:
-        return self.model.value(X, self._by_part(X, [r.beta(delta) for r in self.ranks_of]))
+        return self.law(X).value(self._by_part(X, [r.beta(delta) for r in self.ranks_of]))
+
+    def law(self, X: Rows) -> Law:
+        law = super().law(X)
+        return law if self.unseen is None else self.unseen.widened(self.model, X, law)
+
+    def score(self, X: Rows, y: Tensor) -> Tensor:
+        """Scores [T] of targets, by the laws that answer."""
+        factor = None if self.unseen is None else self.unseen.factor(self.model, X)
+        if factor is not None:
+            location = self.model.location(X)
+            y = location + (y - location) / factor
+        return self.model.score(X, y)
 
     def _by_part(self, X: Rows, values: Sequence[Tensor]) -> Tensor:
         """Values [K, T] of each point's part, from those [K] of all; T = 1 for a single part."""
@@ -558,7 +574,7 @@ class ScoredPredictor(ModelPredictor):
             drawn = torch.stack(alone)[part].long()
         new: dict[str, Tensor | None] = {
             "y_cal": y,
-            "scores": self.model.score(X, y),
+            "scores": self.score(X, y),
             "weights": weights,
             "units": units,
             "drawn": drawn,
@@ -631,7 +647,7 @@ class ScoredPredictor(ModelPredictor):
         if new["parts"] is not None:
             new["parts"] = new["parts"].with_known(new["model"].known)
         other = type(self)(**new)
-        other.trained_groups = self.trained_groups
+        other.trained_groups, other.unseen = self.trained_groups, self.unseen
         return other
 
 
@@ -663,7 +679,7 @@ class HeldOutPredictor(ScoredPredictor):
         self._part_of_own, self._own_weights = of.part[places], None
         if of.weights is not None:
             self._own_weights = of.weights[places] / of.weights.max()
-        self.model = _HeldOutModel(of.model, law)
+        self.model, self.unseen = _HeldOutModel(of.model, law), None
         if not of.in_training and 2 < len(places) <= _MOST_RANKED_APART:
             every = torch.arange(len(of.scores), device=places.device)
             parts = of.part[places].tolist()
