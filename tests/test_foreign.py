@@ -3,14 +3,16 @@
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy.special import ndtr, ndtri
 from sklearn.base import BaseEstimator
+from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import GradientBoostingRegressor, HistGradientBoostingRegressor
 from sklearn.linear_model import BayesianRidge, LinearRegression, QuantileRegressor, Ridge
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import sharpgp
 from sharpgp.calibration.ranks import Ranks
@@ -132,7 +134,6 @@ def test_regressors_by_level_in_any_order():
 @pytest.mark.parametrize(
     ("model", "said"),
     [
-        (LinearRegression(), "found LinearRegression"),
         (BayesianRidge, "found the class BayesianRidge"),
         (3.0, "found float"),
         ("cv", "found str"),
@@ -154,6 +155,50 @@ def test_what_cannot_be_asked_is_named_in_one_line(model, said):
     with pytest.raises(InvalidInputError, match=said) as error:
         sharpgp.calibrate(model, X, y)
     assert "\n" not in str(error.value)
+
+
+def noisy_line(n, seed):
+    """Targets about ``2 x`` whose deviation grows tenfold with the second feature."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, (n, 2))
+    return X, 2 * X[:, 0] + np.exp(1.15 * X[:, 1]) * rng.normal(size=n)
+
+
+def test_few_rows_give_a_regressor_intervals_of_constant_width():
+    X, y = noisy_line(160, 0)
+    model = Ridge().fit(X[:60], y[:60])
+    calibrated = sharpgp.calibrate(model, X[60:159], y[60:159])
+    ends = calibrated.predict_interval(X, 0.9).numpy()
+    # The 90th of 99 absolute residuals: a split-conformal interval.
+    expected = np.sort(np.abs(y[60:159] - model.predict(X[60:159])))[89]
+    np.testing.assert_allclose(ends.T, model.predict(X) + np.array([[-1], [1]]) * expected)
+
+
+def test_a_regressor_gets_a_width_where_calibration_rows_suffice():
+    (X, y), (X_new, y_new) = noisy_line(700, 1), noisy_line(4000, 2)
+    model = HistGradientBoostingRegressor(max_iter=30).fit(X[:300], y[:300])
+    calibrated = sharpgp.calibrate(model, X[300:], y[300:])
+    lower, upper = calibrated.predict_interval(X_new, 0.9).numpy().T
+    inside, wide = (lower <= y_new) & (y_new <= upper), X_new[:, 1] > 0
+    assert len(calibrated.scores) == 200
+    assert 0.86 <= inside.mean() <= 0.95
+    assert (upper - lower)[wide].mean() > 2 * (upper - lower)[~wide].mean()
+    assert abs(inside[wide].mean() - inside[~wide].mean()) < 0.05
+    constant = sharpgp.calibrate(
+        lambda X, levels: model.predict(X)[:, None] + ndtri(levels), X[300:], y[300:]
+    )
+    crps = [one.predict_dist(X_new).crps(y_new).mean() for one in (calibrated, constant)]
+    assert crps[0] < 0.95 * crps[1]
+
+
+def test_columns_without_numbers_give_a_regressor_a_constant_width():
+    X, y = noisy_line(500, 3)
+    frame = pd.DataFrame(X, columns=["a", "b"]).assign(c=np.where(X[:, 1] > 0, "p", "q"))
+    encode = ColumnTransformer([("c", OneHotEncoder(), ["c"])], remainder="passthrough")
+    model = make_pipeline(encode, Ridge()).fit(frame[:200], y[:200])
+    calibrated = sharpgp.calibrate(model, frame[200:], y[200:])
+    assert len(calibrated.scores) == 300
+    assert np.ptp(np.diff(calibrated.predict_interval(frame, 0.9).numpy(), axis=1)) < 1e-9
 
 
 def test_bad_calibration_data():

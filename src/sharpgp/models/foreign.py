@@ -31,9 +31,9 @@ _OUTER = (0.001, 0.0025, 0.005, 0.01)
 #: Levels asked of a model that accepts any.
 LEVELS = (*_OUTER, *_INNER, *(round(1.0 - p, 4) for p in reversed(_OUTER)))
 _ACCEPTED = (
-    "a function (X, levels) -> (n, k), fitted quantile regressors by level, or a fitted model with "
-    "predict_quantiles, pred_dist, predict(quantiles=...), predict(output_type='quantiles') or "
-    "predict(return_std=True)"
+    "a fitted regressor, a function (X, levels) -> (n, k), fitted quantile regressors by level, "
+    "or a fitted model with predict_quantiles, pred_dist, predict(quantiles=...), "
+    "predict(output_type='quantiles') or predict(return_std=True)"
 )
 
 
@@ -130,6 +130,21 @@ def quantile_source(model: Any, levels: Sequence[float] = LEVELS) -> QuantileSou
         found = f"the class {model.__name__}" if isinstance(model, type) else name
         raise InvalidInputError(f"model: expected {_ACCEPTED}, found {found}")
     return QuantileSource(name, np.array(levels, dtype=np.float64), ask)
+
+
+def gives_points(model: Any) -> bool:
+    """Whether a fitted model predicts a number for each row, and nothing of its law.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import BayesianRidge, Ridge
+    >>> gives_points(Ridge()), gives_points(BayesianRidge())
+    (True, False)
+    """
+    if isinstance(model, type) or not callable(getattr(model, "predict", None)):
+        return False
+    more = _own_levels(model) is not None or _convention(model) is not None
+    return not more and not _takes(model, "return_std")
 
 
 def gives_quantiles(estimator: Any) -> bool:
